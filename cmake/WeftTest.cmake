@@ -1,0 +1,37 @@
+include(GoogleTest)
+
+# weft_add_test(<name> SOURCES ... LIBS ... [LABELS ...]): one GoogleTest binary, one ctest entry
+# per TEST. Real data is looked for in $WEFT_DATA, else ../shared/data beside the checkout.
+function(weft_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  weft_options(${name})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# weft_add_mpi_test(<name> RANKS 1 2 3 SOURCES ... LIBS ...): the binary (with its own main, which
+# initialises MPI) under mpirun, one ctest entry per number of ranks.
+function(weft_add_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "RANKS;SOURCES;LIBS;LABELS")
+  if(NOT WEFT_ENABLE_MPI)
+    return()
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  weft_options(${name})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest)
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.ranks${ranks}
+      COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none
+              ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}.ranks${ranks} PROPERTIES
+      LABELS "mpi;${arg_LABELS}" TIMEOUT 120 PROCESSORS 2)
+  endforeach()
+endfunction()

@@ -1,0 +1,63 @@
+/// Errors. One exception type with a code; thrown where the fact is known, caught at the command
+/// line and at stream boundaries. A message says what was attempted, the values, where (file:line,
+/// table, feature, sample, rank) and what to do.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+/// What went wrong. The command line turns a code into its exit status (cli/exit_code.h).
+enum class ErrorCode {
+  kInternal,    ///< an invariant of ours; a bug
+  kUsage,       ///< a flag or a call's arguments
+  kConfig,      ///< a configuration value
+  kData,        ///< input data
+  kComm,        ///< a peer, a link, or ranks out of step
+  kTimeout,     ///< a peer did not arrive in time
+  kCheckpoint,  ///< a checkpoint cannot be written or read
+  kNonFinite,   ///< training produced a non-finite value
+  kIo,          ///< any other file
+  kResource,    ///< memory or another limit of the machine
+};
+
+/// The code's name as in messages and summaries, e.g. "kData" gives "data".
+std::string_view to_string(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message, int origin_rank = -1);
+
+  [[nodiscard]] ErrorCode code() const { return code_; }
+
+  /// The rank on which the error began, -1 where it is not known to be a rank's.
+  [[nodiscard]] int origin_rank() const { return origin_rank_; }
+
+ private:
+  ErrorCode code_;
+  int origin_rank_;
+};
+
+/// Throws Error(code) with a formatted message.
+template <typename... Args>
+[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
+}
+
+[[noreturn]] void check_failed(const char* expression, const char* file, int line,
+                               const std::string& message);
+
+}  // namespace weft
+
+/// Our own invariants only, never input. Throws Error(kInternal) with the expression.
+#define WEFT_CHECK(condition, ...)                                                           \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]] {                                                         \
+      ::weft::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));   \
+    }                                                                                        \
+  } while (false)

@@ -1,0 +1,40 @@
+/// Logging. Messages go to one sink that the program sets (the command line sets standard error);
+/// without one they are dropped. Thread-safe. Never per row or per sample.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+/// Replaces the sink; messages below `level` are not formatted.
+void set_log_sink(LogSink sink, LogLevel level = LogLevel::kInfo);
+bool log_enabled(LogLevel level);
+void log_message(LogLevel level, std::string_view message);
+
+template <typename... Args>
+void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_enabled(level)) {
+    log_message(level, fmt::format(format, std::forward<Args>(args)...));
+  }
+}
+
+template <typename... Args>
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log(LogLevel::kInfo, format, std::forward<Args>(args)...);
+}
+
+template <typename... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  log(LogLevel::kWarning, format, std::forward<Args>(args)...);
+}
+
+}  // namespace weft

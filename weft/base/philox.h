@@ -1,0 +1,55 @@
+/// Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011). A draw is a pure function
+/// of its key and counter, so initial values, shuffles and stochastic rounding depend on ids and
+/// never on who draws first.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace weft {
+
+/// What a draw is for; part of the key, so that two uses never share a stream.
+enum class RandomPurpose : std::uint32_t {
+  kInitialValue = 1,
+  kStochasticRounding = 2,
+  kShuffle = 3,
+  kSynthetic = 4,
+  kTeacher = 5,
+  kTest = 100,
+};
+
+/// Four independent 32-bit words for (key, counter).
+std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
+                                    std::uint64_t counter_high);
+
+/// A 64-bit key for (seed, purpose, name).
+std::uint64_t random_key(std::uint64_t seed, RandomPurpose purpose, std::string_view name = {});
+
+/// [0, 1) with 24 bits from one word.
+inline float uniform_float(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1.0p-24F;
+}
+
+/// [0, 1) with 53 bits from two words.
+inline double uniform_double(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t word = (static_cast<std::uint64_t>(high) << 32) | low;
+  return static_cast<double>(word >> 11) * 0x1.0p-53;
+}
+
+/// A seeded bijection of [0, n): a four-round Feistel network with cycle walking. O(1) memory.
+class Permutation {
+ public:
+  Permutation(std::uint64_t n, std::uint64_t key);
+
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t index) const;
+
+ private:
+  [[nodiscard]] std::uint64_t encrypt(std::uint64_t value) const;
+
+  std::uint64_t n_;
+  std::uint64_t key_;
+  int half_bits_;
+};
+
+}  // namespace weft

@@ -1,0 +1,24 @@
+/// Small text helpers for messages.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+/// The candidate with the smallest edit distance to `word`, empty when none is near enough
+/// (distance at most a third of the longer word, at least 1).
+std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+/// "did you mean 'x'?" or, where nothing is near, "known: a, b, c".
+std::string suggestion(std::string_view word, std::span<const std::string> candidates);
+
+/// 1536 -> "1.5 KiB".
+std::string format_bytes(std::uint64_t bytes);
+
+/// 1234567 -> "1,234,567".
+std::string format_count(std::int64_t count);
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+/// Devices: where memory lies and where stages run.
+///
+/// cpu    host memory; a stream is a worker thread or, for a schedule with one stream, the caller.
+/// check  the CPU's kernels with an address space of its own: fresh memory is filled with NaN,
+///        host access outside a stage is poisoned under AddressSanitizer, and streams wait a
+///        random time before each stage. Code that forgets a copy, an event, or that a buffer is
+///        still in use fails on it without a GPU.
+/// cuda   a GPU; a stub that says so where Weft was built without CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+class ThreadPool;
+class Stream;
+
+enum class DeviceKind : std::uint8_t { kCpu, kCheck, kCuda };
+
+DeviceKind device_kind_from_string(std::string_view name);  ///< throws Error(kConfig)
+std::string_view to_string(DeviceKind kind);
+
+class Device;
+
+/// What a stage runs with. On CPU devices a kernel called with it has finished when it returns;
+/// on CUDA it has been enqueued on `native_stream`.
+struct Context {
+  Device* device = nullptr;
+  ThreadPool* pool = nullptr;
+  void* native_stream = nullptr;
+};
+
+/// Options of Device::make_stream.
+struct StreamOptions {
+  std::string name;        ///< as in messages and traces
+  bool is_inline = false;  ///< run stages on the caller's thread (CPU only)
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual DeviceKind kind() const = 0;
+
+  /// The pool of the rank this device object belongs to.
+  [[nodiscard]] virtual ThreadPool& pool() = 0;
+
+  /// At least 64-byte aligned; 2 MiB-aligned with huge pages advised from 2 MiB on.
+  /// Throws Error(kResource) naming the size.
+  virtual void* allocate(std::int64_t bytes) = 0;
+  virtual void deallocate(void* data, std::int64_t bytes) noexcept = 0;
+
+  /// Copies between host memory and this device, or inside it; ordered with the context's stream.
+  virtual void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) = 0;
+  virtual void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) = 0;
+  virtual void copy(Context& ctx, void* to, const void* from, std::int64_t bytes) = 0;
+  virtual void fill_zero(Context& ctx, void* data, std::int64_t bytes) = 0;
+
+  virtual std::unique_ptr<Stream> make_stream(const StreamOptions& options) = 0;
+};
+
+/// Options of make_device.
+struct DeviceOptions {
+  DeviceKind kind = DeviceKind::kCpu;
+  int threads = 1;                ///< of the rank's pool
+  std::uint64_t check_seed = 1;   ///< of the check device's delays
+  int check_max_delay_us = 200;   ///< longest delay before a stage on the check device
+};
+
+/// A device object for one rank. Throws Error(kConfig) when the kind is not in this build.
+std::unique_ptr<Device> make_device(const DeviceOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+/// State that is saved, restored, hashed and compared: how a checkpoint sees a table or a layer
+/// without knowing either.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/tensor/dtype.h"
+
+namespace weft {
+
+/// One matrix of state, or the block of it that this rank holds. The identity is
+/// (parameter, kind); rows and cols are those of the whole logical matrix, whoever holds it.
+struct StateItem {
+  std::string parameter;  ///< e.g. "tables.C1" or "dense.top.0.weight"
+  std::string kind;       ///< "weight", or an optimizer state: "sum", "exp_avg", "exp_avg_sq", ...
+  DType dtype = DType::kFloat32;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t row_begin = 0;  ///< the block held here: rows [row_begin, row_end)
+  std::int64_t row_end = 0;
+  std::int64_t col_begin = 0;  ///< and columns [col_begin, col_end)
+  std::int64_t col_end = 0;
+  bool first_holder = true;    ///< this rank saves and counts the block; other holders compare
+};
+
+/// Gives state out. Items are listed in a fixed order.
+class StateSource {
+ public:
+  virtual ~StateSource() = default;
+  [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
+
+  /// Copies rows [row_begin, row_begin + rows) of item `index`, a compact
+  /// [rows, col_end - col_begin] block of its dtype, into host memory at `out`.
+  virtual void read_state(std::size_t index, std::int64_t row_begin, std::int64_t rows,
+                          void* out) const = 0;
+};
+
+/// Takes state in. Blocks may come in any row order and cut anywhere between rows and columns.
+class StateSink {
+ public:
+  virtual ~StateSink() = default;
+  [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
+
+  /// Writes a compact block [rows, col_end - col_begin] of item `index` at absolute rows and
+  /// columns, which lie inside the item's block.
+  virtual void write_state(std::size_t index, std::int64_t row_begin, std::int64_t rows,
+                           std::int64_t col_begin, std::int64_t col_end, const void* in) = 0;
+};
+
+}  // namespace weft
