@@ -1,0 +1,222 @@
+/// Plain values that describe a training job. Everything a run depends on is here; code executes
+/// what these values say. Each has a YAML form of the same spelling (spec/yaml.h) and a described
+/// default, range, unit and meaning (spec/describe.cc, from which docs/parameters.md is generated).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft::spec {
+
+// ---- data ----------------------------------------------------------------------------------
+
+enum class DataFormat { kSynthetic, kCriteo, kMovielens, kWeft };
+
+/// One generated categorical column.
+struct SyntheticColumn {
+  std::string name;
+  std::int64_t cardinality = 1000;  ///< distinct ids
+  double zipf = 1.05;               ///< exponent of the popularity law, 0 = uniform
+  std::int64_t min_length = 1;      ///< ids per sample, uniform in [min_length, max_length]
+  std::int64_t max_length = 1;
+  double missing = 0.0;             ///< probability of an empty bag
+  double repeat = 0.0;              ///< probability that the ids are those of the sample's visitor
+  double teacher_scale = 1.0;       ///< weight of this column in the planted teacher
+};
+
+struct SyntheticConfig {
+  std::int64_t samples = 2'000'000;
+  std::int64_t eval_samples = 200'000;
+  std::int64_t dense_columns = 13;
+  std::int64_t visitors = 100'000;  ///< repeat visitors share ids
+  double base_rate = 0.25;          ///< mean label
+  double signal = 1.0;              ///< scale of the teacher's logit; larger = lower best NE
+  std::vector<SyntheticColumn> columns;
+};
+
+struct ShuffleConfig {
+  bool enabled = true;
+  std::int64_t window = 0;  ///< samples permuted together; 0 = all (random-access formats) or 65536
+};
+
+struct DataConfig {
+  DataFormat format = DataFormat::kSynthetic;
+  std::vector<std::string> path;       ///< files, globs, or the folder (movielens)
+  std::vector<std::string> eval_path;  ///< evaluation files; empty: see eval_fraction
+  double eval_fraction = 0.0;          ///< last fraction held out when eval_path is empty (random-access formats)
+  std::int64_t max_samples = 0;        ///< 0 = all
+  std::int64_t max_eval_samples = 0;   ///< 0 = all
+  std::int64_t read_ahead = 2;         ///< batches prepared ahead by the reader's thread
+  ShuffleConfig shuffle;
+  SyntheticConfig synthetic;
+};
+
+// ---- features ------------------------------------------------------------------------------
+
+enum class DenseTransform { kNone, kLog, kStandard };
+
+/// kLog: x <= 0 or missing -> 0, otherwise ln(1 + x). kStandard: (x - mean) / scale.
+struct DenseFeature {
+  std::string name;
+  std::string column;  ///< default: name
+  DenseTransform transform = DenseTransform::kNone;
+  double missing = 0.0;  ///< value of a missing entry, after the transform
+  double mean = 0.0;
+  double scale = 1.0;
+};
+
+enum class IdMapping {
+  kHash,        ///< row = mix64(id ^ hash(salt)) mod num_embeddings
+  kModulo,      ///< row = id mod num_embeddings (ids as unsigned)
+  kIdentity,    ///< row = id; out of range is an error
+  kVocabulary,  ///< row by frequency rank in the training data, row 0 for rare and unknown ids
+};
+
+enum class Pooling { kSum, kMean, kNone };  ///< kNone: a sequence, one vector per id
+
+struct SparseFeature {
+  std::string name;
+  std::string column;         ///< default: name
+  std::string table;          ///< default: name
+  IdMapping mapping = IdMapping::kHash;
+  std::int64_t min_count = 1; ///< vocabulary: rarer ids go to the out-of-vocabulary row
+  Pooling pooling = Pooling::kSum;
+  bool weighted = false;      ///< per-id weights from the column multiply the rows (sum only)
+  std::int64_t max_length = 0;///< keep the first max_length ids; 0 = all
+  std::string target;         ///< sequence features: the pooled one-id feature attended with (DIN)
+};
+
+/// One label. With several, each loss is divided by its own sum of weights, then added.
+struct Task {
+  std::string name = "click";
+  std::string column = "label";
+  std::string weight_column;  ///< weight per sample; empty = 1
+  double weight = 1.0;        ///< of this task's loss
+};
+
+// ---- tables --------------------------------------------------------------------------------
+
+enum class SparseOptimizerKind { kSgd, kAdagrad, kRowWiseAdagrad, kAdam, kRowWiseAdam };
+enum class WeightDecayMode { kNone, kL2, kDecoupled };
+
+struct SparseOptimizer {
+  SparseOptimizerKind type = SparseOptimizerKind::kRowWiseAdagrad;
+  double learning_rate = 0.01;
+  double eps = 1e-8;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double initial_accumulator = 0.0;
+  double weight_decay = 0.0;
+  WeightDecayMode weight_decay_mode = WeightDecayMode::kNone;
+  double max_norm = 0.0;  ///< of a row after the update; 0 = none
+
+  friend bool operator==(const SparseOptimizer&, const SparseOptimizer&) = default;
+};
+
+enum class RowDType { kFp32, kFp16, kBf16 };
+enum class TableInit { kUniform, kNormal, kZero };  ///< kUniform: U(-s, s), s = init_scale or 1/sqrt(rows)
+
+enum class Sharding { kAuto, kDataParallel, kTableWise, kRowWise, kColumnWise };
+
+struct Table {
+  std::string name;
+  std::int64_t num_embeddings = 0;  ///< E, rows
+  std::int64_t embedding_dim = 0;   ///< D
+  RowDType dtype = RowDType::kFp32;
+  TableInit init = TableInit::kUniform;
+  double init_scale = 0.0;  ///< 0 = 1/sqrt(num_embeddings)
+  Sharding sharding = Sharding::kAuto;
+  std::int64_t rank = -1;           ///< table_wise: the owner; -1 = placed by the planner
+  std::int64_t column_shards = 0;   ///< column_wise: number of shards; 0 = min(ranks, ceil(D/16))
+  SparseOptimizer optimizer;        ///< default: the job's `sparse_optimizer`
+};
+
+// ---- model ---------------------------------------------------------------------------------
+
+enum class ModelKind { kDlrm, kDcnv2, kDeepFm };
+enum class Compute { kFp32, kBf16 };
+enum class SequencePooling { kAttention, kMean };  ///< how a sequence feature becomes one vector
+
+struct Model {
+  ModelKind type = ModelKind::kDlrm;
+  std::vector<std::int64_t> bottom_mlp;  ///< hidden widths and output of the dense features' MLP
+  std::vector<std::int64_t> top_mlp;     ///< hidden widths; the output layer of tasks is added
+  std::int64_t cross_layers = 3;         ///< dcnv2
+  std::int64_t cross_rank = 64;          ///< dcnv2, low rank
+  std::int64_t projection_dim = 0;       ///< dlrm, deepfm: tables of other dims are projected to it; 0 = refuse
+  SequencePooling sequence = SequencePooling::kAttention;
+  std::vector<std::int64_t> attention_mlp = {32};
+  Compute compute = Compute::kFp32;
+};
+
+enum class DenseOptimizerKind { kSgd, kAdagrad, kAdam };
+
+struct DenseOptimizer {
+  DenseOptimizerKind type = DenseOptimizerKind::kAdam;
+  double learning_rate = 0.001;
+  double eps = 1e-8;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double initial_accumulator = 0.0;
+  double weight_decay = 0.0;  ///< L2
+  double clip_norm = 0.0;     ///< global norm of the dense gradient; 0 = none
+};
+
+enum class ScheduleKind { kConstant, kPolynomial };
+
+/// Multiplies every learning rate. Linear warm-up from 0 over warmup_steps, constant until
+/// decay_start, then (1 - progress)^power down to final_factor at decay_start + decay_steps.
+struct Schedule {
+  ScheduleKind type = ScheduleKind::kConstant;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_start = 0;
+  std::int64_t decay_steps = 0;
+  double power = 2.0;
+  double final_factor = 0.0;
+};
+
+// ---- running -------------------------------------------------------------------------------
+
+enum class OnNonFinite { kStop, kSkip };
+enum class DeviceChoice { kCpu, kCheck, kCuda };
+
+struct Train {
+  std::int64_t steps = 0;   ///< 0 = by epochs
+  std::int64_t epochs = 1;
+  std::int64_t eval_every = 0;  ///< steps; 0 = at the end only
+  std::int64_t log_every = 100; ///< steps per window of the training figures
+  OnNonFinite on_non_finite = OnNonFinite::kStop;
+  bool overlap = true;          ///< dense all-reduce beside the embedding backward
+  double timeout_s = 300.0;     ///< of every wait for another rank
+  DeviceChoice device = DeviceChoice::kCpu;
+};
+
+enum class Target { kAuto, kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };  ///< instruction sets, lowest first
+
+struct Numerics {
+  std::int64_t parts = 0;  ///< P of the rule of parts; 0 = max(8, ranks)
+  Target target = Target::kAuto;
+};
+
+struct Config {
+  std::int64_t version = 1;
+  std::uint64_t seed = 1;
+  std::int64_t batch_size = 2048;  ///< the global batch, in samples
+  DataConfig data;
+  std::vector<DenseFeature> dense_features;
+  std::vector<SparseFeature> sparse_features;
+  std::vector<Task> tasks = {Task{}};
+  std::vector<Table> tables;
+  SparseOptimizer sparse_optimizer;  ///< default of every table
+  DenseOptimizer dense_optimizer;
+  Schedule schedule;
+  Model model;
+  Train train;
+  Numerics numerics;
+};
+
+/// Index of the table a feature reads. Valid after validate().
+std::int64_t table_index(const Config& config, const SparseFeature& feature);
+
+}  // namespace weft::spec
