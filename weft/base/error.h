@@ -3,12 +3,12 @@
 /// table, feature, sample, rank) and what to do.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -49,15 +49,17 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
-[[noreturn]] void check_failed(const char* expression, const char* file, int line,
+[[noreturn]] void check_failed(const char* expression,
+                               const char* file,
+                               int line,
                                const std::string& message);
 
 }  // namespace weft
 
 /// Our own invariants only, never input. Throws Error(kInternal) with the expression.
-#define WEFT_CHECK(condition, ...)                                                           \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]] {                                                         \
-      ::weft::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));   \
-    }                                                                                        \
+#define WEFT_CHECK(condition, ...)                                                         \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::weft::check_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
+    }                                                                                      \
   } while (false)

@@ -2,12 +2,12 @@
 /// without one they are dropped. Thread-safe. Never per row or per sample.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace weft {
 

@@ -41,12 +41,14 @@ inline Range rank_parts(std::int64_t parts, std::int64_t ranks, std::int64_t ran
 }
 
 /// Samples owned by position r of W: those of its parts.
-inline Range rank_samples(std::int64_t n, std::int64_t parts, std::int64_t ranks,
+inline Range rank_samples(std::int64_t n,
+                          std::int64_t parts,
+                          std::int64_t ranks,
                           std::int64_t rank) {
   const Range own = rank_parts(parts, ranks, rank);
-  return {part_samples(n, parts, own.begin).begin,
-          own.empty() ? part_samples(n, parts, own.begin).begin
-                      : part_samples(n, parts, own.end - 1).end};
+  return {part_samples(n, parts, own.begin).begin, own.empty()
+                                                       ? part_samples(n, parts, own.begin).begin
+                                                       : part_samples(n, parts, own.end - 1).end};
 }
 
 /// Where a tree node over [begin, end) splits: after the largest power of two below its size.
@@ -84,7 +86,7 @@ bool sum_tree(Range node, int depth, const Leaf& leaf, const Add& add) {
 /// Number of scratch slots sum_tree needs for `total` leaves: tree depth + 1.
 int tree_slots(std::int64_t total);
 
-/// Sums doubles up the tree: terms[p] for every part p with present[p]. 0 where none is.
+/// Sums doubles up the tree, terms[p] being part p; every part is present. 0 where there is none.
 double sum_parts(const std::vector<double>& terms);
 
 }  // namespace weft

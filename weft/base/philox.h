@@ -20,7 +20,8 @@ enum class RandomPurpose : std::uint32_t {
 };
 
 /// Four independent 32-bit words for (key, counter).
-std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low,
+std::array<std::uint32_t, 4> philox(std::uint64_t key,
+                                    std::uint64_t counter_low,
                                     std::uint64_t counter_high);
 
 /// A 64-bit key for (seed, purpose, name).

@@ -16,11 +16,14 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(Device& device, std::int64_t bytes = 0);
   ~Buffer();
+
   Buffer(Buffer&& other) noexcept { swap(other); }
+
   Buffer& operator=(Buffer&& other) noexcept {
     swap(other);
     return *this;
   }
+
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -40,7 +43,9 @@ class Buffer {
   }
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+
   [[nodiscard]] Device* device() const { return device_; }
 
  private:

@@ -66,9 +66,10 @@ class Device {
 /// Options of make_device.
 struct DeviceOptions {
   DeviceKind kind = DeviceKind::kCpu;
-  int threads = 1;                ///< of the rank's pool
-  std::uint64_t check_seed = 1;   ///< of the check device's delays
-  int check_max_delay_us = 200;   ///< longest delay before a stage on the check device
+  int threads = 1;               ///< of the rank's pool
+  std::uint64_t check_seed = 1;  ///< of the check device's delays
+  int check_max_delay_us = 200;  ///< longest delay before a stage on the check device
+  int gpu = 0;                   ///< which GPU of the process, for kCuda
 };
 
 /// A device object for one rank. Throws Error(kConfig) when the kind is not in this build.

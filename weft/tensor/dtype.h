@@ -10,7 +10,7 @@ namespace weft {
 enum class DType : std::uint8_t { kFloat32, kFloat16, kBFloat16, kFloat64, kInt32, kInt64, kUInt8 };
 
 std::int64_t size_of(DType dtype);
-std::string_view to_string(DType dtype);  ///< "fp32", "fp16", "bf16", "fp64", "int32", ...
+std::string_view to_string(DType dtype);         ///< "fp32", "fp16", "bf16", "fp64", "int32", ...
 DType dtype_from_string(std::string_view name);  ///< throws Error(kConfig) with the known names
 
 /// bfloat16 as bits: the upper half of a float.
@@ -27,7 +27,9 @@ struct Float16 {
   friend bool operator==(Float16, Float16) = default;
 };
 
-inline float to_float(float value) { return value; }
+inline float to_float(float value) {
+  return value;
+}
 
 inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);

@@ -22,7 +22,7 @@ struct StateItem {
   std::int64_t row_end = 0;
   std::int64_t col_begin = 0;  ///< and columns [col_begin, col_end)
   std::int64_t col_end = 0;
-  bool first_holder = true;    ///< this rank saves and counts the block; other holders compare
+  bool first_holder = true;  ///< this rank saves and counts the block; other holders compare
 };
 
 /// Gives state out. Items are listed in a fixed order.
@@ -33,7 +33,9 @@ class StateSource {
 
   /// Copies rows [row_begin, row_begin + rows) of item `index`, a compact
   /// [rows, col_end - col_begin] block of its dtype, into host memory at `out`.
-  virtual void read_state(std::size_t index, std::int64_t row_begin, std::int64_t rows,
+  virtual void read_state(std::size_t index,
+                          std::int64_t row_begin,
+                          std::int64_t rows,
                           void* out) const = 0;
 };
 
@@ -45,8 +47,12 @@ class StateSink {
 
   /// Writes a compact block [rows, col_end - col_begin] of item `index` at absolute rows and
   /// columns, which lie inside the item's block.
-  virtual void write_state(std::size_t index, std::int64_t row_begin, std::int64_t rows,
-                           std::int64_t col_begin, std::int64_t col_end, const void* in) = 0;
+  virtual void write_state(std::size_t index,
+                           std::int64_t row_begin,
+                           std::int64_t rows,
+                           std::int64_t col_begin,
+                           std::int64_t col_end,
+                           const void* in) = 0;
 };
 
 }  // namespace weft

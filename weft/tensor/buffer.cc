@@ -1,0 +1,38 @@
+#include "weft/tensor/buffer.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+
+namespace weft {
+
+Buffer::Buffer(Device& device, std::int64_t bytes) : device_(&device) {
+  resize(bytes);
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) {
+    device_->deallocate(data_, capacity_);
+  }
+}
+
+void Buffer::resize(std::int64_t bytes) {
+  WEFT_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
+  if (bytes > capacity_) {
+    WEFT_CHECK(device_ != nullptr, "a buffer without a device cannot grow to {} bytes", bytes);
+    // At least half as much again, so that batches that get longer and longer cost few allocations.
+    // The old memory goes first: its contents are not kept, and both may not fit.
+    const std::int64_t capacity = std::max(bytes, capacity_ + capacity_ / 2);
+    if (data_ != nullptr) {
+      device_->deallocate(data_, capacity_);
+      data_ = nullptr;
+      capacity_ = 0;
+      bytes_ = 0;
+    }
+    data_ = device_->allocate(capacity);
+    capacity_ = capacity;
+  }
+  bytes_ = bytes;
+}
+
+}  // namespace weft

@@ -1,0 +1,140 @@
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include <sys/mman.h>
+
+#include "weft/base/error.h"
+#include "weft/base/text.h"
+#include "weft/base/thread_pool.h"
+#include "weft/tensor/devices.h"
+#include "weft/tensor/host_memory.h"
+#include "weft/tensor/worker_stream.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t kAlignment = 64;                   // a cache line, and a vector of AVX-512
+constexpr std::size_t kHugePage = std::size_t{2} << 20;  // of x86-64 and of arm64 with 4 KiB pages
+constexpr std::size_t kMapUnit = std::size_t{64} << 10;  // a multiple of every page size in use
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/// Whether memory of this size is mapped by itself. Not under AddressSanitizer, which only sees
+/// past the ends of what comes from the heap.
+bool is_mapped(std::size_t bytes) {
+#if defined(WEFT_ADDRESS_SANITIZER)
+  static_cast<void>(bytes);
+  return false;
+#else
+  return bytes >= kHugePage;
+#endif
+}
+
+/// Maps one huge page more than needed and gives back what sticks out of the aligned part.
+void* map_aligned(std::size_t bytes) {
+  const std::size_t mapped = bytes + kHugePage;
+  void* const raw =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* const begin = static_cast<std::byte*>(raw);
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(raw) % kHugePage;
+  const std::size_t before = misaligned == 0 ? 0 : kHugePage - misaligned;
+  if (before > 0) {
+    munmap(begin, before);
+  }
+  munmap(begin + before + bytes, kHugePage - before);
+  // Advice only: without it a table of many GiB misses the TLB on nearly every row.
+  madvise(begin + before, bytes, MADV_HUGEPAGE);
+  return begin + before;
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const DeviceOptions& options) : pool_(options.threads) {}
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
+
+  [[nodiscard]] ThreadPool& pool() override { return pool_; }
+
+  void* allocate(std::int64_t bytes) override { return allocate_host(bytes); }
+
+  void deallocate(void* data, std::int64_t bytes) noexcept override {
+    deallocate_host(data, bytes);
+  }
+
+  void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
+    copy(ctx, device, host, bytes);
+  }
+
+  void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) override {
+    copy(ctx, host, device, bytes);
+  }
+
+  void copy(Context& /*ctx*/, void* to, const void* from, std::int64_t bytes) override {
+    if (bytes > 0) {
+      std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
+  }
+
+  void fill_zero(Context& /*ctx*/, void* data, std::int64_t bytes) override {
+    if (bytes > 0) {
+      std::memset(data, 0, static_cast<std::size_t>(bytes));
+    }
+  }
+
+  std::unique_ptr<Stream> make_stream(const StreamOptions& options) override {
+    return make_cpu_stream({.stream = options,
+                            .context = {.device = this, .pool = &pool_, .native_stream = nullptr},
+                            .observer = nullptr,
+                            .number = streams_.fetch_add(1)});
+  }
+
+ private:
+  ThreadPool pool_;
+  std::atomic<std::uint64_t> streams_ = 0;
+};
+
+}  // namespace
+
+void* allocate_host(std::int64_t bytes) {
+  WEFT_CHECK(bytes >= 0, "memory of {} bytes", bytes);
+  const auto size = static_cast<std::size_t>(bytes);
+  void* data = nullptr;
+  if (is_mapped(size)) {
+    data = map_aligned(round_up(size, kMapUnit));
+  } else {
+    const std::size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
+    data = std::aligned_alloc(alignment, round_up(size == 0 ? 1 : size, alignment));
+  }
+  if (data == nullptr) {
+    fail(ErrorCode::kResource,
+         "cannot allocate {} ({} bytes) of host memory; use fewer or smaller tables per rank, more "
+         "ranks, or a machine with more memory",
+         format_bytes(static_cast<std::uint64_t>(bytes)), bytes);
+  }
+  return data;
+}
+
+void deallocate_host(void* data, std::int64_t bytes) noexcept {
+  if (data == nullptr) {
+    return;
+  }
+  const auto size = static_cast<std::size_t>(bytes);
+  if (is_mapped(size)) {
+    munmap(data, round_up(size, kMapUnit));
+  } else {
+    std::free(data);
+  }
+}
+
+std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {
+  return std::make_unique<CpuDevice>(options);
+}
+
+}  // namespace weft
