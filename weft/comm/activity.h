@@ -1,0 +1,53 @@
+/// What the groups of this process are doing now: for the message of a job that is being killed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+
+#include "weft/comm/collective.h"
+
+namespace weft::comm {
+
+/// The collectives that are waiting now, of all groups and (with `local`) all ranks of a process.
+/// Thread-safe. Not for signal handlers: call describe() from a thread that waits for signals.
+class ActivityLog {
+ public:
+  struct Entry {
+    std::string group;
+    int rank = 0;
+    Stamp stamp;
+    std::chrono::steady_clock::time_point since;
+    bool busy = false;
+  };
+
+  /// One communicator's line in the log, for as long as it lives.
+  class Slot {
+   public:
+    Slot(ActivityLog& log, std::string group, int rank);
+    ~Slot();
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+
+    void begin(const Stamp& stamp);
+    void end() noexcept;
+
+   private:
+    ActivityLog& log_;
+    std::list<Entry>::iterator entry_;
+  };
+
+  /// One line per waiting group: "rank 1: all_gather #17 of group 'dense' for 12.3 s", or "no
+  /// collective under way". Gives up after a moment, saying so, when the log stays locked.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  friend class Slot;
+
+  mutable std::timed_mutex mutex_;
+  std::list<Entry> entries_;
+};
+
+}  // namespace weft::comm

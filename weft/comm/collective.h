@@ -1,0 +1,84 @@
+/// The plain values of collectives: what is called, with which numbers, over which memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft::comm {
+
+/// What ranks do together. A communicator counts its traffic by these.
+enum class Collective : std::uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kBroadcast,
+  kBarrier,
+  kSplit,
+};
+
+inline constexpr int kNumCollectives = 7;
+
+/// "all_reduce", "reduce_scatter", ...
+std::string_view to_string(Collective collective);
+
+enum class ReduceOp : std::uint8_t { kSum, kMin, kMax };
+
+std::string_view to_string(ReduceOp op);
+
+/// A run of bytes. The receiving side writes through `data`, the sending side only reads.
+struct Piece {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+/// What travels from one rank to one other in one exchange: the pieces, one after the other. Both
+/// ends give the same pieces: as many, each of the same size. A silent lane is one on which nothing
+/// is sent, and both ends say so.
+struct Lane {
+  std::span<const Piece> pieces;
+  bool silent = false;
+
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t total = 0;
+    for (const Piece& piece : pieces) {
+      total += piece.bytes;
+    }
+    return total;
+  }
+};
+
+/// What every call carries, so that ranks out of step are named instead of hanging.
+struct Stamp {
+  std::uint64_t sequence = 0;  ///< calls on this communicator before this one
+  Collective collective = Collective::kBarrier;
+  std::int64_t size = -1;       ///< bytes that must be equal on all ranks, -1 where they may differ
+  std::uint64_t arguments = 0;  ///< hash of what else must be equal: type, operation, root
+
+  friend bool operator==(const Stamp&, const Stamp&) = default;
+};
+
+/// What a rank sent to others. Headers are not counted; an empty message is one message.
+struct Traffic {
+  struct Entry {
+    std::int64_t calls = 0;
+    std::int64_t messages = 0;
+    std::int64_t bytes = 0;
+  };
+
+  std::array<Entry, kNumCollectives> by_collective;
+
+  [[nodiscard]] const Entry& of(Collective collective) const {
+    return by_collective[static_cast<std::size_t>(collective)];
+  }
+
+  [[nodiscard]] Entry total() const;
+};
+
+/// "all_gather #17 of group 'dense'".
+std::string describe(const Stamp& stamp, std::string_view group);
+
+}  // namespace weft::comm

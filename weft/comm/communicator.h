@@ -1,0 +1,178 @@
+/// Communicator: a group of ranks and the collectives they call together.
+///
+/// Notation: W ranks in the group, r this rank, S the bytes of a rank's own buffer as given by the
+/// call. "Sends" counts what one rank sends to others (traffic()). Every collective is built from
+/// one primitive, a direct exchange between all pairs (weft/comm/group.h); docs/collectives.md has
+/// the formulas together with their derivation.
+///
+///   collective        exchanges  messages per rank   bytes sent per rank
+///   all_to_all(_v)    1          W - 1               sum of send_bytes to others
+///   all_gather(_v)    1          W - 1               (W - 1) S
+///   broadcast         1          root: W - 1         root: (W - 1) S, others: 0
+///   barrier           1          W - 1               0
+///   reduce_scatter    1          W - 1               (W - 1)/W S
+///   all_reduce        2          2 (W - 1)           2 (W - 1)/W S (each slice a whole element)
+///     up to 4 KiB     1          W - 1               (W - 1) S
+///   split, duplicate  1          W - 1               24 (W - 1)
+///
+/// Memory: plain pointers to host memory or memory of a CPU-like device. Calls are made inside a
+/// stage and return when this rank's buffers may be reused.
+/// Threads: one thread at a time per communicator; different communicators may be used at once.
+/// Order: all ranks of a group call its collectives in the same order. Two groups that share ranks
+/// must not be waited on in different orders by different ranks of one thread each.
+/// Determinism: reductions add in a fixed order, up the tree over ranks of weft/base/parts.h; the
+/// bits do not depend on timing, backend or size of the messages.
+/// Errors: every call carries a sequence number, the collective and its sizes. Ranks out of step
+/// get Error(kComm) naming both ranks, collective, group and the numbers; a peer that does not
+/// arrive in time gives Error(kTimeout) naming who is missing; an error of another rank is thrown
+/// here with its code, message and origin_rank. All ranks of the world get the same error, and
+/// after it every call on every communicator of the world throws it again. Sources: all-to-all and
+/// ring volumes, Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations
+/// in MPICH", 2005; the ordered sum, docs/numerics.md.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/activity.h"
+#include "weft/comm/collective.h"
+#include "weft/tensor/device.h"
+
+namespace weft::comm {
+
+class Group;
+
+/// Operands of all_to_all_v: peer-major and contiguous; the counts are in bytes, one per rank.
+/// send_bytes[p] here equals recv_bytes[r] on rank p.
+struct AllToAllV {
+  const void* send = nullptr;
+  std::span<const std::int64_t> send_bytes;  ///< [W]
+  void* recv = nullptr;
+  std::span<const std::int64_t> recv_bytes;  ///< [W]
+};
+
+/// Operands of all_gather_v: recv is rank-major and contiguous. recv_bytes[r] == send_bytes. `send`
+/// may be this rank's place in recv.
+struct AllGatherV {
+  const void* send = nullptr;
+  std::int64_t send_bytes = 0;
+  void* recv = nullptr;
+  std::span<const std::int64_t> recv_bytes;  ///< [W]
+};
+
+class Communicator {
+ public:
+  /// Made by a backend (weft/comm/local, weft/comm/mpi), split() and duplicate().
+  explicit Communicator(std::unique_ptr<Group> group);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+
+  [[nodiscard]] int size() const { return size_; }
+
+  [[nodiscard]] const std::string& name() const;
+
+  /// The world's number of rank `rank` of this group.
+  [[nodiscard]] int world_rank(int rank) const;
+
+  /// Buffers of send and recv must not overlap, in this and the following collectives, unless said.
+  void all_to_all_v(Context& ctx, const AllToAllV& operands);
+
+  /// send and recv: W blocks of `bytes_per_peer`.
+  void all_to_all(Context& ctx, const void* send, void* recv, std::int64_t bytes_per_peer);
+
+  /// all_to_all_v over lists of pieces, for data that does not lie contiguously: send[p] and
+  /// recv[p] are the lanes to and from rank p, both [W].
+  void exchange(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
+
+  /// recv: W blocks of `bytes`. `send` may be this rank's block of recv.
+  void all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes);
+  void all_gather_v(Context& ctx, const AllGatherV& operands);
+
+  void broadcast(Context& ctx, void* data, std::int64_t bytes, int root);
+
+  /// Returns after all ranks have called it.
+  void barrier(Context& ctx);
+
+  /// In place. kMin and kMax of floating values: the second operand wins where a comparison with
+  /// NaN fails, so exclude NaN before.
+  void all_reduce(Context& ctx, float* data, std::int64_t count, ReduceOp op = ReduceOp::kSum);
+  void all_reduce(Context& ctx, double* data, std::int64_t count, ReduceOp op = ReduceOp::kSum);
+  void all_reduce(Context& ctx,
+                  std::int64_t* data,
+                  std::int64_t count,
+                  ReduceOp op = ReduceOp::kSum);
+
+  /// send: [count]; recv: this rank's slice piece(count, W, r), which may have any place outside
+  /// send.
+  void reduce_scatter(Context& ctx,
+                      const float* send,
+                      float* recv,
+                      std::int64_t count,
+                      ReduceOp op = ReduceOp::kSum);
+  void reduce_scatter(Context& ctx,
+                      const double* send,
+                      double* recv,
+                      std::int64_t count,
+                      ReduceOp op = ReduceOp::kSum);
+  void reduce_scatter(Context& ctx,
+                      const std::int64_t* send,
+                      std::int64_t* recv,
+                      std::int64_t count,
+                      ReduceOp op = ReduceOp::kSum);
+
+  /// The same ranks with a communicator of their own. Collective. Groups that share ranks are made
+  /// one after the other, in the same order on all ranks. `name` is equal on all ranks.
+  std::unique_ptr<Communicator> duplicate(const std::string& name);
+
+  /// The ranks of equal `color`, ordered by (key, rank). color < 0: in no group, gives null.
+  std::unique_ptr<Communicator> split(int color, int key, const std::string& name);
+
+  /// Tells every rank of the world: their waits throw this error with its origin_rank (this rank of
+  /// the world where it has none). Returns at once; the first error of the world stays. From any
+  /// thread.
+  void abort(const Error& error) noexcept;
+
+  /// Throws the world's error if there is one; for loops that do not communicate.
+  void check() const;
+
+  /// What this rank has sent through this communicator.
+  [[nodiscard]] const Traffic& traffic() const { return traffic_; }
+
+ private:
+  class Call;
+
+  Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
+  void run(Context& ctx, const Stamp& stamp);
+  void send_to(int rank, const void* data, std::int64_t bytes);
+  void receive_from(int rank, void* data, std::int64_t bytes);
+  void silence();
+  template <typename T>
+  void all_reduce_any(Context& ctx, T* data, std::int64_t count, ReduceOp op);
+  template <typename T>
+  void reduce_scatter_any(Context& ctx, const T* send, T* recv, std::int64_t count, ReduceOp op);
+  std::byte* scratch(std::int64_t bytes);
+
+  std::unique_ptr<Group> group_;
+  int rank_;
+  int size_;
+  ActivityLog::Slot activity_;
+  std::atomic<bool> busy_ = false;  ///< finds two threads that use one communicator
+  std::uint64_t sequence_ = 0;
+  Traffic traffic_;
+  // Reused by every call, so that a call allocates nothing.
+  std::vector<Piece> send_pieces_;
+  std::vector<Piece> recv_pieces_;
+  std::vector<Lane> send_;
+  std::vector<Lane> recv_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,61 @@
+/// What a backend is: one primitive, the exchange, from which Communicator builds every collective.
+/// Programs use Communicator; only backends and their tests include this file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/activity.h"
+#include "weft/comm/collective.h"
+
+namespace weft::comm {
+
+/// Options of Group::make_group.
+struct SubgroupOptions {
+  std::string name;
+  std::vector<int> members;    ///< ranks of the parent, in the order of their new ranks
+  std::uint64_t sequence = 0;  ///< of the collective call on the parent that makes the group
+  std::int64_t color = 0;      ///< tells apart the groups made by one call
+  std::int64_t token = 0;      ///< the largest propose_token() over all ranks of the parent
+};
+
+/// One group of ranks. One thread at a time.
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  [[nodiscard]] virtual const std::string& name() const = 0;
+
+  /// The world's number of rank `rank` of this group.
+  [[nodiscard]] virtual int world_rank(int rank) const = 0;
+
+  /// Sends send[p] to rank p and receives recv[p] from it, for all p, itself included. Blocks until
+  /// all of this rank's memory may be reused. Checks that peers' stamps and sizes agree. An error
+  /// (out of step, timeout, another rank's) is the whole world's: every rank throws the same.
+  virtual void exchange(const Stamp& stamp,
+                        std::span<const Lane> send,
+                        std::span<const Lane> recv) = 0;
+
+  /// A number for agreeing on the identity of a new group.
+  virtual std::int64_t propose_token() = 0;
+
+  /// The new group; called by its members only, after they have agreed on the options.
+  virtual std::unique_ptr<Group> make_group(const SubgroupOptions& options) = 0;
+
+  /// Makes `error` the world's, unless one exists already. Does not throw.
+  virtual void abort(const Error& error) noexcept = 0;
+
+  /// Throws the world's error if there is one.
+  virtual void check() const = 0;
+
+  /// Where this rank notes what it is doing.
+  [[nodiscard]] virtual ActivityLog& activity() = 0;
+};
+
+}  // namespace weft::comm

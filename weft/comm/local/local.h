@@ -1,0 +1,31 @@
+/// The `local` backend: ranks are threads of one process.
+///
+/// Ranks post pointers on a board that the group shares and copy straight from each other's
+/// buffers: every byte is moved once. Waits block on a condition variable, never spin.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "weft/comm/activity.h"
+#include "weft/comm/communicator.h"
+
+namespace weft::comm {
+
+/// Options of run_local.
+struct LocalOptions {
+  double timeout_s = 300.0;  ///< how long a collective waits for its peers
+  std::shared_ptr<ActivityLog>
+      activity;  ///< optional: what the ranks are doing, for others to read
+};
+
+/// Runs `body` on `ranks` threads, each with its communicator of the group "world", and returns
+/// when all have ended. When a body throws, all waits of the other ranks throw the same error, and
+/// it is rethrown here: an Error with its code, message and origin_rank; another exception becomes
+/// Error(kInternal) with its text. A rank that returns while others wait for it ends the world with
+/// Error(kComm).
+void run_local(int ranks,
+               const LocalOptions& options,
+               const std::function<void(Communicator& world)>& body);
+
+}  // namespace weft::comm

@@ -1,0 +1,104 @@
+/// Sums over the global batch by the rule of parts (weft/base/parts.h, docs/numerics.md).
+///
+/// Notation: P parts, W ranks (W <= P), n numbers, k the maximal whole subtrees of a rank's run of
+/// parts (1 where runs are aligned powers of two).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/comm/communicator.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+
+namespace weft::comm {
+
+/// All-reduce of float[n] whose bits depend on P and the parts' values, and not on W, threads or
+/// timing.
+///
+/// Each rank provides one float[n] per maximal whole subtree of its run of parts. run(): [0, n) is
+/// cut into one slice per rank; everybody sends each slice of its partial sums to the slice's
+/// owner, the owner adds them up the tree over parts (absent terms are skipped), and the sums are
+/// gathered.
+///
+/// Exchanges: 2. Messages per rank: 2 (W - 1). Bytes sent per rank: 4 n k (W - 1)/W for partial
+/// sums, k (W - 1) for presence, 4 n (W - 1)/W for the sums: for k = 1 those of a ring all-reduce.
+/// Memory: (k + sum of all ranks' k / W) n floats. Allocates only in the constructor.
+/// Threads: as the communicator's. Errors: as the communicator's.
+/// Source: the reduce-scatter/all-gather split of Rabenseifner, 2004, with a fixed order of
+/// addition.
+class OrderedAllReduce {
+ public:
+  /// Collective in the sense that all ranks make it with the same parts and count. The communicator
+  /// and the device outlive it.
+  OrderedAllReduce(Communicator& communicator,
+                   Device& device,
+                   std::int64_t parts,
+                   std::int64_t count);
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  /// k, the number of partial sums of this rank.
+  [[nodiscard]] std::int64_t num_partials() const {
+    return static_cast<std::int64_t>(own_nodes_.size());
+  }
+
+  /// The run of parts that partial sum i covers.
+  [[nodiscard]] Range partial_parts(std::int64_t i) const {
+    return own_nodes_[static_cast<std::size_t>(i)];
+  }
+
+  /// Where this rank writes partial sum i, float[count], device memory. run() consumes it: the
+  /// contents are undefined afterwards.
+  [[nodiscard]] float* partial(std::int64_t i) const { return partials_.as<float>() + i * count_; }
+
+  /// `present[i]` == 0: partial sum i has no term and is skipped. `out`: float[count], outside the
+  /// partial sums; zeros where no rank has a term. Collective.
+  void run(Context& ctx, std::span<const std::uint8_t> present, float* out);
+
+ private:
+  struct Add {
+    float* to;
+    const float* from;
+  };
+
+  void plan_lanes(float* out);
+  float* row_of(std::size_t rank, std::size_t i) const;
+  float* plan_adds();
+  void add_slices(Context& ctx, const float* total, float* out) const;
+
+  Communicator& communicator_;
+  std::int64_t parts_;
+  std::int64_t count_;
+  Range slice_;  ///< of this rank
+  std::vector<Range> own_nodes_;
+  std::vector<std::vector<Range>> nodes_;           ///< of every rank
+  std::vector<std::int64_t> first_row_;             ///< of every rank in received_
+  Buffer partials_;                                 ///< [k][count]
+  Buffer received_;                                 ///< [rows of other ranks][slice]
+  std::vector<std::vector<std::uint8_t>> present_;  ///< of every rank's partial sums
+  std::vector<Add> adds_;
+  std::vector<float*> slots_;  ///< the row that holds a tree slot's sum
+  std::vector<Piece> send_pieces_;
+  std::vector<Piece> recv_pieces_;
+  std::vector<Lane> send_;
+  std::vector<Lane> recv_;
+};
+
+/// Sums of a few numbers per part (losses, metrics): `values` is [P][width], of which this rank has
+/// filled the rows of its own parts; on return all rows are filled and `sums[j]` is column j added
+/// up the tree. One all_gather of 8 width P/W bytes per rank. Host memory.
+void all_reduce_parts(Context& ctx,
+                      Communicator& communicator,
+                      std::int64_t parts,
+                      std::span<double> values,
+                      std::span<double> sums);
+void all_reduce_parts(Context& ctx,
+                      Communicator& communicator,
+                      std::int64_t parts,
+                      std::span<std::int64_t> values,
+                      std::span<std::int64_t> sums);
+
+}  // namespace weft::comm
