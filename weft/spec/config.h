@@ -20,9 +20,10 @@ struct SyntheticColumn {
   double zipf = 1.05;               ///< exponent of the popularity law, 0 = uniform
   std::int64_t min_length = 1;      ///< ids per sample, uniform in [min_length, max_length]
   std::int64_t max_length = 1;
-  double missing = 0.0;             ///< probability of an empty bag
-  double repeat = 0.0;              ///< probability that the ids are those of the sample's visitor
-  double teacher_scale = 1.0;       ///< weight of this column in the planted teacher
+  double missing = 0.0;        ///< probability of an empty bag
+  double repeat = 0.0;         ///< probability that the ids are those of the sample's visitor
+  double teacher_scale = 1.0;  ///< weight of this column in the planted teacher
+  bool weighted = false;       ///< every id carries a weight, uniform in [0.5, 1.5)
 };
 
 struct SyntheticConfig {
@@ -44,10 +45,11 @@ struct DataConfig {
   DataFormat format = DataFormat::kSynthetic;
   std::vector<std::string> path;       ///< files, globs, or the folder (movielens)
   std::vector<std::string> eval_path;  ///< evaluation files; empty: see eval_fraction
-  double eval_fraction = 0.0;          ///< last fraction held out when eval_path is empty (random-access formats)
-  std::int64_t max_samples = 0;        ///< 0 = all
-  std::int64_t max_eval_samples = 0;   ///< 0 = all
-  std::int64_t read_ahead = 2;         ///< batches prepared ahead by the reader's thread
+  double eval_fraction =
+      0.0;  ///< last fraction held out when eval_path is empty (random-access formats)
+  std::int64_t max_samples = 0;       ///< 0 = all
+  std::int64_t max_eval_samples = 0;  ///< 0 = all
+  std::int64_t read_ahead = 2;        ///< batches prepared ahead by the reader's thread
   ShuffleConfig shuffle;
   SyntheticConfig synthetic;
 };
@@ -67,7 +69,7 @@ struct DenseFeature {
 };
 
 enum class IdMapping {
-  kHash,        ///< row = mix64(id ^ hash(salt)) mod num_embeddings
+  kHash,        ///< row = mix64(id ^ hash_string(salt)) mod num_embeddings
   kModulo,      ///< row = id mod num_embeddings (ids as unsigned)
   kIdentity,    ///< row = id; out of range is an error
   kVocabulary,  ///< row by frequency rank in the training data, row 0 for rare and unknown ids
@@ -77,14 +79,15 @@ enum class Pooling { kSum, kMean, kNone };  ///< kNone: a sequence, one vector p
 
 struct SparseFeature {
   std::string name;
-  std::string column;         ///< default: name
-  std::string table;          ///< default: name
+  std::string column;  ///< default: name
+  std::string table;   ///< default: name
   IdMapping mapping = IdMapping::kHash;
-  std::int64_t min_count = 1; ///< vocabulary: rarer ids go to the out-of-vocabulary row
+  std::string salt;  ///< of the hash; default: the table's name, so that features share rows
+  std::int64_t min_count = 1;  ///< vocabulary: rarer ids go to the out-of-vocabulary row
   Pooling pooling = Pooling::kSum;
-  bool weighted = false;      ///< per-id weights from the column multiply the rows (sum only)
-  std::int64_t max_length = 0;///< keep the first max_length ids; 0 = all
-  std::string target;         ///< sequence features: the pooled one-id feature attended with (DIN)
+  bool weighted = false;        ///< per-id weights from the column multiply the rows (sum only)
+  std::int64_t max_length = 0;  ///< keep the first max_length ids; 0 = all
+  std::string target;  ///< sequence features: the pooled one-id feature attended with (DIN)
 };
 
 /// One label. With several, each loss is divided by its own sum of weights, then added.
@@ -115,7 +118,11 @@ struct SparseOptimizer {
 };
 
 enum class RowDType { kFp32, kFp16, kBf16 };
-enum class TableInit { kUniform, kNormal, kZero };  ///< kUniform: U(-s, s), s = init_scale or 1/sqrt(rows)
+enum class TableInit {
+  kUniform,
+  kNormal,
+  kZero
+};  ///< kUniform: U(-s, s), s = init_scale or 1/sqrt(rows)
 
 enum class Sharding { kAuto, kDataParallel, kTableWise, kRowWise, kColumnWise };
 
@@ -127,9 +134,9 @@ struct Table {
   TableInit init = TableInit::kUniform;
   double init_scale = 0.0;  ///< 0 = 1/sqrt(num_embeddings)
   Sharding sharding = Sharding::kAuto;
-  std::int64_t rank = -1;           ///< table_wise: the owner; -1 = placed by the planner
-  std::int64_t column_shards = 0;   ///< column_wise: number of shards; 0 = min(ranks, ceil(D/16))
-  SparseOptimizer optimizer;        ///< default: the job's `sparse_optimizer`
+  std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
+  std::int64_t column_shards = 0;  ///< column_wise: number of shards; 0 = min(ranks, ceil(D/16))
+  SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 
 // ---- model ---------------------------------------------------------------------------------
@@ -144,7 +151,8 @@ struct Model {
   std::vector<std::int64_t> top_mlp;     ///< hidden widths; the output layer of tasks is added
   std::int64_t cross_layers = 3;         ///< dcnv2
   std::int64_t cross_rank = 64;          ///< dcnv2, low rank
-  std::int64_t projection_dim = 0;       ///< dlrm, deepfm: tables of other dims are projected to it; 0 = refuse
+  std::int64_t projection_dim =
+      0;  ///< dlrm, deepfm: tables of other dims are projected to it; 0 = refuse
   SequencePooling sequence = SequencePooling::kAttention;
   std::vector<std::int64_t> attention_mlp = {32};
   Compute compute = Compute::kFp32;
@@ -182,17 +190,24 @@ enum class OnNonFinite { kStop, kSkip };
 enum class DeviceChoice { kCpu, kCheck, kCuda };
 
 struct Train {
-  std::int64_t steps = 0;   ///< 0 = by epochs
+  std::int64_t steps = 0;  ///< 0 = by epochs
   std::int64_t epochs = 1;
-  std::int64_t eval_every = 0;  ///< steps; 0 = at the end only
-  std::int64_t log_every = 100; ///< steps per window of the training figures
+  std::int64_t eval_every = 0;   ///< steps; 0 = at the end only
+  std::int64_t log_every = 100;  ///< steps per window of the training figures
   OnNonFinite on_non_finite = OnNonFinite::kStop;
-  bool overlap = true;          ///< dense all-reduce beside the embedding backward
-  double timeout_s = 300.0;     ///< of every wait for another rank
+  bool overlap = true;       ///< dense all-reduce beside the embedding backward
+  double timeout_s = 300.0;  ///< of every wait for another rank
   DeviceChoice device = DeviceChoice::kCpu;
 };
 
-enum class Target { kAuto, kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };  ///< instruction sets, lowest first
+enum class Target {
+  kAuto,
+  kSse4,
+  kAvx2,
+  kAvx512,
+  kAvx512Bf16,
+  kAmx
+};  ///< instruction sets, lowest first
 
 struct Numerics {
   std::int64_t parts = 0;  ///< P of the rule of parts; 0 = max(8, ranks)

@@ -31,7 +31,7 @@ struct TablePlan {
 struct Plan {
   std::int64_t version = 1;
   std::int64_t ranks = 1;
-  std::int64_t parts = 8;  ///< resolved numerics.parts
+  std::int64_t parts = 8;         ///< resolved numerics.parts
   std::vector<TablePlan> tables;  ///< in the order of Config::tables
 
   friend bool operator==(const Plan&, const Plan&) = default;
@@ -40,7 +40,7 @@ struct Plan {
 /// Columns are cut at multiples of this, so that row statistics are sums over whole blocks.
 inline constexpr std::int64_t kColumnBlock = 16;
 
-/// YAML text of a plan and back. from_yaml throws Error(kConfig) with file and line.
+/// YAML text of a plan and back. plan_from_yaml throws Error(kConfig) with file, line and column.
 std::string plan_to_yaml(const Plan& plan);
 Plan plan_from_yaml(const std::string& text, const std::string& file);
 

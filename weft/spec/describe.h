@@ -1,0 +1,97 @@
+/// One description of every field: name, meaning, unit, range. A Visitor walks it over an object;
+/// reading and writing YAML, checking, `weft config` and docs/parameters.md are such visitors, so
+/// none of them can forget a field that another knows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+
+namespace weft::spec {
+
+/// Permitted values of a number, or of every number of a list.
+struct Bounds {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  ///< min itself is refused
+  bool below_max = false;  ///< max itself is refused
+};
+
+/// What is said of a field, besides its type, which its value tells.
+struct Field {
+  std::string_view name;
+  std::string_view meaning;
+  std::string_view unit;
+  Bounds bounds;
+  std::string_view default_text;  ///< where the default is not the struct's value
+  /// Part of config_hash(): the weights after a given step depend on it.
+  bool decides_weights = true;
+};
+
+/// A field of an enum type: its spellings in order, and access by position among them.
+struct Choice {
+  std::span<const std::string_view> names;
+  std::function<std::size_t()> get;
+  std::function<void(std::size_t)> set;
+};
+
+/// A pointer to the field's value.
+using Value = std::variant<std::int64_t*,
+                           std::uint64_t*,
+                           double*,
+                           bool*,
+                           std::string*,
+                           Range*,
+                           std::vector<std::int64_t>*,
+                           std::vector<std::string>*,
+                           Choice>;
+
+class Visitor;
+
+/// A list of described structs.
+struct ListAccess {
+  std::string_view key;  ///< the field by which an entry is called: "name", "table", or empty
+  bool expands = false;  ///< entries called "C{1..26}" stand for several (docs/configuration.md)
+  std::function<std::size_t()> size;
+  std::function<void(std::size_t)> resize;           ///< new entries have the struct's defaults
+  std::function<std::string(std::size_t)> label;     ///< what entry i is called, may be empty
+  std::function<void(Visitor&, std::size_t)> visit;  ///< walks entry i
+  std::function<void(Visitor&)> visit_default;       ///< walks a fresh entry
+};
+
+class Visitor {
+ public:
+  virtual ~Visitor() = default;
+  virtual void value(const Field& field, const Value& value) = 0;
+  /// A nested struct; `body` walks its fields.
+  virtual void section(const Field& field, const std::function<void(Visitor&)>& body) = 0;
+  virtual void list(const Field& field, const ListAccess& access) = 0;
+};
+
+/// Walks every field of the object, in the order of the YAML form.
+void visit(Visitor& visitor, Config& config);
+void visit(Visitor& visitor, Plan& plan);
+
+/// "integer", "number", "true or false", "text", ...
+std::string type_text(const Value& value);
+
+/// "at least 1", "0 to 1 (not 1)", the spellings of a choice; empty where anything goes.
+std::string range_text(const Field& field, const Value& value);
+
+/// The value as YAML on one line.
+std::string value_text(const Value& value);
+
+/// docs/parameters.md: a table of every key.
+std::string parameters_markdown();
+
+}  // namespace weft::spec
