@@ -1,0 +1,87 @@
+/// The Loader cuts a source into global batches and hands each rank its share.
+///
+/// Order        positions of an epoch are cut into windows of `window` samples (the last has what
+///              remains); inside each, position -> sample is a Permutation keyed by (seed, epoch,
+///              window index), or the identity without shuffling. Global batch k of an epoch is the
+///              next batch_size positions, the last partial batch included.
+/// Ranks        rank r gets positions rank_samples(n, parts, ranks, r) of a global batch of n. So
+///              the global batch, and the samples of each part, do not depend on the number of
+///              ranks. A rank without samples gets a valid batch of none.
+/// Resume       a loader that starts at position() gives the batches that would have followed.
+/// Threads      one own thread reads and maps ahead into a bounded ring of reused batches; next()
+/// is
+///              for one caller's thread. Blocking: next() waits for the reader without spinning;
+///              the destructor waits for the batch in work.
+/// Errors       what the reader throws is rethrown by next(), after the batches before it.
+/// Cost         a sequential source is read (not parsed) in full by every rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "weft/data/batch.h"
+#include "weft/data/source.h"
+#include "weft/data/vocabulary.h"
+#include "weft/spec/config.h"
+
+namespace weft::data {
+
+/// How far the data has been consumed, by all ranks together.
+struct ReaderPosition {
+  std::int64_t epoch = 0;
+  std::int64_t sample = 0;  ///< samples of that epoch
+
+  friend bool operator==(const ReaderPosition&, const ReaderPosition&) = default;
+};
+
+struct LoaderOptions {
+  std::int64_t rank = 0;
+  std::int64_t ranks = 1;
+  std::int64_t parts = 8;   ///< P of the rule of parts, >= ranks
+  std::int64_t epochs = 1;  ///< the loader ends after epoch epochs - 1; 0 = never
+  bool shuffle = true;
+  std::int64_t window = 0;         ///< 0 = all (random access and known size), else 65536
+  std::int64_t batch_size = 2048;  ///< samples of the global batch
+  std::int64_t read_ahead = 2;     ///< batches prepared ahead, >= 1
+  ReaderPosition start;
+  std::int64_t first_step = 0;  ///< Batch::step of the first batch
+
+  /// What a configuration says for its training data.
+  static LoaderOptions train(const spec::Config& config,
+                             std::int64_t rank,
+                             std::int64_t ranks,
+                             std::int64_t parts);
+
+  /// One epoch in the order of the source.
+  static LoaderOptions eval(const spec::Config& config,
+                            std::int64_t rank,
+                            std::int64_t ranks,
+                            std::int64_t parts);
+};
+
+class Loader {
+ public:
+  /// Checks features and tasks against the source's columns (Error(kConfig)) and starts reading.
+  Loader(std::unique_ptr<Source> source,
+         const spec::Config& config,
+         const Vocabularies& vocabularies,
+         const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// Swaps the next batch into `out`, whose memory is reused. False after the last epoch.
+  bool next(Batch& out);
+
+  /// After the batch last returned; options.start before the first.
+  [[nodiscard]] ReaderPosition position() const;
+
+  /// The source's, for its names and its best NE. Not to be read from.
+  [[nodiscard]] const Source& source() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::data

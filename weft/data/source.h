@@ -1,0 +1,156 @@
+/// A Source is one dataset as it lies on disk (or is generated): named columns of raw samples, ids
+/// before hashing or vocabulary. Sample ids are 0, 1, .. in the order of the files.
+///
+/// Threads      not thread-safe; each rank, and each loader, has its own.
+/// Determinism  a sample's contents depend on its id only.
+/// Errors       Error(kData) naming file:line (or file and block), column, value and what to do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/spec/config.h"
+
+namespace weft::data {
+
+/// Which samples of a configuration's data.
+enum class Split { kTrain, kEval };
+
+/// "train" or "eval".
+std::string_view to_string(Split split);
+
+/// The columns of a source. Names are unique over all three kinds.
+struct Schema {
+  struct Categorical {
+    std::string name;
+    bool multi_valued = false;  ///< a sample may have more than one id
+    bool weighted = false;      ///< every id has a weight
+
+    friend bool operator==(const Categorical&, const Categorical&) = default;
+  };
+
+  std::vector<std::string> dense;  ///< float columns; sample weights are here too
+  std::vector<Categorical> categorical;
+  std::vector<std::string> labels;
+
+  /// Index of a column of that kind, -1 where there is none of that name.
+  [[nodiscard]] std::int64_t dense_index(std::string_view name) const;
+  [[nodiscard]] std::int64_t categorical_index(std::string_view name) const;
+  [[nodiscard]] std::int64_t label_index(std::string_view name) const;
+
+  friend bool operator==(const Schema&, const Schema&) = default;
+};
+
+/// Columnar raw samples. Columns that were not selected are left empty. Vectors keep their capacity
+/// from block to block.
+struct RawBlock {
+  /// Ids of sample s: ids[offsets[s] .. offsets[s + 1]).
+  struct Bags {
+    std::vector<std::int64_t> offsets;  ///< [size + 1], from 0
+    std::vector<std::int64_t> ids;
+    std::vector<float> weights;  ///< [ids] where the column is weighted, else empty
+  };
+
+  std::int64_t size = 0;
+  std::vector<std::int64_t> sample_ids;    ///< [size]
+  std::vector<std::vector<float>> dense;   ///< [columns][size], NaN = missing
+  std::vector<Bags> categorical;           ///< [columns]
+  std::vector<std::vector<float>> labels;  ///< [columns][size]
+
+  /// No samples, no columns' contents; one (empty) entry per column of `schema`.
+  void reset(const Schema& schema);
+};
+
+/// Which columns of a schema are decoded. All by default.
+struct ColumnSelection {
+  std::vector<char> dense, categorical, labels;  ///< [columns], nonzero = decoded
+
+  /// Everything.
+  static ColumnSelection all(const Schema& schema);
+
+  /// The named columns. Throws Error(kConfig) naming an unknown one and the nearest known.
+  static ColumnSelection of(const Schema& schema, std::span<const std::string> columns);
+};
+
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  [[nodiscard]] virtual const Schema& schema() const = 0;
+
+  /// For logs and messages, e.g. "criteo train.txt (1 file)".
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// Makes samples [first, first + count) readable and returns how many of them exist: fewer than
+  /// `count` only where the data ends. `first` never goes below that of an earlier call, except to
+  /// 0, which rewinds. A sequential source holds the range in memory, undecoded, and reads what it
+  /// skips. Blocking.
+  virtual std::int64_t load(std::int64_t first, std::int64_t count) = 0;
+
+  /// Decodes the selected columns of samples inside the loaded range, in any order, into `out`
+  /// (reset first); out.sample_ids is `sample_ids`.
+  virtual void read(std::span<const std::int64_t> sample_ids, RawBlock& out) = 0;
+
+  /// Only these columns (dense, categorical or labels) are decoded from now on.
+  virtual void select(std::span<const std::string> columns) = 0;
+
+  /// load() costs nothing, whatever the range.
+  [[nodiscard]] virtual bool random_access() const = 0;
+
+  /// Number of samples; -1 where it is not known before all is read.
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+
+  /// Of names (without folders) and sizes of files, not of their times; ranks compare it.
+  [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+
+  /// Synthetic data: the best expected NE over these samples.
+  [[nodiscard]] virtual std::optional<double> bayes_ne() const { return std::nullopt; }
+};
+
+/// Samples [first, first + count) of another source, as a source; count -1 = to the end.
+class SubrangeSource final : public Source {
+ public:
+  SubrangeSource(std::unique_ptr<Source> inner, std::int64_t first, std::int64_t count);
+
+  [[nodiscard]] const Schema& schema() const override;
+  [[nodiscard]] std::string describe() const override;
+  std::int64_t load(std::int64_t first, std::int64_t count) override;
+  void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override;
+  void select(std::span<const std::string> columns) override;
+  [[nodiscard]] bool random_access() const override;
+  [[nodiscard]] std::int64_t size() const override;
+  [[nodiscard]] std::uint64_t fingerprint() const override;
+  [[nodiscard]] std::optional<double> bayes_ne() const override;
+
+ private:
+  std::unique_ptr<Source> inner_;
+  std::int64_t first_;
+  std::int64_t count_;
+  std::vector<std::int64_t> inner_ids_;
+};
+
+/// Opens the data of a configuration: dispatches on data.format and applies data.max_samples
+/// (kTrain) or data.max_eval_samples (kEval). kEval is data.eval_path, else the last
+/// data.eval_fraction of data.path (formats with random access), else null: there is no evaluation
+/// data. movielens splits by time whatever these say; synthetic generates both.
+/// Throws Error(kData) for a missing or empty file and a glob without match, Error(kConfig) where
+/// the split cannot be made.
+std::unique_ptr<Source> open_source(const spec::Config& config, Split split);
+
+/// The regular files that `patterns` (files or globs, * ? [..] in the file name) name: in the given
+/// order, matches of a glob sorted by name. Throws Error(kData) for a missing file, a folder, an
+/// empty file, a glob without match, and where there is no pattern at all; `what` says which key.
+std::vector<std::string> expand_paths(std::span<const std::string> patterns, std::string_view what);
+
+/// Of names (without folders) and sizes.
+std::uint64_t fingerprint_files(std::span<const std::string> files);
+
+}  // namespace weft::data
