@@ -1,0 +1,63 @@
+/// Routing: which rank serves which shard of which feature. Derived once from configuration and
+/// plan, equal on all ranks, static for the whole run.
+///
+/// Notation   F features, W ranks. A *slot* is one (feature, shard) pair: the unit of all three
+///            exchanges. A feature of a table_wise table has one slot, of a row_wise or
+///            column_wise table one per shard, of a data_parallel table one that its own rank
+///            serves from its replica without any exchange.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+
+namespace weft::sharding {
+
+struct Slot {
+  std::int64_t feature = 0;
+  std::int64_t table = 0;
+  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel
+  Range rows;              ///< of the shard, absolute
+  Range cols;
+  bool sequence = false;  ///< one vector per id instead of one per non-empty bag
+  bool weighted = false;  ///< per-id weights travel with the ids
+  bool wide_ids = false;  ///< ids need 8 bytes on the wire
+
+  [[nodiscard]] std::int64_t dim() const { return cols.size(); }
+};
+
+/// Where a slot is served: `server` is a rank, or Routing::replicated() for data_parallel;
+/// `slot` is its index in Routing::served[server].
+struct SlotAddress {
+  std::int64_t server = 0;
+  std::int64_t slot = 0;
+};
+
+struct FeatureRoute {
+  std::int64_t table = 0;
+  spec::Sharding sharding = spec::Sharding::kTableWise;
+  spec::Pooling pooling = spec::Pooling::kSum;
+  std::int64_t dim = 0;            ///< D of the whole table
+  std::int64_t num_embeddings = 0; ///< E of the whole table
+  std::int64_t pooled_column = -1; ///< first column in the pooled output, -1 for sequences
+  std::vector<SlotAddress> slots;  ///< one per shard, ascending by row, then column
+  std::vector<std::int64_t> row_ends;  ///< row_wise: end row of each shard, for finding an id's
+};
+
+struct Routing {
+  Routing(const spec::Config& config, const spec::Plan& plan);
+
+  /// Index in `served` of the slots that every rank serves from its own replica.
+  [[nodiscard]] std::int64_t replicated() const { return ranks; }
+
+  std::int64_t ranks = 1;
+  std::int64_t parts = 1;
+  std::int64_t pooled_columns = 0;         ///< width of the pooled output
+  std::vector<FeatureRoute> features;      ///< [F], as configured
+  std::vector<std::vector<Slot>> served;   ///< [W + 1], ordered by feature, then shard
+};
+
+}  // namespace weft::sharding
