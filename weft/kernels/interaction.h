@@ -1,0 +1,69 @@
+/// Interactions between feature vectors: DLRM's pairwise dots and DeepFM's second-order term.
+///
+/// Notation   b samples, F fields, each a [b, D] view (fields may lie anywhere), D dim.
+/// Order      a dot product over D is summed in 16 virtual lanes: lane l adds the products of
+///            d = l, l + 16, .. in order, and the lanes are added in pairs (l, l + 8), (l, l + 4),
+///            (l, l + 2), (l, l + 1). Sums over fields go in the order of fields. A sample's
+///            result does not depend on b. Multiply-adds are fused where the target has them.
+/// Threads    on the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "weft/tensor/view.h"
+
+namespace weft::kernels {
+
+/// Pairs of F fields: F (F - 1) / 2.
+inline std::int64_t num_pairs(std::int64_t fields) {
+  return fields * (fields - 1) / 2;
+}
+
+/// out[s, p(i, j)] = field_i[s] · field_j[s] for i > j, row by row of the strictly lower triangle:
+/// (1,0), (2,0), (2,1), (3,0), .. out is [b, F (F - 1) / 2]. `scratch` holds F * (D rounded up to
+/// 16) floats. Cost: b F² D flops.
+void dot_interaction_forward(std::span<const Matrix<const float>> fields,
+                             Matrix<float> out,
+                             float* scratch);
+
+/// d field_i[s] = Σ_{j != i} dout[s, p(i, j)] field_j[s], in the order of j, overwriting; where
+/// `accumulate` names the number of leading fields to which it is added instead.
+/// `scratch` holds F * (D rounded up to 16) floats.
+void dot_interaction_backward(std::span<const Matrix<const float>> fields,
+                              Matrix<const float> dout,
+                              std::span<const Matrix<float>> dfields,
+                              std::int64_t accumulate,
+                              float* scratch);
+
+/// Factorisation machine: out[s] = 1/2 Σ_d ((Σ_i field_i[s, d])² - Σ_i field_i[s, d]²);
+/// sums[s, d] = Σ_i field_i[s, d] is kept for backward.
+void factorization_forward(std::span<const Matrix<const float>> fields,
+                           Matrix<float> sums,
+                           float* out);
+
+/// d field_i[s, d] += dout[s] (sums[s, d] - field_i[s, d]).
+void factorization_backward(std::span<const Matrix<const float>> fields,
+                            Matrix<const float> sums,
+                            const float* dout,
+                            std::span<const Matrix<float>> dfields);
+
+namespace reference {
+
+template <typename T>
+void dot_interaction_forward(std::span<const Matrix<const T>> fields, Matrix<T> out);
+template <typename T>
+void dot_interaction_backward(std::span<const Matrix<const T>> fields,
+                              Matrix<const T> dout,
+                              std::span<const Matrix<T>> dfields,
+                              std::int64_t accumulate);
+template <typename T>
+void factorization_forward(std::span<const Matrix<const T>> fields, Matrix<T> sums, T* out);
+template <typename T>
+void factorization_backward(std::span<const Matrix<const T>> fields,
+                            Matrix<const T> sums,
+                            const T* dout,
+                            std::span<const Matrix<T>> dfields);
+
+}  // namespace reference
+}  // namespace weft::kernels

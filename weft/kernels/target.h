@@ -1,0 +1,31 @@
+/// The instruction set of the process: what its kernels, Highway's and oneDNN's, may use.
+///
+/// Ranks agree on the lowest common target before step 0, so that the same bits come out of
+/// machines of different kinds: bits are promised at equal target.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace weft::kernels {
+
+/// Instruction sets, lowest first; on machines that are not x86, kSse4 stands for the only one.
+enum class Target : std::uint8_t { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+
+/// As in configurations: "sse4", "avx2", "avx512", "avx512_bf16", "amx".
+std::string_view to_string(Target target);
+
+/// The highest target of this machine. Reads cpuid; never settles oneDNN's choice.
+Target best_target();
+
+/// The target in force: that of limit_target(), else best_target().
+Target current_target();
+
+/// Limits every kernel of the process to `target`. It is a property of the process, since oneDNN's
+/// is: ranks that are threads share it. Call it before any kernel runs and before any
+/// primitive is made; a second call with the same target does nothing. Thread-safe.
+/// Throws Error(kConfig) when the machine lacks the target, and Error(kInternal) when another
+/// target is already in force.
+void limit_target(Target target);
+
+}  // namespace weft::kernels
