@@ -1,5 +1,6 @@
 #include "weft/base/philox.h"
 
+#include <array>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -96,8 +97,8 @@ TEST(Permutation, HugeDomains) {
 }
 
 TEST(Permutation, RefusesAnIndexOutside) {
-  EXPECT_THROW(Permutation(0, 1)(0), Error);
-  EXPECT_THROW(Permutation(10, 1)(10), Error);
+  EXPECT_THROW(static_cast<void>(Permutation(0, 1)(0)), Error);
+  EXPECT_THROW(static_cast<void>(Permutation(10, 1)(10)), Error);
 }
 
 }  // namespace
