@@ -1,0 +1,203 @@
+/// A block of rows x columns of an embedding table with its optimizer state. It looks rows up,
+/// coalesces the gradients of a step and applies the optimizer exactly once per touched row. It
+/// knows nothing of ranks.
+///
+/// Memory: rows on `device` (RowStore), scratch reused from step to step; once the longest batch
+/// has been seen a step allocates nothing.
+/// Threads: one caller at a time per shard, inside a stage; a Context's pool is used, or none.
+/// Determinism: bits depend on the table, seed, step and the entries given, never on the pool, on
+/// the cut into shards, or on the target's vector width. docs/numerics.md has the orders of sums.
+/// Errors: none per row; a row whose sum or update overflows is left as it was and counted.
+///
+/// One step, for a shard that holds whole rows:
+///   forward() ... coalesce() -> update()
+/// for a column shard with a row-wise statistic or max-norm (needs_statistic(), needs_max_norm()):
+///   coalesce() -> accumulate() -> block_squares(), exchange -> update_with_statistic()
+///              -> row_block_squares(), exchange -> scale_to_max_norm()
+/// for a data_parallel table on several ranks:
+///   coalesce() -> accumulate_partials() -> partials(), gather -> merge_partials() -> update()
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/kernels/coalesce.h"
+#include "weft/kernels/row_statistics.h"
+#include "weft/kernels/rows.h"
+#include "weft/kernels/sparse_update.h"
+#include "weft/spec/config.h"
+#include "weft/storage/row_store.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/state.h"
+
+namespace weft::embedding {
+
+using kernels::Bags;
+using kernels::block_tree_sum;
+using kernels::GradientBlock;
+
+/// One lookup. Pooled: `out` has one row per bag, the (weighted) sum of its rows in the order of
+/// the bag, zero for an empty bag; otherwise one row per id, at its place counted from
+/// bags.offsets[0], and weights are ignored. Mean pooling is the caller's scaling.
+struct Lookup {
+  Bags bags;
+  bool pooled = true;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;  ///< elements
+};
+
+/// What an update depends on besides the gradients.
+struct UpdateStep {
+  double learning_rate_factor = 1.0;  ///< of the schedule; multiplies the table's learning rate
+  std::int64_t step = 1;              ///< global, counted from 1 (Adam's t)
+  std::uint64_t seed = 0;             ///< of the job, for stochastic rounding
+};
+
+/// Partial sums of row gradients, sorted by (row, node). A node is a maximal whole subtree of the
+/// sender's run of parts and is named by its first part, which is enough to place it in the tree.
+struct PartialRows {
+  std::int64_t count = 0;
+  const std::int64_t* rows = nullptr;   ///< [count] relative to the shard's first row
+  const std::int32_t* nodes = nullptr;  ///< [count] first part of the node
+  const float* vectors = nullptr;       ///< [count, cols]
+};
+
+struct TableShardOptions {
+  std::int64_t parts = 8;    ///< P of the rule of parts
+  bool first_holder = true;  ///< this rank saves and counts what several ranks hold
+};
+
+class TableShard final : public StateSource, public StateSink {
+ public:
+  /// Allocates and initialises the block on the device, with the device's pool. Blocks until done.
+  TableShard(Device& device,
+             const spec::Table& table,
+             Range rows,
+             Range cols,
+             std::uint64_t seed,
+             const TableShardOptions& options);
+
+  [[nodiscard]] const spec::Table& table() const { return table_; }
+
+  [[nodiscard]] Range rows() const { return rows_; }
+
+  [[nodiscard]] Range cols() const { return cols_; }
+
+  /// Whether update() must be replaced by the split form because the block lacks columns.
+  [[nodiscard]] bool needs_statistic() const;  ///< block_squares() and an exchange
+  [[nodiscard]] bool needs_max_norm() const;   ///< row_block_squares() and an exchange
+
+  /// All lookups in one task pool, cut by shape.
+  static void forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups);
+
+  /// Sorts the entries of a step; needs ids, parts and addresses, no gradient values. The blocks
+  /// are given in the order of addition: feature as configured, then sample. What they point to
+  /// stays valid until the update.
+  void coalesce(Context& ctx, std::span<const GradientBlock> blocks);
+
+  /// Several tables, one task each.
+  static void coalesce(
+      Context& ctx, std::span<const std::pair<TableShard*, std::span<const GradientBlock>>> tables);
+
+  [[nodiscard]] std::int64_t num_unique() const { return runs_.num_rows; }
+
+  /// [num_unique()] ascending, relative to the shard's first row; valid until the next coalesce.
+  [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
+
+  /// Sums each touched row's gradient up the tree of parts and applies the optimizer. After
+  /// coalesce(), accumulate() or merge_partials(). The block holds whole rows, or the optimizer
+  /// needs nothing of the row's other columns.
+  void update(Context& ctx, const UpdateStep& step);
+
+  /// Several tables in one task pool.
+  static void update(Context& ctx, std::span<TableShard* const> shards, const UpdateStep& step);
+
+  /// Row gradients [num_unique(), cols], kept inside until the next coalesce.
+  void accumulate(Context& ctx);
+
+  [[nodiscard]] const float* row_gradients() const { return gradients_.as<float>(); }
+
+  [[nodiscard]] std::int64_t num_blocks() const;  ///< ⌈cols / 16⌉
+
+  /// Sums of squares of the gradient, plus weight_decay x row for L2, per block of 16 columns:
+  /// out [num_unique(), num_blocks()].
+  void block_squares(Context& ctx, const UpdateStep& step, float* out);
+
+  /// Applies the optimizer after accumulate(). `mean_square` [num_unique()], the row's
+  /// block_tree_sum / D (see mean_square()); null for optimizers without a row statistic. With
+  /// max_norm the weights are written by scale_to_max_norm(), which must follow.
+  void update_with_statistic(Context& ctx, const UpdateStep& step, const float* mean_square);
+
+  /// The same sums of the updated row before rounding, [num_unique(), num_blocks()].
+  void row_block_squares(Context& ctx, float* out);
+
+  /// `row_square` [num_unique()]: block_tree_sum over all blocks of the row.
+  void scale_to_max_norm(Context& ctx, const UpdateStep& step, const float* row_square);
+
+  /// For data_parallel: partial sums per maximal whole subtree of this rank's run of parts.
+  void accumulate_partials(Context& ctx, Range own_parts);
+  [[nodiscard]] PartialRows partials() const;  ///< valid until the next accumulate_partials
+
+  /// Replaces the coalesced entries by the ranks' partial sums, to be summed up the tree by
+  /// update() or accumulate(). The vectors stay valid until then. Any order of ranks will do.
+  void merge_partials(Context& ctx, std::span<const PartialRows> from_ranks);
+
+  /// Rows left as they were because their gradient, state or weights would not be finite, since
+  /// the shard was made; and the first one's row in the whole table (lowest of its step), or -1.
+  [[nodiscard]] std::int64_t overflow_count() const { return overflow_.count; }
+
+  [[nodiscard]] std::int64_t first_overflow_row() const { return overflow_.first_row; }
+
+  /// parameter "tables.<name>", kinds "weight" (dtype of the rows), then fp32 "sum" (Adagrad: [E,
+  /// D]; row-wise: [E, 1]) or "exp_avg" [E, D] and "exp_avg_sq" ([E, D]; row-wise: [E, 1]).
+  /// Row-wise state of a column shard is counted by the shard with column 0. Inside a stage.
+  [[nodiscard]] std::vector<StateItem> state_items() const override;
+  void read_state(std::size_t index,
+                  std::int64_t row_begin,
+                  std::int64_t rows,
+                  void* out) const override;
+  void write_state(std::size_t index,
+                   std::int64_t row_begin,
+                   std::int64_t rows,
+                   std::int64_t col_begin,
+                   std::int64_t col_end,
+                   const void* in) override;
+
+  /// What read_state() gave before the first step: same shape and type, without reading rows.
+  void initial_state(std::size_t index, std::int64_t row_begin, std::int64_t rows, void* out) const;
+
+  [[nodiscard]] std::int64_t bytes() const { return store_.bytes(); }
+
+ private:
+  enum class Gradients : std::uint8_t { kNone, kCoalesced, kAccumulated };
+
+  [[nodiscard]] kernels::UpdateParams params(const UpdateStep& step) const;
+  [[nodiscard]] kernels::RowTable row_table() const;
+  void add_overflow(std::int64_t blocks);
+
+  spec::Table table_;
+  Range rows_;
+  Range cols_;
+  std::uint64_t seed_;
+  TableShardOptions options_;
+  storage::RowStore store_;
+  kernels::Coalescer coalescer_;
+  kernels::RowRuns runs_;
+  Gradients gradients_state_ = Gradients::kNone;
+  Buffer gradients_;         ///< [U, cols]; in the split form with max-norm: the updated rows
+  Buffer partial_rows_;      ///< [count]
+  Buffer partial_nodes_;     ///< [count]
+  Buffer partial_segments_;  ///< [count + 1] first segment of each partial sum
+  Buffer partial_vectors_;   ///< [count, cols]
+  std::int64_t partial_count_ = 0;
+  std::vector<kernels::RowOverflow> block_overflow_;  ///< one per task of an update
+  kernels::RowOverflow overflow_;
+};
+
+}  // namespace weft::embedding

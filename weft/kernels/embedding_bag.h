@@ -1,0 +1,46 @@
+/// Embedding lookup: pooled sums of rows, or copies of rows.
+///
+/// Pooled, unweighted: out[b] = row(id_0) + row(id_1) + ...; weighted: w_0·row(id_0) + ..., each
+/// product rounded to fp32, then added. Always in the order of the bag, in fp32, without fused
+/// multiply-add: every target and the plain loops give the same bits. An empty bag gives zeros.
+/// Precondition: ids lie inside the rows (validate_ids() checks it).
+/// Cost: reads cols · size_of(dtype) bytes per id, from random rows; upcoming rows are prefetched.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "weft/kernels/rows.h"
+#include "weft/tensor/device.h"
+
+namespace weft::kernels {
+
+struct BagLookup {
+  const void* weights = nullptr;   ///< of row 0
+  std::int64_t weight_stride = 0;  ///< bytes
+  DType dtype = DType::kFloat32;
+  std::int64_t cols = 0;
+  Bags bags;
+  bool pooled = true;  ///< false: one output row per id, at its place counted from offsets[0]
+  float* out = nullptr;
+  std::int64_t out_stride = 0;  ///< elements
+};
+
+/// Number of tasks a lookup is cut into: by its shape only.
+std::int64_t embedding_bag_blocks(const BagLookup& lookup);
+
+/// Runs task `block` of it.
+void embedding_bag_block(const BagLookup& lookup, std::int64_t block);
+
+/// All lookups in one task pool.
+void embedding_bag(Context& ctx, std::span<const BagLookup> lookups);
+
+/// Throws Error(kData) naming `what`, the first bad place and value where an id is not in
+/// [0, rows). For tests and for callers that take ids from outside.
+void validate_ids(const Bags& bags, std::int64_t rows, const char* what);
+
+namespace reference {
+void embedding_bag(std::span<const BagLookup> lookups);
+}  // namespace reference
+
+}  // namespace weft::kernels

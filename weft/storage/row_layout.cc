@@ -1,0 +1,88 @@
+#include "weft/storage/row_layout.h"
+
+#include "weft/base/error.h"
+
+namespace weft::storage {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+
+std::int64_t align(std::int64_t bytes, std::int64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// Rows of at least a line start on a line; smaller ones never cross more of them than they must.
+std::int64_t interleaved_stride(std::int64_t bytes) {
+  std::int64_t stride = 16;
+  while (stride < bytes && stride < kCacheLine) {
+    stride *= 2;
+  }
+  return align(bytes, stride);
+}
+
+}  // namespace
+
+RowLayout row_layout(const spec::SparseOptimizer& optimizer) {
+  switch (optimizer.type) {
+    case spec::SparseOptimizerKind::kSgd:
+    case spec::SparseOptimizerKind::kRowWiseAdagrad:
+      return RowLayout::kSplit;
+    case spec::SparseOptimizerKind::kAdagrad:
+    case spec::SparseOptimizerKind::kAdam:
+    case spec::SparseOptimizerKind::kRowWiseAdam:
+      return RowLayout::kInterleaved;
+  }
+  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist",
+       static_cast<int>(optimizer.type));
+}
+
+std::int64_t state_floats(const spec::SparseOptimizer& optimizer, std::int64_t cols) {
+  switch (optimizer.type) {
+    case spec::SparseOptimizerKind::kSgd:
+      return 0;
+    case spec::SparseOptimizerKind::kRowWiseAdagrad:
+      return 1;
+    case spec::SparseOptimizerKind::kAdagrad:
+      return cols;
+    case spec::SparseOptimizerKind::kAdam:
+      return 2 * cols;
+    case spec::SparseOptimizerKind::kRowWiseAdam:
+      return cols + 1;
+  }
+  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist",
+       static_cast<int>(optimizer.type));
+}
+
+DType row_dtype(spec::RowDType dtype) {
+  switch (dtype) {
+    case spec::RowDType::kFp32:
+      return DType::kFloat32;
+    case spec::RowDType::kFp16:
+      return DType::kFloat16;
+    case spec::RowDType::kBf16:
+      return DType::kBFloat16;
+  }
+  fail(ErrorCode::kInternal, "row type number {} does not exist", static_cast<int>(dtype));
+}
+
+RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t weight_bytes = cols * size_of(row_dtype(table.dtype));
+  const std::int64_t state_bytes =
+      state_floats(table.optimizer, cols) * static_cast<std::int64_t>(sizeof(float));
+  RowGeometry geometry;
+  geometry.row_bytes = weight_bytes + state_bytes;
+  if (row_layout(table.optimizer) == RowLayout::kSplit) {
+    geometry.weight_stride = weight_bytes;
+    geometry.state_offset = align(rows * weight_bytes, kCacheLine);
+    geometry.state_stride = state_bytes;
+    geometry.total_bytes = geometry.state_offset + rows * state_bytes;
+  } else {
+    geometry.state_offset = align(weight_bytes, static_cast<std::int64_t>(sizeof(float)));
+    geometry.weight_stride = interleaved_stride(geometry.state_offset + state_bytes);
+    geometry.state_stride = geometry.weight_stride;
+    geometry.total_bytes = rows * geometry.weight_stride;
+  }
+  return geometry;
+}
+
+}  // namespace weft::storage

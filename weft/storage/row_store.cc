@@ -1,0 +1,29 @@
+#include "weft/storage/row_store.h"
+
+#include "weft/base/error.h"
+#include "weft/base/text.h"
+
+namespace weft::storage {
+namespace {
+
+Buffer allocate(Device& device, const spec::Table& table, const RowGeometry& geometry) {
+  try {
+    return Buffer(device, geometry.total_bytes);
+  } catch (const Error& error) {
+    fail(error.code(), "table '{}' needs {} for its rows and optimizer state on this rank: {}",
+         table.name, format_bytes(static_cast<std::uint64_t>(geometry.total_bytes)), error.what());
+  }
+}
+
+}  // namespace
+
+RowStore::RowStore(Device& device, const spec::Table& table, std::int64_t rows, std::int64_t cols)
+    : rows_(rows),
+      cols_(cols),
+      dtype_(row_dtype(table.dtype)),
+      state_floats_(storage::state_floats(table.optimizer, cols)),
+      geometry_(row_geometry(table, rows, cols)),
+      memory_(allocate(device, table, geometry_)) {
+}
+
+}  // namespace weft::storage
