@@ -1,0 +1,304 @@
+#include "weft/data/click_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "weft/base/error.h"
+#include "weft/base/philox.h"
+
+namespace weft::data {
+namespace {
+
+constexpr double kVisitorSkew = 0.6;
+constexpr double kDenseMissing = 0.05;
+constexpr double kCountLogMean = 1.0;  // a dense column is floor(exp(kCountLogMean + normal))
+constexpr int kQuantileBits = 12;
+constexpr double kTwo32 = 4294967296.0;
+
+std::uint64_t to_threshold(double probability) {
+  return static_cast<std::uint64_t>(std::llround(probability * kTwo32));
+}
+
+// The standard normal quantile of p, by bisection of the distribution function.
+double normal_quantile(double p) {
+  double low = -10.0;
+  double high = 10.0;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = 0.5 * (low + high);
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return low;
+}
+
+std::vector<ZipfSampler> make_popularity(const spec::SyntheticConfig& config) {
+  std::vector<ZipfSampler> popularity;
+  for (const spec::SyntheticColumn& column : config.columns) {
+    popularity.emplace_back(column.cardinality, column.zipf);
+  }
+  return popularity;
+}
+
+// The configuration's ranges again, for callers that did not come through spec::validate: a table
+// built from a wild value would take the process down.
+const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
+  for (const spec::SyntheticColumn& column : config.columns) {
+    const auto require = [&](bool good, const char* key, double value, const char* range) {
+      if (!good) {
+        fail(ErrorCode::kConfig,
+             "data.synthetic: column '{}' cannot be generated with {} = {}; it must be {}",
+             column.name, key, value, range);
+      }
+    };
+    require(column.cardinality >= 1 && column.cardinality <= ZipfSampler::kMaxRanks, "cardinality",
+            static_cast<double>(column.cardinality), "in [1, 2^36]");
+    require(column.zipf >= 0.0 && column.zipf <= 16.0, "zipf", column.zipf, "in [0, 16]");
+    require(column.min_length >= 0, "min_length", static_cast<double>(column.min_length),
+            "at least 0");
+    require(column.max_length >= column.min_length && column.max_length <= 65536, "max_length",
+            static_cast<double>(column.max_length), "in [min_length, 65536]");
+    require(column.missing >= 0.0 && column.missing <= 1.0, "missing", column.missing, "in [0, 1]");
+    require(column.repeat >= 0.0 && column.repeat <= 1.0, "repeat", column.repeat, "in [0, 1]");
+    require(std::isfinite(column.teacher_scale), "teacher_scale", column.teacher_scale, "finite");
+  }
+  const auto require = [](bool good, const char* key, double value, const char* range) {
+    if (!good) {
+      fail(ErrorCode::kConfig, "data.synthetic.{} = {}; it must be {}", key, value, range);
+    }
+  };
+  require(config.samples >= 0, "samples", static_cast<double>(config.samples), "at least 0");
+  require(config.eval_samples >= 0, "eval_samples", static_cast<double>(config.eval_samples),
+          "at least 0");
+  require(config.dense_columns >= 0 && config.dense_columns <= 65536, "dense_columns",
+          static_cast<double>(config.dense_columns), "in [0, 65536]");
+  require(config.visitors >= 1 && config.visitors <= ZipfSampler::kMaxRanks, "visitors",
+          static_cast<double>(config.visitors), "in [1, 2^36]");
+  require(config.base_rate > 0.0 && config.base_rate < 1.0, "base_rate", config.base_rate,
+          "between 0 and 1");
+  require(config.signal >= 0.0 && config.signal <= 100.0, "signal", config.signal, "in [0, 100]");
+  return config;
+}
+
+}  // namespace
+
+ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
+    : config_(checked(config)),
+      sample_key_(random_key(seed, RandomPurpose::kSynthetic, "sample")),
+      visitor_key_(random_key(seed, RandomPurpose::kSynthetic, "visitor")),
+      visitors_(config.visitors, kVisitorSkew),
+      popularity_(make_popularity(config)),
+      teacher_(config, popularity_, seed) {
+  for (const spec::SyntheticColumn& column : config.columns) {
+    const std::uint64_t key = random_key(seed, RandomPurpose::kSynthetic, "column/" + column.name);
+    columns_.push_back({key, Scatter(static_cast<std::uint64_t>(column.cardinality), mix64(key)),
+                        to_threshold(column.missing), to_threshold(column.repeat),
+                        static_cast<std::uint64_t>(column.min_length),
+                        static_cast<std::uint64_t>(column.max_length - column.min_length + 1)});
+    schema_.categorical.push_back({column.name, column.max_length > 1, false});
+  }
+  for (std::int64_t i = 1; i <= config.dense_columns; ++i) {
+    schema_.dense.push_back("d" + std::to_string(i));
+    dense_keys_.push_back(
+        random_key(seed, RandomPurpose::kSynthetic, "dense/" + schema_.dense.back()));
+  }
+  schema_.labels = {"label"};
+  constexpr int kQuantiles = 1 << kQuantileBits;
+  for (int i = 0; i < kQuantiles; ++i) {
+    const double quantile = normal_quantile((i + 0.5) / kQuantiles);
+    counts_.push_back(static_cast<float>(std::floor(std::exp(kCountLogMean + quantile))));
+    log_counts_.push_back(std::log1p(counts_.back()));
+  }
+  chunk_.resize(kChunk);
+  calibrate();
+}
+
+void ClickLog::read(std::int64_t first,
+                    std::span<const std::int64_t> ids,
+                    const ColumnSelection& selection,
+                    RawBlock& out) {
+  out.reset(schema_);
+  out.size = static_cast<std::int64_t>(ids.size());
+  out.sample_ids.assign(ids.begin(), ids.end());
+  const bool labels = selection.labels[0] != 0;
+  for (std::size_t begin = 0; begin < ids.size(); begin += kChunk) {
+    const std::size_t n = std::min<std::size_t>(kChunk, ids.size() - begin);
+    const std::span<Sample> samples = std::span(chunk_).first(n);
+    draw_samples(first, ids.subspan(begin, n), samples);
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      RawBlock::Bags* bags = selection.categorical[i] != 0 ? &out.categorical[i] : nullptr;
+      if (bags != nullptr && bags->offsets.empty()) {
+        bags->offsets.reserve(ids.size() + 1);
+        bags->offsets.push_back(0);
+      }
+      if (bags != nullptr || labels) {
+        add_categorical(i, samples, bags);
+      }
+    }
+    for (std::size_t i = 0; i < dense_keys_.size(); ++i) {
+      if (selection.dense[i] != 0) {
+        out.dense[i].resize(ids.size());
+      }
+      if (selection.dense[i] != 0 || labels) {
+        add_dense(i, samples, selection.dense[i] != 0 ? &out.dense[i][begin] : nullptr);
+      }
+    }
+    for (std::size_t i = 0; labels && i < n; ++i) {
+      const double p = probability(samples[i].score);
+      out.labels[0].push_back(samples[i].label_draw < p ? 1.0F : 0.0F);
+    }
+  }
+  for (std::size_t i = 0; ids.empty() && i < columns_.size(); ++i) {
+    if (selection.categorical[i] != 0) {
+      out.categorical[i].offsets.assign(1, 0);
+    }
+  }
+}
+
+void ClickLog::draw_samples(std::int64_t first,
+                            std::span<const std::int64_t> ids,
+                            std::span<Sample> samples) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto words = philox(sample_key_, static_cast<std::uint64_t>(first + ids[i]), 0);
+    Sample& sample = samples[i];
+    sample.stream = (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
+    sample.score = 0.0;
+    WordStream rest((static_cast<std::uint64_t>(words[2]) << 32) | words[3]);
+    sample.label_draw = static_cast<double>(rest.next() >> 11) * 0x1.0p-53;
+    sample.visitor = mix64(visitor_key_ + visitors_(rest));
+  }
+}
+
+// Draws the column's bags, adds them to `out` unless null, and adds what the teacher makes of them.
+void ClickLog::add_categorical(std::size_t index,
+                               std::span<Sample> samples,
+                               RawBlock::Bags* out) const {
+  const Column& column = columns_[index];
+  const ZipfSampler& popularity = popularity_[index];
+  const bool paired = teacher_.paired(index);
+  const bool second = index % 2 == 1;
+  for (Sample& sample : samples) {
+    WordStream words(mix64(sample.stream ^ column.key));
+    const std::uint64_t choice = words.next();
+    std::array<float, Teacher::kHidden> hidden = {};
+    if ((choice & 0xffffffffU) >= column.missing) {
+      if ((choice >> 32) < column.repeat) {
+        words = WordStream(mix64(sample.visitor ^ column.key));
+      }
+      std::uint64_t length = column.min_length;
+      if (column.lengths > 1) {
+        length += ((words.next() >> 32) * column.lengths) >> 32;
+      }
+      float effect = 0.0F;
+      for (std::uint64_t j = 0; j < length; ++j) {
+        const std::uint64_t rank = popularity(words);
+        effect += teacher_.effect(index, rank);
+        if (out != nullptr) {
+          out->ids.push_back(static_cast<std::int64_t>(column.scatter(rank)));
+        }
+        if (const float* vector = paired ? teacher_.hidden(index, rank) : nullptr) {
+          for (std::size_t k = 0; k < hidden.size(); ++k) {
+            hidden[k] += vector[k];
+          }
+        }
+      }
+      const float share = length > 0 ? 1.0F / static_cast<float>(length) : 0.0F;
+      sample.score += static_cast<double>(effect * share);
+      for (float& value : hidden) {
+        value *= share;
+      }
+    }
+    if (paired && second) {
+      float product = 0.0F;
+      for (std::size_t k = 0; k < hidden.size(); ++k) {
+        product += sample.hidden[k] * hidden[k];
+      }
+      sample.score += static_cast<double>(product);
+    } else if (paired) {
+      sample.hidden = hidden;
+    }
+    if (out != nullptr) {
+      out->offsets.push_back(static_cast<std::int64_t>(out->ids.size()));
+    }
+  }
+}
+
+void ClickLog::add_dense(std::size_t index, std::span<Sample> samples, float* out) const {
+  const float weight = teacher_.dense_weight(index);
+  const std::uint64_t missing = to_threshold(kDenseMissing);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::uint64_t word = mix64(samples[i].stream ^ dense_keys_[index]);
+    const std::size_t quantile = word >> (64 - kQuantileBits);
+    const bool is_missing = (word & 0xffffffffU) < missing;
+    if (!is_missing) {
+      samples[i].score += static_cast<double>(weight * log_counts_[quantile]);
+    }
+    if (out != nullptr) {
+      out[i] = is_missing ? std::numeric_limits<float>::quiet_NaN() : counts_[quantile];
+    }
+  }
+}
+
+void ClickLog::score(std::int64_t first, std::int64_t count, std::vector<double>& out) {
+  out.clear();
+  out.reserve(static_cast<std::size_t>(count));
+  std::vector<std::int64_t> ids(kChunk);
+  for (std::int64_t begin = 0; begin < count; begin += kChunk) {
+    const auto n = static_cast<std::size_t>(std::min(kChunk, count - begin));
+    for (std::size_t i = 0; i < n; ++i) {
+      ids[i] = begin + static_cast<std::int64_t>(i);
+    }
+    const std::span<Sample> samples = std::span(chunk_).first(n);
+    draw_samples(first, std::span(ids).first(n), samples);
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      add_categorical(i, samples, nullptr);
+    }
+    for (std::size_t i = 0; i < dense_keys_.size(); ++i) {
+      add_dense(i, samples, nullptr);
+    }
+    for (const Sample& sample : samples) {
+      out.push_back(sample.score);
+    }
+  }
+}
+
+void ClickLog::probabilities(std::int64_t first, std::int64_t count, std::vector<double>& out) {
+  score(first, count, out);
+  for (double& value : out) {
+    value = probability(value);
+  }
+}
+
+double ClickLog::probability(double score) const {
+  return 1.0 / (1.0 + std::exp(-(bias_ + slope_ * score)));
+}
+
+// Sets slope and bias: deviation of the logit = signal, mean of p = base_rate (by bisection).
+void ClickLog::calibrate() {
+  std::vector<double> scores;
+  score(0, kCalibration, scores);
+  const double n = static_cast<double>(scores.size());
+  double mean = 0.0;
+  for (const double value : scores) {
+    mean += value / n;
+  }
+  double variance = 0.0;
+  for (const double value : scores) {
+    variance += (value - mean) * (value - mean) / n;
+  }
+  // A constant score has a deviation of rounding errors only.
+  const double deviation = std::sqrt(variance);
+  slope_ = deviation > 1e-9 ? config_.signal / deviation : 0.0;
+  double low = -1000.0;
+  double high = 1000.0;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = 0.5 * (low + high);
+    bias_ = middle - slope_ * mean;
+    double clicks = 0.0;
+    for (const double value : scores) {
+      clicks += probability(value);
+    }
+    (clicks / n < config_.base_rate ? low : high) = middle;
+  }
+}
+
+}  // namespace weft::data
