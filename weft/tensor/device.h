@@ -55,6 +55,7 @@ class Device {
   virtual void deallocate(void* data, std::int64_t bytes) noexcept = 0;
 
   /// Copies between host memory and this device, or inside it; ordered with the context's stream.
+  /// With a context that no stream gave (no native_stream) they are done when they return.
   virtual void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) = 0;
   virtual void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) = 0;
   virtual void copy(Context& ctx, void* to, const void* from, std::int64_t bytes) = 0;
