@@ -1,0 +1,106 @@
+/// The manifest of a checkpoint as plain values, and its text form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/tensor/dtype.h"
+
+namespace weft::checkpoint {
+
+/// The format this build writes, and the only one it reads.
+inline constexpr std::int64_t kFormatVersion = 1;
+
+/// What a job wants to find again, besides its matrices.
+struct Metadata {
+  std::string weft_version;
+  std::int64_t step = 0;    ///< steps done
+  std::int64_t epoch = 0;   ///< reader position: epoch,
+  std::int64_t sample = 0;  ///< and samples of it consumed by all ranks
+  std::int64_t ranks = 1;   ///< that wrote it
+  std::int64_t parts = 8;   ///< numerics.parts, resolved: kept on resume
+  std::string target;       ///< instruction set the job ran with
+  std::string config_yaml;  ///< resolved configuration
+  std::string plan_yaml;    ///< who held what
+  std::uint64_t config_hash = 0;
+  std::uint64_t plan_hash = 0;
+  std::string extra_json = "{}";  ///< text of a JSON object, for whatever else
+
+  friend bool operator==(const Metadata&, const Metadata&) = default;
+};
+
+/// A file of the checkpoint's directory that holds blocks, one after the other without gaps.
+struct DataFile {
+  std::string name;  ///< "rank-0000.bin"
+  std::int64_t bytes = 0;
+
+  friend bool operator==(const DataFile&, const DataFile&) = default;
+};
+
+/// A small named file, e.g. the vocabularies.
+struct BlobFile {
+  std::string name;
+  std::string file;
+  std::int64_t bytes = 0;
+  std::uint64_t checksum = 0;  ///< XXH3 of all of it
+
+  friend bool operator==(const BlobFile&, const BlobFile&) = default;
+};
+
+/// A block of an item: rows x columns, row after row, cut into chunks of whole rows.
+struct StoredBlock {
+  std::int64_t file = 0;    ///< index into Manifest::files
+  std::int64_t offset = 0;  ///< bytes
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::int64_t col_begin = 0;
+  std::int64_t col_end = 0;
+  std::int64_t chunk_rows = 0;           ///< rows per chunk; the last chunk has what remains
+  std::vector<std::uint64_t> checksums;  ///< XXH3 of each chunk
+
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+/// One logical matrix; its blocks cover it exactly once.
+struct StoredItem {
+  std::string parameter;
+  std::string kind;
+  DType dtype = DType::kFloat32;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::vector<StoredBlock> blocks;
+
+  friend bool operator==(const StoredItem&, const StoredItem&) = default;
+};
+
+struct Manifest {
+  Metadata metadata;
+  std::vector<DataFile> files;
+  std::vector<BlobFile> blobs;
+  std::vector<StoredItem> items;
+
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+/// The text of manifest.json, sealed. Throws Error(kCheckpoint) where the text cannot be made
+/// (extra_json is not an object, a string is not UTF-8).
+std::string manifest_to_json(const Manifest& manifest);
+
+/// Reads and validates everything that can be checked without the other files: the seal, the
+/// version, every field's type and range, blocks that lie in their files and matrices, that cover
+/// each matrix exactly once and each file without gap or overlap. Throws Error(kCheckpoint) naming
+/// `file`, the field or item, and what to do. Safe for any input.
+Manifest manifest_from_json(const std::string& text, const std::string& file);
+
+/// Closes JSON text that ends in "}" with the member "checksum", the XXH3 of all that stands before
+/// it, so that no byte of a manifest can change unnoticed.
+std::string seal_json(std::string body);
+
+/// Bytes of a chunk are at most this, unless one row is larger.
+inline constexpr std::int64_t kChunkBytes = std::int64_t{8} << 20;
+
+/// Messages name items like this: tables.C1 weight.
+std::string item_name(const std::string& parameter, const std::string& kind);
+
+}  // namespace weft::checkpoint
