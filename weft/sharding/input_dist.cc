@@ -21,11 +21,17 @@ struct WireHeader {
   std::int64_t slots = 0;
 };
 
-std::int64_t padded(std::int64_t bytes) { return (bytes + 7) / 8 * 8; }
+std::int64_t padded(std::int64_t bytes) {
+  return (bytes + 7) / 8 * 8;
+}
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
-std::int64_t id_bytes(const Slot& slot) { return slot.wide_ids ? 8 : 4; }
+std::int64_t id_bytes(const Slot& slot) {
+  return slot.wide_ids ? 8 : 4;
+}
 
 void store_id(std::byte* ids, const Slot& slot, std::int64_t index, std::int64_t id) {
   if (slot.wide_ids) {
@@ -57,7 +63,9 @@ std::vector<std::int64_t> exclusive_sum(const std::vector<std::int64_t>& sizes) 
 
 }  // namespace
 
-InputDist::InputDist(const Routing& routing, comm::Communicator& comm, Device& device,
+InputDist::InputDist(const Routing& routing,
+                     comm::Communicator& comm,
+                     Device& device,
                      std::int64_t control_bytes)
     : routing_(routing),
       comm_(comm),
@@ -111,13 +119,14 @@ std::span<const std::uint16_t> InputDist::shard_of_ids(std::int64_t feature) con
   return shard_of_[at(feature)];
 }
 
-std::int64_t InputDist::section_bytes(const Slot& slot, std::int64_t batch,
+std::int64_t InputDist::section_bytes(const Slot& slot,
+                                      std::int64_t batch,
                                       std::int64_t ids) const {
-  return padded(4 * batch) + padded(id_bytes(slot) * ids) +
-         (slot.weighted ? padded(4 * ids) : 0);
+  return padded(4 * batch) + padded(id_bytes(slot) * ids) + (slot.weighted ? padded(4 * ids) : 0);
 }
 
-void InputDist::exchange_counts(Context& ctx, const BatchView& batch,
+void InputDist::exchange_counts(Context& ctx,
+                                const BatchView& batch,
                                 std::span<const std::byte> control) {
   WEFT_CHECK(static_cast<std::int64_t>(control.size()) == control_bytes_);
   batch_ = batch;
@@ -223,8 +232,7 @@ void InputDist::fill_whole(const FeatureRoute& route, std::int64_t f) {
       store_id(ids, slot, i, bags.values[first + i] - slot.rows.begin);
     }
     if (slot.weighted && section.ids > 0) {
-      std::memcpy(send_ids_.data() + section.weights_at, bags.weights + first,
-                  at(4 * section.ids));
+      std::memcpy(send_ids_.data() + section.weights_at, bags.weights + first, at(4 * section.ids));
     }
   }
 }
@@ -251,8 +259,8 @@ void InputDist::fill_by_row(const FeatureRoute& route, std::int64_t f) {
       store_id(send_ids_.data() + section.ids_at, slot, cursor[k],
                bags.values[first + i] - slot.rows.begin);
       if (slot.weighted) {
-        std::memcpy(send_ids_.data() + section.weights_at + 4 * cursor[k],
-                    bags.weights + first + i, 4);
+        std::memcpy(send_ids_.data() + section.weights_at + 4 * cursor[k], bags.weights + first + i,
+                    4);
       }
       ++cursor[k];
     }
@@ -372,8 +380,11 @@ void InputDist::unpack() {
   }
 }
 
-void InputDist::unpack_block(const Slot& slot, const std::byte* section, std::int64_t batch,
-                             std::int64_t first_position, IncomingBlock& block) {
+void InputDist::unpack_block(const Slot& slot,
+                             const std::byte* section,
+                             std::int64_t batch,
+                             std::int64_t first_position,
+                             IncomingBlock& block) {
   block.ids_begin = static_cast<std::int64_t>(host_ids_.size());
   block.offsets_begin = static_cast<std::int64_t>(host_offsets_.size());
   block.bags_begin = static_cast<std::int64_t>(host_parts_.size());
@@ -383,8 +394,7 @@ void InputDist::unpack_block(const Slot& slot, const std::byte* section, std::in
   host_offsets_.push_back(0);
   for (std::int64_t b = 0; b < batch; ++b) {
     if (lengths[b] < 0 || lengths[b] > block.num_ids - offset) {
-      fail(ErrorCode::kComm, "id exchange: bag lengths exceed the announced {} ids",
-           block.num_ids);
+      fail(ErrorCode::kComm, "id exchange: bag lengths exceed the announced {} ids", block.num_ids);
     }
     if (lengths[b] == 0) {
       continue;

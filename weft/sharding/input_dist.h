@@ -31,7 +31,7 @@ namespace weft::sharding {
 struct BatchView {
   const KeyedJaggedTensor* sparse = nullptr;  ///< ids are table rows
   std::int64_t step = 0;
-  std::int64_t global_size = 0;  ///< samples of the global batch
+  std::int64_t global_size = 0;              ///< samples of the global batch
   std::span<const std::int64_t> sample_ids;  ///< for messages; may be empty
 };
 
@@ -40,7 +40,7 @@ struct BatchView {
 struct IncomingBlock {
   std::int64_t ids_begin = 0;
   std::int64_t num_ids = 0;
-  std::int64_t bags_begin = 0;     ///< into parts
+  std::int64_t bags_begin = 0;  ///< into parts
   std::int64_t num_bags = 0;
   std::int64_t offsets_begin = 0;  ///< [num_bags + 1] offsets relative to ids_begin
   std::int64_t weights_begin = -1;
@@ -55,17 +55,19 @@ struct IncomingBlock {
 struct IncomingIds {
   std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
   std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
-  Buffer ids;      ///< int64, relative to the shard's first row
-  Buffer offsets;  ///< int64
-  Buffer parts;    ///< int32, global part of each bag
-  Buffer weights;  ///< fp32
+  Buffer ids;                             ///< int64, relative to the shard's first row
+  Buffer offsets;                         ///< int64
+  Buffer parts;                           ///< int32, global part of each bag
+  Buffer weights;                         ///< fp32
 };
 
 class InputDist {
  public:
   /// `comm` is used for these exchanges alone; `device` is where lookups run.
   /// `control_bytes` is the size of the trainer's block in the counts exchange.
-  InputDist(const Routing& routing, comm::Communicator& comm, Device& device,
+  InputDist(const Routing& routing,
+            comm::Communicator& comm,
+            Device& device,
             std::int64_t control_bytes);
 
   /// Cuts the batch into slots and exchanges counts. Throws Error(kData) naming feature, sample
@@ -80,6 +82,7 @@ class InputDist {
   void exchange_ids(Context& ctx);
 
   [[nodiscard]] const IncomingIds& incoming() const { return incoming_; }
+
   [[nodiscard]] const BatchView& batch() const { return batch_; }
 
   /// Lengths [B] of the bags this rank sent for a slot.
@@ -113,10 +116,14 @@ class InputDist {
   void write_counts(std::span<const std::byte> control);
   void read_counts();
   void unpack();
-  void unpack_block(const Slot& slot, const std::byte* section, std::int64_t batch,
-                    std::int64_t first_position, IncomingBlock& block);
+  void unpack_block(const Slot& slot,
+                    const std::byte* section,
+                    std::int64_t batch,
+                    std::int64_t first_position,
+                    IncomingBlock& block);
   void upload(Context& ctx);
-  [[nodiscard]] std::int64_t section_bytes(const Slot& slot, std::int64_t batch,
+  [[nodiscard]] std::int64_t section_bytes(const Slot& slot,
+                                           std::int64_t batch,
                                            std::int64_t ids) const;
   SentSlot& sent(const SlotAddress& address);
   [[nodiscard]] const SentSlot& sent(const SlotAddress& address) const;
@@ -125,9 +132,9 @@ class InputDist {
   comm::Communicator& comm_;
   std::int64_t control_bytes_;
   BatchView batch_;
-  std::vector<std::vector<SentSlot>> sent_;          // [W + 1][slots]
-  std::vector<std::vector<std::uint16_t>> shard_of_; // [F], row_wise features only
-  std::vector<std::vector<SlotCounts>> received_;    // [W sources][own slots]
+  std::vector<std::vector<SentSlot>> sent_;           // [W + 1][slots]
+  std::vector<std::vector<std::uint16_t>> shard_of_;  // [F], row_wise features only
+  std::vector<std::vector<SlotCounts>> received_;     // [W sources][own slots]
   std::vector<std::byte> send_counts_, recv_counts_, send_ids_, recv_ids_;
   std::vector<std::int64_t> send_counts_bytes_, recv_counts_bytes_, send_ids_bytes_,
       recv_ids_bytes_;

@@ -9,7 +9,9 @@
 namespace weft::sharding {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 void copy_floats(float* to, const float* from, std::int64_t count) {
   std::memcpy(to, from, at(count) * sizeof(float));
@@ -240,8 +242,10 @@ void OutputDist::scatter_pooled(std::int64_t f, const InputDist& input) {
 }
 
 /// Sequences: vector i of the feature against the next vector of the shard that holds its row.
-void OutputDist::move_sequence(std::int64_t f, const InputDist& input,
-                               const FeatureMatrices& matrices, bool to_matrix) {
+void OutputDist::move_sequence(std::int64_t f,
+                               const InputDist& input,
+                               const FeatureMatrices& matrices,
+                               bool to_matrix) {
   const FeatureRoute& route = routing_.features[at(f)];
   const Matrix<float>& rows = matrices.sequences[at(f)];
   const bool by_row = route.sharding == spec::Sharding::kRowWise;

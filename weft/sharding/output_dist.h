@@ -48,6 +48,7 @@ class OutputDist {
   void backward(Context& ctx, const InputDist& input);
 
   [[nodiscard]] FeatureMatrices& outputs() { return outputs_; }
+
   [[nodiscard]] FeatureMatrices& gradients() { return gradients_; }
 
  private:
@@ -59,7 +60,9 @@ class OutputDist {
   void divide_means(std::int64_t f, const InputDist& input);
   void scatter(std::int64_t f, const InputDist& input);
   void scatter_pooled(std::int64_t f, const InputDist& input);
-  void move_sequence(std::int64_t f, const InputDist& input, const FeatureMatrices& matrices,
+  void move_sequence(std::int64_t f,
+                     const InputDist& input,
+                     const FeatureMatrices& matrices,
                      bool to_matrix);
 
   const Routing& routing_;

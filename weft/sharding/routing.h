@@ -40,10 +40,10 @@ struct FeatureRoute {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
   spec::Pooling pooling = spec::Pooling::kSum;
-  std::int64_t dim = 0;            ///< D of the whole table
-  std::int64_t num_embeddings = 0; ///< E of the whole table
-  std::int64_t pooled_column = -1; ///< first column in the pooled output, -1 for sequences
-  std::vector<SlotAddress> slots;  ///< one per shard, ascending by row, then column
+  std::int64_t dim = 0;                ///< D of the whole table
+  std::int64_t num_embeddings = 0;     ///< E of the whole table
+  std::int64_t pooled_column = -1;     ///< first column in the pooled output, -1 for sequences
+  std::vector<SlotAddress> slots;      ///< one per shard, ascending by row, then column
   std::vector<std::int64_t> row_ends;  ///< row_wise: end row of each shard, for finding an id's
 };
 
@@ -55,9 +55,9 @@ struct Routing {
 
   std::int64_t ranks = 1;
   std::int64_t parts = 1;
-  std::int64_t pooled_columns = 0;         ///< width of the pooled output
-  std::vector<FeatureRoute> features;      ///< [F], as configured
-  std::vector<std::vector<Slot>> served;   ///< [W + 1], ordered by feature, then shard
+  std::int64_t pooled_columns = 0;        ///< width of the pooled output
+  std::vector<FeatureRoute> features;     ///< [F], as configured
+  std::vector<std::vector<Slot>> served;  ///< [W + 1], ordered by feature, then shard
 };
 
 }  // namespace weft::sharding

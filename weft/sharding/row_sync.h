@@ -1,0 +1,98 @@
+/// Row sync: what updates of shards need from other ranks.
+///
+/// ColumnSync   column shards whose optimizer looks at the whole row: sums of squares of blocks of
+///              16 columns travel between the shards of a table, coalesced over tables, and go up
+///              one tree on every shard, so that all keep the same value. One exchange per step
+///              for row-wise statistics, a second for max-norm, made only where a table has it.
+///              Bytes sent per rank and exchange: 4 · U · (own blocks) · (shards - 1) per table.
+/// ReplicaSync  data_parallel tables: partial sums of row gradients per whole subtree of each
+///              rank's parts are gathered over all ranks and merged up the tree, so that every
+///              replica makes the same update. One gather of counts, one of rows. Bytes sent per
+///              rank: (12 + 4·D) per partial row to each other rank.
+///
+/// Notation   U unique rows of the step in a table (equal on all its column shards: they see the
+///            same ids).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/tensor/buffer.h"
+
+namespace weft::sharding {
+
+/// The column shards of one table, one of which is held here.
+struct ColumnGroup {
+  embedding::TableShard* own = nullptr;
+  std::int64_t position = 0;         ///< of the own shard among the table's
+  std::vector<std::int64_t> ranks;   ///< [shards] holder of each, all different
+  std::vector<std::int64_t> blocks;  ///< [shards] blocks of 16 columns of each
+  std::int64_t dim = 0;              ///< D of the whole row
+};
+
+class ColumnSync {
+ public:
+  /// `groups` in the order of tables. The communicator and the shards outlive it.
+  ColumnSync(comm::Communicator& comm,
+             Device& device,
+             std::vector<ColumnGroup> groups,
+             bool any_statistic,
+             bool any_max_norm);
+
+  /// Updates every group's shard after its coalesce(). Collective over all ranks, also those that
+  /// hold no such shard.
+  void update(Context& ctx, const embedding::UpdateStep& step);
+
+ private:
+  struct Member {
+    ColumnGroup group;
+    Buffer blocks;                          // [shards][U, blocks of the shard]
+    Buffer gathered;                        // [U] row values
+    std::vector<std::int64_t> block_begin;  // [shards] floats
+  };
+
+  using Fill = std::function<void(embedding::TableShard&, float*)>;
+
+  void exchange(Context& ctx, std::span<Member* const> members, const Fill& fill);
+  void row_values(Context& ctx, Member& member, float divisor);
+
+  comm::Communicator& comm_;
+  std::vector<Member> members_;
+  std::vector<Member*> with_statistic_, with_max_norm_;
+  bool any_statistic_;
+  bool any_max_norm_;
+  std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;
+  std::vector<comm::Lane> send_, recv_;
+};
+
+class ReplicaSync {
+ public:
+  /// `shards`: the replicas held here, in the order of tables, equal on all ranks.
+  ReplicaSync(comm::Communicator& comm,
+              Device& device,
+              std::vector<embedding::TableShard*> shards,
+              std::int64_t parts);
+
+  /// Gathers partial sums of every replica's coalesced gradients and updates all replicas.
+  void update(Context& ctx, const embedding::UpdateStep& step);
+
+ private:
+  void lay_out(Context& ctx);
+  void gather(Context& ctx);
+
+  comm::Communicator& comm_;
+  std::vector<embedding::TableShard*> shards_;
+  Range own_parts_;
+  std::vector<std::int64_t> counts_;  // [W][tables]
+  std::vector<std::int64_t> begin_;   // [W][tables] bytes in received_
+  Buffer received_;
+  std::vector<std::vector<comm::Piece>> recv_pieces_;
+  std::vector<comm::Piece> send_pieces_;
+  std::vector<comm::Lane> send_, recv_;
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,242 @@
+#include "weft/sharding/sharded_embeddings.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+
+namespace weft::sharding {
+namespace {
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool is_row_wise(spec::SparseOptimizerKind kind) {
+  return kind == spec::SparseOptimizerKind::kRowWiseAdagrad ||
+         kind == spec::SparseOptimizerKind::kRowWiseAdam;
+}
+
+}  // namespace
+
+ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
+                                     const spec::Plan& plan,
+                                     comm::Communicator& world,
+                                     Device& device,
+                                     const ShardedEmbeddingsOptions& options)
+    : config_(config),
+      routing_(config, plan),
+      ids_comm_(world.duplicate("ids")),
+      vectors_comm_(world.duplicate("vectors")),
+      rank_(world.rank()),
+      input_(routing_, *ids_comm_, device, options.control_bytes),
+      output_(routing_, *vectors_comm_, device) {
+  WEFT_CHECK(plan.ranks == world.size(), "plan for {} ranks, world of {}", plan.ranks,
+             world.size());
+  make_shards(plan, device);
+  make_sync(plan, device);
+}
+
+void ShardedEmbeddings::make_shards(const spec::Plan& plan, Device& device) {
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const bool replicated = plan.tables[t].sharding == spec::Sharding::kDataParallel;
+    const auto& table_shards = plan.tables[t].shards;
+    for (std::size_t k = 0; k < table_shards.size(); ++k) {
+      if (table_shards[k].rank != rank_) {
+        continue;
+      }
+      LocalShard local;
+      local.table = static_cast<std::int64_t>(t);
+      local.shard = replicated ? 0 : static_cast<std::int64_t>(k);
+      local.replicated = replicated;
+      local.rows = std::make_unique<embedding::TableShard>(
+          device, config_.tables[t], table_shards[k].rows, table_shards[k].cols, config_.seed,
+          embedding::TableShardOptions{.parts = plan.parts,
+                                       .first_holder = !replicated || rank_ == 0});
+      const auto& served = routing_.served[at(replicated ? routing_.replicated() : rank_)];
+      for (std::size_t j = 0; j < served.size(); ++j) {
+        if (served[j].table == local.table && served[j].shard == local.shard) {
+          local.slots.push_back(static_cast<std::int64_t>(j));
+        }
+      }
+      shards_.push_back(std::move(local));
+    }
+  }
+}
+
+ShardedEmbeddings::UpdatePath ShardedEmbeddings::path(const LocalShard& local) const {
+  if (local.replicated) {
+    return UpdatePath::kReplicated;
+  }
+  return local.rows->needs_statistic() || local.rows->needs_max_norm() ? UpdatePath::kColumns
+                                                                       : UpdatePath::kWhole;
+}
+
+void ShardedEmbeddings::make_sync(const spec::Plan& plan, Device& device) {
+  std::vector<ColumnGroup> groups;
+  std::vector<embedding::TableShard*> replicas;
+  for (const LocalShard& local : shards_) {
+    switch (path(local)) {
+      case UpdatePath::kWhole:
+        whole_.push_back(local.rows.get());
+        break;
+      case UpdatePath::kReplicated:
+        replicas.push_back(local.rows.get());
+        break;
+      case UpdatePath::kColumns: {
+        ColumnGroup group{.own = local.rows.get(), .position = local.shard};
+        group.dim = config_.tables[at(local.table)].embedding_dim;
+        for (const spec::Shard& shard : plan.tables[at(local.table)].shards) {
+          group.ranks.push_back(shard.rank);
+          group.blocks.push_back((shard.cols.size() + spec::kColumnBlock - 1) / spec::kColumnBlock);
+        }
+        groups.push_back(std::move(group));
+        break;
+      }
+    }
+  }
+  bool any_statistic = false;
+  bool any_max_norm = false;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (plan.tables[t].sharding == spec::Sharding::kColumnWise &&
+        plan.tables[t].shards.size() > 1) {
+      any_statistic |= is_row_wise(config_.tables[t].optimizer.type);
+      any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
+    }
+  }
+  columns_ = std::make_unique<ColumnSync>(*vectors_comm_, device, std::move(groups), any_statistic,
+                                          any_max_norm);
+  replicas_ =
+      std::make_unique<ReplicaSync>(*vectors_comm_, device, std::move(replicas), plan.parts);
+}
+
+void ShardedEmbeddings::exchange_counts(Context& ctx,
+                                        const BatchView& batch,
+                                        std::span<const std::byte> control) {
+  input_.exchange_counts(ctx, batch, control);
+}
+
+std::span<const std::byte> ShardedEmbeddings::control(std::int64_t rank) const {
+  return input_.control(rank);
+}
+
+void ShardedEmbeddings::exchange_ids(Context& ctx) {
+  input_.exchange_ids(ctx);
+  output_.prepare(input_);
+}
+
+embedding::Bags ShardedEmbeddings::bags(const IncomingBlock& block) const {
+  const IncomingIds& incoming = input_.incoming();
+  return {.ids = incoming.ids.as<std::int64_t>() + block.ids_begin,
+          .offsets = incoming.offsets.as<std::int64_t>() + block.offsets_begin,
+          .weights = block.weights_begin < 0 ? nullptr
+                                             : incoming.weights.as<float>() + block.weights_begin,
+          .bags = block.num_bags};
+}
+
+void ShardedEmbeddings::lookup(Context& ctx) {
+  const IncomingIds& incoming = input_.incoming();
+  lookups_.clear();
+  const auto add = [&](const LocalShard& local, const Slot& slot, const IncomingBlock& block,
+                       float* out) {
+    if (block.num_bags > 0) {
+      lookups_.emplace_back(
+          local.rows.get(),
+          embedding::Lookup{
+              .bags = bags(block), .pooled = !slot.sequence, .out = out, .out_stride = slot.dim()});
+    }
+  };
+  for (const LocalShard& local : shards_) {
+    for (const std::int64_t j : local.slots) {
+      if (local.replicated) {
+        const Slot& slot = routing_.served[at(routing_.replicated())][at(j)];
+        add(local, slot, incoming.replicated[at(j)], output_.served_replicated(j));
+        continue;
+      }
+      const Slot& slot = routing_.served[at(rank_)][at(j)];
+      for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+        add(local, slot, incoming.blocks[at(j * routing_.ranks + r)], output_.served(j, r));
+      }
+    }
+  }
+  embedding::TableShard::forward(ctx, lookups_);
+}
+
+void ShardedEmbeddings::output_dist(Context& ctx) {
+  output_.forward(ctx, input_);
+}
+
+void ShardedEmbeddings::add_gradient_block(LocalShard& local,
+                                           const Slot& slot,
+                                           const IncomingBlock& block,
+                                           const float* grads) {
+  if (block.num_bags > 0) {
+    local.gradient_blocks.push_back(
+        {.bags = bags(block),
+         .pooled = !slot.sequence,
+         .grads = grads,
+         .grad_stride = slot.dim(),
+         .parts = input_.incoming().parts.as<std::int32_t>() + block.bags_begin});
+  }
+}
+
+void ShardedEmbeddings::coalesce(Context& ctx) {
+  const IncomingIds& incoming = input_.incoming();
+  coalesces_.clear();
+  for (LocalShard& local : shards_) {
+    local.gradient_blocks.clear();
+    for (const std::int64_t j : local.slots) {
+      if (local.replicated) {
+        const Slot& slot = routing_.served[at(routing_.replicated())][at(j)];
+        add_gradient_block(local, slot, incoming.replicated[at(j)], output_.served_replicated(j));
+        continue;
+      }
+      const Slot& slot = routing_.served[at(rank_)][at(j)];
+      for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+        add_gradient_block(local, slot, incoming.blocks[at(j * routing_.ranks + r)],
+                           output_.served(j, r));
+      }
+    }
+    coalesces_.emplace_back(local.rows.get(), local.gradient_blocks);
+  }
+  embedding::TableShard::coalesce(ctx, coalesces_);
+}
+
+void ShardedEmbeddings::grad_dist(Context& ctx) {
+  output_.backward(ctx, input_);
+}
+
+void ShardedEmbeddings::update(Context& ctx, const embedding::UpdateStep& step) {
+  embedding::TableShard::update(ctx, whole_, step);
+  columns_->update(ctx, step);
+  replicas_->update(ctx, step);
+}
+
+TableOverflow ShardedEmbeddings::overflow() const {
+  TableOverflow overflow;
+  for (const LocalShard& local : shards_) {
+    overflow.count += local.rows->overflow_count();
+    if (overflow.table < 0 && local.rows->overflow_count() > 0) {
+      overflow.table = local.table;
+      overflow.row = local.rows->first_overflow_row();
+    }
+  }
+  return overflow;
+}
+
+std::vector<embedding::TableShard*> ShardedEmbeddings::shards() const {
+  std::vector<embedding::TableShard*> all;
+  for (const LocalShard& local : shards_) {
+    all.push_back(local.rows.get());
+  }
+  return all;
+}
+
+std::int64_t ShardedEmbeddings::bytes() const {
+  std::int64_t total = 0;
+  for (const LocalShard& local : shards_) {
+    total += local.rows->bytes();
+  }
+  return total;
+}
+
+}  // namespace weft::sharding

@@ -1,0 +1,122 @@
+/// ShardedEmbeddings: the tables of a job as one rank sees them. Here `embedding`, which knows no
+/// ranks, meets `comm`, which knows no tables.
+///
+/// One step, each line a stage body, in this order on every rank:
+///
+///   exchange_counts   ids cut into slots; counts, header and control block exchanged   (1 a2a)
+///   exchange_ids      ids travel to the ranks that serve them, onto the device         (1 a2a)
+///   lookup            rows are read, once per id, into the exchange's buffer
+///   output_dist       vectors travel back and are assembled into outputs()             (1 a2a)
+///   ...               the caller fills gradients()
+///   coalesce          (row, part) sorted; needs ids only
+///   grad_dist         gradients travel to the servers                                  (1 a2a)
+///   update            duplicates summed up the tree of parts, optimizer once per row
+///                     (+ 1 exchange of row statistics, + 1 for max-norm, + 2 for data_parallel,
+///                     each only where a table needs it)
+///
+/// Threads       one stage at a time.
+/// Determinism   bits are those of one rank for table_wise, column_wise and data_parallel, and for
+///               row_wise where no bag is split between shards, at equal parts.
+/// Source        ZionEX (arXiv 2104.05158) sections 2 and 4.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/sharding/input_dist.h"
+#include "weft/sharding/output_dist.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/row_sync.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+
+namespace weft::sharding {
+
+/// Rows that were left as they were because their sum or update overflowed.
+struct TableOverflow {
+  std::int64_t count = 0;
+  std::int64_t table = -1;  ///< of the first, by table
+  std::int64_t row = -1;    ///< in the whole table
+};
+
+struct ShardedEmbeddingsOptions {
+  std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
+};
+
+class ShardedEmbeddings {
+ public:
+  /// Allocates and initialises this rank's shards. `world`'s ranks are the plan's; makes two
+  /// communicators of its own (collective). Config and plan must outlive it.
+  ShardedEmbeddings(const spec::Config& config,
+                    const spec::Plan& plan,
+                    comm::Communicator& world,
+                    Device& device,
+                    const ShardedEmbeddingsOptions& options);
+
+  void exchange_counts(Context& ctx, const BatchView& batch, std::span<const std::byte> control);
+  [[nodiscard]] std::span<const std::byte> control(std::int64_t rank) const;
+  void exchange_ids(Context& ctx);
+  void lookup(Context& ctx);
+  void output_dist(Context& ctx);
+  void coalesce(Context& ctx);
+  void grad_dist(Context& ctx);
+  void update(Context& ctx, const embedding::UpdateStep& step);
+
+  /// Vectors of this rank's samples, valid from output_dist to the next exchange_ids.
+  [[nodiscard]] FeatureMatrices& outputs() { return output_.outputs(); }
+
+  /// To be filled by the caller between output_dist and grad_dist: the same shapes.
+  [[nodiscard]] FeatureMatrices& gradients() { return output_.gradients(); }
+
+  [[nodiscard]] const Routing& routing() const { return routing_; }
+
+  /// Since construction, on this rank.
+  [[nodiscard]] TableOverflow overflow() const;
+
+  /// The shards held here, in the order of tables.
+  [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
+
+  /// Bytes of rows and optimizer state held here.
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  struct LocalShard {
+    std::int64_t table = 0;
+    std::int64_t shard = 0;  // index in the table's plan
+    bool replicated = false;
+    std::unique_ptr<embedding::TableShard> rows;
+    std::vector<std::int64_t> slots;  // own slots (or replicated slots) that read it, by feature
+    std::vector<embedding::GradientBlock> gradient_blocks;
+  };
+
+  enum class UpdatePath : std::uint8_t { kWhole, kColumns, kReplicated };
+
+  void make_shards(const spec::Plan& plan, Device& device);
+  void make_sync(const spec::Plan& plan, Device& device);
+  [[nodiscard]] UpdatePath path(const LocalShard& local) const;
+  [[nodiscard]] embedding::Bags bags(const IncomingBlock& block) const;
+  void add_gradient_block(LocalShard& local,
+                          const Slot& slot,
+                          const IncomingBlock& block,
+                          const float* grads);
+
+  const spec::Config& config_;
+  Routing routing_;
+  std::unique_ptr<comm::Communicator> ids_comm_, vectors_comm_;
+  std::int64_t rank_;
+  InputDist input_;
+  OutputDist output_;
+  std::vector<LocalShard> shards_;
+  std::vector<embedding::TableShard*> whole_;  // updated without help from other ranks
+  std::unique_ptr<ColumnSync> columns_;
+  std::unique_ptr<ReplicaSync> replicas_;
+  std::vector<std::pair<embedding::TableShard*, embedding::Lookup>> lookups_;
+  std::vector<std::pair<embedding::TableShard*, std::span<const embedding::GradientBlock>>>
+      coalesces_;
+};
+
+}  // namespace weft::sharding
