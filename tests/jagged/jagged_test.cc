@@ -164,14 +164,9 @@ RC_GTEST_PROP(JaggedProperty, PermutingBackGivesTheTensor, ()) {
 
 RC_GTEST_PROP(JaggedProperty, ConcatUndoesSplit, ()) {
   const KeyedJaggedTensor input = any_tensor();
-  Ids sizes;
-  for (std::int64_t left = input.num_features(); left > 0;) {
-    sizes.push_back(*rc::gen::inRange<std::int64_t>(0, left + 1));
-    left -= sizes.back();
-  }
-  if (sizes.empty()) {
-    sizes.push_back(0);
-  }
+  const auto first = *rc::gen::inRange<std::int64_t>(0, input.num_features() + 1);
+  const auto second = *rc::gen::inRange<std::int64_t>(0, input.num_features() - first + 1);
+  const Ids sizes = {first, second, input.num_features() - first - second};
   const std::vector<KeyedJaggedTensor> groups = split(input, sizes);
   std::vector<const KeyedJaggedTensor*> pointers;
   for (const KeyedJaggedTensor& group : groups) {
