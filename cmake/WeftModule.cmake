@@ -9,11 +9,15 @@ list(TRANSFORM WEFT_MODULES REPLACE ":.*$" "")
 set(WEFT_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Werror)
 # Contraction would make bits depend on the compiler's mood: a multiply-add is written as one.
 set(WEFT_CODEGEN -ffp-contract=off -fno-math-errno)
+set(WEFT_CUDA_CODEGEN -fmad=false)
 
 # weft_options(<target>): warnings, code generation and sanitizers of every Weft target.
 function(weft_options target)
   target_compile_options(${target} PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}> $<$<COMPILE_LANGUAGE:CXX>:${WEFT_CODEGEN}>)
+    $<$<COMPILE_LANGUAGE:CXX>:${WEFT_WARNINGS}> $<$<COMPILE_LANGUAGE:CXX>:${WEFT_CODEGEN}>
+    $<$<COMPILE_LANGUAGE:CUDA>:${WEFT_CUDA_CODEGEN}>)
+  # fmt 9 thinks that nvcc has no constexpr functions.
+  target_compile_definitions(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   if(WEFT_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${WEFT_SANITIZE})
