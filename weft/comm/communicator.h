@@ -32,6 +32,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -149,11 +150,19 @@ class Communicator {
  private:
   class Call;
 
+  struct Reduction {
+    Collective collective;
+    std::int64_t count;
+    ReduceOp op;
+  };
+
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
-  void run(Context& ctx, const Stamp& stamp);
+  void run(const Stamp& stamp, std::span<const Lane> send, std::span<const Lane> recv);
   void send_to(int rank, const void* data, std::int64_t bytes);
   void receive_from(int rank, void* data, std::int64_t bytes);
   void silence();
+  template <typename T>
+  void reduce_slices(Context& ctx, const T* data, T* rows, const Reduction& reduction);
   template <typename T>
   void all_reduce_any(Context& ctx, T* data, std::int64_t count, ReduceOp op);
   template <typename T>
@@ -172,7 +181,8 @@ class Communicator {
   std::vector<Piece> recv_pieces_;
   std::vector<Lane> send_;
   std::vector<Lane> recv_;
-  std::vector<std::byte> scratch_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::int64_t scratch_bytes_ = 0;
 };
 
 }  // namespace weft::comm

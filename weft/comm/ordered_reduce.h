@@ -42,12 +42,12 @@ class OrderedAllReduce {
 
   /// k, the number of partial sums of this rank.
   [[nodiscard]] std::int64_t num_partials() const {
-    return static_cast<std::int64_t>(own_nodes_.size());
+    return static_cast<std::int64_t>(own().nodes.size());
   }
 
   /// The run of parts that partial sum i covers.
   [[nodiscard]] Range partial_parts(std::int64_t i) const {
-    return own_nodes_[static_cast<std::size_t>(i)];
+    return own().nodes[static_cast<std::size_t>(i)];
   }
 
   /// Where this rank writes partial sum i, float[count], device memory. run() consumes it: the
@@ -64,21 +64,32 @@ class OrderedAllReduce {
     const float* from;
   };
 
-  void plan_lanes(float* out);
-  float* row_of(std::size_t rank, std::size_t i) const;
-  float* plan_adds();
+  /// What one rank contributes.
+  struct RankTerms {
+    std::vector<Range> nodes;
+    std::vector<std::uint8_t> present;
+    std::int64_t first_row = 0;  ///< in received_, of another rank
+  };
+
+  [[nodiscard]] const RankTerms& own() const {
+    return ranks_[static_cast<std::size_t>(communicator_.rank())];
+  }
+
+  /// Where this rank's slice of partial sum i of `rank` lies.
+  [[nodiscard]] float* row(std::size_t rank, std::size_t i) const;
+
+  void exchange_slices(Context& ctx);
+  float* plan_adds();  ///< the row that will hold the sum, null without a term
   void add_slices(Context& ctx, const float* total, float* out) const;
+  void gather_sums(Context& ctx, float* out);
 
   Communicator& communicator_;
   std::int64_t parts_;
   std::int64_t count_;
-  Range slice_;  ///< of this rank
-  std::vector<Range> own_nodes_;
-  std::vector<std::vector<Range>> nodes_;           ///< of every rank
-  std::vector<std::int64_t> first_row_;             ///< of every rank in received_
-  Buffer partials_;                                 ///< [k][count]
-  Buffer received_;                                 ///< [rows of other ranks][slice]
-  std::vector<std::vector<std::uint8_t>> present_;  ///< of every rank's partial sums
+  Range slice_;  ///< of [0, count), this rank's
+  std::vector<RankTerms> ranks_;
+  Buffer partials_;  ///< [k][count]
+  Buffer received_;  ///< [partial sums of other ranks][slice]
   std::vector<Add> adds_;
   std::vector<float*> slots_;  ///< the row that holds a tree slot's sum
   std::vector<Piece> send_pieces_;

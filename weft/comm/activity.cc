@@ -1,0 +1,51 @@
+#include "weft/comm/activity.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace weft::comm {
+
+ActivityLog::Slot::Slot(ActivityLog& log, std::string group, int rank) : log_(log) {
+  const std::lock_guard lock(log_.mutex_);
+  entry_ = log_.entries_.insert(
+      log_.entries_.end(),
+      Entry{.group = std::move(group), .rank = rank, .stamp = {}, .since = {}, .busy = false});
+}
+
+ActivityLog::Slot::~Slot() {
+  const std::lock_guard lock(log_.mutex_);
+  log_.entries_.erase(entry_);
+}
+
+void ActivityLog::Slot::begin(const Stamp& stamp) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::lock_guard lock(log_.mutex_);
+  entry_->stamp = stamp;
+  entry_->since = now;
+  entry_->busy = true;
+}
+
+void ActivityLog::Slot::end() noexcept {
+  const std::lock_guard lock(log_.mutex_);
+  entry_->busy = false;
+}
+
+std::string ActivityLog::describe() const {
+  const std::unique_lock lock(mutex_, std::chrono::milliseconds(100));
+  if (!lock.owns_lock()) {
+    return "the log of collectives is locked";
+  }
+  const auto now = std::chrono::steady_clock::now();
+  std::string text;
+  for (const Entry& entry : entries_) {
+    if (entry.busy) {
+      text += fmt::format("{}rank {}: {} for {:.1f} s", text.empty() ? "" : "\n", entry.rank,
+                          comm::describe(entry.stamp, entry.group),
+                          std::chrono::duration<double>(now - entry.since).count());
+    }
+  }
+  return text.empty() ? "no collective under way" : text;
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,280 @@
+#include "weft/comm/local/board.h"
+
+#include <chrono>
+#include <utility>
+
+#include "weft/comm/messages.h"
+
+namespace weft::comm {
+
+Board::Board(LocalWorld& world, std::string name, std::vector<int> members)
+    : world_(world), name_(std::move(name)), members_(std::move(members)), posts_(members_.size()) {
+}
+
+void Board::wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void Board::exchange(int rank,
+                     const Stamp& stamp,
+                     std::span<const Lane> send,
+                     std::span<const Lane> recv) {
+  Lock lock(mutex_);
+  if (world_.aborted()) {
+    leave_aborted(lock);
+  }
+  const std::uint64_t round = posts_[static_cast<std::size_t>(rank)].posted;
+  post(rank, stamp, send, recv);
+  wait_for_all(lock, rank, round);
+
+  ++copying_;
+  lock.unlock();
+  const std::optional<Error> error = copy_from_peers(rank);
+  lock.lock();
+  --copying_;
+  if (error) {
+    fail_world(lock, *error);
+  }
+  finish(lock, round);
+}
+
+void Board::post(int rank,
+                 const Stamp& stamp,
+                 std::span<const Lane> send,
+                 std::span<const Lane> recv) {
+  Post& own = posts_[static_cast<std::size_t>(rank)];
+  own = {.posted = own.posted + 1, .stamp = stamp, .send = send, .recv = recv};
+  if (++arrived_ == static_cast<int>(members_.size())) {
+    arrived_ = 0;
+    copied_ = 0;
+    ++filled_;
+    changed_.notify_all();
+  }
+}
+
+void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto deadline = begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                    std::chrono::duration<double>(world_.timeout_s()));
+  const Stamp& stamp = posts_[static_cast<std::size_t>(rank)].stamp;
+  const GroupNames names{name_, members_};
+  while (filled_ == round && !world_.aborted()) {
+    for (const int peer : missing(round)) {
+      if (world_.has_ended(names.world(peer))) {
+        fail_world(lock, peer_ended(names, stamp, rank, peer));
+      }
+    }
+    const bool late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+    if (late && filled_ == round && !world_.aborted()) {
+      const std::vector<int> absent = missing(round);
+      fail_world(lock, timed_out(names, {.self = rank,
+                                         .stamp = stamp,
+                                         .seconds = world_.timeout_s(),
+                                         .missing = absent}));
+    }
+  }
+  if (world_.aborted()) {
+    leave_aborted(lock);
+  }
+}
+
+std::vector<int> Board::missing(std::uint64_t round) const {
+  std::vector<int> ranks;
+  for (std::size_t p = 0; p < posts_.size(); ++p) {
+    if (posts_[p].posted <= round) {
+      ranks.push_back(static_cast<int>(p));
+    }
+  }
+  return ranks;
+}
+
+std::optional<Error> Board::copy_from_peers(int rank) const {
+  const GroupNames names{name_, members_};
+  const auto self = static_cast<std::size_t>(rank);
+  const Post& own = posts_[self];
+  for (std::size_t p = 0; p < posts_.size(); ++p) {
+    if (!(posts_[p].stamp == own.stamp)) {
+      return out_of_step(names, rank, own.stamp, static_cast<int>(p), posts_[p].stamp);
+    }
+  }
+  // Each rank begins with another peer, so that they do not all read the same memory at once.
+  for (std::size_t i = 0; i < posts_.size(); ++i) {
+    const std::size_t p = (self + i) % posts_.size();
+    const Lane& from = posts_[p].send[self];
+    const Lane& to = own.recv[p];
+    if (from.silent && to.silent) {
+      continue;
+    }
+    if (size_of(from) != size_of(to) || !same_pieces(from, to)) {
+      return wrong_size(names, own.stamp, static_cast<int>(p), size_of(from), rank, size_of(to));
+    }
+    copy_lane(from, to);
+  }
+  return std::nullopt;
+}
+
+void Board::finish(Lock& lock, std::uint64_t round) {
+  if (++copied_ == static_cast<int>(members_.size())) {
+    ++finished_;
+    changed_.notify_all();
+    return;
+  }
+  if (world_.aborted()) {
+    changed_.notify_all();  // others may wait for the last one that copies
+  }
+  changed_.wait(lock, [&] { return finished_ != round || world_.aborted(); });
+  if (finished_ == round) {
+    leave_aborted(lock);
+  }
+}
+
+void Board::fail_world(Lock& lock, const Error& error) {
+  lock.unlock();  // abort() takes the mutex of every board
+  world_.abort(error);
+  lock.lock();
+  leave_aborted(lock);
+}
+
+void Board::leave_aborted(Lock& lock) {
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return copying_ == 0; });
+  world_.check();
+  fail(ErrorCode::kInternal, "group '{}' was left without an error; this is a bug in Weft", name_);
+}
+
+LocalWorld::LocalWorld(int ranks, double timeout_s, std::shared_ptr<ActivityLog> activity)
+    : timeout_s_(timeout_s),
+      activity_(std::move(activity)),
+      ended_(static_cast<std::size_t>(ranks)) {
+}
+
+std::shared_ptr<Board> LocalWorld::make_board(std::string name, std::vector<int> members) {
+  auto board = std::make_shared<Board>(*this, std::move(name), std::move(members));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(boards_, [](const std::weak_ptr<Board>& other) { return other.expired(); });
+  boards_.push_back(board);
+  return board;
+}
+
+std::shared_ptr<Board> LocalWorld::meet(const Board& parent, const SubgroupOptions& options) {
+  std::vector<int> members;
+  for (const int rank : options.members) {
+    members.push_back(parent.members()[static_cast<std::size_t>(rank)]);
+  }
+  const std::lock_guard lock(mutex_);
+  const MeetingKey key{&parent, options.sequence, options.color};
+  auto [meeting, is_new] = meetings_.try_emplace(key);
+  if (is_new) {
+    meeting->second = {std::make_shared<Board>(*this, options.name, members), members.size()};
+    boards_.push_back(meeting->second.board);
+  }
+  std::shared_ptr<Board> board = meeting->second.board;
+  if (--meeting->second.expected == 0) {
+    meetings_.erase(meeting);
+  }
+  return board;
+}
+
+std::vector<std::shared_ptr<Board>> LocalWorld::live_boards() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Board>> live;
+  for (const std::weak_ptr<Board>& board : boards_) {
+    if (std::shared_ptr<Board> alive = board.lock()) {
+      live.push_back(std::move(alive));
+    }
+  }
+  return live;
+}
+
+void LocalWorld::abort(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) {
+      return;
+    }
+    error_ = error;
+    aborted_.store(true);
+  }
+  for (const std::shared_ptr<Board>& board : live_boards()) {
+    board->wake();
+  }
+}
+
+void LocalWorld::check() const {
+  if (!aborted()) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  throw Error(*error_);
+}
+
+void LocalWorld::end_rank(int rank) {
+  ended_[static_cast<std::size_t>(rank)].store(true);
+  for (const std::shared_ptr<Board>& board : live_boards()) {
+    board->wake();
+  }
+}
+
+namespace {
+
+class LocalGroup final : public Group {
+ public:
+  LocalGroup(std::shared_ptr<LocalWorld> world, std::shared_ptr<Board> board, int rank)
+      : world_(std::move(world)), board_(std::move(board)), rank_(rank) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+
+  [[nodiscard]] int size() const override { return static_cast<int>(board_->members().size()); }
+
+  [[nodiscard]] const std::string& name() const override { return board_->name(); }
+
+  [[nodiscard]] int world_rank(int rank) const override {
+    return board_->members()[static_cast<std::size_t>(rank)];
+  }
+
+  void exchange(const Stamp& stamp,
+                std::span<const Lane> send,
+                std::span<const Lane> recv) override {
+    if (size() == 1) {
+      world_->check();
+      copy_own_lane(name(), stamp, send[0], recv[0]);
+      return;
+    }
+    board_->exchange(rank_, stamp, send, recv);
+  }
+
+  std::int64_t propose_token() override { return 0; }
+
+  std::unique_ptr<Group> make_group(const SubgroupOptions& options) override {
+    int rank = 0;
+    while (options.members[static_cast<std::size_t>(rank)] != rank_) {
+      ++rank;
+    }
+    return make_local_group(world_, world_->meet(*board_, options), rank);
+  }
+
+  void abort(const Error& error) noexcept override {
+    // Without memory to list the boards the process ends here: others would wait for ever.
+    world_->abort(error);
+  }
+
+  void check() const override { world_->check(); }
+
+  [[nodiscard]] ActivityLog& activity() override { return world_->activity(); }
+
+ private:
+  std::shared_ptr<LocalWorld> world_;
+  std::shared_ptr<Board> board_;
+  int rank_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_local_group(std::shared_ptr<LocalWorld> world,
+                                        std::shared_ptr<Board> board,
+                                        int rank) {
+  return std::make_unique<LocalGroup>(std::move(world), std::move(board), rank);
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,133 @@
+/// Private to comm/local: the memory that ranks in threads share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/activity.h"
+#include "weft/comm/collective.h"
+#include "weft/comm/group.h"
+
+namespace weft::comm {
+
+class LocalWorld;
+
+/// Where the ranks of one group meet.
+///
+/// An exchange has three phases. Post: a rank writes down where its lanes are and waits until all
+/// ranks have. Copy: it compares the others' stamps with its own and copies what they send to it.
+/// Finish: it waits until all have copied; then its memory is its own again.
+///
+/// Pointers on the board stay good until the owner leaves the exchange. In order it leaves when
+/// everybody has copied. After an abort nobody begins to copy, and nobody leaves while somebody
+/// still does. The abort flag is set before the boards' mutexes are taken to wake the waiting, and
+/// is read under the mutex, so those who copy are known to those who leave.
+class Board {
+ public:
+  Board(LocalWorld& world, std::string name, std::vector<int> members);
+
+  void exchange(int rank,
+                const Stamp& stamp,
+                std::span<const Lane> send,
+                std::span<const Lane> recv);
+
+  /// Wakes the waiting ranks, for the world's error or a rank's end.
+  void wake();
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  [[nodiscard]] const std::vector<int>& members() const { return members_; }  ///< world ranks
+
+ private:
+  struct Post {
+    std::uint64_t posted = 0;  ///< exchanges this rank has come to
+    Stamp stamp;
+    std::span<const Lane> send;
+    std::span<const Lane> recv;
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+
+  void post(int rank, const Stamp& stamp, std::span<const Lane> send, std::span<const Lane> recv);
+  void wait_for_all(Lock& lock, int rank, std::uint64_t round);
+  [[nodiscard]] std::vector<int> missing(std::uint64_t round) const;
+  std::optional<Error> copy_from_peers(int rank) const;
+  void finish(Lock& lock, std::uint64_t round);
+  [[noreturn]] void fail_world(Lock& lock, const Error& error);
+  [[noreturn]] void leave_aborted(Lock& lock);
+
+  LocalWorld& world_;
+  std::string name_;
+  std::vector<int> members_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Post> posts_;
+  int arrived_ = 0;             ///< ranks that have posted in the round that is filling
+  std::uint64_t filled_ = 0;    ///< rounds in which all have posted
+  int copying_ = 0;             ///< ranks that copy now
+  int copied_ = 0;              ///< ranks that have copied in the last filled round
+  std::uint64_t finished_ = 0;  ///< rounds in which all have copied
+};
+
+/// The ranks of one run_local and their error.
+class LocalWorld {
+ public:
+  LocalWorld(int ranks, double timeout_s, std::shared_ptr<ActivityLog> activity);
+
+  std::shared_ptr<Board> make_board(std::string name, std::vector<int> members);
+
+  /// The board of a new group: the first member that comes makes it, the last takes the note away.
+  std::shared_ptr<Board> meet(const Board& parent, const SubgroupOptions& options);
+
+  /// Makes `error` the world's unless there is one, and wakes everybody.
+  void abort(const Error& error);
+
+  void check() const;
+
+  [[nodiscard]] bool aborted() const { return aborted_.load(); }
+
+  void end_rank(int rank);
+
+  [[nodiscard]] bool has_ended(int rank) const {
+    return ended_[static_cast<std::size_t>(rank)].load();
+  }
+
+  [[nodiscard]] double timeout_s() const { return timeout_s_; }
+
+  [[nodiscard]] ActivityLog& activity() const { return *activity_; }
+
+ private:
+  struct Meeting {
+    std::shared_ptr<Board> board;
+    std::size_t expected = 0;
+  };
+
+  using MeetingKey = std::tuple<const Board*, std::uint64_t, std::int64_t>;
+
+  std::vector<std::shared_ptr<Board>> live_boards();
+
+  double timeout_s_;
+  std::shared_ptr<ActivityLog> activity_;
+  std::vector<std::atomic<bool>> ended_;
+  std::atomic<bool> aborted_ = false;
+  mutable std::mutex mutex_;
+  std::optional<Error> error_;
+  std::vector<std::weak_ptr<Board>> boards_;
+  std::map<MeetingKey, Meeting> meetings_;
+};
+
+std::unique_ptr<Group> make_local_group(std::shared_ptr<LocalWorld> world,
+                                        std::shared_ptr<Board> board,
+                                        int rank);
+
+}  // namespace weft::comm

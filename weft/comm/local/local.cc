@@ -1,0 +1,75 @@
+#include "weft/comm/local/local.h"
+
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/local/board.h"
+
+namespace weft::comm {
+namespace {
+
+/// What a rank's exception is to the others.
+Error as_error(const std::exception_ptr& exception, int rank) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error.origin_rank() >= 0 ? error : Error(error.code(), error.what(), rank);
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kResource, fmt::format("rank {} is out of memory", rank), rank};
+  } catch (const std::exception& error) {
+    return {ErrorCode::kInternal, error.what(), rank};
+  } catch (...) {
+    return {ErrorCode::kInternal, fmt::format("rank {} threw something unknown", rank), rank};
+  }
+}
+
+void run_rank(int rank,
+              const std::shared_ptr<LocalWorld>& world,
+              const std::shared_ptr<Board>& board,
+              const std::function<void(Communicator&)>& body) {
+  try {
+    Communicator communicator(make_local_group(world, board, rank));
+    body(communicator);
+  } catch (...) {
+    world->abort(as_error(std::current_exception(), rank));
+  }
+  world->end_rank(rank);
+}
+
+}  // namespace
+
+void run_local(int ranks,
+               const LocalOptions& options,
+               const std::function<void(Communicator& world)>& body) {
+  if (ranks < 1) {
+    fail(ErrorCode::kUsage, "run_local over {} ranks; at least 1 is needed", ranks);
+  }
+  const auto world = std::make_shared<LocalWorld>(
+      ranks, options.timeout_s,
+      options.activity ? options.activity : std::make_shared<ActivityLog>());
+  std::vector<int> members(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    members[static_cast<std::size_t>(rank)] = rank;
+  }
+  const std::shared_ptr<Board> board = world->make_board("world", members);
+  std::vector<std::thread> threads;
+  try {
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] { run_rank(rank, world, board, body); });
+    }
+  } catch (const std::system_error& error) {
+    world->abort(Error(
+        ErrorCode::kResource,
+        fmt::format("cannot start thread {} of {} ranks: {}", threads.size(), ranks, error.what()),
+        static_cast<int>(threads.size())));
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  world->check();
+}
+
+}  // namespace weft::comm

@@ -1,0 +1,121 @@
+#include "weft/comm/messages.h"
+
+#include <cstddef>
+#include <cstring>
+
+#include <fmt/format.h>
+
+namespace weft::comm {
+namespace {
+
+std::string describe_call(const Stamp& stamp) {
+  return stamp.size < 0 ? fmt::format("{} #{}", to_string(stamp.collective), stamp.sequence)
+                        : fmt::format("{} #{} of {} bytes", to_string(stamp.collective),
+                                      stamp.sequence, stamp.size);
+}
+
+std::string describe_size(const LaneSize& size) {
+  if (size.silent) {
+    return "nothing";
+  }
+  return size.pieces <= 1 ? fmt::format("{} bytes", size.bytes)
+                          : fmt::format("{} bytes in {} pieces", size.bytes, size.pieces);
+}
+
+}  // namespace
+
+std::string GroupNames::rank(int rank) const {
+  return world(rank) == rank ? fmt::format("rank {}", rank)
+                             : fmt::format("rank {} (world rank {})", rank, world(rank));
+}
+
+LaneSize size_of(const Lane& lane) {
+  if (lane.silent) {
+    return {.bytes = 0, .pieces = 0, .silent = true};
+  }
+  return {lane.bytes(), static_cast<std::int64_t>(lane.pieces.size()), false};
+}
+
+Error out_of_step(
+    const GroupNames& group, int self, const Stamp& mine, int peer, const Stamp& theirs) {
+  const bool only_arguments = mine.sequence == theirs.sequence &&
+                              mine.collective == theirs.collective && mine.size == theirs.size;
+  return {ErrorCode::kComm,
+          fmt::format("ranks of group '{}' are out of step: {} calls {} while {} calls {}{}; all "
+                      "ranks must make the same collective calls in the same order",
+                      group.name, group.rank(self), describe_call(mine), group.rank(peer),
+                      describe_call(theirs),
+                      only_arguments ? " with another type, operation, root or name" : ""),
+          group.world(self)};
+}
+
+Error wrong_size(const GroupNames& group,
+                 const Stamp& stamp,
+                 int peer,
+                 const LaneSize& sent,
+                 int self,
+                 const LaneSize& expected) {
+  const bool same = sent == expected;
+  return {ErrorCode::kComm,
+          fmt::format("{}: {} sends {} to {}, which expects {}{}; both ends must give the same "
+                      "sizes",
+                      describe(stamp, group.name), group.rank(peer), describe_size(sent),
+                      group.rank(self), describe_size(expected), same ? " cut otherwise" : ""),
+          group.world(self)};
+}
+
+Error timed_out(const GroupNames& group, const Waiting& waiting) {
+  std::string missing;
+  for (const int rank : waiting.missing) {
+    missing += missing.empty() ? "" : ", ";
+    missing += group.rank(rank);
+  }
+  return {ErrorCode::kTimeout,
+          fmt::format("{}: {} has waited {:.1f} s and these are missing: {}; look at what they "
+                      "are doing, or raise the timeout if a step takes that long",
+                      describe(waiting.stamp, group.name), group.rank(waiting.self),
+                      waiting.seconds, missing),
+          group.world(waiting.self)};
+}
+
+Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer) {
+  return {ErrorCode::kComm,
+          fmt::format("{}: {} waits for {}, which has ended; all ranks must make the same "
+                      "collective calls",
+                      describe(stamp, group.name), group.rank(self), group.rank(peer)),
+          group.world(self)};
+}
+
+bool same_pieces(const Lane& send, const Lane& recv) {
+  if (send.pieces.size() != recv.pieces.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < send.pieces.size(); ++i) {
+    if (send.pieces[i].bytes != recv.pieces[i].bytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void copy_lane(const Lane& send, const Lane& recv) {
+  for (std::size_t i = 0; i < send.pieces.size(); ++i) {
+    const Piece& from = send.pieces[i];
+    if (from.bytes > 0 && from.data != recv.pieces[i].data) {
+      std::memcpy(recv.pieces[i].data, from.data, static_cast<std::size_t>(from.bytes));
+    }
+  }
+}
+
+void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv) {
+  if (send.silent && recv.silent) {
+    return;
+  }
+  if (size_of(send) != size_of(recv) || !same_pieces(send, recv)) {
+    fail(ErrorCode::kUsage, "{}: a rank sends {} to itself but expects {}", describe(stamp, group),
+         describe_size(size_of(send)), describe_size(size_of(recv)));
+  }
+  copy_lane(send, recv);
+}
+
+}  // namespace weft::comm

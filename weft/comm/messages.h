@@ -1,0 +1,70 @@
+/// Private to comm/: the errors that both backends give, in the same words.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "weft/base/error.h"
+#include "weft/comm/collective.h"
+
+namespace weft::comm {
+
+/// A group as messages name it.
+struct GroupNames {
+  std::string_view name;
+  std::span<const int> world_ranks;  ///< of the group's ranks
+
+  /// "rank 1", and "(world rank 3)" where that differs.
+  [[nodiscard]] std::string rank(int rank) const;
+
+  [[nodiscard]] int world(int rank) const { return world_ranks[static_cast<std::size_t>(rank)]; }
+};
+
+/// What a lane promises: for comparing both ends.
+struct LaneSize {
+  std::int64_t bytes = 0;
+  std::int64_t pieces = 0;
+  bool silent = false;
+
+  friend bool operator==(const LaneSize&, const LaneSize&) = default;
+};
+
+LaneSize size_of(const Lane& lane);
+
+/// Rank `self` finds that `peer` makes another call.
+Error out_of_step(
+    const GroupNames& group, int self, const Stamp& mine, int peer, const Stamp& theirs);
+
+/// Rank `self` finds that what `peer` sends is not what it expects.
+Error wrong_size(const GroupNames& group,
+                 const Stamp& stamp,
+                 int peer,
+                 const LaneSize& sent,
+                 int self,
+                 const LaneSize& expected);
+
+/// Rank `self` has waited long enough; `missing` are the ranks that did not come.
+struct Waiting {
+  int self = 0;
+  Stamp stamp;
+  double seconds = 0.0;
+  std::span<const int> missing;
+};
+
+Error timed_out(const GroupNames& group, const Waiting& waiting);
+
+/// Rank `peer` has ended while `self` waits for it.
+Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer);
+
+/// Copies what a rank sends to itself. Throws Error(kUsage) when the two ends differ.
+void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);
+
+/// Copies lanes whose pieces have equal sizes.
+void copy_lane(const Lane& send, const Lane& recv);
+
+/// Whether the pieces agree one by one; `size_of` agrees already.
+bool same_pieces(const Lane& send, const Lane& recv);
+
+}  // namespace weft::comm
