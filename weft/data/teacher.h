@@ -26,9 +26,9 @@ class Teacher {
   static constexpr std::uint64_t kHiddenRanks = 1024;
   static constexpr std::int64_t kHidden = 4;
   static constexpr std::int64_t kMaxPairs = 4;  ///< columns (0, 1), (2, 3), ... are paired
-  static constexpr double kHalf = 64.0;
+  static constexpr double kHalf = 32.0;
   static constexpr double kDenseShare = 0.5;  ///< deviation of the dense part over the columns'
-  static constexpr double kPairShare = 0.4;   ///< and of the pairs' part
+  static constexpr double kPairShare = 0.25;   ///< and of the pairs' part
 
   Teacher(const spec::SyntheticConfig& config,
           const std::vector<ZipfSampler>& popularity,

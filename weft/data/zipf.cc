@@ -108,7 +108,7 @@ double ZipfSampler::probability(std::uint64_t rank) const {
 
 Scatter::Scatter(std::uint64_t n, std::uint64_t key) : n_(n) {
   WEFT_CHECK(n >= 1, "a bijection of nothing");
-  const int bits = n <= 1 ? 0 : std::bit_width(n - 1);
+  const int bits = n <= 1 ? 0 : static_cast<int>(std::bit_width(n - 1));
   mask_ = bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
   WordStream words(key);
   mask_key_ = words.next() & mask_;

@@ -1,0 +1,259 @@
+#include "weft/data/weft_layout.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+
+namespace weft::data::layout {
+namespace {
+
+void append_name(std::vector<std::byte>& out, const std::string& name, std::uint8_t flags) {
+  if (name.empty() || name.size() > 65535) {
+    fail(ErrorCode::kData,
+         "a column name of {} bytes cannot be written to a weft file; use 1 to 65535 bytes",
+         name.size());
+  }
+  append<std::uint8_t>(out, flags);
+  append<std::uint8_t>(out, 0);
+  append(out, static_cast<std::uint16_t>(name.size()));
+  append_bytes(out, name.data(), name.size());
+}
+
+struct Name {
+  std::string text;
+  std::uint8_t flags;
+};
+
+// Reads the names one by one and never past `end`.
+class NameReader {
+ public:
+  NameReader(const std::byte* at, const std::byte* end, const std::string& file)
+      : at_(at), end_(end), file_(file) {}
+
+  Name next() {
+    if (end_ - at_ < 4) {
+      fail_short();
+    }
+    const auto flags = load<std::uint8_t>(at_);
+    const auto length = load<std::uint16_t>(at_ + 2);
+    at_ += 4;
+    if (end_ - at_ < length || length == 0) {
+      fail_short();
+    }
+    Name name{std::string(reinterpret_cast<const char*>(at_), length), flags};
+    at_ += length;
+    return name;
+  }
+
+ private:
+  [[noreturn]] void fail_short() const {
+    fail(ErrorCode::kData,
+         "{}: the header's column names do not fit in it; the file is damaged, write it again",
+         file_);
+  }
+
+  const std::byte* at_;
+  const std::byte* end_;
+  const std::string& file_;
+};
+
+template <typename T>
+void append_ids(const std::vector<std::int64_t>& ids, std::vector<std::byte>& out) {
+  const std::size_t start = out.size();
+  out.resize(start + ids.size() * sizeof(T));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const T value = static_cast<T>(ids[i]);
+    std::memcpy(out.data() + start + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+// The narrowest unsigned width that holds all ids; 8 keeps any.
+std::uint8_t id_width(const std::vector<std::int64_t>& ids) {
+  std::uint64_t all = 0;
+  for (const std::int64_t id : ids) {
+    all |= static_cast<std::uint64_t>(id);
+  }
+  return all <= 0xff ? 1 : all <= 0xffff ? 2 : all <= 0xffffffff ? 4 : 8;
+}
+
+}  // namespace
+
+void append_bytes(std::vector<std::byte>& out, const void* data, std::size_t bytes) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  out.insert(out.end(), begin, begin + bytes);
+}
+
+void pad(std::vector<std::byte>& out) {
+  out.resize(padded(out.size()));
+}
+
+std::vector<std::byte> encode_header(const Schema& schema) {
+  std::vector<std::byte> out;
+  append_bytes(out, kMagic, kMagicBytes);
+  append(out, kVersion);
+  append<std::uint32_t>(out, 0);  // length, below
+  append(out, static_cast<std::uint32_t>(schema.dense.size()));
+  append(out, static_cast<std::uint32_t>(schema.categorical.size()));
+  append(out, static_cast<std::uint32_t>(schema.labels.size()));
+  append<std::uint32_t>(out, 0);
+  for (const std::string& name : schema.dense) {
+    append_name(out, name, 0);
+  }
+  for (const Schema::Categorical& column : schema.categorical) {
+    const int flags = (column.multi_valued ? kMultiValued : 0) | (column.weighted ? kWeighted : 0);
+    append_name(out, column.name, static_cast<std::uint8_t>(flags));
+  }
+  for (const std::string& name : schema.labels) {
+    append_name(out, name, 0);
+  }
+  pad(out);
+  const auto length = static_cast<std::uint32_t>(out.size() + 8);
+  std::memcpy(out.data() + 12, &length, sizeof(length));
+  append(out, hash_bytes(out));
+  return out;
+}
+
+Schema decode_header(std::span<const std::byte> file, const std::string& name, std::size_t& bytes) {
+  if (file.empty()) {
+    fail(ErrorCode::kData, "{}: the file is empty; write it with 'weft data convert'", name);
+  }
+  if (file.size() < kMagicBytes || std::memcmp(file.data(), kMagic, kMagicBytes) != 0) {
+    fail(ErrorCode::kData,
+         "{}: not a weft file (it does not begin with {}); set data.format to its format, or "
+         "convert it with 'weft data convert'",
+         name, kMagic);
+  }
+  const std::size_t least = kHeaderFixed + 8;
+  if (file.size() < least) {
+    fail(ErrorCode::kData, "{}: cut after {} bytes, inside the header; copy or write it again",
+         name, file.size());
+  }
+  const auto version = load<std::uint32_t>(file.data() + 8);
+  if (version != kVersion) {
+    fail(ErrorCode::kData,
+         "{}: weft format version {}, but this program reads version {}; convert the data again "
+         "with this program, or use the one that wrote it",
+         name, version, kVersion);
+  }
+  bytes = load<std::uint32_t>(file.data() + 12);
+  if (bytes < least || bytes % 8 != 0 || bytes > file.size()) {
+    fail(ErrorCode::kData,
+         "{}: a header of {} bytes in a file of {}; the file is cut or damaged, write it again",
+         name, bytes, file.size());
+  }
+  if (load<std::uint64_t>(file.data() + bytes - 8) != hash_bytes(file.first(bytes - 8))) {
+    fail(ErrorCode::kData,
+         "{}: the header's checksum does not match; the file is damaged, write it again", name);
+  }
+  NameReader names(file.data() + kHeaderFixed, file.data() + bytes - 8, name);
+  Schema schema;
+  const auto count = [&](std::size_t offset) { return load<std::uint32_t>(file.data() + offset); };
+  for (std::uint32_t i = 0; i < count(16); ++i) {
+    schema.dense.push_back(names.next().text);
+  }
+  for (std::uint32_t i = 0; i < count(20); ++i) {
+    Name next = names.next();
+    schema.categorical.push_back(
+        {std::move(next.text), (next.flags & kMultiValued) != 0, (next.flags & kWeighted) != 0});
+  }
+  for (std::uint32_t i = 0; i < count(24); ++i) {
+    schema.labels.push_back(names.next().text);
+  }
+  return schema;
+}
+
+void encode_floats(std::span<const float> values, std::vector<std::byte>& out) {
+  out.clear();
+  append_bytes(out, values.data(), values.size_bytes());
+  pad(out);
+}
+
+void encode_bags(const RawBlock::Bags& bags, std::int64_t samples, std::vector<std::byte>& out) {
+  out.clear();
+  bool one_each = bags.ids.size() == static_cast<std::size_t>(samples);
+  for (std::size_t i = 0; one_each && i < bags.offsets.size(); ++i) {
+    one_each = bags.offsets[i] == static_cast<std::int64_t>(i);
+  }
+  WEFT_CHECK(bags.ids.size() <= 0xffffffffU, "{} ids in one block", bags.ids.size());
+  const bool narrow = bags.ids.size() <= 0xffff;
+  const std::uint8_t width = id_width(bags.ids);
+  append<std::uint8_t>(out, one_each ? 0 : narrow ? 2 : 4);
+  append(out, width);
+  append<std::uint8_t>(out, bags.weights.empty() ? 0 : 1);
+  append<std::uint8_t>(out, 0);
+  append(out, static_cast<std::uint32_t>(bags.ids.size()));
+  if (!one_each) {
+    narrow ? append_ids<std::uint16_t>(bags.offsets, out)
+           : append_ids<std::uint32_t>(bags.offsets, out);
+    pad(out);
+  }
+  switch (width) {
+    case 1:
+      append_ids<std::uint8_t>(bags.ids, out);
+      break;
+    case 2:
+      append_ids<std::uint16_t>(bags.ids, out);
+      break;
+    case 4:
+      append_ids<std::uint32_t>(bags.ids, out);
+      break;
+    default:
+      append_ids<std::int64_t>(bags.ids, out);
+  }
+  pad(out);
+  append_bytes(out, bags.weights.data(), bags.weights.size() * sizeof(float));
+  pad(out);
+}
+
+BagsView decode_bags(std::span<const std::byte> chunk,
+                     std::int64_t samples,
+                     const Schema::Categorical& column,
+                     const std::string& where) {
+  const auto damaged = [&](const char* what) {
+    fail(ErrorCode::kData, "{}: {}; the file is damaged, write it again", where, what);
+  };
+  if (chunk.size() < kCategoricalHeader) {
+    damaged("too short for its header");
+  }
+  BagsView view;
+  view.offset_bytes = load<std::uint8_t>(chunk.data());
+  view.id_bytes = load<std::uint8_t>(chunk.data() + 1);
+  view.count = load<std::uint32_t>(chunk.data() + 4);
+  const bool weights = load<std::uint8_t>(chunk.data() + 2) != 0;
+  if (view.offset_bytes != 0 && view.offset_bytes != 2 && view.offset_bytes != 4) {
+    damaged("offsets of an unknown width");
+  }
+  if (!std::has_single_bit(view.id_bytes) || view.id_bytes > 8) {
+    damaged("ids of an unknown width");
+  }
+  // A block without ids has no weights to speak of, whatever the column.
+  if (weights != (column.weighted && view.count > 0)) {
+    damaged("weights where the schema has none, or none where it has them");
+  }
+  const auto n = static_cast<std::uint64_t>(samples);
+  const std::uint64_t offsets = padded(view.offset_bytes == 0 ? 0 : (n + 1) * view.offset_bytes);
+  const std::uint64_t ids = padded(std::uint64_t{view.count} * view.id_bytes);
+  const std::uint64_t weight_bytes = weights ? padded(std::uint64_t{view.count} * 4) : 0;
+  if (kCategoricalHeader + offsets + ids + weight_bytes != chunk.size()) {
+    damaged("its parts do not add up to its length");
+  }
+  view.offsets = chunk.data() + kCategoricalHeader;
+  view.ids = view.offsets + offsets;
+  view.weights = weights ? view.ids + ids : nullptr;
+  if (view.offset_bytes == 0 ? view.count != n
+                             : view.offset(0) != 0 || view.offset(n) != view.count) {
+    damaged("its offsets do not cover its ids");
+  }
+  for (std::size_t i = 0; view.offset_bytes != 0 && i < n; ++i) {
+    if (view.offset(i) > view.offset(i + 1)) {
+      damaged("its offsets fall");
+    }
+    if (!column.multi_valued && view.offset(i + 1) - view.offset(i) > 1) {
+      damaged("a sample with several ids in a column of single ids");
+    }
+  }
+  return view;
+}
+
+}  // namespace weft::data::layout
