@@ -15,8 +15,8 @@ namespace weft::comm {
 /// Options of run_local.
 struct LocalOptions {
   double timeout_s = 300.0;  ///< how long a collective waits for its peers
-  std::shared_ptr<ActivityLog>
-      activity;  ///< optional: what the ranks are doing, for others to read
+  std::shared_ptr<ActivityLog> activity =
+      nullptr;  ///< optional: what the ranks are doing, for others to read
 };
 
 /// Runs `body` on `ranks` threads, each with its communicator of the group "world", and returns

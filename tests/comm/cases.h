@@ -1,0 +1,28 @@
+/// Checks of collectives that hold for every backend: called on all ranks with the same arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/comm/communicator.h"
+
+namespace weft::comm::testing {
+
+/// Every collective with `count` elements, against closed forms.
+void check_collectives(Communicator& world, std::int64_t count);
+
+/// The traffic counters against the formulas of communicator.h.
+void check_traffic(Communicator& world);
+
+/// split and duplicate, and collectives in the new groups.
+void check_groups(Communicator& world);
+
+/// Two streams use two communicators at the same time.
+void check_concurrent_groups(Communicator& world);
+
+/// OrderedAllReduce against a plain tree over all parts, bit by bit; all, some and no terms.
+void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t count);
+
+/// all_reduce_parts against sum_parts.
+void check_parts(Communicator& world, std::int64_t parts);
+
+}  // namespace weft::comm::testing
