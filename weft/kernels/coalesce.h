@@ -26,10 +26,21 @@ class Coalescer {
   RowRuns run(std::span<const GradientBlock> blocks, std::int64_t rows, std::int64_t parts);
 
  private:
-  struct Keys;
+  /// Bits of a key: all, and those of its part, which are the lowest.
+  struct KeyBits {
+    int all;
+    int part;
+  };
 
-  Buffer items_;       ///< two halves, sorted to and fro
-  Buffer histograms_;  ///< one per digit
+  void note_addresses(std::span<const GradientBlock> blocks, std::int64_t n);
+  template <typename Item>
+  RowRuns sort(std::span<const GradientBlock> blocks, std::int64_t n, KeyBits bits);
+  template <typename Item>
+  RowRuns cut(const Item* items, std::int64_t n, int part_bits);
+
+  bool weighted_ = false;  ///< some entry has a factor
+  Buffer items_;           ///< two halves, sorted to and fro
+  Buffer histograms_;      ///< one per digit
   Buffer entry_grads_;
   Buffer entry_weights_;
   Buffer grads_;
@@ -41,7 +52,7 @@ class Coalescer {
 };
 
 namespace reference {
-/// The same by std::stable_sort of plain entries; `runs` is compared field by field.
+/// Whether `runs` is what std::stable_sort of plain entries gives, field by field.
 bool same_runs(const RowRuns& runs, std::span<const GradientBlock> blocks);
 }  // namespace reference
 

@@ -3,7 +3,7 @@
 /// A row is cut into blocks of 16 columns, the last padded with zeros. Inside a block the squares
 /// s_0 … s_15 are added lane i + lane i+8, then i+4, i+2, i+1. Blocks are added up the tree of
 /// weft/base/parts.h over their numbers. So a column shard cut at a multiple of 16 can send its
-/// blocks' sums, and everybody gets the bits of the unsharded row. Measured in fp32.
+/// blocks' sums, and everybody gets the bits of the unsharded row..
 #pragma once
 
 #include <cstdint>
