@@ -1,0 +1,40 @@
+/// Private to checkpoint/: work that all ranks do, and whose failure on one is the failure of all.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/tensor/device.h"
+
+namespace weft::checkpoint {
+
+/// Calls work() and exchanges how it went. Where it threw, all ranks throw the error of the lowest
+/// such rank, with that rank (of the world) as origin; the communicator stays usable. Collective;
+/// work() must not communicate.
+void agree(comm::Communicator& comm, Context& ctx, const std::function<void()>& work);
+
+/// The byte strings of all ranks, in rank order. Collective.
+struct Gathered {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> counts;  ///< [W]
+};
+
+Gathered gather_bytes(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own);
+
+/// The same for values: rank-major, one list.
+template <typename T>
+std::vector<T> gather_values(comm::Communicator& comm, Context& ctx, std::span<const T> own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const Gathered all = gather_bytes(comm, ctx, std::as_bytes(own));
+  std::vector<T> out(all.bytes.size() / sizeof(T));
+  std::copy(all.bytes.begin(), all.bytes.end(), std::as_writable_bytes(std::span(out)).begin());
+  return out;
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/parts.h"
+#include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/file.h"
+#include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/step_names.h"
+
+namespace weft::checkpoint {
+namespace {
+
+/// An item of a sink and where it is stored.
+struct Wanted {
+  StateSink* sink = nullptr;
+  std::size_t index = 0;
+  StateItem item;
+  std::size_t stored = 0;  ///< index into Manifest::items
+};
+
+using Places = std::map<std::pair<std::string, std::string>, std::size_t>;
+
+Places places_of(const Manifest& manifest) {
+  Places places;
+  for (std::size_t i = 0; i < manifest.items.size(); ++i) {
+    places.emplace(std::pair(manifest.items[i].parameter, manifest.items[i].kind), i);
+  }
+  return places;
+}
+
+/// "a, b, c and 4 more"
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
+}
+
+void check_same_matrix(const StateItem& item, const StoredItem& stored, const std::string& path) {
+  if (item.dtype != stored.dtype || item.rows != stored.rows || item.cols != stored.cols) {
+    fail(ErrorCode::kCheckpoint,
+         "{} is {} x {} {} in the checkpoint '{}' but {} x {} {} in this job: load it with the "
+         "configuration it was written with (it is in the manifest)",
+         item_name(item.parameter, item.kind), stored.rows, stored.cols, to_string(stored.dtype),
+         path, item.rows, item.cols, to_string(item.dtype));
+  }
+}
+
+std::vector<Wanted> match(std::span<StateSink* const> sinks,
+                          const Manifest& manifest,
+                          const std::string& path) {
+  const Places places = places_of(manifest);
+  std::vector<Wanted> wanted;
+  std::vector<std::string> missing;
+  for (StateSink* sink : sinks) {
+    const auto items = sink->state_items();
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const auto found = places.find({items[i].parameter, items[i].kind});
+      if (found == places.end()) {
+        missing.push_back(item_name(items[i].parameter, items[i].kind));
+        continue;
+      }
+      check_same_matrix(items[i], manifest.items[found->second], path);
+      wanted.push_back({sink, i, items[i], found->second});
+    }
+  }
+  if (!missing.empty()) {
+    fail(ErrorCode::kCheckpoint,
+         "the checkpoint '{}' does not hold {}, which this job has: it was written with another "
+         "model or optimizer; load it with its own configuration (it is in the manifest)",
+         path, some_of(missing));
+  }
+  return wanted;
+}
+
+/// All ranks together must ask for every stored item. Equal on all ranks, so all throw alike.
+void check_extra(comm::Communicator& comm,
+                 Context& ctx,
+                 const std::vector<Wanted>& wanted,
+                 const Manifest& manifest,
+                 const std::string& path) {
+  const std::size_t count = manifest.items.size();
+  std::vector<std::uint8_t> own(count);
+  for (const Wanted& one : wanted) {
+    own[one.stored] = 1;
+  }
+  const auto all = gather_values<std::uint8_t>(comm, ctx, own);
+  std::vector<std::string> extra;
+  for (std::size_t i = 0; i < count; ++i) {
+    bool asked = false;
+    for (std::size_t at = i; at < all.size(); at += count) {
+      asked = asked || all[at] != 0;
+    }
+    if (!asked) {
+      extra.push_back(item_name(manifest.items[i].parameter, manifest.items[i].kind));
+    }
+  }
+  if (!extra.empty()) {
+    fail(ErrorCode::kCheckpoint,
+         "the checkpoint '{}' also holds {}, which this job does not have: it was written with "
+         "another model or optimizer; load it with its own configuration (it is in the manifest)",
+         path, some_of(extra));
+  }
+}
+
+/// Reads chunks, checks them, and hands out what sinks want of them.
+class Reader {
+ public:
+  Reader(const Manifest& manifest, std::string directory)
+      : manifest_(manifest), directory_(std::move(directory)), files_(manifest.files.size()) {}
+
+  void fill(const Wanted& wanted) {
+    const StoredItem& stored = manifest_.items[wanted.stored];
+    for (const StoredBlock& block : stored.blocks) {
+      const bool meets = std::max(wanted.item.row_begin, block.row_begin) <
+                             std::min(wanted.item.row_end, block.row_end) &&
+                         std::max(wanted.item.col_begin, block.col_begin) <
+                             std::min(wanted.item.col_end, block.col_end);
+      if (meets) {
+        fill_from(wanted, stored, block);
+      }
+    }
+  }
+
+ private:
+  const InputFile& file(std::int64_t index) {
+    auto& slot = files_[static_cast<std::size_t>(index)];
+    if (slot == nullptr) {
+      const DataFile& expected = manifest_.files[static_cast<std::size_t>(index)];
+      slot = std::make_unique<InputFile>(join(directory_, expected.name));
+      if (slot->bytes() != expected.bytes) {
+        fail(ErrorCode::kCheckpoint,
+             "'{}' has {} bytes, but {} were written; restore the checkpoint from a copy or resume "
+             "from another one",
+             slot->path(), slot->bytes(), expected.bytes);
+      }
+    }
+    return *slot;
+  }
+
+  void fill_from(const Wanted& wanted, const StoredItem& stored, const StoredBlock& block) {
+    const std::int64_t row_begin = std::max(wanted.item.row_begin, block.row_begin);
+    const std::int64_t row_end = std::min(wanted.item.row_end, block.row_end);
+    const std::int64_t first = (row_begin - block.row_begin) / block.chunk_rows;
+    for (std::int64_t chunk = first;; ++chunk) {
+      const std::int64_t chunk_begin = block.row_begin + chunk * block.chunk_rows;
+      if (chunk_begin >= row_end) {
+        return;
+      }
+      const std::int64_t chunk_end = std::min(chunk_begin + block.chunk_rows, block.row_end);
+      read_chunk(stored, block, chunk, chunk_end - chunk_begin);
+      hand_over(wanted, stored, block, chunk_begin,
+                {std::max(row_begin, chunk_begin), std::min(row_end, chunk_end)});
+    }
+  }
+
+  void read_chunk(const StoredItem& stored,
+                  const StoredBlock& block,
+                  std::int64_t chunk,
+                  std::int64_t rows) {
+    const std::int64_t row_bytes = block_row_bytes(stored, block);
+    const std::int64_t offset = block.offset + chunk * block.chunk_rows * row_bytes;
+    const InputFile& from = file(block.file);
+    chunk_.resize(static_cast<std::size_t>(rows * row_bytes));
+    from.read(offset, chunk_.data(), rows * row_bytes);
+    const std::uint64_t checksum = hash_bytes(chunk_);
+    const std::uint64_t expected = block.checksums[static_cast<std::size_t>(chunk)];
+    if (checksum != expected) {
+      fail(ErrorCode::kCheckpoint,
+           "'{}' has changed: the {} bytes at offset {} ({}, rows from {}) have checksum {:016x}, "
+           "but {:016x} was written; restore the checkpoint from a copy or resume from another one",
+           from.path(), chunk_.size(), offset, item_name(stored.parameter, stored.kind),
+           block.row_begin + chunk * block.chunk_rows, checksum, expected);
+    }
+  }
+
+  /// Rows [rows.begin, rows.end) of the chunk that begins at row `chunk_begin`, in the columns
+  /// that are both stored and wanted.
+  void hand_over(const Wanted& wanted,
+                 const StoredItem& stored,
+                 const StoredBlock& block,
+                 std::int64_t chunk_begin,
+                 Range rows) {
+    const std::int64_t size = size_of(stored.dtype);
+    const std::int64_t row_bytes = block_row_bytes(stored, block);
+    const Range cols{std::max(wanted.item.col_begin, block.col_begin),
+                     std::min(wanted.item.col_end, block.col_end)};
+    const std::byte* from = chunk_.data() + (rows.begin - chunk_begin) * row_bytes;
+    if (cols.size() * size != row_bytes) {
+      const std::int64_t cut_bytes = cols.size() * size;
+      cut_.resize(static_cast<std::size_t>(rows.size() * cut_bytes));
+      for (std::int64_t r = 0; r < rows.size(); ++r) {
+        std::memcpy(cut_.data() + r * cut_bytes,
+                    from + r * row_bytes + (cols.begin - block.col_begin) * size,
+                    static_cast<std::size_t>(cut_bytes));
+      }
+      from = cut_.data();
+    }
+    wanted.sink->write_state(wanted.index, rows.begin, rows.size(), cols.begin, cols.end, from);
+  }
+
+  const Manifest& manifest_;
+  std::string directory_;
+  std::vector<std::unique_ptr<InputFile>> files_;
+  std::vector<std::byte> chunk_;
+  std::vector<std::byte> cut_;
+};
+
+}  // namespace
+
+Manifest load(comm::Communicator& comm,
+              Context& ctx,
+              const LoadOptions& options,
+              std::span<StateSink* const> sinks) {
+  std::string directory;
+  Manifest manifest;
+  std::vector<Wanted> wanted;
+  std::uint64_t text_hash = 0;
+  agree(comm, ctx, [&] {
+    directory = find_checkpoint(options.path);
+    manifest = read_manifest(directory);
+    text_hash = hash_string(manifest_to_json(manifest));
+  });
+  const auto hashes = gather_values<std::uint64_t>(comm, ctx, std::span(&text_hash, 1));
+  for (std::size_t r = 1; r < hashes.size(); ++r) {
+    if (hashes[r] != hashes[0]) {
+      fail(ErrorCode::kCheckpoint,
+           "ranks 0 and {} read different manifests from '{}': all ranks must see one directory", r,
+           options.path);
+    }
+  }
+  agree(comm, ctx, [&] { wanted = match(sinks, manifest, directory); });
+  if (options.extra == ExtraItems::kRefuse) {
+    check_extra(comm, ctx, wanted, manifest, directory);
+  }
+  agree(comm, ctx, [&] {
+    Reader reader(manifest, directory);
+    for (const Wanted& one : wanted) {
+      reader.fill(one);
+    }
+  });
+  return manifest;
+}
+
+}  // namespace weft::checkpoint

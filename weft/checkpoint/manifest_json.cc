@@ -1,0 +1,337 @@
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/checkpoint/manifest.h"
+#include "weft/checkpoint/manifest_check.h"
+
+namespace weft::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kSealBegin = ",\n \"checksum\": \"";
+constexpr std::string_view kSealEnd = "\"\n}\n";
+constexpr std::size_t kHexDigits = 16;
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+
+std::string to_hex(std::uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
+
+/// Exactly 16 digits, lower case.
+bool from_hex(std::string_view text, std::uint64_t& value) {
+  if (text.size() != kHexDigits) {
+    return false;
+  }
+  for (const char c : text) {
+    if (!(('0' <= c && c <= '9') || ('a' <= c && c <= 'f'))) {
+      return false;
+    }
+  }
+  return std::from_chars(text.data(), text.data() + text.size(), value, 16).ec == std::errc{};
+}
+
+[[noreturn]] void fail_damaged(const std::string& file, const std::string& what) {
+  fail(ErrorCode::kCheckpoint,
+       "'{}': {}; the checkpoint is damaged: restore it from a copy or resume from another one",
+       file, what);
+}
+
+/// A JSON object that is read field by field; `path` is where it stands.
+class Fields {
+ public:
+  Fields(const Json& json, std::string path, const std::string& file)
+      : json_(json), path_(std::move(path)), file_(file) {
+    if (!json_.is_object()) {
+      damaged("is not an object");
+    }
+  }
+
+  [[nodiscard]] std::int64_t integer(const char* name, std::int64_t low) const {
+    const Json& value = at(name);
+    const bool fits = value.is_number_integer() &&
+                      (!value.is_number_unsigned() ||
+                       value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax));
+    if (!fits || value.get<std::int64_t>() < low) {
+      damaged(fmt::format("'{}' is not a whole number of at least {}", name, low));
+    }
+    return value.get<std::int64_t>();
+  }
+
+  [[nodiscard]] std::string text(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_string()) {
+      damaged(fmt::format("'{}' is not text", name));
+    }
+    return value.get<std::string>();
+  }
+
+  [[nodiscard]] std::uint64_t hash(const char* name) const {
+    std::uint64_t value = 0;
+    if (!from_hex(text(name), value)) {
+      damaged(fmt::format("'{}' is not 16 hexadecimal digits", name));
+    }
+    return value;
+  }
+
+  /// Checksums stand one after the other, 16 digits each.
+  [[nodiscard]] std::vector<std::uint64_t> hashes(const char* name) const {
+    const std::string digits = text(name);
+    std::vector<std::uint64_t> out(digits.size() / kHexDigits);
+    bool good = digits.size() % kHexDigits == 0;
+    for (std::size_t i = 0; good && i < out.size(); ++i) {
+      good = from_hex(std::string_view(digits).substr(i * kHexDigits, kHexDigits), out[i]);
+    }
+    if (!good) {
+      damaged(fmt::format("'{}' is not hexadecimal digits, 16 per chunk", name));
+    }
+    return out;
+  }
+
+  [[nodiscard]] const Json& object(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_object()) {
+      damaged(fmt::format("'{}' is not an object", name));
+    }
+    return value;
+  }
+
+  /// Calls each(fields) for every element of an array of objects.
+  template <typename Each>
+  void list(const char* name, const Each& each) const {
+    const Json& value = at(name);
+    if (!value.is_array()) {
+      damaged(fmt::format("'{}' is not a list", name));
+    }
+    std::size_t i = 0;
+    for (const Json& element : value) {
+      each(Fields(element, fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", name, i++),
+                  file_));
+    }
+  }
+
+  [[noreturn]] void damaged(const std::string& what) const {
+    fail_damaged(file_, path_.empty() ? what : fmt::format("{}: {}", path_, what));
+  }
+
+ private:
+  [[nodiscard]] const Json& at(const char* name) const {
+    const auto found = json_.find(name);
+    if (found == json_.end()) {
+      damaged(fmt::format("'{}' is missing", name));
+    }
+    return *found;
+  }
+
+  const Json& json_;
+  std::string path_;
+  const std::string& file_;
+};
+
+Json encode_block(const StoredBlock& block) {
+  std::string checksums;
+  for (const std::uint64_t checksum : block.checksums) {
+    checksums += to_hex(checksum);
+  }
+  return {{"file", block.file},
+          {"offset", block.offset},
+          {"row_begin", block.row_begin},
+          {"row_end", block.row_end},
+          {"col_begin", block.col_begin},
+          {"col_end", block.col_end},
+          {"chunk_rows", block.chunk_rows},
+          {"checksums", checksums}};
+}
+
+Json encode_metadata(const Metadata& metadata) {
+  const Json extra = Json::parse(metadata.extra_json);
+  if (!extra.is_object()) {
+    fail(ErrorCode::kCheckpoint, "cannot save a checkpoint: extra_json is not a JSON object");
+  }
+  return {{"version", kFormatVersion},
+          {"weft", metadata.weft_version},
+          {"step", metadata.step},
+          {"reader", {{"epoch", metadata.epoch}, {"sample", metadata.sample}}},
+          {"ranks", metadata.ranks},
+          {"parts", metadata.parts},
+          {"target", metadata.target},
+          {"config_hash", to_hex(metadata.config_hash)},
+          {"plan_hash", to_hex(metadata.plan_hash)},
+          {"config", metadata.config_yaml},
+          {"plan", metadata.plan_yaml},
+          {"extra", extra}};
+}
+
+Json encode(const Manifest& manifest) {
+  Json json = encode_metadata(manifest.metadata);
+  json["files"] = Json::array();
+  for (const DataFile& file : manifest.files) {
+    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});
+  }
+  json["blobs"] = Json::array();
+  for (const BlobFile& blob : manifest.blobs) {
+    json["blobs"].push_back({{"name", blob.name},
+                             {"file", blob.file},
+                             {"bytes", blob.bytes},
+                             {"checksum", to_hex(blob.checksum)}});
+  }
+  json["items"] = Json::array();
+  for (const StoredItem& item : manifest.items) {
+    Json blocks = Json::array();
+    for (const StoredBlock& block : item.blocks) {
+      blocks.push_back(encode_block(block));
+    }
+    json["items"].push_back({{"parameter", item.parameter},
+                             {"kind", item.kind},
+                             {"dtype", std::string(to_string(item.dtype))},
+                             {"rows", item.rows},
+                             {"cols", item.cols},
+                             {"blocks", std::move(blocks)}});
+  }
+  return json;
+}
+
+StoredBlock decode_block(const Fields& fields) {
+  StoredBlock block;
+  block.file = fields.integer("file", 0);
+  block.offset = fields.integer("offset", 0);
+  block.row_begin = fields.integer("row_begin", 0);
+  block.row_end = fields.integer("row_end", 0);
+  block.col_begin = fields.integer("col_begin", 0);
+  block.col_end = fields.integer("col_end", 0);
+  block.chunk_rows = fields.integer("chunk_rows", 1);
+  block.checksums = fields.hashes("checksums");
+  return block;
+}
+
+StoredItem decode_item(const Fields& fields) {
+  StoredItem item;
+  item.parameter = fields.text("parameter");
+  item.kind = fields.text("kind");
+  const std::string dtype = fields.text("dtype");
+  try {
+    item.dtype = dtype_from_string(dtype);
+  } catch (const Error& error) {
+    fields.damaged(error.what());
+  }
+  item.rows = fields.integer("rows", 0);
+  item.cols = fields.integer("cols", 0);
+  fields.list("blocks", [&](const Fields& block) { item.blocks.push_back(decode_block(block)); });
+  return item;
+}
+
+Metadata decode_metadata(const Fields& fields, const std::string& file) {
+  Metadata metadata;
+  metadata.weft_version = fields.text("weft");
+  metadata.step = fields.integer("step", 0);
+  const Fields reader(fields.object("reader"), "reader", file);
+  metadata.epoch = reader.integer("epoch", 0);
+  metadata.sample = reader.integer("sample", 0);
+  metadata.ranks = fields.integer("ranks", 1);
+  metadata.parts = fields.integer("parts", 1);
+  metadata.target = fields.text("target");
+  metadata.config_hash = fields.hash("config_hash");
+  metadata.plan_hash = fields.hash("plan_hash");
+  metadata.config_yaml = fields.text("config");
+  metadata.plan_yaml = fields.text("plan");
+  metadata.extra_json = fields.object("extra").dump();
+  return metadata;
+}
+
+/// Before anything else: another version may have another seal.
+void check_version(const Json& json, const std::string& file) {
+  const auto version = json.is_object() ? json.find("version") : json.end();
+  if (version == json.end() || !version->is_number_integer()) {
+    fail_damaged(file, "'version' is missing");
+  }
+  if (*version != kFormatVersion) {
+    const auto weft = json.find("weft");
+    const std::string writer =
+        weft != json.end() && weft->is_string() ? weft->get<std::string>() : "unknown";
+    fail(ErrorCode::kCheckpoint,
+         "'{}' has format version {}, written by Weft {}, but this build reads version {}: use a "
+         "build that reads it",
+         file, version->dump(), writer, kFormatVersion);
+  }
+}
+
+std::uint64_t checksum_of(std::string_view text) {
+  return hash_string(text);
+}
+
+void check_seal(std::string_view text, const std::string& file) {
+  const std::size_t seal = kSealBegin.size() + kHexDigits + kSealEnd.size();
+  if (text.size() < seal || !text.ends_with(kSealEnd) ||
+      text.substr(text.size() - seal, kSealBegin.size()) != kSealBegin) {
+    fail_damaged(file, "the checksum that closes it is missing");
+  }
+  const std::string_view body = text.substr(0, text.size() - seal);
+  const std::string_view digits = text.substr(body.size() + kSealBegin.size(), kHexDigits);
+  const std::string expected = to_hex(checksum_of(body));
+  if (digits != expected) {
+    fail_damaged(file, fmt::format("its bytes have checksum {}, not {} as written", expected,
+                                   std::string(digits)));
+  }
+}
+
+}  // namespace
+
+std::string seal_json(std::string body) {
+  while (!body.empty() && (body.back() == '\n' || body.back() == ' ')) {
+    body.pop_back();
+  }
+  if (body.ends_with('}')) {
+    body.pop_back();
+  }
+  while (!body.empty() && (body.back() == '\n' || body.back() == ' ')) {
+    body.pop_back();
+  }
+  const std::string digits = to_hex(checksum_of(body));
+  return fmt::format("{}{}{}{}", body, kSealBegin, digits, kSealEnd);
+}
+
+std::string manifest_to_json(const Manifest& manifest) {
+  try {
+    return seal_json(encode(manifest).dump(1));
+  } catch (const nlohmann::json::exception& error) {
+    fail(ErrorCode::kCheckpoint, "cannot write a manifest: {}", error.what());
+  }
+}
+
+Manifest decode_manifest(const std::string& text, const std::string& file) {
+  try {
+    const Json json = Json::parse(text);
+    check_version(json, file);
+    check_seal(text, file);
+    const Fields fields(json, "", file);
+    Manifest manifest;
+    manifest.metadata = decode_metadata(fields, file);
+    fields.list("files", [&](const Fields& one) {
+      manifest.files.push_back({one.text("name"), one.integer("bytes", 0)});
+    });
+    fields.list("blobs", [&](const Fields& one) {
+      manifest.blobs.push_back(
+          {one.text("name"), one.text("file"), one.integer("bytes", 0), one.hash("checksum")});
+    });
+    fields.list("items", [&](const Fields& one) { manifest.items.push_back(decode_item(one)); });
+    return manifest;
+  } catch (const nlohmann::json::exception& error) {
+    fail_damaged(file, error.what());
+  }
+}
+
+Manifest manifest_from_json(const std::string& text, const std::string& file) {
+  Manifest manifest = decode_manifest(text, file);
+  if (const std::string fault = find_fault(manifest); !fault.empty()) {
+    fail_damaged(file, fault);
+  }
+  return manifest;
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/file.h"
+#include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/step_names.h"
+
+namespace weft::checkpoint {
+namespace {
+
+/// Where a save writes.
+struct Paths {
+  std::string parent;
+  std::string final;       ///< parent/step-00000100
+  std::string unfinished;  ///< parent/step-00000100.tmp
+};
+
+Paths paths_of(const SaveOptions& options) {
+  const std::string name = step_name(options.metadata.step);
+  const std::string directory = join(options.directory, name);
+  return {options.directory, directory, directory + std::string(kUnfinished)};
+}
+
+void check_options(const SaveOptions& options) {
+  if (options.directory.empty() || options.metadata.step < 0 || options.keep < 0) {
+    fail(ErrorCode::kUsage, "a checkpoint of step {} in '{}', of which {} stay",
+         options.metadata.step, options.directory, options.keep);
+  }
+  for (const Blob& blob : options.blobs) {
+    const bool plain = std::all_of(blob.name.begin(), blob.name.end(), [](char c) {
+      return ('a' <= c && c <= 'z') || ('0' <= c && c <= '9') || c == '_' || c == '-';
+    });
+    if (!plain || blob.name.empty()) {
+      fail(ErrorCode::kUsage, "'{}' is not a blob's name: use a-z, 0-9, '_' and '-'", blob.name);
+    }
+  }
+}
+
+/// Rank 0: the empty directory, without what earlier saves have left unfinished.
+void prepare(const SaveOptions& options, const Paths& paths) {
+  check_options(options);
+  make_directories(paths.parent);
+  for (const std::string& directory : list_unfinished(paths.parent)) {
+    remove_directory(directory);
+  }
+  make_directories(paths.unfinished);
+}
+
+StoredItem describe(const StateItem& item) {
+  return {item.parameter, item.kind, item.dtype, item.rows, item.cols, {}};
+}
+
+void write_block(OutputFile& file,
+                 const StateSource& source,
+                 std::size_t index,
+                 const StateItem& item,
+                 StoredItem& stored) {
+  StoredBlock block;
+  block.offset = file.bytes();
+  block.row_begin = item.row_begin;
+  block.row_end = item.row_end;
+  block.col_begin = item.col_begin;
+  block.col_end = item.col_end;
+  const std::int64_t rows = item.row_end - item.row_begin;
+  const std::int64_t row_bytes = block_row_bytes(stored, block);
+  if (rows <= 0 || row_bytes <= 0) {
+    return;
+  }
+  block.chunk_rows = std::clamp<std::int64_t>(kChunkBytes / row_bytes, 1, rows);
+  std::vector<std::byte> chunk(static_cast<std::size_t>(block.chunk_rows * row_bytes));
+  for (std::int64_t row = item.row_begin; row < item.row_end; row += block.chunk_rows) {
+    const std::int64_t count = std::min(block.chunk_rows, item.row_end - row);
+    source.read_state(index, row, count, chunk.data());
+    const std::span<const std::byte> bytes(chunk.data(),
+                                           static_cast<std::size_t>(count * row_bytes));
+    block.checksums.push_back(hash_bytes(bytes));
+    file.write(bytes.data(), static_cast<std::int64_t>(bytes.size()));
+  }
+  stored.blocks.push_back(std::move(block));
+}
+
+/// Every rank: its file, and the table of what is in it. An item of which a rank holds no first
+/// block is not in its table.
+Manifest write_rank(const Paths& paths, int rank, std::span<const StateSource* const> sources) {
+  Manifest table;
+  const std::string name = fmt::format("rank-{:04}.bin", rank);
+  OutputFile file(join(paths.unfinished, name));
+  for (const StateSource* source : sources) {
+    const auto items = source->state_items();
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (items[i].first_holder) {
+        table.items.push_back(describe(items[i]));
+        write_block(file, *source, i, items[i], table.items.back());
+      }
+    }
+  }
+  file.finish();
+  table.files.push_back({name, file.bytes()});
+  return table;
+}
+
+bool same_matrix(const StoredItem& a, const StoredItem& b) {
+  return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols;
+}
+
+/// Adds what one rank has written to the manifest of all.
+void add_table(Manifest& all,
+               std::map<std::pair<std::string, std::string>, std::size_t>& places,
+               const Manifest& table) {
+  const auto file = static_cast<std::int64_t>(all.files.size());
+  all.files.insert(all.files.end(), table.files.begin(), table.files.end());
+  for (const StoredItem& item : table.items) {
+    const auto [place, is_new] = places.try_emplace({item.parameter, item.kind}, all.items.size());
+    if (is_new) {
+      all.items.push_back(item);
+      all.items.back().blocks.clear();
+    }
+    StoredItem& whole = all.items[place->second];
+    if (!same_matrix(whole, item)) {
+      fail(ErrorCode::kCheckpoint, "cannot save {}: ranks disagree, {} x {} {} and {} x {} {}",
+           item_name(item.parameter, item.kind), whole.rows, whole.cols, to_string(whole.dtype),
+           item.rows, item.cols, to_string(item.dtype));
+    }
+    for (StoredBlock block : item.blocks) {
+      block.file += file;
+      whole.blocks.push_back(std::move(block));
+    }
+  }
+}
+
+Manifest merge_tables(const Metadata& metadata, const Gathered& tables) {
+  Manifest all;
+  all.metadata = metadata;
+  std::map<std::pair<std::string, std::string>, std::size_t> places;
+  const auto* next = reinterpret_cast<const char*>(tables.bytes.data());
+  for (const std::int64_t bytes : tables.counts) {
+    const std::string text(next, static_cast<std::size_t>(bytes));
+    next += bytes;
+    add_table(all, places, decode_manifest(text, "the table of a rank"));
+  }
+  return all;
+}
+
+/// What the other ranks wrote must be seen from here.
+void check_files(const Paths& paths, const Manifest& manifest) {
+  for (std::size_t r = 0; r < manifest.files.size(); ++r) {
+    const std::string path = join(paths.unfinished, manifest.files[r].name);
+    if (!file_exists(path) || InputFile(path).bytes() != manifest.files[r].bytes) {
+      fail(ErrorCode::kCheckpoint,
+           "rank 0 does not see '{}' as rank {} has written it: checkpoints must go to a directory "
+           "that all ranks share",
+           path, r);
+    }
+  }
+}
+
+void write_blobs(const Paths& paths, std::span<const Blob> blobs, Manifest& manifest) {
+  for (const Blob& blob : blobs) {
+    const std::string file = "blob-" + blob.name;
+    write_file(join(paths.unfinished, file), blob.bytes);
+    manifest.blobs.push_back(
+        {blob.name, file, static_cast<std::int64_t>(blob.bytes.size()), hash_string(blob.bytes)});
+  }
+}
+
+/// Removes the checkpoints of the lowest steps until `keep` are left, never the one just written.
+/// Each gets an unfinished name first, so that a half-removed one never looks complete.
+void prune(const Paths& paths, std::int64_t keep) {
+  std::vector<std::string> all = list_checkpoints(paths.parent);
+  auto left = static_cast<std::int64_t>(all.size());
+  for (const std::string& directory : all) {
+    if (left <= keep) {
+      break;
+    }
+    if (directory != paths.final) {
+      const std::string unfinished = directory + std::string(kUnfinished);
+      rename_file(directory, unfinished);
+      remove_directory(unfinished);
+      --left;
+    }
+  }
+}
+
+/// Rank 0: manifest and names. Before the exchange nothing has changed for a reader; the file
+/// `latest` is made before it too, so that after it nothing needs space.
+void commit(const SaveOptions& options, const Paths& paths, Manifest manifest) {
+  write_blobs(paths, options.blobs, manifest);
+  if (const std::string fault = find_fault(manifest); !fault.empty()) {
+    fail(ErrorCode::kInternal,
+         "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
+         "once, this is a bug, please report it",
+         fault);
+  }
+  check_files(paths, manifest);
+  write_file(join(paths.unfinished, kManifestName), manifest_to_json(manifest));
+  sync_directory(paths.unfinished);
+  const std::string latest = join(paths.parent, kLatestName);
+  const std::string new_latest = latest + std::string(kUnfinished);
+  write_file(new_latest, step_name(options.metadata.step) + "\n");
+  exchange_directory(paths.unfinished, paths.final);
+  sync_directory(paths.parent);
+  rename_file(new_latest, latest);
+  sync_directory(paths.parent);
+  remove_directory(paths.unfinished);  // an earlier checkpoint of the same step, if any
+  if (options.keep > 0) {
+    prune(paths, options.keep);
+  }
+}
+
+}  // namespace
+
+std::string save(comm::Communicator& comm,
+                 Context& ctx,
+                 const SaveOptions& options,
+                 std::span<const StateSource* const> sources) {
+  const Paths paths = paths_of(options);
+  const bool is_first = comm.rank() == 0;
+  try {
+    agree(comm, ctx, [&] {
+      if (is_first) {
+        prepare(options, paths);
+      }
+    });
+    std::string table;
+    agree(comm, ctx, [&] { table = manifest_to_json(write_rank(paths, comm.rank(), sources)); });
+    const Gathered tables = gather_bytes(comm, ctx, std::as_bytes(std::span(table)));
+    agree(comm, ctx, [&] {
+      if (is_first) {
+        Metadata metadata = options.metadata;
+        metadata.ranks = comm.size();
+        commit(options, paths, merge_tables(metadata, tables));
+      }
+    });
+  } catch (...) {
+    if (is_first) {
+      remove_directory(paths.unfinished);
+      remove_directory(join(paths.parent, kLatestName) + std::string(kUnfinished));
+    }
+    throw;
+  }
+  return paths.final;
+}
+
+}  // namespace weft::checkpoint

@@ -1,0 +1,275 @@
+#include "weft/checkpoint/state_hash.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/thread_pool.h"
+#include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/manifest.h"
+
+namespace weft::checkpoint {
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
+constexpr std::int64_t kTaskBytes = 512 << 10;
+
+/// Rows of one item of one source: what a thread hashes at a time.
+struct Task {
+  const StateSource* source = nullptr;
+  const StateItem* item = nullptr;
+  std::size_t index = 0;  ///< of the item in its source
+  std::size_t slot = 0;   ///< which sum it belongs to
+  std::int64_t row_begin = 0;
+  std::int64_t rows = 0;
+};
+
+/// Σ of the element words of a compact block; elements equal to `initial` (may be null) count zero.
+template <typename Bits>
+std::uint64_t hash_rows(const Task& task, const std::byte* values, const std::byte* initial) {
+  const std::uint64_t key = item_key(*task.item);
+  const std::int64_t cols = task.item->col_end - task.item->col_begin;
+  std::uint64_t sum = 0;
+  std::int64_t at = 0;
+  for (std::int64_t r = 0; r < task.rows; ++r) {
+    const auto row = static_cast<std::uint64_t>(task.row_begin + r);
+    const std::uint64_t row_key = mix64(key + (row + 1) * kGolden);
+    for (std::int64_t c = 0; c < cols; ++c, at += static_cast<std::int64_t>(sizeof(Bits))) {
+      Bits bits;
+      std::memcpy(&bits, values + at, sizeof(Bits));
+      if (initial != nullptr && std::memcmp(&bits, initial + at, sizeof(Bits)) == 0) {
+        continue;
+      }
+      const auto col = static_cast<std::uint64_t>(task.item->col_begin + c);
+      sum += mix64(mix64(row_key + (col + 1) * kGolden) ^ bits);
+    }
+  }
+  return sum;
+}
+
+std::uint64_t hash_task(const Task& task, const std::byte* values, const std::byte* initial) {
+  switch (size_of(task.item->dtype)) {
+    case 1:
+      return hash_rows<std::uint8_t>(task, values, initial);
+    case 2:
+      return hash_rows<std::uint16_t>(task, values, initial);
+    case 4:
+      return hash_rows<std::uint32_t>(task, values, initial);
+    default:
+      return hash_rows<std::uint64_t>(task, values, initial);
+  }
+}
+
+std::int64_t row_bytes(const StateItem& item) {
+  return (item.col_end - item.col_begin) * size_of(item.dtype);
+}
+
+void add_tasks(std::vector<Task>& tasks,
+               const StateSource& source,
+               const StateItem& item,
+               std::size_t index,
+               std::size_t slot) {
+  if (row_bytes(item) == 0) {
+    return;
+  }
+  const std::int64_t step = std::max<std::int64_t>(1, kTaskBytes / row_bytes(item));
+  for (std::int64_t row = item.row_begin; row < item.row_end; row += step) {
+    tasks.push_back({&source, &item, index, slot, row, std::min(step, item.row_end - row)});
+  }
+}
+
+/// One thread's share: takes tasks until none is left. Sums modulo 2^64 have no order.
+void work(const std::vector<Task>& tasks,
+          const InitialValues& initial,
+          std::atomic<std::size_t>& next,
+          std::vector<std::atomic<std::uint64_t>>& sums) {
+  std::vector<std::byte> values;
+  std::vector<std::byte> start;
+  for (std::size_t i = next++; i < tasks.size(); i = next++) {
+    const Task& task = tasks[i];
+    const auto bytes = static_cast<std::size_t>(task.rows * row_bytes(*task.item));
+    values.resize(std::max(values.size(), bytes));
+    task.source->read_state(task.index, task.row_begin, task.rows, values.data());
+    bool has_initial = false;
+    if (initial) {
+      start.resize(std::max(start.size(), bytes));
+      has_initial = initial(*task.item, task.row_begin, task.rows, start.data());
+    }
+    sums[task.slot] += hash_task(task, values.data(), has_initial ? start.data() : nullptr);
+  }
+}
+
+std::vector<std::uint64_t> run_tasks(Context& ctx,
+                                     const std::vector<Task>& tasks,
+                                     const InitialValues& initial,
+                                     std::size_t slots) {
+  std::vector<std::atomic<std::uint64_t>> sums(slots);
+  std::atomic<std::size_t> next = 0;
+  if (ctx.pool == nullptr) {
+    work(tasks, initial, next, sums);
+  } else {
+    ctx.pool->parallel_for(ctx.pool->threads(),
+                           [&](std::int64_t) { work(tasks, initial, next, sums); });
+  }
+  return {sums.begin(), sums.end()};
+}
+
+using ItemLists = std::vector<std::vector<StateItem>>;
+
+ItemLists all_items(std::span<const StateSource* const> sources) {
+  ItemLists lists;
+  for (const StateSource* source : sources) {
+    lists.push_back(source->state_items());
+  }
+  return lists;
+}
+
+/// Which block of which item, as it travels.
+struct BlockName {
+  std::uint64_t item = 0;
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::int64_t col_begin = 0;
+  std::int64_t col_end = 0;
+
+  friend auto operator<=>(const BlockName&, const BlockName&) = default;
+};
+
+struct BlockHash {
+  BlockName name;
+  std::uint64_t hash = 0;
+  std::int64_t rank = 0;
+  std::int64_t first_holder = 0;
+};
+
+BlockName block_name(const StateItem& item) {
+  return {item_key(item), item.row_begin, item.row_end, item.col_begin, item.col_end};
+}
+
+/// Names of the blocks of which some rank holds a copy.
+std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const ItemLists& lists) {
+  std::vector<BlockName> own;
+  for (const auto& items : lists) {
+    for (const StateItem& item : items) {
+      if (!item.first_holder) {
+        own.push_back(block_name(item));
+      }
+    }
+  }
+  const auto all = gather_values<BlockName>(comm, ctx, own);
+  return {all.begin(), all.end()};
+}
+
+/// Throws where a copy of this rank differs from its first holder's block.
+void check_copies(const ItemLists& lists,
+                  const std::map<BlockName, BlockHash>& first,
+                  const std::map<BlockName, std::uint64_t>& own,
+                  int rank) {
+  for (const auto& items : lists) {
+    for (const StateItem& item : items) {
+      if (item.first_holder) {
+        continue;
+      }
+      const auto found = first.find(block_name(item));
+      if (found == first.end()) {
+        fail(ErrorCode::kInternal,
+             "rank {} holds a copy of {} rows [{}, {}) columns [{}, {}) of which no rank is first "
+             "holder: this is a bug, please report it",
+             rank, item_name(item.parameter, item.kind), item.row_begin, item.row_end,
+             item.col_begin, item.col_end);
+      }
+      const std::uint64_t hash = own.at(block_name(item));
+      if (hash != found->second.hash) {
+        fail(ErrorCode::kInternal,
+             "{} rows [{}, {}) columns [{}, {}) differ between rank {} (hash {:016x}) and rank {} "
+             "({:016x}), which must hold the same bits: training on would not be reproducible; "
+             "this is a bug or a hardware fault, resume from a checkpoint",
+             item_name(item.parameter, item.kind), item.row_begin, item.row_end, item.col_begin,
+             item.col_end, found->second.rank, found->second.hash, rank, hash);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t item_key(const StateItem& item) {
+  const std::uint64_t named = hash_combine(hash_string(item.parameter), hash_string(item.kind));
+  return hash_combine(named, hash_string(to_string(item.dtype)));
+}
+
+StateHash hash_state(Context& ctx,
+                     std::span<const StateSource* const> sources,
+                     const InitialValues& initial) {
+  const ItemLists lists = all_items(sources);
+  std::vector<Task> tasks;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    for (std::size_t i = 0; i < lists[s].size(); ++i) {
+      const StateItem& item = lists[s][i];
+      if (item.first_holder) {
+        add_tasks(tasks, *sources[s], item, i, item.kind == "weight" ? 0 : 1);
+      }
+    }
+  }
+  const auto sums = run_tasks(ctx, tasks, initial, 2);
+  return {sums[0], sums[0] + sums[1]};
+}
+
+StateHash hash_state(comm::Communicator& comm,
+                     Context& ctx,
+                     std::span<const StateSource* const> sources,
+                     const InitialValues& initial) {
+  StateHash own;
+  agree(comm, ctx, [&] { own = hash_state(ctx, sources, initial); });
+  std::vector<StateHash> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(ctx, &own, all.data(), sizeof(StateHash));
+  StateHash sum;
+  for (const StateHash& one : all) {
+    sum.weights += one.weights;
+    sum.state += one.state;
+  }
+  return sum;
+}
+
+void compare_replicas(comm::Communicator& comm,
+                      Context& ctx,
+                      std::span<const StateSource* const> sources) {
+  const ItemLists lists = all_items(sources);
+  const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
+  std::vector<Task> tasks;
+  std::vector<BlockHash> own;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    for (std::size_t i = 0; i < lists[s].size(); ++i) {
+      const StateItem& item = lists[s][i];
+      const BlockName name = block_name(item);
+      if (copied.contains(name)) {
+        add_tasks(tasks, *sources[s], item, i, own.size());
+        own.push_back({name, 0, comm.rank(), item.first_holder ? 1 : 0});
+      }
+    }
+  }
+  std::map<BlockName, std::uint64_t> own_hashes;
+  agree(comm, ctx, [&] {
+    const auto sums = run_tasks(ctx, tasks, {}, own.size());
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      own[i].hash = sums[i];
+      own_hashes[own[i].name] = sums[i];
+    }
+  });
+  std::map<BlockName, BlockHash> first;
+  for (const BlockHash& block : gather_values<BlockHash>(comm, ctx, own)) {
+    if (block.first_holder != 0) {
+      first.emplace(block.name, block);
+    }
+  }
+  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, comm.rank()); });
+}
+
+}  // namespace weft::checkpoint
