@@ -45,11 +45,10 @@ struct DataConfig {
   DataFormat format = DataFormat::kSynthetic;
   std::vector<std::string> path;       ///< files, globs, or the folder (movielens)
   std::vector<std::string> eval_path;  ///< evaluation files; empty: see eval_fraction
-  double eval_fraction =
-      0.0;  ///< last fraction held out when eval_path is empty (random-access formats)
-  std::int64_t max_samples = 0;       ///< 0 = all
-  std::int64_t max_eval_samples = 0;  ///< 0 = all
-  std::int64_t read_ahead = 2;        ///< batches prepared ahead by the reader's thread
+  double eval_fraction = 0.0;          ///< last fraction held out for evaluation (format weft)
+  std::int64_t max_samples = 0;        ///< 0 = all
+  std::int64_t max_eval_samples = 0;   ///< 0 = all
+  std::int64_t read_ahead = 2;         ///< batches prepared ahead by the reader's thread
   ShuffleConfig shuffle;
   SyntheticConfig synthetic;
 };
