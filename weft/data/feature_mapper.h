@@ -17,6 +17,7 @@
 /// Cost     one pass over ids and values; no allocation once the batch has grown.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -86,9 +87,17 @@ class FeatureMapper {
                   const Vocabularies& vocabularies);
   void map_sparse(const RawBlock& block, Batch& out) const;
   void map_ids(const Sparse& feature,
+               std::size_t first,
                const RawBlock& block,
-               std::int64_t sample,
-               std::span<std::int64_t> ids) const;
+               KeyedJaggedTensor& sparse) const;
+  void check_weights(const Sparse& feature,
+                     std::size_t first,
+                     const RawBlock& block,
+                     const KeyedJaggedTensor& sparse) const;
+  /// Id of the sample whose bag holds values[value].
+  static std::int64_t sample_of(std::size_t value,
+                                const RawBlock& block,
+                                const KeyedJaggedTensor& sparse);
   void map_dense(const RawBlock& block, Batch& out) const;
   void map_tasks(const RawBlock& block, Batch& out) const;
 

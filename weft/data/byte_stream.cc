@@ -1,0 +1,214 @@
+#include "weft/data/byte_stream.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include "weft/base/error.h"
+
+namespace weft::data {
+namespace {
+
+/// Large enough that the system calls cost nothing beside decompression or parsing.
+constexpr std::size_t kChunk = 256 * 1024;
+
+class PlainFile final : public ByteStream {
+ public:
+  explicit PlainFile(std::string path) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd_ < 0) {
+      fail(ErrorCode::kIo, "cannot open '{}': {}", path_, std::strerror(errno));
+    }
+  }
+
+  ~PlainFile() override { ::close(fd_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    for (;;) {
+      const ssize_t got = ::read(fd_, out, size);
+      if (got >= 0) {
+        return static_cast<std::size_t>(got);
+      }
+      if (errno != EINTR) {
+        fail(ErrorCode::kIo, "cannot read '{}': {}", path_, std::strerror(errno));
+      }
+    }
+  }
+
+  void rewind() {
+    if (::lseek(fd_, 0, SEEK_SET) != 0) {
+      fail(ErrorCode::kIo, "cannot rewind '{}': {}", path_, std::strerror(errno));
+    }
+  }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+/// Compressed input, a chunk at a time.
+class Input {
+ public:
+  explicit Input(std::unique_ptr<PlainFile> file) : file_(std::move(file)), chunk_(kChunk) {}
+
+  /// True while there are bytes; reads the next chunk where the last is used up.
+  bool refill() {
+    if (used_ == size_) {
+      size_ = file_->read(chunk_.data(), chunk_.size());
+      used_ = 0;
+      total_ += size_;
+    }
+    return used_ < size_;
+  }
+
+  [[nodiscard]] char* data() { return chunk_.data() + used_; }
+
+  [[nodiscard]] std::size_t size() const { return size_ - used_; }
+
+  void consume(std::size_t bytes) { used_ += bytes; }
+
+  [[nodiscard]] std::size_t offset() const { return total_ - size(); }
+
+  [[nodiscard]] const std::string& path() const { return file_->path(); }
+
+ private:
+  std::unique_ptr<PlainFile> file_;
+  std::vector<char> chunk_;
+  std::size_t used_ = 0;
+  std::size_t size_ = 0;
+  std::size_t total_ = 0;
+};
+
+[[noreturn]] void fail_cut(const Input& input, std::string_view format) {
+  fail(ErrorCode::kData,
+       "'{}' is cut: its {} data end early, after {} bytes of the file; fetch or compress it again",
+       input.path(), format, input.offset());
+}
+
+class GzipFile final : public ByteStream {
+ public:
+  explicit GzipFile(std::unique_ptr<PlainFile> file) : input_(std::move(file)) {
+    // 16: a gzip header, and only that.
+    if (inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) {
+      fail(ErrorCode::kResource, "cannot set up zlib to read '{}'", input_.path());
+    }
+  }
+
+  ~GzipFile() override { inflateEnd(&stream_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    const std::size_t wanted = std::min(size, kChunk);
+    std::size_t produced = 0;
+    while (produced == 0) {
+      if (!input_.refill()) {
+        if (inside_) {
+          fail_cut(input_, "gzip");
+        }
+        return 0;
+      }
+      produced = inflate_some(out, wanted);
+    }
+    return produced;
+  }
+
+ private:
+  std::size_t inflate_some(char* out, std::size_t size) {
+    if (!inside_) {
+      inflateReset(&stream_);
+      inside_ = true;
+    }
+    stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+    stream_.avail_in = static_cast<uInt>(input_.size());
+    stream_.next_out = reinterpret_cast<Bytef*>(out);
+    stream_.avail_out = static_cast<uInt>(size);
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    input_.consume(input_.size() - stream_.avail_in);
+    if (status == Z_STREAM_END) {
+      inside_ = false;
+    } else if (status != Z_OK && status != Z_BUF_ERROR) {
+      fail(ErrorCode::kData, "'{}' is damaged near byte {} of the file (zlib: {}); fetch it again",
+           input_.path(), input_.offset(), stream_.msg != nullptr ? stream_.msg : "no message");
+    }
+    return size - stream_.avail_out;
+  }
+
+  Input input_;
+  z_stream stream_{};
+  bool inside_ = false;
+};
+
+class ZstdFile final : public ByteStream {
+ public:
+  explicit ZstdFile(std::unique_ptr<PlainFile> file)
+      : input_(std::move(file)), stream_(ZSTD_createDStream()) {
+    if (stream_ == nullptr) {
+      fail(ErrorCode::kResource, "cannot set up zstd to read '{}'", input_.path());
+    }
+  }
+
+  ~ZstdFile() override { ZSTD_freeDStream(stream_); }
+
+  std::size_t read(char* out, std::size_t size) override {
+    ZSTD_outBuffer target = {out, size, 0};
+    while (target.pos == 0) {
+      // A frame's last bytes may still wait inside zstd when the file is used up.
+      const bool more = input_.refill();
+      if (!more && !inside_) {
+        return 0;
+      }
+      ZSTD_inBuffer source = {more ? input_.data() : "", more ? input_.size() : 0, 0};
+      const std::size_t status = ZSTD_decompressStream(stream_, &target, &source);
+      if (ZSTD_isError(status) != 0) {
+        fail(ErrorCode::kData,
+             "'{}' is damaged near byte {} of the file (zstd: {}); fetch it again", input_.path(),
+             input_.offset(), ZSTD_getErrorName(status));
+      }
+      input_.consume(source.pos);
+      inside_ = status != 0;
+      if (!more && inside_ && target.pos == 0) {
+        fail_cut(input_, "zstd");
+      }
+    }
+    return target.pos;
+  }
+
+ private:
+  Input input_;
+  ZSTD_DStream* stream_;
+  bool inside_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_bytes(const std::string& path) {
+  auto file = std::make_unique<PlainFile>(path);
+  char magic[4] = {};
+  const std::size_t got = file->read(magic, sizeof magic);
+  file->rewind();
+  const std::string_view start(magic, got);
+  if (start.substr(0, 2) == "\x1f\x8b") {
+    return std::make_unique<GzipFile>(std::move(file));
+  }
+  if (start == "\x28\xb5\x2f\xfd") {
+    return std::make_unique<ZstdFile>(std::move(file));
+  }
+  for (const std::string_view suffix : {".gz", ".zst"}) {
+    if (path.ends_with(suffix)) {
+      fail(ErrorCode::kData, "'{}' is not {} data although its name ends in {}; fetch it again",
+           path, suffix == ".gz" ? "gzip" : "zstd", suffix);
+    }
+  }
+  return file;
+}
+
+}  // namespace weft::data

@@ -1,0 +1,28 @@
+/// The bytes of a file, decompressed where it is compressed.
+///
+/// gzip (several members too) and Zstandard (several frames too) are recognised by their first
+/// bytes, and demanded where the name ends in .gz or .zst.
+/// Errors: Error(kData) naming the file where it is cut, damaged or not of its name's format;
+/// Error(kIo) where it cannot be read.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace weft::data {
+
+class ByteStream {
+ public:
+  ByteStream() = default;
+  ByteStream(const ByteStream&) = delete;
+  ByteStream& operator=(const ByteStream&) = delete;
+  virtual ~ByteStream() = default;
+
+  /// Up to `size` bytes into `out`; 0 only at the end. Blocking.
+  virtual std::size_t read(char* out, std::size_t size) = 0;
+};
+
+std::unique_ptr<ByteStream> open_bytes(const std::string& path);
+
+}  // namespace weft::data

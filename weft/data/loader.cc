@@ -1,0 +1,306 @@
+#include "weft/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/parts.h"
+#include "weft/base/philox.h"
+#include "weft/data/feature_mapper.h"
+
+namespace weft::data {
+namespace {
+
+/// Samples permuted together where a source cannot be read at random: 16 MiB of Criteo text.
+constexpr std::int64_t kSequentialWindow = 65536;
+
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::int64_t window_of(const Source& source, const LoaderOptions& options) {
+  if (!options.shuffle) {
+    return options.batch_size;
+  }
+  if (options.window > 0) {
+    return options.window;
+  }
+  return source.random_access() && source.size() > 0 ? source.size() : kSequentialWindow;
+}
+
+void check_options(const LoaderOptions& o) {
+  WEFT_CHECK(o.ranks >= 1 && o.rank >= 0 && o.rank < o.ranks && o.parts >= o.ranks,
+             "rank {} of {} with {} parts", o.rank, o.ranks, o.parts);
+  if (o.batch_size < 1 || o.read_ahead < 1 || o.window < 0 || o.epochs < 0 || o.start.epoch < 0 ||
+      o.start.sample < 0) {
+    fail(ErrorCode::kConfig,
+         "the loader cannot run with batch_size {}, data.read_ahead {}, data.shuffle.window {}, "
+         "train.epochs {} from epoch {}, sample {}",
+         o.batch_size, o.read_ahead, o.window, o.epochs, o.start.epoch, o.start.sample);
+  }
+}
+
+/// Position of an epoch -> sample id, for positions inside a loaded run of windows.
+class Order {
+ public:
+  Order(std::uint64_t seed, const LoaderOptions& options, std::int64_t window)
+      : seed_key_(random_key(seed, RandomPurpose::kShuffle)),
+        shuffle_(options.shuffle),
+        window_(window) {}
+
+  /// The windows from `first` on, of which samples up to `end` exist.
+  void set_run(std::int64_t epoch, std::int64_t first_window, std::int64_t end) {
+    first_window_ = first_window;
+    permutations_.clear();
+    const std::uint64_t epoch_key = hash_combine(seed_key_, static_cast<std::uint64_t>(epoch));
+    for (std::int64_t w = first_window; shuffle_ && w * window_ < end; ++w) {
+      permutations_.emplace_back(static_cast<std::uint64_t>(std::min(window_, end - w * window_)),
+                                 hash_combine(epoch_key, static_cast<std::uint64_t>(w)));
+    }
+  }
+
+  [[nodiscard]] std::int64_t sample(std::int64_t position) const {
+    if (!shuffle_) {
+      return position;
+    }
+    const std::int64_t w = position / window_;
+    const auto inside = static_cast<std::uint64_t>(position - w * window_);
+    return w * window_ + static_cast<std::int64_t>(permutations_[index(w - first_window_)](inside));
+  }
+
+ private:
+  std::uint64_t seed_key_;
+  bool shuffle_;
+  std::int64_t window_;
+  std::int64_t first_window_ = 0;
+  std::vector<Permutation> permutations_;
+};
+
+}  // namespace
+
+LoaderOptions LoaderOptions::train(const spec::Config& config,
+                                   std::int64_t rank,
+                                   std::int64_t ranks,
+                                   std::int64_t parts) {
+  LoaderOptions options;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.parts = parts;
+  options.epochs = config.train.steps > 0 ? 0 : config.train.epochs;
+  options.shuffle = config.data.shuffle.enabled;
+  options.window = config.data.shuffle.window;
+  options.batch_size = config.batch_size;
+  options.read_ahead = config.data.read_ahead;
+  return options;
+}
+
+LoaderOptions LoaderOptions::eval(const spec::Config& config,
+                                  std::int64_t rank,
+                                  std::int64_t ranks,
+                                  std::int64_t parts) {
+  LoaderOptions options = train(config, rank, ranks, parts);
+  options.epochs = 1;
+  options.shuffle = false;
+  return options;
+}
+
+/// A ring of batches between the reader's thread, which fills free slots, and the caller, who swaps
+/// with ready ones. The source, the mapper and `at_` belong to the reader's thread.
+class Loader::Impl {
+ public:
+  Impl(std::unique_ptr<Source> source,
+       const spec::Config& config,
+       const Vocabularies& vocabularies,
+       const LoaderOptions& options)
+      : source_(std::move(source)),
+        mapper_(config, source_->schema(), vocabularies, source_->describe()),
+        options_(options),
+        window_(window_of(*source_, options)),
+        order_(config.seed, options, window_),
+        at_(options.start),
+        step_(options.first_step),
+        returned_(options.start),
+        slots_(index(options.read_ahead)) {
+    source_->select(mapper_.columns());
+    for (Slot& slot : slots_) {
+      free_.push_back(&slot);
+    }
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+
+  bool next(Batch& out) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !ready_.empty() || finished_; });
+    if (ready_.empty()) {
+      if (error_ != nullptr) {
+        std::rethrow_exception(error_);
+      }
+      return false;
+    }
+    Slot* const slot = ready_.front();
+    ready_.pop_front();
+    std::swap(out, slot->batch);
+    returned_ = slot->after;
+    free_.push_back(slot);
+    changed_.notify_all();
+    return true;
+  }
+
+  [[nodiscard]] ReaderPosition position() const { return returned_; }
+
+  [[nodiscard]] const Source& source() const { return *source_; }
+
+ private:
+  struct Slot {
+    Batch batch;
+    ReaderPosition after;
+  };
+
+  void run(const std::stop_token& stop) {
+    std::exception_ptr error;
+    try {
+      while (Slot* const slot = take_free(stop)) {
+        if (!produce(stop, *slot)) {
+          break;
+        }
+        const std::lock_guard lock(mutex_);
+        ready_.push_back(slot);
+        changed_.notify_all();
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  /// Null when the loader is being destroyed.
+  Slot* take_free(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [this] { return !free_.empty(); })) {
+      return nullptr;
+    }
+    Slot* const slot = free_.front();
+    free_.pop_front();
+    return slot;
+  }
+
+  /// Fills `slot` with the next batch of this or a later epoch; false after the last.
+  bool produce(const std::stop_token& stop, Slot& slot) {
+    while (options_.epochs == 0 || at_.epoch < options_.epochs) {
+      const std::int64_t size = load_batch(stop);
+      if (stop.stop_requested()) {
+        return false;
+      }
+      if (size > 0) {
+        fill(size, slot.batch);
+        at_.sample += size;
+        slot.after = at_;
+        return true;
+      }
+      if (at_.sample == 0) {
+        fail(ErrorCode::kData, "{} holds no samples", source_->describe());
+      }
+      at_ = {at_.epoch + 1, 0};
+      loaded_ = 0;
+    }
+    return false;
+  }
+
+  /// Loads the windows of the next batch and returns how many samples it has: fewer than
+  /// batch_size only at the end of the epoch, 0 behind it.
+  std::int64_t load_batch(const std::stop_token& stop) {
+    const std::int64_t first_window = at_.sample / window_;
+    const std::int64_t last_window = (at_.sample + options_.batch_size - 1) / window_;
+    // Without shuffling the window is the batch, and may begin where the batch does.
+    const std::int64_t first = options_.shuffle ? first_window * window_ : at_.sample;
+    const std::int64_t end =
+        options_.shuffle ? (last_window + 1) * window_ : at_.sample + options_.batch_size;
+    skip_to(stop, first);
+    const std::int64_t existing = first + source_->load(first, end - first);
+    order_.set_run(at_.epoch, first_window, existing);
+    return std::clamp<std::int64_t>(existing - at_.sample, 0, options_.batch_size);
+  }
+
+  /// A sequential source reads what it skips: in runs, so that the loader can be stopped.
+  void skip_to(const std::stop_token& stop, std::int64_t first) {
+    if (!source_->random_access()) {
+      while (loaded_ + kSequentialWindow < first && !stop.stop_requested()) {
+        loaded_ += kSequentialWindow;
+        source_->load(loaded_, 0);
+      }
+    }
+    loaded_ = first;
+  }
+
+  void fill(std::int64_t size, Batch& batch) {
+    batch.epoch = at_.epoch;
+    batch.step = step_++;
+    batch.global_size = size;
+    batch.positions = rank_samples(size, options_.parts, options_.ranks, options_.rank);
+    sample_ids_.clear();
+    for (std::int64_t p = batch.positions.begin; p < batch.positions.end; ++p) {
+      sample_ids_.push_back(order_.sample(at_.sample + p));
+    }
+    source_->read(sample_ids_, block_);
+    mapper_.map(block_, batch);
+  }
+
+  std::unique_ptr<Source> source_;
+  FeatureMapper mapper_;
+  LoaderOptions options_;
+  std::int64_t window_;
+  Order order_;
+  ReaderPosition at_;  ///< of the next batch read
+  std::int64_t step_;
+  std::int64_t loaded_ = 0;  ///< first of the last load
+  std::vector<std::int64_t> sample_ids_;
+  RawBlock block_;
+
+  ReaderPosition returned_;
+
+  std::mutex mutex_;  ///< of all below
+  std::condition_variable_any changed_;
+  std::vector<Slot> slots_;
+  std::deque<Slot*> free_;
+  std::deque<Slot*> ready_;
+  bool finished_ = false;
+  std::exception_ptr error_;
+
+  std::jthread thread_;  ///< last, so that it ends before what it uses
+};
+
+Loader::Loader(std::unique_ptr<Source> source,
+               const spec::Config& config,
+               const Vocabularies& vocabularies,
+               const LoaderOptions& options) {
+  WEFT_CHECK(source != nullptr, "a loader needs a source");
+  check_options(options);
+  impl_ = std::make_unique<Impl>(std::move(source), config, vocabularies, options);
+}
+
+Loader::~Loader() = default;
+
+bool Loader::next(Batch& out) {
+  return impl_->next(out);
+}
+
+ReaderPosition Loader::position() const {
+  return impl_->position();
+}
+
+const Source& Loader::source() const {
+  return impl_->source();
+}
+
+}  // namespace weft::data
