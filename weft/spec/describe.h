@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,11 +30,11 @@ struct Bounds {
 
 /// What is said of a field, besides its type, which its value tells.
 struct Field {
-  std::string_view name;
-  std::string_view meaning;
-  std::string_view unit;
-  Bounds bounds;
-  std::string_view default_text;  ///< where the default is not the struct's value
+  std::string_view name = {};
+  std::string_view meaning = {};
+  std::string_view unit = {};
+  Bounds bounds = {};
+  std::string_view default_text = {};  ///< where the default is not the struct's value
   /// Part of config_hash(): the weights after a given step depend on it.
   bool decides_weights = true;
 };
@@ -60,7 +61,7 @@ class Visitor;
 
 /// A list of described structs.
 struct ListAccess {
-  std::string_view key;  ///< the field by which an entry is called: "name", "table", or empty
+  std::string_view key = {};  ///< the field by which an entry is called: "name", "table", or empty
   bool expands = false;  ///< entries called "C{1..26}" stand for several (docs/configuration.md)
   std::function<std::size_t()> size;
   std::function<void(std::size_t)> resize;           ///< new entries have the struct's defaults
@@ -78,6 +79,14 @@ class Visitor {
   virtual void list(const Field& field, const ListAccess& access) = 0;
 };
 
+/// "tables.C1" where entry `index` has a usable name, otherwise "tables.0"; the form that `--set`
+/// takes. An empty name is none.
+std::string entry_path(std::string_view list_path, std::string_view label, std::size_t index);
+
+/// Whether a feature, table, task or column may be called so: letters, digits, '_' and '-', not
+/// digits alone (those are positions), at most 128 characters.
+bool is_name(std::string_view text);
+
 /// Walks every field of the object, in the order of the YAML form.
 void visit(Visitor& visitor, Config& config);
 void visit(Visitor& visitor, Plan& plan);
@@ -91,7 +100,10 @@ std::string range_text(const Field& field, const Value& value);
 /// The value as YAML on one line.
 std::string value_text(const Value& value);
 
-/// docs/parameters.md: a table of every key.
+/// Keys as in "tables[].num_embeddings" with the text of their defaults.
+std::map<std::string, std::string> default_texts();
+
+/// docs/parameters.md: tables of every key.
 std::string parameters_markdown();
 
 }  // namespace weft::spec

@@ -33,9 +33,8 @@ std::string to_yaml(const Config& config);
 /// list, above the keys of its first entry).
 std::string to_commented_yaml(const Config& config);
 
-/// Checks every range and everything that must agree between keys. Fills nothing in: defaults that
-/// depend on other keys (a feature's column and table) are parse_config's work; code that builds a
-/// Config by hand calls fill_defaults() first. Warns through the log of tables no feature reads.
+/// Checks every range and everything that must agree between keys, as if fill_defaults() had run.
+/// Warns through the log of tables no feature reads.
 void validate(const Config& config);
 
 /// Sets what is left empty and means "as another key": column, table and salt of features, column

@@ -1,0 +1,133 @@
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/base/parts.h"
+#include "weft/planner/place.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::Shard;
+using spec::Sharding;
+
+std::string text(const Range& range) {
+  return fmt::format("[{}, {})", range.begin, range.end);
+}
+
+template <typename... Args>
+[[noreturn]] void refuse(const spec::Table& table,
+                         fmt::format_string<Args...> format,
+                         Args&&... args) {
+  throw Error(ErrorCode::kConfig,
+              fmt::format("the plan of table {}: {}; make a new plan for this configuration",
+                          table.name, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+void check_shard(const spec::Table& table, const Shard& shard, std::int64_t ranks) {
+  const auto inside = [](const Range& range, std::int64_t end) {
+    return range.begin >= 0 && range.begin < range.end && range.end <= end;
+  };
+  if (shard.rank < 0 || shard.rank >= ranks) {
+    refuse(table, "rank {} is not among the {} ranks", shard.rank, ranks);
+  }
+  if (!inside(shard.rows, table.num_embeddings) || !inside(shard.cols, table.embedding_dim)) {
+    refuse(table, "the block of rows {} and columns {} is empty or outside [{}, {}]",
+           text(shard.rows), text(shard.cols), table.num_embeddings, table.embedding_dim);
+  }
+  if (shard.cols.begin % spec::kColumnBlock != 0 ||
+      (shard.cols.end % spec::kColumnBlock != 0 && shard.cols.end != table.embedding_dim)) {
+    refuse(table, "columns {} are not cut at multiples of {}", text(shard.cols),
+           spec::kColumnBlock);
+  }
+}
+
+/// Every shard whole, one per rank, in the order of ranks.
+void check_data_parallel(const spec::Table& table,
+                         const spec::TablePlan& plan,
+                         std::int64_t ranks) {
+  if (static_cast<std::int64_t>(plan.shards.size()) != ranks) {
+    refuse(table, "data_parallel on {} ranks has {} shards", ranks, plan.shards.size());
+  }
+  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+    const Shard& shard = plan.shards[i];
+    if (shard.rank != static_cast<std::int64_t>(i) ||
+        shard.rows != Range{0, table.num_embeddings} ||
+        shard.cols != Range{0, table.embedding_dim}) {
+      refuse(table, "data_parallel needs the whole table on every rank in order; shard {} is not",
+             i);
+    }
+  }
+}
+
+/// Shards that follow each other along one axis and are whole along the other.
+void check_cut(const spec::Table& table,
+               const spec::TablePlan& plan,
+               Range Shard::* along,
+               Range Shard::* whole) {
+  const bool rows = along == &Shard::rows;
+  const Range all_along{0, rows ? table.num_embeddings : table.embedding_dim};
+  const Range all_whole{0, rows ? table.embedding_dim : table.num_embeddings};
+  std::int64_t next = 0;
+  for (const Shard& shard : plan.shards) {
+    if (shard.*whole != all_whole) {
+      refuse(table, "a shard holds {} {} of {}", rows ? "columns" : "rows", text(shard.*whole),
+             all_whole.end);
+    }
+    if ((shard.*along).begin != next) {
+      refuse(table, "{} {} are held by no shard, or twice, or out of order",
+             rows ? "rows from" : "columns from", next);
+    }
+    next = (shard.*along).end;
+  }
+  if (next != all_along.end) {
+    refuse(table, "{} from {} to {} are held by no shard", rows ? "rows" : "columns", next,
+           all_along.end);
+  }
+}
+
+void check_table(const spec::Table& table, const spec::TablePlan& plan, std::int64_t ranks) {
+  for (const Shard& shard : plan.shards) {
+    check_shard(table, shard, ranks);
+  }
+  switch (plan.sharding) {
+    case Sharding::kAuto:
+      refuse(table, "its sharding is not resolved");
+    case Sharding::kDataParallel:
+      return check_data_parallel(table, plan, ranks);
+    case Sharding::kTableWise:
+      if (plan.shards.size() != 1) {
+        refuse(table, "table_wise has {} shards, not one", plan.shards.size());
+      }
+      break;
+    case Sharding::kRowWise:
+      break;
+    case Sharding::kColumnWise:
+      return check_cut(table, plan, &Shard::cols, &Shard::rows);
+  }
+  check_cut(table, plan, &Shard::rows, &Shard::cols);
+}
+
+}  // namespace
+
+void check_plan(const spec::Plan& plan, const spec::Config& config) {
+  if (plan.ranks < 1 || plan.parts < plan.ranks) {
+    fail(ErrorCode::kConfig, "the plan has {} parts for {} ranks; each rank needs one at least",
+         plan.parts, plan.ranks);
+  }
+  if (plan.tables.size() != config.tables.size()) {
+    fail(ErrorCode::kConfig, "the plan has {} tables, the configuration {}; make a new plan",
+         plan.tables.size(), config.tables.size());
+  }
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (plan.tables[t].table != config.tables[t].name) {
+      fail(ErrorCode::kConfig,
+           "table {} of the plan is '{}', that of the configuration '{}'; make a new plan", t,
+           plan.tables[t].table, config.tables[t].name);
+    }
+    check_table(config.tables[t], plan.tables[t], plan.ranks);
+  }
+}
+
+}  // namespace weft::planner

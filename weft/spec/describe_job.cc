@@ -1,0 +1,343 @@
+// Tables, model, optimizers, the run, and the plan.
+#include <array>
+#include <string_view>
+
+#include "weft/spec/walk.h"
+
+namespace weft::spec {
+namespace {
+
+// Spellings, in the order of the enumerators.
+constexpr std::array<std::string_view, 5> kSparseOptimizers = {"sgd", "adagrad", "row_wise_adagrad",
+                                                               "adam", "row_wise_adam"};
+constexpr std::array<std::string_view, 3> kWeightDecayModes = {"none", "l2", "decoupled"};
+constexpr std::array<std::string_view, 3> kRowDTypes = {"fp32", "fp16", "bf16"};
+constexpr std::array<std::string_view, 3> kTableInits = {"uniform", "normal", "zero"};
+constexpr std::array<std::string_view, 5> kShardings = {"auto", "data_parallel", "table_wise",
+                                                        "row_wise", "column_wise"};
+constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
+constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
+constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
+constexpr std::array<std::string_view, 3> kDenseOptimizers = {"sgd", "adagrad", "adam"};
+constexpr std::array<std::string_view, 2> kSchedules = {"constant", "polynomial"};
+constexpr std::array<std::string_view, 2> kOnNonFinites = {"stop", "skip"};
+constexpr std::array<std::string_view, 3> kDevices = {"cpu", "check", "cuda"};
+constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "avx2",
+                                                      "avx512", "avx512_bf16", "amx"};
+
+}  // namespace
+
+void walk(Visitor& v, SparseOptimizer& c) {
+  v.value({.name = "type",
+           .meaning = "Runs once per touched row on its summed gradient; row_wise_* keep one "
+                      "statistic per row instead of one per element."},
+          choice(c.type, kSparseOptimizers));
+  v.value({.name = "learning_rate",
+           .meaning = "Multiplied by the schedule.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.learning_rate);
+  v.value({.name = "eps",
+           .meaning = "Added to the square root of the statistic.",
+           .bounds = at_least(1e-30, 1)},
+          &c.eps);
+  v.value({.name = "beta1",
+           .meaning = "Adam: decay of the first moment.",
+           .bounds = {.min = 0, .max = 1, .below_max = true}},
+          &c.beta1);
+  v.value({.name = "beta2",
+           .meaning = "Adam: decay of the second moment.",
+           .bounds = {.min = 0, .max = 1, .below_max = true}},
+          &c.beta2);
+  v.value({.name = "initial_accumulator",
+           .meaning = "Adagrad: first value of the statistic.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.initial_accumulator);
+  v.value({.name = "weight_decay",
+           .meaning = "Of touched rows; needs weight_decay_mode.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.weight_decay);
+  v.value({.name = "weight_decay_mode",
+           .meaning = "l2: added to the gradient; decoupled: the row shrinks by learning rate × "
+                      "weight_decay."},
+          choice(c.weight_decay_mode, kWeightDecayModes));
+  v.value({.name = "max_norm",
+           .meaning = "Largest norm of a row after its update; 0 = none.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.max_norm);
+}
+
+void walk(Visitor& v, Table& c) {
+  v.value({.name = "name", .meaning = "Table name; `C{1..26}` stands for 26 tables."}, &c.name);
+  v.value({.name = "num_embeddings",
+           .meaning = "Rows E.",
+           .unit = "rows",
+           .bounds = at_least(1, kMaxRows),
+           .default_text = "required"},
+          &c.num_embeddings);
+  v.value({.name = "embedding_dim",
+           .meaning = "Values per row D.",
+           .unit = "values",
+           .bounds = at_least(1, kMaxWidth),
+           .default_text = "required"},
+          &c.embedding_dim);
+  v.value({.name = "dtype",
+           .meaning = "Of the rows in memory; fp16 and bf16 are rounded stochastically on update."},
+          choice(c.dtype, kRowDTypes));
+  v.value({.name = "init",
+           .meaning = "Initial values. uniform: in ±init_scale; normal: standard deviation "
+                      "init_scale; zero."},
+          choice(c.init, kTableInits));
+  v.value({.name = "init_scale",
+           .meaning = "Of the initial values; 0 = 1/sqrt(num_embeddings).",
+           .bounds = at_least(0, 1e6)},
+          &c.init_scale);
+  v.value({.name = "sharding",
+           .meaning = "How rows are spread over the ranks; auto lets the planner choose.",
+           .decides_weights = false},
+          choice(c.sharding, kShardings));
+  v.value({.name = "rank",
+           .meaning = "table_wise: the owner; -1 = placed by the planner.",
+           .bounds = at_least(-1, kMaxRanks - 1),
+           .decides_weights = false},
+          &c.rank);
+  v.value({.name = "column_shards",
+           .meaning = "column_wise: shards; 0 = as many as ranks, at most one per 16 columns.",
+           .unit = "shards",
+           .bounds = at_least(0, kMaxWidth / kColumnBlock),
+           .decides_weights = false},
+          &c.column_shards);
+  section(v,
+          {.name = "optimizer",
+           .meaning = "Of this table; keys not given are those of `sparse_optimizer`.",
+           .default_text = "as sparse_optimizer"},
+          c.optimizer);
+}
+
+void walk(Visitor& v, Model& c) {
+  v.value({.name = "type",
+           .meaning = "dlrm: dot interaction; dcnv2: low-rank cross layers; deepfm: factorization "
+                      "machine beside an MLP."},
+          choice(c.type, kModels));
+  v.value({.name = "bottom_mlp",
+           .meaning = "Widths of the MLP over the dense features, the last being its output "
+                      "(dlrm and deepfm: the embedding dimension).",
+           .unit = "values",
+           .bounds = at_least(1, kMaxWidth)},
+          &c.bottom_mlp);
+  v.value({.name = "top_mlp",
+           .meaning = "Hidden widths of the MLP over the interaction; an output per task is added.",
+           .unit = "values",
+           .bounds = at_least(1, kMaxWidth)},
+          &c.top_mlp);
+  v.value({.name = "cross_layers", .meaning = "dcnv2: layers.", .bounds = at_least(1, 64)},
+          &c.cross_layers);
+  v.value({.name = "cross_rank",
+           .meaning = "dcnv2: rank of the weights.",
+           .bounds = at_least(1, kMaxWidth)},
+          &c.cross_rank);
+  v.value({.name = "projection_dim",
+           .meaning = "dlrm, deepfm: tables of other dimensions are projected to this one by a "
+                      "linear layer; 0 = they are refused.",
+           .unit = "values",
+           .bounds = at_least(0, kMaxWidth)},
+          &c.projection_dim);
+  v.value({.name = "sequence",
+           .meaning = "How a sequence feature becomes one vector: attention with its target (DIN), "
+                      "or the mean."},
+          choice(c.sequence, kSequencePoolings));
+  v.value({.name = "attention_mlp",
+           .meaning = "Hidden widths of the attention's scoring MLP.",
+           .unit = "values",
+           .bounds = at_least(1, kMaxWidth)},
+          &c.attention_mlp);
+  v.value({.name = "compute",
+           .meaning = "Precision of the dense layers' products; weights are kept in fp32."},
+          choice(c.compute, kComputes));
+}
+
+void walk(Visitor& v, DenseOptimizer& c) {
+  v.value({.name = "type", .meaning = "Of the dense layers."}, choice(c.type, kDenseOptimizers));
+  v.value({.name = "learning_rate",
+           .meaning = "Multiplied by the schedule.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.learning_rate);
+  v.value({.name = "eps",
+           .meaning = "Added to the square root of the statistic.",
+           .bounds = at_least(1e-30, 1)},
+          &c.eps);
+  v.value({.name = "beta1",
+           .meaning = "Adam: decay of the first moment.",
+           .bounds = {.min = 0, .max = 1, .below_max = true}},
+          &c.beta1);
+  v.value({.name = "beta2",
+           .meaning = "Adam: decay of the second moment.",
+           .bounds = {.min = 0, .max = 1, .below_max = true}},
+          &c.beta2);
+  v.value({.name = "initial_accumulator",
+           .meaning = "Adagrad: first value of the statistic.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.initial_accumulator);
+  v.value({.name = "weight_decay",
+           .meaning = "L2, added to the gradient.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.weight_decay);
+  v.value({.name = "clip_norm",
+           .meaning = "Largest global norm of the dense gradient; 0 = none.",
+           .bounds = at_least(0, kMaxReal)},
+          &c.clip_norm);
+}
+
+void walk(Visitor& v, Schedule& c) {
+  v.value({.name = "type",
+           .meaning = "Factor of every learning rate after the warm-up. polynomial: "
+                      "(1 - progress)^power from decay_start over decay_steps, never below "
+                      "final_factor."},
+          choice(c.type, kSchedules));
+  v.value({.name = "warmup_steps",
+           .meaning = "The factor rises linearly from 0 over these.",
+           .unit = "steps",
+           .bounds = at_least(0)},
+          &c.warmup_steps);
+  v.value({.name = "decay_start",
+           .meaning = "polynomial: first step of the decay.",
+           .unit = "steps",
+           .bounds = at_least(0)},
+          &c.decay_start);
+  v.value({.name = "decay_steps",
+           .meaning = "polynomial: length of the decay.",
+           .unit = "steps",
+           .bounds = at_least(0)},
+          &c.decay_steps);
+  v.value({.name = "power", .meaning = "polynomial: exponent.", .bounds = at_least(0, 100)},
+          &c.power);
+  v.value({.name = "final_factor",
+           .meaning = "polynomial: factor at the end and from then on.",
+           .bounds = at_least(0, 1)},
+          &c.final_factor);
+}
+
+void walk(Visitor& v, Train& c) {
+  v.value({.name = "steps",
+           .meaning = "Global steps to train; 0 = as many as the epochs have.",
+           .unit = "steps",
+           .bounds = at_least(0),
+           .decides_weights = false},
+          &c.steps);
+  v.value({.name = "epochs",
+           .meaning = "Times the training data is read, where steps is 0.",
+           .unit = "epochs",
+           .bounds = at_least(1),
+           .decides_weights = false},
+          &c.epochs);
+  v.value({.name = "eval_every",
+           .meaning = "Steps between evaluations; 0 = at the end only.",
+           .unit = "steps",
+           .bounds = at_least(0),
+           .decides_weights = false},
+          &c.eval_every);
+  v.value({.name = "log_every",
+           .meaning = "Steps per window of the training figures.",
+           .unit = "steps",
+           .bounds = at_least(1),
+           .decides_weights = false},
+          &c.log_every);
+  v.value({.name = "on_non_finite",
+           .meaning = "Where a loss or gradient is not finite: stop all ranks in that step, or "
+                      "skip the whole step."},
+          choice(c.on_non_finite, kOnNonFinites));
+  v.value({.name = "overlap",
+           .meaning = "Sum the dense gradients over the ranks beside the embedding backward.",
+           .decides_weights = false},
+          &c.overlap);
+  v.value({.name = "timeout_s",
+           .meaning = "Of every wait for another rank.",
+           .unit = "seconds",
+           .bounds = above(0, 1e6),
+           .decides_weights = false},
+          &c.timeout_s);
+  v.value({.name = "device",
+           .meaning = "Where it runs; check: the CPU with its own address space and random delays, "
+                      "to find missing copies and events.",
+           .decides_weights = false},
+          choice(c.device, kDevices));
+}
+
+void walk(Visitor& v, Numerics& c) {
+  v.value({.name = "parts",
+           .meaning = "Pieces of the global batch whose sums are added in a fixed order; equal "
+                      "parts give equal bits on any number of ranks. 0 = max(8, ranks).",
+           .unit = "parts",
+           .bounds = at_least(0, kMaxRanks),
+           .decides_weights = false},
+          &c.parts);
+  v.value({.name = "target",
+           .meaning = "Instruction set; auto = the lowest common one of the ranks. Bits are equal "
+                      "at equal target.",
+           .decides_weights = false},
+          choice(c.target, kTargets));
+}
+
+void walk(Visitor& v, Shard& c) {
+  v.value({.name = "rank", .meaning = "Owner.", .bounds = at_least(0, kMaxRanks - 1)}, &c.rank);
+  v.value({.name = "rows", .meaning = "First row and one past the last.", .bounds = at_least(0)},
+          &c.rows);
+  v.value({.name = "cols",
+           .meaning = "First column and one past the last.",
+           .bounds = at_least(0, kMaxWidth)},
+          &c.cols);
+}
+
+void walk(Visitor& v, TablePlan& c) {
+  v.value({.name = "table", .meaning = "Table name."}, &c.table);
+  v.value({.name = "sharding", .meaning = "As resolved; never auto."},
+          choice(c.sharding, kShardings));
+  list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, c.shards, {.key = {}});
+}
+
+void visit(Visitor& v, Config& c) {
+  v.value({.name = "version",
+           .meaning = "Of this file's format.",
+           .bounds = {.min = 1, .max = 1},
+           .default_text = "required"},
+          &c.version);
+  v.value({.name = "seed", .meaning = "Of initial values, shuffling, rounding and generated data."},
+          &c.seed);
+  v.value({.name = "batch_size",
+           .meaning = "Samples per step over all ranks together.",
+           .unit = "samples",
+           .bounds = at_least(1, 0x1.0p30)},
+          &c.batch_size);
+  section(v, {.name = "data", .meaning = "Click logs."}, c.data);
+  list(v, {.name = "dense_features", .meaning = "Numeric inputs."}, c.dense_features, kExpands);
+  list(v, {.name = "sparse_features", .meaning = "Categorical inputs."}, c.sparse_features,
+       kExpands);
+  list(v,
+       {.name = "tasks",
+        .meaning = "Labels. Each loss is divided by its own sum of weights, then added.",
+        .default_text = "one, called click, of column label"},
+       c.tasks, {});
+  section(v, {.name = "sparse_optimizer", .meaning = "Default of every table's optimizer."},
+          c.sparse_optimizer);
+  list(v, {.name = "tables", .meaning = "Embedding tables."}, c.tables, kExpands);
+  section(v, {.name = "model", .meaning = "The dense model."}, c.model);
+  section(v, {.name = "dense_optimizer", .meaning = "Of the dense model."}, c.dense_optimizer);
+  section(v, {.name = "schedule", .meaning = "Of every learning rate."}, c.schedule);
+  section(v, {.name = "train", .meaning = "The run."}, c.train);
+  section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);
+}
+
+void visit(Visitor& v, Plan& p) {
+  v.value({.name = "version",
+           .meaning = "Of this file's format.",
+           .bounds = {.min = 1, .max = 1},
+           .default_text = "required"},
+          &p.version);
+  v.value({.name = "ranks", .meaning = "World size.", .bounds = at_least(1, kMaxRanks)}, &p.ranks);
+  v.value(
+      {.name = "parts", .meaning = "numerics.parts, resolved.", .bounds = at_least(1, kMaxRanks)},
+      &p.parts);
+  list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
+       {.key = "table"});
+}
+
+}  // namespace weft::spec

@@ -1,0 +1,469 @@
+// What must agree between keys. Each check names the path to change.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/text.h"
+#include "weft/spec/columns.h"
+#include "weft/spec/describe.h"
+#include "weft/spec/parse.h"
+#include "weft/spec/plan.h"
+#include "weft/spec/yaml.h"
+
+namespace weft::spec {
+namespace {
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class Checker {
+ public:
+  Checker(const Config& config, const Places& places)
+      : config_(config), places_(places), known_(known_columns(config.data)) {}
+
+  void run() {
+    check_names();
+    check_data();
+    check_dense_features();
+    check_sparse_features();
+    check_tasks();
+    check_tables();
+    check_model();
+    check_schedule();
+    check_run();
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void refuse(const std::string& path,
+                           fmt::format_string<Args...> format,
+                           Args&&... args) const {
+    throw Error(ErrorCode::kConfig, fmt::format("{}{}: {}", where_of(places_, path), path,
+                                                fmt::format(format, std::forward<Args>(args)...)));
+  }
+
+  template <typename T>
+  void check_list_names(const std::string& list, const std::vector<T>& entries) const {
+    std::unordered_set<std::string> seen;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const std::string& name = entries[i].name;
+      const std::string path = entry_path(list, name, i);
+      if (name.empty()) {
+        refuse(path, "has no name; add 'name: ...'");
+      }
+      if (!is_name(name)) {
+        refuse(path,
+               "'{}' cannot be a name: use letters, digits, '_' and '-', not digits alone, at most "
+               "128",
+               name);
+      }
+      if (!seen.insert(name).second) {
+        refuse(path, "the name '{}' is taken by an earlier entry of {}", name, list);
+      }
+    }
+  }
+
+  void check_names() const {
+    check_list_names("data.synthetic.columns", config_.data.synthetic.columns);
+    check_list_names("dense_features", config_.dense_features);
+    check_list_names("sparse_features", config_.sparse_features);
+    check_list_names("tasks", config_.tasks);
+    check_list_names("tables", config_.tables);
+  }
+
+  // ---- data --------------------------------------------------------------------------------
+
+  void check_data() const {
+    const DataConfig& data = config_.data;
+    switch (data.format) {
+      case DataFormat::kSynthetic:
+        return check_synthetic();
+      case DataFormat::kMovielens:
+        return check_movielens();
+      case DataFormat::kCriteo:
+      case DataFormat::kWeft:
+        break;
+    }
+    if (data.path.empty()) {
+      refuse("data.path", "names no file; set the files to train on");
+    }
+    check_no_empty("data.path", data.path);
+    check_no_empty("data.eval_path", data.eval_path);
+    if (data.eval_fraction > 0 && !data.eval_path.empty()) {
+      refuse("data.eval_fraction", "has no effect beside data.eval_path; remove one of them");
+    }
+    if (data.eval_fraction > 0 && data.format == DataFormat::kCriteo) {
+      refuse(
+          "data.eval_fraction",
+          "format criteo is read in sequence, so its last part is not known; set data.eval_path, "
+          "or convert the log with 'weft data convert'");
+    }
+  }
+
+  void check_no_empty(const std::string& path, const std::vector<std::string>& files) const {
+    if (contains(files, "")) {
+      refuse(path, "has an empty file name");
+    }
+  }
+
+  void check_synthetic() const {
+    const DataConfig& data = config_.data;
+    for (std::size_t i = 0; i < data.synthetic.columns.size(); ++i) {
+      const SyntheticColumn& column = data.synthetic.columns[i];
+      const std::string path = entry_path("data.synthetic.columns", column.name, i);
+      if (column.min_length > column.max_length) {
+        refuse(path + ".min_length", "{} is more than max_length {}; raise max_length",
+               column.min_length, column.max_length);
+      }
+    }
+    if (data.eval_fraction > 0) {
+      refuse("data.eval_fraction",
+             "format synthetic generates its own evaluation set; set data.synthetic.eval_samples");
+    }
+    if (!data.path.empty() || !data.eval_path.empty()) {
+      log_warning("data.path and data.eval_path are not read by format synthetic");
+    }
+  }
+
+  void check_movielens() const {
+    const DataConfig& data = config_.data;
+    if (data.path.size() != 1 || data.path[0].empty()) {
+      refuse("data.path",
+             "format movielens takes one folder, that of ratings.csv and movies.csv; {} are set",
+             data.path.size());
+    }
+    if (!data.eval_path.empty() || data.eval_fraction > 0) {
+      refuse(data.eval_path.empty() ? "data.eval_fraction" : "data.eval_path",
+             "format movielens always evaluates on its last tenth by time; remove this key");
+    }
+  }
+
+  void check_column(const std::string& path,
+                    const std::string& column,
+                    const std::vector<std::string>& known,
+                    std::string_view kind) const {
+    if (!contains(known, column)) {
+      refuse(path, "the data have no {} column '{}'; {}", kind, column, suggestion(column, known));
+    }
+  }
+
+  // ---- features ----------------------------------------------------------------------------
+
+  void check_dense_features() const {
+    for (const DenseFeature& feature : config_.dense_features) {
+      const std::string path = "dense_features." + feature.name;
+      if (known_.has_value()) {
+        check_column(path + ".column", feature.column, known_->dense, "dense");
+      }
+      if (feature.transform != DenseTransform::kStandard &&
+          (feature.mean != 0.0 || feature.scale != 1.0)) {
+        refuse(path, "mean and scale are those of transform standard; set it or remove them");
+      }
+    }
+  }
+
+  void check_sparse_features() const {
+    if (config_.sparse_features.empty() && config_.dense_features.empty()) {
+      refuse("sparse_features", "a model needs at least one feature");
+    }
+    for (const SparseFeature& feature : config_.sparse_features) {
+      const std::string path = "sparse_features." + feature.name;
+      if (find_table(feature.table) == nullptr) {
+        refuse(path + ".table", "there is no table '{}' for this feature; {}", feature.table,
+               config_.tables.empty() ? "add it under tables"
+                                      : suggestion(feature.table, table_names()));
+      }
+      if (known_.has_value()) {
+        check_column(path + ".column", feature.column, known_->categorical, "categorical");
+      }
+      check_mapping(feature, path);
+      check_pooling(feature, path);
+    }
+  }
+
+  void check_mapping(const SparseFeature& feature, const std::string& path) const {
+    if (feature.min_count > 1 && feature.mapping != IdMapping::kVocabulary) {
+      refuse(path + ".min_count", "counts ids of mapping vocabulary; set that or remove this key");
+    }
+    if (!feature.salt.empty() && feature.mapping != IdMapping::kHash) {
+      refuse(path + ".salt", "belongs to mapping hash; set that or remove this key");
+    }
+  }
+
+  void check_pooling(const SparseFeature& feature, const std::string& path) const {
+    if (feature.weighted && feature.pooling != Pooling::kSum) {
+      refuse(path + ".weighted",
+             "per-id weights go with pooling sum only; a mean or a sequence with weights is not "
+             "defined here");
+    }
+    if (feature.weighted && known_.has_value() && !contains(known_->weighted, feature.column)) {
+      refuse(path + ".weighted", "the ids of column '{}' carry no weights", feature.column);
+    }
+    if (feature.pooling != Pooling::kNone) {
+      if (!feature.target.empty()) {
+        refuse(path + ".target", "is for sequences; set 'pooling: none' or remove this key");
+      }
+      return;
+    }
+    if (!feature.target.empty()) {
+      check_target(feature, path + ".target");
+    } else if (config_.model.sequence == SequencePooling::kAttention) {
+      refuse(path,
+             "a sequence needs 'target', the pooled feature that it is attended with (or set "
+             "'model.sequence: mean')");
+    }
+  }
+
+  void check_target(const SparseFeature& feature, const std::string& path) const {
+    std::vector<std::string> names;
+    const SparseFeature* target = nullptr;
+    for (const SparseFeature& other : config_.sparse_features) {
+      names.push_back(other.name);
+      target = other.name == feature.target ? &other : target;
+    }
+    if (target == nullptr) {
+      refuse(path, "there is no sparse feature '{}'; {}", feature.target,
+             suggestion(feature.target, names));
+    }
+    if (target->pooling == Pooling::kNone) {
+      refuse(path, "'{}' is a sequence itself; a target must be pooled (sum or mean)",
+             feature.target);
+    }
+    const Table* own = find_table(feature.table);
+    const Table* other = find_table(target->table);
+    if (own != nullptr && other != nullptr && own->embedding_dim != other->embedding_dim) {
+      refuse(path,
+             "'{}' has embedding_dim {} (table {}), the sequence has {} (table {}); they must be "
+             "equal",
+             feature.target, other->embedding_dim, other->name, own->embedding_dim, own->name);
+    }
+  }
+
+  void check_tasks() const {
+    if (config_.tasks.empty()) {
+      refuse("tasks", "at least one label is needed");
+    }
+    for (const Task& task : config_.tasks) {
+      const std::string path = "tasks." + task.name;
+      if (task.column.empty()) {
+        refuse(path + ".column", "names no column");
+      }
+      if (!known_.has_value()) {
+        continue;
+      }
+      check_column(path + ".column", task.column, known_->labels, "label");
+      if (!task.weight_column.empty()) {
+        std::vector<std::string> columns = known_->dense;
+        columns.insert(columns.end(), known_->sample_weights.begin(), known_->sample_weights.end());
+        check_column(path + ".weight_column", task.weight_column, columns, "numeric");
+      }
+    }
+  }
+
+  // ---- tables ------------------------------------------------------------------------------
+
+  [[nodiscard]] const Table* find_table(const std::string& name) const {
+    for (const Table& table : config_.tables) {
+      if (table.name == name) {
+        return &table;
+      }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] std::vector<std::string> table_names() const {
+    std::vector<std::string> names;
+    for (const Table& table : config_.tables) {
+      names.push_back(table.name);
+    }
+    return names;
+  }
+
+  void check_tables() const {
+    std::unordered_set<std::string> read;
+    for (const SparseFeature& feature : config_.sparse_features) {
+      read.insert(feature.table);
+    }
+    for (const Table& table : config_.tables) {
+      const std::string path = "tables." + table.name;
+      check_placement(table, path);
+      check_optimizer(table.optimizer, path + ".optimizer");
+      if (!read.contains(table.name)) {
+        log_warning("{}tables.{}: no feature reads this table", where_of(places_, path),
+                    table.name);
+      }
+    }
+    check_optimizer(config_.sparse_optimizer, "sparse_optimizer");
+  }
+
+  void check_placement(const Table& table, const std::string& path) const {
+    if (table.rank >= 0 && table.sharding != Sharding::kTableWise &&
+        table.sharding != Sharding::kAuto) {
+      refuse(path + ".rank",
+             "one owner goes with sharding table_wise; set that or remove this key");
+    }
+    if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise) {
+      refuse(path + ".column_shards",
+             "goes with sharding column_wise; set that or remove this key");
+    }
+    const std::int64_t most = (table.embedding_dim + kColumnBlock - 1) / kColumnBlock;
+    if (table.column_shards > most) {
+      refuse(path + ".column_shards",
+             "{} shards are too many: columns are cut at multiples of {}, so embedding_dim {} has "
+             "at most {}",
+             table.column_shards, kColumnBlock, table.embedding_dim, most);
+    }
+  }
+
+  void check_optimizer(const SparseOptimizer& optimizer, const std::string& path) const {
+    if (optimizer.weight_decay > 0 && optimizer.weight_decay_mode == WeightDecayMode::kNone) {
+      refuse(path + ".weight_decay",
+             "{} has no effect with weight_decay_mode none; set l2 or "
+             "decoupled",
+             optimizer.weight_decay);
+    }
+  }
+
+  // ---- model and run -----------------------------------------------------------------------
+
+  void check_model() const {
+    const Model& model = config_.model;
+    if (model.compute == Compute::kBf16 &&
+        (config_.numerics.target == Target::kSse4 || config_.numerics.target == Target::kAvx2)) {
+      refuse("model.compute", "bf16 needs numerics.target avx512 or higher; set that, or fp32");
+    }
+    if (model.type == ModelKind::kDcnv2) {
+      return;
+    }
+    const std::int64_t dim = interaction_dim();
+    if (config_.dense_features.empty()) {
+      return;
+    }
+    if (model.bottom_mlp.empty()) {
+      refuse("model.bottom_mlp",
+             "the dense features meet the embeddings as a vector of {}; end the MLP with it, such "
+             "as [64, {}]",
+             dim, dim);
+    }
+    if (dim > 0 && model.bottom_mlp.back() != dim) {
+      refuse("model.bottom_mlp",
+             "ends with {}, but the vectors it meets have {} values; end it with {}",
+             model.bottom_mlp.back(), dim, dim);
+    }
+  }
+
+  /// The dimension of all feature vectors in the interaction, 0 where there are none.
+  [[nodiscard]] std::int64_t interaction_dim() const {
+    if (config_.model.projection_dim > 0) {
+      return config_.model.projection_dim;
+    }
+    const Table* first = nullptr;
+    for (const SparseFeature& feature : config_.sparse_features) {
+      const Table* table = find_table(feature.table);
+      if (first == nullptr) {
+        first = table;
+      } else if (table->embedding_dim != first->embedding_dim) {
+        refuse(
+            "tables." + table->name + ".embedding_dim",
+            "table {} has {} values per row and table {} has {}; a {} model needs one dimension: "
+            "set model.projection_dim to project the others to it",
+            table->name, table->embedding_dim, first->name, first->embedding_dim,
+            config_.model.type == ModelKind::kDlrm ? "dlrm" : "deepfm");
+      }
+    }
+    return first == nullptr ? 0 : first->embedding_dim;
+  }
+
+  void check_schedule() const {
+    const Schedule& schedule = config_.schedule;
+    if (schedule.type == ScheduleKind::kPolynomial && schedule.decay_steps == 0) {
+      refuse("schedule.decay_steps", "a polynomial decay needs its length in steps");
+    }
+    if (schedule.type == ScheduleKind::kConstant &&
+        (schedule.decay_steps > 0 || schedule.decay_start > 0)) {
+      refuse(schedule.decay_steps > 0 ? "schedule.decay_steps" : "schedule.decay_start",
+             "has no effect with type constant; set 'type: polynomial' or remove it");
+    }
+    if (schedule.type == ScheduleKind::kPolynomial &&
+        schedule.decay_start < schedule.warmup_steps) {
+      refuse("schedule.decay_start", "{} lies inside the warm-up of {} steps", schedule.decay_start,
+             schedule.warmup_steps);
+    }
+  }
+
+  [[nodiscard]] bool has_eval_data() const {
+    const DataConfig& data = config_.data;
+    switch (data.format) {
+      case DataFormat::kSynthetic:
+        return data.synthetic.eval_samples > 0;
+      case DataFormat::kMovielens:
+        return true;
+      case DataFormat::kCriteo:
+      case DataFormat::kWeft:
+        break;
+    }
+    return !data.eval_path.empty() || data.eval_fraction > 0;
+  }
+
+  void check_run() const {
+    if (config_.train.eval_every > 0 && !has_eval_data()) {
+      refuse("train.eval_every", "there is no evaluation data; set {}, or 0",
+             config_.data.format == DataFormat::kSynthetic ? "data.synthetic.eval_samples"
+                                                           : "data.eval_path");
+    }
+  }
+
+  const Config& config_;
+  const Places& places_;
+  std::optional<KnownColumns> known_;
+};
+
+}  // namespace
+
+void fill_defaults(Config& config) {
+  for (DenseFeature& feature : config.dense_features) {
+    if (feature.column.empty()) {
+      feature.column = feature.name;
+    }
+  }
+  for (SparseFeature& feature : config.sparse_features) {
+    if (feature.column.empty()) {
+      feature.column = feature.name;
+    }
+    if (feature.table.empty()) {
+      feature.table = feature.name;
+    }
+    if (feature.salt.empty() && feature.mapping == IdMapping::kHash) {
+      feature.salt = feature.table;
+    }
+  }
+}
+
+void validate_at(const Config& config, const Places& places) {
+  Config complete = config;
+  fill_defaults(complete);
+  check_bounds([&](Visitor& visitor) { visit(visitor, complete); }, places);
+  Checker(complete, places).run();
+}
+
+void validate(const Config& config) {
+  validate_at(config, {});
+}
+
+std::int64_t table_index(const Config& config, const SparseFeature& feature) {
+  const std::string& name = feature.table.empty() ? feature.name : feature.table;
+  for (std::size_t i = 0; i < config.tables.size(); ++i) {
+    if (config.tables[i].name == name) {
+      return static_cast<std::int64_t>(i);
+    }
+  }
+  fail(ErrorCode::kConfig, "sparse_features.{}.table: there is no table '{}'", feature.name, name);
+}
+
+}  // namespace weft::spec

@@ -1,0 +1,99 @@
+/// Inside the module: what the walks over the structs (describe_*.cc) are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/spec/describe.h"
+
+namespace weft::spec {
+
+inline constexpr double kMaxCount =
+    0x1.0p48;  ///< samples, ids: far from overflow in products with ranks
+inline constexpr double kMaxRows = 0x1.0p40;
+inline constexpr double kMaxWidth = 65536;
+inline constexpr double kMaxRanks = 65536;
+inline constexpr double kMaxReal = 1e30;  ///< finite as fp32, with room for a square root
+
+inline Bounds at_least(double min, double max = kMaxCount) {
+  return {.min = min, .max = max};
+}
+
+inline Bounds above(double min, double max = kMaxReal) {
+  return {.min = min, .max = max, .above_min = true};
+}
+
+inline Bounds real() {
+  return {.min = -kMaxReal, .max = kMaxReal};
+}
+
+// One walk per struct.
+void walk(Visitor& v, SyntheticColumn& c);
+void walk(Visitor& v, SyntheticConfig& c);
+void walk(Visitor& v, ShuffleConfig& c);
+void walk(Visitor& v, DataConfig& c);
+void walk(Visitor& v, DenseFeature& c);
+void walk(Visitor& v, SparseFeature& c);
+void walk(Visitor& v, Task& c);
+void walk(Visitor& v, SparseOptimizer& c);
+void walk(Visitor& v, Table& c);
+void walk(Visitor& v, Model& c);
+void walk(Visitor& v, DenseOptimizer& c);
+void walk(Visitor& v, Schedule& c);
+void walk(Visitor& v, Train& c);
+void walk(Visitor& v, Numerics& c);
+void walk(Visitor& v, Shard& c);
+void walk(Visitor& v, TablePlan& c);
+
+template <typename Enum>
+Choice choice(Enum& value, std::span<const std::string_view> names) {
+  return {.names = names,
+          .get = [&value] { return static_cast<std::size_t>(value); },
+          .set = [&value](std::size_t index) { value = static_cast<Enum>(index); }};
+}
+
+template <typename T>
+void section(Visitor& v, const Field& field, T& object) {
+  v.section(field, [&object](Visitor& inner) { walk(inner, object); });
+}
+
+template <typename T>
+std::string label_of(const T& entry) {
+  return entry.name;
+}
+
+inline std::string label_of(const TablePlan& entry) {
+  return entry.table;
+}
+
+inline std::string label_of(const Shard&) {
+  return {};
+}
+
+struct ListKind {
+  std::string_view key = "name";
+  bool expands = false;
+};
+
+inline constexpr ListKind kExpands = {.expands = true};
+
+template <typename T>
+void list(Visitor& v, const Field& field, std::vector<T>& items, const ListKind& kind) {
+  v.list(field, {.key = kind.key,
+                 .expands = kind.expands,
+                 .size = [&items] { return items.size(); },
+                 .resize = [&items](std::size_t size) { items.assign(size, T{}); },
+                 .label = [&items](std::size_t i) { return label_of(items[i]); },
+                 .visit = [&items](Visitor& inner, std::size_t i) { walk(inner, items[i]); },
+                 .visit_default =
+                     [](Visitor& inner) {
+                       T fresh;
+                       walk(inner, fresh);
+                     }});
+}
+
+}  // namespace weft::spec
