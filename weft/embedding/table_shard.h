@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/embedding/initial_value.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/rows.h"
@@ -101,7 +102,7 @@ class TableShard final : public StateSource, public StateSink {
   /// stays valid until the update.
   void coalesce(Context& ctx, std::span<const GradientBlock> blocks);
 
-  /// Several tables, one task each.
+  /// Several different tables, one task each.
   static void coalesce(
       Context& ctx, std::span<const std::pair<TableShard*, std::span<const GradientBlock>>> tables);
 
@@ -127,7 +128,7 @@ class TableShard final : public StateSource, public StateSink {
 
   /// Sums of squares of the gradient, plus weight_decay x row for L2, per block of 16 columns:
   /// out [num_unique(), num_blocks()].
-  void block_squares(Context& ctx, const UpdateStep& step, float* out);
+  void block_squares(Context& ctx, float* out);
 
   /// Applies the optimizer after accumulate(). `mean_square` [num_unique()], the row's
   /// block_tree_sum / D (see mean_square()); null for optimizers without a row statistic. With
@@ -138,7 +139,7 @@ class TableShard final : public StateSource, public StateSink {
   void row_block_squares(Context& ctx, float* out);
 
   /// `row_square` [num_unique()]: block_tree_sum over all blocks of the row.
-  void scale_to_max_norm(Context& ctx, const UpdateStep& step, const float* row_square);
+  void scale_to_max_norm(Context& ctx, const float* row_square);
 
   /// For data_parallel: partial sums per maximal whole subtree of this rank's run of parts.
   void accumulate_partials(Context& ctx, Range own_parts);
@@ -175,28 +176,49 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] std::int64_t bytes() const { return store_.bytes(); }
 
  private:
-  enum class Gradients : std::uint8_t { kNone, kCoalesced, kAccumulated };
+  /// What the gradients of the step have become.
+  enum class Gradients : std::uint8_t { kNone, kCoalesced, kAccumulated, kRowsToStore };
 
-  [[nodiscard]] kernels::UpdateParams params(const UpdateStep& step) const;
+  /// Where an item of state lies in its first row.
+  struct ItemPlace {
+    std::byte* data;
+    std::int64_t element_bytes;
+    std::int64_t cols;
+    std::int64_t first_col;
+  };
+
   [[nodiscard]] kernels::RowTable row_table() const;
-  void add_overflow(std::int64_t blocks);
+  void initialise(Context& ctx);
+  void prepare(const UpdateStep& step);
+  void update_task(std::int64_t block);
+  void collect_overflow();
+  void find_nodes(Range own_parts);
+  void cut_partials();
+  void check_rows(std::int64_t row_begin, std::int64_t rows) const;
+  [[nodiscard]] ItemPlace item_place(std::size_t index, std::int64_t local_row) const;
 
   spec::Table table_;
   Range rows_;
   Range cols_;
-  std::uint64_t seed_;
   TableShardOptions options_;
+  InitialValues initial_;
   storage::RowStore store_;
   kernels::Coalescer coalescer_;
   kernels::RowRuns runs_;
+  kernels::SparseUpdate update_;  ///< of the step in hand
   Gradients gradients_state_ = Gradients::kNone;
-  Buffer gradients_;         ///< [U, cols]; in the split form with max-norm: the updated rows
+  Buffer gradients_;         ///< [U, cols]; in the split form with max-norm: the new rows
   Buffer partial_rows_;      ///< [count]
   Buffer partial_nodes_;     ///< [count]
   Buffer partial_segments_;  ///< [count + 1] first segment of each partial sum
   Buffer partial_vectors_;   ///< [count, cols]
+  Buffer merge_places_;      ///< 0, 1, 2, …: one bag per partial sum
   std::int64_t partial_count_ = 0;
-  std::vector<kernels::RowOverflow> block_overflow_;  ///< one per task of an update
+  Range node_run_;                                   ///< the parts that nodes_ covers
+  std::vector<Range> nodes_;                         ///< its maximal whole subtrees
+  std::vector<std::int32_t> node_of_part_;           ///< [parts]
+  std::vector<GradientBlock> merge_blocks_;          ///< one per rank
+  std::vector<kernels::RowOverflow> task_overflow_;  ///< one per task of an update
   kernels::RowOverflow overflow_;
 };
 

@@ -1,0 +1,326 @@
+#include "weft/embedding/table_shard.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "weft/base/error.h"
+#include "weft/base/philox.h"
+#include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/tasks.h"
+#include "weft/optim/sparse.h"
+#include "weft/tensor/stream.h"
+
+namespace weft::embedding {
+namespace {
+
+Range task_rows(std::int64_t count, std::int64_t block) {
+  return {block * kernels::kRowsPerTask, std::min((block + 1) * kernels::kRowsPerTask, count)};
+}
+
+/// Runs run(rows) over [0, count) in tasks of kRowsPerTask.
+template <typename Run>
+void for_row_tasks(Context& ctx, std::int64_t count, const Run& run) {
+  kernels::run_blocks(
+      ctx, 1, [&](std::int64_t) { return kernels::update_blocks(count); },
+      [&](std::int64_t, std::int64_t block) { run(task_rows(count, block)); });
+}
+
+}  // namespace
+
+TableShard::TableShard(Device& device,
+                       const spec::Table& table,
+                       Range rows,
+                       Range cols,
+                       std::uint64_t seed,
+                       const TableShardOptions& options)
+    : table_(table),
+      rows_(rows),
+      cols_(cols),
+      options_(options),
+      initial_(table, seed),
+      store_(device, table, rows.size(), cols.size()),
+      coalescer_(device),
+      gradients_(device),
+      partial_rows_(device),
+      partial_nodes_(device),
+      partial_segments_(device),
+      partial_vectors_(device),
+      merge_places_(device) {
+  WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
+                 0 <= cols.begin && cols.begin < cols.end && cols.end <= table.embedding_dim &&
+                 cols.begin % kernels::kStatisticBlock == 0,
+             "rows [{}, {}) and columns [{}, {}) of table '{}', which is {} x {}", rows.begin,
+             rows.end, cols.begin, cols.end, table.name, table.num_embeddings, table.embedding_dim);
+  WEFT_CHECK(options.parts >= 1, "{} parts", options.parts);
+  const std::unique_ptr<Stream> stream =
+      device.make_stream({.name = "initial values of " + table.name, .is_inline = true});
+  const Stage stage = [this](Context& ctx) { initialise(ctx); };
+  stream->enqueue(stage);
+  stream->synchronize();
+}
+
+bool TableShard::needs_statistic() const {
+  return kernels::is_row_wise(optim::update_rule(table_.optimizer.type)) &&
+         cols_.size() != table_.embedding_dim;
+}
+
+bool TableShard::needs_max_norm() const {
+  return table_.optimizer.max_norm > 0.0 && cols_.size() != table_.embedding_dim;
+}
+
+std::int64_t TableShard::num_blocks() const {
+  return kernels::statistic_blocks(cols_.size());
+}
+
+kernels::RowTable TableShard::row_table() const {
+  return {.weights = store_.weights(),
+          .weight_stride = store_.weight_stride(),
+          .state = store_.state(),
+          .state_stride = store_.state_stride(),
+          .dtype = store_.dtype(),
+          .cols = cols_.size(),
+          .dim = table_.embedding_dim,
+          .first_row = rows_.begin,
+          .first_col = cols_.begin};
+}
+
+void TableShard::forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups) {
+  const auto bag_lookup = [&](std::int64_t index) {
+    const auto& [shard, lookup] = lookups[static_cast<std::size_t>(index)];
+    return kernels::BagLookup{.weights = shard->store_.weights(),
+                              .weight_stride = shard->store_.weight_stride(),
+                              .dtype = shard->store_.dtype(),
+                              .cols = shard->cols_.size(),
+                              .bags = lookup.bags,
+                              .pooled = lookup.pooled,
+                              .out = lookup.out,
+                              .out_stride = lookup.out_stride};
+  };
+  kernels::run_blocks(
+      ctx, static_cast<std::int64_t>(lookups.size()),
+      [&](std::int64_t i) { return kernels::embedding_bag_blocks(bag_lookup(i)); },
+      [&](std::int64_t i, std::int64_t block) {
+        kernels::embedding_bag_block(bag_lookup(i), block);
+      });
+}
+
+void TableShard::coalesce(Context& /*ctx*/, std::span<const GradientBlock> blocks) {
+  runs_ = coalescer_.run(blocks, rows_.size(), options_.parts);
+  gradients_state_ = Gradients::kCoalesced;
+}
+
+void TableShard::coalesce(
+    Context& ctx, std::span<const std::pair<TableShard*, std::span<const GradientBlock>>> tables) {
+  kernels::run_blocks(
+      ctx, static_cast<std::int64_t>(tables.size()), [](std::int64_t) { return std::int64_t{1}; },
+      [&](std::int64_t i, std::int64_t) {
+        const auto& [shard, blocks] = tables[static_cast<std::size_t>(i)];
+        shard->coalesce(ctx, blocks);
+      });
+}
+
+/// What the kernels work with in this step.
+void TableShard::prepare(const UpdateStep& step) {
+  update_.table = row_table();
+  update_.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
+  update_.params.random_key =
+      random_key(step.seed, RandomPurpose::kStochasticRounding, table_.name);
+  update_.runs = runs_;
+  update_.parts = options_.parts;
+  task_overflow_.assign(static_cast<std::size_t>(kernels::update_blocks(runs_.num_rows)), {});
+}
+
+/// The first row is the lowest of the first step that had one.
+void TableShard::collect_overflow() {
+  kernels::RowOverflow sum;
+  for (const kernels::RowOverflow& overflow : task_overflow_) {
+    sum.merge(overflow);
+  }
+  if (sum.count > 0) {
+    overflow_.first_row = overflow_.count == 0 ? sum.first_row : overflow_.first_row;
+    overflow_.count += sum.count;
+  }
+}
+
+void TableShard::update_task(std::int64_t block) {
+  const float* const gradients =
+      gradients_state_ == Gradients::kAccumulated ? gradients_.as<const float>() : nullptr;
+  task_overflow_[static_cast<std::size_t>(block)] =
+      kernels::update_rows(update_, task_rows(runs_.num_rows, block), gradients);
+}
+
+void TableShard::update(Context& ctx, const UpdateStep& step) {
+  TableShard* const self = this;
+  update(ctx, std::span<TableShard* const>(&self, 1), step);
+}
+
+void TableShard::update(Context& ctx, std::span<TableShard* const> shards, const UpdateStep& step) {
+  for (TableShard* const shard : shards) {
+    WEFT_CHECK(shard->gradients_state_ != Gradients::kNone, "table '{}': update before coalesce",
+               shard->table_.name);
+    WEFT_CHECK(!shard->needs_statistic() && !shard->needs_max_norm(),
+               "table '{}': a shard of columns needs the split form of the update",
+               shard->table_.name);
+    shard->prepare(step);
+  }
+  kernels::run_blocks(
+      ctx, static_cast<std::int64_t>(shards.size()),
+      [&](std::int64_t i) {
+        return kernels::update_blocks(shards[static_cast<std::size_t>(i)]->runs_.num_rows);
+      },
+      [&](std::int64_t i, std::int64_t block) {
+        shards[static_cast<std::size_t>(i)]->update_task(block);
+      });
+  for (TableShard* const shard : shards) {
+    shard->collect_overflow();
+    shard->gradients_state_ = Gradients::kNone;
+  }
+}
+
+void TableShard::accumulate(Context& ctx) {
+  WEFT_CHECK(gradients_state_ == Gradients::kCoalesced, "table '{}': accumulate before coalesce",
+             table_.name);
+  prepare({});
+  auto* const out = gradients_.resize_for<float>(runs_.num_rows * cols_.size());
+  for_row_tasks(ctx, runs_.num_rows,
+                [&](Range rows) { kernels::sum_gradients(update_, rows, out); });
+  gradients_state_ = Gradients::kAccumulated;
+}
+
+void TableShard::block_squares(Context& ctx, float* out) {
+  WEFT_CHECK(gradients_state_ == Gradients::kAccumulated,
+             "table '{}': block_squares before accumulate", table_.name);
+  prepare({});
+  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
+    kernels::gradient_block_squares(update_, rows, gradients_.as<const float>(), out);
+  });
+}
+
+void TableShard::update_with_statistic(Context& ctx,
+                                       const UpdateStep& step,
+                                       const float* mean_square) {
+  WEFT_CHECK(gradients_state_ == Gradients::kAccumulated,
+             "table '{}': update_with_statistic before accumulate", table_.name);
+  prepare(step);
+  WEFT_CHECK(
+      mean_square != nullptr || !kernels::is_row_wise(update_.params.rule) || runs_.num_rows == 0,
+      "table '{}' needs the statistic of its rows", table_.name);
+  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
+    task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
+        kernels::update_rows_with_statistic(update_, rows, gradients_.as<float>(), mean_square);
+  });
+  collect_overflow();
+  gradients_state_ = update_.params.max_norm > 0.0F ? Gradients::kRowsToStore : Gradients::kNone;
+}
+
+void TableShard::row_block_squares(Context& ctx, float* out) {
+  WEFT_CHECK(gradients_state_ == Gradients::kRowsToStore,
+             "table '{}': row_block_squares before update_with_statistic", table_.name);
+  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
+    kernels::row_block_squares(cols_.size(), rows, gradients_.as<const float>(), out);
+  });
+}
+
+void TableShard::scale_to_max_norm(Context& ctx, const float* row_square) {
+  WEFT_CHECK(gradients_state_ == Gradients::kRowsToStore,
+             "table '{}': scale_to_max_norm before update_with_statistic", table_.name);
+  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
+    task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
+        kernels::store_scaled_rows(update_, rows, gradients_.as<const float>(), row_square);
+  });
+  collect_overflow();
+  gradients_state_ = Gradients::kNone;
+}
+
+/// The subtrees of the rank's run of parts; made again only when the run changes.
+void TableShard::find_nodes(Range own_parts) {
+  if (own_parts == node_run_ && !nodes_.empty()) {
+    return;
+  }
+  node_run_ = own_parts;
+  nodes_ = maximal_subtrees(options_.parts, own_parts);
+  node_of_part_.assign(static_cast<std::size_t>(options_.parts), -1);
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    for (std::int64_t part = nodes_[node].begin; part < nodes_[node].end; ++part) {
+      node_of_part_[static_cast<std::size_t>(part)] = static_cast<std::int32_t>(node);
+    }
+  }
+}
+
+/// Cuts the segments into runs of one (row, node).
+void TableShard::cut_partials() {
+  auto* const rows = partial_rows_.resize_for<std::int64_t>(runs_.num_segments);
+  auto* const nodes = partial_nodes_.resize_for<std::int32_t>(runs_.num_segments);
+  auto* const segments = partial_segments_.resize_for<std::int64_t>(runs_.num_segments + 1);
+  std::int64_t count = 0;
+  for (std::int64_t u = 0; u < runs_.num_rows; ++u) {
+    std::int32_t last = -1;
+    for (std::int64_t s = runs_.row_segments[u]; s < runs_.row_segments[u + 1]; ++s) {
+      const std::int32_t part = runs_.segment_parts[s];
+      const std::int32_t node = node_of_part_[static_cast<std::size_t>(part)];
+      WEFT_CHECK(node >= 0, "table '{}': part {} is outside the rank's parts [{}, {})", table_.name,
+                 part, node_run_.begin, node_run_.end);
+      if (node != last) {
+        rows[count] = runs_.rows[u];
+        nodes[count] = static_cast<std::int32_t>(nodes_[static_cast<std::size_t>(node)].begin);
+        segments[count] = s;
+        ++count;
+        last = node;
+      }
+    }
+  }
+  segments[count] = runs_.num_segments;
+  partial_count_ = count;
+}
+
+void TableShard::accumulate_partials(Context& ctx, Range own_parts) {
+  WEFT_CHECK(gradients_state_ == Gradients::kCoalesced,
+             "table '{}': accumulate_partials before coalesce", table_.name);
+  find_nodes(own_parts);
+  cut_partials();
+  prepare({});
+  auto* const vectors = partial_vectors_.resize_for<float>(partial_count_ * cols_.size());
+  const auto* const segments = partial_segments_.as<const std::int64_t>();
+  const auto* const first_parts = partial_nodes_.as<const std::int32_t>();
+  for_row_tasks(ctx, partial_count_, [&](Range range) {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const std::int32_t node = node_of_part_[static_cast<std::size_t>(first_parts[i])];
+      kernels::sum_segments(update_, {segments[i], segments[i + 1]},
+                            nodes_[static_cast<std::size_t>(node)], vectors + i * cols_.size());
+    }
+  });
+}
+
+PartialRows TableShard::partials() const {
+  return {.count = partial_count_,
+          .rows = partial_rows_.as<const std::int64_t>(),
+          .nodes = partial_nodes_.as<const std::int32_t>(),
+          .vectors = partial_vectors_.as<const float>()};
+}
+
+void TableShard::merge_partials(Context& ctx, std::span<const PartialRows> from_ranks) {
+  // A partial sum is an entry of the first part of its node: nodes of different ranks are disjoint
+  // and whole, so the walk up the tree reaches each of them just where its subtree would be.
+  std::int64_t most = 0;
+  for (const PartialRows& partial : from_ranks) {
+    most = std::max(most, partial.count);
+  }
+  auto* const places = merge_places_.resize_for<std::int64_t>(most + 1);
+  for (std::int64_t i = 0; i <= most; ++i) {
+    places[i] = i;
+  }
+  merge_blocks_.clear();
+  for (const PartialRows& partial : from_ranks) {
+    merge_blocks_.push_back({.bags = {.ids = partial.rows,
+                                      .offsets = places,
+                                      .weights = nullptr,
+                                      .bags = partial.count},
+                             .pooled = false,
+                             .grads = partial.vectors,
+                             .grad_stride = cols_.size(),
+                             .parts = partial.nodes});
+  }
+  coalesce(ctx, merge_blocks_);
+}
+
+}  // namespace weft::embedding
