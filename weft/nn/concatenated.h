@@ -1,0 +1,61 @@
+// Internal: [x, v_1 .. v_F] side by side, for the models whose layers see all values at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "weft/nn/builder.h"
+#include "weft/nn/feature_vectors.h"
+#include "weft/nn/mlp.h"
+#include "weft/nn/workspace.h"
+
+namespace weft::nn {
+
+// x is the bottom MLP's output, or the dense values as they are where there is no bottom MLP, or
+// nothing where there are none; then the field of every feature in order.
+class Concatenated {
+ public:
+  Concatenated() = default;
+  Concatenated(Builder& builder,
+               const spec::Model& options,
+               const ModelShape& shape,
+               std::int64_t field_dim);
+
+  [[nodiscard]] std::int64_t width() const { return width_; }
+
+  [[nodiscard]] bool has_bottom() const { return !bottom_.empty(); }
+
+  // Returns [b, width]; workspace.fields are the features' fields.
+  [[nodiscard]] Matrix<float> forward(const Weights& weights,
+                                      const PartInput& input,
+                                      PartWorkspace& workspace) const;
+
+  // What forward returned.
+  [[nodiscard]] Matrix<float> values(const PartInput& input, PartWorkspace& workspace) const;
+
+  // Columns of x in it.
+  [[nodiscard]] std::int64_t x_width() const { return x_width_; }
+
+  // Copies dvalues [b, width] to where the gradients of the fields go (workspace.dfields).
+  void split_gradients(const PartInput& input,
+                       PartWorkspace& workspace,
+                       Matrix<const float> dvalues,
+                       PartGradients& gradients) const;
+
+  // Afterwards: carries dfields and the x columns of dvalues back to features and parameters.
+  void backward(const Weights& weights,
+                const PartInput& input,
+                PartWorkspace& workspace,
+                Matrix<float> dvalues,
+                float* flat_gradients,
+                PartGradients& gradients) const;
+
+ private:
+  Mlp bottom_;
+  FeatureVectors features_;
+  std::int64_t x_width_ = 0;
+  std::int64_t width_ = 0;
+  std::size_t slot_ = 0;
+};
+
+}  // namespace weft::nn

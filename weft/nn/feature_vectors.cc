@@ -1,0 +1,214 @@
+#include "weft/nn/feature_vectors.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "weft/base/error.h"
+#include "weft/kernels/sequence.h"
+
+namespace weft::nn {
+
+namespace {
+
+void check_target(const FeatureShape& feature, const ModelShape& shape) {
+  if (feature.target >= static_cast<std::int64_t>(shape.features.size())) {
+    fail(ErrorCode::kConfig, "sequence feature '{}': its target is feature {} of {}", feature.name,
+         feature.target, shape.features.size());
+  }
+  const FeatureShape& target = shape.features[static_cast<std::size_t>(feature.target)];
+  if (target.sequence) {
+    fail(ErrorCode::kConfig,
+         "sequence feature '{}': its target '{}' is a sequence itself; name a pooled feature",
+         feature.name, target.name);
+  }
+  if (target.dim != feature.dim) {
+    fail(ErrorCode::kConfig,
+         "sequence feature '{}' (dim {}): its target '{}' has dim {}; attention needs one dim for "
+         "both, so give them one table or tables of one embedding_dim",
+         feature.name, feature.dim, target.name, target.dim);
+  }
+}
+
+kernels::Sequences sequences_of(const PartInput& input, std::size_t f) {
+  return {input.sequences[f].values, input.sequences[f].offsets, input.size};
+}
+
+}  // namespace
+
+std::int64_t common_dim(const spec::Model& options, const ModelShape& shape) {
+  if (options.projection_dim > 0) {
+    return options.projection_dim;
+  }
+  for (const FeatureShape& feature : shape.features) {
+    if (feature.dim != shape.features[0].dim) {
+      fail(ErrorCode::kConfig,
+           "model: feature '{}' has dim {} and feature '{}' has dim {}, but their vectors interact "
+           "and must have one dim; set model.projection_dim to project them, or give their tables "
+           "one embedding_dim",
+           shape.features[0].name, shape.features[0].dim, feature.name, feature.dim);
+    }
+  }
+  return shape.features.empty() ? 0 : shape.features[0].dim;
+}
+
+std::int64_t padded_elements(std::int64_t n) {
+  const auto below = static_cast<std::int64_t>(
+      std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+  const std::int64_t step = std::max<std::int64_t>(16, below / 8);
+  return (n + step - 1) / step * step;
+}
+
+FeatureVectors::FeatureVectors(Builder& builder,
+                               const spec::Model& options,
+                               const ModelShape& shape,
+                               std::int64_t field_dim)
+    : field_dim_(field_dim) {
+  for (const FeatureShape& declared : shape.features) {
+    Feature feature;
+    feature.dim = declared.dim;
+    if (declared.sequence) {
+      const bool attended =
+          options.sequence == spec::SequencePooling::kAttention && declared.target >= 0;
+      feature.kind = attended ? Kind::kAttention : Kind::kMean;
+      feature.vector_slot = builder.add_slot();
+      feature.dvector_slot = builder.add_slot();
+    }
+    if (feature.kind == Kind::kAttention) {
+      check_target(declared, shape);
+      feature.target = static_cast<std::size_t>(declared.target);
+      const std::string name = "dense.attention." + declared.name;
+      auto layers = hidden_layers(name, options.attention_mlp);
+      layers.push_back(
+          {fmt::format("{}.{}", name, layers.size()), 1, kernels::Activation::kNone, Bias::kZero});
+      feature.attention = Mlp(builder, 4 * declared.dim, layers);
+      feature.inputs_slot = builder.add_slot();
+      feature.dinputs_slot = builder.add_slot();
+      feature.weights_slot = builder.add_slot();
+      feature.dweights_slot = builder.add_slot();
+    }
+    if (field_dim > 0 && declared.dim != field_dim) {
+      feature.projection = Mlp(builder, declared.dim,
+                               {{"dense.projection." + declared.name, field_dim,
+                                 kernels::Activation::kNone, Bias::kNone}});
+      feature.field_slot = builder.add_slot();
+      feature.dfield_slot = builder.add_slot();
+    }
+    features_.push_back(std::move(feature));
+  }
+}
+
+void FeatureVectors::forward(const Weights& weights,
+                             const PartInput& input,
+                             PartWorkspace& workspace) const {
+  workspace.vectors.clear();
+  for (std::size_t f = 0; f < features_.size(); ++f) {
+    const Feature& feature = features_[f];
+    if (feature.kind == Kind::kPooled) {
+      workspace.vectors.push_back(input.pooled[f]);
+      continue;
+    }
+    const Matrix<float> vector = workspace.get<float>(feature.vector_slot, input.size, feature.dim);
+    workspace.vectors.push_back(vector);
+    if (feature.kind == Kind::kMean) {
+      kernels::sequence_mean_forward(sequences_of(input, f), vector);
+    } else {
+      attend(weights, input, workspace, f);
+    }
+  }
+  for (std::size_t f = 0; f < features_.size(); ++f) {
+    const Feature& feature = features_[f];
+    if (feature.projection.empty()) {
+      workspace.fields.push_back(workspace.vectors[f]);
+      continue;
+    }
+    const Matrix<float> field = workspace.get<float>(feature.field_slot, input.size, field_dim_);
+    feature.projection.forward(weights, workspace, workspace.vectors[f], field);
+    workspace.fields.push_back(field);
+  }
+}
+
+void FeatureVectors::attend(const Weights& weights,
+                            const PartInput& input,
+                            PartWorkspace& workspace,
+                            std::size_t f) const {
+  const Feature& feature = features_[f];
+  const kernels::Sequences sequences = sequences_of(input, f);
+  const std::int64_t rows = padded_elements(sequences.values.rows);
+  const Matrix<float> inputs = workspace.get<float>(feature.inputs_slot, rows, 4 * feature.dim);
+  const Matrix<float> element_weights = workspace.get<float>(feature.weights_slot, rows, 1);
+  kernels::attention_inputs_forward(sequences, input.pooled[feature.target], inputs);
+  feature.attention.forward(weights, workspace, inputs, element_weights);
+  kernels::weighted_sum_forward(sequences, element_weights.data,
+                                workspace.get<float>(feature.vector_slot, input.size, feature.dim));
+}
+
+void FeatureVectors::place_gradients(const PartInput& input,
+                                     PartWorkspace& workspace,
+                                     PartGradients& gradients) const {
+  workspace.dvectors.clear();
+  for (std::size_t f = 0; f < features_.size(); ++f) {
+    const Feature& feature = features_[f];
+    workspace.dvectors.push_back(
+        feature.kind == Kind::kPooled
+            ? gradients.pooled[f]
+            : workspace.get<float>(feature.dvector_slot, input.size, feature.dim));
+    workspace.dfields.push_back(
+        feature.projection.empty()
+            ? workspace.dvectors[f]
+            : workspace.get<float>(feature.dfield_slot, input.size, field_dim_));
+  }
+}
+
+void FeatureVectors::backward(const Weights& weights,
+                              const PartInput& input,
+                              PartWorkspace& workspace,
+                              float* flat_gradients,
+                              PartGradients& gradients) const {
+  // The features' fields are the last ones: a bottom MLP's output may come before them.
+  const std::size_t first = workspace.fields.size() - features_.size();
+  for (std::size_t f = 0; f < features_.size(); ++f) {
+    if (!features_[f].projection.empty()) {
+      features_[f].projection.backward(weights, workspace,
+                                       {workspace.vectors[f], workspace.fields[first + f],
+                                        workspace.dfields[first + f], workspace.dvectors[f]},
+                                       flat_gradients);
+    }
+  }
+  // Only now: a target's gradient gets the sequences' shares on top, in the order of features.
+  for (std::size_t f = 0; f < features_.size(); ++f) {
+    if (features_[f].kind == Kind::kMean) {
+      kernels::sequence_mean_backward(sequences_of(input, f), workspace.dvectors[f],
+                                      gradients.sequences[f]);
+    } else if (features_[f].kind == Kind::kAttention) {
+      attend_backward(weights, input, workspace, f, flat_gradients, gradients);
+    }
+  }
+}
+
+void FeatureVectors::attend_backward(const Weights& weights,
+                                     const PartInput& input,
+                                     PartWorkspace& workspace,
+                                     std::size_t f,
+                                     float* flat_gradients,
+                                     PartGradients& gradients) const {
+  const Feature& feature = features_[f];
+  const kernels::Sequences sequences = sequences_of(input, f);
+  const std::int64_t n = sequences.values.rows;
+  const std::int64_t rows = padded_elements(n);
+  const std::int64_t width = 4 * feature.dim;
+  const Matrix<float> inputs = workspace.get<float>(feature.inputs_slot, rows, width);
+  const Matrix<float> dinputs = workspace.get<float>(feature.dinputs_slot, rows, width);
+  const Matrix<float> element_weights = workspace.get<float>(feature.weights_slot, rows, 1);
+  const Matrix<float> dweights = workspace.get<float>(feature.dweights_slot, rows, 1);
+
+  kernels::weighted_sum_backward_weights(sequences, workspace.dvectors[f], dweights.data);
+  std::fill(dweights.data + n, dweights.data + rows, 0.0F);
+  feature.attention.backward(weights, workspace, {inputs, element_weights, dweights, dinputs},
+                             flat_gradients);
+  kernels::attention_inputs_backward(sequences, input.pooled[feature.target], dinputs,
+                                     gradients.sequences[f], gradients.pooled[feature.target]);
+  kernels::weighted_sum_backward_values(sequences, element_weights.data, workspace.dvectors[f],
+                                        gradients.sequences[f]);
+}
+
+}  // namespace weft::nn
