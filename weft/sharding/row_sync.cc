@@ -51,9 +51,8 @@ void ColumnSync::update(Context& ctx, const embedding::UpdateStep& step) {
     member.group.own->accumulate(ctx);
   }
   if (any_statistic_) {
-    exchange(ctx, with_statistic_, [&](embedding::TableShard& shard, float* out) {
-      shard.block_squares(ctx, step, out);
-    });
+    exchange(ctx, with_statistic_,
+             [&](embedding::TableShard& shard, float* out) { shard.block_squares(ctx, out); });
   }
   for (Member& member : members_) {
     const float* statistic = nullptr;
@@ -69,7 +68,7 @@ void ColumnSync::update(Context& ctx, const embedding::UpdateStep& step) {
   }
   for (Member* member : with_max_norm_) {
     row_values(ctx, *member, 1.0F);
-    member->group.own->scale_to_max_norm(ctx, step, member->gathered.as<float>());
+    member->group.own->scale_to_max_norm(ctx, member->gathered.as<float>());
   }
 }
 

@@ -28,10 +28,10 @@ namespace weft::sharding {
 /// The column shards of one table, one of which is held here.
 struct ColumnGroup {
   embedding::TableShard* own = nullptr;
-  std::int64_t position = 0;         ///< of the own shard among the table's
-  std::vector<std::int64_t> ranks;   ///< [shards] holder of each, all different
-  std::vector<std::int64_t> blocks;  ///< [shards] blocks of 16 columns of each
-  std::int64_t dim = 0;              ///< D of the whole row
+  std::int64_t position = 0;              ///< of the own shard among the table's
+  std::vector<std::int64_t> ranks = {};   ///< [shards] holder of each, all different
+  std::vector<std::int64_t> blocks = {};  ///< [shards] blocks of 16 columns of each
+  std::int64_t dim = 0;                   ///< D of the whole row
 };
 
 class ColumnSync {
