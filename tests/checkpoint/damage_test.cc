@@ -1,0 +1,208 @@
+#include <fstream>
+#include <iterator>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/checkpoint/memory_state.h"
+
+namespace weft::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_all(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+/// A small checkpoint, saved once, and what load() says of it.
+class Damage : public testing::Test {
+ protected:
+  void SetUp() override {
+    save_all(save_options(parent_.path(), 10), small_matrices(), 2, 2);
+    directory_ = find_checkpoint(parent_.path());
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      files_.push_back(entry.path().string());
+    }
+  }
+
+  /// Everything that a resuming job reads.
+  void read_everything() {
+    ASSERT_EQ(load_all({directory_}, small_matrices(), 3, 1), 0);
+    for (const Blob& blob : save_options("", 0).blobs) {
+      ASSERT_EQ(read_blob(directory_, blob.name), blob.bytes);
+    }
+  }
+
+  std::string error() {
+    return checkpoint_error([&] { read_everything(); });
+  }
+
+  Json manifest() {
+    Json json = Json::parse(read_all(directory_ + "/manifest.json"));
+    json.erase("checksum");
+    return json;
+  }
+
+  TemporaryDirectory parent_;
+  std::string directory_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(Damage, EveryFlippedByteIsFound) {
+  read_everything();
+  ASSERT_EQ(files_.size(), 5U);  // two ranks, two blobs, a manifest
+  for (const std::string& path : files_) {
+    const std::string good = read_all(path);
+    for (std::size_t i = 0; i < good.size(); ++i) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+      write_all(path, bad);
+      // load() begins with the manifest, and refuses it as read_manifest() does.
+      const std::string message = path.ends_with("manifest.json")
+                                      ? checkpoint_error([&] { read_manifest(directory_); })
+                                      : error();
+      ASSERT_TRUE(says(message, {"restore", "use a build"})) << path << " byte " << i;
+    }
+    write_all(path, good);
+  }
+  read_everything();
+}
+
+TEST_F(Damage, CutLongAndMissingFilesAreNamed) {
+  for (const std::string& path : files_) {
+    const std::string good = read_all(path);
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, good.size() / 2, good.size() - 1}) {
+      if (size < good.size()) {
+        write_all(path, good.substr(0, size));
+        EXPECT_TRUE(says(error(), {"'" + path + "'"})) << size;
+      }
+    }
+    write_all(path, good + "x");
+    EXPECT_TRUE(says(error(), {"'" + path + "'"}));
+    std::filesystem::remove(path);
+    EXPECT_TRUE(
+        says(error(), {path.ends_with("manifest.json") ? directory_ : "cannot open '" + path}));
+    std::filesystem::create_directory(path);
+    EXPECT_TRUE(says(error(), {"'" + path + "'"}));
+    std::filesystem::remove(path);
+    write_all(path, good);
+  }
+  read_everything();
+}
+
+TEST_F(Damage, AnotherVersionSaysSo) {
+  Json json = manifest();
+  json["version"] = 2;
+  json["weft"] = "9.9";
+  EXPECT_TRUE(says(checkpoint_error([&] { manifest_from_json(seal_json(json.dump(1)), "m"); }),
+                   {"format version 2, written by Weft 9.9, but this build reads version 1"}));
+}
+
+/// Calls each(pointer) for every value of a document.
+template <typename Each>
+void walk(const Json& json, const Json::json_pointer& at, const Each& each) {
+  each(at);
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      walk(value, at / name, each);
+    }
+  } else if (json.is_array()) {
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      walk(json[i], at / i, each);
+    }
+  }
+}
+
+/// A well-sealed manifest with one strange value is refused, or is a good one; nothing else.
+TEST_F(Damage, EveryFieldIsChecked) {
+  const Json good = manifest();
+  const std::vector<Json> strange = {nullptr,
+                                     true,
+                                     -1,
+                                     1.5,
+                                     "x",
+                                     Json::array(),
+                                     Json::object(),
+                                     9223372036854775807LL,
+                                     18446744073709551615ULL,
+                                     1 << 20};
+  int refused = 0;
+  int accepted = 0;
+  walk(good, Json::json_pointer(), [&](const Json::json_pointer& at) {
+    for (const Json& value : strange) {
+      Json bad = good;
+      bad[at] = value;
+      const std::string message =
+          checkpoint_error([&] { manifest_from_json(seal_json(bad.dump(1)), "m"); });
+      ASSERT_TRUE(says(message, {"NO ERROR", "damaged", "format version"})) << at << " = " << value;
+      ++(message == "NO ERROR" ? accepted : refused);
+    }
+    if (!at.empty() && good.at(at.parent_pointer()).is_object() && at.back() != "best") {
+      Json bad = good;
+      bad.at(at.parent_pointer()).erase(at.back());
+      EXPECT_TRUE(says(checkpoint_error([&] { manifest_from_json(seal_json(bad.dump(1)), "m"); }),
+                       {"missing", "damaged"}))
+          << at;
+    }
+  });
+  EXPECT_GT(refused, 500);
+  // Texts and the step are free within their type.
+  EXPECT_LT(accepted, 90) << "of " << refused;
+}
+
+TEST_F(Damage, BlocksMustFitTogether) {
+  const Manifest good = read_manifest(directory_);
+  const auto message = [&](const auto& change) {
+    Manifest bad = good;
+    change(bad);
+    return checkpoint_error([&] { manifest_from_json(manifest_to_json(bad), "m"); });
+  };
+  EXPECT_EQ(message([](Manifest&) {}), "NO ERROR");
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items.push_back(m.items[0]); }), {"listed twice"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items[0].blocks.push_back(m.items[0].blocks[0]); }),
+                   {"overlap"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items[0].blocks.clear(); }), {"cover 0 of"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items[0].blocks[0].checksums.push_back(1); }),
+                   {"checksums"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items[0].blocks[0].file = 2; }), {"file 2 of 2"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.items[0].blocks[0].offset += 1; }),
+                   {"outside", "was expected"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.files[0].bytes += 1; }), {"bytes of blocks in"}));
+  EXPECT_TRUE(says(message([](Manifest& m) { m.files[0].name = "../../etc/passwd"; }),
+                   {"not a name of a file"}));
+  EXPECT_TRUE(
+      says(message([](Manifest& m) { m.files[0].name = m.files[1].name; }), {"listed twice"}));
+  EXPECT_TRUE(says(message([](Manifest& m) {
+                     m.items[0].rows = std::int64_t{1} << 40;
+                     m.items[0].cols = std::int64_t{1} << 40;
+                   }),
+                   {"a matrix of"}));
+}
+
+TEST_F(Damage, RandomTextIsRefused) {
+  std::mt19937 random(1);
+  const std::string good = read_all(directory_ + "/manifest.json");
+  for (int i = 0; i < 2000; ++i) {
+    std::string bad = good.substr(0, good.size() - 40);
+    for (unsigned n = 0; n <= random() % 3; ++n) {
+      const std::size_t at = random() % bad.size();
+      if (random() % 2 == 0) {
+        bad[at] = static_cast<char>(random());
+      } else {
+        bad.erase(at, random() % 20);
+      }
+    }
+    const std::string message = checkpoint_error([&] { manifest_from_json(seal_json(bad), "m"); });
+    ASSERT_TRUE(says(message, {"NO ERROR", "damaged", "format version"})) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace weft::checkpoint

@@ -1,0 +1,226 @@
+#include <atomic>
+#include <csignal>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include "tests/checkpoint/memory_state.h"
+
+namespace weft::checkpoint {
+namespace {
+
+TEST(SaveLoad, AnyRanksAndLayoutToAnyOther) {
+  const auto matrices = small_matrices();
+  std::uint32_t seed = 1;
+  for (const int writers : {1, 2, 3, 5}) {
+    for (int round = 0; round < 2; ++round) {
+      const TemporaryDirectory directory;
+      save_all(save_options(directory.path(), 10), matrices, ++seed, writers);
+      for (const int readers : {1, 2, 3, 5, 8}) {
+        EXPECT_EQ(load_all({directory.path()}, matrices, ++seed, readers), 0)
+            << writers << " ranks to " << readers << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(SaveLoad, ManyChunks) {
+  const std::vector<Matrix> matrices = {{"tables.big", "weight", DType::kFloat32, 2500, 1000},
+                                        {"tables.wide", "weight", DType::kUInt8, 2, 9 << 20}};
+  const TemporaryDirectory directory;
+  save_all(save_options(directory.path(), 0), matrices, 4, 2);
+  const Manifest manifest = read_manifest(directory.path());
+  std::size_t chunks = 0;
+  for (const StoredItem& item : manifest.items) {
+    for (const StoredBlock& block : item.blocks) {
+      chunks += block.checksums.size();
+    }
+  }
+  EXPECT_GE(chunks, 4U);
+  EXPECT_EQ(load_all({directory.path()}, matrices, 9, 3), 0);
+}
+
+TEST(SaveLoad, MetadataAndBlobsComeBack) {
+  const TemporaryDirectory directory;
+  const SaveOptions options = save_options(directory.path(), 10);
+  save_all(options, small_matrices(), 1, 3);
+  const Manifest manifest = read_manifest(directory.path());
+  Metadata expected = options.metadata;
+  expected.ranks = 3;
+  EXPECT_EQ(manifest.metadata, expected);
+  EXPECT_EQ(read_blob(directory.path(), "vocabularies"), options.blobs[0].bytes);
+  EXPECT_EQ(read_blob(directory.path(), "empty"), "");
+  EXPECT_TRUE(
+      says(checkpoint_error([&] { read_blob(directory.path(), "no"); }), {"holds no 'no'"}));
+  EXPECT_EQ(manifest_from_json(manifest_to_json(manifest), "m"), manifest);
+}
+
+TEST(SaveLoad, KeepsTheNewestAndFindsThem) {
+  const TemporaryDirectory parent;
+  const std::string directory = parent.path() + "/run/checkpoints";
+  for (const std::int64_t step : {10, 20, 30, 40}) {
+    SaveOptions options = save_options(directory, step);
+    options.keep = 2;
+    save_all(options, small_matrices(), 1, 2);
+  }
+  EXPECT_EQ(list_checkpoints(directory),
+            (std::vector<std::string>{directory + "/step-00000030", directory + "/step-00000040"}));
+  EXPECT_EQ(find_checkpoint(directory), directory + "/step-00000040");
+  EXPECT_EQ(find_checkpoint(directory + "/step-00000030"), directory + "/step-00000030");
+  EXPECT_EQ(read_manifest(directory + "/step-00000030").metadata.step, 30);
+  // Without `latest` the highest step counts; a name that leads nowhere is an error.
+  std::filesystem::remove(directory + "/latest");
+  EXPECT_EQ(find_checkpoint(directory), directory + "/step-00000040");
+  std::ofstream(directory + "/latest") << "step-00000050\n";
+  EXPECT_TRUE(says(checkpoint_error([&] { find_checkpoint(directory); }), {"step-00000040"}));
+  std::ofstream(directory + "/latest") << "../elsewhere\n";
+  EXPECT_TRUE(says(checkpoint_error([&] { find_checkpoint(directory); }), {"does not name"}));
+  EXPECT_TRUE(says(checkpoint_error([&] { find_checkpoint(parent.path() + "/none"); }),
+                   {"no checkpoint in"}));
+}
+
+TEST(SaveLoad, TheSameStepIsReplaced) {
+  const TemporaryDirectory directory;
+  save_all(save_options(directory.path(), 10), small_matrices(), 1, 3);
+  SaveOptions again = save_options(directory.path(), 10);
+  again.metadata.target = "avx3";
+  save_all(again, small_matrices(), 2, 2);
+  const Manifest manifest = read_manifest(directory.path());
+  EXPECT_EQ(manifest.metadata.target, "avx3");
+  EXPECT_EQ(manifest.metadata.ranks, 2);
+  EXPECT_EQ(load_all({directory.path()}, small_matrices(), 3, 2), 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 2);
+}
+
+/// Until it goes out of scope no file of this process grows beyond `bytes`: the disk is full.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(SaveLoad, AFullDiskKeepsWhatThereWas) {
+  const TemporaryDirectory directory;
+  save_all(save_options(directory.path(), 10), small_matrices(), 1, 3);
+  save_all(save_options(directory.path(), 20), small_matrices(), 2, 3);
+  // At 0 bytes `latest` already fails in a rank's file, at 700 a rank's file or the manifest.
+  for (const rlim_t limit : {0, 5, 50, 300, 700, 2000}) {
+    const FullDisk full(limit);
+    EXPECT_TRUE(says(checkpoint_error([&] {
+                       save_all(save_options(directory.path(), 30), small_matrices(), 3, 3);
+                     }),
+                     {"earlier checkpoints are as they were"}))
+        << limit;
+    EXPECT_FALSE(std::filesystem::exists(directory.path() + "/step-00000030.tmp"));
+    EXPECT_EQ(find_checkpoint(directory.path()), directory.path() + "/step-00000020");
+    EXPECT_EQ(load_all({directory.path()}, small_matrices(), 4, 2), 0);
+  }
+  {
+    const FullDisk full(50);
+    EXPECT_TRUE(says(checkpoint_error([&] {
+                       save_all(save_options(directory.path(), 20), small_matrices(), 3, 3);
+                     }),
+                     {"cannot write"}));
+  }
+  EXPECT_EQ(load_all({directory.path()}, small_matrices(), 4, 2), 0);
+  // What a killed save has left is removed by the next one.
+  std::filesystem::create_directory(directory.path() + "/step-00000025.tmp");
+  std::ofstream(directory.path() + "/step-00000025.tmp/rank-0000.bin") << "cut";
+  save_all(save_options(directory.path(), 30), small_matrices(), 3, 3);
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/step-00000025.tmp"));
+  EXPECT_EQ(find_checkpoint(directory.path()), directory.path() + "/step-00000030");
+}
+
+TEST(SaveLoad, AnErrorOfOneRankReachesAllAndTheyGoOn) {
+  const TemporaryDirectory directory;
+  std::atomic<int> told = 0;
+  comm::run_local(4, {}, [&](comm::Communicator& world) {
+    Context ctx;
+    MemoryState state = make_state(small_matrices(), 5, 1, 0);
+    MemoryState none;
+    if (world.rank() == 2) {
+      state.fill();
+      state.break_reads();
+    }
+    const StateSource* source = world.rank() == 2 ? &state : &none;
+    try {
+      save(world, ctx, save_options(directory.path(), 1), std::span(&source, 1));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResource);
+      EXPECT_EQ(error.origin_rank(), 2);
+      EXPECT_STREQ(error.what(), "the device has gone");
+      ++told;
+    }
+    world.barrier(ctx);
+  });
+  EXPECT_EQ(told, 4);
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(SaveLoad, BlocksThatDoNotFitTogetherAreRefused) {
+  const TemporaryDirectory directory;
+  const Matrix m{"tables.a", "weight", DType::kFloat32, 10, 4};
+  const auto save_rows = [&](Range first, Range second) {
+    comm::run_local(2, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryState state;
+      state.add(m, world.rank() == 0 ? first : second, {0, 4}, 1);
+      const StateSource* source = &state;
+      save(world, ctx, save_options(directory.path(), 1), std::span(&source, 1));
+    });
+  };
+  const auto message = [&](Range first, Range second) {
+    try {
+      save_rows(first, second);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_TRUE(says(message({0, 5}, {4, 10}), {"two blocks overlap"}));
+  EXPECT_TRUE(says(message({0, 5}, {6, 10}), {"cover 144 of 160 bytes"}));
+  EXPECT_EQ(message({0, 5}, {5, 10}), "");
+}
+
+TEST(SaveLoad, OtherModelsAreRefusedByName) {
+  const TemporaryDirectory directory;
+  auto matrices = small_matrices();
+  save_all(save_options(directory.path(), 10), matrices, 1, 2);
+  const auto message = [&](const std::vector<Matrix>& job) {
+    return checkpoint_error([&] { load_all({directory.path()}, job, 1, 2); });
+  };
+  auto more = matrices;
+  more.push_back({"tables.x", "weight", DType::kFloat32, 2, 2});
+  EXPECT_TRUE(says(message(more), {"does not hold tables.x weight"}));
+  auto fewer = matrices;
+  fewer.erase(fewer.begin() + 1);
+  EXPECT_TRUE(says(message(fewer), {"also holds tables.a sum"}));
+  EXPECT_EQ(load_all({directory.path(), ExtraItems::kIgnore}, fewer, 1, 2), 0);
+  auto other = matrices;
+  other[0].cols = 24;
+  EXPECT_TRUE(says(message(other), {"tables.a weight is 13 x 20 fp32"}));
+  EXPECT_TRUE(says(message(other), {"13 x 24 fp32 in this job"}));
+  other = matrices;
+  other[0].dtype = DType::kFloat16;
+  EXPECT_TRUE(says(message(other), {"fp16 in this job"}));
+}
+
+}  // namespace
+}  // namespace weft::checkpoint

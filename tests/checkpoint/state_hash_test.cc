@@ -1,0 +1,167 @@
+#include "weft/checkpoint/state_hash.h"
+
+#include <atomic>
+#include <mutex>
+
+#include <gtest/gtest.h>
+
+#include "tests/checkpoint/memory_state.h"
+#include "weft/base/thread_pool.h"
+
+namespace weft::checkpoint {
+namespace {
+
+/// Initial values of tables.a weight: equal to byte_at() in rows below 5, other bits elsewhere.
+bool initial_values(const StateItem& item, std::int64_t row_begin, std::int64_t rows, void* out) {
+  if (item.parameter != "tables.a" || item.kind != "weight") {
+    return false;
+  }
+  auto* next = static_cast<std::uint8_t*>(out);
+  for (std::int64_t r = row_begin; r < row_begin + rows; ++r) {
+    for (std::int64_t c = item.col_begin; c < item.col_end; ++c) {
+      for (std::int64_t b = 0; b < size_of(item.dtype); ++b) {
+        *next++ = static_cast<std::uint8_t>(byte_at(item, r, c, b) ^ (r < 5 ? 0U : 1U));
+      }
+    }
+  }
+  return true;
+}
+
+StateHash hash_of(int ranks, std::uint32_t seed, int threads, const InitialValues& initial = {}) {
+  StateHash out;
+  std::mutex mutex;
+  comm::run_local(ranks, {}, [&](comm::Communicator& world) {
+    ThreadPool pool(threads);
+    Context ctx;
+    ctx.pool = threads > 1 ? &pool : nullptr;
+    MemoryState state = make_state(small_matrices(), seed, ranks, world.rank());
+    state.fill();
+    const StateSource* source = &state;
+    const StateHash hash = hash_state(world, ctx, std::span(&source, 1), initial);
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(out == StateHash{} || out == hash);
+    out = hash;
+  });
+  return out;
+}
+
+TEST(StateHash, IndependentOfRanksLayoutAndThreads) {
+  const StateHash expected = hash_of(1, 1, 1);
+  EXPECT_NE(expected.weights, expected.state);
+  std::uint32_t seed = 1;
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    for (const int threads : {1, 3}) {
+      EXPECT_EQ(hash_of(ranks, ++seed, threads), expected) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(StateHash, ElementsAtTheirInitialValueCountZero) {
+  const StateHash all = hash_of(1, 1, 1);
+  const StateHash some = hash_of(1, 1, 1, initial_values);
+  EXPECT_NE(all, some);
+  EXPECT_EQ(all.state - all.weights, some.state - some.weights);
+  for (const int ranks : {2, 3, 5}) {
+    EXPECT_EQ(hash_of(ranks, 77, 2, initial_values), some);
+  }
+  // Rows [0, 5) alone are as they began: they add nothing.
+  MemoryState start;
+  start.add({"tables.a", "weight", DType::kFloat32, 13, 20}, {0, 5}, {0, 20}, 1);
+  start.fill();
+  const StateSource* source = &start;
+  Context ctx;
+  EXPECT_EQ(hash_state(ctx, std::span(&source, 1), initial_values), StateHash{});
+}
+
+TEST(StateHash, EveryBitAndPlaceCounts) {
+  const Matrix m{"t", "weight", DType::kFloat32, 3, 4};
+  const auto hash = [](const Matrix& matrix, std::size_t flip) {
+    MemoryState state;
+    state.add(matrix, {0, matrix.rows}, {0, matrix.cols}, 1);
+    state.at(0, flip / 8) ^= std::byte{static_cast<unsigned char>(1U << (flip % 8))};
+    const StateSource* source = &state;
+    Context ctx;
+    return hash_state(ctx, std::span(&source, 1)).weights;
+  };
+  std::vector<std::uint64_t> seen;
+  for (std::size_t bit = 0; bit < 3 * 4 * 32; ++bit) {
+    seen.push_back(hash(m, bit));
+  }
+  seen.push_back(hash({"u", "weight", DType::kFloat32, 3, 4}, 0));
+  seen.push_back(hash({"t", "weight", DType::kInt32, 3, 4}, 0));
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+}
+
+TEST(StateHash, StatedWord) {
+  // The format document's example: one element, row 2, column 3, bits of 1.0f.
+  StateItem item{"tables.C1", "weight", DType::kFloat32, 10, 8, 2, 3, 3, 4, true};
+
+  class One : public StateSource {
+   public:
+    explicit One(StateItem one) : item_(std::move(one)) {}
+
+    [[nodiscard]] std::vector<StateItem> state_items() const override { return {item_}; }
+
+    void read_state(std::size_t, std::int64_t, std::int64_t, void* out) const override {
+      const float value = 1.0F;
+      std::memcpy(out, &value, sizeof(value));
+    }
+
+   private:
+    StateItem item_;
+  } one(item);
+
+  const std::uint64_t golden = 0x9e3779b97f4a7c15ULL;
+  const std::uint64_t key = hash_combine(
+      hash_combine(hash_string("tables.C1"), hash_string("weight")), hash_string("fp32"));
+  const std::uint64_t word = mix64(mix64(mix64(key + 3 * golden) + 4 * golden) ^ 0x3f800000ULL);
+  const StateSource* source = &one;
+  Context ctx;
+  EXPECT_EQ(hash_state(ctx, std::span(&source, 1)).weights, word);
+}
+
+TEST(Replicas, EqualCopiesPassAndOthersAreNamed) {
+  for (const int broken : {-1, 0, 1, 2}) {
+    std::atomic<int> told = 0;
+    comm::run_local(3, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryState state;
+      state.add({"tables.own", "weight", DType::kFloat32, 9, 4}, piece(9, 3, world.rank()), {0, 4},
+                1);
+      state.add({"dense.0", "weight", DType::kFloat32, 5, 4}, {0, 5}, {0, 4},
+                world.rank() == 0 ? 1 : 0);
+      state.fill();
+      if (world.rank() == broken) {
+        state.at(1, 17) ^= std::byte{4};
+      }
+      const StateSource* source = &state;
+      try {
+        compare_replicas(world, ctx, std::span(&source, 1));
+      } catch (const Error& error) {
+        EXPECT_TRUE(says(error.what(), {"dense.0 weight rows [0, 5)"}));
+        EXPECT_EQ(error.origin_rank(), broken == 0 ? 1 : broken);
+        ++told;
+      }
+    });
+    EXPECT_EQ(told, broken < 0 ? 0 : 3);
+  }
+}
+
+TEST(Replicas, ACopyWithoutFirstHolderIsNamed) {
+  comm::run_local(2, {}, [&](comm::Communicator& world) {
+    Context ctx;
+    MemoryState state;
+    state.add({"x", "weight", DType::kFloat32, 5, 4}, {0, 5}, {0, 4}, 0);
+    const StateSource* source = &state;
+    try {
+      compare_replicas(world, ctx, std::span(&source, 1));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_TRUE(says(error.what(), {"no rank is first holder"}));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::checkpoint
