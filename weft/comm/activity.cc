@@ -32,10 +32,7 @@ void ActivityLog::Slot::end() noexcept {
 }
 
 std::string ActivityLog::describe() const {
-  const std::unique_lock lock(mutex_, std::chrono::milliseconds(100));
-  if (!lock.owns_lock()) {
-    return "the log of collectives is locked";
-  }
+  const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   std::string text;
   for (const Entry& entry : entries_) {

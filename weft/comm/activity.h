@@ -40,13 +40,13 @@ class ActivityLog {
   };
 
   /// One line per waiting group: "rank 1: all_gather #17 of group 'dense' for 12.3 s", or "no
-  /// collective under way". Gives up after a moment, saying so, when the log stays locked.
+  /// collective under way".
   [[nodiscard]] std::string describe() const;
 
  private:
   friend class Slot;
 
-  mutable std::timed_mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<Entry> entries_;
 };
 

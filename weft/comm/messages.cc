@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -64,17 +66,21 @@ Error wrong_size(const GroupNames& group,
           group.world(self)};
 }
 
-Error timed_out(const GroupNames& group, const Waiting& waiting) {
-  std::string missing;
-  for (const int rank : waiting.missing) {
-    missing += missing.empty() ? "" : ", ";
-    missing += group.rank(rank);
+std::string list_ranks(const GroupNames& group, std::span<const int> ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += text.empty() ? "" : ", ";
+    text += group.rank(rank);
   }
+  return text;
+}
+
+Error timed_out(const GroupNames& group, const Waiting& waiting) {
   return {ErrorCode::kTimeout,
           fmt::format("{}: {} has waited {:.1f} s and these are missing: {}; look at what they "
                       "are doing, or raise the timeout if a step takes that long",
                       describe(waiting.stamp, group.name), group.rank(waiting.self),
-                      waiting.seconds, missing),
+                      waiting.seconds, list_ranks(group, waiting.missing)),
           group.world(waiting.self)};
 }
 
@@ -84,6 +90,20 @@ Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer
                       "collective calls",
                       describe(stamp, group.name), group.rank(self), group.rank(peer)),
           group.world(self)};
+}
+
+Error as_error(const std::exception_ptr& exception, int rank) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error.origin_rank() >= 0 ? error : Error(error.code(), error.what(), rank);
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kResource, fmt::format("rank {} is out of memory", rank), rank};
+  } catch (const std::exception& error) {
+    return {ErrorCode::kInternal, error.what(), rank};
+  } catch (...) {
+    return {ErrorCode::kInternal, fmt::format("rank {} threw something unknown", rank), rank};
+  }
 }
 
 bool same_pieces(const Lane& send, const Lane& recv) {

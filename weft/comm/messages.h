@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,10 +54,16 @@ struct Waiting {
   std::span<const int> missing;
 };
 
+/// "rank 1, rank 2".
+std::string list_ranks(const GroupNames& group, std::span<const int> ranks);
+
 Error timed_out(const GroupNames& group, const Waiting& waiting);
 
 /// Rank `peer` has ended while `self` waits for it.
 Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer);
+
+/// What an exception of rank `rank` is to the others.
+Error as_error(const std::exception_ptr& exception, int rank);
 
 /// Copies what a rank sends to itself. Throws Error(kUsage) when the two ends differ.
 void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);

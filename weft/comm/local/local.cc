@@ -7,24 +7,10 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/local/board.h"
+#include "weft/comm/messages.h"
 
 namespace weft::comm {
 namespace {
-
-/// What a rank's exception is to the others.
-Error as_error(const std::exception_ptr& exception, int rank) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const Error& error) {
-    return error.origin_rank() >= 0 ? error : Error(error.code(), error.what(), rank);
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::kResource, fmt::format("rank {} is out of memory", rank), rank};
-  } catch (const std::exception& error) {
-    return {ErrorCode::kInternal, error.what(), rank};
-  } catch (...) {
-    return {ErrorCode::kInternal, fmt::format("rank {} threw something unknown", rank), rank};
-  }
-}
 
 void run_rank(int rank,
               const std::shared_ptr<LocalWorld>& world,

@@ -1,0 +1,80 @@
+/// Private to comm/mpi: errors and the end of the job, on a communicator of their own.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/comm/mpi/mpi_calls.h"
+
+namespace weft::comm {
+
+/// Which error is the world's, and who has come to the end.
+///
+/// A rank that fails reports to rank 0. Rank 0 makes the first error it hears of the verdict and
+/// sends it to everybody, so all ranks throw the same. A rank that gets no verdict in time makes do
+/// with its own error. At the end each rank says so to all others, after its error is settled.
+/// Progress thread only. Messages between two ranks arrive in order.
+class Control {
+ public:
+  Control(MPI_Comm comm, int rank, int size);
+
+  /// This rank has failed.
+  void fail_with(const Error& error);
+
+  /// Takes in and sends off messages. Returns whether any came.
+  bool poll();
+
+  /// The world's error, once it is known here.
+  [[nodiscard]] const std::optional<Error>& verdict() const { return verdict_; }
+
+  /// No report is waiting for its verdict, of this rank or of one that said its end.
+  [[nodiscard]] bool settled() const;
+
+  void say_end();
+
+  [[nodiscard]] bool has_said_end() const { return said_end_; }
+
+  /// Whether another rank has said its end.
+  [[nodiscard]] bool any_has_ended() const { return any_ended_; }
+
+  [[nodiscard]] bool all_have_ended() const;
+
+  [[nodiscard]] std::vector<int> not_ended() const;
+
+  /// Whether `rank` said its end longer ago than messages it sent before may take.
+  [[nodiscard]] bool ended_long_ago(int rank) const;
+
+  /// All messages have gone.
+  [[nodiscard]] bool flushed() const { return outbox_.empty(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3 };
+
+  struct Outgoing {
+    std::vector<std::byte> bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  void receive(const MPI_Status& status);
+  void send(int to, Kind kind, const std::optional<Error>& error);
+  void decide(const Error& error);
+
+  MPI_Comm comm_;
+  int rank_;
+  std::optional<Error> verdict_;
+  std::optional<Error> own_;  ///< reported, and no verdict yet
+  Clock::time_point reported_;
+  bool said_end_ = false;
+  bool any_ended_ = false;
+  std::vector<std::optional<Clock::time_point>> ended_;
+  std::optional<Clock::time_point> failed_end_;  ///< a rank ended with an error not known here
+  std::list<Outgoing> outbox_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,58 @@
+/// Private to comm/mpi: the progress thread as its users see it. Does not include <mpi.h>.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "weft/base/error.h"
+#include "weft/comm/collective.h"
+#include "weft/comm/messages.h"
+#include "weft/comm/mpi/mpi.h"
+
+namespace weft::comm {
+
+/// One exchange as its caller describes it.
+struct ExchangeCall {
+  GroupNames names;
+  std::int64_t group = 0;  ///< equal on all members, and no other group of any of them has it
+  int self = 0;            ///< rank in the group
+  Stamp stamp;
+  std::span<const Lane> send;
+  std::span<const Lane> recv;
+};
+
+/// Where a group's exchanges take place, one at a time. Holds the buffers of headers.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  /// As Group::exchange.
+  virtual void exchange(const ExchangeCall& call) = 0;
+};
+
+class Engine {
+ public:
+  /// Starts the progress thread, which initialises MPI.
+  static std::unique_ptr<Engine> start(const MpiOptions& options);
+
+  /// Finalises MPI if finish() has not.
+  virtual ~Engine() = default;
+
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+
+  /// A channel for a group of `ranks` ranks. Throws Error(kResource) when MPI has no tag for it.
+  virtual std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) = 0;
+
+  /// Makes `error` the world's unless there is one. Any thread.
+  virtual void abort(const Error& error) noexcept = 0;
+
+  /// Throws the world's error if there is one.
+  virtual void check() const = 0;
+
+  /// As MpiSession::finish.
+  virtual void finish() = 0;
+};
+
+}  // namespace weft::comm

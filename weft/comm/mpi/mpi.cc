@@ -1,0 +1,480 @@
+#include "weft/comm/mpi/mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
+#include "weft/base/log.h"
+#include "weft/comm/mpi/control.h"
+#include "weft/comm/mpi/engine.h"
+#include "weft/comm/mpi/mpi_calls.h"
+#include "weft/comm/mpi/transfer.h"
+
+namespace weft::comm {
+
+void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) {
+    std::array<char, MPI_MAX_ERROR_STRING> text{};
+    int length = 0;
+    MPI_Error_string(code, text.data(), &length);
+    fail(ErrorCode::kComm, "{} failed: {}; the log of mpirun may say more about the network", call,
+         std::string_view(text.data(), static_cast<std::size_t>(length)));
+  }
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Microseconds = std::chrono::microseconds;
+
+// Between two tests that find nothing the thread sleeps, from the first of these to the second,
+// half as much more each time: short exchanges are noticed early, and a long wait costs a few per
+// cent of a core. After kLongWait nothing is lost by looking less often.
+constexpr Microseconds kShortestPause{10};
+constexpr Microseconds kLongestPause{100};
+constexpr Microseconds kPauseOfLongWait{300};
+constexpr auto kLongWait = std::chrono::milliseconds(20);
+
+// How often an idle process looks for the errors of others. A new exchange wakes it at once.
+constexpr auto kIdlePause = std::chrono::milliseconds(5);
+
+// After an error: how long messages that are on their way may take to arrive. Sends that nobody
+// has begun to receive by then never will be, since every rank takes back its receives.
+constexpr auto kDrainTime = std::chrono::milliseconds(300);
+constexpr auto kLongestDrainTime = std::chrono::seconds(10);
+
+constexpr int kAbortStatus = 4;  // the exit status of communication errors
+
+Clock::duration seconds(double value) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+}
+
+/// An exchange that a caller waits for.
+struct Ticket {
+  std::shared_ptr<Transfer> transfer;
+  Clock::time_point begin;
+  std::condition_variable done_changed;
+  bool done = false;    ///< guarded by the engine's mutex
+  bool failed = false;  ///< the world's error, not a result
+  // Of the progress thread:
+  bool broken = false;  ///< has reported an error and waits for the verdict
+  bool cancelled = false;
+};
+
+class ProgressEngine final : public Engine {
+ public:
+  explicit ProgressEngine(const MpiOptions& options) : options_(options) {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "weft-mpi");
+    std::unique_lock lock(mutex_);
+    started_changed_.wait(lock, [&] { return started_ || error_; });
+    if (!started_) {
+      const Error error = *error_;
+      lock.unlock();
+      thread_.join();
+      throw Error(error);
+    }
+  }
+
+  ~ProgressEngine() override { end_thread(); }
+
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+
+  [[nodiscard]] int size() const override { return size_; }
+
+  std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) override;
+
+  void exchange(Ticket& ticket);
+
+  void abort(const Error& error) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (!abort_request_) {
+      abort_request_ = error;
+    }
+    wake_.notify_one();
+  }
+
+  void check() const override {
+    const std::lock_guard lock(mutex_);
+    if (error_) {
+      throw Error(*error_);
+    }
+  }
+
+  void finish() override {
+    end_thread();
+    check();
+  }
+
+ private:
+  void run();
+  void initialise();
+  void loop();
+  void take_requests();
+  bool progress_all();
+  bool progress_one(Ticket& ticket);
+  void watch(Ticket& ticket);
+  bool publish_verdict();
+  bool drain(Ticket& ticket);
+  void complete(Ticket& ticket, bool failed);
+  bool may_end();
+  void watch_end();
+  void pace(bool moved);
+  void die(const Error& error);
+  void end_thread();
+
+  MpiOptions options_;
+  int rank_ = 0;
+  int size_ = 1;
+  int tag_limit_ = 0;
+  MPI_Comm data_ = MPI_COMM_NULL;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;  ///< of the progress thread
+  std::condition_variable started_changed_;
+  std::vector<Ticket*> submitted_;
+  std::optional<Error> abort_request_;
+  std::optional<Error> error_;  ///< the world's
+  bool started_ = false;
+  bool finishing_ = false;
+
+  // Of the progress thread:
+  std::optional<Control> control_;
+  std::vector<Ticket*> active_;
+  std::vector<std::shared_ptr<Transfer>> forgotten_;  ///< their headers may still be on their way
+  bool error_published_ = false;
+  bool end_requested_ = false;
+  Clock::time_point error_time_;
+  Clock::time_point end_time_;
+  Clock::time_point last_moved_;
+  Microseconds pause_ = kShortestPause;
+
+  std::thread thread_;
+};
+
+class MpiChannel final : public Channel {
+ public:
+  MpiChannel(ProgressEngine& engine, std::shared_ptr<Transfer> transfer) : engine_(engine) {
+    ticket_.transfer = std::move(transfer);
+  }
+
+  void exchange(const ExchangeCall& call) override {
+    engine_.check();
+    ticket_.transfer->prepare(call);
+    engine_.exchange(ticket_);
+    ticket_.transfer->unpack();
+  }
+
+ private:
+  ProgressEngine& engine_;
+  Ticket ticket_;
+};
+
+std::unique_ptr<Channel> ProgressEngine::make_channel(int ranks, std::int64_t group) {
+  if (2 * group + 1 > tag_limit_) {
+    fail(ErrorCode::kResource, "group {} needs an MPI tag above the limit {}; make fewer groups",
+         group, tag_limit_);
+  }
+  return std::make_unique<MpiChannel>(
+      *this, std::make_shared<Transfer>(data_, ranks, options_.max_message_bytes));
+}
+
+void ProgressEngine::exchange(Ticket& ticket) {
+  std::unique_lock lock(mutex_);
+  if (error_) {
+    throw Error(*error_);
+  }
+  ticket.begin = Clock::now();
+  ticket.done = ticket.failed = ticket.broken = ticket.cancelled = false;
+  submitted_.push_back(&ticket);
+  wake_.notify_one();
+  ticket.done_changed.wait(lock, [&] { return ticket.done; });
+  if (ticket.failed) {
+    throw Error(*error_);
+  }
+}
+
+void ProgressEngine::run() {
+#if defined(__linux__)
+  // Sleeps as short as asked for: by default the kernel adds 50 microseconds.
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+#endif
+  try {
+    initialise();
+    loop();
+    check_mpi(MPI_Finalize(), "MPI_Finalize");
+  } catch (...) {
+    die(as_error(std::current_exception(), rank_));
+  }
+}
+
+void ProgressEngine::initialise() {
+  int provided = 0;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_FUNNELED) {
+    fail(ErrorCode::kComm, "this MPI supports no threads (level {}); use one that does", provided);
+  }
+  // Each return code is looked at, so that an error reaches the other ranks with its text.
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  MPI_Comm control = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &data_), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control), "MPI_Comm_dup");
+  int* limit = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found),
+            "MPI_Comm_get_attr");
+  tag_limit_ = found != 0 ? *limit : 32767;  // the least that MPI allows
+  control_.emplace(control, rank_, size_);
+  last_moved_ = Clock::now();
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  started_changed_.notify_all();
+}
+
+void ProgressEngine::loop() {
+  for (;;) {
+    take_requests();
+    bool moved = control_->poll();
+    moved = publish_verdict() || moved;
+    moved = progress_all() || moved;
+    if (end_requested_ && may_end()) {
+      return;
+    }
+    pace(moved);
+  }
+}
+
+void ProgressEngine::take_requests() {
+  std::vector<Ticket*> fresh;
+  std::optional<Error> abort_request;
+  {
+    const std::lock_guard lock(mutex_);
+    fresh.swap(submitted_);
+    abort_request.swap(abort_request_);
+    if (finishing_ && !end_requested_) {
+      end_requested_ = true;
+      end_time_ = Clock::now();
+    }
+  }
+  if (abort_request) {
+    control_->fail_with(*abort_request);
+  }
+  for (Ticket* ticket : fresh) {
+    active_.push_back(ticket);
+    pause_ = kShortestPause;
+    last_moved_ = Clock::now();
+    if (control_->verdict()) {
+      ticket->cancelled = true;  // nothing has been sent yet
+    } else {
+      ticket->transfer->start();
+    }
+  }
+}
+
+bool ProgressEngine::progress_all() {
+  bool moved = false;
+  for (std::size_t i = 0; i < active_.size();) {
+    Ticket& ticket = *active_[i];
+    const bool ended = error_published_ ? drain(ticket) : progress_one(ticket);
+    if (ended) {
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+      complete(ticket, error_published_);
+    } else {
+      ++i;
+    }
+    moved = moved || ended;
+  }
+  return moved;
+}
+
+bool ProgressEngine::progress_one(Ticket& ticket) {
+  if (ticket.broken) {
+    return false;
+  }
+  try {
+    if (ticket.transfer->progress()) {
+      last_moved_ = Clock::now();
+      pause_ = kShortestPause;
+    }
+    if (ticket.transfer->complete()) {
+      return true;
+    }
+    watch(ticket);
+  } catch (const Error& error) {
+    ticket.broken = true;
+    control_->fail_with(error);
+  }
+  return false;
+}
+
+void ProgressEngine::watch(Ticket& ticket) {
+  const ExchangeCall& call = ticket.transfer->call();
+  if (Clock::now() - ticket.begin > seconds(options_.timeout_s)) {
+    const std::vector<int> missing = ticket.transfer->missing();
+    throw timed_out(call.names, {.self = call.self,
+                                 .stamp = call.stamp,
+                                 .seconds = options_.timeout_s,
+                                 .missing = missing});
+  }
+  if (!control_->any_has_ended()) {
+    return;
+  }
+  for (const int peer : ticket.transfer->missing()) {
+    if (control_->ended_long_ago(call.names.world(peer))) {
+      throw peer_ended(call.names, call.stamp, call.self, peer);
+    }
+  }
+}
+
+bool ProgressEngine::publish_verdict() {
+  if (error_published_ || !control_->verdict()) {
+    return false;
+  }
+  error_published_ = true;
+  error_time_ = Clock::now();
+  const std::lock_guard lock(mutex_);
+  error_ = *control_->verdict();
+  return true;
+}
+
+/// After an error. Returns whether the caller's memory is no longer in use.
+bool ProgressEngine::drain(Ticket& ticket) {
+  Transfer& transfer = *ticket.transfer;
+  if (!ticket.cancelled) {
+    ticket.cancelled = true;
+    transfer.cancel();
+  }
+  transfer.progress();
+  const auto waited = Clock::now() - error_time_;
+  if (transfer.complete()) {
+    return true;
+  }
+  if ((transfer.drained() && waited > kDrainTime) || waited > kLongestDrainTime) {
+    transfer.forget_sends();
+    forgotten_.push_back(ticket.transfer);
+    return true;
+  }
+  return false;
+}
+
+void ProgressEngine::complete(Ticket& ticket, bool failed) {
+  const std::lock_guard lock(mutex_);
+  ticket.failed = failed;
+  ticket.done = true;
+  // Under the mutex, as the ticket may be gone as soon as its caller sees `done`.
+  ticket.done_changed.notify_one();
+}
+
+bool ProgressEngine::may_end() {
+  if (!active_.empty() || !control_->settled()) {
+    return false;
+  }
+  if (!control_->has_said_end()) {
+    control_->say_end();
+  }
+  if (control_->all_have_ended()) {
+    return control_->flushed();
+  }
+  watch_end();
+  return false;
+}
+
+void ProgressEngine::watch_end() {
+  const double limit = error_published_ ? options_.shutdown_timeout_s : options_.timeout_s;
+  const auto begin = error_published_ ? std::max(end_time_, error_time_) : end_time_;
+  if (Clock::now() - begin < seconds(limit)) {
+    return;
+  }
+  std::string missing;
+  for (const int rank : control_->not_ended()) {
+    missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  if (!error_published_) {
+    control_->fail_with(Error(ErrorCode::kTimeout,
+                              fmt::format("rank {} has come to the end and waited {:.1f} s for {}",
+                                          rank_, limit, missing),
+                              rank_));
+    return;
+  }
+  log_message(LogLevel::kError,
+              fmt::format("rank {}: {} did not come to the end within {:.1f} s after an error; "
+                          "ending the job with MPI_Abort",
+                          rank_, missing, limit));
+  MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
+}
+
+void ProgressEngine::pace(bool moved) {
+  if (moved) {
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  if (!submitted_.empty() || abort_request_ || (finishing_ && !end_requested_)) {
+    return;
+  }
+  if (active_.empty() && !end_requested_ && control_->settled()) {
+    wake_.wait_for(lock, kIdlePause);
+    return;
+  }
+  wake_.wait_for(lock, pause_);
+  const bool long_wait = Clock::now() - last_moved_ > kLongWait;
+  pause_ = std::min(pause_ * 3 / 2, long_wait ? kPauseOfLongWait : kLongestPause);
+}
+
+/// MPI itself has failed. Callers get the error; the job is ended when they have come to the end.
+void ProgressEngine::die(const Error& error) {
+  std::unique_lock lock(mutex_);
+  if (!error_) {
+    error_ = error;
+  }
+  if (!started_) {
+    started_changed_.notify_all();
+    return;
+  }
+  active_.insert(active_.end(), submitted_.begin(), submitted_.end());
+  submitted_.clear();
+  for (Ticket* ticket : active_) {
+    ticket->failed = ticket->done = true;
+    ticket->done_changed.notify_one();
+  }
+  active_.clear();
+  wake_.wait_for(lock, seconds(options_.shutdown_timeout_s), [&] { return finishing_; });
+  lock.unlock();
+  log_message(LogLevel::kError,
+              fmt::format("rank {}: ending the job with MPI_Abort: {}", rank_, error.what()));
+  MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
+}
+
+void ProgressEngine::end_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::start(const MpiOptions& options) {
+  return std::make_unique<ProgressEngine>(options);
+}
+
+}  // namespace weft::comm
