@@ -46,8 +46,22 @@ struct Fp16Row {
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const Element* at) {
     const hn::Rebind<std::uint16_t, D> d16;
+#if HWY_TARGET == HWY_SSE4
+    // No instruction here, and Highway's emulation reads infinity as 65536. The half's exponent and
+    // mantissa, seen as a float's, are 2^112 too small; the product is exact, subnormals included.
+    const hn::Rebind<std::uint32_t, D> d32;
+    const auto half = hn::PromoteTo(d32, hn::LoadU(d16, at));
+    const auto magnitude = hn::And(half, hn::Set(d32, 0x7FFFU));
+    const auto scaled =
+        hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1.0p112F));
+    const auto top =
+        hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(d32, 0x7BFFU)), hn::Set(d32, 0x7F800000U));
+    const auto sign = hn::ShiftLeft<16>(hn::Xor(half, magnitude));
+    return hn::BitCast(d, hn::Or(hn::BitCast(d32, scaled), hn::Or(top, sign)));
+#else
     const hn::Rebind<hwy::float16_t, D> df16;
     return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(d16, at)));
+#endif
   }
 };
 

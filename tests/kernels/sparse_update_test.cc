@@ -1,0 +1,254 @@
+// Row gradients, statistics and optimizers against plain loops, bit by bit.
+
+#include "weft/kernels/sparse_update.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/sparse_cases.h"
+#include "weft/kernels/coalesce.h"
+#include "weft/kernels/row_statistics.h"
+
+namespace weft::kernels::test {
+namespace {
+
+constexpr UpdateRule kRules[] = {UpdateRule::kSgd, UpdateRule::kAdagrad,
+                                 UpdateRule::kRowWiseAdagrad, UpdateRule::kAdam,
+                                 UpdateRule::kRowWiseAdam};
+constexpr WeightDecay kDecays[] = {WeightDecay::kNone, WeightDecay::kL2, WeightDecay::kDecoupled};
+
+UpdateParams make_params(UpdateRule rule, WeightDecay decay, float max_norm) {
+  UpdateParams p;
+  p.rule = rule;
+  p.decay = decay;
+  p.learning_rate = 0.05F;
+  p.weight_decay = 0.01F;
+  p.keep = decay == WeightDecay::kDecoupled ? 0.995F : 1.0F;
+  p.eps = 1e-8F;
+  p.beta1 = 0.9F;
+  p.one_minus_beta1 = 0.1F;
+  p.beta2 = 0.999F;
+  p.one_minus_beta2 = 0.001F;
+  p.correction1 = 5.263158F;
+  p.correction2 = 500.25F;
+  p.max_norm = max_norm;
+  p.random_key = 0x123456789ABCDEFULL;
+  p.step = 2;
+  return p;
+}
+
+/// A step's entries, coalesced.
+struct Step {
+  std::unique_ptr<Device> device = make_device({});
+  Coalescer coalescer{*device};
+  std::vector<BagsCase> cases;
+  std::vector<GradientBlock> blocks;
+  RowRuns runs;
+
+  Step(Random& random, const BagsShape& shape) {
+    cases.push_back(make_bags(random, shape));
+    cases.push_back(make_bags(random, shape));
+    for (const BagsCase& one : cases) {
+      blocks.push_back(one.block());
+    }
+    runs = coalescer.run(blocks, shape.rows, shape.parts);
+  }
+};
+
+struct Result {
+  RowOverflow overflow;
+  std::vector<std::byte> bytes;
+};
+
+using Update = RowOverflow (*)(const SparseUpdate&, Range, const float*);
+
+/// Two steps from the table's first bytes.
+Result run_update(TableCase& table,
+                  const std::vector<std::byte>& start,
+                  SparseUpdate update,
+                  Update function) {
+  table.restore(start);
+  Result result;
+  for (int step = 0; step < 2; ++step) {
+    result.overflow.merge(function(update, {0, update.runs.num_rows}, nullptr));
+    ++update.params.step;
+  }
+  result.bytes = table.bytes();
+  return result;
+}
+
+void expect_parity(TableCase& table, const SparseUpdate& update, const std::string& what) {
+  const std::vector<std::byte> start = table.bytes();
+  const Result expected = run_update(table, start, update, reference::update_rows);
+  for (const std::int64_t target : targets()) {
+    const OnTarget on(target);
+    const Result got = run_update(table, start, update, update_rows);
+    EXPECT_EQ(got.overflow.count, expected.overflow.count) << what;
+    EXPECT_EQ(got.overflow.first_row, expected.overflow.first_row) << what;
+    EXPECT_TRUE(got.bytes == expected.bytes) << what << " on " << hwy::TargetName(target);
+  }
+  table.restore(start);
+}
+
+class Parity : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(Parity, EveryOptimizerOnEveryTarget) {
+  const std::int64_t cols = GetParam();
+  Random random(static_cast<std::uint64_t>(cols));
+  const std::int64_t parts = cols % 3 == 0 ? 3 : cols % 2 == 0 ? 8 : 1;
+  const Step step(random, {.bags = 24, .rows = 20, .cols = cols, .parts = parts});
+  for (const DType dtype : kRowTypes) {
+    for (const UpdateRule rule : kRules) {
+      TableCase table(random, 20, cols, dtype, rule);
+      table.view.first_row = 1000;
+      table.view.first_col = 32;
+      for (const WeightDecay decay : kDecays) {
+        for (const float max_norm : {0.0F, 0.5F}) {
+          const SparseUpdate update{table.view, make_params(rule, decay, max_norm), step.runs,
+                                    parts};
+          expect_parity(table, update,
+                        "rule " + std::to_string(static_cast<int>(rule)) + " decay " +
+                            std::to_string(static_cast<int>(decay)) + " norm " +
+                            std::to_string(max_norm) + " " + std::string(to_string(dtype)));
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dims, Parity, testing::ValuesIn(kDims));
+
+TEST(RowGradient, EveryShapeOfRunsAndParts) {
+  Random random(3);
+  for (const std::int64_t cols : {1, 16, 17, 130}) {
+    for (const std::int64_t parts : {1, 3, 8, 13}) {
+      for (const Skew skew : {Skew::kUniform, Skew::kHot, Skew::kOneRow}) {
+        for (const bool pooled : {true, false}) {
+          for (const bool weighted : {true, false}) {
+            const Step step(random, {.bags = 60,
+                                     .rows = 40,
+                                     .cols = cols,
+                                     .parts = parts,
+                                     .skew = skew,
+                                     .pooled = pooled,
+                                     .weighted = weighted});
+            const SparseUpdate update{{.cols = cols, .dim = cols}, {}, step.runs, parts};
+            std::vector<float> expected(static_cast<std::size_t>(step.runs.num_rows * cols));
+            reference::sum_gradients(update, {0, step.runs.num_rows}, expected.data());
+            for (const std::int64_t target : targets()) {
+              const OnTarget on(target);
+              std::vector<float> got(expected.size());
+              sum_gradients(update, {0, step.runs.num_rows}, got.data());
+              EXPECT_TRUE(std::memcmp(got.data(), expected.data(), got.size() * 4) == 0)
+                  << cols << " columns, " << parts << " parts";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RowStatistics, BlocksEqualPlainLoopsAndTheTreeIsThatOfParts) {
+  Random random(4);
+  for (const std::int64_t cols : kDims) {
+    const Step step(random, {.rows = 20, .cols = cols});
+    const TableCase table(random, 20, cols, DType::kBFloat16, UpdateRule::kSgd);
+    std::vector<float> gradients(static_cast<std::size_t>(step.runs.num_rows * cols));
+    for (const WeightDecay decay : kDecays) {
+      const SparseUpdate update{table.view, make_params(UpdateRule::kRowWiseAdagrad, decay, 0.0F),
+                                step.runs, 8};
+      const Range all{0, step.runs.num_rows};
+      sum_gradients(update, all, gradients.data());
+      std::vector<float> expected(static_cast<std::size_t>(all.end * statistic_blocks(cols)));
+      std::vector<float> got(expected.size());
+      reference::gradient_block_squares(update, all, gradients.data(), expected.data());
+      for (const std::int64_t target : targets()) {
+        const OnTarget on(target);
+        gradient_block_squares(update, all, gradients.data(), got.data());
+        EXPECT_EQ(got, expected) << cols;
+      }
+    }
+  }
+  const float blocks[] = {1.0F, 0x1.0p-24F, 0x1.0p-24F, 0x1.0p-24F, 0x1.0p-25F};
+  // ((1 + e) + (e + e)) + e/2: the first e is lost to rounding, the pair is not, the last is.
+  EXPECT_EQ(block_tree_sum(blocks, 5), 1.0F + 0x1.0p-23F);
+  EXPECT_EQ(block_tree_sum(blocks, 1), 1.0F);
+  EXPECT_EQ(block_tree_sum(blocks, 2, 4), 1.0F);
+}
+
+/// Every size of number: results of all exponents, subnormal halves and beyond the largest.
+TEST(StochasticRounding, EqualsTheScalarConversions) {
+  constexpr std::int64_t kCols = 64;
+  constexpr std::int64_t kRows = 2000;
+  Random random(9);
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    TableCase table(random, kRows, kCols, dtype, UpdateRule::kSgd);
+    std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
+    BagsCase bags;
+    bags.cols = kCols;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      bags.ids.push_back(row);
+      bags.offsets.push_back(row + 1);
+      bags.parts.push_back(0);
+      for (std::int64_t i = 0; i < kCols; ++i) {
+        const auto exponent =
+            static_cast<std::uint32_t>(row % 2 == 0 ? below(random, 255) : 95 + below(random, 50));
+        const auto bits = (exponent << 23) | (static_cast<std::uint32_t>(random()) & 0x807FFFFFU);
+        bags.grads.push_back(std::bit_cast<float>(bits));
+      }
+    }
+    const std::unique_ptr<Device> device = make_device({});
+    Coalescer coalescer(*device);
+    const GradientBlock block = bags.block();
+    UpdateParams params = make_params(UpdateRule::kSgd, WeightDecay::kNone, 0.0F);
+    params.learning_rate = 1.0F;
+    for (const std::uint64_t step : {1ULL, 4095ULL, 4096ULL, 1ULL << 33}) {
+      params.step = step;
+      table.view.first_row = step == 1 ? 0 : (std::int64_t{1} << 33) + 5;
+      table.view.first_col = step == 1 ? 0 : 48;
+      const SparseUpdate update{table.view, params, coalescer.run(std::span(&block, 1), kRows, 1),
+                                1};
+      expect_parity(table, update, "step " + std::to_string(step));
+    }
+  }
+}
+
+TEST(Overflow, SuchRowsAreLeftAsTheyWereAndCounted) {
+  Random random(21);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float largest = std::numeric_limits<float>::max();
+  for (const std::int64_t cols : {3, 16, 33}) {
+    for (const UpdateRule rule : kRules) {
+      for (const DType dtype : kRowTypes) {
+        TableCase table(random, 40, cols, dtype, rule);
+        Step step(random, {.bags = 40, .rows = 40, .cols = cols});
+        for (const std::size_t vector : {7U, 11U, 23U, 31U}) {
+          const float bad[] = {infinity, -infinity, std::nanf(""), largest};
+          for (std::size_t i = 0; i < 4; ++i) {
+            step.cases[i % 2].grads[(vector + i) * static_cast<std::size_t>(cols) +
+                                    i % static_cast<std::size_t>(cols)] = bad[i];
+          }
+        }
+        for (const float max_norm : {0.0F, 1.0F}) {
+          SparseUpdate update{table.view, make_params(rule, WeightDecay::kL2, max_norm), step.runs,
+                              8};
+          expect_parity(table, update, "rule " + std::to_string(static_cast<int>(rule)));
+          update.params.learning_rate = 0.0F;
+          expect_parity(table, update, "rate 0");
+          const std::vector<std::byte> start = table.bytes();
+          const RowOverflow overflow = update_rows(update, {0, step.runs.num_rows}, nullptr);
+          EXPECT_GT(overflow.count, 0);
+          EXPECT_GE(overflow.first_row, 0);
+          table.restore(start);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels::test
