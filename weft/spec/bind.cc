@@ -248,7 +248,7 @@ class Binder final : public Visitor {
 
 }  // namespace
 
-void bind(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places) {
+void bind_tree(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places) {
   if (root->kind != Node::Kind::kMap) {
     fail_at(*root, "expected keys such as 'version: 1', found {}", describe(*root));
   }

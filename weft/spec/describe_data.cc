@@ -18,8 +18,14 @@ constexpr std::array<std::string_view, 3> kPoolings = {"sum", "mean", "none"};
 }  // namespace
 
 void walk(Visitor& v, SyntheticColumn& c) {
-  v.value({.name = "name", .meaning = "Column name; `C{1..26}` stands for 26 columns."}, &c.name);
-  v.value({.name = "cardinality", .meaning = "Distinct ids.", .unit = "ids", .bounds = at_least(1)},
+  v.value({.name = "name",
+           .meaning = "Column name; `C{1..26}` stands for 26 columns.",
+           .default_text = "required"},
+          &c.name);
+  v.value({.name = "cardinality",
+           .meaning = "Distinct ids.",
+           .unit = "ids",
+           .bounds = at_least(1, 0x1.0p36)},
           &c.cardinality);
   v.value({.name = "zipf",
            .meaning = "Exponent of the popularity law of the ids; 0 draws them uniformly.",
@@ -138,7 +144,10 @@ void walk(Visitor& v, DataConfig& c) {
 }
 
 void walk(Visitor& v, DenseFeature& c) {
-  v.value({.name = "name", .meaning = "Feature name; `I{1..13}` stands for 13 features."}, &c.name);
+  v.value({.name = "name",
+           .meaning = "Feature name; `I{1..13}` stands for 13 features.",
+           .default_text = "required"},
+          &c.name);
   v.value(
       {.name = "column", .meaning = "Column of the data.", .default_text = "the feature's name"},
       &c.column);
@@ -154,7 +163,10 @@ void walk(Visitor& v, DenseFeature& c) {
 }
 
 void walk(Visitor& v, SparseFeature& c) {
-  v.value({.name = "name", .meaning = "Feature name; `C{1..26}` stands for 26 features."}, &c.name);
+  v.value({.name = "name",
+           .meaning = "Feature name; `C{1..26}` stands for 26 features.",
+           .default_text = "required"},
+          &c.name);
   v.value(
       {.name = "column", .meaning = "Column of the data.", .default_text = "the feature's name"},
       &c.column);
@@ -195,7 +207,7 @@ void walk(Visitor& v, SparseFeature& c) {
 }
 
 void walk(Visitor& v, Task& c) {
-  v.value({.name = "name", .meaning = "Task name."}, &c.name);
+  v.value({.name = "name", .meaning = "Task name.", .default_text = "required"}, &c.name);
   v.value({.name = "column", .meaning = "Column of the label, 0 or 1."}, &c.column);
   v.value({.name = "weight_column",
            .meaning = "Column with a weight per sample; empty: every weight is 1."},

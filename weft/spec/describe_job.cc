@@ -67,7 +67,10 @@ void walk(Visitor& v, SparseOptimizer& c) {
 }
 
 void walk(Visitor& v, Table& c) {
-  v.value({.name = "name", .meaning = "Table name; `C{1..26}` stands for 26 tables."}, &c.name);
+  v.value({.name = "name",
+           .meaning = "Table name; `C{1..26}` stands for 26 tables.",
+           .default_text = "required"},
+          &c.name);
   v.value({.name = "num_embeddings",
            .meaning = "Rows E.",
            .unit = "rows",

@@ -132,7 +132,7 @@ Config parse_config(const std::string& text,
   root = inherit_optimizer(root);
   Config config;
   Places places;
-  bind(root, [&](Visitor& visitor) { visit(visitor, config); }, places);
+  bind_tree(root, [&](Visitor& visitor) { visit(visitor, config); }, places);
   if (root->find("version") == nullptr) {
     fail(ErrorCode::kConfig, "{}: the key 'version' is missing; add 'version: 1'", name);
   }

@@ -12,7 +12,7 @@ namespace weft::spec {
 
 /// Fills the object that `body` walks from a map; keys that are absent keep their values. Errors
 /// name the place and path. `places` receives where each key stood.
-void bind(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places);
+void bind_tree(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places);
 
 /// Where `path`, or the nearest section around it, stood; empty where nothing is known.
 std::string where_of(const Places& places, std::string path);

@@ -16,7 +16,7 @@ Plan plan_from_yaml(const std::string& text, const std::string& file) {
   Plan plan;
   Places places;
   const auto body = [&](Visitor& visitor) { visit(visitor, plan); };
-  bind(root, body, places);
+  bind_tree(root, body, places);
   for (const char* key : {"version", "ranks", "parts", "tables"}) {
     if (root->find(key) == nullptr) {
       fail(ErrorCode::kConfig, "{}: the key '{}' is missing", file, key);

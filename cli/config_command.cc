@@ -1,0 +1,47 @@
+// weft config: what a configuration comes to, and what could be said in it.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "weft/base/error.h"
+#include "weft/spec/describe.h"
+#include "weft/spec/yaml.h"
+
+namespace weft::cli {
+namespace {
+
+struct ConfigOptions {
+  ConfigArguments config;
+  bool markdown = false;
+};
+
+int run_config(const ConfigOptions& options) {
+  if (options.markdown) {
+    fmt::print("{}", spec::parameters_markdown());
+    return kDone;
+  }
+  if (options.config.path.empty()) {
+    fail(ErrorCode::kUsage, "weft config: name a configuration, or --markdown for all parameters");
+  }
+  const spec::Config config = spec::load_config(options.config.path, options.config.overrides);
+  fmt::print("{}", spec::to_commented_yaml(config));
+  return kDone;
+}
+
+}  // namespace
+
+void add_config_command(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<ConfigOptions>();
+  CLI::App* command = app.add_subcommand(
+      "config", "Print every value of a configuration with its default, range, unit and meaning");
+  add_config_arguments(*command, options->config);
+  command->add_flag("--markdown", options->markdown,
+                    "Print the reference of all parameters (docs/parameters.md) instead");
+  command->callback([options, &chosen] { chosen = [options] { return run_config(*options); }; });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,83 @@
+// The program weft. Errors are caught here and nowhere above: one line on standard error, and the
+// exit code that says what kind it was.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+
+namespace {
+
+using namespace weft;
+
+/// One write per message, so that lines of several threads stay whole.
+void write_log(LogLevel level, std::string_view message) {
+  std::string_view label;
+  switch (level) {
+    case LogLevel::kDebug:
+      label = "debug: ";
+      break;
+    case LogLevel::kInfo:
+      break;
+    case LogLevel::kWarning:
+      label = "warning: ";
+      break;
+    case LogLevel::kError:
+      label = "error: ";
+      break;
+  }
+  const std::string line = fmt::format("weft: {}{}\n", label, message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+int report(const Error& error) {
+  const std::string rank =
+      error.origin_rank() < 0 ? "" : fmt::format("rank {}: ", error.origin_rank());
+  fmt::print(stderr, "weft: error: {}{}\n", rank, error.what());
+  return cli::exit_code(error.code());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Trains recommendation models with very large embedding tables across ranks.",
+               "weft");
+  app.set_version_flag("--version", "weft " WEFT_VERSION);
+  app.require_subcommand(1);
+  cli::Action chosen;
+  cli::add_commands(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& request) {  // --help and --version
+    return app.exit(request);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "weft: error: {}\nRun 'weft --help' or 'weft COMMAND --help' for usage.\n",
+               error.what());
+    return cli::kBadUsage;
+  }
+  return chosen();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  set_log_sink(write_log);
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "weft: error: out of memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "weft: error: {}\n", error.what());
+  }
+  return cli::kFailed;
+}
