@@ -28,7 +28,7 @@ class Teacher {
   static constexpr std::int64_t kMaxPairs = 4;  ///< columns (0, 1), (2, 3), ... are paired
   static constexpr double kHalf = 32.0;
   static constexpr double kDenseShare = 0.5;  ///< deviation of the dense part over the columns'
-  static constexpr double kPairShare = 0.25;   ///< and of the pairs' part
+  static constexpr double kPairShare = 0.25;  ///< and of the pairs' part
 
   Teacher(const spec::SyntheticConfig& config,
           const std::vector<ZipfSampler>& popularity,

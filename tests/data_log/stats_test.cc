@@ -1,0 +1,162 @@
+// Statistics of a source, against numbers counted by hand.
+
+#include "weft/data/stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/hash.h"
+#include "weft/data/id_counter.h"
+
+namespace weft::data {
+namespace {
+
+// Four samples: bags {5, 5, 7}, {}, {5}, {9, 7}; dense 1, NaN, 2, 3; labels 1, 0, 0, 1.
+class FourSamples final : public Source {
+ public:
+  FourSamples() {
+    schema_.dense = {"price"};
+    schema_.categorical = {{"genres", true, false}};
+    schema_.labels = {"click"};
+  }
+
+  [[nodiscard]] const Schema& schema() const override { return schema_; }
+
+  [[nodiscard]] std::string describe() const override { return "four samples"; }
+
+  std::int64_t load(std::int64_t first, std::int64_t count) override {
+    return std::clamp<std::int64_t>(4 - first, 0, count);
+  }
+
+  void read(std::span<const std::int64_t> ids, RawBlock& out) override {
+    const std::vector<std::vector<std::int64_t>> bags = {{5, 5, 7}, {}, {5}, {9, 7}};
+    const std::vector<float> dense = {1.0F, std::nanf(""), 2.0F, 3.0F};
+    const std::vector<float> labels = {1.0F, 0.0F, 0.0F, 1.0F};
+    out.reset(schema_);
+    out.size = static_cast<std::int64_t>(ids.size());
+    out.categorical[0].offsets.push_back(0);
+    for (const std::int64_t id : ids) {
+      const auto i = static_cast<std::size_t>(id);
+      RawBlock::Bags& to = out.categorical[0];
+      to.ids.insert(to.ids.end(), bags[i].begin(), bags[i].end());
+      to.offsets.push_back(static_cast<std::int64_t>(to.ids.size()));
+      out.dense[0].push_back(dense[i]);
+      out.labels[0].push_back(labels[i]);
+      out.sample_ids.push_back(id);
+    }
+  }
+
+  void select(std::span<const std::string>) override {}
+
+  [[nodiscard]] bool random_access() const override { return true; }
+
+  [[nodiscard]] std::int64_t size() const override { return 4; }
+
+  [[nodiscard]] std::uint64_t fingerprint() const override { return 4; }
+
+  [[nodiscard]] std::optional<double> bayes_ne() const override { return 0.5; }
+
+ private:
+  Schema schema_;
+};
+
+TEST(Stats, CountsAreThoseCountedByHand) {
+  FourSamples source;
+  std::int64_t done = 0;
+  const Stats stats = compute_stats(source, {}, [&](std::int64_t samples, std::int64_t total) {
+    done = samples;
+    EXPECT_EQ(total, 4);
+  });
+  EXPECT_EQ(done, 4);
+  EXPECT_EQ(stats.samples, 4);
+  EXPECT_EQ(stats.bayes_ne, 0.5);
+  const CategoricalStats& genres = stats.categorical.at(0);
+  EXPECT_EQ(genres.ids, 6);
+  EXPECT_DOUBLE_EQ(genres.missing, 0.25);
+  EXPECT_DOUBLE_EQ(genres.mean_length, 1.5);
+  EXPECT_EQ(genres.p50_length, 1);
+  EXPECT_EQ(genres.p99_length, 3);
+  EXPECT_EQ(genres.max_length, 3);
+  EXPECT_EQ(genres.min_id, 5);
+  EXPECT_EQ(genres.max_id, 9);
+  EXPECT_EQ(genres.distinct, 3);
+  EXPECT_TRUE(genres.distinct_exact);
+  EXPECT_DOUBLE_EQ(genres.top_1, 0.5);
+  EXPECT_DOUBLE_EQ(genres.top_10, 1.0);
+  EXPECT_DOUBLE_EQ(genres.top_percent, 0.5);
+  const DenseStats& price = stats.dense.at(0);
+  EXPECT_DOUBLE_EQ(price.missing, 0.25);
+  EXPECT_DOUBLE_EQ(price.mean, 2.0);
+  EXPECT_DOUBLE_EQ(price.deviation, std::sqrt(2.0 / 3.0));
+  EXPECT_DOUBLE_EQ(price.min, 1.0);
+  EXPECT_DOUBLE_EQ(price.max, 3.0);
+  EXPECT_DOUBLE_EQ(stats.labels.at(0).mean, 0.5);
+}
+
+TEST(Stats, TextIsGolden) {
+  FourSamples source;
+  EXPECT_EQ(stats_text(compute_stats(source)),
+            "four samples\n"
+            "4 samples read\n"
+            "best possible NE 0.5000\n"
+            "\n"
+            "label    mean\n"
+            "click  0.5000\n"
+            "\n"
+            "categorical  missing  length  p50  p99  max  distinct  top 1  top 10  top 100  "
+            "top 1000  top 1%\n"
+            "genres         25.0%    1.50    1    3    3         3  50.0%  100.0%   100.0%    "
+            "100.0%   50.0%\n"
+            "\n"
+            "dense  missing  mean  deviation  min  max\n"
+            "price    25.0%     2     0.8165    1    3\n");
+}
+
+TEST(Stats, JsonHasAVersionAndTheSameNumbers) {
+  FourSamples source;
+  const auto json = nlohmann::json::parse(stats_json(compute_stats(source)));
+  EXPECT_EQ(json.at("version"), 1);
+  EXPECT_EQ(json.at("samples"), 4);
+  EXPECT_EQ(json.at("bayes_ne"), 0.5);
+  EXPECT_EQ(json.at("categorical").at(0).at("distinct_method"), "exact");
+  EXPECT_EQ(json.at("categorical").at(0).at("distinct"), 3);
+  EXPECT_EQ(json.at("dense").at(0).at("mean"), 2.0);
+  EXPECT_EQ(json.at("labels").at(0).at("name"), "click");
+}
+
+TEST(Stats, FewerSamplesOnRequest) {
+  FourSamples source;
+  StatsOptions options;
+  options.max_samples = 2;
+  const Stats stats = compute_stats(source, options);
+  EXPECT_EQ(stats.samples, 2);
+  EXPECT_EQ(stats.categorical.at(0).ids, 3);
+  EXPECT_FALSE(stats.bayes_ne.has_value());
+  options.exact_distinct = 1;
+  options.max_samples = -1;
+  const Stats estimated = compute_stats(source, options);
+  EXPECT_FALSE(estimated.categorical.at(0).distinct_exact);
+  EXPECT_NE(stats_text(estimated).find("~3"), std::string::npos);
+}
+
+TEST(IdCounter, EstimatesWithinAFewPercent) {
+  for (const std::int64_t distinct : {2000, 50'000, 300'000}) {
+    IdCounter counter(1000);
+    for (std::int64_t i = 0; i < distinct; ++i) {
+      const auto id = static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(i)));
+      counter.add(id);
+      counter.add(id);
+    }
+    EXPECT_FALSE(counter.exact());
+    EXPECT_NEAR(static_cast<double>(counter.distinct()) / static_cast<double>(distinct), 1.0, 0.04);
+    EXPECT_EQ(counter.descending_counts().size(), 1000U);
+    EXPECT_EQ(counter.descending_counts().front(), 2);
+  }
+}
+
+}  // namespace
+}  // namespace weft::data
