@@ -1,0 +1,109 @@
+#include "weft/train/agreement.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/log.h"
+
+namespace weft::train {
+namespace {
+
+struct Difference {
+  std::string_view what;
+  std::string_view advice;
+};
+
+constexpr std::array<Difference, 5> kCompared = {{
+    {"version", "run one build of Weft on all ranks"},
+    {"configuration", "start all ranks with the same file and the same --set"},
+    {"plan", "give all ranks the same plan"},
+    {"data", "all ranks must see the same files, complete"},
+    {"vocabularies", "resume from one checkpoint that all ranks see"},
+}};
+
+kernels::Target configured_target(spec::Target target) {
+  switch (target) {
+    case spec::Target::kAuto:
+      return kernels::best_target();
+    case spec::Target::kSse4:
+      return kernels::Target::kSse4;
+    case spec::Target::kAvx2:
+      return kernels::Target::kAvx2;
+    case spec::Target::kAvx512:
+      return kernels::Target::kAvx512;
+    case spec::Target::kAvx512Bf16:
+      return kernels::Target::kAvx512Bf16;
+    case spec::Target::kAmx:
+      return kernels::Target::kAmx;
+  }
+  fail(ErrorCode::kInternal, "target {} has no name", static_cast<int>(target));
+}
+
+}  // namespace
+
+std::string version() {
+  return WEFT_VERSION;
+}
+
+void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job) {
+  using Record = std::array<std::uint64_t, kCompared.size()>;
+  const Record own = {hash_string(version()), hash_string(job.config_yaml),
+                      hash_string(job.plan_yaml), job.data, hash_string(job.vocabularies)};
+  std::vector<Record> records(static_cast<std::size_t>(world.size()));
+  world.all_gather(ctx, own.data(), records.data(), sizeof(Record));
+  for (std::size_t i = 0; i < kCompared.size(); ++i) {
+    for (std::size_t r = 1; r < records.size(); ++r) {
+      if (records[r][i] != records[0][i]) {
+        throw Error(
+            ErrorCode::kComm,
+            fmt::format("before step 0: rank {} differs from rank 0 in its {} ({:016x} "
+                        "against {:016x}); {}",
+                        r, kCompared[i].what, records[r][i], records[0][i], kCompared[i].advice),
+            static_cast<int>(r));
+      }
+    }
+  }
+}
+
+kernels::Target agree_on_target(comm::Communicator& world,
+                                Context& ctx,
+                                const spec::Config& config) {
+  const auto best = static_cast<std::int64_t>(kernels::best_target());
+  std::vector<std::int64_t> bests(static_cast<std::size_t>(world.size()));
+  world.all_gather(ctx, &best, bests.data(), sizeof(best));
+  const auto lowest = std::min_element(bests.begin(), bests.end());
+  kernels::Target target = static_cast<kernels::Target>(*lowest);
+  if (config.numerics.target != spec::Target::kAuto) {
+    const kernels::Target wanted = configured_target(config.numerics.target);
+    if (wanted > target) {
+      fail(ErrorCode::kConfig,
+           "numerics.target: {}: the machine of rank {} has only {}; set numerics.target: {} or "
+           "auto",
+           to_string(wanted), lowest - bests.begin(), to_string(target), to_string(target));
+    }
+    target = wanted;
+  }
+  if (config.model.compute == spec::Compute::kBf16 && target < kernels::Target::kAvx512) {
+    fail(ErrorCode::kConfig,
+         "model.compute: bf16 needs avx512 and the agreed target is {}; set model.compute: fp32",
+         to_string(target));
+  }
+  kernels::limit_target(target);
+  if (world.rank() == 0) {
+    log_info("instruction set agreed by {} ranks: {}", world.size(), to_string(target));
+  }
+  return target;
+}
+
+void broadcast_bytes(comm::Communicator& world, Context& ctx, std::string& bytes) {
+  auto size = static_cast<std::int64_t>(bytes.size());
+  world.broadcast(ctx, &size, sizeof(size), 0);
+  bytes.resize(static_cast<std::size_t>(size));
+  world.broadcast(ctx, bytes.data(), size, 0);
+}
+
+}  // namespace weft::train

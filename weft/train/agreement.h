@@ -1,0 +1,38 @@
+/// Before step 0: ranks agree on the instruction set, and prove that they run the same job.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weft/comm/communicator.h"
+#include "weft/kernels/target.h"
+#include "weft/spec/config.h"
+
+namespace weft::train {
+
+/// The version of Weft as in `weft --version`.
+std::string version();
+
+/// What must be equal on all ranks before step 0.
+struct JobIdentity {
+  std::string config_yaml;  ///< resolved configuration
+  std::string plan_yaml;
+  std::uint64_t data = 0;         ///< fingerprint of the data files as this rank sees them
+  std::string vocabularies = {};  ///< serialised
+};
+
+/// Throws Error(kComm) on all ranks, naming the first rank that differs from rank 0 and in what.
+/// Collective.
+void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job);
+
+/// The target of `numerics.target`, or for auto the lowest of all ranks' best, and limits this
+/// process's kernels to it. Collective. Throws Error(kConfig) where a rank's machine lacks it,
+/// naming the rank, and for bf16 compute below AVX-512.
+kernels::Target agree_on_target(comm::Communicator& world,
+                                Context& ctx,
+                                const spec::Config& config);
+
+/// Rank 0's bytes, on all ranks. Collective.
+void broadcast_bytes(comm::Communicator& world, Context& ctx, std::string& bytes);
+
+}  // namespace weft::train

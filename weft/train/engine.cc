@@ -1,0 +1,264 @@
+#include "weft/train/engine.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/optim/schedule.h"
+
+namespace weft::train {
+namespace {
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+StreamOptions compute_options(const Device& device) {
+  return {.name = "compute", .is_inline = device.kind() == DeviceKind::kCpu};
+}
+
+}  // namespace
+
+Engine::Engine(const spec::Config& config,
+               const spec::Plan& plan,
+               comm::Communicator& world,
+               Device& device,
+               const EngineOptions& options)
+    : config_(config),
+      plan_(plan),
+      device_(device),
+      options_(options),
+      tasks_(static_cast<std::int64_t>(config.tasks.size())),
+      rank_(world.rank()),
+      own_parts_(rank_parts(plan.parts, world.size(), world.rank()).size()),
+      codec_(plan.parts, world.size(), tasks_),
+      control_comm_(world.duplicate("control")),
+      dense_comm_(world.duplicate("dense")),
+      embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
+      dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
+      compute_(device.make_stream(compute_options(device))),
+      control_bytes_(at(codec_.bytes())),
+      gathered_bytes_(at(codec_.bytes() * world.size())),
+      flags_(at(world.size())) {
+  if (config.train.overlap) {
+    dense_stream_ = device.make_stream({.name = "dense all_reduce"});
+  }
+  make_stages();
+}
+
+Engine::~Engine() = default;
+
+void Engine::make_stages() {
+  input_stage_ = [this](Context& ctx) {
+    const sharding::BatchView view{.sparse = &batch_->sparse,
+                                   .step = step_,
+                                   .global_size = batch_->global_size,
+                                   .sample_ids = batch_->sample_ids};
+    embeddings_.exchange_counts(ctx, view, control_bytes_);
+    global_ = codec_.merge([this](std::int64_t r) { return embeddings_.control(r); });
+    check_overflow(global_);
+    embeddings_.exchange_ids(ctx);
+    dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients());
+  };
+  lookup_stage_ = [this](Context& ctx) {
+    embeddings_.lookup(ctx);
+    embeddings_.output_dist(ctx);
+  };
+  train_stage_ = [this](Context& ctx) {
+    dense_.forward_backward(ctx, global_.weights);
+    dense_.read_logits(ctx, logits_);
+  };
+  eval_stage_ = [this](Context& ctx) {
+    dense_.forward(ctx);
+    dense_.read_logits(ctx, logits_);
+  };
+  reduce_stage_ = [this](Context& ctx) { dense_.reduce(ctx); };
+  flag_stage_ = [this](Context& ctx) { exchange_flags(ctx); };
+  backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
+  dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
+}
+
+LocalControl Engine::local_control(bool stop) const {
+  LocalControl local;
+  local.stop = stop;
+  local.overflow = embeddings_.overflow();
+  if (local.overflow.count == 0) {
+    local.overflow = dense_overflow_;
+  }
+  local.weights.assign(at(own_parts_ * tasks_), 0.0);
+  local.has_previous = has_previous_;
+  local.previous = dense_.sums();
+  return local;
+}
+
+void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
+  batch_ = &batch;
+  step_ = step;
+  LocalControl local = local_control(stop);
+  local.weights = dense_.weight_sums(batch);
+  codec_.encode(local, rank_, control_bytes_);
+}
+
+StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool stop) {
+  begin(batch, step, stop);
+  compute_->enqueue(input_stage_);
+  compute_->enqueue(lookup_stage_);
+  compute_->enqueue(train_stage_);
+  Event reduced;
+  if (dense_stream_ != nullptr) {
+    dense_stream_->wait(compute_->record());
+    dense_stream_->enqueue(reduce_stage_);
+    reduced = dense_stream_->record();
+  } else {
+    compute_->enqueue(reduce_stage_);
+  }
+  compute_->enqueue(flag_stage_);
+  compute_->enqueue(backward_stage_);
+  if (dense_stream_ != nullptr && options_.dense_wait == DenseWait::kKept) {
+    compute_->wait(reduced);
+  }
+  compute_->enqueue(dense_update_stage_);
+  compute_->synchronize();
+  if (dense_stream_ != nullptr) {
+    dense_stream_->synchronize();
+  }
+  has_previous_ = apply_;
+  StepOutcome outcome{.control = global_, .skipped = !apply_, .non_finite = first_flag_};
+  if (outcome.skipped && config_.train.on_non_finite == spec::OnNonFinite::kStop) {
+    throw Error(ErrorCode::kNonFinite,
+                fmt::format("step {}: a loss or gradient is not finite, first on rank {} for "
+                            "sample {} (position {} of the batch); nothing was updated. Lower the "
+                            "learning rate, clip gradients (dense_optimizer.clip_norm), or set "
+                            "train.on_non_finite: skip",
+                            step, first_flag_.rank, first_flag_.sample, first_flag_.position),
+                static_cast<int>(first_flag_.rank));
+  }
+  return outcome;
+}
+
+void Engine::eval_step(const data::Batch& batch) {
+  begin(batch, batch.step, false);
+  compute_->enqueue(input_stage_);
+  compute_->enqueue(lookup_stage_);
+  compute_->enqueue(eval_stage_);
+  compute_->synchronize();
+  has_previous_ = false;
+}
+
+/// One flag after the last backward stage; rows and weights are updated only behind it.
+void Engine::exchange_flags(Context& ctx) {
+  const NonFinite own = dense_.non_finite();
+  control_comm_->all_gather(ctx, &own, flags_.data(), sizeof(NonFinite));
+  first_flag_ = NonFinite{};
+  for (const NonFinite& flag : flags_) {
+    if (flag.position >= 0 && (first_flag_.position < 0 || flag.position < first_flag_.position)) {
+      first_flag_ = flag;
+    }
+  }
+  apply_ = first_flag_.position < 0;
+}
+
+void Engine::update_rows(Context& ctx) {
+  if (!apply_) {
+    return;
+  }
+  embeddings_.coalesce(ctx);
+  embeddings_.grad_dist(ctx);
+  embeddings_.update(ctx,
+                     {.learning_rate_factor = optim::learning_rate_factor(config_.schedule, step_),
+                      .step = step_,
+                      .seed = config_.seed});
+}
+
+void Engine::update_dense(Context& ctx) {
+  if (!apply_) {
+    return;
+  }
+  const optim::DenseStep done =
+      dense_.update(ctx, optim::learning_rate_factor(config_.schedule, step_), step_);
+  if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
+    dense_overflow_.row = done.first_non_finite;
+  }
+}
+
+const std::vector<metrics::BinarySums>& Engine::part_sums() const {
+  return dense_.sums();
+}
+
+GlobalControl Engine::flush() {
+  codec_.encode(local_control(false), rank_, control_bytes_);
+  run_stage([this](Context& ctx) {
+    control_comm_->all_gather(ctx, control_bytes_.data(), gathered_bytes_.data(), codec_.bytes());
+  });
+  has_previous_ = false;
+  return codec_.merge([this](std::int64_t r) {
+    return std::span<const std::byte>(gathered_bytes_)
+        .subspan(at(r * codec_.bytes()), at(codec_.bytes()));
+  });
+}
+
+void Engine::check_overflow(const GlobalControl& control) const {
+  if (control.overflow.count == 0) {
+    return;
+  }
+  const std::int64_t row = control.overflow.row;
+  const std::string where =
+      control.overflow.table < 0
+          ? fmt::format("dense parameter {}", dense_.layout().at(row).name)
+          : fmt::format("table {}, row {}", config_.tables[at(control.overflow.table)].name, row);
+  throw Error(ErrorCode::kNonFinite,
+              fmt::format("{}: a sum of finite gradients or its update overflowed ({} in all, "
+                          "first on rank {}); they were not applied. Lower the learning rate or "
+                          "the task weights",
+                          where, control.overflow.count, control.overflow_rank),
+              static_cast<int>(control.overflow_rank));
+}
+
+std::vector<const StateSource*> Engine::sources() const {
+  std::vector<const StateSource*> all;
+  for (embedding::TableShard* shard : embeddings_.shards()) {
+    all.push_back(shard);
+  }
+  all.push_back(&const_cast<DensePass&>(dense_).state());
+  return all;
+}
+
+std::vector<StateSink*> Engine::sinks() {
+  std::vector<StateSink*> all;
+  for (embedding::TableShard* shard : embeddings_.shards()) {
+    all.push_back(shard);
+  }
+  all.push_back(&dense_.state());
+  return all;
+}
+
+checkpoint::StateHash Engine::hash() {
+  const auto shards = embeddings_.shards();
+  const checkpoint::InitialValues initial = [&shards](const StateItem& item, std::int64_t row_begin,
+                                                      std::int64_t rows, void* out) {
+    for (const embedding::TableShard* shard : shards) {
+      const auto items = shard->state_items();
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (items[i].parameter == item.parameter && items[i].kind == item.kind &&
+            items[i].row_begin == item.row_begin && items[i].col_begin == item.col_begin) {
+          shard->initial_state(i, row_begin, rows, out);
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+  checkpoint::StateHash hash;
+  const auto all = sources();
+  run_stage([&](Context& ctx) {
+    checkpoint::compare_replicas(*control_comm_, ctx, all);
+    hash = checkpoint::hash_state(*control_comm_, ctx, all, initial);
+  });
+  return hash;
+}
+
+void Engine::run_stage(const Stage& body) {
+  compute_->enqueue(body);
+  compute_->synchronize();
+}
+
+}  // namespace weft::train

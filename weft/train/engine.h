@@ -1,0 +1,133 @@
+/// Engine: one rank's tables, model and streams, and the schedule of a step.
+///
+///   compute stream  counts - ids - lookup - output dist - dense forward/backward - flag - coalesce
+///                   - grad dist - update of rows - (wait) update of dense parameters
+///   dense stream                                        (wait) - dense all-reduce
+///
+/// The dense all-reduce runs beside the embeddings' backward; both updates come behind the flag, so
+/// a step with a non-finite value changes nothing on any rank.
+///
+/// Threads       methods are called by one thread, and block until the step is done.
+/// Determinism   the schedule changes no bit: tests/train compares overlap on and off, and shows
+///               that leaving out the wait would be seen.
+/// Errors        what a stage throws; Error(kNonFinite) naming step, rank and first sample, or, at
+///               the exchange of counts after it, the table and row whose sum overflowed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/checkpoint/state_hash.h"
+#include "weft/comm/communicator.h"
+#include "weft/data/batch.h"
+#include "weft/sharding/sharded_embeddings.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/stream.h"
+#include "weft/train/control.h"
+#include "weft/train/dense_pass.h"
+
+namespace weft::train {
+
+/// For tests: a schedule with its guard taken off.
+enum class DenseWait { kKept, kLeftOut };
+
+struct EngineOptions {
+  DenseWait dense_wait = DenseWait::kKept;
+};
+
+/// What a step found out, equal on all ranks.
+struct StepOutcome {
+  GlobalControl control;  ///< from the exchange of counts: stop, overflows, the step before
+  bool skipped = false;   ///< a non-finite value, with on_non_finite: skip
+  NonFinite non_finite;
+};
+
+class Engine {
+ public:
+  /// Collective. Config, plan, world and device outlive it; world's ranks are the plan's.
+  Engine(const spec::Config& config,
+         const spec::Plan& plan,
+         comm::Communicator& world,
+         Device& device,
+         const EngineOptions& options = {});
+  ~Engine();
+
+  /// One training step, counted from 1 over the whole job. Collective. `stop`: this rank was asked
+  /// to stop. Throws Error(kNonFinite) on all ranks, before anything is updated, unless skipping.
+  StepOutcome train_step(const data::Batch& batch, std::int64_t step, bool stop);
+
+  /// Forward only: logits() and part_sums(). Collective.
+  void eval_step(const data::Batch& batch);
+
+  /// Logits [B, T] of this rank's samples in the last step.
+  [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
+
+  /// Metric sums of this rank's parts in the last step, [own parts][T].
+  [[nodiscard]] const std::vector<metrics::BinarySums>& part_sums() const;
+
+  /// Exchanges what the last step left to say (its metric sums, overflows). Collective.
+  GlobalControl flush();
+
+  /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
+  void check_overflow(const GlobalControl& control) const;
+
+  /// Hashes over all ranks; also compares what several ranks hold. Collective.
+  checkpoint::StateHash hash();
+
+  /// All state of this rank; to be read inside run_stage().
+  [[nodiscard]] std::vector<const StateSource*> sources() const;
+  [[nodiscard]] std::vector<StateSink*> sinks();
+
+  /// Runs `body` on the compute stream and waits for it.
+  void run_stage(const Stage& body);
+
+  /// For control traffic of the trainer: metrics, agreement, checkpoints.
+  [[nodiscard]] comm::Communicator& control_comm() { return *control_comm_; }
+
+  [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return embeddings_; }
+
+  [[nodiscard]] std::int64_t tasks() const { return tasks_; }
+
+ private:
+  void make_stages();
+  void begin(const data::Batch& batch, std::int64_t step, bool stop);
+  void exchange_flags(Context& ctx);
+  void update_rows(Context& ctx);
+  void update_dense(Context& ctx);
+  [[nodiscard]] LocalControl local_control(bool stop) const;
+
+  const spec::Config& config_;
+  const spec::Plan& plan_;
+  Device& device_;
+  EngineOptions options_;
+  std::int64_t tasks_;
+  std::int64_t rank_;
+  std::int64_t own_parts_;
+  ControlCodec codec_;
+  std::unique_ptr<comm::Communicator> control_comm_, dense_comm_;
+  sharding::ShardedEmbeddings embeddings_;
+  DensePass dense_;
+  std::unique_ptr<Stream> compute_, dense_stream_;
+
+  // The step in flight.
+  const data::Batch* batch_ = nullptr;
+  std::int64_t step_ = 0;
+  std::vector<std::byte> control_bytes_, gathered_bytes_;
+  GlobalControl global_;
+  std::vector<NonFinite> flags_;
+  NonFinite first_flag_;
+  bool apply_ = true;
+  bool has_previous_ = false;
+  sharding::TableOverflow dense_overflow_;
+  std::vector<float> logits_;
+
+  Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
+      backward_stage_, dense_update_stage_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,101 @@
+#include "weft/train/evaluation.h"
+
+#include <chrono>
+
+#include "weft/base/error.h"
+
+namespace weft::train {
+namespace {
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Everybody's sums of parts, merged: [T] sums of the global batch.
+std::vector<metrics::BinarySums> batch_sums(Engine& engine, const spec::Plan& plan) {
+  comm::Communicator& comm = engine.control_comm();
+  const auto tasks = at(engine.tasks());
+  std::vector<std::int64_t> bytes(at(comm.size()));
+  for (int r = 0; r < comm.size(); ++r) {
+    bytes[at(r)] = rank_parts(plan.parts, comm.size(), r).size() * engine.tasks() *
+                   static_cast<std::int64_t>(sizeof(metrics::BinarySums));
+  }
+  std::vector<metrics::BinarySums> all(at(plan.parts) * tasks);
+  engine.run_stage([&](Context& ctx) {
+    comm.all_gather_v(ctx, {.send = engine.part_sums().data(),
+                            .send_bytes = bytes[at(comm.rank())],
+                            .recv = all.data(),
+                            .recv_bytes = bytes});
+  });
+  std::vector<metrics::BinarySums> sums;
+  for (std::size_t t = 0; t < tasks; ++t) {
+    std::vector<metrics::BinarySums> parts;
+    for (std::size_t p = 0; p < at(plan.parts); ++p) {
+      parts.push_back(all[p * tasks + t]);
+    }
+    sums.push_back(metrics::sum_parts(parts));
+  }
+  return sums;
+}
+
+}  // namespace
+
+double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::AucSamples& samples) {
+  std::vector<std::int64_t> histogram = samples.histogram();
+  comm.all_reduce(ctx, histogram.data(), static_cast<std::int64_t>(histogram.size()));
+  const auto splitters = metrics::auc_splitters(histogram, comm.size());
+  const metrics::AucExchange out = samples.partition(splitters);
+  std::vector<metrics::AucCounts> counts(at(comm.size()));
+  comm.all_to_all(ctx, out.counts.data(), counts.data(), sizeof(metrics::AucCounts));
+  std::vector<std::int64_t> send_bytes;
+  std::vector<std::int64_t> recv_bytes;
+  std::int64_t received = 0;
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    send_bytes.push_back(4 * (out.counts[r].positives + out.counts[r].negatives));
+    recv_bytes.push_back(4 * (counts[r].positives + counts[r].negatives));
+    received += recv_bytes.back();
+  }
+  std::vector<std::uint32_t> keys(at(received / 4));
+  comm.all_to_all_v(ctx, {.send = out.keys.data(),
+                          .send_bytes = send_bytes,
+                          .recv = keys.data(),
+                          .recv_bytes = recv_bytes});
+  const metrics::AucRange own = metrics::count_range(keys, counts);
+  std::vector<metrics::AucRange> ranges(at(comm.size()));
+  comm.all_gather(ctx, &own, ranges.data(), sizeof(own));
+  return metrics::auc(ranges);
+}
+
+EvalFigures evaluate(Engine& engine,
+                     data::Loader& loader,
+                     const spec::Config& config,
+                     const spec::Plan& plan) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto tasks = config.tasks.size();
+  std::vector<metrics::BinarySums> sums(tasks);
+  std::vector<metrics::AucSamples> scores(tasks);
+  data::Batch batch;
+  while (loader.next(batch)) {
+    engine.eval_step(batch);
+    const std::vector<float>& logits = engine.logits();
+    const auto step = batch_sums(engine, plan);
+    for (std::size_t t = 0; t < tasks; ++t) {
+      sums[t].merge(step[t]);
+    }
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      scores[i % tasks].add(logits[i], batch.labels[i], batch.label_weights[i]);
+    }
+  }
+  EvalFigures result;
+  result.bayes_ne = loader.source().bayes_ne();
+  for (std::size_t t = 0; t < tasks; ++t) {
+    TaskFigures task = figures(config.tasks[t].name, sums[t]);
+    engine.run_stage(
+        [&](Context& ctx) { task.auc = auc_over_ranks(engine.control_comm(), ctx, scores[t]); });
+    result.tasks.push_back(std::move(task));
+  }
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace weft::train

@@ -1,0 +1,27 @@
+/// Evaluation: a forward pass over a source, with exact metrics over all samples and ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/data/loader.h"
+#include "weft/metrics/auc.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/train/engine.h"
+#include "weft/train/summary.h"
+
+namespace weft::train {
+
+/// Exact AUC of the samples of all ranks, by key ranges: no rank sees them all. Collective.
+double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::AucSamples& samples);
+
+/// Runs the loader to its end. Sums go up the tree of parts per batch, then batch after batch, so
+/// the figures do not depend on the number of ranks. Collective.
+EvalFigures evaluate(Engine& engine,
+                     data::Loader& loader,
+                     const spec::Config& config,
+                     const spec::Plan& plan);
+
+}  // namespace weft::train

@@ -1,0 +1,429 @@
+#include "weft/train/job.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/data/loader.h"
+#include "weft/data/source.h"
+#include "weft/data/vocabulary.h"
+#include "weft/planner/place.h"
+#include "weft/spec/plan.h"
+#include "weft/spec/yaml.h"
+#include "weft/train/agreement.h"
+#include "weft/train/evaluation.h"
+#include "weft/train/trainer.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kVocabularyBlob = "vocabularies";
+
+DeviceKind device_kind(spec::DeviceChoice choice) {
+  switch (choice) {
+    case spec::DeviceChoice::kCpu:
+      return DeviceKind::kCpu;
+    case spec::DeviceChoice::kCheck:
+      return DeviceKind::kCheck;
+    case spec::DeviceChoice::kCuda:
+      return DeviceKind::kCuda;
+  }
+  fail(ErrorCode::kInternal, "device {} has no name", static_cast<int>(choice));
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    fail(ErrorCode::kConfig, "cannot read plan {}; check the path", path);
+  }
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_file(const fs::path& path, const std::string& text, std::ios::openmode mode) {
+  std::ofstream out(path, std::ios::binary | mode);
+  out << text;
+  out.flush();
+  if (!out) {
+    fail(ErrorCode::kIo, "cannot write {}; check space and permissions", path.string());
+  }
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+nlohmann::json to_json_value(const std::vector<metrics::BinarySums>& sums) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const metrics::BinarySums& s : sums) {
+    list.push_back({s.count, s.weight, s.label, s.loss, s.prediction});
+  }
+  return list;
+}
+
+std::vector<metrics::BinarySums> sums_from_json(const nlohmann::json& list) {
+  std::vector<metrics::BinarySums> sums;
+  for (const auto& s : list) {
+    metrics::BinarySums& to = sums.emplace_back();
+    to.count = s.at(0);
+    to.weight = s.at(1);
+    to.label = s.at(2);
+    to.loss = s.at(3);
+    to.prediction = s.at(4);
+  }
+  return sums;
+}
+
+/// One rank's run: what has been opened and made, in the order in which it is.
+class Job {
+ public:
+  Job(comm::Communicator& world, const JobOptions& options)
+      : world_(world), options_(options), config_(options.config) {
+    device_ = make_device({.kind = device_kind(config_.train.device), .threads = options.threads});
+    host_ = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+    host_context_ = {.device = host_.get(), .pool = &host_->pool()};
+    target_ = agree_on_target(world_, host_context_, config_);
+    if (!options_.resume.empty()) {
+      manifest_ = checkpoint::read_manifest(options_.resume);
+      check_resume();
+    }
+    plan_ = choose_plan();
+  }
+
+  Summary train();
+  Summary eval();
+
+ private:
+  [[nodiscard]] bool first() const { return world_.rank() == 0; }
+
+  void check_resume();
+  spec::Plan choose_plan();
+  void open_vocabularies(data::Source& train);
+  void make_engine(std::uint64_t fingerprint);
+  void load();
+  void restore_figures(Trainer& trainer) const;
+  void save(std::int64_t step,
+            const data::ReaderPosition& position,
+            const TrainingFigures& figures);
+  EvalFigures evaluate();
+  void finish(Summary& summary, Clock::time_point start);
+  void prepare_out() const;
+  void append_metrics(const std::string& line) const;
+  ProgressSink progress();
+
+  comm::Communicator& world_;
+  const JobOptions& options_;
+  spec::Config config_;
+  std::unique_ptr<Device> device_, host_;
+  Context host_context_;
+  kernels::Target target_{};
+  std::optional<checkpoint::Manifest> manifest_;
+  spec::Plan plan_;
+  data::Vocabularies vocabularies_;
+  std::string vocabulary_bytes_;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// A resume keeps the parts, and says what else has changed.
+void Job::check_resume() {
+  const checkpoint::Metadata& saved = manifest_->metadata;
+  if (config_.numerics.parts != 0 && config_.numerics.parts != saved.parts) {
+    fail(ErrorCode::kCheckpoint,
+         "resume from {}: numerics.parts is {} there and {} in the configuration; parts decide "
+         "the order of sums and are kept on resume: remove the key or set it to {}",
+         options_.resume, saved.parts, config_.numerics.parts, saved.parts);
+  }
+  config_.numerics.parts = saved.parts;
+  if (!first()) {
+    return;
+  }
+  if (saved.target != to_string(target_)) {
+    log_warning(
+        "resume: the checkpoint was made with target {}, this run uses {}; the same bits "
+        "are promised at equal target only",
+        saved.target, to_string(target_));
+  }
+  if (saved.config_hash != spec::config_hash(config_)) {
+    log_warning("resume: the configuration differs from the checkpoint's in what decides results");
+  }
+}
+
+spec::Plan Job::choose_plan() {
+  if (!options_.plan_file.empty()) {
+    spec::Plan plan = spec::plan_from_yaml(read_file(options_.plan_file), options_.plan_file);
+    planner::check_plan(plan, config_);
+    if (plan.ranks != world_.size()) {
+      fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
+           options_.plan_file, plan.ranks, world_.size());
+    }
+    config_.numerics.parts = plan.parts;
+    return plan;
+  }
+  spec::Plan made = planner::make_plan(config_, world_.size());
+  if (manifest_) {
+    spec::Plan saved = spec::plan_from_yaml(manifest_->metadata.plan_yaml, "the checkpoint's plan");
+    if (saved == made) {
+      return saved;
+    }
+    if (first()) {
+      log_info(
+          "resume: other ranks or another sharding than the checkpoint's ({} ranks); made a "
+          "new plan for {} ranks, with the same {} parts",
+          saved.ranks, made.ranks, made.parts);
+    }
+  }
+  return made;
+}
+
+/// Built by rank 0 or taken from the checkpoint, the same on all ranks.
+void Job::open_vocabularies(data::Source& train) {
+  if (!data::needs_vocabularies(config_)) {
+    return;
+  }
+  if (manifest_) {
+    vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
+  } else {
+    if (first()) {
+      const auto bytes = data::build_vocabularies(train, config_).serialize();
+      vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    broadcast_bytes(world_, host_context_, vocabulary_bytes_);
+  }
+  vocabularies_ = data::Vocabularies::parse(std::as_bytes(std::span(vocabulary_bytes_)),
+                                            manifest_ ? options_.resume : "rank 0");
+  data::check_vocabularies(vocabularies_, config_);
+}
+
+void Job::make_engine(std::uint64_t fingerprint) {
+  agree_on_job(world_, host_context_,
+               {.config_yaml = spec::to_yaml(config_),
+                .plan_yaml = spec::plan_to_yaml(plan_),
+                .data = fingerprint,
+                .vocabularies = vocabulary_bytes_});
+  engine_ = std::make_unique<Engine>(config_, plan_, world_, *device_, options_.engine);
+  if (manifest_) {
+    load();
+  }
+}
+
+void Job::load() {
+  const auto sinks = engine_->sinks();
+  engine_->run_stage([&](Context& ctx) {
+    checkpoint::load(engine_->control_comm(), ctx,
+                     {.path = options_.resume, .extra = checkpoint::ExtraItems::kRefuse}, sinks);
+  });
+  if (first()) {
+    log_info("resumed at step {} from {}", manifest_->metadata.step,
+             checkpoint::find_checkpoint(options_.resume));
+  }
+}
+
+void Job::save(std::int64_t step,
+               const data::ReaderPosition& position,
+               const TrainingFigures& figures) {
+  checkpoint::SaveOptions options;
+  options.directory = options_.checkpoint_dir;
+  options.keep = options_.checkpoint_keep;
+  options.metadata = {.weft_version = version(),
+                      .step = step,
+                      .epoch = position.epoch,
+                      .sample = position.sample,
+                      .ranks = world_.size(),
+                      .parts = plan_.parts,
+                      .target = std::string(to_string(target_)),
+                      .config_yaml = spec::to_yaml(config_),
+                      .plan_yaml = spec::plan_to_yaml(plan_),
+                      .config_hash = spec::config_hash(config_),
+                      .plan_hash = spec::plan_hash(plan_)};
+  options.metadata.extra_json =
+      nlohmann::json{{"lifetime", to_json_value(figures.lifetime())}}.dump();
+  if (!vocabulary_bytes_.empty()) {
+    options.blobs.push_back({kVocabularyBlob, vocabulary_bytes_});
+  }
+  std::string where;
+  const auto sources = engine_->sources();
+  engine_->run_stage([&](Context& ctx) {
+    where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
+  });
+  if (first() && options_.progress.on_note) {
+    options_.progress.on_note("checkpoint " + where);
+  }
+}
+
+void Job::restore_figures(Trainer& trainer) const {
+  const auto extra = nlohmann::json::parse(manifest_->metadata.extra_json, nullptr, false);
+  try {
+    std::vector<metrics::BinarySums> lifetime = sums_from_json(extra.at("lifetime"));
+    if (lifetime.size() == config_.tasks.size()) {
+      trainer.figures().restore_lifetime(std::move(lifetime));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    log_warning("resume: the checkpoint's lifetime figures are not readable ({}); they start anew",
+                error.what());
+  }
+}
+
+EvalFigures Job::evaluate() {
+  auto source = data::open_source(config_, data::Split::kEval);
+  data::Loader loader(
+      std::move(source), config_, vocabularies_,
+      data::LoaderOptions::eval(config_, world_.rank(), world_.size(), plan_.parts));
+  return train::evaluate(*engine_, loader, config_, plan_);
+}
+
+ProgressSink Job::progress() {
+  if (!first()) {
+    return {};
+  }
+  ProgressSink sink = options_.progress;
+  sink.on_window = [this](const WindowFigures& window) {
+    append_metrics(window_to_json_line(window));
+    if (options_.progress.on_window) {
+      options_.progress.on_window(window);
+    }
+  };
+  sink.on_eval = [this](const EvalFigures& eval) {
+    append_metrics(eval_to_json_line(eval));
+    if (options_.progress.on_eval) {
+      options_.progress.on_eval(eval);
+    }
+  };
+  return sink;
+}
+
+void Job::prepare_out() const {
+  if (options_.out_dir.empty() || !first()) {
+    return;
+  }
+  std::error_code error;
+  fs::create_directories(options_.out_dir, error);
+  if (error) {
+    fail(ErrorCode::kIo, "cannot make --out {}: {}", options_.out_dir, error.message());
+  }
+  const fs::path out = options_.out_dir;
+  write_file(out / "config.yaml", spec::to_yaml(config_), std::ios::trunc);
+  write_file(out / "plan.yaml", spec::plan_to_yaml(plan_), std::ios::trunc);
+  if (!manifest_) {
+    write_file(out / "metrics.jsonl", "", std::ios::trunc);
+  }
+}
+
+void Job::append_metrics(const std::string& line) const {
+  if (!options_.out_dir.empty()) {
+    write_file(fs::path(options_.out_dir) / "metrics.jsonl", line, std::ios::app);
+  }
+}
+
+void Job::finish(Summary& summary, Clock::time_point start) {
+  const checkpoint::StateHash hash = engine_->hash();
+  summary.weights_hash = hash.weights;
+  summary.state_hash = hash.state;
+  summary.ranks = world_.size();
+  summary.threads = options_.threads;
+  summary.parts = plan_.parts;
+  summary.target = to_string(target_);
+  summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
+  summary.config_yaml = spec::to_yaml(config_);
+  summary.peak_rss_bytes = peak_rss_bytes();
+  engine_->run_stage([&](Context& ctx) {
+    engine_->control_comm().all_reduce(ctx, &summary.peak_rss_bytes, 1, comm::ReduceOp::kMax);
+  });
+  summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
+  if (first() && !options_.out_dir.empty()) {
+    write_file(fs::path(options_.out_dir) / "summary.json", to_json(summary), std::ios::trunc);
+  }
+}
+
+Summary Job::train() {
+  const auto start = Clock::now();
+  auto source = data::open_source(config_, data::Split::kTrain);
+  const auto eval_source = data::open_source(config_, data::Split::kEval);
+  open_vocabularies(*source);
+  prepare_out();
+  make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
+
+  data::LoaderOptions reading =
+      data::LoaderOptions::train(config_, world_.rank(), world_.size(), plan_.parts);
+  if (config_.train.steps > 0) {
+    reading.epochs = 0;
+  }
+  TrainerOptions options;
+  if (manifest_) {
+    reading.start = {manifest_->metadata.epoch, manifest_->metadata.sample};
+    reading.first_step = manifest_->metadata.step;
+    options.first_step = manifest_->metadata.step;
+  }
+  options.samples_per_epoch = source->size();
+  options.stop = options_.stop;
+  options.progress = progress();
+  if (eval_source != nullptr) {
+    options.evaluate = [this](std::int64_t) { return evaluate(); };
+  }
+  data::Loader loader(std::move(source), config_, vocabularies_, reading);
+  Trainer* running = nullptr;
+  if (!options_.checkpoint_dir.empty()) {
+    options.checkpoint_every = options_.checkpoint_every;
+    options.save = [&](std::int64_t step) { save(step, loader.position(), running->figures()); };
+  }
+  Trainer trainer(config_, *engine_, loader, options);
+  running = &trainer;
+  if (manifest_) {
+    restore_figures(trainer);
+  }
+  trainer.run();
+
+  Summary summary;
+  trainer.report(summary);
+  finish(summary, start);
+  return summary;
+}
+
+Summary Job::eval() {
+  const auto start = Clock::now();
+  const auto source = data::open_source(config_, data::Split::kEval);
+  if (source == nullptr) {
+    fail(ErrorCode::kConfig,
+         "there is no evaluation data; set data.eval_path or data.eval_fraction");
+  }
+  if (data::needs_vocabularies(config_) && !manifest_) {
+    auto train_source = data::open_source(config_, data::Split::kTrain);
+    open_vocabularies(*train_source);
+  } else {
+    open_vocabularies(*source);
+  }
+  prepare_out();
+  make_engine(source->fingerprint());
+  Summary summary;
+  summary.last_step = manifest_ ? manifest_->metadata.step : 0;
+  summary.eval = evaluate();
+  summary.eval->step = summary.last_step;
+  if (first() && options_.progress.on_eval) {
+    options_.progress.on_eval(*summary.eval);
+  }
+  finish(summary, start);
+  return summary;
+}
+
+}  // namespace
+
+Summary run_train(comm::Communicator& world, const JobOptions& options) {
+  return Job(world, options).train();
+}
+
+Summary run_eval(comm::Communicator& world, const JobOptions& options) {
+  return Job(world, options).eval();
+}
+
+}  // namespace weft::train

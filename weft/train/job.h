@@ -1,0 +1,37 @@
+/// A job: from a configuration to a summary, on one rank of a world. Every rank of the world calls
+/// the same function with the same options.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "weft/comm/communicator.h"
+#include "weft/spec/config.h"
+#include "weft/train/engine.h"
+#include "weft/train/progress.h"
+#include "weft/train/summary.h"
+
+namespace weft::train {
+
+struct JobOptions {
+  spec::Config config;
+  int threads = 1;                    ///< of this rank's pool
+  std::string out_dir;                ///< resolved config, plan, summary, metrics; empty = none
+  std::string plan_file;              ///< a plan to use; empty = make one
+  std::string checkpoint_dir;         ///< empty = none
+  std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
+  std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all
+  std::string resume;                 ///< a checkpoint, or the folder of some; empty = start anew
+  const std::atomic<bool>* stop = nullptr;  ///< set when a stop was asked for
+  ProgressSink progress;                    ///< used on rank 0
+  EngineOptions engine;                     ///< for tests
+};
+
+/// Trains. Collective. The summary is equal on all ranks but for timings.
+Summary run_train(comm::Communicator& world, const JobOptions& options);
+
+/// Evaluates the model of options.resume, or the initial one, on the evaluation data. Collective.
+Summary run_eval(comm::Communicator& world, const JobOptions& options);
+
+}  // namespace weft::train

@@ -1,0 +1,61 @@
+/// Progress: what a run says while it trains. The command line shows it, tests record it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "weft/metrics/binary.h"
+#include "weft/train/summary.h"
+
+namespace weft::train {
+
+/// A window of training, complete when `step` is a multiple of train.log_every.
+struct WindowFigures {
+  std::int64_t step = 0;           ///< the last step whose figures are in
+  std::int64_t total_steps = 0;    ///< of the job; 0 = not known
+  std::int64_t samples = 0;        ///< of the run so far
+  std::int64_t total_samples = 0;  ///< 0 = not known
+  std::vector<TaskFigures> tasks;  ///< over the window
+  std::vector<double> lifetime_ne;
+  double samples_per_s = 0.0;  ///< over the last seconds
+  double elapsed_s = 0.0;      ///< of training in this run
+};
+
+/// Called on rank 0, between steps. Must not block for long.
+struct ProgressSink {
+  std::function<void(const WindowFigures&)> on_window;
+  std::function<void(const EvalFigures&)> on_eval;
+  std::function<void(const std::string&)> on_note;  ///< e.g. where a checkpoint was written
+};
+
+/// One line of metrics.jsonl.
+std::string window_to_json_line(const WindowFigures& window);
+
+/// Sums of training steps: the current window, the last complete one, and the run's.
+class TrainingFigures {
+ public:
+  TrainingFigures(std::int64_t tasks, std::int64_t window_steps);
+
+  /// The sums [T] of the next step. Returns whether this completes a window.
+  bool add(const std::vector<metrics::BinarySums>& step);
+
+  [[nodiscard]] const std::vector<metrics::BinarySums>& current() const { return current_; }
+
+  /// The last complete window; the current one while there is none.
+  [[nodiscard]] const std::vector<metrics::BinarySums>& window() const {
+    return complete_.empty() ? current_ : complete_;
+  }
+
+  [[nodiscard]] const std::vector<metrics::BinarySums>& lifetime() const { return lifetime_; }
+
+  void restore_lifetime(std::vector<metrics::BinarySums> sums) { lifetime_ = std::move(sums); }
+
+ private:
+  std::int64_t window_steps_;
+  std::int64_t steps_ = 0;
+  std::vector<metrics::BinarySums> current_, complete_, lifetime_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,112 @@
+#include "weft/train/summary.h"
+
+#include <cmath>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/train/agreement.h"
+
+namespace weft::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+void put(Json& json, const TaskFigures& figures) {
+  json["loss"] = number(figures.loss);
+  json["ne"] = number(figures.ne);
+  json["auc"] = number(figures.auc);
+  json["log_loss"] = number(figures.log_loss);
+  json["calibration"] = number(figures.calibration);
+  json["label_mean"] = number(figures.label_mean);
+}
+
+Json task_list(const std::vector<TaskFigures>& tasks) {
+  Json list = Json::array();
+  for (const TaskFigures& task : tasks) {
+    Json entry = {{"task", task.task}, {"samples", task.samples}};
+    put(entry, task);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json to_json_value(const EvalFigures& eval) {
+  Json json;
+  json["step"] = eval.step;
+  json["samples"] = eval.tasks.empty() ? 0 : eval.tasks.front().samples;
+  json["wall_s"] = number(eval.wall_s);
+  if (!eval.tasks.empty()) {
+    put(json, eval.tasks.front());
+  }
+  if (eval.bayes_ne) {
+    json["bayes_ne"] = number(*eval.bayes_ne);
+  }
+  if (eval.tasks.size() > 1) {
+    json["tasks"] = task_list(eval.tasks);
+  }
+  return json;
+}
+
+}  // namespace
+
+TaskFigures figures(const std::string& task, const metrics::BinarySums& sums) {
+  TaskFigures figures;
+  figures.task = task;
+  figures.samples = sums.count;
+  figures.loss = sums.log_loss();
+  figures.ne = sums.ne();
+  figures.auc = std::nan("");
+  figures.log_loss = sums.log_loss();
+  figures.calibration = sums.calibration();
+  figures.label_mean = sums.label_mean();
+  return figures;
+}
+
+std::string to_json(const Summary& summary) {
+  Json json;
+  json["version"] = 1;
+  json["weft"] = version();
+  json["samples"] = summary.samples;
+  json["steps"] = summary.steps;
+  json["last_step"] = summary.last_step;
+  json["skipped_steps"] = summary.skipped_steps;
+  json["wall_s"] = number(summary.wall_s);
+  json["train_s"] = number(summary.train_s);
+  json["samples_per_s"] = summary.train_s > 0
+                              ? number(static_cast<double>(summary.samples) / summary.train_s)
+                              : Json(nullptr);
+  json["window_samples"] = summary.window_samples;
+  put(json, summary.window.empty() ? figures("", {}) : summary.window.front());
+  json["lifetime_ne"] =
+      summary.lifetime_ne.empty() ? Json(nullptr) : number(summary.lifetime_ne.front());
+  if (summary.window.size() > 1) {
+    json["tasks"] = task_list(summary.window);
+  }
+  json["eval"] = summary.eval ? to_json_value(*summary.eval) : Json(nullptr);
+  json["bayes_ne"] =
+      summary.eval && summary.eval->bayes_ne ? number(*summary.eval->bayes_ne) : Json(nullptr);
+  json["weights_hash"] = fmt::format("{:016x}", summary.weights_hash);
+  json["state_hash"] = fmt::format("{:016x}", summary.state_hash);
+  json["ranks"] = summary.ranks;
+  json["threads"] = summary.threads;
+  json["parts"] = summary.parts;
+  json["target"] = summary.target;
+  json["peak_rss_bytes"] = summary.peak_rss_bytes;
+  json["stopped"] = summary.stopped;
+  json["plan_hash"] = summary.plan_hash;
+  json["config"] = summary.config_yaml;
+  return json.dump(2) + "\n";
+}
+
+std::string eval_to_json_line(const EvalFigures& eval) {
+  Json json = {{"version", 1}, {"type", "eval"}};
+  json.update(to_json_value(eval));
+  return json.dump() + "\n";
+}
+
+}  // namespace weft::train

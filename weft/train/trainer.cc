@@ -1,0 +1,166 @@
+#include "weft/train/trainer.h"
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/train/evaluation.h"
+
+namespace weft::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+Trainer::Trainer(const spec::Config& config,
+                 Engine& engine,
+                 data::Loader& loader,
+                 const TrainerOptions& options)
+    : config_(config),
+      engine_(engine),
+      loader_(loader),
+      options_(options),
+      figures_(static_cast<std::int64_t>(config.tasks.size()), config.train.log_every),
+      throughput_(std::chrono::nanoseconds(0)),
+      step_(options.first_step),
+      scores_(config.tasks.size()) {
+}
+
+bool Trainer::stop_asked() const {
+  return options_.stop != nullptr && options_.stop->load();
+}
+
+std::int64_t Trainer::total_steps() const {
+  if (config_.train.steps > 0) {
+    return config_.train.steps;
+  }
+  if (options_.samples_per_epoch < 0) {
+    return 0;
+  }
+  const std::int64_t per_epoch =
+      (options_.samples_per_epoch + config_.batch_size - 1) / config_.batch_size;
+  return per_epoch * config_.train.epochs;
+}
+
+void Trainer::run() {
+  data::Batch batch;
+  while (!stopped_ && (config_.train.steps == 0 || step_ < config_.train.steps)) {
+    const auto start = Clock::now();
+    if (!loader_.next(batch)) {
+      break;
+    }
+    const StepOutcome outcome = engine_.train_step(batch, step_ + 1, stop_asked());
+    train_time_ += Clock::now() - start;
+    ++step_;
+    samples_ += batch.global_size;
+    throughput_.add(train_time_, batch.global_size);
+    if (outcome.skipped) {
+      ++skipped_;
+      log_warning("step {}: skipped, not finite on rank {} for sample {}", step_,
+                  outcome.non_finite.rank, outcome.non_finite.sample);
+    } else {
+      add_scores(batch);
+    }
+    take(outcome.control);
+    stopped_ = outcome.control.stop;
+    boundary(step_);
+  }
+  const GlobalControl last = engine_.flush();
+  engine_.check_overflow(last);
+  take(last);
+  if (options_.save && saved_step_ != step_) {
+    options_.save(step_);
+    saved_step_ = step_;
+  }
+  if (!stopped_ && evaluated_step_ != step_) {
+    evaluate(step_);
+  }
+}
+
+/// Keeps the scores of the current and of the last complete window, for its AUC.
+void Trainer::add_scores(const data::Batch& batch) {
+  const std::vector<float>& logits = engine_.logits();
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    scores_[i % scores_.size()].add(logits[i], batch.labels[i], batch.label_weights[i]);
+  }
+  if (++scored_steps_ == config_.train.log_every) {
+    complete_scores_ = std::move(scores_);
+    scores_ = std::vector<metrics::AucSamples>(complete_scores_.size());
+    scored_steps_ = 0;
+  }
+}
+
+/// Takes in the metric sums of the step before.
+void Trainer::take(const GlobalControl& control) {
+  if (!control.has_previous) {
+    return;
+  }
+  if (!figures_.add(control.previous) || !options_.progress.on_window) {
+    return;
+  }
+  WindowFigures window;
+  window.step = step_;
+  window.total_steps = total_steps();
+  window.samples = samples_;
+  window.total_samples =
+      options_.samples_per_epoch < 0 ? 0 : options_.samples_per_epoch * config_.train.epochs;
+  for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
+    window.tasks.push_back(train::figures(config_.tasks[t].name, figures_.window()[t]));
+    window.lifetime_ne.push_back(figures_.lifetime()[t].ne());
+  }
+  window.samples_per_s = throughput_.window();
+  window.elapsed_s = std::chrono::duration<double>(train_time_).count();
+  options_.progress.on_window(window);
+}
+
+void Trainer::boundary(std::int64_t step) {
+  const bool save =
+      options_.save && options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+  const bool evaluate_now = config_.train.eval_every > 0 && step % config_.train.eval_every == 0;
+  if (!save && !evaluate_now) {
+    return;
+  }
+  const GlobalControl control = engine_.flush();
+  engine_.check_overflow(control);
+  take(control);
+  if (save) {
+    options_.save(step);
+    saved_step_ = step;
+  }
+  if (evaluate_now) {
+    evaluate(step);
+  }
+}
+
+void Trainer::evaluate(std::int64_t step) {
+  if (!options_.evaluate) {
+    return;
+  }
+  eval_ = options_.evaluate(step);
+  eval_->step = step;
+  evaluated_step_ = step;
+  if (options_.progress.on_eval) {
+    options_.progress.on_eval(*eval_);
+  }
+}
+
+void Trainer::report(Summary& summary) {
+  summary.samples = samples_;
+  summary.steps = step_ - options_.first_step;
+  summary.last_step = step_;
+  summary.skipped_steps = skipped_;
+  summary.train_s = std::chrono::duration<double>(train_time_).count();
+  summary.stopped = stopped_;
+  summary.eval = eval_;
+  for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
+    const metrics::BinarySums& sums = figures_.window()[t];
+    TaskFigures task = train::figures(config_.tasks[t].name, sums);
+    const auto& scores = complete_scores_.empty() ? scores_ : complete_scores_;
+    engine_.run_stage(
+        [&](Context& ctx) { task.auc = auc_over_ranks(engine_.control_comm(), ctx, scores[t]); });
+    summary.window.push_back(std::move(task));
+    summary.window_samples = sums.count;
+    summary.lifetime_ne.push_back(figures_.lifetime()[t].ne());
+  }
+}
+
+}  // namespace weft::train
