@@ -195,10 +195,13 @@ bool Transfer::progress() {
   if (completed == MPI_UNDEFINED || completed == 0) {
     return false;
   }
-  for (int i = 0; i < completed; ++i) {
-    // A copy: a header's answer posts more requests.
-    const Request request = requests_[static_cast<std::size_t>(done_[static_cast<std::size_t>(i)])];
-    finished(request);
+  done_.resize(static_cast<std::size_t>(completed));
+  // All are counted before any header is looked at: one out of step ends the loop.
+  for (const int index : done_) {
+    finished(requests_[static_cast<std::size_t>(index)]);
+  }
+  for (const int index : done_) {
+    const Request request = requests_[static_cast<std::size_t>(index)];
     if (request.kind == Kind::kHeaderIn && !cancelled_) {
       on_header(request.peer);
     }
