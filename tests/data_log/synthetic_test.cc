@@ -131,6 +131,23 @@ TEST(Synthetic, SelectionAndOtherColumnsChangeNothing) {
   EXPECT_EQ(read(*wider, iota(0, 2000)).categorical[2].ids, a.categorical[1].ids);
 }
 
+TEST(Synthetic, WeightsLeaveTheLawsAsTheyAre) {
+  spec::DataConfig config = small_config();
+  config.synthetic.columns[1].weighted = true;
+  const auto weighted = open_synthetic(config, 7, Split::kTrain);
+  EXPECT_TRUE(weighted->schema().categorical[1].weighted);
+  const RawBlock a = read(*open_synthetic(small_config(), 7, Split::kTrain), iota(0, 2000));
+  const RawBlock b = read(*weighted, iota(0, 2000));
+  EXPECT_EQ(a.categorical[1].ids, b.categorical[1].ids);
+  EXPECT_TRUE(b.categorical[0].weights.empty());
+  ASSERT_EQ(b.categorical[1].weights.size(), b.categorical[1].ids.size());
+  const auto [least, most] =
+      std::minmax_element(b.categorical[1].weights.begin(), b.categorical[1].weights.end());
+  EXPECT_GE(*least, 0.5F);
+  EXPECT_LT(*most, 1.5F);
+  EXPECT_NE(a.labels, b.labels);  // the teacher sees them
+}
+
 TEST(Synthetic, LengthsMissingAndVisitors) {
   const auto source = open_synthetic(small_config(), 3, Split::kTrain);
   const RawBlock block = read(*source, iota(0, 3000));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -229,6 +230,50 @@ TEST_F(WeftFormat, FilesOfOtherColumnsAreRefused) {
     EXPECT_EQ(error.code(), ErrorCode::kData);
     EXPECT_NE(std::string(error.what()).find("'tags'"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("'genres'"), std::string::npos) << error.what();
+  }
+}
+
+// The example of docs/weft_format.md, word by word; checksums apart.
+TEST_F(WeftFormat, BytesAreThoseOfTheDocument) {
+  Schema schema;
+  schema.dense = {"p"};
+  schema.categorical = {{"g", true, false}};
+  schema.labels = {"y"};
+  RawBlock block;
+  block.reset(schema);
+  block.size = 2;
+  block.dense[0] = {1.5F, std::nanf("")};
+  block.categorical[0].offsets = {0, 2, 2};
+  block.categorical[0].ids = {3, 300};
+  block.labels[0] = {1.0F, 0.0F};
+  {
+    WeftWriter writer(path("log.weft"), schema);
+    writer.append(block);
+    writer.finish();
+  }
+  const std::vector<std::byte> bytes = bytes_of(path("log.weft"));
+  ASSERT_EQ(bytes.size(), 0xe0U);
+  const std::map<std::size_t, std::uint64_t> words = {{0x08, 0x0000003800000001},
+                                                      {0x10, 0x0000000100000001},
+                                                      {0x18, 1},
+                                                      {0x38, 0x7fc000003fc00000},
+                                                      {0x40, 0x0000000200000202},
+                                                      {0x48, 0x0000000200020000},
+                                                      {0x50, 0x00000000012c0003},
+                                                      {0x58, 0x000000003f800000},
+                                                      {0x60, 2},
+                                                      {0x68, 1},
+                                                      {0x70, 2},
+                                                      {0x78, 0x38},
+                                                      {0x80, 8},
+                                                      {0x90, 0x40},
+                                                      {0x98, 0x18},
+                                                      {0xa8, 0x58},
+                                                      {0xb0, 8},
+                                                      {0xc0, 0x60},
+                                                      {0xc8, 0x60}};
+  for (const auto& [at, word] : words) {
+    EXPECT_EQ(layout::load<std::uint64_t>(bytes.data() + at), word) << "at " << at;
   }
 }
 

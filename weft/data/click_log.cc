@@ -93,8 +93,9 @@ ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
     columns_.push_back({key, Scatter(static_cast<std::uint64_t>(column.cardinality), mix64(key)),
                         to_threshold(column.missing), to_threshold(column.repeat),
                         static_cast<std::uint64_t>(column.min_length),
-                        static_cast<std::uint64_t>(column.max_length - column.min_length + 1)});
-    schema_.categorical.push_back({column.name, column.max_length > 1, false});
+                        static_cast<std::uint64_t>(column.max_length - column.min_length + 1),
+                        column.weighted});
+    schema_.categorical.push_back({column.name, column.max_length > 1, column.weighted});
   }
   for (std::int64_t i = 1; i <= config.dense_columns; ++i) {
     schema_.dense.push_back("d" + std::to_string(i));
@@ -173,9 +174,7 @@ void ClickLog::add_categorical(std::size_t index,
                                std::span<Sample> samples,
                                RawBlock::Bags* out) const {
   const Column& column = columns_[index];
-  const ZipfSampler& popularity = popularity_[index];
   const bool paired = teacher_.paired(index);
-  const bool second = index % 2 == 1;
   for (Sample& sample : samples) {
     WordStream words(mix64(sample.stream ^ column.key));
     const std::uint64_t choice = words.next();
@@ -184,30 +183,9 @@ void ClickLog::add_categorical(std::size_t index,
       if ((choice >> 32) < column.repeat) {
         words = WordStream(mix64(sample.visitor ^ column.key));
       }
-      std::uint64_t length = column.min_length;
-      if (column.lengths > 1) {
-        length += ((words.next() >> 32) * column.lengths) >> 32;
-      }
-      float effect = 0.0F;
-      for (std::uint64_t j = 0; j < length; ++j) {
-        const std::uint64_t rank = popularity(words);
-        effect += teacher_.effect(index, rank);
-        if (out != nullptr) {
-          out->ids.push_back(static_cast<std::int64_t>(column.scatter(rank)));
-        }
-        if (const float* vector = paired ? teacher_.hidden(index, rank) : nullptr) {
-          for (std::size_t k = 0; k < hidden.size(); ++k) {
-            hidden[k] += vector[k];
-          }
-        }
-      }
-      const float share = length > 0 ? 1.0F / static_cast<float>(length) : 0.0F;
-      sample.score += static_cast<double>(effect * share);
-      for (float& value : hidden) {
-        value *= share;
-      }
+      sample.score += static_cast<double>(draw_bag(index, words, hidden, out));
     }
-    if (paired && second) {
+    if (paired && index % 2 == 1) {
       float product = 0.0F;
       for (std::size_t k = 0; k < hidden.size(); ++k) {
         product += sample.hidden[k] * hidden[k];
@@ -220,6 +198,46 @@ void ClickLog::add_categorical(std::size_t index,
       out->offsets.push_back(static_cast<std::int64_t>(out->ids.size()));
     }
   }
+}
+
+// Draws one bag. Returns the mean of its effects and sets `hidden` to the mean of its vectors, both
+// weighted where the column is. A weighted column has the same ids as one that is not.
+float ClickLog::draw_bag(std::size_t index,
+                         WordStream& words,
+                         std::array<float, Teacher::kHidden>& hidden,
+                         RawBlock::Bags* out) const {
+  const Column& column = columns_[index];
+  const ZipfSampler& popularity = popularity_[index];
+  std::uint64_t length = column.min_length;
+  WordStream weights(0);
+  if (column.lengths > 1 || column.weighted) {
+    const std::uint64_t word = words.next();
+    length += ((word >> 32) * column.lengths) >> 32;
+    weights = WordStream(mix64(word));
+  }
+  float effect = 0.0F;
+  for (std::uint64_t j = 0; j < length; ++j) {
+    const std::uint64_t rank = popularity(words);
+    const float weight =
+        column.weighted ? 0.5F + uniform_float(static_cast<std::uint32_t>(weights.next())) : 1.0F;
+    effect += weight * teacher_.effect(index, rank);
+    if (const float* vector = teacher_.hidden(index, rank)) {
+      for (std::size_t k = 0; k < hidden.size(); ++k) {
+        hidden[k] += weight * vector[k];
+      }
+    }
+    if (out != nullptr) {
+      out->ids.push_back(static_cast<std::int64_t>(column.scatter(rank)));
+      if (column.weighted) {
+        out->weights.push_back(weight);
+      }
+    }
+  }
+  const float share = length > 0 ? 1.0F / static_cast<float>(length) : 0.0F;
+  for (float& value : hidden) {
+    value *= share;
+  }
+  return effect * share;
 }
 
 void ClickLog::add_dense(std::size_t index, std::span<Sample> samples, float* out) const {

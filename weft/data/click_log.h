@@ -39,6 +39,7 @@ class ClickLog {
     std::uint64_t repeat;
     std::uint64_t min_length;
     std::uint64_t lengths;  // max_length - min_length + 1
+    bool weighted;
   };
 
   // What is drawn once per sample.
@@ -54,6 +55,10 @@ class ClickLog {
                     std::span<const std::int64_t> ids,
                     std::span<Sample> samples);
   void add_categorical(std::size_t index, std::span<Sample> samples, RawBlock::Bags* out) const;
+  float draw_bag(std::size_t index,
+                 WordStream& words,
+                 std::array<float, Teacher::kHidden>& hidden,
+                 RawBlock::Bags* out) const;
   void add_dense(std::size_t index, std::span<Sample> samples, float* out) const;
   void score(std::int64_t first, std::int64_t count, std::vector<double>& out);
   void calibrate();

@@ -34,7 +34,7 @@ std::uint64_t fingerprint_of(const spec::SyntheticConfig& config, std::uint64_t 
     for (const std::uint64_t word :
          {hash_string(column.name), number(column.cardinality), bits(column.zipf),
           number(column.min_length), number(column.max_length), bits(column.missing),
-          bits(column.repeat), bits(column.teacher_scale)}) {
+          bits(column.repeat), bits(column.teacher_scale), std::uint64_t{column.weighted}}) {
       hash = hash_combine(hash, word);
     }
   }

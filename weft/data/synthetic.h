@@ -9,7 +9,8 @@
 ///                 ids 0 .. cardinality - 1 by a keyed bijection. The length of a bag is uniform in
 ///                 [min_length, max_length]; with probability `missing` it is empty. With
 ///                 probability `repeat` a bag is that of the sample's visitor, a function of
-///                 (seed, visitor, column); visitors follow a Zipf law of exponent 0.6.
+///                 (seed, visitor, column); visitors follow a Zipf law of exponent 0.6. Ids of a
+///                 `weighted` column have weights, uniform in [0.5, 1.5), which the teacher uses.
 ///   dense         d1, d2, ..: counts floor(exp(1 + normal)), one in twenty missing (NaN). Made
 ///                 for the transform `log`.
 ///   label         "label": Bernoulli(p), p = sigmoid(bias + signal x standardised teacher score).

@@ -1,15 +1,15 @@
 /// Private to data/: the planted teacher of a generated click log, the function that decides how
 /// likely a click is.
 ///
-/// score(sample) = sum over columns of teacher_scale x mean over the bag's ids of effect(column,
-/// id)
+/// score(sample) = sum over columns of teacher_scale x mean of effect(column, id) over the bag
 ///               + sum over dense columns of weight x ln(1 + count)
-///               + sum over a few pairs of columns of <hidden(first), hidden(second)>, where hidden
-///                 of a column is the mean over the bag's ids of a vector of kHidden numbers.
-/// An empty bag and a missing count score nothing. Effects and hidden vectors are normal draws of
-/// (seed, column name, popularity rank) that shrink as sqrt(kHalf / (kHalf + rank)) and end after
-/// kEffectRanks: what an id seen a few times does cannot be learnt, and a teacher that leans on
-/// such ids would set a mark that no model reaches.
+///               + sum over a few pairs of columns of <hidden(first), hidden(second)>, hidden of a
+///                 column being the mean of a vector of kHidden numbers over the bag.
+/// Means are of weight x value where the column is weighted. An empty bag and a missing count score
+/// nothing. Effects and hidden vectors are normal draws of (seed, column name, popularity rank)
+/// that shrink as sqrt(kHalf / (kHalf + rank)) and end after kEffectRanks: what an id seen a few
+/// times does cannot be learnt, and a teacher that leans on such ids would set a mark that no model
+/// reaches.
 #pragma once
 
 #include <cstdint>
