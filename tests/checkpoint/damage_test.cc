@@ -20,11 +20,19 @@ void write_all(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
+/// Few bytes, since every one of them is flipped.
+std::vector<Matrix> tiny_matrices() {
+  return {{"tables.a", "weight", DType::kFloat32, 5, 6},
+          {"tables.a", "sum", DType::kFloat32, 5, 1},
+          {"dense.0", "weight", DType::kBFloat16, 3, 7},
+          {"dense.0", "exp_avg", DType::kFloat64, 2, 2}};
+}
+
 /// A small checkpoint, saved once, and what load() says of it.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
-    save_all(save_options(parent_.path(), 10), small_matrices(), 2, 2);
+    save_all(save_options(parent_.path(), 10), tiny_matrices(), 2, 2);
     directory_ = find_checkpoint(parent_.path());
     for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
       files_.push_back(entry.path().string());
@@ -33,7 +41,7 @@ class Damage : public testing::Test {
 
   /// Everything that a resuming job reads.
   void read_everything() {
-    ASSERT_EQ(load_all({directory_}, small_matrices(), 3, 1), 0);
+    ASSERT_EQ(load_all({directory_}, tiny_matrices(), 3, 1), 0);
     for (const Blob& blob : save_options("", 0).blobs) {
       ASSERT_EQ(read_blob(directory_, blob.name), blob.bytes);
     }

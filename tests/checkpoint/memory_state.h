@@ -39,14 +39,15 @@ inline std::vector<Matrix> small_matrices() {
           {"tables.d", "weight", DType::kInt64, 0, 4}};
 }
 
-/// The byte at a place: a pure function of the logical matrix, whoever holds it.
-inline std::uint8_t byte_at(const StateItem& item,
-                            std::int64_t row,
-                            std::int64_t col,
-                            std::int64_t byte) {
-  const auto place = static_cast<std::uint64_t>((row * item.cols + col) * 8 + byte);
-  return static_cast<std::uint8_t>(
-      mix64(hash_string(item.parameter + "/" + item.kind) + place * 0x9e3779b97f4a7c15ULL) >> 56);
+/// The byte at a place: a pure function of the logical matrix, whoever holds it. `seed` is
+/// seed_of(item), which does not change from byte to byte.
+inline std::uint64_t seed_of(const StateItem& item) {
+  return hash_string(item.parameter + "/" + item.kind);
+}
+
+inline std::uint8_t byte_at(std::uint64_t seed, std::int64_t place, std::int64_t byte) {
+  const auto index = static_cast<std::uint64_t>(place * 8 + byte);
+  return static_cast<std::uint8_t>(mix64(seed + index * 0x9e3779b97f4a7c15ULL) >> 56);
 }
 
 class MemoryState : public StateSource, public StateSink {
@@ -115,11 +116,13 @@ class MemoryState : public StateSource, public StateSink {
   void visit(const Visit& each) {
     for (std::size_t i = 0; i < items_.size(); ++i) {
       const StateItem& item = items_[i];
-      std::size_t at = 0;
+      const std::uint64_t seed = seed_of(item);
+      const std::int64_t size = size_of(item.dtype);
+      std::byte* at = blocks_[i].data();
       for (std::int64_t r = item.row_begin; r < item.row_end; ++r) {
         for (std::int64_t c = item.col_begin; c < item.col_end; ++c) {
-          for (std::int64_t b = 0; b < size_of(item.dtype); ++b) {
-            each(blocks_[i][at++], byte_at(item, r, c, b));
+          for (std::int64_t b = 0; b < size; ++b) {
+            each(*at++, byte_at(seed, r * item.cols + c, b));
           }
         }
       }

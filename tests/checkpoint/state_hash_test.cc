@@ -20,7 +20,8 @@ bool initial_values(const StateItem& item, std::int64_t row_begin, std::int64_t 
   for (std::int64_t r = row_begin; r < row_begin + rows; ++r) {
     for (std::int64_t c = item.col_begin; c < item.col_end; ++c) {
       for (std::int64_t b = 0; b < size_of(item.dtype); ++b) {
-        *next++ = static_cast<std::uint8_t>(byte_at(item, r, c, b) ^ (r < 5 ? 0U : 1U));
+        *next++ = static_cast<std::uint8_t>(byte_at(seed_of(item), r * item.cols + c, b) ^
+                                            (r < 5 ? 0U : 1U));
       }
     }
   }
