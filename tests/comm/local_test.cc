@@ -1,5 +1,6 @@
 #include "weft/comm/local/local.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -13,6 +14,9 @@
 
 #include "tests/comm/cases.h"
 #include "weft/base/error.h"
+#include "weft/comm/ordered_reduce.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/stream.h"
 
 namespace weft::comm {
 namespace {
@@ -94,6 +98,48 @@ TEST_P(LocalRanks, ExchangeOfPieces) {
       const bool self = p == static_cast<std::size_t>(world.rank());
       EXPECT_EQ(in[p], self ? -1 : expected);
       EXPECT_EQ(in[ranks + p], self ? -1 : -expected);
+    }
+  });
+}
+
+TEST_P(LocalRanks, StagesOnTheCheckDevice) {
+  run_local(GetParam(), {}, [](Communicator& world) {
+    const auto device = make_device({.kind = DeviceKind::kCheck,
+                                     .threads = 2,
+                                     .check_seed = static_cast<std::uint64_t>(world.rank()) + 1});
+    constexpr std::int64_t kCount = 10007;
+    OrderedAllReduce reduce(world, *device, 8, kCount);
+    const auto other = world.duplicate("other");
+    Buffer sums(*device, kCount * 4);
+    Buffer ranks(*device, world.size() * 8);
+    const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
+    const auto dense = device->make_stream({.name = "dense"});
+    const auto control = device->make_stream({.name = "control"});
+    const Stage produce = [&](Context&) {
+      for (std::int64_t k = 0; k < reduce.num_partials(); ++k) {
+        std::fill_n(reduce.partial(k), kCount, static_cast<float>(reduce.partial_parts(k).size()));
+      }
+    };
+    const Stage sum = [&](Context& ctx) { reduce.run(ctx, present, sums.as<float>()); };
+    const Stage gather = [&](Context& ctx) {
+      ranks.as<std::int64_t>()[world.rank()] = world.rank();
+      other->all_gather(ctx, ranks.as<std::int64_t>() + world.rank(), ranks.as<void>(), 8);
+    };
+    for (int step = 0; step < 3; ++step) {
+      dense->enqueue(produce);
+      dense->enqueue(sum);
+      control->enqueue(gather);
+    }
+    dense->synchronize();
+    control->synchronize();
+    Context ctx{.device = device.get()};
+    std::vector<float> result(kCount);
+    device->copy_to_host(ctx, result.data(), sums.as<float>(), kCount * 4);
+    EXPECT_EQ(result, std::vector<float>(kCount, 8.0F));
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(world.size()));
+    device->copy_to_host(ctx, seen.data(), ranks.as<std::int64_t>(), world.size() * 8);
+    for (int p = 0; p < world.size(); ++p) {
+      EXPECT_EQ(seen[static_cast<std::size_t>(p)], p);
     }
   });
 }
@@ -343,6 +389,27 @@ TEST(LocalFailure, AbortsWhileOthersCopy) {
       EXPECT_EQ(error.origin_rank(), round % 4);
     }
   }
+}
+
+TEST(LocalFailure, TwoThreadsOnOneCommunicator) {
+  const auto activity = std::make_shared<ActivityLog>();
+  run_local(2, {.activity = activity}, [&](Communicator& world) {
+    Context ctx;
+    if (world.rank() == 0) {
+      std::thread first([&] { world.barrier(ctx); });
+      while (activity->describe().find("rank 0: barrier #0") == std::string::npos) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_THROW(world.barrier(ctx), Error);
+      first.join();
+    } else {
+      while (activity->describe().find("rank 0: barrier #0") == std::string::npos) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      world.barrier(ctx);
+    }
+  });
 }
 
 TEST(LocalFailure, NoRanks) {
