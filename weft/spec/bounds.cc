@@ -18,7 +18,7 @@ bool inside(double value, const Bounds& bounds) {
 /// "at least 1" and, where the limit is only there to keep products from overflowing, that limit.
 std::string allowed_text(const Field& field, const Value& value, bool too_large) {
   std::string text = range_text(field, value);
-  if (too_large && text.find(" to ") == std::string::npos) {
+  if (too_large && (text.starts_with("at least") || text.starts_with("above"))) {
     text = fmt::format("at most {}", field.bounds.max);
   }
   return text;

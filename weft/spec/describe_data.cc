@@ -207,7 +207,7 @@ void walk(Visitor& v, SparseFeature& c) {
 }
 
 void walk(Visitor& v, Task& c) {
-  v.value({.name = "name", .meaning = "Task name.", .default_text = "required"}, &c.name);
+  v.value({.name = "name", .meaning = "Task name."}, &c.name);
   v.value({.name = "column", .meaning = "Column of the label, 0 or 1."}, &c.column);
   v.value({.name = "weight_column",
            .meaning = "Column with a weight per sample; empty: every weight is 1."},

@@ -139,11 +139,19 @@ class TreeBuilder final : public YAML::EventHandler {
       fail_at(*node, "aliases unfold to more than {} values", kMaxNodes);
     }
     if (parent.kind == Node::Kind::kMap) {
-      parent.entries.push_back({.key = frame.key->text, .key_node = frame.key, .value = node});
+      const NodePtr value = node->kind == Node::Kind::kNull ? null_of(*frame.key) : node;
+      parent.entries.push_back({.key = frame.key->text, .key_node = frame.key, .value = value});
       frame.key = nullptr;
     } else {
       parent.items.push_back(node);
     }
+  }
+
+  /// What a key without a value has; the parser's mark would be that of the next key.
+  static NodePtr null_of(const Node& key) {
+    auto node = std::make_shared<Node>(key);
+    node->kind = Node::Kind::kNull;
+    return node;
   }
 
   static int first_line(const Node& map, const std::string& key) {

@@ -1,0 +1,210 @@
+#include "weft/planner/place.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/error.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::Plan;
+using spec::Shard;
+using spec::Sharding;
+
+spec::Table table(const std::string& name, std::int64_t rows, std::int64_t dim) {
+  spec::Table out;
+  out.name = name;
+  out.num_embeddings = rows;
+  out.embedding_dim = dim;
+  return out;
+}
+
+/// One feature per table, of the same name.
+spec::Config config_of(const std::vector<spec::Table>& tables) {
+  spec::Config config;
+  config.tables = tables;
+  for (const spec::Table& t : tables) {
+    spec::SparseFeature feature;
+    feature.name = t.name;
+    config.sparse_features.push_back(feature);
+  }
+  return config;
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::int64_t> owners(const Plan& plan) {
+  std::vector<std::int64_t> out;
+  for (const spec::TablePlan& t : plan.tables) {
+    out.push_back(t.shards.at(0).rank);
+  }
+  return out;
+}
+
+TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
+  for (const Sharding sharding : {Sharding::kAuto, Sharding::kDataParallel, Sharding::kTableWise,
+                                  Sharding::kRowWise, Sharding::kColumnWise}) {
+    for (const std::int64_t rows : {1, 2, 7, 1000}) {
+      for (const std::int64_t dim : {1, 15, 16, 17, 64, 130}) {
+        spec::Table one = table("t", rows, dim);
+        one.sharding = sharding;
+        const spec::Config config = config_of({one, table("u", 100, 16)});
+        for (const std::int64_t ranks : {1, 2, 3, 4, 5, 8, 31}) {
+          const Plan plan = make_plan(config, ranks);
+          EXPECT_NO_THROW(check_plan(plan, config))
+              << "rows " << rows << " dim " << dim << " ranks " << ranks;
+          EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
+          EXPECT_EQ(make_plan(config, ranks), plan);
+        }
+      }
+    }
+  }
+}
+
+TEST(MakePlan, LargestFirstOnTheLeastLoaded) {
+  // 8 -> rank 0, 7 -> rank 1, 6 -> rank 1 (7 < 8), 5 -> rank 0, 4 -> 0 or 1: 13 each, the lower.
+  const spec::Config config = config_of({table("a", 4, 16), table("b", 8, 16), table("c", 6, 16),
+                                         table("d", 7, 16), table("e", 5, 16)});
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{0, 0, 1, 1, 0}));
+}
+
+TEST(MakePlan, TiesGoToTheLowerTableAndRank) {
+  const spec::Config config =
+      config_of({table("a", 5, 16), table("b", 5, 16), table("c", 5, 16), table("d", 5, 16)});
+  EXPECT_EQ(owners(make_plan(config, 3)), (std::vector<std::int64_t>{0, 1, 2, 0}));
+}
+
+TEST(MakePlan, LookupsAndBytesWeigh) {
+  spec::Config config = config_of({table("half", 10, 16), table("busy", 6, 16), table("c", 9, 16)});
+  config.tables[0].dtype = spec::RowDType::kBf16;  // 5 rows' worth of fp32
+  config.data.synthetic.columns = {{.name = "busy", .min_length = 1, .max_length = 3}};  // 6 x 2
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 1}));
+}
+
+TEST(MakePlan, PinnedTablesCountBeforeTheOthers) {
+  spec::Config config = config_of({table("a", 5, 16), table("big", 100, 16), table("b", 4, 16)});
+  config.tables[1].rank = 0;
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 1}));
+}
+
+TEST(MakePlan, RowsFewerThanRanks) {
+  spec::Config config = config_of({table("a", 2, 16)});
+  config.tables[0].sharding = Sharding::kRowWise;
+  const Plan plan = make_plan(config, 5);
+  ASSERT_EQ(plan.tables[0].shards.size(), 2U);
+  EXPECT_EQ(plan.tables[0].shards[0], (Shard{.rank = 2, .rows = {0, 1}, .cols = {0, 16}}));
+  EXPECT_EQ(plan.tables[0].shards[1], (Shard{.rank = 4, .rows = {1, 2}, .cols = {0, 16}}));
+}
+
+TEST(MakePlan, ColumnsAreCutAtBlocksOf16) {
+  spec::Config config = config_of({table("a", 10, 130)});
+  config.tables[0].sharding = Sharding::kColumnWise;
+  const auto cuts = [&](std::int64_t ranks) {
+    std::vector<Range> out;
+    for (const Shard& shard : make_plan(config, ranks).tables[0].shards) {
+      out.push_back(shard.cols);
+    }
+    return out;
+  };
+  EXPECT_EQ(cuts(2), (std::vector<Range>{{0, 64}, {64, 130}}));
+  EXPECT_EQ(cuts(4), (std::vector<Range>{{0, 32}, {32, 64}, {64, 96}, {96, 130}}));
+  EXPECT_EQ(cuts(20).size(), 9U);
+  EXPECT_EQ(cuts(20).back(), (Range{128, 130}));
+  config.tables[0].embedding_dim = 17;
+  EXPECT_EQ(cuts(3), (std::vector<Range>{{0, 16}, {16, 17}}));
+  config.tables[0].embedding_dim = 1;
+  EXPECT_EQ(cuts(3), (std::vector<Range>{{0, 1}}));
+}
+
+TEST(MakePlan, ColumnShardsGoToDifferentRanks) {
+  spec::Config config = config_of({table("a", 10, 64), table("b", 1000, 16)});
+  config.tables[0].sharding = Sharding::kColumnWise;
+  config.tables[0].column_shards = 3;
+  const Plan plan = make_plan(config, 4);
+  // b, the larger, is on rank 0.
+  ASSERT_EQ(plan.tables[0].shards.size(), 3U);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(plan.tables[0].shards[static_cast<std::size_t>(i)].rank, i + 1);
+  }
+  EXPECT_EQ(make_plan(config, 2).tables[0].shards.size(), 3U);  // more shards than ranks
+}
+
+TEST(MakePlan, PartsAreResolved) {
+  spec::Config config = config_of({table("a", 2, 16)});
+  EXPECT_EQ(make_plan(config, 1).parts, 8);
+  EXPECT_EQ(make_plan(config, 12).parts, 12);
+  config.numerics.parts = 4;
+  EXPECT_EQ(make_plan(config, 4).parts, 4);
+  EXPECT_EQ(error_of([&] { make_plan(config, 5); }),
+            "numerics.parts: 4 parts cannot be spread over 5 ranks, each needs one at least; set "
+            "numerics.parts=5 or more, or run on 4 ranks");
+}
+
+TEST(MakePlan, RefusesRanksThatAreNotThere) {
+  spec::Config config = config_of({table("a", 2, 16)});
+  config.tables[0].rank = 3;
+  EXPECT_EQ(error_of([&] { make_plan(config, 3); }),
+            "tables.a.rank: there is no rank 3 among 3 ranks; use 0 to 2, or -1 to have it placed");
+  EXPECT_EQ(error_of([&] { make_plan(config, 0); }), "a plan needs at least one rank, not 0");
+}
+
+TEST(CheckPlan, FindsEveryKindOfDamage) {
+  spec::Config config =
+      config_of({table("rows", 10, 16), table("cols", 10, 40), table("all", 10, 16)});
+  config.tables[0].sharding = Sharding::kRowWise;
+  config.tables[1].sharding = Sharding::kColumnWise;
+  config.tables[2].sharding = Sharding::kDataParallel;
+  const auto damaged = [&](const std::function<void(Plan&)>& damage) {
+    Plan plan = make_plan(config, 2);
+    damage(plan);
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const std::string advice = "; make a new plan for this configuration";
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.pop_back(); }),
+            "the plan of table rows: rows from 5 to 10 are held by no shard" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[1].rows.begin = 4; }),
+            "the plan of table rows: rows from 5 are held by no shard, or twice, or out of order" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[0].rows = {5, 5}; }),
+            "the plan of table rows: the block of rows [5, 5) and columns [0, 16) is empty or "
+            "outside [10, 16]" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].cols.end = 8; }),
+            "the plan of table cols: columns [0, 8) are not cut at multiples of 16" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].rows.end = 8; }),
+            "the plan of table cols: a shard holds rows [0, 8) of 10" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[1].rank = 2; }),
+            "the plan of table cols: rank 2 is not among the 2 ranks" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.pop_back(); }),
+            "the plan of table all: data_parallel on 2 ranks has 1 shards" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards[1].rank = 0; }),
+            "the plan of table all: data_parallel needs the whole table on every rank in order; "
+            "shard 1 is not" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].sharding = Sharding::kAuto; }),
+            "the plan of table rows: its sharding is not resolved" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].sharding = Sharding::kTableWise; }),
+            "the plan of table rows: table_wise has 2 shards, not one" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].table = "x"; }),
+            "table 0 of the plan is 'x', that of the configuration 'rows'; make a new plan");
+  EXPECT_EQ(damaged([](Plan& p) { p.tables.pop_back(); }),
+            "the plan has 2 tables, the configuration 3; make a new plan");
+  EXPECT_EQ(damaged([](Plan& p) { p.parts = 1; }),
+            "the plan has 1 parts for 2 ranks; each rank needs one at least");
+}
+
+}  // namespace
+}  // namespace weft::planner
