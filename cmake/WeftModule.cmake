@@ -7,6 +7,10 @@ set(WEFT_MODULES "${WEFT_LAYERS}")
 list(TRANSFORM WEFT_MODULES REPLACE ":.*$" "")
 
 set(WEFT_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # False in GCC 12 with std::string and fmt (its PR 105329 and 105651).
+  list(APPEND WEFT_WARNINGS -Wno-restrict -Wno-stringop-overflow)
+endif()
 # Contraction would make bits depend on the compiler's mood: a multiply-add is written as one.
 set(WEFT_CODEGEN -ffp-contract=off -fno-math-errno)
 set(WEFT_CUDA_CODEGEN -fmad=false)
