@@ -16,6 +16,13 @@ function(weft_add_test name)
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
+# Of tests under mpirun. Open MPI keeps memory after MPI_Finalize and has unloaded the plugins that
+# allocated it by then, so no suppression can name them; leaks are looked for in the other tests.
+set(WEFT_MPI_TEST_ENVIRONMENT "")
+if(WEFT_SANITIZE MATCHES "address")
+  set(WEFT_MPI_TEST_ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:strict_string_checks=1")
+endif()
+
 # weft_add_mpi_test(<name> RANKS 1 2 3 SOURCES ... LIBS ...): the binary (with its own main, which
 # initialises MPI) under mpirun, one ctest entry per number of ranks.
 function(weft_add_mpi_test name)
@@ -32,6 +39,7 @@ function(weft_add_mpi_test name)
       COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe --bind-to none
               ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}.ranks${ranks} PROPERTIES
-      LABELS "mpi;${arg_LABELS}" TIMEOUT 120 PROCESSORS 2)
+      LABELS "mpi;${arg_LABELS}" TIMEOUT 120 PROCESSORS 2
+      ENVIRONMENT "${WEFT_MPI_TEST_ENVIRONMENT}")
   endforeach()
 endfunction()
