@@ -216,6 +216,9 @@ std::vector<spec::Compute> computes() {
 }
 
 TEST_P(ModelTest, LogitsOfASampleDoNotDependOnItsPart) {
+  if (kernels::current_target() < kernels::Target::kAvx512) {
+    GTEST_SKIP() << "promised from AVX-512 on";
+  }
   for (const spec::Compute compute : computes()) {
     spec::Model options = GetParam().options;
     options.compute = compute;
@@ -268,8 +271,10 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
   }
 }
 
-// bf16 keeps 8 bits: each rounding is within 2^-9. A few layers of them stay within 4 % of the
-// size of what they compute.
+// bf16 keeps 8 bits: each rounding is within 2^-9. A few layers of them, some terms of which cancel
+// and some of which cross ReLU's corner, stay within 8 % of the size of what they compute.
+constexpr double kBf16Error = 0.08;
+
 TEST_P(ModelTest, Bf16IsNearFp32) {
   if (computes().size() < 2) {
     GTEST_SKIP() << "no AVX-512";
@@ -296,10 +301,10 @@ TEST_P(ModelTest, Bf16IsNearFp32) {
     return std::sqrt(error / size);
   };
   EXPECT_FALSE(exact == rounded);
-  EXPECT_LT(relative_error(exact.logits, rounded.logits), 0.04);
-  EXPECT_LT(relative_error(exact.gradients, rounded.gradients), 0.04);
+  EXPECT_LT(relative_error(exact.logits, rounded.logits), kBf16Error);
+  EXPECT_LT(relative_error(exact.gradients, rounded.gradients), kBf16Error);
   for (std::size_t f = 0; f < exact.dvectors.size(); ++f) {
-    EXPECT_LT(relative_error(exact.dvectors[f], rounded.dvectors[f]), 0.04) << f;
+    EXPECT_LT(relative_error(exact.dvectors[f], rounded.dvectors[f]), kBf16Error) << f;
   }
 }
 

@@ -4,9 +4,11 @@
 /// Types      fp32, or bf16 operands with sums in fp32; bias and weight gradients are fp32.
 /// Threads    every call runs on the calling thread alone. One Matmul belongs to one thread at a
 ///            time (it keeps primitives and scratch memory); many may run at once.
-/// Order      the bits of a result depend on the operands' values and shapes (strides included)
-///            and on the target (target.h), never on threads. A row of forward() and
-///            backward_data() does not depend on m.
+/// Order      the bits of a result depend on the operands' values, on m, n and k, and on the target
+///            (target.h): never on threads, addresses or strides. From AVX-512 on, a row of
+///            forward() and backward_data() does not depend on m either; below, oneDNN's kernels
+///            differ with m.
+/// Strides    compact operands are fastest; strided ones are copied.
 /// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones
 ///            look it up and allocate nothing.
 #pragma once

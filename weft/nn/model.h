@@ -5,9 +5,10 @@
 /// Parts      a part's forward, loss and backward run on the calling thread alone, with a
 ///            workspace of its own; several parts run at once. The rule of parts (base/parts.h)
 ///            adds up their gradients afterwards.
-/// Order      a sample's logits do not depend on the other samples of its part. A part's gradients
-///            depend on its samples in their order, its size, the weights and the target
-///            (kernels/target.h), and on nothing else.
+/// Order      a part's logits and gradients depend on its samples in their order, its size, the
+///            weights and the target (kernels/target.h), and on nothing else: not on threads, on
+///            other parts, or on where inputs lie. From AVX-512 on, a sample's logits do not depend
+///            on the other samples of its part either.
 #pragma once
 
 #include <cstdint>

@@ -4,15 +4,18 @@
 // backward_data    dx = dy · W
 // backward_weight  dW = dyᵀ · x     dy read transposed
 //
-// All three run in oneDNN's blocked GEMM (brgemm) for every stride, which packs the second operand
-// itself: about 245 GFLOP/s fp32 and 485 GFLOP/s bf16 on one Zen 5 core at 256 x 512 x 479.
-// A primitive costs 0.1-10 ms to make and is kept per shape; scratch memory is one buffer, as
-// large as the largest primitive needs.
+// Strided operands are copied to compact ones first, and a strided result is copied out: oneDNN
+// picks another kernel for some strides, so bits would depend on where a matrix lies. Compact
+// ones run in its blocked GEMM (brgemm) from AVX-512 on, which packs the second operand itself:
+// about 245 GFLOP/s fp32 and 485 GFLOP/s bf16 on one Zen 5 core at 256 x 512 x 479. A primitive
+// costs 0.1-10 ms to make and is kept per shape; scratch memory is one buffer, as large as the
+// largest primitive needs.
 #include "weft/kernels/matmul.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 #include <unordered_map>
@@ -114,14 +117,13 @@ dnnl::memory::data_type onednn_type(DType dtype) {
   return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// out[m, n] = a[m, k] · b[k, n], each with its two strides.
+// out[m, n] = a[m, k] · b[k, n], all compact.
 struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::array<std::int64_t, 2> a_strides{};
-  std::array<std::int64_t, 2> b_strides{};
-  std::int64_t out_stride = 0;
+  bool a_transposed = false;  // a lies as [k, m]
+  bool b_transposed = false;  // b lies as [n, k]
   DType in = DType::kFloat32;
   DType out = DType::kFloat32;
   Activation activation = Activation::kNone;
@@ -134,9 +136,9 @@ struct ProductHash {
   std::size_t operator()(const Product& p) const {
     std::uint64_t h = 0;
     for (const std::int64_t word :
-         {p.m, p.n, p.k, p.a_strides[0], p.a_strides[1], p.b_strides[0], p.b_strides[1],
-          p.out_stride, static_cast<std::int64_t>(p.in), static_cast<std::int64_t>(p.out),
-          static_cast<std::int64_t>(p.activation), p.bias}) {
+         {p.m, p.n, p.k, static_cast<std::int64_t>(p.a_transposed),
+          static_cast<std::int64_t>(p.b_transposed), static_cast<std::int64_t>(p.in),
+          static_cast<std::int64_t>(p.out), static_cast<std::int64_t>(p.activation), p.bias}) {
       h = hash_combine(h, static_cast<std::uint64_t>(word));
     }
     return h;
@@ -153,10 +155,11 @@ struct Made {
 
 Made make(const Product& p, const dnnl::engine& engine) {
   using dnnl::memory;
-  const memory::desc a({p.m, p.k}, onednn_type(p.in), {p.a_strides[0], p.a_strides[1]});
-  const memory::desc b({p.k, p.n}, onednn_type(p.in), {p.b_strides[0], p.b_strides[1]});
-  const memory::desc out({p.m, p.n}, onednn_type(p.out), {p.out_stride, 1});
-  const memory::desc bias({1, p.n}, memory::data_type::f32, {p.n, 1});
+  using tag = memory::format_tag;
+  const memory::desc a({p.m, p.k}, onednn_type(p.in), p.a_transposed ? tag::ba : tag::ab);
+  const memory::desc b({p.k, p.n}, onednn_type(p.in), p.b_transposed ? tag::ba : tag::ab);
+  const memory::desc out({p.m, p.n}, onednn_type(p.out), tag::ab);
+  const memory::desc bias({1, p.n}, memory::data_type::f32, tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (p.activation == Activation::kRelu) {
@@ -197,13 +200,25 @@ Product forward_product(const ConstOperand& x,
   return {.m = x.rows,
           .n = w.rows,
           .k = x.cols,
-          .a_strides = {x.stride, 1},
-          .b_strides = {1, w.stride},
-          .out_stride = y.stride,
+          .b_transposed = true,
           .in = x.dtype,
           .out = y.dtype,
           .activation = activation,
           .bias = bias != nullptr ? 1 : 0};
+}
+
+void copy_rows(const ConstOperand& from, std::int64_t to_stride, void* to) {
+  const auto size = static_cast<std::size_t>(size_of(from.dtype));
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    std::memcpy(
+        static_cast<std::byte*>(to) + static_cast<std::size_t>(i * to_stride) * size,
+        static_cast<const std::byte*>(from.data) + static_cast<std::size_t>(i * from.stride) * size,
+        static_cast<std::size_t>(from.cols) * size);
+  }
+}
+
+std::size_t compact_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return static_cast<std::size_t>(rows * cols * size_of(dtype));
 }
 
 }  // namespace
@@ -213,6 +228,18 @@ struct Matmul::Impl {
   dnnl::stream stream{engine};
   std::unordered_map<Product, Made, ProductHash> made;
   Scratch scratch;
+  Scratch compact_a;
+  Scratch compact_b;
+  Scratch compact_out;
+
+  static const void* compact(const ConstOperand& operand, Scratch& memory) {
+    if (operand.stride == operand.cols || operand.rows == 1) {
+      return operand.data;
+    }
+    void* copy = memory.at_least(compact_bytes(operand.rows, operand.cols, operand.dtype));
+    copy_rows(operand, operand.cols, copy);
+    return copy;
+  }
 
   Made& find(const Product& product) {
     const auto it = made.find(product);
@@ -220,22 +247,38 @@ struct Matmul::Impl {
                             : made.emplace(product, make(product, engine)).first->second;
   }
 
-  void run(const Product& product, const void* a, const void* b, const float* bias, void* out) {
+  void run(const Product& product,
+           const ConstOperand& a,
+           const ConstOperand& b,
+           const float* bias,
+           const Operand& out) {
     const OneThread one_thread;
     Made& primitive = find(product);
     const auto set = [&primitive](int argument, const void* data) {
       // oneDNN's handles are not const; inputs are only read.
       primitive.arguments.at(argument).set_data_handle(const_cast<void*>(data));
     };
-    set(DNNL_ARG_SRC, a);
-    set(DNNL_ARG_WEIGHTS, b);
-    set(DNNL_ARG_DST, out);
+    const bool strided = out.stride != out.cols && out.rows > 1;
+    void* to =
+        strided ? compact_out.at_least(compact_bytes(out.rows, out.cols, out.dtype)) : out.data;
+    set(DNNL_ARG_SRC, compact(a, compact_a));
+    set(DNNL_ARG_WEIGHTS, compact(b, compact_b));
+    set(DNNL_ARG_DST, to);
     set(DNNL_ARG_SCRATCHPAD, scratch.at_least(primitive.scratch_bytes));
     if (bias != nullptr) {
       set(DNNL_ARG_BIAS, bias);
     }
     primitive.primitive.execute(stream, primitive.arguments);
     stream.wait();
+    if (strided) {
+      ConstOperand result;
+      result.data = to;
+      result.dtype = out.dtype;
+      result.rows = out.rows;
+      result.cols = out.cols;
+      result.stride = out.cols;
+      copy_rows(result, out.stride, out.data);
+    }
   }
 };
 
@@ -253,7 +296,7 @@ void Matmul::forward(const ConstOperand& x,
                      const Operand& y) {
   const Product product = forward_product(x, w, bias, activation, y);
   if (product.m > 0) {
-    impl_->run(product, x.data, w.data, bias, y.data);
+    impl_->run(product, x, w, bias, y);
   }
 }
 
@@ -264,15 +307,8 @@ void Matmul::backward_data(const ConstOperand& dy, const ConstOperand& w, const 
   if (dy.rows == 0) {
     return;
   }
-  const Product product{.m = dy.rows,
-                        .n = w.cols,
-                        .k = dy.cols,
-                        .a_strides = {dy.stride, 1},
-                        .b_strides = {w.stride, 1},
-                        .out_stride = dx.stride,
-                        .in = dy.dtype,
-                        .out = dx.dtype};
-  impl_->run(product, dy.data, w.data, nullptr, dx.data);
+  const Product product{.m = dy.rows, .n = w.cols, .k = dy.cols, .in = dy.dtype, .out = dx.dtype};
+  impl_->run(product, dy, w, nullptr, dx);
 }
 
 void Matmul::backward_weight(const ConstOperand& dy, const ConstOperand& x, Matrix<float> dw) {
@@ -288,12 +324,10 @@ void Matmul::backward_weight(const ConstOperand& dy, const ConstOperand& x, Matr
   const Product product{.m = dy.cols,
                         .n = x.cols,
                         .k = dy.rows,
-                        .a_strides = {1, dy.stride},
-                        .b_strides = {x.stride, 1},
-                        .out_stride = dw.stride,
+                        .a_transposed = true,
                         .in = dy.dtype,
                         .out = DType::kFloat32};
-  impl_->run(product, dy.data, x.data, nullptr, dw.data);
+  impl_->run(product, dy, x, nullptr, dw);
 }
 
 const char* Matmul::implementation(const ConstOperand& x,

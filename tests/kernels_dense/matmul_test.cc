@@ -1,0 +1,309 @@
+// Linear layers through oneDNN: parity with plain loops in double, and bits.
+#include "weft/kernels/matmul.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/error.h"
+#include "weft/kernels/target.h"
+
+namespace weft::kernels {
+namespace {
+
+struct Shape {
+  std::int64_t m;
+  std::int64_t n;
+  std::int64_t k;
+};
+
+const std::vector<Shape> kShapes = {{1, 1, 1},    {1, 5, 3},     {2, 1, 17},   {7, 13, 5},
+                                    {16, 16, 16}, {33, 1, 64},   {31, 65, 13}, {100, 17, 351},
+                                    {64, 3, 479}, {250, 33, 127}};
+
+std::vector<float> random_values(std::int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) {
+    value = normal(random);
+  }
+  return values;
+}
+
+template <typename T>
+T from_float(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else {
+    return to_bfloat16(value);
+  }
+}
+
+// The same numbers as T, with a row stride, and as doubles.
+template <typename T>
+struct Numbers {
+  std::int64_t rows;
+  std::int64_t cols;
+  std::int64_t stride;
+  std::vector<T> values;
+  std::vector<double> exact;
+
+  Numbers(std::int64_t r, std::int64_t c, std::int64_t padding, unsigned seed)
+      : rows(r), cols(c), stride(c + padding), values(static_cast<std::size_t>(r * stride)) {
+    const std::vector<float> random = random_values(r * c, seed);
+    for (std::int64_t i = 0; i < r; ++i) {
+      for (std::int64_t j = 0; j < c; ++j) {
+        const T value = from_float<T>(random[static_cast<std::size_t>(i * c + j)]);
+        values[static_cast<std::size_t>(i * stride + j)] = value;
+        exact.push_back(static_cast<double>(to_float(value)));
+      }
+    }
+  }
+
+  [[nodiscard]] Matrix<const T> view() const { return {values.data(), rows, cols, stride}; }
+
+  [[nodiscard]] Matrix<const double> plain() const { return matrix(exact.data(), rows, cols); }
+};
+
+// fp32 sums of k terms of size one: their error grows as sqrt(k) roundings.
+void expect_near(const std::vector<double>& expected, Matrix<float> actual, std::int64_t terms) {
+  const double tolerance = 1e-6 * std::sqrt(static_cast<double>(terms)) + 1e-6;
+  for (std::int64_t i = 0; i < actual.rows; ++i) {
+    for (std::int64_t j = 0; j < actual.cols; ++j) {
+      const double e = expected[static_cast<std::size_t>(i * actual.cols + j)];
+      ASSERT_NEAR(e, actual.row(i)[j], tolerance * std::max(1.0, std::abs(e))) << i << ", " << j;
+    }
+  }
+}
+
+template <typename T>
+void check_parity(const Shape& shape, std::int64_t padding) {
+  const auto [m, n, k] = shape;
+  SCOPED_TRACE(fmt::format("{} x {} x {}, {} floats of padding", m, n, k, padding));
+  const Numbers<T> x(m, k, padding, 1);
+  const Numbers<T> w(n, k, padding, 2);
+  const Numbers<T> dy(m, n, padding, 3);
+  const std::vector<float> bias = random_values(n, 4);
+  const std::vector<double> plain_bias(bias.begin(), bias.end());
+  Matmul matmul;
+  std::vector<float> out(static_cast<std::size_t>((m + n) * (n + k + padding)), -5.0F);
+
+  for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
+    std::vector<double> expected(static_cast<std::size_t>(m * n));
+    reference::linear_forward<double>(x.plain(), w.plain(), plain_bias.data(), activation,
+                                      matrix(expected.data(), m, n));
+    const Matrix<float> y{out.data(), m, n, n + padding};
+    matmul.forward(x.view(), w.view(), bias.data(), activation, y);
+    expect_near(expected, y, k);
+    reference::linear_forward<double>(x.plain(), w.plain(), nullptr, activation,
+                                      matrix(expected.data(), m, n));
+    matmul.forward(x.view(), w.view(), nullptr, activation, y);
+    expect_near(expected, y, k);
+  }
+  std::vector<double> dx(static_cast<std::size_t>(m * k));
+  reference::linear_backward_data<double>(dy.plain(), w.plain(), matrix(dx.data(), m, k));
+  const Matrix<float> dx_view{out.data(), m, k, k + padding};
+  matmul.backward_data(dy.view(), w.view(), dx_view);
+  expect_near(dx, dx_view, n);
+
+  std::vector<double> dw(static_cast<std::size_t>(n * k));
+  reference::linear_backward_weight<double>(dy.plain(), x.plain(), matrix(dw.data(), n, k));
+  const Matrix<float> dw_view{out.data(), n, k, k + padding};
+  matmul.backward_weight(dy.view(), x.view(), dw_view);
+  expect_near(dw, dw_view, m);
+
+  std::vector<double> db(static_cast<std::size_t>(n));
+  reference::linear_backward_bias<double>(dy.plain(), db.data());
+  Matmul::backward_bias(dy.view(), out.data());
+  expect_near(db, matrix(out.data(), 1, n), m);
+}
+
+TEST(MatmulTest, Fp32AgreesWithPlainLoops) {
+  for (const Shape& shape : kShapes) {
+    check_parity<float>(shape, 0);
+    check_parity<float>(shape, 3);
+  }
+}
+
+TEST(MatmulTest, Bf16AgreesWithPlainLoopsOnTheRoundedNumbers) {
+  if (current_target() < Target::kAvx512) {
+    GTEST_SKIP() << "no AVX-512";
+  }
+  for (const Shape& shape : kShapes) {
+    check_parity<BFloat16>(shape, 0);
+    check_parity<BFloat16>(shape, 5);
+  }
+}
+
+TEST(MatmulTest, Bf16ResultIsTheRoundedFp32Result) {
+  if (current_target() < Target::kAvx512) {
+    GTEST_SKIP() << "no AVX-512";
+  }
+  const Numbers<BFloat16> x(37, 29, 0, 1);
+  const Numbers<BFloat16> w(11, 29, 0, 2);
+  std::vector<float> exact(37 * 11);
+  std::vector<BFloat16> rounded(37 * 11);
+  Matmul matmul;
+  matmul.forward(x.view(), w.view(), nullptr, Activation::kRelu, matrix(exact.data(), 37, 11));
+  matmul.forward(x.view(), w.view(), nullptr, Activation::kRelu, matrix(rounded.data(), 37, 11));
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_EQ(to_bfloat16(exact[i]), rounded[i]) << i;
+  }
+}
+
+TEST(MatmulTest, NoSamples) {
+  const std::vector<float> w(6, 1.0F);
+  std::vector<float> dw(6, 9.0F);
+  std::vector<float> db(2, 9.0F);
+  Matmul matmul;
+  const Matrix<const float> none{nullptr, 0, 3, 3};
+  const Matrix<const float> dy{nullptr, 0, 2, 2};
+  matmul.forward(none, matrix(w.data(), 2, 3), nullptr, Activation::kNone,
+                 Matrix<float>{nullptr, 0, 2, 2});
+  matmul.backward_weight(dy, none, matrix(dw.data(), 2, 3));
+  Matmul::backward_bias(dy, db.data());
+  EXPECT_EQ(dw, std::vector<float>(6, 0.0F));
+  EXPECT_EQ(db, std::vector<float>(2, 0.0F));
+}
+
+// All results of one shape, with operands at an offset of so many floats and with row padding.
+template <typename T>
+std::vector<float> all_results(const Shape& shape, std::int64_t offset, std::int64_t padding) {
+  const auto [m, n, k] = shape;
+  const auto place = [&](const Numbers<T>& numbers, std::vector<T>& memory) {
+    memory.assign(static_cast<std::size_t>(offset + numbers.rows * numbers.stride), T{});
+    std::copy(numbers.values.begin(), numbers.values.end(), memory.begin() + offset);
+    return Matrix<const T>{memory.data() + offset, numbers.rows, numbers.cols, numbers.stride};
+  };
+  std::vector<T> memory[3];
+  const Matrix<const T> x = place(Numbers<T>(m, k, padding, 1), memory[0]);
+  const Matrix<const T> w = place(Numbers<T>(n, k, padding, 2), memory[1]);
+  const Matrix<const T> dy = place(Numbers<T>(m, n, padding, 3), memory[2]);
+  std::vector<float> out(static_cast<std::size_t>(offset + m * n + m * k + n * k));
+  float* to = out.data() + offset;
+  Matmul matmul;
+  matmul.forward(x, w, nullptr, Activation::kRelu, matrix(to, m, n));
+  matmul.backward_data(dy, w, matrix(to + m * n, m, k));
+  matmul.backward_weight(dy, x, matrix(to + m * n + m * k, n, k));
+  return {out.begin() + offset, out.end()};
+}
+
+TEST(MatmulBits, DependOnValuesAndShapesAlone) {
+  for (const Shape& shape : kShapes) {
+    const std::vector<float> expected = all_results<float>(shape, 0, 0);
+    for (const auto& [offset, padding] : {std::pair{1, 0}, {5, 3}, {16, 0}, {3, 16}}) {
+      EXPECT_EQ(expected, all_results<float>(shape, offset, padding))
+          << shape.m << " x " << shape.n << " x " << shape.k << ", " << offset << ", " << padding;
+    }
+    std::vector<std::vector<float>> others(3);
+    std::vector<std::thread> threads;
+    for (auto& other : others) {
+      threads.emplace_back([&other, &shape] { other = all_results<float>(shape, 2, 0); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const auto& other : others) {
+      EXPECT_EQ(expected, other);
+    }
+    if (current_target() >= Target::kAvx512) {
+      EXPECT_EQ(all_results<BFloat16>(shape, 0, 0), all_results<BFloat16>(shape, 7, 3));
+    }
+  }
+}
+
+template <typename T>
+void check_rows(std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t kRows = 131;
+  const Numbers<T> x(kRows, k, 0, 1);
+  const Numbers<T> w(n, k, 0, 2);
+  Matmul matmul;
+  const auto forward = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> y(static_cast<std::size_t>((end - begin) * n));
+    matmul.forward(x.view().slice_rows(begin, end), w.view(), nullptr, Activation::kNone,
+                   matrix(y.data(), end - begin, n));
+    return y;
+  };
+  const std::vector<float> whole = forward(0, kRows);
+  for (std::int64_t size = 1; size <= 40; ++size) {
+    const std::vector<float> part = forward(17, 17 + size);
+    ASSERT_EQ(0, std::memcmp(part.data(), whole.data() + 17 * n, part.size() * sizeof(float)))
+        << size << " rows, " << n << " x " << k;
+  }
+}
+
+TEST(MatmulBits, ARowDoesNotDependOnTheOthers) {
+  if (current_target() < Target::kAvx512) {
+    GTEST_SKIP() << "promised from AVX-512 on";
+  }
+  for (const auto& [n, k] : {std::pair{1, 5}, {1, 256}, {3, 11}, {17, 13}, {64, 479}, {5, 64}}) {
+    check_rows<float>(n, k);
+    check_rows<BFloat16>(n, k);
+  }
+}
+
+TEST(MatmulTest, UsesAFastImplementation) {
+  const Numbers<float> x(64, 100, 0, 1);
+  const Numbers<float> w(32, 100, 0, 2);
+  std::vector<float> y(64 * 32);
+  Matmul matmul;
+  const std::string name = matmul.implementation(x.view(), w.view(), nullptr, Activation::kRelu,
+                                                 matrix(y.data(), 64, 32));
+  EXPECT_EQ(name.find("ref"), std::string::npos) << name;
+}
+
+// Lower targets, each in a process of its own, since the limit is the process's.
+int check_below(Target target) {
+  limit_target(target);
+  limit_target(target);
+  bool good = current_target() == target;
+  for (const Shape& shape : kShapes) {
+    const std::vector<float> expected = all_results<float>(shape, 0, 0);
+    good = good && expected == all_results<float>(shape, 5, 3);
+    check_parity<float>(shape, 0);
+  }
+  try {
+    limit_target(target == Target::kSse4 ? Target::kAvx2 : Target::kSse4);
+    good = false;
+  } catch (const Error&) {
+  }
+  return good && !testing::Test::HasFailure() ? 0 : 1;
+}
+
+TEST(TargetDeathTest, LowerTargetsWorkAndStay) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  if (best_target() < Target::kAvx512) {
+    GTEST_SKIP() << "nothing lower to choose";
+  }
+  EXPECT_EXIT(std::_Exit(check_below(Target::kAvx2)), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(check_below(Target::kSse4)), testing::ExitedWithCode(0), "");
+  const auto late = [] {
+    all_results<float>({4, 4, 4}, 0, 0);
+    try {
+      limit_target(Target::kAvx2);
+    } catch (const Error& error) {
+      return std::string(error.what()).find("before any matrix product") == std::string::npos;
+    }
+    return true;
+  };
+  EXPECT_EXIT(std::_Exit(late() ? 1 : 0), testing::ExitedWithCode(0), "");
+}
+
+TEST(Target, TheBestIsInForceUnasked) {
+  EXPECT_EQ(current_target(), best_target());
+  limit_target(best_target());
+  EXPECT_EQ(current_target(), best_target());
+  if (best_target() < Target::kAmx) {
+    EXPECT_THROW(limit_target(Target::kAmx), Error);
+  }
+  EXPECT_EQ(to_string(Target::kAvx512Bf16), "avx512_bf16");
+}
+
+}  // namespace
+}  // namespace weft::kernels
