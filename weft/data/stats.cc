@@ -43,6 +43,7 @@ struct DenseState {
       }
       const double x = value;
       ++present;
+      sum += x;
       const double delta = x - mean;
       mean += delta / static_cast<double>(present);
       squares += delta * (x - mean);
@@ -53,6 +54,7 @@ struct DenseState {
 
   std::int64_t missing = 0;
   std::int64_t present = 0;
+  double sum = 0.0;
   double mean = 0.0;
   double squares = 0.0;
   double min = std::numeric_limits<double>::infinity();
@@ -172,7 +174,11 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
     stats.dense.push_back(summarise(schema.dense[i], dense[i]));
   }
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    stats.labels.push_back({schema.labels[i], labels[i].mean});
+    // Zeros and ones add up exactly, so the rate is the nearest number to the true one.
+    const DenseState& label = labels[i];
+    stats.labels.push_back({schema.labels[i], label.present > 0
+                                                  ? label.sum / static_cast<double>(label.present)
+                                                  : 0.0});
   }
   return stats;
 }
