@@ -1,7 +1,7 @@
 /// MovieLens, from the folder with ratings.csv and movies.csv. A click is a rating of 4 or more.
 ///
-/// Order    by (timestamp, user, film); the last tenth, rounded down, is for evaluation and the
-/// rest
+/// Order    by (timestamp, user, film, rating); the last tenth, rounded down, is for evaluation and
+/// the rest
 ///          for training.
 /// History  features of an event are computed from all events of earlier seconds, those of the
 ///          evaluation part too; events of the same second do not see each other.

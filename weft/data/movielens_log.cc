@@ -131,9 +131,9 @@ void parse_ratings(std::string_view text, const std::string& name, MovielensLog&
     fail(ErrorCode::kData, "{}: {} ratings; at least {} are needed to hold out the last tenth",
          name, log.ratings.size(), kMinRatings);
   }
-  // Stable, so that the same user rating the same film twice in a second keeps the file's order.
-  std::stable_sort(log.ratings.begin(), log.ratings.end(), [](const Rating& a, const Rating& b) {
-    return std::tie(a.timestamp, a.user, a.film) < std::tie(b.timestamp, b.user, b.film);
+  std::sort(log.ratings.begin(), log.ratings.end(), [](const Rating& a, const Rating& b) {
+    return std::tie(a.timestamp, a.user, a.film, a.rating) <
+           std::tie(b.timestamp, b.user, b.film, b.rating);
   });
 }
 
