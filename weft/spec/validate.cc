@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -25,7 +26,14 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 class Checker {
  public:
   Checker(const Config& config, const Places& places)
-      : config_(config), places_(places), known_(known_columns(config.data)) {}
+      : config_(config), places_(places), known_(known_columns(config.data)) {
+    for (const Table& table : config.tables) {
+      tables_.emplace(table.name, &table);
+    }
+    if (known_.has_value()) {
+      categorical_.insert(known_->categorical.begin(), known_->categorical.end());
+    }
+  }
 
   void run() {
     check_names();
@@ -179,7 +187,7 @@ class Checker {
                config_.tables.empty() ? "add it under tables"
                                       : suggestion(feature.table, table_names()));
       }
-      if (known_.has_value()) {
+      if (known_.has_value() && !categorical_.contains(feature.column)) {
         check_column(path + ".column", feature.column, known_->categorical, "categorical");
       }
       check_mapping(feature, path);
@@ -269,12 +277,8 @@ class Checker {
   // ---- tables ------------------------------------------------------------------------------
 
   [[nodiscard]] const Table* find_table(const std::string& name) const {
-    for (const Table& table : config_.tables) {
-      if (table.name == name) {
-        return &table;
-      }
-    }
-    return nullptr;
+    const auto found = tables_.find(name);
+    return found == tables_.end() ? nullptr : found->second;
   }
 
   [[nodiscard]] std::vector<std::string> table_names() const {
@@ -422,6 +426,8 @@ class Checker {
   const Config& config_;
   const Places& places_;
   std::optional<KnownColumns> known_;
+  std::unordered_map<std::string, const Table*> tables_;
+  std::unordered_set<std::string> categorical_;  ///< as known_ has them
 };
 
 }  // namespace
