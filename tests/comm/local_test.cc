@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -14,6 +13,7 @@
 
 #include "tests/comm/cases.h"
 #include "weft/base/error.h"
+#include "weft/comm/mpi/mpi.h"
 #include "weft/comm/ordered_reduce.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/stream.h"
@@ -410,6 +410,26 @@ TEST(LocalFailure, TwoThreadsOnOneCommunicator) {
       world.barrier(ctx);
     }
   });
+}
+
+TEST(LocalFailure, AnotherNameIsNamed) {
+  const Outcome outcome = run_failing(2, {}, [](Communicator& world) {
+    const auto group = world.duplicate(world.rank() == 0 ? "ids" : "vectors");
+  });
+  expect_parts(outcome.thrown, {"split #0", "another type, operation, root or name"});
+}
+
+TEST(Mpi, ABuildWithoutItSaysSo) {
+  if (mpi_available()) {
+    GTEST_SKIP() << "this build has MPI";
+  }
+  try {
+    const MpiSession session({});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    expect_parts(error.what(), {"WEFT_ENABLE_MPI", "--ranks"});
+  }
 }
 
 TEST(LocalFailure, NoRanks) {

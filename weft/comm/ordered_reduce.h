@@ -25,6 +25,7 @@ namespace weft::comm {
 ///
 /// Exchanges: 2. Messages per rank: 2 (W - 1). Bytes sent per rank: 4 n k (W - 1)/W for partial
 /// sums, k (W - 1) for presence, 4 n (W - 1)/W for the sums: for k = 1 those of a ring all-reduce.
+/// In the communicator's traffic() both count as all_to_all.
 /// Memory: (k + sum of all ranks' k / W) n floats. Allocates only in the constructor.
 /// Threads: as the communicator's. Errors: as the communicator's.
 /// Source: the reduce-scatter/all-gather split of Rabenseifner, 2004, with a fixed order of
