@@ -89,7 +89,7 @@ TEST(DotInteraction, AgreesWithPlainLoops) {
   for (const auto& [rows, count, dim] : kInteractionShapes) {
     SCOPED_TRACE(fmt::format("{} samples, {} fields of {}", rows, count, dim));
     Fields fields(count, rows, dim, 1);
-    std::vector<float> scratch(static_cast<std::size_t>(count * (dim + 15)));
+    std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(count, dim)));
     Numbers out(rows, num_pairs(count), 50);
     dot_interaction_forward(fields.const_views, out.view(), scratch.data());
     reference::dot_interaction_forward<double>(fields.const_plain, out.plain());
@@ -109,7 +109,7 @@ TEST(DotInteraction, AgreesWithPlainLoops) {
 
 TEST(DotInteraction, ASampleDoesNotDependOnTheOthers) {
   Fields fields(9, 6, 33, 1);
-  std::vector<float> scratch(9 * 48);
+  std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(9, 33)));
   Numbers whole(6, num_pairs(9), 2);
   dot_interaction_forward(fields.const_views, whole.view(), scratch.data());
   std::vector<Matrix<const float>> last;

@@ -20,16 +20,21 @@ inline std::int64_t num_pairs(std::int64_t fields) {
   return fields * (fields - 1) / 2;
 }
 
+/// Floats of scratch memory for F fields of D, forward or backward.
+inline std::int64_t dot_interaction_scratch(std::int64_t fields, std::int64_t dim) {
+  return fields * ((dim + 15) / 16 * 16 + (fields + 15) / 16 * 16);
+}
+
 /// out[s, p(i, j)] = field_i[s] · field_j[s] for i > j, row by row of the strictly lower triangle:
-/// (1,0), (2,0), (2,1), (3,0), .. out is [b, F (F - 1) / 2]. `scratch` holds F * (D rounded up to
-/// 16) floats. Cost: b F² D flops.
+/// (1,0), (2,0), (2,1), (3,0), .. out is [b, F (F - 1) / 2]. `scratch` as above. Cost: b F² D
+/// flops.
 void dot_interaction_forward(std::span<const Matrix<const float>> fields,
                              Matrix<float> out,
                              float* scratch);
 
 /// d field_i[s] = Σ_{j != i} dout[s, p(i, j)] field_j[s], in the order of j, overwriting; where
-/// `accumulate` names the number of leading fields to which it is added instead.
-/// `scratch` holds F * (D rounded up to 16) floats.
+/// `accumulate` names the number of leading fields to which it is added instead. `scratch` as
+/// above. Cost: 2 b F² D flops.
 void dot_interaction_backward(std::span<const Matrix<const float>> fields,
                               Matrix<const float> dout,
                               std::span<const Matrix<float>> dfields,

@@ -83,7 +83,7 @@ void Dlrm::run_forward(const PartInput& input,
   features_.forward(weights_, input, workspace);
   kernels::dot_interaction_forward(
       workspace.fields, top_in.slice_cols(pairs_begin(), top_width()),
-      workspace.get<float>(interaction_slot_, num_fields_ * (dim_ + 15)));
+      workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
   top_.forward(weights_, workspace, top_in, logits);
 }
 
@@ -104,7 +104,8 @@ void Dlrm::run_backward(const PartInput& input,
   // x reaches the head by itself too, so the interaction's share is added to it.
   kernels::dot_interaction_backward(
       workspace.fields, dtop_in.slice_cols(pairs_begin(), top_width()), workspace.dfields,
-      bottom_.empty() ? 0 : 1, workspace.get<float>(interaction_slot_, num_fields_ * (dim_ + 15)));
+      bottom_.empty() ? 0 : 1,
+      workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
   features_.backward(weights_, input, workspace, flat_gradients, gradients);
   if (!bottom_.empty()) {
     bottom_.backward(weights_, workspace, {input.dense, top_in.slice_cols(0, dim_), dx, {}},

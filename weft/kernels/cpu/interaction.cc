@@ -2,7 +2,8 @@
 //
 //   copy the F vectors of the sample into rows of `scratch`, padded with zeros to 16 floats
 //   forward   for i: for j < i, four at a time: acc_j += row_i * row_j; out = sum over lanes
-//   backward  for i: for each 16 columns: acc += dout(i, j) * row_j, j in order
+//   backward  for i, up to eight at a time: for each 16 columns: acc_i += dout(i, j) * row_j, j in
+//             order, dout as a full symmetric matrix with zeros for j = i
 //
 // The copy costs F D floats against F² D / 2 multiply-adds, makes tails and strides vanish, and
 // keeps a sample in the first-level cache (27 x 128 floats are 14 kB). Four pairs at a time reuse
@@ -84,6 +85,36 @@ void forward(const Fields& fields, const Matrix<float>& out, float* scratch) {
   }
 }
 
+// The pairs' gradients as a symmetric matrix [F, stride] with zeros on the diagonal and behind F.
+void expand(const float* pairs, std::int64_t count, std::int64_t stride, float* full) {
+  std::fill(full, full + count * stride, 0.0F);
+  for (std::int64_t i = 1; i < count; ++i) {
+    for (std::int64_t j = 0; j < i; ++j) {
+      full[i * stride + j] = full[j * stride + i] = pairs[num_pairs(i) + j];
+    }
+  }
+}
+
+// Fields whose gradients are summed together: eight registers of sums hide the latency of the
+// multiply-add, and each row of `scratch` is loaded once for all of them.
+constexpr std::int64_t kTogether =
+    std::max<std::int64_t>(1, 8 / static_cast<std::int64_t>(kVectors));
+
+// Columns [d, d + width) of the gradients of fields [i, i + kTogether) that exist.
+void backward_block(const float* full,
+                    std::int64_t stride,
+                    const float* rows,
+                    std::int64_t padded,
+                    std::int64_t count,
+                    Lanes (&sums)[kTogether]) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Lanes row = load_lanes(rows + j * padded);
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      sums[r] = mul_add(full[j * stride + r], row, sums[r]);
+    }
+  }
+}
+
 void backward(const Fields& fields,
               const Matrix<const float>& dout,
               std::span<const Matrix<float>> dfields,
@@ -92,26 +123,35 @@ void backward(const Fields& fields,
   const auto count = static_cast<std::int64_t>(fields.size());
   const std::int64_t dim = fields[0].cols;
   const std::int64_t padded = (dim + kLanes - 1) / kLanes * kLanes;
+  const std::int64_t stride = (count + kLanes - 1) / kLanes * kLanes;
+  float* full = scratch + count * padded;
+  alignas(64) float block[kLanes];
   for (std::int64_t s = 0; s < dout.rows; ++s) {
     gather(fields, s, padded, scratch);
-    const float* pairs = dout.row(s);
-    for (std::int64_t i = 0; i < count; ++i) {
-      float* to = dfields[static_cast<std::size_t>(i)].row(s);
+    expand(dout.row(s), count, stride, full);
+    for (std::int64_t i = 0; i < count; i += kTogether) {
+      const std::int64_t end = std::min(count, i + kTogether);
       for (std::int64_t d = 0; d < dim; d += kLanes) {
         const std::int64_t width = std::min(kLanes, dim - d);
-        alignas(64) float block[kLanes] = {};
-        if (i < accumulate) {
-          std::copy_n(to + d, width, block);
+        Lanes sums[kTogether];
+        for (std::int64_t r = 0; r < kTogether; ++r) {
+          sums[r] = zero_lanes();
+          if (i + r < std::min(accumulate, count)) {
+            std::fill(block, block + kLanes, 0.0F);
+            std::copy_n(dfields[static_cast<std::size_t>(i + r)].row(s) + d, width, block);
+            sums[r] = load_lanes(block);
+          }
         }
-        Lanes sum = load_lanes(block);
-        for (std::int64_t j = 0; j < i; ++j) {
-          sum = mul_add(pairs[num_pairs(i) + j], load_lanes(scratch + j * padded + d), sum);
+        backward_block(full + i, stride, scratch + d, padded, count, sums);
+        for (std::int64_t k = i; k < end; ++k) {
+          float* to = dfields[static_cast<std::size_t>(k)].row(s) + d;
+          if (width == kLanes) {
+            store_lanes(sums[k - i], to);
+          } else {
+            store_lanes(sums[k - i], block);
+            std::copy_n(block, width, to);
+          }
         }
-        for (std::int64_t j = i + 1; j < count; ++j) {
-          sum = mul_add(pairs[num_pairs(j) + i], load_lanes(scratch + j * padded + d), sum);
-        }
-        store_lanes(sum, block);
-        std::copy_n(block, width, to + d);
       }
     }
   }
