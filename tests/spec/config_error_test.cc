@@ -209,11 +209,16 @@ TEST(Mistakes, TablesModelAndRun) {
                "test.yaml:22:15: model.bottom_mlp: ends with 4, but the vectors it meets have 8 "
                "values; end it with 8"},
        Mistake{"  bottom_mlp: [16, 8]\n", "",
-               "test.yaml:22:3: model.bottom_mlp: the dense features meet the embeddings as a "
-               "vector of 8; end the MLP with it, such as [64, 8]"},
+               "test.yaml:22:3: model.bottom_mlp: the dense features meet the embeddings as one "
+               "vector; "
+               "end the MLP with its 8 values, such as [64, 8]"},
        Mistake{"top_mlp: [16]", "top_mlp: [16]\n  compute: bf16\nnumerics: {target: avx2}",
                "test.yaml:24:12: model.compute: bf16 needs numerics.target avx512 or higher; set "
                "that, or fp32"},
+       Mistake{
+           "dense_features:\n  - name: d{1..2}\n    transform: log\n", "",
+           "test.yaml:19:15: model.bottom_mlp: there are no dense features for it; remove it or "
+           "declare some"},
        Mistake{"model:", "schedule: {type: polynomial}\nmodel:",
                "test.yaml:21:11: schedule.decay_steps: a polynomial decay needs its length in "
                "steps"},

@@ -127,9 +127,8 @@ TEST(Yaml, TablesInheritTheSharedOptimizerKeyByKey) {
 TEST(Yaml, PathIsATextOrAList) {
   const std::string text =
       changed("format: synthetic", "format: criteo\n  path: a.txt\n  eval_path: [b, c]");
-  const std::string criteo =
-      text.substr(0, text.find("dense_features")) +
-      "dense_features: [{name: I1}]\nmodel: {bottom_mlp: [8], top_mlp: [4]}\n";
+  const std::string criteo = text.substr(0, text.find("dense_features")) +
+                             "dense_features: [{name: I1}]\nmodel: {type: dcnv2, top_mlp: [4]}\n";
   const Config config = parse(criteo);
   EXPECT_EQ(config.data.path, std::vector<std::string>{"a.txt"});
   EXPECT_EQ(config.data.eval_path, (std::vector<std::string>{"b", "c"}));

@@ -20,10 +20,11 @@ KnownColumns criteo() {
 }
 
 KnownColumns movielens() {
-  return {.dense = {"click_rate", "genre_click_rate", "history"},
+  return {.dense = {"click_rate", "genre_click_rate", "recent_click_rate", "history",
+                    "film_click_rate", "film_history"},
           .categorical = {"user", "film", "genres", "hour", "weekday", "liked", "disliked"},
           .labels = {"label"},
-          .sample_weights = {"rating"},
+          .sample_weights = {"rating"},  // the label's source, so never a feature
           .weighted = {}};
 }
 

@@ -342,23 +342,38 @@ class Checker {
         (config_.numerics.target == Target::kSse4 || config_.numerics.target == Target::kAvx2)) {
       refuse("model.compute", "bf16 needs numerics.target avx512 or higher; set that, or fp32");
     }
+    if (config_.dense_features.empty() && !model.bottom_mlp.empty()) {
+      refuse("model.bottom_mlp", "there are no dense features for it; remove it or declare some");
+    }
     if (model.type == ModelKind::kDcnv2) {
       return;
     }
     const std::int64_t dim = interaction_dim();
-    if (config_.dense_features.empty()) {
-      return;
-    }
-    if (model.bottom_mlp.empty()) {
-      refuse("model.bottom_mlp",
-             "the dense features meet the embeddings as a vector of {}; end the MLP with it, such "
-             "as [64, {}]",
-             dim, dim);
-    }
-    if (dim > 0 && model.bottom_mlp.back() != dim) {
+    check_vectors(dim);
+    if (!model.bottom_mlp.empty() && dim > 0 && model.bottom_mlp.back() != dim) {
       refuse("model.bottom_mlp",
              "ends with {}, but the vectors it meets have {} values; end it with {}",
              model.bottom_mlp.back(), dim, dim);
+    }
+  }
+
+  /// What the interaction needs to have something to do.
+  void check_vectors(std::int64_t dim) const {
+    const bool dlrm = config_.model.type == ModelKind::kDlrm;
+    if (!dlrm && config_.sparse_features.empty()) {
+      refuse("sparse_features", "a deepfm model needs at least one");
+    }
+    if (dlrm && !config_.dense_features.empty() && config_.model.bottom_mlp.empty()) {
+      refuse(
+          "model.bottom_mlp",
+          "the dense features meet the embeddings as one vector; end the MLP with its {} values, "
+          "such as [64, {}]",
+          dim, dim);
+    }
+    if (dlrm && config_.sparse_features.size() + (config_.dense_features.empty() ? 0 : 1) < 2) {
+      refuse("model.type",
+             "dlrm needs two vectors to interact (the dense features make one); declare more "
+             "features");
     }
   }
 
