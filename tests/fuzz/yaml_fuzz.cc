@@ -16,7 +16,7 @@ constexpr const char* kJob =
     "data: {synthetic: {columns: [{name: a}]}}\n"
     "sparse_features: [{name: a}]\n"
     "tables: [{name: a, num_embeddings: 4, embedding_dim: 4}]\n"
-    "model: {top_mlp: [4]}\n";
+    "model: {type: dcnv2, top_mlp: [4]}\n";
 
 template <typename Body>
 void survive(const Body& body) {
