@@ -1,0 +1,190 @@
+// Arguments, launching, progress and the report of a job.
+#include "cli/job.h"
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "cli/exit_code.h"
+#include "cli/launch.h"
+#include "weft/base/error.h"
+#include "weft/base/text.h"
+#include "weft/spec/yaml.h"
+
+namespace weft::cli {
+namespace {
+
+std::string figure(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
+}
+
+/// Shows progress: one line that is rewritten on a terminal, plain lines elsewhere.
+class ProgressPrinter {
+ public:
+  explicit ProgressPrinter(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+  train::ProgressSink sink() {
+    if (quiet_) {
+      return {};
+    }
+    return {.on_window = [this](const train::WindowFigures& window) { show(window); },
+            .on_eval = [this](const train::EvalFigures& eval) { show(eval); },
+            .on_note = [this](const std::string& note) { line(note); }};
+  }
+
+  /// Ends a line that was being rewritten.
+  void close() {
+    if (open_) {
+      std::fputc('\n', stderr);
+      open_ = false;
+    }
+  }
+
+ private:
+  void show(const train::WindowFigures& window) {
+    const train::TaskFigures& task = window.tasks.front();
+    std::string text =
+        fmt::format("step {}{}  loss {}  NE {} (run {})  {} samples/s", window.step,
+                    window.total_steps > 0 ? fmt::format("/{}", window.total_steps) : "",
+                    figure(task.loss, 5), figure(task.ne, 5), figure(window.lifetime_ne.front(), 5),
+                    format_count(std::llround(window.samples_per_s)));
+    if (window.total_steps > window.step && window.samples_per_s > 0 && window.samples > 0) {
+      const double samples_left = static_cast<double>(window.samples) /
+                                  static_cast<double>(window.step) *
+                                  static_cast<double>(window.total_steps - window.step);
+      text += fmt::format("  ETA {:.0f} s", samples_left / window.samples_per_s);
+    }
+    if (!terminal_) {
+      line(text);
+      return;
+    }
+    fmt::print(stderr, "\r\033[K{}", text);
+    std::fflush(stderr);
+    open_ = true;
+  }
+
+  void show(const train::EvalFigures& eval) {
+    for (const train::TaskFigures& task : eval.tasks) {
+      line(fmt::format("evaluation at step {}, {}: NE {}  AUC {}  calibration {}  {} samples",
+                       eval.step, task.task, figure(task.ne, 5), figure(task.auc, 5),
+                       figure(task.calibration, 4), format_count(task.samples)));
+    }
+  }
+
+  void line(const std::string& text) {
+    close();
+    fmt::print(stderr, "{}\n", text);
+  }
+
+  bool quiet_;
+  bool terminal_;
+  bool open_ = false;
+};
+
+void print_eval(const train::EvalFigures& eval) {
+  const train::TaskFigures& task = eval.tasks.front();
+  if (eval.bayes_ne) {
+    const double closed = (1 - task.ne) / (1 - *eval.bayes_ne);
+    fmt::print("  evaluation NE      {}   (best possible {}: {:.1f} % of the gap closed)\n",
+               figure(task.ne, 4), figure(*eval.bayes_ne, 4), 100 * closed);
+  } else {
+    fmt::print("  evaluation NE      {}\n", figure(task.ne, 4));
+  }
+  fmt::print("  evaluation AUC     {}\n", figure(task.auc, 4));
+}
+
+void print_report(const train::Summary& summary, const JobArguments& arguments) {
+  fmt::print("\n");
+  if (summary.eval) {
+    print_eval(*summary.eval);
+  }
+  if (summary.steps > 0) {
+    fmt::print("  training NE        {}   (last {} samples; {} over the run)\n",
+               figure(summary.window.front().ne, 4), format_count(summary.window_samples),
+               figure(summary.lifetime_ne.front(), 4));
+    fmt::print("  samples/s          {}   ({} samples in {:.1f} s on {} ranks of {} threads)\n",
+               format_count(std::llround(static_cast<double>(summary.samples) / summary.train_s)),
+               format_count(summary.samples), summary.train_s, summary.ranks, summary.threads);
+  }
+  fmt::print("  weights hash       {:016x}   state hash {:016x}\n", summary.weights_hash,
+             summary.state_hash);
+  if (!arguments.out.empty()) {
+    fmt::print("  artefacts          {}/ (config.yaml plan.yaml summary.json metrics.jsonl)\n",
+               arguments.out);
+  }
+  if (!arguments.checkpoint.empty()) {
+    fmt::print("  checkpoints        {}/\n", arguments.checkpoint);
+  }
+}
+
+void write_summary(const std::string& path, const train::Summary& summary) {
+  std::ofstream out(path, std::ios::trunc);
+  out << train::to_json(summary);
+  out.flush();
+  if (!out) {
+    fail(ErrorCode::kIo, "cannot write --summary {}; check the folder and its permissions", path);
+  }
+}
+
+}  // namespace
+
+int run_job(const JobArguments& arguments, RunFunction run) {
+  train::JobOptions options;
+  options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
+  const LaunchOptions launching{.ranks = arguments.ranks,
+                                .timeout_s = options.config.train.timeout_s};
+  options.threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching);
+  options.out_dir = arguments.out;
+  options.plan_file = arguments.plan;
+  options.checkpoint_dir = arguments.checkpoint;
+  options.checkpoint_every = arguments.checkpoint_every;
+  options.checkpoint_keep = arguments.checkpoint_keep;
+  options.resume = arguments.resume;
+  if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
+    fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
+  }
+  ProgressPrinter printer(arguments.quiet);
+  options.progress = printer.sink();
+  std::optional<train::Summary> summary;
+  launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
+    train::JobOptions own = options;
+    own.stop = &stop;
+    train::Summary result = run(world, own);
+    if (world.rank() == 0) {
+      summary = std::move(result);
+    }
+  });
+  if (!summary) {
+    return kDone;  // another process is rank 0 and reports
+  }
+  printer.close();
+  if (!arguments.summary.empty()) {
+    write_summary(arguments.summary, *summary);
+  }
+  if (!arguments.quiet) {
+    print_report(*summary, arguments);
+  }
+  return summary->stopped ? kStopped : kDone;
+}
+
+void add_job_arguments(CLI::App& command, JobArguments& arguments) {
+  add_config_arguments(command, arguments.config)->required();
+  command
+      .add_option("--ranks", arguments.ranks,
+                  "Ranks, as threads of this process (under mpirun: leave out)")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--threads", arguments.threads, "Threads per rank; default: cores / ranks")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--summary", arguments.summary, "Write the summary as JSON to FILE");
+  command.add_option("--out", arguments.out,
+                     "Folder for resolved config, plan, summary and metrics.jsonl");
+  command.add_option("--plan", arguments.plan, "Use this plan instead of making one");
+  command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some");
+  command.add_flag("--quiet", arguments.quiet, "No progress and no report");
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,33 @@
+/// What `weft train` and `weft eval` share: arguments, launching, progress and the report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <CLI/App.hpp>
+
+#include "cli/commands.h"
+#include "weft/train/job.h"
+
+namespace weft::cli {
+
+struct JobArguments {
+  ConfigArguments config;
+  int ranks = 0;    ///< 0 = one, or the MPI job's
+  int threads = 0;  ///< per rank; 0 = cores / ranks
+  std::string summary, out, plan, checkpoint, resume;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t checkpoint_keep = 0;
+  bool quiet = false;
+};
+
+/// train::run_train or train::run_eval.
+using RunFunction = train::Summary (*)(comm::Communicator&, const train::JobOptions&);
+
+/// The arguments both commands take. `arguments` must outlive the parsing.
+void add_job_arguments(CLI::App& command, JobArguments& arguments);
+
+/// Runs the job on its ranks and reports; returns the exit code.
+int run_job(const JobArguments& arguments, RunFunction run);
+
+}  // namespace weft::cli

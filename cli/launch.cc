@@ -1,0 +1,82 @@
+#include "cli/launch.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "cli/signals.h"
+#include "weft/base/error.h"
+#include "weft/comm/local/local.h"
+#include "weft/comm/mpi/mpi.h"
+
+namespace weft::cli {
+namespace {
+
+/// An integer of the environment under one of the launchers' names, or `otherwise`.
+int environment(std::initializer_list<const char*> names, int otherwise) {
+  for (const char* name : names) {
+    const char* text = std::getenv(name);
+    if (text != nullptr) {
+      char* end = nullptr;
+      const long value = std::strtol(text, &end, 10);
+      if (end != text && value >= 0 && value < 1'000'000) {
+        return static_cast<int>(value);
+      }
+    }
+  }
+  return otherwise;
+}
+
+void launch_mpi(const LaunchOptions& options,
+                const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
+  comm::MpiSession* running = nullptr;
+  const StopSignals signals(
+      [&running] { return running == nullptr ? "starting" : running->current_activity(); });
+  comm::MpiSession session({.timeout_s = options.timeout_s});
+  running = &session;
+  session.run([&](comm::Communicator& world) {
+    if (options.ranks > 0 && options.ranks != world.size()) {
+      fail(ErrorCode::kUsage, "--ranks {} under an MPI launcher that started {}; leave --ranks out",
+           options.ranks, world.size());
+    }
+    body(world, signals.flag());
+  });
+}
+
+void launch_local(const LaunchOptions& options,
+                  const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
+  const auto activity = std::make_shared<comm::ActivityLog>();
+  const StopSignals signals([activity] { return activity->describe(); });
+  comm::run_local(std::max(1, options.ranks),
+                  {.timeout_s = options.timeout_s, .activity = activity},
+                  [&](comm::Communicator& world) { body(world, signals.flag()); });
+}
+
+}  // namespace
+
+void launch(const LaunchOptions& options,
+            const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
+  if (comm::launched_by_mpi()) {
+    launch_mpi(options, body);
+  } else {
+    launch_local(options, body);
+  }
+}
+
+int threads_per_rank(const LaunchOptions& options) {
+  const int ranks =
+      comm::launched_by_mpi()
+          ? environment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"},
+                        1)
+          : options.ranks;
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / std::max(1, ranks));
+}
+
+bool prints_for_job() {
+  return environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0) == 0;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,28 @@
+/// How a job's ranks come to be: threads of this process, or processes of an MPI job.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "weft/comm/communicator.h"
+
+namespace weft::cli {
+
+struct LaunchOptions {
+  int ranks = 0;             ///< 0 = one, or as many as mpirun started
+  double timeout_s = 300.0;  ///< of every wait for another rank
+};
+
+/// Runs `body` on every rank, with a flag that a stop request sets (cli/signals.h). Rethrows the
+/// world's error, the same on all ranks. Throws Error(kUsage) when --ranks and mpirun disagree.
+void launch(
+    const LaunchOptions& options,
+    const std::function<void(comm::Communicator& world, const std::atomic<bool>& stop)>& body);
+
+/// Cores of this machine for each of the job's ranks on it, at least 1.
+int threads_per_rank(const LaunchOptions& options);
+
+/// Whether what concerns the whole job is to be printed by this process.
+bool prints_for_job();
+
+}  // namespace weft::cli

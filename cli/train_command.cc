@@ -1,0 +1,26 @@
+// weft train: trains the model of a configuration.
+#include <memory>
+
+#include "cli/job.h"
+
+namespace weft::cli {
+
+void add_train_command(CLI::App& app, Action& chosen) {
+  auto arguments = std::make_shared<JobArguments>();
+  CLI::App* command = app.add_subcommand("train", "Train the model of a configuration");
+  add_job_arguments(*command, *arguments);
+  command->add_option("--checkpoint", arguments->checkpoint, "Folder for checkpoints");
+  command
+      ->add_option("--checkpoint-every", arguments->checkpoint_every,
+                   "Steps between checkpoints; default: one at the end")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--checkpoint-keep", arguments->checkpoint_keep,
+                   "How many of the newest stay; default: all")
+      ->check(CLI::NonNegativeNumber);
+  command->callback([arguments, &chosen] {
+    chosen = [arguments] { return run_job(*arguments, train::run_train); };
+  });
+}
+
+}  // namespace weft::cli
