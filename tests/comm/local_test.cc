@@ -339,30 +339,23 @@ TEST(LocalFailure, ARankThatReturnsEarlyIsNamed) {
   expect_parts(outcome.thrown, {"waits for rank 0, which has ended"});
 }
 
+/// Blocks until rank 0 is seen waiting in its first barrier, which no one else may end before.
+void await_barrier(const ActivityLog& activity) {
+  while (activity.describe().find("rank 0: barrier #0 of group 'world' for ") ==
+         std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 TEST(LocalFailure, TheLogTellsWhoWaits) {
   const auto activity = std::make_shared<ActivityLog>();
   const Outcome outcome = run_failing(2, {.activity = activity}, [&](Communicator& world) {
     Context ctx;
     if (world.rank() == 1) {
-      while (activity->describe().find("barrier #0 of group 'world'") == std::string::npos) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      world.abort(Error(ErrorCode::kData, "enough"));
-      return;
+      await_barrier(*activity);
+      fail(ErrorCode::kData, "enough");
     }
-    std::thread other([&] {
-      while (activity->describe().find("rank 0: barrier #0") == std::string::npos) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    });
-    std::exception_ptr error;
-    try {
-      world.barrier(ctx);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    other.join();
-    std::rethrow_exception(error);
+    world.barrier(ctx);
   });
   EXPECT_EQ(outcome.thrown, "enough");
   EXPECT_EQ(activity->describe(), "no collective under way");
@@ -393,22 +386,21 @@ TEST(LocalFailure, AbortsWhileOthersCopy) {
 
 TEST(LocalFailure, TwoThreadsOnOneCommunicator) {
   const auto activity = std::make_shared<ActivityLog>();
+  std::atomic<bool> refused = false;
   run_local(2, {.activity = activity}, [&](Communicator& world) {
     Context ctx;
     if (world.rank() == 0) {
       std::thread first([&] { world.barrier(ctx); });
-      while (activity->describe().find("rank 0: barrier #0") == std::string::npos) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+      await_barrier(*activity);
       EXPECT_THROW(world.barrier(ctx), Error);
+      refused = true;
       first.join();
-    } else {
-      while (activity->describe().find("rank 0: barrier #0") == std::string::npos) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      world.barrier(ctx);
+      return;
     }
+    while (!refused) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    world.barrier(ctx);
   });
 }
 
