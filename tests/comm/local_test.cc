@@ -246,7 +246,7 @@ TEST(LocalFailure, AnErrorEndsAllLaterCalls) {
 
 TEST(LocalFailure, TimeoutNamesWhoIsMissing) {
   std::atomic<bool> thrown = false;
-  const Outcome outcome = run_failing(4, {.timeout_s = 0.2}, [&](Communicator& world) {
+  const Outcome outcome = run_failing(4, {.timeout_s = 1.0}, [&](Communicator& world) {
     Context ctx;
     const auto odd = world.split(world.rank() % 2, 0, "odd_or_even");
     if (world.rank() == 3) {
@@ -264,7 +264,7 @@ TEST(LocalFailure, TimeoutNamesWhoIsMissing) {
     }
   });
   EXPECT_EQ(outcome.code, ErrorCode::kTimeout);
-  expect_parts(outcome.thrown, {"barrier #", "has waited 0.2 s", "missing: ", "rank 3"});
+  expect_parts(outcome.thrown, {"barrier #", "has waited 1.0 s", "missing: ", "rank 3"});
   for (const std::string& text : outcome.seen) {
     EXPECT_EQ(text, outcome.thrown);
   }

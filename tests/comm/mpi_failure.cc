@@ -83,7 +83,7 @@ void late(Communicator& world) {
   Context ctx;
   world.barrier(ctx);
   if (world.rank() == world.size() - 1) {
-    nap(3.0);
+    nap(5.0);
     return;
   }
   world.barrier(ctx);
@@ -145,7 +145,7 @@ int run(const std::string& scenario) {
                                               {"killed", killed},
                                               {"stuck", stuck},
                                               {"busy", busy}};
-  MpiSession session({.timeout_s = scenario == "late" ? 1.0 : 60.0, .shutdown_timeout_s = 4.0});
+  MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0, .shutdown_timeout_s = 4.0});
   const int rank = session.world().rank();
   try {
     session.run(bodies.at(scenario));
