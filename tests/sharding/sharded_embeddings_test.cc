@@ -1,0 +1,369 @@
+// The sparse engine over ranks, alone: ids go in, integer gradients come back, rows are updated.
+// With small integers every order of addition is exact, so every sharding, also one that splits
+// bags, must give the same bits as one rank.
+#include "weft/sharding/sharded_embeddings.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/philox.h"
+#include "weft/checkpoint/state_hash.h"
+#include "weft/comm/local/local.h"
+#include "weft/planner/place.h"
+#include "weft/tensor/stream.h"
+
+namespace weft::sharding {
+namespace {
+
+constexpr std::int64_t kParts = 8;
+
+spec::Table make_table(const std::string& name, std::int64_t rows, std::int64_t dim) {
+  spec::Table table;
+  table.name = name;
+  table.num_embeddings = rows;
+  table.embedding_dim = dim;
+  return table;
+}
+
+spec::SparseFeature make_feature(const std::string& name,
+                                 const std::string& table,
+                                 spec::Pooling pooling) {
+  spec::SparseFeature feature;
+  feature.name = feature.column = name;
+  feature.table = table;
+  feature.pooling = pooling;
+  return feature;
+}
+
+/// Shapes that have gone wrong elsewhere: one row, fewer rows than ranks, an odd dim, a shared
+/// table, weights, means, sequences, a feature that is always empty.
+spec::Config make_config(spec::Sharding sharding, const spec::SparseOptimizer& optimizer) {
+  spec::Config config;
+  config.seed = 7;
+  config.tables = {make_table("one", 1, 8), make_table("few", 3, 40), make_table("many", 97, 33)};
+  config.sparse_features = {make_feature("a", "many", spec::Pooling::kSum),
+                            make_feature("b", "few", spec::Pooling::kMean),
+                            make_feature("c", "many", spec::Pooling::kSum),
+                            make_feature("empty", "few", spec::Pooling::kSum),
+                            make_feature("d", "one", spec::Pooling::kSum),
+                            make_feature("s", "many", spec::Pooling::kNone)};
+  config.sparse_features[2].weighted = true;
+  for (spec::Table& table : config.tables) {
+    table.sharding = sharding;
+    table.optimizer = optimizer;
+  }
+  return config;
+}
+
+/// Sample `position` of batch `step`: lengths, ids and weights are functions of the position, so
+/// every number of ranks sees the same batch. Bags of "b" have lengths 0, 1, 2, 4: a mean divides
+/// integers exactly.
+KeyedJaggedTensor make_batch(const spec::Config& config, std::int64_t step, Range positions) {
+  KeyedJaggedTensor batch;
+  batch.batch = positions.size();
+  batch.offsets.push_back(0);
+  for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
+    const spec::SparseFeature& feature = config.sparse_features[f];
+    batch.keys.push_back(feature.name);
+    const std::int64_t rows =
+        config.tables[static_cast<std::size_t>(spec::table_index(config, feature))].num_embeddings;
+    for (std::int64_t p = positions.begin; p < positions.end; ++p) {
+      const auto random = philox(random_key(3, RandomPurpose::kTest, feature.name),
+                                 static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(step));
+      constexpr std::array<std::int64_t, 4> kLengths = {0, 1, 2, 4};
+      const std::int64_t length = feature.name == "empty" ? 0 : kLengths[random[0] % 4];
+      for (std::int64_t i = 0; i < length; ++i) {
+        const auto draw = philox(random[1], static_cast<std::uint64_t>(i), 0);
+        // A third of the ids are row 0: a row that nearly every sample hits.
+        batch.values.push_back(draw[0] % 3 == 0 ? 0 : draw[1] % rows);
+        batch.weights.push_back(feature.weighted ? static_cast<float>(1 + draw[2] % 3) : 1.0F);
+      }
+      batch.offsets.push_back(static_cast<std::int64_t>(batch.values.size()));
+    }
+  }
+  return batch;
+}
+
+/// A small integer, a multiple of 4 so that means stay integers; a function of the global sample.
+float gradient_value(std::int64_t step, std::int64_t position, std::int64_t column) {
+  const auto random = philox(11, static_cast<std::uint64_t>(position * 1000 + column),
+                             static_cast<std::uint64_t>(step));
+  return 4.0F * (static_cast<float>(random[0] % 5) - 2.0F);
+}
+
+struct RunOptions {
+  int ranks = 1;
+  std::int64_t samples = 29;
+  std::int64_t steps = 3;
+  DeviceKind device = DeviceKind::kCpu;
+};
+
+/// Hash of state after some steps, and the outputs of the last lookup by (position, column).
+struct RunResult {
+  checkpoint::StateHash hash;
+  std::vector<float> pooled;
+};
+
+void fill_gradients(ShardedEmbeddings& embeddings,
+                    const KeyedJaggedTensor& batch,
+                    std::int64_t step,
+                    std::int64_t first_position) {
+  FeatureMatrices& gradients = embeddings.gradients();
+  for (std::int64_t b = 0; b < gradients.pooled.rows; ++b) {
+    for (std::int64_t c = 0; c < gradients.pooled.cols; ++c) {
+      gradients.pooled.row(b)[c] = gradient_value(step, first_position + b, c);
+    }
+  }
+  for (std::size_t f = 0; f < gradients.sequences.size(); ++f) {
+    const Matrix<float>& rows = gradients.sequences[f];
+    if (rows.cols == 0) {
+      continue;
+    }
+    const JaggedView bags = batch.feature(static_cast<std::int64_t>(f));
+    std::int64_t i = 0;
+    for (std::int64_t b = 0; b < bags.batch(); ++b) {
+      for (std::int64_t k = 0; k < bags.length(b); ++k, ++i) {
+        for (std::int64_t c = 0; c < rows.cols; ++c) {
+          rows.row(i)[c] = gradient_value(step, first_position + b, 500 + 7 * k + c);
+        }
+      }
+    }
+  }
+}
+
+RunResult run(const spec::Config& config, const RunOptions& options) {
+  RunResult result;
+  spec::Plan plan = planner::make_plan(config, options.ranks);
+  plan.parts = kParts;
+  planner::check_plan(plan, config);
+  comm::run_local(options.ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    const auto device = make_device({.kind = options.device, .threads = 2});
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto stream = device->make_stream({.name = "test"});
+    const auto stage = [&](const Stage& body) {
+      stream->enqueue(body);
+      stream->synchronize();
+    };
+    const std::vector<std::byte> control(8);
+    for (std::int64_t step = 1; step <= options.steps; ++step) {
+      const Range positions = rank_samples(options.samples, kParts, options.ranks, world.rank());
+      const KeyedJaggedTensor batch = make_batch(config, step, positions);
+      const BatchView view{
+          .sparse = &batch, .step = step, .global_size = options.samples, .sample_ids = {}};
+      stage([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
+      stage([&](Context& ctx) { embeddings.exchange_ids(ctx); });
+      stage([&](Context& ctx) { embeddings.lookup(ctx); });
+      stage([&](Context& ctx) { embeddings.output_dist(ctx); });
+      stage([&](Context& ctx) {
+        const Matrix<float>& pooled = embeddings.outputs().pooled;
+        std::vector<float> own(static_cast<std::size_t>(pooled.rows * pooled.cols));
+        std::copy_n(pooled.data, own.size(), own.begin());
+        std::vector<std::int64_t> bytes;
+        for (int r = 0; r < options.ranks; ++r) {
+          bytes.push_back(rank_samples(options.samples, kParts, options.ranks, r).size() *
+                          pooled.cols * 4);
+        }
+        std::vector<float> all(static_cast<std::size_t>(options.samples * pooled.cols));
+        world.all_gather_v(ctx, {.send = own.data(),
+                                 .send_bytes = bytes[static_cast<std::size_t>(world.rank())],
+                                 .recv = all.data(),
+                                 .recv_bytes = bytes});
+        if (world.rank() == 0) {
+          result.pooled = all;
+        }
+        fill_gradients(embeddings, batch, step, positions.begin);
+      });
+      stage([&](Context& ctx) { embeddings.coalesce(ctx); });
+      stage([&](Context& ctx) { embeddings.grad_dist(ctx); });
+      stage([&](Context& ctx) {
+        embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      });
+    }
+    std::vector<const StateSource*> sources;
+    for (embedding::TableShard* shard : embeddings.shards()) {
+      sources.push_back(shard);
+    }
+    stage([&](Context& ctx) {
+      checkpoint::compare_replicas(world, ctx, sources);
+      const checkpoint::StateHash hash = checkpoint::hash_state(world, ctx, sources);
+      if (world.rank() == 0) {
+        result.hash = hash;
+      }
+    });
+  });
+  return result;
+}
+
+spec::SparseOptimizer make_optimizer(spec::SparseOptimizerKind kind) {
+  spec::SparseOptimizer optimizer;
+  optimizer.type = kind;
+  optimizer.learning_rate = 0.05;
+  return optimizer;
+}
+
+constexpr std::array<spec::Sharding, 4> kShardings = {
+    spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
+    spec::Sharding::kDataParallel};
+
+class Exact : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+
+TEST_P(Exact, EveryShardingAndNumberOfRanksGivesOneHash) {
+  const spec::SparseOptimizer optimizer = make_optimizer(GetParam());
+  const RunResult expected = run(make_config(spec::Sharding::kTableWise, optimizer), {});
+  ASSERT_NE(expected.hash.weights, 0U);
+  for (const spec::Sharding sharding : kShardings) {
+    for (const int ranks : {1, 2, 3, 5, 8}) {
+      const RunResult got = run(make_config(sharding, optimizer), {.ranks = ranks});
+      EXPECT_EQ(got.hash, expected.hash)
+          << "sharding " << static_cast<int>(sharding) << " on " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_P(Exact, DecayAndMaxNormToo) {
+  for (const auto decay : {spec::WeightDecayMode::kL2, spec::WeightDecayMode::kDecoupled}) {
+    spec::SparseOptimizer optimizer = make_optimizer(GetParam());
+    optimizer.weight_decay = 0.1;
+    optimizer.weight_decay_mode = decay;
+    optimizer.max_norm = 0.5;
+    const RunResult expected = run(make_config(spec::Sharding::kTableWise, optimizer), {});
+    for (const spec::Sharding sharding : kShardings) {
+      EXPECT_EQ(run(make_config(sharding, optimizer), {.ranks = 3}).hash, expected.hash)
+          << "sharding " << static_cast<int>(sharding);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers,
+                         Exact,
+                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
+                                           spec::SparseOptimizerKind::kAdagrad,
+                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
+                                           spec::SparseOptimizerKind::kAdam,
+                                           spec::SparseOptimizerKind::kRowWiseAdam));
+
+TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
+  // Rows start at zero and move by integers, so pooled sums are exact in any order too.
+  spec::SparseOptimizer sgd = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  sgd.learning_rate = 1.0;
+  std::vector<float> expected;
+  for (const spec::Sharding sharding : kShardings) {
+    for (const int ranks : {1, 4}) {
+      spec::Config config = make_config(sharding, sgd);
+      for (spec::Table& table : config.tables) {
+        table.init = spec::TableInit::kZero;
+      }
+      const RunResult got = run(config, {.ranks = ranks});
+      expected = expected.empty() ? got.pooled : expected;
+      EXPECT_EQ(got.pooled, expected) << "sharding " << static_cast<int>(sharding);
+    }
+  }
+  EXPECT_NE(std::count_if(expected.begin(), expected.end(), [](float v) { return v != 0; }), 0);
+}
+
+TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  for (const std::int64_t samples : {1, 3}) {
+    const RunResult expected =
+        run(make_config(spec::Sharding::kTableWise, optimizer), {.samples = samples});
+    for (const spec::Sharding sharding : kShardings) {
+      EXPECT_EQ(run(make_config(sharding, optimizer), {.ranks = 8, .samples = samples}).hash,
+                expected.hash)
+          << samples << " samples, sharding " << static_cast<int>(sharding);
+    }
+  }
+}
+
+TEST(ShardedEmbeddings, HalfPrecisionRowsRoundTheSameEverywhere) {
+  for (const spec::RowDType dtype : {spec::RowDType::kBf16, spec::RowDType::kFp16}) {
+    const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
+    checkpoint::StateHash expected;
+    for (const spec::Sharding sharding : kShardings) {
+      for (const int ranks : {1, 3}) {
+        spec::Config config = make_config(sharding, optimizer);
+        for (spec::Table& table : config.tables) {
+          table.dtype = dtype;
+        }
+        const RunResult got = run(config, {.ranks = ranks});
+        expected = expected == checkpoint::StateHash{} ? got.hash : expected;
+        EXPECT_EQ(got.hash, expected) << "sharding " << static_cast<int>(sharding);
+      }
+    }
+  }
+}
+
+TEST(ShardedEmbeddings, CheckDeviceGivesTheSameBits) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdam);
+  for (const spec::Sharding sharding : kShardings) {
+    const spec::Config config = make_config(sharding, optimizer);
+    EXPECT_EQ(run(config, {.ranks = 2, .device = DeviceKind::kCheck}).hash, run(config, {}).hash)
+        << "sharding " << static_cast<int>(sharding);
+  }
+}
+
+TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
+  const spec::Config config =
+      make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+  const spec::Plan plan = planner::make_plan(config, 2);
+  const auto body = [&](comm::Communicator& world) {
+    const auto device = make_device({});
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    Context ctx{.device = device.get(), .pool = &device->pool()};
+    const Range positions = rank_samples(8, plan.parts, 2, world.rank());
+    KeyedJaggedTensor batch = make_batch(config, 1, positions);
+    const std::vector<std::int64_t> ids = {100, 101, 102, 103};
+    if (world.rank() == 1) {
+      const JaggedView feature = batch.feature(0);
+      std::int64_t b = 0;
+      while (feature.length(b) == 0) {
+        ++b;
+      }
+      batch.values[static_cast<std::size_t>(feature.offsets[static_cast<std::size_t>(b)])] = 97;
+    }
+    const std::vector<std::byte> control(8);
+    embeddings.exchange_counts(
+        ctx, {.sparse = &batch, .step = 1, .global_size = 8, .sample_ids = ids}, control);
+  };
+  try {
+    comm::run_local(2, {.timeout_s = 20}, body);
+    FAIL() << "the id was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kData);
+    EXPECT_EQ(error.origin_rank(), 1);
+    EXPECT_NE(std::string(error.what()).find("feature a, sample 10"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("id 97"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ShardedEmbeddings, RanksAtDifferentStepsAreNamed) {
+  const spec::Config config =
+      make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+  const spec::Plan plan = planner::make_plan(config, 2);
+  const auto body = [&](comm::Communicator& world) {
+    const auto device = make_device({});
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    Context ctx{.device = device.get(), .pool = &device->pool()};
+    const KeyedJaggedTensor batch =
+        make_batch(config, 1, rank_samples(8, plan.parts, 2, world.rank()));
+    const std::vector<std::byte> control(8);
+    embeddings.exchange_counts(
+        ctx, {.sparse = &batch, .step = 1 + world.rank(), .global_size = 8, .sample_ids = {}},
+        control);
+  };
+  try {
+    comm::run_local(2, {.timeout_s = 20}, body);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kComm) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft::sharding
