@@ -102,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(PyTorch,
                          GoldenTest,
                          testing::Values("dense_dlrm_adagrad",
                                          "dense_dlrm_sgd",
-                                         "dense_dcnv2_adam"));
+                                         "dense_dcnv2_adam"),
+                         [](const auto& tested) { return std::string(tested.param); });
 
 void expect_near(const std::vector<float>& actual, const json& expected, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
@@ -202,6 +203,7 @@ TEST_P(GoldenTest, TwentySteps) {
   }
   for (std::size_t t = 0; t < tables.size(); ++t) {
     expect_near(tables[t].rows, golden["final_tables"][t], fmt::format("table {}", t));
+    expect_near(tables[t].sums, golden["final_sums"][t], fmt::format("sums of table {}", t));
   }
 }
 

@@ -317,7 +317,7 @@ TEST_P(ModelTest, AnEmptyPartGivesZeros) {
   EXPECT_EQ(results.gradients, std::vector<float>(ready.flat.size(), 0.0F));
 }
 
-TEST_P(ModelTest, InitialValuesArePureAndOfTheStatedSpread) {
+TEST_P(ModelTest, InitialValuesArePure) {
   const auto& [name, options, shape] = GetParam();
   const auto model = Model::create(options, shape);
   const auto count = static_cast<std::size_t>(model->layout().size());

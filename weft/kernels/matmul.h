@@ -9,8 +9,8 @@
 ///            forward() and backward_data() does not depend on m either; below, oneDNN's kernels
 ///            differ with m.
 /// Strides    compact operands are fastest; strided ones are copied.
-/// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones
-///            look it up and allocate nothing.
+/// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones look
+///            it up, and only oneDNN's own bookkeeping allocates.
 #pragma once
 
 #include <cstdint>

@@ -22,10 +22,10 @@ Target best_target();
 Target current_target();
 
 /// Limits every kernel of the process to `target`. It is a property of the process, since oneDNN's
-/// is: ranks that are threads share it. Call it before any kernel runs and before any
-/// primitive is made; a second call with the same target does nothing. Thread-safe.
-/// Throws Error(kConfig) when the machine lacks the target, and Error(kInternal) when another
-/// target is already in force.
+/// is: ranks that are threads share it. Call it before any kernel runs and before any Matmul is
+/// used; only the best target may come late, and a second call with the same target does
+/// nothing. Thread-safe. Throws Error(kConfig) when the machine lacks the target, and
+/// Error(kInternal) when it is too late or another target was set.
 void limit_target(Target target);
 
 }  // namespace weft::kernels

@@ -83,14 +83,13 @@ dnnl::cpu_isa onednn_isa(Target target) {
   return kIsa[static_cast<std::size_t>(target)];
 }
 
-void apply(Target target) {
+// Whether oneDNN took the limit: it refuses once it has made its choice.
+bool apply(Target target) {
   if (dnnl::set_max_cpu_isa(onednn_isa(target)) != dnnl::status::success) {
-    fail(ErrorCode::kInternal,
-         "limiting the instruction set to {}: oneDNN has already made its choice; agree on the "
-         "target before any matrix product runs",
-         to_string(target));
+    return false;
   }
   hwy::DisableTargets(disabled_targets(target));
+  return true;
 }
 
 #else
@@ -132,10 +131,7 @@ void limit_target(Target target) {
   }
   Limit& limit = process_limit();
   const std::lock_guard lock(limit.mutex);
-  if (limit.target.value_or(best_target()) == target) {
-    // The best target is what both libraries use unasked, so there is nothing to set, early or
-    // late; it stays in force from here on.
-    limit.target = target;
+  if (limit.target == target) {
     return;
   }
   if (limit.target) {
@@ -143,7 +139,13 @@ void limit_target(Target target) {
          "limiting the instruction set to {}: this process already runs with {}", to_string(target),
          to_string(*limit.target));
   }
-  apply(target);
+  // The best target is what both libraries use unasked, so it may also come late.
+  if (!apply(target) && target != best_target()) {
+    fail(ErrorCode::kInternal,
+         "limiting the instruction set to {}: oneDNN has already made its choice; agree on the "
+         "target before any matrix product runs",
+         to_string(target));
+  }
   limit.target = target;
 }
 
