@@ -2,8 +2,10 @@
 
 #include "weft/kernels/embedding_bag.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <functional>
 #include <memory>
 
 #include <gtest/gtest.h>
@@ -17,7 +19,9 @@ namespace weft::kernels::test {
 namespace {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
 }
 
 /// Several lookups of one table, each into its own output with a wide stride.

@@ -1,6 +1,7 @@
 // Tables, bags and gradients for the parity tests of the sparse kernels.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

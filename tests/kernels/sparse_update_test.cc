@@ -2,7 +2,10 @@
 
 #include "weft/kernels/sparse_update.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 

@@ -146,6 +146,9 @@ void TableShard::write_state(std::size_t index,
                  col_end <= place.first_col + place.cols,
              "columns [{}, {}) of item {} of table '{}', which holds [{}, {}) here", col_begin,
              col_end, index, table_.name, place.first_col, place.first_col + place.cols);
+  if (col_begin == col_end) {
+    return;
+  }
   const std::int64_t stride = index == 0 ? store_.weight_stride() : store_.state_stride();
   const std::int64_t bytes = (col_end - col_begin) * place.element_bytes;
   std::byte* const to = place.data + (col_begin - place.first_col) * place.element_bytes;
