@@ -1,4 +1,5 @@
-// Parity of the dense model's other kernels with plain loops in double, at odd shapes.
+// Parity of the dense model's other kernels with plain loops in double, at odd shapes and on every
+// target that this machine has.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/interaction.h"
@@ -15,6 +17,33 @@
 
 namespace weft::kernels {
 namespace {
+
+// Every test below runs once per Highway target.
+class DenseKernels : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    if ((hwy::SupportedTargets() & GetParam()) == 0) {
+      GTEST_SKIP() << "this machine lacks " << hwy::TargetName(GetParam());
+    }
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+#if HWY_ARCH_X86
+INSTANTIATE_TEST_SUITE_P(
+    Targets,
+    DenseKernels,
+    testing::Values(std::int64_t{HWY_SSE4}, std::int64_t{HWY_AVX2}, std::int64_t{HWY_AVX3}),
+    [](const auto& tested) { return std::string(hwy::TargetName(tested.param)); });
+#else
+INSTANTIATE_TEST_SUITE_P(Targets, DenseKernels, testing::Values(hwy::SupportedTargets()));
+#endif
 
 // A random strided matrix in fp32 and the same numbers, compact, in double.
 struct Numbers {
@@ -85,7 +114,7 @@ struct Fields {
 const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> kInteractionShapes = {
     {1, 2, 1}, {3, 2, 16}, {2, 5, 7}, {5, 9, 17}, {4, 27, 16}, {2, 27, 64}, {3, 6, 33}, {2, 1, 8}};
 
-TEST(DotInteraction, AgreesWithPlainLoops) {
+TEST_P(DenseKernels, DotInteractionAgreesWithPlainLoops) {
   for (const auto& [rows, count, dim] : kInteractionShapes) {
     SCOPED_TRACE(fmt::format("{} samples, {} fields of {}", rows, count, dim));
     Fields fields(count, rows, dim, 1);
@@ -107,7 +136,7 @@ TEST(DotInteraction, AgreesWithPlainLoops) {
   }
 }
 
-TEST(DotInteraction, ASampleDoesNotDependOnTheOthers) {
+TEST_P(DenseKernels, DotInteractionASampleDoesNotDependOnTheOthers) {
   Fields fields(9, 6, 33, 1);
   std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(9, 33)));
   Numbers whole(6, num_pairs(9), 2);
@@ -123,7 +152,7 @@ TEST(DotInteraction, ASampleDoesNotDependOnTheOthers) {
   }
 }
 
-TEST(Factorization, AgreesWithPlainLoops) {
+TEST_P(DenseKernels, FactorizationAgreesWithPlainLoops) {
   for (const auto& [rows, count, dim] : kInteractionShapes) {
     SCOPED_TRACE(fmt::format("{} samples, {} fields of {}", rows, count, dim));
     Fields fields(count, rows, dim, 1);
@@ -143,7 +172,7 @@ TEST(Factorization, AgreesWithPlainLoops) {
   }
 }
 
-TEST(Elementwise, CrossAndReluAgreeWithPlainLoops) {
+TEST_P(DenseKernels, ElementwiseCrossAndReluAgreeWithPlainLoops) {
   for (const auto& [rows, cols] : {std::pair{1, 1}, {3, 15}, {2, 16}, {5, 17}, {4, 130}}) {
     Numbers x0(rows, cols, 1);
     Numbers u(rows, cols, 2);
@@ -174,7 +203,7 @@ TEST(Elementwise, CrossAndReluAgreeWithPlainLoops) {
   }
 }
 
-TEST(Elementwise, Bf16RoundsAsTheScalarConversionDoes) {
+TEST_P(DenseKernels, ElementwiseBf16RoundsAsTheScalarConversionDoes) {
   std::vector<float> values;
   for (std::uint32_t high = 0; high < 0x10000; ++high) {
     for (const std::uint32_t low : {0x0U, 0x1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
@@ -214,7 +243,7 @@ void fill_exact_zero(Numbers& numbers) {
 }
 
 // Forward and backward of attention's pieces against formulas written out here.
-TEST(Sequence, AgreesWithPlainLoops) {
+TEST_P(DenseKernels, SequenceAgreesWithPlainLoops) {
   for (const std::int64_t dim : {1, 5, 16, 19, 48}) {
     SCOPED_TRACE(dim);
     const std::vector<std::int64_t> offsets = {0, 0, 3, 4, 4, 11};

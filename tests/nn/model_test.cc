@@ -239,6 +239,57 @@ TEST_P(ModelTest, LogitsOfASampleDoNotDependOnItsPart) {
   }
 }
 
+// The same vectors and gradients in rows with gaps between them.
+TEST_P(ModelTest, SameBitsWhereverVectorsLie) {
+  for (const spec::Compute compute : computes()) {
+    spec::Model options = GetParam().options;
+    options.compute = compute;
+    const ModelShape& shape = GetParam().shape;
+    const Ready ready(options, shape);
+    const std::vector<float> dy = random_dlogits(33 * shape.tasks);
+    PartData data(shape, 33, 4);
+    const auto workspace = ready.model->make_workspace();
+    const Results compact = run(ready, data, *workspace, dy);
+
+    PartInput input = data.input();
+    PartGradients gradients = data.gradients();
+    std::vector<std::vector<float>> memory;
+    const auto spread = [&](const float* from, std::int64_t rows, std::int64_t cols) {
+      const std::int64_t stride = cols + 5;
+      memory.emplace_back(static_cast<std::size_t>(rows * stride + 1));
+      const Matrix<float> to{memory.back().data() + 1, rows, cols, stride};
+      for (std::int64_t i = 0; i < rows; ++i) {
+        std::copy_n(from + i * cols, cols, to.row(i));
+      }
+      return to;
+    };
+    for (std::size_t f = 0; f < shape.features.size(); ++f) {
+      const bool sequence = shape.features[f].sequence;
+      Matrix<const float>& values = sequence ? input.sequences[f].values : input.pooled[f];
+      Matrix<float>& dvalues = sequence ? gradients.sequences[f] : gradients.pooled[f];
+      dvalues = spread(values.data, values.rows, values.cols);
+      values = spread(values.data, values.rows, values.cols);
+    }
+    Results strided;
+    strided.logits.resize(dy.size());
+    strided.gradients.resize(ready.flat.size());
+    const std::int64_t tasks = shape.tasks;
+    ready.model->forward(input, *workspace, matrix(strided.logits.data(), data.size, tasks));
+    ready.model->backward(input, *workspace, matrix(dy.data(), data.size, tasks),
+                          strided.gradients.data(), gradients);
+    for (std::size_t f = 0; f < shape.features.size(); ++f) {
+      const Matrix<float> from =
+          shape.features[f].sequence ? gradients.sequences[f] : gradients.pooled[f];
+      strided.dvectors.emplace_back();
+      for (std::int64_t i = 0; i < from.rows; ++i) {
+        strided.dvectors.back().insert(strided.dvectors.back().end(), from.row(i),
+                                       from.row(i) + from.cols);
+      }
+    }
+    EXPECT_TRUE(compact == strided);
+  }
+}
+
 TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
   for (const spec::Compute compute : computes()) {
     spec::Model options = GetParam().options;

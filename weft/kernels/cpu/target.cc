@@ -89,6 +89,8 @@ bool apply(Target target) {
     return false;
   }
   hwy::DisableTargets(disabled_targets(target));
+  // Highway keeps its choice from the first kernel on: have it choose again.
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   return true;
 }
 
