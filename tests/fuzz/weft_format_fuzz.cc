@@ -60,7 +60,7 @@ void read_bags(std::span<const std::byte> bytes) {
   try {
     const std::int64_t samples = flags >> 2;
     const auto view = weft::data::layout::decode_bags(bytes.subspan(1), samples, column, "fuzz");
-    volatile std::int64_t sink = 0;
+    [[maybe_unused]] volatile std::int64_t sink = 0;
     for (std::uint32_t i = 0; i < view.offset(static_cast<std::size_t>(samples)); ++i) {
       sink = view.id(i);
     }

@@ -62,16 +62,17 @@ class Cursor {
     const bool negative = at_ != end_ && *at_ == '-';
     const char* const first = at_ + (negative ? 1 : 0);
     const char* p = first;
-    std::int64_t value = 0;
+    std::uint64_t value = 0;  // unsigned, so that one digit too many does not overflow
     while (p != end_ && *p >= '0' && *p <= '9' && p - first <= kMaxDigits) {
-      value = value * 10 + (*p++ - '0');
+      value = value * 10 + static_cast<std::uint64_t>(*p++ - '0');
     }
     const std::int64_t digits = p - first;
     if (digits > kMaxDigits || (digits == 0 && negative)) {
       return false;
     }
     out = digits == 0 ? std::numeric_limits<float>::quiet_NaN()
-                      : static_cast<float>(negative ? -value : value);
+                      : static_cast<float>(negative ? -static_cast<std::int64_t>(value)
+                                                    : static_cast<std::int64_t>(value));
     at_ = p;
     return true;
   }
