@@ -21,9 +21,7 @@ struct JaggedView {
   const std::int64_t* values = nullptr;   ///< of the parent
   const float* weights = nullptr;         ///< of the parent, null where it has none
 
-  [[nodiscard]] std::int64_t batch() const {
-    return static_cast<std::int64_t>(offsets.size()) - 1;
-  }
+  [[nodiscard]] std::int64_t batch() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
 
   [[nodiscard]] std::int64_t length(std::int64_t b) const {
     return offsets[static_cast<std::size_t>(b) + 1] - offsets[static_cast<std::size_t>(b)];
@@ -54,9 +52,11 @@ struct KeyedJaggedTensor {
 };
 
 /// A tensor from lengths [F*B]. Throws Error(kData) on a negative length or a wrong total.
-KeyedJaggedTensor from_lengths(std::vector<std::string> keys, std::int64_t batch,
+KeyedJaggedTensor from_lengths(std::vector<std::string> keys,
+                               std::int64_t batch,
                                std::span<const std::int64_t> lengths,
-                               std::vector<std::int64_t> values, std::vector<float> weights = {});
+                               std::vector<std::int64_t> values,
+                               std::vector<float> weights = {});
 
 /// The features `order` of `input`, in that order; a feature may appear more than once.
 KeyedJaggedTensor permute(const KeyedJaggedTensor& input, std::span<const std::int64_t> order);
@@ -70,7 +70,8 @@ std::vector<KeyedJaggedTensor> split(const KeyedJaggedTensor& input,
 KeyedJaggedTensor concat(std::span<const KeyedJaggedTensor* const> inputs);
 
 /// Samples [begin, end) of every feature.
-KeyedJaggedTensor slice_samples(const KeyedJaggedTensor& input, std::int64_t begin,
+KeyedJaggedTensor slice_samples(const KeyedJaggedTensor& input,
+                                std::int64_t begin,
                                 std::int64_t end);
 
 }  // namespace weft
