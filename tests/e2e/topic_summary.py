@@ -1,0 +1,130 @@
+"""What a job reports and leaves behind."""
+
+import json
+
+from harness import BASE, Case, MpiCase
+
+REQUIRED = """version samples steps wall_s train_s samples_per_s loss ne auc log_loss calibration
+eval bayes_ne weights_hash state_hash ranks threads peak_rss_bytes config""".split()
+FIGURES = "samples loss ne auc log_loss calibration".split()
+
+
+class Summary(Case):
+    def test_has_all_fields(self):
+        summary = self.train(self.write())
+        for key in REQUIRED:
+            self.assertIn(key, summary)
+        for key in FIGURES:
+            self.assertIn(key, summary["eval"])
+        self.assertEqual(summary["samples"], 1000)
+        self.assertEqual(summary["steps"], 16)  # 15 whole batches and a part
+        self.assertEqual(summary["eval"]["samples"], 300)
+        self.assertFalse(summary["stopped"])
+        self.assertRegex(summary["weights_hash"], "^[0-9a-f]{16}$")
+        for key in ("ne", "auc", "loss", "bayes_ne"):
+            self.assertTrue(0 < summary[key] < 3, key)
+        self.assertGreater(summary["peak_rss_bytes"], 1 << 20)
+        self.assertGreater(summary["samples_per_s"], 0)
+
+    def test_config_of_summary_gives_the_same_run(self):
+        summary = self.train(self.write())
+        (self.folder / "again.yaml").write_text(summary["config"])
+        self.assert_same_bits(summary, self.train("again.yaml", ranks=2))
+
+    def test_same_bits_on_any_ranks_and_threads(self):
+        config = self.write()
+        one = self.train(config)
+        for ranks, threads in ((1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (5, 1), (8, 1)):
+            other = self.train(config, "--threads", threads, ranks=ranks)
+            self.assert_same_bits(one, other, f"{ranks} ranks, {threads} threads")
+            self.assertEqual((other["ranks"], other["threads"]), (ranks, threads))
+            for key in FIGURES:
+                self.assertEqual(one["eval"][key], other["eval"][key], key)
+                self.assertEqual(one[key], other[key], key)
+
+    def test_another_seed_gives_other_bits(self):
+        config = self.write()
+        other = self.train(config, "--set", "seed=4")
+        self.assertNotEqual(self.train(config)["weights_hash"], other["weights_hash"])
+
+    def test_out_folder(self):
+        self.train(self.write(values={"train.eval_every": 8}), "--out", "made/of/folders")
+        out = self.folder / "made/of/folders"
+        self.assertEqual(sorted(path.name for path in out.iterdir()),
+                         ["config.yaml", "metrics.jsonl", "plan.yaml", "summary.json"])
+        lines = [json.loads(text) for text in (out / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual({line["version"] for line in lines}, {1})
+        evals = [line for line in lines if line["type"] == "eval"]
+        self.assertEqual([line["step"] for line in evals], [8, 16])
+        trained = [line for line in lines if line["type"] == "train"]
+        self.assertEqual(len(trained), 4)
+        self.assertEqual(sum(line["tasks"][0]["window_samples"] for line in trained), 1000)
+        summary = json.loads((out / "summary.json").read_text())
+        self.assertEqual(summary["eval"]["auc"], evals[-1]["auc"])
+        for name in ("config.yaml", "plan.yaml"):
+            self.assertIn("version: 1", (out / name).read_text())
+
+    def test_out_folder_reproduces_the_run(self):
+        first = self.train(self.write(), "--out", "out", ranks=2)
+        again = self.train("out/config.yaml", "--plan", "out/plan.yaml", ranks=2)
+        self.assert_same_bits(first, again)
+        self.assertEqual(first["plan_hash"], again["plan_hash"])
+
+    def test_second_run_starts_metrics_anew(self):
+        config = self.write()
+        self.train(config, "--out", "out")
+        first = (self.folder / "out/metrics.jsonl").read_text().count("\n")
+        self.train(config, "--out", "out")
+        self.assertEqual((self.folder / "out/metrics.jsonl").read_text().count("\n"), first)
+
+    def test_eval_alone(self):
+        summary = self.train(self.write(), command="eval", ranks=2)
+        self.assertEqual(summary["steps"], 0)
+        self.assertEqual(summary["weights_hash"],
+                         self.train("job.yaml", command="eval")["weights_hash"])
+        for key in FIGURES:
+            self.assertIsNotNone(summary["eval"][key], key)
+
+    def test_quiet_and_plain_lines(self):
+        config = self.write()
+        self.assertEqual(self.run_weft("train", config, "--quiet").out, "")
+        result = self.run_weft("train", config)
+        self.assertIn("weights hash", result.out)
+        self.assertIn("step 5/16", result.err)
+        self.assertNotIn("\033", result.out + result.err)
+        self.assertNotIn("\r", result.err)
+
+    def test_closed_output(self):
+        """A reader that has gone is no reason to lose a run."""
+        config = self.write()
+        process = self.start(["sh", "-c", f"'{self.weft}' train {config} --summary s.json | true"])
+        self.wait(process)
+        self.assertEqual(self.summary("s.json")["steps"], 16)
+
+
+class MpiSummary(MpiCase):
+    def test_equals_local(self):
+        config = self.write()
+        local = self.train(config)
+        for ranks in (1, 2, 3):
+            result = self.wait(self.start(
+                self.mpi_command(ranks, "train", config, "--summary", "s.json", "--out", "out")))
+            self.assertEqual(result.code, 0, str(result))
+            other = self.summary("s.json")
+            self.assert_same_bits(local, other, f"{ranks} processes")
+            self.assertEqual(other["ranks"], ranks)
+            self.assertEqual(local["eval"]["auc"], other["eval"]["auc"])
+            self.assertEqual(result.out.count("weights hash"), 1, str(result))
+
+    def test_ranks_and_launcher_disagree(self):
+        result = self.wait(self.start(
+            self.mpi_command(2, "train", self.write(), "--ranks", "3", "--quiet")))
+        self.assertEqual(result.code, 2, str(result))
+        self.assertIn("--ranks 3 under an MPI launcher that started 2", result.err)
+
+    def test_row_wise_equals_local(self):
+        config = self.write(BASE, values={f"tables.{i}.sharding": s for i, s in enumerate(
+            ("row_wise", "column_wise", "data_parallel"))})
+        result = self.wait(self.start(self.mpi_command(2, "train", config, "--summary", "s.json")))
+        self.assertEqual(result.code, 0, str(result))
+        self.assert_same_bits(self.train(config, ranks=3), self.summary("s.json"))
