@@ -139,7 +139,9 @@ TEST(MakePlan, ColumnShardsGoToDifferentRanks) {
   for (std::int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(plan.tables[0].shards[static_cast<std::size_t>(i)].rank, i + 1);
   }
-  EXPECT_EQ(make_plan(config, 2).tables[0].shards.size(), 3U);  // more shards than ranks
+  const std::vector<Shard> two = make_plan(config, 2).tables[0].shards;  // fewer ranks than shards
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_NE(two[0].rank, two[1].rank);
 }
 
 TEST(MakePlan, PartsAreResolved) {
@@ -188,6 +190,10 @@ TEST(CheckPlan, FindsEveryKindOfDamage) {
             "the plan of table cols: a shard holds rows [0, 8) of 10" + advice);
   EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[1].rank = 2; }),
             "the plan of table cols: rank 2 is not among the 2 ranks" + advice);
+  EXPECT_EQ(
+      damaged([](Plan& p) { p.tables[1].shards[1].rank = p.tables[1].shards[0].rank; }),
+      "the plan of table cols: rank 0 holds two column shards, [0, 16) and [16, 40); join them" +
+          advice);
   EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.pop_back(); }),
             "the plan of table all: data_parallel on 2 ranks has 1 shards" + advice);
   EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards[1].rank = 0; }),

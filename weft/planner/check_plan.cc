@@ -87,6 +87,18 @@ void check_cut(const spec::Table& table,
   }
 }
 
+/// Column shards exchange row statistics between ranks, so no rank holds two of a table.
+void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan) {
+  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (plan.shards[i].rank == plan.shards[j].rank) {
+        refuse(table, "rank {} holds two column shards, {} and {}; join them", plan.shards[i].rank,
+               text(plan.shards[j].cols), text(plan.shards[i].cols));
+      }
+    }
+  }
+}
+
 void check_table(const spec::Table& table, const spec::TablePlan& plan, std::int64_t ranks) {
   for (const Shard& shard : plan.shards) {
     check_shard(table, shard, ranks);
@@ -104,6 +116,7 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, std::int
     case Sharding::kRowWise:
       break;
     case Sharding::kColumnWise:
+      check_different_ranks(table, plan);
       return check_cut(table, plan, &Shard::cols, &Shard::rows);
   }
   check_cut(table, plan, &Shard::rows, &Shard::cols);

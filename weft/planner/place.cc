@@ -78,8 +78,9 @@ std::vector<Shard> row_shards(const spec::Table& table, std::int64_t ranks) {
 
 std::vector<Shard> column_shards(const spec::Table& table, std::int64_t ranks) {
   const std::int64_t blocks = blocks_of(table);
-  const std::int64_t count =
-      std::min(table.column_shards > 0 ? table.column_shards : ranks, blocks);
+  // Shards of one table exchange row statistics, so each is on a rank of its own.
+  const std::int64_t wanted = table.column_shards > 0 ? table.column_shards : ranks;
+  const std::int64_t count = std::min({wanted, ranks, blocks});
   std::vector<Shard> shards;
   for (std::int64_t i = 0; i < count; ++i) {
     const Range cut = piece(blocks, count, i);

@@ -134,7 +134,7 @@ struct Table {
   double init_scale = 0.0;  ///< 0 = 1/sqrt(num_embeddings)
   Sharding sharding = Sharding::kAuto;
   std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
-  std::int64_t column_shards = 0;  ///< column_wise: number of shards; 0 = min(ranks, ceil(D/16))
+  std::int64_t column_shards = 0;  ///< column_wise: most shards; 0 = min(ranks, ceil(D/16))
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 

@@ -104,7 +104,8 @@ void walk(Visitor& v, Table& c) {
            .decides_weights = false},
           &c.rank);
   v.value({.name = "column_shards",
-           .meaning = "column_wise: shards; 0 = as many as ranks, at most one per 16 columns.",
+           .meaning = "column_wise: at most so many shards, one per rank and 16 columns; 0 = as "
+                      "many as ranks.",
            .unit = "shards",
            .bounds = at_least(0, kMaxWidth / kColumnBlock),
            .decides_weights = false},
