@@ -1,6 +1,7 @@
 #include "weft/train/engine.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "weft/base/error.h"
 #include "weft/optim/schedule.h"
@@ -71,7 +72,10 @@ void Engine::make_stages() {
     dense_.forward(ctx);
     dense_.read_logits(ctx, logits_);
   };
-  reduce_stage_ = [this](Context& ctx) { dense_.reduce(ctx); };
+  reduce_stage_ = [this](Context& ctx) {
+    std::this_thread::sleep_for(options_.dense_delay);
+    dense_.reduce(ctx);
+  };
   flag_stage_ = [this](Context& ctx) { exchange_flags(ctx); };
   backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
   dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };

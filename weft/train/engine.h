@@ -14,6 +14,7 @@
 ///               the exchange of counts after it, the table and row whose sum overflowed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,11 +34,12 @@
 
 namespace weft::train {
 
-/// For tests: a schedule with its guard taken off.
+/// For tests: whether the dense update waits for the dense all-reduce.
 enum class DenseWait { kKept, kLeftOut };
 
 struct EngineOptions {
   DenseWait dense_wait = DenseWait::kKept;
+  std::chrono::microseconds dense_delay{0};  ///< for tests: how late the dense all-reduce begins
 };
 
 /// What a step found out, equal on all ranks.

@@ -1,5 +1,6 @@
 #include "weft/train/job.h"
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -42,12 +44,17 @@ DeviceKind device_kind(spec::DeviceChoice choice) {
   fail(ErrorCode::kInternal, "device {} has no name", static_cast<int>(choice));
 }
 
-std::string read_file(const std::string& path) {
+std::string read_plan_file(const std::string& path) {
+  constexpr std::streamsize kLimit = std::streamsize{16} << 20;
   std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    fail(ErrorCode::kConfig, "cannot read plan {}; check the path", path);
+  std::string text(static_cast<std::size_t>(kLimit), '\0');
+  in.read(text.data(), kLimit);
+  if (!in.is_open() || in.bad() || in.gcount() == kLimit) {
+    fail(ErrorCode::kConfig, "cannot read plan {}; it must be a plan's file, as --out writes it",
+         path);
   }
-  return {std::istreambuf_iterator<char>(in), {}};
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
 }
 
 void write_file(const fs::path& path, const std::string& text, std::ios::openmode mode) {
@@ -120,6 +127,7 @@ class Job {
   EvalFigures evaluate();
   void finish(Summary& summary, Clock::time_point start);
   void prepare_out() const;
+  void prepare_checkpoints() const;
   void append_metrics(const std::string& line) const;
   ProgressSink progress();
 
@@ -162,7 +170,7 @@ void Job::check_resume() {
 
 spec::Plan Job::choose_plan() {
   if (!options_.plan_file.empty()) {
-    spec::Plan plan = spec::plan_from_yaml(read_file(options_.plan_file), options_.plan_file);
+    spec::Plan plan = spec::plan_from_yaml(read_plan_file(options_.plan_file), options_.plan_file);
     planner::check_plan(plan, config_);
     if (plan.ranks != world_.size()) {
       fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
@@ -320,6 +328,22 @@ void Job::prepare_out() const {
   }
 }
 
+/// Finds out now, not after the training, whether checkpoints can be written.
+void Job::prepare_checkpoints() const {
+  if (options_.checkpoint_dir.empty() || !first()) {
+    return;
+  }
+  std::error_code error;
+  fs::create_directories(options_.checkpoint_dir, error);
+  if (!error && access(options_.checkpoint_dir.c_str(), W_OK | X_OK) != 0) {
+    error = {errno, std::generic_category()};
+  }
+  if (error) {
+    fail(ErrorCode::kCheckpoint, "cannot write to --checkpoint {}: {}; name a folder of your own",
+         options_.checkpoint_dir, error.message());
+  }
+}
+
 void Job::append_metrics(const std::string& line) const {
   if (!options_.out_dir.empty()) {
     write_file(fs::path(options_.out_dir) / "metrics.jsonl", line, std::ios::app);
@@ -352,6 +376,7 @@ Summary Job::train() {
   const auto eval_source = data::open_source(config_, data::Split::kEval);
   open_vocabularies(*source);
   prepare_out();
+  prepare_checkpoints();
   make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
 
   data::LoaderOptions reading =

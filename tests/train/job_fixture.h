@@ -1,0 +1,115 @@
+// A small job with every kind of feature, run on ranks as threads.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "weft/comm/local/local.h"
+#include "weft/spec/yaml.h"
+#include "weft/train/job.h"
+
+namespace weft::train {
+
+// Shapes: a table of one row, one of three, a table that two features share, per-id weights, means,
+// a sequence with target attention, dims that are no multiple of 16, a column that is often empty.
+inline constexpr const char* kJob = R"(
+version: 1
+seed: 3
+batch_size: 61
+data:
+  format: synthetic
+  synthetic:
+    samples: 430
+    eval_samples: 150
+    dense_columns: 4
+    visitors: 50
+    columns:
+      - {name: one, cardinality: 1}
+      - {name: few, cardinality: 3}
+      - {name: item, cardinality: 300}
+      - {name: seen, cardinality: 300, min_length: 1, max_length: LENGTH, missing: 0.2}
+      - {name: tags, cardinality: 40, min_length: 1, max_length: LENGTH, weighted: true}
+      - {name: rare, cardinality: 1000, missing: 0.95}
+      - {name: past, cardinality: 300, min_length: 1, max_length: 4, missing: 0.1}
+dense_features:
+  - {name: "d{1..4}", transform: log}
+sparse_features:
+  - {name: one, mapping: identity}
+  - {name: few, mapping: identity}
+  - {name: item, mapping: identity}
+  - {name: seen, table: item, mapping: identity, pooling: mean}
+  - {name: tags, mapping: modulo, weighted: true}
+  - {name: rare, mapping: hash}
+  - {name: past, table: item, mapping: identity, pooling: none, target: item}
+tables:
+  - {name: one, num_embeddings: 1, embedding_dim: 24}
+  - {name: few, num_embeddings: 3, embedding_dim: 24}
+  - {name: item, num_embeddings: 300, embedding_dim: 24}
+  - {name: tags, num_embeddings: 40, embedding_dim: 24}
+  - {name: rare, num_embeddings: 500, embedding_dim: 24}
+model: {type: dlrm, bottom_mlp: [16, 24], top_mlp: [16], attention_mlp: [8]}
+dense_optimizer: {type: adam, learning_rate: 0.01, clip_norm: 5.0}
+schedule: {warmup_steps: 3}
+train: {log_every: 2, timeout_s: 60}
+)";
+
+/// The job as a configuration. `longest` is the longest bag of the pooled features: 1 keeps
+/// row_wise from splitting bags.
+inline spec::Config make_job(const std::vector<std::string>& overrides = {}, int longest = 3) {
+  std::string text = kJob;
+  for (std::size_t at = text.find("LENGTH"); at != std::string::npos; at = text.find("LENGTH")) {
+    text.replace(at, 6, std::to_string(longest));
+  }
+  return spec::parse_config(text, "job", overrides);
+}
+
+/// Overrides that give every table one sharding.
+inline std::vector<std::string> all_tables(const std::string& key, const std::string& value) {
+  std::vector<std::string> overrides;
+  for (const char* table : {"one", "few", "item", "tags", "rare"}) {
+    overrides.push_back(std::string("tables.") + table + "." + key + "=" + value);
+  }
+  return overrides;
+}
+
+inline JobOptions job_options(const spec::Config& config) {
+  JobOptions options;
+  options.config = config;
+  return options;
+}
+
+/// Trains on ranks as threads; the summary of rank 0.
+inline Summary train_on(int ranks, const JobOptions& options) {
+  Summary summary;
+  comm::run_local(ranks, {.timeout_s = options.config.train.timeout_s},
+                  [&](comm::Communicator& world) {
+                    Summary own = run_train(world, options);
+                    if (world.rank() == 0) {
+                      summary = std::move(own);
+                    }
+                  });
+  return summary;
+}
+
+/// A folder that is removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "weft-train-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  [[nodiscard]] std::string path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace weft::train

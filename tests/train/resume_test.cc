@@ -1,0 +1,129 @@
+// Resuming gives the bits of never having stopped, on other ranks and another sharding too.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/train/job_fixture.h"
+
+namespace weft::train {
+namespace {
+
+/// Trains four steps with a checkpoint of each pair, then returns the folder's path.
+void train_some(const spec::Config& config, const std::string& folder, int ranks) {
+  spec::Config first = config;
+  first.train.steps = 4;
+  JobOptions options = job_options(first);
+  options.checkpoint_dir = folder;
+  options.checkpoint_every = 2;
+  train_on(ranks, options);
+}
+
+TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
+  const spec::Config config = make_job({"train.epochs=2", "sparse_optimizer.type=adam"});
+  const Summary expected = train_on(2, job_options(config));
+  const TemporaryFolder folder;
+  train_some(config, folder.path(), 2);
+  for (const int ranks : {2, 1, 3, 5}) {
+    for (const char* sharding : {"table_wise", "column_wise", "data_parallel"}) {
+      std::vector<std::string> overrides = all_tables("sharding", sharding);
+      overrides.insert(overrides.end(), {"train.epochs=2", "sparse_optimizer.type=adam"});
+      JobOptions options = job_options(make_job(overrides));
+      options.resume = folder.path();
+      const Summary got = train_on(ranks, options);
+      EXPECT_EQ(got.state_hash, expected.state_hash) << ranks << " ranks, " << sharding;
+      EXPECT_EQ(got.weights_hash, expected.weights_hash);
+      EXPECT_EQ(got.last_step, expected.last_step);
+      EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne);
+      EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc);
+    }
+  }
+}
+
+TEST(Resume, KeepsThePartsOfTheCheckpoint) {
+  const TemporaryFolder folder;
+  train_some(make_job({"numerics.parts=12"}), folder.path(), 2);
+  JobOptions options = job_options(make_job());
+  options.resume = folder.path();
+  EXPECT_EQ(train_on(3, options).parts, 12);
+  options.config = make_job({"numerics.parts=8"});
+  try {
+    train_on(2, options);
+    FAIL() << "other parts were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_NE(std::string(error.what()).find("numerics.parts"), std::string::npos);
+  }
+}
+
+TEST(Resume, KeepsVocabularies) {
+  std::vector<std::string> overrides = {"sparse_features.rare.mapping=vocabulary",
+                                        "sparse_features.rare.min_count=2"};
+  const spec::Config config = make_job(overrides);
+  const Summary expected = train_on(1, job_options(config));
+  const TemporaryFolder folder;
+  train_some(config, folder.path(), 2);
+  JobOptions options = job_options(config);
+  options.resume = folder.path();
+  EXPECT_EQ(train_on(3, options).weights_hash, expected.weights_hash);
+}
+
+TEST(Resume, EvaluationOfACheckpointIsThatOfTheRun) {
+  const spec::Config config = make_job();
+  const TemporaryFolder folder;
+  JobOptions options = job_options(config);
+  options.checkpoint_dir = folder.path();
+  const Summary trained = train_on(2, options);
+  JobOptions eval = job_options(config);
+  eval.resume = folder.path();
+  Summary summary;
+  comm::run_local(3, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    Summary own = run_eval(world, eval);
+    if (world.rank() == 0) {
+      summary = std::move(own);
+    }
+  });
+  EXPECT_EQ(summary.eval->tasks.front().auc, trained.eval->tasks.front().auc);
+  EXPECT_EQ(summary.eval->tasks.front().ne, trained.eval->tasks.front().ne);
+  EXPECT_EQ(summary.weights_hash, trained.weights_hash);
+}
+
+TEST(Stop, IsAgreedAndResumed) {
+  const spec::Config config = make_job({"train.log_every=1"});
+  const Summary expected = train_on(2, job_options(config));
+  const TemporaryFolder folder;
+  std::atomic<bool> stop = false;
+  JobOptions options = job_options(config);
+  options.stop = &stop;
+  options.checkpoint_dir = folder.path();
+  options.progress.on_window = [&stop](const WindowFigures& window) { stop = window.step >= 3; };
+  const Summary stopped = train_on(2, options);
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_GE(stopped.last_step, 3);
+  EXPECT_LT(stopped.last_step, expected.last_step);
+  JobOptions again = job_options(config);
+  again.resume = folder.path();
+  EXPECT_EQ(train_on(3, again).state_hash, expected.state_hash);
+}
+
+TEST(Resume, FilesThatAreCutAreNamed) {
+  const TemporaryFolder folder;
+  train_some(make_job(), folder.path(), 1);
+  const std::string file = folder.path() + "/step-00000004/rank-0000.bin";
+  ASSERT_TRUE(std::filesystem::exists(file));
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  JobOptions options = job_options(make_job());
+  options.resume = folder.path();
+  try {
+    train_on(2, options);
+    FAIL() << "a cut checkpoint was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    EXPECT_NE(std::string(error.what()).find("rank-0000.bin"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace weft::train
