@@ -13,4 +13,8 @@ CLI::Option* add_config_arguments(CLI::App& command, ConfigArguments& arguments)
       ->type_name("CONFIG");
 }
 
+CLI::Validator not_empty() {
+  return {[](std::string& value) { return std::string(value.empty() ? "is empty" : ""); }, ""};
+}
+
 }  // namespace weft::cli

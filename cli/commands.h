@@ -26,6 +26,9 @@ struct ConfigArguments {
 /// `arguments` must outlive the parsing. Returns the positional CONFIG.
 CLI::Option* add_config_arguments(CLI::App& command, ConfigArguments& arguments);
 
+/// Refuses "", which is what a shell makes of a variable that is not set.
+CLI::Validator not_empty();
+
 /// All commands of this folder, by name.
 void add_commands(CLI::App& app, Action& chosen);
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -121,12 +122,32 @@ void print_report(const train::Summary& summary, const JobArguments& arguments) 
   }
 }
 
+[[noreturn]] void fail_summary(const std::string& path) {
+  fail(ErrorCode::kIo, "cannot write --summary {}; check the folder and its permissions", path);
+}
+
+/// Finds out before the training whether the summary can be written; changes nothing.
+void check_summary(const std::string& path) {
+  std::error_code unreadable;
+  const auto type = std::filesystem::symlink_status(path, unreadable).type();
+  if (path.empty() || type == std::filesystem::file_type::fifo ||
+      type == std::filesystem::file_type::character) {
+    return;
+  }
+  if (!std::ofstream(path, std::ios::app)) {
+    fail_summary(path);
+  }
+  if (type == std::filesystem::file_type::not_found) {
+    std::filesystem::remove(path, unreadable);
+  }
+}
+
 void write_summary(const std::string& path, const train::Summary& summary) {
   std::ofstream out(path, std::ios::trunc);
   out << train::to_json(summary);
   out.flush();
   if (!out) {
-    fail(ErrorCode::kIo, "cannot write --summary {}; check the folder and its permissions", path);
+    fail_summary(path);
   }
 }
 
@@ -153,13 +174,18 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
     train::JobOptions own = options;
     own.stop = &stop;
+    if (world.rank() == 0) {
+      check_summary(arguments.summary);
+    }
     train::Summary result = run(world, own);
     if (world.rank() == 0) {
       summary = std::move(result);
     }
   });
   if (!summary) {
-    return kDone;  // another process is rank 0 and reports
+    // Another process is rank 0, reports, and tells the launcher that the job was stopped. A code
+    // other than 0 from this one would have the launcher end that process in the midst of it.
+    return kDone;
   }
   printer.close();
   if (!arguments.summary.empty()) {
@@ -179,11 +205,16 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
       ->check(CLI::Range(1, 4096));
   command.add_option("--threads", arguments.threads, "Threads per rank; default: cores / ranks")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--summary", arguments.summary, "Write the summary as JSON to FILE");
-  command.add_option("--out", arguments.out,
-                     "Folder for resolved config, plan, summary and metrics.jsonl");
-  command.add_option("--plan", arguments.plan, "Use this plan instead of making one");
-  command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some");
+  command.add_option("--summary", arguments.summary, "Write the summary as JSON to FILE")
+      ->check(not_empty());
+  command
+      .add_option("--out", arguments.out,
+                  "Folder for resolved config, plan, summary and metrics.jsonl")
+      ->check(not_empty());
+  command.add_option("--plan", arguments.plan, "Use this plan instead of making one")
+      ->check(not_empty());
+  command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")
+      ->check(not_empty());
   command.add_flag("--quiet", arguments.quiet, "No progress and no report");
 }
 

@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -47,6 +48,20 @@ int report(const Error& error) {
   return cli::exit_code(error.code());
 }
 
+/// What is wrong with the arguments. Where a command is misspelt, CLI11 only says that one is
+/// needed.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+  }
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (command->get_require_subcommand_min() > 0 && !unknown.empty()) {
+    return fmt::format("unknown command or option '{}'", unknown.front());
+  }
+  return error.what();
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Trains recommendation models with very large embedding tables across ranks.",
                "weft");
@@ -60,7 +75,7 @@ int run(int argc, char** argv) {
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "weft: error: {}\nRun 'weft --help' or 'weft COMMAND --help' for usage.\n",
-               error.what());
+               complaint(app, error));
     return cli::kBadUsage;
   }
   return chosen();

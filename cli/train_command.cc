@@ -9,7 +9,8 @@ void add_train_command(CLI::App& app, Action& chosen) {
   auto arguments = std::make_shared<JobArguments>();
   CLI::App* command = app.add_subcommand("train", "Train the model of a configuration");
   add_job_arguments(*command, *arguments);
-  command->add_option("--checkpoint", arguments->checkpoint, "Folder for checkpoints");
+  command->add_option("--checkpoint", arguments->checkpoint, "Folder for checkpoints")
+      ->check(not_empty());
   command
       ->add_option("--checkpoint-every", arguments->checkpoint_every,
                    "Steps between checkpoints; default: one at the end")
