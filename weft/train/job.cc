@@ -39,7 +39,8 @@ DeviceKind device_kind(spec::DeviceChoice choice) {
     case spec::DeviceChoice::kCheck:
       return DeviceKind::kCheck;
     case spec::DeviceChoice::kCuda:
-      return DeviceKind::kCuda;
+      fail(ErrorCode::kConfig,
+           "train.device: cuda: this version of Weft has no CUDA kernels; set train.device: cpu");
   }
   fail(ErrorCode::kInternal, "device {} has no name", static_cast<int>(choice));
 }

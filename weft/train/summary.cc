@@ -40,6 +40,10 @@ Json to_json_value(const EvalFigures& eval) {
   json["step"] = eval.step;
   json["samples"] = eval.tasks.empty() ? 0 : eval.tasks.front().samples;
   json["wall_s"] = number(eval.wall_s);
+  json["samples_per_s"] =
+      eval.tasks.empty() || eval.wall_s <= 0
+          ? Json(nullptr)
+          : number(static_cast<double>(eval.tasks.front().samples) / eval.wall_s);
   if (!eval.tasks.empty()) {
     put(json, eval.tasks.front());
   }
