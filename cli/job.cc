@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/launch.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/spec/yaml.h"
 
@@ -154,6 +155,9 @@ void write_summary(const std::string& path, const train::Summary& summary) {
 }  // namespace
 
 int run_job(const JobArguments& arguments, RunFunction run) {
+  if (arguments.quiet) {
+    set_log_level(LogLevel::kWarning);
+  }
   train::JobOptions options;
   options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
   const LaunchOptions launching{.ranks = arguments.ranks,

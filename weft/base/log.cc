@@ -31,6 +31,14 @@ void set_log_sink(LogSink sink, LogLevel level) {
   state.sink = std::move(sink);
 }
 
+void set_log_level(LogLevel level) {
+  LogState& state = log_state();
+  const std::lock_guard lock(state.mutex);
+  if (state.sink) {
+    state.level.store(static_cast<int>(level), std::memory_order_relaxed);
+  }
+}
+
 bool log_enabled(LogLevel level) {
   return static_cast<int>(level) >= log_state().level.load(std::memory_order_relaxed);
 }

@@ -17,6 +17,9 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Replaces the sink; messages below `level` are not formatted.
 void set_log_sink(LogSink sink, LogLevel level = LogLevel::kInfo);
+
+/// Changes the level alone; nothing is logged while there is no sink.
+void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void log_message(LogLevel level, std::string_view message);
 
