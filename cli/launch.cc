@@ -75,8 +75,4 @@ int threads_per_rank(const LaunchOptions& options) {
   return std::max(1, cores / std::max(1, ranks));
 }
 
-bool prints_for_job() {
-  return environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}, 0) == 0;
-}
-
 }  // namespace weft::cli

@@ -22,7 +22,4 @@ void launch(
 /// Cores of this machine for each of the job's ranks on it, at least 1.
 int threads_per_rank(const LaunchOptions& options);
 
-/// Whether what concerns the whole job is to be printed by this process.
-bool prints_for_job();
-
 }  // namespace weft::cli
