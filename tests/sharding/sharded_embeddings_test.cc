@@ -267,6 +267,27 @@ TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
   EXPECT_NE(std::count_if(expected.begin(), expected.end(), [](float v) { return v != 0; }), 0);
 }
 
+TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
+  for (std::uint64_t seed = 0; seed < 24; ++seed) {
+    const auto draw = [seed](std::uint64_t what) {
+      return philox(random_key(seed, RandomPurpose::kTest), what, 0)[0];
+    };
+    spec::SparseOptimizer optimizer =
+        make_optimizer(static_cast<spec::SparseOptimizerKind>(draw(0) % 5));
+    optimizer.max_norm = draw(1) % 2 == 0 ? 0.4 : 0.0;
+    const std::int64_t samples = 1 + draw(2) % 40;
+    const RunResult expected =
+        run(make_config(spec::Sharding::kTableWise, optimizer), {.samples = samples});
+    spec::Config config = make_config(spec::Sharding::kTableWise, optimizer);
+    for (std::size_t t = 0; t < config.tables.size(); ++t) {
+      config.tables[t].sharding = kShardings[draw(10 + t) % kShardings.size()];
+    }
+    const auto ranks = static_cast<int>(1 + draw(3) % 8);
+    EXPECT_EQ(run(config, {.ranks = ranks, .samples = samples}).hash, expected.hash)
+        << "seed " << seed << ", " << ranks << " ranks, " << samples << " samples";
+  }
+}
+
 TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
   for (const std::int64_t samples : {1, 3}) {
