@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "weft/base/error.h"
 #include "weft/base/text.h"
 #include "weft/data/stats.h"
@@ -56,17 +57,16 @@ class Progress {
     }
     line += fmt::format(", {} samples/s", format_count(static_cast<std::int64_t>(rate)));
     if (terminal_) {
-      fmt::print(stderr, "\r{}\x1b[K", line);
-      std::fflush(stderr);
+      write_error("\r" + line + "\x1b[K");
       shown_ = true;
     } else {
-      fmt::print(stderr, "weft: {}\n", line);
+      write_error("weft: " + line + "\n");
     }
   }
 
   void clear() {
     if (shown_) {
-      fmt::print(stderr, "\r\x1b[K");
+      write_error("\r\x1b[K");
       shown_ = false;
     }
   }

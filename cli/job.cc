@@ -12,6 +12,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/launch.h"
+#include "cli/output.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
@@ -41,7 +42,7 @@ class ProgressPrinter {
   /// Ends a line that was being rewritten.
   void close() {
     if (open_) {
-      std::fputc('\n', stderr);
+      write_error("\n");
       open_ = false;
     }
   }
@@ -54,18 +55,14 @@ class ProgressPrinter {
                     window.total_steps > 0 ? fmt::format("/{}", window.total_steps) : "",
                     figure(task.loss, 5), figure(task.ne, 5), figure(window.lifetime_ne.front(), 5),
                     format_count(std::llround(window.samples_per_s)));
-    if (window.total_steps > window.step && window.samples_per_s > 0 && window.samples > 0) {
-      const double samples_left = static_cast<double>(window.samples) /
-                                  static_cast<double>(window.step) *
-                                  static_cast<double>(window.total_steps - window.step);
-      text += fmt::format("  ETA {:.0f} s", samples_left / window.samples_per_s);
+    if (window.eta_s >= 0) {
+      text += fmt::format("  ETA {:.0f} s", window.eta_s);
     }
     if (!terminal_) {
       line(text);
       return;
     }
-    fmt::print(stderr, "\r\033[K{}", text);
-    std::fflush(stderr);
+    write_error("\r\033[K" + text);
     open_ = true;
   }
 
@@ -79,7 +76,7 @@ class ProgressPrinter {
 
   void line(const std::string& text) {
     close();
-    fmt::print(stderr, "{}\n", text);
+    write_error(text + "\n");
   }
 
   bool quiet_;

@@ -1,6 +1,5 @@
 // The program weft. Errors are caught here and nowhere above: one line on standard error, and the
 // exit code that says what kind it was.
-#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/output.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 
@@ -37,14 +37,13 @@ void write_log(LogLevel level, std::string_view message) {
       label = "error: ";
       break;
   }
-  const std::string line = fmt::format("weft: {}{}\n", label, message);
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  cli::write_error(fmt::format("weft: {}{}\n", label, message));
 }
 
 int report(const Error& error) {
   const std::string rank =
       error.origin_rank() < 0 ? "" : fmt::format("rank {}: ", error.origin_rank());
-  fmt::print(stderr, "weft: error: {}{}\n", rank, error.what());
+  cli::write_error(fmt::format("weft: error: {}{}\n", rank, error.what()));
   return cli::exit_code(error.code());
 }
 
@@ -74,8 +73,9 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& request) {  // --help and --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "weft: error: {}\nRun 'weft --help' or 'weft COMMAND --help' for usage.\n",
-               complaint(app, error));
+    cli::write_error(
+        fmt::format("weft: error: {}\nRun 'weft --help' or 'weft COMMAND --help' for usage.\n",
+                    complaint(app, error)));
     return cli::kBadUsage;
   }
   return chosen();
@@ -84,15 +84,18 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cli::open_standard_streams();
   set_log_sink(write_log);
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    cli::flush_output();
+    return code;
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "weft: error: out of memory\n");
+    cli::write_error("weft: error: out of memory\n");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "weft: error: {}\n", error.what());
+    cli::write_error(fmt::format("weft: error: {}\n", error.what()));
   }
   return cli::kFailed;
 }
