@@ -50,17 +50,19 @@ void Trainer::run() {
     }
     const StepOutcome outcome = engine_.train_step(batch, step_ + 1, stop_asked());
     train_time_ += Clock::now() - start;
+    take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
     samples_ += batch.global_size;
     throughput_.add(train_time_, batch.global_size);
     if (outcome.skipped) {
       ++skipped_;
-      log_warning("step {}: skipped, not finite on rank {} for sample {}", step_,
-                  outcome.non_finite.rank, outcome.non_finite.sample);
+      if (engine_.control_comm().rank() == 0) {
+        log_warning("step {}: skipped, not finite on rank {} for sample {}", step_,
+                    outcome.non_finite.rank, outcome.non_finite.sample);
+      }
     } else {
       add_scores(batch);
     }
-    take(outcome.control);
     stopped_ = outcome.control.stop;
     boundary(step_);
   }
@@ -109,6 +111,12 @@ void Trainer::take(const GlobalControl& control) {
   }
   window.samples_per_s = throughput_.window();
   window.elapsed_s = std::chrono::duration<double>(train_time_).count();
+  const std::int64_t steps = step_ - options_.first_step;
+  const std::int64_t left = window.total_steps - step_;
+  if (left > 0 && steps > 0 && window.samples_per_s > 0) {
+    const double samples_per_step = static_cast<double>(samples_) / static_cast<double>(steps);
+    window.eta_s = samples_per_step * static_cast<double>(left) / window.samples_per_s;
+  }
   options_.progress.on_window(window);
 }
 
