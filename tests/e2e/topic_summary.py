@@ -101,6 +101,30 @@ class Summary(Case):
         self.wait(process)
         self.assertEqual(self.summary("s.json")["steps"], 16)
 
+    def shell(self, command):
+        return self.wait(self.start(["sh", "-c", f"exec '{self.weft}' {command}"]))
+
+    def test_full_output(self):
+        """What could not be printed is an error; progress that could not is none."""
+        config = self.write()
+        for command in (f"train {config}", f"config {config}", f"data stats {config}", "--help"):
+            result = self.shell(command + " >/dev/full")
+            self.assertEqual(result.code, 1, str(result))
+            self.assertIn("No space left", result.err)
+        self.assertEqual(self.shell(f"train {config} --summary s.json 2>/dev/full").code, 0)
+        self.assertEqual(self.summary("s.json")["steps"], 16)
+        self.assertEqual(self.shell("train absent.yaml 2>/dev/full").code, 2)
+
+    def test_closed_streams(self):
+        """No file of the job gets the number of a stream that is closed."""
+        config = self.write()
+        self.assertEqual(self.shell(f"train {config} --out out <&- >&- 2>&-").code, 0)
+        out = self.folder / "out"
+        for line in (out / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+        self.assert_same_bits(json.loads((out / "summary.json").read_text()),
+                              self.train("out/config.yaml"))
+
 
 class MpiSummary(MpiCase):
     def test_equals_local(self):
