@@ -11,7 +11,7 @@
 
 namespace weft::train {
 
-/// A window of training, complete when `step` is a multiple of train.log_every.
+/// A complete window of training: train.log_every steps, those skipped not counted.
 struct WindowFigures {
   std::int64_t step = 0;           ///< the last step whose figures are in
   std::int64_t total_steps = 0;    ///< of the job; 0 = not known
@@ -21,6 +21,7 @@ struct WindowFigures {
   std::vector<double> lifetime_ne;
   double samples_per_s = 0.0;  ///< over the last seconds
   double elapsed_s = 0.0;      ///< of training in this run
+  double eta_s = -1.0;         ///< of training still to come; -1 = not known
 };
 
 /// Called on rank 0, between steps. Must not block for long.
