@@ -1,11 +1,14 @@
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include "tests/checkpoint/memory_state.h"
+#include "weft/checkpoint/agree.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -39,6 +42,18 @@ TEST(SaveLoad, ManyChunks) {
   }
   EXPECT_GE(chunks, 4U);
   EXPECT_EQ(load_all({directory.path()}, matrices, 9, 3), 0);
+}
+
+TEST(Agree, WaitsForARankThatWorksLongerThanAPeerIsWaitedFor) {
+  std::atomic<int> done = 0;
+  comm::run_local(2, {.timeout_s = 2.5}, [&](comm::Communicator& world) {
+    Context ctx;
+    agree(world, ctx, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == 0 ? 0 : 3500));
+      ++done;
+    });
+    EXPECT_EQ(done, 2);
+  });
 }
 
 TEST(SaveLoad, MetadataAndBlobsComeBack) {

@@ -1,18 +1,27 @@
 #include "weft/checkpoint/agree.h"
 
+#include <algorithm>
+#include <chrono>
+#include <future>
 #include <new>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "weft/base/error.h"
 
 namespace weft::checkpoint {
 namespace {
 
-/// How one rank's work went, as it travels.
+/// How often a rank that still works says so: a small part of what others wait for it at most.
+constexpr std::chrono::milliseconds kPulse{1000};
+
+enum class State : std::int64_t { kWorking, kDone, kFailed };
+
+/// How one rank's work goes, as it travels.
 struct Outcome {
-  std::int64_t failed = 0;
+  State state = State::kWorking;
   std::int64_t code = 0;
   std::int64_t origin = 0;
   std::int64_t message_bytes = 0;
@@ -25,29 +34,41 @@ std::optional<Error> attempt(const std::function<void()>& work) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kResource, "a checkpoint ran out of memory: it needs 16 MiB per rank");
+    return Error(ErrorCode::kResource, "out of memory; a checkpoint needs 16 MiB per rank");
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());
   }
 }
 
+Outcome outcome_of(const comm::Communicator& comm, const std::optional<Error>& error) {
+  if (!error) {
+    return {.state = State::kDone};
+  }
+  const int origin = error->origin_rank();
+  return {.state = State::kFailed,
+          .code = static_cast<std::int64_t>(error->code()),
+          .origin = origin >= 0 ? origin : comm.world_rank(comm.rank()),
+          .message_bytes = static_cast<std::int64_t>(std::string_view(error->what()).size())};
+}
+
 }  // namespace
 
 void agree(comm::Communicator& comm, Context& ctx, const std::function<void()>& work) {
-  const std::optional<Error> error = attempt(work);
+  auto result = std::async(std::launch::async, [&work] { return attempt(work); });
+  std::optional<Error> error;
   Outcome own;
-  std::string message;
-  if (error) {
-    message = error->what();
-    const int origin = error->origin_rank();
-    own = {1, static_cast<std::int64_t>(error->code()),
-           origin >= 0 ? origin : comm.world_rank(comm.rank()),
-           static_cast<std::int64_t>(message.size())};
-  }
   std::vector<Outcome> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(ctx, &own, all.data(), sizeof(Outcome));
+  const auto is_working = [](const Outcome& one) { return one.state == State::kWorking; };
+  do {
+    if (is_working(own) && result.wait_for(kPulse) == std::future_status::ready) {
+      error = result.get();
+      own = outcome_of(comm, error);
+    }
+    comm.all_gather(ctx, &own, all.data(), sizeof(Outcome));
+  } while (std::any_of(all.begin(), all.end(), is_working));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].failed != 0) {
+    if (all[r].state == State::kFailed) {
+      std::string message = error ? error->what() : "";
       message.resize(static_cast<std::size_t>(all[r].message_bytes));
       comm.broadcast(ctx, message.data(), all[r].message_bytes, static_cast<int>(r));
       throw Error(static_cast<ErrorCode>(all[r].code), message, static_cast<int>(all[r].origin));

@@ -1,4 +1,4 @@
-/// Private to checkpoint/: work that all ranks do, and whose failure on one is the failure of all.
+/// Work that all ranks do, and whose failure on one is the failure of all.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,10 @@
 
 namespace weft::checkpoint {
 
-/// Calls work() and exchanges how it went. Where it threw, all ranks throw the error of the lowest
-/// such rank, with that rank (of the world) as origin; the communicator stays usable. Collective;
-/// work() must not communicate.
+/// Calls work() on a thread of its own and exchanges how it went. Where it threw, all ranks throw
+/// the error of the lowest such rank, with that rank (of the world) as origin; the communicator
+/// stays usable. Collective; work() must not communicate. It may take longer than a rank is waited
+/// for: until all have done theirs, every rank says once a second that it is alive.
 void agree(comm::Communicator& comm, Context& ctx, const std::function<void()>& work);
 
 /// The byte strings of all ranks, in rank order. Collective.
