@@ -55,6 +55,12 @@ TEST(NonFinite, ARowThatOverflowsAtItsOwnerIsNamed) {
   EXPECT_NE(std::string(error.what()).find("row "), std::string::npos) << error.what();
 }
 
+TEST(NonFinite, AReplicatedRowThatOverflowsIsCountedOnce) {
+  spec::Config config = make_job(all_tables("sharding", "data_parallel"));
+  config.tasks[0].weight = 1e22;
+  EXPECT_STREQ(error_of(3, config).what(), error_of(1, config).what());
+}
+
 TEST(Failure, TheSameErrorOnEveryRank) {
   spec::Config config = make_job();
   config.sparse_features[2].mapping = spec::IdMapping::kIdentity;

@@ -245,7 +245,7 @@ void InputDist::fill_by_row(const FeatureRoute& route, std::int64_t f) {
   std::vector<std::int64_t> cursor(route.slots.size(), 0);
   std::vector<std::int64_t> non_empty(route.slots.size(), 0);
   for (const SlotAddress& address : route.slots) {
-    std::memset(send_ids_.data() + sent(address).lengths_at, 0, at(4 * bags.batch()));
+    std::fill_n(send_ids_.begin() + sent(address).lengths_at, 4 * bags.batch(), std::byte{0});
   }
   for (std::int64_t b = 0; b < bags.batch(); ++b) {
     for (std::int64_t i = bags.offsets[at(b)] - first; i < bags.offsets[at(b) + 1] - first; ++i) {
@@ -311,7 +311,11 @@ void InputDist::read_counts() {
            r, header.step, header.global_size, header.slots, comm_.rank(), batch_.step,
            batch_.global_size, own.size());
     }
-    std::memcpy(received_[at(r)].data(), in + sizeof(header), own.size() * sizeof(SlotCounts));
+    const std::byte* next = in + sizeof(header);
+    for (SlotCounts& counts : received_[at(r)]) {
+      std::memcpy(&counts, next, sizeof(counts));
+      next += sizeof(counts);
+    }
     const Range samples = rank_samples(batch_.global_size, routing_.parts, routing_.ranks, r);
     for (const SlotCounts& counts : received_[at(r)]) {
       if (counts.batch != samples.size() || counts.ids < 0) {

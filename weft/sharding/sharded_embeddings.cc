@@ -214,6 +214,9 @@ void ShardedEmbeddings::update(Context& ctx, const embedding::UpdateStep& step) 
 TableOverflow ShardedEmbeddings::overflow() const {
   TableOverflow overflow;
   for (const LocalShard& local : shards_) {
+    if (local.replicated && rank_ != 0) {
+      continue;  // replicas overflow alike, and rank 0 says so
+    }
     overflow.count += local.rows->overflow_count();
     if (overflow.table < 0 && local.rows->overflow_count() > 0) {
       overflow.table = local.table;

@@ -74,7 +74,7 @@ class ShardedEmbeddings {
 
   [[nodiscard]] const Routing& routing() const { return routing_; }
 
-  /// Since construction, on this rank.
+  /// Since construction, on this rank; rows of a replica on rank 0 alone.
   [[nodiscard]] TableOverflow overflow() const;
 
   /// The shards held here, in the order of tables.
