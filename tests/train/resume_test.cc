@@ -1,4 +1,5 @@
 // Resuming gives the bits of never having stopped, on other ranks and another sharding too.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -58,6 +59,24 @@ TEST(Resume, KeepsThePartsOfTheCheckpoint) {
   }
 }
 
+TEST(Plan, OfOtherPartsThanAskedForIsRefused) {
+  const TemporaryFolder folder;
+  JobOptions options = job_options(make_job({"train.steps=2"}));
+  options.out_dir = folder.path();
+  const Summary made = train_on(2, options);
+  options.out_dir.clear();
+  options.plan_file = folder.path() + "/plan.yaml";
+  EXPECT_EQ(train_on(2, options).plan_hash, made.plan_hash);
+  options.config = make_job({"train.steps=2", "numerics.parts=12"});
+  try {
+    train_on(2, options);
+    FAIL() << "other parts were accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(std::string(error.what()).find("numerics.parts"), std::string::npos);
+  }
+}
+
 TEST(Resume, KeepsVocabularies) {
   std::vector<std::string> overrides = {"sparse_features.rare.mapping=vocabulary",
                                         "sparse_features.rare.min_count=2"};
@@ -88,6 +107,26 @@ TEST(Resume, EvaluationOfACheckpointIsThatOfTheRun) {
   EXPECT_EQ(summary.eval->tasks.front().auc, trained.eval->tasks.front().auc);
   EXPECT_EQ(summary.eval->tasks.front().ne, trained.eval->tasks.front().ne);
   EXPECT_EQ(summary.weights_hash, trained.weights_hash);
+}
+
+TEST(Progress, AWindowIsNamedAfterItsLastStep) {
+  const TemporaryFolder folder;
+  const spec::Config config = make_job();  // 430 samples in batches of 61, windows of 2 steps
+  train_some(config, folder.path(), 2);
+  for (const std::int64_t before : {std::int64_t{0}, std::int64_t{4}}) {
+    JobOptions options = job_options(config);
+    options.resume = before == 0 ? "" : folder.path();
+    std::vector<WindowFigures> windows;
+    options.progress.on_window = [&](const WindowFigures& window) { windows.push_back(window); };
+    train_on(2, options);
+    ASSERT_EQ(windows.size(), static_cast<std::size_t>((8 - before) / 2));
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      const std::int64_t step = before + 2 * (static_cast<std::int64_t>(i) + 1);
+      EXPECT_EQ(windows[i].step, step);
+      EXPECT_EQ(windows[i].samples, std::min<std::int64_t>(step * 61, 430) - before * 61);
+      EXPECT_EQ(windows[i].eta_s >= 0, step < 8 && windows[i].samples_per_s > 0);
+    }
+  }
 }
 
 TEST(Stop, IsAgreedAndResumed) {

@@ -46,7 +46,12 @@ Engine::Engine(const spec::Config& config,
   make_stages();
 }
 
-Engine::~Engine() = default;
+// The streams end before the stages and vectors that they use: after an error on the compute stream
+// the all-reduce may still run.
+Engine::~Engine() {
+  dense_stream_.reset();
+  compute_.reset();
+}
 
 void Engine::make_stages() {
   input_stage_ = [this](Context& ctx) {

@@ -13,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/data/loader.h"
 #include "weft/data/source.h"
@@ -177,6 +178,14 @@ spec::Plan Job::choose_plan() {
       fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
            options_.plan_file, plan.ranks, world_.size());
     }
+    if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
+      fail(ErrorCode::kConfig,
+           "plan {} has {} parts and {} {}; parts decide the order of sums: make a new plan, or "
+           "leave --plan out",
+           options_.plan_file, plan.parts,
+           manifest_ ? "the checkpoint" : "numerics.parts of the configuration is",
+           config_.numerics.parts);
+    }
     config_.numerics.parts = plan.parts;
     return plan;
   }
@@ -204,10 +213,13 @@ void Job::open_vocabularies(data::Source& train) {
   if (manifest_) {
     vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
   } else {
-    if (first()) {
-      const auto bytes = data::build_vocabularies(train, config_).serialize();
-      vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    }
+    // One reading of all the data may take longer than a rank is waited for.
+    checkpoint::agree(world_, host_context_, [&] {
+      if (first()) {
+        const auto bytes = data::build_vocabularies(train, config_).serialize();
+        vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      }
+    });
     broadcast_bytes(world_, host_context_, vocabulary_bytes_);
   }
   vocabularies_ = data::Vocabularies::parse(std::as_bytes(std::span(vocabulary_bytes_)),
