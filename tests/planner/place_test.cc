@@ -114,7 +114,8 @@ TEST(MakePlan, ColumnsAreCutAtBlocksOf16) {
   config.tables[0].sharding = Sharding::kColumnWise;
   const auto cuts = [&](std::int64_t ranks) {
     std::vector<Range> out;
-    for (const Shard& shard : make_plan(config, ranks).tables[0].shards) {
+    const Plan plan = make_plan(config, ranks);
+    for (const Shard& shard : plan.tables[0].shards) {
       out.push_back(shard.cols);
     }
     return out;
