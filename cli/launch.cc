@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -29,13 +30,32 @@ int environment(std::initializer_list<const char*> names, int otherwise) {
   return otherwise;
 }
 
+/// The MPI session as the thread for signals sees it, which begins before it and ends after it.
+class RunningSession {
+ public:
+  void set(const comm::MpiSession* session) {
+    const std::lock_guard lock(mutex_);
+    session_ = session;
+  }
+
+  [[nodiscard]] std::string activity() const {
+    const std::lock_guard lock(mutex_);
+    return session_ == nullptr ? "starting or ending" : session_->current_activity();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  const comm::MpiSession* session_ = nullptr;
+};
+
 void launch_mpi(const LaunchOptions& options,
                 const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
-  comm::MpiSession* running = nullptr;
-  const StopSignals signals(
-      [&running] { return running == nullptr ? "starting" : running->current_activity(); });
+  RunningSession running;
+  const StopSignals signals([&running] { return running.activity(); });
   comm::MpiSession session({.timeout_s = options.timeout_s});
-  running = &session;
+  running.set(&session);
+  const std::unique_ptr<RunningSession, void (*)(RunningSession*)> forget(
+      &running, [](RunningSession* ended) { ended->set(nullptr); });
   session.run([&](comm::Communicator& world) {
     if (options.ranks > 0 && options.ranks != world.size()) {
       fail(ErrorCode::kUsage, "--ranks {} under an MPI launcher that started {}; leave --ranks out",
