@@ -90,7 +90,7 @@ class Summary(Case):
         self.assertEqual(self.run_weft("train", config, "--quiet").out, "")
         result = self.run_weft("train", config)
         self.assertIn("weights hash", result.out)
-        self.assertIn("step 5/16", result.err)
+        self.assertIn("step 4/16", result.err)
         self.assertNotIn("\033", result.out + result.err)
         self.assertNotIn("\r", result.err)
 
