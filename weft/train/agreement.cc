@@ -17,9 +17,10 @@ struct Difference {
   std::string_view advice;
 };
 
-constexpr std::array<Difference, 5> kCompared = {{
+constexpr std::array<Difference, 6> kCompared = {{
     {"version", "run one build of Weft on all ranks"},
     {"configuration", "start all ranks with the same file and the same --set"},
+    {"resume", "start all ranks with the same --resume"},
     {"plan", "give all ranks the same plan"},
     {"data", "all ranks must see the same files, complete"},
     {"vocabularies", "resume from one checkpoint that all ranks see"},
@@ -43,6 +44,20 @@ kernels::Target configured_target(spec::Target target) {
   fail(ErrorCode::kInternal, "target {} has no name", static_cast<int>(target));
 }
 
+/// The first rank whose value most ranks have; rank 0 among equals.
+std::size_t most_common(const std::vector<std::uint64_t>& values) {
+  std::size_t best = 0;
+  std::ptrdiff_t best_count = 0;
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const auto count = std::count(values.begin(), values.end(), values[r]);
+    if (count > best_count) {
+      best = r;
+      best_count = count;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 std::string version() {
@@ -51,18 +66,27 @@ std::string version() {
 
 void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job) {
   using Record = std::array<std::uint64_t, kCompared.size()>;
-  const Record own = {hash_string(version()), hash_string(job.config_yaml),
-                      hash_string(job.plan_yaml), job.data, hash_string(job.vocabularies)};
+  const Record own = {hash_string(version()),
+                      hash_string(job.config_yaml),
+                      std::uint64_t{job.resumes},
+                      hash_string(job.plan_yaml),
+                      job.data,
+                      hash_string(job.vocabularies)};
   std::vector<Record> records(static_cast<std::size_t>(world.size()));
   world.all_gather(ctx, own.data(), records.data(), sizeof(Record));
   for (std::size_t i = 0; i < kCompared.size(); ++i) {
-    for (std::size_t r = 1; r < records.size(); ++r) {
-      if (records[r][i] != records[0][i]) {
+    std::vector<std::uint64_t> values;
+    for (const Record& record : records) {
+      values.push_back(record[i]);
+    }
+    const std::size_t most = most_common(values);
+    for (std::size_t r = 0; r < values.size(); ++r) {
+      if (values[r] != values[most]) {
         throw Error(
             ErrorCode::kComm,
-            fmt::format("before step 0: rank {} differs from rank 0 in its {} ({:016x} "
+            fmt::format("before step 0: rank {} differs from rank {} in its {} ({:016x} "
                         "against {:016x}); {}",
-                        r, kCompared[i].what, records[r][i], records[0][i], kCompared[i].advice),
+                        r, most, kCompared[i].what, values[r], values[most], kCompared[i].advice),
             static_cast<int>(r));
       }
     }

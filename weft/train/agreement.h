@@ -16,13 +16,15 @@ std::string version();
 /// What must be equal on all ranks before step 0.
 struct JobIdentity {
   std::string config_yaml;  ///< resolved configuration
-  std::string plan_yaml;
+  std::string plan_yaml = {};
   std::uint64_t data = 0;         ///< fingerprint of the data files as this rank sees them
   std::string vocabularies = {};  ///< serialised
+  bool resumes = false;           ///< whether a checkpoint is to be loaded
 };
 
-/// Throws Error(kComm) on all ranks, naming the first rank that differs from rank 0 and in what.
-/// Collective.
+/// Throws Error(kComm) on all ranks, naming the first rank that differs from what most have, and in
+/// what. Called twice: with version and configuration before anything else is done together, and
+/// with everything before step 0. Collective.
 void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job);
 
 /// The target of `numerics.target`, or for auto the lowest of all ranks' best, and limits this

@@ -103,6 +103,8 @@ class Job {
     device_ = make_device({.kind = device_kind(config_.train.device), .threads = options.threads});
     host_ = make_device({.kind = DeviceKind::kCpu, .threads = 1});
     host_context_ = {.device = host_.get(), .pool = &host_->pool()};
+    agree_on_job(world_, host_context_,
+                 {.config_yaml = spec::to_yaml(config_), .resumes = !options_.resume.empty()});
     target_ = agree_on_target(world_, host_context_, config_);
     if (!options_.resume.empty()) {
       manifest_ = checkpoint::read_manifest(options_.resume);
@@ -232,7 +234,8 @@ void Job::make_engine(std::uint64_t fingerprint) {
                {.config_yaml = spec::to_yaml(config_),
                 .plan_yaml = spec::plan_to_yaml(plan_),
                 .data = fingerprint,
-                .vocabularies = vocabulary_bytes_});
+                .vocabularies = vocabulary_bytes_,
+                .resumes = !options_.resume.empty()});
   engine_ = std::make_unique<Engine>(config_, plan_, world_, *device_, options_.engine);
   if (manifest_) {
     load();
