@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/data_a_support.h"
+#include "tests/data/data_support.h"
 #include "weft/base/hash.h"
 #include "weft/data/feature_mapper.h"
 

@@ -5,7 +5,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include "tests/data/data_a_support.h"
+#include "tests/data/data_support.h"
 #include "weft/data/criteo.h"
 
 namespace weft::data {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/data_a_support.h"
+#include "tests/data/data_support.h"
 #include "weft/base/philox.h"
 #include "weft/data/csv.h"
 #include "weft/data/movielens.h"

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "tests/data/data_a_support.h"
+#include "tests/data/data_support.h"
 #include "weft/data/loader.h"
 
 namespace weft::data {
