@@ -147,6 +147,17 @@ TEST(Stop, IsAgreedAndResumed) {
   EXPECT_EQ(train_on(3, again).state_hash, expected.state_hash);
 }
 
+TEST(Stop, EndsAnEvaluation) {
+  const std::atomic<bool> stop = true;
+  JobOptions options = job_options(make_job());
+  options.stop = &stop;
+  comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    const Summary summary = run_eval(world, options);
+    EXPECT_TRUE(summary.stopped);
+    EXPECT_FALSE(summary.eval.has_value());
+  });
+}
+
 TEST(Resume, FilesThatAreCutAreNamed) {
   const TemporaryFolder folder;
   train_some(make_job(), folder.path(), 1);

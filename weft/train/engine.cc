@@ -144,13 +144,14 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
   return outcome;
 }
 
-void Engine::eval_step(const data::Batch& batch) {
-  begin(batch, batch.step, false);
+bool Engine::eval_step(const data::Batch& batch, bool stop) {
+  begin(batch, batch.step, stop);
   compute_->enqueue(input_stage_);
   compute_->enqueue(lookup_stage_);
   compute_->enqueue(eval_stage_);
   compute_->synchronize();
   has_previous_ = false;
+  return global_.stop;
 }
 
 /// One flag after the last backward stage; rows and weights are updated only behind it.

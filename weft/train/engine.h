@@ -63,8 +63,9 @@ class Engine {
   /// to stop. Throws Error(kNonFinite) on all ranks, before anything is updated, unless skipping.
   StepOutcome train_step(const data::Batch& batch, std::int64_t step, bool stop);
 
-  /// Forward only: logits() and part_sums(). Collective.
-  void eval_step(const data::Batch& batch);
+  /// Forward only: logits() and part_sums(). Collective. `stop`: this rank was asked to stop;
+  /// returns whether any rank was.
+  bool eval_step(const data::Batch& batch, bool stop);
 
   /// Logits [B, T] of this rank's samples in the last step.
   [[nodiscard]] const std::vector<float>& logits() const { return logits_; }

@@ -66,17 +66,20 @@ double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::Auc
   return metrics::auc(ranges);
 }
 
-EvalFigures evaluate(Engine& engine,
-                     data::Loader& loader,
-                     const spec::Config& config,
-                     const spec::Plan& plan) {
+std::optional<EvalFigures> evaluate(Engine& engine,
+                                    data::Loader& loader,
+                                    const spec::Config& config,
+                                    const spec::Plan& plan,
+                                    const std::atomic<bool>* stop) {
   const auto start = std::chrono::steady_clock::now();
   const auto tasks = config.tasks.size();
   std::vector<metrics::BinarySums> sums(tasks);
   std::vector<metrics::AucSamples> scores(tasks);
   data::Batch batch;
   while (loader.next(batch)) {
-    engine.eval_step(batch);
+    if (engine.eval_step(batch, stop != nullptr && stop->load())) {
+      return std::nullopt;
+    }
     const std::vector<float>& logits = engine.logits();
     const auto step = batch_sums(engine, plan);
     for (std::size_t t = 0; t < tasks; ++t) {

@@ -1,7 +1,9 @@
 /// Evaluation: a forward pass over a source, with exact metrics over all samples and ranks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "weft/comm/communicator.h"
@@ -17,11 +19,13 @@ namespace weft::train {
 /// Exact AUC of the samples of all ranks, by key ranges: no rank sees them all. Collective.
 double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::AucSamples& samples);
 
-/// Runs the loader to its end. Sums go up the tree of parts per batch, then batch after batch, so
+/// Runs the loader to its end, or to a stop that reaches any rank (`stop`, may be null): then there
+/// are no figures. Sums go up the tree of parts per batch, then batch after batch, so
 /// the figures do not depend on the number of ranks. Collective.
-EvalFigures evaluate(Engine& engine,
-                     data::Loader& loader,
-                     const spec::Config& config,
-                     const spec::Plan& plan);
+std::optional<EvalFigures> evaluate(Engine& engine,
+                                    data::Loader& loader,
+                                    const spec::Config& config,
+                                    const spec::Plan& plan,
+                                    const std::atomic<bool>* stop);
 
 }  // namespace weft::train

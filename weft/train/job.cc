@@ -128,7 +128,7 @@ class Job {
   void save(std::int64_t step,
             const data::ReaderPosition& position,
             const TrainingFigures& figures);
-  EvalFigures evaluate();
+  std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
   void prepare_out() const;
   void prepare_checkpoints() const;
@@ -299,12 +299,12 @@ void Job::restore_figures(Trainer& trainer) const {
   }
 }
 
-EvalFigures Job::evaluate() {
+std::optional<EvalFigures> Job::evaluate() {
   auto source = data::open_source(config_, data::Split::kEval);
   data::Loader loader(
       std::move(source), config_, vocabularies_,
       data::LoaderOptions::eval(config_, world_.rank(), world_.size(), plan_.parts));
-  return train::evaluate(*engine_, loader, config_, plan_);
+  return train::evaluate(*engine_, loader, config_, plan_, options_.stop);
 }
 
 ProgressSink Job::progress() {
@@ -449,8 +449,11 @@ Summary Job::eval() {
   Summary summary;
   summary.last_step = manifest_ ? manifest_->metadata.step : 0;
   summary.eval = evaluate();
-  summary.eval->step = summary.last_step;
-  if (first() && options_.progress.on_eval) {
+  summary.stopped = !summary.eval;
+  if (summary.eval) {
+    summary.eval->step = summary.last_step;
+  }
+  if (summary.eval && first() && options_.progress.on_eval) {
     options_.progress.on_eval(*summary.eval);
   }
   finish(summary, start);

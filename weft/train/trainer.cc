@@ -143,7 +143,12 @@ void Trainer::evaluate(std::int64_t step) {
   if (!options_.evaluate) {
     return;
   }
-  eval_ = options_.evaluate(step);
+  std::optional<EvalFigures> figures = options_.evaluate(step);
+  if (!figures) {
+    stopped_ = true;
+    return;
+  }
+  eval_ = std::move(figures);
   eval_->step = step;
   evaluated_step_ = step;
   if (options_.progress.on_eval) {

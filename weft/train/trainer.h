@@ -30,8 +30,8 @@ struct TrainerOptions {
   /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and at the end.
   std::function<void(std::int64_t step)> save;
   std::int64_t checkpoint_every = 0;
-  /// Evaluates; empty when there is no evaluation data.
-  std::function<EvalFigures(std::int64_t step)> evaluate;
+  /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
+  std::function<std::optional<EvalFigures>(std::int64_t step)> evaluate;
 };
 
 class Trainer {
