@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include <sched.h>
+
 #include "cli/signals.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
@@ -28,6 +30,23 @@ int environment(std::initializer_list<const char*> names, int otherwise) {
     }
   }
   return otherwise;
+}
+
+/// Ranks of an MPI job on this machine, by what its launcher says; 1 where it says nothing.
+int ranks_on_this_machine() {
+  const int machines = environment({"SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES"}, 1);
+  const int tasks = environment({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
+  const int by_slurm = (tasks + machines - 1) / std::max(1, machines);
+  return environment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}, by_slurm);
+}
+
+/// Cores this process may run on: fewer than the machine has under taskset or a binding launcher.
+int usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) {
+    return static_cast<int>(std::thread::hardware_concurrency());
+  }
+  return CPU_COUNT(&cores);
 }
 
 /// The MPI session as the thread for signals sees it, which begins before it and ends after it.
@@ -86,13 +105,8 @@ void launch(const LaunchOptions& options,
 }
 
 int threads_per_rank(const LaunchOptions& options) {
-  const int ranks =
-      comm::launched_by_mpi()
-          ? environment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"},
-                        1)
-          : options.ranks;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, ranks));
+  const int ranks = comm::launched_by_mpi() ? ranks_on_this_machine() : options.ranks;
+  return std::max(1, usable_cores() / std::max(1, ranks));
 }
 
 }  // namespace weft::cli

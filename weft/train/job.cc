@@ -111,6 +111,7 @@ class Job {
       check_resume();
     }
     plan_ = choose_plan();
+    advise_on_parts();
   }
 
   Summary train();
@@ -121,6 +122,7 @@ class Job {
 
   void check_resume();
   spec::Plan choose_plan();
+  void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
   void make_engine(std::uint64_t fingerprint);
   void load();
@@ -205,6 +207,19 @@ spec::Plan Job::choose_plan() {
     }
   }
   return made;
+}
+
+/// A part is one task of the dense model: with fewer parts than threads some of these have nothing
+/// to do. Said and not changed, because parts decide the order of sums.
+void Job::advise_on_parts() const {
+  const std::int64_t parts_per_rank = plan_.parts / world_.size();
+  if (first() && parts_per_rank < options_.threads) {
+    log_info(
+        "numerics.parts is {}: a rank has {} parts for its {} threads; for speed set a multiple of "
+        "{} (that changes the order of sums, so choose before training)",
+        plan_.parts, parts_per_rank, options_.threads,
+        static_cast<std::int64_t>(options_.threads) * world_.size());
+  }
 }
 
 /// Built by rank 0 or taken from the checkpoint, the same on all ranks.
