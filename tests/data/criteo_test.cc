@@ -1,3 +1,5 @@
+#include "weft/data/criteo.h"
+
 #include <cmath>
 #include <string>
 
@@ -6,7 +8,6 @@
 #include <zstd.h>
 
 #include "tests/data/data_support.h"
-#include "weft/data/criteo.h"
 
 namespace weft::data {
 namespace {

@@ -1,3 +1,5 @@
+#include "weft/data/loader.h"
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -10,7 +12,6 @@
 #include <rapidcheck/gtest.h>
 
 #include "tests/data/data_support.h"
-#include "weft/data/loader.h"
 
 namespace weft::data {
 namespace {

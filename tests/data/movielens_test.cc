@@ -1,3 +1,5 @@
+#include "weft/data/movielens.h"
+
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -9,7 +11,6 @@
 #include "tests/data/data_support.h"
 #include "weft/base/philox.h"
 #include "weft/data/csv.h"
-#include "weft/data/movielens.h"
 
 namespace weft::data {
 namespace {

@@ -1,3 +1,5 @@
+#include "weft/data/vocabulary.h"
+
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -6,7 +8,6 @@
 #include "tests/data/data_support.h"
 #include "weft/base/hash.h"
 #include "weft/base/log.h"
-#include "weft/data/vocabulary.h"
 
 namespace weft::data {
 namespace {
