@@ -309,7 +309,9 @@ TEST(RowWise, SplitBagsGiveCoalescedGradientsWithinABoundAtEveryStep) {
 TEST(RowWise, SplitBagsTrainTheSameModelWithinABound) {
   const Summary whole = train_on(1, job_options(make_job({}, 12)));
   const Summary split = train_on(4, job_options(make_job(all_tables("sharding", "row_wise"), 12)));
-  EXPECT_NEAR(split.eval->tasks.front().log_loss, whole.eval->tasks.front().log_loss, 1e-4);
+  // Observed, not derived: 1e-9 to 4e-9 over six seeds. An error of 0.1 % in the sums of split bags
+  // gives 1e-7 and more.
+  EXPECT_NEAR(split.eval->tasks.front().log_loss, whole.eval->tasks.front().log_loss, 3e-8);
 }
 
 }  // namespace
