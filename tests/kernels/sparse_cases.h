@@ -18,7 +18,8 @@
 namespace weft::kernels::test {
 
 inline const std::vector<std::int64_t> kDims = {1, 3, 4, 8, 15, 16, 17, 33, 64, 100, 128, 130};
-inline const std::vector<DType> kRowTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+inline const std::vector<DType> kRowTypes = {DType::kFloat32, DType::kFloat16, DType::kBFloat16,
+                                             DType::kSplitBFloat16};
 
 /// The Highway targets of this build that the machine has.
 inline std::vector<std::int64_t> targets() {
@@ -138,6 +139,7 @@ struct TableCase {
   std::int64_t rows = 0;
   std::vector<std::byte> weights;
   std::vector<std::byte> state;  ///< empty where interleaved
+  std::vector<std::byte> low;    ///< low halves of split_bf16; empty where interleaved
 
   TableCase(const TableCase&) = delete;
   TableCase& operator=(const TableCase&) = delete;
@@ -146,19 +148,27 @@ struct TableCase {
       : rows(num_rows) {
     const bool interleaved = rule == UpdateRule::kAdam || rule == UpdateRule::kAdagrad ||
                              rule == UpdateRule::kRowWiseAdam;
-    const std::int64_t row_bytes = cols * size_of(dtype);
+    const bool split = dtype == DType::kSplitBFloat16;
+    const std::int64_t row_bytes = cols * (split ? 2 : size_of(dtype));
+    const std::int64_t low_bytes = split ? cols * 2 : 0;
     const std::int64_t state_bytes = state_floats(rule, cols) * 4;
     const std::int64_t aligned = (row_bytes + 3) / 4 * 4;
+    const std::int64_t aligned_low = (low_bytes + 3) / 4 * 4;
     view.dtype = dtype;
     view.cols = cols;
     view.dim = cols;
-    view.weight_stride = interleaved ? aligned + state_bytes : row_bytes;
+    view.weight_stride = interleaved ? aligned + state_bytes + aligned_low : row_bytes;
     view.state_stride = interleaved ? view.weight_stride : state_bytes;
+    view.low_stride = interleaved ? view.weight_stride : low_bytes;
     weights.resize(static_cast<std::size_t>(rows * view.weight_stride));
     state.resize(static_cast<std::size_t>(interleaved ? 0 : rows * state_bytes));
     view.weights = weights.data();
     if (state_bytes > 0) {
       view.state = interleaved ? weights.data() + aligned : state.data();
+    }
+    low.resize(static_cast<std::size_t>(interleaved ? 0 : rows * low_bytes));
+    if (split) {
+      view.low = interleaved ? weights.data() + aligned + state_bytes : low.data();
     }
     fill(random, rule);
   }
@@ -178,6 +188,10 @@ struct TableCase {
     std::byte* const at = weights.data() + row * view.weight_stride;
     if (view.dtype == DType::kFloat32) {
       reinterpret_cast<float*>(at)[col] = value;
+    } else if (view.dtype == DType::kSplitBFloat16) {
+      const SplitBFloat16 halves = to_split_bfloat16(value);
+      reinterpret_cast<BFloat16*>(at)[col] = halves.high;
+      low_at(row)[col] = halves.low;
     } else {
       reinterpret_cast<std::uint16_t*>(at)[col] =
           view.dtype == DType::kFloat16 ? to_float16(value).bits : to_bfloat16(value).bits;
@@ -188,10 +202,16 @@ struct TableCase {
     return reinterpret_cast<float*>(static_cast<std::byte*>(view.state) + row * view.state_stride);
   }
 
+  [[nodiscard]] std::int16_t* low_at(std::int64_t row) const {
+    return reinterpret_cast<std::int16_t*>(static_cast<std::byte*>(view.low) +
+                                           row * view.low_stride);
+  }
+
   /// The bytes of rows and state.
   [[nodiscard]] std::vector<std::byte> bytes() const {
     std::vector<std::byte> all = weights;
     all.insert(all.end(), state.begin(), state.end());
+    all.insert(all.end(), low.begin(), low.end());
     return all;
   }
 
@@ -199,6 +219,9 @@ struct TableCase {
     std::memcpy(weights.data(), all.data(), weights.size());
     if (!state.empty()) {
       std::memcpy(state.data(), all.data() + weights.size(), state.size());
+    }
+    if (!low.empty()) {
+      std::memcpy(low.data(), all.data() + weights.size() + state.size(), low.size());
     }
   }
 };

@@ -253,5 +253,77 @@ TEST(Overflow, SuchRowsAreLeftAsTheyWereAndCounted) {
   }
 }
 
+/// The word of a row's column, whichever way it is kept.
+float word_at(const TableCase& table, std::int64_t row, std::int64_t col) {
+  const std::byte* const at = table.weights.data() + row * table.view.weight_stride;
+  return table.view.dtype == DType::kFloat32
+             ? reinterpret_cast<const float*>(at)[col]
+             : to_float(SplitBFloat16{reinterpret_cast<const BFloat16*>(at)[col],
+                                      table.low_at(row)[col]});
+}
+
+TEST(SplitRows, HaveTheBitsOfFp32Rows) {
+  constexpr std::int64_t kRows = 20;
+  for (const std::int64_t cols : {3, 16, 33, 64}) {
+    Random random(static_cast<std::uint64_t>(cols));
+    const Step step(random, {.bags = 24, .rows = kRows, .cols = cols});
+    for (const UpdateRule rule : kRules) {
+      const Random start = random;
+      Random again = start;
+      TableCase whole(random, kRows, cols, DType::kFloat32, rule);
+      TableCase split(again, kRows, cols, DType::kSplitBFloat16, rule);
+      const UpdateParams params = make_params(rule, WeightDecay::kL2, 0.5F);
+      for (int i = 0; i < 3; ++i) {
+        for (const TableCase* const table : {&whole, &split}) {
+          const SparseUpdate update{table->view, params, step.runs, 8};
+          EXPECT_EQ(update_rows(update, {0, step.runs.num_rows}).count, 0);
+        }
+      }
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t i = 0; i < cols; ++i) {
+          ASSERT_EQ(word_at(split, row, i), word_at(whole, row, i)) << row << ", " << i;
+        }
+        for (std::int64_t i = 0; i < state_floats(rule, cols); ++i) {
+          ASSERT_EQ(split.state_at(row)[i], whole.state_at(row)[i]) << row << ", " << i;
+        }
+      }
+    }
+  }
+}
+
+/// The largest numbers whose high half is finite, and the first ones beyond.
+TEST(SplitRows, AWeightWithoutAFiniteHighHalfIsAnOverflow) {
+  const float limit = std::bit_cast<float>(kSplitLimit);
+  for (const std::int64_t cols : {3, 16}) {
+    Random random(2);
+    TableCase table(random, 2, cols, DType::kSplitBFloat16, UpdateRule::kSgd);
+    BagsCase bags;
+    bags.cols = cols;
+    bags.ids = {0, 1};
+    bags.offsets = {0, 1, 2};
+    bags.parts = {0, 0};
+    bags.grads.assign(static_cast<std::size_t>(2 * cols), 0.0F);
+    for (std::int64_t row = 0; row < 2; ++row) {
+      for (std::int64_t i = 0; i < cols; ++i) {
+        table.set(row, i, 0.0F);
+      }
+    }
+    bags.grads[1] = -std::nextafter(limit, 0.0F);
+    bags.grads[static_cast<std::size_t>(cols) + 1] = -limit;
+    const std::unique_ptr<Device> device = make_device({});
+    Coalescer coalescer(*device);
+    const GradientBlock block = bags.block();
+    UpdateParams params = make_params(UpdateRule::kSgd, WeightDecay::kNone, 0.0F);
+    params.learning_rate = 1.0F;
+    const SparseUpdate update{table.view, params, coalescer.run(std::span(&block, 1), 2, 1), 1};
+    expect_parity(table, update, std::to_string(cols));
+    const RowOverflow overflow = update_rows(update, {0, 2});
+    EXPECT_EQ(overflow.count, 1);
+    EXPECT_EQ(overflow.first_row, 1);
+    EXPECT_EQ(word_at(table, 0, 1), std::nextafter(limit, 0.0F));
+    EXPECT_EQ(word_at(table, 1, 1), 0.0F);
+  }
+}
+
 }  // namespace
 }  // namespace weft::kernels::test

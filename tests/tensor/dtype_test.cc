@@ -57,9 +57,11 @@ void expect_nearest(float value) {
 
 TEST(DType, NamesAndSizes) {
   EXPECT_EQ(to_string(DType::kFloat32), "fp32");
+  EXPECT_EQ(to_string(DType::kSplitBFloat16), "split_bf16");
   EXPECT_EQ(size_of(DType::kFloat64), 8);
+  EXPECT_EQ(size_of(DType::kSplitBFloat16), 4);
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
-                            DType::kInt32, DType::kInt64, DType::kUInt8}) {
+                            DType::kInt32, DType::kInt64, DType::kUInt8, DType::kSplitBFloat16}) {
     EXPECT_EQ(dtype_from_string(to_string(dtype)), dtype);
   }
   try {
@@ -140,6 +142,58 @@ TEST(DType, RoundsToNearestOnRandomBits) {
       expect_nearest(std::bit_cast<float>((word & 0x8FFFFFFFU) | 0x30000000U));
     }
   }
+}
+
+/// The halves of a word against their definition in integers of 64 bits.
+void expect_halves(std::uint32_t word) {
+  const SplitBFloat16 halves = to_split_bfloat16(std::bit_cast<float>(word));
+  const std::int64_t high = (std::int64_t{word} + 0x8000) >> 16;
+  ASSERT_EQ(halves.high.bits, static_cast<std::uint16_t>(high)) << std::hex << word;
+  ASSERT_EQ(halves.low, std::int64_t{word} - high * 0x10000) << std::hex << word;
+  // Bits, not values: NaN must come back too.
+  ASSERT_EQ(std::bit_cast<std::uint32_t>(to_float(halves)), word);
+}
+
+TEST(SplitBFloat16, KeepsEveryWord) {
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low : {0x0000U, 0x0001U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU}) {
+      expect_halves((high << 16) | low);
+    }
+  }
+  for (std::uint64_t i = 0; i < 100000; ++i) {
+    for (const std::uint32_t word : philox(12, i, 0)) {
+      expect_halves(word);
+    }
+  }
+}
+
+TEST(SplitBFloat16, TheHighHalfIsTheNearestAndFiniteBelowTheLimit) {
+  for (std::uint64_t i = 0; i < 100000; ++i) {
+    for (const std::uint32_t word : philox(13, i, 0)) {
+      const auto value = std::bit_cast<float>(word);
+      const BFloat16 high = to_split_bfloat16(value).high;
+      if (std::isnan(value)) {
+        EXPECT_FALSE(has_finite_high_half(value));
+      } else if ((word & 0xFFFFU) != 0x8000U) {
+        ASSERT_EQ(high, to_bfloat16(value));
+      }
+      if (has_finite_high_half(value)) {
+        ASSERT_TRUE(std::isfinite(to_float(high)));
+      }
+    }
+  }
+  // A tie goes away from zero, where to_bfloat16() goes to the even neighbour.
+  EXPECT_EQ(to_float(to_split_bfloat16(0x1.01p0F).high), 0x1.02p0F);
+  EXPECT_EQ(to_float(to_split_bfloat16(-0x1.01p0F).high), -0x1.02p0F);
+  const float limit = std::bit_cast<float>(kSplitLimit);
+  const float below = std::nextafter(limit, 0.0F);
+  EXPECT_EQ(limit, 0x1.FFp127F);
+  EXPECT_TRUE(has_finite_high_half(-below));
+  EXPECT_EQ(to_float(to_split_bfloat16(below).high), 0x1.FEp127F);
+  EXPECT_FALSE(has_finite_high_half(limit));
+  EXPECT_EQ(to_float(to_split_bfloat16(-limit).high), -kInfinity);
+  EXPECT_FALSE(has_finite_high_half(kInfinity));
+  EXPECT_FALSE(has_finite_high_half(kNaN));
 }
 
 TEST(DType, SpecialValues) {

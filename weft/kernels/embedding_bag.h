@@ -4,7 +4,9 @@
 /// product rounded to fp32, then added. Always in the order of the bag, in fp32, without fused
 /// multiply-add: every target and the plain loops give the same bits. An empty bag gives zeros.
 /// Precondition: ids lie inside the rows (validate_ids() checks it).
-/// Cost: reads cols · size_of(dtype) bytes per id, from random rows; upcoming rows are prefetched.
+/// Rows of split_bf16 are read as bf16: their high halves, rounded to nearest.
+/// Cost: reads cols · 4 bytes per id, or · 2 for 16-bit rows and high halves, from random rows;
+/// upcoming rows are prefetched.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +18,7 @@
 namespace weft::kernels {
 
 struct BagLookup {
-  const void* weights = nullptr;   ///< of row 0
+  const void* weights = nullptr;   ///< of row 0; the high halves of split_bf16
   std::int64_t weight_stride = 0;  ///< bytes
   DType dtype = DType::kFloat32;
   std::int64_t cols = 0;

@@ -49,13 +49,17 @@ struct RowRuns {
 };
 
 /// Rows in memory: weights and state with a base and a stride each, so that one kernel serves the
-/// split and the interleaved layout (weft/storage/row_layout.h).
+/// split and the interleaved layout (weft/storage/row_layout.h). A split_bf16 row has its high
+/// halves in `weights`, where a lookup reads them as bf16, and its low halves, which only the
+/// update touches, in `low`.
 struct RowTable {
   void* weights = nullptr;
   std::int64_t weight_stride = 0;  ///< bytes
   void* state = nullptr;           ///< floats; null where the optimizer keeps none
   std::int64_t state_stride = 0;   ///< bytes
-  DType dtype = DType::kFloat32;   ///< of the weights: fp32, fp16 or bf16
+  void* low = nullptr;             ///< low halves of split_bf16 rows, else null
+  std::int64_t low_stride = 0;     ///< bytes
+  DType dtype = DType::kFloat32;   ///< of the weights: fp32, fp16, bf16 or split_bf16
   std::int64_t cols = 0;           ///< columns held here
   std::int64_t dim = 0;            ///< D: columns of the whole logical row
   std::int64_t first_row = 0;      ///< the whole table's number of row 0 here

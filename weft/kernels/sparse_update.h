@@ -20,7 +20,9 @@
 /// fp16 and bf16 rows are read exactly, updated in fp32 and rounded stochastically
 /// (weft/tensor/dtype.h) with word (column mod 4) of Philox(random_key; row, step·2^20 + column/4),
 /// row and column those of the whole table: shards do not change bits.
-/// A row whose new weights or state are not all finite is left as it was, and counted.
+/// split_bf16 rows are fp32 rows in two halves: read, updated and written without rounding.
+/// A row whose new weights or state are not all finite is left as it was, and counted; so is a
+/// split_bf16 row with a weight whose high half would not be finite (weft/tensor/dtype.h).
 /// State of a row, in floats: sgd none; adagrad m[cols]; row_wise_adagrad m; adam m[cols] v[cols];
 /// row_wise_adam m[cols] v.
 /// Cost: reads and writes a row and its state once; 2 to 8 flops per column and touched row, plus

@@ -17,13 +17,14 @@ struct DTypeInfo {
   std::int64_t size;
 };
 
-constexpr std::array<DTypeInfo, 7> kDTypes = {{{DType::kFloat32, "fp32", 4},
+constexpr std::array<DTypeInfo, 8> kDTypes = {{{DType::kFloat32, "fp32", 4},
                                                {DType::kFloat16, "fp16", 2},
                                                {DType::kBFloat16, "bf16", 2},
                                                {DType::kFloat64, "fp64", 8},
                                                {DType::kInt32, "int32", 4},
                                                {DType::kInt64, "int64", 8},
-                                               {DType::kUInt8, "uint8", 1}}};
+                                               {DType::kUInt8, "uint8", 1},
+                                               {DType::kSplitBFloat16, "split_bf16", 4}}};
 
 const DTypeInfo& info_of(DType dtype) {
   for (const DTypeInfo& info : kDTypes) {

@@ -120,6 +120,7 @@ void look_up_range(const BagLookup& lookup, Range range) {
     case DType::kFloat16:
       return look_up<Fp16Row>(lookup, range);
     case DType::kBFloat16:
+    case DType::kSplitBFloat16:
       return look_up<Bf16Row>(lookup, range);
     default:
       fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(lookup.dtype));

@@ -71,11 +71,49 @@ void widen(const typename Row::Element* from, std::int64_t padded, float* to) {
                          HWY_ATTR { hn::StoreU(Row::load(d, from + i), d, to + i); });
 }
 
+/// The fp32 words of a row in two halves.
+inline const float* join_row(const RowTable& table, std::int64_t row, const RowScratch& scratch) {
+  const auto* const high = reinterpret_cast<const std::uint16_t*>(
+      static_cast<const char*>(table.weights) + row * table.weight_stride);
+  const auto* const low = reinterpret_cast<const std::int16_t*>(
+      static_cast<const char*>(table.low) + row * table.low_stride);
+  for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const hn::RebindToSigned<decltype(d)> di;
+    const hn::Rebind<std::uint16_t, decltype(d)> du16;
+    const hn::Rebind<std::int16_t, decltype(d)> di16;
+    const auto top = hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, high + i)));
+    const auto rest = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(di16, low + i)));
+    hn::StoreU(hn::BitCast(d, hn::Add(top, rest)), d, scratch.row + i);
+  });
+  zero_tail(scratch.row, table.cols, scratch.padded);
+  return scratch.row;
+}
+
+/// Writes fp32 words as a row in two halves.
+inline void write_halves(const RowTable& table, std::int64_t row, const float* values) {
+  auto* const high = reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.weights) +
+                                                      row * table.weight_stride);
+  auto* const low =
+      reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + row * table.low_stride);
+  for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    const auto word = hn::BitCast(du, hn::LoadU(d, values + i));
+    const auto top = hn::ShiftRight<16>(hn::Add(word, hn::Set(du, 0x8000U)));
+    hn::StoreU(hn::TruncateTo(d16, top), d16, high + i);
+    hn::StoreU(hn::TruncateTo(d16, word), d16, low + i);
+  });
+}
+
 /// The row as padded fp32.
 inline const float* read_row(const RowTable& table, std::int64_t row, const RowScratch& scratch) {
   const char* const at = static_cast<const char*>(table.weights) + row * table.weight_stride;
   if (table.dtype == DType::kFloat32) {
     return pad(reinterpret_cast<const float*>(at), table.cols, scratch.padded, scratch.row);
+  }
+  if (table.dtype == DType::kSplitBFloat16) {
+    return join_row(table, row, scratch);
   }
   const auto* half = reinterpret_cast<const std::uint16_t*>(at);
   if (table.cols != scratch.padded) {
@@ -129,8 +167,10 @@ inline void gradient_squares(
   }
 }
 
-/// Sees a value that is not finite by its exponent: one AND and one maximum per vector.
-inline bool all_finite(const float* values, std::int64_t padded) {
+constexpr std::int32_t kInfinity = 0x7F800000;
+
+/// Whether all magnitudes, as bits, are below `limit`: one AND and one maximum per vector.
+inline bool all_below(std::int32_t limit, const float* values, std::int64_t padded) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -140,7 +180,18 @@ inline bool all_finite(const float* values, std::int64_t padded) {
     const auto bits = hn::BitCast(di, hn::LoadU(d, values + i));
     largest = hn::Max(largest, hn::And(bits, magnitude_mask));
   }
-  return hn::AllTrue(di, hn::Lt(largest, hn::Set(di, 0x7F800000)));
+  return hn::AllTrue(di, hn::Lt(largest, hn::Set(di, limit)));
+}
+
+inline bool all_finite(const float* values, std::int64_t padded) {
+  return all_below(kInfinity, values, padded);
+}
+
+/// Whether values can be written as a row; infinities and NaN cannot.
+inline bool all_storable(DType dtype, const float* values, std::int64_t padded) {
+  const auto limit =
+      dtype == DType::kSplitBFloat16 ? static_cast<std::int32_t>(kSplitLimit) : kInfinity;
+  return all_below(limit, values, padded);
 }
 
 /// A row before and after.
@@ -351,6 +402,10 @@ inline void write_row(const SparseUpdate& update,
   char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
   if (table.dtype == DType::kFloat32) {
     std::memcpy(at, values, static_cast<std::size_t>(table.cols) * sizeof(float));
+    return;
+  }
+  if (table.dtype == DType::kSplitBFloat16) {
+    write_halves(table, row, values);
     return;
   }
   random_words(table, update.params, row, scratch.padded, scratch.random);

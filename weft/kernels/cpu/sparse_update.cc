@@ -198,7 +198,7 @@ bool compute_row(const SparseUpdate& update,
       finite = all_finite(step.new_m, s.padded) && std::isfinite(*step.new_v);
       break;
   }
-  return finite && all_finite(step.new_w, s.padded);
+  return finite && all_storable(table.dtype, step.new_w, s.padded);
 }
 
 void write_state(const SparseUpdate& update, std::int64_t row, const RowScratch& s) {
@@ -275,6 +275,9 @@ inline void prefetch_update(const SparseUpdate& update, std::int64_t u, const fl
   const std::int64_t row = runs.rows[u + kRowsAhead];
   prefetch_row(static_cast<const char*>(table.weights) + row * table.weight_stride,
                table.cols * (table.dtype == DType::kFloat32 ? 4 : 2));
+  if (table.low != nullptr) {
+    prefetch_row(static_cast<const char*>(table.low) + row * table.low_stride, table.cols * 2);
+  }
   if (table.state != nullptr) {
     prefetch_row(static_cast<const char*>(table.state) + row * table.state_stride,
                  state_floats(update.params.rule, table.cols) * 4);

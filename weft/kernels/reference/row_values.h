@@ -1,4 +1,4 @@
-/// Private to kernels/reference: elements of a row of any type.
+/// Private to kernels/reference: elements of a row of any type; of split_bf16 the high half.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ inline float load_element(const void* row, DType dtype, std::int64_t col) {
     case DType::kFloat16:
       return to_float(static_cast<const Float16*>(row)[col]);
     case DType::kBFloat16:
+    case DType::kSplitBFloat16:
       return to_float(static_cast<const BFloat16*>(row)[col]);
     default:
       fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(dtype));

@@ -70,11 +70,20 @@ Values block_squares(const Values& values) {
   return blocks;
 }
 
+std::int16_t* low_half(const RowTable& table, std::int64_t row) {
+  return reinterpret_cast<std::int16_t*>(static_cast<char*>(table.low) + row * table.low_stride);
+}
+
 Values load_row(const RowTable& table, std::int64_t row) {
   const char* const data = static_cast<const char*>(table.weights) + row * table.weight_stride;
   Values values;
   for (std::int64_t i = 0; i < table.cols; ++i) {
-    values.push_back(load_element(data, table.dtype, i));
+    if (table.dtype == DType::kSplitBFloat16) {
+      values.push_back(to_float(
+          SplitBFloat16{reinterpret_cast<const BFloat16*>(data)[i], low_half(table, row)[i]}));
+    } else {
+      values.push_back(load_element(data, table.dtype, i));
+    }
   }
   return values;
 }
@@ -155,6 +164,15 @@ bool all_finite(const Values& values) {
   return true;
 }
 
+bool all_storable(DType dtype, const Values& w) {
+  for (const float value : w) {
+    if (dtype == DType::kSplitBFloat16 && !has_finite_high_half(value)) {
+      return false;
+    }
+  }
+  return all_finite(w);
+}
+
 bool limit_norm(const UpdateParams& p, Values& w) {
   if (p.max_norm <= 0.0F) {
     return true;
@@ -175,6 +193,12 @@ void store_row(const SparseUpdate& update, std::int64_t row, const Values& w) {
   const RowTable& table = update.table;
   char* const data = static_cast<char*>(table.weights) + row * table.weight_stride;
   for (std::int64_t i = 0; i < table.cols; ++i) {
+    if (table.dtype == DType::kSplitBFloat16) {
+      const SplitBFloat16 halves = to_split_bfloat16(w[at(i)]);
+      reinterpret_cast<BFloat16*>(data)[i] = halves.high;
+      low_half(table, row)[i] = halves.low;
+      continue;
+    }
     const std::int64_t col = table.first_col + i;
     const auto words =
         philox(update.params.random_key, static_cast<std::uint64_t>(table.first_row + row),
@@ -192,7 +216,8 @@ bool update_row(const SparseUpdate& update, std::int64_t row, const Values& g) {
   const std::int64_t floats = state_floats(update.params.rule, table.cols);
   NewRow result = apply_rule(update.params, g, load_row(table, row),
                              state == nullptr ? Values{} : Values(state, state + floats));
-  if (!all_finite(result.w) || !all_finite(result.state) || !limit_norm(update.params, result.w)) {
+  if (!all_storable(table.dtype, result.w) || !all_finite(result.state) ||
+      !limit_norm(update.params, result.w)) {
     return false;
   }
   for (std::size_t i = 0; i < result.state.size(); ++i) {
