@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TOP = ("weft", "cli", "tests", "tools", "docs", "scripts", "examples", "cmake", r"\.ci")
+TOP = ("weft", "cli", "tests", "tools", "docs", "scripts", "examples", "cmake", "bench", r"\.ci")
 # A name in backticks may be a folder; elsewhere only what has the look of a file counts.
 QUOTED = re.compile(r"`((?:" + "|".join(TOP) + r")/[\w./*-]*)`")
 PLAIN = re.compile(r"(?<![\w./-])((?:" + "|".join(TOP) + r")/[\w./*-]+\.(?:md|h|cc|cu|in|py|sh|txt|yaml|json|supp|cmake))\b")

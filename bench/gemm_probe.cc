@@ -1,0 +1,103 @@
+#include "bench/gemm_probe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include <dlfcn.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "bench/timing.h"
+
+namespace weft::bench {
+namespace {
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+/// One thread of oneDNN's own in each of ours (weft/kernels/cpu/matmul.cc says why).
+void use_one_thread() {
+  auto* const set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set != nullptr) {
+    set(1);
+  }
+}
+
+/// One thread's product: primitive and operands.
+class Product {
+ public:
+  Product(const GemmShape& shape, const dnnl::engine& engine) : stream_(engine) {
+    using dnnl::memory;
+    constexpr auto kAny = memory::format_tag::any;
+    const dnnl::matmul::primitive_desc chosen(
+        dnnl::matmul::desc({{shape.m, shape.k}, type_of(shape.in), kAny},
+                           {{shape.k, shape.n}, type_of(shape.in), kAny},
+                           {{shape.m, shape.n}, type_of(shape.out), kAny}),
+        engine);
+    primitive_ = dnnl::matmul(chosen);
+    add(DNNL_ARG_SRC, chosen.src_desc(), engine, shape.in);
+    add(DNNL_ARG_WEIGHTS, chosen.weights_desc(), engine, shape.in);
+    add(DNNL_ARG_DST, chosen.dst_desc(), engine, shape.out);
+  }
+
+  void run(std::int64_t times) {
+    for (std::int64_t i = 0; i < times; ++i) {
+      primitive_.execute(stream_, arguments_);
+    }
+    stream_.wait();
+  }
+
+ private:
+  /// Values in [0.5, 1): neither zeros nor denormals, which would be another speed.
+  void add(int argument, const dnnl::memory::desc& desc, const dnnl::engine& engine, DType dtype) {
+    dnnl::memory memory(desc, engine);
+    const std::size_t values = desc.get_size() / static_cast<std::size_t>(size_of(dtype));
+    for (std::size_t i = 0; i < values; ++i) {
+      const std::uint32_t word = 0x3f000000U | static_cast<std::uint32_t>(i * 2654435761U >> 9);
+      if (dtype == DType::kFloat32) {
+        static_cast<std::uint32_t*>(memory.get_data_handle())[i] = word;
+      } else {
+        static_cast<std::uint16_t*>(memory.get_data_handle())[i] =
+            static_cast<std::uint16_t>(word >> 16);
+      }
+    }
+    arguments_.emplace(argument, memory);
+  }
+
+  dnnl::stream stream_;
+  dnnl::matmul primitive_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+/// Passes of about a millisecond, so that waking the threads is not what is measured.
+std::int64_t products_per_pass(const GemmShape& shape) {
+  constexpr double kFlopsPerPass = 5e8;
+  return std::max<std::int64_t>(1, std::llround(kFlopsPerPass / shape.flops()));
+}
+
+}  // namespace
+
+double gemm_flops_per_s(ThreadPool& pool, const GemmShape& shape, double budget_s) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const std::int64_t threads = pool.threads();
+  std::vector<std::unique_ptr<Product>> products(static_cast<std::size_t>(threads));
+  use_one_thread();  // oneDNN chooses a primitive for as many threads as the maker has
+  for (auto& product : products) {
+    product = std::make_unique<Product>(shape, engine);
+  }
+  const std::int64_t times = products_per_pass(shape);
+  const double time = median_pass_s(budget_s, [&] {
+    pool.parallel_for(threads, [&](std::int64_t thread) {
+      use_one_thread();
+      products[static_cast<std::size_t>(thread)]->run(times);
+    });
+  });
+  return shape.flops() * static_cast<double>(times * threads) / time;
+}
+
+}  // namespace weft::bench

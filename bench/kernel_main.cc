@@ -1,0 +1,139 @@
+#include "bench/kernel_main.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "bench/report.h"
+
+namespace weft::bench {
+namespace {
+
+/// "lookup/dim:16/threads:2/real_time" -> name "lookup", parameters dim = 16, threads = 2.
+Figure figure_of(const std::string& run_name) {
+  Figure figure;
+  std::size_t begin = 0;
+  while (begin <= run_name.size()) {
+    const std::size_t end = std::min(run_name.find('/', begin), run_name.size());
+    const std::string piece = run_name.substr(begin, end - begin);
+    const std::size_t colon = piece.find(':');
+    if (begin == 0) {
+      figure.name = piece;
+    } else if (colon != std::string::npos) {
+      figure.parameters[piece.substr(0, colon)] = piece.substr(colon + 1);
+    } else if (piece != "real_time") {
+      figure.parameters[piece] = "";
+    }
+    begin = end + 1;
+  }
+  return figure;
+}
+
+/// Google Benchmark's table, and beside it the figures with their limits.
+class Reporter final : public benchmark::ConsoleReporter {
+ public:
+  Reporter() : ConsoleReporter(OO_Tabular) {}
+
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      if (run.error_occurred) {
+        failed_ = true;
+        std::fprintf(stderr, "%s: %s\n", run.benchmark_name().c_str(), run.error_message.c_str());
+      } else if (run.run_type == Run::RT_Iteration) {
+        add(run);
+      }
+    }
+  }
+
+  [[nodiscard]] bool failed() const { return failed_; }
+
+  [[nodiscard]] const std::vector<Figure>& figures() const { return figures_; }
+
+ private:
+  void add(const Run& run) {
+    const std::string& name = run.run_name.str();
+    std::size_t at = 0;
+    while (at < names_.size() && names_[at] != name) {
+      ++at;
+    }
+    if (at == names_.size()) {
+      names_.push_back(name);
+      figures_.push_back(figure_of(name));
+    }
+    Figure& figure = figures_[at];
+    const auto rate = run.counters.find("rate");
+    if (rate == run.counters.end()) {
+      figure.unit = "ns";
+      figure.better = Better::kLower;
+      figure.values.push_back(run.GetAdjustedRealTime());
+      return;
+    }
+    figure.values.push_back(rate->second.value);
+    const std::size_t tab = run.report_label.find('\t');
+    figure.unit = run.report_label.substr(0, tab);
+    const auto limit = run.counters.find("limit");
+    if (limit != run.counters.end()) {
+      figure.limit = figure.limit.value_or(Limit{run.report_label.substr(tab + 1), {}});
+      figure.limit->values.push_back(limit->second.value);
+    }
+  }
+
+  std::vector<std::string> names_;
+  std::vector<Figure> figures_;
+  bool failed_ = false;
+};
+
+/// Takes "--out FILE" away; what is left is Google Benchmark's, behind our defaults.
+std::string take_out(std::vector<char*>& arguments) {
+  for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
+    if (std::strcmp(arguments[i], "--out") == 0) {
+      std::string path = arguments[i + 1];
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                      arguments.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+      return path;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void report_rate(benchmark::State& state, const Rate& rate) {
+  state.counters["rate"] =
+      benchmark::Counter(rate.work, benchmark::Counter::kIsIterationInvariantRate);
+  if (!rate.limit_name.empty()) {
+    state.counters["limit"] = rate.limit;
+  }
+  state.SetLabel(rate.unit + "\t" + rate.limit_name);
+}
+
+int run_kernels(const std::string& program, int argc, char** argv) {
+  std::vector<char*> arguments(argv, argv + argc);
+  const std::string out = take_out(arguments);
+  std::string defaults[] = {"--benchmark_repetitions=5",
+                            "--benchmark_enable_random_interleaving=true"};
+  arguments.insert(arguments.begin() + 1, {defaults[0].data(), defaults[1].data()});
+  auto count = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  benchmark::Initialize(&count, arguments.data());
+  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) {
+    return 2;
+  }
+  try {
+    Reporter reporter;
+    benchmark::RunSpecifiedBenchmarks(&reporter);
+    fmt::print("{}", to_text(reporter.figures()));
+    if (!out.empty()) {
+      write_json(out, program, reporter.figures());
+    }
+    return reporter.failed() ? 1 : 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace weft::bench
