@@ -53,25 +53,26 @@ Engine::~Engine() {
   compute_.reset();
 }
 
+/// Notes when `body` ran.
+template <typename Body>
+void Engine::timed(StepPart part, const Body& body) {
+  StepTimes::Span& span = times_.parts[static_cast<std::size_t>(part)];
+  span.begin = StepTimes::Clock::now();
+  body();
+  span.end = StepTimes::Clock::now();
+}
+
 void Engine::make_stages() {
-  input_stage_ = [this](Context& ctx) {
-    const sharding::BatchView view{.sparse = &batch_->sparse,
-                                   .step = step_,
-                                   .global_size = batch_->global_size,
-                                   .sample_ids = batch_->sample_ids};
-    embeddings_.exchange_counts(ctx, view, control_bytes_);
-    global_ = codec_.merge([this](std::int64_t r) { return embeddings_.control(r); });
-    check_overflow(global_);
-    embeddings_.exchange_ids(ctx);
-    dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients());
-  };
+  input_stage_ = [this](Context& ctx) { exchange_input(ctx); };
   lookup_stage_ = [this](Context& ctx) {
-    embeddings_.lookup(ctx);
-    embeddings_.output_dist(ctx);
+    timed(StepPart::kLookup, [&] { embeddings_.lookup(ctx); });
+    timed(StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx); });
   };
   train_stage_ = [this](Context& ctx) {
-    dense_.forward_backward(ctx, global_.weights);
-    dense_.read_logits(ctx, logits_);
+    timed(StepPart::kForwardBackward, [&] {
+      dense_.forward_backward(ctx, global_.weights);
+      dense_.read_logits(ctx, logits_);
+    });
   };
   eval_stage_ = [this](Context& ctx) {
     dense_.forward(ctx);
@@ -79,11 +80,29 @@ void Engine::make_stages() {
   };
   reduce_stage_ = [this](Context& ctx) {
     std::this_thread::sleep_for(options_.dense_delay);
-    dense_.reduce(ctx);
+    timed(StepPart::kReduce, [&] { dense_.reduce(ctx); });
   };
-  flag_stage_ = [this](Context& ctx) { exchange_flags(ctx); };
+  flag_stage_ = [this](Context& ctx) {
+    timed(StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
+  };
   backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
   dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
+}
+
+/// Ids to the ranks that hold their rows, and this rank's own inputs onto its device.
+void Engine::exchange_input(Context& ctx) {
+  timed(StepPart::kExchangeCounts, [&] {
+    const sharding::BatchView view{.sparse = &batch_->sparse,
+                                   .step = step_,
+                                   .global_size = batch_->global_size,
+                                   .sample_ids = batch_->sample_ids};
+    embeddings_.exchange_counts(ctx, view, control_bytes_);
+    global_ = codec_.merge([this](std::int64_t r) { return embeddings_.control(r); });
+    check_overflow(global_);
+  });
+  timed(StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
+  timed(StepPart::kLoad,
+        [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }
 
 LocalControl Engine::local_control(bool stop) const {
@@ -102,9 +121,13 @@ LocalControl Engine::local_control(bool stop) const {
 void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
   batch_ = &batch;
   step_ = step;
-  LocalControl local = local_control(stop);
-  local.weights = dense_.weight_sums(batch);
-  codec_.encode(local, rank_, control_bytes_);
+  times_ = {};
+  times_.step.begin = StepTimes::Clock::now();
+  timed(StepPart::kPrepare, [&] {
+    LocalControl local = local_control(stop);
+    local.weights = dense_.weight_sums(batch);
+    codec_.encode(local, rank_, control_bytes_);
+  });
 }
 
 StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool stop) {
@@ -130,6 +153,7 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
   if (dense_stream_ != nullptr) {
     dense_stream_->synchronize();
   }
+  times_.step.end = StepTimes::Clock::now();
   has_previous_ = apply_;
   StepOutcome outcome{.control = global_, .skipped = !apply_, .non_finite = first_flag_};
   if (outcome.skipped && config_.train.on_non_finite == spec::OnNonFinite::kStop) {
@@ -150,6 +174,7 @@ bool Engine::eval_step(const data::Batch& batch, bool stop) {
   compute_->enqueue(lookup_stage_);
   compute_->enqueue(eval_stage_);
   compute_->synchronize();
+  times_.step.end = StepTimes::Clock::now();
   has_previous_ = false;
   return global_.stop;
 }
@@ -171,20 +196,23 @@ void Engine::update_rows(Context& ctx) {
   if (!apply_) {
     return;
   }
-  embeddings_.coalesce(ctx);
-  embeddings_.grad_dist(ctx);
-  embeddings_.update(ctx,
-                     {.learning_rate_factor = optim::learning_rate_factor(config_.schedule, step_),
-                      .step = step_,
-                      .seed = config_.seed});
+  const embedding::UpdateStep step{
+      .learning_rate_factor = optim::learning_rate_factor(config_.schedule, step_),
+      .step = step_,
+      .seed = config_.seed};
+  timed(StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx); });
+  timed(StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx); });
+  timed(StepPart::kUpdateRows, [&] { embeddings_.update(ctx, step); });
 }
 
 void Engine::update_dense(Context& ctx) {
   if (!apply_) {
     return;
   }
-  const optim::DenseStep done =
-      dense_.update(ctx, optim::learning_rate_factor(config_.schedule, step_), step_);
+  optim::DenseStep done;
+  timed(StepPart::kUpdateDense, [&] {
+    done = dense_.update(ctx, optim::learning_rate_factor(config_.schedule, step_), step_);
+  });
   if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
     dense_overflow_.row = done.first_non_finite;
   }

@@ -31,6 +31,7 @@
 #include "weft/tensor/stream.h"
 #include "weft/train/control.h"
 #include "weft/train/dense_pass.h"
+#include "weft/train/step_times.h"
 
 namespace weft::train {
 
@@ -70,6 +71,9 @@ class Engine {
   /// Logits [B, T] of this rank's samples in the last step.
   [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
+  /// When the parts of the last step ran on this rank.
+  [[nodiscard]] const StepTimes& times() const { return times_; }
+
   /// Metric sums of this rank's parts in the last step, [own parts][T].
   [[nodiscard]] const std::vector<metrics::BinarySums>& part_sums() const;
 
@@ -98,7 +102,10 @@ class Engine {
 
  private:
   void make_stages();
+  template <typename Body>
+  void timed(StepPart part, const Body& body);
   void begin(const data::Batch& batch, std::int64_t step, bool stop);
+  void exchange_input(Context& ctx);
   void exchange_flags(Context& ctx);
   void update_rows(Context& ctx);
   void update_dense(Context& ctx);
@@ -128,6 +135,7 @@ class Engine {
   bool has_previous_ = false;
   sharding::TableOverflow dense_overflow_;
   std::vector<float> logits_;
+  StepTimes times_;  // each part is written by the stream it runs on
 
   Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
       backward_stage_, dense_update_stage_;

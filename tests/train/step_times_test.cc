@@ -1,0 +1,78 @@
+// The record of a step's parts: every part that ran is there, in order, inside the step.
+#include <gtest/gtest.h>
+
+#include "tests/train/job_fixture.h"
+#include "weft/data/loader.h"
+#include "weft/data/source.h"
+#include "weft/data/vocabulary.h"
+#include "weft/planner/place.h"
+#include "weft/train/engine.h"
+
+namespace weft::train {
+namespace {
+
+/// Runs `steps` steps on one rank and gives the last one's record.
+StepTimes times_of(const spec::Config& config, std::int64_t steps) {
+  StepTimes times;
+  comm::run_local(1, {}, [&](comm::Communicator& world) {
+    const spec::Plan plan = planner::make_plan(config, 1);
+    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
+    const data::Vocabularies none;
+    data::Loader loader(data::open_source(config, data::Split::kTrain), config, none,
+                        data::LoaderOptions::train(config, 0, 1, plan.parts));
+    Engine engine(config, plan, world, *device);
+    data::Batch batch;
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      ASSERT_TRUE(loader.next(batch));
+      engine.train_step(batch, step, false);
+    }
+    times = engine.times();
+  });
+  return times;
+}
+
+void expect_within(const StepTimes::Span& inner, const StepTimes::Span& outer) {
+  EXPECT_LE(outer.begin, inner.begin);
+  EXPECT_LT(inner.begin, inner.end);
+  EXPECT_LE(inner.end, outer.end);
+}
+
+class Times : public testing::TestWithParam<const char*> {};
+
+TEST_P(Times, PartsFollowEachOtherInsideTheStep) {
+  const StepTimes times = times_of(make_job({GetParam()}), 2);
+  StepTimes::Clock::time_point last = times.step.begin;
+  for (std::size_t i = 0; i < kStepParts; ++i) {
+    SCOPED_TRACE(to_string(static_cast<StepPart>(i)));
+    expect_within(times.parts[i], times.step);
+    if (static_cast<StepPart>(i) != StepPart::kReduce) {
+      EXPECT_LE(last, times.parts[i].begin);
+      last = times.parts[i].end;
+    }
+  }
+  const StepTimes::Span gradients_to_weights{times.of(StepPart::kForwardBackward).end,
+                                             times.of(StepPart::kUpdateDense).begin};
+  expect_within(times.of(StepPart::kReduce), gradients_to_weights);
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlap,
+                         Times,
+                         testing::Values("train.overlap=true", "train.overlap=false"),
+                         [](const auto& param) {
+                           return std::string(param.index == 0 ? "on" : "off");
+                         });
+
+TEST(TimesOfASkippedStep, HasNoUpdates) {
+  // The first step throws the weights out of range, so the second is not finite.
+  const StepTimes times =
+      times_of(make_job({"dense_optimizer.type=sgd", "dense_optimizer.learning_rate=1e30",
+                         "dense_optimizer.clip_norm=0", "schedule.warmup_steps=0",
+                         "train.on_non_finite=skip"}),
+               2);
+  EXPECT_GT(times.of(StepPart::kForwardBackward).seconds(), 0.0);
+  EXPECT_EQ(times.of(StepPart::kUpdateRows).seconds(), 0.0);
+  EXPECT_EQ(times.of(StepPart::kUpdateDense).seconds(), 0.0);
+}
+
+}  // namespace
+}  // namespace weft::train

@@ -1,0 +1,57 @@
+/// When the parts of a step ran: what the engine notes of every step, and benchmarks read.
+///
+/// Two readings of the steady clock per part and no allocation: about a microsecond a step, always
+/// on. Times decide nothing. kReduce runs beside others where train.overlap is on, so parts may
+/// add up to more than the step.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace weft::train {
+
+/// The parts of a step, in the order of ARCHITECTURE.md.
+enum class StepPart : std::uint8_t {
+  kPrepare,          ///< sums of label weights, the control block
+  kExchangeCounts,   ///< ids cut into slots, counts exchanged
+  kExchangeIds,      ///< ids exchanged and placed on the device
+  kLoad,             ///< dense values and labels placed on the device
+  kLookup,           ///< rows read and pooled
+  kOutputDist,       ///< vectors to the samples
+  kForwardBackward,  ///< dense model, loss, sums over this rank's parts
+  kReduce,           ///< all-reduce of the dense gradients, on the dense stream
+  kExchangeFlags,    ///< is anything not finite, anywhere?
+  kCoalesce,         ///< entries sorted by row and part
+  kGradDist,         ///< gradients to the rows' owners
+  kUpdateRows,       ///< sums up the tree of parts, sparse optimizer
+  kUpdateDense,      ///< dense optimizer
+};
+
+inline constexpr std::size_t kStepParts = 13;
+
+/// As in benchmarks' tables, e.g. "forward_backward".
+std::string_view to_string(StepPart part);
+
+struct StepTimes {
+  using Clock = std::chrono::steady_clock;
+
+  struct Span {
+    Clock::time_point begin, end;
+
+    [[nodiscard]] double seconds() const {
+      return std::chrono::duration<double>(end - begin).count();
+    }
+  };
+
+  Span step;                           ///< from the call to its return
+  std::array<Span, kStepParts> parts;  ///< zero seconds: did not run
+
+  [[nodiscard]] const Span& of(StepPart part) const {
+    return parts[static_cast<std::size_t>(part)];
+  }
+};
+
+}  // namespace weft::train
