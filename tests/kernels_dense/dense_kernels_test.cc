@@ -178,28 +178,103 @@ TEST_P(DenseKernels, ElementwiseCrossAndReluAgreeWithPlainLoops) {
     Numbers u(rows, cols, 2);
     Numbers x(rows, cols, 3);
     Numbers y(rows, cols, 4);
-    cross_forward(x0.view(), u.view(), x.view(), y.view());
-    reference::cross_forward<double>(x0.plain(), u.plain(), x.plain(), y.plain());
+    cross_forward({x0.view(), u.view(), x.view(), y.view()});
+    reference::cross_forward<double>({x0.plain(), u.plain(), x.plain(), y.plain()});
     y.expect_same("cross forward");
 
+    for (const CrossSum sum : {CrossSum::kBegin, CrossSum::kAdd}) {
+      for (const bool more : {false, true}) {
+        Numbers dy(rows, cols, 5);
+        Numbers du(rows, cols, 6);
+        Numbers dx0(rows, cols, 7);
+        Numbers added(rows, cols, 8);
+        CrossBackward<float> c{x0.view(), u.view(), {}, dy.view(), du.view(), dx0.view(), sum};
+        CrossBackward<double> plain{x0.plain(), u.plain(),   {}, dy.plain(),
+                                    du.plain(), dx0.plain(), sum};
+        if (more) {
+          c.more = added.view();
+          plain.more = added.plain();
+        }
+        cross_backward(c);
+        reference::cross_backward<double>(plain);
+        dy.expect_same("dy");
+        du.expect_same("du");
+        dx0.expect_same("dx0");
+      }
+    }
     Numbers dy(rows, cols, 5);
-    Numbers du(rows, cols, 6);
-    Numbers dx0(rows, cols, 7);
-    cross_backward(x0.view(), u.view(), dy.view(), du.view(), dx0.view());
-    reference::cross_backward<double>(x0.plain(), u.plain(), dy.plain(), du.plain(), dx0.plain());
-    du.expect_same("du");
-    dx0.expect_same("dx0");
-
     x.view().row(0)[0] = 0.0F;
     x.plain().row(0)[0] = 0.0;
     relu_backward(x.view(), dy.view());
     reference::relu_backward<double>(x.plain(), dy.plain());
     dy.expect_same("relu");
-    add(x.view(), y.view());
-    copy(y.view(), u.view());
+    add(Matrix<const float>(x.view()), y.view());
+    assign(y.view(), u.view());
     EXPECT_EQ(u.view().row(rows - 1)[cols - 1], y.view().row(rows - 1)[cols - 1]);
-    fill_zero(u.view());
-    EXPECT_EQ(u.view().row(rows - 1)[cols - 1], 0.0F);
+  }
+}
+
+// bf16 operands: the fp32 result of the same numbers, rounded.
+TEST_P(DenseKernels, CrossInBf16IsTheRoundedFp32Result) {
+  constexpr std::int64_t kRows = 3;
+  constexpr std::int64_t kCols = 71;
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+
+  struct Both {
+    std::vector<float> fp32 = std::vector<float>(kRows * kCols);
+    std::vector<BFloat16> bf16 = std::vector<BFloat16>(kRows * kCols);
+
+    Matrix<float> exact() { return matrix(fp32.data(), kRows, kCols); }
+
+    Matrix<BFloat16> rounded() { return matrix(bf16.data(), kRows, kCols); }
+
+    void expect_same(const char* what) const {
+      for (std::size_t i = 0; i < fp32.size(); ++i) {
+        ASSERT_EQ(to_bfloat16(fp32[i]), bf16[i]) << what << " " << i;
+      }
+    }
+  };
+
+  Both x0;
+  Both u;
+  Both x;
+  Both y;
+  Both du;
+  Both dx0;
+  for (Both* both : {&x0, &u, &x, &y, &dx0}) {
+    for (std::size_t i = 0; i < both->fp32.size(); ++i) {
+      both->bf16[i] = to_bfloat16(normal(random));
+      both->fp32[i] = to_float(both->bf16[i]);
+    }
+  }
+  cross_backward(CrossBackward<float>{
+      x0.exact(), u.exact(), {}, y.exact(), du.exact(), dx0.exact(), CrossSum::kAdd});
+  cross_backward(CrossBackward<BFloat16>{
+      x0.rounded(), u.rounded(), {}, y.rounded(), du.rounded(), dx0.rounded(), CrossSum::kAdd});
+  du.expect_same("du");
+  dx0.expect_same("dx0");
+  cross_forward(CrossForward<float>{x0.exact(), u.exact(), x.exact(), y.exact()});
+  cross_forward(CrossForward<BFloat16>{x0.rounded(), u.rounded(), x.rounded(), y.rounded()});
+  y.expect_same("y");
+}
+
+TEST_P(DenseKernels, CopySeesEveryValueThatIsNotFinite) {
+  constexpr std::int64_t kRows = 2;
+  constexpr std::int64_t kCols = 37;
+  for (std::int64_t bad = -1; bad < kRows * kCols; ++bad) {
+    std::vector<float> from(kRows * kCols, -std::numeric_limits<float>::max());
+    std::vector<float> to(from.size());
+    if (bad >= 0) {
+      from[static_cast<std::size_t>(bad)] = bad % 2 == 0 ? -std::numeric_limits<float>::infinity()
+                                                         : std::numeric_limits<float>::quiet_NaN();
+    }
+    const bool finite = copy_is_finite(matrix(static_cast<const float*>(from.data()), kRows, kCols),
+                                       matrix(to.data(), kRows, kCols));
+    EXPECT_EQ(finite, bad < 0) << bad;
+    if (finite) {
+      EXPECT_EQ(from, to);
+    }
   }
 }
 
@@ -212,8 +287,7 @@ TEST_P(DenseKernels, ElementwiseBf16RoundsAsTheScalarConversionDoes) {
   }
   const auto count = static_cast<std::int64_t>(values.size());
   std::vector<BFloat16> rounded(values.size());
-  convert(matrix(static_cast<const float*>(values.data()), 1, count),
-          matrix(rounded.data(), 1, count));
+  assign(matrix(values.data(), 1, count), matrix(rounded.data(), 1, count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const BFloat16 expected = to_bfloat16(values[i]);
     if (std::isnan(values[i])) {
@@ -223,13 +297,11 @@ TEST_P(DenseKernels, ElementwiseBf16RoundsAsTheScalarConversionDoes) {
     }
   }
   std::vector<float> back(values.size());
-  convert(matrix(static_cast<const BFloat16*>(rounded.data()), 1, count),
-          matrix(back.data(), 1, count));
+  assign(matrix(rounded.data(), 1, count), matrix(back.data(), 1, count));
   EXPECT_EQ(back[6 * 0x3f80], 1.0F);
 
   std::vector<BFloat16> dy(values.size(), to_bfloat16(2.0F));
-  relu_backward(matrix(static_cast<const BFloat16*>(rounded.data()), 1, count),
-                matrix(dy.data(), 1, count));
+  relu_backward(matrix(rounded.data(), 1, count), matrix(dy.data(), 1, count));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float y = to_float(rounded[i]);
     if (!std::isnan(y)) {

@@ -10,7 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels_dense/layer_products.h"
 #include "weft/base/error.h"
+#include "weft/kernels/elementwise.h"
 #include "weft/kernels/target.h"
 
 namespace weft::kernels {
@@ -99,28 +101,28 @@ void check_parity(const Shape& shape, std::int64_t padding) {
     reference::linear_forward<double>(x.plain(), w.plain(), plain_bias.data(), activation,
                                       matrix(expected.data(), m, n));
     const Matrix<float> y{out.data(), m, n, n + padding};
-    matmul.forward(x.view(), w.view(), bias.data(), activation, y);
+    forward(matmul, x.view(), w.view(), y, {bias.data(), activation});
     expect_near(expected, y, k);
     reference::linear_forward<double>(x.plain(), w.plain(), nullptr, activation,
                                       matrix(expected.data(), m, n));
-    matmul.forward(x.view(), w.view(), nullptr, activation, y);
+    forward(matmul, x.view(), w.view(), y, {nullptr, activation});
     expect_near(expected, y, k);
   }
   std::vector<double> dx(static_cast<std::size_t>(m * k));
   reference::linear_backward_data<double>(dy.plain(), w.plain(), matrix(dx.data(), m, k));
   const Matrix<float> dx_view{out.data(), m, k, k + padding};
-  matmul.backward_data(dy.view(), w.view(), dx_view);
+  backward_data(matmul, dy.view(), w.view(), dx_view);
   expect_near(dx, dx_view, n);
 
   std::vector<double> dw(static_cast<std::size_t>(n * k));
   reference::linear_backward_weight<double>(dy.plain(), x.plain(), matrix(dw.data(), n, k));
   const Matrix<float> dw_view{out.data(), n, k, k + padding};
-  matmul.backward_weight(dy.view(), x.view(), dw_view);
+  backward_weight(matmul, dy.view(), x.view(), dw_view);
   expect_near(dw, dw_view, m);
 
   std::vector<double> db(static_cast<std::size_t>(n));
   reference::linear_backward_bias<double>(dy.plain(), db.data());
-  Matmul::backward_bias(dy.view(), out.data());
+  column_sums(dy.view(), out.data());
   expect_near(db, matrix(out.data(), 1, n), m);
 }
 
@@ -150,8 +152,9 @@ TEST(MatmulTest, Bf16ResultIsTheRoundedFp32Result) {
   std::vector<float> exact(37 * 11);
   std::vector<BFloat16> rounded(37 * 11);
   Matmul matmul;
-  matmul.forward(x.view(), w.view(), nullptr, Activation::kRelu, matrix(exact.data(), 37, 11));
-  matmul.forward(x.view(), w.view(), nullptr, Activation::kRelu, matrix(rounded.data(), 37, 11));
+  const Epilogue relu{.activation = Activation::kRelu};
+  forward(matmul, x.view(), w.view(), matrix(exact.data(), 37, 11), relu);
+  forward(matmul, x.view(), w.view(), matrix(rounded.data(), 37, 11), relu);
   for (std::size_t i = 0; i < exact.size(); ++i) {
     EXPECT_EQ(to_bfloat16(exact[i]), rounded[i]) << i;
   }
@@ -159,17 +162,43 @@ TEST(MatmulTest, Bf16ResultIsTheRoundedFp32Result) {
 
 TEST(MatmulTest, NoSamples) {
   const std::vector<float> w(6, 1.0F);
-  std::vector<float> dw(6, 9.0F);
   std::vector<float> db(2, 9.0F);
   Matmul matmul;
   const Matrix<const float> none{nullptr, 0, 3, 3};
   const Matrix<const float> dy{nullptr, 0, 2, 2};
-  matmul.forward(none, matrix(w.data(), 2, 3), nullptr, Activation::kNone,
-                 Matrix<float>{nullptr, 0, 2, 2});
-  matmul.backward_weight(dy, none, matrix(dw.data(), 2, 3));
-  Matmul::backward_bias(dy, db.data());
-  EXPECT_EQ(dw, std::vector<float>(6, 0.0F));
+  forward(matmul, none, matrix(w.data(), 2, 3), Matrix<float>{nullptr, 0, 2, 2});
+  column_sums(dy, db.data());
   EXPECT_EQ(db, std::vector<float>(2, 0.0F));
+}
+
+// What is added is the product rounded to fp32, whether oneDNN adds it or Weft does.
+template <typename T>
+void check_adding(const Shape& shape) {
+  const auto [m, n, k] = shape;
+  const Numbers<T> x(m, k, 0, 1);
+  const Numbers<T> w(n, k, 0, 2);
+  const PackedCopy packed = packed_transposed(w.view());
+  std::vector<float> product(static_cast<std::size_t>(m * n));
+  std::vector<float> sum = random_values(m * n, 3);
+  std::vector<float> expected = sum;
+  Matmul matmul;
+  matmul.multiply(x.view(), packed.matrix, matrix(product.data(), m, n));
+  matmul.multiply_add(x.view(), packed.matrix, matrix(sum.data(), m, n));
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    expected[i] += product[i];
+  }
+  EXPECT_EQ(expected, sum) << m << " x " << n << " x " << k;
+}
+
+TEST(MatmulBits, AddingIsAProductAddedAfterwards) {
+  std::vector<Shape> shapes = kShapes;
+  shapes.insert(shapes.end(), {{256, 256, 256}, {3, 64, 2000}, {130, 512, 96}, {64, 100, 5000}});
+  for (const Shape& shape : shapes) {
+    check_adding<float>(shape);
+    if (current_target() >= Target::kAvx512) {
+      check_adding<BFloat16>(shape);
+    }
+  }
 }
 
 // All results of one shape, with operands at an offset of so many floats and with row padding.
@@ -188,9 +217,9 @@ std::vector<float> all_results(const Shape& shape, std::int64_t offset, std::int
   std::vector<float> out(static_cast<std::size_t>(offset + m * n + m * k + n * k));
   float* to = out.data() + offset;
   Matmul matmul;
-  matmul.forward(x, w, nullptr, Activation::kRelu, matrix(to, m, n));
-  matmul.backward_data(dy, w, matrix(to + m * n, m, k));
-  matmul.backward_weight(dy, x, matrix(to + m * n + m * k, n, k));
+  forward(matmul, x, w, matrix(to, m, n), {.activation = Activation::kRelu});
+  backward_data(matmul, dy, w, matrix(to + m * n, m, k));
+  backward_weight(matmul, dy, x, matrix(to + m * n + m * k, n, k));
   return {out.begin() + offset, out.end()};
 }
 
@@ -224,15 +253,14 @@ void check_rows(std::int64_t n, std::int64_t k) {
   const Numbers<T> x(kRows, k, 0, 1);
   const Numbers<T> w(n, k, 0, 2);
   Matmul matmul;
-  const auto forward = [&](std::int64_t begin, std::int64_t end) {
+  const auto rows = [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> y(static_cast<std::size_t>((end - begin) * n));
-    matmul.forward(x.view().slice_rows(begin, end), w.view(), nullptr, Activation::kNone,
-                   matrix(y.data(), end - begin, n));
+    forward(matmul, x.view().slice_rows(begin, end), w.view(), matrix(y.data(), end - begin, n));
     return y;
   };
-  const std::vector<float> whole = forward(0, kRows);
+  const std::vector<float> whole = rows(0, kRows);
   for (std::int64_t size = 1; size <= 40; ++size) {
-    const std::vector<float> part = forward(17, 17 + size);
+    const std::vector<float> part = rows(17, 17 + size);
     ASSERT_EQ(0, std::memcmp(part.data(), whole.data() + 17 * n, part.size() * sizeof(float)))
         << size << " rows, " << n << " x " << k;
   }
@@ -244,7 +272,9 @@ TEST(MatmulBits, ARowDoesNotDependOnTheOthers) {
   }
   for (const auto& [n, k] : {std::pair{1, 5}, {1, 256}, {3, 11}, {17, 13}, {64, 479}, {5, 64}}) {
     check_rows<float>(n, k);
-    check_rows<BFloat16>(n, k);
+    if (current_target() < Target::kAmx) {
+      check_rows<BFloat16>(n, k);  // AMX is not used for a few rows
+    }
   }
 }
 
@@ -253,9 +283,22 @@ TEST(MatmulTest, UsesAFastImplementation) {
   const Numbers<float> w(32, 100, 0, 2);
   std::vector<float> y(64 * 32);
   Matmul matmul;
-  const std::string name = matmul.implementation(x.view(), w.view(), nullptr, Activation::kRelu,
-                                                 matrix(y.data(), 64, 32));
+  const PackedCopy packed = packed_transposed(w.view());
+  const std::string name = matmul.implementation(x.view(), packed.matrix, matrix(y.data(), 64, 32));
   EXPECT_EQ(name.find("ref"), std::string::npos) << name;
+}
+
+TEST(MatmulTest, UsesAmxWhereThereIsOne) {
+  if (current_target() < Target::kAmx) {
+    GTEST_SKIP() << "no AMX";
+  }
+  const Numbers<BFloat16> x(256, 512, 0, 1);
+  const Numbers<BFloat16> w(128, 512, 0, 2);
+  std::vector<BFloat16> y(256 * 128);
+  Matmul matmul;
+  const PackedCopy packed = packed_transposed(w.view());
+  EXPECT_STREQ("brg:avx512_core_amx_bf16",
+               matmul.implementation(x.view(), packed.matrix, matrix(y.data(), 256, 128)));
 }
 
 // Lower targets, each in a process of its own, since the limit is the process's.

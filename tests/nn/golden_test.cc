@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/nn/part_data.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/model.h"
 #include "weft/optim/dense.h"
@@ -143,6 +144,7 @@ TEST_P(GoldenTest, TwentySteps) {
   Context ctx{.device = device.get()};
   optim::DenseOptimizer optimizer(optimizer_options(c["dense_optimizer"]), *device, layout.size());
   const auto workspace = model->make_workspace();
+  const auto lane = model->make_lane();
 
   for (std::size_t step = 0; step < golden["batches"].size(); ++step) {
     const json& batch = golden["batches"][step];
@@ -152,8 +154,8 @@ TEST_P(GoldenTest, TwentySteps) {
     }
     const auto labels = batch["labels"].get<std::vector<float>>();
     const auto weights = batch["weights"].get<std::vector<float>>();
-    PartInput input;
-    PartGradients gradients;
+    SliceInput input;
+    SliceGradients gradients;
     input.size = b;
     input.dense = matrix(static_cast<const float*>(dense.data()), b, shape.dense);
     input.sequences.resize(tables.size());
@@ -168,7 +170,7 @@ TEST_P(GoldenTest, TwentySteps) {
     std::vector<float> dlogits(logits.size());
     std::vector<float> flat_gradients(flat.size());
     model->prepare(ctx, flat.data());
-    model->forward(input, *workspace, matrix(logits.data(), b, 1));
+    model->forward(input, *workspace, *lane, matrix(logits.data(), b, 1));
     double weight_sum = 0.0;
     for (const float w : weights) {
       weight_sum += static_cast<double>(w);
@@ -190,7 +192,8 @@ TEST_P(GoldenTest, TwentySteps) {
         ASSERT_NEAR(logits[s], golden["first_logits"][s].get<double>(), kLossTolerance) << s;
       }
     }
-    model->backward(input, *workspace, column(dlogits), flat_gradients.data(), gradients);
+    model->backward(input, *workspace, *lane, column(dlogits), gradients);
+    gradients_of_slice(*model, *workspace, *lane, flat_gradients.data());
     optimizer.step(ctx, flat.data(), flat_gradients.data(), 1.0,
                    static_cast<std::int64_t>(step) + 1);
     for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -47,8 +47,8 @@ struct PartData {
   }
 
   // Samples [begin, end) of this part as a part of its own.
-  [[nodiscard]] PartInput input(std::int64_t begin, std::int64_t end) {
-    PartInput in;
+  [[nodiscard]] SliceInput input(std::int64_t begin, std::int64_t end) {
+    SliceInput in;
     in.size = end - begin;
     in.dense =
         matrix(static_cast<const float*>(dense.data()), size, shape.dense).slice_rows(begin, end);
@@ -73,10 +73,10 @@ struct PartData {
     return in;
   }
 
-  [[nodiscard]] PartInput input() { return input(0, size); }
+  [[nodiscard]] SliceInput input() { return input(0, size); }
 
-  [[nodiscard]] PartGradients gradients() {
-    PartGradients out;
+  [[nodiscard]] SliceGradients gradients() {
+    SliceGradients out;
     for (std::size_t f = 0; f < shape.features.size(); ++f) {
       const FeatureShape& feature = shape.features[f];
       const auto rows = static_cast<std::int64_t>(dvectors[f].size()) / feature.dim;
@@ -112,5 +112,18 @@ struct PartData {
  private:
   std::vector<std::vector<std::int64_t>> cut_;
 };
+
+/// The gradients of all weights from one slice, as the only one of one part.
+inline void gradients_of_slice(const Model& model,
+                               Workspace& workspace,
+                               Lane& lane,
+                               float* flat_gradients) {
+  Workspace* const slice = &workspace;
+  const std::span<Workspace* const> part(&slice, 1);
+  const GradientTerms terms{{0, 1}, std::span(&part, 1)};
+  for (std::int64_t task = 0; task < model.num_gradient_tasks(); ++task) {
+    model.sum_gradients(task, terms, lane, flat_gradients);
+  }
+}
 
 }  // namespace weft::nn

@@ -1,51 +1,71 @@
-/// Elementwise pieces of the dense model. Every element is computed by itself, so results depend
-/// on nothing but the operands. Calls run on the calling thread. Views may be strided; an output
-/// may be the same view as an input of its type, never a shifted one.
+/// Elementwise pieces of the dense model. Every element is computed by itself, in fp32, so results
+/// depend on nothing but the operands; what is stored as bf16 is rounded to nearest, ties to even.
+/// Calls run on the calling thread. Views may be strided; an output may be the same view as an
+/// input of its type, never a shifted one. T is float or BFloat16.
 #pragma once
 
 #include <cstdint>
 
-#include "weft/tensor/dtype.h"
-#include "weft/tensor/view.h"
+#include "weft/kernels/operand.h"
 
 namespace weft::kernels {
 
-/// y = x rounded to nearest, ties to even; NaN stays NaN.
-void convert(Matrix<const float> x, Matrix<BFloat16> y);
-/// y = x, exactly.
-void convert(Matrix<const BFloat16> x, Matrix<float> y);
-void copy(Matrix<const float> x, Matrix<float> y);
-void fill_zero(Matrix<float> y);
+/// y = x, rounded where y is bf16 and x is not; NaN stays NaN.
+void assign(const ConstOperand& x, const Operand& y);
+
+/// y = x; returns whether all of it is finite.
+bool copy_is_finite(Matrix<const float> x, Matrix<float> y);
 
 /// y += x.
 void add(Matrix<const float> x, Matrix<float> y);
+void add(Matrix<const BFloat16> x, Matrix<BFloat16> y);
 
-/// dx = dy where y > 0, else 0: backward of ReLU from its output y.
-void relu_backward(Matrix<const float> y, Matrix<float> dy);
-void relu_backward(Matrix<const BFloat16> y, Matrix<BFloat16> dy);
+/// dx = dy where y > 0, else 0: backward of ReLU from its output y, of one type.
+void relu_backward(const ConstOperand& y, const Operand& dy);
+
+/// out[n] = Σ_m x[m, n] in fp32, in the order of m; zeros when m = 0.
+void column_sums(const ConstOperand& x, float* out);
 
 /// Cross layer of DCNv2 once u = W(Vx) + b is known: y = x0 * u + x.
-void cross_forward(Matrix<const float> x0,
-                   Matrix<const float> u,
-                   Matrix<const float> x,
-                   Matrix<float> y);
+template <typename T>
+struct CrossForward {
+  Matrix<const T> x0;
+  Matrix<const T> u;
+  Matrix<const T> x;
+  Matrix<T> y;
+};
 
-/// Its backward: du = dy * x0 and dx0 += dy * u. (dx = dy is the caller's, who keeps it in place.)
-void cross_backward(Matrix<const float> x0,
-                    Matrix<const float> u,
-                    Matrix<const float> dy,
-                    Matrix<float> du,
-                    Matrix<float> dx0);
+void cross_forward(const CrossForward<float>& c);
+void cross_forward(const CrossForward<BFloat16>& c);
+
+/// What reaches x0 through a layer begins the sum, or is added to it.
+enum class CrossSum : std::uint8_t { kBegin, kAdd };
+
+/// Its backward: dy += more (null data: nothing), du = dy * x0, dx0 = or += dy * u. The sum dy is
+/// kept for the layer below, where it is part of dx.
+template <typename T>
+struct CrossBackward {
+  Matrix<const T> x0;
+  Matrix<const T> u;
+  Matrix<const T> more;
+  Matrix<T> dy;
+  Matrix<T> du;
+  Matrix<T> dx0;
+  CrossSum sum = CrossSum::kAdd;
+};
+
+void cross_backward(const CrossBackward<float>& c);
+void cross_backward(const CrossBackward<BFloat16>& c);
 
 namespace reference {
 
 template <typename T>
 void relu_backward(Matrix<const T> y, Matrix<T> dy);
+/// T also double, as of CrossForward and CrossBackward.
 template <typename T>
-void cross_forward(Matrix<const T> x0, Matrix<const T> u, Matrix<const T> x, Matrix<T> y);
+void cross_forward(const CrossForward<T>& c);
 template <typename T>
-void cross_backward(
-    Matrix<const T> x0, Matrix<const T> u, Matrix<const T> dy, Matrix<T> du, Matrix<T> dx0);
+void cross_backward(const CrossBackward<T>& c);
 
 }  // namespace reference
 }  // namespace weft::kernels

@@ -1,14 +1,17 @@
 /// Matrix products of linear layers: the only door to oneDNN.
 ///
-/// Notation   m samples, k inputs, n outputs; W is [n, k], so that y = x Wᵀ + b.
-/// Types      fp32, or bf16 operands with sums in fp32; bias and weight gradients are fp32.
+/// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
+/// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).
+///
+/// Types      fp32, or bf16 operands with sums in fp32; bias is fp32.
 /// Threads    every call runs on the calling thread alone. One Matmul belongs to one thread at a
 ///            time (it keeps primitives and scratch memory); many may run at once.
 /// Order      the bits of a result depend on the operands' values, on m, n and k, and on the target
-///            (target.h): never on threads, addresses or strides. From AVX-512 on, a row of
-///            forward() and backward_data() does not depend on m either; below, oneDNN's kernels
-///            differ with m.
-/// Strides    compact operands are fastest; strided ones are copied.
+///            (target.h): never on threads, addresses or strides. Without AMX and from AVX-512 on,
+///            a row of the result does not depend on m either; with AMX oneDNN takes other
+///            instructions for very few rows, and below AVX-512 its kernels differ with m.
+/// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
+///            at half the speed where they straddle cache lines.
 /// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones look
 ///            it up, and only oneDNN's own bookkeeping allocates.
 #pragma once
@@ -16,55 +19,17 @@
 #include <cstdint>
 #include <memory>
 
-#include "weft/tensor/dtype.h"
-#include "weft/tensor/view.h"
+#include "weft/kernels/operand.h"
+#include "weft/kernels/pack.h"
 
 namespace weft::kernels {
 
 enum class Activation : std::uint8_t { kNone, kRelu };
 
-/// A matrix to read: fp32 or bf16. stride in elements.
-struct ConstOperand {
-  const void* data = nullptr;
-  DType dtype = DType::kFloat32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t stride = 0;
-
-  ConstOperand() = default;
-
-  // NOLINTBEGIN(google-explicit-constructor): a parameter type, as T* to const void*
-  ConstOperand(Matrix<const float> m)
-      : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  ConstOperand(Matrix<float> m) : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  ConstOperand(Matrix<const BFloat16> m)
-      : data(m.data), dtype(DType::kBFloat16), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  ConstOperand(Matrix<BFloat16> m)
-      : data(m.data), dtype(DType::kBFloat16), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  // NOLINTEND(google-explicit-constructor)
-};
-
-/// A matrix to write: fp32 or bf16.
-struct Operand {
-  void* data = nullptr;
-  DType dtype = DType::kFloat32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t stride = 0;
-
-  Operand() = default;
-
-  // NOLINTBEGIN(google-explicit-constructor): as above
-  Operand(Matrix<float> m) : data(m.data), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  Operand(Matrix<BFloat16> m)
-      : data(m.data), dtype(DType::kBFloat16), rows(m.rows), cols(m.cols), stride(m.stride) {}
-
-  // NOLINTEND(google-explicit-constructor)
+/// What happens to a product before it is written.
+struct Epilogue {
+  const float* bias = nullptr;  ///< [n], or null
+  Activation activation = Activation::kNone;
 };
 
 class Matmul {
@@ -74,30 +39,23 @@ class Matmul {
   Matmul(Matmul&&) noexcept;
   Matmul& operator=(Matmul&&) noexcept;
 
-  /// y[m, n] = act(x[m, k] · w[n, k]ᵀ + bias[n]); bias may be null. x and w of one dtype; y fp32
-  /// or that dtype. Nothing is done when m = 0. Throws Error(kInternal) on shapes that disagree,
-  /// Error(kConfig) when oneDNN has no such product.
-  void forward(const ConstOperand& x,
-               const ConstOperand& w,
-               const float* bias,
-               Activation activation,
-               const Operand& y);
+  /// out = act(a · b + bias). a and b of one type; out fp32 or that type. Nothing is done when m =
+  /// 0 or n = 0. Throws Error(kInternal) on shapes that disagree, Error(kConfig) when oneDNN has no
+  /// such product.
+  void multiply(const ConstOperand& a,
+                const PackedMatrix& b,
+                const Operand& out,
+                const Epilogue& epilogue = {});
 
-  /// dx[m, k] = dy[m, n] · w[n, k]. dy and w of one dtype.
-  void backward_data(const ConstOperand& dy, const ConstOperand& w, const Operand& dx);
+  /// out += a · b, out fp32 and compact: each element of the product is rounded to fp32, then
+  /// added.
+  void multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out);
 
-  /// dw[n, k] = dy[m, n]ᵀ · x[m, k], fp32 and overwritten; zeros when m = 0.
-  void backward_weight(const ConstOperand& dy, const ConstOperand& x, Matrix<float> dw);
-
-  /// db[n] = Σ_m dy[m, n] in fp32, in the order of m; zeros when m = 0.
-  static void backward_bias(const ConstOperand& dy, float* db);
-
-  /// Which oneDNN implementation forward() uses for these operands, e.g. "brg:avx512_core".
-  const char* implementation(const ConstOperand& x,
-                             const ConstOperand& w,
-                             const float* bias,
-                             Activation activation,
-                             const Operand& y);
+  /// Which oneDNN implementation multiply() uses for these operands, e.g. "brg:avx512_core".
+  const char* implementation(const ConstOperand& a,
+                             const PackedMatrix& b,
+                             const Operand& out,
+                             const Epilogue& epilogue = {});
 
  private:
   struct Impl;

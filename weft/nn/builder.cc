@@ -42,6 +42,22 @@ std::int64_t Builder::add_parameter(const std::string& name,
   return layout_[layout_.add(name, rows, cols)].offset;
 }
 
+std::size_t Builder::add_linear(const std::string& name,
+                                std::int64_t in,
+                                std::int64_t out,
+                                Bias bias) {
+  LinearLayer layer{.in = in, .out = out};
+  layer.weight = add_parameter(name + ".weight", out, in, Init::kWeight);
+  if (bias != Bias::kNone) {
+    layer.bias =
+        add_parameter(name + ".bias", 1, out, bias == Bias::kZero ? Init::kZero : Init::kBias);
+    layer.bias_gradient = biases_;
+    biases_ += out;
+  }
+  layers_.push_back(layer);
+  return layers_.size() - 1;
+}
+
 void initial_values(std::uint64_t seed,
                     const optim::DenseParameter& parameter,
                     Init init,

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "weft/kernels/pack.h"
 #include "weft/nn/model.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/dtype.h"
@@ -19,20 +21,35 @@ enum class Init : std::uint8_t {
   kZero,
 };
 
-// The weights in force: fp32, and in bf16 compute a rounded copy with the same offsets.
+enum class Bias : std::uint8_t { kNone, kNormal, kZero };
+
+// One W [out, in] and its bias.
+struct LinearLayer {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  std::int64_t weight = 0;         // offset in the flat buffer
+  std::int64_t bias = -1;          // likewise, -1 = none
+  std::int64_t bias_gradient = 0;  // offset in a slice's bias gradients
+};
+
+// A layer's weights as its products read them, in the type of the computation.
+struct PackedWeights {
+  kernels::PackedMatrix forward;   // W transposed: y = x Wᵀ
+  kernels::PackedMatrix backward;  // W: dx = dy W
+};
+
+// The weights in force.
 struct Weights {
   const float* flat = nullptr;
-  const BFloat16* half = nullptr;
+  std::span<const PackedWeights> packed;  // per linear layer
 };
 
 class Builder {
  public:
   explicit Builder(spec::Compute compute) : compute_(compute) {}
 
-  std::int64_t add_parameter(const std::string& name,
-                             std::int64_t rows,
-                             std::int64_t cols,
-                             Init init);
+  // "<name>.weight" and, with a bias, "<name>.bias". Returns the number of the layer.
+  std::size_t add_linear(const std::string& name, std::int64_t in, std::int64_t out, Bias bias);
 
   // A piece of workspace memory of its own.
   std::size_t add_slot() { return slots_++; }
@@ -40,18 +57,33 @@ class Builder {
   // The two that all layers share for gradients inside them.
   static constexpr std::size_t kGradientSlots[2] = {0, 1};
 
-  [[nodiscard]] spec::Compute compute() const { return compute_; }
+  // Of the operands of products.
+  [[nodiscard]] DType dtype() const {
+    return compute_ == spec::Compute::kFp32 ? DType::kFloat32 : DType::kBFloat16;
+  }
 
   [[nodiscard]] const ParameterLayout& layout() const { return layout_; }
 
   [[nodiscard]] const std::vector<Init>& inits() const { return inits_; }
 
+  [[nodiscard]] const std::vector<LinearLayer>& layers() const { return layers_; }
+
+  // Floats of all biases.
+  [[nodiscard]] std::int64_t biases() const { return biases_; }
+
   [[nodiscard]] std::size_t slots() const { return slots_; }
 
  private:
+  std::int64_t add_parameter(const std::string& name,
+                             std::int64_t rows,
+                             std::int64_t cols,
+                             Init init);
+
   spec::Compute compute_;
   ParameterLayout layout_;
   std::vector<Init> inits_;
+  std::vector<LinearLayer> layers_;
+  std::int64_t biases_ = 0;
   std::size_t slots_ = 2;
 };
 

@@ -1,5 +1,8 @@
 // DCNv2 (Wang et al., WWW 2021) as in MLPerf's DLRM-DCNv2: x_0 = [x, v_1 .. v_F]; low-rank cross
 // layers x_{l+1} = x_0 * (W_l (V_l x_l) + b_l) + x_l; the head sees the last x_l.
+//
+// The cross layers' matrices are as wide as all features together, and what is done to them
+// element by element is bound by their bytes. In bf16 compute they are bf16, forward and back.
 #include "weft/base/error.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/nn/concatenated.h"
@@ -9,19 +12,22 @@ namespace weft::nn {
 
 namespace {
 
+// T: float or BFloat16, the type of the computation.
+template <typename T>
 class Dcnv2 final : public DenseModel {
  public:
   Dcnv2(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const PartInput& input,
-                   PartWorkspace& workspace,
+  void run_forward(const SliceInput& input,
+                   SliceWorkspace& workspace,
+                   ModelLane& lane,
                    Matrix<float> logits) const override;
-  void run_backward(const PartInput& input,
-                    PartWorkspace& workspace,
+  void run_backward(const SliceInput& input,
+                    SliceWorkspace& workspace,
+                    ModelLane& lane,
                     Matrix<float> dlogits,
-                    float* flat_gradients,
-                    PartGradients& gradients) const override;
+                    SliceGradients& gradients) const override;
 
   struct Cross {
     Mlp low_rank;  // u = W (V x) + b
@@ -30,9 +36,9 @@ class Dcnv2 final : public DenseModel {
   };
 
   // The input of layer l.
-  Matrix<float> layer_input(const PartInput& input, PartWorkspace& workspace, std::size_t l) const {
-    return l == 0 ? all_.values(input, workspace)
-                  : workspace.get<float>(cross_[l - 1].out_slot, input.size, all_.width());
+  Matrix<T> layer_input(const SliceInput& input, SliceWorkspace& workspace, std::size_t l) const {
+    return l == 0 ? all_.values(input, workspace).template as<T>()
+                  : workspace.get<T>(cross_[l - 1].out_slot, input.size, all_.width());
   }
 
   Concatenated all_;
@@ -44,9 +50,10 @@ class Dcnv2 final : public DenseModel {
   std::size_t dv_slot_;
 };
 
-Dcnv2::Dcnv2(const spec::Model& options, const ModelShape& shape)
+template <typename T>
+Dcnv2<T>::Dcnv2(const spec::Model& options, const ModelShape& shape)
     : DenseModel(options, shape),
-      all_(builder_, options, shape, 0),
+      all_(builder_, options, shape, 0, kernels::kDTypeOf<T>),
       dx_slot_(builder_.add_slot()),
       dx0_slot_(builder_.add_slot()),
       du_slot_(builder_.add_slot()),
@@ -75,54 +82,69 @@ Dcnv2::Dcnv2(const spec::Model& options, const ModelShape& shape)
   top_ = make_head("dense.top", all_.width());
 }
 
-void Dcnv2::run_forward(const PartInput& input,
-                        PartWorkspace& workspace,
-                        Matrix<float> logits) const {
-  const Matrix<float> x0 = all_.forward(weights_, input, workspace);
-  Matrix<float> x = x0;
+template <typename T>
+void Dcnv2<T>::run_forward(const SliceInput& input,
+                           SliceWorkspace& workspace,
+                           ModelLane& lane,
+                           Matrix<float> logits) const {
+  const Matrix<T> x0 = all_.forward(weights_, input, workspace, lane).template as<T>();
+  Matrix<T> x = x0;
   for (const Cross& cross : cross_) {
-    const Matrix<float> u = workspace.get<float>(cross.u_slot, input.size, all_.width());
-    const Matrix<float> next = workspace.get<float>(cross.out_slot, input.size, all_.width());
-    cross.low_rank.forward(weights_, workspace, x, u);
-    kernels::cross_forward(x0, u, x, next);
+    const Matrix<T> u = workspace.get<T>(cross.u_slot, input.size, all_.width());
+    const Matrix<T> next = workspace.get<T>(cross.out_slot, input.size, all_.width());
+    cross.low_rank.forward(weights_, workspace, lane, x, u);
+    kernels::cross_forward(kernels::CrossForward<T>{.x0 = x0, .u = u, .x = x, .y = next});
     x = next;
   }
-  top_.forward(weights_, workspace, x, logits);
+  top_.forward(weights_, workspace, lane, x, logits);
 }
 
-void Dcnv2::run_backward(const PartInput& input,
-                         PartWorkspace& workspace,
-                         Matrix<float> dlogits,
-                         float* flat_gradients,
-                         PartGradients& gradients) const {
+template <typename T>
+void Dcnv2<T>::run_backward(const SliceInput& input,
+                            SliceWorkspace& workspace,
+                            ModelLane& lane,
+                            Matrix<float> dlogits,
+                            SliceGradients& gradients) const {
   const auto scratch = [&](std::size_t slot) {
-    return workspace.get<float>(slot, input.size, all_.width());
+    return workspace.get<T>(slot, input.size, all_.width());
   };
-  const Matrix<float> dx = scratch(dx_slot_);    // of x_l, in place from layer to layer
-  const Matrix<float> dx0 = scratch(dx0_slot_);  // of x_0 as the factor of every layer
-  const Matrix<float> du = scratch(du_slot_);
-  const Matrix<float> dv = scratch(dv_slot_);  // of x_l through W (V x_l)
-  const Matrix<float> x0 = all_.values(input, workspace);
+  const Matrix<T> dx = scratch(dx_slot_);    // of x_l, in place from layer to layer
+  const Matrix<T> dx0 = scratch(dx0_slot_);  // of x_0 as the factor of every layer
+  const Matrix<T> du = scratch(du_slot_);
+  const Matrix<T> dv = scratch(dv_slot_);  // of x_l through W (V x_l), not yet part of dx
+  const Matrix<T> x0 = layer_input(input, workspace, 0);
 
-  top_.backward(weights_, workspace,
-                {layer_input(input, workspace, cross_.size()), {}, dlogits, dx}, flat_gradients);
-  kernels::fill_zero(dx0);
+  top_.backward(weights_, workspace, lane,
+                {layer_input(input, workspace, cross_.size()), {}, dlogits, dx});
   for (std::size_t l = cross_.size(); l-- > 0;) {
-    const Matrix<float> u = scratch(cross_[l].u_slot);
-    kernels::cross_backward(x0, u, dx, du, dx0);
-    cross_[l].low_rank.backward(weights_, workspace, {layer_input(input, workspace, l), u, du, dv},
-                                flat_gradients);
-    kernels::add(dv, dx);
+    const bool last = l + 1 == cross_.size();
+    const Matrix<T> u = scratch(cross_[l].u_slot);
+    kernels::cross_backward(kernels::CrossBackward<T>{
+        .x0 = x0,
+        .u = u,
+        .more = last ? Matrix<const T>{} : Matrix<const T>(dv),
+        .dy = dx,
+        .du = du,
+        .dx0 = dx0,
+        .sum = last ? kernels::CrossSum::kBegin : kernels::CrossSum::kAdd});
+    cross_[l].low_rank.backward(weights_, workspace, lane,
+                                {layer_input(input, workspace, l), u, du, dv});
   }
-  kernels::add(dx0, dx);
+  if (!cross_.empty()) {
+    kernels::add(Matrix<const T>(dv), dx);
+    kernels::add(Matrix<const T>(dx0), dx);
+  }
   all_.split_gradients(input, workspace, dx, gradients);
-  all_.backward(weights_, input, workspace, dx, flat_gradients, gradients);
+  all_.backward(weights_, input, workspace, lane, dx, gradients);
 }
 
 }  // namespace
 
 std::unique_ptr<Model> make_dcnv2(const spec::Model& options, const ModelShape& shape) {
-  return std::make_unique<Dcnv2>(options, shape);
+  if (options.compute == spec::Compute::kBf16) {
+    return std::make_unique<Dcnv2<BFloat16>>(options, shape);
+  }
+  return std::make_unique<Dcnv2<float>>(options, shape);
 }
 
 }  // namespace weft::nn

@@ -19,14 +19,15 @@ class DeepFm final : public DenseModel {
   DeepFm(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const PartInput& input,
-                   PartWorkspace& workspace,
+  void run_forward(const SliceInput& input,
+                   SliceWorkspace& workspace,
+                   ModelLane& lane,
                    Matrix<float> logits) const override;
-  void run_backward(const PartInput& input,
-                    PartWorkspace& workspace,
+  void run_backward(const SliceInput& input,
+                    SliceWorkspace& workspace,
+                    ModelLane& lane,
                     Matrix<float> dlogits,
-                    float* flat_gradients,
-                    PartGradients& gradients) const override;
+                    SliceGradients& gradients) const override;
 
   std::int64_t dim_;
   Concatenated all_;
@@ -43,7 +44,7 @@ class DeepFm final : public DenseModel {
 DeepFm::DeepFm(const spec::Model& options, const ModelShape& shape)
     : DenseModel(options, shape),
       dim_(common_dim(options, shape)),
-      all_(builder_, options, shape, dim_),
+      all_(builder_, options, shape, dim_, DType::kFloat32),
       first_slot_(builder_.add_slot()),
       second_slot_(builder_.add_slot()),
       sums_slot_(builder_.add_slot()),
@@ -64,14 +65,15 @@ DeepFm::DeepFm(const spec::Model& options, const ModelShape& shape)
   deep_ = make_head("dense.deep", all_.width());
 }
 
-void DeepFm::run_forward(const PartInput& input,
-                         PartWorkspace& workspace,
+void DeepFm::run_forward(const SliceInput& input,
+                         SliceWorkspace& workspace,
+                         ModelLane& lane,
                          Matrix<float> logits) const {
-  const Matrix<float> z = all_.forward(weights_, input, workspace);
+  const Matrix<float> z = all_.forward(weights_, input, workspace, lane).as<float>();
   const Matrix<float> first = workspace.get<float>(first_slot_, input.size, shape_.tasks);
-  first_order_.forward(weights_, workspace, z, first);
-  deep_.forward(weights_, workspace, z, logits);
-  kernels::add(first, logits);
+  first_order_.forward(weights_, workspace, lane, z, first);
+  deep_.forward(weights_, workspace, lane, z, logits);
+  kernels::add(Matrix<const float>(first), logits);
 
   const Matrix<float> sums = workspace.get<float>(sums_slot_, input.size, dim_);
   float* second = workspace.get<float>(second_slot_, input.size);
@@ -80,27 +82,27 @@ void DeepFm::run_forward(const PartInput& input,
   }
   kernels::factorization_forward(workspace.fields, sums, second);
   for (std::int64_t t = 0; t < shape_.tasks; ++t) {
-    kernels::add(matrix(second, input.size, 1), logits.slice_cols(t, t + 1));
+    kernels::add(Matrix<const float>(matrix(second, input.size, 1)), logits.slice_cols(t, t + 1));
   }
 }
 
-void DeepFm::run_backward(const PartInput& input,
-                          PartWorkspace& workspace,
+void DeepFm::run_backward(const SliceInput& input,
+                          SliceWorkspace& workspace,
+                          ModelLane& lane,
                           Matrix<float> dlogits,
-                          float* flat_gradients,
-                          PartGradients& gradients) const {
-  const Matrix<float> z = all_.values(input, workspace);
+                          SliceGradients& gradients) const {
+  const Matrix<float> z = all_.values(input, workspace).as<float>();
   const Matrix<float> dz = workspace.get<float>(dz_slot_, input.size, all_.width());
   const Matrix<float> dfirst = workspace.get<float>(dfirst_slot_, input.size, all_.width());
-  deep_.backward(weights_, workspace, {z, {}, dlogits, dz}, flat_gradients);
-  first_order_.backward(weights_, workspace, {z, {}, dlogits, dfirst}, flat_gradients);
-  kernels::add(dfirst, dz);
+  deep_.backward(weights_, workspace, lane, {z, {}, dlogits, dz});
+  first_order_.backward(weights_, workspace, lane, {z, {}, dlogits, dfirst});
+  kernels::add(Matrix<const float>(dfirst), dz);
 
   // All tasks share the second order: its gradient is the sum over them, in order.
   const Matrix<float> dsecond = workspace.get<float>(dsecond_slot_, input.size, 1);
-  kernels::copy(dlogits.slice_cols(0, 1), dsecond);
+  kernels::assign(dlogits.slice_cols(0, 1), dsecond);
   for (std::int64_t t = 1; t < shape_.tasks; ++t) {
-    kernels::add(dlogits.slice_cols(t, t + 1), dsecond);
+    kernels::add(Matrix<const float>(dlogits.slice_cols(t, t + 1)), dsecond);
   }
   all_.split_gradients(input, workspace, dz, gradients);
   if (all_.has_bottom()) {
@@ -109,7 +111,7 @@ void DeepFm::run_backward(const PartInput& input,
   kernels::factorization_backward(workspace.fields,
                                   workspace.get<float>(sums_slot_, input.size, dim_), dsecond.data,
                                   workspace.dfields);
-  all_.backward(weights_, input, workspace, dz, flat_gradients, gradients);
+  all_.backward(weights_, input, workspace, lane, dz, gradients);
 }
 
 }  // namespace

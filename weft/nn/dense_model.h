@@ -21,24 +21,40 @@ class DenseModel : public Model {
   void init_parameters(std::uint64_t seed, float* flat) const final;
   void prepare(Context& ctx, const float* flat) final;
   [[nodiscard]] std::unique_ptr<Workspace> make_workspace() const final;
-  void forward(const PartInput& input, Workspace& workspace, Matrix<float> logits) const final;
-  void backward(const PartInput& input,
+  [[nodiscard]] std::unique_ptr<Lane> make_lane() const final;
+  void forward(const SliceInput& input,
+               Workspace& workspace,
+               Lane& lane,
+               Matrix<float> logits) const final;
+  void backward(const SliceInput& input,
                 Workspace& workspace,
+                Lane& lane,
                 Matrix<const float> dlogits,
-                float* flat_gradients,
-                PartGradients& gradients) const final;
+                SliceGradients& gradients) const final;
+
+  // One per tile of a layer's weights, and the last for all that is no weight.
+  [[nodiscard]] std::int64_t num_gradient_tasks() const final {
+    return static_cast<std::int64_t>(gradient_tasks_.size()) + 1;
+  }
+
+  bool sum_gradients(std::int64_t task,
+                     const GradientTerms& terms,
+                     Lane& lane,
+                     float* flat) const final;
 
  protected:
-  virtual void run_forward(const PartInput& input,
-                           PartWorkspace& workspace,
+  virtual void run_forward(const SliceInput& input,
+                           SliceWorkspace& workspace,
+                           ModelLane& lane,
                            Matrix<float> logits) const = 0;
 
-  // Overwrites the gradients of all parameters and all features; dlogits is the model's to change.
-  virtual void run_backward(const PartInput& input,
-                            PartWorkspace& workspace,
+  // Overwrites the gradients of all features, and leaves those of all layers in the workspace;
+  // dlogits is the model's to change.
+  virtual void run_backward(const SliceInput& input,
+                            SliceWorkspace& workspace,
+                            ModelLane& lane,
                             Matrix<float> dlogits,
-                            float* flat_gradients,
-                            PartGradients& gradients) const = 0;
+                            SliceGradients& gradients) const = 0;
 
   // Hidden layers "<name>.i" with ReLU and an output layer of `tasks`.
   Mlp make_head(const char* name, std::int64_t in);
@@ -49,10 +65,27 @@ class DenseModel : public Model {
   Weights weights_;
 
  private:
-  void check_input(const PartInput& input) const;
+  struct GradientTask {
+    std::size_t layer;
+    kernels::GradientTile tile;
+  };
+
+  struct PackTask {
+    std::size_t layer;
+    bool forward;
+    Range panels;
+  };
+
+  void plan_tasks();
+  void pack_weights(const PackTask& task, const float* flat) const;
+  bool sum_biases(const GradientTerms& terms, ModelLane& lane, float* flat) const;
+  void check_input(const SliceInput& input) const;
 
   std::size_t dlogits_slot_;
-  std::vector<BFloat16> half_;
+  HostBlock packed_memory_;
+  std::vector<PackedWeights> packed_;
+  std::vector<PackTask> pack_tasks_;
+  std::vector<GradientTask> gradient_tasks_;
 };
 
 std::unique_ptr<Model> make_dlrm(const spec::Model& options, const ModelShape& shape);

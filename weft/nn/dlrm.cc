@@ -13,14 +13,15 @@ class Dlrm final : public DenseModel {
   Dlrm(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const PartInput& input,
-                   PartWorkspace& workspace,
+  void run_forward(const SliceInput& input,
+                   SliceWorkspace& workspace,
+                   ModelLane& lane,
                    Matrix<float> logits) const override;
-  void run_backward(const PartInput& input,
-                    PartWorkspace& workspace,
+  void run_backward(const SliceInput& input,
+                    SliceWorkspace& workspace,
+                    ModelLane& lane,
                     Matrix<float> dlogits,
-                    float* flat_gradients,
-                    PartGradients& gradients) const override;
+                    SliceGradients& gradients) const override;
 
   [[nodiscard]] std::int64_t top_width() const {
     return (bottom_.empty() ? 0 : dim_) + kernels::num_pairs(num_fields_);
@@ -71,31 +72,32 @@ Dlrm::Dlrm(const spec::Model& options, const ModelShape& shape)
   interaction_slot_ = builder_.add_slot();
 }
 
-void Dlrm::run_forward(const PartInput& input,
-                       PartWorkspace& workspace,
+void Dlrm::run_forward(const SliceInput& input,
+                       SliceWorkspace& workspace,
+                       ModelLane& lane,
                        Matrix<float> logits) const {
   const Matrix<float> top_in = workspace.get<float>(top_in_slot_, input.size, top_width());
   if (!bottom_.empty()) {
     const Matrix<float> x = top_in.slice_cols(0, dim_);
-    bottom_.forward(weights_, workspace, input.dense, x);
+    bottom_.forward(weights_, workspace, lane, input.dense, x);
     workspace.fields.push_back(x);
   }
-  features_.forward(weights_, input, workspace);
+  features_.forward(weights_, input, workspace, lane);
   kernels::dot_interaction_forward(
       workspace.fields, top_in.slice_cols(pairs_begin(), top_width()),
       workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
-  top_.forward(weights_, workspace, top_in, logits);
+  top_.forward(weights_, workspace, lane, top_in, logits);
 }
 
-void Dlrm::run_backward(const PartInput& input,
-                        PartWorkspace& workspace,
+void Dlrm::run_backward(const SliceInput& input,
+                        SliceWorkspace& workspace,
+                        ModelLane& lane,
                         Matrix<float> dlogits,
-                        float* flat_gradients,
-                        PartGradients& gradients) const {
+                        SliceGradients& gradients) const {
   const Matrix<float> top_in = workspace.get<float>(top_in_slot_, input.size, top_width());
   const Matrix<float> dtop_in = workspace.get<float>(dtop_in_slot_, input.size, top_width());
   // The head reads no logits: its output layer has no activation.
-  top_.backward(weights_, workspace, {top_in, {}, dlogits, dtop_in}, flat_gradients);
+  top_.backward(weights_, workspace, lane, {top_in, {}, dlogits, dtop_in});
   const Matrix<float> dx = dtop_in.slice_cols(0, pairs_begin());
   if (!bottom_.empty()) {
     workspace.dfields.push_back(dx);
@@ -106,10 +108,9 @@ void Dlrm::run_backward(const PartInput& input,
       workspace.fields, dtop_in.slice_cols(pairs_begin(), top_width()), workspace.dfields,
       bottom_.empty() ? 0 : 1,
       workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
-  features_.backward(weights_, input, workspace, flat_gradients, gradients);
+  features_.backward(weights_, input, workspace, lane, gradients);
   if (!bottom_.empty()) {
-    bottom_.backward(weights_, workspace, {input.dense, top_in.slice_cols(0, dim_), dx, {}},
-                     flat_gradients);
+    bottom_.backward(weights_, workspace, lane, {input.dense, top_in.slice_cols(0, dim_), dx, {}});
   }
 }
 

@@ -29,7 +29,7 @@ void check_target(const FeatureShape& feature, const ModelShape& shape) {
   }
 }
 
-kernels::Sequences sequences_of(const PartInput& input, std::size_t f) {
+kernels::Sequences sequences_of(const SliceInput& input, std::size_t f) {
   return {input.sequences[f].values, input.sequences[f].offsets, input.size};
 }
 
@@ -98,8 +98,9 @@ FeatureVectors::FeatureVectors(Builder& builder,
 }
 
 void FeatureVectors::forward(const Weights& weights,
-                             const PartInput& input,
-                             PartWorkspace& workspace) const {
+                             const SliceInput& input,
+                             SliceWorkspace& workspace,
+                             ModelLane& lane) const {
   workspace.vectors.clear();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const Feature& feature = features_[f];
@@ -112,7 +113,7 @@ void FeatureVectors::forward(const Weights& weights,
     if (feature.kind == Kind::kMean) {
       kernels::sequence_mean_forward(sequences_of(input, f), vector);
     } else {
-      attend(weights, input, workspace, f);
+      attend(weights, input, workspace, lane, f);
     }
   }
   for (std::size_t f = 0; f < features_.size(); ++f) {
@@ -122,14 +123,15 @@ void FeatureVectors::forward(const Weights& weights,
       continue;
     }
     const Matrix<float> field = workspace.get<float>(feature.field_slot, input.size, field_dim_);
-    feature.projection.forward(weights, workspace, workspace.vectors[f], field);
+    feature.projection.forward(weights, workspace, lane, workspace.vectors[f], field);
     workspace.fields.push_back(field);
   }
 }
 
 void FeatureVectors::attend(const Weights& weights,
-                            const PartInput& input,
-                            PartWorkspace& workspace,
+                            const SliceInput& input,
+                            SliceWorkspace& workspace,
+                            ModelLane& lane,
                             std::size_t f) const {
   const Feature& feature = features_[f];
   const kernels::Sequences sequences = sequences_of(input, f);
@@ -137,14 +139,14 @@ void FeatureVectors::attend(const Weights& weights,
   const Matrix<float> inputs = workspace.get<float>(feature.inputs_slot, rows, 4 * feature.dim);
   const Matrix<float> element_weights = workspace.get<float>(feature.weights_slot, rows, 1);
   kernels::attention_inputs_forward(sequences, input.pooled[feature.target], inputs);
-  feature.attention.forward(weights, workspace, inputs, element_weights);
+  feature.attention.forward(weights, workspace, lane, inputs, element_weights);
   kernels::weighted_sum_forward(sequences, element_weights.data,
                                 workspace.get<float>(feature.vector_slot, input.size, feature.dim));
 }
 
-void FeatureVectors::place_gradients(const PartInput& input,
-                                     PartWorkspace& workspace,
-                                     PartGradients& gradients) const {
+void FeatureVectors::place_gradients(const SliceInput& input,
+                                     SliceWorkspace& workspace,
+                                     SliceGradients& gradients) const {
   workspace.dvectors.clear();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const Feature& feature = features_[f];
@@ -160,18 +162,17 @@ void FeatureVectors::place_gradients(const PartInput& input,
 }
 
 void FeatureVectors::backward(const Weights& weights,
-                              const PartInput& input,
-                              PartWorkspace& workspace,
-                              float* flat_gradients,
-                              PartGradients& gradients) const {
+                              const SliceInput& input,
+                              SliceWorkspace& workspace,
+                              ModelLane& lane,
+                              SliceGradients& gradients) const {
   // The features' fields are the last ones: a bottom MLP's output may come before them.
   const std::size_t first = workspace.fields.size() - features_.size();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     if (!features_[f].projection.empty()) {
-      features_[f].projection.backward(weights, workspace,
+      features_[f].projection.backward(weights, workspace, lane,
                                        {workspace.vectors[f], workspace.fields[first + f],
-                                        workspace.dfields[first + f], workspace.dvectors[f]},
-                                       flat_gradients);
+                                        workspace.dfields[first + f], workspace.dvectors[f]});
     }
   }
   // Only now: a target's gradient gets the sequences' shares on top, in the order of features.
@@ -180,17 +181,17 @@ void FeatureVectors::backward(const Weights& weights,
       kernels::sequence_mean_backward(sequences_of(input, f), workspace.dvectors[f],
                                       gradients.sequences[f]);
     } else if (features_[f].kind == Kind::kAttention) {
-      attend_backward(weights, input, workspace, f, flat_gradients, gradients);
+      attend_backward(weights, input, workspace, lane, f, gradients);
     }
   }
 }
 
 void FeatureVectors::attend_backward(const Weights& weights,
-                                     const PartInput& input,
-                                     PartWorkspace& workspace,
+                                     const SliceInput& input,
+                                     SliceWorkspace& workspace,
+                                     ModelLane& lane,
                                      std::size_t f,
-                                     float* flat_gradients,
-                                     PartGradients& gradients) const {
+                                     SliceGradients& gradients) const {
   const Feature& feature = features_[f];
   const kernels::Sequences sequences = sequences_of(input, f);
   const std::int64_t n = sequences.values.rows;
@@ -203,8 +204,8 @@ void FeatureVectors::attend_backward(const Weights& weights,
 
   kernels::weighted_sum_backward_weights(sequences, workspace.dvectors[f], dweights.data);
   std::fill(dweights.data + n, dweights.data + rows, 0.0F);
-  feature.attention.backward(weights, workspace, {inputs, element_weights, dweights, dinputs},
-                             flat_gradients);
+  feature.attention.backward(weights, workspace, lane,
+                             {inputs, element_weights, dweights, dinputs});
   kernels::attention_inputs_backward(sequences, input.pooled[feature.target], dinputs,
                                      gradients.sequences[f], gradients.pooled[feature.target]);
   kernels::weighted_sum_backward_values(sequences, element_weights.data, workspace.dvectors[f],

@@ -25,20 +25,23 @@ class FeatureVectors {
                  std::int64_t field_dim);
 
   // Sets workspace.vectors and appends every feature's field to workspace.fields.
-  void forward(const Weights& weights, const PartInput& input, PartWorkspace& workspace) const;
+  void forward(const Weights& weights,
+               const SliceInput& input,
+               SliceWorkspace& workspace,
+               ModelLane& lane) const;
 
   // Before the model writes gradients: appends, for every feature, where that of its field goes to
   // workspace.dfields.
-  void place_gradients(const PartInput& input,
-                       PartWorkspace& workspace,
-                       PartGradients& gradients) const;
+  void place_gradients(const SliceInput& input,
+                       SliceWorkspace& workspace,
+                       SliceGradients& gradients) const;
 
   // After it wrote them: carries them through projections and sequences.
   void backward(const Weights& weights,
-                const PartInput& input,
-                PartWorkspace& workspace,
-                float* flat_gradients,
-                PartGradients& gradients) const;
+                const SliceInput& input,
+                SliceWorkspace& workspace,
+                ModelLane& lane,
+                SliceGradients& gradients) const;
 
  private:
   enum class Kind : std::uint8_t { kPooled, kMean, kAttention };
@@ -60,15 +63,16 @@ class FeatureVectors {
   };
 
   void attend(const Weights& weights,
-              const PartInput& input,
-              PartWorkspace& workspace,
+              const SliceInput& input,
+              SliceWorkspace& workspace,
+              ModelLane& lane,
               std::size_t f) const;
   void attend_backward(const Weights& weights,
-                       const PartInput& input,
-                       PartWorkspace& workspace,
+                       const SliceInput& input,
+                       SliceWorkspace& workspace,
+                       ModelLane& lane,
                        std::size_t f,
-                       float* flat_gradients,
-                       PartGradients& gradients) const;
+                       SliceGradients& gradients) const;
 
   std::int64_t field_dim_ = 0;
   std::vector<Feature> features_;

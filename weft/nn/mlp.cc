@@ -1,28 +1,13 @@
 #include "weft/nn/mlp.h"
 
-#include <type_traits>
-
 #include <fmt/core.h>
 
 #include "weft/kernels/elementwise.h"
 
 namespace weft::nn {
 
-namespace {
-
-template <typename T>
-Matrix<const T> weight_of(const Weights& weights,
-                          std::int64_t offset,
-                          std::int64_t out,
-                          std::int64_t in) {
-  if constexpr (std::is_same_v<T, float>) {
-    return matrix(weights.flat + offset, out, in);
-  } else {
-    return matrix(weights.half + offset, out, in);
-  }
-}
-
-}  // namespace
+using kernels::ConstOperand;
+using kernels::Operand;
 
 std::vector<LayerSpec> hidden_layers(const std::string& name,
                                      const std::vector<std::int64_t>& widths) {
@@ -34,16 +19,14 @@ std::vector<LayerSpec> hidden_layers(const std::string& name,
 }
 
 Mlp::Mlp(Builder& builder, std::int64_t in, const std::vector<LayerSpec>& layers)
-    : compute_(builder.compute()) {
+    : dtype_(builder.dtype()) {
   for (const LayerSpec& spec : layers) {
     Layer layer;
-    layer.in = in;
+    layer.number = builder.add_linear(spec.name, in, spec.out, spec.bias);
+    const LinearLayer& linear = builder.layers()[layer.number];
     layer.out = spec.out;
-    layer.weight = builder.add_parameter(spec.name + ".weight", spec.out, in, Init::kWeight);
-    if (spec.bias != Bias::kNone) {
-      layer.bias = builder.add_parameter(spec.name + ".bias", 1, spec.out,
-                                         spec.bias == Bias::kZero ? Init::kZero : Init::kBias);
-    }
+    layer.bias = linear.bias;
+    layer.bias_gradient = linear.bias_gradient;
     layer.activation = spec.activation;
     layer.slot = builder.add_slot();
     layers_.push_back(layer);
@@ -52,92 +35,67 @@ Mlp::Mlp(Builder& builder, std::int64_t in, const std::vector<LayerSpec>& layers
   input_slot_ = builder.add_slot();
 }
 
-void Mlp::forward(const Weights& weights,
-                  PartWorkspace& workspace,
-                  Matrix<const float> x,
-                  Matrix<float> y) const {
-  if (compute_ == spec::Compute::kFp32) {
-    forward_as<float>(weights, workspace, x, y);
-    return;
-  }
-  const Matrix<BFloat16> rounded = workspace.get<BFloat16>(input_slot_, x.rows, x.cols);
-  kernels::convert(x, rounded);
-  forward_as<BFloat16>(weights, workspace, rounded, y);
+ConstOperand Mlp::rounded_input(SliceWorkspace& workspace, const ConstOperand& x) const {
+  return x.dtype == dtype_ ? x : workspace.get(input_slot_, dtype_, x.rows, x.cols);
 }
 
-template <typename T>
-void Mlp::forward_as(const Weights& weights,
-                     PartWorkspace& workspace,
-                     Matrix<const T> x,
-                     Matrix<float> y) const {
+void Mlp::forward(const Weights& weights,
+                  SliceWorkspace& workspace,
+                  ModelLane& lane,
+                  const ConstOperand& x,
+                  const Operand& y) const {
+  ConstOperand in = rounded_input(workspace, x);
+  if (x.dtype != dtype_) {
+    kernels::assign(x, workspace.get(input_slot_, dtype_, x.rows, x.cols));
+  }
   for (const Layer& layer : layers_) {
-    const Matrix<const T> w = weight_of<T>(weights, layer.weight, layer.out, layer.in);
-    const float* bias = layer.bias < 0 ? nullptr : weights.flat + layer.bias;
-    if (&layer == &layers_.back()) {
-      workspace.matmul.forward(x, w, bias, layer.activation, y);
-      return;
-    }
-    const Matrix<T> out = workspace.get<T>(layer.slot, x.rows, layer.out);
-    workspace.matmul.forward(x, w, bias, layer.activation, out);
-    x = out;
+    const kernels::Epilogue epilogue{.bias = layer.bias < 0 ? nullptr : weights.flat + layer.bias,
+                                     .activation = layer.activation};
+    const Operand out =
+        &layer == &layers_.back() ? y : workspace.get(layer.slot, dtype_, x.rows, layer.out);
+    lane.matmul.multiply(in, weights.packed[layer.number].forward, out, epilogue);
+    in = out;
   }
 }
 
 void Mlp::backward(const Weights& weights,
-                   PartWorkspace& workspace,
-                   const BackwardArguments& arguments,
-                   float* flat_gradients) const {
-  const Layer& last = layers_.back();
-  if (last.activation == kernels::Activation::kRelu) {
-    kernels::relu_backward(arguments.y, arguments.dy);
+                   SliceWorkspace& workspace,
+                   ModelLane& lane,
+                   const BackwardArguments& arguments) const {
+  const auto finish = [&](const Layer& layer, const ConstOperand& y, const Operand& dy) {
+    if (layer.activation == kernels::Activation::kRelu) {
+      kernels::relu_backward(y, dy);
+    }
+    if (layer.bias >= 0) {
+      kernels::column_sums(dy, workspace.bias_gradients() + layer.bias_gradient);
+    }
+  };
+  const std::int64_t rows = arguments.dy.rows;
+  finish(layers_.back(), arguments.y, arguments.dy);
+  Operand dy = arguments.dy;
+  if (dy.dtype != dtype_ || !dy.is_compact()) {
+    dy = workspace.get(Builder::kGradientSlots[0], dtype_, rows, dy.cols);
+    kernels::assign(arguments.dy, dy);
   }
-  if (last.bias >= 0) {
-    kernels::Matmul::backward_bias(arguments.dy, flat_gradients + last.bias);
-  }
-  if (compute_ == spec::Compute::kFp32) {
-    backward_as<float>(weights, workspace, arguments.x, arguments.dy, arguments.dx, flat_gradients);
-    return;
-  }
-  const std::int64_t rows = arguments.x.rows;
-  const Matrix<BFloat16> x = workspace.get<BFloat16>(input_slot_, rows, arguments.x.cols);
-  const Matrix<BFloat16> dy =
-      workspace.get<BFloat16>(Builder::kGradientSlots[0], rows, arguments.dy.cols);
-  kernels::convert(arguments.dy, dy);
-  backward_as<BFloat16>(weights, workspace, x, dy, arguments.dx, flat_gradients);
-}
-
-// dy is that of the last layer, behind its activation's mask; its bias is done.
-template <typename T>
-void Mlp::backward_as(const Weights& weights,
-                      PartWorkspace& workspace,
-                      Matrix<const T> x,
-                      Matrix<T> dy,
-                      Matrix<float> dx,
-                      float* flat_gradients) const {
   for (std::size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
-    const Matrix<const T> w = weight_of<T>(weights, layer.weight, layer.out, layer.in);
-    const Matrix<float> dw = matrix(flat_gradients + layer.weight, layer.out, layer.in);
+    const kernels::PackedMatrix& w = weights.packed[layer.number].backward;
+    kernels::WeightGradientOperands& operands = workspace.operands(layer.number);
     if (l == 0) {
-      workspace.matmul.backward_weight(dy, x, dw);
-      if (dx.data != nullptr) {
-        workspace.matmul.backward_data(dy, w, dx);
+      operands.set(dy, rounded_input(workspace, arguments.x));
+      if (arguments.dx.data != nullptr) {
+        lane.matmul.multiply(dy, w, arguments.dx);
       }
       return;
     }
     const Layer& below = layers_[l - 1];
-    const Matrix<T> in = workspace.get<T>(below.slot, x.rows, below.out);
-    workspace.matmul.backward_weight(dy, in, dw);
-    // dy of layer l may lie in slot 0 (see backward), so the layers below alternate from slot 1.
+    const ConstOperand in = workspace.get(below.slot, dtype_, rows, below.out);
+    operands.set(dy, in);
+    // dy of layer l may lie in slot 0, so the layers below alternate from slot 1.
     const std::size_t slot = Builder::kGradientSlots[(layers_.size() - l) % 2];
-    const Matrix<T> din = workspace.get<T>(slot, x.rows, below.out);
-    workspace.matmul.backward_data(dy, w, din);
-    if (below.activation == kernels::Activation::kRelu) {
-      kernels::relu_backward(in, din);
-    }
-    if (below.bias >= 0) {
-      kernels::Matmul::backward_bias(din, flat_gradients + below.bias);
-    }
+    const Operand din = workspace.get(slot, dtype_, rows, below.out);
+    lane.matmul.multiply(dy, w, din);
+    finish(below, in, din);
     dy = din;
   }
 }

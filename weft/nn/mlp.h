@@ -11,8 +11,6 @@
 
 namespace weft::nn {
 
-enum class Bias : std::uint8_t { kNone, kNormal, kZero };
-
 struct LayerSpec {
   std::string name;  // of the parameters: name + ".weight", name + ".bias"
   std::int64_t out = 0;
@@ -24,9 +22,10 @@ struct LayerSpec {
 std::vector<LayerSpec> hidden_layers(const std::string& name,
                                      const std::vector<std::int64_t>& widths);
 
-// y = layer_n(.. layer_1(x)). In bf16 compute the input is rounded to bf16 and so are the weights,
-// the activations between layers and the gradients between them; sums, the output, the gradients
-// of weights and that of the input are fp32.
+// y = layer_n(.. layer_1(x)). Products read the type of the computation: in bf16 compute x is
+// rounded unless it is bf16 already, and so are weights, the activations between layers and the
+// gradients between them; sums and the gradients of weights are fp32. y and dx are rounded if they
+// are bf16.
 class Mlp {
  public:
   Mlp() = default;
@@ -37,49 +36,41 @@ class Mlp {
   [[nodiscard]] std::int64_t out() const { return layers_.back().out; }
 
   void forward(const Weights& weights,
-               PartWorkspace& workspace,
-               Matrix<const float> x,
-               Matrix<float> y) const;
+               SliceWorkspace& workspace,
+               ModelLane& lane,
+               const kernels::ConstOperand& x,
+               const kernels::Operand& y) const;
 
   struct BackwardArguments {
-    Matrix<const float> x;  // as in forward
-    Matrix<const float> y;  // as written by forward
-    Matrix<float> dy;       // changed: ReLU's mask is applied in place
-    Matrix<float> dx;       // overwritten; null data where it is not wanted
+    kernels::ConstOperand x;  // as in forward
+    kernels::ConstOperand y;  // as written by forward; read where the last layer has a ReLU
+    kernels::Operand dy;      // changed: ReLU's mask is applied in place; of y's type
+    kernels::Operand dx;      // overwritten; null data where it is not wanted
   };
 
-  // Overwrites the gradients of all its parameters.
+  // Leaves in the workspace the gradients of its biases and the operands of those of its weights.
   void backward(const Weights& weights,
-                PartWorkspace& workspace,
-                const BackwardArguments& arguments,
-                float* flat_gradients) const;
+                SliceWorkspace& workspace,
+                ModelLane& lane,
+                const BackwardArguments& arguments) const;
 
  private:
   struct Layer {
-    std::int64_t in = 0;
+    std::size_t number = 0;  // in the Builder
     std::int64_t out = 0;
-    std::int64_t weight = 0;  // offset
-    std::int64_t bias = -1;   // offset, -1 = none
+    std::int64_t bias = -1;  // offset, -1 = none
+    std::int64_t bias_gradient = 0;
     kernels::Activation activation = kernels::Activation::kNone;
     std::size_t slot = 0;  // of the output, except the last layer's
   };
 
-  template <typename T>
-  void forward_as(const Weights& weights,
-                  PartWorkspace& workspace,
-                  Matrix<const T> x,
-                  Matrix<float> y) const;
-  template <typename T>
-  void backward_as(const Weights& weights,
-                   PartWorkspace& workspace,
-                   Matrix<const T> x,
-                   Matrix<T> dy,
-                   Matrix<float> dx,
-                   float* flat_gradients) const;
+  // x in the type of the computation: itself, or the copy made by forward.
+  [[nodiscard]] kernels::ConstOperand rounded_input(SliceWorkspace& workspace,
+                                                    const kernels::ConstOperand& x) const;
 
-  spec::Compute compute_ = spec::Compute::kFp32;
+  DType dtype_ = DType::kFloat32;
   std::vector<Layer> layers_;
-  std::size_t input_slot_ = 0;  // bf16 copy of x
+  std::size_t input_slot_ = 0;
 };
 
 }  // namespace weft::nn

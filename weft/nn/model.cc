@@ -89,35 +89,77 @@ void DenseModel::init_parameters(std::uint64_t seed, float* flat) const {
   }
 }
 
-void DenseModel::prepare(Context& ctx, const float* flat) {
-  weights_.flat = flat;
-  if (options_.compute == spec::Compute::kFp32) {
-    return;
+/// Once: where packed weights lie, and what is cut into which tasks.
+void DenseModel::plan_tasks() {
+  // Elements that a task packs: some tens of microseconds.
+  constexpr std::int64_t kPackElements = 65536;
+  const DType dtype = builder_.dtype();
+  std::int64_t bytes = 0;
+  for (const LinearLayer& layer : builder_.layers()) {
+    bytes += kernels::packed_bytes(dtype, layer.in, layer.out) +
+             kernels::packed_bytes(dtype, layer.out, layer.in);
   }
-  constexpr std::int64_t kBlock = 65536;
-  const std::int64_t size = layout().size();
-  half_.resize(static_cast<std::size_t>(size));
-  weights_.half = half_.data();
-  const auto convert_block = [&](std::int64_t block) {
-    const std::int64_t begin = block * kBlock;
-    const std::int64_t count = std::min(kBlock, size - begin);
-    kernels::convert(matrix(flat + begin, 1, count), matrix(half_.data() + begin, 1, count));
-  };
-  const std::int64_t blocks = (size + kBlock - 1) / kBlock;
-  if (ctx.pool != nullptr) {
-    ctx.pool->parallel_for(blocks, convert_block);
+  auto* memory = static_cast<std::byte*>(packed_memory_.at_least(bytes));
+  for (std::size_t l = 0; l < builder_.layers().size(); ++l) {
+    const LinearLayer& layer = builder_.layers()[l];
+    PackedWeights weights;
+    weights.forward = kernels::packed_matrix(dtype, layer.in, layer.out, memory);
+    memory += kernels::packed_bytes(dtype, layer.in, layer.out);
+    weights.backward = kernels::packed_matrix(dtype, layer.out, layer.in, memory);
+    memory += kernels::packed_bytes(dtype, layer.out, layer.in);
+    for (const bool forward : {true, false}) {
+      const kernels::PackedMatrix& packed = forward ? weights.forward : weights.backward;
+      const std::int64_t step =
+          std::max<std::int64_t>(1, kPackElements / (packed.rows * kernels::kPanel));
+      for (std::int64_t begin = 0; begin < packed.panels(); begin += step) {
+        pack_tasks_.push_back({l, forward, {begin, std::min(packed.panels(), begin + step)}});
+      }
+    }
+    packed_.push_back(weights);
+    for (const kernels::GradientTile& tile : kernels::gradient_tiles(layer.out, layer.in)) {
+      gradient_tasks_.push_back({l, tile});
+    }
+  }
+}
+
+void DenseModel::pack_weights(const PackTask& task, const float* flat) const {
+  const LinearLayer& layer = builder_.layers()[task.layer];
+  const Matrix<const float> w = matrix(flat + layer.weight, layer.out, layer.in);
+  if (task.forward) {
+    kernels::pack_transposed(w, packed_[task.layer].forward, task.panels);
   } else {
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      convert_block(block);
+    kernels::pack(w, packed_[task.layer].backward, task.panels);
+  }
+}
+
+void DenseModel::prepare(Context& ctx, const float* flat) {
+  if (packed_.empty()) {
+    plan_tasks();
+  }
+  weights_ = {.flat = flat, .packed = packed_};
+  const auto tasks = static_cast<std::int64_t>(pack_tasks_.size());
+  const auto run = [&](std::int64_t i) {
+    pack_weights(pack_tasks_[static_cast<std::size_t>(i)], flat);
+  };
+  if (ctx.pool != nullptr) {
+    ctx.pool->parallel_for(tasks, run);
+  } else {
+    for (std::int64_t i = 0; i < tasks; ++i) {
+      run(i);
     }
   }
 }
 
 std::unique_ptr<Workspace> DenseModel::make_workspace() const {
-  return std::make_unique<PartWorkspace>(builder_.slots());
+  return std::make_unique<SliceWorkspace>(builder_.slots(), builder_.layers().size(),
+                                          builder_.biases());
 }
 
-void DenseModel::check_input(const PartInput& input) const {
+std::unique_ptr<Lane> DenseModel::make_lane() const {
+  return std::make_unique<ModelLane>();
+}
+
+void DenseModel::check_input(const SliceInput& input) const {
   WEFT_CHECK(weights_.flat != nullptr, "prepare() before forward()");
   WEFT_CHECK(
       input.dense.cols == shape_.dense && (shape_.dense == 0 || input.dense.rows == input.size),
@@ -137,43 +179,107 @@ void DenseModel::check_input(const PartInput& input) const {
   }
 }
 
-void DenseModel::forward(const PartInput& input, Workspace& workspace, Matrix<float> logits) const {
+void DenseModel::forward(const SliceInput& input,
+                         Workspace& workspace,
+                         Lane& lane,
+                         Matrix<float> logits) const {
   if (input.size == 0) {
     return;
   }
   check_input(input);
   WEFT_CHECK(logits.rows == input.size && logits.cols == shape_.tasks);
-  auto& part = static_cast<PartWorkspace&>(workspace);
-  part.fields.clear();
-  run_forward(input, part, logits);
+  auto& slice = static_cast<SliceWorkspace&>(workspace);
+  slice.fields.clear();
+  run_forward(input, slice, static_cast<ModelLane&>(lane), logits);
 }
 
-void DenseModel::backward(const PartInput& input,
+void DenseModel::backward(const SliceInput& input,
                           Workspace& workspace,
+                          Lane& lane,
                           Matrix<const float> dlogits,
-                          float* flat_gradients,
-                          PartGradients& gradients) const {
+                          SliceGradients& gradients) const {
   if (input.size == 0) {
-    std::fill_n(flat_gradients, layout().size(), 0.0F);
     return;
   }
   check_input(input);
   WEFT_CHECK(dlogits.rows == input.size && dlogits.cols == shape_.tasks);
   WEFT_CHECK(gradients.pooled.size() == shape_.features.size() &&
              gradients.sequences.size() == shape_.features.size());
-  // Layers overwrite their parameters' gradients; the gaps between parameters are left.
+  auto& slice = static_cast<SliceWorkspace&>(workspace);
+  slice.dfields.clear();
+  const Matrix<float> dy = slice.get<float>(dlogits_slot_, input.size, shape_.tasks);
+  kernels::assign(dlogits, dy);
+  run_backward(input, slice, static_cast<ModelLane&>(lane), dy, gradients);
+}
+
+bool DenseModel::sum_gradients(std::int64_t task,
+                               const GradientTerms& terms,
+                               Lane& lane,
+                               float* flat) const {
+  auto& own = static_cast<ModelLane&>(lane);
+  const auto index = static_cast<std::size_t>(task);
+  if (index == gradient_tasks_.size()) {
+    return sum_biases(terms, own, flat);
+  }
+  const auto& [number, tile] = gradient_tasks_[index];
+  const LinearLayer& layer = builder_.layers()[number];
+  own.slices.clear();
+  for (const std::span<Workspace* const>& part : terms.parts) {
+    for (Workspace* const workspace : part) {
+      own.slices.push_back(&static_cast<SliceWorkspace*>(workspace)->operands(number));
+    }
+  }
+  own.parts.clear();
+  std::size_t begin = 0;
+  for (const std::span<Workspace* const>& part : terms.parts) {
+    own.parts.push_back(kernels::PartSlices(own.slices).subspan(begin, part.size()));
+    begin += part.size();
+  }
+  return own.summer.sum(own.matmul, terms.node, own.parts, tile,
+                        matrix(flat + layer.weight, layer.out, layer.in));
+}
+
+/// Biases, a part's slices one after the other and parts up the tree; and zeros between parameters.
+bool DenseModel::sum_biases(const GradientTerms& terms, ModelLane& lane, float* flat) const {
+  const std::int64_t count = builder_.biases();
+  const auto slots = static_cast<std::int64_t>(tree_slots(terms.node.size()));
+  float* const sums = lane.bias_sums.at_least_of<float>(count * slots);
+  const auto slot = [&](int depth) { return matrix(sums + depth * count, 1, count); };
+  const auto leaf = [&](const Range& node, int depth) {
+    const auto& part = terms.parts[static_cast<std::size_t>(node.begin - terms.node.begin)];
+    if (node.size() != 1 || part.empty()) {
+      return false;
+    }
+    for (Workspace* const workspace : part) {
+      const Matrix<float> gradients =
+          matrix(static_cast<SliceWorkspace*>(workspace)->bias_gradients(), 1, count);
+      if (workspace == part.front()) {
+        kernels::assign(gradients, slot(depth));
+      } else {
+        kernels::add(gradients, slot(depth));
+      }
+    }
+    return true;
+  };
+  const auto add = [&](int depth) { kernels::add(slot(depth + 1), slot(depth)); };
+  if (!sum_tree(terms.node, 0, leaf, add)) {
+    std::fill_n(sums, count, 0.0F);
+  }
   std::int64_t end = 0;
   for (const optim::DenseParameter& parameter : layout().parameters()) {
-    std::fill(flat_gradients + end, flat_gradients + parameter.offset, 0.0F);
+    std::fill(flat + end, flat + parameter.offset, 0.0F);
     end = parameter.offset + parameter.size();
   }
-  std::fill(flat_gradients + end, flat_gradients + layout().size(), 0.0F);
-
-  auto& part = static_cast<PartWorkspace&>(workspace);
-  part.dfields.clear();
-  const Matrix<float> dy = part.get<float>(dlogits_slot_, input.size, shape_.tasks);
-  kernels::copy(dlogits, dy);
-  run_backward(input, part, dy, flat_gradients, gradients);
+  std::fill(flat + end, flat + layout().size(), 0.0F);
+  bool finite = true;
+  for (const LinearLayer& layer : builder_.layers()) {
+    if (layer.bias >= 0) {
+      finite = kernels::copy_is_finite(matrix(sums + layer.bias_gradient, 1, layer.out),
+                                       matrix(flat + layer.bias, 1, layer.out)) &&
+               finite;
+    }
+  }
+  return finite;
 }
 
 }  // namespace weft::nn

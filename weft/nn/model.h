@@ -1,21 +1,23 @@
 /// The dense model: from dense values and feature vectors to logits, and back. It knows nothing of
 /// tables or ranks. Formulas: docs/models.md.
 ///
-/// Notation   b samples of one part, Dn dense values, F features, T tasks.
-/// Parts      a part's forward, loss and backward run on the calling thread alone, with a
-///            workspace of its own; several parts run at once. The rule of parts (base/parts.h)
-///            adds up their gradients afterwards.
-/// Order      a part's logits and gradients depend on its samples in their order, its size, the
+/// Notation   b samples of one slice, Dn dense values, F features, T tasks.
+/// Slices     a part of the batch (base/parts.h) runs in slices of its samples: forward, loss and
+///            backward of a slice on one thread, with a workspace of its own; several slices run at
+///            once. Then the gradients of the weights are summed over slices and parts by tiles of
+///            the weights, again several at once.
+/// Order      a slice's logits and gradients depend on its samples in their order, its size, the
 ///            weights and the target (kernels/target.h), and on nothing else: not on threads, on
-///            other parts, or on where inputs lie. From AVX-512 on, a sample's logits do not depend
-///            on the other samples of its part either.
+///            other slices, or on where inputs lie. Sums over slices follow the rule of parts.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "weft/base/parts.h"
 #include "weft/optim/dense.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/device.h"
@@ -46,9 +48,9 @@ struct SequenceView {
   const std::int64_t* offsets = nullptr;  ///< [b + 1], offsets[0] = 0
 };
 
-/// Inputs of one part: views that must outlive forward and backward. `pooled` and `sequences` have
+/// Inputs of one slice: views that must outlive forward and backward. `pooled` and `sequences` have
 /// an entry per feature each; the one that does not apply is empty.
-struct PartInput {
+struct SliceInput {
   std::int64_t size = 0;      ///< b
   Matrix<const float> dense;  ///< [b, Dn]
   std::vector<Matrix<const float>> pooled;
@@ -56,16 +58,29 @@ struct PartInput {
 };
 
 /// Where backward writes the gradients of the feature vectors, all of them: the same shapes.
-struct PartGradients {
+struct SliceGradients {
   std::vector<Matrix<float>> pooled;
   std::vector<Matrix<float>> sequences;
 };
 
-/// Activations and scratch memory of one part in flight; made by Model::make_workspace. Grows to
-/// the largest part seen, then allocates nothing. Used by one thread at a time.
+/// Activations of one slice in flight, and what its weight gradients are made of; made by
+/// Model::make_workspace. Grows to the largest slice seen, then allocates nothing. Used by one
+/// thread at a time, and read by several when gradients are summed.
 class Workspace {
  public:
   virtual ~Workspace() = default;
+};
+
+/// What one thread works with, whichever slice or tile it has in hand; made by Model::make_lane.
+class Lane {
+ public:
+  virtual ~Lane() = default;
+};
+
+/// The slices whose gradients are summed: those of the parts of one node of the tree of parts.
+struct GradientTerms {
+  Range node;
+  std::span<const std::span<Workspace* const>> parts;  ///< [node.size()]; empty: no samples
 };
 
 class Model {
@@ -84,23 +99,37 @@ class Model {
   virtual void init_parameters(std::uint64_t seed, float* flat) const = 0;
 
   /// Takes the weights for the calls that follow: once after every change of `flat`, which must
-  /// stay as it is until the next call. Makes the bf16 copies. Not beside forward or backward.
+  /// stay as it is until the next call. Lays them out for the products, rounded in bf16 compute.
+  /// Not beside the other calls.
   virtual void prepare(Context& ctx, const float* flat) = 0;
 
   [[nodiscard]] virtual std::unique_ptr<Workspace> make_workspace() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Lane> make_lane() const = 0;
 
   /// logits[b, T]. The workspace then holds what backward needs.
-  virtual void forward(const PartInput& input,
+  virtual void forward(const SliceInput& input,
                        Workspace& workspace,
+                       Lane& lane,
                        Matrix<float> logits) const = 0;
 
   /// Gradients from dlogits[b, T], after forward with the same input and workspace. Overwrites
-  /// flat_gradients[layout().size()], gaps with zeros, and everything in `gradients`.
-  virtual void backward(const PartInput& input,
+  /// everything in `gradients`; the workspace then holds what sum_gradients needs.
+  virtual void backward(const SliceInput& input,
                         Workspace& workspace,
+                        Lane& lane,
                         Matrix<const float> dlogits,
-                        float* flat_gradients,
-                        PartGradients& gradients) const = 0;
+                        SliceGradients& gradients) const = 0;
+
+  /// Tasks that together write all of flat[layout().size()], each its own elements. After
+  /// prepare().
+  [[nodiscard]] virtual std::int64_t num_gradient_tasks() const = 0;
+
+  /// Sums the gradients of task `task` over `terms`; zeros where no part has samples. Returns
+  /// whether all of them are finite.
+  virtual bool sum_gradients(std::int64_t task,
+                             const GradientTerms& terms,
+                             Lane& lane,
+                             float* flat) const = 0;
 };
 
 }  // namespace weft::nn

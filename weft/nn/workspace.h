@@ -1,28 +1,31 @@
-// Internal: the memory of one part in flight.
+// Internal: the memory of one slice in flight, and of one thread at work.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "weft/kernels/matmul.h"
+#include "weft/kernels/weight_gradient.h"
 #include "weft/nn/model.h"
+#include "weft/tensor/host_block.h"
 #include "weft/tensor/view.h"
 
 namespace weft::nn {
 
 // Numbered pieces of memory. A layer takes its numbers from the Builder when the model is made, and
-// asks for the memory with the size of the part at hand: it grows to the largest part and then
-// stays, so what forward wrote is there in backward.
-class PartWorkspace final : public Workspace {
+// asks for the memory with the size of the slice at hand: it grows to the largest slice and then
+// stays, so what forward wrote is there in backward, and what backward left is there when gradients
+// are summed.
+class SliceWorkspace final : public Workspace {
  public:
-  explicit PartWorkspace(std::size_t slots) : slots_(slots) {}
+  SliceWorkspace(std::size_t slots, std::size_t layers, std::int64_t biases)
+      : slots_(slots), operands_(layers), bias_gradients_(static_cast<std::size_t>(biases)) {}
 
   // Uninitialised when it grows, else as it was left.
   template <typename T>
   T* get(std::size_t slot, std::int64_t count) {
-    return static_cast<T*>(grow(slots_[slot], count * static_cast<std::int64_t>(sizeof(T))));
+    return slots_[slot].at_least_of<T>(count);
   }
 
   template <typename T>
@@ -30,27 +33,34 @@ class PartWorkspace final : public Workspace {
     return matrix(get<T>(slot, rows * cols), rows, cols);
   }
 
-  kernels::Matmul matmul;
+  kernels::Operand get(std::size_t slot, DType dtype, std::int64_t rows, std::int64_t cols);
 
-  // Views rebuilt for every part; kept here for their capacity.
+  // Of the weight gradient of a linear layer.
+  kernels::WeightGradientOperands& operands(std::size_t layer) { return operands_[layer]; }
+
+  // The gradients of all biases, one after the other.
+  float* bias_gradients() { return bias_gradients_.data(); }
+
+  // Views rebuilt for every slice; kept here for their capacity.
   std::vector<Matrix<const float>> vectors;  // per feature
   std::vector<Matrix<float>> dvectors;       // per feature
   std::vector<Matrix<const float>> fields;   // per field of an interaction
   std::vector<Matrix<float>> dfields;
 
  private:
-  struct Free {
-    void operator()(void* data) const;
-  };
+  std::vector<HostBlock> slots_;
+  std::vector<kernels::WeightGradientOperands> operands_;
+  std::vector<float> bias_gradients_;
+};
 
-  struct Slot {
-    std::unique_ptr<void, Free> data;
-    std::int64_t bytes = 0;
-  };
+struct ModelLane final : Lane {
+  kernels::Matmul matmul;
+  kernels::GradientSummer summer;
+  HostBlock bias_sums;
 
-  static void* grow(Slot& slot, std::int64_t bytes);
-
-  std::vector<Slot> slots_;
+  // The slices of the layer in hand; kept here for their capacity.
+  std::vector<const kernels::WeightGradientOperands*> slices;
+  std::vector<kernels::PartSlices> parts;
 };
 
 }  // namespace weft::nn

@@ -1,19 +1,18 @@
 #include "weft/train/dense_pass.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/weight_gradient.h"
 #include "weft/nn/loss.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::train {
 namespace {
-
-/// Elements per task when partial sums are added.
-constexpr std::int64_t kSumBlock = 16384;
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -67,15 +66,12 @@ DensePass::DensePass(const spec::Config& config,
       model_(nn::Model::create(config.model, model_shape(config))),
       params_(device),
       gradient_(device),
-      part_gradients_(device),
       dense_(device),
       labels_(device),
       weights_(device),
       logits_(device),
       dlogits_(device),
       sequence_offsets_(device),
-      offsets_begin_(at(own_parts_.size())),
-      sequence_rows_(at(own_parts_.size())),
       parts_(at(own_parts_.size())),
       scale_(at(tasks_)),
       sums_(at(own_parts_.size() * tasks_)) {
@@ -88,10 +84,9 @@ DensePass::DensePass(const spec::Config& config,
       model_->layout(), device, params_.as<float>(), *optimizer_,
       rank_ == 0 ? optim::Holder::kFirst : optim::Holder::kReplica);
   present_.resize(at(all_reduce_->num_partials()));
-  for (Part& part : parts_) {
-    part.workspace = model_->make_workspace();
+  for (int thread = 0; thread < device.pool().threads(); ++thread) {
+    lanes_.push_back(model_->make_lane());
   }
-  assign_gradients(device);
   const std::vector<float> initial = initial_values();
   const auto stream = device.make_stream({.name = "dense init", .is_inline = false});
   const Stage stage = [&](Context& ctx) {
@@ -99,22 +94,6 @@ DensePass::DensePass(const spec::Config& config,
   };
   stream->enqueue(stage);
   stream->synchronize();
-}
-
-/// The first part of a whole subtree writes where the subtree's sum will be; the others beside.
-void DensePass::assign_gradients(Device& device) {
-  const std::int64_t count = model_->layout().size();
-  const std::int64_t beside = own_parts_.size() - all_reduce_->num_partials();
-  part_gradients_ = Buffer(device, std::max<std::int64_t>(beside, 0) * count * 4);
-  auto* next = part_gradients_.as<float>();
-  for (std::int64_t i = 0; i < all_reduce_->num_partials(); ++i) {
-    const Range run = all_reduce_->partial_parts(i);
-    for (std::int64_t p = run.begin; p < run.end; ++p) {
-      Part& part = parts_[at(p - own_parts_.begin)];
-      part.gradient = p == run.begin ? all_reduce_->partial(i) : next;
-      next += p == run.begin ? 0 : count;
-    }
-  }
 }
 
 std::vector<float> DensePass::initial_values() const {
@@ -149,22 +128,48 @@ void DensePass::load(Context& ctx,
   dlogits_.resize_for<float>(batch.size() * tasks_);
   positions_ = batch.positions;
   sample_ids_ = batch.sample_ids;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Range samples = part_samples(batch.global_size, parts_total_,
-                                       own_parts_.begin + static_cast<std::int64_t>(i));
-    parts_[i].rows = {samples.begin - batch.positions.begin, samples.end - batch.positions.begin};
-  }
+  cut_batch(batch);
   load_sequences(ctx, batch);
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    view_part(i, vectors, gradients);
+  for (std::size_t i = 0; i < num_slices_; ++i) {
+    view_slice(i, vectors, gradients);
   }
 }
 
-/// Offsets of every part's sequences, relative to the part.
+/// Parts, and their slices.
+void DensePass::cut_batch(const data::Batch& batch) {
+  num_slices_ = 0;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    const Range samples = part_samples(batch.global_size, parts_total_,
+                                       own_parts_.begin + static_cast<std::int64_t>(p));
+    Part& part = parts_[p];
+    part.rows = {samples.begin - batch.positions.begin, samples.end - batch.positions.begin};
+    const std::int64_t count = (samples.size() + kernels::kMaxSlice - 1) / kernels::kMaxSlice;
+    part.slices.begin = static_cast<std::int64_t>(num_slices_);
+    for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
+      if (num_slices_ == slices_.size()) {
+        slices_.emplace_back().workspace = model_->make_workspace();
+        workspaces_.push_back(slices_.back().workspace.get());
+      }
+      const Range rows = piece(samples.size(), count, i);
+      slices_[num_slices_].rows = {part.rows.begin + rows.begin, part.rows.begin + rows.end};
+    }
+    part.slices.end = static_cast<std::int64_t>(num_slices_);
+  }
+  by_part_.clear();
+  for (const Part& part : parts_) {
+    by_part_.push_back(std::span<nn::Workspace* const>(workspaces_)
+                           .subspan(at(part.slices.begin), at(part.slices.size())));
+  }
+}
+
+/// Offsets of every slice's sequences, relative to the slice.
 void DensePass::load_sequences(Context& ctx, const data::Batch& batch) {
   host_offsets_.clear();
   const auto features = routing_.features.size();
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
+  offsets_begin_.resize(std::max(offsets_begin_.size(), num_slices_));
+  sequence_rows_.resize(std::max(sequence_rows_.size(), num_slices_));
+  for (std::size_t i = 0; i < num_slices_; ++i) {
+    const Range rows = slices_[i].rows;
     offsets_begin_[i].assign(features, -1);
     sequence_rows_[i].assign(features, Range{});
     for (std::size_t f = 0; f < features; ++f) {
@@ -172,9 +177,9 @@ void DensePass::load_sequences(Context& ctx, const data::Batch& batch) {
         continue;
       }
       const JaggedView bags = batch.sparse.feature(static_cast<std::int64_t>(f));
-      const std::int64_t first = bags.offsets[at(parts_[i].rows.begin)];
+      const std::int64_t first = bags.offsets[at(rows.begin)];
       offsets_begin_[i][f] = static_cast<std::int64_t>(host_offsets_.size());
-      for (std::int64_t b = parts_[i].rows.begin; b <= parts_[i].rows.end; ++b) {
+      for (std::int64_t b = rows.begin; b <= rows.end; ++b) {
         host_offsets_.push_back(bags.offsets[at(b)] - first);
       }
       const std::int64_t begin = first - bags.offsets.front();
@@ -184,46 +189,57 @@ void DensePass::load_sequences(Context& ctx, const data::Batch& batch) {
   upload(ctx, sequence_offsets_, host_offsets_.data(), host_offsets_.size() * 8);
 }
 
-void DensePass::view_part(std::size_t index,
-                          const sharding::FeatureMatrices& vectors,
-                          const sharding::FeatureMatrices& gradients) {
-  Part& part = parts_[index];
-  const Range rows = part.rows;
+void DensePass::view_slice(std::size_t index,
+                           const sharding::FeatureMatrices& vectors,
+                           const sharding::FeatureMatrices& gradients) {
+  Slice& slice = slices_[index];
+  const Range rows = slice.rows;
   const auto dense_dim = static_cast<std::int64_t>(config_.dense_features.size());
   const std::size_t features = routing_.features.size();
-  part.input.size = rows.size();
-  part.input.dense =
+  slice.input.size = rows.size();
+  slice.input.dense =
       matrix(dense_.as<const float>() + rows.begin * dense_dim, rows.size(), dense_dim);
-  part.input.pooled.assign(features, {});
-  part.input.sequences.assign(features, {});
-  part.gradients.pooled.assign(features, {});
-  part.gradients.sequences.assign(features, {});
+  slice.input.pooled.assign(features, {});
+  slice.input.sequences.assign(features, {});
+  slice.gradients.pooled.assign(features, {});
+  slice.gradients.sequences.assign(features, {});
   for (std::size_t f = 0; f < features; ++f) {
     const sharding::FeatureRoute& route = routing_.features[f];
     if (route.pooling == spec::Pooling::kNone) {
       const Range range = sequence_rows_[index][f];
-      part.input.sequences[f].values = vectors.sequences[f].slice_rows(range.begin, range.end);
-      part.input.sequences[f].offsets =
+      slice.input.sequences[f].values = vectors.sequences[f].slice_rows(range.begin, range.end);
+      slice.input.sequences[f].offsets =
           sequence_offsets_.as<const std::int64_t>() + offsets_begin_[index][f];
-      part.gradients.sequences[f] = gradients.sequences[f].slice_rows(range.begin, range.end);
+      slice.gradients.sequences[f] = gradients.sequences[f].slice_rows(range.begin, range.end);
       continue;
     }
     const std::int64_t end = route.pooled_column + route.dim;
-    part.input.pooled[f] =
+    slice.input.pooled[f] =
         vectors.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
-    part.gradients.pooled[f] =
+    slice.gradients.pooled[f] =
         gradients.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
   }
 }
 
-Matrix<float> DensePass::logits(const Part& part) const {
-  return matrix(logits_.as<float>() + part.rows.begin * tasks_, part.rows.size(), tasks_);
+Matrix<float> DensePass::logits(Range rows) const {
+  return matrix(logits_.as<float>() + rows.begin * tasks_, rows.size(), tasks_);
+}
+
+template <typename Body>
+void DensePass::in_lanes(Context& ctx, std::int64_t count, const Body& body) {
+  std::atomic<std::int64_t> next = 0;
+  ctx.pool->parallel_for(static_cast<std::int64_t>(lanes_.size()), [&](std::int64_t lane) {
+    for (std::int64_t i = next++; i < count; i = next++) {
+      body(i, *lanes_[at(lane)]);
+    }
+  });
 }
 
 void DensePass::forward(Context& ctx) {
   model_->prepare(ctx, params_.as<float>());
-  ctx.pool->parallel_for(static_cast<std::int64_t>(parts_.size()),
-                         [this](std::int64_t i) { forward_part(at(i)); });
+  in_lanes(ctx, static_cast<std::int64_t>(num_slices_),
+           [&](std::int64_t i, nn::Lane& lane) { forward_slice(slices_[at(i)], lane); });
+  sum_metrics(ctx);
 }
 
 void DensePass::forward_backward(Context& ctx, std::span<const double> global_weights) {
@@ -232,40 +248,23 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
     scale_[t] = weight > 0 ? static_cast<float>(config_.tasks[t].weight / weight) : 0.0F;
   }
   model_->prepare(ctx, params_.as<float>());
-  ctx.pool->parallel_for(static_cast<std::int64_t>(parts_.size()), [this](std::int64_t i) {
-    forward_part(at(i));
-    backward_part(at(i));
+  in_lanes(ctx, static_cast<std::int64_t>(num_slices_), [&](std::int64_t i, nn::Lane& lane) {
+    forward_slice(slices_[at(i)], lane);
+    backward_slice(slices_[at(i)], lane);
   });
+  sum_metrics(ctx);
+  sum_gradients(ctx);
   find_non_finite();
-  sum_partials(ctx);
 }
 
-void DensePass::forward_part(std::size_t index) {
-  Part& part = parts_[index];
-  metrics::BinarySums* sums = sums_.data() + index * at(tasks_);
-  std::fill_n(sums, tasks_, metrics::BinarySums{});
-  if (part.rows.empty()) {
-    return;
-  }
-  const Matrix<float> out = logits(part);
-  model_->forward(part.input, *part.workspace, out);
-  for (std::int64_t b = 0; b < out.rows; ++b) {
-    const std::int64_t row = (part.rows.begin + b) * tasks_;
-    for (std::int64_t t = 0; t < tasks_; ++t) {
-      sums[t].add(out.row(b)[t], labels_.as<float>()[row + t], weights_.as<float>()[row + t]);
-    }
-  }
+void DensePass::forward_slice(Slice& slice, nn::Lane& lane) {
+  model_->forward(slice.input, *slice.workspace, lane, logits(slice.rows));
 }
 
-void DensePass::backward_part(std::size_t index) {
-  Part& part = parts_[index];
-  part.first_bad_row = -1;
-  if (part.rows.empty()) {
-    return;
-  }
-  const std::int64_t begin = part.rows.begin * tasks_;
-  const std::int64_t rows = part.rows.size();
-  const nn::LossInput input{.logits = logits(part),
+void DensePass::backward_slice(Slice& slice, nn::Lane& lane) {
+  const std::int64_t begin = slice.rows.begin * tasks_;
+  const std::int64_t rows = slice.rows.size();
+  const nn::LossInput input{.logits = logits(slice.rows),
                             .labels = matrix(labels_.as<const float>() + begin, rows, tasks_),
                             .weights = matrix(weights_.as<const float>() + begin, rows, tasks_),
                             .scale = scale_};
@@ -273,24 +272,24 @@ void DensePass::backward_part(std::size_t index) {
   nn::LossOutput output;
   output.dlogits = dlogits;
   const std::int64_t bad_row = nn::bce_with_logits(input, output);
-  model_->backward(part.input, *part.workspace, dlogits, part.gradient, part.gradients);
-  check_part(part, bad_row);
+  model_->backward(slice.input, *slice.workspace, lane, dlogits, slice.gradients);
+  check_slice(slice, bad_row);
 }
 
-/// The first of the part's samples with a loss or an upstream embedding gradient that is not
-/// finite; the part's first sample for a gradient of the parameters.
-void DensePass::check_part(Part& part, std::int64_t bad_loss_row) const {
-  std::int64_t bad = bad_loss_row < 0 ? part.rows.size() : bad_loss_row;
-  for (const Matrix<float>& gradient : part.gradients.pooled) {
+/// The first of the slice's samples with a loss or an upstream embedding gradient that is not
+/// finite.
+void DensePass::check_slice(Slice& slice, std::int64_t bad_loss_row) const {
+  std::int64_t bad = bad_loss_row < 0 ? slice.rows.size() : bad_loss_row;
+  for (const Matrix<float>& gradient : slice.gradients.pooled) {
     for (std::int64_t b = 0; b < std::min(bad, gradient.rows); ++b) {
       if (!all_finite(gradient.row(b), gradient.cols)) {
         bad = b;
       }
     }
   }
-  for (std::size_t f = 0; f < part.gradients.sequences.size(); ++f) {
-    const Matrix<float>& gradient = part.gradients.sequences[f];
-    const std::int64_t* offsets = part.input.sequences[f].offsets;
+  for (std::size_t f = 0; f < slice.gradients.sequences.size(); ++f) {
+    const Matrix<float>& gradient = slice.gradients.sequences[f];
+    const std::int64_t* offsets = slice.input.sequences[f].offsets;
     for (std::int64_t b = 0; offsets != nullptr && b < bad; ++b) {
       const std::int64_t count = (offsets[b + 1] - offsets[b]) * gradient.cols;
       if (count > 0 && !all_finite(gradient.row(offsets[b]), count)) {
@@ -298,62 +297,84 @@ void DensePass::check_part(Part& part, std::int64_t bad_loss_row) const {
       }
     }
   }
-  if (bad == part.rows.size() && !all_finite(part.gradient, model_->layout().size())) {
-    bad = 0;
-  }
-  part.first_bad_row = bad == part.rows.size() ? -1 : part.rows.begin + bad;
+  slice.first_bad_row = bad == slice.rows.size() ? -1 : slice.rows.begin + bad;
 }
 
+/// In the order of samples, part by part.
+void DensePass::sum_metrics(Context& ctx) {
+  ctx.pool->parallel_for(static_cast<std::int64_t>(parts_.size()), [this](std::int64_t p) {
+    metrics::BinarySums* sums = sums_.data() + p * tasks_;
+    std::fill_n(sums, tasks_, metrics::BinarySums{});
+    const Range rows = parts_[at(p)].rows;
+    for (std::int64_t i = rows.begin * tasks_; i < rows.end * tasks_; ++i) {
+      sums[i % tasks_].add(logits_.as<float>()[i], labels_.as<float>()[i], weights_.as<float>()[i]);
+    }
+  });
+}
+
+bool DensePass::has_samples(Range parts) const {
+  return std::any_of(parts_.begin() + (parts.begin - own_parts_.begin),
+                     parts_.begin() + (parts.end - own_parts_.begin),
+                     [](const Part& part) { return !part.rows.empty(); });
+}
+
+nn::GradientTerms DensePass::terms(Range parts) const {
+  return {parts, std::span(by_part_).subspan(at(parts.begin - own_parts_.begin), at(parts.size()))};
+}
+
+/// Each maximal whole subtree of the own parts, tile by tile.
+void DensePass::sum_gradients(Context& ctx) {
+  const std::int64_t tasks = model_->num_gradient_tasks();
+  const std::int64_t partials = all_reduce_->num_partials();
+  for (std::int64_t i = 0; i < partials; ++i) {
+    present_[at(i)] = has_samples(all_reduce_->partial_parts(i)) ? 1 : 0;
+  }
+  std::atomic<bool> finite = true;
+  in_lanes(ctx, partials * tasks, [&](std::int64_t index, nn::Lane& lane) {
+    const std::int64_t i = index / tasks;
+    if (present_[at(i)] != 0 &&
+        !model_->sum_gradients(index % tasks, terms(all_reduce_->partial_parts(i)), lane,
+                               all_reduce_->partial(i))) {
+      finite = false;
+    }
+  });
+  for (Part& part : parts_) {
+    part.first_bad_gradient = -1;
+  }
+  if (!finite) {
+    find_bad_parts();
+  }
+}
+
+/// After a sum that is not finite: which parts' own gradients are not. There may be none, where a
+/// sum of finite ones overflowed; update() says so. Not for speed: the job ends, or skips the step.
+void DensePass::find_bad_parts() {
+  std::vector<float> gradient(at(model_->layout().size()));
+  for (std::int64_t p = own_parts_.begin; p < own_parts_.end; ++p) {
+    Part& part = parts_[at(p - own_parts_.begin)];
+    bool finite = true;
+    for (std::int64_t task = 0; !part.rows.empty() && task < model_->num_gradient_tasks(); ++task) {
+      finite &= model_->sum_gradients(task, terms({p, p + 1}), *lanes_[0], gradient.data());
+    }
+    part.first_bad_gradient = finite ? -1 : part.rows.begin;
+  }
+}
+
+/// The first sample with a loss or gradient that is not finite; for a gradient of the parameters,
+/// the first of its part.
 void DensePass::find_non_finite() {
   non_finite_ = NonFinite{};
+  std::int64_t row = -1;
   for (const Part& part : parts_) {
-    if (part.first_bad_row >= 0) {
-      non_finite_ = {.position = positions_.begin + part.first_bad_row,
-                     .sample = sample_ids_[at(part.first_bad_row)],
-                     .rank = rank_};
+    for (std::int64_t i = part.slices.begin; row < 0 && i < part.slices.end; ++i) {
+      row = slices_[at(i)].first_bad_row;
+    }
+    row = row < 0 ? part.first_bad_gradient : row;
+    if (row >= 0) {
+      non_finite_ = {
+          .position = positions_.begin + row, .sample = sample_ids_[at(row)], .rank = rank_};
       return;
     }
-  }
-}
-
-/// Adds the parts of each maximal whole subtree, up the tree, skipping empty parts.
-void DensePass::sum_partials(Context& ctx) {
-  const std::int64_t count = model_->layout().size();
-  const std::int64_t blocks = (count + kSumBlock - 1) / kSumBlock;
-  for (std::int64_t i = 0; i < all_reduce_->num_partials(); ++i) {
-    const Range run = all_reduce_->partial_parts(i);
-    bool present = false;
-    for (std::int64_t p = run.begin; p < run.end; ++p) {
-      present |= !parts_[at(p - own_parts_.begin)].rows.empty();
-    }
-    present_[at(i)] = present ? 1 : 0;
-    if (!present) {
-      continue;
-    }
-    ctx.pool->parallel_for(blocks, [&](std::int64_t block) {
-      const std::int64_t begin = block * kSumBlock;
-      const std::int64_t size = std::min(kSumBlock, count - begin);
-      std::vector<float*> slots(at(tree_slots(parts_total_)));
-      const auto leaf = [&](const Range& node, int depth) {
-        if (node.size() != 1 || parts_[at(node.begin - own_parts_.begin)].rows.empty()) {
-          return false;
-        }
-        slots[at(depth)] = parts_[at(node.begin - own_parts_.begin)].gradient + begin;
-        return true;
-      };
-      const auto add = [&](int depth) {
-        float* to = slots[at(depth)];
-        const float* from = slots[at(depth + 1)];
-        for (std::int64_t c = 0; c < size; ++c) {
-          to[c] += from[c];
-        }
-      };
-      sum_tree(run, 0, leaf, add);
-      float* out = all_reduce_->partial(i) + begin;
-      if (slots[0] != out) {
-        std::memcpy(out, slots[0], at(size) * sizeof(float));
-      }
-    });
   }
 }
 

@@ -1,12 +1,16 @@
-/// The dense side of a step: forward, loss and backward of the model, part by part, and the
-/// reduction and update of the dense parameters.
+/// The dense side of a step: forward, loss and backward of the model, slice by slice, the sums of
+/// its gradients, and the reduction and update of the dense parameters.
 ///
-/// Every part is one task of the rank's pool, with a workspace of its own; a task runs oneDNN
-/// single-threaded with a shape fixed by the configuration. Parts' weight gradients are added up
-/// the tree to this rank's maximal whole subtrees (comm/ordered_reduce.h), which then travel.
+/// A part of the batch is cut into slices of equal size, at most kernels::kMaxSlice samples; the
+/// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
+/// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
+/// by the configuration. Then the weight gradients are computed tile by tile over all slices, up
+/// the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which travel.
 ///
-/// Notation   B samples of this rank, b of a part, Dn dense values, T tasks, n dense parameters.
-/// Memory     parameters, gradient and one gradient per own part: (2 + parts/ranks) · 4n bytes.
+/// Notation   B samples of this rank, b of a slice, Dn dense values, T tasks, n dense parameters.
+/// Memory     parameters and gradient, 8n bytes; the subtrees' sums (comm/ordered_reduce.h); the
+///            weights laid out for products twice, 8n bytes or 4n in bf16; activations of B
+///            samples.
 /// Threads    each method is a stage body; reduce() may run beside the embeddings' backward.
 #pragma once
 
@@ -82,26 +86,39 @@ class DensePass {
   [[nodiscard]] std::vector<float> initial_values() const;
 
  private:
-  struct Part {
+  struct Slice {
     Range rows;  // of this rank's samples
-    float* gradient = nullptr;
     std::unique_ptr<nn::Workspace> workspace;
-    nn::PartInput input;
-    nn::PartGradients gradients;
+    nn::SliceInput input;
+    nn::SliceGradients gradients;
     std::int64_t first_bad_row = -1;
   };
 
-  void assign_gradients(Device& device);
+  struct Part {
+    Range rows;                            // of this rank's samples
+    Range slices;                          // of slices_
+    std::int64_t first_bad_gradient = -1;  // its first row, where a weight's gradient is not finite
+  };
+
+  /// Runs body(index, lane) for [0, count) on the pool, a lane being one thread's at a time.
+  template <typename Body>
+  void in_lanes(Context& ctx, std::int64_t count, const Body& body);
+
+  void cut_batch(const data::Batch& batch);
   void load_sequences(Context& ctx, const data::Batch& batch);
-  void view_part(std::size_t index,
-                 const sharding::FeatureMatrices& vectors,
-                 const sharding::FeatureMatrices& gradients);
-  void forward_part(std::size_t index);
-  void backward_part(std::size_t index);
-  void check_part(Part& part, std::int64_t bad_loss_row) const;
+  void view_slice(std::size_t index,
+                  const sharding::FeatureMatrices& vectors,
+                  const sharding::FeatureMatrices& gradients);
+  void forward_slice(Slice& slice, nn::Lane& lane);
+  void backward_slice(Slice& slice, nn::Lane& lane);
+  void check_slice(Slice& slice, std::int64_t bad_loss_row) const;
+  void sum_metrics(Context& ctx);
+  void sum_gradients(Context& ctx);
+  [[nodiscard]] bool has_samples(Range parts) const;
+  [[nodiscard]] nn::GradientTerms terms(Range parts) const;
+  void find_bad_parts();
   void find_non_finite();
-  void sum_partials(Context& ctx);
-  [[nodiscard]] Matrix<float> logits(const Part& part) const;
+  [[nodiscard]] Matrix<float> logits(Range rows) const;
 
   const spec::Config& config_;
   const sharding::Routing& routing_;
@@ -111,16 +128,21 @@ class DensePass {
   std::int64_t tasks_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<comm::OrderedAllReduce> all_reduce_;
-  Buffer params_, gradient_, part_gradients_;
+  Buffer params_, gradient_;
   std::unique_ptr<optim::DenseOptimizer> optimizer_;
   std::unique_ptr<optim::DenseState> state_;
   Buffer dense_, labels_, weights_, logits_, dlogits_, sequence_offsets_;
   std::vector<std::int64_t> host_offsets_;
-  std::vector<std::vector<std::int64_t>> offsets_begin_;  // [own parts][F]
-  std::vector<std::vector<Range>> sequence_rows_;         // [own parts][F]
-  std::vector<Part> parts_;
-  std::vector<std::uint8_t> present_;  // of the partial sums
-  std::vector<float> scale_;           // [T]
+  std::vector<std::vector<std::int64_t>> offsets_begin_;  // [slices][F]
+  std::vector<std::vector<Range>> sequence_rows_;         // [slices][F]
+  std::vector<Part> parts_;                               // [own parts]
+  std::vector<Slice> slices_;  // as many as a batch ever had; the first num_slices_ are this one's
+  std::size_t num_slices_ = 0;
+  std::vector<std::unique_ptr<nn::Lane>> lanes_;          // [threads]
+  std::vector<nn::Workspace*> workspaces_;                // [slices]
+  std::vector<std::span<nn::Workspace* const>> by_part_;  // [own parts]
+  std::vector<std::uint8_t> present_;                     // of the partial sums
+  std::vector<float> scale_;                              // [T]
   std::vector<metrics::BinarySums> sums_;
   NonFinite non_finite_;
   Range positions_;

@@ -1,30 +1,30 @@
-// Linear layers through oneDNN's matmul.
+// Products through oneDNN's matmul with operands in its own blocked layouts.
 //
-// forward          y  = x  · Wᵀ     W read with strides (1, stride): no transposed copy of ours
-// backward_data    dx = dy · W
-// backward_weight  dW = dyᵀ · x     dy read transposed
+// The right operand comes packed (pack.h), so that no call reorders it: from AVX-512 on oneDNN runs
+// its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
+// are copied to compact ones first, and a strided result is copied out: oneDNN picks another kernel
+// for some strides, so bits would depend on where a matrix lies. A primitive costs 0.1-10 ms to
+// make and is kept per shape; scratch memory is one buffer, as large as the largest needs.
 //
-// Strided operands are copied to compact ones first, and a strided result is copied out: oneDNN
-// picks another kernel for some strides, so bits would depend on where a matrix lies. Compact
-// ones run in its blocked GEMM (brgemm) from AVX-512 on, which packs the second operand itself:
-// about 245 GFLOP/s fp32 and 485 GFLOP/s bf16 on one Zen 5 core at 256 x 512 x 479. A primitive
-// costs 0.1-10 ms to make and is kept per shape; scratch memory is one buffer, as large as the
-// largest primitive needs.
+// multiply_add: brgemm sums a product in registers and, told to add, adds what lies at the result
+// when it stores. That is the rounded product plus the old value, just as if they were added
+// afterwards, but no document says so; each such primitive is therefore tried on random numbers
+// when it is made, and where a bit differs the product is added afterwards.
 #include "weft/kernels/matmul.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <dlfcn.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/kernels/elementwise.h"
+#include "weft/tensor/host_block.h"
 
 namespace weft::kernels {
 
@@ -84,50 +84,25 @@ class OneThread {
   int before_ = 1;
 };
 
-// Grow-only memory on cache lines.
-class Scratch {
- public:
-  Scratch() = default;
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  ~Scratch() { std::free(data_); }
-
-  void* at_least(std::size_t bytes) {
-    if (bytes > bytes_) {
-      std::free(data_);
-      bytes_ = (bytes + 4095) / 4096 * 4096;
-      data_ = std::aligned_alloc(4096, bytes_);
-      if (data_ == nullptr) {
-        bytes_ = 0;
-        throw std::bad_alloc();
-      }
-    }
-    return data_;
-  }
-
- private:
-  void* data_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
 dnnl::memory::data_type onednn_type(DType dtype) {
   WEFT_CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16, "matrix product of {}",
              to_string(dtype));
   return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// out[m, n] = a[m, k] · b[k, n], all compact.
+enum class Store : std::uint8_t { kOverwrite, kAdd };
+
+// out[m, n] = a[m, k] · b[k, n], a and out compact, b packed.
 struct Product {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  bool a_transposed = false;  // a lies as [k, m]
-  bool b_transposed = false;  // b lies as [n, k]
+  std::int64_t b_stride = 0;  // 0: in panels
   DType in = DType::kFloat32;
   DType out = DType::kFloat32;
   Activation activation = Activation::kNone;
-  std::int64_t bias = 0;  // 1 where there is one
+  Store store = Store::kOverwrite;
+  bool has_bias = false;
 
   friend bool operator==(const Product&, const Product&) = default;
 };
@@ -136,9 +111,9 @@ struct ProductHash {
   std::size_t operator()(const Product& p) const {
     std::uint64_t h = 0;
     for (const std::int64_t word :
-         {p.m, p.n, p.k, static_cast<std::int64_t>(p.a_transposed),
-          static_cast<std::int64_t>(p.b_transposed), static_cast<std::int64_t>(p.in),
-          static_cast<std::int64_t>(p.out), static_cast<std::int64_t>(p.activation), p.bias}) {
+         {p.m, p.n, p.k, p.b_stride, static_cast<std::int64_t>(p.in),
+          static_cast<std::int64_t>(p.out), static_cast<std::int64_t>(p.activation),
+          static_cast<std::int64_t>(p.store), static_cast<std::int64_t>(p.has_bias)}) {
       h = hash_combine(h, static_cast<std::uint64_t>(word));
     }
     return h;
@@ -150,37 +125,62 @@ struct Made {
   dnnl::matmul primitive;
   std::string implementation;
   std::unordered_map<int, dnnl::memory> arguments;
-  std::size_t scratch_bytes = 0;
+  std::int64_t scratch_bytes = 0;
+  bool adds_exactly = false;  // of Store::kAdd
+
+  void point(int argument, const void* data) {
+    // oneDNN's handles are not const; inputs are only read.
+    arguments.at(argument).set_data_handle(const_cast<void*>(data));
+  }
 };
+
+dnnl::memory::desc right_operand(const Product& p) {
+  using dnnl::memory;
+  using tag = memory::format_tag;
+  if (p.b_stride != 0) {
+    return {{p.k, p.n}, onednn_type(p.in), {p.b_stride, 1}};
+  }
+  return {{p.k, p.n}, onednn_type(p.in), p.in == DType::kFloat32 ? tag::BA16a64b : tag::BA16a64b2a};
+}
+
+dnnl::primitive_attr attributes_of(const Product& p) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::post_ops post;
+  if (p.store == Store::kAdd) {
+    post.append_sum(1.0F);
+  }
+  if (p.activation == Activation::kRelu) {
+    post.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+  }
+  attributes.set_post_ops(post);
+  return attributes;
+}
 
 Made make(const Product& p, const dnnl::engine& engine) {
   using dnnl::memory;
   using tag = memory::format_tag;
-  const memory::desc a({p.m, p.k}, onednn_type(p.in), p.a_transposed ? tag::ba : tag::ab);
-  const memory::desc b({p.k, p.n}, onednn_type(p.in), p.b_transposed ? tag::ba : tag::ab);
+  const memory::desc a({p.m, p.k}, onednn_type(p.in), tag::ab);
+  const memory::desc b = right_operand(p);
   const memory::desc out({p.m, p.n}, onednn_type(p.out), tag::ab);
   const memory::desc bias({1, p.n}, memory::data_type::f32, tag::ab);
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (p.activation == Activation::kRelu) {
-    dnnl::post_ops post;
-    post.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-    attributes.set_post_ops(post);
-  }
   try {
     const dnnl::matmul::primitive_desc chosen(
-        p.bias != 0 ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out),
-        attributes, engine);
+        p.has_bias ? dnnl::matmul::desc(a, b, bias, out) : dnnl::matmul::desc(a, b, out),
+        attributes_of(p), engine);
     const auto argument = [&engine](const memory::desc& desc) {
       return memory(desc, engine, DNNL_MEMORY_NONE);
     };
-    Made made{
-        dnnl::matmul(chosen), chosen.impl_info_str(), {}, chosen.scratchpad_desc().get_size()};
+    Made made{dnnl::matmul(chosen),
+              chosen.impl_info_str(),
+              {},
+              static_cast<std::int64_t>(chosen.scratchpad_desc().get_size()),
+              false};
     made.arguments = {{DNNL_ARG_SRC, argument(a)},
                       {DNNL_ARG_WEIGHTS, argument(b)},
                       {DNNL_ARG_DST, argument(out)},
                       {DNNL_ARG_SCRATCHPAD, argument(chosen.scratchpad_desc())}};
-    if (p.bias != 0) {
+    if (p.has_bias) {
       made.arguments.emplace(DNNL_ARG_BIAS, argument(bias));
     }
     return made;
@@ -190,36 +190,43 @@ Made make(const Product& p, const dnnl::engine& engine) {
   }
 }
 
-Product forward_product(const ConstOperand& x,
-                        const ConstOperand& w,
-                        const float* bias,
-                        Activation activation,
-                        const Operand& y) {
-  WEFT_CHECK(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows && x.dtype == w.dtype,
-             "y[{}, {}] = x[{}, {}] w[{}, {}]ᵀ", y.rows, y.cols, x.rows, x.cols, w.rows, w.cols);
-  return {.m = x.rows,
-          .n = w.rows,
-          .k = x.cols,
-          .b_transposed = true,
-          .in = x.dtype,
-          .out = y.dtype,
-          .activation = activation,
-          .bias = bias != nullptr ? 1 : 0};
+Product product_of(const ConstOperand& a,
+                   const PackedMatrix& b,
+                   const Operand& out,
+                   const Epilogue& epilogue) {
+  WEFT_CHECK(a.cols == b.rows && out.rows == a.rows && out.cols == b.cols && a.dtype == b.dtype,
+             "[{}, {}] = [{}, {}] of {} · [{}, {}] of {}", out.rows, out.cols, a.rows, a.cols,
+             to_string(a.dtype), b.rows, b.cols, to_string(b.dtype));
+  return {.m = a.rows,
+          .n = b.cols,
+          .k = a.cols,
+          .b_stride = b.stride,
+          .in = a.dtype,
+          .out = out.dtype,
+          .activation = epilogue.activation,
+          .has_bias = epilogue.bias != nullptr};
 }
 
-void copy_rows(const ConstOperand& from, std::int64_t to_stride, void* to) {
-  const auto size = static_cast<std::size_t>(size_of(from.dtype));
-  for (std::int64_t i = 0; i < from.rows; ++i) {
-    std::memcpy(
-        static_cast<std::byte*>(to) + static_cast<std::size_t>(i * to_stride) * size,
-        static_cast<const std::byte*>(from.data) + static_cast<std::size_t>(i * from.stride) * size,
-        static_cast<std::size_t>(from.cols) * size);
+std::int64_t compact_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return rows * cols * size_of(dtype);
+}
+
+// A matrix of random numbers, and the memory it lies in.
+struct Trial {
+  std::vector<std::uint32_t> words;
+  ConstOperand matrix;
+
+  Trial(std::int64_t rows, std::int64_t cols, std::uint64_t key)
+      : words(static_cast<std::size_t>(rows * cols)) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+      const std::uint64_t bits = mix64(key + i);
+      // Of all sizes from 2^-8 to 2^8, so that sums are rounded and their order shows.
+      const std::uint64_t exponent = 119 + (bits >> 32) % 16;
+      words[i] = static_cast<std::uint32_t>((bits & 0x807FFFFFU) | (exponent << 23));
+    }
+    matrix = ConstOperand(weft::matrix(reinterpret_cast<const float*>(words.data()), rows, cols));
   }
-}
-
-std::size_t compact_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
-  return static_cast<std::size_t>(rows * cols * size_of(dtype));
-}
+};
 
 }  // namespace
 
@@ -227,58 +234,95 @@ struct Matmul::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::unordered_map<Product, Made, ProductHash> made;
-  Scratch scratch;
-  Scratch compact_a;
-  Scratch compact_b;
-  Scratch compact_out;
-
-  static const void* compact(const ConstOperand& operand, Scratch& memory) {
-    if (operand.stride == operand.cols || operand.rows == 1) {
-      return operand.data;
-    }
-    void* copy = memory.at_least(compact_bytes(operand.rows, operand.cols, operand.dtype));
-    copy_rows(operand, operand.cols, copy);
-    return copy;
-  }
+  HostBlock scratch;
+  HostBlock compact_a;
+  HostBlock compact_out;
 
   Made& find(const Product& product) {
     const auto it = made.find(product);
-    return it != made.end() ? it->second
-                            : made.emplace(product, make(product, engine)).first->second;
+    if (it != made.end()) {
+      return it->second;
+    }
+    Made& fresh = made.emplace(product, make(product, engine)).first->second;
+    if (product.store == Store::kAdd) {
+      fresh.adds_exactly = try_adding(product, fresh);
+    }
+    return fresh;
+  }
+
+  void execute(Made& primitive, const void* a, const void* b, const float* bias, void* out) {
+    primitive.point(DNNL_ARG_SRC, a);
+    primitive.point(DNNL_ARG_WEIGHTS, b);
+    primitive.point(DNNL_ARG_DST, out);
+    primitive.point(DNNL_ARG_SCRATCHPAD, scratch.at_least(primitive.scratch_bytes));
+    if (bias != nullptr) {
+      primitive.point(DNNL_ARG_BIAS, bias);
+    }
+    primitive.primitive.execute(stream, primitive.arguments);
+    stream.wait();
   }
 
   void run(const Product& product,
            const ConstOperand& a,
-           const ConstOperand& b,
+           const PackedMatrix& b,
            const float* bias,
            const Operand& out) {
     const OneThread one_thread;
     Made& primitive = find(product);
-    const auto set = [&primitive](int argument, const void* data) {
-      // oneDNN's handles are not const; inputs are only read.
-      primitive.arguments.at(argument).set_data_handle(const_cast<void*>(data));
-    };
-    const bool strided = out.stride != out.cols && out.rows > 1;
-    void* to =
-        strided ? compact_out.at_least(compact_bytes(out.rows, out.cols, out.dtype)) : out.data;
-    set(DNNL_ARG_SRC, compact(a, compact_a));
-    set(DNNL_ARG_WEIGHTS, compact(b, compact_b));
-    set(DNNL_ARG_DST, to);
-    set(DNNL_ARG_SCRATCHPAD, scratch.at_least(primitive.scratch_bytes));
-    if (bias != nullptr) {
-      set(DNNL_ARG_BIAS, bias);
+    const void* from = a.data;
+    if (!a.is_compact()) {
+      Operand copy;
+      copy.data = compact_a.at_least(compact_bytes(a.rows, a.cols, a.dtype));
+      copy.dtype = a.dtype;
+      copy.rows = a.rows;
+      copy.cols = a.cols;
+      copy.stride = a.cols;
+      assign(a, copy);
+      from = copy.data;
     }
-    primitive.primitive.execute(stream, primitive.arguments);
-    stream.wait();
-    if (strided) {
-      ConstOperand result;
-      result.data = to;
-      result.dtype = out.dtype;
-      result.rows = out.rows;
-      result.cols = out.cols;
-      result.stride = out.cols;
-      copy_rows(result, out.stride, out.data);
+    if (out.is_compact()) {
+      execute(primitive, from, b.data, bias, out.data);
+      return;
     }
+    Operand result = out;
+    result.stride = out.cols;
+    result.data = compact_out.at_least(compact_bytes(out.rows, out.cols, out.dtype));
+    execute(primitive, from, b.data, bias, result.data);
+    assign(result, out);
+  }
+
+  // Whether the primitive's sums are those of a product added afterwards.
+  bool try_adding(const Product& product, Made& adding) {
+    Product plain = product;
+    plain.store = Store::kOverwrite;
+    Made& without = find(plain);
+    const Trial x(product.m, product.k, 1);
+    const Trial y(product.k, product.n, 2);
+    const Trial before(product.m, product.n, 3);
+    HostBlock memory[2];
+    Operand a(matrix(static_cast<float*>(nullptr), product.m, product.k));
+    a.dtype = product.in;
+    a.data = memory[0].at_least(compact_bytes(product.m, product.k, product.in));
+    assign(x.matrix, a);
+    PackedMatrix b =
+        packed_matrix(product.in, product.k, product.n,
+                      memory[1].at_least(packed_bytes(product.in, product.k, product.n)));
+    if (b.stride != product.b_stride) {
+      return false;  // a slice of a row-major operand: not brgemm's
+    }
+    pack(y.matrix, b, {0, b.panels()});
+    std::vector<float> sum(before.words.size());
+    std::vector<float> added(sum.size());
+    std::memcpy(added.data(), before.words.data(), added.size() * sizeof(float));
+    execute(without, a.data, b.data, nullptr, sum.data());
+    execute(adding, a.data, b.data, nullptr, added.data());
+    const auto* old = before.matrix.as<float>().data;
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      if (added[i] != old[i] + sum[i]) {
+        return false;
+      }
+    }
+    return true;
   }
 };
 
@@ -289,54 +333,42 @@ Matmul::~Matmul() = default;
 Matmul::Matmul(Matmul&&) noexcept = default;
 Matmul& Matmul::operator=(Matmul&&) noexcept = default;
 
-void Matmul::forward(const ConstOperand& x,
-                     const ConstOperand& w,
-                     const float* bias,
-                     Activation activation,
-                     const Operand& y) {
-  const Product product = forward_product(x, w, bias, activation, y);
-  if (product.m > 0) {
-    impl_->run(product, x, w, bias, y);
+void Matmul::multiply(const ConstOperand& a,
+                      const PackedMatrix& b,
+                      const Operand& out,
+                      const Epilogue& epilogue) {
+  const Product product = product_of(a, b, out, epilogue);
+  if (product.m > 0 && product.n > 0) {
+    impl_->run(product, a, b, epilogue.bias, out);
   }
 }
 
-void Matmul::backward_data(const ConstOperand& dy, const ConstOperand& w, const Operand& dx) {
-  WEFT_CHECK(dy.cols == w.rows && dx.rows == dy.rows && dx.cols == w.cols && dy.dtype == w.dtype,
-             "dx[{}, {}] = dy[{}, {}] w[{}, {}]", dx.rows, dx.cols, dy.rows, dy.cols, w.rows,
-             w.cols);
-  if (dy.rows == 0) {
+void Matmul::multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
+  Product product = product_of(a, b, out, {});
+  WEFT_CHECK(Operand(out).is_compact(), "a product added to a strided matrix");
+  if (product.m == 0 || product.n == 0) {
     return;
   }
-  const Product product{.m = dy.rows, .n = w.cols, .k = dy.cols, .in = dy.dtype, .out = dx.dtype};
-  impl_->run(product, dy, w, nullptr, dx);
-}
-
-void Matmul::backward_weight(const ConstOperand& dy, const ConstOperand& x, Matrix<float> dw) {
-  WEFT_CHECK(dy.rows == x.rows && dw.rows == dy.cols && dw.cols == x.cols && dy.dtype == x.dtype,
-             "dw[{}, {}] = dy[{}, {}]ᵀ x[{}, {}]", dw.rows, dw.cols, dy.rows, dy.cols, x.rows,
-             x.cols);
-  if (dy.rows == 0) {
-    for (std::int64_t i = 0; i < dw.rows; ++i) {
-      std::fill_n(dw.row(i), dw.cols, 0.0F);
-    }
-    return;
-  }
-  const Product product{.m = dy.cols,
-                        .n = x.cols,
-                        .k = dy.rows,
-                        .a_transposed = true,
-                        .in = dy.dtype,
-                        .out = DType::kFloat32};
-  impl_->run(product, dy, x, nullptr, dw);
-}
-
-const char* Matmul::implementation(const ConstOperand& x,
-                                   const ConstOperand& w,
-                                   const float* bias,
-                                   Activation activation,
-                                   const Operand& y) {
+  product.store = Store::kAdd;
   const OneThread one_thread;
-  return impl_->find(forward_product(x, w, bias, activation, y)).implementation.c_str();
+  if (impl_->find(product).adds_exactly) {
+    impl_->run(product, a, b, nullptr, out);
+    return;
+  }
+  product.store = Store::kOverwrite;
+  const Matrix<float> sum = matrix(static_cast<float*>(impl_->compact_out.at_least(
+                                       compact_bytes(out.rows, out.cols, DType::kFloat32))),
+                                   out.rows, out.cols);
+  impl_->run(product, a, b, nullptr, sum);
+  add(sum, out);
+}
+
+const char* Matmul::implementation(const ConstOperand& a,
+                                   const PackedMatrix& b,
+                                   const Operand& out,
+                                   const Epilogue& epilogue) {
+  const OneThread one_thread;
+  return impl_->find(product_of(a, b, out, epilogue)).implementation.c_str();
 }
 
 }  // namespace weft::kernels

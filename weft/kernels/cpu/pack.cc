@@ -1,0 +1,381 @@
+// pack             for each panel, for each row (pair):  64 columns side by side (interleaved)
+// pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers' fours
+// transpose        blocks of 8 x 8 (bf16) or 4 x 4 (fp32) turned in registers of 128 bits
+//
+// A pair of bf16 rows is one row of 32-bit words, so bf16 panels are packed as words. Everything
+// is read once, by whole cache lines where the source is row-major, and written once in order.
+// fp32 values become bf16 on the way: no rounded copy of the weights is kept.
+
+#include "weft/kernels/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weft/kernels/cpu/pack.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "weft/kernels/cpu/bf16-inl.h"
+#include "weft/kernels/target.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace weft::kernels::HWY_NAMESPACE {
+
+using Words = hn::ScalableTag<std::uint32_t>;
+using WordVec = hn::Vec<Words>;
+
+/// Words of bf16 pairs: `first` below, `second` above.
+HWY_INLINE WordVec join(Words d, WordVec first, WordVec second) {
+  return hn::Or(hn::ShiftRight<16>(first), hn::And(second, hn::Set(d, 0xFFFF0000U)));
+}
+
+HWY_INLINE WordVec load_upper_half(Words d, const float* from) {
+  return upper_half(d, hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(from)));
+}
+
+HWY_INLINE WordVec load_upper_half(Words d, const BFloat16* from) {
+  const hn::Rebind<std::uint16_t, Words> half;
+  return hn::ShiftLeft<16>(
+      hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from))));
+}
+
+/// A row's first `count` of kPanel columns, zeros behind them.
+template <typename T>
+const T* padded_row(const T* row, std::int64_t count, T* copy) {
+  if (count == kPanel) {
+    return row;
+  }
+  std::fill_n(copy, kPanel, T{});
+  std::memcpy(copy, row, static_cast<std::size_t>(count) * sizeof(T));
+  return copy;
+}
+
+template <typename T>
+void pack_pairs(Matrix<const T> from, std::int64_t panel, std::int64_t padded, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t begin = panel * kPanel;
+  const std::int64_t count = std::min(kPanel, from.cols - begin);
+  HWY_ALIGN T copies[2][kPanel];
+  HWY_ALIGN const T zeros[kPanel] = {};
+  for (std::int64_t pair = 0; pair < padded / 2; ++pair, out += kPanel) {
+    const std::int64_t row = 2 * pair;
+    const T* const first =
+        row < from.rows ? padded_row(from.row(row) + begin, count, copies[0]) : zeros;
+    const T* const second =
+        row + 1 < from.rows ? padded_row(from.row(row + 1) + begin, count, copies[1]) : zeros;
+    for (std::int64_t c = 0; c < kPanel; c += lanes) {
+      const auto words = join(d, load_upper_half(d, first + c), load_upper_half(d, second + c));
+      hn::Store(words, d, out + c);
+    }
+  }
+}
+
+void pack_floats(Matrix<const float> from, std::int64_t panel, std::int64_t padded, float* out) {
+  const std::int64_t begin = panel * kPanel;
+  const auto count = static_cast<std::size_t>(std::min(kPanel, from.cols - begin));
+  for (std::int64_t row = 0; row < padded; ++row, out += kPanel) {
+    const std::size_t copied = row < from.rows ? count : 0;
+    if (copied > 0) {
+      std::memcpy(out, from.row(row) + begin, copied * sizeof(float));
+    }
+    std::memset(out + copied, 0, (kPanel - copied) * sizeof(float));
+  }
+}
+
+/// to[j · to_stride + i] = from[i · from_stride + j] for i, j below 4.
+HWY_INLINE void turn_4x4(const std::uint32_t* from,
+                         std::int64_t from_stride,
+                         std::uint32_t* to,
+                         std::int64_t to_stride) {
+  const hn::FixedTag<std::uint32_t, 4> d;
+  const hn::FixedTag<std::uint64_t, 2> wide;
+  const auto r0 = hn::LoadU(d, from);
+  const auto r1 = hn::LoadU(d, from + from_stride);
+  const auto r2 = hn::LoadU(d, from + 2 * from_stride);
+  const auto r3 = hn::LoadU(d, from + 3 * from_stride);
+  const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, r0, r1));
+  const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(d, r0, r1));
+  const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, r2, r3));
+  const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(d, r2, r3));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, low01, low23)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23)), d, to + to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, high01, high23)), d, to + 2 * to_stride);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), d, to + 3 * to_stride);
+}
+
+/// Words of a row of 32 bf16 or 16 fp32, as they lie in memory after rounding.
+HWY_INLINE void load_words(const float* from, bool to_bf16, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  if (!to_bf16) {
+    std::memcpy(out, from, 16 * sizeof(float));
+    return;
+  }
+  for (std::int64_t i = 0; i < 16; i += lanes) {
+    const auto low = load_upper_half(d, from + 2 * i);
+    const auto high = load_upper_half(d, from + 2 * i + lanes);
+    hn::StoreU(join(d, hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low)), d, out + i);
+  }
+}
+
+HWY_INLINE void load_words(const BFloat16* from, bool /*to_bf16*/, std::uint32_t* out) {
+  std::memcpy(out, from, 16 * sizeof(std::uint32_t));
+}
+
+/// Panel `panel` of the transposed of `from`: 16 words of 16 of its rows at a time.
+template <typename T>
+void pack_turned(Matrix<const T> from,
+                 std::int64_t panel,
+                 std::int64_t padded,
+                 bool to_bf16,
+                 std::uint32_t* out) {
+  constexpr std::int64_t kBlock = 16;
+  const std::int64_t per_word = to_bf16 ? 2 : 1;
+  const std::int64_t begin = panel * kPanel;
+  HWY_ALIGN std::uint32_t block[kBlock * kBlock];
+  HWY_ALIGN T copy[2 * kBlock];
+  for (std::int64_t row = begin; row < begin + kPanel; row += kBlock) {
+    for (std::int64_t word = 0; word < padded / per_word; word += kBlock) {
+      const std::int64_t col = word * per_word;
+      const std::int64_t count = std::min(kBlock * per_word, from.cols - col);
+      for (std::int64_t r = 0; r < kBlock; ++r) {
+        if (row + r >= from.rows || count <= 0) {
+          std::memset(block + r * kBlock, 0, kBlock * sizeof(std::uint32_t));
+          continue;
+        }
+        const T* source = from.row(row + r) + col;
+        if (count < kBlock * per_word) {
+          std::fill_n(copy, 2 * kBlock, T{});
+          std::memcpy(copy, source, static_cast<std::size_t>(count) * sizeof(T));
+          source = copy;
+        }
+        load_words(source, to_bf16, block + r * kBlock);
+      }
+      std::uint32_t* const to = out + word * kPanel + (row - begin);
+      for (std::int64_t r = 0; r < kBlock; r += 4) {
+        for (std::int64_t w = 0; w < kBlock; w += 4) {
+          turn_4x4(block + r * kBlock + w, kBlock, to + w * kPanel + r, kPanel);
+        }
+      }
+    }
+  }
+}
+
+void pack_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
+  auto* const out = static_cast<std::byte*>(to.slice_cols(panel * kPanel, to.cols).data);
+  if (to.dtype == DType::kFloat32) {
+    pack_floats(from.as<float>(), panel, (to.rows + 15) / 16 * 16, reinterpret_cast<float*>(out));
+    return;
+  }
+  const std::int64_t padded = (to.rows + 31) / 32 * 32;
+  auto* const words = reinterpret_cast<std::uint32_t*>(out);
+  if (from.dtype == DType::kFloat32) {
+    pack_pairs(from.as<float>(), panel, padded, words);
+  } else {
+    pack_pairs(from.as<BFloat16>(), panel, padded, words);
+  }
+}
+
+void pack_transposed_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
+  const bool to_bf16 = to.dtype == DType::kBFloat16;
+  const std::int64_t unit = to_bf16 ? 32 : 16;
+  const std::int64_t padded = (to.rows + unit - 1) / unit * unit;
+  auto* const out = static_cast<std::uint32_t*>(to.slice_cols(panel * kPanel, to.cols).data);
+  if (from.dtype == DType::kFloat32) {
+    pack_turned(from.as<float>(), panel, padded, to_bf16, out);
+  } else {
+    pack_turned(from.as<BFloat16>(), panel, padded, to_bf16, out);
+  }
+}
+
+HWY_INLINE void turn_8x8(const std::uint16_t* from,
+                         std::int64_t from_stride,
+                         std::uint16_t* to,
+                         std::int64_t to_stride) {
+  const hn::FixedTag<std::uint16_t, 8> d;
+  const hn::FixedTag<std::uint32_t, 4> d32;
+  const hn::FixedTag<std::uint64_t, 2> d64;
+  const auto pair = [&](std::int64_t i) HWY_ATTR { return hn::LoadU(d, from + i * from_stride); };
+  // Rows i and i + 4 side by side, then i and i + 2, then i and i + 1.
+  const auto a0 = hn::InterleaveLower(d, pair(0), pair(1));
+  const auto a1 = hn::InterleaveUpper(d, pair(0), pair(1));
+  const auto a2 = hn::InterleaveLower(d, pair(2), pair(3));
+  const auto a3 = hn::InterleaveUpper(d, pair(2), pair(3));
+  const auto a4 = hn::InterleaveLower(d, pair(4), pair(5));
+  const auto a5 = hn::InterleaveUpper(d, pair(4), pair(5));
+  const auto a6 = hn::InterleaveLower(d, pair(6), pair(7));
+  const auto a7 = hn::InterleaveUpper(d, pair(6), pair(7));
+  const auto quad = [&](auto low, auto high, std::int64_t half) HWY_ATTR {
+    const auto x = hn::BitCast(d32, low);
+    const auto y = hn::BitCast(d32, high);
+    return hn::BitCast(d64,
+                       half == 0 ? hn::InterleaveLower(d32, x, y) : hn::InterleaveUpper(d32, x, y));
+  };
+  const auto store = [&](auto top, auto bottom, std::int64_t row) HWY_ATTR {
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, top, bottom)), d, to + row * to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, top, bottom)), d,
+               to + (row + 1) * to_stride);
+  };
+  store(quad(a0, a2, 0), quad(a4, a6, 0), 0);
+  store(quad(a0, a2, 1), quad(a4, a6, 1), 2);
+  store(quad(a1, a3, 0), quad(a5, a7, 0), 4);
+  store(quad(a1, a3, 1), quad(a5, a7, 1), 6);
+}
+
+/// Whole cache lines of the source for all its rows, so that each is fetched once.
+template <typename Word, std::int64_t kTurn, typename Turn>
+void transpose_words(const ConstOperand& source, const Operand& target, const Turn& turn) {
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Word));
+  const auto* const from = static_cast<const Word*>(source.data);
+  auto* const to = static_cast<Word*>(target.data);
+  const std::int64_t rows = source.rows;
+  const std::int64_t cols = source.cols;
+  const std::int64_t stride = source.stride;
+  const std::int64_t to_stride = target.stride;
+  for (std::int64_t line = 0; line < cols; line += kLine) {
+    const std::int64_t line_end = std::min(cols, line + kLine);
+    std::int64_t i = 0;
+    for (; i + kTurn <= rows; i += kTurn) {
+      std::int64_t j = line;
+      for (; j + kTurn <= line_end; j += kTurn) {
+        turn(from + i * stride + j, stride, to + j * to_stride + i, to_stride);
+      }
+      for (; j < line_end; ++j) {
+        for (std::int64_t r = i; r < i + kTurn; ++r) {
+          to[j * to_stride + r] = from[r * stride + j];
+        }
+      }
+    }
+    for (; i < rows; ++i) {
+      for (std::int64_t j = line; j < line_end; ++j) {
+        to[j * to_stride + i] = from[i * stride + j];
+      }
+    }
+  }
+}
+
+void transpose_any(const ConstOperand& from, const Operand& to) {
+  if (from.dtype == DType::kFloat32) {
+    transpose_words<std::uint32_t, 4>(from, to, turn_4x4);
+  } else {
+    transpose_words<std::uint16_t, 8>(from, to, turn_8x8);
+  }
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace weft::kernels {
+
+HWY_EXPORT(pack_panel);
+HWY_EXPORT(pack_transposed_panel);
+HWY_EXPORT(transpose_any);
+
+namespace {
+
+bool in_panels() {
+  return current_target() >= Target::kAvx512;
+}
+
+void check(const ConstOperand& from, std::int64_t rows, std::int64_t cols, const PackedMatrix& to) {
+  WEFT_CHECK(rows == to.rows && cols == to.cols &&
+                 (from.dtype == to.dtype || from.dtype == DType::kFloat32),
+             "[{}, {}] of {} packed as [{}, {}] of {}", rows, cols, to_string(from.dtype), to.rows,
+             to.cols, to_string(to.dtype));
+}
+
+float value_at(const ConstOperand& from, std::int64_t i, std::int64_t j) {
+  return from.dtype == DType::kFloat32 ? from.as<float>().row(i)[j]
+                                       : to_float(from.as<BFloat16>().row(i)[j]);
+}
+
+/// Row-major columns of a panel, element by element: targets without panels are not for speed.
+template <typename Value>
+void fill_row_major(const PackedMatrix& to, std::int64_t panel, const Value& value) {
+  const std::int64_t end = std::min(to.cols, (panel + 1) * kPanel);
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    for (std::int64_t j = panel * kPanel; j < end; ++j) {
+      const std::int64_t at = i * to.stride + j;
+      if (to.dtype == DType::kFloat32) {
+        static_cast<float*>(to.data)[at] = value(i, j);
+      } else {
+        static_cast<BFloat16*>(to.data)[at] = to_bfloat16(value(i, j));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t packed_rows(DType dtype, std::int64_t rows) {
+  if (!in_panels()) {
+    return rows;
+  }
+  const std::int64_t unit = dtype == DType::kFloat32 ? 16 : 32;
+  return (rows + unit - 1) / unit * unit;
+}
+
+PackedMatrix PackedMatrix::slice_cols(std::int64_t begin, std::int64_t end) const {
+  WEFT_CHECK(begin % kPanel == 0 && 0 <= begin && begin <= end && end <= cols,
+             "columns [{}, {}) of a packed matrix of {}", begin, end, cols);
+  PackedMatrix slice = *this;
+  const std::int64_t elements = stride != 0 ? begin : begin * packed_rows(dtype, rows);
+  slice.data = static_cast<std::byte*>(data) + elements * size_of(dtype);
+  slice.cols = end - begin;
+  return slice;
+}
+
+std::int64_t packed_bytes(DType dtype, std::int64_t rows, std::int64_t cols) {
+  const std::int64_t panels = (cols + kPanel - 1) / kPanel;
+  return packed_rows(dtype, rows) * panels * kPanel * size_of(dtype);
+}
+
+PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, void* data) {
+  return {
+      .data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = in_panels() ? 0 : cols};
+}
+
+void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {
+  check(from, from.rows, from.cols, to);
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    if (to.stride == 0) {
+      HWY_DYNAMIC_DISPATCH(pack_panel)(from, to, panel);
+    } else {
+      fill_row_major(to, panel,
+                     [&](std::int64_t i, std::int64_t j) { return value_at(from, i, j); });
+    }
+  }
+}
+
+void pack_transposed(const ConstOperand& from, const PackedMatrix& to, Range panels) {
+  check(from, from.cols, from.rows, to);
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    if (to.stride == 0) {
+      HWY_DYNAMIC_DISPATCH(pack_transposed_panel)(from, to, panel);
+    } else {
+      fill_row_major(to, panel,
+                     [&](std::int64_t i, std::int64_t j) { return value_at(from, j, i); });
+    }
+  }
+}
+
+void transpose(const ConstOperand& from, const Operand& to) {
+  WEFT_CHECK(from.dtype == to.dtype && from.rows <= to.cols && from.cols == to.rows,
+             "[{}, {}] transposed to [{}, {}]", from.rows, from.cols, to.rows, to.cols);
+  HWY_DYNAMIC_DISPATCH(transpose_any)(from, to);
+  const std::int64_t added = to.cols - from.rows;
+  for (std::int64_t i = 0; added > 0 && i < to.rows; ++i) {
+    std::memset(to.slice_rows(i, i + 1).slice_cols(from.rows, to.cols).data, 0,
+                static_cast<std::size_t>(added * size_of(to.dtype)));
+  }
+}
+
+}  // namespace weft::kernels
+
+#endif  // HWY_ONCE

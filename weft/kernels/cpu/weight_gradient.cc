@@ -1,0 +1,190 @@
+// for each tile of W:  for each part, up the tree:  slot += Σ over its pieces of dyᵀ[rows] ·
+// x[cols]
+//                      dW[tile] = slot 0
+//
+// A part of one piece is not multiplied before it is known what it is added to: its product can
+// then be added as it is stored, which saves reading and writing it once more.
+
+#include "weft/kernels/weight_gradient.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "weft/base/error.h"
+#include "weft/kernels/elementwise.h"
+
+namespace weft::kernels {
+
+namespace {
+
+// 512 KiB: with the second partial sum and one piece's operands it fits 2 MiB of second cache.
+constexpr std::int64_t kTileRows = 256;
+constexpr std::int64_t kTileCols = 512;
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Pieces of about equal size, none above `most`, but for their unit.
+std::vector<Range> cut(std::int64_t count, std::int64_t most, std::int64_t unit) {
+  const std::int64_t pieces = (count + most - 1) / most;
+  const std::int64_t size =
+      round_up((count + pieces - 1) / std::max<std::int64_t>(pieces, 1), unit);
+  std::vector<Range> ranges;
+  for (std::int64_t begin = 0; begin < count; begin += size) {
+    ranges.push_back({begin, std::min(count, begin + size)});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+Range WeightGradientOperands::samples(std::int64_t index) const {
+  return piece(samples_, pieces_, index);
+}
+
+Operand WeightGradientOperands::left(std::int64_t index) const {
+  Operand operand;
+  operand.data = static_cast<std::byte*>(left_.data()) + index * left_bytes_;
+  operand.dtype = dtype_;
+  operand.rows = rows_;
+  operand.cols = packed_rows(dtype_, samples(index).size());
+  operand.stride = operand.cols;
+  return operand;
+}
+
+PackedMatrix WeightGradientOperands::right(std::int64_t index) const {
+  return packed_matrix(dtype_, samples(index).size(), cols_,
+                       static_cast<std::byte*>(right_.data()) + index * right_bytes_);
+}
+
+void WeightGradientOperands::set(const ConstOperand& dy, const ConstOperand& x) {
+  WEFT_CHECK(dy.rows == x.rows && dy.dtype == x.dtype, "dy of {} samples, x of {}", dy.rows,
+             x.rows);
+  dtype_ = x.dtype;
+  samples_ = x.rows;
+  rows_ = dy.cols;
+  cols_ = x.cols;
+  pieces_ = (samples_ + kMaxSlice - 1) / kMaxSlice;
+  if (pieces_ == 0) {
+    return;
+  }
+  const std::int64_t longest = (samples_ + pieces_ - 1) / pieces_;
+  left_bytes_ = round_up(rows_ * packed_rows(dtype_, longest) * size_of(dtype_), 64);
+  right_bytes_ = packed_bytes(dtype_, longest, cols_);
+  left_.at_least(pieces_ * left_bytes_);
+  right_.at_least(pieces_ * right_bytes_);
+  for (std::int64_t i = 0; i < pieces_; ++i) {
+    const Range range = samples(i);
+    transpose(dy.slice_rows(range.begin, range.end), left(i));
+    const PackedMatrix packed = right(i);
+    pack(x.slice_rows(range.begin, range.end), packed, {0, packed.panels()});
+  }
+}
+
+ConstOperand WeightGradientOperands::left(std::int64_t index, Range rows) const {
+  return left(index).slice_rows(rows.begin, rows.end);
+}
+
+PackedMatrix WeightGradientOperands::right(std::int64_t index, Range cols) const {
+  PackedMatrix operand = right(index).slice_cols(cols.begin, cols.end);
+  // The rows added by packing are zeros, and so are the columns added by transposing.
+  operand.rows = packed_rows(dtype_, operand.rows);
+  return operand;
+}
+
+std::vector<GradientTile> gradient_tiles(std::int64_t rows, std::int64_t cols) {
+  std::vector<GradientTile> tiles;
+  for (const Range& tile_cols : cut(cols, kTileCols, kPanel)) {
+    for (const Range& tile_rows : cut(rows, kTileRows, 16)) {
+      tiles.push_back({tile_rows, tile_cols});
+    }
+  }
+  return tiles;
+}
+
+/// The pieces of a part, one after the other.
+void GradientSummer::sum_part(Matmul& matmul,
+                              const PartSlices& part,
+                              const GradientTile& tile,
+                              Slot& to) const {
+  bool first = true;
+  for (const WeightGradientOperands* slice : part) {
+    for (std::int64_t i = 0; i < slice->pieces(); ++i) {
+      const ConstOperand left = slice->left(i, tile.rows);
+      const PackedMatrix right = slice->right(i, tile.cols);
+      if (first) {
+        matmul.multiply(left, right, to.values);
+      } else {
+        matmul.multiply_add(left, right, to.values);
+      }
+      first = false;
+    }
+  }
+  if (first) {
+    std::fill_n(to.values.data, to.values.rows * to.values.cols, 0.0F);
+  }
+}
+
+void GradientSummer::settle(Matmul& matmul, const GradientTile& tile, Slot& slot) {
+  if (slot.pending != nullptr) {
+    matmul.multiply(slot.pending->left(0, tile.rows), slot.pending->right(0, tile.cols),
+                    slot.values);
+    slot.pending = nullptr;
+  }
+}
+
+bool GradientSummer::sum(Matmul& matmul,
+                         Range node,
+                         std::span<const PartSlices> parts,
+                         const GradientTile& tile,
+                         Matrix<float> dw) {
+  const std::int64_t rows = tile.rows.size();
+  const std::int64_t cols = tile.cols.size();
+  const Matrix<float> out =
+      dw.slice_rows(tile.rows.begin, tile.rows.end).slice_cols(tile.cols.begin, tile.cols.end);
+  slots_.resize(static_cast<std::size_t>(tree_slots(node.size())));
+  const std::int64_t slot_floats = round_up(rows * cols, 16);
+  auto* memory = memory_.at_least_of<float>(slot_floats * static_cast<std::int64_t>(slots_.size()));
+  for (Slot& slot : slots_) {
+    slot = {matrix(memory, rows, cols), nullptr};
+    memory += slot_floats;
+  }
+  const auto leaf = [&](const Range& range, int depth) {
+    const PartSlices& part = parts[static_cast<std::size_t>(range.begin - node.begin)];
+    if (range.size() != 1 || part.empty()) {
+      return false;
+    }
+    Slot& slot = slots_[static_cast<std::size_t>(depth)];
+    if (part.size() == 1 && part[0]->pieces() == 1) {
+      slot.pending = part[0];
+    } else {
+      slot.pending = nullptr;
+      sum_part(matmul, part, tile, slot);
+    }
+    return true;
+  };
+  const auto add_slots = [&](int depth) {
+    Slot& to = slots_[static_cast<std::size_t>(depth)];
+    Slot& from = slots_[static_cast<std::size_t>(depth) + 1];
+    settle(matmul, tile, to);
+    if (from.pending != nullptr) {
+      matmul.multiply_add(from.pending->left(0, tile.rows), from.pending->right(0, tile.cols),
+                          to.values);
+      from.pending = nullptr;
+    } else {
+      add(from.values, to.values);
+    }
+  };
+  if (!sum_tree(node, 0, leaf, add_slots)) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::fill_n(out.row(i), cols, 0.0F);
+    }
+    return true;
+  }
+  settle(matmul, tile, slots_[0]);
+  return copy_is_finite(slots_[0].values, out);
+}
+
+}  // namespace weft::kernels
