@@ -1,0 +1,368 @@
+// for each block of rows:
+//   for each draw (row, j), one per 64-bit lane:  words = philox(key; row, j)
+//     values 4j … 4j+3 of the row, to a block in the first cache
+//   for each row:  rounded to the row's type and written, then its state
+//
+// A word of Philox lives in the lower half of a 64-bit lane: the product of two such words is one
+// instruction and holds both halves that the round needs; what collects in the upper halves is
+// never read. A round is 2 products, 2 shifts and 2 three-way XORs for as many draws as there are
+// lanes, ten rounds make 4 values per lane: 4 instructions per value with AVX2, about 2 with
+// AVX-512.
+
+#include "weft/kernels/initial_values.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weft/kernels/cpu/initial_values.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "weft/base/error.h"
+#include "weft/kernels/box_muller.h"
+#include "weft/kernels/cpu/rows-inl.h"
+#include "weft/kernels/cpu/scratch.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace weft::kernels::HWY_NAMESPACE {
+
+constexpr std::int64_t kColumnsPerDraw = 4;
+// Values made before they are written: 16 KiB stay in the first cache.
+constexpr std::int64_t kBlockFloats = 4096;
+// Values of two vectors of draws, the unit in which they are made.
+constexpr auto kSpare =
+    static_cast<std::int64_t>(2 * kColumnsPerDraw * hn::MaxLanes(hn::ScalableTag<std::uint64_t>()));
+
+using U64 = hn::ScalableTag<std::uint64_t>;
+using U64Vec = hn::Vec<U64>;
+using U32 = hn::Repartition<std::uint32_t, U64>;
+using F32 = hn::Repartition<float, U64>;
+using F64 = hn::Repartition<double, U64>;
+using F64Vec = hn::Vec<F64>;
+
+/// A draw's counter, later its words, each in the lower half of its lane; the upper halves hold
+/// anything.
+struct DrawWords {
+  U64Vec w0, w1, w2, w3;
+};
+
+HWY_INLINE U64Vec product(U64Vec a, U64Vec b) {
+  const U32 d32;
+  return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
+}
+
+/// The keys of the rounds, made once, in memory from where a vector of equal lanes costs nothing.
+struct RoundKeys {
+  static constexpr std::size_t kRounds = 10;
+  std::array<std::uint64_t, kRounds> key0, key1;
+
+  explicit RoundKeys(std::uint64_t key) {
+    auto low = static_cast<std::uint32_t>(key);
+    auto high = static_cast<std::uint32_t>(key >> 32);
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      key0[round] = low;
+      key1[round] = high;
+      low += 0x9E3779B9U;
+      high += 0xBB67AE85U;
+    }
+  }
+};
+
+HWY_INLINE void philox_round(DrawWords& x, std::uint64_t key0, std::uint64_t key1) {
+  const U64 d;
+  const U64Vec product0 = product(x.w0, hn::Set(d, 0xD2511F53U));
+  const U64Vec product1 = product(x.w2, hn::Set(d, 0xCD9E8D57U));
+  x.w0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product1), x.w1), hn::Set(d, key0));
+  x.w2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(product0), x.w3), hn::Set(d, key1));
+  x.w1 = product1;
+  x.w3 = product0;
+}
+
+/// Philox4x32-10. Of two vectors, because a round waits for the one before it.
+HWY_INLINE void draw(const RoundKeys& keys, DrawWords& a, DrawWords& b) {
+  for (std::size_t round = 0; round < RoundKeys::kRounds; ++round) {
+    philox_round(a, keys.key0[round], keys.key1[round]);
+    philox_round(b, keys.key0[round], keys.key1[round]);
+  }
+}
+
+/// The lower halves of two vectors, lane by lane side by side.
+HWY_INLINE U64Vec side_by_side(U64Vec first, U64Vec second) {
+  const U64 d;
+  return hn::Or(hn::And(first, hn::Set(d, 0xFFFFFFFFU)), hn::ShiftLeft<32>(second));
+}
+
+/// s·(2u - 1) of every word. Both products before the last are exact.
+HWY_INLINE U64Vec uniform_pairs(U64Vec words, float scale) {
+  const U64 d;
+  const U32 d32;
+  const F32 df;
+  const hn::RebindToSigned<F32> di;
+  const auto top = hn::BitCast(di, hn::ShiftRight<8>(hn::BitCast(d32, words)));
+  const auto twice = hn::Mul(hn::ConvertTo(df, top), hn::Set(df, 0x1.0p-23F));
+  return hn::BitCast(d, hn::Mul(hn::Set(df, scale), hn::Sub(twice, hn::Set(df, 1.0F))));
+}
+
+/// Of integers below 2^52: they are the mantissa of 2^52 + n.
+HWY_INLINE F64Vec to_double(U64Vec n) {
+  const U64 d;
+  const F64 df;
+  const auto shifted = hn::BitCast(df, hn::Or(n, hn::Set(d, 0x4330000000000000U)));
+  return hn::Sub(shifted, hn::Set(df, 0x1.0p52));
+}
+
+template <std::size_t kTerms>
+HWY_INLINE F64Vec horner(const std::array<double, kTerms>& series, F64Vec x) {
+  const F64 df;
+  F64Vec sum = hn::Set(df, series[kTerms - 1]);
+  for (std::size_t k = kTerms - 1; k-- > 0;) {
+    sum = hn::Add(hn::Mul(sum, x), hn::Set(df, series[k]));
+  }
+  return sum;
+}
+
+HWY_INLINE F64Vec natural_log(F64Vec x) {
+  const U64 d;
+  const F64 df;
+  const auto one = hn::Set(df, 1.0);
+  const auto moved = hn::Add(hn::BitCast(d, x), hn::Set(d, kOneBits - kSqrtHalfBits));
+  const auto exponent = hn::Sub(to_double(hn::ShiftRight<52>(moved)), hn::Set(df, 1023.0));
+  const auto m = hn::BitCast(
+      df, hn::Add(hn::And(moved, hn::Set(d, kMantissaMask)), hn::Set(d, kSqrtHalfBits)));
+  const auto s = hn::Div(hn::Sub(m, one), hn::Add(m, one));
+  return hn::Add(hn::Mul(exponent, hn::Set(df, kLn2)),
+                 hn::Mul(s, horner(kLogSeries, hn::Mul(s, s))));
+}
+
+struct NormalPair {
+  F64Vec first, second;
+};
+
+HWY_INLINE NormalPair normal_pair(U64Vec word0, U64Vec word1) {
+  const U64 d;
+  const F64 df;
+  const auto low = hn::Set(d, 0xFFFFFFFFU);
+  const auto two = hn::Set(d, 2U);
+  const auto u =
+      hn::Mul(hn::Add(to_double(hn::And(word0, low)), hn::Set(df, 1.0)), hn::Set(df, 0x1.0p-32));
+  const auto radius = hn::Sqrt(hn::Mul(hn::Set(df, -2.0), natural_log(u)));
+  const auto turn = hn::And(word1, low);
+  const auto quarters = hn::ShiftRight<30>(hn::Add(turn, hn::Set(d, 1U << 29)));
+  // The rest may be negative: it is made larger by 2^32 on its way to fp64.
+  const auto rest =
+      hn::Sub(hn::Add(turn, hn::Set(d, std::uint64_t{1} << 32)), hn::ShiftLeft<30>(quarters));
+  const auto x =
+      hn::Mul(hn::Sub(to_double(rest), hn::Set(df, 0x1.0p32)), hn::Set(df, kRadiansPerWord));
+  const auto square = hn::Mul(x, x);
+  const auto sine = hn::Mul(x, horner(kSinSeries, square));
+  const auto cosine = horner(kCosSeries, square);
+  const auto odd =
+      hn::MaskFromVec(hn::BitCast(df, hn::Sub(hn::Zero(d), hn::And(quarters, hn::Set(d, 1U)))));
+  const auto sign0 = hn::ShiftLeft<62>(hn::And(hn::Add(quarters, hn::Set(d, 1U)), two));
+  const auto sign1 = hn::ShiftLeft<62>(hn::And(quarters, two));
+  const auto c = hn::Xor(hn::IfThenElse(odd, sine, cosine), hn::BitCast(df, sign0));
+  const auto s = hn::Xor(hn::IfThenElse(odd, cosine, sine), hn::BitCast(df, sign1));
+  return {hn::Mul(radius, c), hn::Mul(radius, s)};
+}
+
+/// The bits of s·z in the lower half of each lane.
+HWY_INLINE U64Vec scaled_bits(F64Vec z, float scale) {
+  const U64 d;
+  const hn::Rebind<float, F64> half;
+  const hn::Rebind<std::uint32_t, U64> half_bits;
+  const auto value = hn::Mul(hn::Set(half, scale), hn::DemoteTo(half, z));
+  return hn::PromoteTo(d, hn::BitCast(half_bits, value));
+}
+
+HWY_INLINE U64Vec normal_pairs(U64Vec word0, U64Vec word1, float scale) {
+  const NormalPair z = normal_pair(word0, word1);
+  return side_by_side(scaled_bits(z.first, scale), scaled_bits(z.second, scale));
+}
+
+/// Counters of a run of draws, row by row, one per lane.
+class Counters {
+ public:
+  Counters(std::int64_t first_row, std::int64_t first_draw, std::int64_t draws)
+      : row_(hn::Set(U64(), static_cast<std::uint64_t>(first_row))),
+        column_(hn::Iota(U64(), 0U)),
+        first_(hn::Set(U64(), static_cast<std::uint64_t>(first_draw))),
+        draws_(hn::Set(U64(), static_cast<std::uint64_t>(draws))) {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
+    row_step_ = hn::Set(U64(), static_cast<std::uint64_t>(lanes / draws));
+    column_step_ = hn::Set(U64(), static_cast<std::uint64_t>(lanes % draws));
+    for (std::int64_t lane = 0; lane < lanes; lane += draws) {
+      carry();
+    }
+  }
+
+  /// Of the next vector of draws.
+  DrawWords next() {
+    const DrawWords words{row_, hn::ShiftRight<32>(row_), hn::Add(first_, column_),
+                          hn::Zero(U64())};
+    row_ = hn::Add(row_, row_step_);
+    column_ = hn::Add(column_, column_step_);
+    carry();
+    return words;
+  }
+
+ private:
+  /// Lanes that are past the end of their row go to the next.
+  void carry() {
+    const U64 d;
+    const hn::RebindToSigned<U64> di;
+    // All ones where draws_ - 1 - column_ is negative.
+    const auto left = hn::Sub(hn::Sub(draws_, hn::Set(d, 1U)), column_);
+    const auto over = hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(di, left)));
+    column_ = hn::Sub(column_, hn::And(over, draws_));
+    row_ = hn::Sub(row_, over);
+  }
+
+  U64Vec row_, column_, first_, draws_, row_step_, column_step_;
+};
+
+/// The four values of each draw, draw after draw.
+template <InitialRule kRule>
+HWY_INLINE void store_values(const DrawWords& words, float scale, float* out) {
+  U64Vec pair0;
+  U64Vec pair1;
+  if constexpr (kRule == InitialRule::kNormal) {
+    pair0 = normal_pairs(words.w0, words.w1, scale);
+    pair1 = normal_pairs(words.w2, words.w3, scale);
+  } else {
+    pair0 = uniform_pairs(side_by_side(words.w0, words.w1), scale);
+    pair1 = uniform_pairs(side_by_side(words.w2, words.w3), scale);
+  }
+  hn::StoreInterleaved2(pair0, pair1, U64(), reinterpret_cast<std::uint64_t*>(out));
+}
+
+/// Values of `rows` rows, each padded to whole draws, to `out`, which has room for kSpare more.
+template <InitialRule kRule>
+void make_values(const InitialRows& initial,
+                 std::int64_t first_row,
+                 std::int64_t rows,
+                 std::int64_t draws,
+                 float* out) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
+  const RoundKeys keys(initial.key);
+  Counters counters(initial.table.first_row + first_row, initial.table.first_col / kColumnsPerDraw,
+                    draws);
+  for (std::int64_t i = 0; i < rows * draws; i += 2 * lanes) {
+    DrawWords a = counters.next();
+    DrawWords b = counters.next();
+    draw(keys, a, b);
+    store_values<kRule>(a, initial.scale, out + i * kColumnsPerDraw);
+    store_values<kRule>(b, initial.scale, out + (i + lanes) * kColumnsPerDraw);
+  }
+}
+
+/// To nearest, ties to even; the values are finite.
+void write_bf16(const float* values, std::int64_t cols, std::uint16_t* out) {
+  for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    const auto bits = hn::BitCast(du, hn::LoadU(d, values + i));
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
+    const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFU)));
+    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(rounded)), d16, out + i);
+  });
+}
+
+void write_fp16(const float* values, std::int64_t cols, std::uint16_t* out) {
+#if HWY_TARGET == HWY_SSE4
+  for (std::int64_t i = 0; i < cols; ++i) {  // no instruction here
+    out[i] = to_float16(values[i]).bits;
+  }
+#else
+  for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::Rebind<hwy::float16_t, decltype(d)> df16;
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, hn::LoadU(d, values + i))), d16, out + i);
+  });
+#endif
+}
+
+void write_split(const float* values, std::int64_t cols, std::uint16_t* high, std::uint16_t* low) {
+  for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const hn::Rebind<std::uint16_t, decltype(d)> d16;
+    const auto bits = hn::BitCast(du, hn::LoadU(d, values + i));
+    const auto top = hn::ShiftRight<16>(hn::Add(bits, hn::Set(du, 0x8000U)));
+    hn::StoreU(hn::TruncateTo(d16, top), d16, high + i);
+    hn::StoreU(hn::TruncateTo(d16, bits), d16, low + i);
+  });
+}
+
+void write_row(const RowTable& table, std::int64_t row, const float* values) {
+  char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
+  switch (table.dtype) {
+    case DType::kFloat32:
+      std::memcpy(at, values, static_cast<std::size_t>(table.cols) * sizeof(float));
+      return;
+    case DType::kFloat16:
+      return write_fp16(values, table.cols, reinterpret_cast<std::uint16_t*>(at));
+    case DType::kBFloat16:
+      return write_bf16(values, table.cols, reinterpret_cast<std::uint16_t*>(at));
+    case DType::kSplitBFloat16:
+      return write_split(
+          values, table.cols, reinterpret_cast<std::uint16_t*>(at),
+          reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + row * table.low_stride));
+    default:
+      fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(table.dtype));
+  }
+}
+
+void write_state(const InitialRows& initial, std::int64_t row) {
+  if (initial.state_floats > 0) {
+    auto* const state = reinterpret_cast<float*>(static_cast<char*>(initial.table.state) +
+                                                 row * initial.table.state_stride);
+    std::fill_n(state, initial.state_floats, initial.state);
+  }
+}
+
+void set_rows(const InitialRows& initial, Range range) {
+  const std::int64_t draws = (initial.table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw;
+  const std::int64_t padded = draws * kColumnsPerDraw;
+  const std::int64_t block = std::max<std::int64_t>(kBlockFloats / padded, 1);
+  float* const values = ThreadScratch::get(block * padded + kSpare);
+  if (initial.rule == InitialRule::kZero) {
+    std::fill_n(values, block * padded, 0.0F);
+  }
+  for (std::int64_t first = range.begin; first < range.end; first += block) {
+    const std::int64_t rows = std::min(block, range.end - first);
+    if (initial.rule == InitialRule::kUniform) {
+      make_values<InitialRule::kUniform>(initial, first, rows, draws, values);
+    } else if (initial.rule == InitialRule::kNormal) {
+      make_values<InitialRule::kNormal>(initial, first, rows, draws, values);
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      write_row(initial.table, first + i, values + i * padded);
+      write_state(initial, first + i);
+    }
+  }
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace weft::kernels {
+
+HWY_EXPORT(set_rows);
+
+void set_initial_rows(const InitialRows& initial, Range range) {
+  WEFT_CHECK(initial.table.first_col % kStatisticBlock == 0, "a block from column {}",
+             initial.table.first_col);
+  if (initial.table.cols > 0) {
+    HWY_DYNAMIC_DISPATCH(set_rows)(initial, range);
+  }
+}
+
+}  // namespace weft::kernels
+
+#endif  // HWY_ONCE

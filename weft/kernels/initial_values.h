@@ -1,0 +1,44 @@
+/// First values of embedding rows: a pure function of (key, row, column), so that shards, ranks and
+/// the order of making them change nothing.
+///
+/// Columns 4j … 4j+3 of a row come from one Philox call with counter (row, j), row and column those
+/// of the whole table. From its words w0 … w3 and the scale s:
+///   uniform  s·(2u - 1), u = ⌊w / 2^8⌋ · 2^-24
+///   normal   s·z; z0 = r·cos φ, z1 = r·sin φ, r = √(-2 ln((w0 + 1)·2^-32)), φ = 2π·w1·2^-32, and
+///            z2, z3 from w2, w3: in fp64 by the series of weft/kernels/box_muller.h, then rounded
+///   zero     0
+/// No function of the C library has a part in it and nothing is fused: every target gives the same
+/// bits. 16-bit rows get the fp32 value rounded to nearest, ties to even; split_bf16 rows both
+/// halves.
+/// Cost: writes every row and its state once. A core makes a uniform value in about 2 cycles with
+/// AVX-512, a normal one in 7.
+/// Source: Box and Muller, "A note on the generation of random normal deviates", 1958.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/base/parts.h"
+#include "weft/kernels/rows.h"
+
+namespace weft::kernels {
+
+enum class InitialRule : std::uint8_t { kZero, kUniform, kNormal };
+
+struct InitialRows {
+  RowTable table;  ///< `state` may be null
+  InitialRule rule = InitialRule::kUniform;
+  std::uint64_t key = 0;  ///< of Philox
+  float scale = 1.0F;
+  float state = 0.0F;             ///< written to all of a row's state
+  std::int64_t state_floats = 0;  ///< per row
+};
+
+/// Writes rows [range) of the table, numbered from its first: values and state. Different ranges
+/// may be written at the same time.
+void set_initial_rows(const InitialRows& initial, Range range);
+
+namespace reference {
+void set_initial_rows(const InitialRows& initial, Range range);
+}  // namespace reference
+
+}  // namespace weft::kernels
