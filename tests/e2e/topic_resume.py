@@ -9,6 +9,7 @@ from harness import BASE, Case, MpiCase, with_values
 LONG = with_values(BASE, {
     "train.steps": 24,
     "tables.0.optimizer": {"type": "row_wise_adam"},
+    "tables.0.dtype": "split_bf16",
     "tables.1.optimizer": {"type": "adagrad"},
     "tables.1.dtype": "bf16",
     "tables.2.optimizer": {"type": "adam", "max_norm": 0.5},

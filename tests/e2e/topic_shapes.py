@@ -106,7 +106,7 @@ class Shapes(Case):
                 "final_factor": 0.1}})
 
     def test_dtypes(self):
-        for dtype in ("fp16", "bf16"):
+        for dtype in ("fp16", "bf16", "split_bf16"):
             self.check({f"tables.{i}.dtype": dtype for i in range(3)} |
                        {f"tables.{i}.sharding": kind for i, kind in enumerate(
                            ("row_wise", "data_parallel", "column_wise"))})

@@ -130,7 +130,8 @@ TEST(ColumnShards, HaveTheBitsOfTheWholeTable) {
   for (const ColumnCuts& cuts : all_cuts) {
     const std::vector<StepData> steps = make_steps({.dim = cuts.dim});
     for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
-      for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
+      for (const auto dtype :
+           {spec::RowDType::kFp32, spec::RowDType::kBf16, spec::RowDType::kSplitBf16}) {
         spec::Table table = make_table(50, cuts.dim);
         table.optimizer = optimizer;
         table.dtype = dtype;
@@ -200,6 +201,22 @@ TEST(RowShards, HaveTheBitsOfTheWholeTable) {
   }
 }
 
+TEST(SplitRows, TakeTheStepsOfFp32Tables) {
+  for (const std::int64_t dim : {17, 64}) {
+    const std::vector<StepData> steps = make_steps({.dim = dim});
+    for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
+      for (const auto init : {spec::TableInit::kUniform, spec::TableInit::kNormal}) {
+        spec::Table table = make_table(50, dim);
+        table.optimizer = optimizer;
+        table.init = init;
+        const State expected = train_whole(table, steps);
+        table.dtype = spec::RowDType::kSplitBf16;
+        EXPECT_TRUE(train_whole(table, steps) == expected) << describe(table);
+      }
+    }
+  }
+}
+
 /// What partials() points to, as it would come out of a gather.
 struct Gathered {
   std::vector<std::int64_t> rows;
@@ -256,13 +273,15 @@ TEST(Replicas, OfAnyNumberOfRanksHaveTheBitsOfTheDirectUpdate) {
   for (const std::int64_t parts : {8, 13}) {
     const std::vector<StepData> steps = make_steps({.dim = 17, .samples = 29, .parts = parts});
     for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
-      spec::Table table = make_table(50, 17);
-      table.optimizer = optimizer;
-      table.dtype = spec::RowDType::kBf16;
-      const State expected = train_whole(table, steps, parts);
-      for (std::int64_t ranks = 1; ranks <= 8; ++ranks) {
-        EXPECT_TRUE(train_replicas(table, steps, parts, ranks) == expected)
-            << ranks << " ranks, " << parts << " parts, " << describe(table);
+      for (const auto dtype : {spec::RowDType::kBf16, spec::RowDType::kSplitBf16}) {
+        spec::Table table = make_table(50, 17);
+        table.optimizer = optimizer;
+        table.dtype = dtype;
+        const State expected = train_whole(table, steps, parts);
+        for (std::int64_t ranks = 1; ranks <= 8; ++ranks) {
+          EXPECT_TRUE(train_replicas(table, steps, parts, ranks) == expected)
+              << ranks << " ranks, " << parts << " parts, " << describe(table);
+        }
       }
     }
   }
@@ -319,7 +338,8 @@ TEST(Devices, ThreadsAndTheCheckDeviceChangeNoBit) {
        {spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam}) {
     spec::Table table = make_table(2000, 20);
     table.optimizer.type = type;
-    table.dtype = spec::RowDType::kFp16;
+    table.dtype = type == spec::SparseOptimizerKind::kAdam ? spec::RowDType::kFp16
+                                                           : spec::RowDType::kSplitBf16;
     const State expected = train_whole(table, steps);
     std::vector<float> first_lookup;
     for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCheck}) {
@@ -394,6 +414,34 @@ TEST(Forward, SumsInTheOrderOfTheBag) {
     EXPECT_EQ(rows[c], e[4][c]);
     EXPECT_EQ(rows[6 + c], e[9][c]);
     EXPECT_EQ(rows[9 + c], e[0][c]);
+  }
+}
+
+TEST(Forward, ReadsTheHighHalves) {
+  const std::unique_ptr<Device> device = make_device({});
+  spec::Table table = make_table(10, 20);
+  for (const auto type :
+       {spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam}) {
+    table.optimizer.type = type;
+    table.dtype = spec::RowDType::kSplitBf16;
+    const auto shard = whole(*device, table);
+    const std::vector<std::int64_t> ids = {7, 2};
+    const std::vector<std::int64_t> offsets = {0, 1, 2};
+    std::vector<float> rows(40);
+    const std::pair<TableShard*, Lookup> lookup{
+        shard.get(), {{ids.data(), offsets.data(), nullptr, 2}, true, rows.data(), 20}};
+    Context ctx;
+    TableShard::forward(ctx, std::span(&lookup, 1));
+    std::vector<float> words(20);
+    bool any_difference = false;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      initial_values(table, kSeed, ids[i], {0, 20}, words.data());
+      for (std::size_t c = 0; c < 20; ++c) {
+        EXPECT_EQ(rows[i * 20 + c], to_float(to_split_bfloat16(words[c]).high));
+        any_difference |= rows[i * 20 + c] != words[c];
+      }
+    }
+    EXPECT_TRUE(any_difference);
   }
 }
 

@@ -29,7 +29,7 @@ TEST(InitialValues, AnyCutOfColumnsGivesTheSame) {
     spec::Table table = make_table(5, 37);
     table.init = init;
     const std::vector<float> all = initial_rows(table, 3);
-    for (std::int64_t begin = 0; begin < 37; begin += 3) {
+    for (std::int64_t begin = 0; begin < 37; begin += 16) {
       for (std::int64_t end = begin; end <= 37; ++end) {
         std::vector<float> some(static_cast<std::size_t>(end - begin));
         initial_values(table, 3, 4, {begin, end}, some.data());
@@ -76,7 +76,8 @@ TEST(InitialValues, HaveTheDistributionAskedFor) {
 TEST(InitialState, IsWhatAFreshTableHolds) {
   const std::unique_ptr<Device> device = make_device({.threads = 2});
   for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
-    for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16}) {
+    for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
+                             spec::RowDType::kSplitBf16}) {
       spec::Table table = make_table(5000, 36);
       table.optimizer = optimizer;
       table.dtype = dtype;
@@ -116,6 +117,63 @@ TEST(StateItems, NameKindsShapesAndHolders) {
   EXPECT_EQ(items[2].row_begin, 20);
   EXPECT_EQ(items[2].row_end, 50);
   EXPECT_FALSE(items[2].first_holder) << "the shard with column 0 counts it";
+  table.dtype = spec::RowDType::kSplitBf16;
+  const TableShard halves(*device, table, {20, 50}, {16, 48}, kSeed, {});
+  EXPECT_EQ(halves.state_items()[0].dtype, DType::kFloat32)
+      << "the words that the halves stand for";
+}
+
+/// Where a row's bytes lie: [begin, end) of each of its runs.
+std::vector<Range> runs_of(const storage::RowGeometry& g,
+                           const spec::Table& table,
+                           std::int64_t cols,
+                           std::int64_t row) {
+  const bool halves = table.dtype == spec::RowDType::kSplitBf16;
+  const std::int64_t low = halves ? 2 * cols : 0;
+  const std::int64_t weights = g.weight_offset + row * g.weight_stride;
+  const std::int64_t state = g.state_offset + row * g.rest_stride;
+  const std::int64_t lows = g.low_offset + row * g.rest_stride;
+  const std::int64_t size = cols * size_of(storage::row_dtype(table.dtype)) - low;
+  return {{weights, weights + size},
+          {state, state + 4 * storage::state_floats(table.optimizer, cols)},
+          {lows, lows + low}};
+}
+
+TEST(RowGeometry, RunsAreAlignedAndDoNotMeet) {
+  for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
+    for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
+                             spec::RowDType::kSplitBf16}) {
+      for (const std::int64_t cols : {1, 2, 15, 16, 17, 64, 130}) {
+        spec::Table table = make_table(7, cols);
+        table.optimizer = optimizer;
+        table.dtype = dtype;
+        const storage::RowGeometry g = storage::row_geometry(table, 7, cols);
+        std::vector<Range> runs;
+        std::int64_t bytes = 0;
+        for (std::int64_t row = 0; row < 7; ++row) {
+          const std::vector<Range> own = runs_of(g, table, cols, row);
+          EXPECT_EQ(own[1].begin % 4, 0);
+          EXPECT_EQ(own[2].begin % 2, 0);
+          if (dtype == spec::RowDType::kSplitBf16) {
+            EXPECT_EQ(own[2].begin, own[1].end) << "state and low halves are one run";
+          }
+          for (const Range& run : own) {
+            bytes += run.size();
+            if (!run.empty()) {
+              runs.push_back(run);
+            }
+          }
+        }
+        EXPECT_EQ(bytes, 7 * g.row_bytes) << describe(table);
+        std::sort(runs.begin(), runs.end(),
+                  [](const Range& a, const Range& b) { return a.begin < b.begin; });
+        EXPECT_LE(runs.back().end, g.total_bytes);
+        for (std::size_t i = 1; i < runs.size(); ++i) {
+          EXPECT_LE(runs[i - 1].end, runs[i].begin) << describe(table);
+        }
+      }
+    }
+  }
 }
 
 TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
@@ -127,7 +185,7 @@ TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
   for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
     spec::Table table = make_table(50, 36);
     table.optimizer = optimizer;
-    table.dtype = spec::RowDType::kFp16;
+    table.dtype = optimizer.max_norm > 0.0 ? spec::RowDType::kFp16 : spec::RowDType::kSplitBf16;
     const auto shard = whole(*device, table);
     shard->coalesce(ctx, first.blocks());
     shard->update(ctx, update_step(1));

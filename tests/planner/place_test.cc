@@ -94,6 +94,14 @@ TEST(MakePlan, LookupsAndBytesWeigh) {
   EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 1}));
 }
 
+TEST(MakePlan, BothHalvesOfARowWeigh) {
+  spec::Config config = config_of({table("halves", 10, 16), table("b", 9, 16), table("c", 2, 16)});
+  config.tables[0].dtype = spec::RowDType::kSplitBf16;  // as fp32
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{0, 1, 1}));
+  config.tables[0].dtype = spec::RowDType::kFp16;
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 1}));
+}
+
 TEST(MakePlan, PinnedTablesCountBeforeTheOthers) {
   spec::Config config = config_of({table("a", 5, 16), table("big", 100, 16), table("b", 4, 16)});
   config.tables[1].rank = 0;

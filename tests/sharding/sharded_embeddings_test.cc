@@ -302,7 +302,8 @@ TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
 }
 
 TEST(ShardedEmbeddings, HalfPrecisionRowsRoundTheSameEverywhere) {
-  for (const spec::RowDType dtype : {spec::RowDType::kBf16, spec::RowDType::kFp16}) {
+  for (const spec::RowDType dtype :
+       {spec::RowDType::kBf16, spec::RowDType::kFp16, spec::RowDType::kSplitBf16}) {
     const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
     checkpoint::StateHash expected;
     for (const spec::Sharding sharding : kShardings) {

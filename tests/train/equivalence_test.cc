@@ -80,7 +80,8 @@ TEST(SameBits, EveryModelAndOptimizerOverRanks) {
        "dense_optimizer.type=sgd"},
       {"sparse_optimizer.type=row_wise_adam", "model.sequence=mean",
        "dense_optimizer.type=adagrad"},
-      {"sparse_optimizer.type=sgd", "tables.item.dtype=bf16", "tables.tags.dtype=fp16"},
+      {"sparse_optimizer.type=sgd", "tables.item.dtype=bf16", "tables.tags.dtype=fp16",
+       "tables.rare.dtype=split_bf16"},
   };
   for (const auto& overrides : jobs) {
     const Summary expected = train_on(1, job_options(make_job(overrides)));
@@ -93,6 +94,38 @@ TEST(SameBits, EveryModelAndOptimizerOverRanks) {
                   overrides.front() + ", " + sharding);
     }
   }
+}
+
+TEST(SplitBf16, AnyRanksAndShardingGiveOneHash) {
+  std::vector<std::string> halves = all_tables("dtype", "split_bf16");
+  halves.emplace_back("sparse_optimizer.type=row_wise_adam");
+  for (const char* sharding : {"table_wise", "column_wise", "data_parallel", "row_wise"}) {
+    const int longest = sharding == std::string("row_wise") ? 1 : 3;
+    const Summary expected = train_on(1, job_options(make_job(halves, longest)));
+    std::vector<std::string> sharded = all_tables("sharding", sharding);
+    sharded.insert(sharded.end(), halves.begin(), halves.end());
+    for (const int ranks : {1, 2, 3, 4}) {
+      expect_same(train_on(ranks, job_options(make_job(sharded, longest))), expected,
+                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+    }
+  }
+}
+
+TEST(SplitBf16, AStepFromWordsThatHaveNoLowHalfIsThatOfFp32) {
+  // Rows of zeros read the same in both, so the gradients are the same, and then the words.
+  std::vector<std::string> zeros = all_tables("init", "zero");
+  zeros.emplace_back("train.steps=1");
+  std::vector<std::string> halves = all_tables("dtype", "split_bf16");
+  halves.insert(halves.end(), zeros.begin(), zeros.end());
+  const Summary whole = train_on(2, job_options(make_job(zeros)));
+  const Summary split = train_on(2, job_options(make_job(halves)));
+  EXPECT_EQ(split.weights_hash, whole.weights_hash);
+  EXPECT_EQ(split.state_hash, whole.state_hash);
+  halves.emplace_back("train.steps=2");
+  zeros.emplace_back("train.steps=2");
+  EXPECT_NE(train_on(2, job_options(make_job(halves))).weights_hash,
+            train_on(2, job_options(make_job(zeros))).weights_hash)
+      << "lookups read whole words";
 }
 
 TEST(SameBits, PartsThatAreNoPowerOfTwo) {

@@ -77,6 +77,39 @@ TEST(Plan, OfOtherPartsThanAskedForIsRefused) {
   }
 }
 
+TEST(Resume, TablesInHalvesAndOfFp32LoadEachOther) {
+  const std::vector<std::string> whole = all_tables("dtype", "fp32");
+  const std::vector<std::string> halves = all_tables("dtype", "split_bf16");
+  for (const auto& [from, to] : {std::pair(whole, halves), std::pair(halves, whole)}) {
+    const TemporaryFolder folder;
+    train_some(make_job(from), folder.path(), 2);
+    JobOptions options = job_options(make_job(from));
+    options.config.train.steps = 4;
+    const Summary saved = train_on(2, options);
+    options = job_options(make_job(to));
+    options.config.train.steps = 4;
+    options.resume = folder.path();
+    const Summary loaded = train_on(3, options);
+    EXPECT_EQ(loaded.steps, 0);
+    EXPECT_EQ(loaded.weights_hash, saved.weights_hash);
+    EXPECT_EQ(loaded.state_hash, saved.state_hash);
+  }
+}
+
+TEST(Resume, TablesInHalvesGiveTheBitsOfNeverHavingStopped) {
+  const spec::Config config = make_job(all_tables("dtype", "split_bf16"));
+  const Summary expected = train_on(2, job_options(config));
+  const TemporaryFolder folder;
+  train_some(config, folder.path(), 2);
+  std::vector<std::string> sharded = all_tables("dtype", "split_bf16");
+  for (const std::string& entry : all_tables("sharding", "column_wise")) {
+    sharded.push_back(entry);
+  }
+  JobOptions options = job_options(make_job(sharded));
+  options.resume = folder.path();
+  EXPECT_EQ(train_on(3, options).state_hash, expected.state_hash);
+}
+
 TEST(Resume, KeepsVocabularies) {
   std::vector<std::string> overrides = {"sparse_features.rare.mapping=vocabulary",
                                         "sparse_features.rare.min_count=2"};

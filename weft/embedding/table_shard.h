@@ -155,8 +155,9 @@ class TableShard final : public StateSource, public StateSink {
 
   [[nodiscard]] std::int64_t first_overflow_row() const { return overflow_.first_row; }
 
-  /// parameter "tables.<name>", kinds "weight" (dtype of the rows), then fp32 "sum" (Adagrad: [E,
-  /// D]; row-wise: [E, 1]) or "exp_avg" [E, D] and "exp_avg_sq" ([E, D]; row-wise: [E, 1]).
+  /// parameter "tables.<name>", kinds "weight" (dtype of the rows; fp32 for split_bf16), then fp32
+  /// "sum" (Adagrad: [E, D]; row-wise: [E, 1]) or "exp_avg" [E, D] and "exp_avg_sq" ([E, D];
+  /// row-wise: [E, 1]).
   /// Row-wise state of a column shard is counted by the shard with column 0. Inside a stage.
   [[nodiscard]] std::vector<StateItem> state_items() const override;
   void read_state(std::size_t index,
@@ -179,12 +180,15 @@ class TableShard final : public StateSource, public StateSink {
   /// What the gradients of the step have become.
   enum class Gradients : std::uint8_t { kNone, kCoalesced, kAccumulated, kRowsToStore };
 
-  /// Where an item of state lies in its first row.
+  /// Where an item of state lies: its first row here, and from row to row.
   struct ItemPlace {
     std::byte* data;
+    std::int64_t stride;
     std::int64_t element_bytes;
     std::int64_t cols;
     std::int64_t first_col;
+    std::byte* low = nullptr;  ///< low halves of split_bf16 weights, whose words are the item
+    std::int64_t low_stride = 0;
   };
 
   [[nodiscard]] kernels::RowTable row_table() const;
@@ -201,7 +205,7 @@ class TableShard final : public StateSource, public StateSink {
   Range rows_;
   Range cols_;
   TableShardOptions options_;
-  InitialValues initial_;
+  kernels::InitialRows initial_;
   storage::RowStore store_;
   kernels::Coalescer coalescer_;
   kernels::RowRuns runs_;

@@ -7,13 +7,13 @@
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/tasks.h"
-#include "weft/optim/sparse.h"
 
 namespace weft::embedding {
 namespace {
 
-// Elements that one task of the initialisation makes: about a millisecond.
-constexpr std::int64_t kElementsPerTask = 1 << 16;
+// Bytes of rows that one task of the initialisation makes: under a millisecond, and a whole huge
+// page, so that no two threads wait for the same one to be cleared.
+constexpr std::int64_t kBytesPerTask = std::int64_t{2} << 20;
 
 /// A matrix of optimizer state, `offset` floats into each row's state.
 struct StatePart {
@@ -38,46 +38,49 @@ std::vector<StatePart> state_parts(spec::SparseOptimizerKind kind, std::int64_t 
   fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist", static_cast<int>(kind));
 }
 
-void round_row(const float* values, DType dtype, std::int64_t cols, void* out) {
+/// The type in which weights are saved and compared: that of the rows, or of the words which rows
+/// in two halves stand for.
+DType weight_dtype(DType dtype) {
+  return dtype == DType::kSplitBFloat16 ? DType::kFloat32 : dtype;
+}
+
+void join(const std::byte* high, const std::byte* low, std::int64_t cols, void* out) {
+  const auto* const highs = reinterpret_cast<const BFloat16*>(high);
+  const auto* const lows = reinterpret_cast<const std::int16_t*>(low);
   for (std::int64_t i = 0; i < cols; ++i) {
-    switch (dtype) {
-      case DType::kFloat16:
-        static_cast<Float16*>(out)[i] = to_float16(values[i]);
-        break;
-      case DType::kBFloat16:
-        static_cast<BFloat16*>(out)[i] = to_bfloat16(values[i]);
-        break;
-      default:
-        static_cast<float*>(out)[i] = values[i];
-        break;
-    }
+    static_cast<float*>(out)[i] = to_float(SplitBFloat16{highs[i], lows[i]});
+  }
+}
+
+void cut(const void* in, std::int64_t cols, std::byte* high, std::byte* low) {
+  for (std::int64_t i = 0; i < cols; ++i) {
+    const SplitBFloat16 halves = to_split_bfloat16(static_cast<const float*>(in)[i]);
+    reinterpret_cast<BFloat16*>(high)[i] = halves.high;
+    reinterpret_cast<std::int16_t*>(low)[i] = halves.low;
   }
 }
 
 }  // namespace
 
+/// On the device's pool, whose threads will work on the rows: who writes a page first decides on
+/// which memory node it lies.
 void TableShard::initialise(Context& ctx) {
-  const std::int64_t per_task = std::max<std::int64_t>(kElementsPerTask / cols_.size(), 1);
-  const float state = optim::initial_state(table_.optimizer);
+  initial_.table = row_table();
+  initial_.state_floats = store_.state_floats();
+  const std::int64_t per_task =
+      std::max<std::int64_t>(kBytesPerTask * rows_.size() / store_.bytes(), 1);
   kernels::run_blocks(
       ctx, 1, [&](std::int64_t) { return (rows_.size() + per_task - 1) / per_task; },
       [&](std::int64_t, std::int64_t block) {
-        std::vector<float> values(static_cast<std::size_t>(cols_.size()));
-        const std::int64_t end = std::min((block + 1) * per_task, rows_.size());
-        for (std::int64_t row = block * per_task; row < end; ++row) {
-          initial_.row(rows_.begin + row, cols_, values.data());
-          round_row(values.data(), store_.dtype(), cols_.size(), store_.weights(row));
-          if (store_.state_floats() > 0) {
-            std::fill_n(store_.state(row), store_.state_floats(), state);
-          }
-        }
+        kernels::set_initial_rows(
+            initial_, {block * per_task, std::min((block + 1) * per_task, rows_.size())});
       });
 }
 
 std::vector<StateItem> TableShard::state_items() const {
   StateItem item{.parameter = "tables." + table_.name,
                  .kind = "weight",
-                 .dtype = store_.dtype(),
+                 .dtype = weight_dtype(store_.dtype()),
                  .rows = table_.num_embeddings,
                  .cols = table_.embedding_dim,
                  .row_begin = rows_.begin,
@@ -100,18 +103,27 @@ std::vector<StateItem> TableShard::state_items() const {
   return items;
 }
 
-/// Where an item lies in a row.
+/// Where an item lies, from `local_row` on.
 TableShard::ItemPlace TableShard::item_place(std::size_t index, std::int64_t local_row) const {
   if (index == 0) {
-    return {store_.weights(local_row), size_of(store_.dtype()), cols_.size(), cols_.begin};
+    const bool halves = store_.low() != nullptr;
+    return {.data = store_.weights(local_row),
+            .stride = store_.weight_stride(),
+            .element_bytes = size_of(weight_dtype(store_.dtype())),
+            .cols = cols_.size(),
+            .first_col = cols_.begin,
+            .low = halves ? store_.low() + local_row * store_.rest_stride() : nullptr,
+            .low_stride = store_.rest_stride()};
   }
   const std::vector<StatePart> parts = state_parts(table_.optimizer.type, cols_.size());
   WEFT_CHECK(index <= parts.size(), "item {} of table '{}', which has {}", index, table_.name,
              parts.size() + 1);
   const StatePart& part = parts[index - 1];
-  return {reinterpret_cast<std::byte*>(store_.state(local_row) + part.offset),
-          static_cast<std::int64_t>(sizeof(float)), part.per_element ? cols_.size() : 1,
-          part.per_element ? cols_.begin : 0};
+  return {.data = reinterpret_cast<std::byte*>(store_.state(local_row) + part.offset),
+          .stride = store_.rest_stride(),
+          .element_bytes = static_cast<std::int64_t>(sizeof(float)),
+          .cols = part.per_element ? cols_.size() : 1,
+          .first_col = part.per_element ? cols_.begin : 0};
 }
 
 void TableShard::check_rows(std::int64_t row_begin, std::int64_t rows) const {
@@ -126,11 +138,14 @@ void TableShard::read_state(std::size_t index,
                             void* out) const {
   check_rows(row_begin, rows);
   const ItemPlace place = item_place(index, row_begin - rows_.begin);
-  const std::int64_t stride = index == 0 ? store_.weight_stride() : store_.state_stride();
   const std::int64_t bytes = place.cols * place.element_bytes;
   for (std::int64_t i = 0; i < rows; ++i) {
-    std::memcpy(static_cast<std::byte*>(out) + i * bytes, place.data + i * stride,
-                static_cast<std::size_t>(bytes));
+    std::byte* const to = static_cast<std::byte*>(out) + i * bytes;
+    if (place.low != nullptr) {
+      join(place.data + i * place.stride, place.low + i * place.low_stride, place.cols, to);
+    } else {
+      std::memcpy(to, place.data + i * place.stride, static_cast<std::size_t>(bytes));
+    }
   }
 }
 
@@ -149,12 +164,18 @@ void TableShard::write_state(std::size_t index,
   if (col_begin == col_end) {
     return;
   }
-  const std::int64_t stride = index == 0 ? store_.weight_stride() : store_.state_stride();
-  const std::int64_t bytes = (col_end - col_begin) * place.element_bytes;
-  std::byte* const to = place.data + (col_begin - place.first_col) * place.element_bytes;
+  const std::int64_t cols = col_end - col_begin;
+  const std::int64_t bytes = cols * place.element_bytes;
+  const std::int64_t col = col_begin - place.first_col;
   for (std::int64_t i = 0; i < rows; ++i) {
-    std::memcpy(to + i * stride, static_cast<const std::byte*>(in) + i * bytes,
-                static_cast<std::size_t>(bytes));
+    const std::byte* const from = static_cast<const std::byte*>(in) + i * bytes;
+    std::byte* const to = place.data + i * place.stride;
+    if (place.low != nullptr) {
+      constexpr auto kHalf = static_cast<std::int64_t>(sizeof(BFloat16));
+      cut(from, cols, to + col * kHalf, place.low + i * place.low_stride + col * kHalf);
+    } else {
+      std::memcpy(to + col * place.element_bytes, from, static_cast<std::size_t>(bytes));
+    }
   }
 }
 
@@ -165,16 +186,19 @@ void TableShard::initial_state(std::size_t index,
   check_rows(row_begin, rows);
   const ItemPlace place = item_place(index, 0);
   if (index > 0) {
-    std::fill_n(static_cast<float*>(out), rows * place.cols,
-                optim::initial_state(table_.optimizer));
+    std::fill_n(static_cast<float*>(out), rows * place.cols, initial_.state);
     return;
   }
-  std::vector<float> values(static_cast<std::size_t>(cols_.size()));
-  for (std::int64_t i = 0; i < rows; ++i) {
-    initial_.row(row_begin + i, cols_, values.data());
-    round_row(values.data(), store_.dtype(), cols_.size(),
-              static_cast<std::byte*>(out) + i * place.cols * place.element_bytes);
-  }
+  kernels::InitialRows initial = initial_;
+  initial.table = {.weights = out,
+                   .weight_stride = place.cols * place.element_bytes,
+                   .dtype = weight_dtype(store_.dtype()),
+                   .cols = place.cols,
+                   .dim = table_.embedding_dim,
+                   .first_row = row_begin,
+                   .first_col = place.first_col};
+  initial.state_floats = 0;
+  kernels::set_initial_rows(initial, {0, rows});
 }
 
 }  // namespace weft::embedding

@@ -20,9 +20,10 @@ std::int64_t blocks_of(const spec::Table& table) {
   return (table.embedding_dim + spec::kColumnBlock - 1) / spec::kColumnBlock;
 }
 
+/// Of a row's weights in memory; of split_bf16 both halves.
 double row_bytes(const spec::Table& table) {
-  const double element = table.dtype == spec::RowDType::kFp32 ? 4 : 2;
-  return static_cast<double>(table.embedding_dim) * element;
+  const bool halves = table.dtype == spec::RowDType::kFp16 || table.dtype == spec::RowDType::kBf16;
+  return static_cast<double>(table.embedding_dim) * (halves ? 2 : 4);
 }
 
 /// Mean ids per sample of a feature, as far as the configuration tells.

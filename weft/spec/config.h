@@ -116,7 +116,7 @@ struct SparseOptimizer {
   friend bool operator==(const SparseOptimizer&, const SparseOptimizer&) = default;
 };
 
-enum class RowDType { kFp32, kFp16, kBf16 };
+enum class RowDType { kFp32, kFp16, kBf16, kSplitBf16 };
 enum class TableInit {
   kUniform,
   kNormal,

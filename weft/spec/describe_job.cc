@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kSparseOptimizers = {"sgd", "adagrad", "row_wise_adagrad",
                                                                "adam", "row_wise_adam"};
 constexpr std::array<std::string_view, 3> kWeightDecayModes = {"none", "l2", "decoupled"};
-constexpr std::array<std::string_view, 3> kRowDTypes = {"fp32", "fp16", "bf16"};
+constexpr std::array<std::string_view, 4> kRowDTypes = {"fp32", "fp16", "bf16", "split_bf16"};
 constexpr std::array<std::string_view, 3> kTableInits = {"uniform", "normal", "zero"};
 constexpr std::array<std::string_view, 5> kShardings = {"auto", "data_parallel", "table_wise",
                                                         "row_wise", "column_wise"};
@@ -84,7 +84,8 @@ void walk(Visitor& v, Table& c) {
            .default_text = "required"},
           &c.embedding_dim);
   v.value({.name = "dtype",
-           .meaning = "Of the rows in memory; fp16 and bf16 are rounded stochastically on update."},
+           .meaning = "Of the rows in memory; fp16 and bf16 are rounded stochastically on update. "
+                      "split_bf16: fp32 in two bf16-sized halves, lookups read the upper one."},
           choice(c.dtype, kRowDTypes));
   v.value({.name = "init",
            .meaning = "Initial values. uniform: in ±init_scale; normal: standard deviation "

@@ -34,9 +34,9 @@ class RowStore {
 
   [[nodiscard]] std::int64_t weight_stride() const { return geometry_.weight_stride; }  ///< bytes
 
-  [[nodiscard]] std::int64_t state_stride() const { return geometry_.state_stride; }  ///< bytes
+  [[nodiscard]] std::int64_t rest_stride() const { return geometry_.rest_stride; }  ///< bytes
 
-  /// Of row 0.
+  /// Of row 0; of split_bf16 rows the high halves.
   [[nodiscard]] std::byte* weights() const {
     return memory_.as<std::byte>() + geometry_.weight_offset;
   }
@@ -46,12 +46,18 @@ class RowStore {
     return state_floats_ == 0 ? nullptr : memory_.as<std::byte>() + geometry_.state_offset;
   }
 
+  /// Low halves of row 0; null but for split_bf16.
+  [[nodiscard]] std::byte* low() const {
+    return dtype_ == DType::kSplitBFloat16 ? memory_.as<std::byte>() + geometry_.low_offset
+                                           : nullptr;
+  }
+
   [[nodiscard]] std::byte* weights(std::int64_t row) const {
     return weights() + row * geometry_.weight_stride;
   }
 
   [[nodiscard]] float* state(std::int64_t row) const {
-    return reinterpret_cast<float*>(state() + row * geometry_.state_stride);
+    return reinterpret_cast<float*>(state() + row * geometry_.rest_stride);
   }
 
  private:
