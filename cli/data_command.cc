@@ -11,9 +11,11 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/launch.h"
 #include "cli/output.h"
 #include "weft/base/error.h"
 #include "weft/base/text.h"
+#include "weft/base/thread_pool.h"
 #include "weft/data/stats.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/weft_format.h"
@@ -28,6 +30,7 @@ struct DataOptions {
   std::string split = "train";
   std::string format = "text";
   std::int64_t samples = -1;
+  int threads = 0;
   bool quiet = false;
 };
 
@@ -101,9 +104,12 @@ std::unique_ptr<data::Source> open(const spec::Config& config, const DataOptions
 
 int write(data::Source& source, const DataOptions& options, const std::string& what) {
   Progress progress(what, options.quiet);
-  const std::int64_t samples =
-      data::write_weft(source, options.out, options.samples,
-                       [&](std::int64_t done, std::int64_t total) { progress(done, total); });
+  ThreadPool pool(options.threads > 0 ? options.threads : threads_per_rank({.ranks = 1}));
+  const std::int64_t samples = data::write_weft(
+      source, options.out,
+      {.samples = options.samples,
+       .pool = &pool,
+       .progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); }});
   progress.clear();
   if (!options.quiet) {
     fmt::print("{}: {} samples, {}, {:.1f} s\n", options.out, format_count(samples),
@@ -175,6 +181,9 @@ void add_out(CLI::App* command, DataOptions& options) {
   command->add_option("--out", options.out, "The file to write, in weft format")
       ->type_name("FILE")
       ->required();
+  command->add_option("--threads", options.threads, "Threads; default: the cores")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
 }
 
 }  // namespace

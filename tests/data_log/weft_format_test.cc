@@ -423,14 +423,17 @@ TEST_F(WeftFormat, SyntheticLogIsKeptWithItsBestNe) {
   config.synthetic.columns = {bag, {"one"}};
   const auto eval = open_synthetic(config, 1, Split::kEval);
   std::int64_t reported = 0;
-  EXPECT_EQ(write_weft(*eval, path("eval.weft"), -1,
-                       [&](std::int64_t done, std::int64_t) { reported = done; }),
+  EXPECT_EQ(write_weft(*eval, path("eval.weft"),
+                       {.samples = -1,
+                        .pool = nullptr,
+                        .progress = [&](std::int64_t done, std::int64_t) { reported = done; }}),
             3000);
   EXPECT_EQ(reported, 3000);
   const auto kept = open_weft({path("eval.weft")});
   EXPECT_TRUE(same_columns(read_all(*kept), read_all(*eval)));
   EXPECT_EQ(kept->bayes_ne(), eval->bayes_ne());
-  EXPECT_EQ(write_weft(*eval, path("some.weft"), 17), 17);
+  EXPECT_EQ(write_weft(*eval, path("some.weft"), {.samples = 17, .pool = nullptr, .progress = {}}),
+            17);
   const auto some = open_weft({path("some.weft")});
   EXPECT_EQ(some->size(), 17);
   EXPECT_FALSE(some->bayes_ne().has_value());

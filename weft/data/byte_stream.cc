@@ -1,9 +1,15 @@
 #include "weft/data/byte_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,33 +33,69 @@ class PlainFile final : public ByteStream {
     if (fd_ < 0) {
       fail(ErrorCode::kIo, "cannot open '{}': {}", path_, std::strerror(errno));
     }
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // advice: it may be refused
   }
 
   ~PlainFile() override { ::close(fd_); }
 
-  std::size_t read(char* out, std::size_t size) override {
-    for (;;) {
-      const ssize_t got = ::read(fd_, out, size);
-      if (got >= 0) {
-        return static_cast<std::size_t>(got);
-      }
-      if (errno != EINTR) {
-        fail(ErrorCode::kIo, "cannot read '{}': {}", path_, std::strerror(errno));
-      }
+  std::size_t read(char* out, std::size_t size, ThreadPool* pool) override {
+    std::size_t got = 0;
+    if (pool == nullptr || size < 2 * kRange) {
+      got = read_at(out, size, offset_);
+    } else {
+      got = read_ranges(out, size, *pool);
     }
+    offset_ += got;
+    return got;
   }
 
-  void rewind() {
-    if (::lseek(fd_, 0, SEEK_SET) != 0) {
-      fail(ErrorCode::kIo, "cannot rewind '{}': {}", path_, std::strerror(errno));
-    }
-  }
+  void rewind() { offset_ = 0; }
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  static constexpr std::size_t kRange = std::size_t{1} << 20;
+
+  /// Less than `size` only at the end of the file.
+  std::size_t read_at(char* out, std::size_t size, std::size_t offset) const {
+    std::size_t done = 0;
+    while (done < size) {
+      const ssize_t got = ::pread(fd_, out + done, size - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) {
+        continue;
+      }
+      if (got < 0) {
+        fail(ErrorCode::kIo, "cannot read '{}': {}", path_, std::strerror(errno));
+      }
+      if (got == 0) {
+        break;
+      }
+      done += static_cast<std::size_t>(got);
+    }
+    return done;
+  }
+
+  std::size_t read_ranges(char* out, std::size_t size, ThreadPool& pool) {
+    got_.assign((size + kRange - 1) / kRange, 0);
+    pool.parallel_for(static_cast<std::int64_t>(got_.size()), [&](std::int64_t index) {
+      const std::size_t begin = static_cast<std::size_t>(index) * kRange;
+      got_[static_cast<std::size_t>(index)] =
+          read_at(out + begin, std::min(kRange, size - begin), offset_ + begin);
+    });
+    std::size_t total = 0;
+    for (const std::size_t got : got_) {
+      total += got;
+      if (got < kRange) {
+        break;  // the end; what a growing file has behind it by now is left for the next time
+      }
+    }
+    return total;
+  }
+
   std::string path_;
   int fd_ = -1;
+  std::size_t offset_ = 0;
+  std::vector<std::size_t> got_;  ///< bytes of each range
 };
 
 /// Compressed input, a chunk at a time.
@@ -64,7 +106,7 @@ class Input {
   /// True while there are bytes; reads the next chunk where the last is used up.
   bool refill() {
     if (used_ == size_) {
-      size_ = file_->read(chunk_.data(), chunk_.size());
+      size_ = file_->read(chunk_.data(), chunk_.size(), nullptr);
       used_ = 0;
       total_ += size_;
     }
@@ -106,7 +148,7 @@ class GzipFile final : public ByteStream {
 
   ~GzipFile() override { inflateEnd(&stream_); }
 
-  std::size_t read(char* out, std::size_t size) override {
+  std::size_t read(char* out, std::size_t size, ThreadPool* /*pool*/) override {
     const std::size_t wanted = std::min(size, kChunk);
     std::size_t produced = 0;
     while (produced == 0) {
@@ -158,7 +200,7 @@ class ZstdFile final : public ByteStream {
 
   ~ZstdFile() override { ZSTD_freeDStream(stream_); }
 
-  std::size_t read(char* out, std::size_t size) override {
+  std::size_t read(char* out, std::size_t size, ThreadPool* /*pool*/) override {
     ZSTD_outBuffer target = {out, size, 0};
     while (target.pos == 0) {
       // A frame's last bytes may still wait inside zstd when the file is used up.
@@ -188,19 +230,105 @@ class ZstdFile final : public ByteStream {
   bool inside_ = false;
 };
 
+/// Reads another stream ahead on a thread of its own, so that decompressing and parsing go on at
+/// the same time. An error arrives after the bytes before it.
+class ReadAhead final : public ByteStream {
+ public:
+  explicit ReadAhead(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
+    for (Chunk& chunk : chunks_) {
+      chunk.bytes.resize(kAhead);
+    }
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+
+  std::size_t read(char* out, std::size_t size, ThreadPool* /*pool*/) override {
+    Chunk& chunk = chunks_[read_ % chunks_.size()];
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return read_ < filled_ || finished_; });
+      if (read_ == filled_) {
+        if (error_ != nullptr) {
+          std::rethrow_exception(error_);
+        }
+        return 0;
+      }
+    }
+    const std::size_t count = std::min(size, chunk.size - used_);
+    std::memcpy(out, chunk.bytes.data() + used_, count);
+    used_ += count;
+    if (used_ == chunk.size) {
+      used_ = 0;
+      const std::lock_guard lock(mutex_);
+      ++read_;
+      changed_.notify_all();
+    }
+    return count;
+  }
+
+ private:
+  static constexpr std::size_t kAhead = std::size_t{1} << 20;
+
+  struct Chunk {
+    std::vector<char> bytes;
+    std::size_t size = 0;
+  };
+
+  void run(const std::stop_token& stop) {
+    std::exception_ptr error;
+    try {
+      while (wait_for_room(stop) && fill(chunks_[filled_ % chunks_.size()])) {
+        const std::lock_guard lock(mutex_);
+        ++filled_;
+        changed_.notify_all();
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+    finished_ = true;
+    changed_.notify_all();
+  }
+
+  bool wait_for_room(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait(lock, stop, [this] { return filled_ - read_ < chunks_.size(); }) &&
+           !stop.stop_requested();
+  }
+
+  /// False where there is nothing more.
+  bool fill(Chunk& chunk) {
+    chunk.size = inner_->read(chunk.bytes.data(), chunk.bytes.size(), nullptr);
+    return chunk.size > 0;
+  }
+
+  std::unique_ptr<ByteStream> inner_;
+  std::array<Chunk, 3> chunks_;
+  std::size_t used_ = 0;  ///< of the chunk being read
+
+  std::mutex mutex_;  ///< of all below
+  std::condition_variable_any changed_;
+  std::size_t filled_ = 0;  ///< chunks so far
+  std::size_t read_ = 0;
+  bool finished_ = false;
+  std::exception_ptr error_;
+
+  std::jthread thread_;  ///< last, so that it ends before what it uses
+};
+
 }  // namespace
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& path) {
   auto file = std::make_unique<PlainFile>(path);
   char magic[4] = {};
-  const std::size_t got = file->read(magic, sizeof magic);
+  const std::size_t got = file->read(magic, sizeof magic, nullptr);
   file->rewind();
   const std::string_view start(magic, got);
   if (start.substr(0, 2) == "\x1f\x8b") {
-    return std::make_unique<GzipFile>(std::move(file));
+    return std::make_unique<ReadAhead>(std::make_unique<GzipFile>(std::move(file)));
   }
   if (start == "\x28\xb5\x2f\xfd") {
-    return std::make_unique<ZstdFile>(std::move(file));
+    return std::make_unique<ReadAhead>(std::make_unique<ZstdFile>(std::move(file)));
   }
   for (const std::string_view suffix : {".gz", ".zst"}) {
     if (path.ends_with(suffix)) {

@@ -1,7 +1,8 @@
 /// The bytes of a file, decompressed where it is compressed.
 ///
 /// gzip (several members too) and Zstandard (several frames too) are recognised by their first
-/// bytes, and demanded where the name ends in .gz or .zst.
+/// bytes, and demanded where the name ends in .gz or .zst. They are decompressed ahead, on a thread
+/// of the stream's own.
 /// Errors: Error(kData) naming the file where it is cut, damaged or not of its name's format;
 /// Error(kIo) where it cannot be read.
 #pragma once
@@ -9,6 +10,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+
+#include "weft/base/thread_pool.h"
 
 namespace weft::data {
 
@@ -19,8 +22,9 @@ class ByteStream {
   ByteStream& operator=(const ByteStream&) = delete;
   virtual ~ByteStream() = default;
 
-  /// Up to `size` bytes into `out`; 0 only at the end. Blocking.
-  virtual std::size_t read(char* out, std::size_t size) = 0;
+  /// Up to `size` bytes into `out`; 0 only at the end. Blocking. A plain file is read by ranges on
+  /// `pool` where that is given.
+  virtual std::size_t read(char* out, std::size_t size, ThreadPool* pool) = 0;
 };
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& path);

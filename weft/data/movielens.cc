@@ -277,7 +277,7 @@ std::string read_text(const std::string& path) {
   constexpr std::size_t kChunk = std::size_t{1} << 20;
   for (std::size_t used = 0;;) {
     text.resize(used + kChunk);
-    const std::size_t got = stream->read(text.data() + used, kChunk);
+    const std::size_t got = stream->read(text.data() + used, kChunk, nullptr);
     used += got;
     if (got == 0) {
       text.resize(used);

@@ -226,6 +226,10 @@ std::int64_t SubrangeSource::load(std::int64_t first, std::int64_t count) {
 }
 
 void SubrangeSource::read(std::span<const std::int64_t> sample_ids, RawBlock& out) {
+  if (first_ == 0) {
+    inner_->read(sample_ids, out);
+    return;
+  }
   inner_ids_.resize(sample_ids.size());
   std::transform(sample_ids.begin(), sample_ids.end(), inner_ids_.begin(),
                  [this](std::int64_t id) { return id + first_; });
@@ -235,6 +239,14 @@ void SubrangeSource::read(std::span<const std::int64_t> sample_ids, RawBlock& ou
 
 void SubrangeSource::select(std::span<const std::string> columns) {
   inner_->select(columns);
+}
+
+void SubrangeSource::use(ThreadPool& pool) {
+  inner_->use(pool);
+}
+
+bool SubrangeSource::concurrent_reads() const {
+  return first_ == 0 && inner_->concurrent_reads();  // else the ids are translated in one place
 }
 
 bool SubrangeSource::random_access() const {

@@ -1,9 +1,9 @@
 /// A Source is one dataset as it lies on disk (or is generated): named columns of raw samples, ids
 /// before hashing or vocabulary. Sample ids are 0, 1, .. in the order of the files.
 ///
-/// Threads      not thread-safe; each rank, and each loader, has its own.
-/// Determinism  a sample's contents depend on its id only.
-/// Errors       Error(kData) naming file:line (or file and block), column, value and what to do.
+/// Threads      not thread-safe but for concurrent_reads(); each rank, and each loader, has its
+/// own. Determinism  a sample's contents depend on its id only. Errors       Error(kData) naming
+/// file:line (or file and block), column, value and what to do.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/thread_pool.h"
 #include "weft/spec/config.h"
 
 namespace weft::data {
@@ -102,6 +103,12 @@ class Source {
   /// Only these columns (dense, categorical or labels) are decoded from now on.
   virtual void select(std::span<const std::string> columns) = 0;
 
+  /// load() may spread its work over `pool`, which must outlive the source. Results are the same.
+  virtual void use(ThreadPool& /*pool*/) {}
+
+  /// Several threads may call read() at once, each with a block of its own, between two loads.
+  [[nodiscard]] virtual bool concurrent_reads() const { return false; }
+
   /// load() costs nothing, whatever the range.
   [[nodiscard]] virtual bool random_access() const = 0;
 
@@ -125,6 +132,8 @@ class SubrangeSource final : public Source {
   std::int64_t load(std::int64_t first, std::int64_t count) override;
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override;
   void select(std::span<const std::string> columns) override;
+  void use(ThreadPool& pool) override;
+  [[nodiscard]] bool concurrent_reads() const override;
   [[nodiscard]] bool random_access() const override;
   [[nodiscard]] std::int64_t size() const override;
   [[nodiscard]] std::uint64_t fingerprint() const override;

@@ -17,9 +17,16 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/thread_pool.h"
 #include "weft/data/source.h"
 
 namespace weft::data {
+
+class WeftOutput;
+
+namespace layout {
+struct EncodedBlock;
+}
 
 /// Opens files as one random-access source, in the order given; their schemas must be equal. The
 /// files must not change while they are open. bayes_ne() is that of a single file which has it.
@@ -52,30 +59,28 @@ class WeftWriter {
   void finish();
 
  private:
-  class File;
-
   void take(const RawBlock& block, std::int64_t first, std::int64_t count);
-  void write_block();
-  void write_chunk(std::span<const std::byte> bytes);
+  void write_pending();
 
   Schema schema_;
-  WeftWriterOptions options_;
-  std::unique_ptr<File> file_;
+  std::int64_t block_samples_;
+  std::unique_ptr<WeftOutput> output_;
   RawBlock pending_;
-  std::vector<std::byte> chunk_;
-  std::vector<std::byte> index_;  // the footer's entries so far
-  std::int64_t blocks_ = 0;
-  std::int64_t samples_ = 0;
+  std::unique_ptr<layout::EncodedBlock> encoded_;
 };
 
 /// Called now and then with the samples done so far and in all (-1 where that is not known).
 using ProgressCallback = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// Copies a source, all columns, at most `samples` samples (-1 = all), to a new file; its bayes_ne
-/// is kept as metadata where all samples are copied. Returns the number of samples.
-std::int64_t write_weft(Source& source,
-                        const std::string& path,
-                        std::int64_t samples = -1,
-                        const ProgressCallback& progress = {});
+struct CopyOptions {
+  std::int64_t samples = -1;   ///< at most so many; -1 = all
+  ThreadPool* pool = nullptr;  ///< decodes and encodes; null: the calling thread does
+  ProgressCallback progress;   ///< on the calling thread; may be empty
+};
+
+/// Copies a source, all columns, to a new file in blocks of 16384 samples; its bayes_ne is kept as
+/// metadata where all samples are copied. Returns the number of samples. The file does not depend
+/// on the pool. Memory: per thread about 64 MiB of a Criteo log.
+std::int64_t write_weft(Source& source, const std::string& path, const CopyOptions& options = {});
 
 }  // namespace weft::data

@@ -1,6 +1,8 @@
 #include "weft/data/weft_layout.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
@@ -58,23 +60,107 @@ class NameReader {
   const std::string& file_;
 };
 
-template <typename T>
-void append_ids(const std::vector<std::int64_t>& ids, std::vector<std::byte>& out) {
-  const std::size_t start = out.size();
-  out.resize(start + ids.size() * sizeof(T));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const T value = static_cast<T>(ids[i]);
-    std::memcpy(out.data() + start + i * sizeof(T), &value, sizeof(T));
+// How the bags of a block are written, chosen by their contents.
+struct BagsShape {
+  std::uint8_t offset_bytes = 0;
+  std::uint8_t id_bytes = 0;
+  std::uint64_t offsets = 0;  // padded bytes of each part
+  std::uint64_t ids = 0;
+  std::uint64_t weights = 0;
+
+  [[nodiscard]] std::uint64_t bytes() const { return kCategoricalHeader + offsets + ids + weights; }
+};
+
+BagsShape shape_of(const RawBlock::Bags& bags, std::int64_t samples) {
+  const std::size_t count = bags.ids.size();
+  WEFT_CHECK(count <= 0xffffffffU, "{} ids in one block", count);
+  BagsShape shape;
+  std::uint64_t uneven = count ^ static_cast<std::uint64_t>(samples);
+  for (std::size_t i = 0; uneven == 0 && i < bags.offsets.size(); ++i) {
+    uneven = static_cast<std::uint64_t>(bags.offsets[i]) ^ i;
+  }
+  std::uint64_t all = 0;
+  for (const std::int64_t id : bags.ids) {
+    all |= static_cast<std::uint64_t>(id);
+  }
+  shape.offset_bytes = uneven == 0 ? 0 : count <= 0xffff ? 2 : 4;
+  // The narrowest unsigned width that holds all ids; 8 keeps any.
+  shape.id_bytes = all <= 0xff ? 1 : all <= 0xffff ? 2 : all <= 0xffffffff ? 4 : 8;
+  shape.offsets = uneven == 0 ? 0 : padded(bags.offsets.size() * shape.offset_bytes);
+  shape.ids = padded(count * shape.id_bytes);
+  shape.weights = padded(bags.weights.size() * sizeof(float));
+  return shape;
+}
+
+// The last word of a part, which its numbers may not fill.
+void clear_padding(std::byte* out, std::uint64_t bytes) {
+  if (bytes > 0) {
+    std::memset(out + bytes - 8, 0, 8);
   }
 }
 
-// The narrowest unsigned width that holds all ids; 8 keeps any.
-std::uint8_t id_width(const std::vector<std::int64_t>& ids) {
-  std::uint64_t all = 0;
-  for (const std::int64_t id : ids) {
-    all |= static_cast<std::uint64_t>(id);
+template <typename T>
+void narrow(const std::vector<std::int64_t>& values, std::byte* out) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T value = static_cast<T>(values[i]);
+    std::memcpy(out + i * sizeof(T), &value, sizeof(T));
   }
-  return all <= 0xff ? 1 : all <= 0xffff ? 2 : all <= 0xffffffff ? 4 : 8;
+}
+
+void write_integers(const std::vector<std::int64_t>& values,
+                    std::uint8_t width,
+                    std::byte* out,
+                    std::uint64_t bytes) {
+  clear_padding(out, bytes);
+  switch (width) {
+    case 1:
+      return narrow<std::uint8_t>(values, out);
+    case 2:
+      return narrow<std::uint16_t>(values, out);
+    case 4:
+      return narrow<std::uint32_t>(values, out);
+    default:
+      return narrow<std::int64_t>(values, out);
+  }
+}
+
+void write_floats(const std::vector<float>& values, std::byte* out, std::uint64_t bytes) {
+  clear_padding(out, bytes);
+  if (!values.empty()) {
+    std::memcpy(out, values.data(), values.size() * sizeof(float));
+  }
+}
+
+void write_bags(const RawBlock::Bags& bags, const BagsShape& shape, std::byte* out) {
+  const auto count = static_cast<std::uint32_t>(bags.ids.size());
+  const std::array<std::uint8_t, 4> head = {
+      shape.offset_bytes, shape.id_bytes, static_cast<std::uint8_t>(shape.weights > 0 ? 1 : 0), 0};
+  std::memcpy(out, head.data(), head.size());
+  std::memcpy(out + head.size(), &count, sizeof count);
+  out += kCategoricalHeader;
+  if (shape.offset_bytes != 0) {
+    write_integers(bags.offsets, shape.offset_bytes, out, shape.offsets);
+  }
+  out += shape.offsets;
+  write_integers(bags.ids, shape.id_bytes, out, shape.ids);
+  write_floats(bags.weights, out + shape.ids, shape.weights);
+}
+
+void check_bags(const RawBlock::Bags& bags,
+                std::int64_t samples,
+                const Schema::Categorical& column) {
+  WEFT_CHECK(std::cmp_equal(bags.offsets.size(), samples + 1) && bags.offsets.front() == 0 &&
+                 std::cmp_equal(bags.ids.size(), bags.offsets.back()) &&
+                 bags.weights.size() == (column.weighted ? bags.ids.size() : 0),
+             "the bags of column '{}' do not fit together", column.name);
+  const std::int64_t most = column.multi_valued ? std::numeric_limits<std::int64_t>::max() : 1;
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i + 1 < bags.offsets.size(); ++i) {
+    const std::int64_t length = bags.offsets[i + 1] - bags.offsets[i];
+    wrong |= length | (most - length);  // negative where either is
+  }
+  WEFT_CHECK(wrong >= 0, "a bag of column '{}' has fewer than 0 or more than {} ids", column.name,
+             most);
 }
 
 }  // namespace
@@ -163,47 +249,59 @@ Schema decode_header(std::span<const std::byte> file, const std::string& name, s
   return schema;
 }
 
-void encode_floats(std::span<const float> values, std::vector<std::byte>& out) {
-  out.clear();
-  append_bytes(out, values.data(), values.size_bytes());
-  pad(out);
+void check_block(const RawBlock& block, const Schema& schema) {
+  WEFT_CHECK(block.dense.size() == schema.dense.size() &&
+                 block.categorical.size() == schema.categorical.size() &&
+                 block.labels.size() == schema.labels.size(),
+             "a block of another schema");
+  for (const auto* columns : {&block.dense, &block.labels}) {
+    for (const std::vector<float>& column : *columns) {
+      WEFT_CHECK(std::cmp_equal(column.size(), block.size), "{} values of {}", column.size(),
+                 block.size);
+    }
+  }
+  for (std::size_t i = 0; i < block.categorical.size(); ++i) {
+    check_bags(block.categorical[i], block.size, schema.categorical[i]);
+  }
+}
+
+void encode_block(const RawBlock& block, const Schema& schema, EncodedBlock& out) {
+  check_block(block, schema);
+  std::vector<BagsShape> shapes;
+  shapes.reserve(block.categorical.size());
+  const std::uint64_t floats = padded(static_cast<std::uint64_t>(block.size) * sizeof(float));
+  std::uint64_t bytes = floats * (block.dense.size() + block.labels.size());
+  for (const RawBlock::Bags& bags : block.categorical) {
+    shapes.push_back(shape_of(bags, block.size));
+    bytes += shapes.back().bytes();
+  }
+  out.samples = block.size;
+  out.bytes.resize(bytes);
+  out.columns.clear();
+  std::uint64_t at = 0;
+  const auto finish_column = [&](std::uint64_t length) {
+    out.columns.push_back({at, length, hash_bytes(std::span(out.bytes).subspan(at, length))});
+    at += length;
+  };
+  for (const std::vector<float>& column : block.dense) {
+    write_floats(column, out.bytes.data() + at, floats);
+    finish_column(floats);
+  }
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    write_bags(block.categorical[i], shapes[i], out.bytes.data() + at);
+    finish_column(shapes[i].bytes());
+  }
+  for (const std::vector<float>& column : block.labels) {
+    write_floats(column, out.bytes.data() + at, floats);
+    finish_column(floats);
+  }
 }
 
 void encode_bags(const RawBlock::Bags& bags, std::int64_t samples, std::vector<std::byte>& out) {
-  out.clear();
-  bool one_each = bags.ids.size() == static_cast<std::size_t>(samples);
-  for (std::size_t i = 0; one_each && i < bags.offsets.size(); ++i) {
-    one_each = bags.offsets[i] == static_cast<std::int64_t>(i);
-  }
-  WEFT_CHECK(bags.ids.size() <= 0xffffffffU, "{} ids in one block", bags.ids.size());
-  const bool narrow = bags.ids.size() <= 0xffff;
-  const std::uint8_t width = id_width(bags.ids);
-  append<std::uint8_t>(out, one_each ? 0 : narrow ? 2 : 4);
-  append(out, width);
-  append<std::uint8_t>(out, bags.weights.empty() ? 0 : 1);
-  append<std::uint8_t>(out, 0);
-  append(out, static_cast<std::uint32_t>(bags.ids.size()));
-  if (!one_each) {
-    narrow ? append_ids<std::uint16_t>(bags.offsets, out)
-           : append_ids<std::uint32_t>(bags.offsets, out);
-    pad(out);
-  }
-  switch (width) {
-    case 1:
-      append_ids<std::uint8_t>(bags.ids, out);
-      break;
-    case 2:
-      append_ids<std::uint16_t>(bags.ids, out);
-      break;
-    case 4:
-      append_ids<std::uint32_t>(bags.ids, out);
-      break;
-    default:
-      append_ids<std::int64_t>(bags.ids, out);
-  }
-  pad(out);
-  append_bytes(out, bags.weights.data(), bags.weights.size() * sizeof(float));
-  pad(out);
+  const BagsShape shape = shape_of(bags, samples);
+  const std::size_t start = out.size();
+  out.resize(start + shape.bytes());
+  write_bags(bags, shape, out.data() + start);
 }
 
 BagsView decode_bags(std::span<const std::byte> chunk,

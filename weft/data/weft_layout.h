@@ -63,11 +63,29 @@ std::vector<std::byte> encode_header(const Schema& schema);
 /// `bytes` to its length.
 Schema decode_header(std::span<const std::byte> file, const std::string& name, std::size_t& bytes);
 
-/// A dense or label column of a block, replacing `out`.
-void encode_floats(std::span<const float> values, std::vector<std::byte>& out);
+/// A column of a block in its encoded form, relative to the block's first byte.
+struct ColumnPlace {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t checksum = 0;
+};
 
-/// A categorical column of a block of `samples` samples, replacing `out`.
+/// A block as it lies in the file, all but its place.
+struct EncodedBlock {
+  std::int64_t samples = 0;
+  std::vector<std::byte> bytes;
+  std::vector<ColumnPlace> columns;  ///< dense, categorical, labels
+};
+
+/// Encodes a block whose columns are all filled; `out` keeps its memory from block to block. A
+/// block that does not fit its schema is an error of ours. Cost: two passes over the columns.
+void encode_block(const RawBlock& block, const Schema& schema, EncodedBlock& out);
+
+/// A categorical column of a block of `samples` samples, appended to `out`.
 void encode_bags(const RawBlock::Bags& bags, std::int64_t samples, std::vector<std::byte>& out);
+
+/// Throws Error(kInternal) where the columns of `block` do not have the schema's form.
+void check_block(const RawBlock& block, const Schema& schema);
 
 /// Where a categorical column of a block lies. All offsets are checked: 0 first, never falling, the
 /// last one the number of ids.
