@@ -109,6 +109,11 @@ void print_report(const train::Summary& summary, const JobArguments& arguments) 
                format_count(std::llround(static_cast<double>(summary.samples) / summary.train_s)),
                format_count(summary.samples), summary.train_s, summary.ranks, summary.threads);
   }
+  const auto bytes = [](std::int64_t count) {
+    return format_bytes(static_cast<std::uint64_t>(count));
+  };
+  fmt::print("  memory             {}   (at most, of a process; tables on all ranks {})\n",
+             bytes(summary.peak_rss_bytes), bytes(summary.memory.tables));
   fmt::print("  weights hash       {:016x}   state hash {:016x}\n", summary.weights_hash,
              summary.state_hash);
   if (!arguments.out.empty()) {

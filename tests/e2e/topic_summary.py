@@ -5,7 +5,7 @@ import json
 from harness import BASE, Case, MpiCase
 
 REQUIRED = """version samples steps wall_s train_s samples_per_s loss ne auc log_loss calibration
-eval bayes_ne weights_hash state_hash ranks threads peak_rss_bytes config""".split()
+eval bayes_ne weights_hash state_hash ranks threads peak_rss_bytes memory config""".split()
 FIGURES = "samples loss ne auc log_loss calibration".split()
 
 

@@ -11,6 +11,8 @@
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
+#include "weft/tensor/host_block.h"
+#include "weft/tensor/memory_use.h"
 #include "weft/tensor/stream.h"
 #include "weft/tensor/view.h"
 
@@ -113,6 +115,24 @@ INSTANTIATE_TEST_SUITE_P(Devices,
                          [](const auto& instance) {
                            return std::string(to_string(instance.param));
                          });
+
+TEST(MemoryUse, CountsBuffersOfTheProcess) {
+  const auto device = make_device({});
+  const MemoryUse before = host_memory_use();
+  {
+    Buffer small(*device, 1000);
+    HostBlock large;
+    large.at_least(5 << 20);
+    EXPECT_EQ(host_memory_use().now - before.now, 1000 + (5 << 20));
+    EXPECT_GE(host_memory_use().heap - before.heap, 1000);
+    small.resize(3000);
+    EXPECT_EQ(host_memory_use().now - before.now, 3000 + (5 << 20));
+    EXPECT_GE(host_memory_use().peak, host_memory_use().now);
+  }
+  EXPECT_EQ(host_memory_use().now, before.now);
+  EXPECT_EQ(host_memory_use().heap, before.heap);
+  EXPECT_GE(host_memory_use().peak, before.now + 3000 + (5 << 20));
+}
 
 TEST(Buffer, WithoutADeviceStaysEmpty) {
   Buffer buffer;

@@ -10,6 +10,7 @@
 #include "weft/base/thread_pool.h"
 #include "weft/tensor/devices.h"
 #include "weft/tensor/host_memory.h"
+#include "weft/tensor/memory_use.h"
 #include "weft/tensor/worker_stream.h"
 
 namespace weft {
@@ -52,6 +53,21 @@ void* map_aligned(std::size_t bytes) {
   // Advice only: without it a table of many GiB misses the TLB on nearly every row.
   madvise(begin + before, bytes, MADV_HUGEPAGE);
   return begin + before;
+}
+
+/// See weft/tensor/memory_use.h.
+std::atomic<std::int64_t> bytes_now = 0;
+std::atomic<std::int64_t> bytes_peak = 0;
+std::atomic<std::int64_t> heap_now = 0;
+
+void count_bytes(std::int64_t bytes) {
+  if (!is_mapped(static_cast<std::size_t>(bytes < 0 ? -bytes : bytes))) {
+    heap_now.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  const std::int64_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::int64_t peak = bytes_peak.load(std::memory_order_relaxed);
+  while (now > peak && !bytes_peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
 }
 
 class CpuDevice final : public Device {
@@ -118,6 +134,7 @@ void* allocate_host(std::int64_t bytes) {
          "ranks, or a machine with more memory",
          format_bytes(static_cast<std::uint64_t>(bytes)), bytes);
   }
+  count_bytes(bytes);
   return data;
 }
 
@@ -126,11 +143,18 @@ void deallocate_host(void* data, std::int64_t bytes) noexcept {
     return;
   }
   const auto size = static_cast<std::size_t>(bytes);
+  count_bytes(-bytes);
   if (is_mapped(size)) {
     munmap(data, round_up(size, kMapUnit));
   } else {
     std::free(data);
   }
+}
+
+MemoryUse host_memory_use() {
+  return {.now = bytes_now.load(std::memory_order_relaxed),
+          .peak = bytes_peak.load(std::memory_order_relaxed),
+          .heap = heap_now.load(std::memory_order_relaxed)};
 }
 
 std::unique_ptr<Device> make_cpu_device(const DeviceOptions& options) {

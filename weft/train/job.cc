@@ -1,5 +1,6 @@
 #include "weft/train/job.h"
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -8,7 +9,6 @@
 #include <optional>
 
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "weft/base/error.h"
@@ -21,8 +21,10 @@
 #include "weft/planner/place.h"
 #include "weft/spec/plan.h"
 #include "weft/spec/yaml.h"
+#include "weft/tensor/memory_use.h"
 #include "weft/train/agreement.h"
 #include "weft/train/evaluation.h"
+#include "weft/train/process_memory.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
@@ -66,12 +68,6 @@ void write_file(const fs::path& path, const std::string& text, std::ios::openmod
   if (!out) {
     fail(ErrorCode::kIo, "cannot write {}; check space and permissions", path.string());
   }
-}
-
-std::int64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
 nlohmann::json to_json_value(const std::vector<metrics::BinarySums>& sums) {
@@ -132,6 +128,7 @@ class Job {
             const TrainingFigures& figures);
   std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
+  void sum_up_memory(Summary& summary);
   void prepare_out() const;
   void prepare_checkpoints() const;
   void append_metrics(const std::string& line) const;
@@ -147,6 +144,7 @@ class Job {
   spec::Plan plan_;
   data::Vocabularies vocabularies_;
   std::string vocabulary_bytes_;
+  std::int64_t program_bytes_ = rss_bytes();
   std::unique_ptr<Engine> engine_;
 };
 
@@ -391,14 +389,28 @@ void Job::finish(Summary& summary, Clock::time_point start) {
   summary.target = to_string(target_);
   summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
   summary.config_yaml = spec::to_yaml(config_);
-  summary.peak_rss_bytes = peak_rss_bytes();
-  engine_->run_stage([&](Context& ctx) {
-    engine_->control_comm().all_reduce(ctx, &summary.peak_rss_bytes, 1, comm::ReduceOp::kMax);
-  });
+  sum_up_memory(summary);
   summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
   if (first() && !options_.out_dir.empty()) {
     write_file(fs::path(options_.out_dir) / "summary.json", to_json(summary), std::ios::trunc);
   }
+}
+
+/// Ranks may be threads of one process: what belongs to it is the largest any rank saw.
+void Job::sum_up_memory(Summary& summary) {
+  std::int64_t tables = engine_->embeddings().bytes();
+  std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak, heap_bytes(),
+                                            program_bytes_};
+  engine_->run_stage([&](Context& ctx) {
+    engine_->control_comm().all_reduce(ctx, &tables, 1, comm::ReduceOp::kSum);
+    engine_->control_comm().all_reduce(ctx, of_process.data(), of_process.size(),
+                                       comm::ReduceOp::kMax);
+  });
+  summary.peak_rss_bytes = of_process[0];
+  summary.memory = {.tables = tables,
+                    .buffers_peak = of_process[1],
+                    .heap = of_process[2],
+                    .program = of_process[3]};
 }
 
 Summary Job::train() {

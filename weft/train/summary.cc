@@ -101,6 +101,10 @@ std::string to_json(const Summary& summary) {
   json["parts"] = summary.parts;
   json["target"] = summary.target;
   json["peak_rss_bytes"] = summary.peak_rss_bytes;
+  json["memory"] = {{"tables_bytes", summary.memory.tables},
+                    {"buffers_peak_bytes", summary.memory.buffers_peak},
+                    {"heap_bytes", summary.memory.heap},
+                    {"program_bytes", summary.memory.program}};
   json["stopped"] = summary.stopped;
   json["plan_hash"] = summary.plan_hash;
   json["config"] = summary.config_yaml;

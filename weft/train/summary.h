@@ -33,6 +33,17 @@ struct EvalFigures {
   std::optional<double> bayes_ne;  ///< of the evaluation data, where known
 };
 
+/// Where the memory of a job went, in bytes.
+struct MemoryFigures {
+  std::int64_t tables = 0;  ///< rows and optimizer state, of all ranks together
+  /// Of the largest process: what Buffers and HostBlocks took at most at one time, the tables among
+  /// them (weft/tensor/memory_use.h); the rest of the heap when the training has ended, batches and
+  /// libraries; and what was resident before the job began.
+  std::int64_t buffers_peak = 0;
+  std::int64_t heap = 0;
+  std::int64_t program = 0;
+};
+
 struct Summary {
   std::int64_t samples = 0;    ///< trained on, over all ranks and epochs
   std::int64_t steps = 0;      ///< made in this run
@@ -51,6 +62,7 @@ struct Summary {
   std::int64_t parts = 8;
   std::string target;
   std::int64_t peak_rss_bytes = 0;  ///< of the largest process
+  MemoryFigures memory;
   std::string plan_hash;
   std::string config_yaml;
   bool stopped = false;  ///< ended by a stop request
