@@ -1,6 +1,7 @@
 #include "tests/comm/cases.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <exception>
 #include <thread>
@@ -219,10 +220,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   });
 }
 
-void check_ordered_pattern(Context& ctx,
-                           OrderedAllReduce& reduce,
-                           std::int64_t parts,
-                           int pattern) {
+void check_ordered_pattern(
+    Context& ctx, OrderedAllReduce& reduce, std::int64_t parts, int pattern, bool in_place) {
   std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()));
   std::vector<float> expected;
   for (std::int64_t i = 0; i < reduce.count(); ++i) {
@@ -236,13 +235,128 @@ void check_ordered_pattern(Context& ctx,
       reduce.partial(k)[i] = sum.present ? sum.value : 1e30F;  // must not be looked at
     }
   }
-  std::vector<float> out(expected.size(), -1.0F);
-  reduce.run(ctx, present, out.data());
   if (pattern == 3) {
     expected.assign(expected.size(), 0.0F);
   }
+  std::vector<float> out(expected.size(), -1.0F);
+  if (in_place) {
+    const float* const sums = reduce.run(ctx, present);
+    out.assign(sums, sums + reduce.count());
+  } else {
+    reduce.run(ctx, present, out.data());
+  }
   EXPECT_TRUE(same_bits(out, expected))
       << parts << " parts, pattern " << pattern << ", " << out.size() << " numbers";
+}
+
+// --- Pieces of rows ------------------------------------------------------------------------------
+
+/// How a piece lies in memory at one end.
+enum class Layout { kRun, kStrided, kPicked };
+
+/// One piece of the lane from one rank to another: the sizes that both ends know.
+struct PieceShape {
+  std::int64_t rows = 0;
+  std::int64_t row_bytes = 0;
+};
+
+std::uint32_t draw(std::uint64_t seed, int from, int to, std::uint64_t what) {
+  return philox(seed * 64 + static_cast<std::uint64_t>(from * 8 + to), what, 1)[0];
+}
+
+/// Lanes of nothing, of a header's message, of many small pieces, and of long ones.
+std::vector<PieceShape> lane_shape(std::uint64_t seed, int from, int to) {
+  constexpr std::array<std::int64_t, 7> kRowBytes = {1, 12, 64, 100, 128, 256, 512};
+  const std::uint32_t pieces = draw(seed, from, to, 0) % 6;
+  const std::uint32_t most_rows = draw(seed, from, to, 1) % 3 == 0 ? 3 : 800;
+  std::vector<PieceShape> shape;
+  for (std::uint32_t i = 0; i < pieces; ++i) {
+    shape.push_back({draw(seed, from, to, 10 + i) % most_rows,
+                     kRowBytes[draw(seed, from, to, 20 + i) % kRowBytes.size()]});
+  }
+  return shape;
+}
+
+std::uint8_t byte_of(int from, int to, std::size_t piece, std::int64_t i) {
+  return static_cast<std::uint8_t>(from * 41 + to * 17 + static_cast<int>(piece) * 5 + i * 3 +
+                                   i / 256);
+}
+
+/// The memory of one end of a lane.
+class LaneMemory {
+ public:
+  static constexpr std::uint8_t kUntouched = 0xEE;
+
+  LaneMemory(const std::vector<PieceShape>& shape, std::uint64_t seed, int own, int other) {
+    memory_.resize(shape.size());
+    rows_.resize(shape.size());
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const auto [rows, row_bytes] = shape[i];
+      const auto layout = static_cast<Layout>(draw(seed, own, other, 30 + i) % 3);
+      const std::int64_t stride = layout == Layout::kRun ? row_bytes : row_bytes + 7;
+      // Picked rows: every second, the last first.
+      const std::int64_t height = layout == Layout::kPicked ? 2 * rows : rows;
+      memory_[i].assign(static_cast<std::size_t>(height * stride), kUntouched);
+      for (std::int64_t r = 0; r < rows && layout == Layout::kPicked; ++r) {
+        rows_[i].push_back(static_cast<std::int32_t>(2 * (rows - 1 - r)));
+      }
+      Piece piece{memory_[i].data(), rows * row_bytes};
+      if (layout != Layout::kRun) {
+        piece.row_bytes = row_bytes;
+        piece.stride = stride;
+        piece.rows = layout == Layout::kPicked ? rows_[i].data() : nullptr;
+      }
+      pieces_.push_back(piece);
+    }
+  }
+
+  [[nodiscard]] Lane lane() const { return {.pieces = pieces_}; }
+
+  [[nodiscard]] const std::vector<std::vector<std::uint8_t>>& memory() const { return memory_; }
+
+ private:
+  std::vector<std::vector<std::uint8_t>> memory_;
+  std::vector<std::vector<std::int32_t>> rows_;
+  std::vector<Piece> pieces_;
+};
+
+/// Byte i of a piece.
+std::uint8_t& byte_at(const Piece& piece, std::int64_t i) {
+  auto* const data = static_cast<std::uint8_t*>(piece.data);
+  if (piece.row_bytes == 0) {
+    return data[i];
+  }
+  const std::int64_t row = i / piece.row_bytes;
+  return data[(piece.rows == nullptr ? row : piece.rows[row]) * piece.stride + i % piece.row_bytes];
+}
+
+void fill(const Lane& lane, int from, int to) {
+  for (std::size_t p = 0; p < lane.pieces.size(); ++p) {
+    for (std::int64_t i = 0; i < lane.pieces[p].bytes; ++i) {
+      byte_at(lane.pieces[p], i) = byte_of(from, to, p, i);
+    }
+  }
+}
+
+bool holds(const Lane& lane, int from, int to) {
+  for (std::size_t p = 0; p < lane.pieces.size(); ++p) {
+    for (std::int64_t i = 0; i < lane.pieces[p].bytes; ++i) {
+      if (byte_at(lane.pieces[p], i) != byte_of(from, to, p, i)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/// What should lie in memory of that shape after a receive.
+std::vector<std::vector<std::uint8_t>> expected_memory(const std::vector<PieceShape>& shape,
+                                                       std::uint64_t seed,
+                                                       int own,
+                                                       int from) {
+  const LaneMemory memory(shape, seed, own, from);
+  fill(memory.lane(), from, own);
+  return memory.memory();
 }
 
 }  // namespace
@@ -257,6 +371,49 @@ void check_collectives(Communicator& world, std::int64_t count) {
   check_broadcast(world, count);
   Context ctx;
   world.barrier(ctx);
+}
+
+void check_rows(Communicator& world, std::uint64_t seed) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  const int self = world.rank();
+  std::vector<LaneMemory> out;
+  std::vector<LaneMemory> in;
+  std::vector<LaneMemory> landing;
+  for (int p = 0; p < world.size(); ++p) {
+    out.emplace_back(lane_shape(seed, self, p), seed + 1000, self, p);
+    fill(out.back().lane(), self, p);
+    in.emplace_back(lane_shape(seed, p, self), seed, self, p);
+    landing.emplace_back(lane_shape(seed, p, self), seed + 2000, self, p);
+  }
+  std::vector<Lane> send;
+  std::vector<Lane> recv;
+  std::vector<Lane> land;
+  for (std::size_t p = 0; p < out.size(); ++p) {
+    send.push_back(out[p].lane());
+    recv.push_back(in[p].lane());
+    land.push_back(landing[p].lane());
+  }
+  world.exchange(ctx, send, recv);
+  int calls = 0;
+  const auto read = [&](std::span<const Lane> arrived) {
+    ++calls;
+    for (int p = 0; p < world.size(); ++p) {
+      EXPECT_TRUE(holds(arrived[static_cast<std::size_t>(p)], p, self)) << "lent, from rank " << p;
+    }
+  };
+  world.exchange_lent(ctx, send, land, read);
+  EXPECT_EQ(calls, 1);
+  for (int p = 0; p < world.size(); ++p) {
+    const auto i = static_cast<std::size_t>(p);
+    EXPECT_EQ(in[i].memory(), expected_memory(lane_shape(seed, p, self), seed, self, p))
+        << "seed " << seed << ", from rank " << p;
+    if (world.lends() && p != self) {
+      EXPECT_TRUE(std::all_of(landing[i].memory().begin(), landing[i].memory().end(), [](auto& m) {
+        return std::all_of(m.begin(), m.end(), [](auto b) { return b == LaneMemory::kUntouched; });
+      })) << "what is lent is not copied";
+    }
+  }
 }
 
 void check_traffic(Communicator& world) {
@@ -342,7 +499,8 @@ void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t 
   Context ctx{.device = device.get(), .pool = &device->pool()};
   OrderedAllReduce reduce(world, *device, parts, count);
   for (int pattern = 0; pattern < 4; ++pattern) {
-    check_ordered_pattern(ctx, reduce, parts, pattern);
+    check_ordered_pattern(ctx, reduce, parts, pattern, false);
+    check_ordered_pattern(ctx, reduce, parts, pattern, true);
   }
 }
 

@@ -10,6 +10,10 @@ namespace weft::comm::testing {
 /// Every collective with `count` elements, against closed forms.
 void check_collectives(Communicator& world, std::int64_t count);
 
+/// exchange() and exchange_lent() of pieces in runs, strided and picked rows, at either end,
+/// against a plain copy; also that nothing between the rows is touched.
+void check_rows(Communicator& world, std::uint64_t seed);
+
 /// The traffic counters against the formulas of communicator.h.
 void check_traffic(Communicator& world);
 

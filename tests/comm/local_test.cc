@@ -39,6 +39,12 @@ TEST_P(LocalRanks, CollectivesGiveClosedForms) {
   }
 }
 
+TEST_P(LocalRanks, PiecesOfRows) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    run_local(GetParam(), {}, [&](Communicator& world) { testing::check_rows(world, seed); });
+  }
+}
+
 TEST_P(LocalRanks, TrafficIsAsDocumented) {
   run_local(GetParam(), {}, [](Communicator& world) { testing::check_traffic(world); });
 }
@@ -325,6 +331,41 @@ TEST(LocalFailure, WrongCountsAreNamed) {
   EXPECT_EQ(outcome.origin, 2);
   expect_parts(outcome.thrown, {"all_to_all #0 of group 'last two': rank 0 (world rank 1) sends 10 "
                                 "bytes to rank 1 (world rank 2), which expects 12 bytes"});
+}
+
+TEST(LocalFailure, RowsOfOtherLengthsAreNamed) {
+  const Outcome outcome = run_failing(2, {}, [](Communicator& world) {
+    Context ctx;
+    std::vector<std::byte> memory(240);
+    // 120 bytes in rows of 12 and of 8.
+    const std::int64_t row_bytes = world.rank() == 0 ? 12 : 8;
+    const Piece piece{memory.data(), 120, row_bytes, 2 * row_bytes};
+    const std::vector<Lane> lanes(2, Lane{.pieces = {&piece, 1}});
+    world.exchange(ctx, lanes, lanes);
+  });
+  EXPECT_EQ(outcome.code, ErrorCode::kUsage);
+  expect_parts(outcome.thrown, {"120 bytes in rows of", "where rows of"});
+}
+
+TEST(LocalFailure, AnExceptionWhileReadingWhatIsLent) {
+  const Outcome outcome = run_failing(3, {}, [](Communicator& world) {
+    Context ctx;
+    std::vector<std::byte> memory(100);
+    const Piece piece{memory.data(), 100};
+    const std::vector<Lane> lanes(3, Lane{.pieces = {&piece, 1}});
+    world.exchange_lent(ctx, lanes, lanes, [&](std::span<const Lane>) {
+      if (world.rank() == 1) {
+        fail(ErrorCode::kData, "row 7 is outside");
+      }
+    });
+    world.barrier(ctx);
+  });
+  EXPECT_EQ(outcome.code, ErrorCode::kData);
+  EXPECT_EQ(outcome.thrown, "row 7 is outside");
+  EXPECT_EQ(outcome.origin, 1);
+  for (const std::string& text : outcome.seen) {
+    EXPECT_EQ(text, outcome.thrown);
+  }
 }
 
 TEST(LocalFailure, ARankThatReturnsEarlyIsNamed) {

@@ -31,6 +31,12 @@ TEST(Mpi, CollectivesGiveClosedForms) {
   }
 }
 
+TEST(Mpi, PiecesOfRows) {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    testing::check_rows(*world(), seed);
+  }
+}
+
 TEST(Mpi, TrafficIsAsDocumented) {
   testing::check_traffic(*world());
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace weft::comm {
 
@@ -29,15 +30,21 @@ enum class ReduceOp : std::uint8_t { kSum, kMin, kMax };
 
 std::string_view to_string(ReduceOp op);
 
-/// A run of bytes. The receiving side writes through `data`, the sending side only reads.
+/// Bytes that travel together: one run, or rows of a matrix. The receiving side writes through
+/// `data`, the sending side only reads. Row i of the piece is `row_bytes` at
+/// data + stride · (rows == null ? i : rows[i]).
 struct Piece {
   void* data = nullptr;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;              ///< of all rows
+  std::int64_t row_bytes = 0;          ///< 0: one run of `bytes`
+  std::int64_t stride = 0;             ///< bytes, where there are rows
+  const std::int32_t* rows = nullptr;  ///< [bytes / row_bytes]; a receiver's are all different
 };
 
 /// What travels from one rank to one other in one exchange: the pieces, one after the other. Both
-/// ends give the same pieces: as many, each of the same size. A silent lane is one on which nothing
-/// is sent, and both ends say so.
+/// ends give the same pieces: as many, each of the same size. How a piece lies in memory is each
+/// end's own business; rows at both ends have one length. A silent lane is one on which nothing is
+/// sent, and both ends say so.
 struct Lane {
   std::span<const Piece> pieces;
   bool silent = false;
@@ -49,6 +56,25 @@ struct Lane {
     }
     return total;
   }
+};
+
+/// A non-owning reference to a callable void(std::span<const Lane> arrived): what a rank does with
+/// the lanes of an exchange while they are where they are. No allocation.
+class LaneReader {
+ public:
+  template <typename F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, LaneReader>)
+  LaneReader(F&& f)  // NOLINT(google-explicit-constructor): a parameter type, like string_view
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, std::span<const Lane> arrived) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(arrived);
+        }) {}
+
+  void operator()(std::span<const Lane> arrived) const { call_(object_, arrived); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, std::span<const Lane>);
 };
 
 /// What every call carries, so that ranks out of step are named instead of hanging.

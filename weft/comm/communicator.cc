@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/base/hash.h"
+#include "weft/comm/copies.h"
 #include "weft/comm/group.h"
 #include "weft/comm/reduce_rows.h"
 
@@ -112,23 +113,42 @@ void Communicator::silence() {
   std::fill(recv_.begin(), recv_.end(), Lane{.pieces = {}, .silent = true});
 }
 
-void Communicator::run(const Stamp& stamp, std::span<const Lane> send, std::span<const Lane> recv) {
-  activity_.begin(stamp);
+void Communicator::run(const Exchange& call) {
+  activity_.begin(call.stamp);
   try {
-    group_->exchange(stamp, send, recv);
+    group_->exchange(call);
   } catch (...) {
     activity_.end();
     throw;
   }
   activity_.end();
-  Traffic::Entry& entry = traffic_.by_collective[static_cast<std::size_t>(stamp.collective)];
+  Traffic::Entry& entry = traffic_.by_collective[static_cast<std::size_t>(call.stamp.collective)];
   ++entry.calls;
-  for (std::size_t p = 0; p < send.size(); ++p) {
-    if (p != static_cast<std::size_t>(rank_) && !send[p].silent) {
+  for (std::size_t p = 0; p < call.send.size(); ++p) {
+    if (p != static_cast<std::size_t>(rank_) && !call.send[p].silent) {
       ++entry.messages;
-      entry.bytes += send[p].bytes();
+      entry.bytes += call.send[p].bytes();
     }
   }
+}
+
+/// The exchange after which everything lies where `recv` says.
+void Communicator::copy(const Context& ctx,
+                        const Stamp& stamp,
+                        std::span<const Lane> send,
+                        std::span<const Lane> recv) {
+  const auto read = [&](std::span<const Lane> arrived) {
+    copies_.clear();
+    // Each rank begins with another peer, so that they do not all read the same memory at once.
+    for (std::size_t i = 0; i < arrived.size(); ++i) {
+      const std::size_t p = (static_cast<std::size_t>(rank_) + i) % arrived.size();
+      if (!arrived[p].silent) {
+        add_copies(arrived[p], recv[p], copies_);
+      }
+    }
+    run_copies(ctx.pool, copies_);
+  };
+  run({.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
 }
 
 std::byte* Communicator::scratch(std::int64_t bytes) {
@@ -154,7 +174,7 @@ void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
     sent += operands.send_bytes[i];
     received += operands.recv_bytes[i];
   }
-  run(next_stamp(Collective::kAllToAll, -1, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send_, recv_);
 }
 
 void Communicator::all_to_all(Context& ctx,
@@ -166,15 +186,19 @@ void Communicator::all_to_all(Context& ctx,
     send_to(p, at(send, p * bytes_per_peer), bytes_per_peer);
     receive_from(p, at(recv, p * bytes_per_peer), bytes_per_peer);
   }
-  run(next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_);
+}
+
+void Communicator::check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const {
+  WEFT_CHECK(send.size() == static_cast<std::size_t>(size_) && recv.size() == send.size(),
+             "exchange of group '{}' over {} ranks got {} and {} lanes", name(), size_, send.size(),
+             recv.size());
 }
 
 void Communicator::exchange(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv) {
   const Call call(*this, ctx);
-  WEFT_CHECK(send.size() == static_cast<std::size_t>(size_) && recv.size() == send.size(),
-             "exchange of group '{}' over {} ranks got {} and {} lanes", name(), size_, send.size(),
-             recv.size());
-  run(next_stamp(Collective::kAllToAll, -1, 0), send, recv);
+  check_lanes(send, recv);
+  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send, recv);
 }
 
 void Communicator::all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes) {
@@ -183,7 +207,7 @@ void Communicator::all_gather(Context& ctx, const void* send, void* recv, std::i
     send_to(p, send, bytes);
     receive_from(p, at(recv, p * bytes), bytes);
   }
-  run(next_stamp(Collective::kAllGather, bytes, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), send_, recv_);
 }
 
 void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
@@ -198,7 +222,7 @@ void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
     receive_from(p, at(operands.recv, received), bytes);
     received += bytes;
   }
-  run(next_stamp(Collective::kAllGather, -1, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllGather, -1, 0), send_, recv_);
 }
 
 void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int root) {
@@ -215,7 +239,8 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
   } else {
     receive_from(root, data, bytes);
   }
-  run(next_stamp(Collective::kBroadcast, bytes, static_cast<std::uint64_t>(root)), send_, recv_);
+  copy(ctx, next_stamp(Collective::kBroadcast, bytes, static_cast<std::uint64_t>(root)), send_,
+       recv_);
 }
 
 void Communicator::barrier(Context& ctx) {
@@ -224,7 +249,24 @@ void Communicator::barrier(Context& ctx) {
     send_to(p, nullptr, 0);
     receive_from(p, nullptr, 0);
   }
-  run(next_stamp(Collective::kBarrier, 0, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kBarrier, 0, 0), send_, recv_);
+}
+
+bool Communicator::lends() const {
+  return group_->lends();
+}
+
+void Communicator::exchange_lent(Context& ctx,
+                                 std::span<const Lane> send,
+                                 std::span<const Lane> recv,
+                                 LaneReader read) {
+  const Call call(*this, ctx);
+  check_lanes(send, recv);
+  run({.stamp = next_stamp(Collective::kAllToAll, -1, 0),
+       .send = send,
+       .recv = recv,
+       .pool = ctx.pool,
+       .read = read});
 }
 
 template <typename T>
@@ -236,9 +278,10 @@ void Communicator::reduce_slices(Context& ctx, const T* data, T* rows, const Red
     send_to(p, data + slice.begin, slice.size() * unit);
     receive_from(p, rows + p * own.size(), own.size() * unit);
   }
-  run(next_stamp(reduction.collective, reduction.count * unit,
-                 hash_type(type_name<T>(), reduction.op)),
-      send_, recv_);
+  copy(ctx,
+       next_stamp(reduction.collective, reduction.count * unit,
+                  hash_type(type_name<T>(), reduction.op)),
+       send_, recv_);
   reduce_rows(ctx.pool, rows, size_, own.size(), reduction.op);
 }
 
@@ -252,8 +295,8 @@ void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, Red
       send_to(p, data, count * unit);
       receive_from(p, rows + p * count, count * unit);
     }
-    run(next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)), send_,
-        recv_);
+    copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)),
+         send_, recv_);
     reduce_rows(ctx.pool, rows, size_, count, op);
     std::copy_n(rows, count, data);
     return;
@@ -267,8 +310,8 @@ void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, Red
     send_to(p, data + own.begin, own.size() * unit);
     receive_from(p, data + slice.begin, slice.size() * unit);
   }
-  run(next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)), send_,
-      recv_);
+  copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)), send_,
+       recv_);
 }
 
 template <typename T>
@@ -328,7 +371,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const std:
     receive_from(p, &all[static_cast<std::size_t>(p)], sizeof own);
   }
   const Stamp stamp = next_stamp(Collective::kSplit, sizeof own, hash_string(name));
-  run(stamp, send_, recv_);
+  copy(host, stamp, send_, recv_);
   if (color < 0) {
     return nullptr;
   }

@@ -15,6 +15,9 @@
 ///     up to 4 KiB     1          W - 1               (W - 1) S
 ///   split, duplicate  1          W - 1               24 (W - 1)
 ///
+/// Copies of a byte: `local` 1, from the sender's memory to the receiver's, rows gathered and
+/// scattered on the way, or none with exchange_lent(). `mpi`: those of MPI, and one at each end
+/// where data does not lie in runs of 64 KiB and more. Large copies run on the context's pool.
 /// Memory: plain pointers to host memory or memory of a CPU-like device. Calls are made inside a
 /// stage and return when this rank's buffers may be reused.
 /// Threads: one thread at a time per communicator; different communicators may be used at once.
@@ -47,6 +50,8 @@
 namespace weft::comm {
 
 class Group;
+struct Copy;
+struct Exchange;
 
 /// Operands of all_to_all_v: peer-major and contiguous; the counts are in bytes, one per rank.
 /// send_bytes[p] here equals recv_bytes[r] on rank p.
@@ -92,6 +97,19 @@ class Communicator {
   /// all_to_all_v over lists of pieces, for data that does not lie contiguously: send[p] and
   /// recv[p] are the lanes to and from rank p, both [W].
   void exchange(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
+
+  /// Whether exchange_lent() shows the senders' own memory. Equal on all ranks.
+  [[nodiscard]] bool lends() const;
+
+  /// exchange() that leaves what arrives where it is. `read` is called once, by this thread, with
+  /// the lanes [W] that have come; until it returns on every rank no sender's memory may be
+  /// written. A lane's pieces have the sizes of recv[p]'s; they lie in the sender's memory, as its
+  /// lane says, where lends(), and in recv[p], which then needs no memory, where not. What a rank
+  /// sends to itself is send[r]. An exception of `read` is an error of this rank.
+  void exchange_lent(Context& ctx,
+                     std::span<const Lane> send,
+                     std::span<const Lane> recv,
+                     LaneReader read);
 
   /// recv: W blocks of `bytes`. `send` may be this rank's block of recv.
   void all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes);
@@ -157,7 +175,12 @@ class Communicator {
   };
 
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
-  void run(const Stamp& stamp, std::span<const Lane> send, std::span<const Lane> recv);
+  void run(const Exchange& call);
+  void copy(const Context& ctx,
+            const Stamp& stamp,
+            std::span<const Lane> send,
+            std::span<const Lane> recv);
+  void check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const;
   void send_to(int rank, const void* data, std::int64_t bytes);
   void receive_from(int rank, void* data, std::int64_t bytes);
   void silence();
@@ -181,6 +204,7 @@ class Communicator {
   std::vector<Piece> recv_pieces_;
   std::vector<Lane> send_;
   std::vector<Lane> recv_;
+  std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;
   std::int64_t scratch_bytes_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/thread_pool.h"
 #include "weft/comm/activity.h"
 #include "weft/comm/collective.h"
 
@@ -23,6 +24,15 @@ struct SubgroupOptions {
   std::int64_t token = 0;      ///< the largest propose_token() over all ranks of the parent
 };
 
+/// One exchange of a group, as one rank describes it.
+struct Exchange {
+  Stamp stamp;
+  std::span<const Lane> send;  ///< [W], to each rank
+  std::span<const Lane> recv;  ///< [W], from each rank; without memory where the group lends
+  ThreadPool* pool = nullptr;  ///< for copies; may be null
+  LaneReader read;             ///< called once, with what has arrived
+};
+
 /// One group of ranks. One thread at a time.
 class Group {
  public:
@@ -35,12 +45,16 @@ class Group {
   /// The world's number of rank `rank` of this group.
   [[nodiscard]] virtual int world_rank(int rank) const = 0;
 
-  /// Sends send[p] to rank p and receives recv[p] from it, for all p, itself included. Blocks until
-  /// all of this rank's memory may be reused. Checks that peers' stamps and sizes agree. An error
-  /// (out of step, timeout, another rank's) is the whole world's: every rank throws the same.
-  virtual void exchange(const Stamp& stamp,
-                        std::span<const Lane> send,
-                        std::span<const Lane> recv) = 0;
+  /// Whether what arrives is read where its sender holds it. Equal on all ranks.
+  [[nodiscard]] virtual bool lends() const = 0;
+
+  /// Sends send[p] to rank p and calls `read` with the lanes [W] that have come, of the sizes of
+  /// `recv`: the sender's own memory where the group lends, recv[p] itself where it does not, and
+  /// always send[r] for the rank r itself. Blocks until `read` has returned here and all of this
+  /// rank's memory may be reused. Checks that peers' stamps and sizes agree. An error (out of step,
+  /// timeout, another rank's) is the whole world's: every rank throws the same. An exception of
+  /// `read` ends this rank's exchange; where the group lends it is the world's error at once.
+  virtual void exchange(const Exchange& call) = 0;
 
   /// A number for agreeing on the identity of a new group.
   virtual std::int64_t propose_token() = 0;

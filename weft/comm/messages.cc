@@ -1,7 +1,6 @@
 #include "weft/comm/messages.h"
 
 #include <cstddef>
-#include <cstring>
 #include <exception>
 #include <new>
 
@@ -118,16 +117,10 @@ bool same_pieces(const Lane& send, const Lane& recv) {
   return true;
 }
 
-void copy_lane(const Lane& send, const Lane& recv) {
-  for (std::size_t i = 0; i < send.pieces.size(); ++i) {
-    const Piece& from = send.pieces[i];
-    if (from.bytes > 0 && from.data != recv.pieces[i].data) {
-      std::memcpy(recv.pieces[i].data, from.data, static_cast<std::size_t>(from.bytes));
-    }
-  }
-}
-
-void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv) {
+void check_own_lane(std::string_view group,
+                    const Stamp& stamp,
+                    const Lane& send,
+                    const Lane& recv) {
   if (send.silent && recv.silent) {
     return;
   }
@@ -135,7 +128,6 @@ void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send,
     fail(ErrorCode::kUsage, "{}: a rank sends {} to itself but expects {}", describe(stamp, group),
          describe_size(size_of(send)), describe_size(size_of(recv)));
   }
-  copy_lane(send, recv);
 }
 
 }  // namespace weft::comm

@@ -65,11 +65,8 @@ Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer
 /// What an exception of rank `rank` is to the others.
 Error as_error(const std::exception_ptr& exception, int rank);
 
-/// Copies what a rank sends to itself. Throws Error(kUsage) when the two ends differ.
-void copy_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);
-
-/// Copies lanes whose pieces have equal sizes.
-void copy_lane(const Lane& send, const Lane& recv);
+/// Throws Error(kUsage) when what a rank sends to itself is not what it expects.
+void check_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);
 
 /// Whether the pieces agree one by one; `size_of` agrees already.
 bool same_pieces(const Lane& send, const Lane& recv);

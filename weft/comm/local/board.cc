@@ -1,6 +1,7 @@
 #include "weft/comm/local/board.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "weft/comm/messages.h"
@@ -9,6 +10,9 @@ namespace weft::comm {
 
 Board::Board(LocalWorld& world, std::string name, std::vector<int> members)
     : world_(world), name_(std::move(name)), members_(std::move(members)), posts_(members_.size()) {
+  for (Post& post : posts_) {
+    post.arrived.resize(members_.size());
+  }
 }
 
 void Board::wake() {
@@ -16,38 +20,35 @@ void Board::wake() {
   changed_.notify_all();
 }
 
-void Board::exchange(int rank,
-                     const Stamp& stamp,
-                     std::span<const Lane> send,
-                     std::span<const Lane> recv) {
+void Board::exchange(int rank, const Exchange& call) {
   Lock lock(mutex_);
   if (world_.aborted()) {
     leave_aborted(lock);
   }
   const std::uint64_t round = posts_[static_cast<std::size_t>(rank)].posted;
-  post(rank, stamp, send, recv);
+  post(rank, call);
   wait_for_all(lock, rank, round);
 
-  ++copying_;
+  ++reading_;
   lock.unlock();
-  const std::optional<Error> error = copy_from_peers(rank);
+  const std::optional<Error> error = read_from_peers(rank, call.read);
   lock.lock();
-  --copying_;
+  --reading_;
   if (error) {
     fail_world(lock, *error);
   }
   finish(lock, round);
 }
 
-void Board::post(int rank,
-                 const Stamp& stamp,
-                 std::span<const Lane> send,
-                 std::span<const Lane> recv) {
+void Board::post(int rank, const Exchange& call) {
   Post& own = posts_[static_cast<std::size_t>(rank)];
-  own = {.posted = own.posted + 1, .stamp = stamp, .send = send, .recv = recv};
+  ++own.posted;
+  own.stamp = call.stamp;
+  own.send = call.send;
+  own.recv = call.recv;
   if (++arrived_ == static_cast<int>(members_.size())) {
     arrived_ = 0;
-    copied_ = 0;
+    have_read_ = 0;
     ++filled_;
     changed_.notify_all();
   }
@@ -57,19 +58,19 @@ void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
   const auto begin = std::chrono::steady_clock::now();
   const auto deadline = begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                     std::chrono::duration<double>(world_.timeout_s()));
-  const Stamp& stamp = posts_[static_cast<std::size_t>(rank)].stamp;
   const GroupNames names{name_, members_};
   while (filled_ == round && !world_.aborted()) {
-    for (const int peer : missing(round)) {
-      if (world_.has_ended(names.world(peer))) {
-        fail_world(lock, peer_ended(names, stamp, rank, peer));
-      }
-    }
+    check_present(lock, rank, round);
     const bool late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
     if (late && filled_ == round && !world_.aborted()) {
-      const std::vector<int> absent = missing(round);
+      std::vector<int> absent;
+      for (std::size_t p = 0; p < posts_.size(); ++p) {
+        if (is_missing(p, round)) {
+          absent.push_back(static_cast<int>(p));
+        }
+      }
       fail_world(lock, timed_out(names, {.self = rank,
-                                         .stamp = stamp,
+                                         .stamp = posts_[static_cast<std::size_t>(rank)].stamp,
                                          .seconds = world_.timeout_s(),
                                          .missing = absent}));
     }
@@ -79,49 +80,62 @@ void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
   }
 }
 
-std::vector<int> Board::missing(std::uint64_t round) const {
-  std::vector<int> ranks;
+/// Nobody waits for a rank that has ended.
+void Board::check_present(Lock& lock, int rank, std::uint64_t round) {
+  const GroupNames names{name_, members_};
   for (std::size_t p = 0; p < posts_.size(); ++p) {
-    if (posts_[p].posted <= round) {
-      ranks.push_back(static_cast<int>(p));
+    const int peer = static_cast<int>(p);
+    if (is_missing(p, round) && world_.has_ended(names.world(peer))) {
+      fail_world(lock, peer_ended(names, posts_[static_cast<std::size_t>(rank)].stamp, rank, peer));
     }
   }
-  return ranks;
 }
 
-std::optional<Error> Board::copy_from_peers(int rank) const {
+std::optional<Error> Board::read_from_peers(int rank, const LaneReader& read) {
+  if (std::optional<Error> error = collect_arrived(rank)) {
+    return error;
+  }
+  try {
+    read(posts_[static_cast<std::size_t>(rank)].arrived);
+  } catch (...) {
+    return as_error(std::current_exception(), members_[static_cast<std::size_t>(rank)]);
+  }
+  return std::nullopt;
+}
+
+/// Compares stamps and sizes, and notes what has come.
+std::optional<Error> Board::collect_arrived(int rank) {
   const GroupNames names{name_, members_};
   const auto self = static_cast<std::size_t>(rank);
-  const Post& own = posts_[self];
+  Post& own = posts_[self];
   for (std::size_t p = 0; p < posts_.size(); ++p) {
     if (!(posts_[p].stamp == own.stamp)) {
       return out_of_step(names, rank, own.stamp, static_cast<int>(p), posts_[p].stamp);
     }
   }
-  // Each rank begins with another peer, so that they do not all read the same memory at once.
-  for (std::size_t i = 0; i < posts_.size(); ++i) {
-    const std::size_t p = (self + i) % posts_.size();
+  for (std::size_t p = 0; p < posts_.size(); ++p) {
     const Lane& from = posts_[p].send[self];
     const Lane& to = own.recv[p];
     if (from.silent && to.silent) {
+      own.arrived[p] = {.pieces = {}, .silent = true};
       continue;
     }
     if (size_of(from) != size_of(to) || !same_pieces(from, to)) {
       return wrong_size(names, own.stamp, static_cast<int>(p), size_of(from), rank, size_of(to));
     }
-    copy_lane(from, to);
+    own.arrived[p] = from;
   }
   return std::nullopt;
 }
 
 void Board::finish(Lock& lock, std::uint64_t round) {
-  if (++copied_ == static_cast<int>(members_.size())) {
+  if (++have_read_ == static_cast<int>(members_.size())) {
     ++finished_;
     changed_.notify_all();
     return;
   }
   if (world_.aborted()) {
-    changed_.notify_all();  // others may wait for the last one that copies
+    changed_.notify_all();  // others may wait for the last one that reads
   }
   changed_.wait(lock, [&] { return finished_ != round || world_.aborted(); });
   if (finished_ == round) {
@@ -138,7 +152,7 @@ void Board::fail_world(Lock& lock, const Error& error) {
 
 void Board::leave_aborted(Lock& lock) {
   changed_.notify_all();
-  changed_.wait(lock, [&] { return copying_ == 0; });
+  changed_.wait(lock, [&] { return reading_ == 0; });
   world_.check();
   fail(ErrorCode::kInternal, "group '{}' was left without an error; this is a bug in Weft", name_);
 }
@@ -233,15 +247,16 @@ class LocalGroup final : public Group {
     return board_->members()[static_cast<std::size_t>(rank)];
   }
 
-  void exchange(const Stamp& stamp,
-                std::span<const Lane> send,
-                std::span<const Lane> recv) override {
+  [[nodiscard]] bool lends() const override { return true; }
+
+  void exchange(const Exchange& call) override {
     if (size() == 1) {
       world_->check();
-      copy_own_lane(name(), stamp, send[0], recv[0]);
+      check_own_lane(name(), call.stamp, call.send[0], call.recv[0]);
+      call.read(call.send);
       return;
     }
-    board_->exchange(rank_, stamp, send, recv);
+    board_->exchange(rank_, call);
   }
 
   std::int64_t propose_token() override { return 0; }

@@ -25,21 +25,18 @@ class LocalWorld;
 /// Where the ranks of one group meet.
 ///
 /// An exchange has three phases. Post: a rank writes down where its lanes are and waits until all
-/// ranks have. Copy: it compares the others' stamps with its own and copies what they send to it.
-/// Finish: it waits until all have copied; then its memory is its own again.
+/// ranks have. Read: it compares the others' stamps with its own and reads what they send to it
+/// where they hold it. Finish: it waits until all have read; then its memory is its own again.
 ///
 /// Pointers on the board stay good until the owner leaves the exchange. In order it leaves when
-/// everybody has copied. After an abort nobody begins to copy, and nobody leaves while somebody
+/// everybody has read. After an abort nobody begins to read, and nobody leaves while somebody
 /// still does. The abort flag is set before the boards' mutexes are taken to wake the waiting, and
-/// is read under the mutex, so those who copy are known to those who leave.
+/// is read under the mutex, so those who read are known to those who leave.
 class Board {
  public:
   Board(LocalWorld& world, std::string name, std::vector<int> members);
 
-  void exchange(int rank,
-                const Stamp& stamp,
-                std::span<const Lane> send,
-                std::span<const Lane> recv);
+  void exchange(int rank, const Exchange& call);
 
   /// Wakes the waiting ranks, for the world's error or a rank's end.
   void wake();
@@ -54,14 +51,21 @@ class Board {
     Stamp stamp;
     std::span<const Lane> send;
     std::span<const Lane> recv;
+    std::vector<Lane> arrived;  ///< what the others send to this rank
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
-  void post(int rank, const Stamp& stamp, std::span<const Lane> send, std::span<const Lane> recv);
+  void post(int rank, const Exchange& call);
   void wait_for_all(Lock& lock, int rank, std::uint64_t round);
-  [[nodiscard]] std::vector<int> missing(std::uint64_t round) const;
-  std::optional<Error> copy_from_peers(int rank) const;
+  void check_present(Lock& lock, int rank, std::uint64_t round);
+
+  [[nodiscard]] bool is_missing(std::size_t rank, std::uint64_t round) const {
+    return posts_[rank].posted <= round;
+  }
+
+  std::optional<Error> read_from_peers(int rank, const LaneReader& read);
+  std::optional<Error> collect_arrived(int rank);
   void finish(Lock& lock, std::uint64_t round);
   [[noreturn]] void fail_world(Lock& lock, const Error& error);
   [[noreturn]] void leave_aborted(Lock& lock);
@@ -74,9 +78,9 @@ class Board {
   std::vector<Post> posts_;
   int arrived_ = 0;             ///< ranks that have posted in the round that is filling
   std::uint64_t filled_ = 0;    ///< rounds in which all have posted
-  int copying_ = 0;             ///< ranks that copy now
-  int copied_ = 0;              ///< ranks that have copied in the last filled round
-  std::uint64_t finished_ = 0;  ///< rounds in which all have copied
+  int reading_ = 0;             ///< ranks that read now
+  int have_read_ = 0;           ///< ranks that have read in the last filled round
+  std::uint64_t finished_ = 0;  ///< rounds in which all have read
 };
 
 /// The ranks of one run_local and their error.

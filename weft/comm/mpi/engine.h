@@ -6,6 +6,7 @@
 #include <span>
 
 #include "weft/base/error.h"
+#include "weft/base/thread_pool.h"
 #include "weft/comm/collective.h"
 #include "weft/comm/messages.h"
 #include "weft/comm/mpi/mpi.h"
@@ -20,6 +21,7 @@ struct ExchangeCall {
   Stamp stamp;
   std::span<const Lane> send;
   std::span<const Lane> recv;
+  ThreadPool* pool = nullptr;  ///< for packing; may be null
 };
 
 /// Where a group's exchanges take place, one at a time. Holds the buffers of headers.
@@ -27,7 +29,7 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  /// As Group::exchange.
+  /// Sends, and receives into `recv`; does nothing about what the rank sends to itself.
   virtual void exchange(const ExchangeCall& call) = 0;
 };
 

@@ -44,20 +44,25 @@ class MpiGroup final : public Group {
     return identity_.world_ranks[static_cast<std::size_t>(rank)];
   }
 
-  void exchange(const Stamp& stamp,
-                std::span<const Lane> send,
-                std::span<const Lane> recv) override {
+  [[nodiscard]] bool lends() const override { return false; }
+
+  void exchange(const Exchange& call) override {
+    const auto self = static_cast<std::size_t>(rank());
+    check_own_lane(name(), call.stamp, call.send[self], call.recv[self]);
     if (size() == 1) {
       process_.engine->check();
-      copy_own_lane(name(), stamp, send[0], recv[0]);
-      return;
+    } else {
+      channel_->exchange({.names = {identity_.name, identity_.world_ranks},
+                          .group = identity_.number,
+                          .self = identity_.rank,
+                          .stamp = call.stamp,
+                          .send = call.send,
+                          .recv = call.recv,
+                          .pool = call.pool});
     }
-    channel_->exchange({.names = {identity_.name, identity_.world_ranks},
-                        .group = identity_.number,
-                        .self = identity_.rank,
-                        .stamp = stamp,
-                        .send = send,
-                        .recv = recv});
+    arrived_.assign(call.recv.begin(), call.recv.end());
+    arrived_[self] = call.send[self];
+    call.read(arrived_);
   }
 
   std::int64_t propose_token() override { return process_.next_group.load(); }
@@ -86,6 +91,7 @@ class MpiGroup final : public Group {
   Process& process_;
   Identity identity_;
   std::unique_ptr<Channel> channel_;
+  std::vector<Lane> arrived_;
 };
 
 std::unique_ptr<Group> make_world(Process& process) {

@@ -1,6 +1,7 @@
 #include "weft/comm/mpi/transfer.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "weft/base/hash.h"
@@ -9,7 +10,7 @@ namespace weft::comm {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 
 std::uint64_t hash_pieces(const Lane& lane) {
   std::uint64_t hash = 0;
@@ -59,42 +60,118 @@ void Transfer::pack(std::size_t peer) {
   out += sizeof header;
   if (header.bytes <= kInlineBytes) {
     for (const Piece& piece : lane.pieces) {
-      if (piece.bytes > 0) {
-        std::memcpy(out, piece.data, static_cast<std::size_t>(piece.bytes));
-        out += piece.bytes;
-      }
+      run_copies(nullptr, std::array{Copy{piece, {out, piece.bytes}}});
+      out += piece.bytes;
     }
   }
   out_bytes_[peer] = static_cast<int>(out - out_slot(peer));
 }
 
-void Transfer::prepare(const ExchangeCall& call) {
-  call_ = call;
-  cancelled_ = false;
-  const auto self = static_cast<std::size_t>(call.self);
-  copy_own_lane(call.names.name, call.stamp, call.send[self], call.recv[self]);
-  for (std::size_t peer = 0; peer < call.send.size(); ++peer) {
-    out_bytes_[peer] = 0;
-    if (peer != self && !call.send[peer].silent) {
-      pack(peer);
+/// Small pieces are put together, so that many tables do not make many messages.
+void Transfer::cut_lane(const Lane& lane, std::vector<Stretch>& stretches) {
+  bool open = false;  // whether the last stretch takes more pieces
+  for (std::size_t i = 0; i < lane.pieces.size(); ++i) {
+    const std::int64_t bytes = lane.pieces[i].bytes;
+    if (!open || bytes >= kAloneBytes) {
+      stretches.push_back({.pieces = lane.pieces.subspan(i, 0)});
+    }
+    Stretch& last = stretches.back();
+    last.bytes += bytes;
+    last.pieces = {last.pieces.data(), last.pieces.size() + 1};
+    open = last.bytes < kAloneBytes;
+  }
+}
+
+/// Where pieces lie one behind the other; null where they do not.
+std::byte* run_of(std::span<const Piece> pieces) {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+  for (const Piece& piece : pieces) {
+    if (piece.bytes == 0) {
+      continue;
+    }
+    auto* const data = static_cast<std::byte*>(piece.data);
+    if (piece.row_bytes != 0 || (end != nullptr && data != end)) {
+      return nullptr;
+    }
+    begin = begin == nullptr ? data : begin;
+    end = data + piece.bytes;
+  }
+  return begin;
+}
+
+void Transfer::cut_lanes(std::span<const Lane> lanes, Cut& cut) {
+  cut.stretches.clear();
+  cut.begin.clear();
+  std::int64_t buffered = 0;
+  for (std::size_t peer = 0; peer < lanes.size(); ++peer) {
+    const std::size_t first = cut.stretches.size();
+    cut.begin.push_back(first);
+    if (static_cast<int>(peer) == call_.self || lanes[peer].bytes() <= kInlineBytes) {
+      continue;
+    }
+    cut_lane(lanes[peer], cut.stretches);
+    for (Stretch& stretch : std::span(cut.stretches).subspan(first)) {
+      stretch.data = run_of(stretch.pieces);
+      if (stretch.data == nullptr) {
+        stretch.at = buffered;
+        buffered += stretch.bytes;
+      }
+    }
+  }
+  cut.begin.push_back(cut.stretches.size());
+  if (buffered > cut.capacity) {
+    cut.buffer = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(buffered));
+    cut.capacity = buffered;
+  }
+}
+
+/// Notes the copies between the pieces and the buffer.
+void Transfer::add_buffer_copies(const Cut& cut, Kind kind) {
+  for (const Stretch& stretch : cut.stretches) {
+    if (stretch.data != nullptr) {
+      continue;
+    }
+    std::byte* packed = cut.buffer.get() + stretch.at;
+    for (const Piece& piece : stretch.pieces) {
+      const Piece other{packed, piece.bytes};
+      copies_.push_back(kind == Kind::kOut ? Copy{piece, other} : Copy{other, piece});
+      packed += piece.bytes;
     }
   }
 }
 
+void Transfer::prepare(const ExchangeCall& call) {
+  call_ = call;
+  cancelled_ = false;
+  for (std::size_t peer = 0; peer < call.send.size(); ++peer) {
+    out_bytes_[peer] = 0;
+    if (static_cast<int>(peer) != call.self && !call.send[peer].silent) {
+      pack(peer);
+    }
+  }
+  cut_lanes(call.send, out_);
+  cut_lanes(call.recv, in_);
+  copies_.clear();
+  add_buffer_copies(out_, Kind::kOut);
+  run_copies(call.pool, copies_);
+}
+
 void Transfer::unpack() {
+  copies_.clear();
+  add_buffer_copies(in_, Kind::kDataIn);
   for (std::size_t peer = 0; peer < call_.recv.size(); ++peer) {
     const Lane& lane = call_.recv[peer];
     if (static_cast<int>(peer) == call_.self || lane.silent || lane.bytes() > kInlineBytes) {
       continue;
     }
-    const std::byte* in = in_slot(peer) + sizeof(MessageHeader);
+    std::byte* in = in_slot(peer) + sizeof(MessageHeader);
     for (const Piece& piece : lane.pieces) {
-      if (piece.bytes > 0) {
-        std::memcpy(piece.data, in, static_cast<std::size_t>(piece.bytes));
-        in += piece.bytes;
-      }
+      copies_.push_back({{in, piece.bytes}, piece});
+      in += piece.bytes;
     }
   }
+  run_copies(call_.pool, copies_);
 }
 
 void Transfer::add(int peer, Kind kind, MPI_Request request) {
@@ -138,25 +215,25 @@ void Transfer::start() {
                           &request),
                 "MPI_Isend");
       add(peer, Kind::kOut, request);
-      post_data(peer, call_.send[p], Kind::kOut);
+      post_data(peer, Kind::kOut);
     }
   }
 }
 
-void Transfer::post_data(int peer, const Lane& lane, Kind kind) {
-  if (lane.bytes() <= kInlineBytes) {
-    return;
-  }
-  for (const Piece& piece : lane.pieces) {
-    for (std::int64_t at = 0; at < piece.bytes; at += max_message_bytes_) {
-      auto* const data = static_cast<std::byte*>(piece.data) + at;
-      const int bytes = static_cast<int>(std::min(max_message_bytes_, piece.bytes - at));
+void Transfer::post_data(int peer, Kind kind) {
+  const Cut& cut = kind == Kind::kOut ? out_ : in_;
+  const auto p = static_cast<std::size_t>(peer);
+  for (std::size_t i = cut.begin[p]; i < cut.begin[p + 1]; ++i) {
+    const Stretch& stretch = cut.stretches[i];
+    std::byte* const begin = stretch.data != nullptr ? stretch.data : cut.buffer.get() + stretch.at;
+    for (std::int64_t at = 0; at < stretch.bytes; at += max_message_bytes_) {
+      const int bytes = static_cast<int>(std::min(max_message_bytes_, stretch.bytes - at));
       MPI_Request request = MPI_REQUEST_NULL;
       if (kind == Kind::kOut) {
-        check_mpi(MPI_Isend(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+        check_mpi(MPI_Isend(begin + at, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
                   "MPI_Isend");
       } else {
-        check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+        check_mpi(MPI_Irecv(begin + at, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
                   "MPI_Irecv");
       }
       add(peer, kind, request);
@@ -183,7 +260,7 @@ void Transfer::on_header(int peer) {
   if (sent != size_of(lane) || header.piece_hash != hash_pieces(lane)) {
     throw wrong_size(call_.names, call_.stamp, peer, sent, call_.self, size_of(lane));
   }
-  post_data(peer, lane, Kind::kDataIn);
+  post_data(peer, Kind::kDataIn);
 }
 
 bool Transfer::progress() {

@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "weft/comm/copies.h"
 #include "weft/comm/mpi/engine.h"
 #include "weft/comm/mpi/mpi_calls.h"
 
@@ -28,20 +31,22 @@ struct MessageHeader {
 
 /// The messages of one exchange of a group, reused for the next.
 ///
-/// To each peer goes one header message; a lane of at most kInlineBytes travels behind the header,
-/// a longer one follows in messages of at most max_message_bytes, which the receiver takes straight
-/// into its buffer once it has compared the header. Messages between two ranks with one tag arrive
-/// in order, so a header never overtakes the one of an earlier call.
+/// To each peer goes one header message; a lane of at most kInlineBytes travels behind the header.
+/// A longer one is cut, by the sizes of its pieces and so alike at both ends, into stretches: a
+/// piece of kAloneBytes is one, smaller ones are put together up to that. A stretch follows in
+/// messages of at most max_message_bytes. Each end sends or receives it in place where its memory
+/// is one run, and through a buffer where not. Messages between two ranks with one tag arrive in
+/// order, so a header never overtakes the one of an earlier call.
 ///
 /// prepare() and unpack() are the caller's thread, the rest is the progress thread.
 class Transfer {
  public:
   Transfer(MPI_Comm comm, int ranks, std::int64_t max_message_bytes);
 
-  /// Packs headers and copies what the rank sends to itself.
+  /// Packs headers, and what does not lie in runs.
   void prepare(const ExchangeCall& call);
 
-  /// Copies what came behind headers to its place.
+  /// Copies what came behind headers, or through the buffer, to its place.
   void unpack();
 
   void start();
@@ -75,13 +80,33 @@ class Transfer {
     Kind kind;
   };
 
+  /// Consecutive pieces of a lane that travel together.
+  struct Stretch {
+    std::byte* data = nullptr;  ///< where it lies as one run; null: `at` in the buffer
+    std::int64_t at = -1;       ///< in the buffer
+    std::int64_t bytes = 0;
+    std::span<const Piece> pieces;
+  };
+
+  /// The stretches of the lanes of one direction, and the buffer of those that are no runs.
+  struct Cut {
+    std::vector<Stretch> stretches;
+    std::vector<std::size_t> begin;  ///< [W + 1] first stretch of each peer
+    std::unique_ptr<std::byte[]> buffer;
+    std::int64_t capacity = 0;
+  };
+
   static constexpr std::size_t kSlotBytes = 4096;
   static constexpr std::int64_t kInlineBytes = kSlotBytes - sizeof(MessageHeader);
+  static constexpr std::int64_t kAloneBytes = 64 * 1024;
 
   [[nodiscard]] MessageHeader header_for(const Lane& lane) const;
   void pack(std::size_t peer);
+  void cut_lanes(std::span<const Lane> lanes, Cut& cut);
+  static void cut_lane(const Lane& lane, std::vector<Stretch>& stretches);
+  void add_buffer_copies(const Cut& cut, Kind kind);
   void on_header(int peer);
-  void post_data(int peer, const Lane& lane, Kind kind);
+  void post_data(int peer, Kind kind);
   void add(int peer, Kind kind, MPI_Request request);
   void finished(const Request& request);
 
@@ -101,6 +126,9 @@ class Transfer {
   std::vector<std::byte> out_slots_;
   std::vector<std::byte> in_slots_;
   std::vector<int> out_bytes_;  ///< of each header message, 0 where the lane is silent
+  Cut out_;
+  Cut in_;
+  std::vector<Copy> copies_;
   std::vector<MPI_Request> mpi_requests_;
   std::vector<Request> requests_;  ///< beside mpi_requests_
   std::vector<int> done_;          ///< scratch of MPI_Testsome

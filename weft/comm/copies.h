@@ -1,0 +1,27 @@
+/// Private to comm/: copying pieces, rows gathered and scattered on the way.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/thread_pool.h"
+#include "weft/comm/collective.h"
+
+namespace weft::comm {
+
+/// Two pieces of the same number of bytes.
+struct Copy {
+  Piece from;
+  Piece to;
+};
+
+/// Every byte once. Cut by size into tasks of the pool, which may be null; what is small is copied
+/// by the caller. Throws Error(kUsage) where both ends have rows of different lengths.
+void run_copies(ThreadPool* pool, std::span<const Copy> copies);
+
+/// Adds the copies that bring lane `from` into `to`, whose pieces agree in size. Lanes that are the
+/// same memory add none.
+void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies);
+
+}  // namespace weft::comm
