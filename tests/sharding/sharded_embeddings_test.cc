@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/base/philox.h"
@@ -102,13 +103,34 @@ struct RunOptions {
   std::int64_t samples = 29;
   std::int64_t steps = 3;
   DeviceKind device = DeviceKind::kCpu;
+  std::vector<std::int64_t> sizes = {};  ///< samples of each step, in place of the two above
+  const spec::Plan* plan = nullptr;      ///< in place of the planner's
 };
 
-/// Hash of state after some steps, and the outputs of the last lookup by (position, column).
+/// Hash of state after some steps, and the outputs of all lookups by (position, column).
 struct RunResult {
   checkpoint::StateHash hash;
   std::vector<float> pooled;
+  std::vector<float> sequences;
 };
+
+/// Appends `own` of every rank, one behind the other, to `all` on rank 0.
+void gather(Context& ctx,
+            comm::Communicator& world,
+            const std::vector<float>& own,
+            std::vector<float>& all) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(world.size()));
+  const auto own_bytes = static_cast<std::int64_t>(own.size() * sizeof(float));
+  world.all_gather(ctx, &own_bytes, bytes.data(), 8);
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  std::vector<float> received(static_cast<std::size_t>(total) / sizeof(float));
+  world.all_gather_v(
+      ctx,
+      {.send = own.data(), .send_bytes = own_bytes, .recv = received.data(), .recv_bytes = bytes});
+  if (world.rank() == 0) {
+    all.insert(all.end(), received.begin(), received.end());
+  }
+}
 
 void fill_gradients(ShardedEmbeddings& embeddings,
                     const KeyedJaggedTensor& batch,
@@ -137,11 +159,20 @@ void fill_gradients(ShardedEmbeddings& embeddings,
   }
 }
 
+std::vector<float> values_of(const Matrix<float>& matrix) {
+  return {matrix.data, matrix.data + matrix.rows * matrix.cols};
+}
+
 RunResult run(const spec::Config& config, const RunOptions& options) {
   RunResult result;
-  spec::Plan plan = planner::make_plan(config, options.ranks);
+  spec::Plan plan =
+      options.plan != nullptr ? *options.plan : planner::make_plan(config, options.ranks);
   plan.parts = kParts;
   planner::check_plan(plan, config);
+  std::vector<std::int64_t> sizes = options.sizes;
+  if (sizes.empty()) {
+    sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
+  }
   comm::run_local(options.ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.kind = options.device, .threads = 2});
     ShardedEmbeddings embeddings(config, plan, world, *device, {});
@@ -151,31 +182,20 @@ RunResult run(const spec::Config& config, const RunOptions& options) {
       stream->synchronize();
     };
     const std::vector<std::byte> control(8);
-    for (std::int64_t step = 1; step <= options.steps; ++step) {
-      const Range positions = rank_samples(options.samples, kParts, options.ranks, world.rank());
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::int64_t size = sizes[i];
+      const auto step = static_cast<std::int64_t>(i) + 1;
+      const Range positions = rank_samples(size, kParts, options.ranks, world.rank());
       const KeyedJaggedTensor batch = make_batch(config, step, positions);
-      const BatchView view{
-          .sparse = &batch, .step = step, .global_size = options.samples, .sample_ids = {}};
+      const BatchView view{.sparse = &batch, .step = step, .global_size = size, .sample_ids = {}};
       stage([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
       stage([&](Context& ctx) { embeddings.exchange_ids(ctx); });
       stage([&](Context& ctx) { embeddings.lookup(ctx); });
       stage([&](Context& ctx) { embeddings.output_dist(ctx); });
       stage([&](Context& ctx) {
-        const Matrix<float>& pooled = embeddings.outputs().pooled;
-        std::vector<float> own(static_cast<std::size_t>(pooled.rows * pooled.cols));
-        std::copy_n(pooled.data, own.size(), own.begin());
-        std::vector<std::int64_t> bytes;
-        for (int r = 0; r < options.ranks; ++r) {
-          bytes.push_back(rank_samples(options.samples, kParts, options.ranks, r).size() *
-                          pooled.cols * 4);
-        }
-        std::vector<float> all(static_cast<std::size_t>(options.samples * pooled.cols));
-        world.all_gather_v(ctx, {.send = own.data(),
-                                 .send_bytes = bytes[static_cast<std::size_t>(world.rank())],
-                                 .recv = all.data(),
-                                 .recv_bytes = bytes});
-        if (world.rank() == 0) {
-          result.pooled = all;
+        gather(ctx, world, values_of(embeddings.outputs().pooled), result.pooled);
+        for (const Matrix<float>& sequence : embeddings.outputs().sequences) {
+          gather(ctx, world, values_of(sequence), result.sequences);
         }
         fill_gradients(embeddings, batch, step, positions.begin);
       });
@@ -248,23 +268,79 @@ INSTANTIATE_TEST_SUITE_P(Optimizers,
                                            spec::SparseOptimizerKind::kAdam,
                                            spec::SparseOptimizerKind::kRowWiseAdam));
 
-TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
-  // Rows start at zero and move by integers, so pooled sums are exact in any order too.
+/// Rows start at zero and move by integers, so pooled sums are exact in any order too.
+spec::Config make_integer_config(spec::Sharding sharding) {
   spec::SparseOptimizer sgd = make_optimizer(spec::SparseOptimizerKind::kSgd);
   sgd.learning_rate = 1.0;
-  std::vector<float> expected;
+  spec::Config config = make_config(sharding, sgd);
+  for (spec::Table& table : config.tables) {
+    table.init = spec::TableInit::kZero;
+  }
+  return config;
+}
+
+void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
+  EXPECT_EQ(got.hash, expected.hash) << what;
+  EXPECT_EQ(got.pooled, expected.pooled) << what;
+  EXPECT_EQ(got.sequences, expected.sequences) << what;
+}
+
+TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
+  const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
   for (const spec::Sharding sharding : kShardings) {
-    for (const int ranks : {1, 4}) {
-      spec::Config config = make_config(sharding, sgd);
-      for (spec::Table& table : config.tables) {
-        table.init = spec::TableInit::kZero;
-      }
-      const RunResult got = run(config, {.ranks = ranks});
-      expected = expected.empty() ? got.pooled : expected;
-      EXPECT_EQ(got.pooled, expected) << "sharding " << static_cast<int>(sharding);
+    for (const int ranks : {1, 2, 4, 8}) {
+      expect_equal(run(make_integer_config(sharding), {.ranks = ranks}), expected,
+                   fmt::format("sharding {}, {} ranks", static_cast<int>(sharding), ranks));
     }
   }
-  EXPECT_NE(std::count_if(expected.begin(), expected.end(), [](float v) { return v != 0; }), 0);
+  EXPECT_NE(
+      std::count_if(expected.pooled.begin(), expected.pooled.end(), [](float v) { return v != 0; }),
+      0);
+}
+
+TEST(ShardedEmbeddings, MixturesOverBatchesOfAllSizesGiveEqualVectors) {
+  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+    const auto draw = [seed](std::uint64_t what) {
+      return philox(random_key(seed, RandomPurpose::kTest), what, 1)[0];
+    };
+    RunOptions options;
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      const std::int64_t most = draw(20 + step) % 3 == 0 ? 5 : 60;
+      options.sizes.push_back(1 + draw(30 + step) % most);
+    }
+    spec::Config config = make_integer_config(spec::Sharding::kTableWise);
+    const RunResult expected = run(config, options);
+    for (std::size_t t = 0; t < config.tables.size(); ++t) {
+      config.tables[t].sharding = kShardings[draw(10 + t) % kShardings.size()];
+    }
+    options.ranks = static_cast<int>(1 + draw(3) % 8);
+    options.device = draw(4) % 4 == 0 ? DeviceKind::kCheck : DeviceKind::kCpu;
+    expect_equal(run(config, options), expected,
+                 fmt::format("seed {}, {} ranks", seed, options.ranks));
+  }
+}
+
+TEST(ShardedEmbeddings, ARankMayHoldSeveralRowShards) {
+  const spec::Config config = make_integer_config(spec::Sharding::kRowWise);
+  const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
+  spec::Plan plan = planner::make_plan(config, 2);
+  for (spec::TablePlan& table : plan.tables) {
+    const std::int64_t rows = table.shards.back().rows.end;
+    const Range cols = table.shards.back().cols;
+    if (rows >= 3) {
+      // Rank 1 holds the middle, rank 0 what is around it; cuts where nothing is a power of two.
+      table.shards = {{.rank = 0, .rows = {0, rows / 3}, .cols = cols},
+                      {.rank = 1, .rows = {rows / 3, rows - 1}, .cols = cols},
+                      {.rank = 0, .rows = {rows - 1, rows}, .cols = cols}};
+    }
+  }
+  expect_equal(run(config, {.ranks = 2, .plan = &plan}), expected, "two of three");
+  for (spec::TablePlan& table : plan.tables) {
+    for (spec::Shard& shard : table.shards) {
+      shard.rank = 1;
+    }
+  }
+  expect_equal(run(config, {.ranks = 2, .plan = &plan}), expected, "all");
 }
 
 TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
@@ -341,6 +417,7 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
     KeyedJaggedTensor batch = make_batch(config, 1, positions);
     const std::vector<std::int64_t> ids = {100, 101, 102, 103};
     if (world.rank() == 1) {
+      batch.values.back() = -1;  // of a later feature, which is not the first to be named
       const JaggedView feature = batch.feature(0);
       std::int64_t b = 0;
       while (feature.length(b) == 0) {

@@ -4,62 +4,40 @@
 /// header and the trainer's control block), one of ids. Both run in host memory: ids come from
 /// the reader in host memory and the counts are needed there (docs/adr/0005).
 ///
+/// In place   a slot that this rank serves for itself with whole bags (Routing::in_place) has no
+///            wire format: lookups and coalescing read the batch's own ids and offsets.
 /// Wire       counts, rank to rank: WireHeader, then {batch, ids} of each slot the receiver
-///            serves, then the control block. ids: per slot B lengths (int32), then the ids
-///            relative to the shard's first row (int32, or int64 for shards of 2^31 rows and
-///            more), then fp32 weights of weighted slots; every section is padded to 8 bytes.
+///            serves, then the control block. ids: per slot two or three pieces: B lengths (int32);
+///            the ids relative to the shard's first row (int32, or int64 for shards of 2^31 rows
+///            and more); fp32 weights of weighted slots. Column shards are sent the same memory.
+/// Copies     of an id that is sent: one where it is asked for (narrowed, by shard), one where it
+/// is
+///            served (widened), which over `local` reads the asking rank's memory.
 /// Order      what a server receives for a slot is ordered by source rank, which is the order of
 ///            samples in the global batch.
-/// Bytes      per rank and step: 4·B per slot it asks for, plus 4 per id (8 wide, +4 weighted).
-///            row_wise asks W slots per feature, column_wise one per column shard.
+/// Bytes      per rank and step: 4·B per slot it asks of others, plus 4 per id (8 wide, +4
+///            weighted). row_wise asks W slots per feature, column_wise one per column shard.
+/// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
+///            batch has been seen.
 /// Source     ZionEX (arXiv 2104.05158) section 4: combined lengths-then-indices exchange.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "weft/comm/communicator.h"
-#include "weft/jagged/keyed_jagged_tensor.h"
+#include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/routing.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
 
-/// This rank's part of a global batch. The tensor must outlive the step.
-struct BatchView {
-  const KeyedJaggedTensor* sparse = nullptr;  ///< ids are table rows
-  std::int64_t step = 0;
-  std::int64_t global_size = 0;              ///< samples of the global batch
-  std::span<const std::int64_t> sample_ids;  ///< for messages; may be empty
-};
-
-/// The ids of one slot from one source rank, with empty bags left out. Positions are into the
-/// arrays of IncomingIds.
-struct IncomingBlock {
-  std::int64_t ids_begin = 0;
-  std::int64_t num_ids = 0;
-  std::int64_t bags_begin = 0;  ///< into parts
-  std::int64_t num_bags = 0;
-  std::int64_t offsets_begin = 0;  ///< [num_bags + 1] offsets relative to ids_begin
-  std::int64_t weights_begin = -1;
-
-  /// Vectors exchanged for the block: one per bag, or one per id of a sequence.
-  [[nodiscard]] std::int64_t vectors(const Slot& slot) const {
-    return slot.sequence ? num_ids : num_bags;
-  }
-};
-
-/// What this rank serves in the step, on its device.
-struct IncomingIds {
-  std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
-  std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
-  Buffer ids;                             ///< int64, relative to the shard's first row
-  Buffer offsets;                         ///< int64
-  Buffer parts;                           ///< int32, global part of each bag
-  Buffer weights;                         ///< fp32
-};
+class IdPacker;
+class IdReceiver;
+struct SlotCounts;
 
 class InputDist {
  public:
@@ -69,6 +47,7 @@ class InputDist {
             comm::Communicator& comm,
             Device& device,
             std::int64_t control_bytes);
+  ~InputDist();
 
   /// Cuts the batch into slots and exchanges counts. Throws Error(kData) naming feature, sample
   /// and table for an id outside its table, Error(kComm) naming the rank for another version,
@@ -85,63 +64,34 @@ class InputDist {
 
   [[nodiscard]] const BatchView& batch() const { return batch_; }
 
-  /// Lengths [B] of the bags this rank sent for a slot.
-  [[nodiscard]] const std::int32_t* sent_lengths(const SlotAddress& address) const;
-
-  /// Vectors that will come back for a slot: its non-empty bags, or its ids for a sequence.
+  /// Vectors that come back for a slot that is not in place: its non-empty bags, or its ids for a
+  /// sequence.
   [[nodiscard]] std::int64_t sent_vectors(const SlotAddress& address) const;
 
-  /// Row shard of the ids of a row_wise feature, [ids of the feature].
-  [[nodiscard]] std::span<const std::uint16_t> shard_of_ids(std::int64_t feature) const;
+  /// Which bag of the batch, or id of the sequence, each of them belongs to, ascending; null:
+  /// vector i to the i-th.
+  [[nodiscard]] const std::int32_t* sent_rows(const SlotAddress& address) const;
 
  private:
-  struct SlotCounts {
-    std::int64_t batch = 0;
-    std::int64_t ids = 0;
-  };
-
-  struct SentSlot {
-    std::int64_t lengths_at = 0;  ///< bytes from the start of the send buffer
-    std::int64_t ids_at = 0;
-    std::int64_t weights_at = 0;
-    std::int64_t ids = 0;
-    std::int64_t vectors = 0;
-  };
-
-  void count_feature(std::int64_t f);
-  void lay_out();
-  void fill_feature(std::int64_t f);
-  void fill_whole(const FeatureRoute& route, std::int64_t f);
-  void fill_by_row(const FeatureRoute& route, std::int64_t f);
   void write_counts(std::span<const std::byte> control);
   void read_counts();
-  void unpack();
-  void unpack_block(const Slot& slot,
-                    const std::byte* section,
-                    std::int64_t batch,
-                    std::int64_t first_position,
-                    IncomingBlock& block);
-  void upload(Context& ctx);
-  [[nodiscard]] std::int64_t section_bytes(const Slot& slot,
-                                           std::int64_t batch,
-                                           std::int64_t ids) const;
-  SentSlot& sent(const SlotAddress& address);
-  [[nodiscard]] const SentSlot& sent(const SlotAddress& address) const;
+  void place_own_blocks();
+  [[nodiscard]] IncomingBlock batch_block(const Slot& slot) const;
+  void place(Context& ctx);
 
   const Routing& routing_;
   comm::Communicator& comm_;
+  Device& device_;
   std::int64_t control_bytes_;
   BatchView batch_;
-  std::vector<std::vector<SentSlot>> sent_;           // [W + 1][slots]
-  std::vector<std::vector<std::uint16_t>> shard_of_;  // [F], row_wise features only
-  std::vector<std::vector<SlotCounts>> received_;     // [W sources][own slots]
-  std::vector<std::byte> send_counts_, recv_counts_, send_ids_, recv_ids_;
-  std::vector<std::int64_t> send_counts_bytes_, recv_counts_bytes_, send_ids_bytes_,
-      recv_ids_bytes_;
+  std::unique_ptr<IdPacker> packer_;
+  std::unique_ptr<IdReceiver> receiver_;
+  std::vector<std::vector<SlotCounts>> received_;  // [W sources][own slots]
+  std::vector<std::byte> send_counts_, recv_counts_;
+  std::vector<std::int64_t> send_counts_bytes_, recv_counts_bytes_;
+  std::vector<comm::Lane> send_, recv_;
   IncomingIds incoming_;
-  std::vector<std::int64_t> host_ids_, host_offsets_;
-  std::vector<std::int32_t> host_parts_;
-  std::vector<float> host_weights_;
+  std::vector<Buffer> uploads_;  // where the device has memory of its own
 };
 
 }  // namespace weft::sharding

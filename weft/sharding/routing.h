@@ -45,6 +45,11 @@ struct FeatureRoute {
   std::int64_t pooled_column = -1;     ///< first column in the pooled output, -1 for sequences
   std::vector<SlotAddress> slots;      ///< one per shard, ascending by row, then column
   std::vector<std::int64_t> row_ends;  ///< row_wise: end row of each shard, for finding an id's
+
+  /// Whether the ids of a bag go to different shards.
+  [[nodiscard]] bool split() const {
+    return sharding == spec::Sharding::kRowWise && slots.size() > 1;
+  }
 };
 
 struct Routing {
@@ -52,6 +57,17 @@ struct Routing {
 
   /// Index in `served` of the slots that every rank serves from its own replica.
   [[nodiscard]] std::int64_t replicated() const { return ranks; }
+
+  [[nodiscard]] const Slot& slot(const SlotAddress& address) const {
+    return served[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
+  }
+
+  /// Whether `rank` serves the slot for itself and takes whole bags: then nothing of it travels,
+  /// ids are read and vectors written where the batch and the matrices have them.
+  [[nodiscard]] bool in_place(const SlotAddress& address, std::int64_t rank) const {
+    return (address.server == rank || address.server == replicated()) &&
+           !features[static_cast<std::size_t>(slot(address).feature)].split();
+  }
 
   std::int64_t ranks = 1;
   std::int64_t parts = 1;

@@ -124,39 +124,47 @@ void ShardedEmbeddings::exchange_ids(Context& ctx) {
   output_.prepare(input_);
 }
 
-embedding::Bags ShardedEmbeddings::bags(const IncomingBlock& block) const {
+template <typename Visit>
+void ShardedEmbeddings::for_each_block(const LocalShard& local, const Visit& visit) const {
   const IncomingIds& incoming = input_.incoming();
-  return {.ids = incoming.ids.as<std::int64_t>() + block.ids_begin,
-          .offsets = incoming.offsets.as<std::int64_t>() + block.offsets_begin,
-          .weights = block.weights_begin < 0 ? nullptr
-                                             : incoming.weights.as<float>() + block.weights_begin,
-          .bags = block.num_bags};
+  for (const std::int64_t j : local.slots) {
+    if (local.replicated) {
+      visit(SlotAddress{routing_.replicated(), j}, incoming.replicated[at(j)], rank_);
+      continue;
+    }
+    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+      visit(SlotAddress{rank_, j}, incoming.blocks[at(j * routing_.ranks + r)], r);
+    }
+  }
+}
+
+embedding::Bags ShardedEmbeddings::bags(const IncomingBlock& block, const BagRun& run) const {
+  const IdArrays& arrays = input_.incoming().arrays_of(block);
+  return {.ids = arrays.ids + block.ids_begin,
+          .offsets = arrays.offsets + run.offsets_begin,
+          .weights = block.weights_begin < 0 ? nullptr : arrays.weights + block.weights_begin,
+          .bags = run.bags};
+}
+
+void ShardedEmbeddings::add_lookup(const LocalShard& local,
+                                   const SlotAddress& address,
+                                   const IncomingBlock& block,
+                                   std::int64_t source) {
+  if (block.lookup.bags > 0) {
+    const VectorPlace out = output_.output(address, source);
+    lookups_.emplace_back(local.rows.get(),
+                          embedding::Lookup{.bags = bags(block, block.lookup),
+                                            .pooled = !routing_.slot(address).sequence,
+                                            .out = out.data,
+                                            .out_stride = out.stride});
+  }
 }
 
 void ShardedEmbeddings::lookup(Context& ctx) {
-  const IncomingIds& incoming = input_.incoming();
   lookups_.clear();
-  const auto add = [&](const LocalShard& local, const Slot& slot, const IncomingBlock& block,
-                       float* out) {
-    if (block.num_bags > 0) {
-      lookups_.emplace_back(
-          local.rows.get(),
-          embedding::Lookup{
-              .bags = bags(block), .pooled = !slot.sequence, .out = out, .out_stride = slot.dim()});
-    }
-  };
   for (const LocalShard& local : shards_) {
-    for (const std::int64_t j : local.slots) {
-      if (local.replicated) {
-        const Slot& slot = routing_.served[at(routing_.replicated())][at(j)];
-        add(local, slot, incoming.replicated[at(j)], output_.served_replicated(j));
-        continue;
-      }
-      const Slot& slot = routing_.served[at(rank_)][at(j)];
-      for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-        add(local, slot, incoming.blocks[at(j * routing_.ranks + r)], output_.served(j, r));
-      }
-    }
+    for_each_block(local, [&](const SlotAddress& address, const IncomingBlock& block,
+                              std::int64_t source) { add_lookup(local, address, block, source); });
   }
   embedding::TableShard::forward(ctx, lookups_);
 }
@@ -166,36 +174,27 @@ void ShardedEmbeddings::output_dist(Context& ctx) {
 }
 
 void ShardedEmbeddings::add_gradient_block(LocalShard& local,
-                                           const Slot& slot,
+                                           const SlotAddress& address,
                                            const IncomingBlock& block,
-                                           const float* grads) {
-  if (block.num_bags > 0) {
-    local.gradient_blocks.push_back(
-        {.bags = bags(block),
-         .pooled = !slot.sequence,
-         .grads = grads,
-         .grad_stride = slot.dim(),
-         .parts = input_.incoming().parts.as<std::int32_t>() + block.bags_begin});
+                                           std::int64_t source) {
+  if (block.num_ids > 0) {
+    const VectorPlace grads = output_.gradient(address, source);
+    local.gradient_blocks.push_back({.bags = bags(block, block.gradient),
+                                     .pooled = !routing_.slot(address).sequence,
+                                     .grads = grads.data,
+                                     .grad_stride = grads.stride,
+                                     .parts = input_.incoming().parts + block.parts_begin});
   }
 }
 
 void ShardedEmbeddings::coalesce(Context& ctx) {
-  const IncomingIds& incoming = input_.incoming();
   coalesces_.clear();
   for (LocalShard& local : shards_) {
     local.gradient_blocks.clear();
-    for (const std::int64_t j : local.slots) {
-      if (local.replicated) {
-        const Slot& slot = routing_.served[at(routing_.replicated())][at(j)];
-        add_gradient_block(local, slot, incoming.replicated[at(j)], output_.served_replicated(j));
-        continue;
-      }
-      const Slot& slot = routing_.served[at(rank_)][at(j)];
-      for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-        add_gradient_block(local, slot, incoming.blocks[at(j * routing_.ranks + r)],
-                           output_.served(j, r));
-      }
-    }
+    for_each_block(
+        local, [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
+          add_gradient_block(local, address, block, source);
+        });
     coalesces_.emplace_back(local.rows.get(), local.gradient_blocks);
   }
   embedding::TableShard::coalesce(ctx, coalesces_);

@@ -5,7 +5,8 @@
 ///
 ///   exchange_counts   ids cut into slots; counts, header and control block exchanged   (1 a2a)
 ///   exchange_ids      ids travel to the ranks that serve them, onto the device         (1 a2a)
-///   lookup            rows are read, once per id, into the exchange's buffer
+///   lookup            rows are read, once per id: of this rank's samples into outputs(), of others
+///                     into the exchange's buffer
 ///   output_dist       vectors travel back and are assembled into outputs()             (1 a2a)
 ///   ...               the caller fills gradients()
 ///   coalesce          (row, part) sorted; needs ids only
@@ -69,7 +70,8 @@ class ShardedEmbeddings {
   /// Vectors of this rank's samples, valid from output_dist to the next exchange_ids.
   [[nodiscard]] FeatureMatrices& outputs() { return output_.outputs(); }
 
-  /// To be filled by the caller between output_dist and grad_dist: the same shapes.
+  /// To be filled by the caller between output_dist and grad_dist: the same shapes. Those of means
+  /// are divided there in place, and update() reads them: they stay as they are until it is done.
   [[nodiscard]] FeatureMatrices& gradients() { return output_.gradients(); }
 
   [[nodiscard]] const Routing& routing() const { return routing_; }
@@ -98,11 +100,18 @@ class ShardedEmbeddings {
   void make_shards(const spec::Plan& plan, Device& device);
   void make_sync(const spec::Plan& plan, Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
-  [[nodiscard]] embedding::Bags bags(const IncomingBlock& block) const;
+  [[nodiscard]] embedding::Bags bags(const IncomingBlock& block, const BagRun& run) const;
+  void add_lookup(const LocalShard& local,
+                  const SlotAddress& address,
+                  const IncomingBlock& block,
+                  std::int64_t source);
   void add_gradient_block(LocalShard& local,
-                          const Slot& slot,
+                          const SlotAddress& address,
                           const IncomingBlock& block,
-                          const float* grads);
+                          std::int64_t source);
+  /// Calls visit(slot address, block, source) for the blocks of a shard, in the order of addition.
+  template <typename Visit>
+  void for_each_block(const LocalShard& local, const Visit& visit) const;
 
   const spec::Config& config_;
   Routing routing_;

@@ -1,0 +1,414 @@
+#include "weft/sharding/id_packer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "weft/base/error.h"
+
+namespace weft::sharding {
+namespace {
+
+// A task looks at so many ids in 20 to 100 microseconds, against 5 to wake a thread.
+constexpr std::int64_t kIdsPerTask = 32768;
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::int64_t id_bytes(const Slot& slot) {
+  return slot.wide_ids ? 8 : 4;
+}
+
+template <typename T>
+void grow(std::vector<T>& values, std::int64_t size) {
+  if (values.size() < at(size)) {
+    values.resize(at(size));
+  }
+}
+
+void store_id(std::byte* ids, bool wide, std::int64_t index, std::int64_t id) {
+  if (wide) {
+    std::memcpy(ids + index * 8, &id, 8);
+  } else {
+    const auto narrow = static_cast<std::int32_t>(id);
+    std::memcpy(ids + index * 4, &narrow, 4);
+  }
+}
+
+}  // namespace
+
+IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
+    : routing_(routing),
+      rank_(rank),
+      cuts_(routing.features.size()),
+      sent_(routing.served.size()),
+      pieces_(at(routing.ranks)),
+      own_blocks_(routing.served[at(rank)].size()) {
+  for (std::size_t s = 0; s < sent_.size(); ++s) {
+    sent_[s].resize(routing.served[s].size());
+    weighted_ |= std::any_of(routing.served[s].begin(), routing.served[s].end(),
+                             [](const Slot& slot) { return slot.weighted; });
+  }
+  std::int64_t writers = 0;
+  for (std::size_t f = 0; f < cuts_.size(); ++f) {
+    const FeatureRoute& feature = routing.features[f];
+    FeatureCut& cut = cuts_[f];
+    if (feature.split()) {
+      cut.path = Path::kSplit;
+      cut.owner = RowOwner(feature.row_ends);
+      cut.shards = static_cast<std::int64_t>(feature.slots.size());
+      cut.writers_begin = writers;
+      writers += cut.shards;
+      for (std::size_t k = 0; k < feature.slots.size(); ++k) {
+        if (feature.slots[k].server == rank) {
+          cut.own.push_back(k);
+        }
+      }
+    } else if (!std::all_of(feature.slots.begin(), feature.slots.end(),
+                            [&](const auto& address) { return routing.in_place(address, rank); })) {
+      cut.path = Path::kWhole;
+    }
+  }
+  writers_.resize(at(writers));
+}
+
+const std::int32_t* IdPacker::rows(const SlotAddress& address) const {
+  const SentSlot& slot = sent(address);
+  return slot.rows_at < 0 ? nullptr : rows_.data() + slot.rows_at;
+}
+
+void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
+  WEFT_CHECK(!weighted_ || batch.sparse->weights.size() == batch.sparse->values.size(),
+             "{} weights for {} ids", batch.sparse->weights.size(), batch.sparse->values.size());
+  batch_ = batch;
+  num_bytes_ = num_rows_ = num_own_ids_ = num_own_offsets_ = 0;
+  cut_tasks();
+  lay_out_whole();
+  check_tasks_.run(pool, [this](std::int64_t f, std::int64_t task) { check_task(f, task); });
+  join_counts();
+  fill_tasks_.run(pool, [this](std::int64_t f, std::int64_t task) { fill_task(f, task); });
+  describe_lanes();
+}
+
+/// Runs of bags with about equal numbers of ids, by the shape of the batch alone.
+void IdPacker::cut_tasks() {
+  const std::int64_t batch = batch_.sparse->batch;
+  check_tasks_.clear();
+  std::int64_t counts = 0;
+  for (std::size_t f = 0; f < cuts_.size(); ++f) {
+    FeatureCut& cut = cuts_[f];
+    const std::int64_t ids = bags_of(static_cast<std::int64_t>(f)).num_values();
+    WEFT_CHECK(ids <= std::numeric_limits<std::int32_t>::max(), "{} ids of one feature in a batch",
+               ids);
+    cut.bags_per_task =
+        std::max<std::int64_t>(1, batch * kIdsPerTask / std::max({ids, batch, std::int64_t{1}}));
+    cut.tasks = task_count(batch, cut.bags_per_task);
+    cut.counts_begin = counts;
+    counts += cut.tasks * cut.shards;
+    check_tasks_.add(cut.tasks);
+  }
+  grow(counts_, counts);
+  std::fill_n(counts_.begin(), counts, ShardCount{});
+}
+
+Range IdPacker::task_bags(const FeatureCut& cut, std::int64_t task) const {
+  return {task * cut.bags_per_task, std::min((task + 1) * cut.bags_per_task, batch_.sparse->batch)};
+}
+
+std::int64_t IdPacker::take_bytes(std::int64_t bytes) {
+  const std::int64_t begin = num_bytes_;
+  num_bytes_ += (bytes + 7) / 8 * 8;  // keeps every section aligned
+  return begin;
+}
+
+void IdPacker::lay_out_whole() {
+  const std::int64_t batch = batch_.sparse->batch;
+  for (std::size_t f = 0; f < cuts_.size(); ++f) {
+    if (cuts_[f].path == Path::kSplit) {
+      continue;
+    }
+    const FeatureRoute& feature = routing_.features[f];
+    SentSlot section;
+    section.ids = bags_of(static_cast<std::int64_t>(f)).num_values();
+    section.vectors = section.ids;  // of a sequence; otherwise counted below
+    if (cuts_[f].path == Path::kWhole) {
+      section.lengths_at = take_bytes(4 * batch);
+      section.ids_at = take_bytes(id_bytes(routing_.slot(feature.slots.front())) * section.ids);
+    }
+    for (const SlotAddress& address : feature.slots) {
+      sent(address) = section;
+    }
+  }
+  grow(bytes_, num_bytes_);
+}
+
+void IdPacker::check_task(std::int64_t f, std::int64_t task) {
+  const FeatureCut& cut = cuts_[at(f)];
+  const Range bags = task_bags(cut, task);
+  const JaggedView view = bags_of(f);
+  check_ids(f, {view.offsets[at(bags.begin)], view.offsets[at(bags.end)]});
+  const std::span counts(&counts_[at(cut.counts_begin + task * cut.shards)], at(cut.shards));
+  if (cut.path == Path::kWhole) {
+    pack_whole(f, bags, counts.front());
+  } else if (cut.path == Path::kSplit) {
+    count_split(f, bags, counts);
+  }
+}
+
+/// `ids`: positions in the batch's values.
+void IdPacker::check_ids(std::int64_t f, Range ids) const {
+  const std::int64_t rows = route(f).num_embeddings;
+  const JaggedView bags = bags_of(f);
+  std::int64_t outside = 0;  // negative once an id or its distance to the last row is
+  for (std::int64_t i = ids.begin; i < ids.end; ++i) {
+    outside |= bags.values[i] | (rows - 1 - bags.values[i]);
+  }
+  if (outside >= 0) {
+    return;
+  }
+  const auto* const bad = std::find_if(bags.values + ids.begin, bags.values + ids.end,
+                                       [rows](std::int64_t id) { return id < 0 || id >= rows; });
+  const auto bag = std::upper_bound(bags.offsets.begin(), bags.offsets.end(), bad - bags.values);
+  const std::int64_t b = bag - bags.offsets.begin() - 1;
+  const std::int64_t sample = batch_.sample_ids.empty() ? b : batch_.sample_ids[at(b)];
+  fail(ErrorCode::kData,
+       "feature {}, sample {}: id {} is outside its table of {} rows; map ids with hash, "
+       "modulo or vocabulary, or enlarge num_embeddings",
+       batch_.sparse->keys[at(f)], sample, *bad, rows);
+}
+
+void IdPacker::pack_whole(std::int64_t f, Range bags, ShardCount& count) {
+  const JaggedView view = bags_of(f);
+  const SlotAddress& address = route(f).slots.front();
+  const SentSlot& section = sent(address);
+  auto* const lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at);
+  std::int64_t non_empty = 0;
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    lengths[b] = static_cast<std::int32_t>(view.length(b));
+    non_empty += lengths[b] > 0 ? 1 : 0;
+  }
+  count.bags = non_empty;
+  const std::int64_t begin = view.offsets[at(bags.begin)] - view.offsets.front();
+  const std::int64_t end = view.offsets[at(bags.end)] - view.offsets.front();
+  const std::int64_t* const ids = view.values + view.offsets.front();
+  std::byte* const out = bytes_.data() + section.ids_at;
+  if (routing_.slot(address).wide_ids) {
+    std::memcpy(out + 8 * begin, ids + begin, at(8 * (end - begin)));
+    return;
+  }
+  auto* const narrow = reinterpret_cast<std::int32_t*>(out);
+  for (std::int64_t i = begin; i < end; ++i) {
+    narrow[i] = static_cast<std::int32_t>(ids[i]);
+  }
+}
+
+void IdPacker::count_split(std::int64_t f, Range bags, std::span<ShardCount> counts) const {
+  const JaggedView view = bags_of(f);
+  const RowOwner& owner = cuts_[at(f)].owner;
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    for (const std::int64_t id : view.bag(b)) {
+      ShardCount& count = counts[owner.shard_of(id)];
+      ++count.ids;
+      count.bags += count.last_bag == b ? 0 : 1;
+      count.last_bag = b;
+    }
+  }
+}
+
+/// Turns what tasks have counted into the places that they fill, and lays those out.
+void IdPacker::join_counts() {
+  fill_tasks_.clear();
+  for (std::size_t f = 0; f < cuts_.size(); ++f) {
+    const FeatureCut& cut = cuts_[f];
+    const FeatureRoute& feature = routing_.features[f];
+    bool fill = cut.path == Path::kSplit;
+    if (cut.path == Path::kSplit) {
+      lay_out_split(static_cast<std::int64_t>(f));
+    } else if (cut.path == Path::kWhole && feature.pooling != spec::Pooling::kNone) {
+      const ShardCount total = join_shard(cut, 0);
+      fill = total.bags < batch_.sparse->batch;
+      for (const SlotAddress& address : feature.slots) {
+        sent(address).vectors = total.bags;
+        sent(address).rows_at = fill ? num_rows_ : -1;
+      }
+      num_rows_ += fill ? total.bags : 0;
+    }
+    fill_tasks_.add(fill ? cut.tasks : 0);
+  }
+  grow(rows_, num_rows_ + 1);  // so that an empty list is not null, which means all bags
+  grow(bytes_, num_bytes_);
+  grow(own_ids_, num_own_ids_);
+  grow(own_offsets_, num_own_offsets_);
+  for (std::size_t f = 0; f < cuts_.size(); ++f) {
+    if (cuts_[f].path == Path::kSplit) {
+      make_writers(static_cast<std::int64_t>(f));
+    }
+  }
+}
+
+/// Exclusive sums over the tasks; returns the total.
+IdPacker::ShardCount IdPacker::join_shard(const FeatureCut& cut, std::int64_t shard) {
+  ShardCount total;
+  for (std::int64_t task = 0; task < cut.tasks; ++task) {
+    ShardCount& count = counts_[at(cut.counts_begin + task * cut.shards + shard)];
+    const ShardCount before{total.ids, total.bags, -1};
+    total.ids += count.ids;
+    total.bags += count.bags;
+    count = before;
+  }
+  return total;
+}
+
+void IdPacker::lay_out_split(std::int64_t f) {
+  const FeatureRoute& feature = route(f);
+  const bool sequence = feature.pooling == spec::Pooling::kNone;
+  for (std::size_t k = 0; k < feature.slots.size(); ++k) {
+    const SlotAddress& address = feature.slots[k];
+    const Slot& slot = routing_.slot(address);
+    const ShardCount total = join_shard(cuts_[at(f)], static_cast<std::int64_t>(k));
+    SentSlot& section = sent(address);
+    section = {.ids = total.ids, .vectors = sequence ? total.ids : total.bags};
+    section.rows_at = num_rows_;
+    num_rows_ += section.vectors;
+    if (address.server == rank_) {
+      lay_out_own(address, total);
+      continue;
+    }
+    section.lengths_at = take_bytes(4 * batch_.sparse->batch);
+    section.ids_at = take_bytes(id_bytes(slot) * total.ids);
+    section.weights_at = slot.weighted ? take_bytes(4 * total.ids) : -1;
+  }
+}
+
+void IdPacker::lay_out_own(const SlotAddress& address, const ShardCount& total) {
+  const Slot& slot = routing_.slot(address);
+  const std::int64_t batch = batch_.sparse->batch;
+  IncomingBlock& block = own_blocks_[at(address.slot)];
+  block = {.origin = IdOrigin::kPacked, .ids_begin = num_own_ids_, .num_ids = total.ids};
+  block.weights_begin = slot.weighted ? num_own_ids_ : -1;
+  if (slot.weighted) {
+    grow(own_weights_, num_own_ids_ + total.ids);
+  }
+  num_own_ids_ += total.ids;
+  block.gradient = {batch, num_own_offsets_};
+  num_own_offsets_ += batch + 1;
+  block.lookup = block.gradient;
+  if (!slot.sequence) {
+    block.lookup = {total.bags, num_own_offsets_};
+    num_own_offsets_ += total.bags + 1;
+  }
+}
+
+void IdPacker::make_writers(std::int64_t f) {
+  const FeatureRoute& feature = route(f);
+  for (std::size_t k = 0; k < feature.slots.size(); ++k) {
+    const SlotAddress& address = feature.slots[k];
+    const Slot& slot = routing_.slot(address);
+    const SentSlot& section = sent(address);
+    Writer& writer = writers_[at(cuts_[at(f)].writers_begin) + k];
+    writer = {.first_row = slot.rows.begin, .rows = rows_.data() + section.rows_at};
+    if (address.server == rank_) {
+      const IncomingBlock& block = own_block(address.slot);
+      writer.ids = reinterpret_cast<std::byte*>(own_ids_.data() + block.ids_begin);
+      writer.wide = true;
+      writer.weights = slot.weighted ? own_weights_.data() + block.weights_begin : nullptr;
+      writer.gradient_offsets = own_offsets_.data() + block.gradient.offsets_begin;
+      writer.gradient_offsets[block.gradient.bags] = block.num_ids;
+      if (!slot.sequence) {
+        writer.lookup_offsets = own_offsets_.data() + block.lookup.offsets_begin;
+        writer.lookup_offsets[block.lookup.bags] = block.num_ids;
+      }
+      continue;
+    }
+    writer.lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at);
+    writer.ids = bytes_.data() + section.ids_at;
+    writer.wide = slot.wide_ids;
+    writer.weights =
+        slot.weighted ? reinterpret_cast<float*>(bytes_.data() + section.weights_at) : nullptr;
+  }
+}
+
+void IdPacker::fill_task(std::int64_t f, std::int64_t task) {
+  const FeatureCut& cut = cuts_[at(f)];
+  const std::span places(&counts_[at(cut.counts_begin + task * cut.shards)], at(cut.shards));
+  if (cut.path == Path::kSplit) {
+    fill_split(f, task_bags(cut, task), places);
+  } else {
+    list_rows(f, task_bags(cut, task), places.front().bags);
+  }
+}
+
+/// The non-empty bags of a whole feature that has empty ones.
+void IdPacker::list_rows(std::int64_t f, Range bags, std::int64_t place) {
+  const JaggedView view = bags_of(f);
+  std::int32_t* next = rows_.data() + sent(route(f).slots.front()).rows_at + place;
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    if (view.length(b) > 0) {
+      *next++ = static_cast<std::int32_t>(b);
+    }
+  }
+}
+
+/// Every id to its shard, keeping the order inside the bag.
+void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> places) {
+  const JaggedView view = bags_of(f);
+  const FeatureCut& cut = cuts_[at(f)];
+  const bool sequence = route(f).pooling == spec::Pooling::kNone;
+  const std::span writers(&writers_[at(cut.writers_begin)], places.size());
+  for (const Writer& writer : writers) {
+    if (writer.lengths != nullptr) {
+      std::fill_n(writer.lengths + bags.begin, bags.size(), 0);
+    }
+  }
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    for (const std::size_t k : cut.own) {
+      writers[k].gradient_offsets[b] = places[k].ids;
+    }
+    for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
+      const std::size_t k = cut.owner.shard_of(view.values[i]);
+      const Writer& writer = writers[k];
+      ShardCount& place = places[k];
+      if (!sequence && place.last_bag != b) {
+        writer.rows[place.bags] = static_cast<std::int32_t>(b);
+        if (writer.lookup_offsets != nullptr) {
+          writer.lookup_offsets[place.bags] = place.ids;
+        }
+        ++place.bags;
+        place.last_bag = b;
+      } else if (sequence) {
+        writer.rows[place.ids] = static_cast<std::int32_t>(i - view.offsets.front());
+      }
+      if (writer.lengths != nullptr) {
+        ++writer.lengths[b];
+      }
+      if (writer.weights != nullptr) {
+        writer.weights[place.ids] = view.weights[i];
+      }
+      store_id(writer.ids, writer.wide, place.ids, view.values[i] - writer.first_row);
+      ++place.ids;
+    }
+  }
+}
+
+void IdPacker::describe_lanes() {
+  const KeyedJaggedTensor& sparse = *batch_.sparse;
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    auto& pieces = pieces_[at(r)];
+    pieces.clear();
+    for (std::size_t j = 0; j < sent_[at(r)].size() && r != rank_; ++j) {
+      const Slot& slot = routing_.served[at(r)][j];
+      const SentSlot& section = sent_[at(r)][j];
+      pieces.push_back({bytes_.data() + section.lengths_at, 4 * sparse.batch});
+      pieces.push_back({bytes_.data() + section.ids_at, id_bytes(slot) * section.ids});
+      if (slot.weighted && section.weights_at < 0) {
+        const float* const weights = sparse.weights.data() + bags_of(slot.feature).offsets.front();
+        pieces.push_back({const_cast<float*>(weights), 4 * section.ids});  // only read
+      } else if (slot.weighted) {
+        pieces.push_back({bytes_.data() + section.weights_at, 4 * section.ids});
+      }
+    }
+  }
+}
+
+}  // namespace weft::sharding

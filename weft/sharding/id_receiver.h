@@ -1,0 +1,84 @@
+/// Private to sharding/: the serving side of the exchange of ids. What other ranks have packed is
+/// checked, widened and put behind each other, without empty bags.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/base/thread_pool.h"
+#include "weft/comm/collective.h"
+#include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/task_list.h"
+
+namespace weft::sharding {
+
+/// Samples and ids of a slot from one rank.
+struct SlotCounts {
+  std::int64_t batch = 0;
+  std::int64_t ids = 0;
+};
+
+class IdReceiver {
+ public:
+  /// `lent`: unpack() is given the senders' memory, so that nothing need be received.
+  IdReceiver(const Routing& routing, std::int64_t rank, bool lent);
+
+  /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots].
+  void lay_out(std::int64_t global_size,
+               std::span<const std::vector<SlotCounts>> counts,
+               std::span<IncomingBlock> blocks);
+
+  /// The lane from another rank; without memory where it is lent.
+  [[nodiscard]] std::span<const comm::Piece> lane(std::int64_t source) const {
+    return pieces_[static_cast<std::size_t>(source)];
+  }
+
+  /// Throws Error(kComm) where lengths or rows are not what was announced.
+  void unpack(ThreadPool& pool,
+              std::span<const comm::Lane> arrived,
+              std::span<IncomingBlock> blocks);
+
+  [[nodiscard]] std::span<const std::int64_t> ids() const { return used(ids_, num_ids_); }
+
+  [[nodiscard]] std::span<const std::int64_t> offsets() const {
+    return used(offsets_, num_offsets_);
+  }
+
+  [[nodiscard]] std::span<const float> weights() const { return used(weights_, num_weights_); }
+
+  /// The part of every sample of the global batch, then those of the blocks' bags.
+  [[nodiscard]] std::span<const std::int32_t> parts() const { return used(parts_, num_parts_); }
+
+ private:
+  template <typename T>
+  static std::span<const T> used(const std::vector<T>& values, std::int64_t count) {
+    return {values.data(), static_cast<std::size_t>(count)};
+  }
+
+  void find_parts(std::int64_t global_size);
+  void lay_out_block(const Slot& slot, const SlotCounts& counts, IncomingBlock& block);
+  void describe_lanes(std::span<const std::vector<SlotCounts>> counts);
+  void unpack_bags(const comm::Piece& lengths, std::int64_t source, IncomingBlock& block);
+  void unpack_ids(std::span<const comm::Piece> pieces,
+                  const Slot& slot,
+                  const IncomingBlock& block,
+                  Range ids);
+
+  const Routing& routing_;
+  std::int64_t rank_;
+  bool lent_;
+  std::vector<std::size_t> slot_piece_;           // [own slots] its first piece in a lane
+  std::vector<std::vector<comm::Piece>> pieces_;  // [W]
+  std::vector<std::byte> bytes_;                  // where they are received
+  TaskList tasks_;                                // of blocks
+  std::int64_t global_size_ = -1;                 // that parts_ begins with
+  std::vector<std::int64_t> ids_, offsets_;
+  std::vector<float> weights_;
+  std::vector<std::int32_t> parts_;
+  std::int64_t num_ids_ = 0, num_offsets_ = 0, num_weights_ = 0, num_parts_ = 0;
+};
+
+}  // namespace weft::sharding

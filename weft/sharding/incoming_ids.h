@@ -1,0 +1,64 @@
+/// What a rank serves in a step: the ids of its slots, where they lie, and whose bags they are.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/jagged/keyed_jagged_tensor.h"
+
+namespace weft::sharding {
+
+/// This rank's part of a global batch. The tensor must stay as it is until the end of the step.
+struct BatchView {
+  const KeyedJaggedTensor* sparse = nullptr;  ///< ids are table rows
+  std::int64_t step = 0;
+  std::int64_t global_size = 0;              ///< samples of the global batch
+  std::span<const std::int64_t> sample_ids;  ///< for messages; may be empty
+};
+
+/// Whose arrays a block's ids lie in.
+enum class IdOrigin : std::uint8_t {
+  kBatch,     ///< the batch itself: every bag is there, empty ones too
+  kPacked,    ///< what this rank has sorted out of its batch for its own row shard
+  kReceived,  ///< of other ranks
+};
+
+/// Arrays on the device.
+struct IdArrays {
+  const std::int64_t* ids = nullptr;  ///< relative to the shard's first row
+  const std::int64_t* offsets = nullptr;
+  const float* weights = nullptr;
+};
+
+/// Bags as offsets from the block's first id.
+struct BagRun {
+  std::int64_t bags = 0;
+  std::int64_t offsets_begin = 0;  ///< [bags + 1]
+};
+
+/// The ids of one slot from one source rank. Positions are into the origin's arrays.
+struct IncomingBlock {
+  IdOrigin origin = IdOrigin::kReceived;
+  std::int64_t ids_begin = 0;  ///< where offset 0 points
+  std::int64_t num_ids = 0;
+  std::int64_t weights_begin = -1;  ///< likewise; -1: no weights
+  BagRun lookup = {};               ///< bags that get a vector
+  BagRun gradient = {};             ///< bags whose gradients OutputDist knows the place of
+  std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
+};
+
+struct IncomingIds {
+  std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
+  std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
+  std::array<IdArrays, 3> arrays;         ///< by IdOrigin
+  const std::int32_t* parts = nullptr;    ///< global part of each bag, on the device
+
+  [[nodiscard]] const IdArrays& arrays_of(const IncomingBlock& block) const {
+    return arrays[static_cast<std::size_t>(block.origin)];
+  }
+};
+
+}  // namespace weft::sharding

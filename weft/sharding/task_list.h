@@ -1,0 +1,46 @@
+/// For sharding/ alone: jobs of different sizes as the tasks of one pool.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/thread_pool.h"
+
+namespace weft::sharding {
+
+/// Jobs 0, 1, ..., each of some tasks. Keeps its memory from step to step.
+class TaskList {
+ public:
+  void clear() { ends_.clear(); }
+
+  /// The next job, of `tasks` tasks; returns the number of its first.
+  std::int64_t add(std::int64_t tasks) {
+    const std::int64_t first = total();
+    ends_.push_back(first + tasks);
+    return first;
+  }
+
+  [[nodiscard]] std::int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
+
+  /// Calls run(job, task of the job) for every task, each once.
+  template <typename Run>
+  void run(ThreadPool& pool, const Run& run) const {
+    pool.parallel_for(total(), [&](std::int64_t index) {
+      const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
+      const std::int64_t first = end == ends_.begin() ? 0 : *(end - 1);
+      run(static_cast<std::int64_t>(end - ends_.begin()), index - first);
+    });
+  }
+
+ private:
+  std::vector<std::int64_t> ends_;  // first task behind each job
+};
+
+/// Tasks of at most `per_task` units each.
+inline std::int64_t task_count(std::int64_t units, std::int64_t per_task) {
+  return (units + per_task - 1) / per_task;
+}
+
+}  // namespace weft::sharding
