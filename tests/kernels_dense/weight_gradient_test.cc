@@ -28,7 +28,15 @@ std::vector<float> random_values(std::int64_t count, unsigned seed) {
 }
 
 // Element (i, j) of a packed matrix, found by what pack.h says.
-float unpacked(const PackedMatrix& packed, std::int64_t i, std::int64_t j) {
+float unpacked(PackedMatrix packed, std::int64_t i, std::int64_t j) {
+  if (packed.layers() > 1) {
+    std::int64_t l = 0;
+    while (l + 1 < packed.layers() && i >= packed.layer_rows(l).end) {
+      ++l;
+    }
+    i -= packed.layer_rows(l).begin;
+    packed = packed.layer(l);
+  }
   const std::int64_t rows = packed_rows(packed.dtype, packed.rows);
   std::int64_t at = i * packed.stride + j;
   if (packed.stride == 0) {
@@ -53,8 +61,15 @@ INSTANTIATE_TEST_SUITE_P(Types,
                          [](const auto& tested) { return std::string(to_string(tested.param)); });
 
 TEST_P(Packing, EveryElementIsWhereTheLayoutSays) {
-  for (const auto& [rows, cols] : std::vector<PackShape>{
-           {1, 1}, {2, 64}, {13, 512}, {31, 65}, {32, 128}, {47, 63}, {100, 200}, {257, 130}}) {
+  for (const auto& [rows, cols] : std::vector<PackShape>{{1, 1},
+                                                         {2, 64},
+                                                         {13, 512},
+                                                         {31, 65},
+                                                         {32, 128},
+                                                         {47, 63},
+                                                         {100, 200},
+                                                         {257, 130},
+                                                         {1100, 70}}) {
     const std::vector<float> values = random_values(rows * (cols + 3), 1);
     const Matrix<const float> from{values.data(), rows, cols, cols + 3};
     std::vector<BFloat16> halves(values.size());

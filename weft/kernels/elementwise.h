@@ -26,6 +26,14 @@ void relu_backward(const ConstOperand& y, const Operand& dy);
 /// out[n] = Σ_m x[m, n] in fp32, in the order of m; zeros when m = 0.
 void column_sums(const ConstOperand& x, float* out);
 
+/// y = x + bias, and zero below zero with `activation` kRelu; bias [cols] or null. The end of a
+/// product that was summed in fp32.
+enum class Activation : std::uint8_t { kNone, kRelu };
+void finish_product(Matrix<const float> x,
+                    const float* bias,
+                    Activation activation,
+                    const Operand& y);
+
 /// Cross layer of DCNv2 once u = W(Vx) + b is known: y = x0 * u + x.
 template <typename T>
 struct CrossForward {

@@ -10,7 +10,9 @@
 ///            (target.h): never on threads, addresses or strides. Without AMX and from AVX-512 on,
 ///            a row of the result does not depend on m either; with AMX oneDNN takes other
 ///            instructions for very few rows, and below AVX-512 its kernels differ with m.
-/// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
+/// Depth      a deep product (PackedMatrix::layers) adds its layers up in fp32, one after the
+/// other. Strides    compact operands on cache lines are fastest; strided ones are copied. AMX
+/// loads rows
 ///            at half the speed where they straddle cache lines.
 /// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones look
 ///            it up, and only oneDNN's own bookkeeping allocates.
@@ -19,12 +21,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "weft/kernels/elementwise.h"
 #include "weft/kernels/operand.h"
 #include "weft/kernels/pack.h"
 
 namespace weft::kernels {
-
-enum class Activation : std::uint8_t { kNone, kRelu };
 
 /// What happens to a product before it is written.
 struct Epilogue {

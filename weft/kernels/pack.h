@@ -4,8 +4,11 @@
 ///   fp32   [n/64][k to a multiple of 16][64]
 ///   bf16   [n/64][k/2, to a multiple of 16][64][2]: two rows interleaved, as the processor's dot
 ///          products take them
-/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. Below, and on
-/// other processors, its GEMM reads B as it is, and "packed" is row-major.
+/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. A deep B is first
+/// cut into layers of rows, each laid out like that: oneDNN does not keep long rows of the left
+/// operand in the second cache, and a product in layers is up to 1.6 times as fast (k = 3456, bf16
+/// with AMX). Below AVX-512, and on other processors, its GEMM reads B as it is, and "packed" is
+/// row-major.
 ///
 /// Threads     a call runs on the calling thread; ranges of panels may be packed at once.
 /// Order       values are moved, or rounded to nearest with ties to even; nothing is added.
@@ -30,10 +33,17 @@ struct PackedMatrix {
   std::int64_t cols = 0;
   std::int64_t stride = 0;  ///< between rows where it is row-major; 0 where it is in panels
 
-  /// Columns [begin, end); begin a multiple of kPanel.
+  /// Columns [begin, end) of a matrix of one layer; begin a multiple of kPanel.
   [[nodiscard]] PackedMatrix slice_cols(std::int64_t begin, std::int64_t end) const;
 
   [[nodiscard]] std::int64_t panels() const { return (cols + kPanel - 1) / kPanel; }
+
+  /// How many layers it is cut into, and the rows of one.
+  [[nodiscard]] std::int64_t layers() const;
+  [[nodiscard]] Range layer_rows(std::int64_t index) const;
+
+  /// One layer, as a matrix of its own.
+  [[nodiscard]] PackedMatrix layer(std::int64_t index) const;
 };
 
 /// Rows of the packed form: those added are zeros.

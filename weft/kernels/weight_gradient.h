@@ -6,7 +6,7 @@
 /// in the second cache and only the sum goes to memory. (Whole gradients per part would write and
 /// read P · 4 bytes per weight: at 2048 samples more time than the products take.)
 ///
-/// Order       slices of more than kMaxSlice samples are cut in pieces of equal size; a part's
+/// Order       slices of more than kMaxPiece samples are cut in pieces of equal size; a part's
 ///             pieces are added one after the other, parts up the tree of base/parts.h. A piece is
 ///             one product. Bits depend on the operands, the cut, and the target.
 /// Cost        2 n k flops per sample; from the caches about 4 (m / 256) bytes per weight and part.
@@ -22,14 +22,20 @@
 
 namespace weft::kernels {
 
-/// Samples of a product at most: with 256 rows of dyᵀ of 512 bytes (bf16) do not all meet in one
-/// set of the first cache, and a tile is not added to too often.
-inline constexpr std::int64_t kMaxSlice = 256;
+/// Samples of a product at most. Rows of dyᵀ are then 512 bytes long in bf16: with 4096, as for
+/// 2048 samples at once, all rows of a tile meet in one set of the first cache, at a third of the
+/// speed.
+inline constexpr std::int64_t kMaxPiece = 256;
 
 /// What one slice contributes to the gradient of one layer. Memory: one copy each of x and dy. It
 /// grows to the largest slice seen, then allocates nothing.
 class WeightGradientOperands {
  public:
+  WeightGradientOperands() = default;
+
+  /// In an arena that outlives it.
+  explicit WeightGradientOperands(HostArena& arena) : left_(arena), right_(arena) {}
+
   /// Takes dy [m, n] and x [m, k] of one type.
   void set(const ConstOperand& dy, const ConstOperand& x);
 

@@ -48,6 +48,10 @@ struct SequenceView {
   const std::int64_t* offsets = nullptr;  ///< [b + 1], offsets[0] = 0
 };
 
+/// Samples of a slice at most: a product of more rows reads the weights less often, slices of fewer
+/// keep more threads busy and their activations in the caches.
+inline constexpr std::int64_t kMaxSlice = 512;
+
 /// Inputs of one slice: views that must outlive forward and backward. `pooled` and `sequences` have
 /// an entry per feature each; the one that does not apply is empty.
 struct SliceInput {

@@ -2,6 +2,16 @@
 
 namespace weft::nn {
 
+SliceWorkspace::SliceWorkspace(std::size_t slots, std::size_t layers, std::int64_t biases)
+    : bias_gradients_(static_cast<std::size_t>(biases)) {
+  for (std::size_t i = 0; i < slots; ++i) {
+    slots_.emplace_back(memory_);
+  }
+  for (std::size_t i = 0; i < layers; ++i) {
+    operands_.emplace_back(memory_);
+  }
+}
+
 kernels::Operand SliceWorkspace::get(std::size_t slot,
                                      DType dtype,
                                      std::int64_t rows,

@@ -19,8 +19,7 @@ namespace weft::nn {
 // are summed.
 class SliceWorkspace final : public Workspace {
  public:
-  SliceWorkspace(std::size_t slots, std::size_t layers, std::int64_t biases)
-      : slots_(slots), operands_(layers), bias_gradients_(static_cast<std::size_t>(biases)) {}
+  SliceWorkspace(std::size_t slots, std::size_t layers, std::int64_t biases);
 
   // Uninitialised when it grows, else as it was left.
   template <typename T>
@@ -48,6 +47,7 @@ class SliceWorkspace final : public Workspace {
   std::vector<Matrix<float>> dfields;
 
  private:
+  HostArena memory_;  // of slots and operands
   std::vector<HostBlock> slots_;
   std::vector<kernels::WeightGradientOperands> operands_;
   std::vector<float> bias_gradients_;

@@ -7,7 +7,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
-#include "weft/kernels/weight_gradient.h"
 #include "weft/nn/loss.h"
 #include "weft/tensor/stream.h"
 
@@ -143,7 +142,7 @@ void DensePass::cut_batch(const data::Batch& batch) {
                                        own_parts_.begin + static_cast<std::int64_t>(p));
     Part& part = parts_[p];
     part.rows = {samples.begin - batch.positions.begin, samples.end - batch.positions.begin};
-    const std::int64_t count = (samples.size() + kernels::kMaxSlice - 1) / kernels::kMaxSlice;
+    const std::int64_t count = (samples.size() + nn::kMaxSlice - 1) / nn::kMaxSlice;
     part.slices.begin = static_cast<std::int64_t>(num_slices_);
     for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
       if (num_slices_ == slices_.size()) {

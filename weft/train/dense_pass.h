@@ -1,7 +1,7 @@
 /// The dense side of a step: forward, loss and backward of the model, slice by slice, the sums of
 /// its gradients, and the reduction and update of the dense parameters.
 ///
-/// A part of the batch is cut into slices of equal size, at most kernels::kMaxSlice samples; the
+/// A part of the batch is cut into slices of equal size, at most nn::kMaxSlice samples; the
 /// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
 /// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
 /// by the configuration. Then the weight gradients are computed tile by tile over all slices, up

@@ -81,6 +81,45 @@ void add_rows(Matrix<const T> x, Matrix<T> y) {
   }
 }
 
+template <typename T, bool kBias, bool kRelu>
+void finish_rows(Matrix<const float> x, const float* bias, Matrix<T> y) {
+  for (std::int64_t i = 0; i < x.rows; ++i) {
+    const float* const from = x.row(i);
+    T* const to = y.row(i);
+    for_row(x.cols, [&](auto d, std::int64_t j) HWY_ATTR {
+      auto value = hn::LoadU(d, from + j);
+      if constexpr (kBias) {
+        value = hn::Add(value, hn::LoadU(d, bias + j));
+      }
+      if constexpr (kRelu) {
+        value = hn::Max(value, hn::Zero(d));
+      }
+      store(value, d, to + j);
+    });
+  }
+}
+
+template <typename T>
+void finish_any(Matrix<const float> x, const float* bias, Activation activation, Matrix<T> y) {
+  const bool relu = activation == Activation::kRelu;
+  if (bias != nullptr) {
+    relu ? finish_rows<T, true, true>(x, bias, y) : finish_rows<T, true, false>(x, bias, y);
+  } else {
+    relu ? finish_rows<T, false, true>(x, bias, y) : finish_rows<T, false, false>(x, bias, y);
+  }
+}
+
+void finish_operand(Matrix<const float> x,
+                    const float* bias,
+                    Activation activation,
+                    const Operand& y) {
+  if (y.dtype == DType::kFloat32) {
+    finish_any(x, bias, activation, y.as<float>());
+  } else {
+    finish_any(x, bias, activation, y.as<BFloat16>());
+  }
+}
+
 template <typename T>
 void relu_rows(Matrix<const T> y, Matrix<T> dy) {
   for (std::int64_t i = 0; i < y.rows; ++i) {
@@ -214,6 +253,7 @@ HWY_EXPORT(assign_any);
 HWY_EXPORT(copy_rows);
 HWY_EXPORT(add_fp32);
 HWY_EXPORT(add_bf16);
+HWY_EXPORT(finish_operand);
 HWY_EXPORT(relu_any);
 HWY_EXPORT(column_sums_any);
 HWY_EXPORT(cross_forward_fp32);
@@ -274,6 +314,14 @@ void add(Matrix<const float> x, Matrix<float> y) {
 void add(Matrix<const BFloat16> x, Matrix<BFloat16> y) {
   check_same(x, y);
   HWY_DYNAMIC_DISPATCH(add_bf16)(x, y);
+}
+
+void finish_product(Matrix<const float> x,
+                    const float* bias,
+                    Activation activation,
+                    const Operand& y) {
+  check_same(x, y);
+  HWY_DYNAMIC_DISPATCH(finish_operand)(x, bias, activation, y);
 }
 
 void relu_backward(const ConstOperand& y, const Operand& dy) {

@@ -12,6 +12,7 @@
 // when it is made, and where a bit differs the product is added afterwards.
 #include "weft/kernels/matmul.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -236,7 +237,9 @@ struct Matmul::Impl {
   std::unordered_map<Product, Made, ProductHash> made;
   HostBlock scratch;
   HostBlock compact_a;
+  HostBlock grouped_a;
   HostBlock compact_out;
+  HostBlock sums;
 
   Made& find(const Product& product) {
     const auto it = made.find(product);
@@ -262,24 +265,43 @@ struct Matmul::Impl {
     stream.wait();
   }
 
+  // The same product over whole blocks of k: the packed operand has zeros there. oneDNN would copy
+  // the left operand itself, slowly, and not use AMX for a short one; in fp32 only very short ones
+  // gain.
+  static Product padded(Product product) {
+    const bool is_short = product.k < packed_rows(DType::kFloat32, 1);
+    if (product.b_stride == 0 && (product.in == DType::kBFloat16 || is_short)) {
+      product.k = packed_rows(product.in, product.k);
+    }
+    return product;
+  }
+
+  // a in compact rows of k values, zeros behind its own.
+  const void* copy_padded(const ConstOperand& a, std::int64_t k) {
+    Operand copy;
+    copy.data = compact_a.at_least(compact_bytes(a.rows, k, a.dtype));
+    copy.dtype = a.dtype;
+    copy.rows = a.rows;
+    copy.cols = k;
+    copy.stride = k;
+    assign(a, copy.slice_cols(0, a.cols));
+    const auto tail = static_cast<std::size_t>(compact_bytes(1, k - a.cols, a.dtype));
+    for (std::int64_t i = 0; tail > 0 && i < a.rows; ++i) {
+      std::memset(copy.slice_rows(i, i + 1).slice_cols(a.cols, k).data, 0, tail);
+    }
+    return copy.data;
+  }
+
   void run(const Product& product,
            const ConstOperand& a,
            const PackedMatrix& b,
            const float* bias,
            const Operand& out) {
     const OneThread one_thread;
-    Made& primitive = find(product);
-    const void* from = a.data;
-    if (!a.is_compact()) {
-      Operand copy;
-      copy.data = compact_a.at_least(compact_bytes(a.rows, a.cols, a.dtype));
-      copy.dtype = a.dtype;
-      copy.rows = a.rows;
-      copy.cols = a.cols;
-      copy.stride = a.cols;
-      assign(a, copy);
-      from = copy.data;
-    }
+    Made& primitive = find(padded(product));
+    const void* const from = a.is_compact() && product.k == padded(product).k
+                                 ? a.data
+                                 : copy_padded(a, padded(product).k);
     if (out.is_compact()) {
       execute(primitive, from, b.data, bias, out.data);
       return;
@@ -289,6 +311,60 @@ struct Matmul::Impl {
     result.data = compact_out.at_least(compact_bytes(out.rows, out.cols, out.dtype));
     execute(primitive, from, b.data, bias, result.data);
     assign(result, out);
+  }
+
+  // out = act(Σ over layers of a's columns · b's layer + bias), by tiles of columns whose sums stay
+  // in the second cache. The left operand is regrouped once, so that every layer's is compact.
+  void run_layers(const ConstOperand& a,
+                  const PackedMatrix& b,
+                  const Epilogue& epilogue,
+                  const Operand& out) {
+    constexpr std::int64_t kTileCols = 512;
+    auto* const grouped =
+        static_cast<std::byte*>(grouped_a.at_least(compact_bytes(a.rows, a.cols, a.dtype)));
+    const auto left = [&](std::int64_t l) {
+      const Range rows = b.layer_rows(l);
+      Operand operand;
+      operand.data = grouped + compact_bytes(a.rows, rows.begin, a.dtype);
+      operand.dtype = a.dtype;
+      operand.rows = a.rows;
+      operand.cols = rows.size();
+      operand.stride = rows.size();
+      return operand;
+    };
+    for (std::int64_t l = 0; l < b.layers(); ++l) {
+      const Range rows = b.layer_rows(l);
+      assign(a.slice_cols(rows.begin, rows.end), left(l));
+    }
+    for (std::int64_t begin = 0; begin < b.cols; begin += kTileCols) {
+      const std::int64_t end = std::min(b.cols, begin + kTileCols);
+      const Matrix<float> sum = matrix(
+          static_cast<float*>(sums.at_least(compact_bytes(a.rows, end - begin, DType::kFloat32))),
+          a.rows, end - begin);
+      for (std::int64_t l = 0; l < b.layers(); ++l) {
+        multiply_into(left(l), b.layer(l).slice_cols(begin, end), sum,
+                      l == 0 ? Store::kOverwrite : Store::kAdd);
+      }
+      finish_product(sum, epilogue.bias == nullptr ? nullptr : epilogue.bias + begin,
+                     epilogue.activation, out.slice_cols(begin, end));
+    }
+  }
+
+  // out = or += a · b.
+  void multiply_into(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out, Store store) {
+    const OneThread one_thread;
+    Product product = product_of(a, b, out, {});
+    product.store = store;
+    if (store == Store::kOverwrite || find(padded(product)).adds_exactly) {
+      run(product, a, b, nullptr, out);
+      return;
+    }
+    product.store = Store::kOverwrite;
+    const Matrix<float> term = matrix(static_cast<float*>(compact_out.at_least(
+                                          compact_bytes(out.rows, out.cols, DType::kFloat32))),
+                                      out.rows, out.cols);
+    run(product, a, b, nullptr, term);
+    add(term, out);
   }
 
   // Whether the primitive's sums are those of a product added afterwards.
@@ -338,29 +414,24 @@ void Matmul::multiply(const ConstOperand& a,
                       const Operand& out,
                       const Epilogue& epilogue) {
   const Product product = product_of(a, b, out, epilogue);
-  if (product.m > 0 && product.n > 0) {
+  if (product.m == 0 || product.n == 0) {
+    return;
+  }
+  if (b.layers() > 1) {
+    impl_->run_layers(a, b, epilogue, out);
+  } else {
     impl_->run(product, a, b, epilogue.bias, out);
   }
 }
 
 void Matmul::multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
-  Product product = product_of(a, b, out, {});
-  WEFT_CHECK(Operand(out).is_compact(), "a product added to a strided matrix");
-  if (product.m == 0 || product.n == 0) {
-    return;
+  const Product product = product_of(a, b, out, {});
+  WEFT_CHECK(Operand(out).is_compact() && b.layers() == 1,
+             "[{}, {}] · [{}, {}] added to a strided matrix, or too deep", a.rows, a.cols, b.rows,
+             b.cols);
+  if (product.m > 0 && product.n > 0) {
+    impl_->multiply_into(a, b, out, Store::kAdd);
   }
-  product.store = Store::kAdd;
-  const OneThread one_thread;
-  if (impl_->find(product).adds_exactly) {
-    impl_->run(product, a, b, nullptr, out);
-    return;
-  }
-  product.store = Store::kOverwrite;
-  const Matrix<float> sum = matrix(static_cast<float*>(impl_->compact_out.at_least(
-                                       compact_bytes(out.rows, out.cols, DType::kFloat32))),
-                                   out.rows, out.cols);
-  impl_->run(product, a, b, nullptr, sum);
-  add(sum, out);
 }
 
 const char* Matmul::implementation(const ConstOperand& a,

@@ -283,6 +283,16 @@ bool in_panels() {
   return current_target() >= Target::kAvx512;
 }
 
+// Rows that are not cut, and rows of a layer of more: 256 rows of so many bf16 values and a panel
+// of 512 columns fit the second cache together with their fp32 sums.
+constexpr std::int64_t kDeep = 1024;
+constexpr std::int64_t kLayer = 640;
+
+std::int64_t layer_depth(std::int64_t rows) {
+  const std::int64_t layers = (rows + kLayer - 1) / kLayer;
+  return ((rows + layers - 1) / layers + 63) / 64 * 64;
+}
+
 void check(const ConstOperand& from, std::int64_t rows, std::int64_t cols, const PackedMatrix& to) {
   WEFT_CHECK(rows == to.rows && cols == to.cols &&
                  (from.dtype == to.dtype || from.dtype == DType::kFloat32),
@@ -321,8 +331,32 @@ std::int64_t packed_rows(DType dtype, std::int64_t rows) {
   return (rows + unit - 1) / unit * unit;
 }
 
+std::int64_t PackedMatrix::layers() const {
+  if (stride != 0 || rows <= kDeep) {
+    return 1;
+  }
+  const std::int64_t depth = layer_depth(rows);
+  return (rows + depth - 1) / depth;
+}
+
+Range PackedMatrix::layer_rows(std::int64_t index) const {
+  if (layers() == 1) {
+    return {0, rows};
+  }
+  const std::int64_t depth = layer_depth(rows);
+  return {index * depth, std::min(rows, (index + 1) * depth)};
+}
+
+PackedMatrix PackedMatrix::layer(std::int64_t index) const {
+  PackedMatrix one = *this;
+  const Range range = layer_rows(index);
+  one.data = static_cast<std::byte*>(data) + packed_bytes(dtype, range.begin, cols);
+  one.rows = range.size();
+  return one;
+}
+
 PackedMatrix PackedMatrix::slice_cols(std::int64_t begin, std::int64_t end) const {
-  WEFT_CHECK(begin % kPanel == 0 && 0 <= begin && begin <= end && end <= cols,
+  WEFT_CHECK(layers() == 1 && begin % kPanel == 0 && 0 <= begin && begin <= end && end <= cols,
              "columns [{}, {}) of a packed matrix of {}", begin, end, cols);
   PackedMatrix slice = *this;
   const std::int64_t elements = stride != 0 ? begin : begin * packed_rows(dtype, rows);
@@ -344,9 +378,12 @@ PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, vo
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {
   check(from, from.rows, from.cols, to);
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    if (to.stride == 0) {
-      HWY_DYNAMIC_DISPATCH(pack_panel)(from, to, panel);
-    } else {
+    for (std::int64_t l = 0; to.stride == 0 && l < to.layers(); ++l) {
+      const Range rows = to.layer_rows(l);
+      HWY_DYNAMIC_DISPATCH(pack_panel)
+      (from.slice_rows(rows.begin, rows.end), to.layer(l), panel);
+    }
+    if (to.stride != 0) {
       fill_row_major(to, panel,
                      [&](std::int64_t i, std::int64_t j) { return value_at(from, i, j); });
     }
@@ -356,9 +393,12 @@ void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {
 void pack_transposed(const ConstOperand& from, const PackedMatrix& to, Range panels) {
   check(from, from.cols, from.rows, to);
   for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    if (to.stride == 0) {
-      HWY_DYNAMIC_DISPATCH(pack_transposed_panel)(from, to, panel);
-    } else {
+    for (std::int64_t l = 0; to.stride == 0 && l < to.layers(); ++l) {
+      const Range rows = to.layer_rows(l);
+      HWY_DYNAMIC_DISPATCH(pack_transposed_panel)
+      (from.slice_cols(rows.begin, rows.end), to.layer(l), panel);
+    }
+    if (to.stride != 0) {
       fill_row_major(to, panel,
                      [&](std::int64_t i, std::int64_t j) { return value_at(from, j, i); });
     }

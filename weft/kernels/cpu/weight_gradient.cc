@@ -66,7 +66,7 @@ void WeightGradientOperands::set(const ConstOperand& dy, const ConstOperand& x) 
   samples_ = x.rows;
   rows_ = dy.cols;
   cols_ = x.cols;
-  pieces_ = (samples_ + kMaxSlice - 1) / kMaxSlice;
+  pieces_ = (samples_ + kMaxPiece - 1) / kMaxPiece;
   if (pieces_ == 0) {
     return;
   }
