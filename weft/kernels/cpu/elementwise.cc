@@ -120,15 +120,32 @@ void finish_operand(Matrix<const float> x,
   }
 }
 
-template <typename T>
-void relu_rows(Matrix<const T> y, Matrix<T> dy) {
+void relu_rows(Matrix<const float> y, Matrix<float> dy) {
   for (std::int64_t i = 0; i < y.rows; ++i) {
-    const T* const output = y.row(i);
-    T* const to = dy.row(i);
+    const float* const output = y.row(i);
+    float* const to = dy.row(i);
     for_row(y.cols, [&](auto d, std::int64_t j) HWY_ATTR {
-      const auto above = hn::Gt(load(d, output + j), hn::Zero(d));
-      store(hn::IfThenElseZero(above, load(d, to + j)), d, to + j);
+      const auto above = hn::Gt(hn::LoadU(d, output + j), hn::Zero(d));
+      hn::StoreU(hn::IfThenElseZero(above, hn::LoadU(d, to + j)), d, to + j);
     });
+  }
+}
+
+/// bf16 above zero is a positive number as int16 too.
+void relu_rows(Matrix<const BFloat16> y, Matrix<BFloat16> dy) {
+  const hn::ScalableTag<std::int16_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < y.rows; ++i) {
+    const auto* const output = reinterpret_cast<const std::int16_t*>(y.row(i));
+    auto* const to = reinterpret_cast<std::int16_t*>(dy.row(i));
+    std::int64_t j = 0;
+    for (; j + lanes <= y.cols; j += lanes) {
+      const auto above = hn::Gt(hn::LoadU(d, output + j), hn::Zero(d));
+      hn::StoreU(hn::IfThenElseZero(above, hn::LoadU(d, to + j)), d, to + j);
+    }
+    for (; j < y.cols; ++j) {
+      to[j] = output[j] > 0 ? to[j] : std::int16_t{0};
+    }
   }
 }
 

@@ -259,9 +259,15 @@ void transpose_words(const ConstOperand& source, const Operand& target, const Tu
 
 void transpose_any(const ConstOperand& from, const Operand& to) {
   if (from.dtype == DType::kFloat32) {
-    transpose_words<std::uint32_t, 4>(from, to, turn_4x4);
+    transpose_words<std::uint32_t, 4>(
+        from, to,
+        [](const std::uint32_t* x, std::int64_t x_stride, std::uint32_t* y, std::int64_t y_stride)
+            HWY_ATTR { turn_4x4(x, x_stride, y, y_stride); });
   } else {
-    transpose_words<std::uint16_t, 8>(from, to, turn_8x8);
+    transpose_words<std::uint16_t, 8>(
+        from, to,
+        [](const std::uint16_t* x, std::int64_t x_stride, std::uint16_t* y, std::int64_t y_stride)
+            HWY_ATTR { turn_8x8(x, x_stride, y, y_stride); });
   }
 }
 
