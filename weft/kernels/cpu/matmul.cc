@@ -121,11 +121,13 @@ struct ProductHash {
   }
 };
 
-// A primitive and the memory objects it is called with; only their addresses change.
+// A primitive and the memory objects it is called with; only their addresses change. `call` lists
+// them as the C interface takes them: that of C++ would make a new list for every product.
 struct Made {
   dnnl::matmul primitive;
   std::string implementation;
   std::unordered_map<int, dnnl::memory> arguments;
+  std::vector<dnnl_exec_arg_t> call;
   std::int64_t scratch_bytes = 0;
   bool adds_exactly = false;  // of Store::kAdd
 
@@ -175,6 +177,7 @@ Made make(const Product& p, const dnnl::engine& engine) {
     Made made{dnnl::matmul(chosen),
               chosen.impl_info_str(),
               {},
+              {},
               static_cast<std::int64_t>(chosen.scratchpad_desc().get_size()),
               false};
     made.arguments = {{DNNL_ARG_SRC, argument(a)},
@@ -183,6 +186,9 @@ Made make(const Product& p, const dnnl::engine& engine) {
                       {DNNL_ARG_SCRATCHPAD, argument(chosen.scratchpad_desc())}};
     if (p.has_bias) {
       made.arguments.emplace(DNNL_ARG_BIAS, argument(bias));
+    }
+    for (const auto& [number, object] : made.arguments) {
+      made.call.push_back({number, object.get()});
     }
     return made;
   } catch (const dnnl::error& error) {
@@ -261,7 +267,13 @@ struct Matmul::Impl {
     if (bias != nullptr) {
       primitive.point(DNNL_ARG_BIAS, bias);
     }
-    primitive.primitive.execute(stream, primitive.arguments);
+    const dnnl_status_t status =
+        dnnl_primitive_execute(primitive.primitive.get(), stream.get(),
+                               static_cast<int>(primitive.call.size()), primitive.call.data());
+    if (status != dnnl_success) {
+      fail(ErrorCode::kInternal, "matrix product: oneDNN's {} ended with status {}",
+           primitive.implementation, static_cast<int>(status));
+    }
     stream.wait();
   }
 
