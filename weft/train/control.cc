@@ -29,7 +29,9 @@ ControlCodec::ControlCodec(std::int64_t parts, std::int64_t ranks, std::int64_t 
       parts_per_rank_((parts + ranks - 1) / ranks),
       bytes_(static_cast<std::int64_t>(sizeof(Header)) +
              parts_per_rank_ * tasks *
-                 static_cast<std::int64_t>(sizeof(double) + sizeof(metrics::BinarySums))) {
+                 static_cast<std::int64_t>(sizeof(double) + sizeof(metrics::BinarySums))),
+      weights_(at(tasks)),
+      sums_(at(tasks)) {
 }
 
 void ControlCodec::encode(const LocalControl& local,
@@ -51,11 +53,16 @@ void ControlCodec::encode(const LocalControl& local,
   std::memcpy(sums, local.previous.data(), entries * sizeof(metrics::BinarySums));
 }
 
-GlobalControl ControlCodec::merge(
-    const std::function<std::span<const std::byte>(std::int64_t)>& block) const {
-  GlobalControl global;
-  std::vector<std::vector<double>> weights(at(tasks_));
-  std::vector<std::vector<metrics::BinarySums>> sums(at(tasks_));
+void ControlCodec::merge(const std::function<std::span<const std::byte>(std::int64_t)>& block,
+                         GlobalControl& global) {
+  global.stop = false;
+  global.has_previous = false;
+  global.overflow = {};
+  global.overflow_rank = -1;
+  for (std::size_t t = 0; t < at(tasks_); ++t) {
+    weights_[t].clear();
+    sums_[t].clear();
+  }
   for (std::int64_t r = 0; r < ranks_; ++r) {
     const auto bytes = block(r);
     Header header;
@@ -72,18 +79,19 @@ GlobalControl ControlCodec::merge(
     const std::byte* sum = weight + at(parts_per_rank_ * tasks_) * sizeof(double);
     for (std::int64_t p = 0; p < rank_parts(parts_, ranks_, r).size(); ++p) {
       for (std::size_t t = 0; t < at(tasks_); ++t) {
-        std::memcpy(&weights[t].emplace_back(), weight, sizeof(double));
-        std::memcpy(&sums[t].emplace_back(), sum, sizeof(metrics::BinarySums));
+        std::memcpy(&weights_[t].emplace_back(), weight, sizeof(double));
+        std::memcpy(&sums_[t].emplace_back(), sum, sizeof(metrics::BinarySums));
         weight += sizeof(double);
         sum += sizeof(metrics::BinarySums);
       }
     }
   }
+  global.weights.resize(at(tasks_));
+  global.previous.resize(at(tasks_));
   for (std::size_t t = 0; t < at(tasks_); ++t) {
-    global.weights.push_back(sum_parts(weights[t]));
-    global.previous.push_back(metrics::sum_parts(sums[t]));
+    global.weights[t] = sum_parts(weights_[t]);
+    global.previous[t] = metrics::sum_parts(sums_[t]);
   }
-  return global;
 }
 
 }  // namespace weft::train

@@ -47,9 +47,10 @@ class ControlCodec {
   /// Writes `local` of `rank` into `out` [bytes()].
   void encode(const LocalControl& local, std::int64_t rank, std::span<std::byte> out) const;
 
-  /// Merges the blocks of all ranks; block(r) is that of rank r.
-  [[nodiscard]] GlobalControl merge(
-      const std::function<std::span<const std::byte>(std::int64_t)>& block) const;
+  /// Merges the blocks of all ranks into `global`, whose memory is reused; block(r) is that of rank
+  /// r.
+  void merge(const std::function<std::span<const std::byte>(std::int64_t)>& block,
+             GlobalControl& global);
 
  private:
   std::int64_t parts_;
@@ -57,6 +58,8 @@ class ControlCodec {
   std::int64_t tasks_;
   std::int64_t parts_per_rank_;
   std::int64_t bytes_;
+  std::vector<std::vector<double>> weights_;            // [T][P], of the merge in hand
+  std::vector<std::vector<metrics::BinarySums>> sums_;  // [T][P]
 };
 
 }  // namespace weft::train

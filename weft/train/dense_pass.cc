@@ -101,8 +101,8 @@ std::vector<float> DensePass::initial_values() const {
   return values;
 }
 
-std::vector<double> DensePass::weight_sums(const data::Batch& batch) const {
-  std::vector<double> sums(at(own_parts_.size() * tasks_), 0.0);
+void DensePass::weight_sums(const data::Batch& batch, std::vector<double>& sums) const {
+  sums.assign(at(own_parts_.size() * tasks_), 0.0);
   for (std::int64_t p = own_parts_.begin; p < own_parts_.end; ++p) {
     const Range samples = part_samples(batch.global_size, parts_total_, p);
     for (std::int64_t s = samples.begin; s < samples.end; ++s) {
@@ -113,7 +113,6 @@ std::vector<double> DensePass::weight_sums(const data::Batch& batch) const {
       }
     }
   }
-  return sums;
 }
 
 void DensePass::load(Context& ctx,

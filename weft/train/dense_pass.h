@@ -55,8 +55,8 @@ class DensePass {
             const sharding::FeatureMatrices& vectors,
             const sharding::FeatureMatrices& gradients);
 
-  /// Sums of label weights of the parts of `batch`, [own parts][T], in sample order.
-  [[nodiscard]] std::vector<double> weight_sums(const data::Batch& batch) const;
+  /// Sums of label weights of the parts of `batch` to `sums` [own parts][T], in sample order.
+  void weight_sums(const data::Batch& batch, std::vector<double>& sums) const;
 
   /// Logits and metric sums; `scale` [T] is task weight / sum of weights of the global batch.
   void forward(Context& ctx);

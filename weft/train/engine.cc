@@ -97,7 +97,7 @@ void Engine::exchange_input(Context& ctx) {
                                    .global_size = batch_->global_size,
                                    .sample_ids = batch_->sample_ids};
     embeddings_.exchange_counts(ctx, view, control_bytes_);
-    global_ = codec_.merge([this](std::int64_t r) { return embeddings_.control(r); });
+    codec_.merge([this](std::int64_t r) { return embeddings_.control(r); }, global_);
     check_overflow(global_);
   });
   timed(StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
@@ -105,17 +105,16 @@ void Engine::exchange_input(Context& ctx) {
         [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }
 
-LocalControl Engine::local_control(bool stop) const {
-  LocalControl local;
-  local.stop = stop;
-  local.overflow = embeddings_.overflow();
-  if (local.overflow.count == 0) {
-    local.overflow = dense_overflow_;
+/// What this rank says; local_.weights have been set.
+void Engine::encode_control(bool stop) {
+  local_.stop = stop;
+  local_.overflow = embeddings_.overflow();
+  if (local_.overflow.count == 0) {
+    local_.overflow = dense_overflow_;
   }
-  local.weights.assign(at(own_parts_ * tasks_), 0.0);
-  local.has_previous = has_previous_;
-  local.previous = dense_.sums();
-  return local;
+  local_.has_previous = has_previous_;
+  local_.previous = dense_.sums();
+  codec_.encode(local_, rank_, control_bytes_);
 }
 
 void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
@@ -124,9 +123,8 @@ void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
   times_ = {};
   times_.step.begin = StepTimes::Clock::now();
   timed(StepPart::kPrepare, [&] {
-    LocalControl local = local_control(stop);
-    local.weights = dense_.weight_sums(batch);
-    codec_.encode(local, rank_, control_bytes_);
+    dense_.weight_sums(batch, local_.weights);
+    encode_control(stop);
   });
 }
 
@@ -223,15 +221,20 @@ const std::vector<metrics::BinarySums>& Engine::part_sums() const {
 }
 
 GlobalControl Engine::flush() {
-  codec_.encode(local_control(false), rank_, control_bytes_);
+  local_.weights.assign(at(own_parts_ * tasks_), 0.0);
+  encode_control(false);
   run_stage([this](Context& ctx) {
     control_comm_->all_gather(ctx, control_bytes_.data(), gathered_bytes_.data(), codec_.bytes());
   });
   has_previous_ = false;
-  return codec_.merge([this](std::int64_t r) {
-    return std::span<const std::byte>(gathered_bytes_)
-        .subspan(at(r * codec_.bytes()), at(codec_.bytes()));
-  });
+  GlobalControl global;
+  codec_.merge(
+      [this](std::int64_t r) {
+        return std::span<const std::byte>(gathered_bytes_)
+            .subspan(at(r * codec_.bytes()), at(codec_.bytes()));
+      },
+      global);
+  return global;
 }
 
 void Engine::check_overflow(const GlobalControl& control) const {

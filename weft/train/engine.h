@@ -45,8 +45,10 @@ struct EngineOptions {
 
 /// What a step found out, equal on all ranks.
 struct StepOutcome {
-  GlobalControl control;  ///< from the exchange of counts: stop, overflows, the step before
-  bool skipped = false;   ///< a non-finite value, with on_non_finite: skip
+  /// From the exchange of counts: stop, overflows, the step before. The engine's, until its next
+  /// step.
+  const GlobalControl& control;
+  bool skipped = false;  ///< a non-finite value, with on_non_finite: skip
   NonFinite non_finite;
 };
 
@@ -109,7 +111,7 @@ class Engine {
   void exchange_flags(Context& ctx);
   void update_rows(Context& ctx);
   void update_dense(Context& ctx);
-  [[nodiscard]] LocalControl local_control(bool stop) const;
+  void encode_control(bool stop);
 
   const spec::Config& config_;
   const spec::Plan& plan_;
@@ -128,6 +130,7 @@ class Engine {
   const data::Batch* batch_ = nullptr;
   std::int64_t step_ = 0;
   std::vector<std::byte> control_bytes_, gathered_bytes_;
+  LocalControl local_;
   GlobalControl global_;
   std::vector<NonFinite> flags_;
   NonFinite first_flag_;

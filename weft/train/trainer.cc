@@ -1,5 +1,7 @@
 #include "weft/train/trainer.h"
 
+#include <utility>
+
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/train/evaluation.h"
@@ -85,8 +87,11 @@ void Trainer::add_scores(const data::Batch& batch) {
     scores_[i % scores_.size()].add(logits[i], batch.labels[i], batch.label_weights[i]);
   }
   if (++scored_steps_ == config_.train.log_every) {
-    complete_scores_ = std::move(scores_);
-    scores_ = std::vector<metrics::AucSamples>(complete_scores_.size());
+    complete_scores_.resize(scores_.size());
+    std::swap(complete_scores_, scores_);
+    for (metrics::AucSamples& scores : scores_) {
+      scores.clear();
+    }
     scored_steps_ = 0;
   }
 }
