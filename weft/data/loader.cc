@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <stop_token>
@@ -130,6 +129,8 @@ class Loader::Impl {
         returned_(options.start),
         slots_(index(options.read_ahead)) {
     source_->select(mapper_.columns());
+    free_.reserve(slots_.size());
+    ready_.reserve(slots_.size());
     for (Slot& slot : slots_) {
       free_.push_back(&slot);
     }
@@ -145,8 +146,7 @@ class Loader::Impl {
       }
       return false;
     }
-    Slot* const slot = ready_.front();
-    ready_.pop_front();
+    Slot* const slot = take_first(ready_);
     std::swap(out, slot->batch);
     returned_ = slot->after;
     free_.push_back(slot);
@@ -163,6 +163,12 @@ class Loader::Impl {
     Batch batch;
     ReaderPosition after;
   };
+
+  static Slot* take_first(std::vector<Slot*>& slots) {
+    Slot* const slot = slots.front();
+    slots.erase(slots.begin());
+    return slot;
+  }
 
   void run(const std::stop_token& stop) {
     std::exception_ptr error;
@@ -190,9 +196,7 @@ class Loader::Impl {
     if (!changed_.wait(lock, stop, [this] { return !free_.empty(); })) {
       return nullptr;
     }
-    Slot* const slot = free_.front();
-    free_.pop_front();
-    return slot;
+    return take_first(free_);
   }
 
   /// Fills `slot` with the next batch of this or a later epoch; false after the last.
@@ -272,8 +276,8 @@ class Loader::Impl {
   std::mutex mutex_;  ///< of all below
   std::condition_variable_any changed_;
   std::vector<Slot> slots_;
-  std::deque<Slot*> free_;
-  std::deque<Slot*> ready_;
+  std::vector<Slot*> free_;   ///< oldest first; there are few
+  std::vector<Slot*> ready_;  ///< likewise
   bool finished_ = false;
   std::exception_ptr error_;
 
