@@ -244,5 +244,20 @@ TEST(Throughput, WindowAndLifetime) {
   EXPECT_DOUBLE_EQ(rate.window(), 10.0);
 }
 
+TEST(Throughput, ShortStepsAreRememberedTogether) {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  Throughput rate(seconds(0), seconds(10));
+  for (int i = 1; i <= 20000; ++i) {  // of a millisecond; the second half is ten times as fast
+    rate.add(milliseconds(i), i <= 10000 ? 1 : 10);
+  }
+  EXPECT_NEAR(rate.window(), 10000.0, 10000.0 / 64);
+  for (int i = 20001; i <= 21000; ++i) {
+    rate.add(milliseconds(i), 10);
+  }
+  EXPECT_DOUBLE_EQ(rate.window(), 10000.0);
+  EXPECT_DOUBLE_EQ(rate.lifetime(), (10000.0 + 11000 * 10.0) / 21.0);
+}
+
 }  // namespace
 }  // namespace weft::metrics
