@@ -14,17 +14,16 @@
 namespace weft::bench {
 namespace {
 
-constexpr std::int64_t kTableBytes = std::int64_t{2} << 30;
 constexpr std::int64_t kIdsPerBatch = 1 << 16;
 
 /// One device, table and set of limits for all benchmarks of a number of threads.
 struct Machine {
   explicit Machine(std::int64_t threads)
       : device(make_device({.kind = DeviceKind::kCpu, .threads = static_cast<int>(threads)})),
-        limits(*device, {.memory_bytes = kTableBytes, .budget_s = 0.1, .align = {}}),
-        table(*device, kTableBytes) {
+        limits(*device, {.memory_bytes = row_memory_bytes(), .budget_s = 0.1, .align = {}}),
+        table(*device, row_memory_bytes()) {
     context = {.device = device.get(), .pool = &device->pool(), .native_stream = nullptr};
-    device->fill_zero(context, table.as<void>(), kTableBytes);
+    device->fill_zero(context, table.as<void>(), row_memory_bytes());
   }
 
   static Machine& of(std::int64_t threads) {
@@ -79,7 +78,7 @@ void lookup(benchmark::State& state) {
   const std::int64_t length = state.range(1);
   Machine& machine = Machine::of(state.range(2));
   const std::int64_t row_bytes = dim * 4;
-  Batches batches(kTableBytes / row_bytes, length);
+  Batches batches(row_memory_bytes() / row_bytes, length);
   Buffer out(*machine.device, kIdsPerBatch / length * row_bytes);
   const double limit = machine.limits.random_rows_per_s(row_bytes, RowAccess::kGather);
   const auto run = [&] {

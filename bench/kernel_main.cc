@@ -1,7 +1,7 @@
 #include "bench/kernel_main.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <vector>
 
@@ -86,20 +86,41 @@ class Reporter final : public benchmark::ConsoleReporter {
   bool failed_ = false;
 };
 
-/// Takes "--out FILE" away; what is left is Google Benchmark's, behind our defaults.
-std::string take_out(std::vector<char*>& arguments) {
-  for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
-    if (std::strcmp(arguments[i], "--out") == 0) {
-      std::string path = arguments[i + 1];
-      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i),
-                      arguments.begin() + static_cast<std::ptrdiff_t>(i) + 2);
-      return path;
+bool quick_run = false;  // as main() was asked for; the benchmarks' functions take no arguments
+
+/// Our own arguments, and those left for Google Benchmark behind our defaults.
+struct Arguments {
+  std::string out;
+  std::vector<std::string> others;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments parsed;
+  std::vector<std::string> given;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--quick") {
+      quick_run = true;
+    } else if (argument == "--out" && i + 1 < argc) {
+      parsed.out = argv[++i];
+    } else {
+      given.push_back(argument);
     }
   }
-  return {};
+  parsed.others = {argv[0], "--benchmark_enable_random_interleaving=true",
+                   quick_run ? "--benchmark_repetitions=1" : "--benchmark_repetitions=5"};
+  if (quick_run) {
+    parsed.others.emplace_back("--benchmark_min_time=0.001");
+  }
+  parsed.others.insert(parsed.others.end(), given.begin(), given.end());
+  return parsed;
 }
 
 }  // namespace
+
+std::int64_t row_memory_bytes() {
+  return std::int64_t{1} << (quick_run ? 24 : 31);
+}
 
 void report_rate(benchmark::State& state, const Rate& rate) {
   state.counters["rate"] =
@@ -111,13 +132,13 @@ void report_rate(benchmark::State& state, const Rate& rate) {
 }
 
 int run_kernels(const std::string& program, int argc, char** argv) {
-  std::vector<char*> arguments(argv, argv + argc);
-  const std::string out = take_out(arguments);
-  std::string defaults[] = {"--benchmark_repetitions=5",
-                            "--benchmark_enable_random_interleaving=true"};
-  arguments.insert(arguments.begin() + 1, {defaults[0].data(), defaults[1].data()});
-  auto count = static_cast<int>(arguments.size());
+  Arguments own = parse(argc, argv);
+  std::vector<char*> arguments;
+  for (std::string& argument : own.others) {
+    arguments.push_back(argument.data());
+  }
   arguments.push_back(nullptr);
+  auto count = static_cast<int>(own.others.size());
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) {
     return 2;
@@ -126,8 +147,8 @@ int run_kernels(const std::string& program, int argc, char** argv) {
     Reporter reporter;
     benchmark::RunSpecifiedBenchmarks(&reporter);
     fmt::print("{}", to_text(reporter.figures()));
-    if (!out.empty()) {
-      write_json(out, program, reporter.figures());
+    if (!own.out.empty()) {
+      write_json(own.out, program, reporter.figures());
     }
     return reporter.failed() ? 1 : 0;
   } catch (const std::exception& error) {

@@ -11,6 +11,7 @@
 ///     int main(int argc, char** argv) { return bench::run_kernels("embedding", argc, argv); }
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <benchmark/benchmark.h>
@@ -27,9 +28,14 @@ struct Rate {
 
 void report_rate(benchmark::State& state, const Rate& rate);
 
+/// Bytes of rows that a benchmark of random rows should lie in: more than any cache holds, or a few
+/// in a run with --quick.
+std::int64_t row_memory_bytes();
+
 /// main() of a program: runs its benchmarks with the flags of Google Benchmark, by default five
-/// repetitions in random order, prints them, and writes them to the file of --out FILE. Returns the
-/// exit code. Limits are those of each repetition, measured where the benchmark's function says.
+/// repetitions in random order, prints them, and writes them to the file of --out FILE. --quick
+/// only shows that everything runs. Returns the exit code. Limits are those of each repetition,
+/// measured where the benchmark's function says.
 int run_kernels(const std::string& program, int argc, char** argv);
 
 }  // namespace weft::bench

@@ -40,7 +40,12 @@ std::uint64_t read_lines(const std::byte* data, std::int64_t lines) {
 }  // namespace
 
 Limits::Limits(Device& device, const LimitOptions& options)
-    : device_(device), options_(options), rows_(device), from_(device), to_(device) {
+    : device_(device),
+      options_(options),
+      rows_(device),
+      from_(device),
+      to_(device),
+      other_(device) {
 }
 
 void Limits::align() const {
@@ -111,6 +116,17 @@ double Limits::rows_per_s(const NextRows& next, std::int64_t row_bytes, RowAcces
   const RowMemory memory{.base = row_memory(), .row_bytes = row_bytes};
   align();
   return row_rate(device_.pool(), memory, next, access, options_.budget_s);
+}
+
+void Limits::forget_caches() {
+  constexpr std::int64_t kBytes = std::int64_t{64} << 20;
+  if (other_.bytes() == 0) {
+    other_.resize(kBytes);
+    map_pages(device_.pool(), other_.as<std::byte>(), kBytes);
+  }
+  const std::int64_t threads = device_.pool().threads();
+  device_.pool().parallel_for(
+      threads, [&](std::int64_t) { sink += read_lines(other_.as<std::byte>(), kBytes / 64); });
 }
 
 double Limits::gemm_flops_per_s(const GemmShape& shape) {

@@ -40,6 +40,11 @@ class Limits {
   /// The same for given rows: `next` as in row_probe.h, offsets below memory_bytes().
   double rows_per_s(const NextRows& next, std::int64_t row_bytes, RowAccess access);
 
+  /// Reads 64 MiB, so that first and second-level caches and the TLB hold nothing else: what a
+  /// lookup finds after the rest of a step. Where a hypervisor's page tables have fallen out of the
+  /// caches too, a random row costs several misses.
+  void forget_caches();
+
   [[nodiscard]] std::int64_t memory_bytes() const { return options_.memory_bytes; }
 
   double gemm_flops_per_s(const GemmShape& shape);
@@ -50,7 +55,7 @@ class Limits {
 
   Device& device_;
   LimitOptions options_;
-  Buffer rows_, from_, to_;
+  Buffer rows_, from_, to_, other_;
   std::uint64_t draws_ = 0;  // of random rows, so that no two passes touch the same
 };
 

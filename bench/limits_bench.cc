@@ -1,4 +1,5 @@
-// The machine's limits themselves: memory from end to end, random rows, matrix products.
+// The machine's limits themselves, for docs/performance.md: memory from end to end, random rows,
+// matrix products.
 #include <cstdio>
 #include <exception>
 #include <memory>

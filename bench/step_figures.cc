@@ -1,0 +1,94 @@
+#include "bench/step_figures.h"
+
+#include <string>
+#include <utility>
+
+namespace weft::bench {
+namespace {
+
+using train::StepPart;
+
+/// One value per turn.
+template <typename Value>
+std::vector<double> each(const std::vector<Turn>& turns, const Value& value) {
+  std::vector<double> values;
+  for (const Turn& turn : turns) {
+    values.push_back(value(turn));
+  }
+  return values;
+}
+
+/// Beside others, so not a part of the sum.
+bool runs_beside(const spec::Config& config, std::size_t part) {
+  return static_cast<StepPart>(part) == StepPart::kReduce && config.train.overlap;
+}
+
+double limit_sum(const spec::Config& config, const PartLimits& limits) {
+  double sum = 0.0;
+  for (std::size_t p = 0; p < limits.size(); ++p) {
+    sum += runs_beside(config, p) ? 0.0 : limits[p];
+  }
+  return sum;
+}
+
+Figure figure(std::string name, std::string unit, Better better, std::vector<double> values) {
+  return {std::move(name), {}, std::move(unit), better, std::move(values), {}};
+}
+
+/// Time that no part has: hand-offs, and waiting for the dense stream.
+double rest_s(const spec::Config& config, const Turn& turn) {
+  double rest = turn.step_s;
+  for (std::size_t p = 0; p < turn.parts.size(); ++p) {
+    rest -= runs_beside(config, p) ? 0.0 : turn.parts[p];
+  }
+  return rest;
+}
+
+std::vector<Figure> whole_step(const spec::Config& config, const std::vector<Turn>& turns) {
+  const auto batch = static_cast<double>(config.batch_size);
+  const auto limits = each(turns, [&](const Turn& t) { return limit_sum(config, t.limits); });
+  Figure rate = figure("step", "samples/s", Better::kHigher,
+                       each(turns, [&](const Turn& t) { return batch / t.step_s; }));
+  Figure time = figure("step_ms", "ms", Better::kLower,
+                       each(turns, [](const Turn& t) { return 1e3 * t.step_s; }));
+  rate.limit = time.limit = Limit{"sum of the parts' limits", {}};
+  for (const double limit : limits) {
+    rate.limit->values.push_back(batch / limit);
+    time.limit->values.push_back(1e3 * limit);
+  }
+  return {rate, time};
+}
+
+}  // namespace
+
+std::vector<Figure> step_figures(const spec::Config& config, const std::vector<Turn>& turns) {
+  std::vector<Figure> figures = whole_step(config, turns);
+  for (std::size_t p = 0; p < train::kStepParts; ++p) {
+    Figure part =
+        figure("part." + std::string(to_string(static_cast<StepPart>(p))), "ms", Better::kLower,
+               each(turns, [p](const Turn& t) { return 1e3 * t.parts[p]; }));
+    if (turns.front().limits[p] > 0.0) {
+      part.limit = {"bench/step_work.h",
+                    each(turns, [p](const Turn& t) { return 1e3 * t.limits[p]; })};
+    }
+    figures.push_back(std::move(part));
+  }
+  figures.push_back(figure("part.rest", "ms", Better::kLower,
+                           each(turns, [&](const Turn& t) { return 1e3 * rest_s(config, t); })));
+  Figure dense = figure(
+      "dense", "GFLOP/s", Better::kHigher, each(turns, [](const Turn& t) {
+        return t.dense_flops / t.parts[static_cast<std::size_t>(StepPart::kForwardBackward)] / 1e9;
+      }));
+  dense.limit = {"product of 1024 x 1024 matrices",
+                 each(turns, [](const Turn& t) { return t.peak_flops_per_s / 1e9; })};
+  figures.push_back(std::move(dense));
+  if (turns.front().step_with_reader_s > 0.0) {
+    const auto batch = static_cast<double>(config.batch_size);
+    figures.push_back(
+        figure("step_with_reader", "samples/s", Better::kHigher,
+               each(turns, [&](const Turn& t) { return batch / t.step_with_reader_s; })));
+  }
+  return figures;
+}
+
+}  // namespace weft::bench
