@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Write the tables of a document from the results in a folder.
+
+    bench/tables.py build/bench docs/performance.md
+
+Replaces what stands between "<!-- table NAME -->" and "<!-- end -->" by the table of that name (the
+functions table_NAME below); everything else in the document is written by hand. Results of different
+machines are refused.
+"""
+import json
+import pathlib
+import re
+import sys
+
+MARK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Results:
+    """All figures of a folder, each with its program."""
+
+    def __init__(self, folder):
+        self.files = [json.loads(p.read_text()) for p in sorted(pathlib.Path(folder).glob("*.json"))]
+        if not self.files:
+            raise SystemExit(f"tables.py: there is no result in {folder}; run scripts/bench")
+        machines = {json.dumps(f["machine"], sort_keys=True) for f in self.files}
+        if len(machines) > 1:
+            raise SystemExit(f"tables.py: {folder} has results of {len(machines)} machines; measure again")
+        self.machine = self.files[0]["machine"]
+
+    def software(self, key):
+        return ", ".join(sorted({f["software"][key] for f in self.files}))
+
+    def find(self, program, name=None, **parameters):
+        """The figures of a program with this name and these parameters, in the order of the files."""
+        return [r for f in self.files if f["program"] == program for r in f["results"]
+                if (name is None or r["name"] == name)
+                and all(r["parameters"].get(k) == v for k, v in parameters.items())]
+
+
+def number(value):
+    """Three digits, thousands apart."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def spread(result):
+    return f"{number(result['median'])} ({number(result['q1'])} to {number(result['q3'])})"
+
+
+def percent(result):
+    return f"{100 * result['share']:.0f} %" if "share" in result else "-"
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def table_machine(results):
+    m = results.machine
+    return table(["", ""], [
+        ["CPU", m["cpu"]], ["cores", str(m["cores"])], ["caches of a core", ", ".join(m["cache"])],
+        ["extensions", " ".join(m["flags"])], ["memory", f"{m['memory_gib']} GiB"],
+        ["transparent huge pages", m["huge_pages"]],
+        ["system, compiler", f"{results.software('kernel')}, {results.software('compiler')}"],
+        ["oneDNN", results.software("onednn")], ["Weft", results.software("weft")]])
+
+
+def table_limits(results):
+    rows, threads = {}, set()
+    for r in results.find("limits"):
+        p = dict(r["parameters"])
+        threads.add(int(p.pop("threads")))
+        label = f"{r['name']} {' '.join(p.values())}".strip().replace("_", " and ")
+        rows.setdefault((label, r["unit"]), {})[int(r["parameters"]["threads"])] = spread(r)
+    order = sorted(threads)
+    return table(["limit", "unit"] + [f"{t} thread{'s' if t > 1 else ''}" for t in order],
+                 [[label, unit] + [by.get(t, "-") for t in order] for (label, unit), by in rows.items()])
+
+
+def kernel_order(r):
+    """By name, then by parameters, numbers among them as numbers."""
+    return r["name"], [(k, int(v) if v.isdigit() else -1, v) for k, v in sorted(r["parameters"].items())]
+
+
+def table_kernels(results):
+    rows = []
+    for f in results.files:
+        if f["program"] in ("limits", "step"):
+            continue
+        for r in sorted(f["results"], key=kernel_order):
+            parameters = " ".join(f"{k} {v}".strip() for k, v in r["parameters"].items())
+            limit = f"{number(r['limit']['median'])} ({r['limit']['name']})" if "limit" in r else "-"
+            rows.append([r["name"], parameters, spread(r), r["unit"], limit, percent(r)])
+    return table(["kernel", "of", "median (quartiles)", "unit", "limit", "share"], rows)
+
+
+def where(r):
+    p = r["parameters"]
+    ranks = "1 rank" if p["ranks"] == "1" else f"{p['ranks']} ranks, {p['backend']}"
+    return [p["model"], p["batch"], f"{ranks} x {p['threads']} threads".replace(" 1 threads", " 1 thread")]
+
+
+def step_order(r):
+    p = r["parameters"]
+    return (p["model"], int(p["batch"]), int(p["ranks"]), p["backend"], -int(p["threads"]),
+            p["variant"].startswith("bf16"), p["variant"])
+
+
+def table_steps(results):
+    rows = []
+    for r in sorted(results.find("step", "step"), key=step_order):
+        if "one part" in r["parameters"]["variant"]:
+            continue
+        batch = int(r["parameters"]["batch"])
+        limit = r["limit"]["median"]
+        rows.append(where(r) + [r["parameters"]["variant"], spread(r), number(1e3 * batch / r["median"]),
+                                number(1e3 * batch / limit), f"{limit / r['median']:.2f}"])
+    return table(["model", "batch", "ranks", "compute", "samples/s (quartiles)", "step, ms",
+                  "sum of limits, ms", "step / sum"], rows)
+
+
+def table_bf16(results):
+    rows = []
+    for r in sorted(results.find("step", "step", variant="bf16"), key=step_order):
+        same = dict(r["parameters"], variant="fp32")
+        rows += [where(r) + [f"{r['median'] / other['median']:.2f}"]
+                 for other in results.find("step", "step", **same)]
+    return table(["model", "batch", "ranks", "samples/s of bf16 / fp32"], rows)
+
+
+def table_dense(results):
+    rows = []
+    for r in sorted(results.find("step", "dense", ranks="1"), key=step_order):
+        if "one part" in r["parameters"]["variant"]:
+            continue
+        layers = results.find("step", "part.forward_backward", **r["parameters"])[0]
+        rows.append(where(r) + [r["parameters"]["variant"], number(r["median"]), percent(r), percent(layers)])
+    return table(["model", "batch", "ranks", "compute", "GFLOP/s", "of a large product", "of its own products"],
+                 rows)
+
+
+def parts_of(results, model):
+    """What a step is made of, on one rank with all threads: one table per batch."""
+    text = ""
+    steps = [r for r in sorted(results.find("step", "step_ms", model=model, ranks="1"), key=step_order)]
+    most = max((int(r["parameters"]["threads"]) for r in steps), default=0)
+    for batch in sorted({int(r["parameters"]["batch"]) for r in steps}):
+        chosen = {"model": model, "batch": str(batch), "ranks": "1", "threads": str(most)}
+        names = list(dict.fromkeys(r["name"] for r in results.find("step", **chosen)
+                                   if r["name"].startswith("part.")))
+        rows = []
+        for name in names + ["step_ms"]:
+            row = ["**step**" if name == "step_ms" else name[len("part."):]]
+            for variant in ("fp32", "bf16"):
+                found = results.find("step", name, variant=variant, **chosen)
+                if not found:
+                    row += ["-"] * 3
+                    continue
+                limit = number(found[0]["limit"]["median"]) if "limit" in found[0] else "-"
+                row += [number(found[0]["median"]), limit, percent(found[0])]
+            rows.append(row)
+        text += (f"\nBatch {batch}, one rank, {most} thread{'s' if most > 1 else ''}; "
+                 "`reduce` runs beside others:\n\n")
+        text += table(["part", "fp32, ms", "limit", "share", "bf16, ms", "limit", "share"], rows)
+    return text.lstrip("\n")
+
+
+def table_parts_dlrm_kaggle(results):
+    return parts_of(results, "dlrm_kaggle")
+
+
+def table_parts_dcnv2_mlperf(results):
+    return parts_of(results, "dcnv2_mlperf")
+
+
+def table_price(results):
+    rows = [where(r) + [r["parameters"]["variant"].split("/")[0]] +
+            [f"{100 * (r[k] - 1):+.1f} %" for k in ("median", "q1", "q3")]
+            for r in sorted(results.find("step", "step_ratio"), key=step_order)]
+    return table(["model", "batch", "ranks", "compute", "price of 8 parts", "first quartile", "third"], rows)
+
+
+def table_reader(results):
+    rows = []
+    for r in results.find("step", "reader"):
+        same = dict(r["parameters"])
+        for step in sorted(results.find("step", "step", **same), key=step_order):
+            waiting = results.find("step", "step_with_reader", **step["parameters"])
+            if waiting:
+                rows.append([same["model"], same["batch"], step["parameters"]["variant"], spread(r),
+                             number(step["median"]), f"{r['median'] / step['median']:.1f}",
+                             number(waiting[0]["median"])])
+    rows.sort(key=lambda row: (row[0], int(row[1])))
+    return table(["model", "batch", "compute", "reader, samples/s", "step, samples/s", "reader / step",
+                  "step with the reader beside it"], rows)
+
+
+def rewrite(text, results):
+    """The document with its tables made anew. Raises KeyError for a table nobody makes."""
+    return MARK.sub(lambda m: m[1] + globals()[f"table_{m[2]}"](results) + m[3], text)
+
+
+def main():
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    document = pathlib.Path(sys.argv[2])
+    text = document.read_text()
+    made = rewrite(text, Results(sys.argv[1]))
+    document.write_text(made)
+    print(f"{document}: {len(MARK.findall(text))} tables {'changed' if made != text else 'are as they were'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""bench/compare.py and bench/tables.py on small results."""
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import tables  # noqa: E402
+
+MACHINE = {"cpu": "X", "cores": 2, "cache": ["L1 32K"], "flags": ["avx2"], "memory_gib": 8, "huge_pages": "madvise"}
+SOFTWARE = {"kernel": "Linux 1", "compiler": "gcc 12", "onednn": "2.6", "weft": "0.1"}
+
+
+def figure(name, values, better="higher", limit=None, **parameters):
+    low, median, high = values
+    result = {"name": name, "parameters": parameters, "unit": "rows/s", "better": better, "repetitions": 5,
+              "median": median, "min": low, "max": high, "q1": low, "q3": high}
+    if limit:
+        result["limit"] = {"name": "gather", "repetitions": 5, "median": limit, "q1": limit, "q3": limit}
+        result["share"] = median / limit
+    return result
+
+
+def results(*figures, program="kernels"):
+    return {"format": 1, "program": program, "machine": MACHINE, "software": SOFTWARE, "results": list(figures)}
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, result):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(result))
+        return path
+
+
+class Compare(Folder):
+    def compare(self, old, new):
+        run = subprocess.run([sys.executable, ROOT / "bench/compare.py", self.write("old.json", old),
+                              self.write("new.json", new)], capture_output=True, text=True)
+        return run.returncode, run.stdout, run.stderr
+
+    def test_says_what_is_beyond_the_noise(self):
+        old = results(figure("a", (90, 100, 110)), figure("b", (90, 100, 110)), figure("gone", (1, 1, 1)))
+        new = results(figure("a", (105, 115, 125)), figure("b", (190, 200, 210)), figure("fresh", (1, 1, 1)))
+        code, out, err = self.compare(old, new)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("a: 100 -> 115 rows/s, x1.150 +-0.200\n", out)
+        self.assertIn("b: 100 -> 200 rows/s, x2.000 +-0.200 faster\n", out)
+        self.assertIn("fresh: new", out)
+        self.assertIn("gone: gone", out)
+
+    def test_knows_which_way_is_better(self):
+        code, out, _ = self.compare(results(figure("time", (9, 10, 11), better="lower")),
+                                    results(figure("time", (19, 20, 21), better="lower")))
+        self.assertEqual(code, 0)
+        self.assertIn("slower", out)
+
+    def test_parameters_tell_figures_apart(self):
+        old = results(figure("a", (9, 10, 11), dim="16"), figure("a", (90, 100, 110), dim="64"))
+        _, out, _ = self.compare(old, old)
+        self.assertIn("a dim=16: 10 -> 10", out)
+        self.assertIn("a dim=64: 100 -> 100", out)
+
+    def test_shows_how_the_limit_moved(self):
+        _, out, _ = self.compare(results(figure("a", (49, 50, 51), limit=100)),
+                                 results(figure("a", (24, 25, 26), limit=50)))
+        self.assertIn("share 50.0 -> 50.0 %, limit x0.500", out)
+
+    def test_refuses_another_machine(self):
+        other = copy.deepcopy(results(figure("a", (9, 10, 11))))
+        other["machine"]["cores"] = 4
+        code, out, err = self.compare(results(figure("a", (9, 10, 11))), other)
+        self.assertEqual((code, out), (2, ""))
+        self.assertIn("different machines", err)
+        self.assertIn("cores: 2", err)
+        self.assertIn("4", err)
+
+    def test_refuses_another_program_and_format(self):
+        one = results(figure("a", (9, 10, 11)))
+        self.assertEqual(self.compare(one, dict(one, program="step"))[0], 2)
+        self.assertEqual(self.compare(one, dict(one, format=2))[0], 2)
+
+    def test_other_software_is_said_and_compared(self):
+        code, out, _ = self.compare(results(figure("a", (9, 10, 11))),
+                                    dict(results(figure("a", (9, 10, 11))), software=dict(SOFTWARE, weft="0.2")))
+        self.assertEqual(code, 0)
+        self.assertIn("# weft: 0.1 -> 0.2", out)
+
+    def test_a_file_that_is_no_result(self):
+        path = self.folder / "bad.json"
+        path.write_text("{")
+        run = subprocess.run([sys.executable, ROOT / "bench/compare.py", path, path], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("cannot read", run.stderr)
+
+    def test_folders(self):
+        for name in ("old/x.json", "new/x.json"):
+            self.write(name, results(figure("a", (9, 10, 11))))
+        run = subprocess.run([sys.executable, ROOT / "bench/compare.py", self.folder / "old", self.folder / "new"],
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("a: 10 -> 10", run.stdout)
+
+
+class Tables(Folder):
+    def test_replaces_what_is_between_the_marks(self):
+        self.write("k.json", results(figure("lookup", (9, 10, 11), limit=20, dim="16")))
+        text = "before\n<!-- table kernels -->\nold\n<!-- end -->\nafter\n"
+        made = tables.rewrite(text, tables.Results(self.folder))
+        self.assertIn("| lookup | dim 16 | 10 (9 to 11) | rows/s | 20 (gather) | 50 % |", made)
+        self.assertNotIn("old", made)
+        self.assertTrue(made.startswith("before\n") and made.endswith("after\n"))
+        self.assertEqual(tables.rewrite(made, tables.Results(self.folder)), made)
+
+    def test_steps_and_their_parts(self):
+        at = {"model": "dlrm_kaggle", "batch": "2048", "ranks": "1", "threads": "2", "backend": "local", "parts": "8"}
+        figures = []
+        for variant, speed in (("fp32", 1000), ("bf16", 4000)):
+            here = dict(at, variant=variant)
+            figures += [figure("step", (speed, speed, speed), limit=2 * speed, **here),
+                        figure("step_ms", (8, 8, 8), better="lower", limit=4, **here),
+                        figure("part.lookup", (3, 3, 3), better="lower", limit=1.5, **here)]
+        self.write("step.json", results(*figures, program="step"))
+        result = tables.Results(self.folder)
+        self.assertIn("| fp32 | 1,000 (1,000 to 1,000) | 2,048 | 1,024 | 2.00 |", tables.table_steps(result))
+        self.assertIn("| 1 rank x 2 threads | 4.00 |", tables.table_bf16(result))
+        self.assertIn("| lookup | 3 | 1.5 |", tables.table_parts_dlrm_kaggle(result))
+
+    def test_refuses_results_of_two_machines(self):
+        self.write("a.json", results(figure("a", (1, 1, 1))))
+        self.write("b.json", dict(results(figure("a", (1, 1, 1))), machine=dict(MACHINE, cores=8)))
+        with self.assertRaises(SystemExit):
+            tables.Results(self.folder)
+
+    def test_every_table_of_the_document_can_be_made(self):
+        self.write("k.json", results(figure("a", (1, 1, 1))))
+        text = (ROOT / "docs/performance.md").read_text()
+        self.assertGreater(len(tables.MARK.findall(text)), 5)
+        tables.rewrite(text, tables.Results(self.folder))
+
+
+if __name__ == "__main__":
+    unittest.main()
