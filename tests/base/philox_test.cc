@@ -96,7 +96,28 @@ TEST(Permutation, HugeDomains) {
   }
 }
 
+TEST(Permutation, ManyAtOnceAreTheSame) {
+  for (const std::uint64_t n : {1, 2, 5, 16, 17, 255, 256, 257, 4096, 4097, 70000}) {
+    const Permutation permutation(n, 31);
+    for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, n / 2, n}) {
+      std::vector<std::int64_t> out(count);
+      permutation.map(n - count, out);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(out[i], static_cast<std::int64_t>(permutation(n - count + i)))
+            << "n " << n << ", index " << n - count + i;
+      }
+    }
+  }
+  const Permutation huge(UINT64_MAX, 5);
+  std::vector<std::int64_t> out(40);
+  huge.map(UINT64_MAX - 50, out);
+  EXPECT_EQ(static_cast<std::uint64_t>(out[39]), huge(UINT64_MAX - 11));
+}
+
 TEST(Permutation, RefusesAnIndexOutside) {
+  std::vector<std::int64_t> out(3);
+  EXPECT_THROW(Permutation(10, 1).map(8, out), Error);
+  EXPECT_THROW(Permutation(2, 1).map(0, out), Error);
   EXPECT_THROW(static_cast<void>(Permutation(0, 1)(0)), Error);
   EXPECT_THROW(static_cast<void>(Permutation(10, 1)(10)), Error);
 }

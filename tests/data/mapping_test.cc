@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -6,6 +8,7 @@
 #include "tests/data/data_support.h"
 #include "weft/base/hash.h"
 #include "weft/data/feature_mapper.h"
+#include "weft/data/modulus.h"
 
 namespace weft::data {
 namespace {
@@ -91,6 +94,29 @@ TEST(FeatureMapper, HashIsAsStatedAndSharedByTheTable) {
     EXPECT_EQ(batch.sparse.values[i], static_cast<std::int64_t>(mixed % 10));
   }
   EXPECT_EQ(batch.sparse.values[0], batch.sparse.values[4]);
+}
+
+TEST(Modulus, IsTheRemainderOfEveryNumber) {
+  std::uint64_t state = 1;
+  const auto draw = [&state] { return mix64(state += 0x9e3779b97f4a7c15ULL); };
+  const auto expect_exact = [](std::uint64_t divisor, std::uint64_t x) {
+    ASSERT_EQ(Modulus(divisor)(x), x % divisor) << x << " mod " << divisor;
+  };
+  for (int i = 0; i < 200000; ++i) {
+    const std::uint64_t divisor = std::max<std::uint64_t>(1, draw() >> (draw() % 64));
+    const std::uint64_t x = draw() >> (draw() % 64);
+    expect_exact(divisor, x);
+    // Where the quotient changes, and at both ends.
+    const std::uint64_t multiple = x / divisor * divisor;
+    for (const std::uint64_t near :
+         {multiple, multiple - 1, multiple + 1, ~std::uint64_t{0}, std::uint64_t{0}, divisor - 1}) {
+      expect_exact(divisor, near);
+    }
+  }
+  for (int bit = 0; bit < 64; ++bit) {
+    expect_exact(std::uint64_t{1} << bit, ~std::uint64_t{0});
+    expect_exact((std::uint64_t{1} << bit) + 1, ~std::uint64_t{0});
+  }
 }
 
 // Golden: rows are part of results and of checkpoints, so the hash may never change.
@@ -179,6 +205,34 @@ TEST(FeatureMapper, DenseTransforms) {
   EXPECT_EQ(map(config, test_block()).dense, (std::vector<float>{0.5F, 1, -9, 0.5F, -0.5F, 2}));
   config = dense_config(spec::DenseTransform::kNone);
   EXPECT_EQ(map(config, test_block()).dense, (std::vector<float>{3, 1, 0, 0.5F, -1, 2}));
+}
+
+// Small counts come from a table; it must not change a bit.
+TEST(FeatureMapper, LogsAreThoseOfTheFormula) {
+  RawBlock block = test_block();
+  std::vector<float> values;
+  for (int i = -5; i < 40000; ++i) {
+    values.push_back(static_cast<float>(i));
+    values.push_back(static_cast<float>(i) + 0.3F);
+  }
+  for (const float large : {16383.5F, 16384.0F, 1e6F, 2e9F, 3e38F, 1e-30F, -1e30F, -0.0F}) {
+    values.push_back(large);
+  }
+  while (values.size() % 3 != 0) {
+    values.push_back(1.0F);
+  }
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i), 3, block.dense[0].begin());
+    const Batch batch = map(dense_config(spec::DenseTransform::kLog), block);
+    for (std::size_t s = 0; s < 3; ++s) {
+      const double x = values[i + s];
+      const float expected = x > 0 ? static_cast<float>(std::log1p(x)) : 0.0F;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(batch.dense[2 * s]),
+                std::bit_cast<std::uint32_t>(expected))
+          << x;
+    }
+    i += i > 3000 && i < 90000 ? 300 : 0;
+  }
 }
 
 TEST(FeatureMapper, NonFiniteDenseValuesAreNamed) {

@@ -48,6 +48,26 @@ TEST(Vocabulary, RowsAreByCountThenId) {
   EXPECT_EQ(build_vocabularies(*source, config), built) << "building again rewinds";
 }
 
+TEST(Vocabulary, IsTheSameForAnyNumberOfThreads) {
+  const TemporaryFolder folder;
+  spec::Config config = shared_config(folder.write("log.txt", criteo_text(0, 40000)));
+  config.tables[0].num_embeddings = 100000;
+  const auto source = open_source(config, Split::kTrain);
+  const Vocabularies expected = build_vocabularies(*source, config);
+  ASSERT_EQ(expected.find("t")->rows(), 40001);
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(build_vocabularies(*source, config, &pool), expected) << threads;
+  }
+  Ids ids(50000);
+  std::iota(ids.begin(), ids.end(), -100);
+  Ids rows(ids.size());
+  expected.find("t")->rows_of(ids, rows);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(rows[i], expected.find("t")->row(ids[i]));
+  }
+}
+
 TEST(Vocabulary, RareIdsAreDropped) {
   const TemporaryFolder folder;
   spec::Config config = shared_config(folder.write("log.txt", criteo_text(0, 16)));

@@ -189,6 +189,56 @@ TEST_F(WeftFormat, AnyOrderAndAnySelection) {
   }
 }
 
+// Blocks store the same column in different widths, with offsets and without; a read meets them in
+// any order.
+TEST_F(WeftFormat, AnyOrderOverBlocksOfDifferentWidths) {
+  RawBlock block = full_block(4000);
+  std::vector<std::int64_t>& users = block.categorical[0].ids;
+  for (std::size_t i = 0; i < users.size(); ++i) {
+    users[i] >>= 12 * (i * 4 / users.size());
+    users[i] += i < 500 ? std::int64_t{1} << 40 : 0;
+  }
+  // In the middle everyone has a user.
+  std::vector<std::int64_t> offsets = {0};
+  std::vector<std::int64_t> all;
+  for (std::size_t i = 0; i < 4000; ++i) {
+    const auto begin = static_cast<std::size_t>(block.categorical[0].offsets[i]);
+    const auto end = static_cast<std::size_t>(block.categorical[0].offsets[i + 1]);
+    if (begin < end || (i > 1000 && i < 3000)) {
+      all.push_back(begin < end ? users[begin] : static_cast<std::int64_t>(i % 200));
+    }
+    offsets.push_back(static_cast<std::int64_t>(all.size()));
+  }
+  block.categorical[0].ids = all;
+  block.categorical[0].offsets = offsets;
+  write(path("log.weft"), block, {130, {}});
+  const auto source = open_weft({path("log.weft")});
+  EXPECT_TRUE(same_columns(read_all(*source), block));
+  std::vector<std::int64_t> ids = iota(4000);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    std::swap(ids[i], ids[mix64(i) % ids.size()]);
+  }
+  RawBlock out;
+  source->read(ids, out);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto at = static_cast<std::size_t>(ids[i]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      const RawBlock::Bags& from = block.categorical[c];
+      const RawBlock::Bags& to = out.categorical[c];
+      ASSERT_TRUE(std::equal(to.ids.begin() + to.offsets[i], to.ids.begin() + to.offsets[i + 1],
+                             from.ids.begin() + from.offsets[at],
+                             from.ids.begin() + from.offsets[at + 1]))
+          << "column " << c << ", sample " << at;
+    }
+    ASSERT_EQ(out.labels[0][i], block.labels[0][at]);
+    const RawBlock::Bags& from = block.categorical[2];
+    const RawBlock::Bags& to = out.categorical[2];
+    ASSERT_TRUE(std::equal(to.weights.begin() + to.offsets[i],
+                           to.weights.begin() + to.offsets[i + 1],
+                           from.weights.begin() + from.offsets[at]));
+  }
+}
+
 TEST_F(WeftFormat, EmptyBatchEmptyLogAndMetadata) {
   write(path("none.weft"), full_block(0));
   const auto none = open_weft({path("none.weft")});

@@ -68,7 +68,7 @@ class CriteoSource final : public Source {
     selection_ = ColumnSelection::of(schema_, columns);
   }
 
-  void use(ThreadPool& pool) override { text_.use(&pool); }
+  void use(ThreadPool* pool) override { text_.use(pool); }
 
   [[nodiscard]] bool concurrent_reads() const override { return true; }
 

@@ -26,7 +26,7 @@ class CriteoText {
   /// what open_bytes() says.
   std::int64_t load(std::int64_t first, std::int64_t count);
 
-  /// load() reads and cuts by ranges of bytes on this pool, which must outlive the object.
+  /// load() reads and cuts by ranges of bytes on this pool; null: on its own thread.
   void use(ThreadPool* pool) { pool_ = pool; }
 
   /// The loaded lines are [first(), end()).

@@ -7,6 +7,8 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/text.h"
+#include "weft/data/grow.h"
+#include "weft/data/modulus.h"
 
 namespace weft::data {
 namespace {
@@ -29,18 +31,39 @@ std::vector<std::string> float_names(const Schema& schema) {
   return names;
 }
 
-/// The transformed value of a present entry.
-float transform(const spec::DenseFeature& feature, float raw) {
-  const auto x = static_cast<double>(raw);
-  switch (feature.transform) {
-    case spec::DenseTransform::kNone:
-      break;
-    case spec::DenseTransform::kLog:
-      return x > 0 ? static_cast<float>(std::log1p(x)) : 0.0F;
-    case spec::DenseTransform::kStandard:
-      return static_cast<float>((x - feature.mean) / feature.scale);
+constexpr std::size_t kLogs = 16384;    ///< 64 KiB; nearly all of Criteo's counts are below
+constexpr std::size_t kDenseTile = 64;  ///< samples whose dense features stay in the first cache
+
+float exact_log(float raw) {
+  return raw > 0 ? static_cast<float>(std::log1p(static_cast<double>(raw))) : 0.0F;
+}
+
+bool is_label(float value) {
+  return value == 0.0F || value == 1.0F;
+}
+
+bool is_weight(float value) {
+  return std::isfinite(value) && value >= 0.0F;
+}
+
+/// Index of the first value that is not as it should be, values.size() where all are.
+template <typename Good>
+std::size_t first_bad(const std::vector<float>& values, const Good& good) {
+  bool all = true;
+  for (const float value : values) {
+    all &= good(value);
   }
-  return raw;
+  return all ? values.size()
+             : static_cast<std::size_t>(std::find_if_not(values.begin(), values.end(), good) -
+                                        values.begin());
+}
+
+/// Id of the sample in whose bag the value at `at` of a feature lies.
+std::int64_t sample_of(std::ptrdiff_t at,
+                       const RawBlock& block,
+                       std::span<const std::int64_t> offsets) {
+  const auto next = std::upper_bound(offsets.begin(), offsets.end(), offsets.front() + at);
+  return block.sample_ids[static_cast<std::size_t>(next - offsets.begin() - 1)];
 }
 
 }  // namespace
@@ -82,6 +105,9 @@ FeatureMapper::FeatureMapper(const spec::Config& config,
     columns_.push_back(name);
     return column;
   };
+  for (std::size_t i = 0; i < kLogs; ++i) {
+    logs_.push_back(exact_log(static_cast<float>(i)));
+  }
   for (const spec::Task& task : config.tasks) {
     Task& mapped = tasks_.emplace_back();
     mapped.name = task.name;
@@ -142,111 +168,199 @@ void FeatureMapper::map_sparse(const RawBlock& block, Batch& out) const {
     sparse.keys = keys_;
   }
   sparse.batch = block.size;
-  sparse.values.clear();
-  sparse.weights.clear();
-  sparse.offsets.assign(1, 0);
+  const std::size_t samples = index(block.size);
+  std::size_t most = 0;
+  for (const Sparse& feature : sparse_) {
+    most += block.categorical[index(feature.column)].ids.size();
+  }
+  sparse.offsets.resize(sparse_.size() * samples + 1);
+  resize_with_room(sparse.values, most);
+  resize_with_room(sparse.weights, weighted_ ? most : 0);
+  sparse.offsets[0] = 0;
   for (std::size_t f = 0; f < sparse_.size(); ++f) {
-    const Sparse& feature = sparse_[f];
-    const RawBlock::Bags& bags = block.categorical[index(feature.column)];
-    const std::size_t first = sparse.values.size();
-    for (std::int64_t s = 0; s < block.size; ++s) {
-      const std::int64_t begin = bags.offsets[index(s)];
-      std::int64_t end = bags.offsets[index(s + 1)];
-      if (feature.max_length > 0) {
-        end = std::min(end, begin + feature.max_length);
-      }
-      sparse.values.insert(sparse.values.end(), bags.ids.begin() + begin, bags.ids.begin() + end);
+    const std::span offsets = std::span(sparse.offsets).subspan(f * samples, samples + 1);
+    const std::size_t first = index(offsets.front());
+    Bags bags{offsets, std::span(sparse.values).subspan(first),
+              weighted_ ? std::span(sparse.weights).subspan(first) : std::span<float>()};
+    map_bags(sparse_[f], block, bags);
+  }
+  const std::size_t values = index(sparse.offsets.back());
+  sparse.values.resize(values);
+  sparse.weights.resize(weighted_ ? values : 0);
+}
+
+/// One feature's bags, cut to max_length, with rows instead of ids.
+void FeatureMapper::map_bags(const Sparse& feature, const RawBlock& block, Bags& out) const {
+  const RawBlock::Bags& bags = block.categorical[index(feature.column)];
+  const std::size_t samples = index(block.size);
+  const std::int64_t base = out.offsets[0];
+  if (feature.max_length == 0) {
+    for (std::size_t s = 0; s < samples; ++s) {
+      out.offsets[s + 1] = base + bags.offsets[s + 1];
+    }
+    map_ids(feature, bags.ids, out.values);
+    std::copy(bags.weights.begin(), feature.weighted ? bags.weights.end() : bags.weights.begin(),
+              out.weights.begin());
+  } else {
+    for (std::size_t s = 0; s < samples; ++s) {
+      const std::size_t begin = index(bags.offsets[s]);
+      const std::size_t length =
+          index(std::min(bags.offsets[s + 1] - bags.offsets[s], feature.max_length));
+      const std::size_t at = index(out.offsets[s] - base);
+      map_ids(feature, std::span(bags.ids).subspan(begin, length), out.values.subspan(at));
       if (feature.weighted) {
-        sparse.weights.insert(sparse.weights.end(), bags.weights.begin() + begin,
-                              bags.weights.begin() + end);
+        std::copy_n(bags.weights.begin() + bags.offsets[s], length,
+                    out.weights.begin() + static_cast<std::ptrdiff_t>(at));
       }
-      sparse.offsets.push_back(static_cast<std::int64_t>(sparse.values.size()));
+      out.offsets[s + 1] = out.offsets[s] + static_cast<std::int64_t>(length);
     }
-    if (weighted_) {
-      sparse.weights.resize(sparse.values.size(), 1.0F);
-      check_weights(feature, first, block, sparse);
+  }
+  const std::size_t values = index(out.offsets[samples] - base);
+  out.values = out.values.first(values);
+  if (!out.weights.empty()) {
+    out.weights = out.weights.first(values);
+    if (!feature.weighted) {
+      std::fill(out.weights.begin(), out.weights.end(), 1.0F);
     }
-    map_ids(feature, first, block, sparse);
+    check_weights(feature, block, out);
+  }
+  if (feature.mapping == spec::IdMapping::kIdentity) {
+    check_identity(feature, block, out);
   }
 }
 
 void FeatureMapper::map_ids(const Sparse& feature,
-                            std::size_t first,
-                            const RawBlock& block,
-                            KeyedJaggedTensor& sparse) const {
-  const std::span<std::int64_t> ids = std::span(sparse.values).subspan(first);
-  const auto rows = static_cast<std::uint64_t>(feature.rows);
+                            std::span<const std::int64_t> ids,
+                            std::span<std::int64_t> rows) const {
   switch (feature.mapping) {
-    case spec::IdMapping::kHash:
-      for (std::int64_t& id : ids) {
-        id = hash_row(id, feature.salt, feature.rows);
+    case spec::IdMapping::kHash: {
+      const Modulus modulus(static_cast<std::uint64_t>(feature.rows));
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::uint64_t hash = mix64(static_cast<std::uint64_t>(ids[i]) ^ feature.salt);
+        rows[i] = static_cast<std::int64_t>(modulus(hash));
       }
       break;
-    case spec::IdMapping::kModulo:
-      for (std::int64_t& id : ids) {
-        id = static_cast<std::int64_t>(static_cast<std::uint64_t>(id) % rows);
+    }
+    case spec::IdMapping::kModulo: {
+      const Modulus modulus(static_cast<std::uint64_t>(feature.rows));
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        rows[i] = static_cast<std::int64_t>(modulus(static_cast<std::uint64_t>(ids[i])));
       }
       break;
+    }
     case spec::IdMapping::kIdentity:
-      for (const std::int64_t& id : ids) {
-        if (static_cast<std::uint64_t>(id) >= rows) {
-          const auto at = first + static_cast<std::size_t>(&id - ids.data());
-          fail(ErrorCode::kData,
-               "{}, sample {}: feature '{}' holds id {}, but table '{}' has rows [0, {}) and the "
-               "mapping is identity; enlarge num_embeddings or map by hash or vocabulary",
-               source_name_, sample_of(at, block, sparse), feature.name, id, feature.table,
-               feature.rows);
-        }
-      }
+      std::copy(ids.begin(), ids.end(), rows.begin());
       break;
     case spec::IdMapping::kVocabulary:
-      for (std::int64_t& id : ids) {
-        id = feature.vocabulary->row(id);
-      }
+      feature.vocabulary->rows_of(ids, rows);
       break;
   }
 }
 
-std::int64_t FeatureMapper::sample_of(std::size_t value,
-                                      const RawBlock& block,
-                                      const KeyedJaggedTensor& sparse) {
-  const auto next = std::upper_bound(sparse.offsets.begin(), sparse.offsets.end(),
-                                     static_cast<std::int64_t>(value));
-  const std::int64_t bag = next - sparse.offsets.begin() - 1;
-  return block.sample_ids[index(bag % block.size)];
+void FeatureMapper::check_identity(const Sparse& feature,
+                                   const RawBlock& block,
+                                   const Bags& bags) const {
+  const auto rows = static_cast<std::uint64_t>(feature.rows);
+  const auto bad = std::find_if(bags.values.begin(), bags.values.end(), [rows](std::int64_t id) {
+    return static_cast<std::uint64_t>(id) >= rows;
+  });
+  if (bad != bags.values.end()) {
+    fail(ErrorCode::kData,
+         "{}, sample {}: feature '{}' holds id {}, but table '{}' has rows [0, {}) and the "
+         "mapping is identity; enlarge num_embeddings or map by hash or vocabulary",
+         source_name_, sample_of(bad - bags.values.begin(), block, bags.offsets), feature.name,
+         *bad, feature.table, feature.rows);
+  }
 }
 
 void FeatureMapper::check_weights(const Sparse& feature,
-                                  std::size_t first,
                                   const RawBlock& block,
-                                  const KeyedJaggedTensor& sparse) const {
-  for (std::size_t i = first; i < sparse.weights.size(); ++i) {
-    if (!std::isfinite(sparse.weights[i])) {
-      fail(ErrorCode::kData,
-           "{}, sample {}: feature '{}' has an id of weight {}; it must be finite", source_name_,
-           sample_of(i, block, sparse), feature.name, sparse.weights[i]);
-    }
+                                  const Bags& bags) const {
+  const auto bad = std::find_if(bags.weights.begin(), bags.weights.end(),
+                                [](float weight) { return !std::isfinite(weight); });
+  if (bad != bags.weights.end()) {
+    fail(ErrorCode::kData, "{}, sample {}: feature '{}' has an id of weight {}; it must be finite",
+         source_name_, sample_of(bad - bags.weights.begin(), block, bags.offsets), feature.name,
+         *bad);
   }
 }
 
 void FeatureMapper::map_dense(const RawBlock& block, Batch& out) const {
   const std::size_t width = dense_.size();
-  out.dense.resize(index(block.size) * width);
-  for (std::size_t d = 0; d < width; ++d) {
-    const spec::DenseFeature& feature = dense_[d].feature;
-    const std::vector<float>& column = block.dense[index(dense_[d].column)];
-    const auto missing = static_cast<float>(feature.missing);
-    for (std::size_t s = 0; s < column.size(); ++s) {
-      const float raw = column[s];
-      const float value = std::isnan(raw) ? missing : transform(feature, raw);
-      if (!std::isfinite(value)) {
-        fail(ErrorCode::kData,
-             "{}, sample {}: dense feature '{}' is {} (from {}); it must be finite or missing",
-             source_name_, block.sample_ids[s], feature.name, value, raw);
-      }
-      out.dense[s * width + d] = value;
+  const std::size_t samples = index(block.size);
+  out.dense.resize(samples * width);
+  bool good = true;
+  for (std::size_t first = 0; first < samples; first += kDenseTile) {
+    const std::size_t count = std::min(kDenseTile, samples - first);
+    float* const tile = out.dense.data() + first * width;
+    for (std::size_t d = 0; d < width; ++d) {
+      const std::vector<float>& column = block.dense[index(dense_[d].column)];
+      map_dense_column(d, std::span(column).subspan(first, count), tile + d);
+    }
+    for (std::size_t i = 0; i < count * width; ++i) {
+      good &= std::isfinite(tile[i]);
     }
   }
+  if (!good) {
+    fail_dense(block, out);
+  }
+}
+
+/// `out` has a value every dense_.size() places.
+void FeatureMapper::map_dense_column(std::size_t column,
+                                     std::span<const float> raw,
+                                     float* out) const {
+  const spec::DenseFeature& feature = dense_[column].feature;
+  const auto missing = static_cast<float>(feature.missing);
+  const std::size_t width = dense_.size();
+  switch (feature.transform) {
+    case spec::DenseTransform::kNone:
+      for (std::size_t i = 0; i < raw.size(); ++i) {
+        out[i * width] = std::isnan(raw[i]) ? missing : raw[i];
+      }
+      break;
+    case spec::DenseTransform::kLog:
+      for (std::size_t i = 0; i < raw.size(); ++i) {
+        const float value = log_of(raw[i]);
+        out[i * width] = std::isnan(raw[i]) ? missing : value;
+      }
+      break;
+    case spec::DenseTransform::kStandard:
+      for (std::size_t i = 0; i < raw.size(); ++i) {
+        const double x = raw[i];
+        const auto value = static_cast<float>((x - feature.mean) / feature.scale);
+        out[i * width] = std::isnan(raw[i]) ? missing : value;
+      }
+      break;
+  }
+}
+
+/// 0 for a missing value.
+float FeatureMapper::log_of(float raw) const {
+  // Without branches but one that is rarely taken: whether a value is missing or zero cannot be
+  // foreseen.
+  const bool inside = raw > 0.0F && raw < static_cast<float>(kLogs);
+  const auto at = static_cast<std::int32_t>(inside ? raw : 0.0F);
+  if (raw > 0.0F && static_cast<float>(at) != raw) [[unlikely]] {
+    return exact_log(raw);
+  }
+  return logs_[static_cast<std::size_t>(at)];
+}
+
+/// Names the first value that is not finite, in the order of features, then samples.
+void FeatureMapper::fail_dense(const RawBlock& block, const Batch& out) const {
+  const std::size_t width = dense_.size();
+  for (std::size_t d = 0; d < width; ++d) {
+    for (std::size_t s = 0; s < index(block.size); ++s) {
+      if (!std::isfinite(out.dense[s * width + d])) {
+        fail(ErrorCode::kData,
+             "{}, sample {}: dense feature '{}' is {} (from {}); it must be finite or missing",
+             source_name_, block.sample_ids[s], dense_[d].feature.name, out.dense[s * width + d],
+             block.dense[index(dense_[d].column)][s]);
+      }
+    }
+  }
+  fail(ErrorCode::kInternal, "a dense feature is not finite, but none was found");
 }
 
 void FeatureMapper::map_tasks(const RawBlock& block, Batch& out) const {
@@ -259,26 +373,26 @@ void FeatureMapper::map_tasks(const RawBlock& block, Batch& out) const {
   for (std::size_t t = 0; t < width; ++t) {
     const Task& task = tasks_[t];
     const std::vector<float>& labels = column_of(task.label);
+    if (const std::size_t bad = first_bad(labels, is_label); bad < labels.size()) {
+      fail(ErrorCode::kData,
+           "{}, sample {}: the label of task '{}' (column '{}') is {}; a label "
+           "is 0 or 1",
+           source_name_, block.sample_ids[bad], task.name, task.label.name, labels[bad]);
+    }
     for (std::size_t s = 0; s < labels.size(); ++s) {
-      if (labels[s] != 0.0F && labels[s] != 1.0F) {
-        fail(ErrorCode::kData,
-             "{}, sample {}: the label of task '{}' (column '{}') is {}; a label "
-             "is 0 or 1",
-             source_name_, block.sample_ids[s], task.name, task.label.name, labels[s]);
-      }
       out.labels[s * width + t] = labels[s];
     }
     if (task.weight.name.empty()) {
       continue;
     }
     const std::vector<float>& weights = column_of(task.weight);
+    if (const std::size_t bad = first_bad(weights, is_weight); bad < weights.size()) {
+      fail(ErrorCode::kData,
+           "{}, sample {}: the weight of task '{}' (column '{}') is {}; it must be finite and "
+           "not negative",
+           source_name_, block.sample_ids[bad], task.name, task.weight.name, weights[bad]);
+    }
     for (std::size_t s = 0; s < weights.size(); ++s) {
-      if (!std::isfinite(weights[s]) || weights[s] < 0.0F) {
-        fail(ErrorCode::kData,
-             "{}, sample {}: the weight of task '{}' (column '{}') is {}; it must be finite and "
-             "not negative",
-             source_name_, block.sample_ids[s], task.name, task.weight.name, weights[s]);
-      }
       out.label_weights[s * width + t] = weights[s];
     }
   }

@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,6 +76,13 @@ class FeatureMapper {
     std::int64_t dense = -1;
   };
 
+  /// The part of a KeyedJaggedTensor that one feature fills.
+  struct Bags {
+    std::span<std::int64_t> offsets;  ///< [samples + 1]; the first is there already
+    std::span<std::int64_t> values;   ///< room for all ids of the column
+    std::span<float> weights;         ///< as values, or empty
+  };
+
   struct Task {
     std::string name;
     FloatColumn label;
@@ -86,19 +94,16 @@ class FeatureMapper {
                   const spec::SparseFeature& f,
                   const Vocabularies& vocabularies);
   void map_sparse(const RawBlock& block, Batch& out) const;
+  void map_bags(const Sparse& feature, const RawBlock& block, Bags& out) const;
   void map_ids(const Sparse& feature,
-               std::size_t first,
-               const RawBlock& block,
-               KeyedJaggedTensor& sparse) const;
-  void check_weights(const Sparse& feature,
-                     std::size_t first,
-                     const RawBlock& block,
-                     const KeyedJaggedTensor& sparse) const;
-  /// Id of the sample whose bag holds values[value].
-  static std::int64_t sample_of(std::size_t value,
-                                const RawBlock& block,
-                                const KeyedJaggedTensor& sparse);
+               std::span<const std::int64_t> ids,
+               std::span<std::int64_t> rows) const;
+  void check_identity(const Sparse& feature, const RawBlock& block, const Bags& bags) const;
+  void check_weights(const Sparse& feature, const RawBlock& block, const Bags& bags) const;
   void map_dense(const RawBlock& block, Batch& out) const;
+  void map_dense_column(std::size_t column, std::span<const float> raw, float* out) const;
+  [[noreturn]] void fail_dense(const RawBlock& block, const Batch& out) const;
+  [[nodiscard]] float log_of(float raw) const;
   void map_tasks(const RawBlock& block, Batch& out) const;
 
   std::string source_name_;
@@ -107,6 +112,7 @@ class FeatureMapper {
   std::vector<Dense> dense_;
   std::vector<Task> tasks_;
   std::vector<std::string> keys_;
+  std::vector<float> logs_;  ///< ln(1 + i): most logged values are small counts
   bool weighted_ = false;
 };
 

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <numeric>
+#include <span>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -66,13 +68,23 @@ class Order {
     }
   }
 
-  [[nodiscard]] std::int64_t sample(std::int64_t position) const {
+  /// The samples at positions [begin, begin + out.size()).
+  void samples(std::int64_t begin, std::span<std::int64_t> out) const {
     if (!shuffle_) {
-      return position;
+      std::iota(out.begin(), out.end(), begin);
+      return;
     }
-    const std::int64_t w = position / window_;
-    const auto inside = static_cast<std::uint64_t>(position - w * window_);
-    return w * window_ + static_cast<std::int64_t>(permutations_[index(w - first_window_)](inside));
+    while (!out.empty()) {
+      const std::int64_t w = begin / window_;
+      const std::int64_t inside = begin - w * window_;
+      const auto run = out.first(std::min(out.size(), index(window_ - inside)));
+      permutations_[index(w - first_window_)].map(static_cast<std::uint64_t>(inside), run);
+      for (std::int64_t& sample : run) {
+        sample += w * window_;
+      }
+      out = out.subspan(run.size());
+      begin += static_cast<std::int64_t>(run.size());
+    }
   }
 
  private:
@@ -252,10 +264,8 @@ class Loader::Impl {
     batch.step = step_++;
     batch.global_size = size;
     batch.positions = rank_samples(size, options_.parts, options_.ranks, options_.rank);
-    sample_ids_.clear();
-    for (std::int64_t p = batch.positions.begin; p < batch.positions.end; ++p) {
-      sample_ids_.push_back(order_.sample(at_.sample + p));
-    }
+    sample_ids_.resize(index(batch.positions.size()));
+    order_.samples(at_.sample + batch.positions.begin, sample_ids_);
     source_->read(sample_ids_, block_);
     mapper_.map(block_, batch);
   }

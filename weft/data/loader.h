@@ -13,7 +13,9 @@
 ///              for one caller's thread. Blocking: next() waits for the reader without spinning;
 ///              the destructor waits for the batch in work.
 /// Errors       what the reader throws is rethrown by next(), after the batches before it.
-/// Cost         a sequential source is read (not parsed) in full by every rank.
+/// Cost         a sequential source is read (not parsed) in full by every rank. Nothing is
+/// allocated
+///              per batch once the batches have grown.
 #pragma once
 
 #include <cstdint>

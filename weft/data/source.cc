@@ -241,7 +241,7 @@ void SubrangeSource::select(std::span<const std::string> columns) {
   inner_->select(columns);
 }
 
-void SubrangeSource::use(ThreadPool& pool) {
+void SubrangeSource::use(ThreadPool* pool) {
   inner_->use(pool);
 }
 

@@ -103,8 +103,9 @@ class Source {
   /// Only these columns (dense, categorical or labels) are decoded from now on.
   virtual void select(std::span<const std::string> columns) = 0;
 
-  /// load() may spread its work over `pool`, which must outlive the source. Results are the same.
-  virtual void use(ThreadPool& /*pool*/) {}
+  /// From now on load() may spread its work over `pool`, which must live until it is taken back by
+  /// a null pointer. Results are the same.
+  virtual void use(ThreadPool* /*pool*/) {}
 
   /// Several threads may call read() at once, each with a block of its own, between two loads.
   [[nodiscard]] virtual bool concurrent_reads() const { return false; }
@@ -122,6 +123,20 @@ class Source {
   [[nodiscard]] virtual std::optional<double> bayes_ne() const { return std::nullopt; }
 };
 
+/// A source's use of a pool for the life of this object.
+class PoolUse {
+ public:
+  PoolUse(Source& source, ThreadPool& pool) : source_(source) { source.use(&pool); }
+
+  ~PoolUse() { source_.use(nullptr); }
+
+  PoolUse(const PoolUse&) = delete;
+  PoolUse& operator=(const PoolUse&) = delete;
+
+ private:
+  Source& source_;
+};
+
 /// Samples [first, first + count) of another source, as a source; count -1 = to the end.
 class SubrangeSource final : public Source {
  public:
@@ -132,7 +147,7 @@ class SubrangeSource final : public Source {
   std::int64_t load(std::int64_t first, std::int64_t count) override;
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override;
   void select(std::span<const std::string> columns) override;
-  void use(ThreadPool& pool) override;
+  void use(ThreadPool* pool) override;
   [[nodiscard]] bool concurrent_reads() const override;
   [[nodiscard]] bool random_access() const override;
   [[nodiscard]] std::int64_t size() const override;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -18,8 +19,9 @@ static_assert(std::endian::native == std::endian::little, "images are little-end
 
 constexpr std::uint64_t kMagic = 0x434f56'54464557ULL;  // "WEFTVOC" and a zero byte
 constexpr std::uint32_t kVersion = 1;
-constexpr std::int64_t kWindow = 65536;  ///< samples counted at a time
+constexpr std::int64_t kBlock = 16384;  ///< samples decoded at a time
 constexpr std::uint64_t kMinSlots = 16;
+constexpr std::size_t kFetchAhead = 16;  ///< ids; their places are on the way from memory meanwhile
 
 std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -46,6 +48,17 @@ class Counter {
     if (slot.count++ == 0) {
       slot.id = id;
       ++used_;
+    }
+  }
+
+  /// The places of the next ids are fetched meanwhile; where they have moved, it was in vain.
+  void add_all(std::span<const std::int64_t> ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (i + kFetchAhead < ids.size()) {
+        const std::uint64_t hash = mix64(static_cast<std::uint64_t>(ids[i + kFetchAhead]));
+        __builtin_prefetch(&slots_[hash & (slots_.size() - 1)], 1);
+      }
+      add(ids[i]);
     }
   }
 
@@ -142,26 +155,40 @@ std::vector<std::string> vocabulary_columns(const spec::Config& config, const Sc
   return columns;
 }
 
-void count_all(Source& train, std::vector<TableCount>& plan) {
+/// A range of samples, decoded by one task.
+struct CountedBlock {
   std::vector<std::int64_t> sample_ids;
-  RawBlock block;
-  for (std::int64_t first = 0;; first += kWindow) {
-    const std::int64_t loaded = train.load(first, kWindow);
+  RawBlock columns;
+
+  void read(Source& train, std::int64_t first, std::int64_t count) {
+    sample_ids.resize(index(count));
+    std::iota(sample_ids.begin(), sample_ids.end(), first);
+    train.read(sample_ids, columns);
+  }
+};
+
+/// Blocks are decoded by as many tasks as the source allows, then each table's ids are counted by
+/// one task: sums do not depend on the order.
+void count_all(Source& train, std::vector<TableCount>& plan, ThreadPool& pool) {
+  std::vector<CountedBlock> blocks(train.concurrent_reads() ? index(pool.threads()) : 1);
+  const std::int64_t window = kBlock * static_cast<std::int64_t>(blocks.size());
+  for (std::int64_t first = 0;; first += window) {
+    const std::int64_t loaded = train.load(first, window);
     if (loaded == 0) {
       return;
     }
-    sample_ids.resize(index(loaded));
-    for (std::int64_t i = 0; i < loaded; ++i) {
-      sample_ids[index(i)] = first + i;
-    }
-    train.read(sample_ids, block);
-    for (TableCount& count : plan) {
-      for (const std::int64_t column : count.columns) {
-        for (const std::int64_t id : block.categorical[index(column)].ids) {
-          count.counter.add(id);
+    const std::int64_t filled = (loaded + kBlock - 1) / kBlock;
+    pool.parallel_for(filled, [&](std::int64_t i) {
+      blocks[index(i)].read(train, first + i * kBlock, std::min(kBlock, loaded - i * kBlock));
+    });
+    pool.parallel_for(static_cast<std::int64_t>(plan.size()), [&](std::int64_t t) {
+      TableCount& count = plan[index(t)];
+      for (std::int64_t i = 0; i < filled; ++i) {
+        for (const std::int64_t column : count.columns) {
+          count.counter.add_all(blocks[index(i)].columns.categorical[index(column)].ids);
         }
       }
-    }
+    });
   }
 }
 
@@ -241,26 +268,35 @@ class Reader {
 
 Vocabulary::Vocabulary(std::string table, std::vector<std::int64_t> ids)
     : table_(std::move(table)), ids_(std::move(ids)) {
-  slots_.assign(std::bit_ceil(std::max<std::uint64_t>(kMinSlots, 2 * ids_.size())), 0);
+  slots_.assign(std::bit_ceil(std::max<std::uint64_t>(kMinSlots, 2 * ids_.size())), {});
   mask_ = slots_.size() - 1;
   for (std::size_t k = 0; k < ids_.size(); ++k) {
     std::uint64_t at = mix64(static_cast<std::uint64_t>(ids_[k])) & mask_;
-    while (slots_[at] != 0) {
-      if (ids_[index(slots_[at] - 1)] == ids_[k]) {
+    while (slots_[at].row != 0) {
+      if (slots_[at].id == ids_[k]) {
         fail(ErrorCode::kData, "the vocabulary of table '{}' holds id {} twice", table_, ids_[k]);
       }
       at = (at + 1) & mask_;
     }
-    slots_[at] = static_cast<std::int64_t>(k) + 1;
+    slots_[at] = {ids_[k], static_cast<std::int64_t>(k) + 1};
   }
 }
 
 std::int64_t Vocabulary::row(std::int64_t id) const {
   std::uint64_t at = mix64(static_cast<std::uint64_t>(id)) & mask_;
-  while (slots_[at] != 0 && ids_[index(slots_[at] - 1)] != id) {
+  while (slots_[at].row != 0 && slots_[at].id != id) {
     at = (at + 1) & mask_;
   }
-  return slots_[at];
+  return slots_[at].row;
+}
+
+void Vocabulary::rows_of(std::span<const std::int64_t> ids, std::span<std::int64_t> rows) const {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i + kFetchAhead < ids.size()) {
+      __builtin_prefetch(&slots_[mix64(static_cast<std::uint64_t>(ids[i + kFetchAhead])) & mask_]);
+    }
+    rows[i] = row(ids[i]);
+  }
 }
 
 Vocabularies::Vocabularies(std::vector<Vocabulary> items) : items_(std::move(items)) {
@@ -332,13 +368,15 @@ bool needs_vocabularies(const spec::Config& config) {
                      });
 }
 
-Vocabularies build_vocabularies(Source& train, const spec::Config& config) {
+Vocabularies build_vocabularies(Source& train, const spec::Config& config, ThreadPool* pool) {
   if (!needs_vocabularies(config)) {
     return {};
   }
   train.select(vocabulary_columns(config, train.schema()));
   std::vector<TableCount> plan = plan_counts(config, train.schema());
-  count_all(train, plan);
+  ThreadPool own(1);
+  const PoolUse use(train, pool != nullptr ? *pool : own);
+  count_all(train, plan, pool != nullptr ? *pool : own);
   std::vector<Vocabulary> items;
   items.reserve(plan.size());
   for (const TableCount& count : plan) {

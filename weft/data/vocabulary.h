@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/thread_pool.h"
 #include "weft/spec/config.h"
 
 namespace weft::data {
@@ -38,14 +39,23 @@ class Vocabulary {
   /// Row of an id, 0 where it has none. O(1), no allocation.
   [[nodiscard]] std::int64_t row(std::int64_t id) const;
 
+  /// rows[i] = row(ids[i]). Faster than one by one: the places of the next are fetched meanwhile.
+  void rows_of(std::span<const std::int64_t> ids, std::span<std::int64_t> rows) const;
+
   friend bool operator==(const Vocabulary& a, const Vocabulary& b) {
     return a.table_ == b.table_ && a.ids_ == b.ids_;
   }
 
  private:
   std::string table_;
+
+  struct Slot {
+    std::int64_t id = 0;
+    std::int64_t row = 0;  ///< 0 = free
+  };
+
   std::vector<std::int64_t> ids_;
-  std::vector<std::int64_t> slots_;  ///< open addressing: row, 0 = free
+  std::vector<Slot> slots_;  ///< open addressing
   std::uint64_t mask_ = 0;
 };
 
@@ -81,8 +91,11 @@ bool needs_vocabularies(const spec::Config& config);
 /// selection changes) and keeps those seen at least min_count times. Where more remain than the
 /// table has rows, the most frequent are kept and a warning names the size needed.
 /// Throws Error(kConfig) where features of one table differ in min_count.
-/// Cost: 16 to 32 bytes per distinct id while counting.
-Vocabularies build_vocabularies(Source& train, const spec::Config& config);
+/// Cost: 16 to 32 bytes per distinct id while counting, and about 10 ns per id. `pool`, where
+/// given, decodes and counts.
+Vocabularies build_vocabularies(Source& train,
+                                const spec::Config& config,
+                                ThreadPool* pool = nullptr);
 
 /// Throws Error(kConfig) naming a table whose vocabulary is missing or larger than the table.
 void check_vocabularies(const Vocabularies& vocabularies, const spec::Config& config);

@@ -126,9 +126,7 @@ std::int64_t write_weft(Source& source, const std::string& path, const CopyOptio
   WeftOutput output(path, source.schema(), std::move(metadata));
   ThreadPool own(1);
   ThreadPool& pool = options.pool != nullptr ? *options.pool : own;
-  if (options.pool != nullptr) {
-    source.use(pool);
-  }
+  const PoolUse use(source, pool);
   Copy copy(source, output, pool);
   const std::int64_t total = whole ? source.size() : options.samples;
   std::int64_t done = 0;

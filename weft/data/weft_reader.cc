@@ -1,226 +1,18 @@
 #include <algorithm>
-#include <cerrno>
+#include <bit>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <utility>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <type_traits>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/data/grow.h"
+#include "weft/data/weft_file.h"
 #include "weft/data/weft_format.h"
 #include "weft/data/weft_layout.h"
 
 namespace weft::data {
 namespace {
-
-// A file's bytes, mapped read-only.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status{};
-    if (descriptor < 0 || ::fstat(descriptor, &status) != 0) {
-      const std::string reason = std::strerror(errno);
-      close_if_open(descriptor);
-      fail(ErrorCode::kData, "cannot read weft file '{}': {}; check data.path", path, reason);
-    }
-    if (!S_ISREG(status.st_mode)) {
-      close_if_open(descriptor);
-      fail(ErrorCode::kData, "weft file '{}' is not a regular file; check data.path", path);
-    }
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
-    const std::string reason = data == MAP_FAILED ? std::strerror(errno) : "";
-    close_if_open(descriptor);
-    if (data == MAP_FAILED) {
-      fail(ErrorCode::kData, "cannot map weft file '{}' ({} bytes): {}", path, size, reason);
-    }
-    bytes_ = {static_cast<const std::byte*>(data), size};
-  }
-
-  ~MappedFile() {
-    if (!bytes_.empty()) {
-      ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-    }
-  }
-
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  static void close_if_open(int descriptor) {
-    if (descriptor >= 0) {
-      ::close(descriptor);
-    }
-  }
-
-  std::span<const std::byte> bytes_;
-};
-
-// One file: its header and footer verified, its blocks found.
-class WeftFile {
- public:
-  struct Block {
-    std::int64_t samples;
-    const std::byte* columns;  // the footer's entries: offset, bytes, checksum
-  };
-
-  WeftFile(std::span<const std::byte> bytes, std::string name)
-      : bytes_(bytes), name_(std::move(name)) {
-    schema_ = layout::decode_header(bytes_, name_, header_bytes_);
-    find_footer();
-    read_footer();
-  }
-
-  [[nodiscard]] const std::string& name() const { return name_; }
-
-  [[nodiscard]] const Schema& schema() const { return schema_; }
-
-  [[nodiscard]] const std::vector<Block>& blocks() const { return blocks_; }
-
-  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-
-  [[nodiscard]] std::uint64_t fingerprint() const {
-    const std::string base = std::filesystem::path(name_).filename().string();
-    return hash_combine(hash_combine(hash_string(base), bytes_.size()), footer_checksum_);
-  }
-
-  // Column `column` (dense, then categorical, then labels) of a block, its checksum verified.
-  [[nodiscard]] std::span<const std::byte> chunk(std::size_t block, std::size_t column) const {
-    const std::byte* entry = blocks_[block].columns + column * layout::kColumnEntry;
-    const auto offset = layout::load<std::uint64_t>(entry);
-    const auto length = layout::load<std::uint64_t>(entry + 8);
-    const std::span<const std::byte> bytes = bytes_.subspan(offset, length);
-    if (hash_bytes(bytes) != layout::load<std::uint64_t>(entry + 16)) {
-      fail(ErrorCode::kData,
-           "{}: the checksum does not match; the file is damaged, copy or write it again",
-           where(block, column));
-    }
-    return bytes;
-  }
-
-  [[nodiscard]] std::string where(std::size_t block, std::size_t column) const {
-    return fmt::format("{}: block {}, column '{}'", name_, block, column_name(column));
-  }
-
- private:
-  [[nodiscard]] const std::string& column_name(std::size_t column) const {
-    if (column < schema_.dense.size()) {
-      return schema_.dense[column];
-    }
-    column -= schema_.dense.size();
-    return column < schema_.categorical.size()
-               ? schema_.categorical[column].name
-               : schema_.labels[column - schema_.categorical.size()];
-  }
-
-  template <typename... Args>
-  [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorCode::kData, "{}: {}; the file is cut or damaged, copy or write it again", name_,
-         fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  void find_footer() {
-    if (bytes_.size() < header_bytes_ + layout::kTrailerBytes) {
-      damaged("{} bytes, too few for its end", bytes_.size());
-    }
-    const std::byte* trailer = bytes_.data() + bytes_.size() - layout::kTrailerBytes;
-    if (std::memcmp(trailer + 24, layout::kTrailerMagic, layout::kMagicBytes) != 0) {
-      damaged("its last bytes are not {}", layout::kTrailerMagic);
-    }
-    const auto offset = layout::load<std::uint64_t>(trailer);
-    const auto length = layout::load<std::uint64_t>(trailer + 8);
-    const std::uint64_t end = bytes_.size() - layout::kTrailerBytes;
-    if (offset < header_bytes_ || offset > end || length != end - offset) {
-      damaged("a footer of {} bytes at {} in a file of {}", length, offset, bytes_.size());
-    }
-    footer_ = bytes_.subspan(offset, length);
-    footer_checksum_ = layout::load<std::uint64_t>(trailer + 16);
-    if (hash_bytes(footer_) != footer_checksum_) {
-      damaged("the footer's checksum does not match");
-    }
-  }
-
-  void read_footer() {
-    if (footer_.size() < layout::kFooterFixed) {
-      damaged("a footer of {} bytes", footer_.size());
-    }
-    const auto samples = layout::load<std::uint64_t>(footer_.data());
-    const auto blocks = layout::load<std::uint32_t>(footer_.data() + 8);
-    const auto pairs = layout::load<std::uint32_t>(footer_.data() + 12);
-    const std::size_t columns = layout::columns(schema_);
-    const std::size_t stride = layout::kBlockFixed + columns * layout::kColumnEntry;
-    std::span<const std::byte> rest = footer_.subspan(layout::kFooterFixed);
-    if (blocks > rest.size() / stride) {
-      damaged("a footer of {} bytes for {} blocks", footer_.size(), blocks);
-    }
-    std::uint64_t found = 0;
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      add_block(rest.data() + block * stride);
-      found += static_cast<std::uint64_t>(blocks_.back().samples);
-    }
-    if (found != samples) {
-      damaged("{} samples in its blocks, {} in its footer", found, samples);
-    }
-    rest = rest.subspan(blocks * stride);
-    for (std::uint32_t i = 0; i < pairs; ++i) {
-      rest = read_pair(rest);
-    }
-  }
-
-  void add_block(const std::byte* entry) {
-    const auto samples = layout::load<std::uint64_t>(entry);
-    if (samples == 0 || samples > static_cast<std::uint64_t>(layout::kMaxBlockSamples)) {
-      damaged("block {} of {} samples", blocks_.size(), samples);
-    }
-    blocks_.push_back({static_cast<std::int64_t>(samples), entry + layout::kBlockFixed});
-    const auto footer_at = static_cast<std::uint64_t>(footer_.data() - bytes_.data());
-    const std::size_t columns = layout::columns(schema_);
-    for (std::size_t column = 0; column < columns; ++column) {
-      const std::byte* at = blocks_.back().columns + column * layout::kColumnEntry;
-      const auto offset = layout::load<std::uint64_t>(at);
-      const auto length = layout::load<std::uint64_t>(at + 8);
-      const bool categorical = column >= schema_.dense.size() &&
-                               column < schema_.dense.size() + schema_.categorical.size();
-      const bool inside =
-          offset >= header_bytes_ && offset <= footer_at && length <= footer_at - offset;
-      if (!inside || (!categorical && length != layout::padded(samples * sizeof(float)))) {
-        damaged("block {}, column '{}': {} bytes at {}", blocks_.size() - 1, column_name(column),
-                length, offset);
-      }
-    }
-  }
-
-  std::span<const std::byte> read_pair(std::span<const std::byte> rest) {
-    if (rest.size() < 8) {
-      damaged("metadata that does not fit in the footer");
-    }
-    const std::uint64_t key = layout::load<std::uint32_t>(rest.data());
-    const std::uint64_t value = layout::load<std::uint32_t>(rest.data() + 4);
-    if (key + value > rest.size() - 8) {
-      damaged("metadata that does not fit in the footer");
-    }
-    const auto* text = reinterpret_cast<const char*>(rest.data() + 8);
-    metadata_[std::string(text, key)] = std::string(text + key, value);
-    return rest.subspan(8 + key + value);
-  }
-
-  std::span<const std::byte> bytes_;
-  std::string name_;
-  Schema schema_;
-  std::size_t header_bytes_ = 0;
-  std::span<const std::byte> footer_;
-  std::uint64_t footer_checksum_ = 0;
-  std::vector<Block> blocks_;
-  std::map<std::string, std::string> metadata_;
-};
 
 // Says what differs first, in the words of a message.
 std::string difference(const Schema& a, const Schema& b) {
@@ -253,11 +45,13 @@ class WeftSource final : public Source {
       maps_.push_back(std::make_unique<MappedFile>(path));
       add(maps_.back()->bytes(), path);
     }
+    index_blocks();
     selection_ = ColumnSelection::all(schema());
   }
 
   WeftSource(std::span<const std::byte> bytes, const std::string& name) {
     add(bytes, name);
+    index_blocks();
     selection_ = ColumnSelection::all(schema());
   }
 
@@ -273,26 +67,23 @@ class WeftSource final : public Source {
   }
 
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override {
-    out.reset(schema());
     out.size = static_cast<std::int64_t>(sample_ids.size());
     out.sample_ids.assign(sample_ids.begin(), sample_ids.end());
     locate(sample_ids);
     const std::size_t dense = schema().dense.size();
     const std::size_t categorical = schema().categorical.size();
+    // What is there is written over, not cleared first.
+    out.dense.resize(dense);
+    out.categorical.resize(categorical);
+    out.labels.resize(schema().labels.size());
     for (std::size_t i = 0; i < dense; ++i) {
-      if (selection_.dense[i] != 0) {
-        read_floats(i, out.dense[i]);
-      }
+      read_floats(i, selection_.dense[i], out.dense[i]);
     }
     for (std::size_t i = 0; i < categorical; ++i) {
-      if (selection_.categorical[i] != 0) {
-        read_bags(dense + i, out.categorical[i]);
-      }
+      read_bags(i, selection_.categorical[i], out.categorical[i]);
     }
     for (std::size_t i = 0; i < schema().labels.size(); ++i) {
-      if (selection_.labels[i] != 0) {
-        read_floats(dense + categorical + i, out.labels[i]);
-      }
+      read_floats(dense + categorical + i, selection_.labels[i], out.labels[i]);
     }
   }
 
@@ -325,18 +116,25 @@ class WeftSource final : public Source {
   }
 
  private:
-  // A column of a block that has been verified; `floats` for dense and label columns.
+  // A column of a block, once it has been verified. Runs of one form are read by one loop.
   struct Column {
-    const std::byte* floats = nullptr;
-    layout::BagsView bags;
-    bool ready = false;
+    static constexpr std::uint32_t kUnseen = 0;
+    static constexpr std::uint32_t kFloats = 1;
+
+    const std::byte* values = nullptr;  // floats or ids
+    const std::byte* offsets = nullptr;
+    const std::byte* weights = nullptr;
+    std::uint32_t form = kUnseen;  // of bags: widths of ids and offsets
   };
+
+  static constexpr std::uint32_t bags_form(std::uint32_t id_bytes, std::uint32_t offset_bytes) {
+    return id_bytes << 8 | offset_bytes << 4;
+  }
 
   struct Block {
     std::int64_t first;  // sample id in the source
     std::uint32_t file;
-    std::uint32_t index;                // in the file
-    std::unique_ptr<Column[]> columns;  // made when the block is first touched
+    std::uint32_t index;  // in the file
   };
 
   struct Place {
@@ -353,78 +151,228 @@ class WeftSource final : public Source {
            files_.front().name(), name, difference(schema(), file.schema()));
     }
     for (std::size_t i = 0; i < file.blocks().size(); ++i) {
-      blocks_.push_back({size_, static_cast<std::uint32_t>(files_.size() - 1),
-                         static_cast<std::uint32_t>(i), nullptr});
+      blocks_.push_back(
+          {size_, static_cast<std::uint32_t>(files_.size() - 1), static_cast<std::uint32_t>(i)});
       size_ += file.blocks()[i].samples;
     }
   }
 
+  // After the last file.
+  void index_blocks() {
+    columns_.resize(layout::columns(schema()) * blocks_.size());
+    // Granules of about half a block, so that a block is found in a step or two.
+    const std::int64_t mean =
+        blocks_.empty() ? 1 : size_ / static_cast<std::int64_t>(blocks_.size());
+    granule_bits_ =
+        std::max(0, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(mean))) - 2);
+    const std::int64_t granule = std::int64_t{1} << granule_bits_;
+    std::uint32_t block = 0;
+    for (std::int64_t first = 0; first < size_; first += granule) {
+      while (end_of(block) <= first) {
+        ++block;
+      }
+      granules_.push_back(block);
+    }
+    granules_.push_back(blocks_.empty() ? 0 : static_cast<std::uint32_t>(blocks_.size() - 1));
+  }
+
+  [[nodiscard]] std::int64_t end_of(std::size_t block) const {
+    return block + 1 < blocks_.size() ? blocks_[block + 1].first : size_;
+  }
+
+  // The block of a sample: that of its granule's beginning, that of the next one's, or between.
+  [[nodiscard]] std::size_t block_of(std::int64_t id) const {
+    const auto granule = static_cast<std::size_t>(id >> granule_bits_);
+    std::size_t low = granules_[granule];
+    std::size_t high = granules_[granule + 1];
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (end_of(middle) <= id) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+
   void locate(std::span<const std::int64_t> sample_ids) {
     places_.resize(sample_ids.size());
-    std::size_t block = 0;
     for (std::size_t i = 0; i < sample_ids.size(); ++i) {
       const std::int64_t id = sample_ids[i];
       WEFT_CHECK(id >= 0 && id < size_, "sample {} of {}", id, size_);
-      const std::int64_t end = block + 1 < blocks_.size() ? blocks_[block + 1].first : size_;
-      if (id < blocks_[block].first || id >= end) {
-        const auto next =
-            std::upper_bound(blocks_.begin(), blocks_.end(), id,
-                             [](std::int64_t value, const Block& b) { return value < b.first; });
-        block = static_cast<std::size_t>(next - blocks_.begin()) - 1;
-      }
+      const std::size_t block = block_of(id);
       places_[i] = {static_cast<std::uint32_t>(block),
                     static_cast<std::uint32_t>(id - blocks_[block].first)};
     }
   }
 
-  const Column& column(std::uint32_t block_index, std::size_t index) {
-    Block& block = blocks_[block_index];
-    if (!block.columns) {
-      block.columns = std::make_unique<Column[]>(layout::columns(schema()));
-    }
-    Column& column = block.columns[index];
-    if (!column.ready) {
-      const WeftFile& file = files_[block.file];
-      const std::span<const std::byte> chunk = file.chunk(block.index, index);
-      const std::size_t dense = schema().dense.size();
-      if (index >= dense && index < dense + schema().categorical.size()) {
-        column.bags = layout::decode_bags(chunk, file.blocks()[block.index].samples,
-                                          schema().categorical[index - dense],
-                                          file.where(block.index, index));
-      } else {
-        column.floats = chunk.data();
-      }
-      column.ready = true;
+  // The column in the block of places_[i], verified if this is the first time.
+  const Column& column_at(std::size_t index, std::size_t i) {
+    Column& column = columns_[index * blocks_.size() + places_[i].block];
+    if (column.form == Column::kUnseen) {
+      verify(index, blocks_[places_[i].block], column);
     }
     return column;
   }
 
-  void read_floats(std::size_t index, std::vector<float>& out) {
-    out.resize(places_.size());
-    for (std::size_t i = 0; i < places_.size();) {
-      const std::uint32_t block = places_[i].block;
-      const std::byte* values = column(block, index).floats;
-      for (; i < places_.size() && places_[i].block == block; ++i) {
-        out[i] = layout::load<float>(values + sizeof(float) * places_[i].sample);
+  void verify(std::size_t index, const Block& block, Column& column) const {
+    const WeftFile& file = files_[block.file];
+    const std::span<const std::byte> chunk = file.chunk(block.index, index);
+    const std::size_t dense = schema().dense.size();
+    if (index < dense || index >= dense + schema().categorical.size()) {
+      column.values = chunk.data();
+      column.form = Column::kFloats;
+      return;
+    }
+    const layout::BagsView bags =
+        layout::decode_bags(chunk, file.blocks()[block.index].samples,
+                            schema().categorical[index - dense], file.where(block.index, index));
+    column.values = bags.ids;
+    column.offsets = bags.offsets;
+    column.weights = bags.weights;
+    column.form = bags_form(bags.id_bytes, bags.offset_bytes);
+  }
+
+  void read_floats(std::size_t index, char selected, std::vector<float>& out) {
+    out.resize(selected != 0 ? places_.size() : 0);
+    const Column* const columns = columns_.data() + index * blocks_.size();
+    for (std::size_t i = 0; i < out.size();) {
+      column_at(index, i);
+      for (; i < out.size() && columns[places_[i].block].form == Column::kFloats; ++i) {
+        out[i] = layout::load<float>(columns[places_[i].block].values +
+                                     sizeof(float) * places_[i].sample);
       }
     }
   }
 
-  void read_bags(std::size_t index, RawBlock::Bags& out) {
-    out.offsets.reserve(places_.size() + 1);
-    out.offsets.push_back(0);
+  void read_bags(std::size_t index, char selected, RawBlock::Bags& out) {
+    out.weights.clear();
+    if (selected == 0) {
+      out.offsets.clear();
+      out.ids.clear();
+      return;
+    }
+    out.offsets.resize(places_.size() + 1);
+    out.offsets[0] = 0;
+    const std::size_t column = schema().dense.size() + index;
     for (std::size_t i = 0; i < places_.size();) {
-      const std::uint32_t block = places_[i].block;
-      const layout::BagsView& bags = column(block, index).bags;
-      for (; i < places_.size() && places_[i].block == block; ++i) {
-        const std::uint32_t end = bags.offset(places_[i].sample + 1);
-        for (std::uint32_t j = bags.offset(places_[i].sample); j < end; ++j) {
-          out.ids.push_back(bags.id(j));
-          if (bags.weights != nullptr) {
-            out.weights.push_back(layout::load<float>(bags.weights + sizeof(float) * j));
-          }
-        }
-        out.offsets.push_back(static_cast<std::int64_t>(out.ids.size()));
+      const std::uint32_t form = column_at(column, i).form;
+      switch (form >> 8) {
+        case 1:
+          i = read_run<std::uint8_t>(column, form & 0xf0, i, out);
+          break;
+        case 2:
+          i = read_run<std::uint16_t>(column, form & 0xf0, i, out);
+          break;
+        case 4:
+          i = read_run<std::uint32_t>(column, form & 0xf0, i, out);
+          break;
+        default:
+          i = read_run<std::int64_t>(column, form & 0xf0, i, out);
+      }
+    }
+    out.ids.resize(static_cast<std::size_t>(out.offsets.back()));
+  }
+
+  // Reads the bags of places_[i] and of those after it that are stored alike; returns the next.
+  template <typename Id>
+  std::size_t read_run(std::size_t column,
+                       std::uint32_t offset_form,
+                       std::size_t i,
+                       RawBlock::Bags& out) {
+    switch (offset_form) {
+      case bags_form(0, 0):
+        return read_run_of<Id, NoOffsets>(column, i, out);
+      case bags_form(0, 2):
+        return read_run_of<Id, std::uint16_t>(column, i, out);
+      default:
+        return read_run_of<Id, std::uint32_t>(column, i, out);
+    }
+  }
+
+  template <typename Id, typename Offset>
+  std::size_t read_run_of(std::size_t column, std::size_t i, RawBlock::Bags& out) {
+    const Schema::Categorical& what = schema().categorical[column - schema().dense.size()];
+    return what.multi_valued || what.weighted ? read_several<Id, Offset>(column, i, out)
+                                              : read_single<Id, Offset>(column, i, out);
+  }
+
+  struct NoOffsets {};
+
+  // offsets[sample] of a column with offsets of that type.
+  template <typename Offset>
+  static std::size_t offset(const Column& column, std::size_t sample) {
+    if constexpr (std::is_same_v<Offset, NoOffsets>) {
+      return sample;
+    } else {
+      return layout::load<Offset>(column.offsets + sizeof(Offset) * sample);
+    }
+  }
+
+  // Of columns with at most one id per sample. An id is read, and written, before it is known to be
+  // there: behind the last one is the file's trailer.
+  template <typename Id, typename Offset>
+  std::size_t read_single(std::size_t index, std::size_t i, RawBlock::Bags& out) {
+    const Column* const columns = columns_.data() + index * blocks_.size();
+    const std::uint32_t form = columns[places_[i].block].form;
+    const std::size_t end = places_.size();
+    auto count = static_cast<std::size_t>(out.offsets[i]);
+    out.ids.resize(end + 1);
+    std::int64_t* const ids = out.ids.data();
+    std::int64_t* const offsets = out.offsets.data() + 1;
+    for (; i < end && columns[places_[i].block].form == form; ++i) {
+      const Column& column = columns[places_[i].block];
+      const std::size_t at = offset<Offset>(column, places_[i].sample);
+      ids[count] = static_cast<std::int64_t>(layout::load<Id>(column.values + sizeof(Id) * at));
+      count += offset<Offset>(column, places_[i].sample + 1) - at;
+      offsets[i] = static_cast<std::int64_t>(count);
+    }
+    return i;
+  }
+
+  template <typename Id, typename Offset>
+  std::size_t read_several(std::size_t index, std::size_t i, RawBlock::Bags& out) {
+    const Column* const columns = columns_.data() + index * blocks_.size();
+    const std::uint32_t form = columns[places_[i].block].form;
+    const std::size_t begin = i;
+    auto count = static_cast<std::size_t>(out.offsets[i]);
+    for (; i < places_.size() && columns[places_[i].block].form == form; ++i) {
+      const Column& column = columns[places_[i].block];
+      count +=
+          offset<Offset>(column, places_[i].sample + 1) - offset<Offset>(column, places_[i].sample);
+      out.offsets[i + 1] = static_cast<std::int64_t>(count);
+    }
+    resize_with_room(out.ids, count);
+    for (std::size_t j = begin; j < i; ++j) {
+      const Column& column = columns[places_[j].block];
+      const std::byte* from =
+          column.values + sizeof(Id) * offset<Offset>(column, places_[j].sample);
+      std::int64_t* const to = out.ids.data() + out.offsets[j];
+      const std::int64_t length = out.offsets[j + 1] - out.offsets[j];
+      for (std::int64_t k = 0; k < length; ++k, from += sizeof(Id)) {
+        to[k] = static_cast<std::int64_t>(layout::load<Id>(from));
+      }
+    }
+    if (schema().categorical[index - schema().dense.size()].weighted) {
+      read_weights<Offset>(columns, begin, i, out);
+    }
+    return i;
+  }
+
+  template <typename Offset>
+  void read_weights(const Column* columns,
+                    std::size_t begin,
+                    std::size_t end,
+                    RawBlock::Bags& out) {
+    resize_with_room(out.weights, static_cast<std::size_t>(out.offsets[end]));
+    for (std::size_t j = begin; j < end; ++j) {
+      const Column& column = columns[places_[j].block];
+      const auto length = static_cast<std::size_t>(out.offsets[j + 1] - out.offsets[j]);
+      if (length > 0) {
+        std::memcpy(out.weights.data() + out.offsets[j],
+                    column.weights + sizeof(float) * offset<Offset>(column, places_[j].sample),
+                    length * sizeof(float));
       }
     }
   }
@@ -433,6 +381,9 @@ class WeftSource final : public Source {
   std::vector<WeftFile> files_;
   std::vector<Block> blocks_;
   std::int64_t size_ = 0;
+  int granule_bits_ = 0;
+  std::vector<std::uint32_t> granules_;  // block of each granule's first sample; one more
+  std::vector<Column> columns_;          // [columns, blocks]
   ColumnSelection selection_;
   std::vector<Place> places_;  // of the samples being read
 };

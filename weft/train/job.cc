@@ -231,7 +231,7 @@ void Job::open_vocabularies(data::Source& train) {
     // One reading of all the data may take longer than a rank is waited for.
     checkpoint::agree(world_, host_context_, [&] {
       if (first()) {
-        const auto bytes = data::build_vocabularies(train, config_).serialize();
+        const auto bytes = data::build_vocabularies(train, config_, &device_->pool()).serialize();
         vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
     });
