@@ -35,6 +35,13 @@ bool is_mapped(std::size_t bytes) {
 #endif
 }
 
+/// Bytes mapped for `bytes`. Large memory ends on a huge page too: what lies behind the last whole
+/// one would be in small pages, and in a table that is the optimizer's state.
+std::size_t mapped_bytes(std::size_t bytes) {
+  constexpr std::size_t kLarge = 8 * kHugePage;  // an eighth more memory at most
+  return round_up(bytes, bytes >= kLarge ? kHugePage : kMapUnit);
+}
+
 /// Maps one huge page more than needed and gives back what sticks out of the aligned part.
 void* map_aligned(std::size_t bytes) {
   const std::size_t mapped = bytes + kHugePage;
@@ -123,7 +130,7 @@ void* allocate_host(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   void* data = nullptr;
   if (is_mapped(size)) {
-    data = map_aligned(round_up(size, kMapUnit));
+    data = map_aligned(mapped_bytes(size));
   } else {
     const std::size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
     data = std::aligned_alloc(alignment, round_up(size == 0 ? 1 : size, alignment));
@@ -145,7 +152,7 @@ void deallocate_host(void* data, std::int64_t bytes) noexcept {
   const auto size = static_cast<std::size_t>(bytes);
   count_bytes(-bytes);
   if (is_mapped(size)) {
-    munmap(data, round_up(size, kMapUnit));
+    munmap(data, mapped_bytes(size));
   } else {
     std::free(data);
   }
