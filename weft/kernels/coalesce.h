@@ -3,8 +3,8 @@
 /// Entries come in a given order (block, bag, place). One stable LSD radix sort by (row, part) over
 /// the bits that occur keeps that order inside every (row, part). Gradient values are not read,
 /// only their addresses noted, so it can run before they exist.
-/// Cost: per entry 8 bytes sorted in ⌈bits/11⌉ passes, bits = those of rows · parts; one thread,
-/// tables in parallel.
+/// Cost: per entry 8 bytes sorted in ⌈bits/11⌉ passes, bits = those of the rows, and of the parts
+/// where these do not ascend in the given order; 36 bytes written. One thread, tables in parallel.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class Coalescer {
  public:
   explicit Coalescer(Device& device);
 
-  /// Views that stay valid until the next run(). Ids lie in [0, rows), parts in [0, parts).
+  /// Views that stay valid until the next run(). Ids lie in [0, rows), parts in [0, parts). Throws
+  /// Error(kConfig) for 2^31 - 1 entries or more.
   RowRuns run(std::span<const GradientBlock> blocks, std::int64_t rows, std::int64_t parts);
 
  private:
@@ -32,17 +33,13 @@ class Coalescer {
     int part;
   };
 
-  void note_addresses(std::span<const GradientBlock> blocks, std::int64_t n);
+  /// Where cut() writes.
+  struct Runs;
+
   template <typename Item>
   RowRuns sort(std::span<const GradientBlock> blocks, std::int64_t n, KeyBits bits);
-  template <typename Item>
-  RowRuns cut(const Item* items, std::int64_t n, int part_bits);
+  Runs make_runs(std::int64_t n, bool weighted);
 
-  bool weighted_ = false;  ///< some entry has a factor
-  Buffer items_;           ///< two halves, sorted to and fro
-  Buffer histograms_;      ///< one per digit
-  Buffer entry_grads_;
-  Buffer entry_weights_;
   Buffer grads_;
   Buffer weights_;
   Buffer rows_;

@@ -41,8 +41,8 @@ struct RowRuns {
   std::int64_t num_segments = 0;  ///< S
   std::int64_t num_entries = 0;
   const std::int64_t* rows = nullptr;             ///< [U] ascending
-  const std::int64_t* row_segments = nullptr;     ///< [U + 1] first segment of each row
-  const std::int64_t* segment_entries = nullptr;  ///< [S + 1] first entry of each segment
+  const std::int32_t* row_segments = nullptr;     ///< [U + 1] first segment of each row
+  const std::int32_t* segment_entries = nullptr;  ///< [S + 1] first entry of each segment
   const std::int32_t* segment_parts = nullptr;    ///< [S] part, or first part of a whole subtree
   const float* const* grads = nullptr;            ///< [entries] where the entry's vector lies
   const float* weights = nullptr;                 ///< [entries] factors, or null: all 1

@@ -1,28 +1,40 @@
-// items = (row, part, place in the given order), one per entry
-// sort items by (row, part), stably;  cut where row or part changes
+// items = (row, part, which vector), one per entry, in the given order
+// count the digits of all items;  sort by digits, lowest first;  cut where row or part changes
 //
 // The key is row · 2^bits(part) + part. Where it fits 32 bits, which it does for 2^29 rows in 8
-// parts, an item is one word, key above place, and a radix pass moves 8 bytes per entry; otherwise
-// an item is two words. Digits of at most 11 bits keep a histogram (8 KiB) in the first cache.
+// parts, an item is one word and a pass of the sort moves 8 bytes per entry; otherwise an item is
+// two words. Where parts ascend in the given order, as those of a single block do, a stable sort by
+// row alone is enough: 20 bits for a million rows, two passes. Digits are counted while items are
+// made. What goes with an entry is worked out from its item where there is one block without
+// factors, the common case, and otherwise noted beside in the given order.
+//
+// Items, counts and notes are the thread's: they stay in its caches from table to table. 2048
+// entries are 16 KiB, read and written three times; the result is 36 bytes per entry.
 
 #include "weft/kernels/coalesce.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/kernels/cpu/scratch.h"
 
 namespace weft::kernels {
 namespace {
 
+// Of 11 bits counts take 8 KiB, a sixth of the first cache.
 constexpr int kMaxDigitBits = 11;
-// Below this a comparison sort is faster than clearing and adding up histograms.
-constexpr std::int64_t kSmall = 256;
+constexpr int kMaxPasses = (64 + kMaxDigitBits - 1) / kMaxDigitBits;
+// Below this a comparison sort is faster than clearing and adding up counts.
+constexpr std::int64_t kSmall = 64;
 
 struct PackedItem {
   std::uint64_t word;
+
+  friend auto operator<=>(const PackedItem&, const PackedItem&) = default;
 
   static PackedItem make(std::uint64_t key, std::int64_t place) {
     return {(key << 32) | static_cast<std::uint64_t>(place)};
@@ -31,67 +43,80 @@ struct PackedItem {
   [[nodiscard]] std::uint64_t key() const { return word >> 32; }
 
   [[nodiscard]] std::int64_t place() const { return static_cast<std::int64_t>(word & 0xFFFFFFFFU); }
-
-  friend auto operator<=>(const PackedItem&, const PackedItem&) = default;
 };
 
 struct WideItem {
   std::uint64_t key_word;
   std::int64_t place_word;
 
+  friend auto operator<=>(const WideItem&, const WideItem&) = default;
+
   static WideItem make(std::uint64_t key, std::int64_t place) { return {key, place}; }
 
   [[nodiscard]] std::uint64_t key() const { return key_word; }
 
   [[nodiscard]] std::int64_t place() const { return place_word; }
-
-  friend auto operator<=>(const WideItem&, const WideItem&) = default;
 };
 
 int bits_below(std::int64_t count) {
   return count <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
 }
 
-/// Sorts `items` [n] by key, using `other` [n]; returns where the result lies. Places ascend in
-/// the input, so that ordering by (key, place) is the stable order.
-template <typename Item>
-Item* sort_items(Item* items, Item* other, std::int64_t n, int bits, Buffer& histograms) {
-  if (n < kSmall) {
-    std::sort(items, items + n);
-    return items;
+/// The bits of keys that are sorted by, cut into digits.
+struct Digits {
+  int passes = 0;
+  int bits = 0;   ///< of a digit
+  int first = 0;  ///< lowest bit of the lowest digit
+
+  [[nodiscard]] std::int64_t buckets() const { return std::int64_t{1} << bits; }
+
+  [[nodiscard]] std::uint64_t digit(std::uint64_t key, int pass) const {
+    return (key >> (first + pass * bits)) & (static_cast<std::uint64_t>(buckets()) - 1);
   }
-  const int passes = (bits + kMaxDigitBits - 1) / kMaxDigitBits;
-  if (passes == 0) {
-    return items;
+};
+
+/// Bits [begin, end) in the number of passes that touches least: a pass moves n items and adds up
+/// its counts.
+Digits choose_digits(int begin, int end, std::int64_t n) {
+  const int bits = end - begin;
+  Digits best;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int passes = (bits + kMaxDigitBits - 1) / kMaxDigitBits; passes > 0 && passes <= bits;
+       ++passes) {
+    const int digit_bits = (bits + passes - 1) / passes;
+    const std::int64_t touched = passes * (n + (std::int64_t{1} << digit_bits));
+    if (touched >= least) {
+      break;
+    }
+    least = touched;
+    best = {passes, digit_bits, begin};
   }
-  const int digit_bits = (bits + passes - 1) / passes;
-  const std::int64_t buckets = std::int64_t{1} << digit_bits;
-  const std::uint64_t mask = static_cast<std::uint64_t>(buckets - 1);
-  auto* const counts = histograms.resize_for<std::int64_t>(buckets * passes);
-  std::fill_n(counts, buckets * passes, 0);
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::uint64_t key = items[i].key();
-    for (int pass = 0; pass < passes; ++pass, key >>= digit_bits) {
-      ++counts[pass * buckets + static_cast<std::int64_t>(key & mask)];
-    }
-  }
-  for (int pass = 0; pass < passes; ++pass) {
-    std::int64_t* const starts = counts + pass * buckets;
-    const int shift = pass * digit_bits;
-    if (starts[(items[0].key() >> shift) & mask] == n) {
-      continue;  // all have the same digit
-    }
-    std::int64_t sum = 0;
-    for (std::int64_t b = 0; b < buckets; ++b) {
-      sum += std::exchange(starts[b], sum);
-    }
-    for (std::int64_t i = 0; i < n; ++i) {
-      other[starts[(items[i].key() >> shift) & mask]++] = items[i];
-    }
-    std::swap(items, other);
-  }
-  return items;
+  return best;
 }
+
+/// A thread's memory for one run.
+template <typename Item>
+struct Scratch {
+  Item* items;           ///< [n]
+  Item* other;           ///< [n]
+  std::int64_t* counts;  ///< [passes, buckets]
+  const float** grads;   ///< [n] where noted
+  float* weights;        ///< [n] where noted
+
+  Scratch(std::int64_t n, const Digits& digits, bool noted) {
+    const std::int64_t counted = digits.passes * digits.buckets();
+    const std::int64_t item_bytes = n * static_cast<std::int64_t>(sizeof(Item));
+    const std::int64_t noted_bytes = noted ? n * 12 : 0;
+    auto* at = reinterpret_cast<std::byte*>(
+        ThreadScratch::get((2 * item_bytes + counted * 8 + noted_bytes) / 4 + 1));
+    items = reinterpret_cast<Item*>(at);
+    other = items + n;
+    counts = reinterpret_cast<std::int64_t*>(other + n);
+    grads = reinterpret_cast<const float**>(counts + counted);
+    weights = reinterpret_cast<float*>(grads + (noted ? n : 0));
+    std::fill_n(counts, counted, 0);
+  }
+};
 
 std::int64_t count_entries(std::span<const GradientBlock> blocks) {
   std::int64_t entries = 0;
@@ -101,33 +126,96 @@ std::int64_t count_entries(std::span<const GradientBlock> blocks) {
   return entries;
 }
 
-bool any_weights(std::span<const GradientBlock> blocks) {
-  return std::any_of(blocks.begin(), blocks.end(), [](const GradientBlock& block) {
-    return block.pooled && block.bags.weights != nullptr;
-  });
+bool has_factors(const GradientBlock& block) {
+  return block.pooled && block.bags.weights != nullptr;
 }
 
-/// Calls visit(block, bag, place) for every entry in the given order; place counts from
-/// offsets[0].
-template <typename Visit>
-void for_each_entry(std::span<const GradientBlock> blocks, const Visit& visit) {
+bool parts_ascend(std::span<const GradientBlock> blocks) {
+  if (blocks.size() > 1) {
+    return false;
+  }
+  const std::int32_t* const parts = blocks.front().parts;
+  bool ascend = true;
+  for (std::int64_t bag = 1; bag < blocks.front().bags.bags; ++bag) {
+    ascend &= parts[bag - 1] <= parts[bag];
+  }
+  return ascend;
+}
+
+/// The items in the given order. Not noted: `place` is the vector's number in the only block.
+/// Noted: it is the entry's number, under which address and factor of its vector are found.
+template <bool kNoted, typename Item>
+void make_items(std::span<const GradientBlock> blocks,
+                int part_bits,
+                const Scratch<Item>& scratch) {
+  std::int64_t entry = 0;
   for (const GradientBlock& block : blocks) {
-    for (std::int64_t bag = 0; bag < block.bags.bags; ++bag) {
-      for (std::int64_t i = block.bags.offsets[bag]; i < block.bags.offsets[bag + 1]; ++i) {
-        visit(block, bag, i);
+    const Bags& bags = block.bags;
+    const bool factors = has_factors(block);
+    for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
+      const auto part = static_cast<std::uint64_t>(block.parts[bag]);
+      for (std::int64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i, ++entry) {
+        const std::int64_t vector = block.pooled ? bag : i - bags.offsets[0];
+        const std::uint64_t key = (static_cast<std::uint64_t>(bags.ids[i]) << part_bits) | part;
+        scratch.items[entry] = Item::make(key, kNoted ? entry : vector);
+        if constexpr (kNoted) {
+          scratch.grads[entry] = block.grads + vector * block.grad_stride;
+          scratch.weights[entry] = factors ? bags.weights[i] : 1.0F;
+        }
       }
     }
   }
 }
 
+/// `kPasses` is digits.passes, or 0 where that is not known to the compiler.
+template <int kPasses, typename Item>
+void count_digits(const Scratch<Item>& scratch, std::int64_t n, const Digits& digits) {
+  const int passes = kPasses > 0 ? kPasses : digits.passes;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t key = scratch.items[i].key();
+    for (int pass = 0; pass < passes; ++pass) {
+      ++scratch
+            .counts[pass * digits.buckets() + static_cast<std::int64_t>(digits.digit(key, pass))];
+    }
+  }
+}
+
+/// Sorts items [n] stably; returns where the result lies.
+template <typename Item>
+const Item* sort_by_digits(const Scratch<Item>& scratch, std::int64_t n, const Digits& digits) {
+  switch (digits.passes) {
+    case 2:
+      count_digits<2>(scratch, n, digits);
+      break;
+    case 3:
+      count_digits<3>(scratch, n, digits);
+      break;
+    default:
+      count_digits<0>(scratch, n, digits);
+  }
+  Item* items = scratch.items;
+  Item* other = scratch.other;
+  for (int pass = 0; pass < digits.passes; ++pass) {
+    std::int64_t* const starts = scratch.counts + pass * digits.buckets();
+    if (starts[digits.digit(items[0].key(), pass)] == n) {
+      continue;  // all have the same digit
+    }
+    std::int64_t sum = 0;
+    for (std::int64_t b = 0; b < digits.buckets(); ++b) {
+      sum += std::exchange(starts[b], sum);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      other[starts[digits.digit(items[i].key(), pass)]++] = items[i];
+    }
+    std::swap(items, other);
+  }
+  return items;
+}
+
 }  // namespace
 
 Coalescer::Coalescer(Device& device)
-    : items_(device),
-      histograms_(device),
-      entry_grads_(device),
-      entry_weights_(device),
-      grads_(device),
+    : grads_(device),
       weights_(device),
       rows_(device),
       row_segments_(device),
@@ -142,84 +230,98 @@ RowRuns Coalescer::run(std::span<const GradientBlock> blocks,
   const int part_bits = bits_below(parts);
   const int bits = bits_below(rows) + part_bits;
   WEFT_CHECK(bits <= 64, "{} rows in {} parts need keys of {} bits", rows, parts, bits);
+  if (n > std::numeric_limits<std::int32_t>::max() - 1) {
+    fail(ErrorCode::kConfig,
+         "{} ids of one table on one rank in a step, more than 2^31 - 2: use a smaller batch or "
+         "more ranks",
+         n);
+  }
   const KeyBits key_bits{bits, part_bits};
-  note_addresses(blocks, n);
-  return bits <= 32 && n < (std::int64_t{1} << 32) ? sort<PackedItem>(blocks, n, key_bits)
-                                                   : sort<WideItem>(blocks, n, key_bits);
+  return bits <= 32 ? sort<PackedItem>(blocks, n, key_bits) : sort<WideItem>(blocks, n, key_bits);
 }
 
-/// Where each entry's vector lies and its factor, in the given order.
-void Coalescer::note_addresses(std::span<const GradientBlock> blocks, std::int64_t n) {
-  auto* const grads = entry_grads_.resize_for<const float*>(n);
-  float* const weights = any_weights(blocks) ? entry_weights_.resize_for<float>(n) : nullptr;
-  weighted_ = weights != nullptr;
-  std::int64_t entry = 0;
-  for_each_entry(blocks, [&](const GradientBlock& block, std::int64_t bag, std::int64_t i) {
-    const std::int64_t vector = block.pooled ? bag : i - block.bags.offsets[0];
-    grads[entry] = block.grads + vector * block.grad_stride;
-    if (weights != nullptr) {
-      const bool factor = block.pooled && block.bags.weights != nullptr;
-      weights[entry] = factor ? block.bags.weights[i] : 1.0F;
+struct Coalescer::Runs {
+  std::int64_t* rows;
+  std::int32_t* row_segments;
+  std::int32_t* segment_entries;
+  std::int32_t* segment_parts;
+  const float** grads;
+  float* weights;  ///< or null
+
+  /// Cuts sorted items. Ends are written at every entry, the last write being the right one: what
+  /// is random in a step, where a row ends, is no branch. `vector_of(item)` gives the address.
+  template <typename Item, typename VectorOf>
+  RowRuns cut(const Item* items, std::int64_t n, int part_bits, const VectorOf& vector_of) const {
+    const std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
+    std::int64_t row = -1;
+    std::int32_t segment = -1;
+    std::uint64_t previous = 0;
+    row_segments[0] = 0;
+    segment_entries[0] = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t key = items[i].key();
+      row += i == 0 || key >> part_bits != previous >> part_bits ? 1 : 0;
+      segment += i == 0 || key != previous ? 1 : 0;
+      previous = key;
+      rows[row] = static_cast<std::int64_t>(key >> part_bits);
+      row_segments[row + 1] = segment + 1;
+      segment_parts[segment] = static_cast<std::int32_t>(key & part_mask);
+      segment_entries[segment + 1] = static_cast<std::int32_t>(i) + 1;
+      grads[i] = vector_of(items[i]);
     }
-    ++entry;
-  });
+    return {.num_rows = row + 1,
+            .num_segments = segment + 1,
+            .num_entries = n,
+            .rows = rows,
+            .row_segments = row_segments,
+            .segment_entries = segment_entries,
+            .segment_parts = segment_parts,
+            .grads = grads,
+            .weights = weights};
+  }
+};
+
+Coalescer::Runs Coalescer::make_runs(std::int64_t n, bool weighted) {
+  return {.rows = rows_.resize_for<std::int64_t>(n),
+          .row_segments = row_segments_.resize_for<std::int32_t>(n + 1),
+          .segment_entries = segment_entries_.resize_for<std::int32_t>(n + 1),
+          .segment_parts = segment_parts_.resize_for<std::int32_t>(n),
+          .grads = grads_.resize_for<const float*>(n),
+          .weights = weighted ? weights_.resize_for<float>(n) : nullptr};
 }
 
 template <typename Item>
 RowRuns Coalescer::sort(std::span<const GradientBlock> blocks, std::int64_t n, KeyBits bits) {
-  auto* const items = items_.resize_for<Item>(2 * n);
-  std::int64_t entry = 0;
-  for_each_entry(blocks, [&](const GradientBlock& block, std::int64_t bag, std::int64_t i) {
-    const auto row = static_cast<std::uint64_t>(block.bags.ids[i]);
-    const auto part = static_cast<std::uint64_t>(block.parts[bag]);
-    items[entry] = Item::make((row << bits.part) | part, entry);
-    ++entry;
-  });
-  return cut(sort_items(items, items + n, n, bits.all, histograms_), n, bits.part);
-}
-
-template <typename Item>
-RowRuns Coalescer::cut(const Item* items, std::int64_t n, int part_bits) {
-  auto* const rows = rows_.resize_for<std::int64_t>(n);
-  auto* const row_segments = row_segments_.resize_for<std::int64_t>(n + 1);
-  auto* const segment_entries = segment_entries_.resize_for<std::int64_t>(n + 1);
-  auto* const segment_parts = segment_parts_.resize_for<std::int32_t>(n);
-  auto* const grads = grads_.resize_for<const float*>(n);
-  float* const weights = weighted_ ? weights_.resize_for<float>(n) : nullptr;
-  const auto* const entry_grads = entry_grads_.as<const float*>();
-  const auto* const entry_weights = entry_weights_.as<const float>();
-  const std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
-  std::int64_t num_rows = 0;
-  std::int64_t num_segments = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t key = items[i].key();
-    const std::uint64_t previous = i == 0 ? ~key : items[i - 1].key();
-    if (key >> part_bits != previous >> part_bits || i == 0) {
-      rows[num_rows] = static_cast<std::int64_t>(key >> part_bits);
-      row_segments[num_rows] = num_segments;
-      ++num_rows;
-    }
-    if (key != previous) {
-      segment_entries[num_segments] = i;
-      segment_parts[num_segments] = static_cast<std::int32_t>(key & part_mask);
-      ++num_segments;
-    }
-    grads[i] = entry_grads[items[i].place()];
-    if (weights != nullptr) {
-      weights[i] = entry_weights[items[i].place()];
-    }
+  const bool weighted = std::any_of(blocks.begin(), blocks.end(), has_factors);
+  const bool noted = weighted || blocks.size() != 1;
+  const bool few = n < kSmall;
+  const int first_bit = !few && parts_ascend(blocks) ? bits.part : 0;
+  const Digits digits = few ? Digits{} : choose_digits(first_bit, bits.all, n);
+  const Scratch<Item> scratch(n, digits, noted);
+  if (noted) {
+    make_items<true>(blocks, bits.part, scratch);
+  } else {
+    make_items<false>(blocks, bits.part, scratch);
   }
-  row_segments[num_rows] = num_segments;
-  segment_entries[num_segments] = n;
-  return {.num_rows = num_rows,
-          .num_segments = num_segments,
-          .num_entries = n,
-          .rows = rows,
-          .row_segments = row_segments,
-          .segment_entries = segment_entries,
-          .segment_parts = segment_parts,
-          .grads = grads,
-          .weights = weights};
+  const Item* items = scratch.items;
+  if (few) {
+    // Places ascend in the given order, so that this is the stable order too.
+    std::sort(scratch.items, scratch.items + n);
+  } else {
+    items = sort_by_digits(scratch, n, digits);
+  }
+  const Runs runs = make_runs(n, weighted);
+  if (!noted) {
+    const GradientBlock& block = blocks.front();
+    return runs.cut(items, n, bits.part, [&](const Item& item) {
+      return block.grads + item.place() * block.grad_stride;
+    });
+  }
+  for (std::int64_t i = 0; weighted && i < n; ++i) {
+    runs.weights[i] = scratch.weights[items[i].place()];
+  }
+  return runs.cut(items, n, bits.part,
+                  [&](const Item& item) { return scratch.grads[item.place()]; });
 }
 
 }  // namespace weft::kernels
