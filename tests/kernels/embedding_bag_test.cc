@@ -47,13 +47,27 @@ struct LookupCase {
     bags.push_back(BagsCase{});
     bags.back().cols = table.view.cols;
     for (const BagsCase& one : bags) {
-      const std::int64_t vectors =
-          one.pooled ? one.bags().bags : static_cast<std::int64_t>(one.ids.size());
-      const std::int64_t stride = table.view.cols + 3;
-      out.emplace_back(static_cast<std::size_t>(vectors * stride), -7.0F);
-      lookups.push_back({table.view.weights, table.view.weight_stride, table.view.dtype,
-                         table.view.cols, one.bags(), one.pooled, out.back().data(), stride});
+      add(table, one, table.view.cols + 3, Output::kNear);
+      add(table, one, table.view.cols + 16, Output::kFar);  // streamed where the columns allow it
     }
+  }
+
+  void add(const TableCase& table, const BagsCase& one, std::int64_t stride, Output output) {
+    constexpr std::size_t kLine = 64;
+    const std::int64_t vectors =
+        one.pooled ? one.bags().bags : static_cast<std::int64_t>(one.ids.size());
+    out.emplace_back(static_cast<std::size_t>(vectors * stride) + kLine / sizeof(float), -7.0F);
+    float* const data = out.back().data();
+    const std::size_t behind = reinterpret_cast<std::uintptr_t>(data) % kLine;
+    lookups.push_back({.weights = table.view.weights,
+                       .weight_stride = table.view.weight_stride,
+                       .dtype = table.view.dtype,
+                       .cols = table.view.cols,
+                       .bags = one.bags(),
+                       .pooled = one.pooled,
+                       .out = data + (kLine - behind) % kLine / sizeof(float),
+                       .out_stride = stride,
+                       .output = output});
   }
 
   std::vector<std::vector<float>> run(const std::function<void()>& body) {
@@ -90,6 +104,43 @@ TEST_P(Lookup, EqualsPlainLoopsOnEveryTargetAndPool) {
 
 INSTANTIATE_TEST_SUITE_P(Dims, Lookup, testing::ValuesIn(kDims));
 
+/// Bags that are cut into many tasks: none, one, and one with more ids than a task has.
+TEST(LookupTasks, CoverBagsOfAnyLengthOnce) {
+  Random random(12);
+  const TableCase table(random, 50, 16, DType::kFloat32, UpdateRule::kSgd);
+  BagsCase bags;
+  bags.cols = 16;
+  for (std::int64_t b = 0; b < 9000; ++b) {
+    const std::int64_t length = b == 4000 ? 7000 : b < 3000 ? 0 : below(random, 3);
+    for (std::int64_t i = 0; i < length; ++i) {
+      bags.ids.push_back(below(random, table.rows));
+    }
+    bags.offsets.push_back(static_cast<std::int64_t>(bags.ids.size()));
+  }
+  for (const bool pooled : {true, false}) {
+    bags.pooled = pooled;
+    const std::int64_t vectors =
+        pooled ? bags.bags().bags : static_cast<std::int64_t>(bags.ids.size());
+    std::vector<float> out(static_cast<std::size_t>(vectors * 16), -7.0F);
+    BagLookup lookup{.weights = table.view.weights,
+                     .weight_stride = table.view.weight_stride,
+                     .dtype = table.view.dtype,
+                     .cols = 16,
+                     .bags = bags.bags(),
+                     .pooled = pooled,
+                     .out = out.data(),
+                     .out_stride = 16};
+    reference::embedding_bag(std::span(&lookup, 1));
+    const std::vector<float> expected = out;
+    EXPECT_GE(embedding_bag_blocks(lookup), 7);
+    std::fill(out.begin(), out.end(), -7.0F);
+    for (std::int64_t block = 0; block < embedding_bag_blocks(lookup); ++block) {
+      embedding_bag_block(lookup, block);
+    }
+    EXPECT_TRUE(same_bits(out, expected));
+  }
+}
+
 TEST(LookupTypes, EveryHalfIsReadExactly) {
   std::vector<std::uint16_t> halves(1 << 16);
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -105,8 +156,14 @@ TEST(LookupTypes, EveryHalfIsReadExactly) {
   }
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     std::vector<float> out(halves.size());
-    const BagLookup lookup{halves.data(), kCols * 2, dtype,      kCols,
-                           bags.bags(),   false,     out.data(), kCols};
+    const BagLookup lookup{.weights = halves.data(),
+                           .weight_stride = kCols * 2,
+                           .dtype = dtype,
+                           .cols = kCols,
+                           .bags = bags.bags(),
+                           .pooled = false,
+                           .out = out.data(),
+                           .out_stride = kCols};
     for (const std::int64_t target : targets()) {
       const OnTarget on(target);
       Context ctx;
@@ -154,6 +211,8 @@ TEST(Coalesce, EqualsAStableSort) {
                                          {40, 3, 8, Skew::kUniform},
                                          {3000, 50, 8, Skew::kHot},
                                          {3000, 5000, 1, Skew::kUniform},
+                                         {3000, std::int64_t{1} << 25, 8, Skew::kUniform},
+                                         {60, 1 << 20, 8, Skew::kUniform},
                                          {3000, 1 << 20, 8, Skew::kUniform},
                                          {2000, 7, 3, Skew::kOneRow},
                                          {3000, std::int64_t{1} << 40, 8, Skew::kUniform},
@@ -184,6 +243,21 @@ TEST(Coalesce, EqualsAStableSort) {
     EXPECT_TRUE(reference::same_runs(coalescer.run(blocks, shape.rows, shape.parts), blocks));
     const std::span<const GradientBlock> plain(blocks.data(), 1);
     EXPECT_TRUE(reference::same_runs(coalescer.run(plain, shape.rows, shape.parts), plain));
+  }
+}
+
+TEST(Coalesce, PartsComeInAnyOrder) {
+  const std::unique_ptr<Device> device = make_device({});
+  Coalescer coalescer(*device);
+  Random random(8);
+  for (const bool weighted : {false, true}) {
+    BagsCase bags = make_bags(random, {.bags = 3000, .rows = 90, .cols = 2, .weighted = weighted});
+    for (std::int32_t& part : bags.parts) {
+      part = static_cast<std::int32_t>(below(random, 8));
+    }
+    const GradientBlock block = bags.block();
+    EXPECT_TRUE(
+        reference::same_runs(coalescer.run(std::span(&block, 1), 90, 8), std::span(&block, 1)));
   }
 }
 

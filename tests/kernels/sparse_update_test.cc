@@ -124,6 +124,22 @@ TEST_P(Parity, EveryOptimizerOnEveryTarget) {
 
 INSTANTIATE_TEST_SUITE_P(Dims, Parity, testing::ValuesIn(kDims));
 
+/// Without eps a padded column would be 0 / 0.
+TEST(ParityWithoutEps, PaddingIsNoOverflow) {
+  for (const std::int64_t cols : {3, 16, 33}) {
+    Random random(14);
+    const Step step(random, {.bags = 24, .rows = 20, .cols = cols});
+    for (const UpdateRule rule : kRules) {
+      TableCase table(random, 20, cols, DType::kFloat32, rule);
+      UpdateParams params = make_params(rule, WeightDecay::kNone, 0.0F);
+      params.eps = 0.0F;
+      const SparseUpdate update{table.view, params, step.runs, 8};
+      expect_parity(table, update, std::to_string(cols));
+      EXPECT_EQ(update_rows(update, {0, step.runs.num_rows}).count, 0);
+    }
+  }
+}
+
 TEST(RowGradient, EveryShapeOfRunsAndParts) {
   Random random(3);
   for (const std::int64_t cols : {1, 16, 17, 130}) {
@@ -152,6 +168,32 @@ TEST(RowGradient, EveryShapeOfRunsAndParts) {
         }
       }
     }
+  }
+}
+
+/// One row that every sample hits among many that few do.
+TEST(UpdateTasks, CoverRowsOnceAndKeepHotOnesApart) {
+  Random random(6);
+  for (const Skew skew : {Skew::kUniform, Skew::kHot, Skew::kOneRow}) {
+    const Step step(random, {.bags = 900, .longest = 5, .rows = 700, .cols = 1, .skew = skew});
+    std::int64_t rows = 0;
+    std::int64_t most = 0;
+    for (std::int64_t task = 0; task < update_tasks(step.runs); ++task) {
+      const Range range = update_task(step.runs, task);
+      EXPECT_EQ(range.begin, rows);
+      EXPECT_LE(range.begin, range.end);
+      rows = range.end;
+      const auto entries = [&](std::int64_t row) {
+        return step.runs.segment_entries[step.runs.row_segments[row]];
+      };
+      // All but the last row of a task, whose entries it cannot give away.
+      if (!range.empty()) {
+        most = std::max(most, range.size() - 1 + entries(range.end - 1) - entries(range.begin));
+      }
+    }
+    EXPECT_EQ(rows, step.runs.num_rows);
+    EXPECT_LE(most, 2 * kRowsPerTask);
+    EXPECT_GE(update_tasks(step.runs), update_blocks(step.runs.num_rows));
   }
 }
 

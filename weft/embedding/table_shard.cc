@@ -87,6 +87,11 @@ kernels::RowTable TableShard::row_table() const {
 }
 
 void TableShard::forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups) {
+  std::int64_t floats = 0;
+  for (const auto& [shard, lookup] : lookups) {
+    floats += (lookup.pooled ? lookup.bags.bags : lookup.bags.num_ids()) * shard->cols_.size();
+  }
+  const auto output = kernels::output_of(floats * static_cast<std::int64_t>(sizeof(float)));
   const auto bag_lookup = [&](std::int64_t index) {
     const auto& [shard, lookup] = lookups[static_cast<std::size_t>(index)];
     return kernels::BagLookup{.weights = shard->store_.weights(),
@@ -96,7 +101,8 @@ void TableShard::forward(Context& ctx, std::span<const std::pair<TableShard*, Lo
                               .bags = lookup.bags,
                               .pooled = lookup.pooled,
                               .out = lookup.out,
-                              .out_stride = lookup.out_stride};
+                              .out_stride = lookup.out_stride,
+                              .output = output};
   };
   kernels::run_blocks(
       ctx, static_cast<std::int64_t>(lookups.size()),
@@ -129,7 +135,7 @@ void TableShard::prepare(const UpdateStep& step) {
       random_key(step.seed, RandomPurpose::kStochasticRounding, table_.name);
   update_.runs = runs_;
   update_.parts = options_.parts;
-  task_overflow_.assign(static_cast<std::size_t>(kernels::update_blocks(runs_.num_rows)), {});
+  task_overflow_.assign(static_cast<std::size_t>(kernels::update_tasks(runs_)), {});
 }
 
 /// The first row is the lowest of the first step that had one.
@@ -144,11 +150,11 @@ void TableShard::collect_overflow() {
   }
 }
 
-void TableShard::update_task(std::int64_t block) {
+void TableShard::update_task(std::int64_t task) {
   const float* const gradients =
       gradients_state_ == Gradients::kAccumulated ? gradients_.as<const float>() : nullptr;
-  task_overflow_[static_cast<std::size_t>(block)] =
-      kernels::update_rows(update_, task_rows(runs_.num_rows, block), gradients);
+  task_overflow_[static_cast<std::size_t>(task)] =
+      kernels::update_rows(update_, kernels::update_task(runs_, task), gradients);
 }
 
 void TableShard::update(Context& ctx, const UpdateStep& step) {
@@ -168,10 +174,10 @@ void TableShard::update(Context& ctx, std::span<TableShard* const> shards, const
   kernels::run_blocks(
       ctx, static_cast<std::int64_t>(shards.size()),
       [&](std::int64_t i) {
-        return kernels::update_blocks(shards[static_cast<std::size_t>(i)]->runs_.num_rows);
+        return kernels::update_tasks(shards[static_cast<std::size_t>(i)]->runs_);
       },
-      [&](std::int64_t i, std::int64_t block) {
-        shards[static_cast<std::size_t>(i)]->update_task(block);
+      [&](std::int64_t i, std::int64_t task) {
+        shards[static_cast<std::size_t>(i)]->update_task(task);
       });
   for (TableShard* const shard : shards) {
     shard->collect_overflow();
@@ -184,8 +190,11 @@ void TableShard::accumulate(Context& ctx) {
              table_.name);
   prepare({});
   auto* const out = gradients_.resize_for<float>(runs_.num_rows * cols_.size());
-  for_row_tasks(ctx, runs_.num_rows,
-                [&](Range rows) { kernels::sum_gradients(update_, rows, out); });
+  kernels::run_blocks(
+      ctx, 1, [&](std::int64_t) { return kernels::update_tasks(runs_); },
+      [&](std::int64_t, std::int64_t task) {
+        kernels::sum_gradients(update_, kernels::update_task(runs_, task), out);
+      });
   gradients_state_ = Gradients::kAccumulated;
 }
 

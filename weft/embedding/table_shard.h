@@ -194,7 +194,7 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] kernels::RowTable row_table() const;
   void initialise(Context& ctx);
   void prepare(const UpdateStep& step);
-  void update_task(std::int64_t block);
+  void update_task(std::int64_t task);
   void collect_overflow();
   void find_nodes(Range own_parts);
   void cut_partials();

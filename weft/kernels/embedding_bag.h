@@ -17,6 +17,13 @@
 
 namespace weft::kernels {
 
+/// Whether the results of a call stay in the caches near a core until they are used. Those that
+/// do not are written past them. Changes no bit.
+enum class Output : std::uint8_t { kNear, kFar };
+
+/// For a call that writes `bytes` in all.
+Output output_of(std::int64_t bytes);
+
 struct BagLookup {
   const void* weights = nullptr;   ///< of row 0; the high halves of split_bf16
   std::int64_t weight_stride = 0;  ///< bytes
@@ -26,9 +33,10 @@ struct BagLookup {
   bool pooled = true;  ///< false: one output row per id, at its place counted from offsets[0]
   float* out = nullptr;
   std::int64_t out_stride = 0;  ///< elements
+  Output output = Output::kNear;
 };
 
-/// Number of tasks a lookup is cut into: by its shape only.
+/// Number of tasks a lookup is cut into: by its bags and their lengths only.
 std::int64_t embedding_bag_blocks(const BagLookup& lookup);
 
 /// Runs task `block` of it.

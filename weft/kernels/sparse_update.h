@@ -85,12 +85,19 @@ struct RowOverflow {
   }
 };
 
-/// Unique rows per task.
+/// Unique rows per task where every row is the same work.
 inline constexpr std::int64_t kRowsPerTask = 128;
 
 inline std::int64_t update_blocks(std::int64_t unique_rows) {
   return (unique_rows + kRowsPerTask - 1) / kRowsPerTask;
 }
+
+/// Tasks of an update or of row gradients: unique rows cut by rows and entries, so that a row with
+/// many entries does not come with many others. A row is one task's.
+std::int64_t update_tasks(const RowRuns& runs);
+
+/// Unique rows of a task; may be empty.
+Range update_task(const RowRuns& runs, std::int64_t task);
 
 /// What all functions below work on.
 struct SparseUpdate {

@@ -1,9 +1,11 @@
 // for each bag:  out = term(first id);  for each further id:  out += term(id)
 //   term(id) = row(id), or round(weight · row(id))
 //
-// Memory-bound: one random row of cols · size_of(dtype) bytes per id, 1 or 2 flops per element.
-// Sums stay in registers, four vectors of columns at a time; the rows of the ids kAhead places
-// later are prefetched, since the processor cannot guess them. Ahead of bags too: most hold one id.
+// Memory-bound: one random row of cols · size_of(dtype) bytes per id, 1 or 2 flops per element, and
+// 4 · cols bytes written per bag. Sums stay in registers, eight vectors of columns at a time; the
+// rows of later ids are prefetched, since the processor cannot guess them, beyond the end of bag
+// and task too. Where the results of a call are larger than the caches near a core they are
+// written past them: a plain store would read every line before it overwrites it.
 
 #include "weft/kernels/embedding_bag.h"
 
@@ -23,11 +25,8 @@ HWY_BEFORE_NAMESPACE();
 
 namespace weft::kernels::HWY_NAMESPACE {
 
-// About 100 ns to fetch a row from memory, 5 to 20 ns to add one.
-constexpr std::int64_t kAhead = 16;
-
 template <class Row>
-const typename Row::Element* row_at(const BagLookup& lookup, std::int64_t id) {
+HWY_INLINE const typename Row::Element* row_at(const BagLookup& lookup, std::int64_t id) {
   return reinterpret_cast<const typename Row::Element*>(static_cast<const char*>(lookup.weights) +
                                                         id * lookup.weight_stride);
 }
@@ -50,69 +49,150 @@ HWY_INLINE hn::Vec<D> term(
   }
 }
 
-template <class Row, bool kWeighted>
-void sum_bag(const BagLookup& lookup, const Bag& bag, float* out) {
+/// Columns [col, col + kVectors · lanes) of a bag that is not empty.
+template <class Row, bool kWeighted, class Store, int kVectors, class D>
+HWY_INLINE void sum_columns(
+    D d, const BagLookup& lookup, const Bag& bag, std::int64_t col, float* out) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  hn::Vec<D> sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    sums[v] = term<Row, kWeighted>(d, lookup, bag, 0, col + v * lanes);
+  }
+  for (std::int64_t i = 1; i < bag.size; ++i) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::Add(sums[v], term<Row, kWeighted>(d, lookup, bag, i, col + v * lanes));
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    Store::store(sums[v], d, out + col + v * lanes);
+  }
+}
+
+/// Streamed only where the columns are whole vectors.
+template <class Row, bool kWeighted, class Store>
+HWY_INLINE void sum_bag(const BagLookup& lookup, const Bag& bag, float* out) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t col = 0;
-  for (; col + 4 * lanes <= lookup.cols; col += 4 * lanes) {
-    auto sum0 = term<Row, kWeighted>(d, lookup, bag, 0, col);
-    auto sum1 = term<Row, kWeighted>(d, lookup, bag, 0, col + lanes);
-    auto sum2 = term<Row, kWeighted>(d, lookup, bag, 0, col + 2 * lanes);
-    auto sum3 = term<Row, kWeighted>(d, lookup, bag, 0, col + 3 * lanes);
-    for (std::int64_t i = 1; i < bag.size; ++i) {
-      sum0 = hn::Add(sum0, term<Row, kWeighted>(d, lookup, bag, i, col));
-      sum1 = hn::Add(sum1, term<Row, kWeighted>(d, lookup, bag, i, col + lanes));
-      sum2 = hn::Add(sum2, term<Row, kWeighted>(d, lookup, bag, i, col + 2 * lanes));
-      sum3 = hn::Add(sum3, term<Row, kWeighted>(d, lookup, bag, i, col + 3 * lanes));
-    }
-    hn::StoreU(sum0, d, out + col);
-    hn::StoreU(sum1, d, out + col + lanes);
-    hn::StoreU(sum2, d, out + col + 2 * lanes);
-    hn::StoreU(sum3, d, out + col + 3 * lanes);
+  for (; col + 8 * lanes <= lookup.cols; col += 8 * lanes) {
+    sum_columns<Row, kWeighted, Store, 8>(d, lookup, bag, col, out);
+  }
+  if (col + 4 * lanes <= lookup.cols) {
+    sum_columns<Row, kWeighted, Store, 4>(d, lookup, bag, col, out);
+    col += 4 * lanes;
+  }
+  if (col + 2 * lanes <= lookup.cols) {
+    sum_columns<Row, kWeighted, Store, 2>(d, lookup, bag, col, out);
+    col += 2 * lanes;
+  }
+  if (col + lanes <= lookup.cols) {
+    sum_columns<Row, kWeighted, Store, 1>(d, lookup, bag, col, out);
+    col += lanes;
   }
   for_columns(col, lookup.cols, [&](auto tag, std::int64_t at) HWY_ATTR {
-    auto sum = term<Row, kWeighted>(tag, lookup, bag, 0, at);
-    for (std::int64_t i = 1; i < bag.size; ++i) {
-      sum = hn::Add(sum, term<Row, kWeighted>(tag, lookup, bag, i, at));
-    }
-    hn::StoreU(sum, tag, out + at);
+    sum_columns<Row, kWeighted, CachedStore, 1>(tag, lookup, bag, at, out);
   });
 }
 
-/// Pooled: `range` are bags; otherwise places.
+template <class Row, class Store>
+HWY_INLINE void copy_row(const typename Row::Element* row, std::int64_t cols, float* out) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t col = 0;
+  for (; col + lanes <= cols; col += lanes) {
+    Store::store(Row::load(d, row + col), d, out + col);
+  }
+  for_columns(col, cols, [&](auto tag, std::int64_t at) HWY_ATTR {
+    hn::StoreU(Row::load(tag, row + at), tag, out + at);
+  });
+}
+
+/// Asks for the rows of places ahead of the one in hand.
 template <class Row>
-void look_up(const BagLookup& lookup, Range range) {
+class RowsAhead {
+ public:
+  RowsAhead(const BagLookup& lookup, std::int64_t first)
+      : lookup_(lookup),
+        bytes_(lookup.cols * static_cast<std::int64_t>(sizeof(typename Row::Element))),
+        distance_(rows_ahead(bytes_)),
+        next_(first),
+        end_(lookup.bags.offsets[lookup.bags.bags]) {}
+
+  HWY_INLINE void advance(std::int64_t place) {
+    for (const std::int64_t end = std::min(place + distance_, end_); next_ < end; ++next_) {
+      prefetch_row(row_at<Row>(lookup_, lookup_.bags.ids[next_]), bytes_);
+    }
+  }
+
+ private:
+  const BagLookup& lookup_;
+  std::int64_t bytes_;
+  std::int64_t distance_;
+  std::int64_t next_;
+  std::int64_t end_;
+};
+
+/// One row per place.
+template <class Row, class Store>
+void copy_rows(const BagLookup& lookup, Range places) {
+  const std::int64_t base = lookup.bags.offsets[0];
+  RowsAhead<Row> ahead(lookup, base + places.begin);
+  for (std::int64_t i = places.begin; i < places.end; ++i) {
+    ahead.advance(base + i);
+    copy_row<Row, Store>(row_at<Row>(lookup, lookup.bags.ids[base + i]), lookup.cols,
+                         lookup.out + i * lookup.out_stride);
+  }
+}
+
+template <class Row, bool kWeighted, class Store>
+void sum_bags(const BagLookup& lookup, Range range) {
   const Bags& bags = lookup.bags;
-  const std::int64_t base = bags.offsets[0];
-  const Range places = lookup.pooled ? Range{bags.offsets[range.begin], bags.offsets[range.end]}
-                                     : Range{base + range.begin, base + range.end};
-  const std::int64_t row_bytes =
-      lookup.cols * static_cast<std::int64_t>(sizeof(typename Row::Element));
-  std::int64_t ahead = places.begin;
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    const Range bag_places =
-        lookup.pooled ? Range{bags.offsets[i], bags.offsets[i + 1]} : Range{base + i, base + i + 1};
-    for (const std::int64_t end = std::min(bag_places.end + kAhead, places.end); ahead < end;
-         ++ahead) {
-      prefetch_row(row_at<Row>(lookup, bags.ids[ahead]), row_bytes);
-    }
-    float* const out = lookup.out + i * lookup.out_stride;
-    if (bag_places.empty()) {
+  RowsAhead<Row> ahead(lookup, bags.offsets[range.begin]);
+  for (std::int64_t b = range.begin; b < range.end; ++b) {
+    const std::int64_t begin = bags.offsets[b];
+    const std::int64_t size = bags.offsets[b + 1] - begin;
+    float* const out = lookup.out + b * lookup.out_stride;
+    ahead.advance(begin + size);
+    if (size == 0) {
       std::fill_n(out, lookup.cols, 0.0F);
-      continue;
-    }
-    const Bag bag{bags.ids + bag_places.begin,
-                  bags.weights == nullptr ? nullptr : bags.weights + bag_places.begin,
-                  bag_places.size()};
-    if (lookup.pooled && bag.weights != nullptr) {
-      sum_bag<Row, true>(lookup, bag, out);
+    } else if (size == 1 && !kWeighted) {
+      copy_row<Row, Store>(row_at<Row>(lookup, bags.ids[begin]), lookup.cols, out);
     } else {
-      sum_bag<Row, false>(lookup, bag, out);
+      sum_bag<Row, kWeighted, Store>(
+          lookup, {bags.ids + begin, kWeighted ? bags.weights + begin : nullptr, size}, out);
     }
   }
 }
 
+template <class Row, class Store>
+void look_up(const BagLookup& lookup, Range range) {
+  if (!lookup.pooled) {
+    copy_rows<Row, Store>(lookup, range);
+  } else if (lookup.bags.weights == nullptr) {
+    sum_bags<Row, false, Store>(lookup, range);
+  } else {
+    sum_bags<Row, true, Store>(lookup, range);
+  }
+}
+
+/// Whether every row of the output begins on a vector and is made of whole ones.
+inline bool can_stream(const BagLookup& lookup) {
+  constexpr std::int64_t kFloats = 16;
+  return lookup.cols % kFloats == 0 && lookup.out_stride % kFloats == 0 &&
+         reinterpret_cast<std::uintptr_t>(lookup.out) % kLine == 0;
+}
+
+template <class Row>
+void look_up(const BagLookup& lookup, Range range) {
+  if (lookup.output == Output::kFar && can_stream(lookup)) {
+    look_up<Row, StreamedStore>(lookup, range);
+    hwy::FlushStream();
+  } else {
+    look_up<Row, CachedStore>(lookup, range);
+  }
+}
+
+/// Pooled: `range` are bags; otherwise places.
 void look_up_range(const BagLookup& lookup, Range range) {
   switch (lookup.dtype) {
     case DType::kFloat32:
@@ -138,31 +218,51 @@ namespace {
 
 HWY_EXPORT(look_up_range);
 
-// A task looks up about this many rows: 10 to 100 µs, against 5 µs to wake a thread.
-constexpr std::int64_t kRowsPerLookupTask = 1024;
+// A task is about this much work, a bag counting as much as an id: 10 to 100 µs, against 5 µs to
+// wake a thread.
+constexpr std::int64_t kCostPerTask = 2048;
 
-std::int64_t units(const BagLookup& lookup) {
-  return lookup.pooled ? lookup.bags.bags : lookup.bags.num_ids();
+/// Of all bags before b.
+std::int64_t cost_before(const Bags& bags, std::int64_t b) {
+  return bags.offsets[b] - bags.offsets[0] + b;
 }
 
-std::int64_t units_per_block(const BagLookup& lookup) {
-  const std::int64_t ids = std::max<std::int64_t>(lookup.bags.num_ids(), 1);
-  return lookup.pooled ? std::clamp<std::int64_t>(lookup.bags.bags * kRowsPerLookupTask / ids, 1,
-                                                  4 * kRowsPerLookupTask)
-                       : kRowsPerLookupTask;
+std::int64_t cost_of(const BagLookup& lookup) {
+  return lookup.pooled ? cost_before(lookup.bags, lookup.bags.bags) : 2 * lookup.bags.num_ids();
+}
+
+/// The first bag at or behind `cost`; bags of any lengths are so cut into equal work.
+std::int64_t bag_at(const Bags& bags, std::int64_t cost) {
+  std::int64_t begin = 0;
+  std::int64_t end = bags.bags;
+  while (begin < end) {
+    const std::int64_t middle = begin + (end - begin) / 2;
+    if (cost_before(bags, middle) < cost) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
 }
 
 }  // namespace
 
 std::int64_t embedding_bag_blocks(const BagLookup& lookup) {
-  const std::int64_t per_block = units_per_block(lookup);
-  return (units(lookup) + per_block - 1) / per_block;
+  return lookup.bags.bags == 0 ? 0 : (cost_of(lookup) + kCostPerTask - 1) / kCostPerTask;
 }
 
 void embedding_bag_block(const BagLookup& lookup, std::int64_t block) {
-  const std::int64_t per_block = units_per_block(lookup);
-  const Range range{block * per_block, std::min((block + 1) * per_block, units(lookup))};
+  const std::int64_t begin = block * kCostPerTask;
+  const std::int64_t end = begin + kCostPerTask;
+  const Range range = lookup.pooled ? Range{bag_at(lookup.bags, begin), bag_at(lookup.bags, end)}
+                                    : Range{begin / 2, std::min(end / 2, lookup.bags.num_ids())};
   HWY_DYNAMIC_DISPATCH(look_up_range)(lookup, range);
+}
+
+Output output_of(std::int64_t bytes) {
+  constexpr std::int64_t kFarBytes = 2 << 20;
+  return bytes > kFarBytes ? Output::kFar : Output::kNear;
 }
 
 void embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {

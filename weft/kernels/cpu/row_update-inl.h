@@ -17,6 +17,7 @@
 
 #include <hwy/highway.h>
 
+#include "weft/kernels/cpu/lanes-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/sparse_update.h"
@@ -25,54 +26,121 @@ HWY_BEFORE_NAMESPACE();
 
 namespace weft::kernels::HWY_NAMESPACE {
 
-/// Scratch of one row; every array is padded to whole blocks.
+/// Rows in hand at a time. A row's rate takes a chain of some 100 cycles (sum of squares, root,
+/// quotient) of which a core's window holds one or two; made for eight rows side by side they
+/// overlap, and root and quotient are one instruction each.
+inline constexpr std::int64_t kBatch = 8;
+
+/// Scratch of a batch; every array is padded to whole blocks.
 struct RowScratch {
   std::int64_t padded;
-  float* row;       ///< the row as fp32, where it cannot be used in place
-  float* gradient;  ///< a copy, likewise
-  float* state;     ///< copies of m and v, likewise
+  float* rows;       ///< [kBatch] rows as fp32, where they cannot be used in place
+  float* gradients;  ///< [kBatch] sums and copies, likewise
+  float* state;      ///< copies of m and v, likewise
   float* new_row;
   float* new_state;  ///< m, then v
   float* blocks;     ///< sums of squares
   std::uint32_t* random;
-  std::uint16_t* half;  ///< the row in 16 bits
-  float* slots;         ///< partial sums, one per depth of the tree of parts
+  std::uint16_t* half;  ///< a row in 16 bits
+  float* slots;         ///< partial sums, one per depth of the tree of parts but the first
 };
 
-/// Calls body(i) for vectors that cover [0, padded).
-template <class Body>
-HWY_INLINE void for_padded(std::int64_t padded, const Body& body) {
+/// Rows in hand. The last four are of row-wise rules.
+struct Batch {
+  std::int64_t row[kBatch];
+  const float* g[kBatch];
+  const float* w[kBatch];
+  alignas(64) float mean_square[kBatch];
+  alignas(64) float state[kBatch];  ///< old, then new
+  alignas(64) float rate[kBatch];   ///< row_wise_adagrad: μ; row_wise_adam: √(v·q2) + eps
+  alignas(64) float keep[kBatch];   ///< k
+};
+
+/// The columns of a row: kCols, known to the compiler, whole blocks, and of fp32 rows, or for 0 any
+/// number of any rows. The usual widths so have no counters, no ends and no choice of a type.
+template <int kCols>
+class Columns {
+ public:
+  explicit Columns(std::int64_t /*cols*/) {}
+
+  static constexpr std::int64_t count() { return kCols; }
+
+  static constexpr std::int64_t padded() { return kCols; }
+};
+
+template <>
+class Columns<0> {
+ public:
+  explicit Columns(std::int64_t cols)
+      : count_(cols), padded_(statistic_blocks(cols) * kStatisticBlock) {}
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  [[nodiscard]] std::int64_t padded() const { return padded_; }
+
+ private:
+  std::int64_t count_;
+  std::int64_t padded_;
+};
+
+/// Calls body(d, i) for vectors that cover [0, padded).
+template <int kCols, class Body>
+HWY_INLINE void for_padded(Columns<kCols> columns, const Body& body) {
   const hn::ScalableTag<float> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t i = 0; i < padded; i += lanes) {
-    body(d, i);
+  constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(d));
+  if constexpr (kCols > 0) {
+    HWY_UNROLL(32)
+    for (std::int64_t i = 0; i < kCols; i += kStep) {
+      body(d, i);
+    }
+  } else {
+    for (std::int64_t i = 0; i < columns.padded(); i += kStep) {
+      body(d, i);
+    }
   }
 }
 
-inline void zero_tail(float* values, std::int64_t cols, std::int64_t padded) {
-  for (std::int64_t i = cols; i < padded; ++i) {
-    values[i] = 0.0F;
+/// Fills what is behind the last column.
+template <int kCols>
+HWY_INLINE void fill_tail(Columns<kCols> columns, float* values, float with) {
+  for (std::int64_t i = columns.count(); i < columns.padded(); ++i) {
+    values[i] = with;
   }
 }
 
-/// `values` if they are whole blocks, else a padded copy.
-inline const float* pad(const float* values, std::int64_t cols, std::int64_t padded, float* copy) {
-  if (cols == padded) {
+template <int kCols>
+HWY_INLINE void copy_floats(Columns<kCols> columns, const float* from, float* to) {
+  const auto copy = [&](auto d, std::int64_t i)
+                        HWY_ATTR { hn::StoreU(hn::LoadU(d, from + i), d, to + i); };
+  if constexpr (kCols > 0) {
+    for_padded(columns, copy);
+  } else {
+    for_columns(0, columns.count(), copy);
+  }
+}
+
+/// `values` if they are whole blocks, else a copy padded with `with`.
+template <int kCols>
+HWY_INLINE const float* pad(Columns<kCols> columns,
+                            const float* values,
+                            float* copy,
+                            float with = 0.0F) {
+  if (columns.count() == columns.padded()) {
     return values;
   }
-  std::memcpy(copy, values, static_cast<std::size_t>(cols) * sizeof(float));
-  zero_tail(copy, cols, padded);
+  copy_floats(columns, values, copy);
+  fill_tail(columns, copy, with);
   return copy;
 }
 
 template <class Row>
 void widen(const typename Row::Element* from, std::int64_t padded, float* to) {
-  for_padded(padded, [&](auto d, std::int64_t i)
-                         HWY_ATTR { hn::StoreU(Row::load(d, from + i), d, to + i); });
+  for_padded(Columns<0>(padded), [&](auto d, std::int64_t i)
+                                     HWY_ATTR { hn::StoreU(Row::load(d, from + i), d, to + i); });
 }
 
 /// The fp32 words of a row in two halves.
-inline const float* join_row(const RowTable& table, std::int64_t row, const RowScratch& scratch) {
+inline const float* join_row(const RowTable& table, std::int64_t row, float* to) {
   const auto* const high = reinterpret_cast<const std::uint16_t*>(
       static_cast<const char*>(table.weights) + row * table.weight_stride);
   const auto* const low = reinterpret_cast<const std::int16_t*>(
@@ -84,10 +152,10 @@ inline const float* join_row(const RowTable& table, std::int64_t row, const RowS
     const hn::Rebind<std::int16_t, decltype(d)> di16;
     const auto top = hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, high + i)));
     const auto rest = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(di16, low + i)));
-    hn::StoreU(hn::BitCast(d, hn::Add(top, rest)), d, scratch.row + i);
+    hn::StoreU(hn::BitCast(d, hn::Add(top, rest)), d, to + i);
   });
-  zero_tail(scratch.row, table.cols, scratch.padded);
-  return scratch.row;
+  fill_tail(Columns<0>(table.cols), to, 0.0F);
+  return to;
 }
 
 /// Writes fp32 words as a row in two halves.
@@ -106,104 +174,184 @@ inline void write_halves(const RowTable& table, std::int64_t row, const float* v
   });
 }
 
-/// The row as padded fp32.
-inline const float* read_row(const RowTable& table, std::int64_t row, const RowScratch& scratch) {
-  const char* const at = static_cast<const char*>(table.weights) + row * table.weight_stride;
-  if (table.dtype == DType::kFloat32) {
-    return pad(reinterpret_cast<const float*>(at), table.cols, scratch.padded, scratch.row);
-  }
-  if (table.dtype == DType::kSplitBFloat16) {
-    return join_row(table, row, scratch);
-  }
-  const auto* half = reinterpret_cast<const std::uint16_t*>(at);
+/// A row of 16-bit elements as padded fp32.
+inline const float* widen_row(const RowTable& table,
+                              const void* at,
+                              const RowScratch& scratch,
+                              float* to) {
+  const auto* half = static_cast<const std::uint16_t*>(at);
   if (table.cols != scratch.padded) {
     std::memset(scratch.half, 0, static_cast<std::size_t>(scratch.padded) * 2);
     std::memcpy(scratch.half, at, static_cast<std::size_t>(table.cols) * 2);
     half = scratch.half;
   }
   if (table.dtype == DType::kBFloat16) {
-    widen<Bf16Row>(half, scratch.padded, scratch.row);
+    widen<Bf16Row>(half, scratch.padded, to);
   } else {
-    widen<Fp16Row>(half, scratch.padded, scratch.row);
+    widen<Fp16Row>(half, scratch.padded, to);
   }
-  return scratch.row;
+  return to;
 }
 
-/// The sum of 16 squares: lane i + i+8, then i+4, i+2, i+1. Vectors of 128 bits on every target.
-HWY_INLINE float sum_block(hn::Vec<hn::FixedTag<float, 4>> s0,
-                           hn::Vec<hn::FixedTag<float, 4>> s1,
-                           hn::Vec<hn::FixedTag<float, 4>> s2,
-                           hn::Vec<hn::FixedTag<float, 4>> s3) {
-  const auto by8_low = hn::Add(s0, s2);
-  const auto by8_high = hn::Add(s1, s3);
-  const auto by4 = hn::Add(by8_low, by8_high);
+/// The row as padded fp32: where it lies, or in place i of the scratch.
+template <int kCols>
+HWY_INLINE const float* read_row(Columns<kCols> columns,
+                                 const RowTable& table,
+                                 std::int64_t row,
+                                 const RowScratch& scratch,
+                                 std::int64_t i) {
+  const char* const at = static_cast<const char*>(table.weights) + row * table.weight_stride;
+  float* const to = scratch.rows + i * columns.padded();
+  if (kCols > 0 || table.dtype == DType::kFloat32) {
+    return pad(columns, reinterpret_cast<const float*>(at), to);
+  }
+  return table.dtype == DType::kSplitBFloat16 ? join_row(table, row, to)
+                                              : widen_row(table, at, scratch, to);
+}
+
+using Quarter = hn::FixedTag<float, 4>;
+using QuarterVec = hn::Vec<Quarter>;
+
+/// Of 16 lanes: lane i + i+8, then i+4.
+HWY_INLINE QuarterVec quarter_sum(Lanes x) {
+  for (std::size_t half = kVectors / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) {
+      x.v[i] = hn::Add(x.v[i], x.v[i + half]);
+    }
+  }
+#if HWY_MAX_BYTES >= 64
+  const hn::Half<FloatTag> half;
+  const hn::Half<decltype(half)> quarter;
+  const auto by8 = hn::Add(hn::LowerHalf(half, x.v[0]), hn::UpperHalf(half, x.v[0]));
+  return hn::Add(hn::LowerHalf(quarter, by8), hn::UpperHalf(quarter, by8));
+#elif HWY_MAX_BYTES == 32
+  const hn::Half<FloatTag> half;
+  return hn::Add(hn::LowerHalf(half, x.v[0]), hn::UpperHalf(half, x.v[0]));
+#else
+  return x.v[0];
+#endif
+}
+
+/// The rest of a block's sum: lane i + i+2, then i+1.
+HWY_INLINE float sum_quarter(QuarterVec by4) {
   const auto by2 = hn::Add(by4, hn::Shuffle1032(by4));
   return hn::GetLane(hn::Add(by2, hn::Shuffle2301(by2)));
 }
 
-/// Sums of squares of g + decay·w per block; w is not read where decay is 0.
+/// The squares of block `i / 16` of g + decay·w; w is not read without kL2.
+template <bool kL2>
+HWY_INLINE QuarterVec block_squares(const float* g, const float* w, float decay, std::int64_t i) {
+  const FloatTag d;
+  Lanes x = load_lanes(g + i);
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    if constexpr (kL2) {
+      const auto weight = hn::LoadU(d, w + i + static_cast<std::int64_t>(v * kWidth));
+      x.v[v] = hn::Add(x.v[v], hn::Mul(hn::Set(d, decay), weight));
+    }
+    x.v[v] = hn::Mul(x.v[v], x.v[v]);
+  }
+  return quarter_sum(x);
+}
+
+/// Sums of squares of g + decay·w per block.
 template <bool kL2>
 void squares(const float* g, const float* w, float decay, std::int64_t padded, float* out) {
-  const hn::FixedTag<float, 4> d;
-  const auto factor = hn::Set(d, decay);
-  const auto square = [&](std::int64_t i) HWY_ATTR {
-    auto value = hn::LoadU(d, g + i);
-    if constexpr (kL2) {
-      value = hn::Add(value, hn::Mul(factor, hn::LoadU(d, w + i)));
-    }
-    return hn::Mul(value, value);
-  };
   for (std::int64_t i = 0; i < padded; i += kStatisticBlock) {
-    out[i / kStatisticBlock] = sum_block(square(i), square(i + 4), square(i + 8), square(i + 12));
+    out[i / kStatisticBlock] = sum_quarter(block_squares<kL2>(g, w, decay, i));
   }
 }
 
-inline void gradient_squares(
-    const UpdateParams& p, const float* g, const float* w, std::int64_t padded, float* out) {
-  if (p.decay == WeightDecay::kL2) {
-    squares<true>(g, w, p.weight_decay, padded, out);
-  } else {
-    squares<false>(g, w, 0.0F, padded, out);
+/// The sums of four blocks, added as (0 + 1) + (2 + 3). The lanes of the blocks are brought side by
+/// side, so that one addition serves all four.
+HWY_INLINE float sum_four(QuarterVec q0, QuarterVec q1, QuarterVec q2, QuarterVec q3) {
+  const Quarter d;
+  const auto by2_01 = hn::Add(hn::ConcatLowerLower(d, q1, q0), hn::ConcatUpperUpper(d, q1, q0));
+  const auto by2_23 = hn::Add(hn::ConcatLowerLower(d, q3, q2), hn::ConcatUpperUpper(d, q3, q2));
+  const auto blocks = hn::Add(hn::ConcatEven(d, by2_23, by2_01), hn::ConcatOdd(d, by2_23, by2_01));
+  const auto pairs = hn::Add(blocks, hn::Shuffle2301(blocks));
+  return hn::GetLane(hn::Add(pairs, hn::Shuffle1032(pairs)));
+}
+
+/// Sums of up to four blocks; a missing one is a zero, which changes no sum of squares.
+template <bool kL2>
+HWY_INLINE float square_sum_of_four(
+    const float* g, const float* w, float decay, std::int64_t begin, std::int64_t end) {
+  const auto at = [&](std::int64_t i) HWY_ATTR {
+    return i < end ? block_squares<kL2>(g, w, decay, i) : hn::Zero(Quarter());
+  };
+  return sum_four(at(begin), at(begin + 16), at(begin + 32), at(begin + 48));
+}
+
+/// block_tree_sum() of the squares. Four blocks are a whole subtree; `sums` has room for a number
+/// per subtree.
+template <bool kL2, int kCols>
+HWY_INLINE float square_sum(
+    Columns<kCols> columns, const float* g, const float* w, float decay, float* sums) {
+  if (columns.padded() == kStatisticBlock) {
+    return sum_quarter(block_squares<kL2>(g, w, decay, 0));
   }
+  std::int64_t count = 0;
+  if constexpr (kCols > 0) {
+    HWY_UNROLL(8)
+    for (std::int64_t i = 0; i < kCols; i += 4 * kStatisticBlock) {
+      sums[count++] = square_sum_of_four<kL2>(g, w, decay, i, kCols);
+    }
+  } else {
+    for (std::int64_t i = 0; i < columns.padded(); i += 4 * kStatisticBlock) {
+      sums[count++] = square_sum_of_four<kL2>(g, w, decay, i, columns.padded());
+    }
+  }
+  // The tree over blocks joins neighbours, level by level; an odd one waits.
+  for (; count > 1; count = (count + 1) / 2) {
+    for (std::int64_t i = 0; 2 * i < count; ++i) {
+      sums[i] = 2 * i + 1 < count ? sums[2 * i] + sums[2 * i + 1] : sums[2 * i];
+    }
+  }
+  return sums[0];
 }
 
 constexpr std::int32_t kInfinity = 0x7F800000;
 
-/// Whether all magnitudes, as bits, are below `limit`: one AND and one maximum per vector.
-inline bool all_below(std::int32_t limit, const float* values, std::int64_t padded) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto magnitude_mask = hn::Set(di, 0x7FFFFFFF);
-  auto largest = hn::Zero(di);
-  for (std::int64_t i = 0; i < padded; i += lanes) {
-    const auto bits = hn::BitCast(di, hn::LoadU(d, values + i));
-    largest = hn::Max(largest, hn::And(bits, magnitude_mask));
+/// The largest magnitude seen, as bits: above those of all finite numbers where one was not. One
+/// AND and one maximum per vector.
+class Magnitude {
+ public:
+  HWY_INLINE Magnitude() : largest_(hn::Zero(Tag())) {}
+
+  template <class D>
+  HWY_INLINE void see(D /*d*/, hn::Vec<D> values) {
+    const Tag d;
+    largest_ = hn::Max(largest_, hn::And(hn::BitCast(d, values), hn::Set(d, 0x7FFFFFFF)));
   }
-  return hn::AllTrue(di, hn::Lt(largest, hn::Set(di, limit)));
+
+  [[nodiscard]] HWY_INLINE bool is_below(std::int32_t limit) const {
+    const Tag d;
+    return hn::AllTrue(d, hn::Lt(largest_, hn::Set(d, limit)));
+  }
+
+ private:
+  using Tag = hn::ScalableTag<std::int32_t>;
+  hn::Vec<Tag> largest_;
+};
+
+/// Magnitudes that can be written as a row are below this.
+inline std::int32_t weight_limit(DType dtype) {
+  return dtype == DType::kSplitBFloat16 ? static_cast<std::int32_t>(kSplitLimit) : kInfinity;
 }
 
-inline bool all_finite(const float* values, std::int64_t padded) {
-  return all_below(kInfinity, values, padded);
-}
-
-/// Whether values can be written as a row; infinities and NaN cannot.
-inline bool all_storable(DType dtype, const float* values, std::int64_t padded) {
-  const auto limit =
-      dtype == DType::kSplitBFloat16 ? static_cast<std::int32_t>(kSplitLimit) : kInfinity;
-  return all_below(limit, values, padded);
-}
-
-/// A row before and after.
+/// A row before and after, all padded. New values are seen by the magnitudes.
 struct RowStep {
   const float* g;
   const float* w;
   const float* m;  ///< elementwise state
   const float* v;
+  float rate;  ///< of row-wise rules, as in Batch
+  float keep;  ///< likewise
   float* new_w;
   float* new_m;
   float* new_v;
-  std::int64_t padded;
+  Magnitude weights;
+  Magnitude state;
 };
 
 template <bool kL2, class D>
@@ -215,83 +363,128 @@ HWY_INLINE hn::Vec<D> decayed(D d, const UpdateParams& p, const RowStep& r, std:
   return g;
 }
 
-template <bool kL2>
-void sgd(const UpdateParams& p, const RowStep& r) {
-  for_padded(r.padded, [&](auto d, std::int64_t i) HWY_ATTR {
+template <class D>
+HWY_INLINE void put_weights(D d, RowStep& r, std::int64_t i, hn::Vec<D> values) {
+  r.weights.see(d, values);
+  hn::StoreU(values, d, r.new_w + i);
+}
+
+template <class D>
+HWY_INLINE void put_state(D d, RowStep& r, std::int64_t i, hn::Vec<D> values, float* to) {
+  r.state.see(d, values);
+  hn::StoreU(values, d, to + i);
+}
+
+template <bool kL2, int kCols>
+HWY_INLINE void sgd(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
     const auto move = hn::Mul(hn::Set(d, p.learning_rate), decayed<kL2>(d, p, r, i));
-    hn::StoreU(hn::Sub(kept, move), d, r.new_w + i);
+    put_weights(d, r, i, hn::Sub(kept, move));
   });
 }
 
-template <bool kL2>
-void adagrad(const UpdateParams& p, const RowStep& r) {
-  for_padded(r.padded, [&](auto d, std::int64_t i) HWY_ATTR {
+template <bool kL2, int kCols>
+HWY_INLINE void adagrad(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = decayed<kL2>(d, p, r, i);
     const auto m = hn::Add(hn::LoadU(d, r.m + i), hn::Mul(g, g));
     const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
     const auto move =
         hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g), hn::Add(hn::Sqrt(m), hn::Set(d, p.eps)));
-    hn::StoreU(m, d, r.new_m + i);
-    hn::StoreU(hn::Sub(kept, move), d, r.new_w + i);
+    put_state(d, r, i, m, r.new_m);
+    put_weights(d, r, i, hn::Sub(kept, move));
   });
 }
 
-/// Returns the new statistic.
-inline float row_wise_adagrad(const UpdateParams& p, const RowStep& r, float old, float mean) {
-  const float sum = old + mean;
-  const float rate = p.learning_rate / (std::sqrt(sum) + p.eps);
-  const float keep = p.decay == WeightDecay::kL2 ? 1.0F - rate * p.weight_decay : p.keep;
-  for_padded(r.padded, [&](auto d, std::int64_t i) HWY_ATTR {
-    const auto kept = hn::Mul(hn::Set(d, keep), hn::LoadU(d, r.w + i));
-    const auto move = hn::Mul(hn::Set(d, rate), hn::LoadU(d, r.g + i));
-    hn::StoreU(hn::Sub(kept, move), d, r.new_w + i);
+template <int kCols>
+HWY_INLINE void row_wise_adagrad(Columns<kCols> columns, RowStep& r) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto kept = hn::Mul(hn::Set(d, r.keep), hn::LoadU(d, r.w + i));
+    const auto move = hn::Mul(hn::Set(d, r.rate), hn::LoadU(d, r.g + i));
+    put_weights(d, r, i, hn::Sub(kept, move));
   });
-  return sum;
 }
 
-/// The new first moment, stored, and the row's move without the second: (m·q1, w - lr·(x + wd·w)).
+/// The new first moment, stored, times q1.
 template <bool kL2, class D>
-HWY_INLINE hn::Vec<D> first_moment(D d, const UpdateParams& p, const RowStep& r, std::int64_t i) {
+HWY_INLINE hn::Vec<D> first_moment(D d, const UpdateParams& p, RowStep& r, std::int64_t i) {
   const auto m = hn::Add(hn::Mul(hn::Set(d, p.beta1), hn::LoadU(d, r.m + i)),
                          hn::Mul(hn::Set(d, p.one_minus_beta1), decayed<kL2>(d, p, r, i)));
-  hn::StoreU(m, d, r.new_m + i);
+  put_state(d, r, i, m, r.new_m);
   return hn::Mul(m, hn::Set(d, p.correction1));
 }
 
+/// w - lr·(direction + [decoupled: wd·w]).
 template <class D>
 HWY_INLINE void adam_move(
-    D d, const UpdateParams& p, const RowStep& r, std::int64_t i, hn::Vec<D> direction) {
+    D d, const UpdateParams& p, RowStep& r, std::int64_t i, hn::Vec<D> direction) {
   const auto w = hn::LoadU(d, r.w + i);
   if (p.decay == WeightDecay::kDecoupled) {
     direction = hn::Add(direction, hn::Mul(hn::Set(d, p.weight_decay), w));
   }
-  hn::StoreU(hn::Sub(w, hn::Mul(hn::Set(d, p.learning_rate), direction)), d, r.new_w + i);
+  put_weights(d, r, i, hn::Sub(w, hn::Mul(hn::Set(d, p.learning_rate), direction)));
 }
 
-template <bool kL2>
-void adam(const UpdateParams& p, const RowStep& r) {
-  for_padded(r.padded, [&](auto d, std::int64_t i) HWY_ATTR {
+template <bool kL2, int kCols>
+HWY_INLINE void adam(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = decayed<kL2>(d, p, r, i);
     const auto first = first_moment<kL2>(d, p, r, i);
     const auto v = hn::Add(hn::Mul(hn::Set(d, p.beta2), hn::LoadU(d, r.v + i)),
                            hn::Mul(hn::Set(d, p.one_minus_beta2), hn::Mul(g, g)));
-    hn::StoreU(v, d, r.new_v + i);
+    put_state(d, r, i, v, r.new_v);
     const auto root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, p.correction2))), hn::Set(d, p.eps));
     adam_move(d, p, r, i, hn::Div(first, root));
   });
 }
 
-/// Returns the new second moment.
-template <bool kL2>
-float row_wise_adam(const UpdateParams& p, const RowStep& r, float old, float mean) {
-  const float v = p.beta2 * old + p.one_minus_beta2 * mean;
-  const float root = std::sqrt(v * p.correction2) + p.eps;
-  for_padded(r.padded, [&](auto d, std::int64_t i) HWY_ATTR {
+template <bool kL2, int kCols>
+HWY_INLINE void row_wise_adam(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto first = first_moment<kL2>(d, p, r, i);
-    adam_move(d, p, r, i, hn::Div(first, hn::Set(d, root)));
+    adam_move(d, p, r, i, hn::Div(first, hn::Set(d, r.rate)));
   });
-  return v;
+}
+
+/// New state, rate and k of row-wise rules from old state and mean of squares.
+template <UpdateRule kRule, bool kL2>
+HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
+  const hn::CappedTag<float, kBatch> d;
+  constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(d));
+  for (std::int64_t i = 0; i < kBatch; i += kStep) {
+    const auto mean = hn::Load(d, batch.mean_square + i);
+    const auto old = hn::Load(d, batch.state + i);
+    const auto eps = hn::Set(d, p.eps);
+    if constexpr (kRule == UpdateRule::kRowWiseAdagrad) {
+      const auto sum = hn::Add(old, mean);
+      const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(sum), eps));
+      const auto decay = hn::Mul(rate, hn::Set(d, p.weight_decay));
+      hn::Store(sum, d, batch.state + i);
+      hn::Store(rate, d, batch.rate + i);
+      hn::Store(kL2 ? hn::Sub(hn::Set(d, 1.0F), decay) : hn::Set(d, p.keep), d, batch.keep + i);
+    } else {
+      const auto v =
+          hn::Add(hn::Mul(hn::Set(d, p.beta2), old), hn::Mul(hn::Set(d, p.one_minus_beta2), mean));
+      hn::Store(v, d, batch.state + i);
+      hn::Store(hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, p.correction2))), eps), d, batch.rate + i);
+    }
+  }
+}
+
+template <UpdateRule kRule, bool kL2, int kCols>
+HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
+  if constexpr (kRule == UpdateRule::kSgd) {
+    sgd<kL2>(columns, p, r);
+  } else if constexpr (kRule == UpdateRule::kAdagrad) {
+    adagrad<kL2>(columns, p, r);
+  } else if constexpr (kRule == UpdateRule::kRowWiseAdagrad) {
+    row_wise_adagrad(columns, r);
+  } else if constexpr (kRule == UpdateRule::kAdam) {
+    adam<kL2>(columns, p, r);
+  } else {
+    row_wise_adam<kL2>(columns, p, r);
+  }
 }
 
 /// Words for columns [0, padded) of a row: four columns per Philox call, one call per lane.
@@ -378,7 +571,7 @@ void round_row(const float* values,
                const std::uint32_t* random,
                std::int64_t padded,
                std::uint16_t* out) {
-  for_padded(padded, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_padded(Columns<0>(padded), [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::RebindToSigned<decltype(d)> di;
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
@@ -393,21 +586,13 @@ void round_row(const float* values,
   });
 }
 
-/// Writes finite padded fp32 values as the row.
-inline void write_row(const SparseUpdate& update,
-                      std::int64_t row,
-                      const float* values,
-                      const RowScratch& scratch) {
+/// Rounds values stochastically to a row of 16-bit elements.
+inline void write_rounded(const SparseUpdate& update,
+                          std::int64_t row,
+                          void* at,
+                          const float* values,
+                          const RowScratch& scratch) {
   const RowTable& table = update.table;
-  char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
-  if (table.dtype == DType::kFloat32) {
-    std::memcpy(at, values, static_cast<std::size_t>(table.cols) * sizeof(float));
-    return;
-  }
-  if (table.dtype == DType::kSplitBFloat16) {
-    write_halves(table, row, values);
-    return;
-  }
   random_words(table, update.params, row, scratch.padded, scratch.random);
   if (table.dtype == DType::kBFloat16) {
     round_row<true>(values, scratch.random, scratch.padded, scratch.half);
@@ -417,8 +602,26 @@ inline void write_row(const SparseUpdate& update,
   std::memcpy(at, scratch.half, static_cast<std::size_t>(table.cols) * 2);
 }
 
+/// Writes finite padded fp32 values as the row.
+template <int kCols>
+HWY_INLINE void write_row(Columns<kCols> columns,
+                          const SparseUpdate& update,
+                          std::int64_t row,
+                          const float* values,
+                          const RowScratch& scratch) {
+  const RowTable& table = update.table;
+  char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
+  if (kCols > 0 || table.dtype == DType::kFloat32) {
+    copy_floats(columns, values, reinterpret_cast<float*>(at));
+  } else if (table.dtype == DType::kSplitBFloat16) {
+    write_halves(table, row, values);
+  } else {
+    write_rounded(update, row, at, values, scratch);
+  }
+}
+
 inline void scale_row(float* values, std::int64_t padded, float factor) {
-  for_padded(padded, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_padded(Columns<0>(padded), [&](auto d, std::int64_t i) HWY_ATTR {
     hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "weft/kernels/sparse_update.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -26,17 +27,13 @@ HWY_BEFORE_NAMESPACE();
 
 namespace weft::kernels::HWY_NAMESPACE {
 
-// Rows whose memory is asked for ahead: a miss costs 100 to 300 ns, a row 25 to 150 ns of work, and
-// 16 rows of 128 columns with gradient and state still fit the first cache.
-constexpr std::int64_t kRowsAhead = 16;
-
 inline RowScratch make_scratch(std::int64_t cols, std::int64_t parts) {
   const std::int64_t blocks = statistic_blocks(cols);
   const std::int64_t padded = blocks * kStatisticBlock;
   // Random words are made for four vectors of up to 16 lanes at a time.
   const std::int64_t random = (padded + 63) / 64 * 64;
-  const std::int64_t slots = tree_slots(parts) + 1;
-  float* at = ThreadScratch::get((8 + slots) * padded + random + blocks * 16);
+  const std::int64_t slots = tree_slots(parts);
+  float* at = ThreadScratch::get((2 * kBatch + 6 + slots) * padded + random + blocks);
   const auto take = [&at](std::int64_t floats) {
     float* const taken = at;
     at += floats;
@@ -44,13 +41,13 @@ inline RowScratch make_scratch(std::int64_t cols, std::int64_t parts) {
   };
   RowScratch scratch{};
   scratch.padded = padded;
-  scratch.row = take(padded);
-  scratch.gradient = take(padded);
+  scratch.rows = take(kBatch * padded);
+  scratch.gradients = take(kBatch * padded);
   scratch.state = take(2 * padded);
   scratch.new_row = take(padded);
   scratch.new_state = take(2 * padded);
   scratch.half = reinterpret_cast<std::uint16_t*>(take(padded));
-  scratch.blocks = take(blocks * 16);
+  scratch.blocks = take(blocks);
   scratch.random = reinterpret_cast<std::uint32_t*>(take(random));
   scratch.slots = take(slots * padded);
   return scratch;
@@ -66,28 +63,38 @@ HWY_INLINE hn::Vec<D> entry_term(D d, const RowRuns& runs, std::int64_t entry, s
   }
 }
 
-/// The entries one after the other; sums stay in registers, two vectors of columns at a time.
+/// Columns [col, col + kVectors · lanes) of the entries, one after the other, in registers.
+template <bool kWeighted, int kVectors, class D>
+HWY_INLINE void sum_columns(D d, const RowRuns& runs, Range entries, std::int64_t col, float* out) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  hn::Vec<D> sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    sums[v] = entry_term<kWeighted>(d, runs, entries.begin, col + v * lanes);
+  }
+  for (std::int64_t e = entries.begin + 1; e < entries.end; ++e) {
+    for (int v = 0; v < kVectors; ++v) {
+      sums[v] = hn::Add(sums[v], entry_term<kWeighted>(d, runs, e, col + v * lanes));
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    hn::StoreU(sums[v], d, out + col + v * lanes);
+  }
+}
+
 template <bool kWeighted>
 void sum_entries(const RowRuns& runs, Range entries, std::int64_t cols, float* out) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   std::int64_t col = 0;
-  for (; col + 2 * lanes <= cols; col += 2 * lanes) {
-    auto sum0 = entry_term<kWeighted>(d, runs, entries.begin, col);
-    auto sum1 = entry_term<kWeighted>(d, runs, entries.begin, col + lanes);
-    for (std::int64_t e = entries.begin + 1; e < entries.end; ++e) {
-      sum0 = hn::Add(sum0, entry_term<kWeighted>(d, runs, e, col));
-      sum1 = hn::Add(sum1, entry_term<kWeighted>(d, runs, e, col + lanes));
-    }
-    hn::StoreU(sum0, d, out + col);
-    hn::StoreU(sum1, d, out + col + lanes);
+  for (; col + 8 * lanes <= cols; col += 8 * lanes) {
+    sum_columns<kWeighted, 8>(d, runs, entries, col, out);
+  }
+  if (col + 4 * lanes <= cols) {
+    sum_columns<kWeighted, 4>(d, runs, entries, col, out);
+    col += 4 * lanes;
   }
   for_columns(col, cols, [&](auto tag, std::int64_t at) HWY_ATTR {
-    auto sum = entry_term<kWeighted>(tag, runs, entries.begin, at);
-    for (std::int64_t e = entries.begin + 1; e < entries.end; ++e) {
-      sum = hn::Add(sum, entry_term<kWeighted>(tag, runs, e, at));
-    }
-    hn::StoreU(sum, tag, out + at);
+    sum_columns<kWeighted, 1>(tag, runs, entries, at, out);
   });
 }
 
@@ -96,10 +103,13 @@ struct PartTree {
   const RowRuns& runs;
   std::int64_t cols;
   const RowScratch& scratch;
+  float* first_slot;  ///< where a sum is made, [cols]
   std::int64_t next;  ///< the first segment not yet summed
   std::int64_t end;
 
-  [[nodiscard]] float* slot(int depth) const { return scratch.slots + depth * scratch.padded; }
+  [[nodiscard]] float* slot(int depth) const {
+    return depth == 0 ? first_slot : scratch.slots + (depth - 1) * scratch.padded;
+  }
 
   /// The sum of a segment: in its only vector, or in `out`.
   const float* segment(std::int64_t index, float* out) const {
@@ -119,6 +129,13 @@ struct PartTree {
     return index < end && runs.segment_parts[index] < node.end;
   }
 
+  const float* add(const float* left, const float* right, float* out) const {
+    for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, out + i);
+    });
+    return out;
+  }
+
   /// The sum over the parts of `node`, or null where there is none. Segments and parts ascend, so
   /// the next segment is in the node or behind it. Uses slots from `depth` on.
   const float* sum(Range node, int depth) {
@@ -134,97 +151,139 @@ struct PartTree {
     if (left == nullptr || right == nullptr) {
       return left == nullptr ? right : left;
     }
-    float* const out = slot(depth);
-    for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, out + i);
-    });
-    return out;
+    return add(left, right, slot(depth));
+  }
+
+  /// The sum over all parts. Of one or two segments the tree makes the sum, whatever their parts.
+  const float* sum_all(std::int64_t parts) {
+    const std::int64_t segments = end - next;
+    if (segments == 1) {
+      return segment(next, slot(0));
+    }
+    if (segments == 2) {
+      const float* const left = segment(next, slot(0));
+      return add(left, segment(next + 1, slot(1)), slot(0));
+    }
+    return sum({0, parts}, 0);
   }
 };
 
-/// The gradient of unique row u: where it lies, [cols].
-inline const float* row_gradient(const SparseUpdate& update,
-                                 std::int64_t u,
-                                 const RowScratch& scratch) {
+const float* summed_gradient(const SparseUpdate& update,
+                             std::int64_t u,
+                             const RowScratch& scratch,
+                             float* out) {
   const RowRuns& runs = update.runs;
-  PartTree tree{runs, update.table.cols, scratch, runs.row_segments[u], runs.row_segments[u + 1]};
-  return tree.sum({0, update.parts}, 0);
+  PartTree tree{runs, update.table.cols,    scratch,
+                out,  runs.row_segments[u], runs.row_segments[u + 1]};
+  return tree.sum_all(update.parts);
+}
+
+/// The gradient of unique row u: where it lies, or in `out` [cols].
+HWY_INLINE const float* row_gradient(const SparseUpdate& update,
+                                     std::int64_t u,
+                                     const RowScratch& scratch,
+                                     float* out) {
+  const RowRuns& runs = update.runs;
+  const std::int32_t entry = runs.segment_entries[runs.row_segments[u]];
+  if (runs.segment_entries[runs.row_segments[u + 1]] == entry + 1 && runs.weights == nullptr) {
+    return runs.grads[entry];  // most rows have one entry
+  }
+  return summed_gradient(update, u, scratch, out);
+}
+
+constexpr bool is_row_wise_rule(UpdateRule rule) {
+  return rule == UpdateRule::kRowWiseAdagrad || rule == UpdateRule::kRowWiseAdam;
 }
 
 inline float* state_at(const RowTable& table, std::int64_t row) {
   return reinterpret_cast<float*>(static_cast<char*>(table.state) + row * table.state_stride);
 }
 
-/// New values in scratch. `mean` is that of squares, for row-wise rules. False if not all finite.
-bool compute_row(const SparseUpdate& update,
-                 std::int64_t row,
-                 const float* g,
-                 const float* w,
-                 float mean,
-                 const RowScratch& s) {
-  const RowTable& table = update.table;
-  const UpdateParams& p = update.params;
-  const std::int64_t cols = table.cols;
-  const float* const state = table.state == nullptr ? nullptr : state_at(table, row);
-  RowStep step{g, w, nullptr, nullptr, s.new_row, s.new_state, s.new_state + s.padded, s.padded};
-  const bool l2 = p.decay == WeightDecay::kL2;
-  if (p.rule != UpdateRule::kSgd && p.rule != UpdateRule::kRowWiseAdagrad) {
-    step.m = pad(state, cols, s.padded, s.state);
-  }
-  bool finite = true;
-  switch (p.rule) {
-    case UpdateRule::kSgd:
-      l2 ? sgd<true>(p, step) : sgd<false>(p, step);
-      break;
-    case UpdateRule::kAdagrad:
-      l2 ? adagrad<true>(p, step) : adagrad<false>(p, step);
-      zero_tail(step.new_w, cols, s.padded);  // 0/0 where eps is 0
-      finite = all_finite(step.new_m, s.padded);
-      break;
-    case UpdateRule::kRowWiseAdagrad:
-      *step.new_m = row_wise_adagrad(p, step, *state, mean);
-      finite = std::isfinite(*step.new_m);
-      break;
-    case UpdateRule::kAdam:
-      step.v = pad(state + cols, cols, s.padded, s.state + s.padded);
-      l2 ? adam<true>(p, step) : adam<false>(p, step);
-      zero_tail(step.new_w, cols, s.padded);
-      finite = all_finite(step.new_m, s.padded) && all_finite(step.new_v, s.padded);
-      break;
-    case UpdateRule::kRowWiseAdam:
-      *step.new_v = l2 ? row_wise_adam<true>(p, step, state[cols], mean)
-                       : row_wise_adam<false>(p, step, state[cols], mean);
-      zero_tail(step.new_w, cols, s.padded);
-      finite = all_finite(step.new_m, s.padded) && std::isfinite(*step.new_v);
-      break;
-  }
-  return finite && all_storable(table.dtype, step.new_w, s.padded);
+/// Row-wise state among the floats of a row's state.
+template <UpdateRule kRule, int kCols>
+HWY_INLINE float* row_state(Columns<kCols> columns, float* state) {
+  return kRule == UpdateRule::kRowWiseAdam ? state + columns.count() : state;
 }
 
-void write_state(const SparseUpdate& update, std::int64_t row, const RowScratch& s) {
+/// Puts a row into place i of the batch, and pads its gradient there.
+template <UpdateRule kRule, int kCols>
+HWY_INLINE void take_row(Columns<kCols> columns,
+                         const RowTable& table,
+                         std::int64_t row,
+                         std::int64_t i,
+                         const RowScratch& s,
+                         Batch& batch) {
+  batch.row[i] = row;
+  if constexpr (kCols == 0) {
+    float* const copy = s.gradients + i * columns.padded();
+    if (batch.g[i] == copy) {
+      fill_tail(columns, copy, 0.0F);
+    } else {
+      batch.g[i] = pad(columns, batch.g[i], copy);
+    }
+  }
+  batch.w[i] = read_row(columns, table, row, s, i);
+  if constexpr (is_row_wise_rule(kRule)) {
+    batch.state[i] = *row_state<kRule>(columns, state_at(table, row));
+  }
+}
+
+/// New values of row i in scratch. False if not all finite. What is padded stays finite where all
+/// columns are: state that is divided by is padded with ones.
+template <UpdateRule kRule, bool kL2, int kCols>
+HWY_INLINE bool compute_row(Columns<kCols> columns,
+                            const SparseUpdate& update,
+                            const Batch& batch,
+                            std::int64_t i,
+                            const RowScratch& s) {
   const RowTable& table = update.table;
-  if (table.state == nullptr) {
+  RowStep step{.g = batch.g[i],
+               .w = batch.w[i],
+               .m = nullptr,
+               .v = nullptr,
+               .rate = 0.0F,
+               .keep = 0.0F,
+               .new_w = s.new_row,
+               .new_m = s.new_state,
+               .new_v = s.new_state + columns.padded(),
+               .weights = {},
+               .state = {}};
+  if constexpr (kRule != UpdateRule::kSgd && kRule != UpdateRule::kRowWiseAdagrad) {
+    const float* const state = state_at(table, batch.row[i]);
+    step.m = pad(columns, state, s.state, kRule == UpdateRule::kAdagrad ? 1.0F : 0.0F);
+    if constexpr (kRule == UpdateRule::kAdam) {
+      step.v = pad(columns, state + columns.count(), s.state + columns.padded(), 1.0F);
+    }
+  }
+  bool finite = true;
+  if constexpr (is_row_wise_rule(kRule)) {
+    step.rate = batch.rate[i];
+    step.keep = batch.keep[i];
+    finite = std::isfinite(batch.state[i]);
+  }
+  apply_rule<kRule, kL2>(columns, update.params, step);
+  const std::int32_t limit = kCols > 0 ? kInfinity : weight_limit(table.dtype);
+  return finite && step.weights.is_below(limit) && step.state.is_below(kInfinity);
+}
+
+template <UpdateRule kRule, int kCols>
+HWY_INLINE void write_state(Columns<kCols> columns,
+                            const SparseUpdate& update,
+                            const Batch& batch,
+                            std::int64_t i,
+                            const RowScratch& s) {
+  if constexpr (kRule == UpdateRule::kSgd) {
     return;
   }
-  float* const state = state_at(table, row);
-  const auto bytes = static_cast<std::size_t>(table.cols) * sizeof(float);
-  switch (update.params.rule) {
-    case UpdateRule::kSgd:
-      break;
-    case UpdateRule::kRowWiseAdagrad:
-      *state = *s.new_state;
-      break;
-    case UpdateRule::kAdagrad:
-      std::memcpy(state, s.new_state, bytes);
-      break;
-    case UpdateRule::kAdam:
-      std::memcpy(state, s.new_state, bytes);
-      std::memcpy(state + table.cols, s.new_state + s.padded, bytes);
-      break;
-    case UpdateRule::kRowWiseAdam:
-      std::memcpy(state, s.new_state, bytes);
-      state[table.cols] = s.new_state[s.padded];
-      break;
+  float* const state = state_at(update.table, batch.row[i]);
+  if constexpr (kRule != UpdateRule::kRowWiseAdagrad) {
+    copy_floats(columns, s.new_state, state);
+  }
+  if constexpr (kRule == UpdateRule::kAdam) {
+    copy_floats(columns, s.new_state + columns.padded(), state + columns.count());
+  }
+  if constexpr (is_row_wise_rule(kRule)) {
+    *row_state<kRule>(columns, state) = batch.state[i];
   }
 }
 
@@ -240,83 +299,223 @@ bool limit_norm(const UpdateParams& p, float square, float* values, std::int64_t
   return true;
 }
 
-bool update_row(const SparseUpdate& update, std::int64_t row, const float* g, const RowScratch& s) {
-  const RowTable& table = update.table;
-  const UpdateParams& p = update.params;
-  g = pad(g, table.cols, s.padded, s.gradient);
-  const float* const w = read_row(table, row, s);
-  float mean = 0.0F;
-  if (is_row_wise(p.rule)) {
-    gradient_squares(p, g, w, s.padded, s.blocks);
-    mean = mean_square(s.blocks, table.cols);
-  }
-  if (!compute_row(update, row, g, w, mean, s)) {
+/// Computes and writes row i. False if it is left as it was.
+template <UpdateRule kRule, bool kL2, int kCols>
+HWY_INLINE bool update_row(Columns<kCols> columns,
+                           const SparseUpdate& update,
+                           const Batch& batch,
+                           std::int64_t i,
+                           const RowScratch& s) {
+  if (!compute_row<kRule, kL2>(columns, update, batch, i, s)) {
     return false;
   }
-  if (p.max_norm > 0.0F) {
-    squares<false>(s.new_row, nullptr, 0.0F, s.padded, s.blocks);
-    const float square = block_tree_sum(s.blocks, statistic_blocks(table.cols));
-    if (!limit_norm(p, square, s.new_row, s.padded)) {
+  if (update.params.max_norm > 0.0F) {
+    fill_tail(columns, s.new_row, 0.0F);
+    const float square = square_sum<false>(columns, s.new_row, nullptr, 0.0F, s.blocks);
+    if (!limit_norm(update.params, square, s.new_row, s.padded)) {
       return false;
     }
   }
-  write_state(update, row, s);
-  write_row(update, row, s.new_row, s);
+  write_state<kRule>(columns, update, batch, i, s);
+  write_row(columns, update, batch.row[i], s.new_row, s);
   return true;
 }
 
-/// Asks for the memory of the unique row kRowsAhead places behind u.
-inline void prefetch_update(const SparseUpdate& update, std::int64_t u, const float* gradients) {
+/// Asks for what rows and entries ahead of the ones in hand need, also behind the task's last row:
+/// the next task is often the same thread's.
+template <int kCols>
+class UpdateAhead {
+ public:
+  UpdateAhead(const SparseUpdate& update, std::int64_t first, const float* gradients)
+      : table_(update.table),
+        runs_(update.runs),
+        gradients_(gradients),
+        weight_bytes_(table_.cols * (table_.dtype == DType::kFloat32 ? 4 : 2)),
+        low_bytes_(table_.low == nullptr ? 0 : table_.cols * 2),
+        state_bytes_(table_.state == nullptr ? 0
+                                             : state_floats(update.params.rule, table_.cols) * 4),
+        distance_(rows_ahead(weight_bytes_ + low_bytes_ + state_bytes_ + table_.cols * 4)),
+        next_row_(first),
+        next_entry_(first_entry(first)) {}
+
+  /// Rows up to u are the next in hand.
+  HWY_INLINE void advance(std::int64_t u) {
+    const std::int64_t rows_end = std::min(u + distance_, runs_.num_rows);
+    for (; next_row_ < rows_end; ++next_row_) {
+      ask_for_row(runs_.rows[next_row_]);
+      if (gradients_ != nullptr) {
+        ask_for_gradient(gradients_ + next_row_ * table_.cols);
+      }
+    }
+    if (gradients_ == nullptr) {
+      const std::int64_t entries_end = std::min(first_entry(u) + distance_, runs_.num_entries);
+      for (; next_entry_ < entries_end; ++next_entry_) {
+        ask_for_gradient(runs_.grads[next_entry_]);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] HWY_INLINE std::int64_t first_entry(std::int64_t u) const {
+    return runs_.segment_entries[runs_.row_segments[u]];
+  }
+
+  HWY_INLINE void ask_for_row(std::int64_t row) const {
+    const auto at = [row](const void* base, std::int64_t stride) {
+      return static_cast<const char*>(base) + row * stride;
+    };
+    if constexpr (kCols > 0) {
+      prefetch_lines<kCols * 4>(at(table_.weights, table_.weight_stride));
+    } else {
+      prefetch_row(at(table_.weights, table_.weight_stride), weight_bytes_);
+    }
+    if (low_bytes_ > 0) {
+      prefetch_row(at(table_.low, table_.low_stride), low_bytes_);
+    }
+    if (state_bytes_ > 0) {
+      prefetch_row(at(table_.state, table_.state_stride), state_bytes_);
+    }
+  }
+
+  HWY_INLINE void ask_for_gradient(const float* at) const {
+    if constexpr (kCols > 0) {
+      prefetch_lines<kCols * 4>(at);
+    } else {
+      prefetch_row(at, table_.cols * 4);
+    }
+  }
+
+  const RowTable table_;
+  const RowRuns runs_;
+  const float* gradients_;
+  std::int64_t weight_bytes_;
+  std::int64_t low_bytes_;
+  std::int64_t state_bytes_;
+  std::int64_t distance_;
+  std::int64_t next_row_;
+  std::int64_t next_entry_;
+};
+
+/// Gradients of unique rows [first, first + count), where they lie or in the scratch.
+template <int kCols>
+HWY_INLINE void take_gradients(Columns<kCols> columns,
+                               const SparseUpdate& update,
+                               Range rows,
+                               const float* gradients,
+                               const RowScratch& s,
+                               Batch& batch) {
   const RowRuns& runs = update.runs;
-  const RowTable& table = update.table;
-  if (u + kRowsAhead >= runs.num_rows) {
+  if (gradients != nullptr) {
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      batch.g[i] = gradients + (rows.begin + i) * columns.count();
+    }
     return;
   }
-  const std::int64_t row = runs.rows[u + kRowsAhead];
-  prefetch_row(static_cast<const char*>(table.weights) + row * table.weight_stride,
-               table.cols * (table.dtype == DType::kFloat32 ? 4 : 2));
-  if (table.low != nullptr) {
-    prefetch_row(static_cast<const char*>(table.low) + row * table.low_stride, table.cols * 2);
+  const std::int64_t entry = runs.segment_entries[runs.row_segments[rows.begin]];
+  const std::int64_t end = runs.segment_entries[runs.row_segments[rows.end]];
+  if (end - entry == rows.size() && runs.weights == nullptr) {
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      batch.g[i] = runs.grads[entry + i];  // one entry each
+    }
+    return;
   }
-  if (table.state != nullptr) {
-    prefetch_row(static_cast<const char*>(table.state) + row * table.state_stride,
-                 state_floats(update.params.rule, table.cols) * 4);
-  }
-  if (gradients == nullptr) {
-    const std::int64_t segment = runs.row_segments[u + kRowsAhead];
-    prefetch_row(runs.grads[runs.segment_entries[segment]], table.cols * 4);
+  for (std::int64_t i = 0; i < rows.size(); ++i) {
+    batch.g[i] = row_gradient(update, rows.begin + i, s, s.gradients + i * columns.padded());
   }
 }
 
-RowOverflow update_range(const SparseUpdate& update, Range range, const float* gradients) {
-  const RowScratch scratch = make_scratch(update.table.cols, update.parts);
+template <UpdateRule kRule, bool kL2, int kCols>
+RowOverflow update_range_by(const SparseUpdate& update, Range range, const float* gradients) {
+  const RowTable& table = update.table;
+  const RowScratch s = make_scratch(table.cols, update.parts);
+  const Columns<kCols> columns(table.cols);
+  UpdateAhead<kCols> ahead(update, range.begin, gradients);
   RowOverflow overflow;
-  for (std::int64_t u = range.begin; u < range.end; ++u) {
-    prefetch_update(update, u, gradients);
-    const float* const g =
-        gradients != nullptr ? gradients + u * update.table.cols : row_gradient(update, u, scratch);
-    const std::int64_t row = update.runs.rows[u];
-    if (!update_row(update, row, g, scratch)) {
-      overflow.add(update.table.first_row + row);
+  Batch batch{};
+  for (std::int64_t first = range.begin; first < range.end; first += kBatch) {
+    const Range rows{first, std::min(first + kBatch, range.end)};
+    ahead.advance(rows.end);
+    take_gradients(columns, update, rows, gradients, s, batch);
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      take_row<kRule>(columns, table, update.runs.rows[first + i], i, s, batch);
+      if constexpr (is_row_wise_rule(kRule)) {
+        batch.mean_square[i] =
+            square_sum<kL2>(columns, batch.g[i], batch.w[i], update.params.weight_decay, s.blocks) /
+            static_cast<float>(columns.count());
+      }
+    }
+    if constexpr (is_row_wise_rule(kRule)) {
+      make_rates<kRule, kL2>(update.params, batch);
+    }
+    for (std::int64_t i = 0; i < rows.size(); ++i) {
+      if (!update_row<kRule, kL2>(columns, update, batch, i, s)) {
+        overflow.add(table.first_row + batch.row[i]);
+      }
     }
   }
   return overflow;
 }
 
+/// Calls run.operator()<rule, whether decay is L2>(): the choice is made once per task.
+template <class Run>
+HWY_INLINE RowOverflow with_rule(const UpdateParams& p, const Run& run) {
+  const bool l2 = p.decay == WeightDecay::kL2;
+  switch (p.rule) {
+    case UpdateRule::kSgd:
+      return l2 ? run.template operator()<UpdateRule::kSgd, true>()
+                : run.template operator()<UpdateRule::kSgd, false>();
+    case UpdateRule::kAdagrad:
+      return l2 ? run.template operator()<UpdateRule::kAdagrad, true>()
+                : run.template operator()<UpdateRule::kAdagrad, false>();
+    case UpdateRule::kRowWiseAdagrad:
+      return l2 ? run.template operator()<UpdateRule::kRowWiseAdagrad, true>()
+                : run.template operator()<UpdateRule::kRowWiseAdagrad, false>();
+    case UpdateRule::kAdam:
+      return l2 ? run.template operator()<UpdateRule::kAdam, true>()
+                : run.template operator()<UpdateRule::kAdam, false>();
+    case UpdateRule::kRowWiseAdam:
+      return l2 ? run.template operator()<UpdateRule::kRowWiseAdam, true>()
+                : run.template operator()<UpdateRule::kRowWiseAdam, false>();
+  }
+  return {};
+}
+
+RowOverflow update_range(const SparseUpdate& update, Range range, const float* gradients) {
+  return with_rule(update.params, [&]<UpdateRule kRule, bool kL2>() HWY_ATTR {
+    switch (update.table.dtype == DType::kFloat32 ? update.table.cols : 0) {
+      case 16:
+        return update_range_by<kRule, kL2, 16>(update, range, gradients);
+      case 64:
+        return update_range_by<kRule, kL2, 64>(update, range, gradients);
+      case 128:
+        return update_range_by<kRule, kL2, 128>(update, range, gradients);
+      default:
+        return update_range_by<kRule, kL2, 0>(update, range, gradients);
+    }
+  });
+}
+
 void sum_range(const SparseUpdate& update, Range range, float* out) {
   const std::int64_t cols = update.table.cols;
+  const Columns<0> columns(cols);
   const RowScratch scratch = make_scratch(cols, update.parts);
   for (std::int64_t u = range.begin; u < range.end; ++u) {
-    std::memcpy(out + u * cols, row_gradient(update, u, scratch),
-                static_cast<std::size_t>(cols) * sizeof(float));
+    float* const to = out + u * cols;
+    const float* const g = row_gradient(update, u, scratch, to);
+    if (g != to) {
+      copy_floats(columns, g, to);
+    }
   }
 }
 
 void sum_segment_range(const SparseUpdate& update, Range segments, Range node, float* out) {
   const std::int64_t cols = update.table.cols;
   const RowScratch scratch = make_scratch(cols, update.parts);
-  PartTree tree{update.runs, cols, scratch, segments.begin, segments.end};
-  std::memcpy(out, tree.sum(node, 0), static_cast<std::size_t>(cols) * sizeof(float));
+  PartTree tree{update.runs, cols, scratch, out, segments.begin, segments.end};
+  const float* const sum = tree.sum(node, 0);
+  if (sum != out) {
+    copy_floats(Columns<0>(cols), sum, out);
+  }
 }
 
 void gradient_square_range(const SparseUpdate& update,
@@ -324,46 +523,69 @@ void gradient_square_range(const SparseUpdate& update,
                            const float* gradients,
                            float* out) {
   const RowTable& table = update.table;
+  const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
   for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const float* const g = pad(gradients + u * table.cols, table.cols, s.padded, s.gradient);
-    const float* const w =
-        update.params.decay == WeightDecay::kL2 ? read_row(table, update.runs.rows[u], s) : nullptr;
-    gradient_squares(update.params, g, w, s.padded, out + u * statistic_blocks(table.cols));
+    const float* const g = pad(columns, gradients + u * table.cols, s.gradients);
+    const float* const w = update.params.decay == WeightDecay::kL2
+                               ? read_row(columns, table, update.runs.rows[u], s, 0)
+                               : nullptr;
+    float* const sums = out + u * statistic_blocks(table.cols);
+    if (w != nullptr) {
+      squares<true>(g, w, update.params.weight_decay, s.padded, sums);
+    } else {
+      squares<false>(g, nullptr, 0.0F, s.padded, sums);
+    }
   }
+}
+
+template <UpdateRule kRule, bool kL2>
+RowOverflow statistic_range_by(const SparseUpdate& update,
+                               Range range,
+                               float* gradients,
+                               const float* mean_squares) {
+  const RowTable& table = update.table;
+  const Columns<0> columns(table.cols);
+  const RowScratch s = make_scratch(table.cols, 1);
+  RowOverflow overflow;
+  Batch batch{};
+  for (std::int64_t u = range.begin; u < range.end; ++u) {
+    float* const kept = gradients + u * table.cols;
+    batch.g[0] = kept;
+    take_row<kRule>(columns, table, update.runs.rows[u], 0, s, batch);
+    if constexpr (is_row_wise_rule(kRule)) {
+      batch.mean_square[0] = mean_squares[u];
+      make_rates<kRule, kL2>(update.params, batch);
+    }
+    if (!compute_row<kRule, kL2>(columns, update, batch, 0, s)) {
+      overflow.add(table.first_row + batch.row[0]);
+      *kept = std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    write_state<kRule>(columns, update, batch, 0, s);
+    if (update.params.max_norm > 0.0F) {
+      copy_floats(columns, s.new_row, kept);
+    } else {
+      write_row(columns, update, batch.row[0], s.new_row, s);
+    }
+  }
+  return overflow;
 }
 
 RowOverflow statistic_range(const SparseUpdate& update,
                             Range range,
                             float* gradients,
                             const float* mean_squares) {
-  const RowTable& table = update.table;
-  const RowScratch s = make_scratch(table.cols, 1);
-  RowOverflow overflow;
-  for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const std::int64_t row = update.runs.rows[u];
-    float* const kept = gradients + u * table.cols;
-    const float* const g = pad(kept, table.cols, s.padded, s.gradient);
-    const float mean = mean_squares == nullptr ? 0.0F : mean_squares[u];
-    if (!compute_row(update, row, g, read_row(table, row, s), mean, s)) {
-      overflow.add(table.first_row + row);
-      *kept = std::numeric_limits<float>::quiet_NaN();
-      continue;
-    }
-    write_state(update, row, s);
-    if (update.params.max_norm > 0.0F) {
-      std::memcpy(kept, s.new_row, static_cast<std::size_t>(table.cols) * sizeof(float));
-    } else {
-      write_row(update, row, s.new_row, s);
-    }
-  }
-  return overflow;
+  return with_rule(update.params, [&]<UpdateRule kRule, bool kL2>() HWY_ATTR {
+    return statistic_range_by<kRule, kL2>(update, range, gradients, mean_squares);
+  });
 }
 
 void row_square_range(std::int64_t cols, Range range, const float* rows, float* out) {
+  const Columns<0> columns(cols);
   const RowScratch s = make_scratch(cols, 1);
   for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const float* const row = pad(rows + u * cols, cols, s.padded, s.gradient);
+    const float* const row = pad(columns, rows + u * cols, s.gradients);
     squares<false>(row, nullptr, 0.0F, s.padded, out + u * statistic_blocks(cols));
   }
 }
@@ -373,6 +595,7 @@ RowOverflow store_range(const SparseUpdate& update,
                         const float* rows,
                         const float* row_squares) {
   const RowTable& table = update.table;
+  const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
   RowOverflow overflow;
   for (std::int64_t u = range.begin; u < range.end; ++u) {
@@ -380,13 +603,13 @@ RowOverflow store_range(const SparseUpdate& update,
     if (std::isnan(*values)) {
       continue;  // counted when it was computed
     }
-    std::memcpy(s.new_row, values, static_cast<std::size_t>(table.cols) * sizeof(float));
-    zero_tail(s.new_row, table.cols, s.padded);
+    copy_floats(columns, values, s.new_row);
+    fill_tail(columns, s.new_row, 0.0F);
     if (!limit_norm(update.params, row_squares[u], s.new_row, s.padded)) {
       overflow.add(table.first_row + update.runs.rows[u]);
       continue;
     }
-    write_row(update, update.runs.rows[u], s.new_row, s);
+    write_row(columns, update, update.runs.rows[u], s.new_row, s);
   }
   return overflow;
 }
@@ -408,6 +631,24 @@ HWY_EXPORT(statistic_range);
 HWY_EXPORT(row_square_range);
 HWY_EXPORT(store_range);
 
+// A row counts as much as an entry: 128 rows of one entry each, as many as in other tasks.
+constexpr std::int64_t kCostPerTask = 2 * kRowsPerTask;
+
+/// The first row at or behind `cost`: that of rows and entries before it.
+std::int64_t row_at(const RowRuns& runs, std::int64_t cost) {
+  std::int64_t begin = 0;
+  std::int64_t end = runs.num_rows;
+  while (begin < end) {
+    const std::int64_t middle = begin + (end - begin) / 2;
+    if (middle + runs.segment_entries[runs.row_segments[middle]] < cost) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
 }  // namespace
 
 std::int64_t state_floats(UpdateRule rule, std::int64_t cols) {
@@ -424,6 +665,14 @@ std::int64_t state_floats(UpdateRule rule, std::int64_t cols) {
       return cols + 1;
   }
   fail(ErrorCode::kInternal, "update rule number {} does not exist", static_cast<int>(rule));
+}
+
+std::int64_t update_tasks(const RowRuns& runs) {
+  return (runs.num_rows + runs.num_entries + kCostPerTask - 1) / kCostPerTask;
+}
+
+Range update_task(const RowRuns& runs, std::int64_t task) {
+  return {row_at(runs, task * kCostPerTask), row_at(runs, (task + 1) * kCostPerTask)};
 }
 
 RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gradients) {
