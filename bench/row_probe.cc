@@ -6,11 +6,39 @@
 #include <cstring>
 #include <vector>
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/row_probe.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
 #include "bench/timing.h"
 #include "weft/base/parts.h"
 
+HWY_BEFORE_NAMESPACE();
+
+namespace weft::bench::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The widest vectors: a line that is written in pieces costs several times as much.
+void stream_row(std::byte* row, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t at = 0; at < bytes; at += lanes) {
+    hn::Stream(hn::Zero(d), d, reinterpret_cast<std::uint8_t*>(row + at));
+  }
+}
+
+}  // namespace weft::bench::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
 namespace weft::bench {
 namespace {
+
+HWY_EXPORT(stream_row);
 
 constexpr std::uintptr_t kLine = 64;
 constexpr std::size_t kAhead[] = {0, 8, 32};
@@ -28,30 +56,60 @@ void for_lines(const RowMemory& memory, std::int64_t offset, const Touch& touch)
   }
 }
 
-template <bool kWrite>
-std::uint64_t walk(const RowMemory& memory,
-                   std::span<const std::int64_t> offsets,
-                   std::size_t ahead) {
+std::uint64_t read_row(const RowMemory& memory, std::int64_t offset) {
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < offsets.size(); ++i) {
-    if (ahead > 0 && i + ahead < offsets.size()) {
-      for_lines(memory, offsets[i + ahead],
-                [](std::byte* line) { __builtin_prefetch(line, kWrite ? 1 : 0); });
-    }
-    for_lines(memory, offsets[i], [&sum](std::byte* line) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, line, sizeof(word));
-      sum += word;
-      if constexpr (kWrite) {
-        ++word;
-        std::memcpy(line, &word, sizeof(word));
-      }
-    });
-  }
+  for_lines(memory, offset, [&sum](std::byte* line) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, line, sizeof(word));
+    sum += word;
+  });
   return sum;
 }
 
+std::uint64_t rewrite_row(const RowMemory& memory, std::int64_t offset) {
+  std::uint64_t sum = 0;
+  for_lines(memory, offset, [&sum](std::byte* line) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, line, sizeof(word));
+    sum += word;
+    ++word;
+    std::memcpy(line, &word, sizeof(word));
+  });
+  return sum;
+}
+
+std::uint64_t touch_row(const RowList& list, std::int64_t offset) {
+  switch (list.touch) {
+    case Touch::kRead:
+      return read_row(list.memory, offset);
+    case Touch::kRewrite:
+      return rewrite_row(list.memory, offset);
+    case Touch::kStream:
+      HWY_DYNAMIC_DISPATCH(stream_row)(list.memory.base + offset, list.memory.row_bytes);
+      break;
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::uint64_t touch_rows(std::span<const RowList> lists, std::size_t ahead) {
+  std::uint64_t sum = 0;
+  const std::size_t steps = lists.empty() ? 0 : lists.front().offsets.size();
+  for (std::size_t step = 0; step < steps; ++step) {
+    for (const RowList& list : lists) {
+      const std::size_t later = step + ahead;
+      if (ahead > 0 && later < steps && list.touch != Touch::kStream) {
+        for_lines(list.memory, list.offsets[later],
+                  [](std::byte* line) { __builtin_prefetch(line); });
+      }
+      if (list.every == 1 || step % list.every == 0) {
+        sum += touch_row(list, list.offsets[step / list.every]);
+      }
+    }
+  }
+  return sum;
+}
 
 double row_rate(ThreadPool& pool,
                 const RowMemory& memory,
@@ -70,8 +128,9 @@ double row_rate(ThreadPool& pool,
         const Range own = piece(static_cast<std::int64_t>(offsets.size()), pool.threads(), thread);
         const auto part = offsets.subspan(static_cast<std::size_t>(own.begin),
                                           static_cast<std::size_t>(own.size()));
-        sink += access == RowAccess::kGather ? walk<false>(memory, part, ahead)
-                                             : walk<true>(memory, part, ahead);
+        const RowList list{memory, part,
+                           access == RowAccess::kGather ? Touch::kRead : Touch::kRewrite};
+        sink += touch_rows(std::span(&list, 1), ahead);
       });
       rates.push_back(static_cast<double>(offsets.size()) / seconds_since(start));
     }
@@ -81,3 +140,5 @@ double row_rate(ThreadPool& pool,
 }
 
 }  // namespace weft::bench
+
+#endif  // HWY_ONCE

@@ -37,4 +37,20 @@ double row_rate(ThreadPool& pool,
                 RowAccess access,
                 double budget_s);
 
+/// How rows of a list are touched: read, rewritten, or overwritten past the caches.
+enum class Touch { kRead, kRewrite, kStream };
+
+/// Rows in one memory, as bytes from base. Streamed rows begin on a line and are whole lines.
+struct RowList {
+  RowMemory memory;
+  std::span<const std::int64_t> offsets;
+  Touch touch = Touch::kRead;
+  std::size_t every = 1;  ///< row i is touched at step i · every
+};
+
+/// One pass over the steps of the first list by the calling thread: of each list the row whose turn
+/// it is, while those that are read `ahead` steps later are prefetched. Returns what keeps the
+/// loads from being left out.
+std::uint64_t touch_rows(std::span<const RowList> lists, std::size_t ahead);
+
 }  // namespace weft::bench
