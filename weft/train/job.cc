@@ -1,5 +1,6 @@
 #include "weft/train/job.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "weft/data/loader.h"
 #include "weft/data/source.h"
 #include "weft/data/vocabulary.h"
+#include "weft/nn/model.h"
 #include "weft/planner/place.h"
 #include "weft/spec/plan.h"
 #include "weft/spec/yaml.h"
@@ -207,15 +209,19 @@ spec::Plan Job::choose_plan() {
   return made;
 }
 
-/// A part is one task of the dense model: with fewer parts than threads some of these have nothing
-/// to do. Said and not changed, because parts decide the order of sums.
+/// A slice of a part is one task of the dense model: with fewer of them than threads some of these
+/// have nothing to do. Said and not changed, because parts decide the order of sums.
 void Job::advise_on_parts() const {
-  const std::int64_t parts_per_rank = plan_.parts / world_.size();
-  if (first() && parts_per_rank < options_.threads) {
+  const std::int64_t parts = plan_.parts / world_.size();
+  const std::int64_t samples = config_.batch_size / plan_.parts;
+  const std::int64_t slices =
+      parts * std::max<std::int64_t>(1, (samples + nn::kMaxSlice - 1) / nn::kMaxSlice);
+  if (first() && slices < options_.threads) {
     log_info(
-        "numerics.parts is {}: a rank has {} parts for its {} threads; for speed set a multiple of "
-        "{} (that changes the order of sums, so choose before training)",
-        plan_.parts, parts_per_rank, options_.threads,
+        "numerics.parts is {}: a rank has {} parts of {} samples for its {} threads, {} tasks at "
+        "once; for speed set a multiple of {} (that changes the order of sums, so choose before "
+        "training)",
+        plan_.parts, parts, samples, options_.threads, slices,
         static_cast<std::int64_t>(options_.threads) * world_.size());
   }
 }
