@@ -43,14 +43,16 @@ TEST(InitialRows, HaveTheBitsOfPlainLoops) {
         TableCase table(random, 67, cols, dtype, update);
         InitialRows initial{.table = table.view,
                             .key = kKey,
-                            .scale = 0.3F,
                             .state = 0.25F,
                             .state_floats = state_floats(update, cols)};
         for (const InitialRule rule : kRules) {
           initial.rule = rule;
+          initial.scale = 0.3F;
           initial.table.first_row = 0;
           initial.table.first_col = 0;
           expect_parity(table, initial, {0, 67});
+          initial.scale = 0.7F;
+          expect_parity(table, initial, {2, 66});  // whole vectors
           // Rows whose numbers grow past 32 bits.
           initial.table.first_row = (std::int64_t{1} << 32) - 40;
           initial.table.first_col = 48;

@@ -1,6 +1,6 @@
 // for each block of rows:
 //   for each draw (row, j), one per 64-bit lane:  words = philox(key; row, j)
-//     values 4j … 4j+3 of the row, to a block in the first cache
+//     values 4j … 4j+3 of the row, in place or, where rows are not dense fp32, to the first cache
 //   for each row:  rounded to the row's type and written, then its state
 //
 // A word of Philox lives in the lower half of a 64-bit lane: the product of two such words is one
@@ -96,15 +96,16 @@ HWY_INLINE U64Vec side_by_side(U64Vec first, U64Vec second) {
   return hn::Or(hn::And(first, hn::Set(d, 0xFFFFFFFFU)), hn::ShiftLeft<32>(second));
 }
 
-/// s·(2u - 1) of every word. Both products before the last are exact.
+/// s·(2u - 1) of every word. All before the last product is exact, so fusing changes no bit.
 HWY_INLINE U64Vec uniform_pairs(U64Vec words, float scale) {
   const U64 d;
   const U32 d32;
   const F32 df;
   const hn::RebindToSigned<F32> di;
   const auto top = hn::BitCast(di, hn::ShiftRight<8>(hn::BitCast(d32, words)));
-  const auto twice = hn::Mul(hn::ConvertTo(df, top), hn::Set(df, 0x1.0p-23F));
-  return hn::BitCast(d, hn::Mul(hn::Set(df, scale), hn::Sub(twice, hn::Set(df, 1.0F))));
+  const auto from_minus_one =
+      hn::MulSub(hn::ConvertTo(df, top), hn::Set(df, 0x1.0p-23F), hn::Set(df, 1.0F));
+  return hn::BitCast(d, hn::Mul(hn::Set(df, scale), from_minus_one));
 }
 
 /// Of integers below 2^52: they are the mantissa of 2^52 + n.
@@ -183,18 +184,23 @@ HWY_INLINE U64Vec normal_pairs(U64Vec word0, U64Vec word1, float scale) {
   return side_by_side(scaled_bits(z.first, scale), scaled_bits(z.second, scale));
 }
 
-/// Counters of a run of draws, row by row, one per lane.
+/// Counters of a run of draws, row by row, one per lane. Even lanes have the first half of a
+/// vector's draws, odd ones the second: so the values come out in order (store_values()).
 class Counters {
  public:
   Counters(std::int64_t first_row, std::int64_t first_draw, std::int64_t draws)
       : row_(hn::Set(U64(), static_cast<std::uint64_t>(first_row))),
-        column_(hn::Iota(U64(), 0U)),
         first_(hn::Set(U64(), static_cast<std::uint64_t>(first_draw))),
         draws_(hn::Set(U64(), static_cast<std::uint64_t>(draws))) {
-    const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
-    row_step_ = hn::Set(U64(), static_cast<std::uint64_t>(lanes / draws));
-    column_step_ = hn::Set(U64(), static_cast<std::uint64_t>(lanes % draws));
-    for (std::int64_t lane = 0; lane < lanes; lane += draws) {
+    const U64 d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto lane = hn::Iota(d, 0U);
+    const auto odd = hn::Sub(hn::Zero(d), hn::And(lane, hn::Set(d, 1U)));
+    const auto half = hn::Set(d, static_cast<std::uint64_t>(lanes / 2));
+    column_ = hn::Add(hn::ShiftRight<1>(lane), hn::And(odd, half));
+    row_step_ = hn::Set(d, static_cast<std::uint64_t>(lanes / draws));
+    column_step_ = hn::Set(d, static_cast<std::uint64_t>(lanes % draws));
+    for (std::int64_t passed = 0; passed < lanes; passed += draws) {
       carry();
     }
   }
@@ -221,7 +227,7 @@ class Counters {
     row_ = hn::Sub(row_, over);
   }
 
-  U64Vec row_, column_, first_, draws_, row_step_, column_step_;
+  U64Vec row_, first_, draws_, column_, row_step_, column_step_;
 };
 
 /// The four values of each draw, draw after draw.
@@ -236,16 +242,24 @@ HWY_INLINE void store_values(const DrawWords& words, float scale, float* out) {
     pair0 = uniform_pairs(side_by_side(words.w0, words.w1), scale);
     pair1 = uniform_pairs(side_by_side(words.w2, words.w3), scale);
   }
-  hn::StoreInterleaved2(pair0, pair1, U64(), reinterpret_cast<std::uint64_t*>(out));
+  const U64 d;
+  auto* const to = reinterpret_cast<std::uint64_t*>(out);
+  hn::StoreU(hn::InterleaveLower(d, pair0, pair1), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, pair0, pair1), d, to + hn::Lanes(d));
 }
 
-/// Values of `rows` rows, each padded to whole draws, to `out`, which has room for kSpare more.
+/// Values of `rows` rows, each padded to whole draws, to `out`, which has room up to the next
+/// multiple of kSpare.
 template <InitialRule kRule>
 void make_values(const InitialRows& initial,
                  std::int64_t first_row,
                  std::int64_t rows,
                  std::int64_t draws,
                  float* out) {
+  if constexpr (kRule == InitialRule::kZero) {
+    std::fill_n(out, rows * draws * kColumnsPerDraw, 0.0F);
+    return;
+  }
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
   const RoundKeys keys(initial.key);
   Counters counters(initial.table.first_row + first_row, initial.table.first_col / kColumnsPerDraw,
@@ -323,24 +337,45 @@ void write_state(const InitialRows& initial, std::int64_t row) {
   }
 }
 
-void set_rows(const InitialRows& initial, Range range) {
-  const std::int64_t draws = (initial.table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw;
+template <InitialRule kRule>
+void make_rows(const InitialRows& initial, std::int64_t first, std::int64_t rows, float* values) {
+  const RowTable& table = initial.table;
+  const std::int64_t draws = (table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw;
   const std::int64_t padded = draws * kColumnsPerDraw;
+  const bool dense = table.dtype == DType::kFloat32 && table.cols == padded &&
+                     table.weight_stride == padded * static_cast<std::int64_t>(sizeof(float));
+  if (dense && rows * padded % kSpare == 0) {
+    make_values<kRule>(
+        initial, first, rows, draws,
+        reinterpret_cast<float*>(static_cast<char*>(table.weights) + first * table.weight_stride));
+    return;
+  }
+  make_values<kRule>(initial, first, rows, draws, values);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    write_row(table, first + i, values + i * padded);
+  }
+}
+
+void set_rows(const InitialRows& initial, Range range) {
+  const std::int64_t padded =
+      (initial.table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw * kColumnsPerDraw;
   const std::int64_t block = std::max<std::int64_t>(kBlockFloats / padded, 1);
   float* const values = ThreadScratch::get(block * padded + kSpare);
-  if (initial.rule == InitialRule::kZero) {
-    std::fill_n(values, block * padded, 0.0F);
-  }
   for (std::int64_t first = range.begin; first < range.end; first += block) {
     const std::int64_t rows = std::min(block, range.end - first);
-    if (initial.rule == InitialRule::kUniform) {
-      make_values<InitialRule::kUniform>(initial, first, rows, draws, values);
-    } else if (initial.rule == InitialRule::kNormal) {
-      make_values<InitialRule::kNormal>(initial, first, rows, draws, values);
+    switch (initial.rule) {
+      case InitialRule::kZero:
+        make_rows<InitialRule::kZero>(initial, first, rows, values);
+        break;
+      case InitialRule::kUniform:
+        make_rows<InitialRule::kUniform>(initial, first, rows, values);
+        break;
+      case InitialRule::kNormal:
+        make_rows<InitialRule::kNormal>(initial, first, rows, values);
+        break;
     }
-    for (std::int64_t i = 0; i < rows; ++i) {
-      write_row(initial.table, first + i, values + i * padded);
-      write_state(initial, first + i);
+    for (std::int64_t row = first; row < first + rows; ++row) {
+      write_state(initial, row);
     }
   }
 }

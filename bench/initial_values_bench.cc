@@ -1,0 +1,76 @@
+// Making a table, its memory included, against writing as much fresh memory.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "bench/kernel_main.h"
+#include "bench/timing.h"
+#include "weft/base/thread_pool.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr std::int64_t kTableBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kTaskBytes = std::int64_t{2} << 20;
+
+/// Bytes per second of writing memory that has just been mapped, with the device's pool.
+double first_write_bytes_per_s(Device& device) {
+  const double seconds = median_pass_s(0.5, [&] {
+    const Buffer fresh(device, kTableBytes);
+    device.pool().parallel_for(kTableBytes / kTaskBytes, [&](std::int64_t task) {
+      std::memset(fresh.as<char>() + task * kTaskBytes, 1, static_cast<std::size_t>(kTaskBytes));
+    });
+  });
+  return static_cast<double>(kTableBytes) / seconds;
+}
+
+spec::Table table_of(std::int64_t dim, spec::TableInit init, spec::RowDType dtype) {
+  spec::Table table;
+  table.name = "C1";
+  table.embedding_dim = dim;
+  table.num_embeddings = kTableBytes / (4 * dim);
+  table.init = init;
+  table.dtype = dtype;
+  table.optimizer.type = spec::SparseOptimizerKind::kSgd;
+  return table;
+}
+
+void make_table(benchmark::State& state, spec::TableInit init, spec::RowDType dtype) {
+  const std::unique_ptr<Device> device = make_device({.threads = static_cast<int>(state.range(1))});
+  const spec::Table table = table_of(state.range(0), init, dtype);
+  const double limit = first_write_bytes_per_s(*device);
+  std::int64_t bytes = 0;
+  for (auto _ : state) {
+    const embedding::TableShard shard(*device, table, {0, table.num_embeddings},
+                                      {0, table.embedding_dim}, 1, {});
+    bytes = shard.bytes();
+  }
+  report_rate(state, {.work = static_cast<double>(bytes) / 1e9,
+                      .unit = "GB/s",
+                      .limit_name = "first write",
+                      .limit = limit / 1e9});
+}
+
+void add_arguments(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"dim", "threads"})->ArgsProduct({{16, 128}, {1, 2}})->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(make_table, uniform_fp32, spec::TableInit::kUniform, spec::RowDType::kFp32)
+    ->Apply(add_arguments);
+BENCHMARK_CAPTURE(make_table,
+                  uniform_split_bf16,
+                  spec::TableInit::kUniform,
+                  spec::RowDType::kSplitBf16)
+    ->Apply(add_arguments);
+BENCHMARK_CAPTURE(make_table, normal_fp32, spec::TableInit::kNormal, spec::RowDType::kFp32)
+    ->Apply(add_arguments);
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::bench::run_kernels("initial_values", argc, argv);
+}
