@@ -68,13 +68,20 @@ std::atomic<std::int64_t> bytes_peak = 0;
 std::atomic<std::int64_t> heap_now = 0;
 
 void count_bytes(std::int64_t bytes) {
-  if (!is_mapped(static_cast<std::size_t>(bytes < 0 ? -bytes : bytes))) {
-    heap_now.fetch_add(bytes, std::memory_order_relaxed);
-  }
   const std::int64_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::int64_t peak = bytes_peak.load(std::memory_order_relaxed);
   while (now > peak && !bytes_peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
   }
+}
+
+/// `sign` 1: memory of `size` bytes was taken; -1: given back. What is mapped for it counts.
+void count_memory(std::int64_t sign, std::size_t size, std::int64_t idle) {
+  const bool mapped = is_mapped(size);
+  const auto bytes = static_cast<std::int64_t>(mapped ? mapped_bytes(size) : size);
+  if (!mapped) {
+    heap_now.fetch_add(sign * bytes, std::memory_order_relaxed);
+  }
+  count_bytes(sign * (bytes - idle));
 }
 
 class CpuDevice final : public Device {
@@ -125,7 +132,7 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-void* allocate_host(std::int64_t bytes) {
+void* allocate_host(std::int64_t bytes, std::int64_t idle) {
   WEFT_CHECK(bytes >= 0, "memory of {} bytes", bytes);
   const auto size = static_cast<std::size_t>(bytes);
   void* data = nullptr;
@@ -141,21 +148,25 @@ void* allocate_host(std::int64_t bytes) {
          "ranks, or a machine with more memory",
          format_bytes(static_cast<std::uint64_t>(bytes)), bytes);
   }
-  count_bytes(bytes);
+  count_memory(1, size, idle);
   return data;
 }
 
-void deallocate_host(void* data, std::int64_t bytes) noexcept {
+void deallocate_host(void* data, std::int64_t bytes, std::int64_t idle) noexcept {
   if (data == nullptr) {
     return;
   }
   const auto size = static_cast<std::size_t>(bytes);
-  count_bytes(-bytes);
+  count_memory(-1, size, idle);
   if (is_mapped(size)) {
     munmap(data, mapped_bytes(size));
   } else {
     std::free(data);
   }
+}
+
+void count_idle_as_used(std::int64_t bytes) noexcept {
+  count_bytes(bytes);
 }
 
 MemoryUse host_memory_use() {

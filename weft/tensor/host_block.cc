@@ -7,26 +7,36 @@
 #include "weft/tensor/host_memory.h"
 
 namespace weft {
+namespace {
+
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+
+std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
 
 HostArena::~HostArena() {
   for (const Chunk& chunk : chunks_) {
-    deallocate_host(chunk.data, chunk.bytes);
+    deallocate_host(chunk.data, chunk.bytes, chunk.bytes - round_up(chunk.used, kHugePage));
   }
 }
 
 void* HostArena::allocate(std::int64_t bytes) {
-  constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kSmallest = std::int64_t{2} << 20;
-  constexpr std::int64_t kLargest = std::int64_t{32} << 20;
-  const std::int64_t rounded = (bytes + kLine - 1) / kLine * kLine;
+  constexpr std::int64_t kSmallest = kHugePage;
+  constexpr std::int64_t kLargest = 16 * kHugePage;
+  const std::int64_t rounded = round_up(bytes, kLine);
   if (chunks_.empty() || chunks_.back().bytes - chunks_.back().used < rounded) {
     const std::int64_t next =
         chunks_.empty() ? kSmallest : std::min(kLargest, 2 * chunks_.back().bytes);
-    const std::int64_t size = (std::max(next, rounded) + kSmallest - 1) / kSmallest * kSmallest;
-    chunks_.push_back({allocate_host(size), size, 0});
+    const std::int64_t size = round_up(std::max(next, rounded), kHugePage);
+    chunks_.push_back({allocate_host(size, size), size, 0});
   }
   Chunk& chunk = chunks_.back();
   void* const data = static_cast<std::byte*>(chunk.data) + chunk.used;
+  count_idle_as_used(round_up(chunk.used + rounded, kHugePage) - round_up(chunk.used, kHugePage));
   chunk.used += rounded;
   return data;
 }
