@@ -1,0 +1,202 @@
+// On each target the bits of the dense model's other kernels depend on values and shapes alone: not
+// on addresses, strides, the run, or what other threads do meanwhile. (Products: matmul_test.cc;
+// sparse kernels have the bits of the plain loops on every target: tests/kernels.)
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include "weft/kernels/elementwise.h"
+#include "weft/kernels/interaction.h"
+#include "weft/kernels/sequence.h"
+
+namespace weft::kernels {
+namespace {
+
+/// Where matrices lie: the floats between their rows, and before their first.
+struct Layout {
+  std::int64_t padding = 0;
+  std::int64_t shift = 0;
+};
+
+class Numbers {
+ public:
+  Numbers(std::int64_t rows, std::int64_t cols, unsigned seed, const Layout& layout)
+      : rows_(rows),
+        cols_(cols),
+        stride_(cols + layout.padding),
+        shift_(layout.shift),
+        values_(static_cast<std::size_t>(rows * stride_ + shift_)) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < cols; ++j) {
+        view().row(i)[j] = normal(random);
+      }
+    }
+  }
+
+  Matrix<float> view() { return {values_.data() + shift_, rows_, cols_, stride_}; }
+
+  void append_to(std::vector<std::uint32_t>& bits) {
+    for (std::int64_t i = 0; i < rows_; ++i) {
+      for (std::int64_t j = 0; j < cols_; ++j) {
+        bits.push_back(std::bit_cast<std::uint32_t>(view().row(i)[j]));
+      }
+    }
+  }
+
+ private:
+  std::int64_t rows_, cols_, stride_, shift_;
+  std::vector<float> values_;
+};
+
+using Bits = std::vector<std::uint32_t>;
+
+struct Fields {
+  Fields(std::int64_t count, std::int64_t rows, std::int64_t dim, unsigned seed, const Layout& at) {
+    for (std::int64_t f = 0; f < count; ++f) {
+      numbers.emplace_back(rows, dim, seed + static_cast<unsigned>(f), at);
+    }
+    for (Numbers& n : numbers) {
+      views.push_back(n.view());
+      const_views.emplace_back(n.view());
+    }
+  }
+
+  std::vector<Numbers> numbers;
+  std::vector<Matrix<float>> views;
+  std::vector<Matrix<const float>> const_views;
+};
+
+Bits dots(const Layout& at) {
+  Bits bits;
+  for (const auto& [count, dim] : {std::pair{9, 33}, {27, 16}, {5, 7}}) {
+    Fields fields(count, 6, dim, 1, at);
+    Fields dfields(count, 6, dim, 50, at);
+    Numbers out(6, num_pairs(count), 2, at);
+    std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(count, dim)));
+    dot_interaction_forward(fields.const_views, out.view(), scratch.data());
+    out.append_to(bits);
+    dot_interaction_backward(fields.const_views, out.view(), dfields.views, 1, scratch.data());
+    for (Numbers& n : dfields.numbers) {
+      n.append_to(bits);
+    }
+  }
+  return bits;
+}
+
+Bits factorization(const Layout& at) {
+  Bits bits;
+  Fields fields(9, 6, 33, 1, at);
+  Fields dfields(9, 6, 33, 50, at);
+  Numbers sums(6, 33, 2, at);
+  Numbers out(1, 6, 3, at);
+  factorization_forward(fields.const_views, sums.view(), out.view().data);
+  factorization_backward(fields.const_views, sums.view(), out.view().data, dfields.views);
+  sums.append_to(bits);
+  out.append_to(bits);
+  for (Numbers& n : dfields.numbers) {
+    n.append_to(bits);
+  }
+  return bits;
+}
+
+Bits elementwise(const Layout& at) {
+  Bits bits;
+  Numbers x(37, 53, 1, at);
+  Numbers y(37, 53, 2, at);
+  Numbers sums(1, 53, 3, at);
+  add(Matrix<const float>(x.view()), y.view());
+  relu_backward(Matrix<const float>(x.view()), y.view());
+  column_sums(Matrix<const float>(y.view()), sums.view().data);
+  y.append_to(bits);
+  sums.append_to(bits);
+  Numbers u(37, 53, 4, at);
+  Numbers z(37, 53, 5, at);
+  cross_forward(CrossForward<float>{x.view(), u.view(), y.view(), z.view()});
+  z.append_to(bits);
+  return bits;
+}
+
+Bits sequences(const Layout& at) {
+  Bits bits;
+  const std::vector<std::int64_t> offsets = {0, 3, 3, 4, 20};
+  Numbers values(20, 33, 1, at);
+  const Sequences sequences{values.view(), offsets.data(), 4};
+  Numbers weights(1, 20, 2, at);
+  Numbers out(4, 33, 3, at);
+  weighted_sum_forward(sequences, weights.view().data, out.view());
+  out.append_to(bits);
+  weighted_sum_backward_weights(sequences, out.view(), weights.view().data);
+  weights.append_to(bits);
+  sequence_mean_forward(sequences, out.view());
+  out.append_to(bits);
+  Numbers inputs(20, 4 * 33, 4, at);
+  attention_inputs_forward(sequences, out.view(), inputs.view());
+  Numbers dvalues(20, 33, 5, at);
+  Numbers dtarget(4, 33, 6, at);
+  attention_inputs_backward(sequences, out.view(), inputs.view(), dvalues.view(), dtarget.view());
+  inputs.append_to(bits);
+  dvalues.append_to(bits);
+  dtarget.append_to(bits);
+  return bits;
+}
+
+class DenseKernelBits : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    if ((hwy::SupportedTargets() & GetParam()) == 0) {
+      GTEST_SKIP() << "this machine lacks " << hwy::TargetName(GetParam());
+    }
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+};
+
+#if HWY_ARCH_X86
+INSTANTIATE_TEST_SUITE_P(
+    Targets,
+    DenseKernelBits,
+    testing::Values(std::int64_t{HWY_SSE4}, std::int64_t{HWY_AVX2}, std::int64_t{HWY_AVX3}),
+    [](const auto& tested) { return std::string(hwy::TargetName(tested.param)); });
+#else
+INSTANTIATE_TEST_SUITE_P(Targets, DenseKernelBits, testing::Values(hwy::SupportedTargets()));
+#endif
+
+TEST_P(DenseKernelBits, DependOnValuesAndShapesAlone) {
+  for (const auto& run : {dots, factorization, elementwise, sequences}) {
+    const Bits expected = run({});
+    ASSERT_FALSE(expected.empty());
+    EXPECT_EQ(run({}), expected);
+    for (const Layout& at : {Layout{0, 1}, Layout{3, 0}, Layout{5, 2}, Layout{16, 7}}) {
+      EXPECT_EQ(run(at), expected) << "padding " << at.padding << ", shift " << at.shift;
+    }
+    std::vector<Bits> several(3);
+    std::vector<std::thread> threads;
+    for (Bits& bits : several) {
+      threads.emplace_back([&bits, &run] { bits = run({1, 1}); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    for (const Bits& bits : several) {
+      EXPECT_EQ(bits, expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::kernels
