@@ -19,7 +19,25 @@ void* operator new(std::size_t bytes) {
   return data;
 }
 
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  const auto unit = static_cast<std::size_t>(alignment);
+  void* const data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit + unit);
+  if (data == nullptr) {
+    throw std::bad_alloc();
+  }
+  return data;
+}
+
 void operator delete(void* data) noexcept {
+  std::free(data);
+}
+
+void operator delete(void* data, std::align_val_t /*alignment*/) noexcept {
+  std::free(data);
+}
+
+void operator delete(void* data, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
   std::free(data);
 }
 

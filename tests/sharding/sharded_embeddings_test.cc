@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/embedding/count_allocations.h"
 #include "weft/base/philox.h"
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
@@ -361,6 +362,60 @@ TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
     const auto ranks = static_cast<int>(1 + draw(3) % 8);
     EXPECT_EQ(run(config, {.ranks = ranks, .samples = samples}).hash, expected.hash)
         << "seed " << seed << ", " << ranks << " ranks, " << samples << " samples";
+  }
+}
+
+/// How often a rank's step allocates once its batches have been seen.
+std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
+  constexpr std::int64_t kSamples = 300;
+  std::int64_t count = 0;
+  spec::Plan plan = planner::make_plan(config, ranks);
+  plan.parts = kParts;
+  comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    const auto device = make_device({.threads = 2});
+    Context ctx{.device = device.get(), .pool = &device->pool()};
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const Range positions = rank_samples(kSamples, kParts, ranks, world.rank());
+    const std::array<KeyedJaggedTensor, 2> batches = {make_batch(config, 1, positions),
+                                                      make_batch(config, 2, positions)};
+    const std::vector<std::byte> control(8);
+    const auto run_steps = [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t step = first; step <= last; ++step) {
+        const KeyedJaggedTensor& batch = batches[static_cast<std::size_t>(step % 2)];
+        embeddings.exchange_counts(
+            ctx, {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}},
+            control);
+        embeddings.exchange_ids(ctx);
+        embeddings.lookup(ctx);
+        embeddings.output_dist(ctx);
+        fill_gradients(embeddings, batch, step, positions.begin);
+        embeddings.coalesce(ctx);
+        embeddings.grad_dist(ctx);
+        embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      }
+    };
+    run_steps(1, 4);
+    world.barrier(ctx);
+    const std::int64_t before = embedding::test::allocation_count();
+    world.barrier(ctx);
+    run_steps(5, 8);
+    world.barrier(ctx);
+    if (world.rank() == 0) {
+      count = embedding::test::allocation_count() - before;
+    }
+    world.barrier(ctx);
+  });
+  return count;
+}
+
+TEST(ShardedEmbeddings, AStepAllocatesNothing) {
+  spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  optimizer.max_norm = 0.5;  // column shards exchange twice
+  for (const spec::Sharding sharding : kShardings) {
+    for (const int ranks : {1, 3}) {
+      EXPECT_EQ(allocations_of_steps(make_config(sharding, optimizer), ranks), 0)
+          << "sharding " << static_cast<int>(sharding) << ", " << ranks << " ranks";
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "weft/sharding/row_sync.h"
 
+#include <algorithm>
+
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 
@@ -30,9 +32,12 @@ ColumnSync::ColumnSync(comm::Communicator& comm,
   members_.reserve(groups.size());
   for (ColumnGroup& group : groups) {
     Member member;
-    member.block_begin.resize(group.ranks.size());
-    member.blocks = Buffer(device);
+    member.own_blocks = Buffer(device);
+    member.received = Buffer(device);
     member.gathered = Buffer(device);
+    member.rows = Buffer(device);
+    member.pieces.resize(group.ranks.size());
+    member.blocks.resize(group.ranks.size());
     member.group = std::move(group);
     members_.push_back(std::move(member));
   }
@@ -51,83 +56,108 @@ void ColumnSync::update(Context& ctx, const embedding::UpdateStep& step) {
     member.group.own->accumulate(ctx);
   }
   if (any_statistic_) {
-    exchange(ctx, with_statistic_,
-             [&](embedding::TableShard& shard, float* out) { shard.block_squares(ctx, out); });
+    exchange(ctx, with_statistic_, &embedding::TableShard::block_squares, Value::kMean);
   }
   for (Member& member : members_) {
-    const float* statistic = nullptr;
-    if (member.group.own->needs_statistic()) {
-      row_values(ctx, member, static_cast<float>(member.group.dim));
-      statistic = member.gathered.as<float>();
-    }
-    member.group.own->update_with_statistic(ctx, step, statistic);
+    const bool statistic = member.group.own->needs_statistic();
+    member.group.own->update_with_statistic(ctx, step,
+                                            statistic ? member.gathered.as<float>() : nullptr);
   }
   if (any_max_norm_) {
-    exchange(ctx, with_max_norm_,
-             [&](embedding::TableShard& shard, float* out) { shard.row_block_squares(ctx, out); });
+    exchange(ctx, with_max_norm_, &embedding::TableShard::row_block_squares, Value::kSum);
   }
   for (Member* member : with_max_norm_) {
-    row_values(ctx, *member, 1.0F);
     member->group.own->scale_to_max_norm(ctx, member->gathered.as<float>());
   }
 }
 
-/// Every shard's blocks to every other shard of its table.
-void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, const Fill& fill) {
+/// Every shard's blocks to every other shard of its table; then gathered[row] of all members.
+void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill fill, Value value) {
   for (std::size_t r = 0; r < send_.size(); ++r) {
     send_pieces_[r].clear();
     recv_pieces_[r].clear();
   }
   for (Member* member : members) {
-    const ColumnGroup& group = member->group;
-    const std::int64_t rows = group.own->num_unique();
-    std::int64_t floats = 0;
-    for (std::size_t k = 0; k < group.ranks.size(); ++k) {
-      member->block_begin[k] = floats;
-      floats += rows * group.blocks[k];
-    }
-    auto* blocks = member->blocks.resize_for<float>(floats);
-    float* own = blocks + member->block_begin[at(group.position)];
-    fill(*group.own, own);
-    const std::int64_t own_bytes = rows * group.blocks[at(group.position)] * 4;
-    for (std::size_t k = 0; k < group.ranks.size(); ++k) {
-      if (static_cast<std::int64_t>(k) != group.position) {
-        send_pieces_[at(group.ranks[k])].push_back({own, own_bytes});
-        recv_pieces_[at(group.ranks[k])].push_back(
-            {blocks + member->block_begin[k], rows * group.blocks[k] * 4});
-      }
-    }
+    add_pieces(ctx, *member, fill);
   }
   for (std::size_t r = 0; r < send_.size(); ++r) {
     send_[r] = {.pieces = send_pieces_[r]};
     recv_[r] = {.pieces = recv_pieces_[r]};
   }
-  comm_.exchange(ctx, send_, recv_);
+  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
+    find_row_values(ctx, members, arrived, value);
+  });
 }
 
-/// gathered[row] = the tree over the row's blocks, divided by `divisor`.
-void ColumnSync::row_values(Context& ctx, Member& member, float divisor) {
+void ColumnSync::add_pieces(Context& ctx, Member& member, Fill fill) {
   const ColumnGroup& group = member.group;
   const std::int64_t rows = group.own->num_unique();
-  std::int64_t total = 0;
+  std::int64_t others = 0;
   for (const std::int64_t blocks : group.blocks) {
-    total += blocks;
+    others += rows * blocks;
   }
-  auto* gathered = member.gathered.resize_for<float>(rows);
-  const float* blocks = member.blocks.as<float>();
-  const std::int64_t tasks = (rows + kRowsPerTask - 1) / kRowsPerTask;
-  ctx.pool->parallel_for(tasks, [&](std::int64_t task) {
-    std::vector<float> row(at(total));
-    const std::int64_t end = std::min(rows, (task + 1) * kRowsPerTask);
-    for (std::int64_t u = task * kRowsPerTask; u < end; ++u) {
-      float* to = row.data();
-      for (std::size_t k = 0; k < group.blocks.size(); ++k) {
-        const float* from = blocks + member.block_begin[k] + u * group.blocks[k];
-        to = std::copy_n(from, group.blocks[k], to);
-      }
-      gathered[u] = embedding::block_tree_sum(row.data(), total) / divisor;
+  const std::int64_t own_floats = rows * group.blocks[at(group.position)];
+  auto* const own = member.own_blocks.resize_for<float>(own_floats);
+  float* received =
+      comm_.lends() ? nullptr : member.received.resize_for<float>(others - own_floats);
+  (group.own->*fill)(ctx, own);
+  for (std::size_t k = 0; k < group.ranks.size(); ++k) {
+    if (static_cast<std::int64_t>(k) == group.position) {
+      member.blocks[k] = own;
+      continue;
     }
+    const std::size_t r = at(group.ranks[k]);
+    const std::int64_t floats = rows * group.blocks[k];
+    member.pieces[k] = recv_pieces_[r].size();
+    send_pieces_[r].push_back({own, own_floats * 4});
+    recv_pieces_[r].push_back({received, floats * 4});
+    received += received == nullptr ? 0 : floats;
+  }
+}
+
+void ColumnSync::find_row_values(Context& ctx,
+                                 std::span<Member* const> members,
+                                 std::span<const comm::Lane> arrived,
+                                 Value value) {
+  tasks_.clear();
+  for (Member* member : members) {
+    const ColumnGroup& group = member->group;
+    std::int64_t blocks = 0;
+    for (std::size_t k = 0; k < group.ranks.size(); ++k) {
+      blocks += group.blocks[k];
+      if (static_cast<std::int64_t>(k) != group.position) {
+        const comm::Lane& lane = arrived[at(group.ranks[k])];
+        member->blocks[k] = static_cast<const float*>(lane.pieces[member->pieces[k]].data);
+      }
+    }
+    const std::int64_t rows = group.own->num_unique();
+    const std::int64_t tasks = task_count(rows, kRowsPerTask);
+    member->gathered.resize_for<float>(rows);
+    member->rows.resize_for<float>(tasks * blocks);
+    tasks_.add(tasks);
+  }
+  tasks_.run(*ctx.pool, [&](std::int64_t member, std::int64_t task) {
+    sum_blocks(*members[at(member)], task, value);
   });
+}
+
+/// The tree over the blocks of each row; as a mean divided by the row's columns.
+void ColumnSync::sum_blocks(Member& member, std::int64_t task, Value value) {
+  const ColumnGroup& group = member.group;
+  const auto divisor = value == Value::kMean ? static_cast<float>(group.dim) : 1.0F;
+  std::int64_t blocks = 0;
+  for (const std::int64_t count : group.blocks) {
+    blocks += count;
+  }
+  float* const row = member.rows.as<float>() + task * blocks;
+  const std::int64_t end = std::min(group.own->num_unique(), (task + 1) * kRowsPerTask);
+  for (std::int64_t u = task * kRowsPerTask; u < end; ++u) {
+    float* to = row;
+    for (std::size_t k = 0; k < group.blocks.size(); ++k) {
+      to = std::copy_n(member.blocks[k] + u * group.blocks[k], group.blocks[k], to);
+    }
+    member.gathered.as<float>()[u] = embedding::block_tree_sum(row, blocks) / divisor;
+  }
 }
 
 ReplicaSync::ReplicaSync(comm::Communicator& comm,
@@ -137,10 +167,11 @@ ReplicaSync::ReplicaSync(comm::Communicator& comm,
     : comm_(comm),
       shards_(std::move(shards)),
       own_parts_(rank_parts(parts, comm.size(), comm.rank())),
+      own_counts_(shards_.size()),
       counts_(at(comm.size()) * shards_.size()),
-      begin_(at(comm.size()) * shards_.size()),
       received_(device),
       recv_pieces_(at(comm.size())),
+      from_ranks_(shards_.size()),
       send_(at(comm.size())),
       recv_(at(comm.size())) {
 }
@@ -149,70 +180,85 @@ void ReplicaSync::update(Context& ctx, const embedding::UpdateStep& step) {
   if (shards_.empty()) {
     return;
   }
-  if (comm_.size() > 1) {
-    ctx.pool->parallel_for(static_cast<std::int64_t>(shards_.size()), [&](std::int64_t t) {
-      shards_[at(t)]->accumulate_partials(ctx, own_parts_);
-    });
-    lay_out(ctx);
-    gather(ctx);
+  if (comm_.size() == 1) {
+    embedding::TableShard::update(ctx, shards_, step);
+    return;
   }
-  embedding::TableShard::update(ctx, shards_, step);
+  exchange_counts(ctx);
+  describe_lanes();
+  // The update reads what the other ranks lend, so it is part of the exchange.
+  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
+    merge(ctx, arrived);
+    embedding::TableShard::update(ctx, shards_, step);
+  });
 }
 
-/// Tells everybody how many partial rows come, and places them.
-void ReplicaSync::lay_out(Context& ctx) {
-  const std::size_t tables = shards_.size();
-  std::vector<std::int64_t> own(tables);
-  for (std::size_t t = 0; t < tables; ++t) {
-    own[t] = shards_[t]->partials().count;
+/// Makes this rank's partial rows and tells everybody how many come.
+void ReplicaSync::exchange_counts(Context& ctx) {
+  const auto tables = static_cast<std::int64_t>(shards_.size());
+  ctx.pool->parallel_for(
+      tables, [&](std::int64_t t) { shards_[at(t)]->accumulate_partials(ctx, own_parts_); });
+  for (std::int64_t t = 0; t < tables; ++t) {
+    own_counts_[at(t)] = shards_[at(t)]->partials().count;
   }
-  comm_.all_gather(ctx, own.data(), counts_.data(), static_cast<std::int64_t>(tables * 8));
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < counts_.size(); ++i) {
-    begin_[i] = bytes;
-    const std::int64_t cols = shards_[i % tables]->cols().size();
-    bytes += counts_[i] * (8 + 4 * cols) + (4 * counts_[i] + 7) / 8 * 8;
-    bytes = (bytes + 7) / 8 * 8;
-  }
-  received_.resize(bytes);
+  comm_.all_gather(ctx, own_counts_.data(), counts_.data(), tables * 8);
 }
 
-void ReplicaSync::gather(Context& ctx) {
-  const std::size_t tables = shards_.size();
-  const auto ranks = at(comm_.size());
+/// Per table three pieces: rows, vectors, nodes.
+void ReplicaSync::describe_lanes() {
   const auto self = at(comm_.rank());
-  std::vector<std::vector<embedding::PartialRows>> partials(tables);
   send_pieces_.clear();
-  for (std::size_t r = 0; r < ranks; ++r) {
+  for (const embedding::TableShard* shard : shards_) {
+    const embedding::PartialRows own = shard->partials();
+    const std::int64_t cols = shard->cols().size();
+    send_pieces_.push_back({const_cast<std::int64_t*>(own.rows), own.count * 8});  // only read
+    send_pieces_.push_back({const_cast<float*>(own.vectors), own.count * cols * 4});
+    send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), own.count * 4});
+  }
+  std::int64_t bytes = 0;
+  for (std::size_t r = 0; r < recv_.size(); ++r) {
     recv_pieces_[r].clear();
-    for (std::size_t t = 0; t < tables; ++t) {
-      const std::int64_t count = counts_[r * tables + t];
-      const std::int64_t cols = shards_[t]->cols().size();
-      auto* rows =
-          reinterpret_cast<std::int64_t*>(received_.as<std::byte>() + begin_[r * tables + t]);
-      auto* vectors = reinterpret_cast<float*>(rows + count);
-      auto* nodes = reinterpret_cast<std::int32_t*>(vectors + count * cols);
-      if (r == self) {
-        const embedding::PartialRows own = shards_[t]->partials();
-        partials[t].push_back(own);
-        send_pieces_.push_back({const_cast<std::int64_t*>(own.rows), count * 8});
-        send_pieces_.push_back({const_cast<float*>(own.vectors), count * cols * 4});
-        send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), count * 4});
-      } else {
-        partials[t].push_back({.count = count, .rows = rows, .nodes = nodes, .vectors = vectors});
-        recv_pieces_[r].push_back({rows, count * 8});
-        recv_pieces_[r].push_back({vectors, count * cols * 4});
-        recv_pieces_[r].push_back({nodes, count * 4});
+    for (std::size_t t = 0; t < shards_.size() && r != self; ++t) {
+      const std::int64_t count = counts_[r * shards_.size() + t];
+      for (const std::int64_t unit :
+           {std::int64_t{8}, shards_[t]->cols().size() * 4, std::int64_t{4}}) {
+        recv_pieces_[r].push_back({nullptr, count * unit});
+        bytes += (count * unit + 7) / 8 * 8;  // keeps rows aligned
       }
     }
+    send_[r] = {.pieces = send_pieces_, .silent = r == self};
+    recv_[r] = {.pieces = recv_pieces_[r], .silent = r == self};
   }
-  for (std::size_t r = 0; r < ranks; ++r) {
-    send_[r] = r == self ? comm::Lane{} : comm::Lane{.pieces = send_pieces_};
-    recv_[r] = {.pieces = recv_pieces_[r]};
+  if (comm_.lends()) {
+    return;
   }
-  comm_.exchange(ctx, send_, recv_);
-  ctx.pool->parallel_for(static_cast<std::int64_t>(tables), [&](std::int64_t t) {
-    shards_[at(t)]->merge_partials(ctx, partials[at(t)]);
+  received_.resize(bytes);
+  auto* next = received_.as<std::byte>();
+  for (auto& pieces : recv_pieces_) {
+    for (comm::Piece& piece : pieces) {
+      piece.data = next;
+      next += (piece.bytes + 7) / 8 * 8;
+    }
+  }
+}
+
+void ReplicaSync::merge(Context& ctx, std::span<const comm::Lane> arrived) {
+  const auto tables = static_cast<std::int64_t>(shards_.size());
+  ctx.pool->parallel_for(tables, [&](std::int64_t t) {
+    auto& from_ranks = from_ranks_[at(t)];
+    from_ranks.clear();
+    for (std::size_t r = 0; r < arrived.size(); ++r) {
+      if (r == at(comm_.rank())) {
+        from_ranks.push_back(shards_[at(t)]->partials());
+        continue;
+      }
+      const auto pieces = arrived[r].pieces.subspan(at(3 * t), 3);
+      from_ranks.push_back({.count = counts_[r * shards_.size() + at(t)],
+                            .rows = static_cast<const std::int64_t*>(pieces[0].data),
+                            .nodes = static_cast<const std::int32_t*>(pieces[2].data),
+                            .vectors = static_cast<const float*>(pieces[1].data)});
+    }
+    shards_[at(t)]->merge_partials(ctx, from_ranks);
   });
 }
 

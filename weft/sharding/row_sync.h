@@ -10,17 +10,19 @@
 ///              replica makes the same update. One gather of counts, one of rows. Bytes sent per
 ///              rank: (12 + 4·D) per partial row to each other rank.
 ///
+/// Copies     what other ranks have is read where they hold it, over `local`; over `mpi` it is
+///            received first. Nothing is allocated once the longest batch has been seen.
 /// Notation   U unique rows of the step in a table (equal on all its column shards: they see the
 ///            same ids).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/sharding/task_list.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
@@ -50,21 +52,33 @@ class ColumnSync {
  private:
   struct Member {
     ColumnGroup group;
-    Buffer blocks;                          // [shards][U, blocks of the shard]
-    Buffer gathered;                        // [U] row values
-    std::vector<std::int64_t> block_begin;  // [shards] floats
+    Buffer own_blocks;                 // [U, blocks of the own shard]
+    Buffer received;                   // [other shards][U, blocks of the shard], where not lent
+    Buffer gathered;                   // [U] row values
+    Buffer rows;                       // [tasks] one row's blocks
+    std::vector<std::size_t> pieces;   // [shards] of a shard's blocks in its rank's lane
+    std::vector<const float*> blocks;  // [shards] where they have come
   };
 
-  using Fill = std::function<void(embedding::TableShard&, float*)>;
+  using Fill = void (embedding::TableShard::*)(Context&, float*);
 
-  void exchange(Context& ctx, std::span<Member* const> members, const Fill& fill);
-  void row_values(Context& ctx, Member& member, float divisor);
+  /// What becomes of a row's sum.
+  enum class Value { kSum, kMean };
+
+  void exchange(Context& ctx, std::span<Member* const> members, Fill fill, Value value);
+  void add_pieces(Context& ctx, Member& member, Fill fill);
+  void find_row_values(Context& ctx,
+                       std::span<Member* const> members,
+                       std::span<const comm::Lane> arrived,
+                       Value value);
+  static void sum_blocks(Member& member, std::int64_t task, Value value);
 
   comm::Communicator& comm_;
   std::vector<Member> members_;
   std::vector<Member*> with_statistic_, with_max_norm_;
   bool any_statistic_;
   bool any_max_norm_;
+  TaskList tasks_;  // of members
   std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;
   std::vector<comm::Lane> send_, recv_;
 };
@@ -81,17 +95,19 @@ class ReplicaSync {
   void update(Context& ctx, const embedding::UpdateStep& step);
 
  private:
-  void lay_out(Context& ctx);
-  void gather(Context& ctx);
+  void exchange_counts(Context& ctx);
+  void describe_lanes();
+  void merge(Context& ctx, std::span<const comm::Lane> arrived);
 
   comm::Communicator& comm_;
   std::vector<embedding::TableShard*> shards_;
   Range own_parts_;
-  std::vector<std::int64_t> counts_;  // [W][tables]
-  std::vector<std::int64_t> begin_;   // [W][tables] bytes in received_
-  Buffer received_;
-  std::vector<std::vector<comm::Piece>> recv_pieces_;
-  std::vector<comm::Piece> send_pieces_;
+  std::vector<std::int64_t> own_counts_;  // [tables] partial rows
+  std::vector<std::int64_t> counts_;      // [W][tables]
+  Buffer received_;                       // partial rows of other ranks, where not lent
+  std::vector<comm::Piece> send_pieces_;  // [tables] rows, vectors, nodes
+  std::vector<std::vector<comm::Piece>> recv_pieces_;            // [W], the same
+  std::vector<std::vector<embedding::PartialRows>> from_ranks_;  // [tables][W]
   std::vector<comm::Lane> send_, recv_;
 };
 
