@@ -1,0 +1,372 @@
+// What lies between the reader's batch and the lookup, and between lookup and model and back: each
+// exchange as a share of the rate at which this machine copies memory.
+//
+// Work is the bytes that a rank must read and write at least: an id that is sent is narrowed (8
+// read, 4 written) and widened (4 and 8); a vector or gradient of another rank is read once and
+// written once; a sum is added from every rank's partial sum and copied to every other rank. What a
+// rank serves for itself is no work: with one rank only the check of the ids is left, which reads
+// them. Under mpirun the ranks are its processes, else threads.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "bench/report.h"
+#include "bench/timing.h"
+#include "weft/base/philox.h"
+#include "weft/comm/local/local.h"
+#include "weft/comm/mpi/mpi.h"
+#include "weft/comm/ordered_reduce.h"
+#include "weft/planner/place.h"
+#include "weft/sharding/input_dist.h"
+#include "weft/sharding/output_dist.h"
+
+namespace weft::bench {
+namespace {
+
+struct Options {
+  std::string out;
+  int rounds = 5;
+  double budget_s = 0.1;  // of one measurement
+  int threads = 0;        // of a rank; 0: as many as cores, shared by the ranks
+};
+
+/// One batch as a job of the benchmark suite has it.
+struct Shape {
+  std::string name;
+  std::int64_t batch = 0;  ///< global
+  std::int64_t dim = 0;
+  std::vector<std::int64_t> lengths;  ///< of the bags of each feature
+  spec::Sharding sharding = spec::Sharding::kTableWise;
+};
+
+std::vector<Shape> make_shapes() {
+  const std::vector<std::int64_t> single(26, 1);
+  const std::vector<std::int64_t> multi = {3, 2, 1, 2, 6, 1, 1,  1,   1,  7,  3, 8, 1,
+                                           6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
+  return {{"dlrm_kaggle", 16384, 16, single, spec::Sharding::kTableWise},
+          {"dlrm_kaggle, row_wise", 16384, 16, single, spec::Sharding::kRowWise},
+          {"dcnv2_mlperf", 4096, 128, multi, spec::Sharding::kTableWise},
+          {"dcnv2_mlperf, row_wise", 4096, 128, multi, spec::Sharding::kRowWise},
+          {"dcnv2_mlperf, column_wise", 4096, 128, multi, spec::Sharding::kColumnWise}};
+}
+
+spec::Config make_config(const Shape& shape) {
+  spec::Config config;
+  for (std::size_t f = 0; f < shape.lengths.size(); ++f) {
+    spec::Table table;
+    table.name = "t" + std::to_string(f);
+    table.num_embeddings = 100'000;
+    table.embedding_dim = shape.dim;
+    table.sharding = shape.sharding;
+    config.tables.push_back(table);
+    spec::SparseFeature feature;
+    feature.name = feature.column = "f" + std::to_string(f);
+    feature.table = table.name;
+    config.sparse_features.push_back(feature);
+  }
+  return config;
+}
+
+KeyedJaggedTensor make_batch(const Shape& shape, std::int64_t size, std::uint64_t seed) {
+  KeyedJaggedTensor batch;
+  batch.batch = size;
+  batch.offsets.push_back(0);
+  for (std::size_t f = 0; f < shape.lengths.size(); ++f) {
+    batch.keys.push_back("f" + std::to_string(f));
+    for (std::int64_t b = 0; b < size; ++b) {
+      for (std::int64_t i = 0; i < shape.lengths[f]; ++i) {
+        const auto word =
+            philox(seed + f, static_cast<std::uint64_t>(b), static_cast<std::uint64_t>(i))[0];
+        batch.values.push_back(word % 100'000);
+      }
+      batch.offsets.push_back(static_cast<std::int64_t>(batch.values.size()));
+    }
+  }
+  return batch;
+}
+
+/// Measures on all ranks at once; the figures are of rank 0.
+class Bench {
+ public:
+  Bench(const Options& options, comm::Communicator& world, Device& device)
+      : options_(options),
+        world_(world),
+        context_{.device = &device, .pool = &device.pool()},
+        from_(device),
+        to_(device) {}
+
+  [[nodiscard]] Context& context() { return context_; }
+
+  /// One repetition of one figure: `bytes` that the rank moves in `body`.
+  void measure(const std::string& name,
+               const std::string& shape,
+               std::int64_t bytes,
+               const std::function<void()>& body) {
+    const double limit = bytes == 0 ? 0.0 : copy_rate(bytes);
+    const double seconds = best_of(body);
+    add(name, shape, bytes, seconds, limit);
+  }
+
+  [[nodiscard]] const std::vector<Figure>& figures() const { return figures_; }
+
+ private:
+  /// Seconds of the shortest pass; all ranks make as many.
+  double best_of(const std::function<void()>& body) {
+    const auto timed = [&] {
+      world_.barrier(context_);
+      const auto begin = std::chrono::steady_clock::now();
+      body();
+      return seconds_since(begin);
+    };
+    // Memory that was not touched for a while is slow at first.
+    double best = std::min({timed(), timed(), timed()});
+    std::int64_t passes = std::clamp<std::int64_t>(
+        static_cast<std::int64_t>(options_.budget_s / std::max(best, 1e-7)), 3, 2000);
+    world_.broadcast(context_, &passes, sizeof(passes), 0);
+    for (std::int64_t i = 0; i < passes; ++i) {
+      best = std::min(best, timed());
+    }
+    return best;
+  }
+
+  /// Bytes per second of reading and writing `bytes` in all from end to end, with all threads.
+  double copy_rate(std::int64_t bytes) {
+    const std::int64_t half = std::max<std::int64_t>(bytes / 2, 4096);
+    from_.resize(half);
+    to_.resize(half);
+    std::memset(from_.as<void>(), 1, static_cast<std::size_t>(half));
+    const std::int64_t threads = context_.pool->threads();
+    const double seconds = best_of([&] {
+      context_.pool->parallel_for(threads, [&](std::int64_t thread) {
+        const Range own = piece(half, threads, thread);
+        std::memcpy(to_.as<std::byte>() + own.begin, from_.as<std::byte>() + own.begin,
+                    static_cast<std::size_t>(own.size()));
+      });
+    });
+    return 2.0 * static_cast<double>(half) / seconds;
+  }
+
+  void add(const std::string& name,
+           const std::string& shape,
+           std::int64_t bytes,
+           double seconds,
+           double limit) {
+    const std::map<std::string, std::string> parameters = {
+        {"shape", shape},
+        {"ranks", fmt::format("{} {}", world_.size(), comm::launched_by_mpi() ? "mpi" : "local")},
+        {"threads", std::to_string(context_.pool->threads())}};
+    const auto is_it = [&](const Figure& figure) {
+      return figure.name == name && figure.parameters == parameters;
+    };
+    auto figure = std::find_if(figures_.begin(), figures_.end(), is_it);
+    if (figure == figures_.end()) {
+      Figure fresh;
+      fresh.name = name;
+      fresh.parameters = parameters;
+      figures_.push_back(std::move(fresh));
+      figure = figures_.end() - 1;
+    }
+    if (bytes == 0) {
+      figure->unit = "us";
+      figure->better = Better::kLower;
+      figure->values.push_back(seconds * 1e6);
+      return;
+    }
+    figure->unit = "GB/s";
+    figure->values.push_back(static_cast<double>(bytes) / seconds / 1e9);
+    figure->limit = figure->limit.value_or(Limit{"copy", {}});
+    figure->limit->values.push_back(limit / 1e9);
+  }
+
+  const Options& options_;
+  comm::Communicator& world_;
+  Context context_;
+  Buffer from_, to_;
+  std::vector<Figure> figures_;
+};
+
+/// What a rank sends to others, and serves for them.
+struct Travel {
+  std::int64_t sent_ids = 0;
+  std::int64_t served_ids = 0;
+  std::int64_t bags = 0;            ///< lengths sent and received
+  std::int64_t vector_bytes = 0;    ///< asked of others, or of the own shard of a split feature
+  std::int64_t gradient_bytes = 0;  ///< served for others
+};
+
+class ExchangeBench {
+ public:
+  ExchangeBench(Bench& bench, const Shape& shape, comm::Communicator& world, Device& device)
+      : bench_(bench),
+        shape_(shape),
+        world_(world),
+        config_(make_config(shape)),
+        plan_(planner::make_plan(config_, world.size())),
+        routing_(config_, plan_),
+        ids_(world.duplicate("ids")),
+        vectors_(world.duplicate("vectors")),
+        input_(routing_, *ids_, device, 8),
+        output_(routing_, *vectors_, device),
+        batch_(make_batch(shape,
+                          rank_samples(shape.batch, plan_.parts, world.size(), world.rank()).size(),
+                          static_cast<std::uint64_t>(world.rank()) * 1000)) {}
+
+  void run() {
+    Context& ctx = bench_.context();
+    const std::vector<std::byte> control(8);
+    const sharding::BatchView view{
+        .sparse = &batch_, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
+    const auto counts = [&] { input_.exchange_counts(ctx, view, control); };
+    const auto ids = [&] { input_.exchange_ids(ctx); };
+    counts();
+    ids();
+    output_.prepare(input_);
+    const Travel travel = travels();
+    const auto all_ids = static_cast<std::int64_t>(batch_.values.size());
+    bench_.measure("check and pack ids", shape_.name,
+                   8 * all_ids + 4 * travel.sent_ids + 4 * travel.bags / 2, counts);
+    bench_.measure("exchange of ids", shape_.name, 12 * travel.served_ids + 16 * travel.bags / 2,
+                   ids);
+    bench_.measure("output dist", shape_.name, 2 * travel.vector_bytes,
+                   [&] { output_.forward(ctx, input_); });
+    bench_.measure("gradient dist", shape_.name, 2 * travel.gradient_bytes,
+                   [&] { output_.backward(ctx, input_); });
+  }
+
+ private:
+  [[nodiscard]] Travel travels() const {
+    Travel travel;
+    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+      const auto& slots = routing_.served[static_cast<std::size_t>(r)];
+      for (std::size_t j = 0; j < slots.size(); ++j) {
+        const sharding::SlotAddress address{r, static_cast<std::int64_t>(j)};
+        if (!routing_.in_place(address, world_.rank())) {
+          travel.vector_bytes += 4 * input_.sent_vectors(address) * slots[j].dim();
+          travel.bags += batch_.batch;
+        }
+      }
+    }
+    const auto& blocks = input_.incoming().blocks;
+    const auto& own = routing_.served[static_cast<std::size_t>(world_.rank())];
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const sharding::Slot& slot = own[b / static_cast<std::size_t>(routing_.ranks)];
+      if (blocks[b].origin == sharding::IdOrigin::kReceived) {
+        travel.served_ids += blocks[b].num_ids;
+        travel.gradient_bytes += 4 * blocks[b].lookup.bags * slot.dim();
+        travel.bags += batch_.batch;
+      }
+    }
+    travel.sent_ids = travel.served_ids;  // ranks are alike
+    return travel;
+  }
+
+  Bench& bench_;
+  const Shape& shape_;
+  comm::Communicator& world_;
+  spec::Config config_;
+  spec::Plan plan_;
+  sharding::Routing routing_;
+  std::unique_ptr<comm::Communicator> ids_, vectors_;
+  sharding::InputDist input_;
+  sharding::OutputDist output_;
+  KeyedJaggedTensor batch_;
+};
+
+/// The exchange itself, and the sum of the dense parameters' gradients.
+void run_collectives(Bench& bench, comm::Communicator& world, Device& device) {
+  constexpr std::int64_t kBytes = std::int64_t{32} << 20;
+  const std::int64_t ranks = world.size();
+  Buffer from(device, kBytes);
+  Buffer to(device, kBytes);
+  std::fill_n(from.as<std::byte>(), kBytes, std::byte{1});
+  bench.measure("exchange of runs", "32 MiB", 2 * kBytes, [&] {
+    world.all_to_all(bench.context(), from.as<void>(), to.as<void>(), kBytes / ranks);
+  });
+  constexpr std::int64_t kCount = std::int64_t{16} << 20;
+  comm::OrderedAllReduce reduce(world, device, std::max<std::int64_t>(8, ranks), kCount);
+  const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
+  std::fill_n(reduce.partial(0), reduce.num_partials() * kCount, 0.0F);
+  const std::int64_t slice = 4 * kCount / ranks;
+  // Of its slice a rank reads every rank's term and writes the sum; the other slices are copied.
+  const std::int64_t bytes = ranks == 1 ? 0 : (ranks + 1) * slice + 2 * (ranks - 1) * slice;
+  bench.measure("sum of dense gradients", "16 Mi", bytes,
+                [&] { reduce.run(bench.context(), present); });
+}
+
+std::vector<Figure> run_ranks(const Options& options, comm::Communicator& world, int threads) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = threads});
+  Bench bench(options, world, *device);
+  const std::vector<Shape> shapes = make_shapes();
+  std::vector<std::unique_ptr<ExchangeBench>> exchanges;
+  for (const Shape& shape : shapes) {
+    exchanges.push_back(std::make_unique<ExchangeBench>(bench, shape, world, *device));
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    run_collectives(bench, world, *device);
+    for (const auto& exchange : exchanges) {
+      exchange->run();
+    }
+  }
+  return bench.figures();
+}
+
+int threads_of(const Options& options, int ranks) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return options.threads > 0 ? options.threads : std::max(1, cores / ranks);
+}
+
+void run(const Options& options) {
+  std::vector<Figure> figures;
+  bool first = true;
+  if (comm::launched_by_mpi()) {
+    comm::MpiSession session({});
+    session.run([&](comm::Communicator& world) {
+      figures = run_ranks(options, world, threads_of(options, world.size()));
+      first = world.rank() == 0;
+    });
+  } else {
+    for (const int ranks : {1, 2}) {
+      comm::run_local(ranks, {}, [&](comm::Communicator& world) {
+        std::vector<Figure> own = run_ranks(options, world, threads_of(options, ranks));
+        if (world.rank() == 0) {
+          figures.insert(figures.end(), own.begin(), own.end());
+        }
+      });
+    }
+  }
+  if (first) {
+    fmt::print("{}", to_text(figures));
+  }
+  if (first && !options.out.empty()) {
+    write_json(options.out, "dist", figures);
+  }
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  weft::bench::Options options;
+  CLI::App app("Measures the exchanges of a step against the rate of memory copies");
+  app.add_option("--out", options.out, "Write the figures as JSON to FILE");
+  app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
+  app.add_option("--probe-seconds", options.budget_s, "How long one measurement takes");
+  app.add_option("--threads", options.threads, "Of each rank; 0: cores / ranks");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    weft::bench::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dist_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
