@@ -12,7 +12,7 @@ namespace {
 
 // A task copies so much in 10 to 50 microseconds, against 5 to wake a thread.
 constexpr std::int64_t kTaskBytes = 256 * 1024;
-constexpr std::int64_t kMostTasks = 256;  // each looks for its beginning in the list of copies
+constexpr std::int64_t kMostTasks = 256;  // each looks at every piece
 
 /// Where the rows of one end lie.
 class Rows {
@@ -57,22 +57,19 @@ void check_rows(const Copy& copy) {
   }
 }
 
-bool is_run(const Copy& copy) {
-  return copy.from.row_bytes == 0 && copy.to.row_bytes == 0;
-}
-
-/// Copies the rows that begin in [range) of the piece's bytes.
-void copy_range(const Copy& copy, Range range) {
-  if (is_run(copy)) {
-    std::memcpy(static_cast<std::byte*>(copy.to.data) + range.begin,
-                static_cast<const std::byte*>(copy.from.data) + range.begin,
-                static_cast<std::size_t>(range.size()));
+/// Copies part `part` of `parts` of the piece.
+void copy_part(const Copy& copy, std::int64_t parts, std::int64_t part) {
+  const std::int64_t bytes = row_bytes(copy);
+  const Range rows = piece(copy.from.bytes / bytes, parts, part);
+  if (rows.empty()) {
     return;
   }
-  const std::int64_t bytes = row_bytes(copy);
-  const Range rows{(range.begin + bytes - 1) / bytes, (range.end + bytes - 1) / bytes};
   const Rows from(copy.from, bytes);
   const Rows to(copy.to, bytes);
+  if (copy.from.row_bytes == 0 && copy.to.row_bytes == 0) {
+    std::memcpy(to.row(rows.begin), from.row(rows.begin), static_cast<std::size_t>(rows.size()));
+    return;
+  }
   switch (bytes) {  // embedding dimensions of 16 to 128 floats
     case 64:
       return copy_rows<64>(from, to, rows, bytes);
@@ -84,21 +81,6 @@ void copy_range(const Copy& copy, Range range) {
       return copy_rows<512>(from, to, rows, bytes);
     default:
       return copy_rows<0>(from, to, rows, bytes);
-  }
-}
-
-/// Copies the bytes [range) of all copies, one after the other.
-void copy_stretch(std::span<const Copy> copies, Range range) {
-  std::int64_t begin = 0;  // of the copy in hand
-  for (const Copy& copy : copies) {
-    const std::int64_t end = begin + copy.from.bytes;
-    if (begin >= range.end) {
-      return;
-    }
-    if (end > range.begin && copy.from.bytes > 0) {
-      copy_range(copy, {std::max(range.begin, begin) - begin, std::min(range.end, end) - begin});
-    }
-    begin = end;
   }
 }
 
@@ -114,13 +96,21 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
     check_rows(copy);
     total += copy.from.bytes;
   }
+  // A task takes a part of every piece: pieces are often columns of one matrix, and so it works on
+  // one stretch of the rows while that is in the cache.
   const std::int64_t tasks = std::min((total + kTaskBytes - 1) / kTaskBytes, kMostTasks);
-  if (pool == nullptr || tasks <= 1) {
-    copy_stretch(copies, {0, total});
+  const auto run = [&](std::int64_t task) {
+    for (const Copy& copy : copies) {
+      copy_part(copy, tasks, task);
+    }
+  };
+  if (pool != nullptr) {
+    pool->parallel_for(tasks, run);
     return;
   }
-  pool->parallel_for(tasks,
-                     [&](std::int64_t task) { copy_stretch(copies, piece(total, tasks, task)); });
+  for (std::int64_t task = 0; task < tasks; ++task) {
+    run(task);
+  }
 }
 
 void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {

@@ -27,15 +27,6 @@ void grow(std::vector<T>& values, std::int64_t size) {
   }
 }
 
-void store_id(std::byte* ids, bool wide, std::int64_t index, std::int64_t id) {
-  if (wide) {
-    std::memcpy(ids + index * 8, &id, 8);
-  } else {
-    const auto narrow = static_cast<std::int32_t>(id);
-    std::memcpy(ids + index * 4, &narrow, 4);
-  }
-}
-
 }  // namespace
 
 IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
@@ -61,6 +52,7 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
       cut.writers_begin = writers;
       writers += cut.shards;
       for (std::size_t k = 0; k < feature.slots.size(); ++k) {
+        cut.wide |= routing.slot(feature.slots[k]).wide_ids;
         if (feature.slots[k].server == rank) {
           cut.own.push_back(k);
         }
@@ -252,7 +244,8 @@ IdPacker::ShardCount IdPacker::join_shard(const FeatureCut& cut, std::int64_t sh
   ShardCount total;
   for (std::int64_t task = 0; task < cut.tasks; ++task) {
     ShardCount& count = counts_[at(cut.counts_begin + task * cut.shards + shard)];
-    const ShardCount before{total.ids, total.bags, -1};
+    const ShardCount before{
+        .first_id = total.ids, .first_bag = total.bags, .ids = total.ids, .bags = total.bags};
     total.ids += count.ids;
     total.bags += count.bags;
     count = before;
@@ -271,13 +264,13 @@ void IdPacker::lay_out_split(std::int64_t f) {
     section = {.ids = total.ids, .vectors = sequence ? total.ids : total.bags};
     section.rows_at = num_rows_;
     num_rows_ += section.vectors;
-    if (address.server == rank_) {
-      lay_out_own(address, total);
-      continue;
-    }
     section.lengths_at = take_bytes(4 * batch_.sparse->batch);
     section.ids_at = take_bytes(id_bytes(slot) * total.ids);
-    section.weights_at = slot.weighted ? take_bytes(4 * total.ids) : -1;
+    if (address.server == rank_) {
+      lay_out_own(address, total);
+    } else {
+      section.weights_at = slot.weighted ? take_bytes(4 * total.ids) : -1;
+    }
   }
 }
 
@@ -307,25 +300,20 @@ void IdPacker::make_writers(std::int64_t f) {
     const Slot& slot = routing_.slot(address);
     const SentSlot& section = sent(address);
     Writer& writer = writers_[at(cuts_[at(f)].writers_begin) + k];
-    writer = {.first_row = slot.rows.begin, .rows = rows_.data() + section.rows_at};
+    writer = {.first_row = slot.rows.begin,
+              .lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at),
+              .ids = bytes_.data() + section.ids_at,
+              .weights = nullptr,
+              .rows = rows_.data() + section.rows_at};
     if (address.server == rank_) {
-      const IncomingBlock& block = own_block(address.slot);
-      writer.ids = reinterpret_cast<std::byte*>(own_ids_.data() + block.ids_begin);
-      writer.wide = true;
-      writer.weights = slot.weighted ? own_weights_.data() + block.weights_begin : nullptr;
-      writer.gradient_offsets = own_offsets_.data() + block.gradient.offsets_begin;
-      writer.gradient_offsets[block.gradient.bags] = block.num_ids;
-      if (!slot.sequence) {
-        writer.lookup_offsets = own_offsets_.data() + block.lookup.offsets_begin;
-        writer.lookup_offsets[block.lookup.bags] = block.num_ids;
-      }
-      continue;
+      own_offsets_[at(own_block(address.slot).gradient.offsets_begin)] = 0;
+      own_offsets_[at(own_block(address.slot).lookup.offsets_begin)] = 0;
     }
-    writer.lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at);
-    writer.ids = bytes_.data() + section.ids_at;
-    writer.wide = slot.wide_ids;
-    writer.weights =
-        slot.weighted ? reinterpret_cast<float*>(bytes_.data() + section.weights_at) : nullptr;
+    if (slot.weighted) {
+      writer.weights = address.server == rank_
+                           ? own_weights_.data() + own_block(address.slot).weights_begin
+                           : reinterpret_cast<float*>(bytes_.data() + section.weights_at);
+    }
   }
 }
 
@@ -350,44 +338,95 @@ void IdPacker::list_rows(std::int64_t f, Range bags, std::int64_t place) {
   }
 }
 
-/// Every id to its shard, keeping the order inside the bag.
-void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> places) {
+/// Every id to its shard, keeping the order inside the bag. Which shard is next cannot be guessed,
+/// so nothing here branches on it.
+template <bool kSequence, typename StoreId>
+void IdPacker::split_bags(std::int64_t f,
+                          Range bags,
+                          std::span<ShardCount> places,
+                          const StoreId& store) {
   const JaggedView view = bags_of(f);
   const FeatureCut& cut = cuts_[at(f)];
-  const bool sequence = route(f).pooling == spec::Pooling::kNone;
   const std::span writers(&writers_[at(cut.writers_begin)], places.size());
-  for (const Writer& writer : writers) {
-    if (writer.lengths != nullptr) {
-      std::fill_n(writer.lengths + bags.begin, bags.size(), 0);
-    }
-  }
+  const bool weighted = routing_.slot(route(f).slots.front()).weighted;
   for (std::int64_t b = bags.begin; b < bags.end; ++b) {
-    for (const std::size_t k : cut.own) {
-      writers[k].gradient_offsets[b] = places[k].ids;
-    }
     for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
       const std::size_t k = cut.owner.shard_of(view.values[i]);
       const Writer& writer = writers[k];
       ShardCount& place = places[k];
-      if (!sequence && place.last_bag != b) {
-        writer.rows[place.bags] = static_cast<std::int32_t>(b);
-        if (writer.lookup_offsets != nullptr) {
-          writer.lookup_offsets[place.bags] = place.ids;
-        }
-        ++place.bags;
-        place.last_bag = b;
-      } else if (sequence) {
+      if constexpr (kSequence) {
         writer.rows[place.ids] = static_cast<std::int32_t>(i - view.offsets.front());
+      } else {
+        const std::int64_t known = place.last_bag == b ? 1 : 0;
+        writer.rows[place.bags - known] = static_cast<std::int32_t>(b);
+        place.bags += 1 - known;
+        place.last_bag = b;
       }
-      if (writer.lengths != nullptr) {
-        ++writer.lengths[b];
-      }
-      if (writer.weights != nullptr) {
+      ++writer.lengths[b];
+      if (weighted) {
         writer.weights[place.ids] = view.weights[i];
       }
-      store_id(writer.ids, writer.wide, place.ids, view.values[i] - writer.first_row);
+      store(k, place.ids, view.values[i] - writer.first_row);
       ++place.ids;
     }
+  }
+}
+
+void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> places) {
+  const FeatureRoute& feature = route(f);
+  const FeatureCut& cut = cuts_[at(f)];
+  const std::span writers(&writers_[at(cut.writers_begin)], places.size());
+  for (const Writer& writer : writers) {
+    std::fill_n(writer.lengths + bags.begin, bags.size(), 0);
+  }
+  const auto store_narrow = [&](std::size_t k, std::int64_t place, std::int64_t id) {
+    reinterpret_cast<std::int32_t*>(writers[k].ids)[place] = static_cast<std::int32_t>(id);
+  };
+  const auto store_any = [&](std::size_t k, std::int64_t place, std::int64_t id) {
+    if (routing_.slot(feature.slots[k]).wide_ids) {
+      reinterpret_cast<std::int64_t*>(writers[k].ids)[place] = id;
+    } else {
+      store_narrow(k, place, id);
+    }
+  };
+  const bool sequence = feature.pooling == spec::Pooling::kNone;
+  if (cut.wide) {
+    sequence ? split_bags<true>(f, bags, places, store_any)
+             : split_bags<false>(f, bags, places, store_any);
+  } else {
+    sequence ? split_bags<true>(f, bags, places, store_narrow)
+             : split_bags<false>(f, bags, places, store_narrow);
+  }
+  for (const std::size_t k : cut.own) {
+    fill_own(f, bags, k, places[k]);
+  }
+}
+
+/// The own shard's ids as lookups take them, from those that would have been sent.
+void IdPacker::fill_own(std::int64_t f, Range bags, std::size_t shard, const ShardCount& place) {
+  const FeatureCut& cut = cuts_[at(f)];
+  const SlotAddress& address = route(f).slots[shard];
+  const Slot& slot = routing_.slot(address);
+  const IncomingBlock& block = own_block(address.slot);
+  const Writer& writer = writers_[at(cut.writers_begin) + shard];
+  const Range own{place.first_id, place.ids};
+  std::int64_t* const ids = own_ids_.data() + block.ids_begin;
+  if (slot.wide_ids) {
+    std::memcpy(ids + own.begin, writer.ids + 8 * own.begin, at(8 * own.size()));
+  } else {
+    const auto* const narrow = reinterpret_cast<const std::int32_t*>(writer.ids);
+    std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
+  }
+  // Every task writes the offsets behind its bags.
+  std::int64_t* const gradient = own_offsets_.data() + block.gradient.offsets_begin;
+  std::int64_t offset = place.first_id;
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    offset += writer.lengths[b];
+    gradient[b + 1] = offset;
+  }
+  std::int64_t* const lookup = own_offsets_.data() + block.lookup.offsets_begin;
+  for (std::int64_t v = place.first_bag; v < place.bags && !slot.sequence; ++v) {
+    lookup[v + 1] = gradient[writer.rows[v] + 1];
   }
 }
 

@@ -81,6 +81,8 @@ class IdPacker {
   /// What a task has for one shard; once joined, what the tasks before it have, and from there on
   /// the places that it fills.
   struct alignas(64) ShardCount {  // tasks next to each other share no cache line
+    std::int64_t first_id = 0;     ///< of the task, once joined
+    std::int64_t first_bag = 0;
     std::int64_t ids = 0;
     std::int64_t bags = 0;  ///< non-empty
     std::int64_t last_bag = -1;
@@ -89,6 +91,7 @@ class IdPacker {
   struct FeatureCut {
     Path path = Path::kInPlace;
     RowOwner owner;                  ///< of kSplit
+    bool wide = false;               ///< of kSplit: some shard's ids take 8 bytes
     std::vector<std::size_t> own;    ///< of kSplit: the shards that this rank holds
     std::int64_t shards = 1;         ///< counts of a task
     std::int64_t writers_begin = 0;  ///< of kSplit, into writers_
@@ -101,13 +104,10 @@ class IdPacker {
   /// Where a split feature's ids of one shard go.
   struct Writer {
     std::int64_t first_row = 0;
-    std::int32_t* lengths = nullptr;  ///< [B]; null in the own shard
-    std::byte* ids = nullptr;
-    bool wide = false;  ///< 8 bytes per id
+    std::int32_t* lengths = nullptr;  ///< [B]
+    std::byte* ids = nullptr;         ///< 4 bytes each, 8 in wide shards
     float* weights = nullptr;
     std::int32_t* rows = nullptr;
-    std::int64_t* lookup_offsets = nullptr;    ///< of non-empty bags, in the own shard
-    std::int64_t* gradient_offsets = nullptr;  ///< of all bags, in the own shard
   };
 
   [[nodiscard]] const SentSlot& sent(const SlotAddress& address) const {
@@ -137,7 +137,10 @@ class IdPacker {
   void lay_out_own(const SlotAddress& address, const ShardCount& total);
   void make_writers(std::int64_t f);
   void fill_task(std::int64_t f, std::int64_t task);
+  template <bool kSequence, typename StoreId>
+  void split_bags(std::int64_t f, Range bags, std::span<ShardCount> places, const StoreId& store);
   void fill_split(std::int64_t f, Range bags, std::span<ShardCount> places);
+  void fill_own(std::int64_t f, Range bags, std::size_t shard, const ShardCount& place);
   void list_rows(std::int64_t f, Range bags, std::int64_t place);
   void describe_lanes();
   std::int64_t take_bytes(std::int64_t bytes);

@@ -10,16 +10,34 @@
 namespace weft::sharding {
 namespace {
 
-// A task moves so much in 10 to 50 microseconds, against 5 to wake a thread.
-constexpr std::int64_t kTaskFloats = 32768;
+// A task moves so much in 10 to 100 microseconds, against 5 to wake a thread. It takes all features
+// of some bags, so that it writes one stretch of the matrix while that is in the cache.
+constexpr std::int64_t kTaskFloats = 65536;
+constexpr std::int64_t kFewestBags = 16;
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
+/// The usual dimensions without a call.
 void copy_floats(float* to, const float* from, std::int64_t count) {
-  std::memcpy(to, from, at(count) * sizeof(float));
+  switch (count) {
+    case 16:
+      std::memcpy(to, from, 16 * sizeof(float));
+      return;
+    case 32:
+      std::memcpy(to, from, 32 * sizeof(float));
+      return;
+    case 64:
+      std::memcpy(to, from, 64 * sizeof(float));
+      return;
+    default:
+      std::memcpy(to, from, at(count) * sizeof(float));
+  }
 }
+
+/// Stands for the terms of a bag that has several.
+constexpr float kSeveral = 0.0F;
 
 /// to = from / divisor; `to` may be `from`.
 void divide(float* to, const float* from, std::int64_t count, float divisor) {
@@ -32,10 +50,6 @@ void add(float* to, const float* a, const float* b, std::int64_t count) {
   for (std::int64_t c = 0; c < count; ++c) {
     to[c] = a[c] + b[c];
   }
-}
-
-std::int64_t row_of(const std::int32_t* rows, std::int64_t vector) {
-  return rows == nullptr ? vector : rows[vector];
 }
 
 }  // namespace
@@ -70,13 +84,69 @@ OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device&
     asked_begin_[at(r)].resize(routing.served[at(r)].size());
   }
   served_begin_.resize(routing.served[at(rank_)].size() * at(routing.ranks));
+  list_jobs();
+}
+
+void OutputDist::list_jobs() {
+  for (std::size_t f = 0; f < routing_.features.size(); ++f) {
+    const FeatureRoute& route = routing_.features[f];
+    const auto shards = static_cast<std::int64_t>(route.slots.size());
+    const bool mean = route.pooling == spec::Pooling::kMean;
+    if (mean) {
+      means_.push_back(static_cast<std::int64_t>(f));
+    }
+    if (route.split() && route.pooling != spec::Pooling::kNone) {
+      jobs_.push_back({Job::Kind::kAdd, route.slots.front()});
+      most_shards_ = std::max(most_shards_, shards);
+      most_sums_ = std::max(most_sums_, tree_slots(shards) * route.dim);
+      continue;
+    }
+    for (const SlotAddress& address : route.slots) {
+      const bool in_place = routing_.in_place(address, rank_);
+      if (!in_place && route.pooling == spec::Pooling::kNone) {
+        sequences_to_copy_.push_back(address);
+      } else if (!in_place || mean) {
+        jobs_.push_back({in_place ? Job::Kind::kDivide : Job::Kind::kCopy, address});
+      }
+    }
+  }
 }
 
 void OutputDist::prepare(const InputDist& input) {
   size_matrices(input);
   place_served(input);
   place_asked(input);
-  list_jobs(input);
+  bags_per_task_ = std::clamp(kTaskFloats / std::max<std::int64_t>(routing_.pooled_columns, 1),
+                              kFewestBags, kMostBags);
+  bag_tasks_ = task_count(outputs_.pooled.rows, bags_per_task_);
+  tasks_.clear();
+  tasks_.add(jobs_.empty() ? 0 : bag_tasks_);
+  for (const SlotAddress& address : sequences_to_copy_) {
+    tasks_.add(task_count(input.sent_vectors(address) * routing_.slot(address).dim(), kTaskFloats));
+  }
+  size_scratch();
+}
+
+void OutputDist::size_scratch() {
+  const auto grow = [](auto& values, std::int64_t size) {
+    if (values.size() < at(size)) {
+      values.resize(at(size));
+    }
+  };
+  grow(shard_vectors_, bag_tasks_ * most_shards_);
+  grow(terms_, bag_tasks_ * kMostBags * most_shards_);
+  sums_.resize_for<float>(bag_tasks_ * most_sums_);
+}
+
+OutputDist::Scratch OutputDist::scratch(std::int64_t task, std::int64_t shards) {
+  return {.shards = std::span(shard_vectors_).subspan(at(task * most_shards_), at(shards)),
+          .terms = std::span(terms_).subspan(at(task * kMostBags * most_shards_),
+                                             at(kMostBags * shards)),
+          .sums = sums_.as<float>() + task * most_sums_};
+}
+
+Range OutputDist::task_bags(std::int64_t task) const {
+  return {task * bags_per_task_, std::min((task + 1) * bags_per_task_, outputs_.pooled.rows)};
 }
 
 void OutputDist::size_matrices(const InputDist& input) {
@@ -136,51 +206,6 @@ void OutputDist::place_asked(const InputDist& input) {
   }
 }
 
-void OutputDist::list_jobs(const InputDist& input) {
-  jobs_.clear();
-  tasks_.clear();
-  cursors_.clear();
-  divide_tasks_.clear();
-  std::int64_t sums = 0;
-  const std::int64_t batch = outputs_.pooled.rows;
-  for (const FeatureRoute& route : routing_.features) {
-    const bool sequence = route.pooling == spec::Pooling::kNone;
-    const bool mean = route.pooling == spec::Pooling::kMean;
-    divide_tasks_.add(mean ? task_count(batch * route.dim, kTaskFloats) : 0);
-    if (route.split() && !sequence) {
-      add_job(Job::Kind::kAdd, route.slots.front(), batch);
-      Job& job = jobs_.back();
-      const auto shards = static_cast<std::int64_t>(route.slots.size());
-      const std::int64_t tasks = job_tasks(job);
-      job.cursors_begin = static_cast<std::int64_t>(cursors_.size());
-      cursors_.resize(cursors_.size() + at(tasks * shards));
-      job.sums_begin = sums;
-      sums += tasks * tree_slots(shards) * route.dim;
-      continue;
-    }
-    for (const SlotAddress& address : route.slots) {
-      if (!routing_.in_place(address, rank_)) {
-        add_job(Job::Kind::kCopy, address, input.sent_vectors(address));
-      } else if (mean) {
-        add_job(Job::Kind::kDivide, address, batch);
-      }
-    }
-  }
-  sums_.resize_for<float>(sums);
-}
-
-/// A copy of nothing is a task too: it may have empty bags to clear.
-std::int64_t OutputDist::job_tasks(const Job& job) {
-  return std::max<std::int64_t>(1, task_count(job.units, job.units_per_task));
-}
-
-void OutputDist::add_job(Job::Kind kind, const SlotAddress& address, std::int64_t units) {
-  Job job{.kind = kind, .address = address, .units = units};
-  job.units_per_task = std::max<std::int64_t>(1, kTaskFloats / routing_.slot(address).dim());
-  tasks_.add(job_tasks(job));
-  jobs_.push_back(job);
-}
-
 VectorPlace OutputDist::in_matrix(const Slot& slot, const FeatureMatrices& matrices) const {
   const Matrix<float>& m = slot.sequence ? matrices.sequences[at(slot.feature)] : matrices.pooled;
   const std::int64_t first = slot.sequence ? 0 : feature(slot.feature).pooled_column;
@@ -224,56 +249,72 @@ void OutputDist::forward(Context& ctx, const InputDist& input) {
     for (std::size_t r = 0; r < arrived.size(); ++r) {
       asked_from_[r] = static_cast<const float*>(arrived[r].pieces.front().data);
     }
-    tasks_.run(*ctx.pool,
-               [&](std::int64_t job, std::int64_t task) { run_job(jobs_[at(job)], task, input); });
+    tasks_.run(*ctx.pool, [&](std::int64_t list, std::int64_t task) {
+      if (list == 0) {
+        assemble_bags(task, input);
+      } else {
+        copy_sequence(sequences_to_copy_[at(list - 1)], task, input);
+      }
+    });
   });
 }
 
-void OutputDist::run_job(const Job& job, std::int64_t task, const InputDist& input) {
-  const Range units{task * job.units_per_task,
-                    std::min((task + 1) * job.units_per_task, job.units)};
-  switch (job.kind) {
-    case Job::Kind::kCopy:
-      return copy_vectors(job.address, units, input);
-    case Job::Kind::kDivide:
-      return divide_bags(routing_.slot(job.address), units, outputs_, input);
-    case Job::Kind::kAdd:
-      return add_shards(job, task, units, input);
+void OutputDist::assemble_bags(std::int64_t task, const InputDist& input) {
+  const Range bags = task_bags(task);
+  for (const Job& job : jobs_) {
+    const Slot& slot = routing_.slot(job.address);
+    switch (job.kind) {
+      case Job::Kind::kCopy:
+        copy_bags(job.address, bags, input);
+        break;
+      case Job::Kind::kDivide:
+        break;
+      case Job::Kind::kAdd:
+        add_shards(job.address, task, input);
+        break;
+    }
+    if (is_mean(slot.feature)) {
+      divide_bags(slot, bags, outputs_, input);
+    }
   }
 }
 
-/// Whole bags, or vectors of a sequence, to their rows; the empty bags before each are cleared.
-void OutputDist::copy_vectors(const SlotAddress& address, Range vectors, const InputDist& input) {
+/// Whole bags to their rows, zeros to empty ones.
+void OutputDist::copy_bags(const SlotAddress& address, Range bags, const InputDist& input) {
   const Slot& slot = routing_.slot(address);
   const std::int64_t dim = slot.dim();
   const std::int32_t* const rows = input.sent_rows(address);
+  const std::int32_t* const last = rows + input.sent_vectors(address);
   const VectorPlace to = in_matrix(slot, outputs_);
-  const float* from = asked(address) + vectors.begin * dim;
-  const bool clear = !slot.sequence && rows != nullptr;
-  std::int64_t next = vectors.begin == 0 ? 0 : row_of(rows, vectors.begin - 1) + 1;
-  for (std::int64_t v = vectors.begin; v < vectors.end; ++v, from += dim) {
-    const std::int64_t row = row_of(rows, v);
-    if (clear) {
-      clear_rows(slot, {next, row});
-      next = row + 1;
+  if (rows == nullptr) {
+    for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+      copy_floats(to.data + b * to.stride, asked(address) + b * dim, dim);
     }
-    copy_floats(to.data + row * to.stride, from, dim);
+    return;
   }
-  const std::int64_t count = input.sent_vectors(address);
-  if (clear && vectors.end == count) {
-    clear_rows(slot, {next, outputs_.pooled.rows});
-    next = outputs_.pooled.rows;
-  }
-  if (is_mean(slot.feature)) {
-    const std::int64_t first = vectors.begin == 0 ? 0 : row_of(rows, vectors.begin - 1) + 1;
-    divide_bags(slot, {first, clear ? next : vectors.end}, outputs_, input);
+  const std::int32_t* row = std::lower_bound(rows, last, bags.begin);
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    if (row != last && *row == b) {
+      copy_floats(to.data + b * to.stride, asked(address) + (row - rows) * dim, dim);
+      ++row;
+    } else {
+      std::fill_n(to.data + b * to.stride, dim, 0.0F);
+    }
   }
 }
 
-void OutputDist::clear_rows(const Slot& slot, Range rows) {
+void OutputDist::copy_sequence(const SlotAddress& address,
+                               std::int64_t task,
+                               const InputDist& input) {
+  const Slot& slot = routing_.slot(address);
+  const std::int64_t count = input.sent_vectors(address);
+  const Range vectors = piece(count, task_count(count * slot.dim(), kTaskFloats), task);
+  const std::int32_t* const rows = input.sent_rows(address);
   const VectorPlace to = in_matrix(slot, outputs_);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    std::fill_n(to.data + row * to.stride, slot.dim(), 0.0F);
+  const float* const from = asked(address);
+  for (std::int64_t v = vectors.begin; v < vectors.end; ++v) {
+    copy_floats(to.data + (rows == nullptr ? v : rows[v]) * to.stride, from + v * slot.dim(),
+                slot.dim());
   }
 }
 
@@ -294,65 +335,78 @@ void OutputDist::divide_bags(const Slot& slot,
 }
 
 /// A split feature: the partial sums of a bag go up the tree over the shards that have some.
-void OutputDist::add_shards(const Job& job, std::int64_t task, Range bags, const InputDist& input) {
-  const Slot& slot = routing_.slot(job.address);
+void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const InputDist& input) {
+  const Slot& slot = routing_.slot(first);
   const FeatureRoute& route = feature(slot.feature);
   const auto shards = static_cast<std::int64_t>(route.slots.size());
-  const std::span cursors(&cursors_[at(job.cursors_begin + task * shards)], at(shards));
-  for (std::size_t k = 0; k < cursors.size(); ++k) {
+  const Range bags = task_bags(task);
+  Scratch own = scratch(task, shards);
+  for (std::size_t k = 0; k < own.shards.size(); ++k) {
     const SlotAddress& address = route.slots[k];
     const std::int32_t* const rows = input.sent_rows(address);
     const std::int64_t end = input.sent_vectors(address);
-    cursors[k] = {.vectors = asked(address), .rows = rows, .end = end};
-    cursors[k].next = std::lower_bound(rows, rows + end, bags.begin) - rows;
+    const std::int64_t next = std::lower_bound(rows, rows + end, bags.begin) - rows;
+    own.shards[k] = {.vectors = asked(address), .bags = rows, .next = next, .end = end};
   }
-  float* const sums = sums_.as<float>() + job.sums_begin + task * tree_slots(shards) * route.dim;
+  std::array<const float*, kMostBags> only;
+  find_terms(own, bags, route.dim, only);
   const VectorPlace place = in_matrix(slot, outputs_);
-  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
-    add_bag(cursors, b, sums, {place.data + b * place.stride, at(route.dim)});
-  }
-  if (is_mean(slot.feature)) {
-    divide_bags(slot, bags, outputs_, input);
+  for (std::int64_t i = 0; i < bags.size(); ++i) {
+    float* const to = place.data + (bags.begin + i) * place.stride;
+    if (only[at(i)] == nullptr) {
+      std::fill_n(to, route.dim, 0.0F);
+    } else if (only[at(i)] != &kSeveral) {
+      copy_floats(to, only[at(i)], route.dim);
+    } else {
+      add_terms(own.terms.subspan(at(i * shards), at(shards)), own.sums, {to, at(route.dim)});
+    }
   }
 }
 
-void OutputDist::add_bag(std::span<ShardCursor> cursors,
-                         std::int64_t bag,
-                         float* sums,
-                         std::span<float> out) {
-  const auto dim = static_cast<std::int64_t>(out.size());
-  std::array<const float*, 2> first = {};
-  std::int64_t terms = 0;
-  for (ShardCursor& cursor : cursors) {
-    cursor.term = nullptr;
-    if (cursor.next < cursor.end && cursor.rows[cursor.next] == bag) {
-      cursor.term = cursor.vectors + cursor.next * dim;
-      ++cursor.next;
-      first[std::min<std::size_t>(at(terms), 1)] = cursor.term;
-      ++terms;
+/// The only term of each bag, null or &kSeveral; then all terms. Shard after shard, so that nothing
+/// depends on a guess which shard comes next.
+void OutputDist::find_terms(Scratch& scratch,
+                            Range bags,
+                            std::int64_t dim,
+                            std::span<const float*> only) {
+  std::fill(only.begin(), only.end(), nullptr);
+  bool several = false;
+  for (const ShardVectors& shard : scratch.shards) {
+    for (std::int64_t v = shard.next; v < shard.end && shard.bags[v] < bags.end; ++v) {
+      const float*& term = only[at(shard.bags[v] - bags.begin)];
+      several |= term != nullptr;
+      term = term == nullptr ? shard.vectors + v * dim : &kSeveral;
     }
   }
-  if (terms == 0) {
-    std::fill(out.begin(), out.end(), 0.0F);
-  } else if (terms == 1) {
-    copy_floats(out.data(), first[0], dim);
-  } else if (terms == 2) {
-    add(out.data(), first[0], first[1], dim);
-  } else {
-    std::array<const float*, 64> held;  // by tree slot
-    const auto leaf = [&](const Range& node, int depth) {
-      held[static_cast<std::size_t>(depth)] = cursors[at(node.begin)].term;
-      return node.size() == 1 && cursors[at(node.begin)].term != nullptr;
-    };
-    const auto join = [&](int depth) {
-      float* const sum = sums + depth * dim;
-      const auto i = static_cast<std::size_t>(depth);
-      add(sum, held[i], held[i + 1], dim);
-      held[i] = sum;
-    };
-    sum_tree(Range{0, static_cast<std::int64_t>(cursors.size())}, 0, leaf, join);
-    copy_floats(out.data(), held[0], dim);
+  if (!several) {
+    return;
   }
+  std::fill(scratch.terms.begin(), scratch.terms.end(), nullptr);
+  for (std::size_t k = 0; k < scratch.shards.size(); ++k) {
+    const ShardVectors& shard = scratch.shards[k];
+    for (std::int64_t v = shard.next; v < shard.end && shard.bags[v] < bags.end; ++v) {
+      scratch.terms[at(shard.bags[v] - bags.begin) * scratch.shards.size() + k] =
+          shard.vectors + v * dim;
+    }
+  }
+}
+
+/// The tree over the shards that have a term.
+void OutputDist::add_terms(std::span<const float* const> terms, float* sums, std::span<float> out) {
+  const auto dim = static_cast<std::int64_t>(out.size());
+  std::array<const float*, 64> held;  // by tree slot
+  const auto leaf = [&](const Range& node, int depth) {
+    held[static_cast<std::size_t>(depth)] = terms[at(node.begin)];
+    return node.size() == 1 && terms[at(node.begin)] != nullptr;
+  };
+  const auto join = [&](int depth) {
+    float* const sum = sums + depth * dim;
+    const auto i = static_cast<std::size_t>(depth);
+    add(sum, held[i], held[i + 1], dim);
+    held[i] = sum;
+  };
+  sum_tree(Range{0, static_cast<std::int64_t>(terms.size())}, 0, leaf, join);
+  copy_floats(out.data(), held[0], dim);
 }
 
 void OutputDist::backward(Context& ctx, const InputDist& input) {
@@ -363,14 +417,13 @@ void OutputDist::backward(Context& ctx, const InputDist& input) {
 
 /// The gradient of a mean is that of its sum, divided by the length of the bag.
 void OutputDist::divide_gradients(Context& ctx, const InputDist& input) {
-  divide_tasks_.run(*ctx.pool, [&](std::int64_t f, std::int64_t task) {
-    const FeatureRoute& route = feature(f);
-    const Matrix<float>& m = gradients_.pooled;
-    const std::int64_t tasks = task_count(m.rows * route.dim, kTaskFloats);
-    Slot whole;
-    whole.feature = f;
-    whole.cols = {0, route.dim};
-    divide_bags(whole, piece(m.rows, tasks, task), gradients_, input);
+  ctx.pool->parallel_for(means_.empty() ? 0 : bag_tasks_, [&](std::int64_t task) {
+    for (const std::int64_t f : means_) {
+      Slot whole;
+      whole.feature = f;
+      whole.cols = {0, feature(f).dim};
+      divide_bags(whole, task_bags(task), gradients_, input);
+    }
   });
 }
 

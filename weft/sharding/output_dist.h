@@ -16,12 +16,13 @@
 ///            the sum; its gradient is divided in the gradient matrix, before it leaves. Empty bags
 ///            give zeros.
 /// Bytes      per rank, forward: 4·D per vector asked of others; backward the same.
-/// Threads    tasks of runs of vectors on the context's pool. Nothing is allocated once the longest
+/// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
 ///            batch has been seen.
 /// Source     ZionEX (arXiv 2104.05158) section 4; row_wise without the dense reduce-scatter as in
 ///            the sparse all-to-all of CPU submissions to MLPerf DLRM-DCNv2.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -73,24 +74,29 @@ class OutputDist {
   [[nodiscard]] FeatureMatrices& gradients() { return gradients_; }
 
  private:
-  /// What is to be done to vectors of one slot, or of a split feature, once they are there.
+  /// What is to be done to the columns of a pooled slot, or of a split feature, once its vectors
+  /// are there.
   struct Job {
     enum class Kind : std::uint8_t { kCopy, kDivide, kAdd };
     Kind kind = Kind::kCopy;
-    SlotAddress address;     ///< of kAdd: the feature's first
-    std::int64_t units = 0;  ///< vectors of kCopy, bags of the others
-    std::int64_t units_per_task = 1;
-    std::int64_t cursors_begin = 0;  ///< of kAdd, into cursors_: [tasks][shards]
-    std::int64_t sums_begin = 0;     ///< of kAdd, into sums_: [tasks][tree slots][dim]
+    SlotAddress address;  ///< of kAdd: the feature's first
   };
 
-  /// How far the assembly of a split feature is in the vectors of one shard.
-  struct ShardCursor {
+  /// The vectors of one shard of a split feature.
+  struct ShardVectors {
     const float* vectors = nullptr;
-    const std::int32_t* rows = nullptr;
+    const std::int32_t* bags = nullptr;  ///< of each vector, ascending
     std::int64_t next = 0;
     std::int64_t end = 0;
-    const float* term = nullptr;  ///< of the bag in hand, null where the shard has none
+  };
+
+  static constexpr std::int64_t kMostBags = 128;  ///< of a task
+
+  /// What a task needs to add up split bags.
+  struct Scratch {
+    std::span<ShardVectors> shards;
+    std::span<const float*> terms;  ///< [kMostBags][shards], where a bag has several
+    float* sums = nullptr;          ///< [tree slots][dim]
   };
 
   [[nodiscard]] bool is_mean(std::int64_t f) const {
@@ -104,21 +110,23 @@ class OutputDist {
   void size_matrices(const InputDist& input);
   void place_served(const InputDist& input);
   void place_asked(const InputDist& input);
-  void list_jobs(const InputDist& input);
-  [[nodiscard]] static std::int64_t job_tasks(const Job& job);
-  void add_job(Job::Kind kind, const SlotAddress& address, std::int64_t units);
+  void list_jobs();
+  void size_scratch();
+  [[nodiscard]] Scratch scratch(std::int64_t task, std::int64_t shards);
+  [[nodiscard]] Range task_bags(std::int64_t task) const;
   [[nodiscard]] VectorPlace in_matrix(const Slot& slot, const FeatureMatrices& matrices) const;
   [[nodiscard]] VectorPlace served(const SlotAddress& address, std::int64_t source) const;
   [[nodiscard]] const float* asked(const SlotAddress& address) const;
-  void run_job(const Job& job, std::int64_t task, const InputDist& input);
-  void copy_vectors(const SlotAddress& address, Range vectors, const InputDist& input);
-  void clear_rows(const Slot& slot, Range rows);
+  void assemble_bags(std::int64_t task, const InputDist& input);
+  void copy_bags(const SlotAddress& address, Range bags, const InputDist& input);
+  void copy_sequence(const SlotAddress& address, std::int64_t task, const InputDist& input);
   void divide_bags(const Slot& slot, Range bags, const FeatureMatrices& m, const InputDist& input);
-  void add_shards(const Job& job, std::int64_t task, Range bags, const InputDist& input);
-  static void add_bag(std::span<ShardCursor> cursors,
-                      std::int64_t bag,
-                      float* sums,
-                      std::span<float> out);
+  void add_shards(const SlotAddress& first, std::int64_t task, const InputDist& input);
+  static void find_terms(Scratch& scratch,
+                         Range bags,
+                         std::int64_t dim,
+                         std::span<const float*> only);
+  static void add_terms(std::span<const float* const> terms, float* sums, std::span<float> out);
   void divide_gradients(Context& ctx, const InputDist& input);
   void describe_gradient_lanes(const InputDist& input);
   [[nodiscard]] comm::Piece gradient_piece(const SlotAddress& address,
@@ -137,12 +145,18 @@ class OutputDist {
   std::vector<std::vector<std::int64_t>> asked_begin_;  // [W][slots] floats, of the server's run
   std::vector<Range> asked_run_;                        // [W] floats
   std::vector<const float*> asked_from_;                // [W] where a server's run has come
-  std::vector<Job> jobs_;
-  TaskList tasks_;         // of jobs
-  TaskList divide_tasks_;  // of features
-  std::vector<ShardCursor> cursors_;
-  Buffer sums_;
-  std::vector<comm::Piece> send_runs_, recv_runs_;                   // [W], forward
+  std::vector<Job> jobs_;                               // of every task of bags, static
+  std::vector<std::int64_t> means_;                     // features
+  std::vector<SlotAddress> sequences_to_copy_;
+  std::int64_t most_shards_ = 0;  // of a split pooled feature
+  std::int64_t most_sums_ = 0;    // floats of its Scratch::sums
+  std::int64_t bags_per_task_ = 1;
+  std::int64_t bag_tasks_ = 0;
+  TaskList tasks_;                                  // one of bags, then one per sequence
+  std::vector<ShardVectors> shard_vectors_;         // [tasks of bags][most shards]
+  std::vector<const float*> terms_;                 // [tasks of bags][kMostBags][most shards]
+  Buffer sums_;                                     // [tasks of bags][most sums]
+  std::vector<comm::Piece> send_runs_, recv_runs_;  // [W], forward
   std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;  // [W], backward
   std::vector<comm::Lane> send_, recv_;
 };
