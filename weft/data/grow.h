@@ -6,8 +6,8 @@
 
 namespace weft::data {
 
-/// resize() that leaves a quarter of room when it grows, so that batches of somewhat different sizes
-/// soon allocate nothing.
+/// resize() that leaves a quarter of room when it grows, so that batches of somewhat different
+/// sizes soon allocate nothing.
 template <typename T>
 void resize_with_room(std::vector<T>& values, std::size_t size) {
   if (size > values.capacity()) {
