@@ -37,6 +37,16 @@ std::uint64_t read_lines(const std::byte* data, std::int64_t lines) {
   return sum;
 }
 
+/// One load and store per cache line, which is all of it for the memory.
+void write_lines(std::byte* data, std::int64_t lines) {
+  for (std::int64_t line = 0; line < lines; ++line) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data + line * 64, sizeof(word));
+    ++word;
+    std::memcpy(data + line * 64, &word, sizeof(word));
+  }
+}
+
 }  // namespace
 
 Limits::Limits(Device& device, const LimitOptions& options)
@@ -92,6 +102,29 @@ double Limits::read_bytes_per_s(std::int64_t bytes) {
     });
   });
   return static_cast<double>(from_.bytes()) / time;
+}
+
+double Limits::update_s(std::int64_t updated, std::int64_t read) {
+  to_.resize(std::max<std::int64_t>(updated, 64));
+  from_.resize(std::max<std::int64_t>(read, 64));
+  map_pages(device_.pool(), to_.as<std::byte>(), to_.bytes());
+  map_pages(device_.pool(), from_.as<std::byte>(), from_.bytes());
+  align();
+  // In blocks of a page of each, so that the two are walked side by side.
+  constexpr std::int64_t kBlock = 4096;
+  const std::int64_t blocks = (to_.bytes() + kBlock - 1) / kBlock;
+  const std::int64_t threads = device_.pool().threads();
+  return median_pass_s(options_.budget_s, [&] {
+    device_.pool().parallel_for(threads, [&](std::int64_t thread) {
+      const Range own = piece(blocks, threads, thread);
+      for (std::int64_t block = own.begin; block < own.end; ++block) {
+        const Range lines = piece(to_.bytes() / 64, blocks, block);
+        const Range beside = piece(from_.bytes() / 64, blocks, block);
+        write_lines(to_.as<std::byte>() + lines.begin * 64, lines.size());
+        sink += read_lines(from_.as<std::byte>() + beside.begin * 64, beside.size());
+      }
+    });
+  });
 }
 
 double Limits::random_rows_per_s(std::int64_t row_bytes, RowAccess access) {

@@ -34,6 +34,10 @@ class Limits {
   /// Bytes per second of reading `bytes` from end to end, again and again.
   double read_bytes_per_s(std::int64_t bytes);
 
+  /// Seconds of going once over `updated` bytes that are read and written in place and `read` bytes
+  /// beside them that are only read, again and again.
+  double update_s(std::int64_t updated, std::int64_t read);
+
   /// Random rows of `row_bytes` per second, of those that options.memory_bytes hold.
   double random_rows_per_s(std::int64_t row_bytes, RowAccess access);
 

@@ -74,15 +74,15 @@ std::vector<Layer> dense_layers(const spec::Config& config) {
   return layers;
 }
 
-/// Bytes per weight that the optimizer reads and writes: weight, gradient and state; weight, state.
-double update_bytes(spec::DenseOptimizerKind kind) {
+/// Floats of state per weight.
+double dense_state(spec::DenseOptimizerKind kind) {
   switch (kind) {
     case spec::DenseOptimizerKind::kSgd:
-      return 12.0;
+      return 0.0;
     case spec::DenseOptimizerKind::kAdagrad:
-      return 20.0;
+      return 1.0;
     case spec::DenseOptimizerKind::kAdam:
-      return 28.0;
+      return 2.0;
   }
   fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
 }
@@ -259,7 +259,7 @@ StepWork step_work(const spec::Config& config,
     }
   }
   work.dense_parameters = static_cast<double>(dense_parameters(config));
-  work.dense_update_bytes = work.dense_parameters * update_bytes(config.dense_optimizer.type);
+  work.dense_state = dense_state(config.dense_optimizer.type);
   return work;
 }
 
@@ -322,7 +322,9 @@ PartLimits part_limits(Limits& limits,
   part(train::StepPart::kGradDist) = part(train::StepPart::kOutputDist);
   part(train::StepPart::kUpdateRows) =
       rows(work.gradients, RowAccess::kGather) + rows(work.updates, RowAccess::kGatherScatter);
-  part(train::StepPart::kUpdateDense) = copy(work.dense_update_bytes);
+  part(train::StepPart::kUpdateDense) = limits.update_s(
+      static_cast<std::int64_t>(4.0 * (1.0 + work.dense_state) * work.dense_parameters),
+      static_cast<std::int64_t>(4.0 * work.dense_parameters));
   return seconds;
 }
 

@@ -15,7 +15,7 @@
 ///   update_rows      reading one gradient per id, in the order of rows; reading and writing every
 ///                    touched row and its state once, ascending
 ///   update_dense     reading weights, gradients and state of the dense model, writing weights and
-///                    state
+///                    state, by one load and store per cache line
 ///   others           none: they are overhead. reduce: one copy of the dense gradient, not in the
 ///   sum
 ///                    as it runs beside the others.
@@ -75,7 +75,7 @@ struct StepWork {
   double vector_bytes = 0.0;  ///< pooled vectors, fp32
   double input_bytes = 0.0;   ///< dense values, labels, weights
   double dense_parameters = 0.0;
-  double dense_update_bytes = 0.0;  ///< read and written by the dense optimizer
+  double dense_state = 0.0;         ///< floats of the dense optimizer per weight
   std::vector<RowLists> lookups;    ///< every id's row, feature by feature
   std::vector<RowLists> updates;    ///< every touched row with its state, ascending
   std::vector<RowLists> gradients;  ///< every id's gradient, in the order of rows

@@ -68,7 +68,7 @@ TEST(StepWork, CountsWhatIsInTheBatches) {
   EXPECT_EQ(work.samples, 64.0);
   EXPECT_EQ(work.ids, 64.0 * 214.0);
   EXPECT_EQ(work.vector_bytes, 64.0 * 26.0 * 128.0 * 4.0);
-  EXPECT_EQ(work.dense_update_bytes, 20.0 * work.dense_parameters);
+  EXPECT_EQ(work.dense_state, 1.0);
   ASSERT_EQ(work.lookups.size(), 1U);
   EXPECT_EQ(work.lookups[0].row_bytes, 512);
   EXPECT_EQ(work.lookups[0].rows(), work.ids);
