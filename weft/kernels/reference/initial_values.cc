@@ -107,10 +107,9 @@ void set_initial_rows(const InitialRows& initial, Range range) {
     for (std::int64_t i = 0; i < table.cols; ++i) {
       store(table, row, i, value_of(initial, row, table.first_col + i));
     }
-    auto* const state =
-        reinterpret_cast<float*>(static_cast<char*>(table.state) + row * table.state_stride);
     for (std::int64_t i = 0; i < initial.state_floats; ++i) {
-      state[i] = initial.state;
+      char* const state = static_cast<char*>(table.state) + row * table.state_stride;
+      reinterpret_cast<float*>(state)[i] = initial.state;
     }
   }
 }
