@@ -79,21 +79,46 @@ def table_limits(results):
                  [[label, unit] + [by.get(t, "-") for t in order] for (label, unit), by in rows.items()])
 
 
-def kernel_order(r):
-    """By name, then by parameters, numbers among them as numbers."""
-    return r["name"], [(k, int(v) if v.isdigit() else -1, v) for k, v in sorted(r["parameters"].items())]
+def natural(text):
+    """Sorts numbers in text by their value."""
+    return [(0, int(t)) if t.isdigit() else (1, t) for t in re.split(r"(\d+)", text) if t]
+
+
+def wide_parameter(figures):
+    """The parameter with the most values: a table has a column for each."""
+    values = {}
+    for r in figures:
+        for k, v in r["parameters"].items():
+            values.setdefault(k, set()).add(v)
+    return max(values, key=lambda k: len(values[k]), default=None)
+
+
+def cell(r):
+    """Median, half the distance of the quartiles in percent of it, share of the limit."""
+    noise = 50 * (r["q3"] - r["q1"]) / r["median"] if r["median"] else 0
+    return f"{number(r['median'])} ±{noise:.0f} %: {percent(r)}"
+
+
+def kernel_rows(figures, wide):
+    rows = {}
+    for r in figures:
+        others = {k: v for k, v in sorted(r["parameters"].items()) if k != wide}
+        label = ", ".join([r["name"]] + [f"{k} {v}".strip() for k, v in others.items()])
+        rows.setdefault((label, r["unit"], r["limit"]["name"]), {})[r["parameters"].get(wide, "")] = cell(r)
+    return sorted(rows.items(), key=lambda row: natural(row[0][0]))
 
 
 def table_kernels(results):
-    rows = []
-    for f in results.files:
-        if f["program"] in ("limits", "step"):
-            continue
-        for r in sorted(f["results"], key=kernel_order):
-            parameters = " ".join(f"{k} {v}".strip() for k, v in r["parameters"].items())
-            limit = f"{number(r['limit']['median'])} ({r['limit']['name']})" if "limit" in r else "-"
-            rows.append([r["name"], parameters, spread(r), r["unit"], limit, percent(r)])
-    return table(["kernel", "of", "median (quartiles)", "unit", "limit", "share"], rows)
+    """One table per program, of what has a limit."""
+    text = ""
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step"}):
+        figures = [r for r in results.find(program) if "limit" in r]
+        wide = wide_parameter(figures)
+        columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
+        text += f"\n`bench/{program}_bench.cc`:\n\n"
+        text += table(["kernel", "unit", "limit"] + [f"{wide or ''} {c}".strip() for c in columns],
+                      [[*key] + [by.get(c, "-") for c in columns] for key, by in kernel_rows(figures, wide)])
+    return text.lstrip("\n")
 
 
 def where(r):

@@ -117,7 +117,7 @@ class Tables(Folder):
         self.write("k.json", results(figure("lookup", (9, 10, 11), limit=20, dim="16")))
         text = "before\n<!-- table kernels -->\nold\n<!-- end -->\nafter\n"
         made = tables.rewrite(text, tables.Results(self.folder))
-        self.assertIn("| lookup | dim 16 | 10 (9 to 11) | rows/s | 20 (gather) | 50 % |", made)
+        self.assertIn("| lookup | rows/s | gather | 10 ±10 %: 50 % |", made)
         self.assertNotIn("old", made)
         self.assertTrue(made.startswith("before\n") and made.endswith("after\n"))
         self.assertEqual(tables.rewrite(made, tables.Results(self.folder)), made)
