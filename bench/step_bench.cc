@@ -121,7 +121,7 @@ class StepBench {
   StepWork work_;
   bool keep_engines_ = false;
   std::vector<std::unique_ptr<train::Engine>> engines_;  // by variant
-  std::vector<std::int64_t> steps_;                      // made so far, by variant
+  std::vector<std::int64_t> steps_;  // so far, by variant: batches go on where it stopped
   std::int64_t steps_per_turn_ = 0;
   std::vector<std::vector<Turn>> turns_;  // by variant and round
   std::vector<double> reader_rates_;
@@ -188,7 +188,6 @@ void StepBench::make_engine(std::size_t v) {
   if (engines_[v] == nullptr) {
     const Variant& variant = variants_[v];
     engines_[v] = std::make_unique<train::Engine>(variant.config, variant.plan, *world_, *device_);
-    steps_[v] = 0;
   }
 }
 
@@ -244,8 +243,8 @@ double StepBench::reader_rate() {
 
 /// A burst of steps, added to the turn as 1/bursts of it.
 void StepBench::take_burst(std::size_t v, std::int64_t bursts, Turn& turn) {
-  constexpr std::int64_t kWarmUp =
-      3;  // buffers grow, primitives are made, caches forget the others
+  // Buffers grow, primitives are made, caches forget the other variants.
+  constexpr std::int64_t kWarmUp = 3;
   const double share = 1.0 / static_cast<double>(bursts);
   run_steps(v, kWarmUp, nullptr);
   if (steps_per_turn_ == 0) {
