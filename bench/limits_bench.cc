@@ -65,22 +65,13 @@ std::vector<Probe> make_probes(Limits& limits, const std::string& threads) {
   return probes;
 }
 
-void run(const Options& options) {
-  const std::int64_t cores = this_machine().cores;
-  std::vector<std::unique_ptr<Device>> devices;
-  std::vector<std::unique_ptr<Limits>> limits;
-  std::vector<Probe> probes;
-  for (std::int64_t threads = 1; threads <= cores; threads = threads < cores ? cores : cores + 1) {
-    devices.push_back(
-        make_device({.kind = DeviceKind::kCpu, .threads = static_cast<int>(threads)}));
-    LimitOptions limit_options;
-    limit_options.memory_bytes = static_cast<std::int64_t>(options.memory_gib * (1 << 30));
-    limit_options.budget_s = options.budget_s;
-    limits.push_back(std::make_unique<Limits>(*devices.back(), limit_options));
-    for (Probe& probe : make_probes(*limits.back(), std::to_string(threads))) {
-      probes.push_back(std::move(probe));
-    }
-  }
+/// All probes with this many threads, one after the other in every round.
+std::vector<Figure> measure(const Options& options, std::int64_t threads) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = static_cast<int>(threads)});
+  Limits limits(*device, {.memory_bytes = static_cast<std::int64_t>(options.memory_gib * (1 << 30)),
+                          .budget_s = options.budget_s,
+                          .align = {}});
+  std::vector<Probe> probes = make_probes(limits, std::to_string(threads));
   for (int round = 0; round < options.rounds; ++round) {
     for (Probe& probe : probes) {
       probe.figure.values.push_back(probe.run());
@@ -89,6 +80,17 @@ void run(const Options& options) {
   std::vector<Figure> figures;
   for (Probe& probe : probes) {
     figures.push_back(std::move(probe.figure));
+  }
+  return figures;
+}
+
+void run(const Options& options) {
+  const std::int64_t cores = this_machine().cores;
+  std::vector<Figure> figures = measure(options, 1);
+  if (cores > 1) {
+    for (Figure& figure : measure(options, cores)) {
+      figures.push_back(std::move(figure));
+    }
   }
   fmt::print("{}", to_text(figures));
   if (!options.out.empty()) {
