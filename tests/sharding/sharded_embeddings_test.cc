@@ -321,6 +321,109 @@ TEST(ShardedEmbeddings, MixturesOverBatchesOfAllSizesGiveEqualVectors) {
   }
 }
 
+/// The same job by plain loops over one batch after the other: tables as maps of integers.
+class PlainJob {
+ public:
+  explicit PlainJob(const spec::Config& config) : config_(config) {
+    for (const spec::Table& table : config.tables) {
+      tables_.emplace_back(static_cast<std::size_t>(table.num_embeddings * table.embedding_dim));
+    }
+  }
+
+  void step(const KeyedJaggedTensor& batch, std::int64_t number) {
+    look_up(batch);
+    for (std::size_t f = 0, column = 0; f < config_.sparse_features.size(); ++f) {
+      update(batch, number, f, static_cast<std::int64_t>(column));
+      const bool has_columns = config_.sparse_features[f].pooling != spec::Pooling::kNone;
+      column += has_columns ? static_cast<std::size_t>(dim(f)) : 0;
+    }
+  }
+
+  std::vector<float> pooled, sequences;  ///< of all steps, as in RunResult
+
+ private:
+  [[nodiscard]] std::size_t table(std::size_t f) const {
+    return static_cast<std::size_t>(spec::table_index(config_, config_.sparse_features[f]));
+  }
+
+  [[nodiscard]] std::int64_t dim(std::size_t f) const {
+    return config_.tables[table(f)].embedding_dim;
+  }
+
+  float& value(std::size_t f, std::int64_t row, std::int64_t c) {
+    return tables_[table(f)][static_cast<std::size_t>(row * dim(f) + c)];
+  }
+
+  void look_up(const KeyedJaggedTensor& batch) {
+    for (std::int64_t b = 0; b < batch.batch; ++b) {
+      for (std::size_t f = 0; f < config_.sparse_features.size(); ++f) {
+        const spec::SparseFeature& feature = config_.sparse_features[f];
+        const JaggedView view = batch.feature(static_cast<std::int64_t>(f));
+        for (std::int64_t c = 0; c < dim(f) && feature.pooling != spec::Pooling::kNone; ++c) {
+          float sum = 0.0F;
+          for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
+            sum += (feature.weighted ? view.weights[i] : 1.0F) * value(f, view.values[i], c);
+          }
+          const bool mean = feature.pooling == spec::Pooling::kMean && view.length(b) > 0;
+          pooled.push_back(mean ? sum / static_cast<float>(view.length(b)) : sum);
+        }
+      }
+    }
+    for (std::size_t f = 0; f < config_.sparse_features.size(); ++f) {
+      if (config_.sparse_features[f].pooling == spec::Pooling::kNone) {
+        const JaggedView view = batch.feature(static_cast<std::int64_t>(f));
+        for (std::int64_t i = view.offsets.front(); i < view.offsets.back(); ++i) {
+          for (std::int64_t c = 0; c < dim(f); ++c) {
+            sequences.push_back(value(f, view.values[i], c));
+          }
+        }
+      }
+    }
+  }
+
+  void update(const KeyedJaggedTensor& batch,
+              std::int64_t number,
+              std::size_t f,
+              std::int64_t column) {
+    const spec::SparseFeature& feature = config_.sparse_features[f];
+    const JaggedView view = batch.feature(static_cast<std::int64_t>(f));
+    for (std::int64_t b = 0; b < batch.batch; ++b) {
+      for (std::int64_t k = 0; k < view.length(b); ++k) {
+        const std::int64_t i = view.offsets[at(b)] + k;
+        for (std::int64_t c = 0; c < dim(f); ++c) {
+          float gradient = feature.pooling == spec::Pooling::kNone
+                               ? gradient_value(number, b, 500 + 7 * k + c)
+                               : gradient_value(number, b, column + c);
+          gradient *= feature.weighted ? view.weights[i] : 1.0F;
+          gradient /=
+              feature.pooling == spec::Pooling::kMean ? static_cast<float>(view.length(b)) : 1.0F;
+          value(f, view.values[i], c) -= gradient;
+        }
+      }
+    }
+  }
+
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  const spec::Config& config_;
+  std::vector<std::vector<float>> tables_;
+};
+
+TEST(ShardedEmbeddings, IsThePlainFormula) {
+  for (const spec::Sharding sharding : kShardings) {
+    const spec::Config config = make_integer_config(sharding);
+    PlainJob plain(config);
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      plain.step(make_batch(config, step, {0, 29}), step);
+    }
+    for (const int ranks : {1, 3}) {
+      const RunResult got = run(config, {.ranks = ranks});
+      EXPECT_EQ(got.pooled, plain.pooled) << "sharding " << static_cast<int>(sharding);
+      EXPECT_EQ(got.sequences, plain.sequences) << "sharding " << static_cast<int>(sharding);
+    }
+  }
+}
+
 TEST(ShardedEmbeddings, ARankMayHoldSeveralRowShards) {
   const spec::Config config = make_integer_config(spec::Sharding::kRowWise);
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
