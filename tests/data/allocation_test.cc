@@ -3,15 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/count_allocations.h"
 #include "tests/data/data_support.h"
-#include "tests/embedding/count_allocations.h"
 #include "weft/data/loader.h"
 #include "weft/data/weft_format.h"
 
 namespace weft::data {
 namespace {
-
-using embedding::test::allocation_count;
 
 /// All columns of a Criteo log: hashed, looked up, taken modulo, cut; and logarithms.
 spec::Config criteo_config() {
@@ -43,17 +41,11 @@ void expect_no_allocation(const spec::Config& config, const LoaderOptions& optio
   for (int i = 0; i < warm_up; ++i) {
     ASSERT_TRUE(loader.next(batch));
   }
-  const std::int64_t before = allocation_count();
+  test::watch_allocations();
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(loader.next(batch));
   }
-  EXPECT_EQ(allocation_count() - before, 0);
-}
-
-TEST(Allocations, TheCounterCounts) {
-  const std::int64_t before = allocation_count();
-  const auto source = std::make_unique<std::string>(100, 'x');
-  EXPECT_GE(allocation_count() - before, 2);
+  EXPECT_EQ(test::stop_watching().own, 0) << test::describe_allocations();
 }
 
 TEST(Allocations, ReadingTextAllocatesNothing) {

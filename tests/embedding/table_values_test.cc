@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/embedding/count_allocations.h"
+#include "tests/base/count_allocations.h"
 #include "tests/embedding/sparse_job.h"
 #include "weft/base/error.h"
 
@@ -342,10 +342,10 @@ TEST(Memory, AStepAllocatesNothingOnceTheLongestHasBeenSeen) {
     shard->update(ctx, update_step(++step));
   };
   run(longest, long_blocks);
-  const std::int64_t before = allocation_count();
+  weft::test::watch_allocations();
   run(shorter, short_blocks);
   run(longest, long_blocks);
-  EXPECT_EQ(allocation_count() - before, 0);
+  EXPECT_EQ(weft::test::stop_watching().own, 0) << weft::test::describe_allocations();
 }
 
 }  // namespace

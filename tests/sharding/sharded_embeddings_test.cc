@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/embedding/count_allocations.h"
+#include "tests/base/count_allocations.h"
 #include "weft/base/philox.h"
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
@@ -468,7 +468,7 @@ TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
   }
 }
 
-/// How often a rank's step allocates once its batches have been seen.
+/// How often the ranks' steps allocate once their batches have been seen.
 std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
   constexpr std::int64_t kSamples = 300;
   std::int64_t count = 0;
@@ -500,12 +500,14 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
     };
     run_steps(1, 4);
     world.barrier(ctx);
-    const std::int64_t before = embedding::test::allocation_count();
+    if (world.rank() == 0) {
+      weft::test::watch_allocations();
+    }
     world.barrier(ctx);
     run_steps(5, 8);
     world.barrier(ctx);
     if (world.rank() == 0) {
-      count = embedding::test::allocation_count() - before;
+      count = weft::test::stop_watching().own;
     }
     world.barrier(ctx);
   });
@@ -518,7 +520,8 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
   for (const spec::Sharding sharding : kShardings) {
     for (const int ranks : {1, 3}) {
       EXPECT_EQ(allocations_of_steps(make_config(sharding, optimizer), ranks), 0)
-          << "sharding " << static_cast<int>(sharding) << ", " << ranks << " ranks";
+          << "sharding " << static_cast<int>(sharding) << ", " << ranks
+          << " ranks:" << weft::test::describe_allocations();
     }
   }
 }

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/train/count_allocations.h"
+#include "tests/base/count_allocations.h"
 #include "tests/train/job_fixture.h"
 #include "weft/data/loader.h"
 #include "weft/data/source.h"

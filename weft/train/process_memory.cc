@@ -26,7 +26,8 @@ std::int64_t rss_bytes() {
 }
 
 std::int64_t heap_bytes() {
-#if defined(__GLIBC__)
+  // A sanitizer's allocator leaves the C library's heap unused, and asking for it then crashes.
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const auto info = mallinfo2();
   const auto used = static_cast<std::int64_t>(info.uordblks + info.hblkhd);
   return std::max<std::int64_t>(used - host_memory_use().heap, 0);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace weft::train::test {
+namespace weft::test {
 
 struct AllocationCount {
   std::int64_t own = 0;             ///< by Weft, the standard library, the C library
@@ -22,4 +22,4 @@ AllocationCount stop_watching();
 /// The most frequent stacks of own allocations since watch_allocations(), one per line.
 std::string describe_allocations();
 
-}  // namespace weft::train::test
+}  // namespace weft::test

@@ -1,4 +1,4 @@
-#include "tests/train/count_allocations.h"
+#include "tests/base/count_allocations.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@
 #include <execinfo.h>
 #include <link.h>
 
-namespace weft::train::test {
+namespace weft::test {
 namespace {
 
 constexpr std::size_t kFrames = 24;
@@ -176,7 +176,7 @@ std::string describe_allocations() {
   return text;
 }
 
-}  // namespace weft::train::test
+}  // namespace weft::test
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
@@ -189,32 +189,32 @@ void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 void __libc_free(void* data);
 
 void* malloc(std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return __libc_malloc(bytes);
 }
 
 void* calloc(std::size_t count, std::size_t bytes) {
-  weft::train::test::count_one(count * bytes);
+  weft::test::count_one(count * bytes);
   return __libc_calloc(count, bytes);
 }
 
 void* realloc(void* data, std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return __libc_realloc(data, bytes);
 }
 
 void* memalign(std::size_t alignment, std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return __libc_memalign(alignment, bytes);
 }
 
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return __libc_memalign(alignment, bytes);
 }
 
 int posix_memalign(void** data, std::size_t alignment, std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   *data = __libc_memalign(alignment, bytes);
   return *data == nullptr ? ENOMEM : 0;
 }
@@ -241,32 +241,32 @@ void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
 }  // namespace
 
 void* operator new(std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate_or_throw(bytes, 0);
 }
 
 void* operator new[](std::size_t bytes) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate_or_throw(bytes, 0);
 }
 
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate_or_throw(bytes, static_cast<std::size_t>(alignment));
 }
 
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate_or_throw(bytes, static_cast<std::size_t>(alignment));
 }
 
 void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate(bytes, 0);
 }
 
 void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-  weft::train::test::count_one(bytes);
+  weft::test::count_one(bytes);
   return allocate(bytes, 0);
 }
 
