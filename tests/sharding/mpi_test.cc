@@ -1,0 +1,70 @@
+// The sparse engine over MPI, where exchanges are not lent: the hash and vectors of one rank.
+#include "weft/comm/mpi/mpi.h"
+
+#include <cstdio>
+#include <exception>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/sharding/sparse_run.h"
+
+namespace weft::sharding {
+namespace {
+
+/// The world of this process, for the tests; set by main().
+comm::Communicator*& world() {
+  static comm::Communicator* world = nullptr;
+  return world;
+}
+
+void expect_as_one_rank(const spec::Config& config, const spec::Config& plain, RunOptions options) {
+  RunResult got;
+  run_on(*world(), config, options, got);
+  if (world()->rank() == 0) {
+    options.ranks = 1;
+    const RunResult expected = run(plain, options);
+    EXPECT_EQ(got.hash, expected.hash);
+    EXPECT_EQ(got.pooled, expected.pooled);
+    EXPECT_EQ(got.sequences, expected.sequences);
+  }
+}
+
+TEST(ShardedOverMpi, EveryShardingGivesTheVectorsOfOneRank) {
+  for (const spec::Sharding sharding : kShardings) {
+    expect_as_one_rank(make_integer_config(sharding),
+                       make_integer_config(spec::Sharding::kTableWise),
+                       {.sizes = {29, 3, 1, 600, 29}});
+  }
+}
+
+TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
+  for (const spec::Sharding sharding : kShardings) {
+    spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+    optimizer.max_norm = 0.5;
+    RunResult got;
+    run_on(*world(), make_config(sharding, optimizer), {}, got);
+    if (world()->rank() == 0) {
+      EXPECT_EQ(got.hash, run(make_config(spec::Sharding::kTableWise, optimizer), {}).hash);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::sharding
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  int status = 1;
+  try {
+    weft::comm::MpiSession session({.timeout_s = 60.0, .max_message_bytes = 10000});
+    session.run([&](weft::comm::Communicator& world) {
+      weft::sharding::world() = &world;
+      status = RUN_ALL_TESTS();
+    });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return status;
+}

@@ -1,0 +1,250 @@
+// A job of the sparse engine alone: ids go in, integer gradients come back, rows are updated.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "weft/base/philox.h"
+#include "weft/checkpoint/state_hash.h"
+#include "weft/comm/local/local.h"
+#include "weft/planner/place.h"
+#include "weft/sharding/sharded_embeddings.h"
+#include "weft/tensor/stream.h"
+
+namespace weft::sharding {
+
+inline constexpr std::int64_t kParts = 8;
+
+inline spec::Table make_table(const std::string& name, std::int64_t rows, std::int64_t dim) {
+  spec::Table table;
+  table.name = name;
+  table.num_embeddings = rows;
+  table.embedding_dim = dim;
+  return table;
+}
+
+inline spec::SparseFeature make_feature(const std::string& name,
+                                        const std::string& table,
+                                        spec::Pooling pooling) {
+  spec::SparseFeature feature;
+  feature.name = feature.column = name;
+  feature.table = table;
+  feature.pooling = pooling;
+  return feature;
+}
+
+/// Shapes that have gone wrong elsewhere: one row, fewer rows than ranks, an odd dim, a shared
+/// table, weights, means, sequences, a feature that is always empty.
+inline spec::Config make_config(spec::Sharding sharding, const spec::SparseOptimizer& optimizer) {
+  spec::Config config;
+  config.seed = 7;
+  config.tables = {make_table("one", 1, 8), make_table("few", 3, 40), make_table("many", 97, 33)};
+  config.sparse_features = {make_feature("a", "many", spec::Pooling::kSum),
+                            make_feature("b", "few", spec::Pooling::kMean),
+                            make_feature("c", "many", spec::Pooling::kSum),
+                            make_feature("empty", "few", spec::Pooling::kSum),
+                            make_feature("d", "one", spec::Pooling::kSum),
+                            make_feature("s", "many", spec::Pooling::kNone)};
+  config.sparse_features[2].weighted = true;
+  for (spec::Table& table : config.tables) {
+    table.sharding = sharding;
+    table.optimizer = optimizer;
+  }
+  return config;
+}
+
+/// Sample `position` of batch `step`: lengths, ids and weights are functions of the position, so
+/// every number of ranks sees the same batch. Bags of "b" have lengths 0, 1, 2, 4: a mean divides
+/// integers exactly.
+inline KeyedJaggedTensor make_batch(const spec::Config& config,
+                                    std::int64_t step,
+                                    Range positions) {
+  KeyedJaggedTensor batch;
+  batch.batch = positions.size();
+  batch.offsets.push_back(0);
+  for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
+    const spec::SparseFeature& feature = config.sparse_features[f];
+    batch.keys.push_back(feature.name);
+    const std::int64_t rows =
+        config.tables[static_cast<std::size_t>(spec::table_index(config, feature))].num_embeddings;
+    for (std::int64_t p = positions.begin; p < positions.end; ++p) {
+      const auto random = philox(random_key(3, RandomPurpose::kTest, feature.name),
+                                 static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(step));
+      constexpr std::array<std::int64_t, 4> kLengths = {0, 1, 2, 4};
+      const std::int64_t length = feature.name == "empty" ? 0 : kLengths[random[0] % 4];
+      for (std::int64_t i = 0; i < length; ++i) {
+        const auto draw = philox(random[1], static_cast<std::uint64_t>(i), 0);
+        // A third of the ids are row 0: a row that nearly every sample hits.
+        batch.values.push_back(draw[0] % 3 == 0 ? 0 : draw[1] % rows);
+        batch.weights.push_back(feature.weighted ? static_cast<float>(1 + draw[2] % 3) : 1.0F);
+      }
+      batch.offsets.push_back(static_cast<std::int64_t>(batch.values.size()));
+    }
+  }
+  return batch;
+}
+
+/// A small integer, a multiple of 4 so that means stay integers; a function of the global sample.
+inline float gradient_value(std::int64_t step, std::int64_t position, std::int64_t column) {
+  const auto random = philox(11, static_cast<std::uint64_t>(position * 1000 + column),
+                             static_cast<std::uint64_t>(step));
+  return 4.0F * (static_cast<float>(random[0] % 5) - 2.0F);
+}
+
+struct RunOptions {
+  int ranks = 1;
+  std::int64_t samples = 29;
+  std::int64_t steps = 3;
+  DeviceKind device = DeviceKind::kCpu;
+  std::vector<std::int64_t> sizes = {};  ///< samples of each step, in place of the two above
+  const spec::Plan* plan = nullptr;      ///< in place of the planner's
+};
+
+/// Hash of state after some steps, and the outputs of all lookups by (position, column).
+struct RunResult {
+  checkpoint::StateHash hash;
+  std::vector<float> pooled;
+  std::vector<float> sequences;
+};
+
+/// Appends `own` of every rank, one behind the other, to `all` on rank 0.
+inline void gather(Context& ctx,
+                   comm::Communicator& world,
+                   const std::vector<float>& own,
+                   std::vector<float>& all) {
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(world.size()));
+  const auto own_bytes = static_cast<std::int64_t>(own.size() * sizeof(float));
+  world.all_gather(ctx, &own_bytes, bytes.data(), 8);
+  const std::int64_t total = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  std::vector<float> received(static_cast<std::size_t>(total) / sizeof(float));
+  world.all_gather_v(
+      ctx,
+      {.send = own.data(), .send_bytes = own_bytes, .recv = received.data(), .recv_bytes = bytes});
+  if (world.rank() == 0) {
+    all.insert(all.end(), received.begin(), received.end());
+  }
+}
+
+inline void fill_gradients(ShardedEmbeddings& embeddings,
+                           const KeyedJaggedTensor& batch,
+                           std::int64_t step,
+                           std::int64_t first_position) {
+  FeatureMatrices& gradients = embeddings.gradients();
+  for (std::int64_t b = 0; b < gradients.pooled.rows; ++b) {
+    for (std::int64_t c = 0; c < gradients.pooled.cols; ++c) {
+      gradients.pooled.row(b)[c] = gradient_value(step, first_position + b, c);
+    }
+  }
+  for (std::size_t f = 0; f < gradients.sequences.size(); ++f) {
+    const Matrix<float>& rows = gradients.sequences[f];
+    if (rows.cols == 0) {
+      continue;
+    }
+    const JaggedView bags = batch.feature(static_cast<std::int64_t>(f));
+    std::int64_t i = 0;
+    for (std::int64_t b = 0; b < bags.batch(); ++b) {
+      for (std::int64_t k = 0; k < bags.length(b); ++k, ++i) {
+        for (std::int64_t c = 0; c < rows.cols; ++c) {
+          rows.row(i)[c] = gradient_value(step, first_position + b, 500 + 7 * k + c);
+        }
+      }
+    }
+  }
+}
+
+inline std::vector<float> values_of(const Matrix<float>& matrix) {
+  return {matrix.data, matrix.data + matrix.rows * matrix.cols};
+}
+
+/// Runs the steps on the ranks of `world`; `result` is filled on rank 0.
+inline void run_on(comm::Communicator& world,
+                   const spec::Config& config,
+                   const RunOptions& options,
+                   RunResult& result) {
+  spec::Plan plan =
+      options.plan != nullptr ? *options.plan : planner::make_plan(config, world.size());
+  plan.parts = kParts;
+  planner::check_plan(plan, config);
+  std::vector<std::int64_t> sizes = options.sizes;
+  if (sizes.empty()) {
+    sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
+  }
+  const auto device = make_device({.kind = options.device, .threads = 2});
+  ShardedEmbeddings embeddings(config, plan, world, *device, {});
+  const auto stream = device->make_stream({.name = "test"});
+  const auto stage = [&](const Stage& body) {
+    stream->enqueue(body);
+    stream->synchronize();
+  };
+  const std::vector<std::byte> control(8);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t size = sizes[i];
+    const auto step = static_cast<std::int64_t>(i) + 1;
+    const Range positions = rank_samples(size, kParts, world.size(), world.rank());
+    const KeyedJaggedTensor batch = make_batch(config, step, positions);
+    const BatchView view{.sparse = &batch, .step = step, .global_size = size, .sample_ids = {}};
+    stage([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
+    stage([&](Context& ctx) { embeddings.exchange_ids(ctx); });
+    stage([&](Context& ctx) { embeddings.lookup(ctx); });
+    stage([&](Context& ctx) { embeddings.output_dist(ctx); });
+    stage([&](Context& ctx) {
+      gather(ctx, world, values_of(embeddings.outputs().pooled), result.pooled);
+      for (const Matrix<float>& sequence : embeddings.outputs().sequences) {
+        gather(ctx, world, values_of(sequence), result.sequences);
+      }
+      fill_gradients(embeddings, batch, step, positions.begin);
+    });
+    stage([&](Context& ctx) { embeddings.coalesce(ctx); });
+    stage([&](Context& ctx) { embeddings.grad_dist(ctx); });
+    stage([&](Context& ctx) {
+      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+    });
+  }
+  std::vector<const StateSource*> sources;
+  for (embedding::TableShard* shard : embeddings.shards()) {
+    sources.push_back(shard);
+  }
+  stage([&](Context& ctx) {
+    checkpoint::compare_replicas(world, ctx, sources);
+    const checkpoint::StateHash hash = checkpoint::hash_state(world, ctx, sources);
+    if (world.rank() == 0) {
+      result.hash = hash;
+    }
+  });
+}
+
+/// The same on ranks as threads.
+inline RunResult run(const spec::Config& config, const RunOptions& options) {
+  RunResult result;
+  comm::run_local(options.ranks, {.timeout_s = 60},
+                  [&](comm::Communicator& world) { run_on(world, config, options, result); });
+  return result;
+}
+
+inline spec::SparseOptimizer make_optimizer(spec::SparseOptimizerKind kind) {
+  spec::SparseOptimizer optimizer;
+  optimizer.type = kind;
+  optimizer.learning_rate = 0.05;
+  return optimizer;
+}
+
+inline constexpr std::array<spec::Sharding, 4> kShardings = {
+    spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
+    spec::Sharding::kDataParallel};
+
+/// Rows start at zero and move by integers, so pooled sums are exact in any order too.
+inline spec::Config make_integer_config(spec::Sharding sharding) {
+  spec::SparseOptimizer sgd = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  sgd.learning_rate = 1.0;
+  spec::Config config = make_config(sharding, sgd);
+  for (spec::Table& table : config.tables) {
+    table.init = spec::TableInit::kZero;
+  }
+  return config;
+}
+
+}  // namespace weft::sharding
