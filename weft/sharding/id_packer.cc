@@ -152,11 +152,14 @@ void IdPacker::check_task(std::int64_t f, std::int64_t task) {
 void IdPacker::check_ids(std::int64_t f, Range ids) const {
   const std::int64_t rows = route(f).num_embeddings;
   const JaggedView bags = bags_of(f);
-  std::int64_t outside = 0;  // negative once an id or its distance to the last row is
+  // The sign bit of an id or of its distance to the last row. Unsigned: it may overflow.
+  const auto last = static_cast<std::uint64_t>(rows - 1);
+  std::uint64_t outside = 0;
   for (std::int64_t i = ids.begin; i < ids.end; ++i) {
-    outside |= bags.values[i] | (rows - 1 - bags.values[i]);
+    const auto id = static_cast<std::uint64_t>(bags.values[i]);
+    outside |= id | (last - id);
   }
-  if (outside >= 0) {
+  if (outside >> 63 == 0) {
     return;
   }
   const auto* const bad = std::find_if(bags.values + ids.begin, bags.values + ids.end,
@@ -412,7 +415,8 @@ void IdPacker::fill_own(std::int64_t f, Range bags, std::size_t shard, const Sha
   const Range own{place.first_id, place.ids};
   std::int64_t* const ids = own_ids_.data() + block.ids_begin;
   if (slot.wide_ids) {
-    std::memcpy(ids + own.begin, writer.ids + 8 * own.begin, at(8 * own.size()));
+    const auto* const wide = reinterpret_cast<const std::int64_t*>(writer.ids);
+    std::copy(wide + own.begin, wide + own.end, ids + own.begin);
   } else {
     const auto* const narrow = reinterpret_cast<const std::int32_t*>(writer.ids);
     std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
