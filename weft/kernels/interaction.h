@@ -1,10 +1,9 @@
 /// Interactions between feature vectors: DLRM's pairwise dots and DeepFM's second-order term.
 ///
 /// Notation   b samples, F fields, each a [b, D] view (fields may lie anywhere), D dim.
-/// Order      a dot product over D is summed in 16 virtual lanes: lane l adds the products of
-///            d = l, l + 16, .. in order, and the lanes are added in pairs (l, l + 8), (l, l + 4),
-///            (l, l + 2), (l, l + 1). Sums over fields go in the order of fields. A sample's
-///            result does not depend on b. Multiply-adds are fused where the target has them.
+/// Order      a dot product goes over d in order, sums over fields in the order of fields; DeepFM's
+///            sum over d in 16 virtual lanes (cpu/lanes-inl.h). A sample's result does not depend
+///            on b. Multiply-adds are fused where the target has them.
 /// Threads    on the calling thread.
 #pragma once
 
@@ -22,7 +21,8 @@ inline std::int64_t num_pairs(std::int64_t fields) {
 
 /// Floats of scratch memory for F fields of D, forward or backward.
 inline std::int64_t dot_interaction_scratch(std::int64_t fields, std::int64_t dim) {
-  return fields * ((dim + 15) / 16 * 16 + (fields + 15) / 16 * 16);
+  const std::int64_t rows = (fields + 15) / 16 * 16;
+  return rows * (2 * ((dim + 15) / 16 * 16) + rows);
 }
 
 /// out[s, p(i, j)] = field_i[s] · field_j[s] for i > j, row by row of the strictly lower triangle:

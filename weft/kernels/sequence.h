@@ -37,7 +37,7 @@ void attention_inputs_backward(const Sequences& sequences,
 /// out[s] = Σ a_e e.
 void weighted_sum_forward(const Sequences& sequences, const float* weights, Matrix<float> out);
 
-/// dweights[e] = dout[s] · e, by 16 virtual lanes as in interaction.h.
+/// dweights[e] = dout[s] · e, by 16 virtual lanes (cpu/lanes-inl.h).
 void weighted_sum_backward_weights(const Sequences& sequences,
                                    Matrix<const float> dout,
                                    float* dweights);

@@ -1,18 +1,20 @@
-// Dot interaction, one sample at a time:
+// Dot interaction, one sample at a time, in the first-level cache (27 x 128 floats are 14 kB):
 //
-//   copy the F vectors of the sample into rows of `scratch`, padded with zeros to 16 floats
-//   forward   for i: for j < i, four at a time: acc_j += row_i * row_j; out = sum over lanes
-//   backward  for i, up to eight at a time: for each 16 columns: acc_i += dout(i, j) * row_j, j in
-//             order, dout as a full symmetric matrix with zeros for j = i
+//   rows      the F vectors of the sample side by side, padded with zeros to 16 floats and vectors
+//   forward   turn rows into columns; for some i, for 16 j < i: acc_i += row_i[d] * column_d[j..],
+//             d in order, so that no sum runs across a register
+//   backward  for some i, for each 16 columns: acc_i += dout(i, j) * row_j, j in order
 //
-// The copy costs F D floats against F² D / 2 multiply-adds, makes tails and strides vanish, and
-// keeps a sample in the first-level cache (27 x 128 floats are 14 kB). Four pairs at a time reuse
-// row i and hide the latency of the multiply-add.
+// "Some" are as many as hide the latency of the multiply-add. dout(i, j) lies in the packed
+// triangle: behind each other for j < i by j, for j > i by i; only the square around the diagonal
+// is laid out for it.
 #include "weft/kernels/interaction.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
+
+#include "weft/base/parts.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "weft/kernels/cpu/interaction.cc"
@@ -20,6 +22,7 @@
 #include <hwy/highway.h>
 
 #include "weft/kernels/cpu/lanes-inl.h"
+#include "weft/kernels/cpu/turn-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 
@@ -29,97 +32,160 @@ namespace {
 
 using Fields = std::span<const Matrix<const float>>;
 
-// Row i of the sample, padded: scratch[i * padded ..].
-void gather(const Fields& fields, std::int64_t s, std::int64_t padded, float* scratch) {
+// Vectors whose sums are in registers together: eight of them.
+constexpr std::int64_t kTogether =
+    std::max<std::int64_t>(1, 8 / static_cast<std::int64_t>(kVectors));
+
+std::int64_t round_to_lanes(std::int64_t count) {
+  return (count + kLanes - 1) / kLanes * kLanes;
+}
+
+// The sample's vectors as rows [F rounded up, D rounded up]; what is behind F and D is left alone.
+void gather(const Fields& fields, std::int64_t s, std::int64_t width, float* rows) {
   for (const Matrix<const float>& field : fields) {
     // Whole blocks as registers: a call of memcpy for 64 bytes costs more than the copy.
     const float* const row = field.row(s);
     std::int64_t d = 0;
     for (; d + kLanes <= field.cols; d += kLanes) {
-      store_lanes(load_lanes(row + d), scratch + d);
+      store_lanes(load_lanes(row + d), rows + d);
     }
-    for (; d < padded; ++d) {
-      scratch[d] = d < field.cols ? row[d] : 0.0F;
+    for (; d < field.cols; ++d) {
+      rows[d] = row[d];
     }
-    scratch += padded;
+    rows += width;
   }
 }
 
-float dot(const float* a, const float* b, std::int64_t padded) {
-  Lanes sum = zero_lanes();
-  for (std::int64_t d = 0; d < padded; d += kLanes) {
-    sum = mul_add(load_lanes(a + d), load_lanes(b + d), sum);
+// dots[i, j] for rows i of [begin, begin + kTogether) and j of [0, begin + kTogether).
+void dots_of(const float* rows,
+             const float* columns,
+             std::int64_t begin,
+             std::int64_t width,
+             std::int64_t height,
+             float* dots) {
+  for (std::int64_t j = 0; j < begin + kTogether; j += kLanes) {
+    Lanes sums[kTogether];
+    for (Lanes& sum : sums) {
+      sum = zero_lanes();
+    }
+    const float* const row = rows + begin * width;
+    for (std::int64_t d = 0; d < width; ++d) {
+      const Lanes column = load_lanes(columns + d * height + j);
+      HWY_UNROLL(8)
+      for (std::int64_t r = 0; r < kTogether; ++r) {
+        sums[r] = mul_add(row[r * width + d], column, sums[r]);
+      }
+    }
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      store_lanes(sums[r], dots + (begin + r) * height + j);
+    }
   }
-  return sum_lanes(sum);
 }
 
-// out[0..4) = a · b, a · (b + padded), ..
-void dot4(const float* a, const float* b, std::int64_t padded, float* out) {
-  Lanes sum0 = zero_lanes();
-  Lanes sum1 = zero_lanes();
-  Lanes sum2 = zero_lanes();
-  Lanes sum3 = zero_lanes();
-  for (std::int64_t d = 0; d < padded; d += kLanes) {
-    const Lanes x = load_lanes(a + d);
-    sum0 = mul_add(x, load_lanes(b + d), sum0);
-    sum1 = mul_add(x, load_lanes(b + padded + d), sum1);
-    sum2 = mul_add(x, load_lanes(b + 2 * padded + d), sum2);
-    sum3 = mul_add(x, load_lanes(b + 3 * padded + d), sum3);
+// The strictly lower triangle of dots, row behind row. Whole registers, the surplus of which the
+// next rows overwrite, but for those that would go beyond the end.
+void pack_triangle(const float* dots, std::int64_t count, std::int64_t height, float* out) {
+  const std::int64_t total = num_pairs(count);
+  for (std::int64_t i = 1; i < count; ++i) {
+    for (std::int64_t j = 0; j < i; j += kLanes) {
+      const std::int64_t at = num_pairs(i) + j;
+      const float* const from = dots + i * height + j;
+      if (at + kLanes <= total) {
+        store_lanes(load_lanes(from), out + at);
+      } else {
+        std::copy_n(from, std::min(kLanes, i - j), out + at);
+      }
+    }
   }
-  out[0] = sum_lanes(sum0);
-  out[1] = sum_lanes(sum1);
-  out[2] = sum_lanes(sum2);
-  out[3] = sum_lanes(sum3);
 }
 
 void forward(const Fields& fields, const Matrix<float>& out, float* scratch) {
   const auto count = static_cast<std::int64_t>(fields.size());
-  const std::int64_t padded = (fields[0].cols + kLanes - 1) / kLanes * kLanes;
+  const std::int64_t width = round_to_lanes(fields[0].cols);
+  const std::int64_t height = round_to_lanes(count);
+  float* const rows = scratch;
+  float* const columns = rows + height * width;
+  float* const dots = columns + width * height;
+  std::fill_n(rows, 2 * height * width, 0.0F);  // what is behind F and D stays so
   for (std::int64_t s = 0; s < out.rows; ++s) {
-    gather(fields, s, padded, scratch);
-    float* pair = out.row(s);
-    for (std::int64_t i = 1; i < count; ++i) {
-      const float* row = scratch + i * padded;
-      std::int64_t j = 0;
-      for (; j + 4 <= i; j += 4) {
-        dot4(row, scratch + j * padded, padded, pair + j);
+    gather(fields, s, width, rows);
+    for (std::int64_t i = 0; i < count; i += 4) {
+      for (std::int64_t d = 0; d < width; d += 4) {
+        turn_4x4(rows + i * width + d, width, columns + d * height + i, height);
       }
-      for (; j < i; ++j) {
-        pair[j] = dot(row, scratch + j * padded, padded);
-      }
-      pair += i;
     }
+    for (std::int64_t i = 0; i < count; i += kTogether) {
+      dots_of(rows, columns, i, width, height, dots);
+    }
+    pack_triangle(dots, count, height, out.row(s));
   }
 }
 
-// The pairs' gradients as a symmetric matrix [F, stride] with zeros on the diagonal and behind F.
-void expand(const float* pairs, std::int64_t count, std::int64_t stride, float* full) {
-  std::fill(full, full + count * stride, 0.0F);
-  for (std::int64_t i = 1; i < count; ++i) {
+// Fields [begin, end) of the pairs' gradients with each other, as a symmetric matrix with zeros on
+// the diagonal.
+using Square = float[kTogether][kTogether];
+
+void fill_square(const float* pairs, std::int64_t begin, std::int64_t end, Square& square) {
+  for (std::int64_t i = 0; i < end - begin; ++i) {
+    const float* const row = pairs + num_pairs(begin + i) + begin;
     for (std::int64_t j = 0; j < i; ++j) {
-      full[i * stride + j] = full[j * stride + i] = pairs[num_pairs(i) + j];
+      square[i][j] = square[j][i] = row[j];
+    }
+    square[i][i] = 0.0F;
+  }
+}
+
+// Adds columns of the gradients of fields [begin, end), at most kTogether of them; `rows` points to
+// those columns. Sums of fields that do not exist are anything.
+void backward_block(const float* pairs,
+                    const Square& square,
+                    Range block,
+                    std::int64_t count,
+                    const float* rows,
+                    std::int64_t width,
+                    Lanes (&sums)[kTogether]) {
+  const float* below[kTogether];
+  for (std::int64_t r = 0; r < kTogether; ++r) {
+    below[r] = pairs + num_pairs(std::min(block.begin + r, block.end - 1));
+  }
+  for (std::int64_t j = 0; j < block.begin; ++j) {
+    const Lanes row = load_lanes(rows + j * width);
+    HWY_UNROLL(8)
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      sums[r] = mul_add(below[r][j], row, sums[r]);
+    }
+  }
+  for (std::int64_t j = block.begin; j < block.end; ++j) {
+    const Lanes row = load_lanes(rows + j * width);
+    HWY_UNROLL(8)
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      sums[r] = mul_add(square[j - block.begin][r], row, sums[r]);
+    }
+  }
+  for (std::int64_t j = block.end; j < count; ++j) {
+    const Lanes row = load_lanes(rows + j * width);
+    const float* const right = pairs + num_pairs(j) + block.begin;
+    HWY_UNROLL(8)
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      sums[r] = mul_add(right[r], row, sums[r]);
     }
   }
 }
 
-// Fields whose gradients are summed together: eight registers of sums hide the latency of the
-// multiply-add, and each row of `scratch` is loaded once for all of them.
-constexpr std::int64_t kTogether =
-    std::max<std::int64_t>(1, 8 / static_cast<std::int64_t>(kVectors));
+void load_some(const float* from, std::int64_t count, Lanes& to) {
+  alignas(64) float block[kLanes] = {};
+  std::copy_n(from, count, block);
+  to = load_lanes(block);
+}
 
-// Columns [d, d + width) of the gradients of fields [i, i + kTogether) that exist.
-void backward_block(const float* full,
-                    std::int64_t stride,
-                    const float* rows,
-                    std::int64_t padded,
-                    std::int64_t count,
-                    Lanes (&sums)[kTogether]) {
-  for (std::int64_t j = 0; j < count; ++j) {
-    const Lanes row = load_lanes(rows + j * padded);
-    for (std::int64_t r = 0; r < kTogether; ++r) {
-      sums[r] = mul_add(full[j * stride + r], row, sums[r]);
-    }
+void store_some(const Lanes& from, std::int64_t count, float* to) {
+  if (count == kLanes) {
+    store_lanes(from, to);
+    return;
   }
+  alignas(64) float block[kLanes];
+  store_lanes(from, block);
+  std::copy_n(block, count, to);
 }
 
 void backward(const Fields& fields,
@@ -129,35 +195,26 @@ void backward(const Fields& fields,
               float* scratch) {
   const auto count = static_cast<std::int64_t>(fields.size());
   const std::int64_t dim = fields[0].cols;
-  const std::int64_t padded = (dim + kLanes - 1) / kLanes * kLanes;
-  const std::int64_t stride = (count + kLanes - 1) / kLanes * kLanes;
-  float* full = scratch + count * padded;
-  alignas(64) float block[kLanes];
+  const std::int64_t width = round_to_lanes(dim);
+  Square square = {};
+  std::fill_n(scratch, count * width, 0.0F);
   for (std::int64_t s = 0; s < dout.rows; ++s) {
-    gather(fields, s, padded, scratch);
-    expand(dout.row(s), count, stride, full);
+    gather(fields, s, width, scratch);
     for (std::int64_t i = 0; i < count; i += kTogether) {
-      const std::int64_t end = std::min(count, i + kTogether);
+      const Range block{i, std::min(count, i + kTogether)};
+      fill_square(dout.row(s), block.begin, block.end, square);
       for (std::int64_t d = 0; d < dim; d += kLanes) {
-        const std::int64_t width = std::min(kLanes, dim - d);
+        const std::int64_t cols = std::min(kLanes, dim - d);
         Lanes sums[kTogether];
         for (std::int64_t r = 0; r < kTogether; ++r) {
           sums[r] = zero_lanes();
           if (i + r < std::min(accumulate, count)) {
-            std::fill(block, block + kLanes, 0.0F);
-            std::copy_n(dfields[static_cast<std::size_t>(i + r)].row(s) + d, width, block);
-            sums[r] = load_lanes(block);
+            load_some(dfields[static_cast<std::size_t>(i + r)].row(s) + d, cols, sums[r]);
           }
         }
-        backward_block(full + i, stride, scratch + d, padded, count, sums);
-        for (std::int64_t k = i; k < end; ++k) {
-          float* to = dfields[static_cast<std::size_t>(k)].row(s) + d;
-          if (width == kLanes) {
-            store_lanes(sums[k - i], to);
-          } else {
-            store_lanes(sums[k - i], block);
-            std::copy_n(block, width, to);
-          }
+        backward_block(dout.row(s), square, block, count, scratch + d, width, sums);
+        for (std::int64_t k = block.begin; k < block.end; ++k) {
+          store_some(sums[k - i], cols, dfields[static_cast<std::size_t>(k)].row(s) + d);
         }
       }
     }

@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "weft/kernels/cpu/bf16-inl.h"
+#include "weft/kernels/cpu/turn-inl.h"
 #include "weft/kernels/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -83,27 +84,6 @@ void pack_floats(Matrix<const float> from, std::int64_t panel, std::int64_t padd
     }
     std::memset(out + copied, 0, (kPanel - copied) * sizeof(float));
   }
-}
-
-/// to[j · to_stride + i] = from[i · from_stride + j] for i, j below 4.
-HWY_INLINE void turn_4x4(const std::uint32_t* from,
-                         std::int64_t from_stride,
-                         std::uint32_t* to,
-                         std::int64_t to_stride) {
-  const hn::FixedTag<std::uint32_t, 4> d;
-  const hn::FixedTag<std::uint64_t, 2> wide;
-  const auto r0 = hn::LoadU(d, from);
-  const auto r1 = hn::LoadU(d, from + from_stride);
-  const auto r2 = hn::LoadU(d, from + 2 * from_stride);
-  const auto r3 = hn::LoadU(d, from + 3 * from_stride);
-  const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, r0, r1));
-  const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(d, r0, r1));
-  const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, r2, r3));
-  const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(d, r2, r3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, low01, low23)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23)), d, to + to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, high01, high23)), d, to + 2 * to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), d, to + 3 * to_stride);
 }
 
 /// Words of a row of 32 bf16 or 16 fp32, as they lie in memory after rounding.
