@@ -143,7 +143,7 @@ TEST_P(GoldenTest, TwentySteps) {
   const auto device = make_device({});
   Context ctx{.device = device.get()};
   optim::DenseOptimizer optimizer(optimizer_options(c["dense_optimizer"]), *device, layout.size());
-  const auto workspace = model->make_workspace();
+  const auto terms = model->make_terms();
   const auto lane = model->make_lane();
 
   for (std::size_t step = 0; step < golden["batches"].size(); ++step) {
@@ -170,7 +170,7 @@ TEST_P(GoldenTest, TwentySteps) {
     std::vector<float> dlogits(logits.size());
     std::vector<float> flat_gradients(flat.size());
     model->prepare(ctx, flat.data());
-    model->forward(input, *workspace, *lane, matrix(logits.data(), b, 1));
+    model->forward(input, *lane, matrix(logits.data(), b, 1));
     double weight_sum = 0.0;
     for (const float w : weights) {
       weight_sum += static_cast<double>(w);
@@ -192,8 +192,8 @@ TEST_P(GoldenTest, TwentySteps) {
         ASSERT_NEAR(logits[s], golden["first_logits"][s].get<double>(), kLossTolerance) << s;
       }
     }
-    model->backward(input, *workspace, *lane, column(dlogits), gradients);
-    gradients_of_slice(*model, *workspace, *lane, flat_gradients.data());
+    model->backward(input, *terms, *lane, column(dlogits), gradients);
+    gradients_of_slice(*model, *terms, *lane, flat_gradients.data());
     optimizer.step(ctx, flat.data(), flat_gradients.data(), 1.0,
                    static_cast<std::int64_t>(step) + 1);
     for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -84,6 +84,15 @@ struct Ready {
   }
 };
 
+// What one thread needs to run it, slice after slice.
+struct Worker {
+  std::unique_ptr<Lane> lane;
+  std::unique_ptr<SliceTerms> terms;
+
+  explicit Worker(const Ready& ready)
+      : lane(ready.model->make_lane()), terms(ready.model->make_terms()) {}
+};
+
 struct Results {
   std::vector<float> logits;
   std::vector<float> gradients;
@@ -94,7 +103,7 @@ struct Results {
 
 Results run(const Ready& ready,
             PartData& data,
-            Workspace& workspace,
+            const Worker& worker,
             const std::vector<float>& dy) {
   Results results;
   results.logits.resize(dy.size());
@@ -102,11 +111,11 @@ Results run(const Ready& ready,
   const std::int64_t tasks = data.shape.tasks;
   const SliceInput input = data.input();
   SliceGradients gradients = data.gradients();
-  const auto lane = ready.model->make_lane();
-  ready.model->forward(input, workspace, *lane, matrix(results.logits.data(), data.size, tasks));
-  ready.model->backward(input, workspace, *lane, matrix(dy.data(), data.size, tasks), gradients);
+  ready.model->forward(input, *worker.lane, matrix(results.logits.data(), data.size, tasks));
+  ready.model->backward(input, *worker.terms, *worker.lane, matrix(dy.data(), data.size, tasks),
+                        gradients);
   if (data.size > 0) {
-    gradients_of_slice(*ready.model, workspace, *lane, results.gradients.data());
+    gradients_of_slice(*ready.model, *worker.terms, *worker.lane, results.gradients.data());
   }
   results.dvectors = data.dvectors;
   return results;
@@ -129,8 +138,8 @@ TEST_P(ModelTest, AgreesWithPlainModelAndItsFiniteDifferences) {
   Ready ready(options, shape);
   PartData data(shape, 5, 3);
   const std::vector<float> dy = random_dlogits(data.size * shape.tasks);
-  const auto workspace = ready.model->make_workspace();
-  const Results results = run(ready, data, *workspace, dy);
+  const Worker worker(ready);
+  const Results results = run(ready, data, worker, dy);
 
   plain::Model plain(options, shape, ready.model->layout());
   plain.flat.assign(ready.flat.begin(), ready.flat.end());
@@ -231,14 +240,12 @@ TEST_P(ModelTest, LogitsOfASampleDoNotDependOnItsPart) {
     const ModelShape& shape = GetParam().shape;
     Ready ready(options, shape);
     PartData data(shape, 67, 9);
-    const auto workspace = ready.model->make_workspace();
+    const Worker worker(ready);
     std::vector<float> whole(static_cast<std::size_t>(data.size * shape.tasks));
-    const auto lane = ready.model->make_lane();
-    ready.model->forward(data.input(), *workspace, *lane,
-                         matrix(whole.data(), data.size, shape.tasks));
+    ready.model->forward(data.input(), *worker.lane, matrix(whole.data(), data.size, shape.tasks));
     for (const auto& [begin, end] : {std::pair{0, 1}, {1, 2}, {3, 20}, {20, 67}, {64, 67}}) {
       std::vector<float> part(static_cast<std::size_t>((end - begin) * shape.tasks));
-      ready.model->forward(data.input(begin, end), *workspace, *lane,
+      ready.model->forward(data.input(begin, end), *worker.lane,
                            matrix(part.data(), end - begin, shape.tasks));
       EXPECT_EQ(0, std::memcmp(part.data(), whole.data() + begin * shape.tasks,
                                part.size() * sizeof(float)))
@@ -256,8 +263,8 @@ TEST_P(ModelTest, SameBitsWhereverVectorsLie) {
     const Ready ready(options, shape);
     const std::vector<float> dy = random_dlogits(33 * shape.tasks);
     PartData data(shape, 33, 4);
-    const auto workspace = ready.model->make_workspace();
-    const Results compact = run(ready, data, *workspace, dy);
+    const Worker worker(ready);
+    const Results compact = run(ready, data, worker, dy);
 
     SliceInput input = data.input();
     SliceGradients gradients = data.gradients();
@@ -282,10 +289,10 @@ TEST_P(ModelTest, SameBitsWhereverVectorsLie) {
     strided.logits.resize(dy.size());
     strided.gradients.resize(ready.flat.size());
     const std::int64_t tasks = shape.tasks;
-    const auto lane = ready.model->make_lane();
-    ready.model->forward(input, *workspace, *lane, matrix(strided.logits.data(), data.size, tasks));
-    ready.model->backward(input, *workspace, *lane, matrix(dy.data(), data.size, tasks), gradients);
-    gradients_of_slice(*ready.model, *workspace, *lane, strided.gradients.data());
+    ready.model->forward(input, *worker.lane, matrix(strided.logits.data(), data.size, tasks));
+    ready.model->backward(input, *worker.terms, *worker.lane, matrix(dy.data(), data.size, tasks),
+                          gradients);
+    gradients_of_slice(*ready.model, *worker.terms, *worker.lane, strided.gradients.data());
     for (std::size_t f = 0; f < shape.features.size(); ++f) {
       const Matrix<float> from =
           shape.features[f].sequence ? gradients.sequences[f] : gradients.pooled[f];
@@ -307,9 +314,9 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
     const Ready ready(options, shape);
     const std::vector<float> dy = random_dlogits(33 * shape.tasks);
     PartData data(shape, 33, 4);
-    const auto workspace = ready.model->make_workspace();
-    const Results first = run(ready, data, *workspace, dy);
-    EXPECT_TRUE(first == run(ready, data, *workspace, dy));
+    const Worker worker(ready);
+    const Results first = run(ready, data, worker, dy);
+    EXPECT_TRUE(first == run(ready, data, worker, dy));
 
     std::vector<Results> others(3);
     std::vector<std::thread> threads;
@@ -317,9 +324,9 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
       threads.emplace_back([&] {
         PartData own(shape, 33, 4);
         PartData larger(shape, 50, 8);
-        const auto own_workspace = ready.model->make_workspace();
-        run(ready, larger, *own_workspace, random_dlogits(50 * shape.tasks));
-        result = run(ready, own, *own_workspace, dy);
+        const Worker other(ready);
+        run(ready, larger, other, random_dlogits(50 * shape.tasks));
+        result = run(ready, own, other, dy);
       });
     }
     for (std::thread& thread : threads) {
@@ -346,8 +353,8 @@ TEST_P(ModelTest, Bf16IsNearFp32) {
     changed.compute = kind;
     const Ready ready(changed, shape);
     PartData data(shape, 64, 4);
-    const auto workspace = ready.model->make_workspace();
-    return run(ready, data, *workspace, dy);
+    const Worker worker(ready);
+    return run(ready, data, worker, dy);
   };
   const Results exact = compute(spec::Compute::kFp32);
   const Results rounded = compute(spec::Compute::kBf16);
@@ -368,14 +375,30 @@ TEST_P(ModelTest, Bf16IsNearFp32) {
   }
 }
 
+TEST_P(ModelTest, BackwardOfAnotherSliceThanTheLanesIsRefused) {
+  const auto& [name, options, shape] = GetParam();
+  const Ready ready(options, shape);
+  const Worker worker(ready);
+  PartData data(shape, 3, 4);
+  const SliceInput first = data.input();
+  const SliceInput second = first;
+  std::vector<float> logits(static_cast<std::size_t>(3 * shape.tasks));
+  ready.model->forward(first, *worker.lane, matrix(logits.data(), 3, shape.tasks));
+  ready.model->forward(second, *worker.lane, matrix(logits.data(), 3, shape.tasks));
+  SliceGradients gradients = data.gradients();
+  EXPECT_THROW(ready.model->backward(first, *worker.terms, *worker.lane,
+                                     matrix(logits.data(), 3, shape.tasks), gradients),
+               Error);
+}
+
 TEST_P(ModelTest, WithoutSamplesGradientsAreZeros) {
   const auto& [name, options, shape] = GetParam();
   const Ready ready(options, shape);
-  const auto lane = ready.model->make_lane();
+  const Worker worker(ready);
   std::vector<float> gradients(ready.flat.size(), -3.0F);
-  const std::span<Workspace* const> empty[2];
+  const std::span<SliceTerms* const> empty[2];
   for (std::int64_t task = 0; task < ready.model->num_gradient_tasks(); ++task) {
-    ready.model->sum_gradients(task, {{0, 2}, empty}, *lane, gradients.data());
+    ready.model->sum_gradients(task, {{0, 2}, empty}, *worker.lane, gradients.data());
   }
   EXPECT_EQ(gradients, std::vector<float>(ready.flat.size(), 0.0F));
 }
@@ -384,18 +407,17 @@ TEST_P(ModelTest, WithoutSamplesGradientsAreZeros) {
 TEST_P(ModelTest, GradientsAreSumsOverSlicesAndParts) {
   const auto& [name, options, shape] = GetParam();
   const Ready ready(options, shape);
-  const auto lane = ready.model->make_lane();
   const std::vector<float> dy = random_dlogits(30 * shape.tasks);
   PartData data(shape, 30, 4);
-  const auto workspace = ready.model->make_workspace();
-  const Results whole = run(ready, data, *workspace, dy);
+  const Worker worker(ready);
+  const Results whole = run(ready, data, worker, dy);
 
   const std::vector<Range> slices = {{0, 11}, {11, 17}, {17, 30}};
-  std::vector<std::unique_ptr<Workspace>> owners;
-  std::vector<Workspace*> workspaces;
+  std::vector<std::unique_ptr<SliceTerms>> owners;
+  std::vector<SliceTerms*> all_terms;
   for (const Range& slice : slices) {
-    owners.push_back(ready.model->make_workspace());
-    workspaces.push_back(owners.back().get());
+    owners.push_back(ready.model->make_terms());
+    all_terms.push_back(owners.back().get());
     PartData own(shape, 30, 4);
     const SliceInput input = own.input(slice.begin, slice.end);
     SliceGradients gradients = own.gradients();
@@ -404,17 +426,16 @@ TEST_P(ModelTest, GradientsAreSumsOverSlicesAndParts) {
       gradients.sequences[f].rows = input.sequences[f].values.rows;
     }
     std::vector<float> logits(static_cast<std::size_t>(slice.size() * shape.tasks));
-    ready.model->forward(input, *owners.back(), *lane,
-                         matrix(logits.data(), slice.size(), shape.tasks));
-    ready.model->backward(input, *owners.back(), *lane,
+    ready.model->forward(input, *worker.lane, matrix(logits.data(), slice.size(), shape.tasks));
+    ready.model->backward(input, *owners.back(), *worker.lane,
                           matrix(dy.data() + slice.begin * shape.tasks, slice.size(), shape.tasks),
                           gradients);
   }
-  const std::span<Workspace* const> all(workspaces);
-  const std::vector<std::span<Workspace* const>> parts = {all.subspan(0, 2), {}, all.subspan(2)};
+  const std::span<SliceTerms* const> all(all_terms);
+  const std::vector<std::span<SliceTerms* const>> parts = {all.subspan(0, 2), {}, all.subspan(2)};
   std::vector<float> sums(ready.flat.size());
   for (std::int64_t task = 0; task < ready.model->num_gradient_tasks(); ++task) {
-    EXPECT_TRUE(ready.model->sum_gradients(task, {{0, 3}, parts}, *lane, sums.data()));
+    EXPECT_TRUE(ready.model->sum_gradients(task, {{0, 3}, parts}, *worker.lane, sums.data()));
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
     ASSERT_NEAR(sums[i], whole.gradients[i], 1e-4F) << i;

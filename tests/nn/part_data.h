@@ -115,11 +115,11 @@ struct PartData {
 
 /// The gradients of all weights from one slice, as the only one of one part.
 inline void gradients_of_slice(const Model& model,
-                               Workspace& workspace,
+                               SliceTerms& slice,
                                Lane& lane,
                                float* flat_gradients) {
-  Workspace* const slice = &workspace;
-  const std::span<Workspace* const> part(&slice, 1);
+  SliceTerms* const pointer = &slice;
+  const std::span<SliceTerms* const> part(&pointer, 1);
   const GradientTerms terms{{0, 1}, std::span(&part, 1)};
   for (std::int64_t task = 0; task < model.num_gradient_tasks(); ++task) {
     model.sum_gradients(task, terms, lane, flat_gradients);

@@ -1,5 +1,5 @@
 // The three models written out for one sample in double, from docs/models.md and by name: slow,
-// without layers, workspaces or kernels, so that a mistake in those cannot be made here too.
+// without layers, lanes or kernels, so that a mistake in those cannot be made here too.
 #pragma once
 
 #include <algorithm>

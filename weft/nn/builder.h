@@ -51,7 +51,7 @@ class Builder {
   // "<name>.weight" and, with a bias, "<name>.bias". Returns the number of the layer.
   std::size_t add_linear(const std::string& name, std::int64_t in, std::int64_t out, Bias bias);
 
-  // A piece of workspace memory of its own.
+  // A piece of a lane's memory of its own.
   std::size_t add_slot() { return slots_++; }
 
   // The two that all layers share for gradients inside them.

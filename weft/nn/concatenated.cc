@@ -27,35 +27,34 @@ Concatenated::Concatenated(Builder& builder,
 
 Operand Concatenated::forward(const Weights& weights,
                               const SliceInput& input,
-                              SliceWorkspace& workspace,
                               ModelLane& lane) const {
-  const Operand all = values(input, workspace);
+  const Operand all = values(input, lane);
   const Operand x = all.slice_cols(0, x_width_);
   if (has_bottom()) {
-    bottom_.forward(weights, workspace, lane, input.dense, x);
+    bottom_.forward(weights, lane, input.dense, x);
   } else if (x_width_ > 0) {
     kernels::assign(input.dense, x);
   }
-  features_.forward(weights, input, workspace, lane);
+  features_.forward(weights, input, lane);
   std::int64_t begin = x_width_;
-  for (const Matrix<const float>& field : workspace.fields) {
+  for (const Matrix<const float>& field : lane.fields) {
     kernels::assign(field, all.slice_cols(begin, begin + field.cols));
     begin += field.cols;
   }
   return all;
 }
 
-Operand Concatenated::values(const SliceInput& input, SliceWorkspace& workspace) const {
-  return workspace.get(slot_, dtype_, input.size, width_);
+Operand Concatenated::values(const SliceInput& input, ModelLane& lane) const {
+  return lane.get(slot_, dtype_, input.size, width_);
 }
 
 void Concatenated::split_gradients(const SliceInput& input,
-                                   SliceWorkspace& workspace,
+                                   ModelLane& lane,
                                    const ConstOperand& dvalues,
                                    SliceGradients& gradients) const {
-  features_.place_gradients(input, workspace, gradients);
+  features_.place_gradients(input, lane, gradients);
   std::int64_t begin = x_width_;
-  for (const Matrix<float>& dfield : workspace.dfields) {
+  for (const Matrix<float>& dfield : lane.dfields) {
     kernels::assign(dvalues.slice_cols(begin, begin + dfield.cols), dfield);
     begin += dfield.cols;
   }
@@ -63,15 +62,15 @@ void Concatenated::split_gradients(const SliceInput& input,
 
 void Concatenated::backward(const Weights& weights,
                             const SliceInput& input,
-                            SliceWorkspace& workspace,
+                            ModelTerms& terms,
                             ModelLane& lane,
                             const Operand& dvalues,
                             SliceGradients& gradients) const {
-  features_.backward(weights, input, workspace, lane, gradients);
+  features_.backward(weights, input, terms, lane, gradients);
   if (has_bottom()) {
-    bottom_.backward(weights, workspace, lane,
+    bottom_.backward(weights, terms, lane,
                      {input.dense,
-                      values(input, workspace).slice_cols(0, x_width_),
+                      values(input, lane).slice_cols(0, x_width_),
                       dvalues.slice_cols(0, x_width_),
                       {}});
   }

@@ -6,8 +6,8 @@
 
 #include "weft/nn/builder.h"
 #include "weft/nn/feature_vectors.h"
+#include "weft/nn/lane.h"
 #include "weft/nn/mlp.h"
-#include "weft/nn/workspace.h"
 
 namespace weft::nn {
 
@@ -27,28 +27,25 @@ class Concatenated {
 
   [[nodiscard]] bool has_bottom() const { return !bottom_.empty(); }
 
-  // Returns [b, width]; workspace.fields are the features' fields.
-  kernels::Operand forward(const Weights& weights,
-                           const SliceInput& input,
-                           SliceWorkspace& workspace,
-                           ModelLane& lane) const;
+  // Returns [b, width]; lane.fields are the features' fields.
+  kernels::Operand forward(const Weights& weights, const SliceInput& input, ModelLane& lane) const;
 
   // What forward returned.
-  [[nodiscard]] kernels::Operand values(const SliceInput& input, SliceWorkspace& workspace) const;
+  [[nodiscard]] kernels::Operand values(const SliceInput& input, ModelLane& lane) const;
 
   // Columns of x in it.
   [[nodiscard]] std::int64_t x_width() const { return x_width_; }
 
-  // Copies dvalues [b, width] to where the gradients of the fields go (workspace.dfields).
+  // Copies dvalues [b, width] to where the gradients of the fields go (lane.dfields).
   void split_gradients(const SliceInput& input,
-                       SliceWorkspace& workspace,
+                       ModelLane& lane,
                        const kernels::ConstOperand& dvalues,
                        SliceGradients& gradients) const;
 
   // Afterwards: carries dfields and the x columns of dvalues back to features and parameters.
   void backward(const Weights& weights,
                 const SliceInput& input,
-                SliceWorkspace& workspace,
+                ModelTerms& terms,
                 ModelLane& lane,
                 const kernels::Operand& dvalues,
                 SliceGradients& gradients) const;

@@ -19,12 +19,9 @@ class Dcnv2 final : public DenseModel {
   Dcnv2(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const SliceInput& input,
-                   SliceWorkspace& workspace,
-                   ModelLane& lane,
-                   Matrix<float> logits) const override;
+  void run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const override;
   void run_backward(const SliceInput& input,
-                    SliceWorkspace& workspace,
+                    ModelTerms& terms,
                     ModelLane& lane,
                     Matrix<float> dlogits,
                     SliceGradients& gradients) const override;
@@ -36,9 +33,9 @@ class Dcnv2 final : public DenseModel {
   };
 
   // The input of layer l.
-  Matrix<T> layer_input(const SliceInput& input, SliceWorkspace& workspace, std::size_t l) const {
-    return l == 0 ? all_.values(input, workspace).template as<T>()
-                  : workspace.get<T>(cross_[l - 1].out_slot, input.size, all_.width());
+  Matrix<T> layer_input(const SliceInput& input, ModelLane& lane, std::size_t l) const {
+    return l == 0 ? all_.values(input, lane).template as<T>()
+                  : lane.get<T>(cross_[l - 1].out_slot, input.size, all_.width());
   }
 
   Concatenated all_;
@@ -83,39 +80,35 @@ Dcnv2<T>::Dcnv2(const spec::Model& options, const ModelShape& shape)
 }
 
 template <typename T>
-void Dcnv2<T>::run_forward(const SliceInput& input,
-                           SliceWorkspace& workspace,
-                           ModelLane& lane,
-                           Matrix<float> logits) const {
-  const Matrix<T> x0 = all_.forward(weights_, input, workspace, lane).template as<T>();
+void Dcnv2<T>::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const {
+  const Matrix<T> x0 = all_.forward(weights_, input, lane).template as<T>();
   Matrix<T> x = x0;
   for (const Cross& cross : cross_) {
-    const Matrix<T> u = workspace.get<T>(cross.u_slot, input.size, all_.width());
-    const Matrix<T> next = workspace.get<T>(cross.out_slot, input.size, all_.width());
-    cross.low_rank.forward(weights_, workspace, lane, x, u);
+    const Matrix<T> u = lane.get<T>(cross.u_slot, input.size, all_.width());
+    const Matrix<T> next = lane.get<T>(cross.out_slot, input.size, all_.width());
+    cross.low_rank.forward(weights_, lane, x, u);
     kernels::cross_forward(kernels::CrossForward<T>{.x0 = x0, .u = u, .x = x, .y = next});
     x = next;
   }
-  top_.forward(weights_, workspace, lane, x, logits);
+  top_.forward(weights_, lane, x, logits);
 }
 
 template <typename T>
 void Dcnv2<T>::run_backward(const SliceInput& input,
-                            SliceWorkspace& workspace,
+                            ModelTerms& terms,
                             ModelLane& lane,
                             Matrix<float> dlogits,
                             SliceGradients& gradients) const {
   const auto scratch = [&](std::size_t slot) {
-    return workspace.get<T>(slot, input.size, all_.width());
+    return lane.get<T>(slot, input.size, all_.width());
   };
   const Matrix<T> dx = scratch(dx_slot_);    // of x_l, in place from layer to layer
   const Matrix<T> dx0 = scratch(dx0_slot_);  // of x_0 as the factor of every layer
   const Matrix<T> du = scratch(du_slot_);
   const Matrix<T> dv = scratch(dv_slot_);  // of x_l through W (V x_l), not yet part of dx
-  const Matrix<T> x0 = layer_input(input, workspace, 0);
+  const Matrix<T> x0 = layer_input(input, lane, 0);
 
-  top_.backward(weights_, workspace, lane,
-                {layer_input(input, workspace, cross_.size()), {}, dlogits, dx});
+  top_.backward(weights_, terms, lane, {layer_input(input, lane, cross_.size()), {}, dlogits, dx});
   for (std::size_t l = cross_.size(); l-- > 0;) {
     const bool last = l + 1 == cross_.size();
     const Matrix<T> u = scratch(cross_[l].u_slot);
@@ -127,15 +120,14 @@ void Dcnv2<T>::run_backward(const SliceInput& input,
         .du = du,
         .dx0 = dx0,
         .sum = last ? kernels::CrossSum::kBegin : kernels::CrossSum::kAdd});
-    cross_[l].low_rank.backward(weights_, workspace, lane,
-                                {layer_input(input, workspace, l), u, du, dv});
+    cross_[l].low_rank.backward(weights_, terms, lane, {layer_input(input, lane, l), u, du, dv});
   }
   if (!cross_.empty()) {
     kernels::add(Matrix<const T>(dv), dx);
     kernels::add(Matrix<const T>(dx0), dx);
   }
-  all_.split_gradients(input, workspace, dx, gradients);
-  all_.backward(weights_, input, workspace, lane, dx, gradients);
+  all_.split_gradients(input, lane, dx, gradients);
+  all_.backward(weights_, input, terms, lane, dx, gradients);
 }
 
 }  // namespace

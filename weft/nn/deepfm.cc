@@ -19,12 +19,9 @@ class DeepFm final : public DenseModel {
   DeepFm(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const SliceInput& input,
-                   SliceWorkspace& workspace,
-                   ModelLane& lane,
-                   Matrix<float> logits) const override;
+  void run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const override;
   void run_backward(const SliceInput& input,
-                    SliceWorkspace& workspace,
+                    ModelTerms& terms,
                     ModelLane& lane,
                     Matrix<float> dlogits,
                     SliceGradients& gradients) const override;
@@ -65,53 +62,49 @@ DeepFm::DeepFm(const spec::Model& options, const ModelShape& shape)
   deep_ = make_head("dense.deep", all_.width());
 }
 
-void DeepFm::run_forward(const SliceInput& input,
-                         SliceWorkspace& workspace,
-                         ModelLane& lane,
-                         Matrix<float> logits) const {
-  const Matrix<float> z = all_.forward(weights_, input, workspace, lane).as<float>();
-  const Matrix<float> first = workspace.get<float>(first_slot_, input.size, shape_.tasks);
-  first_order_.forward(weights_, workspace, lane, z, first);
-  deep_.forward(weights_, workspace, lane, z, logits);
+void DeepFm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const {
+  const Matrix<float> z = all_.forward(weights_, input, lane).as<float>();
+  const Matrix<float> first = lane.get<float>(first_slot_, input.size, shape_.tasks);
+  first_order_.forward(weights_, lane, z, first);
+  deep_.forward(weights_, lane, z, logits);
   kernels::add(Matrix<const float>(first), logits);
 
-  const Matrix<float> sums = workspace.get<float>(sums_slot_, input.size, dim_);
-  float* second = workspace.get<float>(second_slot_, input.size);
+  const Matrix<float> sums = lane.get<float>(sums_slot_, input.size, dim_);
+  float* second = lane.get<float>(second_slot_, input.size);
   if (all_.has_bottom()) {
-    workspace.fields.insert(workspace.fields.begin(), z.slice_cols(0, dim_));
+    lane.fields.insert(lane.fields.begin(), z.slice_cols(0, dim_));
   }
-  kernels::factorization_forward(workspace.fields, sums, second);
+  kernels::factorization_forward(lane.fields, sums, second);
   for (std::int64_t t = 0; t < shape_.tasks; ++t) {
     kernels::add(Matrix<const float>(matrix(second, input.size, 1)), logits.slice_cols(t, t + 1));
   }
 }
 
 void DeepFm::run_backward(const SliceInput& input,
-                          SliceWorkspace& workspace,
+                          ModelTerms& terms,
                           ModelLane& lane,
                           Matrix<float> dlogits,
                           SliceGradients& gradients) const {
-  const Matrix<float> z = all_.values(input, workspace).as<float>();
-  const Matrix<float> dz = workspace.get<float>(dz_slot_, input.size, all_.width());
-  const Matrix<float> dfirst = workspace.get<float>(dfirst_slot_, input.size, all_.width());
-  deep_.backward(weights_, workspace, lane, {z, {}, dlogits, dz});
-  first_order_.backward(weights_, workspace, lane, {z, {}, dlogits, dfirst});
+  const Matrix<float> z = all_.values(input, lane).as<float>();
+  const Matrix<float> dz = lane.get<float>(dz_slot_, input.size, all_.width());
+  const Matrix<float> dfirst = lane.get<float>(dfirst_slot_, input.size, all_.width());
+  deep_.backward(weights_, terms, lane, {z, {}, dlogits, dz});
+  first_order_.backward(weights_, terms, lane, {z, {}, dlogits, dfirst});
   kernels::add(Matrix<const float>(dfirst), dz);
 
   // All tasks share the second order: its gradient is the sum over them, in order.
-  const Matrix<float> dsecond = workspace.get<float>(dsecond_slot_, input.size, 1);
+  const Matrix<float> dsecond = lane.get<float>(dsecond_slot_, input.size, 1);
   kernels::assign(dlogits.slice_cols(0, 1), dsecond);
   for (std::int64_t t = 1; t < shape_.tasks; ++t) {
     kernels::add(Matrix<const float>(dlogits.slice_cols(t, t + 1)), dsecond);
   }
-  all_.split_gradients(input, workspace, dz, gradients);
+  all_.split_gradients(input, lane, dz, gradients);
   if (all_.has_bottom()) {
-    workspace.dfields.insert(workspace.dfields.begin(), dz.slice_cols(0, dim_));
+    lane.dfields.insert(lane.dfields.begin(), dz.slice_cols(0, dim_));
   }
-  kernels::factorization_backward(workspace.fields,
-                                  workspace.get<float>(sums_slot_, input.size, dim_), dsecond.data,
-                                  workspace.dfields);
-  all_.backward(weights_, input, workspace, lane, dz, gradients);
+  kernels::factorization_backward(lane.fields, lane.get<float>(sums_slot_, input.size, dim_),
+                                  dsecond.data, lane.dfields);
+  all_.backward(weights_, input, terms, lane, dz, gradients);
 }
 
 }  // namespace

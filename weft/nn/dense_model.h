@@ -7,8 +7,8 @@
 
 #include "weft/nn/builder.h"
 #include "weft/nn/feature_vectors.h"
+#include "weft/nn/lane.h"
 #include "weft/nn/mlp.h"
-#include "weft/nn/workspace.h"
 
 namespace weft::nn {
 
@@ -20,14 +20,11 @@ class DenseModel : public Model {
 
   void init_parameters(std::uint64_t seed, float* flat) const final;
   void prepare(Context& ctx, const float* flat) final;
-  [[nodiscard]] std::unique_ptr<Workspace> make_workspace() const final;
+  [[nodiscard]] std::unique_ptr<SliceTerms> make_terms() const final;
   [[nodiscard]] std::unique_ptr<Lane> make_lane() const final;
-  void forward(const SliceInput& input,
-               Workspace& workspace,
-               Lane& lane,
-               Matrix<float> logits) const final;
+  void forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const final;
   void backward(const SliceInput& input,
-                Workspace& workspace,
+                SliceTerms& terms,
                 Lane& lane,
                 Matrix<const float> dlogits,
                 SliceGradients& gradients) const final;
@@ -44,14 +41,13 @@ class DenseModel : public Model {
 
  protected:
   virtual void run_forward(const SliceInput& input,
-                           SliceWorkspace& workspace,
                            ModelLane& lane,
                            Matrix<float> logits) const = 0;
 
-  // Overwrites the gradients of all features, and leaves those of all layers in the workspace;
+  // Overwrites the gradients of all features, and sets those of all layers in `terms`;
   // dlogits is the model's to change.
   virtual void run_backward(const SliceInput& input,
-                            SliceWorkspace& workspace,
+                            ModelTerms& terms,
                             ModelLane& lane,
                             Matrix<float> dlogits,
                             SliceGradients& gradients) const = 0;

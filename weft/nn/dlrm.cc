@@ -13,12 +13,9 @@ class Dlrm final : public DenseModel {
   Dlrm(const spec::Model& options, const ModelShape& shape);
 
  private:
-  void run_forward(const SliceInput& input,
-                   SliceWorkspace& workspace,
-                   ModelLane& lane,
-                   Matrix<float> logits) const override;
+  void run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const override;
   void run_backward(const SliceInput& input,
-                    SliceWorkspace& workspace,
+                    ModelTerms& terms,
                     ModelLane& lane,
                     Matrix<float> dlogits,
                     SliceGradients& gradients) const override;
@@ -72,45 +69,42 @@ Dlrm::Dlrm(const spec::Model& options, const ModelShape& shape)
   interaction_slot_ = builder_.add_slot();
 }
 
-void Dlrm::run_forward(const SliceInput& input,
-                       SliceWorkspace& workspace,
-                       ModelLane& lane,
-                       Matrix<float> logits) const {
-  const Matrix<float> top_in = workspace.get<float>(top_in_slot_, input.size, top_width());
+void Dlrm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const {
+  const Matrix<float> top_in = lane.get<float>(top_in_slot_, input.size, top_width());
   if (!bottom_.empty()) {
     const Matrix<float> x = top_in.slice_cols(0, dim_);
-    bottom_.forward(weights_, workspace, lane, input.dense, x);
-    workspace.fields.push_back(x);
+    bottom_.forward(weights_, lane, input.dense, x);
+    lane.fields.push_back(x);
   }
-  features_.forward(weights_, input, workspace, lane);
+  features_.forward(weights_, input, lane);
   kernels::dot_interaction_forward(
-      workspace.fields, top_in.slice_cols(pairs_begin(), top_width()),
-      workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
-  top_.forward(weights_, workspace, lane, top_in, logits);
+      lane.fields, top_in.slice_cols(pairs_begin(), top_width()),
+      lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
+  top_.forward(weights_, lane, top_in, logits);
 }
 
 void Dlrm::run_backward(const SliceInput& input,
-                        SliceWorkspace& workspace,
+                        ModelTerms& terms,
                         ModelLane& lane,
                         Matrix<float> dlogits,
                         SliceGradients& gradients) const {
-  const Matrix<float> top_in = workspace.get<float>(top_in_slot_, input.size, top_width());
-  const Matrix<float> dtop_in = workspace.get<float>(dtop_in_slot_, input.size, top_width());
+  const Matrix<float> top_in = lane.get<float>(top_in_slot_, input.size, top_width());
+  const Matrix<float> dtop_in = lane.get<float>(dtop_in_slot_, input.size, top_width());
   // The head reads no logits: its output layer has no activation.
-  top_.backward(weights_, workspace, lane, {top_in, {}, dlogits, dtop_in});
+  top_.backward(weights_, terms, lane, {top_in, {}, dlogits, dtop_in});
   const Matrix<float> dx = dtop_in.slice_cols(0, pairs_begin());
   if (!bottom_.empty()) {
-    workspace.dfields.push_back(dx);
+    lane.dfields.push_back(dx);
   }
-  features_.place_gradients(input, workspace, gradients);
+  features_.place_gradients(input, lane, gradients);
   // x reaches the head by itself too, so the interaction's share is added to it.
   kernels::dot_interaction_backward(
-      workspace.fields, dtop_in.slice_cols(pairs_begin(), top_width()), workspace.dfields,
+      lane.fields, dtop_in.slice_cols(pairs_begin(), top_width()), lane.dfields,
       bottom_.empty() ? 0 : 1,
-      workspace.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
-  features_.backward(weights_, input, workspace, lane, gradients);
+      lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
+  features_.backward(weights_, input, terms, lane, gradients);
   if (!bottom_.empty()) {
-    bottom_.backward(weights_, workspace, lane, {input.dense, top_in.slice_cols(0, dim_), dx, {}});
+    bottom_.backward(weights_, terms, lane, {input.dense, top_in.slice_cols(0, dim_), dx, {}});
   }
 }
 

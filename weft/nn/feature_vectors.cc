@@ -99,96 +99,92 @@ FeatureVectors::FeatureVectors(Builder& builder,
 
 void FeatureVectors::forward(const Weights& weights,
                              const SliceInput& input,
-                             SliceWorkspace& workspace,
                              ModelLane& lane) const {
-  workspace.vectors.clear();
+  lane.vectors.clear();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const Feature& feature = features_[f];
     if (feature.kind == Kind::kPooled) {
-      workspace.vectors.push_back(input.pooled[f]);
+      lane.vectors.push_back(input.pooled[f]);
       continue;
     }
-    const Matrix<float> vector = workspace.get<float>(feature.vector_slot, input.size, feature.dim);
-    workspace.vectors.push_back(vector);
+    const Matrix<float> vector = lane.get<float>(feature.vector_slot, input.size, feature.dim);
+    lane.vectors.push_back(vector);
     if (feature.kind == Kind::kMean) {
       kernels::sequence_mean_forward(sequences_of(input, f), vector);
     } else {
-      attend(weights, input, workspace, lane, f);
+      attend(weights, input, lane, f);
     }
   }
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const Feature& feature = features_[f];
     if (feature.projection.empty()) {
-      workspace.fields.push_back(workspace.vectors[f]);
+      lane.fields.push_back(lane.vectors[f]);
       continue;
     }
-    const Matrix<float> field = workspace.get<float>(feature.field_slot, input.size, field_dim_);
-    feature.projection.forward(weights, workspace, lane, workspace.vectors[f], field);
-    workspace.fields.push_back(field);
+    const Matrix<float> field = lane.get<float>(feature.field_slot, input.size, field_dim_);
+    feature.projection.forward(weights, lane, lane.vectors[f], field);
+    lane.fields.push_back(field);
   }
 }
 
 void FeatureVectors::attend(const Weights& weights,
                             const SliceInput& input,
-                            SliceWorkspace& workspace,
                             ModelLane& lane,
                             std::size_t f) const {
   const Feature& feature = features_[f];
   const kernels::Sequences sequences = sequences_of(input, f);
   const std::int64_t rows = padded_elements(sequences.values.rows);
-  const Matrix<float> inputs = workspace.get<float>(feature.inputs_slot, rows, 4 * feature.dim);
-  const Matrix<float> element_weights = workspace.get<float>(feature.weights_slot, rows, 1);
+  const Matrix<float> inputs = lane.get<float>(feature.inputs_slot, rows, 4 * feature.dim);
+  const Matrix<float> element_weights = lane.get<float>(feature.weights_slot, rows, 1);
   kernels::attention_inputs_forward(sequences, input.pooled[feature.target], inputs);
-  feature.attention.forward(weights, workspace, lane, inputs, element_weights);
+  feature.attention.forward(weights, lane, inputs, element_weights);
   kernels::weighted_sum_forward(sequences, element_weights.data,
-                                workspace.get<float>(feature.vector_slot, input.size, feature.dim));
+                                lane.get<float>(feature.vector_slot, input.size, feature.dim));
 }
 
 void FeatureVectors::place_gradients(const SliceInput& input,
-                                     SliceWorkspace& workspace,
+                                     ModelLane& lane,
                                      SliceGradients& gradients) const {
-  workspace.dvectors.clear();
+  lane.dvectors.clear();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     const Feature& feature = features_[f];
-    workspace.dvectors.push_back(
-        feature.kind == Kind::kPooled
-            ? gradients.pooled[f]
-            : workspace.get<float>(feature.dvector_slot, input.size, feature.dim));
-    workspace.dfields.push_back(
-        feature.projection.empty()
-            ? workspace.dvectors[f]
-            : workspace.get<float>(feature.dfield_slot, input.size, field_dim_));
+    lane.dvectors.push_back(feature.kind == Kind::kPooled
+                                ? gradients.pooled[f]
+                                : lane.get<float>(feature.dvector_slot, input.size, feature.dim));
+    lane.dfields.push_back(feature.projection.empty()
+                               ? lane.dvectors[f]
+                               : lane.get<float>(feature.dfield_slot, input.size, field_dim_));
   }
 }
 
 void FeatureVectors::backward(const Weights& weights,
                               const SliceInput& input,
-                              SliceWorkspace& workspace,
+                              ModelTerms& terms,
                               ModelLane& lane,
                               SliceGradients& gradients) const {
   // The features' fields are the last ones: a bottom MLP's output may come before them.
-  const std::size_t first = workspace.fields.size() - features_.size();
+  const std::size_t first = lane.fields.size() - features_.size();
   for (std::size_t f = 0; f < features_.size(); ++f) {
     if (!features_[f].projection.empty()) {
-      features_[f].projection.backward(weights, workspace, lane,
-                                       {workspace.vectors[f], workspace.fields[first + f],
-                                        workspace.dfields[first + f], workspace.dvectors[f]});
+      features_[f].projection.backward(
+          weights, terms, lane,
+          {lane.vectors[f], lane.fields[first + f], lane.dfields[first + f], lane.dvectors[f]});
     }
   }
   // Only now: a target's gradient gets the sequences' shares on top, in the order of features.
   for (std::size_t f = 0; f < features_.size(); ++f) {
     if (features_[f].kind == Kind::kMean) {
-      kernels::sequence_mean_backward(sequences_of(input, f), workspace.dvectors[f],
+      kernels::sequence_mean_backward(sequences_of(input, f), lane.dvectors[f],
                                       gradients.sequences[f]);
     } else if (features_[f].kind == Kind::kAttention) {
-      attend_backward(weights, input, workspace, lane, f, gradients);
+      attend_backward(weights, input, terms, lane, f, gradients);
     }
   }
 }
 
 void FeatureVectors::attend_backward(const Weights& weights,
                                      const SliceInput& input,
-                                     SliceWorkspace& workspace,
+                                     ModelTerms& terms,
                                      ModelLane& lane,
                                      std::size_t f,
                                      SliceGradients& gradients) const {
@@ -197,18 +193,17 @@ void FeatureVectors::attend_backward(const Weights& weights,
   const std::int64_t n = sequences.values.rows;
   const std::int64_t rows = padded_elements(n);
   const std::int64_t width = 4 * feature.dim;
-  const Matrix<float> inputs = workspace.get<float>(feature.inputs_slot, rows, width);
-  const Matrix<float> dinputs = workspace.get<float>(feature.dinputs_slot, rows, width);
-  const Matrix<float> element_weights = workspace.get<float>(feature.weights_slot, rows, 1);
-  const Matrix<float> dweights = workspace.get<float>(feature.dweights_slot, rows, 1);
+  const Matrix<float> inputs = lane.get<float>(feature.inputs_slot, rows, width);
+  const Matrix<float> dinputs = lane.get<float>(feature.dinputs_slot, rows, width);
+  const Matrix<float> element_weights = lane.get<float>(feature.weights_slot, rows, 1);
+  const Matrix<float> dweights = lane.get<float>(feature.dweights_slot, rows, 1);
 
-  kernels::weighted_sum_backward_weights(sequences, workspace.dvectors[f], dweights.data);
+  kernels::weighted_sum_backward_weights(sequences, lane.dvectors[f], dweights.data);
   std::fill(dweights.data + n, dweights.data + rows, 0.0F);
-  feature.attention.backward(weights, workspace, lane,
-                             {inputs, element_weights, dweights, dinputs});
+  feature.attention.backward(weights, terms, lane, {inputs, element_weights, dweights, dinputs});
   kernels::attention_inputs_backward(sequences, input.pooled[feature.target], dinputs,
                                      gradients.sequences[f], gradients.pooled[feature.target]);
-  kernels::weighted_sum_backward_values(sequences, element_weights.data, workspace.dvectors[f],
+  kernels::weighted_sum_backward_values(sequences, element_weights.data, lane.dvectors[f],
                                         gradients.sequences[f]);
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "weft/nn/builder.h"
+#include "weft/nn/lane.h"
 #include "weft/nn/mlp.h"
-#include "weft/nn/workspace.h"
 
 namespace weft::nn {
 
@@ -24,22 +24,17 @@ class FeatureVectors {
                  const ModelShape& shape,
                  std::int64_t field_dim);
 
-  // Sets workspace.vectors and appends every feature's field to workspace.fields.
-  void forward(const Weights& weights,
-               const SliceInput& input,
-               SliceWorkspace& workspace,
-               ModelLane& lane) const;
+  // Sets lane.vectors and appends every feature's field to lane.fields.
+  void forward(const Weights& weights, const SliceInput& input, ModelLane& lane) const;
 
   // Before the model writes gradients: appends, for every feature, where that of its field goes to
-  // workspace.dfields.
-  void place_gradients(const SliceInput& input,
-                       SliceWorkspace& workspace,
-                       SliceGradients& gradients) const;
+  // lane.dfields.
+  void place_gradients(const SliceInput& input, ModelLane& lane, SliceGradients& gradients) const;
 
   // After it wrote them: carries them through projections and sequences.
   void backward(const Weights& weights,
                 const SliceInput& input,
-                SliceWorkspace& workspace,
+                ModelTerms& terms,
                 ModelLane& lane,
                 SliceGradients& gradients) const;
 
@@ -64,12 +59,11 @@ class FeatureVectors {
 
   void attend(const Weights& weights,
               const SliceInput& input,
-              SliceWorkspace& workspace,
               ModelLane& lane,
               std::size_t f) const;
   void attend_backward(const Weights& weights,
                        const SliceInput& input,
-                       SliceWorkspace& workspace,
+                       ModelTerms& terms,
                        ModelLane& lane,
                        std::size_t f,
                        SliceGradients& gradients) const;

@@ -35,31 +35,30 @@ Mlp::Mlp(Builder& builder, std::int64_t in, const std::vector<LayerSpec>& layers
   input_slot_ = builder.add_slot();
 }
 
-ConstOperand Mlp::rounded_input(SliceWorkspace& workspace, const ConstOperand& x) const {
-  return x.dtype == dtype_ ? x : workspace.get(input_slot_, dtype_, x.rows, x.cols);
+ConstOperand Mlp::rounded_input(ModelLane& lane, const ConstOperand& x) const {
+  return x.dtype == dtype_ ? x : lane.get(input_slot_, dtype_, x.rows, x.cols);
 }
 
 void Mlp::forward(const Weights& weights,
-                  SliceWorkspace& workspace,
                   ModelLane& lane,
                   const ConstOperand& x,
                   const Operand& y) const {
-  ConstOperand in = rounded_input(workspace, x);
+  ConstOperand in = rounded_input(lane, x);
   if (x.dtype != dtype_) {
-    kernels::assign(x, workspace.get(input_slot_, dtype_, x.rows, x.cols));
+    kernels::assign(x, lane.get(input_slot_, dtype_, x.rows, x.cols));
   }
   for (const Layer& layer : layers_) {
     const kernels::Epilogue epilogue{.bias = layer.bias < 0 ? nullptr : weights.flat + layer.bias,
                                      .activation = layer.activation};
     const Operand out =
-        &layer == &layers_.back() ? y : workspace.get(layer.slot, dtype_, x.rows, layer.out);
+        &layer == &layers_.back() ? y : lane.get(layer.slot, dtype_, x.rows, layer.out);
     lane.matmul.multiply(in, weights.packed[layer.number].forward, out, epilogue);
     in = out;
   }
 }
 
 void Mlp::backward(const Weights& weights,
-                   SliceWorkspace& workspace,
+                   ModelTerms& terms,
                    ModelLane& lane,
                    const BackwardArguments& arguments) const {
   const auto finish = [&](const Layer& layer, const ConstOperand& y, const Operand& dy) {
@@ -67,33 +66,33 @@ void Mlp::backward(const Weights& weights,
       kernels::relu_backward(y, dy);
     }
     if (layer.bias >= 0) {
-      kernels::column_sums(dy, workspace.bias_gradients() + layer.bias_gradient);
+      kernels::column_sums(dy, terms.bias_gradients() + layer.bias_gradient);
     }
   };
   const std::int64_t rows = arguments.dy.rows;
   finish(layers_.back(), arguments.y, arguments.dy);
   Operand dy = arguments.dy;
   if (dy.dtype != dtype_ || !dy.is_compact()) {
-    dy = workspace.get(Builder::kGradientSlots[0], dtype_, rows, dy.cols);
+    dy = lane.get(Builder::kGradientSlots[0], dtype_, rows, dy.cols);
     kernels::assign(arguments.dy, dy);
   }
   for (std::size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
     const kernels::PackedMatrix& w = weights.packed[layer.number].backward;
-    kernels::WeightGradientOperands& operands = workspace.operands(layer.number);
+    kernels::WeightGradientOperands& operands = terms.operands(layer.number);
     if (l == 0) {
-      operands.set(dy, rounded_input(workspace, arguments.x));
+      operands.set(dy, rounded_input(lane, arguments.x));
       if (arguments.dx.data != nullptr) {
         lane.matmul.multiply(dy, w, arguments.dx);
       }
       return;
     }
     const Layer& below = layers_[l - 1];
-    const ConstOperand in = workspace.get(below.slot, dtype_, rows, below.out);
+    const ConstOperand in = lane.get(below.slot, dtype_, rows, below.out);
     operands.set(dy, in);
     // dy of layer l may lie in slot 0, so the layers below alternate from slot 1.
     const std::size_t slot = Builder::kGradientSlots[(layers_.size() - l) % 2];
-    const Operand din = workspace.get(slot, dtype_, rows, below.out);
+    const Operand din = lane.get(slot, dtype_, rows, below.out);
     lane.matmul.multiply(dy, w, din);
     finish(below, in, din);
     dy = din;

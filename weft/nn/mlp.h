@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "weft/nn/builder.h"
-#include "weft/nn/workspace.h"
+#include "weft/nn/lane.h"
 
 namespace weft::nn {
 
@@ -36,7 +36,6 @@ class Mlp {
   [[nodiscard]] std::int64_t out() const { return layers_.back().out; }
 
   void forward(const Weights& weights,
-               SliceWorkspace& workspace,
                ModelLane& lane,
                const kernels::ConstOperand& x,
                const kernels::Operand& y) const;
@@ -48,9 +47,9 @@ class Mlp {
     kernels::Operand dx;      // overwritten; null data where it is not wanted
   };
 
-  // Leaves in the workspace the gradients of its biases and the operands of those of its weights.
+  // Leaves in `terms` the gradients of its biases and the operands of those of its weights.
   void backward(const Weights& weights,
-                SliceWorkspace& workspace,
+                ModelTerms& terms,
                 ModelLane& lane,
                 const BackwardArguments& arguments) const;
 
@@ -65,7 +64,7 @@ class Mlp {
   };
 
   // x in the type of the computation: itself, or the copy made by forward.
-  [[nodiscard]] kernels::ConstOperand rounded_input(SliceWorkspace& workspace,
+  [[nodiscard]] kernels::ConstOperand rounded_input(ModelLane& lane,
                                                     const kernels::ConstOperand& x) const;
 
   DType dtype_ = DType::kFloat32;

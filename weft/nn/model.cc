@@ -150,13 +150,12 @@ void DenseModel::prepare(Context& ctx, const float* flat) {
   }
 }
 
-std::unique_ptr<Workspace> DenseModel::make_workspace() const {
-  return std::make_unique<SliceWorkspace>(builder_.slots(), builder_.layers().size(),
-                                          builder_.biases());
+std::unique_ptr<SliceTerms> DenseModel::make_terms() const {
+  return std::make_unique<ModelTerms>(builder_.layers().size(), builder_.biases());
 }
 
 std::unique_ptr<Lane> DenseModel::make_lane() const {
-  return std::make_unique<ModelLane>();
+  return std::make_unique<ModelLane>(builder_.slots());
 }
 
 void DenseModel::check_input(const SliceInput& input) const {
@@ -179,22 +178,20 @@ void DenseModel::check_input(const SliceInput& input) const {
   }
 }
 
-void DenseModel::forward(const SliceInput& input,
-                         Workspace& workspace,
-                         Lane& lane,
-                         Matrix<float> logits) const {
+void DenseModel::forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const {
   if (input.size == 0) {
     return;
   }
   check_input(input);
   WEFT_CHECK(logits.rows == input.size && logits.cols == shape_.tasks);
-  auto& slice = static_cast<SliceWorkspace&>(workspace);
-  slice.fields.clear();
-  run_forward(input, slice, static_cast<ModelLane&>(lane), logits);
+  auto& own = static_cast<ModelLane&>(lane);
+  own.slice = &input;
+  own.fields.clear();
+  run_forward(input, own, logits);
 }
 
 void DenseModel::backward(const SliceInput& input,
-                          Workspace& workspace,
+                          SliceTerms& terms,
                           Lane& lane,
                           Matrix<const float> dlogits,
                           SliceGradients& gradients) const {
@@ -205,11 +202,12 @@ void DenseModel::backward(const SliceInput& input,
   WEFT_CHECK(dlogits.rows == input.size && dlogits.cols == shape_.tasks);
   WEFT_CHECK(gradients.pooled.size() == shape_.features.size() &&
              gradients.sequences.size() == shape_.features.size());
-  auto& slice = static_cast<SliceWorkspace&>(workspace);
-  slice.dfields.clear();
-  const Matrix<float> dy = slice.get<float>(dlogits_slot_, input.size, shape_.tasks);
+  auto& own = static_cast<ModelLane&>(lane);
+  WEFT_CHECK(own.slice == &input, "backward() of another slice than the lane's last forward()");
+  own.dfields.clear();
+  const Matrix<float> dy = own.get<float>(dlogits_slot_, input.size, shape_.tasks);
   kernels::assign(dlogits, dy);
-  run_backward(input, slice, static_cast<ModelLane&>(lane), dy, gradients);
+  run_backward(input, static_cast<ModelTerms&>(terms), own, dy, gradients);
 }
 
 bool DenseModel::sum_gradients(std::int64_t task,
@@ -224,14 +222,14 @@ bool DenseModel::sum_gradients(std::int64_t task,
   const auto& [number, tile] = gradient_tasks_[index];
   const LinearLayer& layer = builder_.layers()[number];
   own.slices.clear();
-  for (const std::span<Workspace* const>& part : terms.parts) {
-    for (Workspace* const workspace : part) {
-      own.slices.push_back(&static_cast<SliceWorkspace*>(workspace)->operands(number));
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
+    for (SliceTerms* const slice : part) {
+      own.slices.push_back(&static_cast<ModelTerms*>(slice)->operands(number));
     }
   }
   own.parts.clear();
   std::size_t begin = 0;
-  for (const std::span<Workspace* const>& part : terms.parts) {
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
     own.parts.push_back(kernels::PartSlices(own.slices).subspan(begin, part.size()));
     begin += part.size();
   }
@@ -250,10 +248,10 @@ bool DenseModel::sum_biases(const GradientTerms& terms, ModelLane& lane, float* 
     if (node.size() != 1 || part.empty()) {
       return false;
     }
-    for (Workspace* const workspace : part) {
+    for (SliceTerms* const slice : part) {
       const Matrix<float> gradients =
-          matrix(static_cast<SliceWorkspace*>(workspace)->bias_gradients(), 1, count);
-      if (workspace == part.front()) {
+          matrix(static_cast<ModelTerms*>(slice)->bias_gradients(), 1, count);
+      if (slice == part.front()) {
         kernels::assign(gradients, slot(depth));
       } else {
         kernels::add(gradients, slot(depth));

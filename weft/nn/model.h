@@ -3,9 +3,9 @@
 ///
 /// Notation   b samples of one slice, Dn dense values, F features, T tasks.
 /// Slices     a part of the batch (base/parts.h) runs in slices of its samples: forward, loss and
-///            backward of a slice on one thread, with a workspace of its own; several slices run at
-///            once. Then the gradients of the weights are summed over slices and parts by tiles of
-///            the weights, again several at once.
+///            backward of a slice on one thread; several slices run at once. Then the gradients of
+///            the weights are summed over slices and parts by tiles of the weights, again several
+///            at once.
 /// Order      a slice's logits and gradients depend on its samples in their order, its size, the
 ///            weights and the target (kernels/target.h), and on nothing else: not on threads, on
 ///            other slices, or on where inputs lie. Sums over slices follow the rule of parts.
@@ -67,15 +67,16 @@ struct SliceGradients {
   std::vector<Matrix<float>> sequences;
 };
 
-/// Activations of one slice in flight, and what its weight gradients are made of; made by
-/// Model::make_workspace. Grows to the largest slice seen, then allocates nothing. Used by one
-/// thread at a time, and read by several when gradients are summed.
-class Workspace {
+/// What one slice contributes to the gradients of the weights: the operands of products; made by
+/// Model::make_terms. Grows to the largest slice seen, then allocates nothing. Written by one
+/// thread, and read by several when gradients are summed.
+class SliceTerms {
  public:
-  virtual ~Workspace() = default;
+  virtual ~SliceTerms() = default;
 };
 
-/// What one thread works with, whichever slice or tile it has in hand; made by Model::make_lane.
+/// What one thread works with, whichever slice or tile it has in hand: the activations of that
+/// slice and scratch memory; made by Model::make_lane. Grows as SliceTerms.
 class Lane {
  public:
   virtual ~Lane() = default;
@@ -84,7 +85,7 @@ class Lane {
 /// The slices whose gradients are summed: those of the parts of one node of the tree of parts.
 struct GradientTerms {
   Range node;
-  std::span<const std::span<Workspace* const>> parts;  ///< [node.size()]; empty: no samples
+  std::span<const std::span<SliceTerms* const>> parts;  ///< [node.size()]; empty: no samples
 };
 
 class Model {
@@ -107,19 +108,16 @@ class Model {
   /// Not beside the other calls.
   virtual void prepare(Context& ctx, const float* flat) = 0;
 
-  [[nodiscard]] virtual std::unique_ptr<Workspace> make_workspace() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<SliceTerms> make_terms() const = 0;
   [[nodiscard]] virtual std::unique_ptr<Lane> make_lane() const = 0;
 
-  /// logits[b, T]. The workspace then holds what backward needs.
-  virtual void forward(const SliceInput& input,
-                       Workspace& workspace,
-                       Lane& lane,
-                       Matrix<float> logits) const = 0;
+  /// logits[b, T]. The lane then holds what backward needs.
+  virtual void forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const = 0;
 
-  /// Gradients from dlogits[b, T], after forward with the same input and workspace. Overwrites
-  /// everything in `gradients`; the workspace then holds what sum_gradients needs.
+  /// Gradients from dlogits[b, T], after forward of the same input object in that lane, and before
+  /// it has another. Overwrites everything in `gradients` and `terms`.
   virtual void backward(const SliceInput& input,
-                        Workspace& workspace,
+                        SliceTerms& terms,
                         Lane& lane,
                         Matrix<const float> dlogits,
                         SliceGradients& gradients) const = 0;

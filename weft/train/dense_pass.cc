@@ -145,8 +145,8 @@ void DensePass::cut_batch(const data::Batch& batch) {
     part.slices.begin = static_cast<std::int64_t>(num_slices_);
     for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
       if (num_slices_ == slices_.size()) {
-        slices_.emplace_back().workspace = model_->make_workspace();
-        workspaces_.push_back(slices_.back().workspace.get());
+        slices_.emplace_back().terms = model_->make_terms();
+        terms_.push_back(slices_.back().terms.get());
       }
       const Range rows = piece(samples.size(), count, i);
       slices_[num_slices_].rows = {part.rows.begin + rows.begin, part.rows.begin + rows.end};
@@ -155,8 +155,8 @@ void DensePass::cut_batch(const data::Batch& batch) {
   }
   by_part_.clear();
   for (const Part& part : parts_) {
-    by_part_.push_back(std::span<nn::Workspace* const>(workspaces_)
-                           .subspan(at(part.slices.begin), at(part.slices.size())));
+    by_part_.push_back(std::span<nn::SliceTerms* const>(terms_).subspan(at(part.slices.begin),
+                                                                        at(part.slices.size())));
   }
 }
 
@@ -256,7 +256,7 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
 }
 
 void DensePass::forward_slice(Slice& slice, nn::Lane& lane) {
-  model_->forward(slice.input, *slice.workspace, lane, logits(slice.rows));
+  model_->forward(slice.input, lane, logits(slice.rows));
 }
 
 void DensePass::backward_slice(Slice& slice, nn::Lane& lane) {
@@ -270,7 +270,7 @@ void DensePass::backward_slice(Slice& slice, nn::Lane& lane) {
   nn::LossOutput output;
   output.dlogits = dlogits;
   const std::int64_t bad_row = nn::bce_with_logits(input, output);
-  model_->backward(slice.input, *slice.workspace, lane, dlogits, slice.gradients);
+  model_->backward(slice.input, *slice.terms, lane, dlogits, slice.gradients);
   check_slice(slice, bad_row);
 }
 

@@ -88,7 +88,7 @@ class DensePass {
  private:
   struct Slice {
     Range rows;  // of this rank's samples
-    std::unique_ptr<nn::Workspace> workspace;
+    std::unique_ptr<nn::SliceTerms> terms;
     nn::SliceInput input;
     nn::SliceGradients gradients;
     std::int64_t first_bad_row = -1;
@@ -138,11 +138,11 @@ class DensePass {
   std::vector<Part> parts_;                               // [own parts]
   std::vector<Slice> slices_;  // as many as a batch ever had; the first num_slices_ are this one's
   std::size_t num_slices_ = 0;
-  std::vector<std::unique_ptr<nn::Lane>> lanes_;          // [threads]
-  std::vector<nn::Workspace*> workspaces_;                // [slices]
-  std::vector<std::span<nn::Workspace* const>> by_part_;  // [own parts]
-  std::vector<std::uint8_t> present_;                     // of the partial sums
-  std::vector<float> scale_;                              // [T]
+  std::vector<std::unique_ptr<nn::Lane>> lanes_;           // [threads]
+  std::vector<nn::SliceTerms*> terms_;                     // [slices]
+  std::vector<std::span<nn::SliceTerms* const>> by_part_;  // [own parts]
+  std::vector<std::uint8_t> present_;                      // of the partial sums
+  std::vector<float> scale_;                               // [T]
   std::vector<metrics::BinarySums> sums_;
   NonFinite non_finite_;
   Range positions_;

@@ -1,0 +1,73 @@
+// Internal: the memory of one thread at work, and what it leaves of a slice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/kernels/matmul.h"
+#include "weft/kernels/weight_gradient.h"
+#include "weft/nn/model.h"
+#include "weft/tensor/host_block.h"
+#include "weft/tensor/view.h"
+
+namespace weft::nn {
+
+class ModelTerms final : public SliceTerms {
+ public:
+  ModelTerms(std::size_t layers, std::int64_t biases);
+
+  // Of the weight gradient of a linear layer.
+  kernels::WeightGradientOperands& operands(std::size_t layer) { return operands_[layer]; }
+
+  // The gradients of all biases, one after the other.
+  float* bias_gradients() { return bias_gradients_.data(); }
+
+ private:
+  HostArena memory_;
+  std::vector<kernels::WeightGradientOperands> operands_;
+  std::vector<float> bias_gradients_;
+};
+
+// Activations lie in numbered pieces of memory. A layer takes its numbers from the Builder when the
+// model is made, and asks for the memory with the size of the slice at hand: it grows to the
+// largest slice and then stays, so what forward wrote is there in backward. The next slice finds
+// the same memory, still in the caches.
+class ModelLane final : public Lane {
+ public:
+  explicit ModelLane(std::size_t slots);
+
+  // Uninitialised when it grows, else as it was left.
+  template <typename T>
+  T* get(std::size_t slot, std::int64_t count) {
+    return slots_[slot].at_least_of<T>(count);
+  }
+
+  template <typename T>
+  Matrix<T> get(std::size_t slot, std::int64_t rows, std::int64_t cols) {
+    return matrix(get<T>(slot, rows * cols), rows, cols);
+  }
+
+  kernels::Operand get(std::size_t slot, DType dtype, std::int64_t rows, std::int64_t cols);
+
+  kernels::Matmul matmul;
+  kernels::GradientSummer summer;
+  HostBlock bias_sums;
+
+  // Of the slice in hand. Vectors are kept here for their capacity.
+  const SliceInput* slice = nullptr;
+  std::vector<Matrix<const float>> vectors;  // per feature
+  std::vector<Matrix<float>> dvectors;       // per feature
+  std::vector<Matrix<const float>> fields;   // per field of an interaction
+  std::vector<Matrix<float>> dfields;
+
+  // Of the layer whose gradient is summed.
+  std::vector<const kernels::WeightGradientOperands*> slices;
+  std::vector<kernels::PartSlices> parts;
+
+ private:
+  HostArena memory_;
+  std::vector<HostBlock> slots_;
+};
+
+}  // namespace weft::nn
