@@ -27,7 +27,6 @@ namespace {
 
 // Of 11 bits counts take 8 KiB, a sixth of the first cache.
 constexpr int kMaxDigitBits = 11;
-constexpr int kMaxPasses = (64 + kMaxDigitBits - 1) / kMaxDigitBits;
 // Below this a comparison sort is faster than clearing and adding up counts.
 constexpr std::int64_t kSmall = 64;
 
