@@ -1,0 +1,78 @@
+#include "weft/trace/report_html.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/trace/made_up.h"
+
+namespace weft::trace {
+namespace {
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+void expect_alone(const std::string& page) {
+  for (const char* outside : {"<script", "http", "src=", "url(", "@import"}) {
+    EXPECT_EQ(page.find(outside), page.npos) << outside;
+  }
+  for (const char* element : {"svg", "table", "h2", "title", "rect"}) {
+    EXPECT_EQ(count(page, std::string("<") + element), count(page, std::string("</") + element))
+        << element;
+  }
+  EXPECT_NE(page.find("prefers-color-scheme: dark"), page.npos);
+}
+
+TEST(ReportPage, ShowsWhatTheReportSays) {
+  std::vector<RankWork> trace = straggling();
+  trace[0].work[0].name = "look<up>";
+  const std::string page = to_html(make_report(trace), trace);
+  expect_alone(page);
+  EXPECT_EQ(count(page, "<svg"), 4U) << "timeline, breakdown, bytes, stragglers";
+  for (const char* says :
+       {"1 steps of 2 ranks: 10.000 ms a step", "Step 5", "look&lt;up&gt;: 1.000 ms",
+        "output_dist, all_to_all: 4.000 ms, waiting", "waiting: 3.000 ms",
+        "to other hosts: 0.001 MB", "3.000 ms, last in 1 of 1 collectives", "balanced ranks"}) {
+    EXPECT_NE(page.find(says), page.npos) << says;
+  }
+}
+
+TEST(ReportPage, OfOneRankHasNoStragglers) {
+  const std::vector<RankWork> trace = {make_rank(0, 2, {make_work("lookup", Kind::kLookup, 0, 1)})};
+  const std::string page = to_html(make_report(trace), trace);
+  expect_alone(page);
+  EXPECT_EQ(page.find("Who is waited for"), page.npos);
+}
+
+TEST(ReportPage, OfManyRanksDrawsTheWorst) {
+  std::vector<RankWork> trace;
+  for (int r = 0; r < 100; ++r) {
+    const double begin = r == 77 ? 4 : 1;
+    trace.push_back(make_rank(
+        r, 10, {make_work("lookup", Kind::kLookup, 0, begin), make_exchange(7, begin, 4, 5)}));
+  }
+  const std::string page = to_html(make_report(trace), trace);
+  expect_alone(page);
+  EXPECT_NE(page.find("on 32 of 100 ranks"), page.npos);
+  EXPECT_EQ(count(page, "rank 77"), 3U) << "timeline, breakdown, stragglers";
+}
+
+TEST(ReportPage, OfADifference) {
+  const Report before = make_report(straggling());
+  Report after = before;
+  after.mean.step *= 1.5;
+  after.parts[0].seconds[0] += 0.01;
+  const std::string page = diff_to_html(before, after);
+  expect_alone(page);
+  EXPECT_NE(page.find("A step took 10.000 ms and takes 15.000 ms: +50.0 %"), page.npos);
+  EXPECT_NE(page.find("+5.000"), page.npos) << "of the mean rank";
+}
+
+}  // namespace
+}  // namespace weft::trace

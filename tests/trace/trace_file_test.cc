@@ -1,0 +1,107 @@
+#include "weft/trace/trace_file.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "weft/base/error.h"
+#include "weft/trace/chrome.h"
+
+namespace weft::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TraceFiles : public ::testing::Test {
+ protected:
+  TraceFiles() { fs::create_directories(folder_); }
+
+  ~TraceFiles() override {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+  }
+
+  void write(int rank, const std::string& text) {
+    std::ofstream(folder_ / chrome_file_name(rank)) << text;
+  }
+
+  /// A file of one step with a lookup and an exchange inside an output_dist.
+  static std::string file_of(int rank, int ranks, std::int64_t step = 11) {
+    Recorder recorder;
+    recorder.start();
+    static const std::string kGroup = "world";
+    Track& stream = recorder.make_track("compute", TrackKind::kStream);
+    stream.add({.name = "lookup", .begin_ns = 1001, .end_ns = 3000, .kind = Kind::kLookup});
+    stream.add({.name = "all_to_all", .begin_ns = 3500, .end_ns = 5000, .kind = Kind::kCollective},
+               {.group = &kGroup,
+                .sequence = 41,
+                .ranks = ranks,
+                .arrived_ns = 4500,
+                .bytes = 4096,
+                .cross_host_bytes = 1024});
+    stream.add({.name = "output_dist", .begin_ns = 3000, .end_ns = 5500});
+    Track& thread = recorder.make_track("trainer", TrackKind::kThread);
+    thread.add(
+        {.name = "step", .begin_ns = 1000, .end_ns = 6000, .number = step, .kind = Kind::kStep});
+    return to_chrome_json(
+        recorder, {.rank = rank, .ranks = ranks, .host = "h", .backend = "mpi", .steps = {}});
+  }
+
+  void expect_error(ErrorCode code, const std::string& says) {
+    try {
+      read_trace(folder_.string());
+      ADD_FAILURE() << "no error that says: " << says;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  }
+
+  fs::path folder_ = fs::temp_directory_path() / ("weft_trace_files_" + std::to_string(getpid()));
+};
+
+TEST_F(TraceFiles, ComeBackAsTheyWereRecorded) {
+  write(0, file_of(0, 2));
+  write(1, file_of(1, 2));
+  const auto trace = read_trace(folder_.string());
+  ASSERT_EQ(trace.size(), 2U);
+  EXPECT_EQ(trace[1].rank, 1);
+  EXPECT_EQ(trace[1].host, "h");
+  ASSERT_EQ(trace[1].steps.size(), 1U);
+  EXPECT_EQ(trace[1].steps[0].number, 11);
+  EXPECT_EQ(trace[1].steps[0].time, (Interval{1000, 6000}));
+  ASSERT_EQ(trace[1].work.size(), 4U) << "lookup, dist before, exchange, dist behind";
+  EXPECT_EQ(trace[1].work[0].name, "lookup");
+  EXPECT_EQ(trace[1].work[0].kind, Kind::kLookup);
+  EXPECT_EQ(trace[1].work[0].time, (Interval{1001, 3000})) << "to the nanosecond";
+  const Work& exchange = trace[1].work[2];
+  EXPECT_EQ(exchange.name, "all_to_all");
+  EXPECT_EQ(exchange.part, "output_dist");
+  EXPECT_EQ(exchange.group, "world");
+  EXPECT_EQ(exchange.sequence, 41);
+  EXPECT_EQ(exchange.arrived, 4500);
+  EXPECT_EQ(exchange.bytes, 4096);
+  EXPECT_EQ(exchange.cross_host_bytes, 1024);
+}
+
+TEST_F(TraceFiles, ErrorsNameTheFile) {
+  expect_error(ErrorCode::kIo, "holds no trace");
+  write(0, file_of(0, 3));
+  expect_error(ErrorCode::kIo, "trace-00001.json is not there; bring the files of all 3 ranks");
+  write(1, file_of(1, 3, 12));
+  expect_error(ErrorCode::kData, "trace-00001.json has other steps");
+  write(1, file_of(1, 2));
+  expect_error(ErrorCode::kData, "trace-00001.json is of rank 1 of 2");
+  write(1, file_of(1, 3).substr(0, 700));
+  expect_error(ErrorCode::kData, "trace-00001.json is no trace of Weft's");
+  write(1, "{\"traceEvents\": []}");
+  expect_error(ErrorCode::kData, "trace-00001.json is no trace of Weft's");
+  write(1, "[1, 2]");
+  expect_error(ErrorCode::kData, "trace-00001.json is no trace of Weft's");
+}
+
+}  // namespace
+}  // namespace weft::trace

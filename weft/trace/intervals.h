@@ -1,0 +1,32 @@
+/// Sets of moments: half-open intervals of nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace weft::trace {
+
+struct Interval {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t length() const { return end - begin; }
+
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+/// Disjoint, not touching, in order of time, none empty.
+using Moments = std::vector<Interval>;
+
+/// The union of any intervals; those that end before they begin are left out.
+Moments unite(std::vector<Interval> intervals);
+
+/// Both are Moments, and so are the results.
+Moments unite(const Moments& a, const Moments& b);
+Moments intersect(const Moments& a, const Moments& b);
+Moments subtract(const Moments& a, const Moments& b);
+
+/// Nanoseconds.
+std::int64_t length(const Moments& moments);
+
+}  // namespace weft::trace

@@ -1,0 +1,150 @@
+/// Spans of one rank: what ran on which thread or stream, from when to when.
+///
+/// Tracks   one per thread or stream at work, written by one thread at a time. Spans of a track
+///          nest: one that began inside another ends inside it.
+/// Off      a null track, or a recorder that is not started: one load and a branch.
+/// On       two readings of the clock and one store of 64 bytes per span, no lock, no allocation
+///          (bench/trace_bench.cc); a step has some tens of spans.
+/// Memory   room for a fixed number of spans per track, taken when the track is made; later spans
+///          are counted and left out.
+/// Time     nanoseconds of the steady clock. It is one clock for all processes of a host; those of
+///          other hosts are aligned when a trace is written (chrome.h).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft::trace {
+
+/// The steady clock now.
+std::int64_t now_ns();
+
+/// What a thread does during a span; decides which total of a report it counts into.
+enum class Kind : std::uint8_t {
+  kStep,        ///< a whole step, for orientation
+  kCompute,     ///< arithmetic: dense model, optimizers, sorting, packing
+  kLookup,      ///< rows of tables read or written
+  kCollective,  ///< ranks exchange data
+  kWait,        ///< nothing: waits for a batch or for a stream
+  kIo,          ///< files are read or written
+};
+
+std::string_view to_string(Kind kind);
+
+/// What a collective moved, beside when.
+struct Collective {
+  const std::string* group = nullptr;  ///< outlives the recorder
+  std::uint64_t sequence = 0;          ///< of the group's calls: pairs the ranks' spans
+  std::int32_t ranks = 0;              ///< of the group
+  std::int64_t arrived_ns = 0;         ///< when the last peer was there
+  std::int64_t bytes = 0;              ///< this rank sent to others
+  std::int64_t cross_host_bytes = 0;   ///< of these, to other hosts
+};
+
+struct Span {
+  const char* name = nullptr;  ///< outlives the recorder: a literal
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+  std::int64_t number = -1;      ///< of the step, where it is one
+  std::int32_t collective = -1;  ///< which of the track's collectives; -1: none
+  Kind kind = Kind::kCompute;
+};
+
+/// How a track is shown: work of a stream, or of a thread beside the streams.
+enum class TrackKind : std::uint8_t { kStream, kThread };
+
+class Track {
+ public:
+  Track(std::string name, TrackKind kind, std::int64_t capacity, const std::atomic<bool>& on);
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  [[nodiscard]] TrackKind kind() const { return kind_; }
+
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  void add(const Span& span);
+  void add(Span span, const Collective& collective);
+
+  /// What has been added, in the order of ends. Also while more is added.
+  [[nodiscard]] std::span<const Span> spans() const {
+    return {spans_.get(), static_cast<std::size_t>(count_.load(std::memory_order_acquire))};
+  }
+
+  [[nodiscard]] const Collective& collective(const Span& span) const {
+    return collectives_[static_cast<std::size_t>(span.collective)];
+  }
+
+  /// Spans for which there was no room.
+  [[nodiscard]] std::int64_t dropped() const { return dropped_.load(); }
+
+ private:
+  std::string name_;
+  TrackKind kind_;
+  std::int64_t capacity_;
+  const std::atomic<bool>& on_;
+  std::unique_ptr<Span[]> spans_;
+  std::unique_ptr<Collective[]> collectives_;
+  std::int32_t num_collectives_ = 0;
+  std::atomic<std::int64_t> count_ = 0;
+  std::atomic<std::int64_t> dropped_ = 0;
+};
+
+class Recorder {
+ public:
+  /// `capacity`: spans per track.
+  explicit Recorder(std::int64_t capacity = 1 << 16);
+
+  /// A new track; it lives as long as the recorder. Tracks of equal names are numbered. From any
+  /// thread.
+  Track& make_track(std::string_view name, TrackKind kind);
+
+  /// Records spans that begin between start() and stop(). Between steps, when streams are idle.
+  void start() { on_.store(true); }
+
+  void stop() { on_.store(false); }
+
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// In the order in which they were made.
+  [[nodiscard]] const std::deque<Track>& tracks() const { return tracks_; }
+
+ private:
+  std::int64_t capacity_;
+  std::atomic<bool> on_ = false;
+  std::mutex mutex_;  // of make_track
+  std::deque<Track> tracks_;
+};
+
+/// A span from here to the end of the block.
+class Scope {
+ public:
+  Scope(Track* track, const char* name, Kind kind, std::int64_t number = -1) {
+    if (track != nullptr && track->on()) {
+      track_ = track;
+      span_ = {.name = name, .begin_ns = now_ns(), .number = number, .kind = kind};
+    }
+  }
+
+  ~Scope() {
+    if (track_ != nullptr) {
+      span_.end_ns = now_ns();
+      track_->add(span_);
+    }
+  }
+
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Track* track_ = nullptr;
+  Span span_;
+};
+
+}  // namespace weft::trace
