@@ -10,6 +10,7 @@
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
 #include "weft/comm/reduce_rows.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 namespace {
@@ -80,6 +81,9 @@ Communicator::Communicator(std::unique_ptr<Group> group)
   recv_pieces_.resize(ranks);
   send_.resize(ranks);
   recv_.resize(ranks);
+  for (int p = 0; p < size_; ++p) {
+    hosts_.push_back(group_->host(p));
+  }
 }
 
 Communicator::~Communicator() = default;
@@ -113,7 +117,16 @@ void Communicator::silence() {
   std::fill(recv_.begin(), recv_.end(), Lane{.pieces = {}, .silent = true});
 }
 
-void Communicator::run(const Exchange& call) {
+void Communicator::run(const Context& ctx, Exchange call) {
+  const bool traced = ctx.track != nullptr && ctx.track->on();
+  trace::Span span{.name = to_string(call.stamp.collective).data(),  // a literal
+                   .begin_ns = traced ? trace::now_ns() : 0,
+                   .kind = trace::Kind::kCollective};
+  trace::Collective moved{.group = &name(),
+                          .sequence = call.stamp.sequence,
+                          .ranks = size_,
+                          .arrived_ns = span.begin_ns};
+  call.arrived_ns = traced ? &moved.arrived_ns : nullptr;
   activity_.begin(call.stamp);
   try {
     group_->exchange(call);
@@ -126,9 +139,16 @@ void Communicator::run(const Exchange& call) {
   ++entry.calls;
   for (std::size_t p = 0; p < call.send.size(); ++p) {
     if (p != static_cast<std::size_t>(rank_) && !call.send[p].silent) {
+      const std::int64_t bytes = call.send[p].bytes();
       ++entry.messages;
-      entry.bytes += call.send[p].bytes();
+      entry.bytes += bytes;
+      moved.bytes += bytes;
+      moved.cross_host_bytes += hosts_[p] == hosts_[static_cast<std::size_t>(rank_)] ? 0 : bytes;
     }
+  }
+  if (traced) {
+    span.end_ns = trace::now_ns();
+    ctx.track->add(span, moved);
   }
 }
 
@@ -148,7 +168,7 @@ void Communicator::copy(const Context& ctx,
     }
     run_copies(ctx.pool, copies_);
   };
-  run({.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
+  run(ctx, {.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
 }
 
 std::byte* Communicator::scratch(std::int64_t bytes) {
@@ -262,11 +282,11 @@ void Communicator::exchange_lent(Context& ctx,
                                  LaneReader read) {
   const Call call(*this, ctx);
   check_lanes(send, recv);
-  run({.stamp = next_stamp(Collective::kAllToAll, -1, 0),
-       .send = send,
-       .recv = recv,
-       .pool = ctx.pool,
-       .read = read});
+  run(ctx, {.stamp = next_stamp(Collective::kAllToAll, -1, 0),
+            .send = send,
+            .recv = recv,
+            .pool = ctx.pool,
+            .read = read});
 }
 
 template <typename T>

@@ -25,13 +25,15 @@
 /// must not be waited on in different orders by different ranks of one thread each.
 /// Determinism: reductions add in a fixed order, up the tree over ranks of weft/base/parts.h; the
 /// bits do not depend on timing, backend or size of the messages.
-/// Errors: every call carries a sequence number, the collective and its sizes. Ranks out of step
-/// get Error(kComm) naming both ranks, collective, group and the numbers; a peer that does not
-/// arrive in time gives Error(kTimeout) naming who is missing; an error of another rank is thrown
-/// here with its code, message and origin_rank. All ranks of the world get the same error, and
-/// after it every call on every communicator of the world throws it again. Sources: all-to-all and
-/// ring volumes, Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations
-/// in MPICH", 2005; the ordered sum, docs/numerics.md.
+/// Traces: a context with a track records every exchange: group, sequence number, when the last
+/// peer was there, bytes sent and those of them to other hosts. Errors: every call carries a
+/// sequence number, the collective and its sizes. Ranks out of step get Error(kComm) naming both
+/// ranks, collective, group and the numbers; a peer that does not arrive in time gives
+/// Error(kTimeout) naming who is missing; an error of another rank is thrown here with its code,
+/// message and origin_rank. All ranks of the world get the same error, and after it every call on
+/// every communicator of the world throws it again. Sources: all-to-all and ring volumes, Thakur,
+/// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; the
+/// ordered sum, docs/numerics.md.
 #pragma once
 
 #include <atomic>
@@ -87,6 +89,9 @@ class Communicator {
 
   /// The world's number of rank `rank` of this group.
   [[nodiscard]] int world_rank(int rank) const;
+
+  /// The host of rank `rank`: equal numbers where ranks share memory.
+  [[nodiscard]] int host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
 
   /// Buffers of send and recv must not overlap, in this and the following collectives, unless said.
   void all_to_all_v(Context& ctx, const AllToAllV& operands);
@@ -175,7 +180,7 @@ class Communicator {
   };
 
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
-  void run(const Exchange& call);
+  void run(const Context& ctx, Exchange call);
   void copy(const Context& ctx,
             const Stamp& stamp,
             std::span<const Lane> send,
@@ -195,6 +200,7 @@ class Communicator {
   std::unique_ptr<Group> group_;
   int rank_;
   int size_;
+  std::vector<int> hosts_;  // [W]
   ActivityLog::Slot activity_;
   std::atomic<bool> busy_ = false;  ///< finds two threads that use one communicator
   std::uint64_t sequence_ = 0;

@@ -31,6 +31,9 @@ struct Exchange {
   std::span<const Lane> recv;  ///< [W], from each rank; without memory where the group lends
   ThreadPool* pool = nullptr;  ///< for copies; may be null
   LaneReader read;             ///< called once, with what has arrived
+  /// Set, where it is given, to when the last peer was known to be there, before `read`
+  /// (trace::now_ns). Left alone where there is no peer.
+  std::int64_t* arrived_ns = nullptr;
 };
 
 /// One group of ranks. One thread at a time.
@@ -44,6 +47,9 @@ class Group {
 
   /// The world's number of rank `rank` of this group.
   [[nodiscard]] virtual int world_rank(int rank) const = 0;
+
+  /// The host of rank `rank`: equal numbers where ranks share memory.
+  [[nodiscard]] virtual int host(int rank) const = 0;
 
   /// Whether what arrives is read where its sender holds it. Equal on all ranks.
   [[nodiscard]] virtual bool lends() const = 0;

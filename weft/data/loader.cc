@@ -213,6 +213,7 @@ class Loader::Impl {
 
   /// Fills `slot` with the next batch of this or a later epoch; false after the last.
   bool produce(const std::stop_token& stop, Slot& slot) {
+    const trace::Scope scope(options_.track, "read_batch", trace::Kind::kIo);
     while (options_.epochs == 0 || at_.epoch < options_.epochs) {
       const std::int64_t size = load_batch(stop);
       if (stop.stop_requested()) {

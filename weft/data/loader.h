@@ -25,6 +25,7 @@
 #include "weft/data/source.h"
 #include "weft/data/vocabulary.h"
 #include "weft/spec/config.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::data {
 
@@ -46,7 +47,8 @@ struct LoaderOptions {
   std::int64_t batch_size = 2048;  ///< samples of the global batch
   std::int64_t read_ahead = 2;     ///< batches prepared ahead, >= 1
   ReaderPosition start;
-  std::int64_t first_step = 0;  ///< Batch::step of the first batch
+  std::int64_t first_step = 0;    ///< Batch::step of the first batch
+  trace::Track* track = nullptr;  ///< gets the reader's batches; may be null
 
   /// What a configuration says for its training data.
   static LoaderOptions train(const spec::Config& config,

@@ -19,6 +19,11 @@ namespace weft {
 class ThreadPool;
 class Stream;
 
+namespace trace {
+class Recorder;
+class Track;
+}  // namespace trace
+
 enum class DeviceKind : std::uint8_t { kCpu, kCheck, kCuda };
 
 DeviceKind device_kind_from_string(std::string_view name);  ///< throws Error(kConfig)
@@ -32,12 +37,16 @@ struct Context {
   Device* device = nullptr;
   ThreadPool* pool = nullptr;
   void* native_stream = nullptr;
+  trace::Track* track = nullptr;  ///< of the stream; null where nothing is traced
 };
 
 /// Options of Device::make_stream.
 struct StreamOptions {
   std::string name;        ///< as in messages and traces
   bool is_inline = false;  ///< run stages on the caller's thread (CPU only)
+  /// Gets a track of the stream's name, for what its stages record and its waits (CPU only); may be
+  /// null. Outlives the stream.
+  trace::Recorder* recorder = nullptr;
 };
 
 class Device {

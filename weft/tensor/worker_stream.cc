@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "weft/base/error.h"
+#include "weft/trace/recorder.h"
 
 namespace weft {
 namespace {
@@ -74,7 +75,12 @@ class Progress {
 class CpuStream : public Stream {
  public:
   explicit CpuStream(const CpuStreamOptions& options)
-      : options_(options), progress_(std::make_shared<Progress>()) {}
+      : options_(options), progress_(std::make_shared<Progress>()) {
+    if (options.stream.recorder != nullptr) {
+      options_.context.track =
+          &options.stream.recorder->make_track(options.stream.name, trace::TrackKind::kStream);
+    }
+  }
 
   [[nodiscard]] Event record() final { return {this, enqueued_}; }
 
@@ -90,6 +96,8 @@ class CpuStream : public Stream {
   [[nodiscard]] const std::shared_ptr<Progress>& progress() const { return progress_; }
 
  protected:
+  [[nodiscard]] trace::Track* track() const { return options_.context.track; }
+
   /// Runs a stage as entry number `sequence` and returns what it threw.
   std::exception_ptr run_stage(const Stage& stage, std::uint64_t sequence) {
     StageObserver* const observer = options_.observer;
@@ -144,6 +152,7 @@ class InlineStream final : public CpuStream {
       return;
     }
     auto* other = dynamic_cast<CpuStream*>(event.stream);
+    const trace::Scope scope(track(), "wait", trace::Kind::kWait);
     finish(other == nullptr ? wait_foreign(event)
                             : other->progress()->wait(event.sequence, nullptr));
   }
@@ -260,6 +269,7 @@ class WorkerStream final : public CpuStream {
   }
 
   std::exception_ptr run_wait(const Entry& entry) {
+    const trace::Scope scope(track(), "wait", trace::Kind::kWait);
     return entry.other ? entry.other->wait(entry.event.sequence, &stop_)
                        : wait_foreign(entry.event);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/comm/messages.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 
@@ -28,6 +29,9 @@ void Board::exchange(int rank, const Exchange& call) {
   const std::uint64_t round = posts_[static_cast<std::size_t>(rank)].posted;
   post(rank, call);
   wait_for_all(lock, rank, round);
+  if (call.arrived_ns != nullptr) {
+    *call.arrived_ns = trace::now_ns();
+  }
 
   ++reading_;
   lock.unlock();
@@ -246,6 +250,8 @@ class LocalGroup final : public Group {
   [[nodiscard]] int world_rank(int rank) const override {
     return board_->members()[static_cast<std::size_t>(rank)];
   }
+
+  [[nodiscard]] int host(int /*rank*/) const override { return 0; }
 
   [[nodiscard]] bool lends() const override { return true; }
 

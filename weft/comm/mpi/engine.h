@@ -21,7 +21,8 @@ struct ExchangeCall {
   Stamp stamp;
   std::span<const Lane> send;
   std::span<const Lane> recv;
-  ThreadPool* pool = nullptr;  ///< for packing; may be null
+  ThreadPool* pool = nullptr;          ///< for packing; may be null
+  std::int64_t* arrived_ns = nullptr;  ///< set when a peer's header is there; may be null
 };
 
 /// Where a group's exchanges take place, one at a time. Holds the buffers of headers.
@@ -43,6 +44,9 @@ class Engine {
 
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
+
+  /// The host of rank `rank`, numbered by the lowest of its ranks.
+  [[nodiscard]] virtual int host(int rank) const = 0;
 
   /// A channel for a group of `ranks` ranks. Throws Error(kResource) when MPI has no tag for it.
   virtual std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) = 0;

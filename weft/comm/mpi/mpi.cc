@@ -96,6 +96,8 @@ class ProgressEngine final : public Engine {
 
   [[nodiscard]] int size() const override { return size_; }
 
+  [[nodiscard]] int host(int rank) const override { return hosts_[static_cast<std::size_t>(rank)]; }
+
   std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) override;
 
   void exchange(Ticket& ticket);
@@ -123,6 +125,7 @@ class ProgressEngine final : public Engine {
  private:
   void run();
   void initialise();
+  void find_hosts();
   void loop();
   void take_requests();
   bool progress_all();
@@ -141,6 +144,7 @@ class ProgressEngine final : public Engine {
   int rank_ = 0;
   int size_ = 1;
   int tag_limit_ = 0;
+  std::vector<int> hosts_;  ///< [ranks]
   MPI_Comm data_ = MPI_COMM_NULL;
 
   mutable std::mutex mutex_;
@@ -240,11 +244,25 @@ void ProgressEngine::initialise() {
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found),
             "MPI_Comm_get_attr");
   tag_limit_ = found != 0 ? *limit : 32767;  // the least that MPI allows
+  find_hosts();
   control_.emplace(control, rank_, size_);
   last_moved_ = Clock::now();
   const std::lock_guard lock(mutex_);
   started_ = true;
   started_changed_.notify_all();
+}
+
+/// Ranks that can share memory are on one host.
+void ProgressEngine::find_hosts() {
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
+            "MPI_Comm_split_type");
+  int first = rank_;
+  check_mpi(MPI_Bcast(&first, 1, MPI_INT, 0, host), "MPI_Bcast");
+  check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
+  hosts_.resize(static_cast<std::size_t>(size_));
+  check_mpi(MPI_Allgather(&first, 1, MPI_INT, hosts_.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
 }
 
 void ProgressEngine::loop() {

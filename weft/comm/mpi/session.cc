@@ -44,6 +44,10 @@ class MpiGroup final : public Group {
     return identity_.world_ranks[static_cast<std::size_t>(rank)];
   }
 
+  [[nodiscard]] int host(int rank) const override {
+    return process_.engine->host(world_rank(rank));
+  }
+
   [[nodiscard]] bool lends() const override { return false; }
 
   void exchange(const Exchange& call) override {
@@ -58,7 +62,8 @@ class MpiGroup final : public Group {
                           .stamp = call.stamp,
                           .send = call.send,
                           .recv = call.recv,
-                          .pool = call.pool});
+                          .pool = call.pool,
+                          .arrived_ns = call.arrived_ns});
     }
     arrived_.assign(call.recv.begin(), call.recv.end());
     arrived_[self] = call.send[self];

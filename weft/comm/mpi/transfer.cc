@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "weft/base/hash.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 namespace {
@@ -259,6 +260,9 @@ void Transfer::on_header(int peer) {
   const LaneSize sent{header.bytes, header.pieces, false};
   if (sent != size_of(lane) || header.piece_hash != hash_pieces(lane)) {
     throw wrong_size(call_.names, call_.stamp, peer, sent, call_.self, size_of(lane));
+  }
+  if (call_.arrived_ns != nullptr) {
+    *call_.arrived_ns = trace::now_ns();
   }
   post_data(peer, Kind::kDataIn);
 }
