@@ -1,17 +1,22 @@
 // Arguments, launching, progress and the report of a job.
 #include "cli/job.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <optional>
+#include <system_error>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "cli/exit_code.h"
 #include "cli/launch.h"
+#include "cli/metrics_server.h"
 #include "cli/output.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -30,7 +35,9 @@ class ProgressPrinter {
  public:
   explicit ProgressPrinter(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
 
-  train::ProgressSink sink() {
+  /// `mark`: what every line of figures begins with.
+  train::ProgressSink sink(const std::string& mark) {
+    mark_ = mark;
     if (quiet_) {
       return {};
     }
@@ -51,10 +58,11 @@ class ProgressPrinter {
   void show(const train::WindowFigures& window) {
     const train::TaskFigures& task = window.tasks.front();
     std::string text =
-        fmt::format("step {}{}  loss {}  NE {} (run {})  {} samples/s", window.step,
+        fmt::format("{}step {}{}  loss {}  NE {} (run {})  {} samples/s", mark_, window.step,
                     window.total_steps > 0 ? fmt::format("/{}", window.total_steps) : "",
                     figure(task.loss, 5), figure(task.ne, 5), figure(window.lifetime_ne.front(), 5),
                     format_count(std::llround(window.samples_per_s)));
+    text += "  " + window.breakdown.text();
     if (window.eta_s >= 0) {
       text += fmt::format("  ETA {:.0f} s", window.eta_s);
     }
@@ -79,6 +87,7 @@ class ProgressPrinter {
     write_error(text + "\n");
   }
 
+  std::string mark_;
   bool quiet_;
   bool terminal_;
   bool open_ = false;
@@ -98,6 +107,10 @@ void print_eval(const train::EvalFigures& eval) {
 
 void print_report(const train::Summary& summary, const JobArguments& arguments) {
   fmt::print("\n");
+  if (!summary.skipped_stages.empty()) {
+    fmt::print("  NOT TRAINED        debug.skip: {}; only times mean anything\n",
+               fmt::join(summary.skipped_stages, ", "));
+  }
   if (summary.eval) {
     print_eval(*summary.eval);
   }
@@ -114,14 +127,19 @@ void print_report(const train::Summary& summary, const JobArguments& arguments) 
   };
   fmt::print("  memory             {}   (at most, of a process; tables on all ranks {})\n",
              bytes(summary.peak_rss_bytes), bytes(summary.memory.tables));
-  fmt::print("  weights hash       {:016x}   state hash {:016x}\n", summary.weights_hash,
-             summary.state_hash);
+  if (summary.skipped_stages.empty()) {
+    fmt::print("  weights hash       {:016x}   state hash {:016x}\n", summary.weights_hash,
+               summary.state_hash);
+  }
   if (!arguments.out.empty()) {
     fmt::print("  artefacts          {}/ (config.yaml plan.yaml summary.json metrics.jsonl)\n",
                arguments.out);
   }
   if (!arguments.checkpoint.empty()) {
     fmt::print("  checkpoints        {}/\n", arguments.checkpoint);
+  }
+  if (!arguments.trace.empty()) {
+    fmt::print("  trace              {}/ (one file per rank, for Perfetto)\n", arguments.trace);
   }
 }
 
@@ -154,6 +172,50 @@ void write_summary(const std::string& path, const train::Summary& summary) {
   }
 }
 
+/// What `sink` does, and the figures to `server`.
+train::ProgressSink served_too(const train::ProgressSink& sink, MetricsServer& server) {
+  train::ProgressSink both = sink;
+  both.on_window = [&server, show = sink.on_window](const train::WindowFigures& window) {
+    server.set(window);
+    if (show) {
+      show(window);
+    }
+  };
+  both.on_eval = [&server, show = sink.on_eval](const train::EvalFigures& eval) {
+    server.set(eval);
+    if (show) {
+      show(eval);
+    }
+  };
+  return both;
+}
+
+/// "FIRST:LAST", steps of the job counted from 1, both included.
+Range parse_steps(const std::string& text) {
+  const char* const end = text.data() + text.size();
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  const auto [colon, bad_first] = std::from_chars(text.data(), end, first);
+  if (bad_first == std::errc() && colon != end && *colon == ':') {
+    const auto [stop, bad_last] = std::from_chars(colon + 1, end, last);
+    if (bad_last == std::errc() && stop == end && 1 <= first && first <= last &&
+        last < std::numeric_limits<std::int64_t>::max()) {
+      return {first, last + 1};
+    }
+  }
+  fail(ErrorCode::kUsage, "--trace-steps {}: say FIRST:LAST, two steps counted from 1", text);
+}
+
+train::TraceOptions trace_options(const JobArguments& arguments) {
+  if (arguments.trace_steps.empty()) {
+    return {.folder = arguments.trace, .steps = {}};
+  }
+  if (arguments.trace.empty()) {
+    fail(ErrorCode::kUsage, "--trace-steps needs --trace DIR");
+  }
+  return {.folder = arguments.trace, .steps = parse_steps(arguments.trace_steps)};
+}
+
 }  // namespace
 
 int run_job(const JobArguments& arguments, RunFunction run) {
@@ -171,17 +233,27 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.checkpoint_every = arguments.checkpoint_every;
   options.checkpoint_keep = arguments.checkpoint_keep;
   options.resume = arguments.resume;
+  options.trace = trace_options(arguments);
+  options.tensorboard_dir = arguments.tensorboard;
   if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
     fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
   }
   ProgressPrinter printer(arguments.quiet);
-  options.progress = printer.sink();
+  const train::ProgressSink shown =
+      printer.sink(options.config.debug.skip.empty() ? "" : "NOT TRAINING  ");
+  std::unique_ptr<MetricsServer> server;  // on rank 0
   std::optional<train::Summary> summary;
   launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
     train::JobOptions own = options;
     own.stop = &stop;
+    own.progress = shown;
     if (world.rank() == 0) {
       check_summary(arguments.summary);
+      if (arguments.metrics_port >= 0) {
+        server = std::make_unique<MetricsServer>(arguments.metrics_port);
+        log_info("figures for Prometheus at port {}, path /metrics", server->port());
+        own.progress = served_too(shown, *server);
+      }
     }
     train::Summary result = run(world, own);
     if (world.rank() == 0) {

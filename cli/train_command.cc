@@ -19,6 +19,22 @@ void add_train_command(CLI::App& app, Action& chosen) {
       ->add_option("--checkpoint-keep", arguments->checkpoint_keep,
                    "How many of the newest stay; default: all")
       ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--trace", arguments->trace,
+                   "Folder for a trace of some steps: one file per rank, for Perfetto")
+      ->check(not_empty());
+  command
+      ->add_option("--trace-steps", arguments->trace_steps,
+                   "FIRST:LAST, which steps; default: the 11th to the 20th of this run")
+      ->check(not_empty());
+  command
+      ->add_option("--tensorboard", arguments->tensorboard,
+                   "Folder for event files: loss, NE, AUC, samples/s, where the time went")
+      ->check(not_empty());
+  command
+      ->add_option("--metrics-port", arguments->metrics_port,
+                   "Serve figures to Prometheus at this port, path /metrics; 0: any free one")
+      ->check(CLI::Range(0, 65535));
   command->callback([arguments, &chosen] {
     chosen = [arguments] { return run_job(*arguments, train::run_train); };
   });

@@ -58,6 +58,11 @@ class Summary(Case):
         self.assertEqual([line["step"] for line in evals], [8, 16])
         trained = [line for line in lines if line["type"] == "train"]
         self.assertEqual(len(trained), 4)
+        for line in trained:
+            seconds = line["seconds"]
+            self.assertGreater(seconds["dense"], 0)
+            self.assertLessEqual(sum(value for name, value in seconds.items() if name != "total"),
+                                 1.0001 * seconds["total"])
         self.assertEqual(sum(line["tasks"][0]["window_samples"] for line in trained), 1000)
         summary = json.loads((out / "summary.json").read_text())
         self.assertEqual(summary["eval"]["auc"], evals[-1]["auc"])
@@ -90,7 +95,7 @@ class Summary(Case):
         self.assertEqual(self.run_weft("train", config, "--quiet").out, "")
         result = self.run_weft("train", config)
         self.assertIn("weights hash", result.out)
-        self.assertIn("step 4/16", result.err)
+        self.assertRegex(result.err, r"step 4/16 .* data \d+ exchange \d+ lookup \d+ dense \d+ ")
         self.assertNotIn("\033", result.out + result.err)
         self.assertNotIn("\r", result.err)
 

@@ -74,5 +74,29 @@ TEST(TimesOfASkippedStep, HasNoUpdates) {
   EXPECT_EQ(times.of(StepPart::kUpdateDense).seconds(), 0.0);
 }
 
+TEST(StepBreakdown, AddsUpWhatPartsTook) {
+  StepTimes times;
+  const auto set = [&times](StepPart part, int ms) {
+    times.parts[static_cast<std::size_t>(part)].end += std::chrono::milliseconds(ms);
+  };
+  set(StepPart::kExchangeIds, 10);
+  set(StepPart::kGradDist, 20);
+  set(StepPart::kLookup, 5);
+  set(StepPart::kForwardBackward, 40);
+  set(StepPart::kUpdateDense, 5);
+  set(StepPart::kUpdateRows, 10);
+  set(StepPart::kReduce, 1000);  // beside the others
+  StepBreakdown sum;
+  EXPECT_EQ(sum.text(), "data 0 exchange 0 lookup 0 dense 0 update 0 %");
+  sum.add(times, 0.005, 0.100);
+  sum.add(times, 0.005, 0.100);
+  EXPECT_NEAR(sum.data, 0.010, 1e-12);
+  EXPECT_NEAR(sum.exchange, 0.060, 1e-12);
+  EXPECT_NEAR(sum.lookup, 0.010, 1e-12);
+  EXPECT_NEAR(sum.dense, 0.090, 1e-12);
+  EXPECT_NEAR(sum.update, 0.020, 1e-12);
+  EXPECT_EQ(sum.text(), "data 5 exchange 30 lookup 5 dense 45 update 10 %");
+}
+
 }  // namespace
 }  // namespace weft::train

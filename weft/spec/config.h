@@ -3,8 +3,10 @@
 /// default, range, unit and meaning (spec/describe.cc, from which docs/parameters.md is generated).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::spec {
@@ -213,6 +215,14 @@ struct Numerics {
   Target target = Target::kAuto;
 };
 
+/// Stages that a step can leave out, to see what it takes without them.
+inline constexpr std::array<std::string_view, 4> kSkippable = {"lookup", "exchange", "dense",
+                                                               "update"};
+
+struct Debug {
+  std::vector<std::string> skip;  ///< of kSkippable; with any the job trains nothing
+};
+
 struct Config {
   std::int64_t version = 1;
   std::uint64_t seed = 1;
@@ -228,6 +238,7 @@ struct Config {
   Model model;
   Train train;
   Numerics numerics;
+  Debug debug;
 };
 
 /// Index of the table a feature reads. Valid after validate().

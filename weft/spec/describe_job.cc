@@ -282,6 +282,17 @@ void walk(Visitor& v, Numerics& c) {
           choice(c.target, kTargets));
 }
 
+void walk(Visitor& v, Debug& c) {
+  v.value({.name = "skip",
+           .meaning = "Stages that every step leaves out, to see what it takes without them: "
+                      "lookup, exchange (of vectors and gradients), dense (forward and backward), "
+                      "update. Such a job trains nothing: its figures mean nothing, it saves and "
+                      "evaluates nothing.",
+           .default_text = "none",
+           .decides_weights = false},
+          &c.skip);
+}
+
 void walk(Visitor& v, Shard& c) {
   v.value({.name = "rank", .meaning = "Owner.", .bounds = at_least(0, kMaxRanks - 1)}, &c.rank);
   v.value({.name = "rows", .meaning = "First row and one past the last.", .bounds = at_least(0)},
@@ -329,6 +340,7 @@ void visit(Visitor& v, Config& c) {
   section(v, {.name = "schedule", .meaning = "Of every learning rate."}, c.schedule);
   section(v, {.name = "train", .meaning = "The run."}, c.train);
   section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);
+  section(v, {.name = "debug", .meaning = "For diagnosis only."}, c.debug);
 }
 
 void visit(Visitor& v, Plan& p) {

@@ -436,6 +436,12 @@ class Checker {
              config_.data.format == DataFormat::kSynthetic ? "data.synthetic.eval_samples"
                                                            : "data.eval_path");
     }
+    const std::vector<std::string> stages(kSkippable.begin(), kSkippable.end());
+    for (const std::string& stage : config_.debug.skip) {
+      if (!contains(stages, stage)) {
+        refuse("debug.skip", "no step has a stage '{}'; {}", stage, suggestion(stage, stages));
+      }
+    }
   }
 
   const Config& config_;

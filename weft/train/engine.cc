@@ -13,8 +13,13 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-StreamOptions compute_options(const Device& device) {
-  return {.name = "compute", .is_inline = device.kind() == DeviceKind::kCpu};
+StreamOptions compute_options(const Device& device, trace::Recorder* recorder) {
+  return {.name = "compute", .is_inline = device.kind() == DeviceKind::kCpu, .recorder = recorder};
+}
+
+trace::Kind kind_of(StepPart part) {
+  return part == StepPart::kLookup || part == StepPart::kUpdateRows ? trace::Kind::kLookup
+                                                                    : trace::Kind::kCompute;
 }
 
 }  // namespace
@@ -36,12 +41,21 @@ Engine::Engine(const spec::Config& config,
       dense_comm_(world.duplicate("dense")),
       embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
       dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
-      compute_(device.make_stream(compute_options(device))),
+      compute_(device.make_stream(compute_options(device, options.recorder))),
       control_bytes_(at(codec_.bytes())),
       gathered_bytes_(at(codec_.bytes() * world.size())),
       flags_(at(world.size())) {
+  for (const std::string& stage : config.debug.skip) {
+    skipped_.lookup |= stage == "lookup";
+    skipped_.exchange |= stage == "exchange";
+    skipped_.dense |= stage == "dense";
+    skipped_.update |= stage == "update";
+  }
+  if (options.recorder != nullptr) {
+    caller_track_ = &options.recorder->make_track("trainer", trace::TrackKind::kThread);
+  }
   if (config.train.overlap) {
-    dense_stream_ = device.make_stream({.name = "dense all_reduce"});
+    dense_stream_ = device.make_stream({.name = "dense all_reduce", .recorder = options.recorder});
   }
   make_stages();
 }
@@ -55,7 +69,8 @@ Engine::~Engine() {
 
 /// Notes when `body` ran.
 template <typename Body>
-void Engine::timed(StepPart part, const Body& body) {
+void Engine::timed(trace::Track* track, StepPart part, const Body& body) {
+  const trace::Scope scope(track, to_string(part).data(), kind_of(part));  // a literal
   StepTimes::Span& span = times_.parts[static_cast<std::size_t>(part)];
   span.begin = StepTimes::Clock::now();
   body();
@@ -65,25 +80,36 @@ void Engine::timed(StepPart part, const Body& body) {
 void Engine::make_stages() {
   input_stage_ = [this](Context& ctx) { exchange_input(ctx); };
   lookup_stage_ = [this](Context& ctx) {
-    timed(StepPart::kLookup, [&] { embeddings_.lookup(ctx); });
-    timed(StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx); });
+    if (!skipped_.lookup) {
+      timed(ctx.track, StepPart::kLookup, [&] { embeddings_.lookup(ctx); });
+    }
+    if (!skipped_.exchange) {
+      timed(ctx.track, StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx); });
+    }
   };
   train_stage_ = [this](Context& ctx) {
-    timed(StepPart::kForwardBackward, [&] {
+    if (skipped_.dense) {
+      logits_.assign(batch_->labels.size(), 0.0F);
+      return;
+    }
+    timed(ctx.track, StepPart::kForwardBackward, [&] {
       dense_.forward_backward(ctx, global_.weights);
       dense_.read_logits(ctx, logits_);
     });
   };
   eval_stage_ = [this](Context& ctx) {
+    const trace::Scope scope(ctx.track, "forward", trace::Kind::kCompute);
     dense_.forward(ctx);
     dense_.read_logits(ctx, logits_);
   };
   reduce_stage_ = [this](Context& ctx) {
     std::this_thread::sleep_for(options_.dense_delay);
-    timed(StepPart::kReduce, [&] { dense_.reduce(ctx); });
+    if (!skipped_.exchange && !skipped_.dense) {
+      timed(ctx.track, StepPart::kReduce, [&] { dense_.reduce(ctx); });
+    }
   };
   flag_stage_ = [this](Context& ctx) {
-    timed(StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
+    timed(ctx.track, StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
   };
   backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
   dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
@@ -91,7 +117,7 @@ void Engine::make_stages() {
 
 /// Ids to the ranks that hold their rows, and this rank's own inputs onto its device.
 void Engine::exchange_input(Context& ctx) {
-  timed(StepPart::kExchangeCounts, [&] {
+  timed(ctx.track, StepPart::kExchangeCounts, [&] {
     const sharding::BatchView view{.sparse = &batch_->sparse,
                                    .step = step_,
                                    .global_size = batch_->global_size,
@@ -100,8 +126,8 @@ void Engine::exchange_input(Context& ctx) {
     codec_.merge([this](std::int64_t r) { return embeddings_.control(r); }, global_);
     check_overflow(global_);
   });
-  timed(StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
-  timed(StepPart::kLoad,
+  timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
+  timed(ctx.track, StepPart::kLoad,
         [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }
 
@@ -122,7 +148,7 @@ void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
   step_ = step;
   times_ = {};
   times_.step.begin = StepTimes::Clock::now();
-  timed(StepPart::kPrepare, [&] {
+  timed(caller_track_, StepPart::kPrepare, [&] {
     dense_.weight_sums(batch, local_.weights);
     encode_control(stop);
   });
@@ -187,6 +213,9 @@ void Engine::exchange_flags(Context& ctx) {
       first_flag_ = flag;
     }
   }
+  if (skips_stages()) {
+    first_flag_ = NonFinite{};  // of values that mean nothing
+  }
   apply_ = first_flag_.position < 0;
 }
 
@@ -198,17 +227,23 @@ void Engine::update_rows(Context& ctx) {
       .learning_rate_factor = optim::learning_rate_factor(config_.schedule, step_),
       .step = step_,
       .seed = config_.seed};
-  timed(StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx); });
-  timed(StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx); });
-  timed(StepPart::kUpdateRows, [&] { embeddings_.update(ctx, step); });
+  if (!skipped_.update) {
+    timed(ctx.track, StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx); });
+  }
+  if (!skipped_.exchange) {
+    timed(ctx.track, StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx); });
+  }
+  if (!skipped_.update) {
+    timed(ctx.track, StepPart::kUpdateRows, [&] { embeddings_.update(ctx, step); });
+  }
 }
 
 void Engine::update_dense(Context& ctx) {
-  if (!apply_) {
+  if (!apply_ || skipped_.update) {
     return;
   }
   optim::DenseStep done;
-  timed(StepPart::kUpdateDense, [&] {
+  timed(ctx.track, StepPart::kUpdateDense, [&] {
     done = dense_.update(ctx, optim::learning_rate_factor(config_.schedule, step_), step_);
   });
   if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
@@ -238,7 +273,7 @@ GlobalControl Engine::flush() {
 }
 
 void Engine::check_overflow(const GlobalControl& control) const {
-  if (control.overflow.count == 0) {
+  if (control.overflow.count == 0 || skips_stages()) {
     return;
   }
   const std::int64_t row = control.overflow.row;

@@ -29,6 +29,7 @@
 #include "weft/spec/plan.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
+#include "weft/trace/recorder.h"
 #include "weft/train/control.h"
 #include "weft/train/dense_pass.h"
 #include "weft/train/step_times.h"
@@ -41,6 +42,7 @@ enum class DenseWait { kKept, kLeftOut };
 struct EngineOptions {
   DenseWait dense_wait = DenseWait::kKept;
   std::chrono::microseconds dense_delay{0};  ///< for tests: how late the dense all-reduce begins
+  trace::Recorder* recorder = nullptr;       ///< gets what the streams do; null: nothing is traced
 };
 
 /// What a step found out, equal on all ranks.
@@ -85,6 +87,9 @@ class Engine {
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
   void check_overflow(const GlobalControl& control) const;
 
+  /// Whether stages are left out (debug.skip): then nothing is trained, and weights mean nothing.
+  [[nodiscard]] bool skips_stages() const { return !config_.debug.skip.empty(); }
+
   /// Hashes over all ranks; also compares what several ranks hold. Collective.
   checkpoint::StateHash hash();
 
@@ -94,6 +99,9 @@ class Engine {
 
   /// Runs `body` on the compute stream and waits for it.
   void run_stage(const Stage& body);
+
+  /// Of the thread that calls train_step; null where nothing is traced.
+  [[nodiscard]] trace::Track* caller_track() { return caller_track_; }
 
   /// For control traffic of the trainer: metrics, agreement, checkpoints.
   [[nodiscard]] comm::Communicator& control_comm() { return *control_comm_; }
@@ -105,7 +113,7 @@ class Engine {
  private:
   void make_stages();
   template <typename Body>
-  void timed(StepPart part, const Body& body);
+  void timed(trace::Track* track, StepPart part, const Body& body);
   void begin(const data::Batch& batch, std::int64_t step, bool stop);
   void exchange_input(Context& ctx);
   void exchange_flags(Context& ctx);
@@ -116,7 +124,18 @@ class Engine {
   const spec::Config& config_;
   const spec::Plan& plan_;
   Device& device_;
+
+  /// debug.skip
+  struct Skipped {
+    bool lookup = false;
+    bool exchange = false;
+    bool dense = false;
+    bool update = false;
+  };
+
   EngineOptions options_;
+  Skipped skipped_;
+  trace::Track* caller_track_ = nullptr;
   std::int64_t tasks_;
   std::int64_t rank_;
   std::int64_t own_parts_;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "weft/tensor/memory_use.h"
 #include "weft/train/agreement.h"
 #include "weft/train/evaluation.h"
+#include "weft/train/event_file.h"
 #include "weft/train/process_memory.h"
 #include "weft/train/trainer.h"
 
@@ -103,6 +105,7 @@ class Job {
     host_context_ = {.device = host_.get(), .pool = &host_->pool()};
     agree_on_job(world_, host_context_,
                  {.config_yaml = spec::to_yaml(config_), .resumes = !options_.resume.empty()});
+    check_skipped();
     target_ = agree_on_target(world_, host_context_, config_);
     if (!options_.resume.empty()) {
       manifest_ = checkpoint::read_manifest(options_.resume);
@@ -118,6 +121,7 @@ class Job {
  private:
   [[nodiscard]] bool first() const { return world_.rank() == 0; }
 
+  void check_skipped() const;
   void check_resume();
   spec::Plan choose_plan();
   void advise_on_parts() const;
@@ -133,6 +137,7 @@ class Job {
   void sum_up_memory(Summary& summary);
   void prepare_out() const;
   void prepare_checkpoints() const;
+  void prepare_trace();
   void append_metrics(const std::string& line) const;
   ProgressSink progress();
 
@@ -147,8 +152,30 @@ class Job {
   data::Vocabularies vocabularies_;
   std::string vocabulary_bytes_;
   std::int64_t program_bytes_ = rss_bytes();
+  std::optional<TraceSession> trace_;
+  std::optional<EventFile> events_;
   std::unique_ptr<Engine> engine_;
 };
+
+/// With stages left out a job measures, and must not be taken for one that trains.
+void Job::check_skipped() const {
+  const std::vector<std::string>& skip = config_.debug.skip;
+  if (skip.empty()) {
+    return;
+  }
+  if (!options_.checkpoint_dir.empty() || !options_.resume.empty()) {
+    fail(ErrorCode::kConfig,
+         "debug.skip leaves out {}: the weights mean nothing; remove it, or --checkpoint and "
+         "--resume",
+         fmt::join(skip, ", "));
+  }
+  if (first()) {
+    log_warning(
+        "debug.skip leaves out {}: this is no training, no figure of it means anything but "
+        "its times",
+        fmt::join(skip, ", "));
+  }
+}
 
 /// A resume keeps the parts, and says what else has changed.
 void Job::check_resume() {
@@ -255,7 +282,9 @@ void Job::make_engine(std::uint64_t fingerprint) {
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,
                 .resumes = !options_.resume.empty()});
-  engine_ = std::make_unique<Engine>(config_, plan_, world_, *device_, options_.engine);
+  EngineOptions engine = options_.engine;
+  engine.recorder = trace_ ? &trace_->recorder() : nullptr;
+  engine_ = std::make_unique<Engine>(config_, plan_, world_, *device_, engine);
   if (manifest_) {
     load();
   }
@@ -333,12 +362,18 @@ ProgressSink Job::progress() {
   ProgressSink sink = options_.progress;
   sink.on_window = [this](const WindowFigures& window) {
     append_metrics(window_to_json_line(window));
+    if (events_) {
+      events_->add(window.step, figures_of(window));
+    }
     if (options_.progress.on_window) {
       options_.progress.on_window(window);
     }
   };
   sink.on_eval = [this](const EvalFigures& eval) {
     append_metrics(eval_to_json_line(eval));
+    if (events_) {
+      events_->add(eval.step, figures_of(eval));
+    }
     if (options_.progress.on_eval) {
       options_.progress.on_eval(eval);
     }
@@ -379,6 +414,12 @@ void Job::prepare_checkpoints() const {
   }
 }
 
+void Job::prepare_trace() {
+  if (!options_.trace.folder.empty()) {
+    trace_.emplace(options_.trace, manifest_ ? manifest_->metadata.step : 0);
+  }
+}
+
 void Job::append_metrics(const std::string& line) const {
   if (!options_.out_dir.empty()) {
     write_file(fs::path(options_.out_dir) / "metrics.jsonl", line, std::ios::app);
@@ -386,7 +427,9 @@ void Job::append_metrics(const std::string& line) const {
 }
 
 void Job::finish(Summary& summary, Clock::time_point start) {
-  const checkpoint::StateHash hash = engine_->hash();
+  // Replicas differ where gradients were not exchanged.
+  const checkpoint::StateHash hash =
+      engine_->skips_stages() ? checkpoint::StateHash{} : engine_->hash();
   summary.weights_hash = hash.weights;
   summary.state_hash = hash.state;
   summary.ranks = world_.size();
@@ -395,6 +438,7 @@ void Job::finish(Summary& summary, Clock::time_point start) {
   summary.target = to_string(target_);
   summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
   summary.config_yaml = spec::to_yaml(config_);
+  summary.skipped_stages = config_.debug.skip;
   sum_up_memory(summary);
   summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
   if (first() && !options_.out_dir.empty()) {
@@ -426,6 +470,10 @@ Summary Job::train() {
   open_vocabularies(*source);
   prepare_out();
   prepare_checkpoints();
+  prepare_trace();
+  if (first() && !options_.tensorboard_dir.empty()) {
+    events_.emplace(options_.tensorboard_dir);
+  }
   make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
 
   data::LoaderOptions reading =
@@ -442,7 +490,11 @@ Summary Job::train() {
   options.samples_per_epoch = source->size();
   options.stop = options_.stop;
   options.progress = progress();
-  if (eval_source != nullptr) {
+  options.trace = trace_ ? &*trace_ : nullptr;
+  if (trace_) {
+    reading.track = &trace_->recorder().make_track("reader", trace::TrackKind::kThread);
+  }
+  if (eval_source != nullptr && !engine_->skips_stages()) {
     options.evaluate = [this](std::int64_t) { return evaluate(); };
   }
   data::Loader loader(std::move(source), config_, vocabularies_, reading);
@@ -466,6 +518,9 @@ Summary Job::train() {
 
 Summary Job::eval() {
   const auto start = Clock::now();
+  if (!config_.debug.skip.empty()) {
+    fail(ErrorCode::kConfig, "debug.skip: an evaluation needs all stages; remove the key");
+  }
   const auto source = data::open_source(config_, data::Split::kEval);
   if (source == nullptr) {
     fail(ErrorCode::kConfig,

@@ -11,6 +11,7 @@
 #include "weft/train/engine.h"
 #include "weft/train/progress.h"
 #include "weft/train/summary.h"
+#include "weft/train/trace_session.h"
 
 namespace weft::train {
 
@@ -25,6 +26,8 @@ struct JobOptions {
   std::string resume;                 ///< a checkpoint, or the folder of some; empty = start anew
   const std::atomic<bool>* stop = nullptr;  ///< set when a stop was asked for
   ProgressSink progress;                    ///< used on rank 0
+  std::string tensorboard_dir;              ///< event files; empty = none
+  TraceOptions trace;                       ///< a trace of some steps; training only
   EngineOptions engine;                     ///< for tests
 };
 

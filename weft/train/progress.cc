@@ -1,6 +1,7 @@
 #include "weft/train/progress.h"
 
 #include <cmath>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -13,7 +14,43 @@ Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
+void add_task(const std::string& group,
+              const TaskFigures& task,
+              bool several,
+              std::vector<Figure>& figures) {
+  const std::string tail = several ? "/" + task.task : "";
+  figures.push_back({group + "/loss" + tail, task.loss});
+  figures.push_back({group + "/ne" + tail, task.ne});
+  figures.push_back({group + "/calibration" + tail, task.calibration});
+}
+
 }  // namespace
+
+std::vector<Figure> figures_of(const WindowFigures& window) {
+  std::vector<Figure> figures;
+  for (const TaskFigures& task : window.tasks) {
+    add_task("train", task, window.tasks.size() > 1, figures);
+  }
+  const StepBreakdown& time = window.breakdown;
+  figures.push_back({"speed/samples_per_s", window.samples_per_s});
+  for (const auto& [name, seconds] : {std::pair{"data", time.data},
+                                      {"exchange", time.exchange},
+                                      {"lookup", time.lookup},
+                                      {"dense", time.dense},
+                                      {"update", time.update}}) {
+    figures.push_back({std::string("time/") + name, seconds / time.total});
+  }
+  return figures;
+}
+
+std::vector<Figure> figures_of(const EvalFigures& eval) {
+  std::vector<Figure> figures;
+  for (const TaskFigures& task : eval.tasks) {
+    add_task("eval", task, eval.tasks.size() > 1, figures);
+    figures.push_back({eval.tasks.size() > 1 ? "eval/auc/" + task.task : "eval/auc", task.auc});
+  }
+  return figures;
+}
 
 std::string window_to_json_line(const WindowFigures& window) {
   Json json = {{"version", 1},
@@ -33,6 +70,9 @@ std::string window_to_json_line(const WindowFigures& window) {
                      {"lifetime_ne", number(window.lifetime_ne[t])}});
   }
   json["tasks"] = std::move(tasks);
+  const StepBreakdown& time = window.breakdown;
+  json["seconds"] = {{"total", time.total},   {"data", time.data},   {"exchange", time.exchange},
+                     {"lookup", time.lookup}, {"dense", time.dense}, {"update", time.update}};
   return json.dump() + "\n";
 }
 

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "weft/metrics/binary.h"
+#include "weft/train/event_file.h"
+#include "weft/train/step_times.h"
 #include "weft/train/summary.h"
 
 namespace weft::train {
@@ -22,6 +24,7 @@ struct WindowFigures {
   double samples_per_s = 0.0;  ///< over the last seconds
   double elapsed_s = 0.0;      ///< of training in this run
   double eta_s = -1.0;         ///< of training still to come; -1 = not known
+  StepBreakdown breakdown;     ///< of rank 0, since the window before
 };
 
 /// Called on rank 0, between steps. Must not block for long.
@@ -30,6 +33,10 @@ struct ProgressSink {
   std::function<void(const EvalFigures&)> on_eval;
   std::function<void(const std::string&)> on_note;  ///< e.g. where a checkpoint was written
 };
+
+/// For TensorBoard: "train/loss" and so on, with several tasks "train/loss/<task>".
+std::vector<Figure> figures_of(const WindowFigures& window);
+std::vector<Figure> figures_of(const EvalFigures& eval);
 
 /// One line of metrics.jsonl.
 std::string window_to_json_line(const WindowFigures& window);

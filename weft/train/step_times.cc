@@ -1,5 +1,9 @@
 #include "weft/train/step_times.h"
 
+#include <initializer_list>
+
+#include <fmt/format.h>
+
 namespace weft::train {
 
 std::string_view to_string(StepPart part) {
@@ -8,6 +12,29 @@ std::string_view to_string(StepPart part) {
       "output_dist", "forward_backward", "reduce",       "exchange_flags", "coalesce",
       "grad_dist",   "update_rows",      "update_dense"};
   return kNames[static_cast<std::size_t>(part)];
+}
+
+void StepBreakdown::add(const StepTimes& step, double data_s, double total_s) {
+  const auto seconds = [&step](std::initializer_list<StepPart> parts) {
+    double sum = 0;
+    for (const StepPart part : parts) {
+      sum += step.of(part).seconds();
+    }
+    return sum;
+  };
+  data += data_s;
+  exchange += seconds({StepPart::kExchangeCounts, StepPart::kExchangeIds, StepPart::kOutputDist,
+                       StepPart::kExchangeFlags, StepPart::kGradDist});
+  lookup += seconds({StepPart::kLookup});
+  dense += seconds({StepPart::kLoad, StepPart::kForwardBackward, StepPart::kUpdateDense});
+  update += seconds({StepPart::kCoalesce, StepPart::kUpdateRows});
+  total += total_s;
+}
+
+std::string StepBreakdown::text() const {
+  const auto share = [this](double part) { return total > 0 ? 100 * part / total : 0.0; };
+  return fmt::format("data {:.0f} exchange {:.0f} lookup {:.0f} dense {:.0f} update {:.0f} %",
+                     share(data), share(exchange), share(lookup), share(dense), share(update));
 }
 
 }  // namespace weft::train

@@ -94,8 +94,13 @@ std::string to_json(const Summary& summary) {
   json["eval"] = summary.eval ? to_json_value(*summary.eval) : Json(nullptr);
   json["bayes_ne"] =
       summary.eval && summary.eval->bayes_ne ? number(*summary.eval->bayes_ne) : Json(nullptr);
-  json["weights_hash"] = fmt::format("{:016x}", summary.weights_hash);
-  json["state_hash"] = fmt::format("{:016x}", summary.state_hash);
+  if (summary.skipped_stages.empty()) {
+    json["weights_hash"] = fmt::format("{:016x}", summary.weights_hash);
+    json["state_hash"] = fmt::format("{:016x}", summary.state_hash);
+  } else {
+    json["skipped_stages"] = summary.skipped_stages;
+    json["weights_hash"] = json["state_hash"] = nullptr;
+  }
   json["ranks"] = summary.ranks;
   json["threads"] = summary.threads;
   json["parts"] = summary.parts;

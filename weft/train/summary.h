@@ -55,6 +55,7 @@ struct Summary {
   std::vector<TaskFigures> window;  ///< the last complete window of training
   std::vector<double> lifetime_ne;  ///< per task, over the run
   std::optional<EvalFigures> eval;
+  std::vector<std::string> skipped_stages;  ///< debug.skip: with any, nothing was trained
   std::uint64_t weights_hash = 0;
   std::uint64_t state_hash = 0;
   std::int64_t ranks = 1;

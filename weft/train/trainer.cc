@@ -46,12 +46,21 @@ std::int64_t Trainer::total_steps() const {
 void Trainer::run() {
   data::Batch batch;
   while (!stopped_ && (config_.train.steps == 0 || step_ < config_.train.steps)) {
+    if (options_.trace != nullptr) {
+      options_.trace->before_step(step_ + 1, engine_);
+    }
+    const trace::Scope scope(engine_.caller_track(), "step", trace::Kind::kStep, step_ + 1);
     const auto start = Clock::now();
-    if (!loader_.next(batch)) {
+    if (!next_batch(batch)) {
       break;
     }
+    const auto ready = Clock::now();
     const StepOutcome outcome = engine_.train_step(batch, step_ + 1, stop_asked());
-    train_time_ += Clock::now() - start;
+    const auto done = Clock::now();
+    train_time_ += done - start;
+    breakdown_.add(engine_.times(), std::chrono::duration<double>(ready - start).count(),
+                   std::chrono::duration<double>(done - start).count());
+    const trace::Scope rest(engine_.caller_track(), "figures", trace::Kind::kCompute);
     take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
     samples_ += batch.global_size;
@@ -68,6 +77,9 @@ void Trainer::run() {
     stopped_ = outcome.control.stop;
     boundary(step_);
   }
+  if (options_.trace != nullptr) {
+    options_.trace->finish(engine_);
+  }
   const GlobalControl last = engine_.flush();
   engine_.check_overflow(last);
   take(last);
@@ -78,6 +90,11 @@ void Trainer::run() {
   if (!stopped_ && evaluated_step_ != step_) {
     evaluate(step_);
   }
+}
+
+bool Trainer::next_batch(data::Batch& batch) {
+  const trace::Scope scope(engine_.caller_track(), "wait_for_batch", trace::Kind::kWait);
+  return loader_.next(batch);
 }
 
 /// Keeps the scores of the current and of the last complete window, for its AUC.
@@ -122,6 +139,7 @@ void Trainer::take(const GlobalControl& control) {
     const double samples_per_step = static_cast<double>(samples_) / static_cast<double>(steps);
     window.eta_s = samples_per_step * static_cast<double>(left) / window.samples_per_s;
   }
+  window.breakdown = std::exchange(breakdown_, {});
   options_.progress.on_window(window);
 }
 
@@ -136,6 +154,7 @@ void Trainer::boundary(std::int64_t step) {
   engine_.check_overflow(control);
   take(control);
   if (save) {
+    const trace::Scope scope(engine_.caller_track(), "checkpoint", trace::Kind::kIo);
     options_.save(step);
     saved_step_ = step;
   }
@@ -148,6 +167,7 @@ void Trainer::evaluate(std::int64_t step) {
   if (!options_.evaluate) {
     return;
   }
+  const trace::Scope scope(engine_.caller_track(), "evaluation", trace::Kind::kCompute);
   std::optional<EvalFigures> figures = options_.evaluate(step);
   if (!figures) {
     stopped_ = true;

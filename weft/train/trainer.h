@@ -19,6 +19,7 @@
 #include "weft/train/engine.h"
 #include "weft/train/progress.h"
 #include "weft/train/summary.h"
+#include "weft/train/trace_session.h"
 
 namespace weft::train {
 
@@ -26,7 +27,8 @@ struct TrainerOptions {
   std::int64_t first_step = 0;          ///< steps done before (resume)
   std::int64_t samples_per_epoch = -1;  ///< for the ETA; -1 = not known
   const std::atomic<bool>* stop = nullptr;
-  ProgressSink progress;  ///< on rank 0; empty elsewhere
+  ProgressSink progress;          ///< on rank 0; empty elsewhere
+  TraceSession* trace = nullptr;  ///< the engine's recorder is its; may be null
   /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and at the end.
   std::function<void(std::int64_t step)> save;
   std::int64_t checkpoint_every = 0;
@@ -53,6 +55,7 @@ class Trainer {
 
  private:
   [[nodiscard]] bool stop_asked() const;
+  bool next_batch(data::Batch& batch);
   void take(const GlobalControl& control);
   void add_scores(const data::Batch& batch);
   void boundary(std::int64_t step);
@@ -66,6 +69,7 @@ class Trainer {
   TrainingFigures figures_;
   metrics::Throughput throughput_;
   std::chrono::nanoseconds train_time_{0};
+  StepBreakdown breakdown_;                                    // since the last window
   std::int64_t step_;                                          // steps done, of the job
   std::vector<metrics::AucSamples> scores_, complete_scores_;  // [T], of the windows of figures_
   std::int64_t scored_steps_ = 0;

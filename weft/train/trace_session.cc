@@ -1,0 +1,111 @@
+#include "weft/train/trace_session.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/comm/clock.h"
+#include "weft/trace/chrome.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = {errno, std::generic_category()};
+  }
+  if (error) {
+    fail(ErrorCode::kIo, "cannot write to --trace {}: {}; name a folder of your own", folder,
+         error.message());
+  }
+}
+
+/// Files of an earlier trace of more ranks.
+void remove_others(const fs::path& folder, int ranks) {
+  std::error_code error;
+  for (int rank = ranks; fs::remove(folder / trace::chrome_file_name(rank), error); ++rank) {
+  }
+}
+
+}  // namespace
+
+TraceSession::TraceSession(const TraceOptions& options, std::int64_t first_step)
+    : folder_(options.folder), steps_(options.steps) {
+  if (steps_.empty()) {
+    steps_ = {first_step + kDefaultSteps.begin, first_step + kDefaultSteps.end};
+  }
+  make_folder(folder_);
+}
+
+void TraceSession::before_step(std::int64_t step, Engine& engine) {
+  if (written_) {
+    return;
+  }
+  if (recorder_.on() && step >= steps_.end) {
+    write(engine);
+  } else if (!recorder_.on() && step >= steps_.begin && step < steps_.end) {
+    steps_.begin = step;
+    begin_ns_ = trace::now_ns();
+    recorder_.start();
+  }
+  last_step_ = step;
+}
+
+void TraceSession::finish(Engine& engine) {
+  if (written_) {
+    return;
+  }
+  if (recorder_.on()) {
+    write(engine);
+  } else if (engine.control_comm().rank() == 0) {
+    log_warning("--trace {}: no step was recorded; the job's last step is {}, set --trace-steps",
+                folder_, last_step_);
+  }
+}
+
+void TraceSession::write(Engine& engine) {
+  recorder_.stop();
+  written_ = true;
+  engine.run_stage([&](Context& ctx) { write_file(engine.control_comm(), ctx); });
+}
+
+void TraceSession::write_file(comm::Communicator& comm, Context& ctx) {
+  const comm::ClockOffset clock = comm::clock_offset(comm, ctx);
+  trace::RankTrace trace{.rank = comm.rank(),
+                         .ranks = comm.size(),
+                         .host = host_name(),
+                         .backend = comm.lends() ? "local" : "mpi",
+                         .steps = {steps_.begin, std::min(last_step_ + 1, steps_.end)},
+                         .base_ns = begin_ns_,
+                         .clock_offset_ns = clock.offset_ns,
+                         .clock_error_ns = clock.error_ns};
+  comm.broadcast(ctx, &trace.base_ns, sizeof trace.base_ns, 0);
+  remove_others(folder_, comm.size());
+  const fs::path path = fs::path(folder_) / trace::chrome_file_name(comm.rank());
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << trace::to_chrome_json(recorder_, trace);
+  out.flush();
+  if (!out) {
+    fail(ErrorCode::kIo, "cannot write {}; check space and permissions", path.string());
+  }
+  if (comm.rank() == 0) {
+    log_info("trace of steps {} to {} in {}", trace.steps.begin, trace.steps.end - 1, folder_);
+  }
+}
+
+}  // namespace weft::train

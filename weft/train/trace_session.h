@@ -1,0 +1,48 @@
+/// A trace of some steps of a job: when it begins and ends, and its files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weft/base/parts.h"
+#include "weft/trace/recorder.h"
+#include "weft/train/engine.h"
+
+namespace weft::train {
+
+struct TraceOptions {
+  std::string folder;  ///< of the files; empty = no trace is made
+  Range steps;         ///< of the job, [begin, end); empty: kDefaultSteps
+};
+
+class TraceSession {
+ public:
+  /// Without --trace-steps: these of the run, counted from 1. The first ones are not like others.
+  static constexpr Range kDefaultSteps = {11, 21};
+
+  /// `first_step`: steps done before this run. Makes the folder; throws Error(kIo) where that or
+  /// writing there fails, now and not after the steps.
+  TraceSession(const TraceOptions& options, std::int64_t first_step);
+
+  [[nodiscard]] trace::Recorder& recorder() { return recorder_; }
+
+  /// Before step `step` of `engine`, which records here. Begins with the first one; behind the
+  /// last, ends it and writes. Collective.
+  void before_step(std::int64_t step, Engine& engine);
+
+  /// At the job's end: writes what is not written yet; warns if no step was recorded. Collective.
+  void finish(Engine& engine);
+
+ private:
+  void write(Engine& engine);
+  void write_file(comm::Communicator& comm, Context& ctx);
+
+  std::string folder_;
+  Range steps_;
+  std::int64_t begin_ns_ = 0;
+  std::int64_t last_step_ = 0;
+  bool written_ = false;
+  trace::Recorder recorder_;
+};
+
+}  // namespace weft::train
