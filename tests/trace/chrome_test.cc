@@ -100,6 +100,9 @@ TEST(ChromeTrace, HasSpansAsTheyNestAndWhatAStreamDid) {
   EXPECT_EQ(exchange["args"]["cross_host_bytes"], 1024);
   EXPECT_DOUBLE_EQ(exchange["args"]["arrived"], 3.9);
   EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["Seq"], 41);
+  EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["correlation"], exchange["args"]["correlation"])
+      << "joins them";
+  EXPECT_NE(lookup["args"]["correlation"], exchange["args"]["correlation"]);
 
   // The dist keeps what the exchange leaves it; a wait is no work.
   const json& rest = by_name.at("kernel output_dist");

@@ -1,7 +1,7 @@
 // Names and categories are those that Holistic Trace Analysis looks for: "kernel" events on a
 // stream, of which those named ncclKernel_... are communication and the others computation, and
-// "user_annotation" events ProfilerStep#k. It finds the rank by a pattern that needs a space behind
-// the colon.
+// "user_annotation" events ProfilerStep#k. A kernel counts where a cpu_op has its correlation. It
+// finds the rank by a pattern that needs a space behind the colon.
 #include "weft/trace/chrome.h"
 
 #include <algorithm>
@@ -48,7 +48,8 @@ class Writer {
     number("thread_sort_index", row, row);
   }
 
-  void span(const Track& track, const Span& span, int row) {
+  /// `correlation`: joins a span with its segments; unique in the file.
+  void span(const Track& track, const Span& span, int row, std::int64_t correlation) {
     if (span.kind == Kind::kStep) {
       event(fmt::format("ProfilerStep#{}", span.number), "user_annotation", row, span.begin_ns,
             span.end_ns);
@@ -56,18 +57,19 @@ class Writer {
       return;
     }
     event(span.name, "cpu_op", row, span.begin_ns, span.end_ns);
-    append(", \"args\": {{\"kind\": \"{}\"", to_string(span.kind));
+    append(", \"args\": {{\"kind\": \"{}\", \"correlation\": {}", to_string(span.kind),
+           correlation);
     collective(track, span);
     text_ += "}}";
   }
 
-  void segment(const Track& track, const Segment& segment, int row) {
+  void segment(const Track& track, const Segment& segment, int row, std::int64_t correlation) {
     const Span& span = *segment.span;
     event(span.kind == Kind::kCollective ? fmt::format("ncclKernel_{}", span.name)
                                          : std::string(span.name),
           "kernel", row, segment.begin_ns, segment.end_ns);
     append(", \"args\": {{\"kind\": \"{}\", \"stream\": {}, \"device\": {}, \"correlation\": {}",
-           to_string(span.kind), row, trace_.rank, ++correlation_);
+           to_string(span.kind), row, trace_.rank, correlation);
     if (segment.around != nullptr && segment.around->kind != Kind::kStep) {
       append(", \"part\": \"{}\"", escaped(segment.around->name));
     }
@@ -150,7 +152,6 @@ class Writer {
   const RankTrace& trace_;
   std::string text_;
   bool first_ = true;
-  std::int64_t correlation_ = 0;
 };
 
 }  // namespace
@@ -168,21 +169,26 @@ std::string to_chrome_json(const Recorder& recorder, const RankTrace& trace) {
   writer.begin(dropped);
   writer.name_process();
   int row = 0;
+  std::int64_t numbered = 0;  // spans of the tracks before
   for (const Track& track : recorder.tracks()) {
     ++row;
     writer.name_row(row, track.name());
-    for (const Span& span : track.spans()) {
-      writer.span(track, span, row);
+    const std::span<const Span> spans = track.spans();
+    const auto correlation = [&](const Span& span) {
+      return numbered + 1 + (&span - spans.data());
+    };
+    for (const Span& span : spans) {
+      writer.span(track, span, row, correlation(span));
     }
-    if (track.kind() == TrackKind::kThread) {
-      continue;
-    }
-    writer.name_row(kStreamRows + row, fmt::format("{}, innermost", track.name()));
-    for (const Segment& segment : innermost(track.spans())) {
-      if (segment.span->kind != Kind::kWait && segment.span->kind != Kind::kStep) {
-        writer.segment(track, segment, kStreamRows + row);
+    if (track.kind() == TrackKind::kStream) {
+      writer.name_row(kStreamRows + row, fmt::format("{}, innermost", track.name()));
+      for (const Segment& segment : innermost(spans)) {
+        if (segment.span->kind != Kind::kWait && segment.span->kind != Kind::kStep) {
+          writer.segment(track, segment, kStreamRows + row, correlation(*segment.span));
+        }
       }
     }
+    numbered += static_cast<std::int64_t>(spans.size());
   }
   return writer.end();
 }
