@@ -1,7 +1,6 @@
 #include "weft/trace/chrome.h"
 
 #include <map>
-#include <regex>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -56,7 +55,7 @@ TEST(ChromeTrace, SaysWhoseItIs) {
   EXPECT_EQ(trace["weft"]["dropped"], 0);
   Recorder recorder;
   const std::string text = to_chrome_json(recorder, kTrace);
-  EXPECT_TRUE(std::regex_search(text, std::regex(R"("rank":\s+3)"))) << "as HTA looks for it";
+  EXPECT_NE(text.find("\"rank\": 3"), text.npos) << "with the space that HTA looks for";
   EXPECT_EQ(chrome_file_name(3), "trace-00003.json");
 }
 
