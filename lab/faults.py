@@ -1,0 +1,218 @@
+"""Faults planted on the last host of a lab, and what weft has to make of each.
+
+Every fault has hosts and a job of its own. Ranks that lose a peer must end, with an error that names
+it; a job that is slowed must end with the same weights, and its trace must name the slow host.
+"""
+
+import dataclasses
+import json
+import re
+import subprocess
+import time
+
+import hosts as machine
+import job as jobs
+from config import ConfigError, LabError
+
+TIMEOUT_S = 5  # train.timeout_s of the jobs that lose a peer
+END_S = 30  # after an error a rank waits so long for peers that do not come to the end
+SLACK_S = 60  # for a loaded machine
+START_S = 120
+SLOW_CPUS = 0.15
+SLOW_RATE_MBIT = 20
+TRACED_STEPS = "6:30"
+
+JOB = {
+    "version": 1,
+    "seed": 3,
+    "batch_size": 512,
+    "data": {"format": "synthetic", "synthetic": {
+        "samples": 100_000, "eval_samples": 0, "dense_columns": 3,
+        "columns": [{"name": "a{1..8}", "cardinality": 5000}]}},
+    "dense_features": [{"name": "d{1..3}", "transform": "log"}],
+    "sparse_features": [{"name": "a{1..8}", "mapping": "identity"}],
+    "tables": [{"name": "a{1..8}", "num_embeddings": 5000, "embedding_dim": 32}],
+    "model": {"type": "dlrm", "bottom_mlp": [64, 32], "top_mlp": [256, 128]},
+    "train": {"steps": 30, "log_every": 1},
+}
+
+
+@dataclasses.dataclass
+class Outcome:
+    fault: str
+    host: str
+    seconds: float | None
+    until: str  # what the seconds are
+    wrong: list  # what was not as it must be
+    said: str  # by weft
+
+
+class Bench:
+    """What the faults share: the lab, the program, a folder, and the hash of undisturbed weights."""
+
+    def __init__(self, lab, weft, folder, limit_s):
+        self.lab, self.weft, self.folder, self.limit_s = lab, weft, folder, limit_s
+        self.victim = lab.hosts[-1]
+        self.others = lab.hosts[:-1]
+        self.job = folder / "job.yaml"
+        self.job.write_text(json.dumps(JOB, indent=1))
+
+    @property
+    def victim_ranks(self):
+        return range(self.lab.ranks - self.victim.ranks, self.lab.ranks)
+
+    def undisturbed_hash(self):
+        """Of the same job with ranks as threads of one process."""
+        path = self.folder / "local.json"
+        if not path.exists():
+            subprocess.run([self.weft, "train", self.job, "--ranks", str(self.lab.ranks), "--quiet",
+                            "--threads", "1", "--summary", path], check=True, timeout=self.limit_s)
+        return json.loads(path.read_text())["weights_hash"]
+
+
+def _lose(bench, fault, plant):
+    """A peer is lost in the middle of an endless job."""
+    out = bench.folder / fault
+    jobs.prepare_folder(out)
+    metrics = out / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    with machine.hosts_up(bench.lab):
+        job = jobs.Job(bench.lab, bench.weft,
+                       ["train", bench.job, "--threads", "1", "--out", out,
+                        "--set", "train.steps=1000000000", "--set", f"train.timeout_s={TIMEOUT_S}"],
+                       out / "mpirun.log", echo=False)
+        try:
+            _wait_for_steps(job, metrics)
+            plant(bench.victim)
+            seconds = jobs.wait_until(lambda: not any(map(job.ranks_on, bench.others)),
+                                      TIMEOUT_S + END_S + SLACK_S)
+            # Their last words pass through the daemons.
+            jobs.wait_until(lambda: _errors(out), 5)
+        finally:
+            job.end()
+    wrong = [] if seconds is not None else ["ranks of other hosts did not end"]
+    return Outcome(fault, bench.victim.name, seconds, "until the ranks of other hosts had ended",
+                   wrong, "\n".join(_errors(out)))
+
+
+def _wait_for_steps(job, metrics):
+    def trains():
+        if job.process.poll() is not None:
+            raise LabError(f"the job ended before the fault; see {metrics.parent}/mpirun.log")
+        return metrics.exists() and metrics.read_text().count("\n") >= 3
+
+    if jobs.wait_until(trains, START_S) is None:
+        raise LabError(f"the job did not train within {START_S} s; see {metrics.parent}/mpirun.log")
+
+
+def _errors(out):
+    lines = (out / "mpirun.log").read_text(errors="replace").splitlines()
+    return [line for line in lines if re.search(r"\bweft: error: |\berror\b.*\brank \d", line)]
+
+
+def _unheard(bench, fault, plant):
+    """A loss of which only a timeout tells."""
+    outcome = _lose(bench, fault, plant)
+    missing = re.findall(r"these are missing: ((?:rank \d+(?:, )?)+)", outcome.said)
+    ranks = {int(rank) for text in missing for rank in re.findall(r"\d+", text)}
+    if not ranks & set(bench.victim_ranks):
+        outcome.wrong.append(f"no error names a rank of {bench.victim.name} as missing")
+    return outcome
+
+
+def link_cut(bench):
+    """the link of a host is cut"""
+    return _unheard(bench, "link_cut", machine.cut_link)
+
+
+def host_gone(bench):
+    """a host is gone without a word, as when its power fails"""
+    def plant(host):
+        machine.cut_link(host)
+        machine.kill_processes([host.name])
+
+    return _unheard(bench, "host_gone", plant)
+
+
+def host_killed(bench):
+    """all processes of a host are killed; connections close, and the launcher ends the job"""
+    return _lose(bench, "host_killed", lambda host: machine.kill_processes([host.name]))
+
+
+def _slow(bench, fault, plant):
+    """A host is slow in some way from the start of a job that ends."""
+    out = bench.folder / fault
+    jobs.prepare_folder(out)
+    with machine.hosts_up(bench.lab):
+        plant(bench.victim)
+        begin = time.monotonic()
+        code, _ = jobs.run(bench.lab, bench.weft,
+                           ["train", bench.job, "--threads", "1", "--trace-steps", TRACED_STEPS],
+                           out, bench.limit_s, echo=False)
+        seconds = time.monotonic() - begin
+    outcome = Outcome(fault, bench.victim.name, seconds, "for the job", [], "")
+    if code != 0:
+        outcome.wrong.append(f"the job ended with {code}; see {out}/mpirun.log")
+        return outcome, None
+    if json.loads((out / "summary.json").read_text())["weights_hash"] != bench.undisturbed_hash():
+        outcome.wrong.append("weights differ from those of the undisturbed job")
+    report = subprocess.run([bench.weft, "trace", "report", out / "trace", "--json"], check=True,
+                            capture_output=True, text=True, timeout=machine.TOOL_LIMIT_S)
+    return outcome, json.loads(report.stdout)
+
+
+def slow_host(bench):
+    """a host has little processor time"""
+    outcome, report = _slow(bench, "slow_host", lambda host: machine.set_cpus(host, SLOW_CPUS))
+    if report is not None:
+        first = report["stragglers"][0]
+        outcome.said = f"waited for most: rank {first['rank']}, {1e3 * first['waited_for']:.1f} ms " \
+                       f"per step, in {first['part']}"
+        if first["rank"] not in bench.victim_ranks:
+            outcome.wrong.append(f"the report names no rank of {bench.victim.name} first")
+    return outcome
+
+
+def slow_link(bench):
+    """the link of a host is slow"""
+    outcome, report = _slow(bench, "slow_link", lambda host: machine.set_rate(host, SLOW_RATE_MBIT))
+    return outcome
+
+
+FAULTS = {fault.__name__: fault for fault in (link_cut, host_gone, host_killed, slow_host, slow_link)}
+
+
+def run_all(lab, weft, folder, only, limit_s):
+    """Runs the faults one after the other, prints and writes what they showed; the exit code."""
+    if len(lab.hosts) < 2:
+        raise ConfigError(f"{lab.path}: hosts: faults need two hosts or more, this lab has one")
+    _make_folder(folder)
+    bench = Bench(lab, weft, folder, limit_s)
+    outcomes = []
+    for name, fault in FAULTS.items():
+        if only and name not in only:
+            continue
+        print(f"{name}: {fault.__doc__}, here {bench.victim.name}", flush=True)
+        outcome = fault(bench)
+        outcomes.append(outcome)
+        _print_outcome(outcome)
+    (folder / "faults.json").write_text(json.dumps(
+        {"version": 1, "faults": [dataclasses.asdict(outcome) for outcome in outcomes]},
+        indent=1) + "\n")
+    return int(any(outcome.wrong for outcome in outcomes))
+
+
+def _make_folder(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(f"cannot write to --out {folder}: {error}") from error
+
+
+def _print_outcome(outcome):
+    for line in outcome.said.splitlines():
+        print(f"  {line}")
+    if outcome.seconds is not None:
+        print(f"  {outcome.seconds:.1f} s {outcome.until}")
+    print("  " + ("as it should be" if not outcome.wrong else "WRONG: " + "; ".join(outcome.wrong)),
+          flush=True)

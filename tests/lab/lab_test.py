@@ -1,0 +1,288 @@
+"""Tests of the program lab/lab.
+
+Usage: lab_test.py WEFT TOPIC      TOPIC: Files, Hosts or Faults
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "lab")]
+
+from harness import BASE, Case, is_running, with_values  # noqa: E402  (found through the line above)
+
+LAB = SOURCE / "lab" / "lab"
+TWO_HOSTS = {"version": 1, "rate_mbit": 400, "ranks": 2, "hosts": {"alpha": None, "beta": {}}}
+THREE_HOSTS = {"version": 1, "rate_mbit": 400, "hosts": {"alpha": {}, "beta": {}, "gamma": {}}}
+# Kilobytes per step and pair of ranks, beside which what the launcher sends is little.
+JOB = with_values(BASE, {"batch_size": 1024, "data.synthetic.samples": 30720,
+                         "data.synthetic.eval_samples": 0, "train.eval_every": 0})
+STEPS = 30
+ENDLESS = with_values(BASE, {"train.steps": 10**9, "train.log_every": 1})
+
+# In namespaces that end with the command: what a lab asks of the kernel.
+TRY_LINKS = ("ip link add a type veth peer name b && ip link add c type bridge && "
+             "tc qdisc add dev a root tbf rate 1mbit burst 64kb latency 50ms && hostname probe")
+
+
+def refusal():
+    """Why there can be no hosts here, or None."""
+    if os.geteuid() != 0:
+        return "not root"
+    for tool in ("ip", "tc", "unshare", "nsenter", "mpirun"):
+        if shutil.which(tool) is None:
+            return f"no {tool}"
+    tried = subprocess.run(["unshare", "--net", "--uts", "sh", "-c", TRY_LINKS],
+                           capture_output=True, text=True, timeout=30)
+    if tried.returncode != 0:
+        return f"the kernel refuses: {tried.stderr.strip()}"
+    groups = pathlib.Path("/sys/fs/cgroup")
+    is_version_2 = (groups / "cgroup.controllers").exists()
+    folder = (groups if is_version_2 else groups / "cpu") / "weft-test"
+    try:
+        folder.mkdir()
+        folder.rmdir()
+    except OSError as error:
+        return f"no control groups: {error}"
+    if is_version_2 and "cpu" not in (groups / "cgroup.controllers").read_text():
+        return "no control groups with the controller cpu"
+    return None
+
+
+class LabCase(Case):
+    def lab(self, *args, code=0, limit=240):
+        result = self.wait(self.start([sys.executable, LAB, *args]), limit)
+        self.assertEqual(result.code, code, str(result))
+        return result
+
+    def refused_lab(self, *args, says, code=2):
+        result = self.lab(*args, code=code)
+        self.assertEqual(len(result.err.splitlines()), 1, str(result))
+        for part in ("lab: error: ", *says):
+            self.assertIn(part, result.err)
+
+
+class Files(LabCase):
+    def refused_text(self, text, *says):
+        import config
+        path = self.folder / "lab.yaml"
+        path.write_text(text)
+        with self.assertRaises(config.ConfigError) as refused:
+            config.read_lab(path)
+        for part in (f"{path}: ", *says):
+            self.assertIn(part, str(refused.exception))
+
+    def refused_file(self, tree, *says):
+        self.refused_text(json.dumps(tree), *says)
+
+    def test_one_line_and_exit_code(self):
+        self.write({**TWO_HOSTS, "rate": 3}, "lab.yaml")
+        self.refused_lab("up", "lab.yaml", says=("lab.yaml: unknown key 'rate'",))
+        self.refused_lab("up", "absent.yaml", says=("absent.yaml: cannot be read",))
+
+    def test_keys(self):
+        self.refused_file({**TWO_HOSTS, "rate": 3}, "unknown key 'rate'", "'rate_mbit'?")
+        self.refused_file(with_values(TWO_HOSTS, {"hosts.beta": {"cpu": 1}}),
+                          "hosts.beta: unknown key 'cpu'", "'cpus'?")
+        self.refused_file({**TWO_HOSTS, "version": 2}, "version: is 2")
+        self.refused_text("version: 1\nhosts: {a: , a: }", "line 2: 'a' is given twice")
+
+    def test_values(self):
+        for key, value, permitted in (("ranks", 0, "from 1 to 256"), ("ranks", 1.5, "an integer"),
+                                      ("ranks", None, "an integer"), ("ranks", True, "an integer"),
+                                      ("rate_mbit", 0, "from 0.1"), ("rate_mbit", "1g", "a number"),
+                                      ("cpus", 0.01, "from 0.1"), ("queue_ms", -1, "from 1")):
+            self.refused_file({**TWO_HOSTS, key: value}, f"{key}: is {value!r}", permitted)
+            self.refused_file({"version": 1, "hosts": {"a": {key: value}}},
+                              f"hosts.a.{key}: is {value!r}", permitted)
+
+    def test_hosts(self):
+        self.refused_file({"version": 1}, "hosts: needs 1 to 250 names")
+        for hosts in ({}, [], "a", 3):
+            self.refused_file({"version": 1, "hosts": hosts}, "hosts: needs 1 to 250 names")
+        for name in ("A", "a_b", "../a", "1a", "", "a" * 16):
+            self.refused_file({"version": 1, "hosts": {name: {}}}, f"hosts.{name}: ", "at most 15")
+        self.refused_file({"version": 1, "hosts": {"a": 3}}, "hosts.a: ", "keys and values")
+
+    def test_no_yaml(self):
+        for text in ("", "[", "a: b: c", "- a", "\x01", "? [1]\n: 2"):
+            self.refused_text(text)
+
+    def test_commands_for_weft(self):
+        self.write(TWO_HOSTS, "lab.yaml")
+        run = ["run", "lab.yaml", "--weft", self.weft, "--"]
+        self.refused_lab(*run, says=("train CONFIG or eval CONFIG",))
+        self.refused_lab(*run, "config", "job.yaml", says=("train CONFIG or eval CONFIG",))
+        self.refused_lab(*run, "train", "job.yaml", "--trace", "t", says=("--trace is the lab's",))
+        self.refused_lab(*run, "train", "job.yaml", "--summary=s", says=("--summary is the lab's",))
+        self.refused_lab("run", "lab.yaml", "--weft", "absent", "--", "train", "job.yaml",
+                         says=("--weft absent",))
+
+    def test_wants_root(self):
+        self.write(TWO_HOSTS, "lab.yaml")
+        command = [sys.executable, LAB, "up", "lab.yaml"]
+        if os.geteuid() == 0:  # a user namespace without a mapping: the same files, another user
+            command = ["unshare", "--user", *command]
+        result = self.wait(self.start(command))
+        if "unshare failed" in result.err:
+            self.skipTest("the kernel refuses user namespaces")
+        self.assertEqual(result.code, 1, str(result))
+        self.assertIn("wants root: run it with sudo", result.err)
+
+
+class HostsCase(LabCase):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.lab, "down")
+
+    def assert_nothing_left(self):
+        for folder in ("/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/dev/shm"):
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            self.assertEqual([name for name in names if name.startswith("weft-lab")], [], folder)
+        self.assertEqual(os.listdir("/run/weft-lab"), ["lock"])
+        self.assertNotIn("weft-lab", pathlib.Path("/proc/self/mounts").read_text())
+
+
+class Hosts(HostsCase):
+    def run_lab(self, tree, *args):
+        self.write(tree, "lab.yaml")
+        return self.lab("run", "lab.yaml", "--weft", self.weft, "--out", "run", "--", "train",
+                        "job.yaml", "--threads", 1, *args)
+
+    def read(self, name):
+        return json.loads((self.folder / "run" / name).read_text())
+
+    def test_job_across_hosts(self):
+        self.write(JOB)
+        shown = self.run_lab(TWO_HOSTS, "--trace-steps", f"1:{STEPS}")
+        self.assert_nothing_left()
+        self.assert_same_bits(self.train("job.yaml", "--threads", 1, ranks=4),
+                              self.read("summary.json"))
+        traces = [self.read(f"trace/trace-{rank:05}.json") for rank in range(4)]
+        self.assertEqual([trace["weft"]["host"] for trace in traces],
+                         ["alpha", "alpha", "beta", "beta"])
+        links = self.read("interfaces.json")["hosts"]
+        for name, ranks in (("alpha", (0, 1)), ("beta", (2, 3))):
+            traced = sum(event["args"]["cross_host_bytes"] for rank in ranks
+                         for event in traces[rank]["traceEvents"]
+                         if event["cat"] == "cpu_op" and "Seq" in event["args"])
+            self.assertGreater(traced, 10**6)
+            link = links[name]
+            self.assertEqual(link["traced_cross_host_bytes"], traced)
+            self.assertEqual(link["traced_steps"], [1, STEPS + 1])
+            self.assertGreater(link["sent_bytes"], traced)
+            self.assertLess(link["sent_bytes"], 1.1 * traced)
+        # What one sends the other receives.
+        self.assertAlmostEqual(links["alpha"]["sent_bytes"], links["beta"]["received_bytes"],
+                               delta=0.02 * links["alpha"]["sent_bytes"])
+        self.assertIn("alpha", shown.out)
+        self.assertTrue((self.folder / "run/mpirun.log").read_text())
+
+    def test_exit_code_of_the_job(self):
+        self.write({**JOB, "batch_sise": 3})
+        result = self.wait(self.start([sys.executable, LAB, "run", self.write(TWO_HOSTS, "lab.yaml"),
+                                       "--weft", self.weft, "--", "train", "job.yaml"]))
+        self.assertEqual(result.code, 2, str(result))
+        self.assertIn("did you mean 'batch_size'", result.out)
+        self.assertFalse((self.folder / "lab-out/summary.json").exists())
+        self.assert_nothing_left()
+
+    def test_hosts_that_stay(self):
+        self.lab("up", self.write(TWO_HOSTS, "lab.yaml"))
+        self.assertEqual(self.lab("exec", "beta", "hostname").out, "beta\n")
+        self.assertIn("10.214.0.2/24", self.lab("exec", "beta", "ip", "address").out)
+        self.assertIn("400Mbit", self.lab("exec", "beta", "tc", "qdisc", "show").out)
+        self.lab("exec", "beta", "sh", "-c", "exit 7", code=7)
+        self.refused_lab("exec", "delta", "true", says=("no lab with host 'delta'",), code=1)
+        self.refused_lab("up", "lab.yaml", says=("lab/lab down",), code=1)
+        self.lab("exec", "beta", "hostname")
+        self.lab("down")
+        self.assert_nothing_left()
+
+    def start_endless(self):
+        """A lab with a job that is under way, and the numbers of the job's processes."""
+        self.write(ENDLESS)
+        self.write(TWO_HOSTS, "lab.yaml")
+        process = self.start([sys.executable, LAB, "run", "lab.yaml", "--weft", self.weft, "--",
+                              "train", "job.yaml", "--threads", 1, "--out", "job"])
+        metrics = self.folder / "job/metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, process,
+                      "training")
+        ranks = [int(pid) for host in ("alpha", "beta") for pid in
+                 pathlib.Path(f"/run/weft-lab/hosts/{host}/cgroup/cgroup.procs").read_text().split()]
+        self.assertGreater(len(ranks), 4)
+        return process, ranks
+
+    def test_crashed_lab_is_cleaned(self):
+        process, ranks = self.start_endless()
+        self.refused_lab("down", says=(f"process {process.pid} runs a lab",), code=1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assertTrue(all(map(is_running, ranks)))
+        shown = self.lab("up", "lab.yaml")
+        self.assertIn("a lab that had crashed", shown.out)
+        self.assertFalse(any(map(is_running, ranks)))
+        self.lab("down")
+        self.assert_nothing_left()
+
+    def test_stopped_lab_cleans_up(self):
+        process, ranks = self.start_endless()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.wait(process).code, 128 + signal.SIGTERM)
+        self.assertFalse(any(map(is_running, ranks)))
+        self.assert_nothing_left()
+
+
+class Faults(HostsCase):
+    def fault(self, name):
+        self.write(THREE_HOSTS, "lab.yaml")
+        self.lab("faults", "lab.yaml", "--weft", self.weft, "--out", "faults", "--only", name)
+        self.assert_nothing_left()
+        outcome, = json.loads((self.folder / "faults/faults.json").read_text())["faults"]
+        self.assertEqual((outcome["fault"], outcome["host"], outcome["wrong"]), (name, "gamma", []))
+        return outcome
+
+    def test_link_cut(self):
+        self.assertIn("these are missing: rank 2", self.fault("link_cut")["said"])
+
+    def test_host_gone(self):
+        self.assertIn("these are missing: rank 2", self.fault("host_gone")["said"])
+
+    def test_host_killed(self):
+        self.fault("host_killed")
+
+    def test_slow_host(self):
+        self.assertIn("rank 2", self.fault("slow_host")["said"])
+
+    def test_slow_link(self):
+        self.fault("slow_link")
+
+
+TOPICS = {topic.__name__: topic for topic in (Files, Hosts, Faults)}
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[1] not in TOPICS:
+        sys.exit(__doc__)
+    topic = TOPICS[arguments[1]]
+    try:
+        import yaml  # noqa: F401
+    except ImportError:
+        print("skipped: Python has no module yaml")
+        sys.exit(77)
+    if issubclass(topic, HostsCase) and (why := refusal()) is not None:
+        print(f"skipped: {why}")
+        sys.exit(77)
+    Case.weft = str(pathlib.Path(arguments[0]).resolve())
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(topic)
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
