@@ -17,10 +17,11 @@ from config import ConfigError, LabError
 TIMEOUT_S = 5  # train.timeout_s of the jobs that lose a peer
 END_S = 30  # after an error a rank waits so long for peers that do not come to the end
 SLACK_S = 60  # for a loaded machine
+LAUNCHER_S = 3  # for mpirun to end after the ranks; without an answer of a daemon it never does
 START_S = 120
 SLOW_CPUS = 0.15
-SLOW_RATE_MBIT = 20
-TRACED_STEPS = "6:30"
+SLOW_RATE_MBIT = 40
+TRACED_STEPS = "4:14"
 
 JOB = {
     "version": 1,
@@ -32,8 +33,8 @@ JOB = {
     "dense_features": [{"name": "d{1..3}", "transform": "log"}],
     "sparse_features": [{"name": "a{1..8}", "mapping": "identity"}],
     "tables": [{"name": "a{1..8}", "num_embeddings": 5000, "embedding_dim": 32}],
-    "model": {"type": "dlrm", "bottom_mlp": [64, 32], "top_mlp": [256, 128]},
-    "train": {"steps": 30, "log_every": 1},
+    "model": {"type": "dlrm", "bottom_mlp": [64, 32], "top_mlp": [512, 256]},
+    "train": {"steps": 14, "log_every": 1},
 }
 
 
@@ -45,6 +46,7 @@ class Outcome:
     until: str  # what the seconds are
     wrong: list  # what was not as it must be
     said: str  # by weft
+    launcher: int | None  # exit code of mpirun; None if it did not end by itself
 
 
 class Bench:
@@ -86,13 +88,13 @@ def _lose(bench, fault, plant):
             plant(bench.victim)
             seconds = jobs.wait_until(lambda: not any(map(job.ranks_on, bench.others)),
                                       TIMEOUT_S + END_S + SLACK_S)
-            # Their last words pass through the daemons.
-            jobs.wait_until(lambda: _errors(out), 5)
+            jobs.wait_until(lambda: job.process.poll() is not None, LAUNCHER_S)
+            launcher = job.process.poll()
         finally:
             job.end()
     wrong = [] if seconds is not None else ["ranks of other hosts did not end"]
     return Outcome(fault, bench.victim.name, seconds, "until the ranks of other hosts had ended",
-                   wrong, "\n".join(_errors(out)))
+                   wrong, "\n".join(_errors(out)), launcher)
 
 
 def _wait_for_steps(job, metrics):
@@ -106,16 +108,16 @@ def _wait_for_steps(job, metrics):
 
 
 def _errors(out):
+    """What the ranks and the launcher say went wrong."""
     lines = (out / "mpirun.log").read_text(errors="replace").splitlines()
-    return [line for line in lines if re.search(r"\bweft: error: |\berror\b.*\brank \d", line)]
+    return [line.strip() for line in lines if re.search(r"weft: error: |(Remote daemon|Peer host): ", line)]
 
 
 def _unheard(bench, fault, plant):
     """A loss of which only a timeout tells."""
     outcome = _lose(bench, fault, plant)
-    missing = re.findall(r"these are missing: ((?:rank \d+(?:, )?)+)", outcome.said)
-    ranks = {int(rank) for text in missing for rank in re.findall(r"\d+", text)}
-    if not ranks & set(bench.victim_ranks):
+    if not any(re.search(rf"(?:missing|rank \d+): (?:rank \d+, )*rank {rank}\b", outcome.said)
+               for rank in bench.victim_ranks):
         outcome.wrong.append(f"no error names a rank of {bench.victim.name} as missing")
     return outcome
 
@@ -136,7 +138,10 @@ def host_gone(bench):
 
 def host_killed(bench):
     """all processes of a host are killed; connections close, and the launcher ends the job"""
-    return _lose(bench, "host_killed", lambda host: machine.kill_processes([host.name]))
+    outcome = _lose(bench, "host_killed", lambda host: machine.kill_processes([host.name]))
+    if not outcome.launcher:
+        outcome.wrong.append(f"mpirun did not end with an error, but with {outcome.launcher}")
+    return outcome
 
 
 def _slow(bench, fault, plant):
@@ -150,7 +155,7 @@ def _slow(bench, fault, plant):
                            ["train", bench.job, "--threads", "1", "--trace-steps", TRACED_STEPS],
                            out, bench.limit_s, echo=False)
         seconds = time.monotonic() - begin
-    outcome = Outcome(fault, bench.victim.name, seconds, "for the job", [], "")
+    outcome = Outcome(fault, bench.victim.name, seconds, "for the job", [], "", code)
     if code != 0:
         outcome.wrong.append(f"the job ended with {code}; see {out}/mpirun.log")
         return outcome, None
@@ -165,18 +170,30 @@ def slow_host(bench):
     """a host has little processor time"""
     outcome, report = _slow(bench, "slow_host", lambda host: machine.set_cpus(host, SLOW_CPUS))
     if report is not None:
-        first = report["stragglers"][0]
-        outcome.said = f"waited for most: rank {first['rank']}, {1e3 * first['waited_for']:.1f} ms " \
-                       f"per step, in {first['part']}"
-        if first["rank"] not in bench.victim_ranks:
-            outcome.wrong.append(f"the report names no rank of {bench.victim.name} first")
+        _check_first_straggler(bench, outcome, report)
     return outcome
 
 
 def slow_link(bench):
     """the link of a host is slow"""
     outcome, report = _slow(bench, "slow_link", lambda host: machine.set_rate(host, SLOW_RATE_MBIT))
+    if report is not None:
+        _check_first_straggler(bench, outcome, report)
+        mean = report["mean"]
+        outcome.said += f"\nof a step of {1e3 * mean['step']:.1f} ms, {1e3 * mean['moving']:.1f} ms " \
+                        "are moving"
+        shares = ("compute", "lookup", "waiting", "other", "idle")
+        if any(mean[share] > mean["moving"] for share in shares):
+            outcome.wrong.append("moving is not the largest share of a step")
     return outcome
+
+
+def _check_first_straggler(bench, outcome, report):
+    first = report["stragglers"][0]
+    outcome.said = f"waited for most: rank {first['rank']}, {1e3 * first['waited_for']:.1f} ms " \
+                   f"per step, in {first['part']}"
+    if first["rank"] not in bench.victim_ranks:
+        outcome.wrong.append(f"the report names no rank of {bench.victim.name} first")
 
 
 FAULTS = {fault.__name__: fault for fault in (link_cut, host_gone, host_killed, slow_host, slow_link)}

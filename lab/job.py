@@ -42,7 +42,7 @@ def weft_arguments(arguments, out):
     if not arguments or arguments[0] not in ("train", "eval"):
         raise LabError("after '--' comes a command for weft: train CONFIG or eval CONFIG", code=2)
     for option in TRACED_OPTIONS:
-        if any(a == option or a.startswith(option + "=") for a in arguments):
+        if any(str(word).split("=")[0] == option for word in arguments):
             raise LabError(f"{option} is the lab's: it writes into the folder of --out", code=2)
     added = ["--summary", out / "summary.json"]
     if arguments[0] == "train":
