@@ -36,7 +36,7 @@ class Key:
 HOST_KEYS = {
     "ranks": Key("ranks of this host", int, 1, 256, 1),
     "rate_mbit": Key("rate of its link in each direction, Mbit/s", float, 0.1, 100_000, None),
-    "queue_ms": Key("longest wait in the link's queue, beyond which it drops", float, 1, 10_000, 50),
+    "queue_ms": Key("longest wait in the link's queue before it drops", float, 1, 10_000, 50),
     "cpus": Key("processors' worth of time for all its processes", float, 0.1, 1024, None),
 }
 LAB_KEYS = {"version", "hosts", *HOST_KEYS}
@@ -103,8 +103,8 @@ def _lab_of(path, tree):
         raise ConfigError(f"version: is {tree.get('version')!r}; this program reads version 1")
     hosts = tree.get("hosts")
     if not isinstance(hosts, dict) or not 1 <= len(hosts) <= MAX_HOSTS:
-        raise ConfigError(f"hosts: needs 1 to {MAX_HOSTS} names of hosts, each with its own keys or "
-                          "none: 'node1: {}'")
+        raise ConfigError(f"hosts: needs 1 to {MAX_HOSTS} names of hosts, each with its own keys "
+                          "or none: 'node1: {}'")
     defaults = {name: _value(tree, name, name, key.default) for name, key in HOST_KEYS.items()}
     return Lab(str(path), tuple(_host_of(number, name, values, defaults)
                                 for number, (name, values) in enumerate(hosts.items(), start=1)))
@@ -122,7 +122,7 @@ def _host_of(number, name, values, defaults):
 
 def _check_keys(values, known, where=""):
     if not isinstance(values, dict):
-        raise ConfigError(f"{where}there must be keys and values here, of {_listed(known)}")
+        raise ConfigError(f"{where}there must be keys and values, of {_listed(known)}")
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)

@@ -1,12 +1,13 @@
 """Faults planted on the last host of a lab, and what weft has to make of each.
 
-Every fault has hosts and a job of its own. Ranks that lose a peer must end, with an error that names
-it; a job that is slowed must end with the same weights, and its trace must name the slow host.
+Every fault has hosts and a job of its own. Ranks that lose a peer must end, with an error that
+names it; a job that is slowed must end with the same weights, and its trace must name the host.
 """
 
 import dataclasses
 import json
 import re
+import shlex
 import subprocess
 import time
 
@@ -51,7 +52,7 @@ class Outcome:
 
 
 class Bench:
-    """What the faults share: the lab, the program, a folder, and the hash of undisturbed weights."""
+    """What the faults share: the lab, the program, a folder, the hash of undisturbed weights."""
 
     def __init__(self, lab, weft, folder, limit_s):
         self.lab, self.weft, self.folder, self.limit_s = lab, weft, folder, limit_s
@@ -69,10 +70,22 @@ class Bench:
         """Of the same job with ranks as threads of one process."""
         if self._hash is None:
             path = self.folder / "local.json"
-            subprocess.run([self.weft, "train", self.job, "--ranks", str(self.lab.ranks), "--quiet",
-                            "--threads", "1", "--summary", path], check=True, timeout=self.limit_s)
+            self.run_weft("train", self.job, "--ranks", self.lab.ranks, "--quiet", "--threads", 1,
+                          "--summary", path)
             self._hash = json.loads(path.read_text())["weights_hash"]
         return self._hash
+
+    def run_weft(self, *arguments):
+        """weft on the machine itself, outside the lab; returns what it printed."""
+        command = [str(word) for word in (self.weft, *arguments)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            raise LabError(f"'{shlex.join(command)}' did not end within {self.limit_s:g} s") \
+                from None
+        if done.returncode != 0:
+            raise LabError(f"'{shlex.join(command)}' failed: {done.stderr.strip()}")
+        return done.stdout
 
 
 def _lose(bench, fault, plant):
@@ -113,7 +126,7 @@ def _wait_for_steps(job, metrics):
 def _errors(out):
     """What the ranks and the launcher say went wrong."""
     lines = (out / "mpirun.log").read_text(errors="replace").splitlines()
-    return [line.strip() for line in lines if re.search(r"weft: error: |(Remote daemon|Peer host): ", line)]
+    return [line.strip() for line in lines if re.search(r"weft: error: |Remote daemon: ", line)]
 
 
 def _unheard(bench, fault, plant):
@@ -164,9 +177,7 @@ def _slow(bench, fault, plant):
         return outcome, None
     if json.loads((out / "summary.json").read_text())["weights_hash"] != bench.undisturbed_hash():
         outcome.wrong.append("weights differ from those of the undisturbed job")
-    report = subprocess.run([bench.weft, "trace", "report", out / "trace", "--json"], check=True,
-                            capture_output=True, text=True, timeout=machine.TOOL_LIMIT_S)
-    return outcome, json.loads(report.stdout)
+    return outcome, json.loads(bench.run_weft("trace", "report", out / "trace", "--json"))
 
 
 def slow_host(bench):
@@ -174,8 +185,8 @@ def slow_host(bench):
     outcome, report = _slow(bench, "slow_host", lambda host: machine.set_cpus(host, SLOW_CPUS))
     if report is not None:
         first = report["stragglers"][0]
-        outcome.said = f"waited for most: rank {first['rank']}, {1e3 * first['waited_for']:.1f} ms " \
-                       f"per step, in {first['part']}"
+        outcome.said = (f"waited for most: rank {first['rank']}, "
+                        f"{1e3 * first['waited_for']:.1f} ms per step, in {first['part']}")
         if first["rank"] not in bench.victim_ranks:
             outcome.wrong.append(f"the report names no rank of {bench.victim.name} first")
     return outcome
@@ -183,12 +194,13 @@ def slow_host(bench):
 
 def slow_link(bench):
     """the link of a host is slow"""
-    outcome, report = _slow(bench, "slow_link", lambda host: machine.set_rate(host, SLOW_RATE_MBIT))
+    outcome, report = _slow(bench, "slow_link",
+                            lambda host: machine.set_rate(host, SLOW_RATE_MBIT))
     if report is not None:
         moving = [rank["moving"] for rank in report["ranks"]]
         longest = moving.index(max(moving))
-        outcome.said = f"moving data, ms of a step of {1e3 * report['mean']['step']:.1f}, per rank: " \
-                       + ", ".join(f"{1e3 * seconds:.1f}" for seconds in moving)
+        outcome.said = (f"moving data, ms of a step of {1e3 * report['mean']['step']:.1f}, "
+                        "per rank: " + ", ".join(f"{1e3 * seconds:.1f}" for seconds in moving))
         # Of two hosts both have the slow link.
         if len(bench.lab.hosts) > 2 and longest not in bench.victim_ranks:
             outcome.wrong.append(f"no rank of {bench.victim.name} moves data longest")
@@ -199,7 +211,8 @@ def slow_link(bench):
     return outcome
 
 
-FAULTS = {fault.__name__: fault for fault in (link_cut, host_gone, host_killed, slow_host, slow_link)}
+FAULTS = {fault.__name__: fault
+          for fault in (link_cut, host_gone, host_killed, slow_host, slow_link)}
 
 
 def run_all(lab, weft, folder, only, limit_s):

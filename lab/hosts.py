@@ -62,8 +62,8 @@ def lock():
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise LabError(f"process {file.read().strip()} runs a lab on this machine; wait for it, "
-                           "or end it with that number and 'kill': it takes its hosts down") \
+            raise LabError(f"process {file.read().strip()} runs a lab on this machine; wait for "
+                           "it, or end it with that number and 'kill': it takes its hosts down") \
                 from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -161,8 +161,8 @@ def cut_link(host):
 
 def interface_bytes(host):
     """Bytes a host's interface has sent and received."""
-    shown = json.loads(tool("ip", "-n", _namespace(host), "-json", "-stats", "link", "show", "eth0"))
-    counters = shown[0]["stats64"]
+    shown = tool("ip", "-n", _namespace(host), "-json", "-stats", "link", "show", "eth0")
+    counters = json.loads(shown)[0]["stats64"]
     return {"sent_bytes": counters["tx"]["bytes"], "received_bytes": counters["rx"]["bytes"]}
 
 
@@ -232,8 +232,8 @@ def clean():
         (root / name).rmdir()
     if root.exists():
         root.rmdir()
-    namespaces = [name for name in os.listdir("/run/netns")
-                  if name == SWITCH or name.startswith(PREFIX)] if os.path.isdir("/run/netns") else []
+    namespaces = [path.name for path in pathlib.Path("/run/netns").glob("weft-lab*")
+                  if path.name == SWITCH or path.name.startswith(PREFIX)]
     for name in namespaces:
         tool("ip", "netns", "delete", name)
     left = [path for path in STATE.iterdir() if path.name != "lock"]

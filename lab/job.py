@@ -136,7 +136,8 @@ def run(lab, weft, arguments, out, limit_s, echo=True):
         links[host.name] = {"ranks": host.ranks,
                             **{key: after[key] - before[host.name][key] for key in after}}
     _add_traced_bytes(lab, links, out / "trace")
-    (out / "interfaces.json").write_text(json.dumps({"version": 1, "hosts": links}, indent=1) + "\n")
+    text = json.dumps({"version": 1, "hosts": links}, indent=1)
+    (out / "interfaces.json").write_text(text + "\n")
     return code, links
 
 
