@@ -20,7 +20,7 @@ END_S = 30  # after an error a rank waits so long for peers that do not come to 
 SLACK_S = 60  # for a loaded machine
 LAUNCHER_S = 3  # for mpirun to end after the ranks; without an answer of a daemon it never does
 START_S = 120
-SLOW_CPUS = 0.15
+SLOW_CPUS = 0.1
 SLOW_RATE_MBIT = 40
 TRACED_STEPS = "3:18"
 
@@ -34,7 +34,7 @@ JOB = {
     "dense_features": [{"name": "d{1..3}", "transform": "log"}],
     "sparse_features": [{"name": "a{1..8}", "mapping": "identity"}],
     "tables": [{"name": "a{1..8}", "num_embeddings": 5000, "embedding_dim": 32}],
-    "model": {"type": "dlrm", "bottom_mlp": [64, 32], "top_mlp": [64]},
+    "model": {"type": "dlrm", "bottom_mlp": [64, 32], "top_mlp": [256, 128]},
     # One exchange at a time, so that its time is its own.
     "train": {"steps": 18, "log_every": 1, "overlap": False},
 }
@@ -189,6 +189,9 @@ def slow_host(bench):
                         f"{1e3 * first['waited_for']:.1f} ms per step, in {first['part']}")
         if first["rank"] not in bench.victim_ranks:
             outcome.wrong.append(f"the report names no rank of {bench.victim.name} first")
+        compute = [rank["compute"] for rank in report["ranks"]]
+        if compute.index(max(compute)) not in bench.victim_ranks:
+            outcome.wrong.append(f"no rank of {bench.victim.name} computes longest")
     return outcome
 
 

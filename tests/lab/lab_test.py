@@ -217,7 +217,7 @@ class Hosts(HostsCase):
         self.write(ENDLESS)
         self.write(TWO_HOSTS, "lab.yaml")
         process = self.start([sys.executable, LAB, "run", "lab.yaml", "--weft", self.weft, "--",
-                              "train", "job.yaml", "--threads", 1, "--out", "job"])
+                              "train", "job.yaml", "--threads", 1, "--out", "job", "--quiet"])
         metrics = self.folder / "job/metrics.jsonl"
         self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= 3, process,
                       "training")
