@@ -432,8 +432,9 @@ void ProgressEngine::watch_end() {
   }
   log_message(LogLevel::kError,
               fmt::format("rank {}: {} did not come to the end within {:.1f} s after an error; "
-                          "ending the job with MPI_Abort",
-                          rank_, missing, limit));
+                          "ending the job with MPI_Abort. The error: {}",
+                          rank_, missing, limit,
+                          control_->verdict() ? control_->verdict()->what() : "of MPI"));
   MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
 }
 
