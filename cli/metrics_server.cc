@@ -1,5 +1,6 @@
 #include "cli/metrics_server.h"
 
+#include <atomic>
 #include <cmath>
 #include <iterator>
 #include <mutex>
@@ -129,6 +130,7 @@ struct MetricsServer::Impl {
   std::mutex mutex;  // of the two below
   std::optional<train::WindowFigures> window;
   std::optional<train::EvalFigures> eval;
+  std::atomic<bool> ended = false;  // the loop, by an error too
   std::thread thread;
 
   std::string text() {
@@ -151,12 +153,15 @@ MetricsServer::MetricsServer(int port) : impl_(std::make_unique<Impl>()) {
     fail(ErrorCode::kUsage, "--metrics-port {}: cannot listen there; choose a free port, or 0",
          port);
   }
-  impl_->thread = std::thread([this] { impl_->server.listen_after_bind(); });
+  impl_->thread = std::thread([this] {
+    impl_->server.listen_after_bind();
+    impl_->ended = true;
+  });
   pthread_setname_np(impl_->thread.native_handle(), "weft-metrics");
 }
 
 MetricsServer::~MetricsServer() {
-  while (!impl_->server.is_running()) {
+  while (!impl_->server.is_running() && !impl_->ended) {
     std::this_thread::yield();  // stop() does nothing before the loop has begun
   }
   impl_->server.stop();

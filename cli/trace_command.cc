@@ -24,9 +24,6 @@ struct TraceArguments {
 };
 
 void write_page(const std::string& path, const std::string& page) {
-  if (path.empty()) {
-    return;
-  }
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << page;
   out.flush();
@@ -42,7 +39,9 @@ trace::Report report_of(const std::string& folder) {
 int report(const TraceArguments& arguments) {
   const std::vector<trace::RankWork> trace = trace::read_trace(arguments.folder);
   const trace::Report found = trace::make_report(trace);
-  write_page(arguments.html, trace::to_html(found, trace));
+  if (!arguments.html.empty()) {
+    write_page(arguments.html, trace::to_html(found, trace));
+  }
   fmt::print("{}", arguments.json ? trace::to_json(found) : trace::to_text(found));
   return kDone;
 }
@@ -50,7 +49,9 @@ int report(const TraceArguments& arguments) {
 int diff(const TraceArguments& arguments) {
   const trace::Report before = report_of(arguments.folder);
   const trace::Report after = report_of(arguments.other);
-  write_page(arguments.html, trace::diff_to_html(before, after));
+  if (!arguments.html.empty()) {
+    write_page(arguments.html, trace::diff_to_html(before, after));
+  }
   fmt::print("{}", arguments.json ? trace::diff_to_json(before, after)
                                   : trace::diff_to_text(before, after));
   return kDone;
