@@ -1,12 +1,10 @@
 /// The cases of every backend over MPI. All ranks run all tests, in the same order.
 #include "weft/comm/mpi/mpi.h"
 
-#include <cstdio>
-#include <exception>
-
 #include <gtest/gtest.h>
 
 #include "tests/comm/cases.h"
+#include "tests/comm/mpi_main.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/ordered_reduce.h"
@@ -14,11 +12,7 @@
 namespace weft::comm {
 namespace {
 
-/// The world of this process, for the tests; set by main().
-Communicator*& world() {
-  static Communicator* world = nullptr;
-  return world;
-}
+using testing::world;
 
 TEST(Mpi, WasLaunched) {
   EXPECT_TRUE(launched_by_mpi());
@@ -66,18 +60,5 @@ TEST(Mpi, SmallSumsOfParts) {
 }  // namespace weft::comm
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  int status = 1;
-  try {
-    // Short messages, so that small data travels in many pieces.
-    weft::comm::MpiSession session({.timeout_s = 60.0, .max_message_bytes = 10000});
-    session.run([&](weft::comm::Communicator& world) {
-      weft::comm::world() = &world;
-      status = RUN_ALL_TESTS();
-    });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return status;
+  return weft::comm::testing::run_all_tests(argc, argv);
 }

@@ -1,22 +1,13 @@
 // The sparse engine over MPI, where exchanges are not lent: the hash and vectors of one rank.
-#include "weft/comm/mpi/mpi.h"
-
-#include <cstdio>
-#include <exception>
-
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/comm/mpi_main.h"
 #include "tests/sharding/sparse_run.h"
 
 namespace weft::sharding {
 namespace {
 
-/// The world of this process, for the tests; set by main().
-comm::Communicator*& world() {
-  static comm::Communicator* world = nullptr;
-  return world;
-}
+using comm::testing::world;
 
 void expect_as_one_rank(const spec::Config& config, const spec::Config& plain, RunOptions options) {
   RunResult got;
@@ -54,17 +45,5 @@ TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
 }  // namespace weft::sharding
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  int status = 1;
-  try {
-    weft::comm::MpiSession session({.timeout_s = 60.0, .max_message_bytes = 10000});
-    session.run([&](weft::comm::Communicator& world) {
-      weft::sharding::world() = &world;
-      status = RUN_ALL_TESTS();
-    });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return status;
+  return weft::comm::testing::run_all_tests(argc, argv);
 }
