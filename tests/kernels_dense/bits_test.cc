@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include "tests/kernels_dense/per_target.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/sequence.h"
@@ -150,31 +151,9 @@ Bits sequences(const Layout& at) {
   return bits;
 }
 
-class DenseKernelBits : public testing::TestWithParam<std::int64_t> {
- protected:
-  void SetUp() override {
-    if ((hwy::SupportedTargets() & GetParam()) == 0) {
-      GTEST_SKIP() << "this machine lacks " << hwy::TargetName(GetParam());
-    }
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
+class DenseKernelBits : public PerTarget {};
 
-  void TearDown() override {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-};
-
-#if HWY_ARCH_X86
-INSTANTIATE_TEST_SUITE_P(
-    Targets,
-    DenseKernelBits,
-    testing::Values(std::int64_t{HWY_SSE4}, std::int64_t{HWY_AVX2}, std::int64_t{HWY_AVX3}),
-    [](const auto& tested) { return std::string(hwy::TargetName(tested.param)); });
-#else
-INSTANTIATE_TEST_SUITE_P(Targets, DenseKernelBits, testing::Values(hwy::SupportedTargets()));
-#endif
+INSTANTIATE_TEST_SUITE_P(Targets, DenseKernelBits, tested_targets(), target_name);
 
 TEST_P(DenseKernelBits, DependOnValuesAndShapesAlone) {
   for (const auto& run : {dots, factorization, elementwise, sequences}) {
