@@ -43,6 +43,18 @@ class DebugSkip(Case, Checks):
             for stage in GONE:
                 self.train(config, "--set", f"debug.skip={stage}", ranks=3)
 
+    def test_fresh_memory_is_not_read(self):
+        # The check device fills fresh memory with NaN: a stage that reads what a skipped one should
+        # have written would show it in DeepFM's logit, whose linear part no activation hides.
+        for sharding in ("table_wise", "row_wise"):
+            config = self.write(values={"train.device": "check", "model.type": "deepfm",
+                                        **{f"tables.{i}.sharding": sharding for i in range(3)}})
+            for stage in GONE:
+                summary = self.train(config, "--set", f"debug.skip={stage}", ranks=2)
+                if stage != "dense":
+                    self.assertIsNotNone(summary["loss"], (sharding, stage))
+                self.assertIsNone(summary["auc"])
+
     def test_says_so(self):
         config = self.write()
         result = self.run_weft("train", config, "--set", "debug.skip=dense")

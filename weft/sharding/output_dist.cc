@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
@@ -125,6 +126,24 @@ void OutputDist::prepare(const InputDist& input) {
     tasks_.add(task_count(input.sent_vectors(address) * routing_.slot(address).dim(), kTaskFloats));
   }
   size_scratch();
+}
+
+void OutputDist::clear_grown(Context& ctx) {
+  std::vector<const Buffer*> all{&pooled_, &pooled_gradients_, &served_, &asked_};
+  for (std::size_t f = 0; f < sequences_.size(); ++f) {
+    all.push_back(&sequences_[f]);
+    all.push_back(&sequence_gradients_[f]);
+  }
+  std::int64_t capacity = 0;
+  for (const Buffer* buffer : all) {
+    capacity += buffer->capacity();
+  }
+  if (std::exchange(cleared_, capacity) == capacity) {
+    return;
+  }
+  for (const Buffer* buffer : all) {
+    ctx.device->fill_zero(ctx, buffer->as<std::byte>(), buffer->capacity());
+  }
 }
 
 void OutputDist::size_scratch() {

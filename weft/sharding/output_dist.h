@@ -56,6 +56,10 @@ class OutputDist {
   /// Sizes every buffer for the batch of `input`. Call once per step, after exchange_ids.
   void prepare(const InputDist& input);
 
+  /// Fills what prepare() made larger with zeros, for steps that leave stages out: what no stage
+  /// wrote is then the same on every run, and a number. Call after prepare().
+  void clear_grown(Context& ctx);
+
   /// Where the server writes the vectors of the block from `source` of a slot that it serves, or of
   /// a replicated slot (its own source): one per bag of block.lookup, or per id of a sequence.
   [[nodiscard]] VectorPlace output(const SlotAddress& address, std::int64_t source) const;
@@ -140,6 +144,7 @@ class OutputDist {
   std::vector<Buffer> sequences_, sequence_gradients_;  // [F]
   Buffer served_;                                       // vectors of this rank's slots, by source
   Buffer asked_;                            // vectors of this rank's samples, where not lent
+  std::int64_t cleared_ = 0;                // capacity of all of these at the last clear_grown()
   std::vector<std::int64_t> served_begin_;  // [W][own slots], floats; -1 in place
   std::vector<Range> served_run_;           // [W] floats
   std::vector<std::vector<std::int64_t>> asked_begin_;  // [W][slots] floats, of the server's run

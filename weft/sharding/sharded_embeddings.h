@@ -61,6 +61,9 @@ class ShardedEmbeddings {
   void exchange_counts(Context& ctx, const BatchView& batch, std::span<const std::byte> control);
   [[nodiscard]] std::span<const std::byte> control(std::int64_t rank) const;
   void exchange_ids(Context& ctx);
+
+  void clear_grown(Context& ctx) { output_.clear_grown(ctx); }  ///< see OutputDist
+
   void lookup(Context& ctx);
   void output_dist(Context& ctx);
   void coalesce(Context& ctx);

@@ -127,6 +127,9 @@ void Engine::exchange_input(Context& ctx) {
     check_overflow(global_);
   });
   timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
+  if (skips_stages()) {
+    embeddings_.clear_grown(ctx);
+  }
   timed(ctx.track, StepPart::kLoad,
         [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }

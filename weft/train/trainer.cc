@@ -71,7 +71,7 @@ void Trainer::run() {
         log_warning("step {}: skipped, not finite on rank {} for sample {}", step_,
                     outcome.non_finite.rank, outcome.non_finite.sample);
       }
-    } else {
+    } else if (!engine_.skips_stages()) {
       add_scores(batch);
     }
     stopped_ = outcome.control.stop;
@@ -193,8 +193,10 @@ void Trainer::report(Summary& summary) {
     const metrics::BinarySums& sums = figures_.window()[t];
     TaskFigures task = train::figures(config_.tasks[t].name, sums);
     const auto& scores = complete_scores_.empty() ? scores_ : complete_scores_;
-    engine_.run_stage(
-        [&](Context& ctx) { task.auc = auc_over_ranks(engine_.control_comm(), ctx, scores[t]); });
+    if (!engine_.skips_stages()) {
+      engine_.run_stage(
+          [&](Context& ctx) { task.auc = auc_over_ranks(engine_.control_comm(), ctx, scores[t]); });
+    }
     summary.window.push_back(std::move(task));
     summary.window_samples = sums.count;
     summary.lifetime_ne.push_back(figures_.lifetime()[t].ne());
