@@ -1,15 +1,12 @@
 // From text to a checked configuration: parse, expand, override, inherit, bind, complete, validate.
 #include "weft/spec/parse.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <ios>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/spec/document.h"
 #include "weft/spec/yaml.h"
 
 namespace weft::spec {
@@ -142,17 +139,7 @@ Config parse_config(const std::string& text,
 }
 
 Config load_config(const std::string& path, std::span<const std::string> overrides) {
-  constexpr std::streamsize kLimit = std::streamsize{16} << 20;
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(kLimit) + 1, '\0');
-  file.read(text.data(), kLimit + 1);
-  if (!file.is_open() || file.bad()) {
-    fail(ErrorCode::kConfig, "cannot read the configuration '{}': {}", path,
-         errno == 0 ? "read error" : std::strerror(errno));
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return parse_config(text, path, overrides);
+  return parse_config(read_config_file(path, "configuration"), path, overrides);
 }
 
 }  // namespace weft::spec

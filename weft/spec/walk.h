@@ -1,4 +1,5 @@
-/// Inside the module: what the walks over the structs (describe_*.cc) are made of.
+/// What walks over structs are made of: those of this module (describe_*.cc), and those of other
+/// modules that have files of their own (document.h), whose walk() and label_of() are found by ADL.
 #pragma once
 
 #include <cstddef>

@@ -9,6 +9,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/spec/describe.h"
+#include "weft/spec/document.h"
 #include "weft/spec/text.h"
 #include "weft/spec/yaml.h"
 
@@ -177,6 +178,13 @@ std::string plan_to_yaml(const Plan& plan) {
   std::string out;
   YamlWriter writer(out, {});
   visit(writer, copy);
+  return out;
+}
+
+std::string write_document(const Walk& walk) {
+  std::string out;
+  YamlWriter writer(out, {});
+  walk(writer);
   return out;
 }
 
