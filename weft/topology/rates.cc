@@ -1,0 +1,58 @@
+#include "weft/topology/rates.h"
+
+#include <cstddef>
+
+#include "weft/base/error.h"
+
+namespace weft::topology {
+namespace {
+
+/// Seconds of one row of a point.
+double point_s(const RowPoint& point, RowAccess access) {
+  return point.row_bytes / (access == RowAccess::kRead ? point.read : point.update);
+}
+
+}  // namespace
+
+double row_s(const Cluster& cluster, RowAccess access, double row_bytes) {
+  const RowRates& rows = cluster.compute.rows;
+  WEFT_CHECK(!rows.points.empty(), "cluster '{}' has no rates of rows", cluster.name);
+  if (row_bytes <= 0.0) {
+    return 0.0;
+  }
+  std::size_t i = 0;
+  while (i < rows.points.size() && rows.points[i].row_bytes < row_bytes) {
+    ++i;
+  }
+  double seconds = 0.0;
+  if (i == 0) {
+    seconds = point_s(rows.points.front(), access);
+  } else if (i == rows.points.size()) {
+    const RowPoint& last = rows.points.back();
+    seconds = point_s(last, access) * row_bytes / last.row_bytes;
+  } else {
+    const RowPoint& below = rows.points[i - 1];
+    const RowPoint& above = rows.points[i];
+    const double share = (row_bytes - below.row_bytes) / (above.row_bytes - below.row_bytes);
+    seconds = (1.0 - share) * point_s(below, access) + share * point_s(above, access);
+  }
+  return seconds / rows.efficiency;
+}
+
+double gemm_flops_per_s(const Cluster& cluster, spec::Compute compute) {
+  const double bf16 = cluster.compute.gemm_bf16.achieved();
+  return compute == spec::Compute::kBf16 && bf16 > 0.0 ? bf16
+                                                       : cluster.compute.gemm_fp32.achieved();
+}
+
+double copy_s(const Cluster& cluster, double bytes) {
+  return bytes / cluster.compute.copy.achieved();
+}
+
+double table_capacity(const Cluster& cluster) {
+  const Memory& memory = cluster.memory;
+  const double bytes = memory.hbm.value > 0.0 ? memory.hbm.value : memory.ddr.value;
+  return bytes * (1.0 - memory.reserve.value);
+}
+
+}  // namespace weft::topology

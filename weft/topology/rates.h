@@ -1,0 +1,28 @@
+/// What a rank can be expected to do, from the figures of its cluster.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/spec/config.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::topology {
+
+enum class RowAccess : std::uint8_t { kRead, kUpdate };
+
+/// Seconds of one random row of so many bytes. Between two points it is interpolated linearly over
+/// the length; a row shorter than the first takes as long as the first (a row costs its misses),
+/// one longer than the last is as fast per byte as the last. 0 bytes take no time.
+[[nodiscard]] double row_s(const Cluster& cluster, RowAccess access, double row_bytes);
+
+/// Flops per second of matrix products.
+[[nodiscard]] double gemm_flops_per_s(const Cluster& cluster, spec::Compute compute);
+
+/// Seconds of moving so many bytes, each read or written once, in sequence.
+[[nodiscard]] double copy_s(const Cluster& cluster, double bytes);
+
+/// Bytes that tables may have on one rank: of hbm where there is some, else of ddr, less the
+/// reserve.
+[[nodiscard]] double table_capacity(const Cluster& cluster);
+
+}  // namespace weft::topology
