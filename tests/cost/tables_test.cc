@@ -1,0 +1,107 @@
+// Memory of table shards against the objects, and the time formulas by hand.
+#include "weft/cost/tables.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/topology/small_cluster.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/storage/row_store.h"
+
+namespace weft::cost {
+namespace {
+
+using topology::Cluster;
+using topology::small_cluster;
+
+constexpr spec::RowDType kTypes[] = {spec::RowDType::kFp32, spec::RowDType::kFp16,
+                                     spec::RowDType::kBf16, spec::RowDType::kSplitBf16};
+constexpr spec::SparseOptimizerKind kOptimizers[] = {
+    spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
+    spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam,
+    spec::SparseOptimizerKind::kRowWiseAdam};
+
+spec::Table table_of(spec::RowDType dtype, spec::SparseOptimizerKind optimizer) {
+  spec::Table table;
+  table.name = "t";
+  table.num_embeddings = 1000;
+  table.embedding_dim = 512;
+  table.dtype = dtype;
+  table.optimizer.type = optimizer;
+  return table;
+}
+
+TEST(ShardMemory, IsWhatTheStoreAllocates) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  for (const spec::RowDType dtype : kTypes) {
+    for (const spec::SparseOptimizerKind optimizer : kOptimizers) {
+      const spec::Table table = table_of(dtype, optimizer);
+      for (const std::int64_t rows : {1, 3, 17, 1000}) {
+        for (const std::int64_t cols : {1, 2, 3, 5, 8, 15, 16, 17, 32, 48, 64, 100, 128, 512}) {
+          const storage::RowStore store(*device, table, rows, cols);
+          EXPECT_EQ(shard_bytes(table, rows, cols), store.bytes())
+              << static_cast<int>(dtype) << " " << static_cast<int>(optimizer) << " " << rows << "x"
+              << cols;
+          const RowShape row = row_shape(table, cols);
+          EXPECT_EQ(row.weights + row.rest, static_cast<double>(store.row_bytes()));
+          if (row.stride > 0) {
+            EXPECT_EQ(row.stride, static_cast<double>(store.weight_stride()));
+          } else {
+            EXPECT_EQ(row.weights, static_cast<double>(store.weight_stride()));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ShardMemory, IsWhatATableShardSays) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  const spec::Table table = table_of(spec::RowDType::kSplitBf16, spec::SparseOptimizerKind::kAdam);
+  const embedding::TableShard shard(*device, table, {100, 350}, {16, 48}, 1, {});
+  EXPECT_EQ(shard_bytes(table, 250, 32), shard.bytes());
+}
+
+TEST(TableTimes, Lookup) {
+  const Cluster cluster = small_cluster({{1, 1}});
+  const spec::Table table = table_of(spec::RowDType::kFp32, spec::SparseOptimizerKind::kSgd);
+  // Rows of 64 bytes at 1e9 bytes/s, or at a copy's 1e11 where they are in a cache.
+  const ShardWork work{.ids = 1000, .unique = 900, .bags = 100, .hot = 0.25};
+  EXPECT_DOUBLE_EQ(lookup_s(cluster, table, 16, work),
+                   750 * 64e-9 + 250 * 64 / 1e11 + 100 * 64 / 1e11);
+  ShardWork plain = work;
+  plain.pooled = false;
+  EXPECT_GT(lookup_s(cluster, table, 16, plain), lookup_s(cluster, table, 16, work));
+}
+
+TEST(TableTimes, UpdateTouchesStateWhereItLies) {
+  const Cluster cluster = small_cluster({{1, 1}});
+  const ShardWork work{.ids = 1000, .unique = 100, .bags = 0};
+  const auto seconds = [&](spec::SparseOptimizerKind kind) {
+    return update_s(cluster, table_of(spec::RowDType::kFp32, kind), 16, work);
+  };
+  const double gradients = 1000 * 64e-9;
+  EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kSgd), gradients + 100 * 128e-9);
+  // A second place in memory for one number per row.
+  EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kRowWiseAdagrad), gradients + 100 * 256e-9);
+  // 64 + 128 bytes together: three lines, between the points.
+  EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kAdam),
+                   gradients + 100 * (128e-9 / 3 + 2 * 256e-9 / 3));
+}
+
+TEST(TableTimes, CoalesceByPasses) {
+  const Cluster cluster = small_cluster({{1, 1}});
+  const ShardWork work{.ids = 1e6};
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2048, work), 1e6 * 60 / 1e11);
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2049, work), 1e6 * 76 / 1e11);
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 1, work), 1e6 * 60 / 1e11);
+}
+
+TEST(TableTimes, ExpectedUnique) {
+  EXPECT_DOUBLE_EQ(expected_unique(1, 100), 1);
+  EXPECT_NEAR(expected_unique(2, 2), 1.5, 1e-12);
+  EXPECT_NEAR(expected_unique(1e9, 1000), 1000, 1e-3);
+  EXPECT_NEAR(expected_unique(10, 1e6), 10, 1e-9);
+}
+
+}  // namespace
+}  // namespace weft::cost

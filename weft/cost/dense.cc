@@ -1,0 +1,160 @@
+#include "weft/cost/dense.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/topology/rates.h"
+
+namespace weft::cost {
+namespace {
+
+/// Counts layers as they are added.
+class Counter {
+ public:
+  explicit Counter(const spec::Config& config) : config_(config) {}
+
+  [[nodiscard]] const DenseWork& work() const { return work_; }
+
+  void run(double sequence_length) {
+    const spec::Model& model = config_.model;
+    const bool vectors_interact = model.type != spec::ModelKind::kDcnv2;
+    double width = bottom();
+    const double x = width;  // values of the bottom MLP, or the dense ones themselves
+    double fields = 0.0;
+    double dim = model.bottom_mlp.empty() ? 0.0 : x;
+    for (const spec::SparseFeature& feature : config_.sparse_features) {
+      const double own = dim_of(feature);
+      attention(feature, own, sequence_length);
+      const auto common = static_cast<double>(model.projection_dim);
+      const bool projected = vectors_interact && common > 0.0 && own != common;
+      if (projected) {
+        linear(own, common, kNoBias);
+      }
+      dim = vectors_interact && common > 0.0 ? common : own;
+      width += dim;
+      fields += 1.0;
+    }
+    switch (model.type) {
+      case spec::ModelKind::kDlrm:
+        fields += model.bottom_mlp.empty() || config_.dense_features.empty() ? 0.0 : 1.0;
+        dots(fields, dim);
+        head((fields > static_cast<double>(config_.sparse_features.size()) ? dim : 0.0) +
+             fields * (fields - 1.0) / 2.0);
+        break;
+      case spec::ModelKind::kDcnv2:
+        for (std::int64_t l = 0; l < model.cross_layers; ++l) {
+          linear(width, static_cast<double>(model.cross_rank), kNoBias);
+          linear(static_cast<double>(model.cross_rank), width);
+        }
+        head(width);
+        break;
+      case spec::ModelKind::kDeepFm:
+        linear(width, tasks(), kNoBias);
+        fields += model.bottom_mlp.empty() ? 0.0 : 1.0;
+        add(2.0 * fields * dim, 4.0 * fields * dim);  // Σv and Σv², not pairs
+        head(width);
+        break;
+    }
+  }
+
+ private:
+  static constexpr bool kNoBias = false;
+
+  [[nodiscard]] double tasks() const { return static_cast<double>(config_.tasks.size()); }
+
+  [[nodiscard]] double dim_of(const spec::SparseFeature& feature) const {
+    const auto table = static_cast<std::size_t>(spec::table_index(config_, feature));
+    return static_cast<double>(config_.tables[table].embedding_dim);
+  }
+
+  void add(double forward, double backward) {
+    work_.forward_flops += forward;
+    work_.backward_flops += backward;
+  }
+
+  /// `times`: how often per sample; `first`: nothing before it learns.
+  void linear(double in, double out, bool bias = true, double times = 1.0, bool first = false) {
+    const double flops = 2.0 * in * out * times;
+    add(flops, first ? flops : 2.0 * flops);
+    work_.parameters += in * out + (bias ? out : 0.0);
+  }
+
+  /// Layers of these widths behind `in`; returns the last one.
+  double mlp(double in, const std::vector<std::int64_t>& widths, double times, bool first) {
+    for (const std::int64_t width : widths) {
+      linear(in, static_cast<double>(width), true, times, first);
+      in = static_cast<double>(width);
+      first = false;
+    }
+    return in;
+  }
+
+  double bottom() {
+    const auto dense = static_cast<double>(config_.dense_features.size());
+    return dense > 0.0 || config_.model.type != spec::ModelKind::kDlrm
+               ? mlp(dense, config_.model.bottom_mlp, 1.0, true)
+               : 0.0;
+  }
+
+  void attention(const spec::SparseFeature& feature, double dim, double length) {
+    if (feature.pooling == spec::Pooling::kNone && !feature.target.empty() &&
+        config_.model.sequence == spec::SequencePooling::kAttention) {
+      linear(mlp(4.0 * dim, config_.model.attention_mlp, length, false), 1.0, true, length);
+      add(2.0 * dim * length, 4.0 * dim * length);  // the weighted sum
+    }
+  }
+
+  void dots(double fields, double dim) {
+    const double flops = fields * (fields - 1.0) * dim;
+    add(flops, 2.0 * flops);
+  }
+
+  void head(double in) { linear(mlp(in, config_.model.top_mlp, 1.0, false), tasks()); }
+
+  const spec::Config& config_;
+  DenseWork work_;
+};
+
+double state_floats(spec::DenseOptimizerKind kind) {
+  switch (kind) {
+    case spec::DenseOptimizerKind::kSgd:
+      return 0.0;
+    case spec::DenseOptimizerKind::kAdagrad:
+      return 1.0;
+    case spec::DenseOptimizerKind::kAdam:
+      return 2.0;
+  }
+  fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
+}
+
+}  // namespace
+
+DenseWork dense_work(const spec::Config& config, double sequence_length) {
+  Counter counter(config);
+  counter.run(sequence_length);
+  return counter.work();
+}
+
+double forward_s(const topology::Cluster& cluster,
+                 const spec::Config& config,
+                 const DenseWork& work,
+                 double samples) {
+  return samples * work.forward_flops / topology::gemm_flops_per_s(cluster, config.model.compute);
+}
+
+double backward_s(const topology::Cluster& cluster,
+                  const spec::Config& config,
+                  const DenseWork& work,
+                  double samples) {
+  return samples * work.backward_flops / topology::gemm_flops_per_s(cluster, config.model.compute);
+}
+
+double dense_update_s(const topology::Cluster& cluster,
+                      const spec::Config& config,
+                      const DenseWork& work) {
+  const double floats = 3.0 + 2.0 * state_floats(config.dense_optimizer.type);
+  return topology::copy_s(cluster, 4.0 * floats * work.parameters);
+}
+
+}  // namespace weft::cost

@@ -1,0 +1,116 @@
+#include "weft/cost/tables.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "weft/base/error.h"
+#include "weft/topology/rates.h"
+
+namespace weft::cost {
+namespace {
+
+using topology::Cluster;
+using topology::RowAccess;
+
+constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kHalf = 2;
+constexpr std::int64_t kLine = 64;
+
+std::int64_t align(std::int64_t bytes, std::int64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// Bytes of the parts of a row.
+struct RowParts {
+  std::int64_t weights = 0;  ///< read by lookups
+  std::int64_t state = 0;
+  std::int64_t low = 0;  ///< low halves
+  bool together = false;
+};
+
+RowParts row_parts(const spec::Table& table, std::int64_t cols) {
+  RowParts row;
+  switch (table.optimizer.type) {
+    case spec::SparseOptimizerKind::kSgd:
+      break;
+    case spec::SparseOptimizerKind::kRowWiseAdagrad:
+      row.state = kFloat;
+      break;
+    case spec::SparseOptimizerKind::kAdagrad:
+      row.state = cols * kFloat;
+      row.together = true;
+      break;
+    case spec::SparseOptimizerKind::kAdam:
+      row.state = 2 * cols * kFloat;
+      row.together = true;
+      break;
+    case spec::SparseOptimizerKind::kRowWiseAdam:
+      row.state = (cols + 1) * kFloat;
+      row.together = true;
+      break;
+  }
+  row.weights = cols * (table.dtype == spec::RowDType::kFp32 ? kFloat : kHalf);
+  row.low = table.dtype == spec::RowDType::kSplitBf16 ? cols * kHalf : 0;
+  return row;
+}
+
+/// A power of two from 16 to a line for short rows, whole lines for others.
+std::int64_t stride_of(const RowParts& row) {
+  const std::int64_t bytes = align(row.weights, kFloat) + row.state + row.low;
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
+  return align(bytes, std::min(kLine, std::max<std::int64_t>(16, power)));
+}
+
+}  // namespace
+
+RowShape row_shape(const spec::Table& table, std::int64_t cols) {
+  const RowParts row = row_parts(table, cols);
+  return {.weights = static_cast<double>(row.weights),
+          .rest = static_cast<double>(row.state + row.low),
+          .stride = row.together ? static_cast<double>(stride_of(row)) : 0.0,
+          .vector = static_cast<double>(cols * kFloat)};
+}
+
+std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols) {
+  const RowParts row = row_parts(table, cols);
+  return row.together
+             ? rows * stride_of(row)
+             : align(rows * row.weights, kLine) + rows * align(row.state + row.low, kFloat);
+}
+
+double expected_unique(double rows, double ids) {
+  return rows <= 1.0 ? std::min(rows, ids) : -rows * std::expm1(ids * std::log1p(-1.0 / rows));
+}
+
+double lookup_s(const Cluster& cluster,
+                const spec::Table& table,
+                std::int64_t cols,
+                const ShardWork& work) {
+  const RowShape row = row_shape(table, cols);
+  const double near = work.ids * work.hot;
+  const double written = row.vector * (work.pooled ? work.bags : work.ids);
+  return (work.ids - near) * topology::row_s(cluster, RowAccess::kRead, row.weights) +
+         topology::copy_s(cluster, near * row.weights) + topology::copy_s(cluster, written);
+}
+
+double coalesce_s(const Cluster& cluster, std::int64_t rows, const ShardWork& work) {
+  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 2) - 1));
+  const auto passes = static_cast<double>((bits + 10) / 11);
+  return topology::copy_s(cluster, work.ids * (44.0 + 16.0 * passes));
+}
+
+double update_s(const Cluster& cluster,
+                const spec::Table& table,
+                std::int64_t cols,
+                const ShardWork& work) {
+  const RowShape row = row_shape(table, cols);
+  const auto update = [&](double bytes) {
+    return topology::row_s(cluster, RowAccess::kUpdate, bytes);
+  };
+  const double one_row =
+      row.stride > 0.0 ? update(row.stride) : update(row.weights) + update(row.rest);
+  return work.ids * topology::row_s(cluster, RowAccess::kRead, row.vector) + work.unique * one_row;
+}
+
+}  // namespace weft::cost

@@ -1,0 +1,68 @@
+/// Memory and seconds of what a rank does with its share of a table.
+///
+/// Notation: D columns held, w bytes of a row's weights as a lookup reads them, s of the rest (its
+/// optimizer state and, of split_bf16, the low halves), n ids, U different ones among them, b bags.
+/// read(x), update(x): seconds of one random row of x bytes (weft/topology/rates.h); copy(x): of
+/// x bytes one after the other.
+///
+///   lookup     n (1 - hot) read(w) + copy(n hot w) + copy(4 D b); 4 D n is written without pooling
+///   coalesce   copy(n (44 + 16 ⌈bits/11⌉)), bits = those of the rows: the ids read, sorted by 11
+///              bits a pass, and 36 bytes an entry written (weft/kernels/coalesce.h)
+///   update     n read(4 D) + U update(w) + U update(s) where rows lie apart from their state;
+///              n read(4 D) + U update(stride) where they lie together
+///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
+///
+/// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);
+/// the layouts are Weft's (weft/storage/row_layout.h). A row may lie in two places: apart for no
+/// state or one number per row, together for state per element. Where a table's rows fit a cache,
+/// say so by `hot`.
+/// All functions are pure. shard_bytes() is what RowStore allocates, to the byte.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/spec/config.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::cost {
+
+/// A row of `cols` columns of a table.
+struct RowShape {
+  double weights = 0.0;  ///< w: bytes that a lookup reads
+  double rest = 0.0;     ///< s: bytes that only an update touches
+  double stride = 0.0;   ///< bytes from one row to the next where they lie together, else 0
+  double vector = 0.0;   ///< bytes of its fp32 vector
+};
+
+RowShape row_shape(const spec::Table& table, std::int64_t cols);
+
+/// Bytes of a block of a table with its optimizer state, gaps included.
+std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);
+
+/// What a step asks of a shard.
+struct ShardWork {
+  double ids = 0.0;     ///< n
+  double unique = 0.0;  ///< U <= n
+  double bags = 0.0;    ///< b
+  double hot = 0.0;     ///< share of the ids whose row is in a cache
+  bool pooled = true;
+};
+
+/// Distinct rows among `ids` even draws from `rows`: rows (1 - (1 - 1/rows)^ids). An upper bound of
+/// U for skewed ids.
+double expected_unique(double rows, double ids);
+
+double lookup_s(const topology::Cluster& cluster,
+                const spec::Table& table,
+                std::int64_t cols,
+                const ShardWork& work);
+
+/// One thread's work: ranks sort different tables on different threads.
+double coalesce_s(const topology::Cluster& cluster, std::int64_t rows, const ShardWork& work);
+
+double update_s(const topology::Cluster& cluster,
+                const spec::Table& table,
+                std::int64_t cols,
+                const ShardWork& work);
+
+}  // namespace weft::cost
