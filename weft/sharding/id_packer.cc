@@ -48,13 +48,15 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
     if (feature.split()) {
       cut.path = Path::kSplit;
       cut.owner = RowOwner(feature.row_ends);
-      cut.shards = static_cast<std::int64_t>(feature.slots.size());
+      cut.shards = feature.row_cuts();
       cut.writers_begin = writers;
       writers += cut.shards;
-      for (std::size_t k = 0; k < feature.slots.size(); ++k) {
-        cut.wide |= routing.slot(feature.slots[k]).wide_ids;
-        if (feature.slots[k].server == rank) {
-          cut.own.push_back(k);
+      for (std::int64_t k = 0; k < cut.shards; ++k) {
+        for (const SlotAddress& address : feature.row_cut(k)) {
+          cut.wide |= routing.slot(address).wide_ids;
+          if (address.server == rank) {
+            cut.own.push_back({k, address});
+          }
         }
       }
     } else if (!std::all_of(feature.slots.begin(), feature.slots.end(),
@@ -256,23 +258,36 @@ IdPacker::ShardCount IdPacker::join_shard(const FeatureCut& cut, std::int64_t sh
   return total;
 }
 
+const IdPacker::OwnCut* IdPacker::own_cut(const FeatureCut& cut, std::int64_t row_cut) const {
+  for (const OwnCut& own : cut.own) {
+    if (own.row_cut == row_cut) {
+      return &own;
+    }
+  }
+  return nullptr;
+}
+
 void IdPacker::lay_out_split(std::int64_t f) {
   const FeatureRoute& feature = route(f);
+  const FeatureCut& cut = cuts_[at(f)];
   const bool sequence = feature.pooling == spec::Pooling::kNone;
-  for (std::size_t k = 0; k < feature.slots.size(); ++k) {
-    const SlotAddress& address = feature.slots[k];
-    const Slot& slot = routing_.slot(address);
-    const ShardCount total = join_shard(cuts_[at(f)], static_cast<std::int64_t>(k));
-    SentSlot& section = sent(address);
-    section = {.ids = total.ids, .vectors = sequence ? total.ids : total.bags};
+  for (std::int64_t k = 0; k < cut.shards; ++k) {
+    const std::span addresses = feature.row_cut(k);
+    const Slot& slot = routing_.slot(addresses.front());
+    const OwnCut* const own = own_cut(cut, k);
+    const ShardCount total = join_shard(cut, k);
+    SentSlot section{.ids = total.ids, .vectors = sequence ? total.ids : total.bags};
     section.rows_at = num_rows_;
     num_rows_ += section.vectors;
     section.lengths_at = take_bytes(4 * batch_.sparse->batch);
     section.ids_at = take_bytes(id_bytes(slot) * total.ids);
-    if (address.server == rank_) {
-      lay_out_own(address, total);
-    } else {
-      section.weights_at = slot.weighted ? take_bytes(4 * total.ids) : -1;
+    const bool sent_away = own == nullptr || addresses.size() > 1;
+    section.weights_at = slot.weighted && sent_away ? take_bytes(4 * total.ids) : -1;
+    for (const SlotAddress& address : addresses) {
+      sent(address) = section;
+    }
+    if (own != nullptr) {
+      lay_out_own(own->address, total);
     }
   }
 }
@@ -298,23 +313,26 @@ void IdPacker::lay_out_own(const SlotAddress& address, const ShardCount& total) 
 
 void IdPacker::make_writers(std::int64_t f) {
   const FeatureRoute& feature = route(f);
-  for (std::size_t k = 0; k < feature.slots.size(); ++k) {
-    const SlotAddress& address = feature.slots[k];
+  const FeatureCut& cut = cuts_[at(f)];
+  for (std::int64_t k = 0; k < cut.shards; ++k) {
+    const SlotAddress& address = feature.row_cut(k).front();
     const Slot& slot = routing_.slot(address);
     const SentSlot& section = sent(address);
-    Writer& writer = writers_[at(cuts_[at(f)].writers_begin) + k];
+    Writer& writer = writers_[at(cut.writers_begin + k)];
     writer = {.first_row = slot.rows.begin,
+              .wide = slot.wide_ids,
               .lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at),
               .ids = bytes_.data() + section.ids_at,
               .weights = nullptr,
               .rows = rows_.data() + section.rows_at};
-    if (address.server == rank_) {
-      own_offsets_[at(own_block(address.slot).gradient.offsets_begin)] = 0;
-      own_offsets_[at(own_block(address.slot).lookup.offsets_begin)] = 0;
+    const OwnCut* const own = own_cut(cut, k);
+    if (own != nullptr) {
+      own_offsets_[at(own_block(own->address.slot).gradient.offsets_begin)] = 0;
+      own_offsets_[at(own_block(own->address.slot).lookup.offsets_begin)] = 0;
     }
     if (slot.weighted) {
-      writer.weights = address.server == rank_
-                           ? own_weights_.data() + own_block(address.slot).weights_begin
+      writer.weights = section.weights_at < 0
+                           ? own_weights_.data() + own_block(own->address.slot).weights_begin
                            : reinterpret_cast<float*>(bytes_.data() + section.weights_at);
     }
   }
@@ -376,7 +394,6 @@ void IdPacker::split_bags(std::int64_t f,
 }
 
 void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> places) {
-  const FeatureRoute& feature = route(f);
   const FeatureCut& cut = cuts_[at(f)];
   const std::span writers(&writers_[at(cut.writers_begin)], places.size());
   for (const Writer& writer : writers) {
@@ -386,13 +403,13 @@ void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> plac
     reinterpret_cast<std::int32_t*>(writers[k].ids)[place] = static_cast<std::int32_t>(id);
   };
   const auto store_any = [&](std::size_t k, std::int64_t place, std::int64_t id) {
-    if (routing_.slot(feature.slots[k]).wide_ids) {
+    if (writers[k].wide) {
       reinterpret_cast<std::int64_t*>(writers[k].ids)[place] = id;
     } else {
       store_narrow(k, place, id);
     }
   };
-  const bool sequence = feature.pooling == spec::Pooling::kNone;
+  const bool sequence = route(f).pooling == spec::Pooling::kNone;
   if (cut.wide) {
     sequence ? split_bags<true>(f, bags, places, store_any)
              : split_bags<false>(f, bags, places, store_any);
@@ -400,18 +417,16 @@ void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> plac
     sequence ? split_bags<true>(f, bags, places, store_narrow)
              : split_bags<false>(f, bags, places, store_narrow);
   }
-  for (const std::size_t k : cut.own) {
-    fill_own(f, bags, k, places[k]);
+  for (const OwnCut& own : cut.own) {
+    fill_own(f, bags, own, places[at(own.row_cut)]);
   }
 }
 
-/// The own shard's ids as lookups take them, from those that would have been sent.
-void IdPacker::fill_own(std::int64_t f, Range bags, std::size_t shard, const ShardCount& place) {
-  const FeatureCut& cut = cuts_[at(f)];
-  const SlotAddress& address = route(f).slots[shard];
-  const Slot& slot = routing_.slot(address);
-  const IncomingBlock& block = own_block(address.slot);
-  const Writer& writer = writers_[at(cut.writers_begin) + shard];
+/// The own shard's ids as lookups take them, from those that are sent to the others of its rows.
+void IdPacker::fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place) {
+  const Slot& slot = routing_.slot(cut.address);
+  const IncomingBlock& block = own_block(cut.address.slot);
+  const Writer& writer = writers_[at(cuts_[at(f)].writers_begin + cut.row_cut)];
   const Range own{place.first_id, place.ids};
   std::int64_t* const ids = own_ids_.data() + block.ids_begin;
   if (slot.wide_ids) {
@@ -420,6 +435,10 @@ void IdPacker::fill_own(std::int64_t f, Range bags, std::size_t shard, const Sha
   } else {
     const auto* const narrow = reinterpret_cast<const std::int32_t*>(writer.ids);
     std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
+  }
+  if (slot.weighted && sent(cut.address).weights_at >= 0) {
+    std::copy(writer.weights + own.begin, writer.weights + own.end,
+              own_weights_.data() + block.weights_begin + own.begin);
   }
   // Every task writes the offsets behind its bags.
   std::int64_t* const gradient = own_offsets_.data() + block.gradient.offsets_begin;

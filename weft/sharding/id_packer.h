@@ -3,8 +3,8 @@
 ///
 /// Features go one of three ways. In place: served here and whole, only checked. Whole: bags to one
 /// or several shards, some of them elsewhere; lengths and ids are narrowed once, and all shards are
-/// sent the same memory. Split: every id to the shard of its row, in two passes over runs of bags,
-/// one that counts and one that fills.
+/// sent the same memory. Split: every id to the cut of rows that has its row, in two passes over
+/// runs of bags, one that counts and one that fills; all shards of a cut are sent the same memory.
 /// Cost   one pass over the ids to check them; per id that is sent 12 to 24 bytes moved.
 #pragma once
 
@@ -72,14 +72,21 @@ class IdPacker {
   struct SentSlot {
     std::int64_t lengths_at = 0;
     std::int64_t ids_at = 0;
-    std::int64_t weights_at = -1;  ///< -1: the batch's own
+    std::int64_t weights_at = -1;  ///< -1: the batch's own; of a split feature: not sent
     std::int64_t ids = 0;
     std::int64_t vectors = 0;
     std::int64_t rows_at = -1;  ///< into rows_; -1: vector i belongs to bag i
   };
 
-  /// What a task has for one shard; once joined, what the tasks before it have, and from there on
-  /// the places that it fills.
+  /// A cut of a split feature's rows of which this rank holds a shard; only one, as those of the
+  /// same rows are on different ranks.
+  struct OwnCut {
+    std::int64_t row_cut = 0;
+    SlotAddress address;
+  };
+
+  /// What a task has for one cut of rows; once joined, what the tasks before it have, and from
+  /// there on the places that it fills.
   struct alignas(64) ShardCount {  // tasks next to each other share no cache line
     std::int64_t first_id = 0;     ///< of the task, once joined
     std::int64_t first_bag = 0;
@@ -91,9 +98,9 @@ class IdPacker {
   struct FeatureCut {
     Path path = Path::kInPlace;
     RowOwner owner;                  ///< of kSplit
-    bool wide = false;               ///< of kSplit: some shard's ids take 8 bytes
-    std::vector<std::size_t> own;    ///< of kSplit: the shards that this rank holds
-    std::int64_t shards = 1;         ///< counts of a task
+    bool wide = false;               ///< of kSplit: some cut's ids take 8 bytes
+    std::vector<OwnCut> own;         ///< of kSplit
+    std::int64_t shards = 1;         ///< cuts of rows: counts of a task
     std::int64_t writers_begin = 0;  ///< of kSplit, into writers_
     // Of the batch in hand:
     std::int64_t bags_per_task = 1;
@@ -101,11 +108,12 @@ class IdPacker {
     std::int64_t counts_begin = 0;  ///< into counts_: [tasks][shards]
   };
 
-  /// Where a split feature's ids of one shard go.
+  /// Where a split feature's ids of one cut of rows go.
   struct Writer {
     std::int64_t first_row = 0;
+    bool wide = false;
     std::int32_t* lengths = nullptr;  ///< [B]
-    std::byte* ids = nullptr;         ///< 4 bytes each, 8 in wide shards
+    std::byte* ids = nullptr;         ///< 4 bytes each, 8 where wide
     float* weights = nullptr;
     std::int32_t* rows = nullptr;
   };
@@ -134,13 +142,14 @@ class IdPacker {
   void join_counts();
   ShardCount join_shard(const FeatureCut& cut, std::int64_t shard);
   void lay_out_split(std::int64_t f);
+  [[nodiscard]] const OwnCut* own_cut(const FeatureCut& cut, std::int64_t row_cut) const;
   void lay_out_own(const SlotAddress& address, const ShardCount& total);
   void make_writers(std::int64_t f);
   void fill_task(std::int64_t f, std::int64_t task);
   template <bool kSequence, typename StoreId>
   void split_bags(std::int64_t f, Range bags, std::span<ShardCount> places, const StoreId& store);
   void fill_split(std::int64_t f, Range bags, std::span<ShardCount> places);
-  void fill_own(std::int64_t f, Range bags, std::size_t shard, const ShardCount& place);
+  void fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place);
   void list_rows(std::int64_t f, Range bags, std::int64_t place);
   void describe_lanes();
   std::int64_t take_bytes(std::int64_t bytes);

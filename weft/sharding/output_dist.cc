@@ -91,15 +91,17 @@ OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device&
 void OutputDist::list_jobs() {
   for (std::size_t f = 0; f < routing_.features.size(); ++f) {
     const FeatureRoute& route = routing_.features[f];
-    const auto shards = static_cast<std::int64_t>(route.slots.size());
     const bool mean = route.pooling == spec::Pooling::kMean;
     if (mean) {
       means_.push_back(static_cast<std::int64_t>(f));
     }
     if (route.split() && route.pooling != spec::Pooling::kNone) {
-      jobs_.push_back({Job::Kind::kAdd, route.slots.front()});
-      most_shards_ = std::max(most_shards_, shards);
-      most_sums_ = std::max(most_sums_, tree_slots(shards) * route.dim);
+      most_shards_ = std::max(most_shards_, route.row_cuts());
+      for (const SlotAddress& first : route.row_cut(0)) {
+        jobs_.push_back({Job::Kind::kAdd, first});
+        const std::int64_t dim = routing_.slot(first).dim();
+        most_sums_ = std::max(most_sums_, tree_slots(route.row_cuts()) * dim);
+      }
       continue;
     }
     for (const SlotAddress& address : route.slots) {
@@ -353,31 +355,33 @@ void OutputDist::divide_bags(const Slot& slot,
   }
 }
 
-/// A split feature: the partial sums of a bag go up the tree over the shards that have some.
+/// The columns of slot `first` of a split feature, which is of the first cut of rows: the partial
+/// sums of a bag go up the tree over the cuts that have some.
 void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const InputDist& input) {
   const Slot& slot = routing_.slot(first);
   const FeatureRoute& route = feature(slot.feature);
-  const auto shards = static_cast<std::int64_t>(route.slots.size());
+  const std::int64_t shards = route.row_cuts();
+  const std::int64_t dim = slot.dim();
   const Range bags = task_bags(task);
   Scratch own = scratch(task, shards);
-  for (std::size_t k = 0; k < own.shards.size(); ++k) {
-    const SlotAddress& address = route.slots[k];
+  for (std::int64_t k = 0; k < shards; ++k) {
+    const SlotAddress& address = route.slots[at(slot.shard + k * route.col_cuts)];
     const std::int32_t* const rows = input.sent_rows(address);
     const std::int64_t end = input.sent_vectors(address);
     const std::int64_t next = std::lower_bound(rows, rows + end, bags.begin) - rows;
-    own.shards[k] = {.vectors = asked(address), .bags = rows, .next = next, .end = end};
+    own.shards[at(k)] = {.vectors = asked(address), .bags = rows, .next = next, .end = end};
   }
   std::array<const float*, kMostBags> only;
-  find_terms(own, bags, route.dim, only);
+  find_terms(own, bags, dim, only);
   const VectorPlace place = in_matrix(slot, outputs_);
   for (std::int64_t i = 0; i < bags.size(); ++i) {
     float* const to = place.data + (bags.begin + i) * place.stride;
     if (only[at(i)] == nullptr) {
-      std::fill_n(to, route.dim, 0.0F);
+      std::fill_n(to, dim, 0.0F);
     } else if (only[at(i)] != &kSeveral) {
-      copy_floats(to, only[at(i)], route.dim);
+      copy_floats(to, only[at(i)], dim);
     } else {
-      add_terms(own.terms.subspan(at(i * shards), at(shards)), own.sums, {to, at(route.dim)});
+      add_terms(own.terms.subspan(at(i * shards), at(shards)), own.sums, {to, at(dim)});
     }
   }
 }

@@ -10,9 +10,10 @@
 /// Copies     of a vector or gradient from another rank: over `local` one, from where it was
 /// written
 ///            to where it is needed; over `mpi` one at each end of the message that has rows.
-/// Assembly   table_wise and column_wise: copies. row_wise pooled: the partial sums of a bag go up
-///            the tree over the shards' numbers (base/parts.h), absent ones skipped, so a bag
-///            that lies in one shard keeps its bits. Mean: divided by the bag's length here, after
+/// Assembly   Tables whose rows are not cut: copies. Others, pooled: for each cut of columns the
+///            partial sums of a bag go up the tree over the numbers of the cuts of rows
+///            (base/parts.h), absent ones skipped, so a bag that lies in one of them keeps its
+///            bits, and cuts of columns change none. Mean: divided by the bag's length here, after
 ///            the sum; its gradient is divided in the gradient matrix, before it leaves. Empty bags
 ///            give zeros.
 /// Bytes      per rank, forward: 4·D per vector asked of others; backward the same.
@@ -83,10 +84,10 @@ class OutputDist {
   struct Job {
     enum class Kind : std::uint8_t { kCopy, kDivide, kAdd };
     Kind kind = Kind::kCopy;
-    SlotAddress address;  ///< of kAdd: the feature's first
+    SlotAddress address;  ///< of kAdd: of the first cut of rows
   };
 
-  /// The vectors of one shard of a split feature.
+  /// Some columns of the vectors of one cut of rows of a split feature.
   struct ShardVectors {
     const float* vectors = nullptr;
     const std::int32_t* bags = nullptr;  ///< of each vector, ascending
@@ -153,7 +154,7 @@ class OutputDist {
   std::vector<Job> jobs_;                               // of every task of bags, static
   std::vector<std::int64_t> means_;                     // features
   std::vector<SlotAddress> sequences_to_copy_;
-  std::int64_t most_shards_ = 0;  // of a split pooled feature
+  std::int64_t most_shards_ = 0;  // cuts of rows of a split pooled feature
   std::int64_t most_sums_ = 0;    // floats of its Scratch::sums
   std::int64_t bags_per_task_ = 1;
   std::int64_t bag_tasks_ = 0;

@@ -46,9 +46,12 @@ Routing::Routing(const spec::Config& config, const spec::Plan& plan)
       const std::int64_t server = replicated_table ? ranks : shard.rank;
       auto& list = served[static_cast<std::size_t>(server)];
       route.slots.push_back({server, static_cast<std::int64_t>(list.size())});
-      route.row_ends.push_back(shard.rows.end);
+      if (slot.cols.begin == 0) {
+        route.row_ends.push_back(shard.rows.end);
+      }
       list.push_back(slot);
     }
+    route.col_cuts = static_cast<std::int64_t>(shards) / route.row_cuts();
     features.push_back(std::move(route));
   }
 }

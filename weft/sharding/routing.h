@@ -2,12 +2,15 @@
 /// plan, equal on all ranks, static for the whole run.
 ///
 /// Notation   F features, W ranks. A *slot* is one (feature, shard) pair: the unit of all three
-///            exchanges. A feature of a table_wise table has one slot, of a row_wise or
-///            column_wise table one per shard, of a data_parallel table one that its own rank
-///            serves from its replica without any exchange.
+///            exchanges. The shards of a table form a grid of R cuts of rows and C of columns:
+///            1 x 1 for table_wise, R x 1 for row_wise, 1 x C for column_wise, R x C for
+///            grid_shard. A feature of a data_parallel table has one slot that its own rank serves
+///            from its replica without any exchange.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "weft/base/parts.h"
@@ -43,12 +46,19 @@ struct FeatureRoute {
   std::int64_t dim = 0;                ///< D of the whole table
   std::int64_t num_embeddings = 0;     ///< E of the whole table
   std::int64_t pooled_column = -1;     ///< first column in the pooled output, -1 for sequences
-  std::vector<SlotAddress> slots;      ///< one per shard, ascending by row, then column
-  std::vector<std::int64_t> row_ends;  ///< row_wise: end row of each shard, for finding an id's
+  std::vector<SlotAddress> slots;      ///< [R, C] one per shard
+  std::vector<std::int64_t> row_ends;  ///< [R] end row of each cut, for finding an id's
+  std::int64_t col_cuts = 1;           ///< C
 
-  /// Whether the ids of a bag go to different shards.
-  [[nodiscard]] bool split() const {
-    return sharding == spec::Sharding::kRowWise && slots.size() > 1;
+  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(row_ends.size()); }
+
+  /// Whether the ids of a bag go to different cuts of rows.
+  [[nodiscard]] bool split() const { return row_cuts() > 1; }
+
+  /// The slots of one cut of rows, which are asked for the same ids: [C] by column.
+  [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
+    return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
+                                    static_cast<std::size_t>(col_cuts));
   }
 };
 

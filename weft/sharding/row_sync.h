@@ -1,7 +1,8 @@
 /// Row sync: what updates of shards need from other ranks.
 ///
 /// ColumnSync   column shards whose optimizer looks at the whole row: sums of squares of blocks of
-///              16 columns travel between the shards of a table, coalesced over tables, and go up
+///              16 columns travel between the shards of the same rows, coalesced over tables, and
+///              go up
 ///              one tree on every shard, so that all keep the same value. One exchange per step
 ///              for row-wise statistics, a second for max-norm, made only where a table has it.
 ///              Bytes sent per rank and exchange: 4 · U · (own blocks) · (shards - 1) per table.
@@ -12,8 +13,8 @@
 ///
 /// Copies     what other ranks have is read where they hold it, over `local`; over `mpi` it is
 ///            received first. Nothing is allocated once the longest batch has been seen.
-/// Notation   U unique rows of the step in a table (equal on all its column shards: they see the
-///            same ids).
+/// Notation   U unique rows of the step in a shard (equal on all shards of the same rows: they see
+///            the same ids).
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@
 
 namespace weft::sharding {
 
-/// The column shards of one table, one of which is held here.
+/// The shards of some rows of one table, one of which is held here, by column.
 struct ColumnGroup {
   embedding::TableShard* own = nullptr;
-  std::int64_t position = 0;              ///< of the own shard among the table's
+  std::int64_t position = 0;              ///< of the own shard among them
   std::vector<std::int64_t> ranks = {};   ///< [shards] holder of each, all different
   std::vector<std::int64_t> blocks = {};  ///< [shards] blocks of 16 columns of each
   std::int64_t dim = 0;                   ///< D of the whole row
@@ -38,7 +39,7 @@ struct ColumnGroup {
 
 class ColumnSync {
  public:
-  /// `groups` in the order of tables. The communicator and the shards outlive it.
+  /// `groups` in the order of tables, then rows. The communicator and the shards outlive it.
   ColumnSync(comm::Communicator& comm,
              Device& device,
              std::vector<ColumnGroup> groups,

@@ -71,6 +71,24 @@ ShardedEmbeddings::UpdatePath ShardedEmbeddings::path(const LocalShard& local) c
                                                                        : UpdatePath::kWhole;
 }
 
+/// The shards of the same rows.
+ColumnGroup ShardedEmbeddings::column_group(const LocalShard& local, const spec::Plan& plan) const {
+  const auto& shards = plan.tables[at(local.table)].shards;
+  ColumnGroup group{.own = local.rows.get()};
+  group.dim = config_.tables[at(local.table)].embedding_dim;
+  for (std::size_t k = 0; k < shards.size(); ++k) {
+    if (shards[k].rows != local.rows->rows()) {
+      continue;
+    }
+    if (static_cast<std::int64_t>(k) == local.shard) {
+      group.position = static_cast<std::int64_t>(group.ranks.size());
+    }
+    group.ranks.push_back(shards[k].rank);
+    group.blocks.push_back((shards[k].cols.size() + spec::kColumnBlock - 1) / spec::kColumnBlock);
+  }
+  return group;
+}
+
 void ShardedEmbeddings::make_sync(const spec::Plan& plan, Device& device) {
   std::vector<ColumnGroup> groups;
   std::vector<embedding::TableShard*> replicas;
@@ -82,23 +100,15 @@ void ShardedEmbeddings::make_sync(const spec::Plan& plan, Device& device) {
       case UpdatePath::kReplicated:
         replicas.push_back(local.rows.get());
         break;
-      case UpdatePath::kColumns: {
-        ColumnGroup group{.own = local.rows.get(), .position = local.shard};
-        group.dim = config_.tables[at(local.table)].embedding_dim;
-        for (const spec::Shard& shard : plan.tables[at(local.table)].shards) {
-          group.ranks.push_back(shard.rank);
-          group.blocks.push_back((shard.cols.size() + spec::kColumnBlock - 1) / spec::kColumnBlock);
-        }
-        groups.push_back(std::move(group));
+      case UpdatePath::kColumns:
+        groups.push_back(column_group(local, plan));
         break;
-      }
     }
   }
   bool any_statistic = false;
   bool any_max_norm = false;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (plan.tables[t].sharding == spec::Sharding::kColumnWise &&
-        plan.tables[t].shards.size() > 1) {
+    if (plan.tables[t].shards.front().cols.size() < config_.tables[t].embedding_dim) {
       any_statistic |= is_row_wise(config_.tables[t].optimizer.type);
       any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
     }

@@ -16,8 +16,8 @@
 ///                     each only where a table needs it)
 ///
 /// Threads       one stage at a time.
-/// Determinism   bits are those of one rank for table_wise, column_wise and data_parallel, and for
-///               row_wise where no bag is split between shards, at equal parts.
+/// Determinism   bits are those of one rank, at equal parts, where no bag is split between cuts of
+///               rows; otherwise those of row_wise with the same cuts of rows.
 /// Source        ZionEX (arXiv 2104.05158) sections 2 and 4.
 #pragma once
 
@@ -103,6 +103,7 @@ class ShardedEmbeddings {
   void make_shards(const spec::Plan& plan, Device& device);
   void make_sync(const spec::Plan& plan, Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
+  [[nodiscard]] ColumnGroup column_group(const LocalShard& local, const spec::Plan& plan) const;
   [[nodiscard]] embedding::Bags bags(const IncomingBlock& block, const BagRun& run) const;
   void add_lookup(const LocalShard& local,
                   const SlotAddress& address,
