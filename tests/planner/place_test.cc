@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/base/error.h"
@@ -55,19 +56,27 @@ std::vector<std::int64_t> owners(const Plan& plan) {
 }
 
 TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
-  for (const Sharding sharding : {Sharding::kAuto, Sharding::kDataParallel, Sharding::kTableWise,
-                                  Sharding::kRowWise, Sharding::kColumnWise}) {
+  for (const Sharding sharding :
+       {Sharding::kAuto, Sharding::kDataParallel, Sharding::kTableWise, Sharding::kRowWise,
+        Sharding::kColumnWise, Sharding::kTableRowWise, Sharding::kTableColumnWise,
+        Sharding::kGridShard}) {
     for (const std::int64_t rows : {1, 2, 7, 1000}) {
       for (const std::int64_t dim : {1, 15, 16, 17, 64, 130}) {
         spec::Table one = table("t", rows, dim);
         one.sharding = sharding;
         const spec::Config config = config_of({one, table("u", 100, 16)});
         for (const std::int64_t ranks : {1, 2, 3, 4, 5, 8, 31}) {
-          const Plan plan = make_plan(config, ranks);
-          EXPECT_NO_THROW(check_plan(plan, config))
-              << "rows " << rows << " dim " << dim << " ranks " << ranks;
-          EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
-          EXPECT_EQ(make_plan(config, ranks), plan);
+          for (const std::int64_t per_host : {1, 2, 3, 31}) {
+            PlanTarget target{.ranks = ranks};
+            for (std::int64_t r = 0; r < ranks; ++r) {
+              target.hosts.push_back(r / per_host);
+            }
+            const Plan plan = make_plan(config, target);
+            EXPECT_NO_THROW(check_plan(plan, config))
+                << "rows " << rows << " dim " << dim << " ranks " << ranks << " of " << per_host;
+            EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
+            EXPECT_EQ(make_plan(config, target), plan);
+          }
         }
       }
     }
@@ -153,6 +162,73 @@ TEST(MakePlan, ColumnShardsGoToDifferentRanks) {
   EXPECT_NE(two[0].rank, two[1].rank);
 }
 
+/// Blocks as "rank: rows x columns".
+std::vector<std::string> blocks_of(const Plan& plan) {
+  std::vector<std::string> out;
+  for (const Shard& shard : plan.tables[0].shards) {
+    out.push_back(fmt::format("{}: {}-{} x {}-{}", shard.rank, shard.rows.begin, shard.rows.end,
+                              shard.cols.begin, shard.cols.end));
+  }
+  return out;
+}
+
+using Blocks = std::vector<std::string>;
+
+TEST(MakePlan, HostsAreNumberedByTheirFirstRanks) {
+  const spec::Config config = config_of({table("a", 10, 16)});
+  EXPECT_EQ(make_plan(config, {.ranks = 4, .hosts = {7, 3, 7, 3}}).hosts,
+            (std::vector<std::int64_t>{0, 1, 0, 1}));
+  EXPECT_EQ(make_plan(config, {.ranks = 2, .hosts = {5, 5}}), make_plan(config, 2));
+  EXPECT_NE(spec::plan_hash(make_plan(config, {.ranks = 2, .hosts = {0, 1}})),
+            spec::plan_hash(make_plan(config, 2)));
+}
+
+TEST(MakePlan, RowsAndColumnsOverTheRanksOfOneHost) {
+  spec::Config config = config_of({table("a", 10, 40), table("b", 1000, 16)});
+  const PlanTarget target{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
+  config.tables[0].sharding = Sharding::kTableRowWise;  // after b, which is on rank 0
+  EXPECT_EQ(blocks_of(make_plan(config, target)), (Blocks{"3: 0-5 x 0-40", "4: 5-10 x 0-40"}));
+  config.tables[0].host = 0;
+  EXPECT_EQ(blocks_of(make_plan(config, target)),
+            (Blocks{"0: 0-3 x 0-40", "1: 3-6 x 0-40", "2: 6-10 x 0-40"}));
+  config.tables[0].sharding = Sharding::kTableColumnWise;
+  EXPECT_EQ(blocks_of(make_plan(config, target)),
+            (Blocks{"1: 0-10 x 0-16", "2: 0-10 x 16-32", "0: 0-10 x 32-40"}));
+  config.tables[0].column_shards = 2;
+  EXPECT_EQ(blocks_of(make_plan(config, target)), (Blocks{"1: 0-10 x 0-16", "2: 0-10 x 16-40"}));
+  config.tables[0].host = -1;
+  config.tables[0].column_shards = 0;
+  EXPECT_EQ(blocks_of(make_plan(config, target)), (Blocks{"3: 0-10 x 0-16", "4: 0-10 x 16-40"}));
+  config.tables[0].sharding = Sharding::kTableWise;
+  config.tables[0].host = 0;
+  EXPECT_EQ(blocks_of(make_plan(config, target)), (Blocks{"1: 0-10 x 0-40"}));
+}
+
+TEST(MakePlan, GridsAreColumnsOverHostsAndRowsOverTheirRanks) {
+  spec::Config config = config_of({table("a", 10, 40)});
+  config.tables[0].sharding = Sharding::kGridShard;
+  const PlanTarget even{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  EXPECT_EQ(blocks_of(make_plan(config, even)),
+            (Blocks{"0: 0-5 x 0-16", "2: 0-5 x 16-40", "1: 5-10 x 0-16", "3: 5-10 x 16-40"}));
+  // The second host suffices for two cuts of rows, so the first makes no third.
+  const PlanTarget uneven{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
+  EXPECT_EQ(blocks_of(make_plan(config, uneven)),
+            (Blocks{"0: 0-5 x 0-16", "3: 0-5 x 16-40", "1: 5-10 x 0-16", "4: 5-10 x 16-40"}));
+  config.tables[0].column_shards = 1;
+  EXPECT_EQ(blocks_of(make_plan(config, uneven)),
+            (Blocks{"0: 0-3 x 0-40", "1: 3-6 x 0-40", "2: 6-10 x 0-40"}));
+  config.tables[0].column_shards = 3;  // the first host has two of them
+  EXPECT_EQ(blocks_of(make_plan(config, even)),
+            (Blocks{"0: 0-10 x 0-16", "2: 0-10 x 16-32", "1: 0-10 x 32-40"}));
+  config.tables[0].column_shards = 2;  // both on the one host
+  EXPECT_EQ(blocks_of(make_plan(config, 4)),
+            (Blocks{"0: 0-5 x 0-16", "2: 0-5 x 16-40", "1: 5-10 x 0-16", "3: 5-10 x 16-40"}));
+  config.tables[0].embedding_dim = 16;
+  EXPECT_EQ(blocks_of(make_plan(config, even)), (Blocks{"0: 0-5 x 0-16", "1: 5-10 x 0-16"}));
+  config.tables[0].num_embeddings = 1;
+  EXPECT_EQ(blocks_of(make_plan(config, even)), (Blocks{"0: 0-1 x 0-16"}));
+}
+
 TEST(MakePlan, PartsAreResolved) {
   spec::Config config = config_of({table("a", 2, 16)});
   EXPECT_EQ(make_plan(config, 1).parts, 8);
@@ -169,7 +245,78 @@ TEST(MakePlan, RefusesRanksThatAreNotThere) {
   config.tables[0].rank = 3;
   EXPECT_EQ(error_of([&] { make_plan(config, 3); }),
             "tables.a.rank: there is no rank 3 among 3 ranks; use 0 to 2, or -1 to have it placed");
+  config.tables[0].rank = -1;
+  config.tables[0].host = 2;
+  EXPECT_EQ(error_of([&] { make_plan(config, {.ranks = 3, .hosts = {0, 1, 1}}); }),
+            "tables.a.host: there is no host 2 among 2 hosts; use 0 to 1, or -1 to have it placed");
   EXPECT_EQ(error_of([&] { make_plan(config, 0); }), "a plan needs at least one rank, not 0");
+}
+
+TEST(CheckPlan, FindsDamageToGridsAndHosts) {
+  spec::Config config =
+      config_of({table("grid", 10, 64), table("rows", 10, 16), table("cols", 10, 40)});
+  config.tables[0].sharding = Sharding::kGridShard;
+  config.tables[1].sharding = Sharding::kTableRowWise;
+  config.tables[2].sharding = Sharding::kTableColumnWise;
+  config.tables[1].host = config.tables[2].host = 1;
+  const auto damaged = [&](const std::function<void(Plan&)>& damage) {
+    Plan plan = make_plan(config, {.ranks = 4, .hosts = {0, 0, 1, 1}});
+    damage(plan);
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const auto grid = [&](const std::function<void(std::vector<Shard>&)>& damage) {
+    return damaged([&](Plan& plan) { damage(plan.tables[0].shards); });
+  };
+  const std::string advice = "; make a new plan for this configuration";
+  const std::string of_grid = "the plan of table grid: ";
+  EXPECT_EQ(grid([](auto&) {}), "no error");
+  EXPECT_EQ(grid([](auto& s) { s.clear(); }),
+            of_grid + "rows from 0 to 10 are held by no shard" + advice);
+  EXPECT_EQ(grid([](auto& s) { s.pop_back(); }),
+            of_grid +
+                "rows [0, 5) are in 2 shards and rows [5, 10) in 1; a grid cuts all rows at "
+                "the same columns" +
+                advice);
+  EXPECT_EQ(grid([](auto& s) { s.resize(2); }),
+            of_grid + "rows from 5 to 10 are held by no shard" + advice);
+  EXPECT_EQ(grid([](auto& s) { s[2].rows.begin = s[3].rows.begin = 4; }),
+            of_grid + "rows from 5 are held by no shard, or twice, or out of order" + advice);
+  EXPECT_EQ(grid([](auto& s) { std::swap(s[0].cols, s[1].cols); }),
+            of_grid +
+                "of rows [0, 5), columns from 0 are held by no shard, or twice, or out of "
+                "order" +
+                advice);
+  EXPECT_EQ(grid([](auto& s) { s[3].cols.begin = 16; }),
+            of_grid +
+                "of rows [5, 10), columns from 32 are held by no shard, or twice, or out of "
+                "order" +
+                advice);
+  EXPECT_EQ(grid([](auto& s) { s[2].cols.end = s[3].cols.begin = 48; }),
+            of_grid +
+                "rows [0, 5) are cut at columns [0, 32) and rows [5, 10) at [0, 48); a grid "
+                "cuts all rows at the same columns" +
+                advice);
+  EXPECT_EQ(grid([](auto& s) { s[1].cols.end = 48; }),
+            of_grid + "of rows [0, 5), columns from 48 to 64 are held by no shard" + advice);
+  EXPECT_EQ(grid([](auto& s) { s[1].rank = 0; }),
+            of_grid + "rank 0 holds two column shards, [0, 32) and [32, 64); join them" + advice);
+  EXPECT_EQ(grid([](auto& s) { s[2].rank = 0; }), "no error") << "other rows may lie there";
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].rank = 0; }),
+            "the plan of table rows: table_row_wise is for the ranks of one host, and ranks 0 and "
+            "3 are on hosts 0 and 1" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards[1].rank = 1; }),
+            "the plan of table cols: table_column_wise is for the ranks of one host, and ranks 2 "
+            "and 1 are on hosts 1 and 0" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) {
+              p.tables[1].shards[0].rank = 0;
+              p.hosts.clear();
+            }),
+            "no error")
+      << "a plan without hosts is of one";
+  EXPECT_EQ(damaged([](Plan& p) { p.hosts.pop_back(); }),
+            "the plan has hosts of 3 ranks, and 4 ranks; make a new plan");
 }
 
 TEST(CheckPlan, FindsEveryKindOfDamage) {

@@ -58,9 +58,9 @@ TEST(RowOwner, IsTheFirstShardThatEndsBehindTheRow) {
 /// Tables small and huge, each by its own scheme; features weighted, sequences, often empty.
 spec::Config make_config(std::uint64_t seed) {
   constexpr std::array<std::int64_t, 4> kRows = {1, 50, 100'000, 10'000'000'000};
-  constexpr std::array<spec::Sharding, 4> kShardings = {
+  constexpr std::array<spec::Sharding, 5> kShardings = {
       spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
-      spec::Sharding::kDataParallel};
+      spec::Sharding::kDataParallel, spec::Sharding::kGridShard};
   spec::Config config;
   for (std::uint64_t i = 0; i < 6; ++i) {
     spec::Table table;
@@ -170,7 +170,11 @@ struct Ranks {
   }
 
   static spec::Plan make_plan(const spec::Config& job, int count) {
-    spec::Plan plan = planner::make_plan(job, count);
+    planner::PlanTarget target{.ranks = count};
+    for (int r = 0; r < count; ++r) {
+      target.hosts.push_back(r / 2);  // of two ranks, the last perhaps of one
+    }
+    spec::Plan plan = planner::make_plan(job, target);
     plan.parts = kParts;
     return plan;
   }

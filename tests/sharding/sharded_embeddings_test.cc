@@ -31,7 +31,7 @@ TEST_P(Exact, EveryShardingAndNumberOfRanksGivesOneHash) {
   const RunResult expected = run(make_config(spec::Sharding::kTableWise, optimizer), {});
   ASSERT_NE(expected.hash.weights, 0U);
   for (const spec::Sharding sharding : kShardings) {
-    for (const int ranks : {1, 2, 3, 5, 8}) {
+    for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
       const RunResult got = run(make_config(sharding, optimizer), {.ranks = ranks});
       EXPECT_EQ(got.hash, expected.hash)
           << "sharding " << static_cast<int>(sharding) << " on " << ranks << " ranks";
@@ -47,8 +47,10 @@ TEST_P(Exact, DecayAndMaxNormToo) {
     optimizer.max_norm = 0.5;
     const RunResult expected = run(make_config(spec::Sharding::kTableWise, optimizer), {});
     for (const spec::Sharding sharding : kShardings) {
-      EXPECT_EQ(run(make_config(sharding, optimizer), {.ranks = 3}).hash, expected.hash)
-          << "sharding " << static_cast<int>(sharding);
+      for (const int ranks : {3, 4}) {
+        EXPECT_EQ(run(make_config(sharding, optimizer), {.ranks = ranks}).hash, expected.hash)
+            << "sharding " << static_cast<int>(sharding) << " on " << ranks << " ranks";
+      }
     }
   }
 }
@@ -70,7 +72,7 @@ void expect_equal(const RunResult& got, const RunResult& expected, const std::st
 TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
   for (const spec::Sharding sharding : kShardings) {
-    for (const int ranks : {1, 2, 4, 8}) {
+    for (const int ranks : {1, 2, 4, 5, 8}) {
       expect_equal(run(make_integer_config(sharding), {.ranks = ranks}), expected,
                    fmt::format("sharding {}, {} ranks", static_cast<int>(sharding), ranks));
     }
@@ -197,7 +199,7 @@ TEST(ShardedEmbeddings, IsThePlainFormula) {
     for (std::int64_t step = 1; step <= 3; ++step) {
       plain.step(make_batch(config, step, {0, 29}), step);
     }
-    for (const int ranks : {1, 3}) {
+    for (const int ranks : {1, 3, 4}) {
       const RunResult got = run(config, {.ranks = ranks});
       EXPECT_EQ(got.pooled, plain.pooled) << "sharding " << static_cast<int>(sharding);
       EXPECT_EQ(got.sequences, plain.sequences) << "sharding " << static_cast<int>(sharding);
@@ -253,7 +255,7 @@ TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
 std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
   constexpr std::int64_t kSamples = 300;
   std::int64_t count = 0;
-  spec::Plan plan = planner::make_plan(config, ranks);
+  spec::Plan plan = planner::make_plan(config, two_hosts(ranks));
   plan.parts = kParts;
   comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     // One thread: kernels keep scratch per thread, which one of several may first need late.
@@ -299,7 +301,7 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
   spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
   optimizer.max_norm = 0.5;  // column shards exchange twice
   for (const spec::Sharding sharding : kShardings) {
-    for (const int ranks : {1, 3}) {
+    for (const int ranks : {1, 3, 4}) {
       EXPECT_EQ(allocations_of_steps(make_config(sharding, optimizer), ranks), 0)
           << "sharding " << static_cast<int>(sharding) << ", " << ranks
           << " ranks:" << weft::test::describe_allocations();
@@ -343,7 +345,7 @@ TEST(ShardedEmbeddings, CheckDeviceGivesTheSameBits) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdam);
   for (const spec::Sharding sharding : kShardings) {
     const spec::Config config = make_config(sharding, optimizer);
-    EXPECT_EQ(run(config, {.ranks = 2, .device = DeviceKind::kCheck}).hash, run(config, {}).hash)
+    EXPECT_EQ(run(config, {.ranks = 4, .device = DeviceKind::kCheck}).hash, run(config, {}).hash)
         << "sharding " << static_cast<int>(sharding);
   }
 }

@@ -95,13 +95,23 @@ inline float gradient_value(std::int64_t step, std::int64_t position, std::int64
   return 4.0F * (static_cast<float>(random[0] % 5) - 2.0F);
 }
 
+/// Pretended: half of the ranks on each of two hosts, the first of which has one more of an odd
+/// number.
+inline planner::PlanTarget two_hosts(int ranks) {
+  planner::PlanTarget target{.ranks = ranks};
+  for (int r = 0; r < ranks; ++r) {
+    target.hosts.push_back(2 * r / ranks);
+  }
+  return target;
+}
+
 struct RunOptions {
   int ranks = 1;
   std::int64_t samples = 29;
   std::int64_t steps = 3;
   DeviceKind device = DeviceKind::kCpu;
   std::vector<std::int64_t> sizes = {};  ///< samples of each step, in place of the two above
-  const spec::Plan* plan = nullptr;      ///< in place of the planner's
+  const spec::Plan* plan = nullptr;      ///< in place of the planner's for two hosts
 };
 
 /// Hash of state after some steps, and the outputs of all lookups by (position, column).
@@ -166,7 +176,7 @@ inline void run_on(comm::Communicator& world,
                    const RunOptions& options,
                    RunResult& result) {
   spec::Plan plan =
-      options.plan != nullptr ? *options.plan : planner::make_plan(config, world.size());
+      options.plan != nullptr ? *options.plan : planner::make_plan(config, two_hosts(world.size()));
   plan.parts = kParts;
   planner::check_plan(plan, config);
   std::vector<std::int64_t> sizes = options.sizes;
@@ -232,9 +242,10 @@ inline spec::SparseOptimizer make_optimizer(spec::SparseOptimizerKind kind) {
   return optimizer;
 }
 
-inline constexpr std::array<spec::Sharding, 4> kShardings = {
-    spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
-    spec::Sharding::kDataParallel};
+inline constexpr std::array<spec::Sharding, 7> kShardings = {
+    spec::Sharding::kTableWise,    spec::Sharding::kRowWise,      spec::Sharding::kColumnWise,
+    spec::Sharding::kDataParallel, spec::Sharding::kTableRowWise, spec::Sharding::kTableColumnWise,
+    spec::Sharding::kGridShard};
 
 /// Rows start at zero and move by integers, so pooled sums are exact in any order too.
 inline spec::Config make_integer_config(spec::Sharding sharding) {

@@ -197,8 +197,14 @@ TEST(Mistakes, TablesModelAndRun) {
                "test.yaml:22:20: tables.C1.column_shards: 2 shards are too many: columns are cut "
                "at multiples of 16, so embedding_dim 8 has at most 1"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    column_shards: 1",
-               "test.yaml:21:20: tables.C1.column_shards: goes with sharding column_wise; set that "
-               "or remove this key"},
+               "test.yaml:21:20: tables.C1.column_shards: goes with sharding column_wise, "
+               "table_column_wise or grid_shard; set one of them or remove this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: row_wise\n    host: 0",
+               "test.yaml:22:11: tables.C1.host: one host goes with sharding table_wise, "
+               "table_row_wise or table_column_wise; set one of them or remove this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    rank: 1\n    host: 0",
+               "test.yaml:22:11: tables.C1.host: the rank is given, and with it the host; remove "
+               "one of the two"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: row_wise\n    rank: 0",
                "test.yaml:22:11: tables.C1.rank: one owner goes with sharding table_wise; set that "
                "or remove this key"},

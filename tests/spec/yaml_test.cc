@@ -220,8 +220,17 @@ TEST(Plan, RoundTripAndHash) {
   const std::string text = plan_to_yaml(plan);
   EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan) << text;
   const std::uint64_t hash = plan_hash(plan);
+  plan.hosts = {0, 1};
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), hash);
+  plan.hosts.clear();
   plan.tables[0].shards[1].rank = 0;
   EXPECT_NE(plan_hash(plan), hash);
+}
+
+TEST(Plan, WithoutHostsIsOfOne) {
+  const Plan plan = plan_from_yaml("version: 1\nranks: 2\nparts: 8\ntables: []\n", "plan.yaml");
+  EXPECT_EQ(plan.hosts, std::vector<std::int64_t>{});
 }
 
 TEST(Plan, BadTextIsNamed) {

@@ -46,30 +46,88 @@ TEST(SameBits, SeedsDiffer) {
 
 class Sharded : public ::testing::TestWithParam<std::string> {};
 
+/// Where the rows of a bag of several are on several ranks, another order of addition has other
+/// bits; with one id per bag there is none.
+int longest_bag(const std::string& sharding) {
+  return sharding.ends_with("row_wise") || sharding == "grid_shard" ? 1 : 3;
+}
+
+/// Two hosts; of an odd number of ranks the first has one more.
+std::vector<std::int64_t> two_hosts(int ranks) {
+  std::vector<std::int64_t> hosts;
+  for (int r = 0; r < ranks; ++r) {
+    hosts.push_back(2 * r / ranks);
+  }
+  return hosts;
+}
+
 TEST_P(Sharded, AnyNumberOfRanksGivesOneHash) {
-  const bool splits = GetParam() == "row_wise";
-  const int longest = splits ? 1 : 3;
+  const int longest = longest_bag(GetParam());
+  const TemporaryFolder folder;
   const Summary expected = train_on(1, job_options(make_job({}, longest)));
-  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
     const spec::Config config = make_job(all_tables("sharding", GetParam()), longest);
-    expect_same(train_on(ranks, job_options(config)), expected,
+    expect_same(train_on_hosts(two_hosts(ranks), job_options(config), folder.path()), expected,
                 GetParam() + " on " + std::to_string(ranks) + " ranks");
   }
 }
 
 TEST_P(Sharded, OnTheCheckDevice) {
-  const int longest = GetParam() == "row_wise" ? 1 : 3;
+  const int longest = longest_bag(GetParam());
+  const TemporaryFolder folder;
   const Summary expected = train_on(1, job_options(make_job({}, longest)));
   std::vector<std::string> overrides = all_tables("sharding", GetParam());
   overrides.emplace_back("train.device=check");
-  expect_same(train_on(2, job_options(make_job(overrides, longest))), expected, GetParam());
+  const JobOptions options = job_options(make_job(overrides, longest));
+  expect_same(train_on_hosts(two_hosts(4), options, folder.path()), expected, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shardings,
-    Sharded,
-    ::testing::Values("table_wise", "row_wise", "column_wise", "data_parallel"),
-    [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Shardings,
+                         Sharded,
+                         ::testing::Values("table_wise",
+                                           "row_wise",
+                                           "column_wise",
+                                           "data_parallel",
+                                           "table_row_wise",
+                                           "table_column_wise",
+                                           "grid_shard"),
+                         [](const auto& test) { return test.param; });
+
+TEST(GridShard, HasTheBitsOfRowWiseWithTheSameCutsOfRows) {
+  // Two hosts of two ranks: two cuts of rows, as row_wise on two ranks. 12 ids to a bag.
+  const TemporaryFolder folder;
+  for (const char* optimizer : {"row_wise_adagrad", "row_wise_adam", "adam"}) {
+    const auto job = [&](const char* sharding) {
+      std::vector<std::string> overrides = all_tables("sharding", sharding);
+      overrides.push_back(std::string("sparse_optimizer.type=") + optimizer);
+      overrides.emplace_back("sparse_optimizer.max_norm=0.3");
+      return job_options(make_job(overrides, 12));
+    };
+    const Summary rows = train_on(2, job("row_wise"));
+    expect_same(train_on_hosts({0, 0, 1, 1}, job("grid_shard"), folder.path()), rows, optimizer);
+    JobOptions pinned = job("table_row_wise");
+    for (spec::Table& table : pinned.config.tables) {
+      table.host = 1;
+    }
+    expect_same(train_on_hosts({0, 1, 1}, pinned, folder.path()), rows, optimizer);
+    EXPECT_NE(train_on(1, job("row_wise")).weights_hash, rows.weights_hash)
+        << "no bag was split: the test shows nothing";
+  }
+}
+
+TEST(Mixed, ADifferentSchemeForEveryTable) {
+  const std::vector<std::string> mixed = {
+      "tables.one.sharding=row_wise", "tables.few.sharding=table_row_wise",
+      "tables.item.sharding=grid_shard", "tables.tags.sharding=table_column_wise",
+      "tables.rare.sharding=data_parallel"};
+  const TemporaryFolder folder;
+  const Summary expected = train_on(1, job_options(make_job({}, 1)));
+  for (const std::vector<std::int64_t>& hosts :
+       {std::vector<std::int64_t>{0, 0, 1, 1}, {0, 0, 0, 1, 1}, {0, 1, 2}}) {
+    expect_same(train_on_hosts(hosts, job_options(make_job(mixed, 1)), folder.path()), expected,
+                std::to_string(hosts.size()) + " ranks");
+  }
+}
 
 TEST(SameBits, EveryModelAndOptimizerOverRanks) {
   const std::vector<std::vector<std::string>> jobs = {
@@ -85,7 +143,8 @@ TEST(SameBits, EveryModelAndOptimizerOverRanks) {
   };
   for (const auto& overrides : jobs) {
     const Summary expected = train_on(1, job_options(make_job(overrides)));
-    for (const char* sharding : {"table_wise", "column_wise", "data_parallel"}) {
+    for (const char* sharding :
+         {"table_wise", "column_wise", "data_parallel", "table_column_wise"}) {
       std::vector<std::string> sharded = overrides;
       for (const std::string& entry : all_tables("sharding", sharding)) {
         sharded.push_back(entry);
@@ -97,15 +156,18 @@ TEST(SameBits, EveryModelAndOptimizerOverRanks) {
 }
 
 TEST(SplitBf16, AnyRanksAndShardingGiveOneHash) {
+  const TemporaryFolder folder;
   std::vector<std::string> halves = all_tables("dtype", "split_bf16");
   halves.emplace_back("sparse_optimizer.type=row_wise_adam");
-  for (const char* sharding : {"table_wise", "column_wise", "data_parallel", "row_wise"}) {
-    const int longest = sharding == std::string("row_wise") ? 1 : 3;
+  for (const char* sharding :
+       {"table_wise", "column_wise", "data_parallel", "row_wise", "grid_shard"}) {
+    const int longest = longest_bag(sharding);
     const Summary expected = train_on(1, job_options(make_job(halves, longest)));
     std::vector<std::string> sharded = all_tables("sharding", sharding);
     sharded.insert(sharded.end(), halves.begin(), halves.end());
     for (const int ranks : {1, 2, 3, 4}) {
-      expect_same(train_on(ranks, job_options(make_job(sharded, longest))), expected,
+      const JobOptions options = job_options(make_job(sharded, longest));
+      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
                   std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
     }
   }

@@ -3,10 +3,13 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "weft/comm/local/local.h"
+#include "weft/planner/place.h"
+#include "weft/spec/plan.h"
 #include "weft/spec/yaml.h"
 #include "weft/train/job.h"
 
@@ -91,6 +94,17 @@ inline Summary train_on(int ranks, const JobOptions& options) {
                     }
                   });
   return summary;
+}
+
+/// Trains on ranks as threads that pass for those of hosts: [ranks] host of each.
+inline Summary train_on_hosts(const std::vector<std::int64_t>& hosts,
+                              JobOptions options,
+                              const std::string& folder) {
+  const auto ranks = static_cast<int>(hosts.size());
+  options.plan_file = folder + "/plan.yaml";
+  std::ofstream(options.plan_file)
+      << spec::plan_to_yaml(planner::make_plan(options.config, {.ranks = ranks, .hosts = hosts}));
+  return train_on(ranks, options);
 }
 
 /// A folder that is removed at the end.

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -41,6 +42,46 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
       EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc);
     }
   }
+}
+
+TEST(Resume, FromEveryShardingToEveryOther) {
+  const std::vector<std::string> shardings = {"table_wise",     "row_wise",          "column_wise",
+                                              "table_row_wise", "table_column_wise", "grid_shard",
+                                              "data_parallel"};
+  const auto job = [](const std::string& sharding) {
+    std::vector<std::string> overrides = all_tables("sharding", sharding);
+    overrides.insert(overrides.end(), {"sparse_optimizer.type=row_wise_adam", "train.steps=4",
+                                       "data.synthetic.eval_samples=0"});
+    return job_options(make_job(overrides, 1));
+  };
+  const Summary expected = train_on(1, job("table_wise"));
+  const TemporaryFolder plans;
+  for (const std::string& from : shardings) {
+    const TemporaryFolder folder;
+    JobOptions first = job(from);
+    first.checkpoint_dir = folder.path();
+    EXPECT_EQ(train_on_hosts({0, 0, 1, 1}, first, plans.path()).state_hash, expected.state_hash);
+    for (const std::string& to : shardings) {
+      JobOptions options = job(to);
+      options.resume = folder.path();
+      const Summary got = train_on_hosts({0, 0, 0, 1, 1}, options, plans.path());
+      EXPECT_EQ(got.steps, 0);
+      EXPECT_EQ(got.state_hash, expected.state_hash) << from << " to " << to;
+    }
+  }
+}
+
+TEST(Resume, TrainsOnAfterAnotherGrid) {
+  const Summary expected = train_on(1, job_options(make_job({}, 1)));
+  const TemporaryFolder folder;
+  JobOptions options = job_options(make_job(all_tables("sharding", "grid_shard"), 1));
+  options.config.train.steps = 4;
+  options.checkpoint_dir = folder.path() + "/checkpoints";
+  train_on_hosts({0, 0, 1, 1}, options, folder.path());
+  options.config.train.steps = 0;
+  options.resume = std::exchange(options.checkpoint_dir, "");
+  EXPECT_EQ(train_on_hosts({0, 0, 0, 1, 1, 1}, options, folder.path()).state_hash,
+            expected.state_hash);
 }
 
 TEST(Resume, KeepsThePartsOfTheCheckpoint) {

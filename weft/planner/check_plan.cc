@@ -87,11 +87,22 @@ void check_cut(const spec::Table& table,
   }
 }
 
-/// Column shards exchange row statistics between ranks, so no rank holds two of a table.
+/// How many shards have the rows of shard `first`, which they follow.
+std::size_t same_rows(const spec::TablePlan& plan, std::size_t first) {
+  std::size_t count = 1;
+  while (first + count < plan.shards.size() &&
+         plan.shards[first + count].rows == plan.shards[first].rows) {
+    ++count;
+  }
+  return count;
+}
+
+/// Shards of the same rows exchange row statistics between ranks, so no rank holds two of them.
 void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan) {
   for (std::size_t i = 0; i < plan.shards.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (plan.shards[i].rank == plan.shards[j].rank) {
+      if (plan.shards[i].rank == plan.shards[j].rank &&
+          plan.shards[i].rows == plan.shards[j].rows) {
         refuse(table, "rank {} holds two column shards, {} and {}; join them", plan.shards[i].rank,
                text(plan.shards[j].cols), text(plan.shards[i].cols));
       }
@@ -99,7 +110,64 @@ void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan
   }
 }
 
-void check_table(const spec::Table& table, const spec::TablePlan& plan, std::int64_t ranks) {
+/// Cuts of rows, each with the same cuts of columns.
+void check_grid(const spec::Table& table, const spec::TablePlan& plan) {
+  const std::size_t columns = plan.shards.empty() ? 1 : same_rows(plan, 0);
+  std::int64_t next_row = 0;
+  for (std::size_t first = 0; first < plan.shards.size(); first += columns) {
+    const Range rows = plan.shards[first].rows;
+    if (rows.begin != next_row) {
+      refuse(table, "rows from {} are held by no shard, or twice, or out of order", next_row);
+    }
+    const std::size_t count = same_rows(plan, first);
+    if (count != columns) {
+      refuse(table,
+             "rows {} are in {} shards and rows {} in {}; a grid cuts all rows at the same "
+             "columns",
+             text(plan.shards.front().rows), columns, text(rows), count);
+    }
+    for (std::size_t c = 0; c < columns; ++c) {
+      const Range cols = plan.shards[first + c].cols;
+      const std::int64_t next = c == 0 ? 0 : plan.shards[first + c - 1].cols.end;
+      if (cols.begin != next) {
+        refuse(table, "of rows {}, columns from {} are held by no shard, or twice, or out of order",
+               text(rows), next);
+      }
+      if (cols != plan.shards[c].cols) {
+        refuse(table,
+               "rows {} are cut at columns {} and rows {} at {}; a grid cuts all rows at "
+               "the same columns",
+               text(plan.shards.front().rows), text(plan.shards[c].cols), text(rows), text(cols));
+      }
+    }
+    if (plan.shards[first + columns - 1].cols.end != table.embedding_dim) {
+      refuse(table, "of rows {}, columns from {} to {} are held by no shard", text(rows),
+             plan.shards[first + columns - 1].cols.end, table.embedding_dim);
+    }
+    next_row = rows.end;
+  }
+  if (next_row != table.num_embeddings) {
+    refuse(table, "rows from {} to {} are held by no shard", next_row, table.num_embeddings);
+  }
+}
+
+void check_one_host(const spec::Table& table,
+                    const spec::TablePlan& plan,
+                    const std::vector<std::int64_t>& hosts) {
+  const auto host = [&](const Shard& shard) {
+    return hosts.empty() ? 0 : hosts[static_cast<std::size_t>(shard.rank)];
+  };
+  for (const Shard& shard : plan.shards) {
+    if (host(shard) != host(plan.shards.front())) {
+      refuse(table, "{} is for the ranks of one host, and ranks {} and {} are on hosts {} and {}",
+             plan.sharding == Sharding::kTableRowWise ? "table_row_wise" : "table_column_wise",
+             plan.shards.front().rank, shard.rank, host(plan.shards.front()), host(shard));
+    }
+  }
+}
+
+void check_table(const spec::Table& table, const spec::TablePlan& plan, const spec::Plan& whole) {
+  const std::int64_t ranks = whole.ranks;
   for (const Shard& shard : plan.shards) {
     check_shard(table, shard, ranks);
   }
@@ -115,9 +183,18 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, std::int
       break;
     case Sharding::kRowWise:
       break;
+    case Sharding::kTableRowWise:
+      check_one_host(table, plan, whole.hosts);
+      break;
+    case Sharding::kTableColumnWise:
+      check_one_host(table, plan, whole.hosts);
+      [[fallthrough]];
     case Sharding::kColumnWise:
       check_different_ranks(table, plan);
       return check_cut(table, plan, &Shard::cols, &Shard::rows);
+    case Sharding::kGridShard:
+      check_different_ranks(table, plan);
+      return check_grid(table, plan);
   }
   check_cut(table, plan, &Shard::rows, &Shard::cols);
 }
@@ -129,6 +206,10 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
     fail(ErrorCode::kConfig, "the plan has {} parts for {} ranks; each rank needs one at least",
          plan.parts, plan.ranks);
   }
+  if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.ranks) {
+    fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",
+         plan.hosts.size(), plan.ranks);
+  }
   if (plan.tables.size() != config.tables.size()) {
     fail(ErrorCode::kConfig, "the plan has {} tables, the configuration {}; make a new plan",
          plan.tables.size(), config.tables.size());
@@ -139,7 +220,7 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
            "table {} of the plan is '{}', that of the configuration '{}'; make a new plan", t,
            plan.tables[t].table, config.tables[t].name);
     }
-    check_table(config.tables[t], plan.tables[t], plan.ranks);
+    check_table(config.tables[t], plan.tables[t], plan);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "weft/planner/place.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -57,6 +58,12 @@ std::vector<double> table_loads(const spec::Config& config) {
   return loads;
 }
 
+std::vector<std::int64_t> all_below(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
+  return numbers;
+}
+
 std::vector<Shard> every_rank(const spec::Table& table, std::int64_t ranks) {
   std::vector<Shard> shards;
   for (std::int64_t r = 0; r < ranks; ++r) {
@@ -66,59 +73,165 @@ std::vector<Shard> every_rank(const spec::Table& table, std::int64_t ranks) {
   return shards;
 }
 
-std::vector<Shard> row_shards(const spec::Table& table, std::int64_t ranks) {
+/// Rows over `ranks`, in their order.
+std::vector<Shard> row_shards(const spec::Table& table, const std::vector<std::int64_t>& ranks) {
   std::vector<Shard> shards;
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    const Range rows = piece(table.num_embeddings, ranks, r);
+  const auto count = static_cast<std::int64_t>(ranks.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Range rows = piece(table.num_embeddings, count, i);
     if (!rows.empty()) {
-      shards.push_back({.rank = r, .rows = rows, .cols = {0, table.embedding_dim}});
+      shards.push_back({.rank = ranks[static_cast<std::size_t>(i)],
+                        .rows = rows,
+                        .cols = {0, table.embedding_dim}});
     }
   }
   return shards;
 }
 
+/// Cut `index` of `count`, at blocks of 16.
+Range columns_of(const spec::Table& table, std::int64_t count, std::int64_t index) {
+  const Range blocks = piece(blocks_of(table), count, index);
+  return {blocks.begin * spec::kColumnBlock,
+          std::min(blocks.end * spec::kColumnBlock, table.embedding_dim)};
+}
+
+/// Without ranks.
 std::vector<Shard> column_shards(const spec::Table& table, std::int64_t ranks) {
-  const std::int64_t blocks = blocks_of(table);
   // Shards of one table exchange row statistics, so each is on a rank of its own.
   const std::int64_t wanted = table.column_shards > 0 ? table.column_shards : ranks;
-  const std::int64_t count = std::min({wanted, ranks, blocks});
+  const std::int64_t count = std::min({wanted, ranks, blocks_of(table)});
   std::vector<Shard> shards;
   for (std::int64_t i = 0; i < count; ++i) {
-    const Range cut = piece(blocks, count, i);
-    shards.push_back({.rank = 0,
-                      .rows = {0, table.num_embeddings},
-                      .cols = {cut.begin * spec::kColumnBlock,
-                               std::min(cut.end * spec::kColumnBlock, table.embedding_dim)}});
+    shards.push_back(
+        {.rank = 0, .rows = {0, table.num_embeddings}, .cols = columns_of(table, count, i)});
   }
   return shards;
 }
 
-/// Loads of the ranks while tables are dealt out.
+/// The ranks of each host; hosts by the order of their first ranks.
+std::vector<std::vector<std::int64_t>> ranks_of_hosts(const PlanTarget& target) {
+  if (target.hosts.empty()) {
+    return {all_below(target.ranks)};
+  }
+  std::vector<std::vector<std::int64_t>> hosts;
+  std::map<std::int64_t, std::size_t> known;
+  for (std::size_t r = 0; r < target.hosts.size(); ++r) {
+    const auto [place, is_new] = known.try_emplace(target.hosts[r], hosts.size());
+    if (is_new) {
+      hosts.emplace_back();
+    }
+    hosts[place->second].push_back(static_cast<std::int64_t>(r));
+  }
+  return hosts;
+}
+
+/// Ranks, their hosts, and their loads while tables are dealt out.
 class Ranks {
  public:
-  explicit Ranks(std::int64_t count) : loads_(static_cast<std::size_t>(count), 0.0) {}
+  explicit Ranks(const PlanTarget& target)
+      : all_(all_below(target.ranks)),
+        hosts_(ranks_of_hosts(target)),
+        loads_(static_cast<std::size_t>(target.ranks), 0.0) {}
 
-  void add(std::int64_t rank, double load) { loads_[static_cast<std::size_t>(rank)] += load; }
+  [[nodiscard]] const std::vector<std::int64_t>& all() const { return all_; }
 
-  /// Gives the shards to the least loaded ranks, no rank twice while others are free.
-  void place(std::vector<Shard>& shards, double load) {
-    std::vector<std::int64_t> order(loads_.size());
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      const std::size_t turn = i % order.size();
-      if (turn == 0) {
-        std::iota(order.begin(), order.end(), std::int64_t{0});
-        std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-          return loads_[static_cast<std::size_t>(a)] < loads_[static_cast<std::size_t>(b)];
-        });
-      }
-      shards[i].rank = order[turn];
-      add(order[turn], load / static_cast<double>(shards.size()));
+  [[nodiscard]] std::int64_t hosts() const { return static_cast<std::int64_t>(hosts_.size()); }
+
+  [[nodiscard]] const std::vector<std::int64_t>& of_host(std::int64_t host) const {
+    return hosts_[static_cast<std::size_t>(host)];
+  }
+
+  [[nodiscard]] std::int64_t size(std::int64_t host) const {
+    return static_cast<std::int64_t>(of_host(host).size());
+  }
+
+  /// Shares the load of a table among its shards.
+  void add(const std::vector<Shard>& shards, double load) {
+    for (const Shard& shard : shards) {
+      loads_[static_cast<std::size_t>(shard.rank)] += load / static_cast<double>(shards.size());
     }
+  }
+
+  /// `ranks`, the least loaded first.
+  [[nodiscard]] std::vector<std::int64_t> by_load(std::vector<std::int64_t> ranks) const {
+    sort_by(ranks, [this](std::int64_t rank) { return loads_[static_cast<std::size_t>(rank)]; });
+    return ranks;
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> hosts_by_load() const {
+    std::vector<std::int64_t> hosts = all_below(this->hosts());
+    sort_by(hosts, [this](std::int64_t host) {
+      double sum = 0.0;
+      for (const std::int64_t rank : of_host(host)) {
+        sum += loads_[static_cast<std::size_t>(rank)];
+      }
+      return sum / static_cast<double>(size(host));
+    });
+    return hosts;
   }
 
  private:
-  std::vector<double> loads_;
+  /// Ties keep their order, that of numbers.
+  template <typename Key>
+  static void sort_by(std::vector<std::int64_t>& numbers, const Key& key) {
+    std::stable_sort(numbers.begin(), numbers.end(),
+                     [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+  }
+
+  std::vector<std::int64_t> all_;
+  std::vector<std::vector<std::int64_t>> hosts_;
+  std::vector<double> loads_;  // [ranks]
 };
+
+/// How a table is cut into a grid: which host has each cut of columns, and rows for how many ranks.
+struct Grid {
+  std::vector<std::int64_t> hosts;  ///< [cuts of columns]
+  std::int64_t rows = 0;            ///< cuts of rows
+};
+
+Grid cut_grid(const spec::Table& table, const Ranks& ranks) {
+  const std::int64_t wanted = table.column_shards > 0 ? table.column_shards : ranks.hosts();
+  const std::vector<std::int64_t> order = ranks.hosts_by_load();
+  std::int64_t columns = std::min(wanted, blocks_of(table));
+  while (true) {
+    Grid grid;
+    std::vector<std::int64_t> cuts(order.size(), 0);  // of each host
+    for (std::int64_t c = 0; c < columns; ++c) {
+      grid.hosts.push_back(order[static_cast<std::size_t>(c) % order.size()]);
+      ++cuts[static_cast<std::size_t>(grid.hosts.back())];
+    }
+    grid.rows = table.num_embeddings;
+    for (const std::int64_t host : grid.hosts) {
+      grid.rows = std::min(grid.rows, ranks.size(host) / cuts[static_cast<std::size_t>(host)]);
+    }
+    if (grid.rows > 0) {
+      return grid;
+    }
+    --columns;
+  }
+}
+
+/// Every block on a rank of its own: the least loaded of each host take its cuts of columns.
+std::vector<Shard> grid_shards(const spec::Table& table, const Ranks& ranks) {
+  const Grid grid = cut_grid(table, ranks);
+  const auto columns = static_cast<std::int64_t>(grid.hosts.size());
+  std::vector<Shard> shards(static_cast<std::size_t>(grid.rows * columns));
+  std::map<std::int64_t, std::vector<std::int64_t>> free;  // of a host, least loaded first
+  for (const std::int64_t host : grid.hosts) {
+    free.try_emplace(host, ranks.by_load(ranks.of_host(host)));
+  }
+  for (std::int64_t c = 0; c < columns; ++c) {
+    auto& own = free.at(grid.hosts[static_cast<std::size_t>(c)]);
+    for (std::int64_t r = 0; r < grid.rows; ++r) {
+      shards[static_cast<std::size_t>(r * columns + c)] = {
+          .rank = own.front(),
+          .rows = piece(table.num_embeddings, grid.rows, r),
+          .cols = columns_of(table, columns, c)};
+      own.erase(own.begin());
+    }
+  }
+  return shards;
+}
 
 std::int64_t resolve_parts(const spec::Config& config, std::int64_t ranks) {
   const std::int64_t parts = config.numerics.parts;
@@ -134,59 +247,110 @@ std::int64_t resolve_parts(const spec::Config& config, std::int64_t ranks) {
   return parts;
 }
 
-/// Shards of a table whose ranks the configuration fixes; empty where the planner places it.
-std::vector<Shard> fixed_shards(const spec::Table& table, std::int64_t ranks) {
-  switch (table.sharding) {
-    case Sharding::kDataParallel:
-      return every_rank(table, ranks);
-    case Sharding::kRowWise:
-      return row_shards(table, ranks);
-    case Sharding::kAuto:
-    case Sharding::kTableWise:
-    case Sharding::kColumnWise:
-      break;
-  }
-  if (table.sharding == Sharding::kColumnWise || table.rank < 0) {
-    return {};
-  }
-  if (table.rank >= ranks) {
+void check_pins(const spec::Table& table, const Ranks& ranks) {
+  const auto count = static_cast<std::int64_t>(ranks.all().size());
+  if (table.rank >= count) {
     fail(ErrorCode::kConfig,
          "tables.{}.rank: there is no rank {} among {} ranks; use 0 to {}, or -1 to have it placed",
-         table.name, table.rank, ranks, ranks - 1);
+         table.name, table.rank, count, count - 1);
   }
-  return {
-      {.rank = table.rank, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}}};
+  if (table.host >= ranks.hosts()) {
+    fail(ErrorCode::kConfig,
+         "tables.{}.host: there is no host {} among {} hosts; use 0 to {}, or -1 to have it placed",
+         table.name, table.host, ranks.hosts(), ranks.hosts() - 1);
+  }
 }
 
-std::vector<Shard> free_shards(const spec::Table& table, std::int64_t ranks) {
-  if (table.sharding == Sharding::kColumnWise) {
-    return column_shards(table, ranks);
+Shard whole_on(const spec::Table& table, std::int64_t rank) {
+  return {.rank = rank, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}};
+}
+
+/// Shards of a table whose ranks the configuration fixes; empty where the planner places it.
+std::vector<Shard> fixed_shards(const spec::Table& table, const Ranks& ranks) {
+  switch (table.sharding) {
+    case Sharding::kDataParallel:
+      return every_rank(table, static_cast<std::int64_t>(ranks.all().size()));
+    case Sharding::kRowWise:
+      return row_shards(table, ranks.all());
+    case Sharding::kTableRowWise:
+      return table.host < 0 ? std::vector<Shard>{} : row_shards(table, ranks.of_host(table.host));
+    case Sharding::kAuto:
+    case Sharding::kTableWise:
+      return table.rank < 0 ? std::vector<Shard>{}
+                            : std::vector<Shard>{whole_on(table, table.rank)};
+    case Sharding::kColumnWise:
+    case Sharding::kTableColumnWise:
+    case Sharding::kGridShard:
+      break;
   }
-  return {{.rank = 0, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}}};
+  return {};
+}
+
+/// Those of a table that the planner places, given the loads so far.
+std::vector<Shard> free_shards(const spec::Table& table, const Ranks& ranks) {
+  const bool anywhere = table.sharding == Sharding::kColumnWise ||
+                        (table.sharding != Sharding::kTableRowWise &&
+                         table.sharding != Sharding::kTableColumnWise && table.host < 0);
+  const std::int64_t host = table.host >= 0 ? table.host : ranks.hosts_by_load().front();
+  const std::vector<std::int64_t>& among = anywhere ? ranks.all() : ranks.of_host(host);
+  switch (table.sharding) {
+    case Sharding::kGridShard:
+      return grid_shards(table, ranks);
+    case Sharding::kTableRowWise:
+      return row_shards(table, among);
+    case Sharding::kColumnWise:
+    case Sharding::kTableColumnWise: {
+      std::vector<Shard> shards = column_shards(table, static_cast<std::int64_t>(among.size()));
+      const std::vector<std::int64_t> order = ranks.by_load(among);
+      for (std::size_t i = 0; i < shards.size(); ++i) {
+        shards[i].rank = order[i];
+      }
+      return shards;
+    }
+    default:
+      return {whole_on(table, ranks.by_load(among).front())};
+  }
+}
+
+/// Host of each rank; empty where there is one.
+std::vector<std::int64_t> host_numbers(const Ranks& ranks) {
+  if (ranks.hosts() == 1) {
+    return {};
+  }
+  std::vector<std::int64_t> numbers(ranks.all().size());
+  for (std::int64_t host = 0; host < ranks.hosts(); ++host) {
+    for (const std::int64_t rank : ranks.of_host(host)) {
+      numbers[static_cast<std::size_t>(rank)] = host;
+    }
+  }
+  return numbers;
 }
 
 }  // namespace
 
-spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
-  if (ranks < 1) {
-    fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", ranks);
+spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
+  if (target.ranks < 1) {
+    fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", target.ranks);
   }
-  spec::Plan plan{
-      .version = 1, .ranks = ranks, .parts = resolve_parts(config, ranks), .tables = {}};
+  WEFT_CHECK(target.hosts.empty() || static_cast<std::int64_t>(target.hosts.size()) == target.ranks,
+             "hosts of {} ranks for a plan of {}", target.hosts.size(), target.ranks);
+  Ranks ranks(target);
+  spec::Plan plan{.version = 1,
+                  .ranks = target.ranks,
+                  .parts = resolve_parts(config, target.ranks),
+                  .hosts = host_numbers(ranks),
+                  .tables = {}};
   const std::vector<double> loads = table_loads(config);
-  Ranks load(ranks);
   std::vector<std::size_t> open;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
+    check_pins(table, ranks);
     const Sharding sharding =
         table.sharding == Sharding::kAuto ? Sharding::kTableWise : table.sharding;
     plan.tables.push_back(
         {.table = table.name, .sharding = sharding, .shards = fixed_shards(table, ranks)});
-    const std::vector<Shard>& shards = plan.tables.back().shards;
-    for (const Shard& shard : shards) {
-      load.add(shard.rank, loads[t] / static_cast<double>(shards.size()));
-    }
-    if (shards.empty()) {
+    ranks.add(plan.tables.back().shards, loads[t]);
+    if (plan.tables.back().shards.empty()) {
       open.push_back(t);
     }
   }
@@ -194,7 +358,7 @@ spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
                    [&](std::size_t a, std::size_t b) { return loads[a] > loads[b]; });
   for (const std::size_t t : open) {
     plan.tables[t].shards = free_shards(config.tables[t], ranks);
-    load.place(plan.tables[t].shards, loads[t]);
+    ranks.add(plan.tables[t].shards, loads[t]);
   }
   return plan;
 }

@@ -125,7 +125,16 @@ enum class TableInit {
   kZero
 };  ///< kUniform: U(-s, s), s = init_scale or 1/sqrt(rows)
 
-enum class Sharding { kAuto, kDataParallel, kTableWise, kRowWise, kColumnWise };
+enum class Sharding {
+  kAuto,
+  kDataParallel,
+  kTableWise,
+  kRowWise,
+  kColumnWise,
+  kTableRowWise,     ///< rows over the ranks of one host
+  kTableColumnWise,  ///< columns over the ranks of one host
+  kGridShard,        ///< columns over hosts, rows over ranks of each
+};
 
 struct Table {
   std::string name;
@@ -136,7 +145,8 @@ struct Table {
   double init_scale = 0.0;  ///< 0 = 1/sqrt(num_embeddings)
   Sharding sharding = Sharding::kAuto;
   std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
-  std::int64_t column_shards = 0;  ///< column_wise: most shards; 0 = min(ranks, ceil(D/16))
+  std::int64_t host = -1;          ///< its owner's, or owners'; -1 = placed by the planner
+  std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 

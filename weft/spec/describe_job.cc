@@ -13,8 +13,9 @@ constexpr std::array<std::string_view, 5> kSparseOptimizers = {"sgd", "adagrad",
 constexpr std::array<std::string_view, 3> kWeightDecayModes = {"none", "l2", "decoupled"};
 constexpr std::array<std::string_view, 4> kRowDTypes = {"fp32", "fp16", "bf16", "split_bf16"};
 constexpr std::array<std::string_view, 3> kTableInits = {"uniform", "normal", "zero"};
-constexpr std::array<std::string_view, 5> kShardings = {"auto", "data_parallel", "table_wise",
-                                                        "row_wise", "column_wise"};
+constexpr std::array<std::string_view, 8> kShardings = {
+    "auto",        "data_parallel",  "table_wise",        "row_wise",
+    "column_wise", "table_row_wise", "table_column_wise", "grid_shard"};
 constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
 constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
@@ -104,9 +105,16 @@ void walk(Visitor& v, Table& c) {
            .bounds = at_least(-1, kMaxRanks - 1),
            .decides_weights = false},
           &c.rank);
+  v.value({.name = "host",
+           .meaning = "table_wise, table_row_wise, table_column_wise: the host of all its ranks, "
+                      "by the order of their first ranks; -1 = placed by the planner.",
+           .bounds = at_least(-1, kMaxRanks - 1),
+           .decides_weights = false},
+          &c.host);
   v.value({.name = "column_shards",
-           .meaning = "column_wise: at most so many shards, one per rank and 16 columns; 0 = as "
-                      "many as ranks.",
+           .meaning = "column_wise, table_column_wise, grid_shard: columns are cut into at most so "
+                      "many pieces, of 16 columns at least; 0 = as many as ranks, as ranks of the "
+                      "host, as hosts.",
            .unit = "shards",
            .bounds = at_least(0, kMaxWidth / kColumnBlock),
            .decides_weights = false},
@@ -353,6 +361,11 @@ void visit(Visitor& v, Plan& p) {
   v.value(
       {.name = "parts", .meaning = "numerics.parts, resolved.", .bounds = at_least(1, kMaxRanks)},
       &p.parts);
+  v.value({.name = "hosts",
+           .meaning = "Host of each rank, by the order of their first ranks; none = all on one.",
+           .bounds = at_least(0, kMaxRanks - 1),
+           .default_text = "none"},
+          &p.hosts);
   list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
        {.key = "table"});
 }

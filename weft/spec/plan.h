@@ -31,8 +31,9 @@ struct TablePlan {
 struct Plan {
   std::int64_t version = 1;
   std::int64_t ranks = 1;
-  std::int64_t parts = 8;         ///< resolved numerics.parts
-  std::vector<TablePlan> tables;  ///< in the order of Config::tables
+  std::int64_t parts = 8;                ///< resolved numerics.parts
+  std::vector<std::int64_t> hosts = {};  ///< [ranks] by the order of first ranks; empty: all on one
+  std::vector<TablePlan> tables;         ///< in the order of Config::tables
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

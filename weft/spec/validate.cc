@@ -312,9 +312,12 @@ class Checker {
       refuse(path + ".rank",
              "one owner goes with sharding table_wise; set that or remove this key");
     }
-    if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise) {
+    check_host(table, path + ".host");
+    if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
+        table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".column_shards",
-             "goes with sharding column_wise; set that or remove this key");
+             "goes with sharding column_wise, table_column_wise or grid_shard; set one of them or "
+             "remove this key");
     }
     const std::int64_t most = (table.embedding_dim + kColumnBlock - 1) / kColumnBlock;
     if (table.column_shards > most) {
@@ -322,6 +325,20 @@ class Checker {
              "{} shards are too many: columns are cut at multiples of {}, so embedding_dim {} has "
              "at most {}",
              table.column_shards, kColumnBlock, table.embedding_dim, most);
+    }
+  }
+
+  void check_host(const Table& table, const std::string& path) const {
+    const bool one_host =
+        table.sharding == Sharding::kAuto || table.sharding == Sharding::kTableWise ||
+        table.sharding == Sharding::kTableRowWise || table.sharding == Sharding::kTableColumnWise;
+    if (table.host >= 0 && !one_host) {
+      refuse(path,
+             "one host goes with sharding table_wise, table_row_wise or table_column_wise; set one "
+             "of them or remove this key");
+    }
+    if (table.host >= 0 && table.rank >= 0) {
+      refuse(path, "the rank is given, and with it the host; remove one of the two");
     }
   }
 

@@ -52,6 +52,14 @@ DeviceKind device_kind(spec::DeviceChoice choice) {
   fail(ErrorCode::kInternal, "device {} has no name", static_cast<int>(choice));
 }
 
+planner::PlanTarget plan_target(const comm::Communicator& world) {
+  planner::PlanTarget target{.ranks = world.size()};
+  for (int r = 0; r < world.size(); ++r) {
+    target.hosts.push_back(world.host(r));
+  }
+  return target;
+}
+
 std::string read_plan_file(const std::string& path) {
   constexpr std::streamsize kLimit = std::streamsize{16} << 20;
   std::ifstream in(path, std::ios::binary);
@@ -220,7 +228,7 @@ spec::Plan Job::choose_plan() {
     config_.numerics.parts = plan.parts;
     return plan;
   }
-  spec::Plan made = planner::make_plan(config_, world_.size());
+  spec::Plan made = planner::make_plan(config_, plan_target(world_));
   if (manifest_) {
     spec::Plan saved = spec::plan_from_yaml(manifest_->metadata.plan_yaml, "the checkpoint's plan");
     if (saved == made) {
