@@ -119,7 +119,7 @@ static void walk(Visitor& v, Compute& c) {
   section(v, {.name = "rows", .meaning = "Random rows."}, c.rows);
   amount(v,
          {.name = "stage",
-          .meaning = "From a stage's end to the next one's begin.",
+          .meaning = "What a stage takes beside its work.",
           .unit = "seconds",
           .bounds = kSecondBounds},
          c.stage);

@@ -1,0 +1,46 @@
+/// Measures the machine, or the MPI job, that it runs in, and gives it as a cluster
+/// (weft/topology).
+///
+/// What is measured is Weft's own: matrix products through weft/kernels/matmul.h, rows through the
+/// kernels of lookup and update, exchanges through the communicator, hand-offs through a stream.
+/// All ranks work at the same time, as they share memory, caches and cards; each figure is the
+/// median over ranks of the medians over passes. The result is equal on all ranks.
+/// Memory: per host the smaller of 2 GiB and an eighth of what it has; 16 MiB per rank when quick.
+/// Time: some 5 to 15 s; below 1 s when quick, and then caches are measured and not memory.
+/// docs/topology.md says how each figure is made.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "weft/comm/communicator.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::train {
+
+enum class Effort : std::uint8_t { kFull, kQuick };
+
+struct CalibrateOptions {
+  std::string name = "measured";
+  int threads = 1;  ///< of this rank's pool
+  Effort effort = Effort::kFull;
+  int ranks_per_host = 0;  ///< 0: as the communicator says; for tests, which have one host
+};
+
+/// Collective. Throws Error(kUsage) where the ranks of a host are not consecutive, Error(kResource)
+/// where memory is missing, and as communicators do.
+topology::Cluster calibrate(comm::Communicator& world, const CalibrateOptions& options);
+
+/// t = start + per_unit · x.
+struct Line {
+  double start = 0.0;     ///< not below 0
+  double per_unit = 0.0;  ///< above 0
+};
+
+/// The line with the least sum of squared relative errors, so that small x count as much as large
+/// ones; where it would begin below 0 the best one through 0, where it would not rise the slope of
+/// the last point. Requires as many x, which differ and are not negative, as t > 0; at least two.
+Line fit_line(std::span<const double> x, std::span<const double> t);
+
+}  // namespace weft::train

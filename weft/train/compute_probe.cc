@@ -1,0 +1,254 @@
+#include "weft/train/compute_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+#include "weft/base/parts.h"
+#include "weft/base/thread_pool.h"
+#include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/matmul.h"
+#include "weft/kernels/sparse_update.h"
+#include "weft/kernels/target.h"
+#include "weft/tensor/host_block.h"
+
+namespace weft::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kBag = 16;  ///< ids
+constexpr std::int64_t kPassBytes = 4
+                                    << 20;  ///< of rows: a few milliseconds, long beside a wake-up
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Values that are neither zero nor denormal, which would be another speed.
+void fill(ThreadPool& pool, void* data, std::int64_t floats) {
+  pool.parallel_for(64, [&](std::int64_t i) {
+    const Range own = piece(floats, 64, i);
+    std::fill_n(static_cast<float*>(data) + own.begin, own.size(), 0.5F);
+  });
+}
+
+/// One thread's product with operands of its own.
+class Product {
+ public:
+  static constexpr std::int64_t kSamples = 256, kIn = 512, kOut = 512;
+  static constexpr double kFlops = 2.0 * kSamples * kIn * kOut;
+
+  explicit Product(DType dtype) {
+    const std::vector<float> weights(kIn * kOut, 0.01F);
+    x_ = operand(x_memory_, dtype, kSamples, kIn);
+    y_ = operand(y_memory_, dtype, kSamples, kOut);
+    // Small values: 0x3c00 in both halves of an fp32 and as bf16 is about 0.008.
+    std::fill_n(static_cast<std::uint16_t*>(x_.data), kSamples * kIn * size_of(dtype) / 2,
+                std::uint16_t{0x3c00});
+    w_ = kernels::packed_matrix(dtype, kIn, kOut,
+                                w_memory_.at_least(kernels::packed_bytes(dtype, kIn, kOut)));
+    const Matrix<const float> plain{weights.data(), kIn, kOut, kOut};
+    kernels::pack(plain, w_, {0, w_.panels()});
+  }
+
+  void run(std::int64_t times) {
+    for (std::int64_t i = 0; i < times; ++i) {
+      matmul_.multiply(x_, w_, y_);
+    }
+  }
+
+ private:
+  static kernels::Operand operand(HostBlock& memory,
+                                  DType dtype,
+                                  std::int64_t rows,
+                                  std::int64_t cols) {
+    kernels::Operand operand;
+    operand.data = memory.at_least(rows * cols * size_of(dtype));
+    operand.dtype = dtype;
+    operand.rows = rows;
+    operand.cols = operand.stride = cols;
+    return operand;
+  }
+
+  kernels::Matmul matmul_;
+  HostBlock x_memory_, y_memory_, w_memory_;
+  kernels::Operand x_, y_;
+  kernels::PackedMatrix w_;
+};
+
+/// Rows that have one gradient each, as a coalescer would say it.
+class OneEntryRuns {
+ public:
+  OneEntryRuns(Device& device, std::int64_t most, std::int64_t cols)
+      : gradients_(device, most * cols * kFloat) {
+    fill(device.pool(), gradients_.as<float>(), most * cols);
+    for (std::int64_t i = 0; i <= most; ++i) {
+      places_.push_back(static_cast<std::int32_t>(i));
+      addresses_.push_back(gradients_.as<float>() + i * cols);
+    }
+    parts_.resize(places_.size());
+  }
+
+  [[nodiscard]] std::int64_t count() const { return std::ssize(parts_) - 1; }
+
+  /// `rows`: at most count(), ascending and distinct; used, not copied.
+  [[nodiscard]] kernels::RowRuns of(const std::vector<std::int64_t>& rows) const {
+    const std::int64_t count = std::ssize(rows);
+    return {.num_rows = count,
+            .num_segments = count,
+            .num_entries = count,
+            .rows = rows.data(),
+            .row_segments = places_.data(),
+            .segment_entries = places_.data(),
+            .segment_parts = parts_.data(),
+            .grads = addresses_.data()};
+  }
+
+ private:
+  Buffer gradients_;
+  std::vector<std::int32_t> places_;  ///< 0, 1, 2, ...
+  std::vector<std::int32_t> parts_;   ///< 0
+  std::vector<const float*> addresses_;
+};
+
+}  // namespace
+
+double median_pass_s(double budget_s, const std::function<void()>& pass) {
+  pass();
+  std::vector<double> times;
+  const auto begin = Clock::now();
+  do {
+    const auto start = Clock::now();
+    pass();
+    times.push_back(since(start));
+  } while (times.size() < 3 || since(begin) < budget_s);
+  return median(std::move(times));
+}
+
+ComputeProbe::ComputeProbe(Device& device, const ComputeProbeOptions& options)
+    : device_(device),
+      options_(options),
+      ctx_{.device = &device, .pool = &device.pool()},
+      table_(device, options.table_bytes) {
+  fill(device.pool(), table_.as<float>(), options.table_bytes / kFloat);
+}
+
+double ComputeProbe::gemm_flops_per_s(DType dtype) {
+  if (dtype != DType::kFloat32 && kernels::current_target() < kernels::Target::kAvx512) {
+    return 0.0;
+  }
+  constexpr std::int64_t kTimes = 16;
+  const std::int64_t threads = device_.pool().threads();
+  std::vector<std::unique_ptr<Product>> products;
+  for (std::int64_t i = 0; i < threads; ++i) {
+    products.push_back(std::make_unique<Product>(dtype));
+  }
+  const double seconds = median_pass_s(options_.budget_s, [&] {
+    device_.pool().parallel_for(
+        threads, [&](std::int64_t i) { products[static_cast<std::size_t>(i)]->run(kTimes); });
+  });
+  return static_cast<double>(threads * kTimes) * Product::kFlops / seconds;
+}
+
+double ComputeProbe::copy_bytes_per_s() {
+  const std::int64_t half = table_.bytes() / 2;
+  // A window that moves on, so that no pass finds the one before it in a cache.
+  const std::int64_t window = std::min<std::int64_t>(half, std::int64_t{64} << 20);
+  std::int64_t at = 0;
+  const double seconds = median_pass_s(options_.budget_s, [&] {
+    device_.pool().parallel_for(64, [&](std::int64_t i) {
+      const Range own = piece(window, 64, i);
+      std::byte* const from = table_.as<std::byte>() + at + own.begin;
+      std::memcpy(from + half, from, static_cast<std::size_t>(own.size()));
+    });
+    at = at + 2 * window <= half ? at + window : 0;
+  });
+  return 2.0 * static_cast<double>(window) / seconds;
+}
+
+void ComputeProbe::draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes) {
+  const auto count = static_cast<std::uint64_t>(table_.bytes() / row_bytes);
+  for (std::int64_t& row : rows) {
+    row = static_cast<std::int64_t>(mix64(options_.seed + ++draws_) % count);
+  }
+}
+
+double ComputeProbe::median_s(const std::function<void()>& prepare,
+                              const std::function<void()>& pass) const {
+  std::vector<double> times;
+  const auto begin = Clock::now();
+  do {
+    prepare();
+    const auto start = Clock::now();
+    pass();
+    times.push_back(since(start));
+  } while (times.size() < 4 || since(begin) < options_.budget_s);
+  times.erase(times.begin());
+  return median(std::move(times));
+}
+
+double ComputeProbe::row_read_bytes_per_s(std::int64_t row_bytes) {
+  const std::int64_t cols = row_bytes / kFloat;
+  const std::int64_t bags = std::max<std::int64_t>(1, kPassBytes / row_bytes / kBag);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(bags * kBag));
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t bag = 0; bag <= bags; ++bag) {
+    offsets.push_back(bag * kBag);
+  }
+  Buffer out(device_, bags * row_bytes);
+  const kernels::BagLookup lookup{
+      .weights = table_.as<void>(),
+      .weight_stride = row_bytes,
+      .cols = cols,
+      .bags = {.ids = ids.data(), .offsets = offsets.data(), .weights = nullptr, .bags = bags},
+      .out = out.as<float>(),
+      .out_stride = cols,
+      .output = kernels::output_of(out.bytes())};
+  const double seconds = median_s([&] { draw(ids, row_bytes); },
+                                  [&] { kernels::embedding_bag(ctx_, std::span(&lookup, 1)); });
+  return static_cast<double>(bags * kBag * row_bytes) / seconds;
+}
+
+double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
+  const std::int64_t cols = row_bytes / kFloat;
+  const OneEntryRuns runs(device_, kPassBytes / row_bytes, cols);
+  std::vector<std::int64_t> rows;
+  kernels::SparseUpdate update;
+  update.table = {
+      .weights = table_.as<void>(), .weight_stride = row_bytes, .cols = cols, .dim = cols};
+  update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+  double updated = 0.0;
+  double passes = 0.0;
+  const auto redraw = [&] {
+    rows.resize(static_cast<std::size_t>(runs.count()));
+    draw(rows, row_bytes);
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    update.runs = runs.of(rows);
+    updated += static_cast<double>(rows.size());
+    passes += 1.0;
+  };
+  const double seconds = median_s(redraw, [&] {
+    const std::int64_t count = update.runs.num_rows;
+    device_.pool().parallel_for(kernels::update_blocks(count), [&](std::int64_t block) {
+      const std::int64_t first = block * kernels::kRowsPerTask;
+      kernels::update_rows(update, {first, std::min(first + kernels::kRowsPerTask, count)});
+    });
+  });
+  // Some rows are drawn twice: hardly more in one pass than in another.
+  return updated / passes * static_cast<double>(row_bytes) / seconds;
+}
+
+}  // namespace weft::train

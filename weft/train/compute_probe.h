@@ -1,0 +1,55 @@
+/// Private to train/: what one rank computes, measured by Weft's own kernels (calibrate.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/dtype.h"
+
+namespace weft::train {
+
+/// Median seconds of a pass. The first, which meets unmapped pages and makes primitives, is not
+/// counted; then at least three, and more until `budget_s` is used up.
+double median_pass_s(double budget_s, const std::function<void()>& pass);
+
+struct ComputeProbeOptions {
+  std::int64_t table_bytes = 0;  ///< random rows lie in so many
+  double budget_s = 0.3;         ///< of one figure
+  std::uint64_t seed = 0;        ///< differs between ranks
+};
+
+class ComputeProbe {
+ public:
+  /// The device outlives it. Allocates and fills the table.
+  ComputeProbe(Device& device, const ComputeProbeOptions& options);
+
+  /// Of all threads together: products [256, 512] · [512, 512], a slice of samples by a layer. 0
+  /// where the target in force has none in this type.
+  double gemm_flops_per_s(DType dtype);
+
+  /// Bytes read plus bytes written of memory larger than the caches.
+  double copy_bytes_per_s();
+
+  /// Rows of fp32 of so many bytes, 16 of them a bag. A multiple of 4.
+  double row_read_bytes_per_s(std::int64_t row_bytes);
+
+  /// Distinct rows, ascending, one fp32 gradient each (plain SGD). A multiple of 4.
+  double row_update_bytes_per_s(std::int64_t row_bytes);
+
+ private:
+  /// Draws rows of the table.
+  void draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes);
+  /// As median_pass_s, with `prepare` before each pass, whose time does not count.
+  double median_s(const std::function<void()>& prepare, const std::function<void()>& pass) const;
+
+  Device& device_;
+  ComputeProbeOptions options_;
+  Context ctx_;
+  Buffer table_;
+  std::uint64_t draws_ = 0;
+};
+
+}  // namespace weft::train
