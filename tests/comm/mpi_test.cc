@@ -1,6 +1,11 @@
 /// The cases of every backend over MPI. All ranks run all tests, in the same order.
 #include "weft/comm/mpi/mpi.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/comm/cases.h"
@@ -8,6 +13,7 @@
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/ordered_reduce.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 namespace {
@@ -41,6 +47,34 @@ TEST(Mpi, GroupsOfGroups) {
 
 TEST(Mpi, GroupsAtTheSameTime) {
   testing::check_concurrent_groups(*world());
+}
+
+TEST(Mpi, TracesSayWhoseDataCameWhen) {
+  constexpr std::int64_t kBytes = 1 << 20;
+  const std::unique_ptr<Communicator> group =
+      world()->split(0, -world()->rank(), "backwards");  // its ranks are not the world's
+  trace::Recorder recorder;
+  recorder.start();
+  trace::Track& track = recorder.make_track("compute", trace::TrackKind::kStream);
+  Context ctx{.track = &track};
+  const auto ranks = static_cast<std::size_t>(group->size());
+  std::vector<std::byte> send(ranks * kBytes);
+  std::vector<std::byte> recv(send.size());
+  group->all_to_all(ctx, send.data(), recv.data(), kBytes);
+  group->barrier(ctx);
+  ASSERT_EQ(track.spans().size(), 2U);
+  const trace::Span& span = track.spans()[0];
+  const auto arrivals = track.arrivals(track.collective(span));
+  ASSERT_EQ(arrivals.size(), ranks - 1);
+  for (const trace::Arrival& one : arrivals) {
+    EXPECT_NE(one.rank, world()->rank());
+    EXPECT_EQ(one.bytes, kBytes);
+    EXPECT_LE(span.begin_ns, one.begin_ns);
+    EXPECT_LT(one.begin_ns, one.end_ns) << "a megabyte is no header";
+    EXPECT_LE(one.end_ns, span.end_ns);
+    EXPECT_LE(one.begin_ns, track.collective(span).arrived_ns);
+  }
+  EXPECT_TRUE(track.arrivals(track.collective(track.spans()[1])).empty());
 }
 
 TEST(Mpi, OrderedReduceIsThePlainTreeOverParts) {

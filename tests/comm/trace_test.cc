@@ -39,8 +39,8 @@ class EachOnItsHost final : public Group {
 
   void exchange(const Exchange& call) override {
     Context ctx;
-    if (call.arrived_ns != nullptr) {
-      *call.arrived_ns = trace::now_ns();
+    if (call.arrivals != nullptr) {
+      call.arrivals->last_ns = trace::now_ns();
     }
     under_->exchange_lent(ctx, call.send, call.recv, call.read);
   }
@@ -98,6 +98,7 @@ TEST(CommTrace, SaysWhatMovedAndWhoWasWaitedFor) {
     EXPECT_EQ(moved.ranks, kRanks);
     EXPECT_EQ(moved.bytes, 16);
     EXPECT_EQ(moved.cross_host_bytes, 0);
+    EXPECT_TRUE(track.arrivals(moved).empty()) << "copied from memory, not sent";
     EXPECT_LE(exchange.begin_ns, moved.arrived_ns);
     EXPECT_LE(late_ns, moved.arrived_ns) << "nobody goes on before rank 2 is there";
     EXPECT_LE(moved.arrived_ns, exchange.end_ns);

@@ -1,6 +1,7 @@
 """Traces: what their files say, and that they change nothing."""
 
 import json
+import shutil
 
 from harness import BASE, Case, MpiCase, with_values
 
@@ -150,6 +151,35 @@ class Trace(Case, TraceChecks):
             self.assertIn(heading, text)
         self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
 
+    def test_names_the_skewed_table(self):
+        """One table has long bags; its rank reads more than the others, and the report says why."""
+        values = dict(LARGER, **{"data.synthetic.columns.2.min_length": 30,
+                                 "data.synthetic.columns.2.max_length": 50})
+        for table, rank in enumerate((0, 1, 1)):
+            values[f"tables.{table}.sharding"] = "table_wise"
+            values[f"tables.{table}.rank"] = rank
+        config = self.write(with_values(BASE, values))
+        self.train(config, "--trace", "trace", "--threads", 1, ranks=2)
+        report = self.report("trace")
+        named = [finding["name"] for finding in report["findings"]
+                 if finding["kind"] == "skewed_table"]
+        self.assertEqual(named, ["c"])
+        first = report["tables"][0]
+        self.assertEqual((first["table"], first["rank"]), ("c", 1))
+        self.assertTrue(30 * 2048 <= first["rows"] <= 50 * 2048, first)
+        self.assertEqual(first["bytes"], first["rows"] * 32 * 4)
+        lookup = next(part for part in report["parts"] if part["name"] == "lookup")
+        self.assertGreater(lookup["seconds"][1], lookup["seconds"][0])
+        self.assertIn("! table c is ", self.run_weft("trace", "report", "trace").out)
+        # Short bags, and the tables spread evenly.
+        for column in ("min_length", "max_length"):
+            values[f"data.synthetic.columns.2.{column}"] = 1
+        config = self.write(with_values(BASE, dict(values, **{
+            "tables.1.sharding": "data_parallel", "tables.1.rank": -1})))
+        self.train(config, "--trace", "even", "--threads", 1, ranks=2)
+        self.assertNotIn("skewed_table",
+                         [finding["kind"] for finding in self.report("even")["findings"]])
+
     def test_diff_names_what_became_slower(self):
         """Five times the dense model: the difference is in forward_backward."""
         values = dict(LARGER, **{"train.overlap": False})
@@ -194,6 +224,20 @@ class Trace(Case, TraceChecks):
         self.assertTrue((breakdown["non_compute_time_pctg"] > 0).all())
         overlap = analysis.get_comm_comp_overlap(visualize=False)
         self.assertEqual(sorted(overlap["rank"]), [0, 1])
+
+
+    def test_trace_processor(self):
+        """What Perfetto's trace processor makes of it; skipped where it is not installed."""
+        processor = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
+        if processor is None:
+            self.skipTest("Perfetto's trace processor is not installed")
+        self.train(self.write(with_values(BASE, LARGER)), "--trace", "trace", ranks=2)
+        query = self.folder / "query.sql"
+        query.write_text("select count(*) from slice where name = 'lookup' and category = 'cpu_op'")
+        for path in sorted((self.folder / "trace").iterdir()):
+            result = self.wait(self.start([processor, "--query-file", query, path]))
+            self.assertEqual(result.code, 0, str(result))
+            self.assertEqual(result.out.split()[-1], "10", str(result))
 
 
 class MpiTrace(MpiCase, TraceChecks):

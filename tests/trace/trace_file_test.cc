@@ -1,5 +1,6 @@
 #include "weft/trace/trace_file.h"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -41,13 +42,20 @@ class TraceFiles : public ::testing::Test {
                 .ranks = ranks,
                 .arrived_ns = 4500,
                 .bytes = 4096,
-                .cross_host_bytes = 1024});
+                .cross_host_bytes = 1024},
+               std::array{Arrival{.rank = 1, .begin_ns = 3600, .end_ns = 4100, .bytes = 4000},
+                          Arrival{.rank = 2, .begin_ns = 4500, .end_ns = 4500, .bytes = 96}});
+    stream.sample("rows read", 7);
     stream.add({.name = "output_dist", .begin_ns = 3000, .end_ns = 5500});
     Track& thread = recorder.make_track("trainer", TrackKind::kThread);
     thread.add(
         {.name = "step", .begin_ns = 1000, .end_ns = 6000, .number = step, .kind = Kind::kStep});
-    return to_chrome_json(
-        recorder, {.rank = rank, .ranks = ranks, .host = "h", .backend = "mpi", .steps = {}});
+    return to_chrome_json(recorder, {.rank = rank,
+                                     .ranks = ranks,
+                                     .host = "h",
+                                     .backend = "mpi",
+                                     .steps = {},
+                                     .tables = {{"a", 12, 768}, {"\"b\"", 3, 192}}});
   }
 
   void expect_error(ErrorCode code, const std::string& says) {
@@ -85,6 +93,15 @@ TEST_F(TraceFiles, ComeBackAsTheyWereRecorded) {
   EXPECT_EQ(exchange.arrived, 4500);
   EXPECT_EQ(exchange.bytes, 4096);
   EXPECT_EQ(exchange.cross_host_bytes, 1024);
+  ASSERT_EQ(exchange.from.size(), 1U) << "what came with its peer took no time";
+  EXPECT_EQ(exchange.from[0].rank, 1);
+  EXPECT_EQ(exchange.from[0].begin_ns, 3600);
+  EXPECT_EQ(exchange.from[0].end_ns, 4100);
+  EXPECT_EQ(exchange.from[0].bytes, 4000);
+  ASSERT_EQ(trace[1].tables.size(), 2U);
+  EXPECT_EQ(trace[1].tables[1].table, "\"b\"");
+  EXPECT_EQ(trace[1].tables[1].rows, 3);
+  EXPECT_EQ(trace[1].tables[1].bytes, 192);
 }
 
 TEST_F(TraceFiles, ErrorsNameTheFile) {

@@ -81,6 +81,7 @@ Communicator::Communicator(std::unique_ptr<Group> group)
   recv_pieces_.resize(ranks);
   send_.resize(ranks);
   recv_.resize(ranks);
+  arrivals_.resize(ranks);
   for (int p = 0; p < size_; ++p) {
     hosts_.push_back(group_->host(p));
   }
@@ -122,11 +123,12 @@ void Communicator::run(const Context& ctx, Exchange call) {
   trace::Span span{.name = to_string(call.stamp.collective).data(),  // a literal
                    .begin_ns = traced ? trace::now_ns() : 0,
                    .kind = trace::Kind::kCollective};
-  trace::Collective moved{.group = &name(),
-                          .sequence = call.stamp.sequence,
-                          .ranks = size_,
-                          .arrived_ns = span.begin_ns};
-  call.arrived_ns = traced ? &moved.arrived_ns : nullptr;
+  trace::Collective moved{.group = &name(), .sequence = call.stamp.sequence, .ranks = size_};
+  Arrivals arrivals{.last_ns = span.begin_ns, .peers = arrivals_};
+  if (traced) {
+    std::fill(arrivals_.begin(), arrivals_.end(), trace::Arrival{});
+    call.arrivals = &arrivals;
+  }
   activity_.begin(call.stamp);
   try {
     group_->exchange(call);
@@ -148,7 +150,10 @@ void Communicator::run(const Context& ctx, Exchange call) {
   }
   if (traced) {
     span.end_ns = trace::now_ns();
-    ctx.track->add(span, moved);
+    moved.arrived_ns = arrivals.last_ns;
+    const auto none = std::remove_if(arrivals_.begin(), arrivals_.end(),
+                                     [](const trace::Arrival& one) { return one.bytes == 0; });
+    ctx.track->add(span, moved, {arrivals_.begin(), none});
   }
 }
 

@@ -26,7 +26,8 @@
 /// Determinism: reductions add in a fixed order, up the tree over ranks of weft/base/parts.h; the
 /// bits do not depend on timing, backend or size of the messages.
 /// Traces: a context with a track records every exchange: group, sequence number, when the last
-/// peer was there, bytes sent and those of them to other hosts. Errors: every call carries a
+/// peer was there, bytes sent and those of them to other hosts, and over `mpi` when whose data
+/// came. Errors: every call carries a
 /// sequence number, the collective and its sizes. Ranks out of step get Error(kComm) naming both
 /// ranks, collective, group and the numbers; a peer that does not arrive in time gives
 /// Error(kTimeout) naming who is missing; an error of another rank is thrown here with its code,
@@ -48,6 +49,7 @@
 #include "weft/comm/activity.h"
 #include "weft/comm/collective.h"
 #include "weft/tensor/device.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 
@@ -210,6 +212,7 @@ class Communicator {
   std::vector<Piece> recv_pieces_;
   std::vector<Lane> send_;
   std::vector<Lane> recv_;
+  std::vector<trace::Arrival> arrivals_;  // [W]
   std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;
   std::int64_t scratch_bytes_ = 0;

@@ -12,6 +12,7 @@
 #include "weft/base/thread_pool.h"
 #include "weft/comm/activity.h"
 #include "weft/comm/collective.h"
+#include "weft/trace/recorder.h"
 
 namespace weft::comm {
 
@@ -24,16 +25,22 @@ struct SubgroupOptions {
   std::int64_t token = 0;      ///< the largest propose_token() over all ranks of the parent
 };
 
+/// When the peers of an exchange were there (trace::now_ns).
+struct Arrivals {
+  std::int64_t last_ns = 0;  ///< the last peer; left alone where there is none
+
+  /// [W], where data comes as messages of their own: of ranks that sent any. Otherwise left alone.
+  std::span<trace::Arrival> peers;
+};
+
 /// One exchange of a group, as one rank describes it.
 struct Exchange {
   Stamp stamp;
-  std::span<const Lane> send;  ///< [W], to each rank
-  std::span<const Lane> recv;  ///< [W], from each rank; without memory where the group lends
-  ThreadPool* pool = nullptr;  ///< for copies; may be null
-  LaneReader read;             ///< called once, with what has arrived
-  /// Set, where it is given, to when the last peer was known to be there, before `read`
-  /// (trace::now_ns). Left alone where there is no peer.
-  std::int64_t* arrived_ns = nullptr;
+  std::span<const Lane> send;    ///< [W], to each rank
+  std::span<const Lane> recv;    ///< [W], from each rank; without memory where the group lends
+  ThreadPool* pool = nullptr;    ///< for copies; may be null
+  LaneReader read;               ///< called once, with what has arrived
+  Arrivals* arrivals = nullptr;  ///< to be filled in before `read`; may be null
 };
 
 /// One group of ranks. One thread at a time.

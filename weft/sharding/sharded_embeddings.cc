@@ -172,9 +172,12 @@ void ShardedEmbeddings::add_lookup(const LocalShard& local,
 
 void ShardedEmbeddings::lookup(Context& ctx) {
   lookups_.clear();
-  for (const LocalShard& local : shards_) {
-    for_each_block(local, [&](const SlotAddress& address, const IncomingBlock& block,
-                              std::int64_t source) { add_lookup(local, address, block, source); });
+  for (LocalShard& local : shards_) {
+    for_each_block(
+        local, [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
+          local.rows_read += block.num_ids;
+          add_lookup(local, address, block, source);
+        });
   }
   embedding::TableShard::forward(ctx, lookups_);
 }
@@ -233,6 +236,18 @@ TableOverflow ShardedEmbeddings::overflow() const {
     }
   }
   return overflow;
+}
+
+std::vector<TableReads> ShardedEmbeddings::reads() const {
+  std::vector<TableReads> all;
+  for (const LocalShard& local : shards_) {
+    const spec::Table& table = config_.tables[at(local.table)];
+    const bool halves = table.dtype != spec::RowDType::kFp32;  // split_bf16: forward reads one
+    all.push_back({.table = local.table,
+                   .rows = local.rows_read,
+                   .bytes = local.rows_read * local.rows->cols().size() * (halves ? 2 : 4)});
+  }
+  return all;
 }
 
 std::vector<embedding::TableShard*> ShardedEmbeddings::shards() const {

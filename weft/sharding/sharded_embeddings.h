@@ -44,6 +44,13 @@ struct TableOverflow {
   std::int64_t row = -1;    ///< in the whole table
 };
 
+/// What lookups have read of one table.
+struct TableReads {
+  std::int64_t table = 0;
+  std::int64_t rows = 0;   ///< one per id, repeated ones too
+  std::int64_t bytes = 0;  ///< of their weights
+};
+
 struct ShardedEmbeddingsOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
 };
@@ -82,6 +89,9 @@ class ShardedEmbeddings {
   /// Since construction, on this rank; rows of a replica on rank 0 alone.
   [[nodiscard]] TableOverflow overflow() const;
 
+  /// Since construction, on this rank: per shard held here, in the order of tables.
+  [[nodiscard]] std::vector<TableReads> reads() const;
+
   /// The shards held here, in the order of tables.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
 
@@ -96,6 +106,7 @@ class ShardedEmbeddings {
     std::unique_ptr<embedding::TableShard> rows;
     std::vector<std::int64_t> slots;  // own slots (or replicated slots) that read it, by feature
     std::vector<embedding::GradientBlock> gradient_blocks;
+    std::int64_t rows_read = 0;
   };
 
   enum class UpdatePath : std::uint8_t { kWhole, kColumns, kReplicated };

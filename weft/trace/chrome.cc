@@ -26,10 +26,15 @@ class Writer {
         "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"baseTimeNanoseconds\": 0,\n"
         "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
         "\"weft\": {{\"version\": 1, \"host\": \"{}\", \"first_step\": {}, \"last_step\": {}, "
-        "\"clock_offset_ns\": {}, \"clock_error_ns\": {}, \"dropped\": {}}},\n"
-        "\"traceEvents\": [",
+        "\"clock_offset_ns\": {}, \"clock_error_ns\": {}, \"dropped\": {},\n\"tables\": [",
         trace_.backend, trace_.rank, trace_.ranks, escaped(trace_.host), trace_.steps.begin,
         trace_.steps.end, trace_.clock_offset_ns, trace_.clock_error_ns, dropped);
+    for (const TableReads& table : trace_.tables) {
+      append("{}{{\"table\": \"{}\", \"rows\": {}, \"bytes\": {}}}",
+             &table == trace_.tables.data() ? "" : ", ", escaped(table.table), table.rows,
+             table.bytes);
+    }
+    text_ += "]},\n\"traceEvents\": [";
   }
 
   std::string end() {
@@ -46,6 +51,14 @@ class Writer {
   void name_row(int row, std::string_view name) {
     metadata("thread_name", row, fmt::format("\"{}\"", escaped(name)));
     number("thread_sort_index", row, row);
+  }
+
+  void counter(const Sample& sample) {
+    separate();
+    append(
+        "{{\"ph\": \"C\", \"name\": \"{}\", \"pid\": {}, \"ts\": {:.3f}, "
+        "\"args\": {{\"value\": {}}}}}",
+        escaped(sample.name), trace_.rank, microseconds(sample.time_ns), sample.value);
   }
 
   /// `correlation`: joins a span with its segments; unique in the file.
@@ -74,6 +87,7 @@ class Writer {
       append(", \"part\": \"{}\"", escaped(segment.around->name));
     }
     collective(track, span);
+    arrivals(track, span);
     text_ += "}}";
   }
 
@@ -149,6 +163,23 @@ class Writer {
         moved.bytes, moved.cross_host_bytes, microseconds(moved.arrived_ns));
   }
 
+  /// Only of data that took a while: what comes with the header has come when the peer has.
+  void arrivals(const Track& track, const Span& span) {
+    if (span.collective < 0) {
+      return;
+    }
+    bool any = false;
+    for (const Arrival& one : track.arrivals(track.collective(span))) {
+      if (one.end_ns > one.begin_ns) {
+        text_ += any ? ", " : ", \"from\": [";
+        append("[{}, {:.3f}, {:.3f}, {}]", one.rank, microseconds(one.begin_ns),
+               microseconds(one.end_ns), one.bytes);
+        any = true;
+      }
+    }
+    text_ += any ? "]" : "";
+  }
+
   const RankTrace& trace_;
   std::string text_;
   bool first_ = true;
@@ -187,6 +218,9 @@ std::string to_chrome_json(const Recorder& recorder, const RankTrace& trace) {
           writer.segment(track, segment, kStreamRows + row, correlation(*segment.span));
         }
       }
+    }
+    for (const Sample& one : track.samples()) {
+      writer.counter(one);
     }
     numbered += static_cast<std::int64_t>(spans.size());
   }

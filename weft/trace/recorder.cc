@@ -1,5 +1,6 @@
 #include "weft/trace/recorder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -39,7 +40,8 @@ Track::Track(std::string name, TrackKind kind, std::int64_t capacity, const std:
       capacity_(capacity),
       on_(on),
       spans_(std::make_unique<Span[]>(static_cast<std::size_t>(capacity))),
-      collectives_(std::make_unique<Collective[]>(static_cast<std::size_t>(capacity))) {
+      collectives_(std::make_unique<Collective[]>(static_cast<std::size_t>(capacity))),
+      arrivals_(std::make_unique<Arrival[]>(static_cast<std::size_t>(capacity))) {
 }
 
 void Track::add(const Span& span) {
@@ -52,12 +54,24 @@ void Track::add(const Span& span) {
   count_.store(index + 1, std::memory_order_release);  // spans() sees whole ones only
 }
 
-void Track::add(Span span, const Collective& collective) {
+void Track::add(Span span, const Collective& collective, std::span<const Arrival> arrivals) {
   if (count_.load(std::memory_order_relaxed) < capacity_) {
     span.collective = num_collectives_++;
-    collectives_[static_cast<std::size_t>(span.collective)] = collective;
+    Collective& own = collectives_[static_cast<std::size_t>(span.collective)];
+    own = collective;
+    own.first_arrival = num_arrivals_;
+    own.arrivals = static_cast<std::int32_t>(
+        std::min(static_cast<std::int64_t>(arrivals.size()), capacity_ - num_arrivals_));
+    std::copy_n(arrivals.begin(), own.arrivals, arrivals_.get() + num_arrivals_);
+    num_arrivals_ += own.arrivals;
   }
   add(span);
+}
+
+void Track::sample(const char* name, double value) {
+  if (on()) {
+    samples_.push_back({.name = name, .time_ns = now_ns(), .value = value});
+  }
 }
 
 Recorder::Recorder(std::int64_t capacity) : capacity_(capacity) {

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::trace {
 
@@ -37,6 +38,14 @@ enum class Kind : std::uint8_t {
 
 std::string_view to_string(Kind kind);
 
+/// When the data of one peer came in.
+struct Arrival {
+  std::int32_t rank = -1;     ///< of the world
+  std::int64_t begin_ns = 0;  ///< when the peer was known to be there
+  std::int64_t end_ns = 0;    ///< when its last byte had come
+  std::int64_t bytes = 0;
+};
+
 /// What a collective moved, beside when.
 struct Collective {
   const std::string* group = nullptr;  ///< outlives the recorder
@@ -45,6 +54,8 @@ struct Collective {
   std::int64_t arrived_ns = 0;         ///< when the last peer was there
   std::int64_t bytes = 0;              ///< this rank sent to others
   std::int64_t cross_host_bytes = 0;   ///< of these, to other hosts
+  std::int64_t first_arrival = 0;      ///< set by the track: where its arrivals are
+  std::int32_t arrivals = 0;           ///< set by the track
 };
 
 struct Span {
@@ -54,6 +65,13 @@ struct Span {
   std::int64_t number = -1;      ///< of the step, where it is one
   std::int32_t collective = -1;  ///< which of the track's collectives; -1: none
   Kind kind = Kind::kCompute;
+};
+
+/// A figure at a moment.
+struct Sample {
+  const char* name = nullptr;  ///< outlives the recorder: a literal
+  std::int64_t time_ns = 0;
+  double value = 0;
 };
 
 /// How a track is shown: work of a stream, or of a thread beside the streams.
@@ -70,15 +88,29 @@ class Track {
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
   void add(const Span& span);
-  void add(Span span, const Collective& collective);
+
+  /// `arrivals`: of the peers whose data came as messages; those for which there is no room are
+  /// left out.
+  void add(Span span, const Collective& collective, std::span<const Arrival> arrivals = {});
 
   /// What has been added, in the order of ends. Also while more is added.
   [[nodiscard]] std::span<const Span> spans() const {
     return {spans_.get(), static_cast<std::size_t>(count_.load(std::memory_order_acquire))};
   }
 
+  /// A counter's value now, where the track is on. Some per step: may allocate.
+  void sample(const char* name, double value);
+
+  /// In order of time. Not while more are added.
+  [[nodiscard]] std::span<const Sample> samples() const { return samples_; }
+
   [[nodiscard]] const Collective& collective(const Span& span) const {
     return collectives_[static_cast<std::size_t>(span.collective)];
+  }
+
+  [[nodiscard]] std::span<const Arrival> arrivals(const Collective& collective) const {
+    return {arrivals_.get() + collective.first_arrival,
+            static_cast<std::size_t>(collective.arrivals)};
   }
 
   /// Spans for which there was no room.
@@ -91,7 +123,10 @@ class Track {
   const std::atomic<bool>& on_;
   std::unique_ptr<Span[]> spans_;
   std::unique_ptr<Collective[]> collectives_;
+  std::unique_ptr<Arrival[]> arrivals_;  // [capacity_]
+  std::vector<Sample> samples_;
   std::int32_t num_collectives_ = 0;
+  std::int64_t num_arrivals_ = 0;
   std::atomic<std::int64_t> count_ = 0;
   std::atomic<std::int64_t> dropped_ = 0;
 };

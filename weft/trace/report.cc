@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "weft/trace/findings.h"
+
 namespace weft::trace {
 
 namespace {
@@ -302,9 +304,12 @@ class Analysis {
     const Breakdown& mean = report_.mean;
     const double exposed = mean.moving + mean.waiting;
     const double room = mean.compute + mean.lookup - mean.overlapped;
+    report_.links = link_uses(trace_);
+    report_.tables = table_shares(trace_);
     report_.perfect_overlap = mean.step - std::min(exposed, std::max(room, 0.0));
     report_.balanced_ranks = mean.step - mean.waiting;
     report_.doubled_link = mean.step - mean.moving / 2;
+    report_.findings = find(report_);
   }
 
   const std::vector<RankWork>& trace_;
@@ -330,6 +335,14 @@ double PartTime::mean() const {
 
 double PartTime::longest() const {
   return *std::max_element(seconds.begin(), seconds.end());
+}
+
+double PartTime::bus_bandwidth() const {
+  const auto sum = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+  };
+  const double moving = sum(seconds) - sum(waiting);
+  return kind == Kind::kCollective && moving > 0 ? sum(bytes) / moving : 0.0;
 }
 
 Report make_report(const std::vector<RankWork>& trace) {

@@ -20,6 +20,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/trace/trace_file.h"
@@ -50,6 +51,10 @@ struct PartTime {
 
   [[nodiscard]] double mean() const;
   [[nodiscard]] double longest() const;  ///< of a rank
+
+  /// Bytes that a rank sends to others, over the time in which they move: what is called the bus
+  /// bandwidth of a collective. 0 where nothing moves.
+  [[nodiscard]] double bus_bandwidth() const;
 };
 
 /// What others waited for a rank.
@@ -68,6 +73,35 @@ struct PathShare {
   double seconds = 0;  ///< per step
 };
 
+/// Data that came to a host from another, or from itself.
+struct LinkUse {
+  std::string from;
+  std::string to;
+  double bytes = 0;    ///< per step, of messages long enough to be timed
+  double seconds = 0;  ///< per step, in which at least one of them was coming
+
+  [[nodiscard]] double rate() const { return seconds > 0 ? bytes / seconds : 0.0; }
+};
+
+/// What one rank reads of one table.
+struct TableShare {
+  std::string table;
+  int rank = 0;
+  double rows = 0;   ///< per step
+  double bytes = 0;  ///< per step
+};
+
+/// What stands out, as a name and as a sentence.
+struct Finding {
+  enum class Kind : std::uint8_t { kStraggler, kSkewedTable, kSlowLink };
+
+  Kind kind = Kind::kStraggler;
+  std::string name;  ///< "rank 3", a table, a host
+  std::string text;
+};
+
+std::string_view to_string(Finding::Kind kind);
+
 struct Report {
   std::int64_t steps = 0;
   std::vector<std::string> hosts;  ///< [ranks]
@@ -78,6 +112,9 @@ struct Report {
   std::vector<PartTime> parts;        ///< longest mean first
   std::vector<Straggler> stragglers;  ///< most waited for first
   std::vector<PathShare> path;        ///< longest first
+  std::vector<LinkUse> links;         ///< slowest first; empty where ranks share memory
+  std::vector<TableShare> tables;     ///< most bytes first
+  std::vector<Finding> findings;      ///< findings.h says when something stands out
   double perfect_overlap = 0;         ///< seconds of a step, if
   double balanced_ranks = 0;
   double doubled_link = 0;

@@ -33,6 +33,7 @@ constexpr const char* kStyle = R"(
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
   margin: 2em auto; max-width: 1040px; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
+p.finding { border-left: 4px solid var(--moving); padding-left: 0.8em; margin: 0.4em 0; }
 p.note { color: var(--soft); margin-top: 0; }
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
 svg .axis { stroke: var(--faint); } svg .tick { fill: var(--soft); }
@@ -309,6 +310,41 @@ void draw_bytes(Page& page, const Report& report) {
   page.close_plot();
 }
 
+void draw_links(Page& page, const Report& report) {
+  if (report.links.empty()) {
+    return;
+  }
+  page.section("Rate of links",
+               "Megabytes per second while data was coming from one host to another.");
+  page.open_plot(report.links.size(), report.links.back().rate() / 1e6, "MB/s");
+  for (std::size_t i = 0; i < report.links.size(); ++i) {
+    const LinkUse& link = report.links[i];
+    page.label(i, fmt::format("{} to {}", link.from, link.to));
+    page.box(i, 0, link.rate() / 1e6, link.from == link.to ? "compute" : "moving",
+             fmt::format("{:.1f} MB/s: {:.3f} MB in {:.3f} ms of a step", link.rate() / 1e6,
+                         link.bytes / 1e6, ms(link.seconds)));
+  }
+  page.close_plot();
+}
+
+void draw_tables(Page& page, const Report& report) {
+  if (report.tables.empty()) {
+    return;
+  }
+  constexpr std::size_t kMostTables = 24;
+  const std::size_t shown = std::min(kMostTables, report.tables.size());
+  page.section("Tables",
+               "Megabytes of rows per step that a rank's lookups read of a table, most first.");
+  page.open_plot(shown, report.tables.front().bytes / 1e6, "MB");
+  for (std::size_t i = 0; i < shown; ++i) {
+    const TableShare& share = report.tables[i];
+    page.label(i, fmt::format("{}, rank {}", share.table, share.rank));
+    page.box(i, 0, share.bytes / 1e6, "lookup",
+             fmt::format("{:.3f} MB, {:.0f} rows", share.bytes / 1e6, share.rows));
+  }
+  page.close_plot();
+}
+
 void draw_stragglers(Page& page, const Report& report) {
   if (report.stragglers.empty()) {
     return;
@@ -349,7 +385,7 @@ void write_tables(Page& page, const Report& report) {
   page.section("Parts", "Milliseconds per step; bytes that a rank sends.");
   page.add(
       "<div class=\"wide\"><table><tr><th>part</th><th>mean</th><th>longest</th><th>waiting</th>"
-      "<th>bytes</th><th>to other hosts</th></tr>\n");
+      "<th>bytes</th><th>to other hosts</th><th>bus, MB/s</th></tr>\n");
   const auto ranks = static_cast<double>(report.ranks.size());
   for (const PartTime& part : report.parts) {
     const auto bytes = [&](const std::vector<double>& values) {
@@ -358,11 +394,14 @@ void write_tables(Page& page, const Report& report) {
                  : std::string();
     };
     page.add(
-        "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td>"
+        "<td>{}</td></tr>\n",
         escaped(part.name), ms(part.mean()), ms(part.longest()),
         part.kind == Kind::kCollective ? fmt::format("{:.3f}", ms(sum_of(part.waiting) / ranks))
                                        : std::string(),
-        bytes(part.bytes), bytes(part.cross_host_bytes));
+        bytes(part.bytes), bytes(part.cross_host_bytes),
+        part.kind == Kind::kCollective ? fmt::format("{:.1f}", part.bus_bandwidth() / 1e6)
+                                       : std::string());
   }
   page.add("</table></div>\n");
 }
@@ -374,9 +413,14 @@ std::string to_html(const Report& report, const std::vector<RankWork>& trace) {
   page.open();
   page.add("<h1>{} steps of {} ranks: {:.3f} ms a step</h1>\n", report.steps, report.ranks.size(),
            ms(report.mean.step));
+  for (const Finding& finding : report.findings) {
+    page.add("<p class=\"finding\">{}</p>\n", escaped(finding.text));
+  }
   draw_timeline(page, report, trace);
   draw_breakdown(page, report);
   draw_bytes(page, report);
+  draw_links(page, report);
+  draw_tables(page, report);
   draw_stragglers(page, report);
   write_tables(page, report);
   page.close();

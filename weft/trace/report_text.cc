@@ -75,18 +75,19 @@ void write_breakdown(Text& text, const Report& report) {
 void write_parts(Text& text, const Report& report) {
   text.line("");
   text.line("Parts, ms per step; slowest: the longest rank over the mean");
-  text.line("{:<34} {:>9} {:>9} {:>12} {:>9} {:>12} {:>12}", "", "mean", "longest", "slowest",
-            "waiting", "bytes", "cross-host");
+  text.line("{:<34} {:>9} {:>9} {:>12} {:>9} {:>10} {:>10} {:>11}", "", "mean", "longest",
+            "slowest", "waiting", "bytes", "cross-host", "bus, MB/s");
   for (const PartTime& part : report.parts) {
     const auto slowest = static_cast<int>(
         std::max_element(part.seconds.begin(), part.seconds.end()) - part.seconds.begin());
     const double ratio = part.mean() > 0 ? part.longest() / part.mean() : 1.0;
     const bool is_collective = part.kind == Kind::kCollective;
-    text.line("{:<34} {:>9.3f} {:>9.3f} {:>12} {:>9} {:>12} {:>12}", part.name, ms(part.mean()),
-              ms(part.longest()), fmt::format("{:.2f} rank {}", ratio, slowest),
+    text.line("{:<34} {:>9.3f} {:>9.3f} {:>12} {:>9} {:>10} {:>10} {:>11}", part.name,
+              ms(part.mean()), ms(part.longest()), fmt::format("{:.2f} rank {}", ratio, slowest),
               is_collective ? fmt::format("{:.3f}", ms(mean(part.waiting))) : "",
               is_collective ? bytes(mean(part.bytes)) : "",
-              is_collective ? bytes(mean(part.cross_host_bytes)) : "");
+              is_collective ? bytes(mean(part.cross_host_bytes)) : "",
+              is_collective ? fmt::format("{:.1f}", part.bus_bandwidth() / 1e6) : "");
   }
 }
 
@@ -101,6 +102,44 @@ void write_stragglers(Text& text, const Report& report) {
     const Straggler& one = report.stragglers[i];
     text.line("{:<12} {:>9.3f} {:>20}   {}", fmt::format("rank {}", one.rank), ms(one.waited_for),
               fmt::format("{} of {}", one.last, one.of), one.part);
+  }
+}
+
+void write_findings(Text& text, const Report& report) {
+  for (const Finding& finding : report.findings) {
+    text.line("! {}", finding.text);
+  }
+}
+
+void write_links(Text& text, const Report& report) {
+  if (report.links.empty()) {
+    return;
+  }
+  text.line("");
+  text.line("Links, per step; rate: while data was coming, slowest first");
+  text.line("{:<40} {:>12} {:>9} {:>12}", "", "bytes", "ms", "MB/s");
+  for (std::size_t i = 0; i < std::min(kMostLines, report.links.size()); ++i) {
+    const LinkUse& link = report.links[i];
+    text.line("{:<40} {:>12} {:>9.3f} {:>12.1f}", fmt::format("{} to {}", link.from, link.to),
+              bytes(link.bytes), ms(link.seconds), link.rate() / 1e6);
+  }
+}
+
+void write_tables(Text& text, const Report& report) {
+  if (report.tables.empty()) {
+    return;
+  }
+  double all = 0;
+  for (const TableShare& share : report.tables) {
+    all += share.bytes;
+  }
+  text.line("");
+  text.line("Tables, per step: rows that lookups read, most bytes first");
+  text.line("{:<34} {:>9} {:>12} {:>12} {:>8}", "", "rank", "rows", "bytes", "of all");
+  for (std::size_t i = 0; i < std::min(kMostLines, report.tables.size()); ++i) {
+    const TableShare& share = report.tables[i];
+    text.line("{:<34} {:>9} {:>12.0f} {:>12} {:>6.1f} %", share.table, share.rank, share.rows,
+              bytes(share.bytes), percent(share.bytes, all));
   }
 }
 
@@ -164,9 +203,12 @@ std::string to_text(const Report& report) {
   if (report.dropped > 0) {
     text.line("{} spans found no room: record fewer steps", report.dropped);
   }
+  write_findings(text, report);
   text.line("");
   write_breakdown(text, report);
   write_parts(text, report);
+  write_links(text, report);
+  write_tables(text, report);
   write_stragglers(text, report);
   write_path(text, report);
   write_what_if(text, report);
@@ -184,6 +226,9 @@ std::string to_json(const Report& report) {
               {"parts", json::array()},
               {"stragglers", json::array()},
               {"path", json::array()},
+              {"links", json::array()},
+              {"tables", json::array()},
+              {"findings", json::array()},
               {"what_if",
                {{"perfect_overlap", report.perfect_overlap},
                 {"balanced_ranks", report.balanced_ranks},
@@ -197,7 +242,23 @@ std::string to_json(const Report& report) {
                             {"seconds", part.seconds},
                             {"waiting", part.waiting},
                             {"bytes", part.bytes},
-                            {"cross_host_bytes", part.cross_host_bytes}});
+                            {"cross_host_bytes", part.cross_host_bytes},
+                            {"bus_bandwidth", part.bus_bandwidth()}});
+  }
+  for (const LinkUse& link : report.links) {
+    out["links"].push_back(
+        {{"from", link.from}, {"to", link.to}, {"bytes", link.bytes}, {"seconds", link.seconds}});
+  }
+  for (const TableShare& share : report.tables) {
+    out["tables"].push_back({{"table", share.table},
+                             {"rank", share.rank},
+                             {"rows", share.rows},
+                             {"bytes", share.bytes}});
+  }
+  for (const Finding& finding : report.findings) {
+    out["findings"].push_back({{"kind", std::string(to_string(finding.kind))},
+                               {"name", finding.name},
+                               {"text", finding.text}});
   }
   for (const Straggler& one : report.stragglers) {
     out["stragglers"].push_back({{"rank", one.rank},

@@ -59,6 +59,12 @@ Work work_of(const json& event) {
     work.arrived = std::clamp(nanoseconds(arguments.at("arrived")), work.time.begin, work.time.end);
     work.bytes = arguments.at("bytes");
     work.cross_host_bytes = arguments.at("cross_host_bytes");
+    for (const json& from : arguments.value("from", json::array())) {
+      work.from.push_back({.rank = from.at(0),
+                           .begin_ns = nanoseconds(from.at(1)),
+                           .end_ns = nanoseconds(from.at(2)),
+                           .bytes = from.at(3)});
+    }
   }
   return work;
 }
@@ -70,6 +76,9 @@ RankWork rank_of(const json& file) {
                 .dropped = file.at("weft").at("dropped"),
                 .steps = {},
                 .work = {}};
+  for (const json& table : file.at("weft").value("tables", json::array())) {
+    rank.tables.push_back({table.at("table"), table.at("rows"), table.at("bytes")});
+  }
   for (const json& event : file.at("traceEvents")) {
     const std::string category = event.value("cat", "");
     if (category == "kernel") {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/trace/chrome.h"
 #include "weft/trace/intervals.h"
 #include "weft/trace/recorder.h"
 
@@ -23,7 +24,8 @@ struct Work {
   std::int64_t arrived = 0;  ///< when the last peer was there
   std::int64_t bytes = 0;
   std::int64_t cross_host_bytes = 0;
-  std::string part;  ///< the span around it, e.g. "output_dist"; empty: none
+  std::string part;                ///< the span around it, e.g. "output_dist"; empty: none
+  std::vector<Arrival> from = {};  ///< data that took a while to come; times as above
 };
 
 struct StepTime {
@@ -37,8 +39,9 @@ struct RankWork {
   std::string host;
   std::int64_t clock_error_ns = 0;
   std::int64_t dropped = 0;
-  std::vector<StepTime> steps;  ///< in order
-  std::vector<Work> work;       ///< of all streams, in order of begin
+  std::vector<StepTime> steps;          ///< in order
+  std::vector<Work> work;               ///< of all streams, in order of begin
+  std::vector<TableReads> tables = {};  ///< in all steps
 };
 
 /// All ranks of the trace in `folder`, by rank. Throws Error(kIo) where it cannot be read and

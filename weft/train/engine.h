@@ -106,6 +106,8 @@ class Engine {
   /// For control traffic of the trainer: metrics, agreement, checkpoints.
   [[nodiscard]] comm::Communicator& control_comm() { return *control_comm_; }
 
+  [[nodiscard]] const spec::Config& config() const { return config_; }
+
   [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return embeddings_; }
 
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }

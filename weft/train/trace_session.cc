@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/clock.h"
+#include "weft/tensor/memory_use.h"
 #include "weft/trace/chrome.h"
 
 namespace weft::train {
@@ -60,8 +61,12 @@ void TraceSession::before_step(std::int64_t step, Engine& engine) {
     write(engine);
   } else if (!recorder_.on() && step >= steps_.begin && step < steps_.end) {
     steps_.begin = step;
+    reads_before_ = engine.embeddings().reads();
     begin_ns_ = trace::now_ns();
     recorder_.start();
+  }
+  if (recorder_.on()) {
+    sample(engine);
   }
   last_step_ = step;
 }
@@ -81,10 +86,33 @@ void TraceSession::finish(Engine& engine) {
 void TraceSession::write(Engine& engine) {
   recorder_.stop();
   written_ = true;
-  engine.run_stage([&](Context& ctx) { write_file(engine.control_comm(), ctx); });
+  engine.run_stage([&](Context& ctx) { write_file(engine, ctx); });
 }
 
-void TraceSession::write_file(comm::Communicator& comm, Context& ctx) {
+/// What changes from step to step, as counters beside the spans.
+void TraceSession::sample(Engine& engine) {
+  std::int64_t rows = 0;
+  for (const sharding::TableReads& table : engine.embeddings().reads()) {
+    rows += table.rows;
+  }
+  trace::Track& track = *engine.caller_track();
+  track.sample("rows read", static_cast<double>(rows));
+  track.sample("bytes of tables and buffers", static_cast<double>(host_memory_use().now));
+}
+
+std::vector<trace::TableReads> TraceSession::table_reads(const Engine& engine) const {
+  std::vector<trace::TableReads> tables;
+  const std::vector<sharding::TableReads> now = engine.embeddings().reads();
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    tables.push_back({.table = engine.config().tables[static_cast<std::size_t>(now[i].table)].name,
+                      .rows = now[i].rows - reads_before_[i].rows,
+                      .bytes = now[i].bytes - reads_before_[i].bytes});
+  }
+  return tables;
+}
+
+void TraceSession::write_file(Engine& engine, Context& ctx) {
+  comm::Communicator& comm = engine.control_comm();
   const comm::ClockOffset clock = comm::clock_offset(comm, ctx);
   trace::RankTrace trace{.rank = comm.rank(),
                          .ranks = comm.size(),
@@ -93,7 +121,8 @@ void TraceSession::write_file(comm::Communicator& comm, Context& ctx) {
                          .steps = {steps_.begin, std::min(last_step_ + 1, steps_.end)},
                          .base_ns = begin_ns_,
                          .clock_offset_ns = clock.offset_ns,
-                         .clock_error_ns = clock.error_ns};
+                         .clock_error_ns = clock.error_ns,
+                         .tables = table_reads(engine)};
   comm.broadcast(ctx, &trace.base_ns, sizeof trace.base_ns, 0);
   remove_others(folder_, comm.size());
   const fs::path path = fs::path(folder_) / trace::chrome_file_name(comm.rank());

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/trace/chrome.h"
 #include "weft/trace/recorder.h"
 #include "weft/train/engine.h"
 
@@ -34,14 +36,17 @@ class TraceSession {
   void finish(Engine& engine);
 
  private:
+  void sample(Engine& engine);
+  [[nodiscard]] std::vector<trace::TableReads> table_reads(const Engine& engine) const;
   void write(Engine& engine);
-  void write_file(comm::Communicator& comm, Context& ctx);
+  void write_file(Engine& engine, Context& ctx);
 
   std::string folder_;
   Range steps_;
   std::int64_t begin_ns_ = 0;
   std::int64_t last_step_ = 0;
   bool written_ = false;
+  std::vector<sharding::TableReads> reads_before_;
   trace::Recorder recorder_;
 };
 

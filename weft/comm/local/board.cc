@@ -29,8 +29,8 @@ void Board::exchange(int rank, const Exchange& call) {
   const std::uint64_t round = posts_[static_cast<std::size_t>(rank)].posted;
   post(rank, call);
   wait_for_all(lock, rank, round);
-  if (call.arrived_ns != nullptr) {
-    *call.arrived_ns = trace::now_ns();
+  if (call.arrivals != nullptr) {
+    call.arrivals->last_ns = trace::now_ns();
   }
 
   ++reading_;

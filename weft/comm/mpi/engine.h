@@ -8,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 #include "weft/comm/collective.h"
+#include "weft/comm/group.h"
 #include "weft/comm/messages.h"
 #include "weft/comm/mpi/mpi.h"
 
@@ -21,8 +22,8 @@ struct ExchangeCall {
   Stamp stamp;
   std::span<const Lane> send;
   std::span<const Lane> recv;
-  ThreadPool* pool = nullptr;          ///< for packing; may be null
-  std::int64_t* arrived_ns = nullptr;  ///< set when a peer's header is there; may be null
+  ThreadPool* pool = nullptr;    ///< for packing; may be null
+  Arrivals* arrivals = nullptr;  ///< may be null
 };
 
 /// Where a group's exchanges take place, one at a time. Holds the buffers of headers.

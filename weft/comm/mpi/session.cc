@@ -63,7 +63,7 @@ class MpiGroup final : public Group {
                           .send = call.send,
                           .recv = call.recv,
                           .pool = call.pool,
-                          .arrived_ns = call.arrived_ns});
+                          .arrivals = call.arrivals});
     }
     arrived_.assign(call.recv.begin(), call.recv.end());
     arrived_[self] = call.send[self];

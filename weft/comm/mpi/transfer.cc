@@ -261,8 +261,12 @@ void Transfer::on_header(int peer) {
   if (sent != size_of(lane) || header.piece_hash != hash_pieces(lane)) {
     throw wrong_size(call_.names, call_.stamp, peer, sent, call_.self, size_of(lane));
   }
-  if (call_.arrived_ns != nullptr) {
-    *call_.arrived_ns = trace::now_ns();
+  if (call_.arrivals != nullptr) {
+    call_.arrivals->last_ns = trace::now_ns();
+    call_.arrivals->peers[p] = {.rank = world(peer),
+                                .begin_ns = call_.arrivals->last_ns,
+                                .end_ns = call_.arrivals->last_ns,
+                                .bytes = header.bytes};
   }
   post_data(peer, Kind::kDataIn);
 }
@@ -285,6 +289,8 @@ bool Transfer::progress() {
     const Request request = requests_[static_cast<std::size_t>(index)];
     if (request.kind == Kind::kHeaderIn && !cancelled_) {
       on_header(request.peer);
+    } else if (request.kind == Kind::kDataIn && call_.arrivals != nullptr && !cancelled_) {
+      call_.arrivals->peers[static_cast<std::size_t>(request.peer)].end_ns = trace::now_ns();
     }
   }
   return true;
