@@ -216,7 +216,9 @@ void Transfer::start() {
                           &request),
                 "MPI_Isend");
       add(peer, Kind::kOut, request);
-      post_data(peer, Kind::kOut);
+      if (call_.recv[p].silent) {
+        post_data(peer, Kind::kOut);
+      }
     }
   }
 }
@@ -267,6 +269,10 @@ void Transfer::on_header(int peer) {
                                 .begin_ns = call_.arrivals->last_ns,
                                 .end_ns = call_.arrivals->last_ns,
                                 .bytes = header.bytes};
+  }
+  // In this order, see Transfer.
+  if (out_bytes_[p] > 0) {
+    post_data(peer, Kind::kOut);
   }
   post_data(peer, Kind::kDataIn);
 }

@@ -38,6 +38,11 @@ struct MessageHeader {
 /// is one run, and through a buffer where not. Messages between two ranks with one tag arrive in
 /// order, so a header never overtakes the one of an earlier call.
 ///
+/// Data goes both ways at once only if each end has asked for the other's before it sends its own:
+/// over TCP, MPI writes a long message whole, and a request behind it waits until it has gone. So
+/// data is offered to a peer when its header has come, and only then received: a peer's offer
+/// reaches this end before its request does.
+///
 /// prepare() and unpack() are the caller's thread, the rest is the progress thread.
 class Transfer {
  public:
