@@ -122,6 +122,15 @@ def prepare_folder(out):
         raise LabError(f"cannot write to --out {out}: {error}") from error
 
 
+def run_program(lab, program, arguments, limit_s):
+    """Runs any program of MPI to its end, with what it prints; returns mpirun's exit code."""
+    job = Job(lab, program, arguments, os.devnull)
+    try:
+        return job.wait(limit_s)
+    finally:
+        job.end()
+
+
 def run(lab, weft, arguments, out, limit_s, echo=True):
     """Runs a job to its end; returns mpirun's exit code and what went over each host's link."""
     before = {host.name: machine.interface_bytes(host) for host in lab.hosts}
