@@ -132,6 +132,11 @@ class Files(LabCase):
         self.refused_lab("run", "lab.yaml", "--weft", "absent", "--", "train", "job.yaml",
                          says=("--weft absent",))
 
+    def test_programs(self):
+        self.write(TWO_HOSTS, "lab.yaml")
+        self.refused_lab("mpi", "lab.yaml", says=("after '--' comes a program",))
+        self.refused_lab("mpi", "lab.yaml", "--", "./absent", says=("'./absent' is no program",))
+
     def test_wants_root(self):
         self.write(TWO_HOSTS, "lab.yaml")
         command = [sys.executable, LAB, "up", "lab.yaml"]
@@ -191,6 +196,13 @@ class Hosts(HostsCase):
                                delta=0.02 * links["alpha"]["sent_bytes"])
         self.assertIn("alpha", shown.out)
         self.assertTrue((self.folder / "run/mpirun.log").read_text())
+
+    def test_any_program(self):
+        self.write(TWO_HOSTS, "lab.yaml")
+        shown = self.lab("mpi", "lab.yaml", "--", "hostname")
+        self.assertEqual(sorted(shown.out.split()), ["alpha", "alpha", "beta", "beta"])
+        self.lab("mpi", "lab.yaml", "--", "false", code=1)
+        self.assert_nothing_left()
 
     def test_exit_code_of_the_job(self):
         self.write({**JOB, "batch_sise": 3})
@@ -258,7 +270,8 @@ class Faults(HostsCase):
     def test_link_cut(self):
         self.assertIn("rank 2", self.fault("link_cut")["said"])
 
-    # To the ranks that survive, host_gone is link_cut; each takes half a minute.
+    def test_host_gone(self):
+        self.assertIn("rank 2", self.fault("host_gone")["said"])
 
     def test_host_killed(self):
         self.fault("host_killed")

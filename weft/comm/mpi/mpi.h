@@ -31,7 +31,8 @@ bool launched_by_mpi();
 /// Options of MpiSession.
 struct MpiOptions {
   double timeout_s = 300.0;          ///< how long a collective waits for its peers
-  double shutdown_timeout_s = 30.0;  ///< how long the end waits for the other ranks
+  double shutdown_timeout_s = 30.0;  ///< how long the end waits for the others after an error; at
+                                     ///< most timeout_s
   std::int64_t max_message_bytes = std::int64_t{1} << 30;  ///< longer data travels in pieces
 };
 
