@@ -71,9 +71,34 @@ TEST(HalveHottest, WhatCannotBeHalvedIsReported) {
 }
 
 TEST(HalveHottest, StopsAtTheMostItems) {
-  const Halved halved =
-      halve_hottest(costs_onto({1000}, 64), halve, HalvingLimits{.max_items = 10});
-  EXPECT_EQ(halved.items.size(), 10U);
+  const Problem problem = costs_onto({1000}, 64);
+  EXPECT_EQ(halve_hottest(problem, halve).items.size(), 64U);
+  // Ten would not cost less than eight.
+  EXPECT_EQ(halve_hottest(problem, halve, {.max_items = 10}).items.size(), 8U);
+}
+
+TEST(HalveHottest, HalvesThatSaveTooLittleAreNotMade) {
+  const auto eight_tenths = [](const Item& item) {
+    Item half = item;
+    half.cost = 0.8 * item.cost;
+    return std::optional(std::array<Item, 2>{half, half});
+  };
+  const Problem problem = costs_onto({100}, 4);
+  EXPECT_EQ(halve_hottest(problem, eight_tenths, {.least_gain = 0.19}).items.size(), 4U);
+  EXPECT_EQ(halve_hottest(problem, eight_tenths, {.least_gain = 0.21}).items.size(), 1U);
+}
+
+TEST(HalveHottest, OnlyTheHottestWhereThatIsEnough) {
+  // All items but one are halved together or not at all; halving one of the three is best.
+  const Problem problem = costs_onto({100, 100, 100}, 2);
+  const auto costly = [](const Item& item) {
+    Item half = item;
+    half.cost = item.cost / 2 + 10;
+    return item.cost < 90 ? std::nullopt : std::optional(std::array<Item, 2>{half, half});
+  };
+  const Halved halved = halve_hottest(problem, costly);
+  EXPECT_EQ(halved.halvings, 1);
+  EXPECT_EQ(halved.partition.max_cost(), 160);
 }
 
 TEST(HalveHottest, HalvesStayOnTheirHost) {

@@ -15,6 +15,8 @@ namespace {
 constexpr std::int32_t kNone = -1;
 /// Items on either side of the best partner of a swap that are tried, should it not fit.
 constexpr int kPartners = 4;
+/// Least costly bins that are asked to take something, before the search gives up.
+constexpr int kColdBins = 1024;
 
 /// What leaves the costliest bin, and what comes back for it (or nothing).
 struct Step {
@@ -42,8 +44,9 @@ class Search {
  private:
   /// The first bin, from the least costly on, that can take cost from the costliest.
   bool step_down(std::int32_t hot) {
+    int bins = 0;
     for (const auto& [load, cold] : order_) {
-      if (load >= state_.load(hot)) {
+      if (load >= state_.load(hot) || ++bins > kColdBins) {
         return false;
       }
       const Step best = best_step(hot, cold);

@@ -117,8 +117,9 @@ struct SearchLimits {
 };
 
 /// Moves and swaps out of the costliest bin (ties: higher bin) that lower it, into the least costly
-/// bin with which that is possible, the evenest of the two first. Ends where none is left, or at a
-/// limit. Never worse than `start`, whose misfits are given a chance first.
+/// bin with which that is possible, of 1,024; the step that leaves the two evenest first. Ends
+/// where none is left, or at a limit. Never worse than `start`, whose misfits are given a place
+/// first.
 Partition improve(const Problem& problem, const Partition& start, const SearchLimits& limits = {});
 
 /// The best of greedy and differencing, each improved, and of greedy by share of the capacity,
@@ -136,8 +137,9 @@ double lower_bound(const Problem& problem);
 using Halve = std::function<std::optional<std::array<Item, 2>>(const Item&)>;
 
 struct HalvingLimits {
-  std::int64_t rounds = 12;    ///< partitions tried
+  std::int64_t rounds = 64;    ///< partitions tried, in each of two ways
   std::int64_t max_items = 0;  ///< 0: n + 8 k
+  double least_gain = 0.03;    ///< halves that cost more than 1 - this of the whole are not made
   double good_enough = 0.005;  ///< of the costliest bin, above the mean
   SearchLimits search = {};    ///< of each partition
 };
@@ -148,11 +150,13 @@ struct Halved {
   std::int64_t halvings = 0;
 };
 
-/// Halves what stands in the way of balance. First whatever fits into no empty bin, then whatever
-/// costs more than the mean bin; then, round by round, whatever costs more than a threshold that
-/// falls by 1/sqrt(2), and the partition with the lowest maximum is kept. Halves of an item without
-/// a group get one of their own; a group never has more items than bins it may go to. Deterministic
-/// where `halve` is a function of its argument.
+/// Halves what stands in the way of balance, first of all whatever fits into no empty bin. Then in
+/// two ways, the second both from there and after the first; the lowest maximum is returned, Many:
+/// round by round whatever costs more than a threshold that begins at the costliest item and falls
+/// by 0.84, every round partitioned by `best_of`. Few: the costliest item of each of the k / 64
+/// costliest bins, the rest staying where it is. Either ends with six rounds in a row that lower no
+/// maximum. Halves of an item without a group get one of their own; a group never has more items
+/// than bins it may go to. Deterministic where `halve` is a function of its argument.
 Halved halve_hottest(const Problem& problem, const Halve& halve, const HalvingLimits& limits = {});
 
 }  // namespace weft::planner
