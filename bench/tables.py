@@ -111,7 +111,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -220,6 +220,48 @@ def table_reader(results):
     rows.sort(key=lambda row: (row[0], int(row[1])))
     return table(["model", "batch", "compute", "reader, samples/s", "step, samples/s", "reader / step",
                   "step with the reader beside it"], rows)
+
+
+ALGORITHMS = ["random", "size", "dim", "lookups", "greedy", "differencing", "best_of"]
+
+
+def partition_cases(results):
+    """Every table set and number of ranks, in the order in which they were measured."""
+    return list(dict.fromkeys((r["parameters"]["tables"], r["parameters"]["ranks"])
+                              for r in results.find("partition", "max_cost")))
+
+
+def median_of(results, name, **parameters):
+    return results.find("partition", name, **parameters)[0]["median"]
+
+
+def table_partition(results):
+    """Maximum over lower bound of the same items."""
+    rows = []
+    for tables, ranks in partition_cases(results):
+        for items in ("whole", "halved"):
+            at = {"tables": tables, "ranks": ranks, "items": items}
+            row = [tables, ranks, items, number(median_of(results, "items", algorithm="greedy", **at))]
+            for algorithm in ALGORITHMS:
+                cost = results.find("partition", "max_cost", algorithm=algorithm, **at)[0]
+                row.append(f"{1 / cost['share']:.3f}")
+            rows.append(row)
+    return table(["tables", "ranks", "items", "how many"] + ALGORITHMS, rows)
+
+
+def table_halving(results):
+    """What halving gives, beside whole tables, and what planning takes."""
+    rows = []
+    for tables, ranks in partition_cases(results):
+        whole = {"tables": tables, "ranks": ranks, "items": "whole", "algorithm": "best_of"}
+        halved = {"tables": tables, "ranks": ranks, "items": "halved", "algorithm": "halve_hottest"}
+        row = [tables, ranks]
+        for name in ("items", "over_ideal", "imbalance", "bytes_imbalance"):
+            digits = 0 if name == "items" else 2
+            row += [f"{median_of(results, name, **at):,.{digits}f}" for at in (whole, halved)]
+        rows.append(row + [f"{median_of(results, 'seconds', **halved):.2f}"])
+    return table(["tables", "ranks", "items", "halved", "max / ideal", "halved", "max / mean", "halved",
+                  "bytes, max / mean", "halved", "seconds"], rows)
 
 
 def rewrite(text, results):

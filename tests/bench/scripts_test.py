@@ -136,6 +136,22 @@ class Tables(Folder):
         self.assertIn("| 1 rank x 2 threads | 4.00 |", tables.table_bf16(result))
         self.assertIn("| lookup | 3 | 1.5 |", tables.table_parts_dlrm_kaggle(result))
 
+    def test_partitions(self):
+        figures = []
+        for items, count in (("whole", 26), ("halved", 1300)):
+            for algorithm in tables.ALGORITHMS + ["halve_hottest"]:
+                at = {"tables": "x", "ranks": "8", "items": items, "algorithm": algorithm}
+                figures += [figure("max_cost", (6, 6, 6), better="lower", limit=6, **at),
+                            figure("items", (count, count, count), **at)]
+                figures[-2]["share"] = 0.5
+                figures += [figure(name, (2, 2, 2), **at)
+                            for name in ("over_ideal", "imbalance", "bytes_imbalance", "seconds")]
+        self.write("p.json", results(*figures, program="partition"))
+        result = tables.Results(self.folder)
+        self.assertIn("| x | 8 | whole | 26 |" + " 2.000 |" * 7, tables.table_partition(result))
+        self.assertIn("| x | 8 | 26 | 1,300 | 2.00 |", tables.table_halving(result))
+        self.assertEqual(tables.table_kernels(result), "")
+
     def test_refuses_results_of_two_machines(self):
         self.write("a.json", results(figure("a", (1, 1, 1))))
         self.write("b.json", dict(results(figure("a", (1, 1, 1))), machine=dict(MACHINE, cores=8)))

@@ -88,6 +88,16 @@ TEST(HalveHottest, HalvesThatSaveTooLittleAreNotMade) {
   EXPECT_EQ(halve_hottest(problem, eight_tenths, {.least_gain = 0.21}).items.size(), 1U);
 }
 
+TEST(HalveHottest, NothingIsHalvedForNothing) {
+  // The second item stays what it is, and is the maximum whatever becomes of the first.
+  const auto first_only = [](const Item& item) {
+    return item.tag == 0 ? halve(item) : std::nullopt;
+  };
+  Problem problem = costs_onto({99.7, 100.1}, 64);
+  problem.items[1].tag = 1;
+  EXPECT_EQ(halve_hottest(problem, first_only).halvings, 0);
+}
+
 TEST(HalveHottest, OnlyTheHottestWhereThatIsEnough) {
   // All items but one are halved together or not at all; halving one of the three is best.
   const Problem problem = costs_onto({100, 100, 100}, 2);

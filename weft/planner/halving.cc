@@ -14,6 +14,7 @@ namespace weft::planner {
 namespace {
 
 constexpr double kFall = 0.84;         // of the threshold, per round
+constexpr double kSame = 1e-9;         // costs no further apart are equal
 constexpr int kFruitless = 6;          // rounds in a row that improve nothing
 constexpr std::size_t kHotShare = 64;  // one bin in so many counts as hot
 
@@ -153,8 +154,12 @@ struct Attempt {
   Partition partition;
 };
 
+/// By more than the rounding of costs, which differs with the number of items.
 bool better(const Partition& a, const Partition& b) {
-  return std::pair(a.misfits.size(), a.max_cost()) < std::pair(b.misfits.size(), b.max_cost());
+  if (a.misfits.size() != b.misfits.size()) {
+    return a.misfits.size() < b.misfits.size();
+  }
+  return a.max_cost() < b.max_cost() * (1.0 - kSame);
 }
 
 /// By a falling threshold, each time partitioned afresh.
