@@ -79,7 +79,7 @@ TEST(TableTimes, UpdateTouchesStateWhereItLies) {
   const auto seconds = [&](spec::SparseOptimizerKind kind) {
     return update_s(cluster, table_of(spec::RowDType::kFp32, kind), 16, work);
   };
-  const double gradients = 1000 * 64e-9;
+  const double gradients = 1000 * 64 / 1e11;
   EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kSgd), gradients + 100 * 128e-9);
   // A second place in memory for one number per row.
   EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kRowWiseAdagrad), gradients + 100 * 256e-9);

@@ -110,7 +110,7 @@ double update_s(const Cluster& cluster,
   };
   const double one_row =
       row.stride > 0.0 ? update(row.stride) : update(row.weights) + update(row.rest);
-  return work.ids * topology::row_s(cluster, RowAccess::kRead, row.vector) + work.unique * one_row;
+  return topology::copy_s(cluster, work.ids * row.vector) + work.unique * one_row;
 }
 
 }  // namespace weft::cost

@@ -8,8 +8,9 @@
 ///   lookup     n (1 - hot) read(w) + copy(n hot w) + copy(4 D b); 4 D n is written without pooling
 ///   coalesce   copy(n (44 + 16 ⌈bits/11⌉)), bits = those of the rows: the ids read, sorted by 11
 ///              bits a pass, and 36 bytes an entry written (weft/kernels/coalesce.h)
-///   update     n read(4 D) + U update(w) + U update(s) where rows lie apart from their state;
-///              n read(4 D) + U update(stride) where they lie together
+///   update     copy(4 D n) + U update(w) + U update(s) where rows lie apart from their state;
+///              copy(4 D n) + U update(stride) where they lie together. Gradients are read like
+///              a copy and not like random rows: they have just come, and are prefetched
 ///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
 ///
 /// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);
