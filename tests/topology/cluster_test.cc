@@ -33,6 +33,7 @@ TEST(Cluster, NumbersRanksHostByHost) {
   for (std::int64_t rank = 0; rank < 9; ++rank) {
     EXPECT_EQ(host_of(cluster, rank), expected[static_cast<std::size_t>(rank)]) << rank;
   }
+  EXPECT_EQ(rank_hosts(cluster), expected);
   std::int64_t first = 0;
   for (std::int64_t host = 0; host < 4; ++host) {
     const HostRanks own = ranks_of_host(cluster, host);

@@ -192,6 +192,17 @@ const Link& link(const Cluster& cluster, LinkClass link) {
   fail(ErrorCode::kInternal, "link class number {} does not exist", static_cast<int>(link));
 }
 
+std::vector<std::int64_t> rank_hosts(const Cluster& cluster) {
+  std::vector<std::int64_t> found;
+  std::int64_t host = 0;
+  for (const HostGroup& group : cluster.hosts) {
+    for (std::int64_t i = 0; i < group.count; ++i, ++host) {
+      found.insert(found.end(), static_cast<std::size_t>(group.ranks), host);
+    }
+  }
+  return found;
+}
+
 Group all_ranks(const Cluster& cluster) {
   Group group(static_cast<std::size_t>(ranks(cluster)));
   std::iota(group.begin(), group.end(), 0);

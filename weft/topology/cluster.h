@@ -138,6 +138,9 @@ struct HostRanks {
 [[nodiscard]] LinkClass link_class(const Cluster& cluster, std::int64_t a, std::int64_t b);
 [[nodiscard]] const Link& link(const Cluster& cluster, LinkClass link);
 
+/// [ranks] the host of each: what plans call `hosts`.
+[[nodiscard]] std::vector<std::int64_t> rank_hosts(const Cluster& cluster);
+
 /// Ranks that do something together, as numbers in the cluster, ascending.
 using Group = std::vector<std::int64_t>;
 

@@ -17,6 +17,7 @@
 #include "weft/base/parts.h"
 #include "weft/tensor/stream.h"
 #include "weft/train/compute_probe.h"
+#include "weft/train/timing.h"
 
 namespace weft::train {
 namespace {
@@ -27,16 +28,6 @@ constexpr std::int64_t kRowBytes[] = {64, 256, 512, 1024};
 constexpr std::int64_t kMessageBytes[] = {64, 1024, 8192, 65536, 262144, 1048576};
 constexpr std::int64_t kQuickTable = std::int64_t{16} << 20;
 constexpr std::int64_t kHostTable = std::int64_t{2} << 30;
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Four digits: more would only look like it.
 double rounded(double value) {
@@ -182,16 +173,11 @@ class Calibration {
     const std::unique_ptr<Stream> stream = device_->make_stream({.name = "probe"});
     const Stage nothing = [](Context&) {};
     const double seconds = measure([&] {
-      std::vector<double> times;
-      const auto begin = Clock::now();
-      do {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));  // now the stream sleeps too
-        const auto start = Clock::now();
+      const auto rest = [] { std::this_thread::sleep_for(std::chrono::microseconds(50)); };
+      return median_pass_s(budget_s() / 3, rest, [&] {  // the stream sleeps too by now
         stream->enqueue(nothing);
         stream->synchronize();
-        times.push_back(since(start));
-      } while (times.size() < 3 || since(begin) < budget_s() / 3);
-      return median(std::move(times));
+      });
     });
     cluster_.compute.stage = {
         .value = seconds,
@@ -213,7 +199,7 @@ class Calibration {
     const auto once = [&] {
       const auto start = Clock::now();
       group->all_to_all_v(ctx_, {send_.as<void>(), counts, recv_.as<void>(), counts});
-      return since(start);
+      return seconds_since(start);
     };
     double first = 0.0;
     for (int i = 0; i < 3 && group != nullptr; ++i) {

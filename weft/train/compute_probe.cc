@@ -1,10 +1,8 @@
 #include "weft/train/compute_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
@@ -15,26 +13,15 @@
 #include "weft/kernels/sparse_update.h"
 #include "weft/kernels/target.h"
 #include "weft/tensor/host_block.h"
+#include "weft/train/timing.h"
 
 namespace weft::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kBag = 16;  ///< ids
 constexpr std::int64_t kPassBytes = 4
                                     << 20;  ///< of rows: a few milliseconds, long beside a wake-up
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Values that are neither zero nor denormal, which would be another speed.
 void fill(ThreadPool& pool, void* data, std::int64_t floats) {
@@ -125,18 +112,6 @@ class OneEntryRuns {
 
 }  // namespace
 
-double median_pass_s(double budget_s, const std::function<void()>& pass) {
-  pass();
-  std::vector<double> times;
-  const auto begin = Clock::now();
-  do {
-    const auto start = Clock::now();
-    pass();
-    times.push_back(since(start));
-  } while (times.size() < 3 || since(begin) < budget_s);
-  return median(std::move(times));
-}
-
 ComputeProbe::ComputeProbe(Device& device, const ComputeProbeOptions& options)
     : device_(device),
       options_(options),
@@ -185,20 +160,6 @@ void ComputeProbe::draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes)
   }
 }
 
-double ComputeProbe::median_s(const std::function<void()>& prepare,
-                              const std::function<void()>& pass) const {
-  std::vector<double> times;
-  const auto begin = Clock::now();
-  do {
-    prepare();
-    const auto start = Clock::now();
-    pass();
-    times.push_back(since(start));
-  } while (times.size() < 4 || since(begin) < options_.budget_s);
-  times.erase(times.begin());
-  return median(std::move(times));
-}
-
 double ComputeProbe::row_read_bytes_per_s(std::int64_t row_bytes) {
   const std::int64_t cols = row_bytes / kFloat;
   const std::int64_t bags = std::max<std::int64_t>(1, kPassBytes / row_bytes / kBag);
@@ -216,8 +177,9 @@ double ComputeProbe::row_read_bytes_per_s(std::int64_t row_bytes) {
       .out = out.as<float>(),
       .out_stride = cols,
       .output = kernels::output_of(out.bytes())};
-  const double seconds = median_s([&] { draw(ids, row_bytes); },
-                                  [&] { kernels::embedding_bag(ctx_, std::span(&lookup, 1)); });
+  const double seconds = median_pass_s(
+      options_.budget_s, [&] { draw(ids, row_bytes); },
+      [&] { kernels::embedding_bag(ctx_, std::span(&lookup, 1)); });
   return static_cast<double>(bags * kBag * row_bytes) / seconds;
 }
 
@@ -240,7 +202,7 @@ double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
     updated += static_cast<double>(rows.size());
     passes += 1.0;
   };
-  const double seconds = median_s(redraw, [&] {
+  const double seconds = median_pass_s(options_.budget_s, redraw, [&] {
     const std::int64_t count = update.runs.num_rows;
     device_.pool().parallel_for(kernels::update_blocks(count), [&](std::int64_t block) {
       const std::int64_t first = block * kernels::kRowsPerTask;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "weft/tensor/buffer.h"
@@ -10,10 +9,6 @@
 #include "weft/tensor/dtype.h"
 
 namespace weft::train {
-
-/// Median seconds of a pass. The first, which meets unmapped pages and makes primitives, is not
-/// counted; then at least three, and more until `budget_s` is used up.
-double median_pass_s(double budget_s, const std::function<void()>& pass);
 
 struct ComputeProbeOptions {
   std::int64_t table_bytes = 0;  ///< random rows lie in so many
@@ -42,8 +37,6 @@ class ComputeProbe {
  private:
   /// Draws rows of the table.
   void draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes);
-  /// As median_pass_s, with `prepare` before each pass, whose time does not count.
-  double median_s(const std::function<void()>& prepare, const std::function<void()>& pass) const;
 
   Device& device_;
   ComputeProbeOptions options_;
