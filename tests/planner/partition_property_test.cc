@@ -164,5 +164,31 @@ TEST(PartitionQuality, FindsRoomWhereThereIsSome) {
   EXPECT_GE(found, possible * 95 / 100) << found << " of " << possible;
 }
 
+TEST(PartitionQuality, FindsRoomWhereMemoryIsTight) {
+  // Costs and bytes have nothing to do with each other, and 4 % of the memory is to spare.
+  int possible = 0;
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Draw draw(seed);
+    Problem problem;
+    problem.bins.resize(3);
+    std::int64_t total = 0;
+    for (int i = 0; i < 10; ++i) {
+      problem.items.push_back(
+          {.cost = static_cast<double>(draw(1, 100)), .bytes = {draw(1, 100), 0}});
+      total += problem.items.back().bytes[0];
+    }
+    for (Bin& bin : problem.bins) {
+      bin.capacity[0] = total * 104 / 300;
+    }
+    possible += std::isfinite(Exact(problem)()) ? 1 : 0;
+    found += best_of(problem).feasible() ? 1 : 0;
+  }
+  RecordProperty("possible", possible);
+  RecordProperty("found", found);
+  EXPECT_GT(possible, 250);
+  EXPECT_GE(found, possible * 93 / 100) << found << " of " << possible;
+}
+
 }  // namespace
 }  // namespace weft::planner

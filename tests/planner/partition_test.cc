@@ -242,6 +242,15 @@ TEST(Partition, MistakesAreNamed) {
   problem.items[0].bytes = {0, -1};
   EXPECT_EQ(error_of([&] { best_of(problem); }),
             "partition: item 0 has -1 bytes; bytes are not negative");
+  problem.items[0].bytes = {std::int64_t{1} << 62, 0};
+  problem.bins[0].bytes = {std::int64_t{1} << 62, 0};
+  EXPECT_EQ(
+      error_of([&] { best_of(problem); }),
+      "partition: all items and bins together have 9.223372036854776e+18 bytes; at most 2^62");
+  problem = costs_onto({1}, 1);
+  problem.items[0].group = -2;
+  EXPECT_EQ(error_of([&] { greedy(problem); }),
+            "partition: item 0 is of group -2; groups are -1 (none) to 4611686018427387904");
   problem = costs_onto({1}, 1);
   EXPECT_EQ(error_of([&] { greedy_by(problem, std::vector<double>{}); }),
             "partition: 0 keys for 1 items; give one for each");

@@ -233,6 +233,9 @@ void halve_few(Attempt& best, const HalvingLimits& limits) {
       }
       best.pieces.keep(i);
     }
+    if (next.pieces.halvings() == best.pieces.halvings()) {
+      continue;
+    }
     next.partition = improve(next.pieces.problem(), next.partition, limits.search);
     ++fruitless;
     if (better(next.partition, best.partition)) {

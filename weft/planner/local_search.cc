@@ -123,24 +123,51 @@ auto rank_of(const Partition& p) {
   return std::tuple(p.misfits.size(), missing, p.max_cost(), most);
 }
 
-/// The larger share of a bin's capacity that each item takes, of the roomiest bin.
-std::vector<double> capacity_keys(const Problem& problem) {
-  Bytes room{};
-  for (const Bin& bin : problem.bins) {
-    for (std::size_t t = 0; t < kTiers; ++t) {
-      room[t] = std::max(room[t], bin.capacity[t]);
+/// Shares of memory: of the roomiest bin, the scarcer kind.
+class MemoryShare {
+ public:
+  explicit MemoryShare(const Problem& problem) {
+    for (const Bin& bin : problem.bins) {
+      for (std::size_t t = 0; t < kTiers; ++t) {
+        room_[t] = std::max(room_[t], bin.capacity[t]);
+      }
     }
   }
-  std::vector<double> keys;
-  for (const Item& item : problem.items) {
-    double key = 0.0;
+
+  double operator()(const Bytes& bytes) const {
+    double most = 0.0;
     for (std::size_t t = 0; t < kTiers; ++t) {
-      key = std::max(key, static_cast<double>(item.bytes[t]) /
-                              static_cast<double>(std::max<std::int64_t>(room[t], 1)));
+      most = std::max(most, static_cast<double>(bytes[t]) / static_cast<double>(room_[t]));
     }
-    keys.push_back(key);
+    return most;
   }
-  return keys;
+
+ private:
+  Bytes room_{1, 1};
+};
+
+/// As if memory were the cost, then improved for the cost. Items are in the instance's order, not
+/// the problem's, since those of equal memory tie.
+Partition by_memory(const Problem& problem,
+                    Partition (*algorithm)(const Problem&),
+                    const SearchLimits& limits) {
+  const Instance instance(problem);
+  const MemoryShare share(problem);
+  Problem memory{.items = {}, .bins = problem.bins};
+  for (Bin& bin : memory.bins) {
+    bin.cost = share(bin.bytes);
+  }
+  for (std::int32_t i = 0; i < instance.items(); ++i) {
+    memory.items.push_back(problem.items[instance.position(i)]);
+    memory.items.back().cost = share(instance.bytes(i));
+  }
+  const Partition placed = improve(memory, algorithm(memory));
+  Partition start;
+  start.bin.resize(problem.items.size());
+  for (std::int32_t i = 0; i < instance.items(); ++i) {
+    start.bin[instance.position(i)] = placed.bin[static_cast<std::size_t>(i)];
+  }
+  return improve(problem, start, limits);
 }
 
 }  // namespace
@@ -166,7 +193,8 @@ Partition best_of(const Problem& problem, const SearchLimits& limits) {
   };
   consider(improve(problem, differencing(problem), limits));
   if (!best.feasible()) {
-    consider(improve(problem, greedy_by(problem, capacity_keys(problem)), limits));
+    consider(by_memory(problem, greedy, limits));
+    consider(by_memory(problem, differencing, limits));
   }
   return best;
 }

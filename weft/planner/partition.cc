@@ -9,6 +9,8 @@
 namespace weft::planner {
 namespace {
 
+constexpr std::int64_t kMostGroup = std::int64_t{1} << 62;  // halving counts on from the largest
+
 void check_cost(double cost, const char* what, std::size_t i) {
   if (!std::isfinite(cost) || cost < 0.0) {
     fail(ErrorCode::kUsage, "partition: {} {} costs {}; a cost is finite and not negative", what, i,
@@ -20,6 +22,24 @@ void check_bytes(const Bytes& bytes, const char* what, std::size_t i) {
   for (const std::int64_t b : bytes) {
     if (b < 0) {
       fail(ErrorCode::kUsage, "partition: {} {} has {} bytes; bytes are not negative", what, i, b);
+    }
+  }
+}
+
+/// Sums must not overflow, whatever goes where.
+void check_total_bytes(const Problem& problem) {
+  constexpr double kMost = 0x1p62;
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    double total = 0.0;
+    for (const Item& item : problem.items) {
+      total += static_cast<double>(item.bytes[t]);
+    }
+    for (const Bin& bin : problem.bins) {
+      total += static_cast<double>(bin.bytes[t]);
+    }
+    if (total > kMost) {
+      fail(ErrorCode::kUsage, "partition: all items and bins together have {} bytes; at most 2^62",
+           total);
     }
   }
 }
@@ -45,11 +65,16 @@ void check(const Problem& problem) {
     const Item& item = problem.items[i];
     check_cost(item.cost, "item", i);
     check_bytes(item.bytes, "item", i);
+    if (item.group < kNoGroup || item.group > kMostGroup) {
+      fail(ErrorCode::kUsage, "partition: item {} is of group {}; groups are -1 (none) to {}", i,
+           item.group, kMostGroup);
+    }
     if (item.bins.begin < 0 || item.bins.begin > item.bins.end || item.bins.end > bins) {
       fail(ErrorCode::kUsage, "partition: item {} may go to bins [{}, {}), but there are {}", i,
            item.bins.begin, item.bins.end, bins);
     }
   }
+  check_total_bytes(problem);
   for (std::size_t b = 0; b < problem.bins.size(); ++b) {
     check_cost(problem.bins[b].cost, "bin", b);
     check_bytes(problem.bins[b].bytes, "bin", b);

@@ -9,8 +9,8 @@
 ///
 /// What does not fit is left out and named in `misfits`; what is placed keeps every constraint.
 ///
-/// n items, k bins. Errors: kUsage for a cost that is negative or not finite, negative bytes,
-/// allowed bins that are not there, or no bins.
+/// n items, k bins. Errors: kUsage for a cost that is negative or not finite, bytes that are
+/// negative or more than 2^62 in all, groups below -1, allowed bins that are not there, or no bins.
 #pragma once
 
 #include <array>
@@ -122,9 +122,10 @@ struct SearchLimits {
 /// first.
 Partition improve(const Problem& problem, const Partition& start, const SearchLimits& limits = {});
 
-/// The best of greedy and differencing, each improved, and of greedy by share of the capacity,
-/// improved, where those leave something out: fewest misfits, fewest bytes missing, lowest maximum
-/// cost, lowest maximum bytes (tier 0, then 1), then in this order.
+/// The best of greedy and differencing, each improved; where those leave something out also of both
+/// done for memory first (the share of it in place of the cost) and improved from there. Best is:
+/// fewest misfits, fewest bytes missing, lowest maximum cost, lowest maximum bytes (tier 0, then
+/// 1), then in this order.
 Partition best_of(const Problem& problem, const SearchLimits& limits = {});
 
 /// No partition without misfits costs less: the largest of the item's costs, the level to which all
