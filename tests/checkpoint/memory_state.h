@@ -52,9 +52,9 @@ inline std::uint8_t byte_at(std::uint64_t seed, std::int64_t place, std::int64_t
 
 class MemoryState : public StateSource, public StateSink {
  public:
-  void add(const Matrix& m, Range rows, Range cols, int is_first) {
-    StateItem item{m.parameter, m.kind,   m.dtype,    m.rows,   m.cols,
-                   rows.begin,  rows.end, cols.begin, cols.end, is_first != 0};
+  void add(const Matrix& m, const RowSet& rows, Range cols, int is_first) {
+    StateItem item{m.parameter, m.kind,     m.dtype,  m.rows,        m.cols,   rows.begin,
+                   rows.end,    cols.begin, cols.end, is_first != 0, rows.step};
     const std::int64_t bytes = rows.size() * cols.size() * size_of(m.dtype);
     blocks_.emplace_back(static_cast<std::size_t>(bytes));
     items_.push_back(item);
@@ -86,7 +86,7 @@ class MemoryState : public StateSource, public StateSink {
     }
     const StateItem& item = items_[index];
     const std::int64_t row_bytes = (item.col_end - item.col_begin) * size_of(item.dtype);
-    std::memcpy(out, blocks_[index].data() + (row_begin - item.row_begin) * row_bytes,
+    std::memcpy(out, blocks_[index].data() + item.held().index(row_begin) * row_bytes,
                 static_cast<std::size_t>(rows * row_bytes));
   }
 
@@ -97,13 +97,14 @@ class MemoryState : public StateSource, public StateSink {
                    std::int64_t col_end,
                    const void* in) override {
     const StateItem& item = items_[index];
-    WEFT_CHECK(item.row_begin <= row_begin && row_begin + rows <= item.row_end &&
+    WEFT_CHECK(item.held().contains(row_begin) &&
+               item.held().index(row_begin) + rows <= item.held().size() &&
                item.col_begin <= col_begin && col_end <= item.col_end);
     const std::int64_t size = size_of(item.dtype);
     const std::int64_t row_bytes = (item.col_end - item.col_begin) * size;
     const std::int64_t cut = (col_end - col_begin) * size;
     for (std::int64_t r = 0; r < rows; ++r) {
-      std::memcpy(blocks_[index].data() + (row_begin - item.row_begin + r) * row_bytes +
+      std::memcpy(blocks_[index].data() + (item.held().index(row_begin) + r) * row_bytes +
                       (col_begin - item.col_begin) * size,
                   static_cast<const std::byte*>(in) + r * cut, static_cast<std::size_t>(cut));
     }
@@ -119,7 +120,7 @@ class MemoryState : public StateSource, public StateSink {
       const std::uint64_t seed = seed_of(item);
       const std::int64_t size = size_of(item.dtype);
       std::byte* at = blocks_[i].data();
-      for (std::int64_t r = item.row_begin; r < item.row_end; ++r) {
+      for (std::int64_t r = item.row_begin; r < item.row_end; r += item.row_step) {
         for (std::int64_t c = item.col_begin; c < item.col_end; ++c) {
           for (std::int64_t b = 0; b < size; ++b) {
             each(*at++, byte_at(seed, r * item.cols + c, b));
@@ -135,7 +136,8 @@ class MemoryState : public StateSource, public StateSink {
 };
 
 /// What rank `rank` of `ranks` holds of the matrices under a layout drawn from `seed`: one owner,
-/// cut by rows, by columns, or whole copies on all ranks with any of them as first holder.
+/// cut by rows, by columns, whole copies on all ranks with any of them as first holder, or every
+/// n-th row and, of wide ones, half of the columns each.
 inline MemoryState make_state(const std::vector<Matrix>& matrices,
                               std::uint32_t seed,
                               int ranks,
@@ -143,10 +145,10 @@ inline MemoryState make_state(const std::vector<Matrix>& matrices,
   std::mt19937 random(seed);  // the same draws on all ranks
   MemoryState state;
   for (const Matrix& m : matrices) {
-    const auto how = random() % 4;
+    const auto how = random() % 5;
     const auto owner = static_cast<std::int64_t>(random() % static_cast<unsigned>(ranks));
     const std::int64_t place = (rank + owner) % ranks;
-    Range rows{0, m.rows};
+    RowSet rows{0, m.rows};
     Range cols{0, m.cols};
     if (how == 0 && rank != owner) {
       continue;
@@ -156,6 +158,15 @@ inline MemoryState make_state(const std::vector<Matrix>& matrices,
     }
     if (how == 2) {
       cols = piece(m.cols, ranks, place);
+    }
+    if (how == 4 && m.rows > 0) {
+      const std::int64_t columns = ranks % 2 == 0 && m.cols > 1 ? 2 : 1;
+      const std::int64_t count = std::min(ranks / columns, m.rows);
+      if (place / columns >= count) {
+        continue;
+      }
+      rows = {place / columns, m.rows, count};
+      cols = piece(m.cols, columns, place % columns);
     }
     state.add(m, rows, cols, how == 3 && rank != owner ? 0 : 1);
   }

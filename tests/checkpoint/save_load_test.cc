@@ -28,6 +28,11 @@ TEST(SaveLoad, AnyRanksAndLayoutToAnyOther) {
   }
 }
 
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 TEST(SaveLoad, ManyChunks) {
   const std::vector<Matrix> matrices = {{"tables.big", "weight", DType::kFloat32, 2500, 1000},
                                         {"tables.wide", "weight", DType::kUInt8, 2, 9 << 20}};
@@ -192,7 +197,7 @@ TEST(SaveLoad, AnErrorOfOneRankReachesAllAndTheyGoOn) {
 TEST(SaveLoad, BlocksThatDoNotFitTogetherAreRefused) {
   const TemporaryDirectory directory;
   const Matrix m{"tables.a", "weight", DType::kFloat32, 10, 4};
-  const auto save_rows = [&](Range first, Range second) {
+  const auto save_rows = [&](const RowSet& first, const RowSet& second) {
     comm::run_local(2, {}, [&](comm::Communicator& world) {
       Context ctx;
       MemoryState state;
@@ -201,7 +206,7 @@ TEST(SaveLoad, BlocksThatDoNotFitTogetherAreRefused) {
       save(world, ctx, save_options(directory.path(), 1), std::span(&source, 1));
     });
   };
-  const auto message = [&](Range first, Range second) {
+  const auto message = [&](const RowSet& first, const RowSet& second) {
     try {
       save_rows(first, second);
     } catch (const Error& error) {
@@ -212,6 +217,51 @@ TEST(SaveLoad, BlocksThatDoNotFitTogetherAreRefused) {
   EXPECT_TRUE(says(message({0, 5}, {4, 10}), {"two blocks overlap"}));
   EXPECT_TRUE(says(message({0, 5}, {6, 10}), {"cover 144 of 160 bytes"}));
   EXPECT_EQ(message({0, 5}, {5, 10}), "");
+  EXPECT_TRUE(says(message({0, 10, 2}, {0, 10, 2}), {"two blocks overlap"}));
+  EXPECT_TRUE(says(message({0, 10, 2}, {2, 10, 2}), {"two blocks overlap"}));
+  EXPECT_TRUE(says(message({0, 10, 2}, {3, 10, 2}), {"cover 144 of 160 bytes"}));
+  EXPECT_TRUE(says(message({0, 10, 2}, {1, 10, 3}), {"rows in steps of 2 and of 3"}));
+  EXPECT_TRUE(says(message({0, 10, 11}, {1, 10, 11}), {"rows in steps of 11 of 10"}));
+  EXPECT_EQ(message({0, 10, 2}, {1, 10, 2}), "");
+}
+
+/// A matrix of several chunks on each of two ranks or three, as ranges or as every n-th row.
+TEST(SaveLoad, RowsInStepsAndRangesFillEachOther) {
+  const Matrix m{"tables.a", "weight", DType::kFloat32, 9001, 700};
+  const auto own = [&](bool steps, const comm::Communicator& world) {
+    MemoryState state;
+    state.add(m,
+              steps ? RowSet(world.rank(), m.rows, world.size())
+                    : RowSet(piece(m.rows, world.size(), world.rank())),
+              {0, 700}, 1);
+    return state;
+  };
+  for (const bool from_steps : {true, false}) {
+    const TemporaryDirectory directory;
+    comm::run_local(2, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryState state = own(from_steps, world);
+      state.fill();
+      const StateSource* source = &state;
+      save(world, ctx, save_options(directory.path(), 1), std::span(&source, 1));
+    });
+    const std::string text = read_text(directory.path() + "/step-00000001/manifest.json");
+    EXPECT_NE(text.find(from_steps ? "\"version\": 2" : "\"version\": 1"), std::string::npos)
+        << "ranges can be read by builds that know nothing else";
+    EXPECT_EQ(text.find("row_step") != std::string::npos, from_steps);
+    for (const bool to_steps : {true, false}) {
+      for (const int ranks : {2, 3}) {
+        comm::run_local(ranks, {}, [&](comm::Communicator& world) {
+          Context ctx;
+          MemoryState state = own(to_steps, world);
+          StateSink* sink = &state;
+          load(world, ctx, {directory.path()}, std::span(&sink, 1));
+          EXPECT_EQ(state.differences(), 0)
+              << from_steps << " to " << to_steps << " on " << ranks << " ranks";
+        });
+      }
+    }
+  }
 }
 
 TEST(SaveLoad, OtherModelsAreRefusedByName) {

@@ -96,7 +96,7 @@ inline StepData make_step(Random& random, const StepShape& shape) {
 }
 
 /// The samples of some parts, and of them the ids of some rows, counted from the first of these.
-inline StepData restrict_step(const StepData& step, Range parts, Range rows) {
+inline StepData restrict_step(const StepData& step, Range parts, const RowSet& rows) {
   StepData result{.dim = step.dim, .features = {}};
   for (const Feature& from : step.features) {
     Feature to;
@@ -111,10 +111,10 @@ inline StepData restrict_step(const StepData& step, Range parts, Range rows) {
       }
       for (std::int64_t i = from.offsets[bag]; i < from.offsets[bag + 1]; ++i) {
         const std::int64_t id = from.ids[static_cast<std::size_t>(i)];
-        if (id < rows.begin || id >= rows.end) {
+        if (!rows.contains(id)) {
           continue;
         }
-        to.ids.push_back(id - rows.begin);
+        to.ids.push_back(rows.index(id));
         if (!from.weights.empty()) {
           to.weights.push_back(from.weights[static_cast<std::size_t>(i)]);
         }
@@ -147,7 +147,7 @@ inline State state_of(const std::vector<const TableShard*>& shards) {
       whole.resize(static_cast<std::size_t>(item.rows * item.cols * size));
       const std::int64_t cols = item.col_end - item.col_begin;
       std::vector<std::byte> row(static_cast<std::size_t>(cols * size));
-      for (std::int64_t r = item.row_begin; r < item.row_end; ++r) {
+      for (std::int64_t r = item.row_begin; r < item.row_end; r += item.row_step) {
         shard->read_state(index, r, 1, row.data());
         std::memcpy(whole.data() + (r * item.cols + item.col_begin) * size, row.data(), row.size());
       }

@@ -176,28 +176,33 @@ TEST(ColumnShards, OfTheWholeRowMayUseTheSplitForm) {
 
 TEST(RowShards, HaveTheBitsOfTheWholeTable) {
   const std::vector<StepData> steps = make_steps({.dim = 24});
-  for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
-    spec::Table table = make_table(50, 24);
-    table.optimizer = optimizer;
-    table.dtype = spec::RowDType::kFp16;
-    const std::unique_ptr<Device> device = make_device({});
-    std::vector<std::unique_ptr<TableShard>> shards;
-    std::vector<const TableShard*> all;
-    for (const Range rows : {Range{0, 2}, Range{2, 3}, Range{3, 50}}) {
-      shards.push_back(std::make_unique<TableShard>(*device, table, rows, Range{0, 24}, kSeed,
-                                                    TableShardOptions{}));
-      all.push_back(shards.back().get());
-    }
-    Context ctx;
-    for (std::int64_t i = 0; i < kSteps; ++i) {
-      for (const auto& shard : shards) {
-        const StepData own =
-            restrict_step(steps[static_cast<std::size_t>(i)], {0, 8}, shard->rows());
-        shard->coalesce(ctx, own.blocks());
-        shard->update(ctx, update_step(i + 1));
+  const std::vector<std::vector<RowSet>> cuts = {{{0, 2}, {2, 3}, {3, 50}},
+                                                 {{0, 50, 3}, {1, 50, 3}, {2, 50, 3}}};
+  for (const std::vector<RowSet>& cut : cuts) {
+    for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
+      spec::Table table = make_table(50, 24);
+      table.optimizer = optimizer;
+      table.dtype = spec::RowDType::kFp16;  // rounded by draws of the row in the whole table
+      const std::unique_ptr<Device> device = make_device({});
+      std::vector<std::unique_ptr<TableShard>> shards;
+      std::vector<const TableShard*> all;
+      for (const RowSet& rows : cut) {
+        shards.push_back(std::make_unique<TableShard>(*device, table, rows, Range{0, 24}, kSeed,
+                                                      TableShardOptions{}));
+        all.push_back(shards.back().get());
       }
+      Context ctx;
+      for (std::int64_t i = 0; i < kSteps; ++i) {
+        for (const auto& shard : shards) {
+          const StepData own =
+              restrict_step(steps[static_cast<std::size_t>(i)], {0, 8}, shard->rows());
+          shard->coalesce(ctx, own.blocks());
+          shard->update(ctx, update_step(i + 1));
+        }
+      }
+      EXPECT_TRUE(state_of(all) == train_whole(table, steps))
+          << describe(table) << ", steps of " << cut.front().step;
     }
-    EXPECT_TRUE(state_of(all) == train_whole(table, steps)) << describe(table);
   }
 }
 

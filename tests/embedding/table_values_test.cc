@@ -278,6 +278,47 @@ TEST(StochasticRounding, DrawsDependOnSeedAndStep) {
   EXPECT_NE(draw(1, 6), first);
 }
 
+TEST(RowSteps, HaveTheInitialValuesOfTheirRowsOfTheTable) {
+  const std::unique_ptr<Device> device = make_device({});
+  for (const std::int64_t dim : {3, 16, 21, 80}) {
+    for (const auto init : {spec::TableInit::kUniform, spec::TableInit::kNormal}) {
+      spec::Table table = make_table(100, dim);
+      table.init = init;
+      const auto values = [&](const TableShard& shard, std::int64_t row, std::int64_t rows) {
+        std::vector<float> out(static_cast<std::size_t>(rows * dim));
+        shard.read_state(0, row, rows, out.data());
+        return out;
+      };
+      const TableShard whole(*device, table, {0, 100}, {0, dim}, kSeed, {});
+      const TableShard every(*device, table, {2, 100, 7}, {0, dim}, kSeed, {});
+      std::vector<float> expected;
+      for (std::int64_t row = 2; row < 100; row += 7) {
+        const std::vector<float> one = values(whole, row, 1);
+        expected.insert(expected.end(), one.begin(), one.end());
+      }
+      EXPECT_EQ(values(every, 2, 14), expected);
+      std::vector<float> initial(static_cast<std::size_t>(5 * dim));
+      every.initial_state(0, 2 + 3 * 7, 5, initial.data());
+      EXPECT_EQ(initial, values(every, 2 + 3 * 7, 5));
+    }
+  }
+}
+
+TEST(Overflow, OfEveryThirdRowIsNumberedInTheTable) {
+  const std::unique_ptr<Device> device = make_device({});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  TableShard shard(*device, make_table(30, 8), {1, 30, 3}, {0, 8}, kSeed, {});
+  Feature feature;
+  feature.ids = {4};
+  feature.offsets = {0, 1};
+  feature.parts = {0};
+  feature.grads.assign(8, std::numeric_limits<float>::infinity());
+  const StepData data{.dim = 8, .features = {feature}};
+  shard.coalesce(ctx, data.blocks());
+  shard.update(ctx, update_step(1));
+  EXPECT_EQ(shard.first_overflow_row(), 13);
+}
+
 TEST(Overflow, RowsAreSkippedCountedAndTheFirstIsKept) {
   const std::unique_ptr<Device> device = make_device({.threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};

@@ -25,6 +25,33 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
+/// Rows begin, begin + step, ... below end: a range where step is 1.
+struct RowSet {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t step = 1;
+
+  constexpr RowSet() = default;
+
+  constexpr RowSet(std::int64_t first, std::int64_t last, std::int64_t stride = 1)
+      : begin(first), end(last), step(stride) {}
+
+  constexpr RowSet(const Range& range) : begin(range.begin), end(range.end) {}
+
+  [[nodiscard]] std::int64_t size() const { return begin < end ? (end - begin - 1) / step + 1 : 0; }
+
+  /// The i-th of them, and which one a row of them is.
+  [[nodiscard]] std::int64_t row(std::int64_t i) const { return begin + i * step; }
+
+  [[nodiscard]] std::int64_t index(std::int64_t row) const { return (row - begin) / step; }
+
+  [[nodiscard]] bool contains(std::int64_t row) const {
+    return begin <= row && row < end && (row - begin) % step == 0;
+  }
+
+  friend bool operator==(const RowSet&, const RowSet&) = default;
+};
+
 /// Piece `index` of `count` of [0, n): [⌊index·n/count⌋, ⌊(index+1)·n/count⌋).
 inline Range piece(std::int64_t n, std::int64_t count, std::int64_t index) {
   return {index * n / count, (index + 1) * n / count};

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include <fmt/core.h>
@@ -83,6 +84,12 @@ std::vector<Wanted> match(std::span<StateSink* const> sinks,
   return wanted;
 }
 
+/// Whether the two have a row in common; true too for some that have none.
+bool may_meet(const RowSet& a, const RowSet& b) {
+  return std::max(a.begin, b.begin) < std::min(a.end, b.end) &&
+         (a.begin - b.begin) % std::gcd(a.step, b.step) == 0;
+}
+
 /// All ranks together must ask for every stored item. Equal on all ranks, so all throw alike.
 void check_extra(comm::Communicator& comm,
                  Context& ctx,
@@ -122,8 +129,7 @@ class Reader {
   void fill(const Wanted& wanted) {
     const StoredItem& stored = manifest_.items[wanted.stored];
     for (const StoredBlock& block : stored.blocks) {
-      const bool meets = std::max(wanted.item.row_begin, block.row_begin) <
-                             std::min(wanted.item.row_end, block.row_end) &&
+      const bool meets = may_meet(wanted.item.held(), block.rows()) &&
                          std::max(wanted.item.col_begin, block.col_begin) <
                              std::min(wanted.item.col_end, block.col_end);
       if (meets) {
@@ -149,18 +155,18 @@ class Reader {
   }
 
   void fill_from(const Wanted& wanted, const StoredItem& stored, const StoredBlock& block) {
-    const std::int64_t row_begin = std::max(wanted.item.row_begin, block.row_begin);
+    const RowSet rows = block.rows();
     const std::int64_t row_end = std::min(wanted.item.row_end, block.row_end);
-    const std::int64_t first = (row_begin - block.row_begin) / block.chunk_rows;
-    for (std::int64_t chunk = first;; ++chunk) {
-      const std::int64_t chunk_begin = block.row_begin + chunk * block.chunk_rows;
-      if (chunk_begin >= row_end) {
+    const std::int64_t first =
+        wanted.item.row_begin <= rows.begin ? 0 : rows.index(wanted.item.row_begin + rows.step - 1);
+    for (std::int64_t chunk = first / block.chunk_rows;; ++chunk) {
+      const std::int64_t begin = chunk * block.chunk_rows;
+      if (rows.row(begin) >= row_end) {
         return;
       }
-      const std::int64_t chunk_end = std::min(chunk_begin + block.chunk_rows, block.row_end);
-      read_chunk(stored, block, chunk, chunk_end - chunk_begin);
-      hand_over(wanted, stored, block, chunk_begin,
-                {std::max(row_begin, chunk_begin), std::min(row_end, chunk_end)});
+      const std::int64_t end = std::min(begin + block.chunk_rows, rows.size());
+      read_chunk(stored, block, chunk, end - begin);
+      hand_over(wanted, stored, block, {rows.row(begin), rows.row(end - 1) + 1, rows.step});
     }
   }
 
@@ -180,33 +186,58 @@ class Reader {
            "'{}' has changed: the {} bytes at offset {} ({}, rows from {}) have checksum {:016x}, "
            "but {:016x} was written; restore the checkpoint from a copy or resume from another one",
            from.path(), chunk_.size(), offset, item_name(stored.parameter, stored.kind),
-           block.row_begin + chunk * block.chunk_rows, checksum, expected);
+           block.rows().row(chunk * block.chunk_rows), checksum, expected);
     }
   }
 
-  /// Rows [rows.begin, rows.end) of the chunk that begins at row `chunk_begin`, in the columns
-  /// that are both stored and wanted.
+  /// What is wanted of a chunk, which has `rows`: their common rows are evenly spaced in both.
   void hand_over(const Wanted& wanted,
                  const StoredItem& stored,
                  const StoredBlock& block,
-                 std::int64_t chunk_begin,
-                 Range rows) {
+                 const RowSet& rows) {
+    const RowSet held = wanted.item.held();
+    std::int64_t first = 0;
+    while (first < rows.size() && !held.contains(rows.row(first))) {
+      ++first;
+    }
+    const std::int64_t step = std::lcm(rows.step, held.step);
+    const RowSet common{rows.row(first), std::min(rows.end, held.end), step};
+    const std::int64_t at_once = step == held.step ? common.size() : 1;
+    for (std::int64_t i = 0; i < common.size(); i += at_once) {
+      write(wanted, stored, block, {rows.index(common.row(i)), step / rows.step, at_once},
+            common.row(i));
+    }
+  }
+
+  /// Rows of a chunk: `count` from `first` on.
+  struct ChunkRows {
+    std::int64_t first = 0;
+    std::int64_t step = 1;
+    std::int64_t count = 0;
+  };
+
+  /// From row `row` of the whole matrix on, in the columns that are both stored and wanted.
+  void write(const Wanted& wanted,
+             const StoredItem& stored,
+             const StoredBlock& block,
+             const ChunkRows& rows,
+             std::int64_t row) {
     const std::int64_t size = size_of(stored.dtype);
     const std::int64_t row_bytes = block_row_bytes(stored, block);
     const Range cols{std::max(wanted.item.col_begin, block.col_begin),
                      std::min(wanted.item.col_end, block.col_end)};
-    const std::byte* from = chunk_.data() + (rows.begin - chunk_begin) * row_bytes;
-    if (cols.size() * size != row_bytes) {
+    const std::byte* from = chunk_.data() + rows.first * row_bytes;
+    if (rows.step != 1 || cols.size() * size != row_bytes) {
       const std::int64_t cut_bytes = cols.size() * size;
-      cut_.resize(static_cast<std::size_t>(rows.size() * cut_bytes));
-      for (std::int64_t r = 0; r < rows.size(); ++r) {
+      cut_.resize(static_cast<std::size_t>(rows.count * cut_bytes));
+      for (std::int64_t r = 0; r < rows.count; ++r) {
         std::memcpy(cut_.data() + r * cut_bytes,
-                    from + r * row_bytes + (cols.begin - block.col_begin) * size,
+                    from + r * rows.step * row_bytes + (cols.begin - block.col_begin) * size,
                     static_cast<std::size_t>(cut_bytes));
       }
       from = cut_.data();
     }
-    wanted.sink->write_state(wanted.index, rows.begin, rows.size(), cols.begin, cols.end, from);
+    wanted.sink->write_state(wanted.index, row, rows.count, cols.begin, cols.end, from);
   }
 
   const Manifest& manifest_;

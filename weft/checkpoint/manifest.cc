@@ -70,6 +70,9 @@ std::string find_block_fault(const Manifest& manifest,
     return fmt::format("rows [{}, {}) columns [{}, {}) are not a block of {} x {}", block.row_begin,
                        block.row_end, block.col_begin, block.col_end, item.rows, item.cols);
   }
+  if (block.row_step > item.rows) {
+    return fmt::format("rows in steps of {} of {}", block.row_step, item.rows);
+  }
   if (block.file < 0 || block.file >= static_cast<std::int64_t>(manifest.files.size())) {
     return fmt::format("file {} of {} files", block.file, manifest.files.size());
   }
@@ -79,7 +82,7 @@ std::string find_block_fault(const Manifest& manifest,
     return fmt::format("{} bytes at offset {} lie outside '{}' of {} bytes", bytes, block.offset,
                        file.name, file.bytes);
   }
-  const std::int64_t rows = block.row_end - block.row_begin;
+  const std::int64_t rows = block.rows().size();
   if (block.chunk_rows < 1 || block.chunk_rows > rows ||
       (block.chunk_rows > 1 && block.chunk_rows * block_row_bytes(item, block) > kChunkBytes)) {
     return fmt::format("chunks of {} rows in a block of {} rows of {} bytes", block.chunk_rows,
@@ -97,6 +100,10 @@ std::string find_cover_fault(const StoredItem& item) {
   std::vector<const StoredBlock*> blocks;
   std::int64_t bytes = 0;
   for (const StoredBlock& block : item.blocks) {
+    if (block.row_step != item.blocks.front().row_step) {
+      return fmt::format("rows in steps of {} and of {}", item.blocks.front().row_step,
+                         block.row_step);
+    }
     blocks.push_back(&block);
     if (__builtin_add_overflow(bytes, block_bytes(item, block), &bytes)) {
       return "its blocks overlap";
@@ -107,7 +114,10 @@ std::string find_cover_fault(const StoredItem& item) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     for (std::size_t j = i + 1; j < blocks.size() && blocks[j]->row_begin < blocks[i]->row_end;
          ++j) {
-      if (blocks[i]->col_begin < blocks[j]->col_end && blocks[j]->col_begin < blocks[i]->col_end) {
+      // With one step for all, a later block begins at a row of this one or has none of its rows.
+      const bool same_rows = blocks[i]->rows().contains(blocks[j]->row_begin);
+      if (same_rows && blocks[i]->col_begin < blocks[j]->col_end &&
+          blocks[j]->col_begin < blocks[i]->col_end) {
         return fmt::format(
             "two blocks overlap: rows [{}, {}) columns [{}, {}) and rows [{}, {}) columns [{}, {})",
             blocks[i]->row_begin, blocks[i]->row_end, blocks[i]->col_begin, blocks[i]->col_end,

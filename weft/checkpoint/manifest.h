@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/parts.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft::checkpoint {
 
-/// The format this build writes, and the only one it reads.
-inline constexpr std::int64_t kFormatVersion = 1;
+/// The formats this build reads. It writes the lowest that has what it needs: version 2 has blocks
+/// of every n-th row.
+inline constexpr std::int64_t kFirstVersion = 1;
+inline constexpr std::int64_t kFormatVersion = 2;
 
 /// What a job wants to find again, besides its matrices.
 struct Metadata {
@@ -58,6 +61,9 @@ struct StoredBlock {
   std::int64_t col_end = 0;
   std::int64_t chunk_rows = 0;           ///< rows per chunk; the last chunk has what remains
   std::vector<std::uint64_t> checksums;  ///< XXH3 of each chunk
+  std::int64_t row_step = 1;             ///< rows row_begin, row_begin + row_step, ... are stored
+
+  [[nodiscard]] RowSet rows() const { return {row_begin, row_end, row_step}; }
 
   friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
 };

@@ -20,7 +20,7 @@ inline std::int64_t block_row_bytes(const StoredItem& item, const StoredBlock& b
 }
 
 inline std::int64_t block_bytes(const StoredItem& item, const StoredBlock& block) {
-  return (block.row_end - block.row_begin) * block_row_bytes(item, block);
+  return block.rows().size() * block_row_bytes(item, block);
 }
 
 }  // namespace weft::checkpoint

@@ -64,6 +64,8 @@ class Fields {
     return value.get<std::int64_t>();
   }
 
+  [[nodiscard]] bool has(const char* name) const { return json_.contains(name); }
+
   [[nodiscard]] std::string text(const char* name) const {
     const Json& value = at(name);
     if (!value.is_string()) {
@@ -139,22 +141,38 @@ Json encode_block(const StoredBlock& block) {
   for (const std::uint64_t checksum : block.checksums) {
     checksums += to_hex(checksum);
   }
-  return {{"file", block.file},
-          {"offset", block.offset},
-          {"row_begin", block.row_begin},
-          {"row_end", block.row_end},
-          {"col_begin", block.col_begin},
-          {"col_end", block.col_end},
-          {"chunk_rows", block.chunk_rows},
-          {"checksums", checksums}};
+  Json json = {{"file", block.file},
+               {"offset", block.offset},
+               {"row_begin", block.row_begin},
+               {"row_end", block.row_end},
+               {"col_begin", block.col_begin},
+               {"col_end", block.col_end},
+               {"chunk_rows", block.chunk_rows},
+               {"checksums", checksums}};
+  if (block.row_step != 1) {
+    json["row_step"] = block.row_step;
+  }
+  return json;
 }
 
-Json encode_metadata(const Metadata& metadata) {
+/// The lowest that has what the manifest needs.
+std::int64_t version_of(const Manifest& manifest) {
+  for (const StoredItem& item : manifest.items) {
+    for (const StoredBlock& block : item.blocks) {
+      if (block.row_step != 1) {
+        return kFormatVersion;
+      }
+    }
+  }
+  return kFirstVersion;
+}
+
+Json encode_metadata(const Metadata& metadata, std::int64_t version) {
   const Json extra = Json::parse(metadata.extra_json);
   if (!extra.is_object()) {
     fail(ErrorCode::kCheckpoint, "cannot save a checkpoint: extra_json is not a JSON object");
   }
-  return {{"version", kFormatVersion},
+  return {{"version", version},
           {"weft", metadata.weft_version},
           {"step", metadata.step},
           {"reader", {{"epoch", metadata.epoch}, {"sample", metadata.sample}}},
@@ -169,7 +187,7 @@ Json encode_metadata(const Metadata& metadata) {
 }
 
 Json encode(const Manifest& manifest) {
-  Json json = encode_metadata(manifest.metadata);
+  Json json = encode_metadata(manifest.metadata, version_of(manifest));
   json["files"] = Json::array();
   for (const DataFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});
@@ -207,6 +225,7 @@ StoredBlock decode_block(const Fields& fields) {
   block.col_end = fields.integer("col_end", 0);
   block.chunk_rows = fields.integer("chunk_rows", 1);
   block.checksums = fields.hashes("checksums");
+  block.row_step = fields.has("row_step") ? fields.integer("row_step", 1) : 1;
   return block;
 }
 
@@ -250,14 +269,14 @@ void check_version(const Json& json, const std::string& file) {
   if (version == json.end() || !version->is_number_integer()) {
     fail_damaged(file, "'version' is missing");
   }
-  if (*version != kFormatVersion) {
+  if (*version < kFirstVersion || *version > kFormatVersion) {
     const auto weft = json.find("weft");
     const std::string writer =
         weft != json.end() && weft->is_string() ? weft->get<std::string>() : "unknown";
     fail(ErrorCode::kCheckpoint,
-         "'{}' has format version {}, written by Weft {}, but this build reads version {}: use a "
-         "build that reads it",
-         file, version->dump(), writer, kFormatVersion);
+         "'{}' has format version {}, written by Weft {}, but this build reads versions {} to {}: "
+         "use a build that reads it",
+         file, version->dump(), writer, kFirstVersion, kFormatVersion);
   }
 }
 

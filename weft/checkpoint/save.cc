@@ -68,16 +68,18 @@ void write_block(OutputFile& file,
   block.row_end = item.row_end;
   block.col_begin = item.col_begin;
   block.col_end = item.col_end;
-  const std::int64_t rows = item.row_end - item.row_begin;
+  block.row_step = item.row_step;
+  const RowSet held = item.held();
+  const std::int64_t rows = held.size();
   const std::int64_t row_bytes = block_row_bytes(stored, block);
   if (rows <= 0 || row_bytes <= 0) {
     return;
   }
   block.chunk_rows = std::clamp<std::int64_t>(kChunkBytes / row_bytes, 1, rows);
   std::vector<std::byte> chunk(static_cast<std::size_t>(block.chunk_rows * row_bytes));
-  for (std::int64_t row = item.row_begin; row < item.row_end; row += block.chunk_rows) {
-    const std::int64_t count = std::min(block.chunk_rows, item.row_end - row);
-    source.read_state(index, row, count, chunk.data());
+  for (std::int64_t i = 0; i < rows; i += block.chunk_rows) {
+    const std::int64_t count = std::min(block.chunk_rows, rows - i);
+    source.read_state(index, held.row(i), count, chunk.data());
     const std::span<const std::byte> bytes(chunk.data(),
                                            static_cast<std::size_t>(count * row_bytes));
     block.checksums.push_back(hash_bytes(bytes));

@@ -39,7 +39,7 @@ std::uint64_t hash_rows(const Task& task, const std::byte* values, const std::by
   std::uint64_t sum = 0;
   std::int64_t at = 0;
   for (std::int64_t r = 0; r < task.rows; ++r) {
-    const auto row = static_cast<std::uint64_t>(task.row_begin + r);
+    const auto row = static_cast<std::uint64_t>(task.row_begin + r * task.item->row_step);
     const std::uint64_t row_key = mix64(key + (row + 1) * kGolden);
     for (std::int64_t c = 0; c < cols; ++c, at += static_cast<std::int64_t>(sizeof(Bits))) {
       Bits bits;
@@ -80,8 +80,9 @@ void add_tasks(std::vector<Task>& tasks,
     return;
   }
   const std::int64_t step = std::max<std::int64_t>(1, kTaskBytes / row_bytes(item));
-  for (std::int64_t row = item.row_begin; row < item.row_end; row += step) {
-    tasks.push_back({&source, &item, index, slot, row, std::min(step, item.row_end - row)});
+  const RowSet held = item.held();
+  for (std::int64_t i = 0; i < held.size(); i += step) {
+    tasks.push_back({&source, &item, index, slot, held.row(i), std::min(step, held.size() - i)});
   }
 }
 
@@ -138,6 +139,7 @@ struct BlockName {
   std::int64_t row_end = 0;
   std::int64_t col_begin = 0;
   std::int64_t col_end = 0;
+  std::int64_t row_step = 1;
 
   friend auto operator<=>(const BlockName&, const BlockName&) = default;
 };
@@ -150,7 +152,8 @@ struct BlockHash {
 };
 
 BlockName block_name(const StateItem& item) {
-  return {item_key(item), item.row_begin, item.row_end, item.col_begin, item.col_end};
+  return {item_key(item), item.row_begin, item.row_end,
+          item.col_begin, item.col_end,   item.row_step};
 }
 
 /// Names of the blocks of which some rank holds a copy.

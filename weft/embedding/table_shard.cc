@@ -29,7 +29,7 @@ void for_row_tasks(Context& ctx, std::int64_t count, const Run& run) {
 
 TableShard::TableShard(Device& device,
                        const spec::Table& table,
-                       Range rows,
+                       const RowSet& rows,
                        Range cols,
                        std::uint64_t seed,
                        const TableShardOptions& options)
@@ -47,8 +47,8 @@ TableShard::TableShard(Device& device,
       partial_vectors_(device),
       merge_places_(device) {
   WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
-                 0 <= cols.begin && cols.begin < cols.end && cols.end <= table.embedding_dim &&
-                 cols.begin % kernels::kStatisticBlock == 0,
+                 rows.step >= 1 && 0 <= cols.begin && cols.begin < cols.end &&
+                 cols.end <= table.embedding_dim && cols.begin % kernels::kStatisticBlock == 0,
              "rows [{}, {}) and columns [{}, {}) of table '{}', which is {} x {}", rows.begin,
              rows.end, cols.begin, cols.end, table.name, table.num_embeddings, table.embedding_dim);
   WEFT_CHECK(options.parts >= 1, "{} parts", options.parts);
@@ -83,6 +83,7 @@ kernels::RowTable TableShard::row_table() const {
           .cols = cols_.size(),
           .dim = table_.embedding_dim,
           .first_row = rows_.begin,
+          .row_step = rows_.step,
           .first_col = cols_.begin};
 }
 

@@ -1,6 +1,7 @@
-/// A block of rows x columns of an embedding table with its optimizer state. It looks rows up,
-/// coalesces the gradients of a step and applies the optimizer exactly once per touched row. It
-/// knows nothing of ranks.
+/// A block of rows x columns of an embedding table with its optimizer state. Rows are a range or
+/// every n-th, and counted within the block, except where the whole table's are spoken of. It looks
+/// rows up, coalesces the gradients of a step and applies the optimizer exactly once per touched
+/// row. It knows nothing of ranks.
 ///
 /// Memory: rows on `device` (RowStore), scratch reused from step to step; once the longest batch
 /// has been seen a step allocates nothing.
@@ -64,7 +65,7 @@ struct UpdateStep {
 /// sender's run of parts and is named by its first part, which is enough to place it in the tree.
 struct PartialRows {
   std::int64_t count = 0;
-  const std::int64_t* rows = nullptr;   ///< [count] relative to the shard's first row
+  const std::int64_t* rows = nullptr;   ///< [count] counted within the shard's rows
   const std::int32_t* nodes = nullptr;  ///< [count] first part of the node
   const float* vectors = nullptr;       ///< [count, cols]
 };
@@ -79,14 +80,14 @@ class TableShard final : public StateSource, public StateSink {
   /// Allocates and initialises the block on the device, with the device's pool. Blocks until done.
   TableShard(Device& device,
              const spec::Table& table,
-             Range rows,
+             const RowSet& rows,
              Range cols,
              std::uint64_t seed,
              const TableShardOptions& options);
 
   [[nodiscard]] const spec::Table& table() const { return table_; }
 
-  [[nodiscard]] Range rows() const { return rows_; }
+  [[nodiscard]] const RowSet& rows() const { return rows_; }
 
   [[nodiscard]] Range cols() const { return cols_; }
 
@@ -108,7 +109,7 @@ class TableShard final : public StateSource, public StateSink {
 
   [[nodiscard]] std::int64_t num_unique() const { return runs_.num_rows; }
 
-  /// [num_unique()] ascending, relative to the shard's first row; valid until the next coalesce.
+  /// [num_unique()] ascending, counted within the shard's rows; valid until the next coalesce.
   [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
 
   /// Sums each touched row's gradient up the tree of parts and applies the optimizer. After
@@ -202,7 +203,7 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] ItemPlace item_place(std::size_t index, std::int64_t local_row) const;
 
   spec::Table table_;
-  Range rows_;
+  RowSet rows_;
   Range cols_;
   TableShardOptions options_;
   kernels::InitialRows initial_;

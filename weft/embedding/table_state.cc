@@ -87,7 +87,8 @@ std::vector<StateItem> TableShard::state_items() const {
                  .row_end = rows_.end,
                  .col_begin = cols_.begin,
                  .col_end = cols_.end,
-                 .first_holder = options_.first_holder};
+                 .first_holder = options_.first_holder,
+                 .row_step = rows_.step};
   std::vector<StateItem> items = {item};
   for (const StatePart& part : state_parts(table_.optimizer.type, cols_.size())) {
     item.kind = part.kind;
@@ -127,9 +128,10 @@ TableShard::ItemPlace TableShard::item_place(std::size_t index, std::int64_t loc
 }
 
 void TableShard::check_rows(std::int64_t row_begin, std::int64_t rows) const {
-  WEFT_CHECK(rows_.begin <= row_begin && rows >= 0 && row_begin + rows <= rows_.end,
-             "rows [{}, {}) of table '{}', which holds [{}, {}) here", row_begin, row_begin + rows,
-             table_.name, rows_.begin, rows_.end);
+  const bool inside = rows == 0 || (rows > 0 && rows_.contains(row_begin) &&
+                                    rows_.index(row_begin) + rows <= rows_.size());
+  WEFT_CHECK(inside, "{} rows from {} of table '{}', which holds [{}, {}) in steps of {} here",
+             rows, row_begin, table_.name, rows_.begin, rows_.end, rows_.step);
 }
 
 void TableShard::read_state(std::size_t index,
@@ -137,7 +139,7 @@ void TableShard::read_state(std::size_t index,
                             std::int64_t rows,
                             void* out) const {
   check_rows(row_begin, rows);
-  const ItemPlace place = item_place(index, row_begin - rows_.begin);
+  const ItemPlace place = item_place(index, rows_.index(row_begin));
   const std::int64_t bytes = place.cols * place.element_bytes;
   for (std::int64_t i = 0; i < rows; ++i) {
     std::byte* const to = static_cast<std::byte*>(out) + i * bytes;
@@ -156,7 +158,7 @@ void TableShard::write_state(std::size_t index,
                              std::int64_t col_end,
                              const void* in) {
   check_rows(row_begin, rows);
-  const ItemPlace place = item_place(index, row_begin - rows_.begin);
+  const ItemPlace place = item_place(index, rows_.index(row_begin));
   WEFT_CHECK(place.first_col <= col_begin && col_begin <= col_end &&
                  col_end <= place.first_col + place.cols,
              "columns [{}, {}) of item {} of table '{}', which holds [{}, {}) here", col_begin,
@@ -196,6 +198,7 @@ void TableShard::initial_state(std::size_t index,
                    .cols = place.cols,
                    .dim = table_.embedding_dim,
                    .first_row = row_begin,
+                   .row_step = rows_.step,
                    .first_col = place.first_col};
   initial.state_floats = 0;
   kernels::set_initial_rows(initial, {0, rows});

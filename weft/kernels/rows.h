@@ -63,7 +63,13 @@ struct RowTable {
   std::int64_t cols = 0;           ///< columns held here
   std::int64_t dim = 0;            ///< D: columns of the whole logical row
   std::int64_t first_row = 0;      ///< the whole table's number of row 0 here
-  std::int64_t first_col = 0;      ///< and of column 0, a multiple of 16
+  std::int64_t row_step = 1;       ///< and how much more the next one's is
+  std::int64_t first_col = 0;      ///< the whole row's number of column 0, a multiple of 16
+
+  /// The whole table's number of a row here.
+  [[nodiscard]] std::int64_t whole_row(std::int64_t row) const {
+    return first_row + row * row_step;
+  }
 };
 
 }  // namespace weft::kernels

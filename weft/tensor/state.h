@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/parts.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft {
@@ -22,7 +23,10 @@ struct StateItem {
   std::int64_t row_end = 0;
   std::int64_t col_begin = 0;  ///< and columns [col_begin, col_end)
   std::int64_t col_end = 0;
-  bool first_holder = true;  ///< this rank saves and counts the block; other holders compare
+  bool first_holder = true;   ///< this rank saves and counts the block; other holders compare
+  std::int64_t row_step = 1;  ///< of the rows held: row_begin, row_begin + row_step, ...
+
+  [[nodiscard]] RowSet held() const { return {row_begin, row_end, row_step}; }
 };
 
 /// Gives state out. Items are listed in a fixed order.
@@ -31,7 +35,7 @@ class StateSource {
   virtual ~StateSource() = default;
   [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
 
-  /// Copies rows [row_begin, row_begin + rows) of item `index`, a compact
+  /// Copies `rows` of the held rows of item `index`, from row `row_begin` on, a compact
   /// [rows, col_end - col_begin] block of its dtype, into host memory at `out`.
   virtual void read_state(std::size_t index,
                           std::int64_t row_begin,
@@ -45,8 +49,9 @@ class StateSink {
   virtual ~StateSink() = default;
   [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
 
-  /// Writes a compact block [rows, col_end - col_begin] of item `index` at absolute rows and
-  /// columns, which lie inside the item's block.
+  /// Writes a compact block [rows, col_end - col_begin] of item `index` to `rows` of the held rows
+  /// from row `row_begin` on, and to columns that lie inside the item's block. Rows and columns are
+  /// numbered in the whole matrix.
   virtual void write_state(std::size_t index,
                            std::int64_t row_begin,
                            std::int64_t rows,

@@ -188,8 +188,9 @@ HWY_INLINE U64Vec normal_pairs(U64Vec word0, U64Vec word1, float scale) {
 /// vector's draws, odd ones the second: so the values come out in order (store_values()).
 class Counters {
  public:
-  Counters(std::int64_t first_row, std::int64_t first_draw, std::int64_t draws)
-      : row_(hn::Set(U64(), static_cast<std::uint64_t>(first_row))),
+  Counters(const RowSet& rows, std::int64_t first_draw, std::int64_t draws)
+      : row_(hn::Set(U64(), static_cast<std::uint64_t>(rows.begin))),
+        next_row_(hn::Set(U64(), static_cast<std::uint64_t>(rows.step))),
         first_(hn::Set(U64(), static_cast<std::uint64_t>(first_draw))),
         draws_(hn::Set(U64(), static_cast<std::uint64_t>(draws))) {
     const U64 d;
@@ -198,7 +199,7 @@ class Counters {
     const auto odd = hn::Sub(hn::Zero(d), hn::And(lane, hn::Set(d, 1U)));
     const auto half = hn::Set(d, static_cast<std::uint64_t>(lanes / 2));
     column_ = hn::Add(hn::ShiftRight<1>(lane), hn::And(odd, half));
-    row_step_ = hn::Set(d, static_cast<std::uint64_t>(lanes / draws));
+    row_step_ = hn::Set(d, static_cast<std::uint64_t>(lanes / draws * rows.step));
     column_step_ = hn::Set(d, static_cast<std::uint64_t>(lanes % draws));
     for (std::int64_t passed = 0; passed < lanes; passed += draws) {
       carry();
@@ -224,10 +225,10 @@ class Counters {
     const auto left = hn::Sub(hn::Sub(draws_, hn::Set(d, 1U)), column_);
     const auto over = hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(di, left)));
     column_ = hn::Sub(column_, hn::And(over, draws_));
-    row_ = hn::Sub(row_, over);
+    row_ = hn::Add(row_, hn::And(over, next_row_));
   }
 
-  U64Vec row_, first_, draws_, column_, row_step_, column_step_;
+  U64Vec row_, next_row_, first_, draws_, column_, row_step_, column_step_;
 };
 
 /// The four values of each draw, draw after draw.
@@ -262,8 +263,9 @@ void make_values(const InitialRows& initial,
   }
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
   const RoundKeys keys(initial.key);
-  Counters counters(initial.table.first_row + first_row, initial.table.first_col / kColumnsPerDraw,
-                    draws);
+  const std::int64_t begin = initial.table.whole_row(first_row);
+  Counters counters(RowSet(begin, begin + 1, initial.table.row_step),
+                    initial.table.first_col / kColumnsPerDraw, draws);
   for (std::int64_t i = 0; i < rows * draws; i += 2 * lanes) {
     DrawWords a = counters.next();
     DrawWords b = counters.next();

@@ -496,7 +496,7 @@ inline void random_words(const RowTable& table,
   const hn::ScalableTag<std::uint32_t> d;
   const hn::RepartitionToWide<decltype(d)> wide;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto global_row = static_cast<std::uint64_t>(table.first_row + row);
+  const auto global_row = static_cast<std::uint64_t>(table.whole_row(row));
   const std::uint64_t high = (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4);
   const auto multiplier0 = hn::BitCast(d, hn::Set(wide, 0xD2511F53U));
   const auto multiplier1 = hn::BitCast(d, hn::Set(wide, 0xCD9E8D57U));

@@ -449,7 +449,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range, const float
     }
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       if (!update_row<kRule, kL2>(columns, update, batch, i, s)) {
-        overflow.add(table.first_row + batch.row[i]);
+        overflow.add(table.whole_row(batch.row[i]));
       }
     }
   }
@@ -558,7 +558,7 @@ RowOverflow statistic_range_by(const SparseUpdate& update,
       make_rates<kRule, kL2>(update.params, batch);
     }
     if (!compute_row<kRule, kL2>(columns, update, batch, 0, s)) {
-      overflow.add(table.first_row + batch.row[0]);
+      overflow.add(table.whole_row(batch.row[0]));
       *kept = std::numeric_limits<float>::quiet_NaN();
       continue;
     }
@@ -606,7 +606,7 @@ RowOverflow store_range(const SparseUpdate& update,
     copy_floats(columns, values, s.new_row);
     fill_tail(columns, s.new_row, 0.0F);
     if (!limit_norm(update.params, row_squares[u], s.new_row, s.padded)) {
-      overflow.add(table.first_row + update.runs.rows[u]);
+      overflow.add(table.whole_row(update.runs.rows[u]));
       continue;
     }
     write_row(columns, update, update.runs.rows[u], s.new_row, s);

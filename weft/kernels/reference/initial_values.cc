@@ -71,7 +71,7 @@ std::array<float, 4> values_of(InitialRule rule, const Words& words, float scale
 }
 
 float value_of(const InitialRows& initial, std::int64_t row, std::int64_t col) {
-  const Words words = philox(initial.key, static_cast<std::uint64_t>(initial.table.first_row + row),
+  const Words words = philox(initial.key, static_cast<std::uint64_t>(initial.table.whole_row(row)),
                              static_cast<std::uint64_t>(col / kColumnsPerDraw));
   return values_of(initial.rule, words,
                    initial.scale)[static_cast<std::size_t>(col % kColumnsPerDraw)];

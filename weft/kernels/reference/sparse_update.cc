@@ -201,7 +201,7 @@ void store_row(const SparseUpdate& update, std::int64_t row, const Values& w) {
     }
     const std::int64_t col = table.first_col + i;
     const auto words =
-        philox(update.params.random_key, static_cast<std::uint64_t>(table.first_row + row),
+        philox(update.params.random_key, static_cast<std::uint64_t>(table.whole_row(row)),
                (update.params.step << 20) + static_cast<std::uint64_t>(col / 4));
     store_element(data, table.dtype, i, w[at(i)], words[at(col % 4)]);
   }
@@ -237,7 +237,7 @@ RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gr
                          ? row_gradient(update, u)
                          : Values(gradients + u * cols, gradients + (u + 1) * cols);
     if (!update_row(update, update.runs.rows[u], g)) {
-      overflow.add(update.table.first_row + update.runs.rows[u]);
+      overflow.add(update.table.whole_row(update.runs.rows[u]));
     }
   }
   return overflow;
