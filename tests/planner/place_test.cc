@@ -229,6 +229,66 @@ TEST(MakePlan, GridsAreColumnsOverHostsAndRowsOverTheirRanks) {
   EXPECT_EQ(blocks_of(make_plan(config, even)), (Blocks{"0: 0-1 x 0-16"}));
 }
 
+TEST(MakePlan, EveryNthRow) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  config.tables[0].sharding = Sharding::kRowWise;
+  config.tables[0].row_split = spec::RowSplit::kModulo;
+  const auto rows = [&](std::int64_t ranks) {
+    std::vector<RowSet> out;
+    const Plan plan = make_plan(config, ranks);
+    check_plan(plan, config);
+    EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
+    for (const Shard& shard : plan.tables[0].shards) {
+      EXPECT_EQ(shard.rank, static_cast<std::int64_t>(out.size()));
+      out.push_back(shard.rows);
+    }
+    return out;
+  };
+  EXPECT_EQ(rows(3), (std::vector<RowSet>{{0, 10, 3}, {1, 10, 3}, {2, 10, 3}}));
+  EXPECT_EQ(rows(1), (std::vector<RowSet>{{0, 10}}));
+  config.tables[0].num_embeddings = 2;
+  EXPECT_EQ(rows(3), (std::vector<RowSet>{{0, 2, 2}, {1, 2, 2}}));
+  config.tables[0].num_embeddings = 10;
+  config.tables[0].sharding = Sharding::kGridShard;
+  config.tables[0].embedding_dim = 32;
+  const Plan grid = make_plan(config, {.ranks = 4, .hosts = {0, 0, 1, 1}});
+  check_plan(grid, config);
+  EXPECT_EQ(grid.tables[0].shards[2].rows, RowSet(1, 10, 2));
+  EXPECT_EQ(grid.tables[0].shards[3].rows, RowSet(1, 10, 2));
+}
+
+TEST(CheckPlan, FindsDamageToEveryNthRow) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  config.tables[0].sharding = Sharding::kRowWise;
+  config.tables[0].row_split = spec::RowSplit::kModulo;
+  const auto damaged = [&](const std::function<void(std::vector<Shard>&)>& damage) {
+    Plan plan = make_plan(config, 3);
+    damage(plan.tables[0].shards);
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const std::string of = "the plan of table a: rows ";
+  const std::string advice = "; make a new plan for this configuration";
+  EXPECT_EQ(damaged([](auto& s) { s.pop_back(); }),
+            of +
+                "[0, 10) in steps of 3 are number 0 of 2 cuts, which should be [0, 10) in steps "
+                "of 2" +
+                advice);
+  EXPECT_EQ(damaged([](auto& s) { std::swap(s[1], s[2]); }),
+            of +
+                "[2, 10) in steps of 3 are number 1 of 3 cuts, which should be [1, 10) in steps "
+                "of 3" +
+                advice);
+  EXPECT_EQ(damaged([](auto& s) { s[1].rows.step = 1; }),
+            of + "[1, 10) are number 1 of 3 cuts, which should be [1, 10) in steps of 3" + advice);
+  EXPECT_EQ(damaged([](auto& s) { s.resize(1); }),
+            of + "[0, 10) in steps of 3 stand beside ranges, or alone; cut all rows by one rule" +
+                advice);
+  EXPECT_EQ(damaged([](auto& s) { s[0].rows.step = 0; }),
+            "the plan of table a: the block of rows [0, 10) in steps of 0 and columns [0, 16) is "
+            "empty or outside [10, 16]" +
+                advice);
+}
+
 TEST(MakePlan, PartsAreResolved) {
   spec::Config config = config_of({table("a", 2, 16)});
   EXPECT_EQ(make_plan(config, 1).parts, 8);

@@ -26,32 +26,52 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t what) {
   return (std::uint64_t{words[0]} << 32) | words[1];
 }
 
-TEST(RowOwner, IsTheFirstShardThatEndsBehindTheRow) {
+TEST(RowOwner, IsTheFirstRangeThatEndsBehindTheRow) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const std::int64_t most = std::int64_t{1} << (1 + draw(seed, 0) % 40);
-    std::vector<std::int64_t> ends;
+    std::vector<RowSet> cuts;
+    std::vector<std::int64_t> rows = {0};
     std::int64_t end = 0;
     for (std::uint64_t k = 0; k <= draw(seed, 1) % 20; ++k) {
+      const std::int64_t begin = end;
       end += 1 + static_cast<std::int64_t>(draw(seed, 10 + k) % static_cast<std::uint64_t>(most));
-      ends.push_back(end);
+      cuts.emplace_back(begin, end);
+      rows.insert(rows.end(), {begin, end - 1});
     }
-    const RowOwner owner(ends);
-    std::vector<std::int64_t> rows = {0, end - 1};
+    const RangeOwner owner(cuts);
     for (std::uint64_t i = 0; i < 100; ++i) {
       rows.push_back(
           static_cast<std::int64_t>(draw(seed, 100 + i) % static_cast<std::uint64_t>(end)));
     }
-    for (const std::int64_t cut : ends) {
-      rows.push_back(cut - 1);
-      if (cut < end) {
-        rows.push_back(cut);
-      }
-    }
     for (const std::int64_t row : rows) {
-      ASSERT_EQ(static_cast<std::ptrdiff_t>(owner.shard_of(row)),
-                std::upper_bound(ends.begin(), ends.end(), row) - ends.begin())
+      const auto has = [row](const RowSet& cut) { return cut.contains(row); };
+      const auto expected = std::find_if(cuts.begin(), cuts.end(), has);
+      const RowPlace place = owner.place_of(row);
+      ASSERT_EQ(static_cast<std::ptrdiff_t>(place.cut), expected - cuts.begin())
           << "row " << row << ", seed " << seed;
+      ASSERT_EQ(place.index, row - expected->begin);
     }
+  }
+}
+
+TEST(RowOwner, OfEveryNthRowIsQuotientAndRemainder) {
+  for (const std::int64_t cuts : {1, 2, 3, 4, 5, 7, 8, 12, 64, 100, 1023, 65536}) {
+    const ModuloOwner owner(cuts);
+    const auto check = [&](std::int64_t row) {
+      const RowPlace place = owner.place_of(row);
+      ASSERT_EQ(static_cast<std::int64_t>(place.cut), row % cuts) << row << " of " << cuts;
+      ASSERT_EQ(place.index, row / cuts) << row << " of " << cuts;
+    };
+    for (std::int64_t row = 0; row < 3000; ++row) {
+      check(row);
+    }
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+      const auto row = static_cast<std::int64_t>(draw(1, i) >> (1 + i % 40));
+      check(row);
+      check(row / cuts * cuts);  // either side of a quotient's edge
+      check(row < cuts ? row : row / cuts * cuts - 1);
+    }
+    check(std::numeric_limits<std::int64_t>::max());
   }
 }
 
@@ -68,6 +88,8 @@ spec::Config make_config(std::uint64_t seed) {
     table.num_embeddings = kRows[draw(seed, i) % kRows.size()];
     table.embedding_dim = 40;
     table.sharding = kShardings[draw(seed, 10 + i) % kShardings.size()];
+    table.row_split =
+        draw(seed, 50 + i) % 2 == 0 ? spec::RowSplit::kRange : spec::RowSplit::kModulo;
     config.tables.push_back(table);
     spec::SparseFeature feature;
     feature.name = feature.column = "f" + std::to_string(i);
@@ -116,8 +138,8 @@ std::vector<PlainBag> plain_bags(const KeyedJaggedTensor& batch, const Slot& slo
     for (std::int64_t i = 0; i < view.length(b); ++i) {
       const std::int64_t at = view.offsets[static_cast<std::size_t>(b)] + i;
       const std::int64_t id = view.values[at];
-      if (id >= slot.rows.begin && id < slot.rows.end) {
-        bag.ids.push_back(id - slot.rows.begin);
+      if (slot.rows.contains(id)) {
+        bag.ids.push_back(slot.rows.index(id));
         bag.weights.push_back(view.weights[at]);
       }
     }
@@ -291,8 +313,7 @@ void check_rows(const Ranks& ranks, std::size_t rank) {
         bool any = false;
         for (std::int64_t i = 0; i < view.length(b); ++i) {
           const std::int64_t at = view.offsets[static_cast<std::size_t>(b)] + i;
-          const bool here =
-              view.values[at] >= slots[j].rows.begin && view.values[at] < slots[j].rows.end;
+          const bool here = slots[j].rows.contains(view.values[at]);
           if (here && (slots[j].sequence || !any)) {
             expected.push_back(
                 static_cast<std::int32_t>(slots[j].sequence ? at - view.offsets.front() : b));

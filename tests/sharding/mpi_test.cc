@@ -29,6 +29,17 @@ TEST(ShardedOverMpi, EveryShardingGivesTheVectorsOfOneRank) {
   }
 }
 
+TEST(ShardedOverMpi, EveryNthRow) {
+  for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
+    spec::Config config = make_integer_config(sharding);
+    for (spec::Table& table : config.tables) {
+      table.row_split = spec::RowSplit::kModulo;
+    }
+    expect_as_one_rank(config, make_integer_config(spec::Sharding::kTableWise),
+                       {.sizes = {29, 3, 1, 600, 29}});
+  }
+}
+
 TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
   for (const spec::Sharding sharding : kShardings) {
     spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -90,14 +89,29 @@ spec::TablePlan replicas(const spec::Table& table, std::int64_t ranks) {
   return plan;
 }
 
+/// Ranges cut anywhere, or every n-th row.
+std::vector<RowSet> random_rows(const spec::Table& table, Random& random) {
+  const std::int64_t count = 1 + random.below(std::min<std::int64_t>(table.num_embeddings, 9));
+  std::vector<RowSet> rows;
+  if (random.below(2) == 0) {
+    for (std::int64_t k = 0; k < count; ++k) {
+      rows.emplace_back(k, table.num_embeddings, count);
+    }
+    return rows;
+  }
+  for (const Range& cut : random.cuts(table.num_embeddings, count)) {
+    rows.emplace_back(cut);
+  }
+  return rows;
+}
+
 /// The blocks of the same rows on different ranks; a rank may have several cuts of rows.
 spec::TablePlan random_grid(const spec::Table& table, std::int64_t ranks, Random& random) {
   const std::int64_t blocks = (table.embedding_dim + spec::kColumnBlock - 1) / spec::kColumnBlock;
   const auto columns = random.cuts(blocks, 1 + random.below(std::min(blocks, ranks)));
-  const auto rows = random.cuts(table.num_embeddings,
-                                1 + random.below(std::min<std::int64_t>(table.num_embeddings, 9)));
+  const std::vector<RowSet> rows = random_rows(table, random);
   spec::TablePlan plan{.table = table.name, .sharding = spec::Sharding::kGridShard, .shards = {}};
-  for (const Range& cut : rows) {
+  for (const RowSet& cut : rows) {
     const std::vector<std::int64_t> owners = random.shuffled(ranks);
     for (std::size_t c = 0; c < columns.size(); ++c) {
       plan.shards.push_back(
@@ -220,34 +234,37 @@ TEST(RandomPlan, PartialSumsOfABagGoUpTheTreeOverCutsOfRows) {
   config.tables = {make_table("t", 40, 40)};
   config.tables[0].optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
   config.sparse_features = {make_feature("f", "t", spec::Pooling::kSum)};
-  const std::vector<float> rows = initial_rows(config);
+  const std::vector<float> values = initial_rows(config);
   const KeyedJaggedTensor batch = make_batch(config, 1, {0, 200});
   const JaggedView bags = batch.feature(0);
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
     Random random(2000 + seed);
     const spec::Plan plan = [&] {
       spec::Plan made{.version = 1, .ranks = 5, .parts = kParts, .tables = {}};
       made.tables.push_back(random_grid(config.tables[0], 5, random));
       return made;
     }();
-    std::set<std::int64_t> ends;
+    std::vector<RowSet> cuts;
     for (const spec::Shard& shard : plan.tables[0].shards) {
-      ends.insert(shard.rows.end);
+      if (shard.cols.begin == 0) {
+        cuts.push_back(shard.rows);
+      }
     }
     std::vector<float> expected;
     for (std::int64_t b = 0; b < bags.batch(); ++b) {
       for (std::size_t c = 0; c < 40; ++c) {
-        std::vector<Term> terms(ends.size());
+        std::vector<Term> terms(cuts.size());
         for (const std::int64_t id : bags.bag(b)) {
-          const auto cut = std::distance(ends.begin(), ends.upper_bound(id));
-          Term& term = terms[static_cast<std::size_t>(cut)];
-          term = {true, term.value + rows[static_cast<std::size_t>(id) * 40 + c]};
+          const auto cut = std::find_if(cuts.begin(), cuts.end(),
+                                        [id](const RowSet& rows) { return rows.contains(id); });
+          Term& term = terms[static_cast<std::size_t>(cut - cuts.begin())];
+          term = {true, term.value + values[static_cast<std::size_t>(id) * 40 + c]};
         }
         expected.push_back(tree(terms, 0, static_cast<std::int64_t>(terms.size())).value);
       }
     }
     RunOptions options{.ranks = 5, .sizes = {200}, .plan = &plan};
-    EXPECT_EQ(run(config, options).pooled, expected) << "seed " << seed << ", " << ends.size();
+    EXPECT_EQ(run(config, options).pooled, expected) << "seed " << seed << ", " << cuts.size();
   }
 }
 
@@ -261,10 +278,16 @@ TEST(RandomPlan, EveryPatternOfHosts) {
   for (const auto& hosts : patterns) {
     for (const spec::Sharding sharding :
          {spec::Sharding::kTableRowWise, spec::Sharding::kTableColumnWise,
-          spec::Sharding::kGridShard}) {
+          spec::Sharding::kGridShard, spec::Sharding::kRowWise}) {
       const planner::PlanTarget target{.ranks = static_cast<std::int64_t>(hosts.size()),
                                        .hosts = hosts};
-      const auto run_planned = [&](const spec::Config& config) {
+      const auto run_planned = [&](spec::Config config) {
+        for (std::size_t t = 0; t < config.tables.size(); ++t) {
+          config.tables[t].row_split =
+              sharding == spec::Sharding::kTableColumnWise || t % 2 == hosts.size() % 2
+                  ? spec::RowSplit::kRange
+                  : spec::RowSplit::kModulo;
+        }
         const spec::Plan plan = planner::make_plan(config, target);
         return run(config, {.ranks = static_cast<int>(hosts.size()), .plan = &plan});
       };

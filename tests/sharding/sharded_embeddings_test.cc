@@ -328,10 +328,11 @@ TEST(ShardedEmbeddings, HalfPrecisionRowsRoundTheSameEverywhere) {
     const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
     checkpoint::StateHash expected;
     for (const spec::Sharding sharding : kShardings) {
-      for (const int ranks : {1, 3}) {
+      for (const int ranks : {1, 3, 4}) {
         spec::Config config = make_config(sharding, optimizer);
         for (spec::Table& table : config.tables) {
           table.dtype = dtype;
+          table.row_split = ranks == 4 ? spec::RowSplit::kModulo : spec::RowSplit::kRange;
         }
         const RunResult got = run(config, {.ranks = ranks});
         expected = expected == checkpoint::StateHash{} ? got.hash : expected;

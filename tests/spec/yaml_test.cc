@@ -228,6 +228,19 @@ TEST(Plan, RoundTripAndHash) {
   EXPECT_NE(plan_hash(plan), hash);
 }
 
+TEST(Plan, RowsInSteps) {
+  Plan plan{.tables = {{.table = "a",
+                        .sharding = Sharding::kRowWise,
+                        .shards = {{.rank = 0, .rows = {0, 9, 2}, .cols = {0, 16}},
+                                   {.rank = 0, .rows = {1, 9, 2}, .cols = {0, 16}}}}}};
+  const std::string text = plan_to_yaml(plan);
+  EXPECT_NE(text.find("rows: [1, 9, 2]"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
+  const std::uint64_t hash = plan_hash(plan);
+  plan.tables[0].shards[0].rows.step = 3;
+  EXPECT_NE(plan_hash(plan), hash);
+}
+
 TEST(Plan, WithoutHostsIsOfOne) {
   const Plan plan = plan_from_yaml("version: 1\nranks: 2\nparts: 8\ntables: []\n", "plan.yaml");
   EXPECT_EQ(plan.hosts, std::vector<std::int64_t>{});
@@ -248,8 +261,8 @@ TEST(Plan, BadTextIsNamed) {
   EXPECT_EQ(message("version: 1\nranks: 2\nparts: 8\n"), "plan.yaml: the key 'tables' is missing");
   EXPECT_EQ(message("version: 1\nranks: 1\nparts: 8\ntables: [{table: a, sharding: table_wise, "
                     "shards: [{rank: 0, rows: [0], cols: [0, 1]}]}]\n"),
-            "plan.yaml:4:68: tables.a.shards.0.rows: expected two integers [begin, end], found a "
-            "list of 1");
+            "plan.yaml:4:68: tables.a.shards.0.rows: expected two integers [begin, end], or three "
+            "[begin, end, step], found a list of 1");
 }
 
 }  // namespace

@@ -93,6 +93,22 @@ INSTANTIATE_TEST_SUITE_P(Shardings,
                                            "grid_shard"),
                          [](const auto& test) { return test.param; });
 
+TEST(RowSplit, ModuloGivesTheHashOfRanges) {
+  const Summary expected = train_on(1, job_options(make_job({}, 1)));
+  const TemporaryFolder folder;
+  for (const char* sharding : {"row_wise", "table_row_wise", "grid_shard"}) {
+    std::vector<std::string> overrides = all_tables("sharding", sharding);
+    for (const std::string& entry : all_tables("row_split", "modulo")) {
+      overrides.push_back(entry);
+    }
+    const JobOptions options = job_options(make_job(overrides, 1));
+    for (const int ranks : {2, 3, 4, 8}) {
+      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
+                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+    }
+  }
+}
+
 TEST(GridShard, HasTheBitsOfRowWiseWithTheSameCutsOfRows) {
   // Two hosts of two ranks: two cuts of rows, as row_wise on two ranks. 12 ids to a bag.
   const TemporaryFolder folder;

@@ -45,11 +45,17 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
 }
 
 TEST(Resume, FromEveryShardingToEveryOther) {
-  const std::vector<std::string> shardings = {"table_wise",     "row_wise",          "column_wise",
-                                              "table_row_wise", "table_column_wise", "grid_shard",
-                                              "data_parallel"};
+  const std::vector<std::string> shardings = {
+      "table_wise", "row_wise",      "column_wise",     "table_row_wise",   "table_column_wise",
+      "grid_shard", "data_parallel", "row_wise modulo", "grid_shard modulo"};
   const auto job = [](const std::string& sharding) {
-    std::vector<std::string> overrides = all_tables("sharding", sharding);
+    const std::string scheme = sharding.substr(0, sharding.find(' '));
+    std::vector<std::string> overrides = all_tables("sharding", scheme);
+    for (const std::string& entry : all_tables("row_split", "modulo")) {
+      if (scheme != sharding) {
+        overrides.push_back(entry);
+      }
+    }
     overrides.insert(overrides.end(), {"sparse_optimizer.type=row_wise_adam", "train.steps=4",
                                        "data.synthetic.eval_samples=0"});
     return job_options(make_job(overrides, 1));

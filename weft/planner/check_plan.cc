@@ -16,6 +16,11 @@ std::string text(const Range& range) {
   return fmt::format("[{}, {})", range.begin, range.end);
 }
 
+std::string text(const RowSet& rows) {
+  return rows.step == 1 ? text(Range{rows.begin, rows.end})
+                        : fmt::format("[{}, {}) in steps of {}", rows.begin, rows.end, rows.step);
+}
+
 template <typename... Args>
 [[noreturn]] void refuse(const spec::Table& table,
                          fmt::format_string<Args...> format,
@@ -26,13 +31,14 @@ template <typename... Args>
 }
 
 void check_shard(const spec::Table& table, const Shard& shard, std::int64_t ranks) {
-  const auto inside = [](const Range& range, std::int64_t end) {
+  const auto inside = [](const auto& range, std::int64_t end) {
     return range.begin >= 0 && range.begin < range.end && range.end <= end;
   };
   if (shard.rank < 0 || shard.rank >= ranks) {
     refuse(table, "rank {} is not among the {} ranks", shard.rank, ranks);
   }
-  if (!inside(shard.rows, table.num_embeddings) || !inside(shard.cols, table.embedding_dim)) {
+  if (!inside(shard.rows, table.num_embeddings) || shard.rows.step < 1 ||
+      !inside(shard.cols, table.embedding_dim)) {
     refuse(table, "the block of rows {} and columns {} is empty or outside [{}, {}]",
            text(shard.rows), text(shard.cols), table.num_embeddings, table.embedding_dim);
   }
@@ -61,29 +67,61 @@ void check_data_parallel(const spec::Table& table,
   }
 }
 
-/// Shards that follow each other along one axis and are whole along the other.
-void check_cut(const spec::Table& table,
-               const spec::TablePlan& plan,
-               Range Shard::* along,
-               Range Shard::* whole) {
-  const bool rows = along == &Shard::rows;
-  const Range all_along{0, rows ? table.num_embeddings : table.embedding_dim};
-  const Range all_whole{0, rows ? table.embedding_dim : table.num_embeddings};
+/// Cuts of rows in their order: ranges that follow each other, or every n-th row from each of the
+/// first n on.
+void check_rows(const spec::Table& table, const std::vector<RowSet>& cuts) {
+  const auto count = static_cast<std::int64_t>(cuts.size());
+  if (count > 1 && cuts.front().step > 1) {
+    for (std::int64_t k = 0; k < count; ++k) {
+      const RowSet& rows = cuts[static_cast<std::size_t>(k)];
+      if (rows != RowSet(k, table.num_embeddings, count)) {
+        refuse(table, "rows {} are number {} of {} cuts, which should be {}", text(rows), k, count,
+               text(RowSet(k, table.num_embeddings, count)));
+      }
+    }
+    return;
+  }
+  std::int64_t next = 0;
+  for (const RowSet& rows : cuts) {
+    if (rows.step != 1) {
+      refuse(table, "rows {} stand beside ranges, or alone; cut all rows by one rule", text(rows));
+    }
+    if (rows.begin != next) {
+      refuse(table, "rows from {} are held by no shard, or twice, or out of order", next);
+    }
+    next = rows.end;
+  }
+  if (next != table.num_embeddings) {
+    refuse(table, "rows from {} to {} are held by no shard", next, table.num_embeddings);
+  }
+}
+
+/// Shards of whole rows.
+void check_row_cuts(const spec::Table& table, const spec::TablePlan& plan) {
+  std::vector<RowSet> cuts;
+  for (const Shard& shard : plan.shards) {
+    if (shard.cols != Range{0, table.embedding_dim}) {
+      refuse(table, "a shard holds columns {} of {}", text(shard.cols), table.embedding_dim);
+    }
+    cuts.push_back(shard.rows);
+  }
+  check_rows(table, cuts);
+}
+
+/// Shards of all rows.
+void check_column_cuts(const spec::Table& table, const spec::TablePlan& plan) {
   std::int64_t next = 0;
   for (const Shard& shard : plan.shards) {
-    if (shard.*whole != all_whole) {
-      refuse(table, "a shard holds {} {} of {}", rows ? "columns" : "rows", text(shard.*whole),
-             all_whole.end);
+    if (shard.rows != Range{0, table.num_embeddings}) {
+      refuse(table, "a shard holds rows {} of {}", text(shard.rows), table.num_embeddings);
     }
-    if ((shard.*along).begin != next) {
-      refuse(table, "{} {} are held by no shard, or twice, or out of order",
-             rows ? "rows from" : "columns from", next);
+    if (shard.cols.begin != next) {
+      refuse(table, "columns from {} are held by no shard, or twice, or out of order", next);
     }
-    next = (shard.*along).end;
+    next = shard.cols.end;
   }
-  if (next != all_along.end) {
-    refuse(table, "{} from {} to {} are held by no shard", rows ? "rows" : "columns", next,
-           all_along.end);
+  if (next != table.embedding_dim) {
+    refuse(table, "columns from {} to {} are held by no shard", next, table.embedding_dim);
   }
 }
 
@@ -113,12 +151,10 @@ void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan
 /// Cuts of rows, each with the same cuts of columns.
 void check_grid(const spec::Table& table, const spec::TablePlan& plan) {
   const std::size_t columns = plan.shards.empty() ? 1 : same_rows(plan, 0);
-  std::int64_t next_row = 0;
+  std::vector<RowSet> cuts;
   for (std::size_t first = 0; first < plan.shards.size(); first += columns) {
-    const Range rows = plan.shards[first].rows;
-    if (rows.begin != next_row) {
-      refuse(table, "rows from {} are held by no shard, or twice, or out of order", next_row);
-    }
+    const RowSet rows = plan.shards[first].rows;
+    cuts.push_back(rows);
     const std::size_t count = same_rows(plan, first);
     if (count != columns) {
       refuse(table,
@@ -144,11 +180,8 @@ void check_grid(const spec::Table& table, const spec::TablePlan& plan) {
       refuse(table, "of rows {}, columns from {} to {} are held by no shard", text(rows),
              plan.shards[first + columns - 1].cols.end, table.embedding_dim);
     }
-    next_row = rows.end;
   }
-  if (next_row != table.num_embeddings) {
-    refuse(table, "rows from {} to {} are held by no shard", next_row, table.num_embeddings);
-  }
+  check_rows(table, cuts);
 }
 
 void check_one_host(const spec::Table& table,
@@ -191,12 +224,12 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, const sp
       [[fallthrough]];
     case Sharding::kColumnWise:
       check_different_ranks(table, plan);
-      return check_cut(table, plan, &Shard::cols, &Shard::rows);
+      return check_column_cuts(table, plan);
     case Sharding::kGridShard:
       check_different_ranks(table, plan);
       return check_grid(table, plan);
   }
-  check_cut(table, plan, &Shard::rows, &Shard::cols);
+  check_row_cuts(table, plan);
 }
 
 }  // namespace

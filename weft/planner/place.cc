@@ -73,13 +73,23 @@ std::vector<Shard> every_rank(const spec::Table& table, std::int64_t ranks) {
   return shards;
 }
 
+/// Cut `index` of `count`; may be empty.
+RowSet rows_of(const spec::Table& table, std::int64_t count, std::int64_t index) {
+  const std::int64_t rows = table.num_embeddings;
+  if (table.row_split == spec::RowSplit::kRange) {
+    return piece(rows, count, index);
+  }
+  const std::int64_t cuts = std::min(count, rows);
+  return index < cuts ? RowSet(index, rows, cuts) : RowSet();
+}
+
 /// Rows over `ranks`, in their order.
 std::vector<Shard> row_shards(const spec::Table& table, const std::vector<std::int64_t>& ranks) {
   std::vector<Shard> shards;
   const auto count = static_cast<std::int64_t>(ranks.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    const Range rows = piece(table.num_embeddings, count, i);
-    if (!rows.empty()) {
+    const RowSet rows = rows_of(table, count, i);
+    if (rows.size() > 0) {
       shards.push_back({.rank = ranks[static_cast<std::size_t>(i)],
                         .rows = rows,
                         .cols = {0, table.embedding_dim}});
@@ -223,10 +233,9 @@ std::vector<Shard> grid_shards(const spec::Table& table, const Ranks& ranks) {
   for (std::int64_t c = 0; c < columns; ++c) {
     auto& own = free.at(grid.hosts[static_cast<std::size_t>(c)]);
     for (std::int64_t r = 0; r < grid.rows; ++r) {
-      shards[static_cast<std::size_t>(r * columns + c)] = {
-          .rank = own.front(),
-          .rows = piece(table.num_embeddings, grid.rows, r),
-          .cols = columns_of(table, columns, c)};
+      shards[static_cast<std::size_t>(r * columns + c)] = {.rank = own.front(),
+                                                           .rows = rows_of(table, grid.rows, r),
+                                                           .cols = columns_of(table, columns, c)};
       own.erase(own.begin());
     }
   }

@@ -30,6 +30,8 @@ struct PlanTarget {
 /// same rows: R is what the ranks of the most crowded of these hosts suffice for, at most E. C is
 /// lowered where R would be 0.
 ///
+/// With row_split modulo cut k of n rows, n at most E, has rows k, k + n, ... instead.
+///
 /// What is not pinned is placed in decreasing order of load (ties: lower table index): first the
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded
 /// ranks (ties: lower number); no rank holds two shards of a table. Load is bytes of the rows × ids

@@ -47,7 +47,12 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
     FeatureCut& cut = cuts_[f];
     if (feature.split()) {
       cut.path = Path::kSplit;
-      cut.owner = RowOwner(feature.row_ends);
+      cut.modulo = feature.rows.front().step > 1;
+      if (cut.modulo) {
+        cut.modulo_owner = ModuloOwner(feature.row_cuts());
+      } else {
+        cut.range_owner = RangeOwner(feature.rows);
+      }
       cut.shards = feature.row_cuts();
       cut.writers_begin = writers;
       writers += cut.shards;
@@ -202,15 +207,16 @@ void IdPacker::pack_whole(std::int64_t f, Range bags, ShardCount& count) {
 
 void IdPacker::count_split(std::int64_t f, Range bags, std::span<ShardCount> counts) const {
   const JaggedView view = bags_of(f);
-  const RowOwner& owner = cuts_[at(f)].owner;
-  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
-    for (const std::int64_t id : view.bag(b)) {
-      ShardCount& count = counts[owner.shard_of(id)];
-      ++count.ids;
-      count.bags += count.last_bag == b ? 0 : 1;
-      count.last_bag = b;
+  with_owner(cuts_[at(f)], [&](const auto& owner) {
+    for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+      for (const std::int64_t id : view.bag(b)) {
+        ShardCount& count = counts[owner.place_of(id).cut];
+        ++count.ids;
+        count.bags += count.last_bag == b ? 0 : 1;
+        count.last_bag = b;
+      }
     }
-  }
+  });
 }
 
 /// Turns what tasks have counted into the places that they fill, and lays those out.
@@ -319,8 +325,7 @@ void IdPacker::make_writers(std::int64_t f) {
     const Slot& slot = routing_.slot(address);
     const SentSlot& section = sent(address);
     Writer& writer = writers_[at(cut.writers_begin + k)];
-    writer = {.first_row = slot.rows.begin,
-              .wide = slot.wide_ids,
+    writer = {.wide = slot.wide_ids,
               .lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at),
               .ids = bytes_.data() + section.ids_at,
               .weights = nullptr,
@@ -361,10 +366,11 @@ void IdPacker::list_rows(std::int64_t f, Range bags, std::int64_t place) {
 
 /// Every id to its shard, keeping the order inside the bag. Which shard is next cannot be guessed,
 /// so nothing here branches on it.
-template <bool kSequence, typename StoreId>
+template <bool kSequence, typename Owner, typename StoreId>
 void IdPacker::split_bags(std::int64_t f,
                           Range bags,
                           std::span<ShardCount> places,
+                          const Owner& owner,
                           const StoreId& store) {
   const JaggedView view = bags_of(f);
   const FeatureCut& cut = cuts_[at(f)];
@@ -372,7 +378,7 @@ void IdPacker::split_bags(std::int64_t f,
   const bool weighted = routing_.slot(route(f).slots.front()).weighted;
   for (std::int64_t b = bags.begin; b < bags.end; ++b) {
     for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
-      const std::size_t k = cut.owner.shard_of(view.values[i]);
+      const auto [k, row] = owner.place_of(view.values[i]);
       const Writer& writer = writers[k];
       ShardCount& place = places[k];
       if constexpr (kSequence) {
@@ -387,7 +393,7 @@ void IdPacker::split_bags(std::int64_t f,
       if (weighted) {
         writer.weights[place.ids] = view.weights[i];
       }
-      store(k, place.ids, view.values[i] - writer.first_row);
+      store(k, place.ids, row);
       ++place.ids;
     }
   }
@@ -410,13 +416,15 @@ void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> plac
     }
   };
   const bool sequence = route(f).pooling == spec::Pooling::kNone;
-  if (cut.wide) {
-    sequence ? split_bags<true>(f, bags, places, store_any)
-             : split_bags<false>(f, bags, places, store_any);
-  } else {
-    sequence ? split_bags<true>(f, bags, places, store_narrow)
-             : split_bags<false>(f, bags, places, store_narrow);
-  }
+  with_owner(cut, [&](const auto& owner) {
+    if (cut.wide) {
+      sequence ? split_bags<true>(f, bags, places, owner, store_any)
+               : split_bags<false>(f, bags, places, owner, store_any);
+    } else {
+      sequence ? split_bags<true>(f, bags, places, owner, store_narrow)
+               : split_bags<false>(f, bags, places, owner, store_narrow);
+    }
+  });
   for (const OwnCut& own : cut.own) {
     fill_own(f, bags, own, places[at(own.row_cut)]);
   }

@@ -97,7 +97,9 @@ class IdPacker {
 
   struct FeatureCut {
     Path path = Path::kInPlace;
-    RowOwner owner;                  ///< of kSplit
+    bool modulo = false;  ///< of kSplit: which of the owners to ask
+    RangeOwner range_owner;
+    ModuloOwner modulo_owner;
     bool wide = false;               ///< of kSplit: some cut's ids take 8 bytes
     std::vector<OwnCut> own;         ///< of kSplit
     std::int64_t shards = 1;         ///< cuts of rows: counts of a task
@@ -110,7 +112,6 @@ class IdPacker {
 
   /// Where a split feature's ids of one cut of rows go.
   struct Writer {
-    std::int64_t first_row = 0;
     bool wide = false;
     std::int32_t* lengths = nullptr;  ///< [B]
     std::byte* ids = nullptr;         ///< 4 bytes each, 8 where wide
@@ -146,8 +147,23 @@ class IdPacker {
   void lay_out_own(const SlotAddress& address, const ShardCount& total);
   void make_writers(std::int64_t f);
   void fill_task(std::int64_t f, std::int64_t task);
-  template <bool kSequence, typename StoreId>
-  void split_bags(std::int64_t f, Range bags, std::span<ShardCount> places, const StoreId& store);
+
+  /// Calls call(owner) with the owner of a split feature's rows.
+  template <typename Call>
+  static void with_owner(const FeatureCut& cut, const Call& call) {
+    if (cut.modulo) {
+      call(cut.modulo_owner);
+    } else {
+      call(cut.range_owner);
+    }
+  }
+
+  template <bool kSequence, typename Owner, typename StoreId>
+  void split_bags(std::int64_t f,
+                  Range bags,
+                  std::span<ShardCount> places,
+                  const Owner& owner,
+                  const StoreId& store);
   void fill_split(std::int64_t f, Range bags, std::span<ShardCount> places);
   void fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place);
   void list_rows(std::int64_t f, Range bags, std::int64_t place);

@@ -28,7 +28,7 @@ enum class IdOrigin : std::uint8_t {
 
 /// Arrays on the device.
 struct IdArrays {
-  const std::int64_t* ids = nullptr;  ///< relative to the shard's first row
+  const std::int64_t* ids = nullptr;  ///< counted within the shard's rows
   const std::int64_t* offsets = nullptr;
   const float* weights = nullptr;
 };

@@ -8,7 +8,7 @@
 ///            wire format: lookups and coalescing read the batch's own ids and offsets.
 /// Wire       counts, rank to rank: WireHeader, then {batch, ids} of each slot the receiver
 ///            serves, then the control block. ids: per slot two or three pieces: B lengths (int32);
-///            the ids relative to the shard's first row (int32, or int64 for shards of 2^31 rows
+///            the ids counted within the shard's rows (int32, or int64 for shards of 2^31 rows
 ///            and more); fp32 weights of weighted slots. Column shards are sent the same memory.
 /// Copies     of an id that is sent: one where it is asked for (narrowed, by shard), one where it
 /// is

@@ -47,7 +47,7 @@ Routing::Routing(const spec::Config& config, const spec::Plan& plan)
       auto& list = served[static_cast<std::size_t>(server)];
       route.slots.push_back({server, static_cast<std::int64_t>(list.size())});
       if (slot.cols.begin == 0) {
-        route.row_ends.push_back(shard.rows.end);
+        route.rows.push_back(shard.rows);
       }
       list.push_back(slot);
     }

@@ -23,7 +23,7 @@ struct Slot {
   std::int64_t feature = 0;
   std::int64_t table = 0;
   std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel
-  Range rows;              ///< of the shard, absolute
+  RowSet rows;             ///< of the shard, absolute
   Range cols;
   bool sequence = false;  ///< one vector per id instead of one per non-empty bag
   bool weighted = false;  ///< per-id weights travel with the ids
@@ -43,14 +43,14 @@ struct FeatureRoute {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
   spec::Pooling pooling = spec::Pooling::kSum;
-  std::int64_t dim = 0;                ///< D of the whole table
-  std::int64_t num_embeddings = 0;     ///< E of the whole table
-  std::int64_t pooled_column = -1;     ///< first column in the pooled output, -1 for sequences
-  std::vector<SlotAddress> slots;      ///< [R, C] one per shard
-  std::vector<std::int64_t> row_ends;  ///< [R] end row of each cut, for finding an id's
-  std::int64_t col_cuts = 1;           ///< C
+  std::int64_t dim = 0;             ///< D of the whole table
+  std::int64_t num_embeddings = 0;  ///< E of the whole table
+  std::int64_t pooled_column = -1;  ///< first column in the pooled output, -1 for sequences
+  std::vector<SlotAddress> slots;   ///< [R, C] one per shard
+  std::vector<RowSet> rows;         ///< [R] of each cut, for finding an id's
+  std::int64_t col_cuts = 1;        ///< C
 
-  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(row_ends.size()); }
+  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(rows.size()); }
 
   /// Whether the ids of a bag go to different cuts of rows.
   [[nodiscard]] bool split() const { return row_cuts() > 1; }

@@ -122,6 +122,15 @@ struct Assign {
     *out = {ends[0], ends[1]};
   }
 
+  void operator()(RowSet* out) const {
+    std::vector<std::int64_t> numbers;
+    (*this)(&numbers);
+    if ((numbers.size() != 2 && numbers.size() != 3) || (numbers.size() == 3 && numbers[2] < 1)) {
+      wrong_type(node, path, "two integers [begin, end], or three [begin, end, step]");
+    }
+    *out = {numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 1};
+  }
+
   void operator()(std::vector<std::int64_t>* out) const {
     if (node.kind != Node::Kind::kSequence) {
       wrong_type(node, path, "a list of integers such as [64, 32]");

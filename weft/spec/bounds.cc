@@ -37,6 +37,10 @@ class BoundsChecker final : public Visitor {
     } else if (const auto* range = std::get_if<Range*>(&value)) {
       check(field, value, static_cast<double>((*range)->begin), value_text(value));
       check(field, value, static_cast<double>((*range)->end), value_text(value));
+    } else if (const auto* rows = std::get_if<RowSet*>(&value)) {
+      for (const std::int64_t part : {(*rows)->begin, (*rows)->end, (*rows)->step}) {
+        check(field, value, static_cast<double>(part), value_text(value));
+      }
     } else if (const auto* list = std::get_if<std::vector<std::int64_t>*>(&value)) {
       for (const std::int64_t item : **list) {
         check(field, value, static_cast<double>(item), fmt::format("{}", item));

@@ -100,6 +100,8 @@ std::string type_text(const Value& value) {
 
     std::string operator()(const Range*) const { return "two integers"; }
 
+    std::string operator()(const RowSet*) const { return "two or three integers"; }
+
     std::string operator()(const std::vector<std::int64_t>*) const { return "list of integers"; }
 
     std::string operator()(const std::vector<std::string>*) const { return "text or list of text"; }
@@ -154,6 +156,11 @@ std::string value_text(const Value& value) {
 
     std::string operator()(const Range* v) const {
       return fmt::format("[{}, {}]", v->begin, v->end);
+    }
+
+    std::string operator()(const RowSet* v) const {
+      return v->step == 1 ? fmt::format("[{}, {}]", v->begin, v->end)
+                          : fmt::format("[{}, {}, {}]", v->begin, v->end, v->step);
     }
 
     std::string operator()(const std::vector<std::int64_t>* v) const { return join_flow(*v); }

@@ -53,6 +53,7 @@ using Value = std::variant<std::int64_t*,
                            bool*,
                            std::string*,
                            Range*,
+                           RowSet*,
                            std::vector<std::int64_t>*,
                            std::vector<std::string>*,
                            Choice>;

@@ -16,6 +16,7 @@ constexpr std::array<std::string_view, 3> kTableInits = {"uniform", "normal", "z
 constexpr std::array<std::string_view, 8> kShardings = {
     "auto",        "data_parallel",  "table_wise",        "row_wise",
     "column_wise", "table_row_wise", "table_column_wise", "grid_shard"};
+constexpr std::array<std::string_view, 2> kRowSplits = {"range", "modulo"};
 constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
 constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
@@ -111,6 +112,12 @@ void walk(Visitor& v, Table& c) {
            .bounds = at_least(-1, kMaxRanks - 1),
            .decides_weights = false},
           &c.host);
+  v.value({.name = "row_split",
+           .meaning = "row_wise, table_row_wise, grid_shard: range: a shard has rows that follow "
+                      "each other; modulo: shard k of n has rows k, k + n, k + 2n, ..., for rows "
+                      "numbered by frequency.",
+           .decides_weights = false},
+          choice(c.row_split, kRowSplits));
   v.value({.name = "column_shards",
            .meaning = "column_wise, table_column_wise, grid_shard: columns are cut into at most so "
                       "many pieces, of 16 columns at least; 0 = as many as ranks, as ranks of the "
@@ -303,7 +310,9 @@ void walk(Visitor& v, Debug& c) {
 
 void walk(Visitor& v, Shard& c) {
   v.value({.name = "rank", .meaning = "Owner.", .bounds = at_least(0, kMaxRanks - 1)}, &c.rank);
-  v.value({.name = "rows", .meaning = "First row and one past the last.", .bounds = at_least(0)},
+  v.value({.name = "rows",
+           .meaning = "First row, one past the last, and from row to row if not 1.",
+           .bounds = at_least(0)},
           &c.rows);
   v.value({.name = "cols",
            .meaning = "First column and one past the last.",

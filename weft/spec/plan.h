@@ -14,7 +14,7 @@ namespace weft::spec {
 /// A block of a table on one rank. data_parallel: one whole shard per rank.
 struct Shard {
   std::int64_t rank = 0;
-  Range rows;
+  RowSet rows;  ///< a range, or of row_split modulo every n-th
   Range cols;
 
   friend bool operator==(const Shard&, const Shard&) = default;

@@ -313,6 +313,12 @@ class Checker {
              "one owner goes with sharding table_wise; set that or remove this key");
     }
     check_host(table, path + ".host");
+    if (table.row_split != RowSplit::kRange && table.sharding != Sharding::kRowWise &&
+        table.sharding != Sharding::kTableRowWise && table.sharding != Sharding::kGridShard) {
+      refuse(path + ".row_split",
+             "goes with sharding row_wise, table_row_wise or grid_shard; set one of them or remove "
+             "this key");
+    }
     if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
         table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".column_shards",
