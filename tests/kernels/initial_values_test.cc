@@ -49,12 +49,14 @@ TEST(InitialRows, HaveTheBitsOfPlainLoops) {
           initial.rule = rule;
           initial.scale = 0.3F;
           initial.table.first_row = 0;
+          initial.table.row_step = 1;
           initial.table.first_col = 0;
           expect_parity(table, initial, {0, 67});
           initial.scale = 0.7F;
           expect_parity(table, initial, {2, 66});  // whole vectors
           // Rows whose numbers grow past 32 bits.
           initial.table.first_row = (std::int64_t{1} << 32) - 40;
+          initial.table.row_step = 3;
           initial.table.first_col = 48;
           expect_parity(table, initial, {3, 61});
         }
