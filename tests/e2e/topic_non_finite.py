@@ -39,7 +39,7 @@ class NonFinite(Case):
         self.assert_same_bits(whole, self.train(config, "--resume", "ck", ranks=2))
 
     def test_overflowing_row_is_named(self):
-        for sharding in ("table_wise", "row_wise", "column_wise", "data_parallel"):
+        for sharding in ("table_wise", "row_wise", "column_wise", "data_parallel", "grid_shard"):
             config = self.write(OVERFLOW, values={f"tables.{i}.sharding": sharding for i in range(3)})
             for more in ([], ["--set", "train.on_non_finite=skip"], ["--set", "train.steps=1"]):
                 self.refused(1, "train", config, "--ranks", "2", *more,

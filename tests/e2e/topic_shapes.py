@@ -84,6 +84,15 @@ class Shapes(Case):
                 hashes.add(summary["state_hash"])
         self.assertEqual(len(hashes), 1)
 
+    def test_shardings_within_hosts_and_grids(self):
+        expected = self.train(self.write())["state_hash"]
+        for kind in ("table_row_wise", "grid_shard"):
+            for rows in ("range", "modulo"):
+                summary = self.check({"tables.0.sharding": kind, "tables.1.sharding": kind,
+                                      "tables.0.row_split": rows, "tables.1.row_split": rows,
+                                      "tables.2.sharding": "table_column_wise"}, ranks=(4, 3))
+                self.assertEqual(summary["state_hash"], expected)
+
     def test_row_wise_of_bags(self):
         """Splitting a bag changes the order of a sum, so only nearness is promised."""
         whole = self.train(self.write())
@@ -121,7 +130,8 @@ class Shapes(Case):
 
     def test_sequences_are_never_split(self):
         hashes = {self.check({"tables.2.sharding": kind}, SEQUENCE)["state_hash"]
-                  for kind in ("table_wise", "row_wise", "column_wise", "data_parallel")}
+                  for kind in ("table_wise", "row_wise", "column_wise", "data_parallel",
+                               "table_row_wise", "table_column_wise", "grid_shard")}
         self.assertEqual(len(hashes), 1)
 
     def test_bf16_compute(self):

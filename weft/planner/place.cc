@@ -321,8 +321,10 @@ std::vector<Shard> free_shards(const spec::Table& table, const Ranks& ranks) {
   }
 }
 
-/// Host of each rank; empty where there is one.
-std::vector<std::int64_t> host_numbers(const Ranks& ranks) {
+}  // namespace
+
+std::vector<std::int64_t> host_numbers(const PlanTarget& target) {
+  const Ranks ranks(target);
   if (ranks.hosts() == 1) {
     return {};
   }
@@ -335,8 +337,6 @@ std::vector<std::int64_t> host_numbers(const Ranks& ranks) {
   return numbers;
 }
 
-}  // namespace
-
 spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
   if (target.ranks < 1) {
     fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", target.ranks);
@@ -347,7 +347,7 @@ spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
   spec::Plan plan{.version = 1,
                   .ranks = target.ranks,
                   .parts = resolve_parts(config, target.ranks),
-                  .hosts = host_numbers(ranks),
+                  .hosts = host_numbers(target),
                   .tables = {}};
   const std::vector<double> loads = table_loads(config);
   std::vector<std::size_t> open;

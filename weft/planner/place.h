@@ -16,6 +16,9 @@ struct PlanTarget {
   std::vector<std::int64_t> hosts = {};  ///< [ranks] equal where ranks share a host; empty: all do
 };
 
+/// Host of each rank as plans have it: numbered by their first ranks; empty where there is one.
+std::vector<std::int64_t> host_numbers(const PlanTarget& target);
+
 /// Who holds what. Requires a validated configuration. Hosts are numbered by their first ranks,
 /// whatever the numbers in `target`.
 ///

@@ -226,6 +226,10 @@ spec::Plan Job::choose_plan() {
            config_.numerics.parts);
     }
     config_.numerics.parts = plan.parts;
+    if (first() && plan.hosts != planner::host_numbers(plan_target(world_))) {
+      log_info("plan {} is for other hosts than this job's: what it keeps on one host may travel",
+               options_.plan_file);
+    }
     return plan;
   }
   spec::Plan made = planner::make_plan(config_, plan_target(world_));
