@@ -1,5 +1,3 @@
-// Plots are SVG: boxes with a title each, which browsers show where the pointer rests. Colours are
-// variables of the style sheet, so that light and dark need no second drawing.
 #include "weft/trace/report_html.h"
 
 #include <algorithm>
@@ -7,10 +5,12 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "weft/base/html_page.h"
 #include "weft/base/text.h"
 
 namespace weft::trace {
@@ -18,36 +18,9 @@ namespace weft::trace {
 namespace {
 
 constexpr std::size_t kMostRanks = 32;  // of the timeline
-constexpr double kLabel = 200;          // width of what stands left of a plot
-constexpr double kPlot = 800;
-constexpr double kBar = 18;
-constexpr double kGap = 6;
-
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --paper: #ffffff; --ink: #1b1f24; --faint: #d8dde3; --soft: #667080;
-  --compute: #4477aa; --lookup: #228833; --moving: #ee6677; --waiting: #ccbb44; --other: #aa3377;
-  --idle: #c4cad1; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181d; --ink: #e6e9ed; --faint: #333b45;
-  --soft: #98a3b0; --compute: #6fa3d8; --lookup: #4fb562; --moving: #f58a98; --waiting: #e0d268;
-  --other: #d46aa6; --idle: #4a5460; } }
-body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
-  margin: 2em auto; max-width: 1040px; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
-p.finding { border-left: 4px solid var(--moving); padding-left: 0.8em; margin: 0.4em 0; }
-p.note { color: var(--soft); margin-top: 0; }
-svg { display: block; width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
-svg .axis { stroke: var(--faint); } svg .tick { fill: var(--soft); }
-.compute { fill: var(--compute); } .lookup { fill: var(--lookup); } .moving { fill: var(--moving); }
-.waiting { fill: var(--waiting); } .other { fill: var(--other); } .idle { fill: var(--idle); }
-.key span { display: inline-block; margin-right: 1.2em; }
-.key i { display: inline-block; width: 0.9em; height: 0.9em; margin-right: 0.4em; border-radius: 2px; }
-table { border-collapse: collapse; } td, th { padding: 2px 14px 2px 0; text-align: right; }
-td:first-child, th:first-child { text-align: left; } th { border-bottom: 1px solid var(--faint); }
-div.wide { overflow-x: auto; }
-)";
 
 /// The classes of the style sheet and what a rank's time in them is.
-constexpr std::array<std::pair<const char*, double Breakdown::*>, 6> kShares = {
+constexpr std::array<std::pair<std::string_view, double Breakdown::*>, 6> kShares = {
     {{"compute", &Breakdown::compute},
      {"lookup", &Breakdown::lookup},
      {"moving", &Breakdown::moving},
@@ -55,110 +28,12 @@ constexpr std::array<std::pair<const char*, double Breakdown::*>, 6> kShares = {
      {"other", &Breakdown::other},
      {"idle", &Breakdown::idle}}};
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
+constexpr std::array<std::string_view, 6> kNames = {"compute", "lookup", "moving",
+                                                    "waiting", "other",  "idle"};
 
 double ms(double seconds) {
   return seconds * 1e3;
 }
-
-/// A round number of which at most eight fit into `range`.
-double tick_of(double range) {
-  const double power = std::pow(10.0, std::floor(std::log10(std::max(range, 1e-9))));
-  for (const double factor : {0.1, 0.2, 0.5, 1.0, 2.0}) {
-    if (range / (factor * power) <= 8) {
-      return factor * power;
-    }
-  }
-  return 5 * power;
-}
-
-class Page {
- public:
-  template <typename... Arguments>
-  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
-  }
-
-  void open() {
-    add("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Weft trace</title>\n"
-        "<style>{}</style>\n</head>\n<body>\n",
-        kStyle);
-  }
-
-  void close() { text_ += "</body>\n</html>\n"; }
-
-  void section(std::string_view title, std::string_view note) {
-    add("<h2>{}</h2>\n<p class=\"note\">{}</p>\n", escaped(title), escaped(note));
-  }
-
-  void key() {
-    text_ += "<p class=\"key\">";
-    for (const auto& [name, share] : kShares) {
-      add("<span><i style=\"background:var(--{})\"></i>{}</span>", name, name);
-    }
-    text_ += "</p>\n";
-  }
-
-  /// Opens a plot of `rows` rows, with an axis from 0 to `range` of `unit`.
-  void open_plot(std::size_t rows, double range, std::string_view unit) {
-    range_ = range > 0 ? range : 1;
-    const double height = static_cast<double>(rows) * (kBar + kGap);
-    add("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n", kLabel + kPlot + 40, height + 24);
-    const double tick = tick_of(range_);
-    for (int i = 0; i * tick <= range_ * 1.0001; ++i) {
-      const double x = kLabel + kPlot * i * tick / range_;
-      add("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1:.0f}\"/>"
-          "<text class=\"tick\" x=\"{0:.1f}\" y=\"{2:.0f}\" "
-          "text-anchor=\"middle\">{3:g}{4}</text>\n",
-          x, height, height + 16, i * tick, i == 0 ? fmt::format(" {}", unit) : "");
-    }
-  }
-
-  void label(std::size_t row, std::string_view text) {
-    add("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text>\n", kLabel - 8,
-        top(row) + kBar - 5, escaped(text));
-  }
-
-  /// A box from `begin` to `end` of the axis.
-  void box(std::size_t row, double begin, double end, const char* kind, std::string_view title) {
-    add("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\">"
-        "<title>{}</title></rect>\n",
-        kind, kLabel + kPlot * begin / range_, top(row),
-        kPlot * std::max(end - begin, 0.0) / range_, kBar, escaped(title));
-  }
-
-  void close_plot() { text_ += "</svg>\n"; }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  static double top(std::size_t row) { return static_cast<double>(row) * (kBar + kGap); }
-
-  std::string text_;
-  double range_ = 1;
-};
 
 /// The place of the step of median length, by rank 0.
 std::size_t median_step(const RankWork& rank) {
@@ -190,7 +65,7 @@ struct Row {
   int stream;
 };
 
-void draw_work(Page& page, std::size_t row, const Work& work, std::int64_t zero) {
+void draw_work(HtmlPage& page, std::size_t row, const Work& work, std::int64_t zero) {
   const auto at = [zero](std::int64_t ns) { return static_cast<double>(ns - zero) / 1e6; };
   const std::string title =
       fmt::format("{}{}{}: {:.3f} ms", work.part, work.part.empty() ? "" : ", ", work.name,
@@ -217,7 +92,7 @@ void draw_work(Page& page, std::size_t row, const Work& work, std::int64_t zero)
   }
 }
 
-void draw_timeline(Page& page, const Report& report, const std::vector<RankWork>& trace) {
+void draw_timeline(HtmlPage& page, const Report& report, const std::vector<RankWork>& trace) {
   const std::size_t index = median_step(trace.front());
   const std::vector<std::size_t> ranks = shown_ranks(report);
   std::int64_t zero = trace[ranks.front()].steps[index].time.begin;
@@ -243,7 +118,7 @@ void draw_timeline(Page& page, const Report& report, const std::vector<RankWork>
       fmt::format("The step of median length, on {} of {} ranks; a row per stream, time in "
                   "milliseconds. Rest on a box to see what it is.",
                   ranks.size(), report.ranks.size()));
-  page.key();
+  page.key(kNames);
   page.open_plot(rows.size(), static_cast<double>(end - zero) / 1e6, "ms");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [r, stream] = rows[i];
@@ -259,11 +134,11 @@ void draw_timeline(Page& page, const Report& report, const std::vector<RankWork>
   page.close_plot();
 }
 
-void draw_breakdown(Page& page, const Report& report) {
+void draw_breakdown(HtmlPage& page, const Report& report) {
   page.section("Breakdown per rank",
                "Milliseconds per step. Each moment counts once: lookups that no computing hides, "
                "communication that neither hides, waiting for peers.");
-  page.key();
+  page.key(kNames);
   double longest = 0;
   for (const Breakdown& rank : report.ranks) {
     longest = std::max(longest, ms(rank.step));
@@ -285,7 +160,7 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-void draw_bytes(Page& page, const Report& report) {
+void draw_bytes(HtmlPage& page, const Report& report) {
   std::vector<const PartTime*> parts;
   double most = 0;
   for (const PartTime& part : report.parts) {
@@ -310,7 +185,7 @@ void draw_bytes(Page& page, const Report& report) {
   page.close_plot();
 }
 
-void draw_links(Page& page, const Report& report) {
+void draw_links(HtmlPage& page, const Report& report) {
   if (report.links.empty()) {
     return;
   }
@@ -327,7 +202,7 @@ void draw_links(Page& page, const Report& report) {
   page.close_plot();
 }
 
-void draw_tables(Page& page, const Report& report) {
+void draw_tables(HtmlPage& page, const Report& report) {
   if (report.tables.empty()) {
     return;
   }
@@ -345,7 +220,7 @@ void draw_tables(Page& page, const Report& report) {
   page.close_plot();
 }
 
-void draw_stragglers(Page& page, const Report& report) {
+void draw_stragglers(HtmlPage& page, const Report& report) {
   if (report.stragglers.empty()) {
     return;
   }
@@ -365,12 +240,13 @@ void draw_stragglers(Page& page, const Report& report) {
   page.close_plot();
 }
 
-void write_tables(Page& page, const Report& report) {
+void write_tables(HtmlPage& page, const Report& report) {
   page.section("Critical path", "What the step's length follows from, per step.");
   page.add("<div class=\"wide\"><table><tr><th>part</th><th>rank</th><th>ms</th><th>%</th></tr>\n");
   for (const PathShare& share : report.path) {
-    page.add("<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td></tr>\n", escaped(share.name),
-             share.rank, ms(share.seconds), 100 * share.seconds / report.mean.step);
+    page.add("<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td></tr>\n",
+             HtmlPage::escaped(share.name), share.rank, ms(share.seconds),
+             100 * share.seconds / report.mean.step);
   }
   page.add("</table></div>\n");
   page.section("At least", "Bounds, not forecasts: a step with one thing made ideal.");
@@ -396,7 +272,7 @@ void write_tables(Page& page, const Report& report) {
     page.add(
         "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        escaped(part.name), ms(part.mean()), ms(part.longest()),
+        HtmlPage::escaped(part.name), ms(part.mean()), ms(part.longest()),
         part.kind == Kind::kCollective ? fmt::format("{:.3f}", ms(sum_of(part.waiting) / ranks))
                                        : std::string(),
         bytes(part.bytes), bytes(part.cross_host_bytes),
@@ -409,12 +285,12 @@ void write_tables(Page& page, const Report& report) {
 }  // namespace
 
 std::string to_html(const Report& report, const std::vector<RankWork>& trace) {
-  Page page;
-  page.open();
+  HtmlPage page;
+  page.open("Weft trace");
   page.add("<h1>{} steps of {} ranks: {:.3f} ms a step</h1>\n", report.steps, report.ranks.size(),
            ms(report.mean.step));
   for (const Finding& finding : report.findings) {
-    page.add("<p class=\"finding\">{}</p>\n", escaped(finding.text));
+    page.add("<p class=\"finding\">{}</p>\n", HtmlPage::escaped(finding.text));
   }
   draw_timeline(page, report, trace);
   draw_breakdown(page, report);
@@ -432,8 +308,8 @@ std::string diff_to_html(const Report& before, const Report& after) {
   std::vector<Change> all = changes(before, after);
   all.resize(std::min(all.size(), kMostRows));
   const double delta = after.mean.step - before.mean.step;
-  Page page;
-  page.open();
+  HtmlPage page;
+  page.open("Weft trace");
   page.add("<h1>A step took {:.3f} ms and takes {:.3f} ms: {:+.1f} %</h1>\n", ms(before.mean.step),
            ms(after.mean.step), before.mean.step > 0 ? 100 * delta / before.mean.step : 0.0);
   page.section("Parts", "Milliseconds per step of the mean rank, largest change first.");
