@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
 #include "weft/base/philox.h"
+#include "weft/spec/yaml.h"
 
 namespace weft::planner {
 namespace {
@@ -276,6 +279,60 @@ spec::SyntheticColumn to_column(const TableUse& use) {
       all_alike(use) ? use.max_length : static_cast<std::int64_t>(2.0 * use.mean_length + 0.5) - 1;
   column.min_length = all_alike(use) ? use.max_length : 1;
   return column;
+}
+
+spec::Config to_config(std::span<const TableUse> tables) {
+  spec::Config config;
+  config.batch_size = 65'536;
+  config.data.synthetic.dense_columns = 13;
+  for (int i = 1; i <= 13; ++i) {
+    spec::DenseFeature& feature = config.dense_features.emplace_back();
+    feature.name = feature.column = fmt::format("d{}", i);
+  }
+  for (const TableUse& use : tables) {
+    config.data.synthetic.columns.push_back(to_column(use));
+    config.sparse_features.push_back(to_feature(use));
+    config.tables.push_back(to_table(use));
+  }
+  config.model = {.type = spec::ModelKind::kDeepFm,
+                  .bottom_mlp = {512, 64},
+                  .top_mlp = {512, 256},
+                  .projection_dim = 64};
+  for (spec::SparseFeature& feature : config.sparse_features) {
+    feature.column = feature.name;
+    feature.mapping = spec::IdMapping::kIdentity;
+  }
+  spec::validate(config);
+  return config;
+}
+
+std::vector<TableUse> table_set(const std::string& name) {
+  const std::size_t colon = name.find(':');
+  const std::string set = name.substr(0, colon);
+  std::uint64_t seed = 1;
+  if (colon != std::string::npos) {
+    const char* const end = name.data() + name.size();
+    const auto [last, error] = std::from_chars(name.data() + colon + 1, end, seed);
+    if (error != std::errc() || last != end) {
+      fail(ErrorCode::kUsage, "'{}': behind the colon comes a seed, a whole number", name);
+    }
+  }
+  if (set == "production") {
+    return production_tables(seed);
+  }
+  if (set == "adversarial") {
+    return adversarial_tables(seed);
+  }
+  if (colon == std::string::npos && set == "criteo_kaggle") {
+    return criteo_kaggle_tables();
+  }
+  if (colon == std::string::npos && set == "mlperf_dcnv2") {
+    return mlperf_dcnv2_tables();
+  }
+  fail(ErrorCode::kUsage,
+       "there is no set of tables '{}'; there are production[:SEED], adversarial[:SEED], "
+       "criteo_kaggle and mlperf_dcnv2",
+       name);
 }
 
 }  // namespace weft::planner

@@ -63,4 +63,11 @@ spec::Table to_table(const TableUse& use);
 spec::SparseFeature to_feature(const TableUse& use);
 spec::SyntheticColumn to_column(const TableUse& use);
 
+/// A job on these tables, validated: synthetic data, DeepFM over vectors of 64, 65,536 samples.
+spec::Config to_config(std::span<const TableUse> tables);
+
+/// "production", "criteo_kaggle", "mlperf_dcnv2", "adversarial"; the seed of the two that have one
+/// behind a colon, "production:3" (else 1). Throws Error(kUsage) with the names there are.
+std::vector<TableUse> table_set(const std::string& name);
+
 }  // namespace weft::planner

@@ -256,6 +256,9 @@ struct Config {
   Debug debug;
 };
 
+/// As in YAML: "table_wise".
+std::string_view to_string(Sharding sharding);
+
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);
 

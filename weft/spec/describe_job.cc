@@ -29,6 +29,10 @@ constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "
 
 }  // namespace
 
+std::string_view to_string(Sharding sharding) {
+  return kShardings[static_cast<std::size_t>(sharding)];
+}
+
 void walk(Visitor& v, SparseOptimizer& c) {
   v.value({.name = "type",
            .meaning = "Runs once per touched row on its summed gradient; row_wise_* keep one "

@@ -1,0 +1,227 @@
+#include "weft/planner/search.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/error.h"
+#include "weft/base/philox.h"
+#include "weft/planner/place.h"
+#include "weft/planner/plan_report.h"
+#include "weft/planner/table_sets.h"
+#include "weft/spec/yaml.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::Sharding;
+
+/// Ranks of one gigaflop and one gigabyte per second, on links of `network` bytes per second.
+topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double network = 1e8) {
+  topology::Cluster cluster;
+  cluster.name = "made up";
+  cluster.hosts = std::move(hosts);
+  cluster.memory.ddr.value = 1e9;
+  cluster.memory.reserve.value = 0.0;
+  cluster.compute.gemm_fp32.value = 1e10;
+  cluster.compute.copy.value = 1e10;
+  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
+  cluster.links.self.rank.value = 1e10;
+  cluster.links.host.rank.value = 1e9;
+  cluster.links.network.rank.value = network;
+  cluster.links.network.latency.value = 1e-5;
+  return cluster;
+}
+
+struct Use {
+  std::int64_t rows = 1000;
+  std::int64_t dim = 32;
+  std::int64_t length = 1;
+};
+
+spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
+  spec::Config config;
+  config.batch_size = batch;
+  config.data.synthetic.dense_columns = 1;
+  config.dense_features.emplace_back();
+  config.dense_features[0].name = config.dense_features[0].column = "d1";
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const std::string name = "t" + std::to_string(t);
+    spec::SyntheticColumn& column = config.data.synthetic.columns.emplace_back();
+    column.name = name;
+    column.cardinality = tables[t].rows;
+    column.min_length = column.max_length = tables[t].length;
+    spec::SparseFeature& feature = config.sparse_features.emplace_back();
+    feature.name = feature.column = feature.table = name;
+    feature.mapping = spec::IdMapping::kIdentity;
+    spec::Table& table = config.tables.emplace_back();
+    table.name = name;
+    table.num_embeddings = tables[t].rows;
+    table.embedding_dim = tables[t].dim;
+  }
+  config.model = {.type = spec::ModelKind::kDcnv2, .bottom_mlp = {32}, .top_mlp = {32}};
+  spec::validate(config);
+  return config;
+}
+
+SearchResult plan(const spec::Config& config, const topology::Cluster& cluster) {
+  return search(config, cluster, make_workload(config));
+}
+
+const Proposal& named(const SearchResult& result, const std::string& name) {
+  return *std::find_if(result.proposals.begin(), result.proposals.end(),
+                       [&](const Proposal& one) { return one.name == name; });
+}
+
+TEST(Search, EveryProposalIsAPlan) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const auto draw = [&](std::uint64_t what, std::int64_t most) {
+      return 1 +
+             static_cast<std::int64_t>(philox(seed, what, 0)[0] % static_cast<std::uint64_t>(most));
+    };
+    std::vector<Use> tables(static_cast<std::size_t>(draw(1, 12)));
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      tables[t] = {draw(10 * t + 2, 20000), draw(10 * t + 3, 100), draw(10 * t + 4, 9)};
+    }
+    spec::Config config = make_config(tables);
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const std::int64_t scheme = draw(10 * t + 5, 16);
+      if (scheme <= static_cast<std::int64_t>(Sharding::kGridShard)) {
+        config.tables[t].sharding = static_cast<Sharding>(scheme);
+      }
+    }
+    const topology::Cluster cluster = make_cluster(
+        {{.count = draw(6, 3), .ranks = draw(7, 4)}, {.count = 1, .ranks = draw(8, 3)}});
+    const SearchResult result = plan(config, cluster);
+    for (const Proposal& one : result.proposals) {
+      ASSERT_NO_THROW(check_plan(one.plan, config)) << one.name << ", seed " << seed;
+      EXPECT_GE(one.cost.step_s, result.best().cost.step_s) << one.name;
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        if (config.tables[t].sharding != Sharding::kAuto) {
+          EXPECT_EQ(one.plan.tables[t].sharding, config.tables[t].sharding) << "asked for";
+        }
+      }
+      // A plan survives its file.
+      EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(one.plan), "p.yaml"), one.plan);
+    }
+    const SearchResult again = plan(config, cluster);
+    EXPECT_EQ(again.best().plan, result.best().plan);
+    EXPECT_EQ(again.best().cost.step_s, result.best().cost.step_s);
+  }
+}
+
+TEST(Search, CutsTheTableThatOneRankWouldSpendItsStepOn) {
+  std::vector<Use> tables(12, Use{.rows = 20000, .dim = 64, .length = 2});
+  tables[5].length = 60;
+  const spec::Config config = make_config(tables);
+  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 4}}));
+  const Proposal& best = result.best();
+  EXPECT_GT(best.plan.tables[5].shards.size(), 1U);
+  EXPECT_LT(best.cost.step_s, 0.9 * named(result, "table_wise").cost.step_s);
+  EXPECT_LT(best.cost.imbalance(), named(result, "table_wise").cost.imbalance());
+}
+
+TEST(Search, ReplicatesSmallTablesOfSlowLinks) {
+  std::vector<Use> tables(8, Use{.rows = 10, .dim = 64, .length = 1});
+  tables[0].rows = 500'000;
+  const spec::Config config = make_config(tables, 16384);
+  const SearchResult result = plan(config, make_cluster({{.count = 4, .ranks = 2}}, 1e7));
+  for (std::size_t t = 1; t < tables.size(); ++t) {
+    EXPECT_EQ(result.best().plan.tables[t].sharding, Sharding::kDataParallel) << t;
+  }
+  EXPECT_NE(result.best().plan.tables[0].sharding, Sharding::kDataParallel);
+}
+
+TEST(Search, PinnedTablesStay) {
+  spec::Config config = make_config({{}, {}, {}, {}});
+  config.tables[1].rank = 2;
+  config.tables[3].sharding = Sharding::kTableWise;
+  config.tables[3].rank = 0;
+  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 3}}));
+  for (const Proposal& one : result.proposals) {
+    ASSERT_EQ(one.plan.tables[1].shards.size(), 1U) << one.name;
+    EXPECT_EQ(one.plan.tables[1].shards[0].rank, 2) << one.name;
+    EXPECT_EQ(one.plan.tables[3].shards[0].rank, 0) << one.name;
+  }
+}
+
+TEST(Search, CutsWhatIsLargerThanARank) {
+  topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
+  cluster.memory.ddr.value = 40e6;
+  const spec::Config config = make_config({{.rows = 200'000, .dim = 128}, {}, {}});  // 100 MB
+  const SearchResult result = plan(config, cluster);
+  ASSERT_TRUE(result.best().fits());
+  for (const RankCost& rank : result.best().cost.ranks) {
+    EXPECT_LE(rank.table_bytes + static_cast<std::int64_t>(rank.buffer_bytes), result.capacity);
+  }
+  EXPECT_FALSE(named(result, "table_wise").fits());
+  EXPECT_EQ(result.proposals.back().fits(), false) << "behind those that fit";
+}
+
+TEST(Search, SaysWhatWouldFit) {
+  topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}});
+  cluster.memory.ddr.value = 20e6;
+  const spec::Config config = make_config({{.rows = 300'000, .dim = 128}, {}});  // 155 MB
+  const SearchResult result = plan(config, cluster);
+  ASSERT_FALSE(result.best().fits());
+  try {
+    refuse(result, config, cluster);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    for (const char* says : {"no plan fits", "table t0", "each of the 4 ranks",
+                             "16 ranks of this kind", "more memory per rank"}) {
+      EXPECT_NE(what.find(says), std::string::npos) << what;
+    }
+    EXPECT_EQ(what.find("bf16"), std::string::npos) << "half of it does not fit either: " << what;
+  }
+  EXPECT_TRUE(plan(config, resized(cluster, 16)).best().fits());
+  EXPECT_FALSE(plan(config, resized(cluster, 8)).best().fits());
+}
+
+TEST(Search, ResizedClusters) {
+  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  EXPECT_EQ(resized(cluster, 11).hosts,
+            (std::vector<topology::HostGroup>{{.count = 2, .ranks = 4}, {.count = 1, .ranks = 3}}));
+  EXPECT_EQ(resized(cluster, 3).hosts,
+            (std::vector<topology::HostGroup>{{.count = 1, .ranks = 3}}));
+}
+
+TEST(Search, BeatsSimplePlansOnEverySetOfTables) {
+  topology::Cluster cluster = make_cluster({{.count = 4, .ranks = 8}}, 1e10);
+  cluster.memory.ddr.value = 4e11;
+  for (const char* set : {"criteo_kaggle", "mlperf_dcnv2", "production:2", "adversarial:2"}) {
+    const SearchResult result = plan(to_config(table_set(set)), cluster);
+    ASSERT_TRUE(result.best().fits()) << set;
+    for (const char* simple : {"greedy by bytes and lookups", "table_wise", "row_wise"}) {
+      EXPECT_LE(result.best().cost.step_s, named(result, simple).cost.step_s)
+          << set << ", " << simple;
+    }
+    EXPECT_LT(result.best().cost.step_s, named(result, "greedy by bytes and lookups").cost.step_s)
+        << set;
+  }
+}
+
+TEST(PlanReport, NamesEveryTableAndRank) {
+  spec::Config config = make_config({{}, {.rows = 50'000, .length = 20}, {}});
+  config.tables[2].sharding = Sharding::kRowWise;
+  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}});
+  const Workload workload = make_workload(config);
+  const SearchResult result = search(config, cluster, workload);
+  const PlanReport report{config, cluster, workload, result};
+  for (const std::string& text : {to_text(report), to_json(report), to_html(report)}) {
+    for (const char* says : {"t0", "t1", "t2", "row_wise", "asked for", "exchange_ids"}) {
+      EXPECT_NE(text.find(says), std::string::npos) << says << " in\n" << text;
+    }
+  }
+  for (const char* says : {"rank 0", "rank 3", "Proposals", "ms, "}) {
+    EXPECT_NE(to_text(report).find(says), std::string::npos) << says;
+  }
+  EXPECT_EQ(to_html(report).find("http"), std::string::npos) << "opens offline";
+}
+
+}  // namespace
+}  // namespace weft::planner

@@ -1,0 +1,376 @@
+#include "weft/planner/plan_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/html_page.h"
+#include "weft/base/text.h"
+
+namespace weft::planner {
+namespace {
+
+using nlohmann::json;
+using spec::Sharding;
+
+constexpr std::size_t kMostRanks = 16;
+constexpr std::size_t kMostTables = 40;
+constexpr std::size_t kMostNamedRanks = 6;
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+double ms(double seconds) {
+  return 1e3 * seconds;
+}
+
+std::string bytes(double count) {
+  return format_bytes(static_cast<std::uint64_t>(std::llround(std::max(count, 0.0))));
+}
+
+/// "0 3 4 5 ... 63".
+std::string ranks_of(const spec::TablePlan& table) {
+  std::string text;
+  const std::size_t shown = std::min(kMostNamedRanks, table.shards.size());
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : " ", table.shards[i].rank);
+  }
+  if (shown < table.shards.size()) {
+    text += fmt::format(" ... {}", table.shards.back().rank);
+  }
+  return text;
+}
+
+std::string where(const PlanReport& report, const spec::TablePlan& table) {
+  return table.sharding == Sharding::kDataParallel
+             ? fmt::format("all {}", report.result.best().plan.ranks)
+             : ranks_of(table);
+}
+
+/// Of the whole table, on however many ranks.
+double table_bytes(const PlanReport& report, std::int64_t t) {
+  const spec::Table& table = report.config.tables[at(t)];
+  return static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim));
+}
+
+double ids_per_sample(const PlanReport& report, std::int64_t t) {
+  double ids = 0.0;
+  for (const FeatureUse& use : report.workload.features) {
+    ids += use.table == t ? use.length : 0.0;
+  }
+  return ids;
+}
+
+/// Tables by bytes, most first.
+std::vector<std::int64_t> tables_by_bytes(const PlanReport& report) {
+  std::vector<std::int64_t> order;
+  for (std::size_t t = 0; t < report.config.tables.size(); ++t) {
+    order.push_back(static_cast<std::int64_t>(t));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return table_bytes(report, a) > table_bytes(report, b);
+  });
+  return order;
+}
+
+/// Ranks by the work of their tables, most first.
+std::vector<std::size_t> ranks_by_work(const PlanCost& cost) {
+  std::vector<std::size_t> order;
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    order.push_back(r);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return cost.ranks[a].own_s() > cost.ranks[b].own_s();
+  });
+  return order;
+}
+
+class Text {
+ public:
+  template <typename... Arguments>
+  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+    text_ += '\n';
+  }
+
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void write_head(Text& text, const PlanReport& report) {
+  const Proposal& best = report.result.best();
+  const bool measured =
+      std::any_of(report.workload.features.begin(), report.workload.features.end(),
+                  [](const FeatureUse& use) { return use.measured; });
+  text.line("{} tables on {} ranks of {} hosts, cluster {}: {}", report.config.tables.size(),
+            best.plan.ranks, topology::hosts(report.cluster), report.cluster.name, best.name);
+  text.line("a step of {} samples takes {:.3f} ms, {:.0f} samples/s, as predicted",
+            report.config.batch_size, ms(best.cost.step_s),
+            static_cast<double>(report.config.batch_size) / best.cost.step_s);
+  if (!measured) {
+    text.line("lengths and popularity of ids are {}; weft data stats --format json measures them",
+              report.config.data.format == spec::DataFormat::kSynthetic ? "those of the generator"
+                                                                        : "a guess");
+  }
+}
+
+void write_parts(Text& text, const PlanReport& report) {
+  const PlanCost& cost = report.result.best().cost;
+  text.line("");
+  text.line("Parts of a step, ms");
+  text.line("{:<20} {:>12} {:>12}", "", "slowest rank", "exchange");
+  for (std::size_t p = 0; p < kParts; ++p) {
+    text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(static_cast<Part>(p)), ms(cost.parts[p]),
+              ms(cost.exchanges[p]));
+  }
+}
+
+void write_ranks(Text& text, const PlanReport& report) {
+  const PlanCost& cost = report.result.best().cost;
+  text.line("");
+  text.line("Ranks, most work first: ms of lookup, coalescing and update; bytes per step");
+  text.line("{:<10} {:>9} {:>12} {:>12} {:>12} {:>14} {:>14}", "", "ms", "lookups", "tables",
+            "buffers", "inside host", "to others");
+  const std::vector<std::size_t> order = ranks_by_work(cost);
+  for (std::size_t i = 0; i < std::min(kMostRanks, order.size()); ++i) {
+    const RankCost& rank = cost.ranks[order[i]];
+    text.line("rank {:<5} {:>9.3f} {:>12.0f} {:>12} {:>12} {:>14} {:>14}", order[i],
+              ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
+              bytes(rank.buffer_bytes), bytes(rank.sent[1]), bytes(rank.sent[2]));
+  }
+  if (order.size() > kMostRanks) {
+    text.line("... {} more", order.size() - kMostRanks);
+  }
+}
+
+void write_tables(Text& text, const PlanReport& report) {
+  text.line("");
+  text.line("Tables, largest first");
+  text.line("{:<20} {:>11} {:>8} {:<17} {:>6} {:<22} {}", "", "bytes", "ids", "scheme", "shards",
+            "ranks", "why");
+  const std::vector<std::int64_t> order = tables_by_bytes(report);
+  for (std::size_t i = 0; i < std::min(kMostTables, order.size()); ++i) {
+    const std::int64_t t = order[i];
+    const spec::TablePlan& table = report.result.best().plan.tables[at(t)];
+    text.line("{:<20} {:>11} {:>8.2f} {:<17} {:>6} {:<22} {}", table.table,
+              bytes(table_bytes(report, t)), ids_per_sample(report, t), to_string(table.sharding),
+              table.shards.size(), where(report, table), why(report, t));
+  }
+  if (order.size() > kMostTables) {
+    std::map<std::string, int> schemes;
+    for (std::size_t i = kMostTables; i < order.size(); ++i) {
+      ++schemes[std::string(to_string(report.result.best().plan.tables[at(order[i])].sharding))];
+    }
+    std::string rest;
+    for (const auto& [scheme, count] : schemes) {
+      rest += fmt::format("{}{} {}", rest.empty() ? "" : ", ", count, scheme);
+    }
+    text.line("... {} more: {}", order.size() - kMostTables, rest);
+  }
+}
+
+void write_proposals(Text& text, const PlanReport& report) {
+  const double best = report.result.best().cost.step_s;
+  text.line("");
+  text.line("Proposals: step in ms; most over mean of the ranks' work and of their bytes");
+  text.line("{:<50} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
+  for (const Proposal& one : report.result.proposals) {
+    text.line("{:<50} {:>10.3f} {:>+7.1f} % {:>9.2f} {:>9.2f}{}", one.name, ms(one.cost.step_s),
+              100.0 * (one.cost.step_s / best - 1.0), one.cost.imbalance(),
+              one.cost.bytes_imbalance(), one.fits() ? "" : "  does not fit");
+  }
+}
+
+void draw_proposals(HtmlPage& page, const PlanReport& report) {
+  page.section("Proposals", "Predicted milliseconds of a step; what does not fit is grey.");
+  double most = 0.0;
+  for (const Proposal& one : report.result.proposals) {
+    most = std::max(most, ms(one.cost.step_s));
+  }
+  page.open_plot(report.result.proposals.size(), most, "ms");
+  for (std::size_t i = 0; i < report.result.proposals.size(); ++i) {
+    const Proposal& one = report.result.proposals[i];
+    page.label(i, one.name);
+    page.box(i, 0, ms(one.cost.step_s), one.fits() ? "compute" : "idle",
+             fmt::format("{:.3f} ms, work {:.2f} and bytes {:.2f} times the mean at most",
+                         ms(one.cost.step_s), one.cost.imbalance(), one.cost.bytes_imbalance()));
+  }
+  page.close_plot();
+}
+
+void draw_parts(HtmlPage& page, const PlanCost& cost) {
+  page.section("Parts of a step",
+               "Milliseconds of the slowest rank; exchanges in the second colour.");
+  page.open_plot(kParts, ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
+  for (std::size_t p = 0; p < kParts; ++p) {
+    const double own = cost.parts[p] - cost.exchanges[p];
+    page.label(p, to_string(static_cast<Part>(p)));
+    page.box(p, 0, ms(own), "compute", fmt::format("work: {:.3f} ms", ms(own)));
+    page.box(p, ms(own), ms(cost.parts[p]), "moving",
+             fmt::format("exchange: {:.3f} ms", ms(cost.exchanges[p])));
+  }
+  page.close_plot();
+}
+
+void draw_ranks(HtmlPage& page, const PlanCost& cost) {
+  const std::vector<std::size_t> order = ranks_by_work(cost);
+  const std::size_t shown = std::min(2 * kMostRanks, order.size());
+  page.section("Ranks",
+               fmt::format("Milliseconds of lookup, coalescing and update; {} of {} ranks, "
+                           "most work first.",
+                           shown, order.size()));
+  page.open_plot(shown, ms(cost.ranks[order.front()].own_s()), "ms");
+  for (std::size_t i = 0; i < shown; ++i) {
+    const RankCost& rank = cost.ranks[order[i]];
+    page.label(i, fmt::format("rank {}", order[i]));
+    page.box(
+        i, 0, ms(rank.own_s()), "lookup",
+        fmt::format("{:.3f} ms, {:.0f} lookups, tables {}, buffers {}, to other hosts {}",
+                    ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
+                    bytes(rank.buffer_bytes), bytes(rank.sent[2])));
+  }
+  page.close_plot();
+}
+
+void draw_tables(HtmlPage& page, const PlanReport& report) {
+  page.section("Tables", "Largest first.");
+  page.add(
+      "<div class=\"wide\"><table><tr><th>table</th><th>bytes</th><th>ids per sample</th>"
+      "<th>scheme</th><th>shards</th><th>ranks</th><th>why</th></tr>\n");
+  for (const std::int64_t t : tables_by_bytes(report)) {
+    const spec::TablePlan& table = report.result.best().plan.tables[at(t)];
+    page.add(
+        "<tr><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+        "</tr>\n",
+        HtmlPage::escaped(table.table), bytes(table_bytes(report, t)), ids_per_sample(report, t),
+        to_string(table.sharding), table.shards.size(), where(report, table),
+        HtmlPage::escaped(why(report, t)));
+  }
+  page.add("</table></div>\n");
+}
+
+json parts_of(const std::array<double, kParts>& seconds) {
+  json out = json::object();
+  for (std::size_t p = 0; p < kParts; ++p) {
+    out[std::string(to_string(static_cast<Part>(p)))] = seconds[p];
+  }
+  return out;
+}
+
+json to_value(const Proposal& proposal) {
+  return {{"name", proposal.name},
+          {"fits", proposal.fits()},
+          {"step_s", proposal.cost.step_s},
+          {"parts", parts_of(proposal.cost.parts)},
+          {"exchanges", parts_of(proposal.cost.exchanges)},
+          {"imbalance", proposal.cost.imbalance()},
+          {"bytes_imbalance", proposal.cost.bytes_imbalance()}};
+}
+
+}  // namespace
+
+std::string why(const PlanReport& report, std::int64_t table) {
+  const spec::Table& asked = report.config.tables[at(table)];
+  const Proposal& best = report.result.best();
+  const spec::TablePlan& held = best.plan.tables[at(table)];
+  if (asked.sharding != Sharding::kAuto || asked.rank >= 0) {
+    return "asked for";
+  }
+  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
+  const Range rows{0, asked.num_embeddings};
+  const Range cols{0, asked.embedding_dim};
+  const ShardLoad whole = estimator.shard(table, rows, cols, 1);
+  const double seconds = estimator.scalar_s(whole);
+  if (held.sharding == Sharding::kDataParallel) {
+    const ShardLoad replica = estimator.replica(table);
+    return fmt::format("{:.3f} ms, on each {:.3f}", ms(seconds), ms(estimator.scalar_s(replica)));
+  }
+  if (held.shards.size() == 1) {
+    return "fits in one piece";
+  }
+  if (whole.bytes + estimator.buffer_bytes(whole) > report.result.capacity) {
+    return "larger than a rank";
+  }
+  double mean = 0.0;
+  for (const RankCost& rank : best.cost.ranks) {
+    mean += estimator.scalar_s(rank.load) / static_cast<double>(best.cost.ranks.size());
+  }
+  return fmt::format("{:.2f} of a mean rank's work", seconds / std::max(mean, 1e-12));
+}
+
+std::string to_text(const PlanReport& report) {
+  Text text;
+  write_head(text, report);
+  write_proposals(text, report);
+  write_parts(text, report);
+  write_ranks(text, report);
+  write_tables(text, report);
+  return text.take();
+}
+
+std::string to_json(const PlanReport& report) {
+  const Proposal& best = report.result.best();
+  json out = {{"version", 1},
+              {"cluster", report.cluster.name},
+              {"ranks", json::array()},
+              {"tables", json::array()},
+              {"proposals", json::array()},
+              {"capacity", report.result.capacity},
+              {"batch_size", report.config.batch_size},
+              {"plan", spec::plan_to_yaml(best.plan)}};
+  for (const RankCost& rank : best.cost.ranks) {
+    out["ranks"].push_back({{"seconds", parts_of(rank.seconds)},
+                            {"lookups", rank.load.ids},
+                            {"table_bytes", rank.table_bytes},
+                            {"buffer_bytes", rank.buffer_bytes},
+                            {"host_bytes", rank.sent[1]},
+                            {"network_bytes", rank.sent[2]}});
+  }
+  for (std::size_t i = 0; i < best.plan.tables.size(); ++i) {
+    const auto t = static_cast<std::int64_t>(i);
+    const spec::TablePlan& table = best.plan.tables[i];
+    std::set<std::int64_t> ranks;
+    for (const spec::Shard& shard : table.shards) {
+      ranks.insert(shard.rank);
+    }
+    out["tables"].push_back({{"table", table.table},
+                             {"sharding", std::string(to_string(table.sharding))},
+                             {"shards", table.shards.size()},
+                             {"ranks", ranks},
+                             {"bytes", table_bytes(report, t)},
+                             {"ids_per_sample", ids_per_sample(report, t)},
+                             {"why", why(report, t)}});
+  }
+  for (const Proposal& one : report.result.proposals) {
+    out["proposals"].push_back(to_value(one));
+  }
+  return out.dump(1) + "\n";
+}
+
+std::string to_html(const PlanReport& report) {
+  const Proposal& best = report.result.best();
+  HtmlPage page;
+  page.open("Weft plan");
+  page.add("<h1>{} tables on {} ranks: {:.3f} ms a step, as predicted</h1>\n",
+           report.config.tables.size(), best.plan.ranks, ms(best.cost.step_s));
+  page.add("<p>Cluster {}, {} hosts; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
+           topology::hosts(report.cluster), HtmlPage::escaped(best.name));
+  draw_proposals(page, report);
+  draw_parts(page, best.cost);
+  draw_ranks(page, best.cost);
+  draw_tables(page, report);
+  page.close();
+  return page.take();
+}
+
+}  // namespace weft::planner

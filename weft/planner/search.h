@@ -1,0 +1,74 @@
+/// Finds a plan: which tables are replicated, which are cut and how, and who holds what, so that
+/// the predicted step is short and everything fits.
+///
+/// Tables whose scheme the configuration fixes keep it. Of the others (sharding: auto):
+///   replicate   a table whose replica costs every rank less than f times its share of the table
+///               as one shard (data_parallel), for several f: the cheap ones first
+///   place       the rest as shards: items with a cost in seconds and bytes, onto ranks by
+///               halve_hottest (partition.h), which cuts what stands in the way of balance, by
+///               columns at multiples of 16 or by rows, whichever leaves the costlier half cheaper
+///   compare     every proposal by what the whole step is predicted to take (estimate.h), the
+///               slowest rank and links included; so also uniform ones (all table_wise, row_wise,
+///               column_wise) and the plan that a job makes without a cluster
+///   refine      in the best proposal, tables of the hottest rank are replicated or spread over
+///               all ranks, one at a time, as long as the step gets shorter
+///
+/// Deterministic: nothing here looks at a clock; how much is tried depends on the size alone.
+/// Source: enumerate, propose, partition, estimate as in TorchRec's planner; cutting the hottest as
+/// in NVIDIA's for MLPerf; differencing as in ZionEX (arXiv 2104.05158) section 3.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/planner/estimate.h"
+#include "weft/planner/workload.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::planner {
+
+/// Something that does not fit.
+struct Shortage {
+  std::string table;         ///< empty: replicas alone fill the ranks
+  std::int64_t rank = -1;    ///< where least is missing
+  std::int64_t missing = 0;  ///< bytes
+
+  friend bool operator==(const Shortage&, const Shortage&) = default;
+};
+
+struct Proposal {
+  std::string name;  ///< "balanced, replicas below 1.00", "table_wise", ...
+  spec::Plan plan;
+  PlanCost cost;
+  std::vector<Shortage> shortages;  ///< empty: it fits
+
+  [[nodiscard]] bool fits() const { return shortages.empty(); }
+};
+
+struct SearchResult {
+  std::vector<Proposal> proposals;  ///< those that fit by predicted step, then the others
+  std::int64_t capacity = 0;        ///< bytes that tables and buffers may take on a rank
+
+  [[nodiscard]] const Proposal& best() const { return proposals.front(); }
+};
+
+/// Requires a validated configuration and a checked cluster. Throws Error(kConfig) where parts do
+/// not suffice for the ranks, or a table is pinned to a rank or host that is not there. Where
+/// nothing fits, the best proposal has shortages: see smallest_change().
+SearchResult search(const spec::Config& config,
+                    const topology::Cluster& cluster,
+                    const Workload& workload);
+
+/// Throws Error(kConfig) that says what the tables need, what the ranks have, and the smallest
+/// changes that would do, each tried: more ranks, more memory per rank, rows of half the bytes.
+/// Requires that the best proposal does not fit.
+[[noreturn]] void refuse(const SearchResult& result,
+                         const spec::Config& config,
+                         const topology::Cluster& cluster);
+
+/// The cluster with `ranks` ranks instead: hosts like its first ones, the last with what is left.
+topology::Cluster resized(const topology::Cluster& cluster, std::int64_t ranks);
+
+}  // namespace weft::planner
