@@ -23,6 +23,7 @@ using spec::Sharding;
 constexpr std::size_t kMostRanks = 16;
 constexpr std::size_t kMostTables = 40;
 constexpr std::size_t kMostNamedRanks = 6;
+constexpr std::size_t kMostProposals = 6;  // beside the simple ones
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -91,6 +92,18 @@ std::vector<std::size_t> ranks_by_work(const PlanCost& cost) {
     return cost.ranks[a].own_s() > cost.ranks[b].own_s();
   });
   return order;
+}
+
+/// The best, and the simple ones.
+std::vector<const Proposal*> shown_proposals(const PlanReport& report) {
+  std::vector<const Proposal*> shown;
+  std::size_t balanced = 0;
+  for (const Proposal& one : report.result.proposals) {
+    if (one.simple || balanced++ < kMostProposals) {
+      shown.push_back(&one);
+    }
+  }
+  return shown;
 }
 
 class Text {
@@ -183,23 +196,28 @@ void write_proposals(Text& text, const PlanReport& report) {
   const double best = report.result.best().cost.step_s;
   text.line("");
   text.line("Proposals: step in ms; most over mean of the ranks' work and of their bytes");
-  text.line("{:<50} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
-  for (const Proposal& one : report.result.proposals) {
-    text.line("{:<50} {:>10.3f} {:>+7.1f} % {:>9.2f} {:>9.2f}{}", one.name, ms(one.cost.step_s),
-              100.0 * (one.cost.step_s / best - 1.0), one.cost.imbalance(),
-              one.cost.bytes_imbalance(), one.fits() ? "" : "  does not fit");
+  text.line("{:<32} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
+  const std::vector<const Proposal*> shown = shown_proposals(report);
+  for (const Proposal* one : shown) {
+    text.line("{:<32} {:>10.3f} {:>+7.1f} % {:>9.2f} {:>9.2f}{}", one->name, ms(one->cost.step_s),
+              100.0 * (one->cost.step_s / best - 1.0), one->cost.imbalance(),
+              one->cost.bytes_imbalance(), one->fits() ? "" : "  does not fit");
+  }
+  if (shown.size() < report.result.proposals.size()) {
+    text.line("... {} more balanced ones", report.result.proposals.size() - shown.size());
   }
 }
 
 void draw_proposals(HtmlPage& page, const PlanReport& report) {
   page.section("Proposals", "Predicted milliseconds of a step; what does not fit is grey.");
+  const std::vector<const Proposal*> shown = shown_proposals(report);
   double most = 0.0;
-  for (const Proposal& one : report.result.proposals) {
-    most = std::max(most, ms(one.cost.step_s));
+  for (const Proposal* one : shown) {
+    most = std::max(most, ms(one->cost.step_s));
   }
-  page.open_plot(report.result.proposals.size(), most, "ms");
-  for (std::size_t i = 0; i < report.result.proposals.size(); ++i) {
-    const Proposal& one = report.result.proposals[i];
+  page.open_plot(shown.size(), most, "ms");
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const Proposal& one = *shown[i];
     page.label(i, one.name);
     page.box(i, 0, ms(one.cost.step_s), one.fits() ? "compute" : "idle",
              fmt::format("{:.3f} ms, work {:.2f} and bytes {:.2f} times the mean at most",

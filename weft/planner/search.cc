@@ -74,6 +74,9 @@ class Search {
       propose("row_wise", partitioned(with(open, Choice::kSpread)));
       axes_ = Axes::kRows;
       propose("cut only what is too large", partitioned(open, {.rounds = 0}));
+      for (Proposal& one : proposals_) {
+        one.simple = true;
+      }
       propose_balanced(open);
       refine();
     }
@@ -109,9 +112,9 @@ class Search {
           Placed placed = partitioned(choices);
           if (is_new(placed.plan)) {
             made_.push_back({proposals_.size(), weight, axes, choices});
-            propose(fmt::format("balanced{}{}{}", axes == Axes::kRows ? " by rows" : "",
-                                factor == 0.0 ? "" : fmt::format(", replicas below {:.1f}", factor),
-                                weight == 1.0 ? "" : fmt::format(", links x {}", weight)),
+            propose(fmt::format("balanced{}{}{}", axes == Axes::kRows ? ", rows" : "",
+                                factor == 0.0 ? "" : fmt::format(", f {:.1f}", factor),
+                                weight == 1.0 ? "" : fmt::format(", links {}", weight)),
                     std::move(placed));
           }
         }

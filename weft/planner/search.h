@@ -39,7 +39,10 @@ struct Shortage {
 };
 
 struct Proposal {
-  std::string name;  ///< "balanced, replicas below 1.00", "table_wise", ...
+  /// "table_wise", ...; "balanced, rows, f 1.0, links 4": cut by rows only, replicas below f, links
+  /// weighted
+  std::string name;
+  bool simple = false;  ///< no balanced one: for comparison
   spec::Plan plan;
   PlanCost cost;
   std::vector<Shortage> shortages;  ///< empty: it fits
