@@ -229,6 +229,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching);
   options.out_dir = arguments.out;
   options.plan_file = arguments.plan;
+  options.cluster_file = arguments.cluster;
   options.checkpoint_dir = arguments.checkpoint;
   options.checkpoint_every = arguments.checkpoint_every;
   options.checkpoint_keep = arguments.checkpoint_keep;
@@ -289,8 +290,14 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
       .add_option("--out", arguments.out,
                   "Folder for resolved config, plan, summary and metrics.jsonl")
       ->check(not_empty());
-  command.add_option("--plan", arguments.plan, "Use this plan instead of making one")
-      ->check(not_empty());
+  CLI::Option* const plan =
+      command.add_option("--plan", arguments.plan, "Use this plan instead of making one");
+  plan->check(not_empty());
+  command
+      .add_option("--cluster", arguments.cluster,
+                  "Make a plan for this cluster, as weft plan does (docs/planner.md)")
+      ->check(not_empty())
+      ->excludes(plan);
   command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")
       ->check(not_empty());
   command.add_flag("--quiet", arguments.quiet, "No progress and no report");

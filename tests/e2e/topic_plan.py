@@ -59,6 +59,20 @@ class Plan(Case):
         self.refused(2, "train", config, "--plan", "plan.yaml", "--ranks", "2",
                      says=("plan.yaml is for 5 ranks", "2"))
 
+    def test_job_that_plans_for_a_cluster(self):
+        config = self.write()
+        self.plan(config, "--ranks", 3, "--format", "yaml", "--output", "plan.yaml")
+        planned = self.train(config, "--plan", "plan.yaml", ranks=3)
+        self.assert_same_bits(planned, self.train(config, "--cluster", "c.yaml", "--out", "out",
+                                                  ranks=3))
+        self.assertEqual((self.folder / "out/plan.yaml").read_text(),
+                         (self.folder / "plan.yaml").read_text())
+        self.refused(2, "train", config, "--cluster", "c.yaml", "--plan", "plan.yaml",
+                     says="--plan excludes --cluster")
+        self.refused(2, "train", config, "--cluster", "absent.yaml", says="absent.yaml")
+        self.cluster({"memory.ddr.value": 1e4})
+        self.refused(2, "train", config, "--cluster", "c.yaml", says="no plan fits")
+
     def test_plan_of_another_model(self):
         self.plan(self.write(), "--format", "yaml", "--output", "plan.yaml")
         other = self.write(values={"tables.1.num_embeddings": 60})

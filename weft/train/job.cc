@@ -22,9 +22,11 @@
 #include "weft/data/vocabulary.h"
 #include "weft/nn/model.h"
 #include "weft/planner/place.h"
+#include "weft/planner/search.h"
 #include "weft/spec/plan.h"
 #include "weft/spec/yaml.h"
 #include "weft/tensor/memory_use.h"
+#include "weft/topology/yaml.h"
 #include "weft/train/agreement.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/event_file.h"
@@ -132,6 +134,8 @@ class Job {
   void check_skipped() const;
   void check_resume();
   spec::Plan choose_plan();
+  [[nodiscard]] spec::Plan make_plan() const;
+  void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
   void make_engine(std::uint64_t fingerprint);
@@ -209,6 +213,32 @@ void Job::check_resume() {
   }
 }
 
+void Job::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
+  if (first() && plan.hosts != planner::host_numbers(plan_target(world_))) {
+    log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
+  }
+}
+
+/// The same on all ranks, which compare it later.
+spec::Plan Job::make_plan() const {
+  if (options_.cluster_file.empty()) {
+    return planner::make_plan(config_, plan_target(world_));
+  }
+  const topology::Cluster cluster =
+      planner::resized(topology::load_cluster(options_.cluster_file), world_.size());
+  const planner::SearchResult found =
+      planner::search(config_, cluster, planner::make_workload(config_));
+  if (!found.best().fits()) {
+    planner::refuse(found, config_, cluster);
+  }
+  if (first()) {
+    log_info("planned for {}: {}, {:.3f} ms a step as predicted", options_.cluster_file,
+             found.best().name, 1e3 * found.best().cost.step_s);
+  }
+  say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
+  return found.best().plan;
+}
+
 spec::Plan Job::choose_plan() {
   if (!options_.plan_file.empty()) {
     spec::Plan plan = spec::plan_from_yaml(read_plan_file(options_.plan_file), options_.plan_file);
@@ -226,13 +256,10 @@ spec::Plan Job::choose_plan() {
            config_.numerics.parts);
     }
     config_.numerics.parts = plan.parts;
-    if (first() && plan.hosts != planner::host_numbers(plan_target(world_))) {
-      log_info("plan {} is for other hosts than this job's: what it keeps on one host may travel",
-               options_.plan_file);
-    }
+    say_if_for_other_hosts(plan, "plan " + options_.plan_file);
     return plan;
   }
-  spec::Plan made = planner::make_plan(config_, plan_target(world_));
+  spec::Plan made = make_plan();
   if (manifest_) {
     spec::Plan saved = spec::plan_from_yaml(manifest_->metadata.plan_yaml, "the checkpoint's plan");
     if (saved == made) {
