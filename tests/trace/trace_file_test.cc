@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -118,6 +119,58 @@ TEST_F(TraceFiles, ErrorsNameTheFile) {
   expect_error(ErrorCode::kData, "trace-00001.json is no trace of Weft's");
   write(1, "[1, 2]");
   expect_error(ErrorCode::kData, "trace-00001.json is no trace of Weft's");
+}
+
+/// Every number that the report adds up, subtracts or takes as an index.
+TEST_F(TraceFiles, StrangeValuesAreNamed) {
+  const std::string good = file_of(0, 3);
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    // Of the exchange, which comes twice: as its thread saw it, and as a kernel, which is read.
+    const bool of_event =
+        std::set<std::string>{"ts", "dur", "arrived", "Seq", "cross_host_bytes"}.contains(key);
+    const std::size_t at =
+        good.find("\"" + key + "\": ", of_event ? good.find("ncclKernel_all_to_all") : 0);
+    ASSERT_NE(at, std::string::npos) << key;
+    SCOPED_TRACE(key + ": " + value.substr(0, 40));
+    const std::size_t begin = at + key.size() + 4;
+    const std::size_t end = good.find_first_of(",}", begin);
+    write(0, std::string(good).replace(begin, end - begin, value));
+    expect_error(ErrorCode::kData, "trace-00000.json is no trace of Weft's");
+    expect_error(ErrorCode::kData, key);
+  };
+  for (const char* key : {"ts", "dur", "arrived"}) {
+    for (const char* value : {"1e300", "-1e300", "9e15", "\"1\"", "null", "[]"}) {
+      refused(key, value);
+    }
+  }
+  refused("dur", "-1");
+  for (const char* key : {"world_size", "rank", "bytes", "cross_host_bytes", "Seq", "rows",
+                          "dropped", "clock_error_ns"}) {
+    for (const char* value : {"-1", "1.5", "1e300", "9223372036854775808", "\"1\"", "null"}) {
+      refused(key, value);
+    }
+  }
+  refused("world_size", "0");
+  refused("version", "2");
+  refused("version", std::string(300000, '[') + std::string(300000, ']'));
+  write(0, good.substr(0, good.find("\"traceEvents\": ")) + "\"traceEvents\": 7}");
+  expect_error(ErrorCode::kData, "traceEvents is 7, not a list");
+}
+
+TEST_F(TraceFiles, StrangeArrivalsAreNamed) {
+  const std::string good = file_of(0, 2);
+  const std::size_t begin = good.find("\"from\": ") + 8;
+  const std::size_t end = good.find("]]", begin) + 2;
+  ASSERT_LT(end, good.size());
+  for (const std::string bad :
+       {"[[2, 0, 1, 5]]", "[[-1, 0, 1, 5]]", "[[1, 5, 1, 5]]", "[[1, 0, 1, -5]]", "[[1, 0, 1]]",
+        "[[1, 0, 1e300, 5]]", "[7]", "7", "{}"}) {
+    write(0, std::string(good).replace(begin, end - begin, bad));
+    expect_error(ErrorCode::kData, "trace-00000.json is no trace of Weft's: traceEvents[");
+  }
+  write(0, std::string(good).replace(begin, end - begin,
+                                     std::string(300000, '[') + std::string(300000, ']')));
+  expect_error(ErrorCode::kData, "trace-00000.json");
 }
 
 }  // namespace

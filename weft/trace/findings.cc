@@ -140,7 +140,7 @@ std::string_view to_string(Finding::Kind kind) {
 std::vector<LinkUse> link_uses(const std::vector<RankWork>& trace) {
   struct Came {
     std::vector<Interval> times;
-    std::int64_t bytes = 0;
+    double bytes = 0;
   };
 
   std::map<HostPair, Came> came;
@@ -151,7 +151,7 @@ std::vector<LinkUse> link_uses(const std::vector<RankWork>& trace) {
         if (from < trace.size()) {
           Came& link = came[{trace[from].host, rank.host}];
           link.times.push_back({one.begin_ns, one.end_ns});
-          link.bytes += one.bytes;
+          link.bytes += static_cast<double>(one.bytes);
         }
       }
     }
@@ -162,7 +162,7 @@ std::vector<LinkUse> link_uses(const std::vector<RankWork>& trace) {
     links.push_back(
         {.from = hosts.first,
          .to = hosts.second,
-         .bytes = static_cast<double>(link.bytes) / steps,
+         .bytes = link.bytes / steps,
          .seconds = static_cast<double>(length(unite(std::move(link.times)))) / 1e9 / steps});
   }
   std::stable_sort(links.begin(), links.end(),
