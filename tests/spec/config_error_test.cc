@@ -303,7 +303,14 @@ TEST(ConfigErrors, AliasesWithoutEnd) {
     }
     bomb += "]\n";
   }
-  EXPECT_NE(error_of(bomb).find("aliases unfold to more than 1000000 values"), std::string::npos);
+  EXPECT_NE(error_of(bomb).find("more than 1000000 values, as its aliases unfold"),
+            std::string::npos);
+  std::string items = "a: [";
+  for (int i = 0; i <= 1'000'000; ++i) {
+    items += "0,";
+  }
+  EXPECT_NE(error_of(items + "]\n").find("more than 1000000 values; make it shorter"),
+            std::string::npos);
   EXPECT_NE(error_of("a: &a [*a]\n").find("an alias inside its own anchor has no end"),
             std::string::npos);
   EXPECT_NE(error_of("a: *nobody\n").find("test.yaml:1:4: this is not YAML"), std::string::npos);

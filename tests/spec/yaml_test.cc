@@ -263,6 +263,10 @@ TEST(Plan, BadTextIsNamed) {
                     "shards: [{rank: 0, rows: [0], cols: [0, 1]}]}]\n"),
             "plan.yaml:4:68: tables.a.shards.0.rows: expected two integers [begin, end], or three "
             "[begin, end, step], found a list of 1");
+  EXPECT_EQ(message("version: 1\nranks: 1\nparts: 8\ntables: [{table: a, sharding: row_wise, "
+                    "shards: [{rank: 0, rows: [0, 9, 0], cols: [0, 1]}]}]\n"),
+            "plan.yaml:4:66: tables.a.shards.0.rows: the step from row to row must be at least 1, "
+            "is 0");
 }
 
 }  // namespace

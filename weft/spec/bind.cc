@@ -125,8 +125,11 @@ struct Assign {
   void operator()(RowSet* out) const {
     std::vector<std::int64_t> numbers;
     (*this)(&numbers);
-    if ((numbers.size() != 2 && numbers.size() != 3) || (numbers.size() == 3 && numbers[2] < 1)) {
+    if (numbers.size() != 2 && numbers.size() != 3) {
       wrong_type(node, path, "two integers [begin, end], or three [begin, end, step]");
+    }
+    if (numbers.size() == 3 && numbers[2] < 1) {
+      fail_at(node, "{}: the step from row to row must be at least 1, is {}", path, numbers[2]);
     }
     *out = {numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 1};
   }

@@ -136,7 +136,8 @@ class TreeBuilder final : public YAML::EventHandler {
     }
     parent.total += node->total;
     if (parent.total > kMaxNodes) {
-      fail_at(*node, "aliases unfold to more than {} values", kMaxNodes);
+      fail_at(*node, "here it has more than {} values{}", kMaxNodes,
+              anchors_.empty() ? "; make it shorter" : ", as its aliases unfold");
     }
     if (parent.kind == Node::Kind::kMap) {
       const NodePtr value = node->kind == Node::Kind::kNull ? null_of(*frame.key) : node;
