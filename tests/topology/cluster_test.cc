@@ -98,6 +98,14 @@ TEST(Cluster, SaysWhatIsMissing) {
   says([](Cluster& c) { c.links.network = {}; },
        "links.network is missing but there are 2 hosts: give its rank");
   says([](Cluster& c) { c.links.host.rank.value = 0; }, "links.host.rank is missing");
+  // Seconds are bytes over rates, so these would be infinite.
+  says([](Cluster& c) { c.compute.copy.value = 1e-310; }, "compute.copy: 1e-310 bytes/s");
+  says([](Cluster& c) { c.compute.gemm_bf16.efficiency = 1e-13; },
+       "compute.gemm_bf16: 0.8 flops/s");
+  says([](Cluster& c) { c.compute.rows.points[0].update = 1e-310; },
+       "rows.points.0.update: 1e-310");
+  says([](Cluster& c) { c.compute.rows.efficiency = 1e-10; }, "compute.rows.points.0.read: 0.1");
+  says([](Cluster& c) { c.links.network.host.value = 0.5; }, "links.network.host: 0.5 bytes/s");
 }
 
 TEST(Rates, RowsBetweenAndBeyondThePoints) {

@@ -58,14 +58,29 @@ class Checker {
   }
 
   void need(const std::string& path, const Rate& rate, const char* what) const {
-    if (!(rate.achieved() > 0)) {
+    if (rate.value == 0) {
       refuse(path, " is missing: give its value in {}", what);
+    }
+    check_rate(path, rate.achieved(), what);
+  }
+
+  /// Divisions by rates stay finite.
+  void check_rate(const std::string& path, double achieved, const char* what) const {
+    if (!(achieved >= 1)) {
+      refuse(path, ": {} {}, efficiency included, is no rate; it is at least 1", achieved, what);
+    }
+  }
+
+  void may(const std::string& path, const Rate& rate, const char* what) const {
+    if (rate.value != 0) {
+      need(path, rate, what);
     }
   }
 
   void check_compute() const {
     const Compute& compute = cluster_.compute;
     need("compute.gemm_fp32", compute.gemm_fp32, "flops/s");
+    may("compute.gemm_bf16", compute.gemm_bf16, "flops/s");
     need("compute.copy", compute.copy, "bytes/s, read plus written");
     const std::vector<RowPoint>& points = compute.rows.points;
     if (points.empty()) {
@@ -78,6 +93,8 @@ class Checker {
       if (!(points[i].row_bytes > 0 && points[i].read > 0 && points[i].update > 0)) {
         refuse(path, ": row_bytes, read and update must all be given, above 0");
       }
+      check_rate(path + ".read", points[i].read * compute.rows.efficiency, "bytes/s");
+      check_rate(path + ".update", points[i].update * compute.rows.efficiency, "bytes/s");
       if (i > 0 && points[i].row_bytes <= points[i - 1].row_bytes) {
         refuse(path + ".row_bytes", ": {} is not above the {} before it; sort the points by length",
                points[i].row_bytes, points[i - 1].row_bytes);
@@ -106,6 +123,7 @@ class Checker {
       refuse(path, " is missing but {}: give its rank: {{value: bytes/s}} and latency", why);
     }
     need(path + ".rank", link.rank, "bytes/s");
+    may(path + ".host", link.host, "bytes/s");
   }
 
   const Cluster& cluster_;

@@ -1,5 +1,6 @@
 #include "weft/topology/rates.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "weft/base/error.h"
@@ -20,10 +21,10 @@ double row_s(const Cluster& cluster, RowAccess access, double row_bytes) {
   if (row_bytes <= 0.0) {
     return 0.0;
   }
-  std::size_t i = 0;
-  while (i < rows.points.size() && rows.points[i].row_bytes < row_bytes) {
-    ++i;
-  }
+  const auto i = static_cast<std::size_t>(
+      std::partition_point(rows.points.begin(), rows.points.end(),
+                           [&](const RowPoint& point) { return point.row_bytes < row_bytes; }) -
+      rows.points.begin());
   double seconds = 0.0;
   if (i == 0) {
     seconds = point_s(rows.points.front(), access);
