@@ -153,7 +153,13 @@ class BadConfig(Case):
         plan = ["--plan", "out/plan.yaml"]
         self.refused(2, "train", config, *plan, "--ranks", "3", says="2 ranks")
         other = self.write(BASE, "other.yaml", {"tables.0.name": "z", "sparse_features.0.table": "z"})
-        self.refused(2, "train", other, *plan, "--ranks", "2", says="z")
+        self.refused(2, "train", other, *plan, "--ranks", "2", says=["out/plan.yaml", "'z'"])
+        text = (self.folder / "out/plan.yaml").read_text()
+        (self.folder / "out/plan.yaml").write_text(text.replace("rows: [0, ", "rows: [1, "))
+        self.refused(2, "train", config, *plan, "--ranks", "2",
+                     says=["out/plan.yaml: the plan of table", "held by no shard"])
+        (self.folder / "out/plan.yaml").write_text(text + "#" * (16 << 20))
+        self.refused(2, "train", config, *plan, "--ranks", "2", says="longer than 16 MiB")
 
     def test_table_that_does_not_fit(self):
         config = self.write(BASE, values={"tables.0.num_embeddings": 10**12})

@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -136,14 +137,19 @@ std::size_t same_rows(const spec::TablePlan& plan, std::size_t first) {
 }
 
 /// Shards of the same rows exchange row statistics between ranks, so no rank holds two of them.
+/// Requires that shards of the same rows follow each other. O(n log n): a grid has many shards.
 void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan) {
-  for (std::size_t i = 0; i < plan.shards.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (plan.shards[i].rank == plan.shards[j].rank &&
-          plan.shards[i].rows == plan.shards[j].rows) {
-        refuse(table, "rank {} holds two column shards, {} and {}; join them", plan.shards[i].rank,
-               text(plan.shards[j].cols), text(plan.shards[i].cols));
-      }
+  std::map<std::int64_t, const Shard*> held;  // by rank, of the rows in hand
+  const Shard* last = nullptr;
+  for (const Shard& shard : plan.shards) {
+    if (last == nullptr || shard.rows != last->rows) {
+      held.clear();
+    }
+    last = &shard;
+    const auto [other, is_new] = held.try_emplace(shard.rank, &shard);
+    if (!is_new) {
+      refuse(table, "rank {} holds two column shards, {} and {}; join them", shard.rank,
+             text(other->second->cols), text(shard.cols));
     }
   }
 }
@@ -223,11 +229,11 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, const sp
       check_one_host(table, plan, whole.hosts);
       [[fallthrough]];
     case Sharding::kColumnWise:
-      check_different_ranks(table, plan);
-      return check_column_cuts(table, plan);
+      check_column_cuts(table, plan);
+      return check_different_ranks(table, plan);
     case Sharding::kGridShard:
-      check_different_ranks(table, plan);
-      return check_grid(table, plan);
+      check_grid(table, plan);
+      return check_different_ranks(table, plan);
   }
   check_row_cuts(table, plan);
 }

@@ -67,12 +67,26 @@ std::string read_plan_file(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(kLimit), '\0');
   in.read(text.data(), kLimit);
-  if (!in.is_open() || in.bad() || in.gcount() == kLimit) {
+  if (!in.is_open() || in.bad()) {
     fail(ErrorCode::kConfig, "cannot read plan {}; it must be a plan's file, as --out writes it",
          path);
   }
+  if (in.gcount() == kLimit) {
+    fail(ErrorCode::kConfig, "plan {} is longer than 16 MiB; it must be a plan's file", path);
+  }
   text.resize(static_cast<std::size_t>(in.gcount()));
   return text;
+}
+
+/// A plan for this configuration; messages name the file.
+spec::Plan load_plan(const std::string& path, const spec::Config& config) {
+  spec::Plan plan = spec::plan_from_yaml(read_plan_file(path), path);
+  try {
+    planner::check_plan(plan, config);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", path, error.what());
+  }
+  return plan;
 }
 
 void write_file(const fs::path& path, const std::string& text, std::ios::openmode mode) {
@@ -241,8 +255,7 @@ spec::Plan Job::make_plan() const {
 
 spec::Plan Job::choose_plan() {
   if (!options_.plan_file.empty()) {
-    spec::Plan plan = spec::plan_from_yaml(read_plan_file(options_.plan_file), options_.plan_file);
-    planner::check_plan(plan, config_);
+    spec::Plan plan = load_plan(options_.plan_file, config_);
     if (plan.ranks != world_.size()) {
       fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
            options_.plan_file, plan.ranks, world_.size());
