@@ -106,6 +106,11 @@ class Plan(Case):
             self.refused(2, "plan", "--tables", name, "--cluster", "c.yaml", says=name)
         self.refused(2, "plan", self.write(values={"tables.0.rank": 7}), "--cluster", "c.yaml",
                      says=("tables.a.rank", "no rank 7"))
+        for values, says in (({"tables.0.allow": ["row_wize"]}, "did you mean 'row_wise'"),
+                             ({"tables.0.allow": ["row_wise"], "tables.0.sharding": "table_wise"},
+                              "goes with sharding auto")):
+            self.refused(2, "plan", self.write(values=values), "--cluster", "c.yaml",
+                         says=("tables.a.allow", says))
         self.refused(2, "plan", self.write(values={"numerics.parts": 1}), "--cluster", "c.yaml",
                      says="numerics.parts")
 

@@ -147,6 +147,34 @@ TEST(Search, PinnedTablesStay) {
   }
 }
 
+TEST(Search, ChoosesWhatIsAllowed) {
+  std::vector<Use> tables(8, Use{.rows = 5000, .dim = 64, .length = 20});
+  spec::Config config = make_config(tables);
+  const std::vector<std::vector<std::string>> allowed = {
+      {"table_wise"},    {"row_wise"},
+      {"column_wise"},   {},
+      {"data_parallel"}, {"data_parallel", "column_wise"}};
+  for (std::size_t t = 0; t < allowed.size(); ++t) {
+    config.tables[t].allow = allowed[t];
+  }
+  spec::validate(config);
+  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 3}}));
+  bool cut = false;
+  for (const Proposal& one : result.proposals) {
+    for (std::size_t t = 0; t < allowed.size(); ++t) {
+      const Sharding sharding = one.plan.tables[t].sharding;
+      const std::string name(spec::to_string(sharding));
+      EXPECT_TRUE(allowed[t].empty() ||
+                  std::find(allowed[t].begin(), allowed[t].end(), name) != allowed[t].end() ||
+                  (sharding == Sharding::kTableWise && allowed[t][0] != "data_parallel") ||
+                  (sharding == Sharding::kTableWise && allowed[t].size() > 1))
+          << one.name << ", table " << t << ": " << name;
+      cut |= sharding == Sharding::kRowWise && t == 1;
+    }
+  }
+  EXPECT_TRUE(cut);
+}
+
 TEST(Search, CutsWhatIsLargerThanARank) {
   topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
   cluster.memory.ddr.value = 40e6;

@@ -67,7 +67,10 @@ class Search {
         capacity_(estimator_.capacity()) {}
 
   SearchResult run() {
-    propose("greedy by bytes and lookups", start_);
+    const auto is_limited = [](const spec::Table& table) { return !table.allow.empty(); };
+    if (std::none_of(config_.tables.begin(), config_.tables.end(), is_limited)) {
+      propose("greedy by bytes and lookups", start_);  // make_plan() does not ask what is allowed
+    }
     const std::vector<Choice> open = choices();
     propose("table_wise", partitioned(with(open, Choice::kWhole)));
     if (open != with(open, Choice::kWhole)) {
@@ -129,10 +132,10 @@ class Search {
     for (const spec::Table& table : config_.tables) {
       switch (table.sharding) {
         case Sharding::kAuto:
-          all.push_back(table.rank >= 0 ? Choice::kFixed : Choice::kCut);
+          all.push_back(auto_choice(table));
           break;
         case Sharding::kTableWise:
-          all.push_back(table.rank >= 0 ? Choice::kFixed : Choice::kWhole);
+          all.push_back(is_pinned(table) ? Choice::kFixed : Choice::kWhole);
           break;
         case Sharding::kColumnWise:
           all.push_back(Choice::kColumns);
@@ -144,8 +147,35 @@ class Search {
     return all;
   }
 
-  static std::vector<Choice> with(std::vector<Choice> choices, Choice instead) {
-    std::replace(choices.begin(), choices.end(), Choice::kCut, instead);
+  static bool is_pinned(const spec::Table& table) { return table.rank >= 0 || table.host >= 0; }
+
+  static bool allows(const spec::Table& table, std::string_view scheme) {
+    return table.allow.empty() ||
+           std::find(table.allow.begin(), table.allow.end(), scheme) != table.allow.end();
+  }
+
+  static Choice auto_choice(const spec::Table& table) {
+    if (is_pinned(table)) {
+      return Choice::kFixed;
+    }
+    const bool only_replica = table.allow.size() == 1 && allows(table, "data_parallel");
+    return only_replica ? Choice::kReplicate : Choice::kCut;
+  }
+
+  [[nodiscard]] bool allows(std::int64_t t, Choice choice) const {
+    const spec::Table& table = config_.tables[at(t)];
+    return choice == Choice::kReplicate ? allows(table, "data_parallel")
+           : choice == Choice::kSpread  ? allows(table, "row_wise")
+                                        : true;
+  }
+
+  /// `instead` of cuts, where that is allowed, and whole where not.
+  [[nodiscard]] std::vector<Choice> with(std::vector<Choice> choices, Choice instead) const {
+    for (std::size_t t = 0; t < choices.size(); ++t) {
+      if (choices[t] == Choice::kCut) {
+        choices[t] = allows(static_cast<std::int64_t>(t), instead) ? instead : Choice::kWhole;
+      }
+    }
     return choices;
   }
 
@@ -169,7 +199,7 @@ class Search {
     std::int64_t bytes = 0;
     for (std::size_t t = 0; t < choices.size(); ++t) {
       const auto table = static_cast<std::int64_t>(t);
-      if (choices[t] != Choice::kCut || factor == 0.0) {
+      if (choices[t] != Choice::kCut || factor == 0.0 || !allows(table, Choice::kReplicate)) {
         continue;
       }
       const ShardLoad whole = estimator_.shard(table, all_rows(table), all_cols(table), 1);
@@ -217,10 +247,11 @@ class Search {
     const bool by_cols = block.cols != all_cols(block.table);
     const std::int64_t width = block.cols.size() / spec::kColumnBlock;
     std::optional<std::array<Item, 2>> best;
-    if (axes_ == Axes::kBoth && !by_rows && width >= 2) {
+    const spec::Table& table = config_.tables[at(block.table)];
+    if (axes_ == Axes::kBoth && !by_rows && width >= 2 && allows(table, "column_wise")) {
       best = halves(whole, &Block::cols, block.cols.begin + width / 2 * spec::kColumnBlock);
     }
-    if (!by_cols && block.rows.size() >= 2) {
+    if (!by_cols && block.rows.size() >= 2 && allows(table, "row_wise")) {
       const auto rows = halves(whole, &Block::rows, block.rows.begin + block.rows.size() / 2);
       const auto costlier = [](const std::array<Item, 2>& two) {
         return std::max(two[0].cost, two[1].cost);
@@ -450,8 +481,8 @@ class Search {
       improved = false;
       for (const std::int64_t t : hottest_tables(refined, choices)) {
         for (const Choice choice : {Choice::kReplicate, Choice::kSpread}) {
-          if (improved || left-- <= 0) {
-            break;
+          if (improved || !allows(t, choice) || left-- <= 0) {
+            continue;
           }
           std::vector<Choice> changed = choices;
           changed[at(t)] = choice;

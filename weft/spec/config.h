@@ -140,6 +140,10 @@ enum class Sharding {
 /// has rows k, k + n, k + 2n, ..., which spreads rows that are near each other and asked for alike.
 enum class RowSplit { kRange, kModulo };
 
+/// Schemes that a search for a plan may choose of a table with sharding auto.
+inline constexpr std::array<std::string_view, 4> kAllowable = {"data_parallel", "table_wise",
+                                                               "row_wise", "column_wise"};
+
 struct Table {
   std::string name;
   std::int64_t num_embeddings = 0;  ///< E, rows
@@ -148,8 +152,9 @@ struct Table {
   TableInit init = TableInit::kUniform;
   double init_scale = 0.0;  ///< 0 = 1/sqrt(num_embeddings)
   Sharding sharding = Sharding::kAuto;
-  std::int64_t rank = -1;  ///< table_wise: the owner; -1 = placed by the planner
-  std::int64_t host = -1;  ///< its owner's, or owners'; -1 = placed by the planner
+  std::vector<std::string> allow;  ///< of kAllowable, for a search with a cluster; empty: all
+  std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
+  std::int64_t host = -1;          ///< its owner's, or owners'; -1 = placed by the planner
   RowSplit row_split = RowSplit::kRange;
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`

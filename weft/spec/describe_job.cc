@@ -105,6 +105,12 @@ void walk(Visitor& v, Table& c) {
            .meaning = "How rows are spread over the ranks; auto lets the planner choose.",
            .decides_weights = false},
           choice(c.sharding, kShardings));
+  v.value({.name = "allow",
+           .meaning = "Of sharding auto: what weft plan may choose: data_parallel, table_wise, "
+                      "row_wise, column_wise. A table that may be cut may also stay whole.",
+           .default_text = "all",
+           .decides_weights = false},
+          &c.allow);
   v.value({.name = "rank",
            .meaning = "table_wise: the owner; -1 = placed by the planner.",
            .bounds = at_least(-1, kMaxRanks - 1),

@@ -313,6 +313,7 @@ class Checker {
              "one owner goes with sharding table_wise; set that or remove this key");
     }
     check_host(table, path + ".host");
+    check_allowed(table, path + ".allow");
     if (table.row_split != RowSplit::kRange && table.sharding != Sharding::kRowWise &&
         table.sharding != Sharding::kTableRowWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".row_split",
@@ -331,6 +332,18 @@ class Checker {
              "{} shards are too many: columns are cut at multiples of {}, so embedding_dim {} has "
              "at most {}",
              table.column_shards, kColumnBlock, table.embedding_dim, most);
+    }
+  }
+
+  void check_allowed(const Table& table, const std::string& path) const {
+    const std::vector<std::string> schemes(kAllowable.begin(), kAllowable.end());
+    for (const std::string& scheme : table.allow) {
+      if (!contains(schemes, scheme)) {
+        refuse(path, "a search does not choose '{}'; {}", scheme, suggestion(scheme, schemes));
+      }
+    }
+    if (!table.allow.empty() && table.sharding != Sharding::kAuto) {
+      refuse(path, "goes with sharding auto; set that or remove this key");
     }
   }
 
