@@ -53,6 +53,8 @@ def percent(result):
 
 
 def table(header, rows):
+    if not rows:
+        return ""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -111,7 +113,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "overlap"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -264,9 +266,32 @@ def table_halving(results):
                   "bytes, max / mean", "halved", "seconds"], rows)
 
 
+SIMPLE = ["table_wise", "row_wise", "greedy by bytes and lookups"]
+
+
+def table_search(results):
+    """Plans that are searched for, and how much longer a step of simple ones takes."""
+    rows = []
+    for at in dict.fromkeys((r["parameters"]["tables"], r["parameters"]["ranks"])
+                            for r in results.find("search", "seconds")):
+        case = dict(zip(("tables", "ranks"), at))
+        fits = results.find("search", "fits", **case)[0]["median"] == 1
+        row = [*at, "yes" if fits else "no"]
+        for name, digits in (("seconds", 2), ("step", 2), ("work", 2), ("bytes", 2)):
+            row.append(f"{results.find('search', name, **case)[0]['median']:.{digits}f}")
+        row += [f"{results.find('search', f'step of {name}', **case)[0]['median']:.2f}" for name in SIMPLE]
+        rows.append(row)
+    return table(["tables", "ranks", "fits", "seconds", "step, ms", "work, max / mean", "bytes, max / mean"] + SIMPLE, rows)
+
+
 def rewrite(text, results):
-    """The document with its tables made anew. Raises KeyError for a table nobody makes."""
-    return MARK.sub(lambda m: m[1] + globals()[f"table_{m[2]}"](results) + m[3], text)
+    """The document with its tables made anew; those without results stay. Raises KeyError for a
+    table nobody makes."""
+    def made(match):
+        fresh = globals()[f"table_{match[2]}"](results)
+        return match[1] + fresh + match[3] if fresh else match[0]
+
+    return MARK.sub(made, text)
 
 
 def main():

@@ -152,6 +152,14 @@ class Tables(Folder):
         self.assertIn("| x | 8 | 26 | 1,300 | 2.00 |", tables.table_halving(result))
         self.assertEqual(tables.table_kernels(result), "")
 
+    def test_search(self):
+        at = {"tables": "x", "ranks": "8"}
+        names = ["seconds", "step", "work", "bytes"] + [f"step of {name}" for name in tables.SIMPLE]
+        self.write("s.json", results(figure("fits", (1, 1, 1), **at),
+                                     *(figure(name, (2, 2, 2), **at) for name in names),
+                                     program="search"))
+        self.assertIn("| x | 8 | yes |" + " 2.00 |" * 7, tables.table_search(tables.Results(self.folder)))
+
     def test_refuses_results_of_two_machines(self):
         self.write("a.json", results(figure("a", (1, 1, 1))))
         self.write("b.json", dict(results(figure("a", (1, 1, 1))), machine=dict(MACHINE, cores=8)))
@@ -163,6 +171,11 @@ class Tables(Folder):
         text = (ROOT / "docs/performance.md").read_text()
         self.assertGreater(len(tables.MARK.findall(text)), 5)
         tables.rewrite(text, tables.Results(self.folder))
+
+    def test_tables_without_results_stay(self):
+        self.write("k.json", results(figure("a", (1, 1, 1))))
+        text = (ROOT / "docs/planner.md").read_text()
+        self.assertEqual(tables.rewrite(text, tables.Results(self.folder)), text)
 
 
 if __name__ == "__main__":

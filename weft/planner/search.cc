@@ -80,8 +80,10 @@ class Search {
       for (Proposal& one : proposals_) {
         one.simple = true;
       }
-      propose_balanced(open);
-      refine();
+      if (may_fit()) {
+        propose_balanced(open);
+        refine();
+      }
     }
     sort();
     return {.proposals = std::move(proposals_), .capacity = capacity_};
@@ -95,6 +97,16 @@ class Search {
     Axes axes = Axes::kBoth;
     std::vector<Choice> choices;
   };
+
+  /// Whether all ranks together have room for every table once. If not, no cut helps.
+  [[nodiscard]] bool may_fit() const {
+    double bytes = 0.0;
+    for (const spec::Table& table : config_.tables) {
+      bytes +=
+          static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim));
+    }
+    return bytes <= static_cast<double>(capacity_) * static_cast<double>(estimator_.ranks());
+  }
 
   [[nodiscard]] bool is_new(const spec::Plan& plan) const {
     return std::none_of(proposals_.begin(), proposals_.end(),
