@@ -166,6 +166,74 @@ TEST_F(Damage, EveryFieldIsChecked) {
   EXPECT_LT(accepted, 90) << "of " << refused;
 }
 
+/// Rows 0, 2, 4 and rows 1, 3 of a matrix of 5 x 2.
+Manifest in_steps() {
+  Manifest manifest;
+  manifest.files = {{"rank-0000.bin", 24}, {"rank-0001.bin", 16}};
+  StoredItem& item = manifest.items.emplace_back();
+  item = {"tables.a", "weight", DType::kFloat32, 5, 2, {}};
+  for (std::int64_t k = 0; k < 2; ++k) {
+    item.blocks.push_back({.file = k,
+                           .row_begin = k,
+                           .row_end = 5,
+                           .col_end = 2,
+                           .chunk_rows = 2,
+                           .checksums = std::vector<std::uint64_t>(k == 0 ? 2 : 1),
+                           .row_step = 2});
+  }
+  return manifest;
+}
+
+TEST(Manifest, EveryFieldOfRowsInStepsIsChecked) {
+  const Json good = [] {
+    Json json = Json::parse(manifest_to_json(in_steps()));
+    json.erase("checksum");
+    return json;
+  }();
+  const auto message = [](const Json& json) {
+    return checkpoint_error([&] { manifest_from_json(seal_json(json.dump(1)), "m"); });
+  };
+  EXPECT_EQ(message(good), "NO ERROR");
+  const Json::json_pointer blocks("/items/0/blocks");
+  for (std::size_t k = 0; k < 2; ++k) {
+    for (const char* key : {"row_step", "row_begin", "row_end", "col_begin", "col_end",
+                            "chunk_rows", "offset", "file", "checksums"}) {
+      const Json::json_pointer at = blocks / k / key;
+      for (const Json& value : {Json(nullptr), Json(-1), Json(0), Json(1), Json(2), Json(3),
+                                Json(4), Json(6), Json(1.5), Json("x"), Json(1LL << 40),
+                                Json(9223372036854775807LL), Json(18446744073709551615ULL)}) {
+        Json bad = good;
+        bad[at] = value;
+        if (bad != good) {
+          // The last of block 1's rows is 3, so it may end at 4 too.
+          const bool same = k == 1 && std::string(key) == "row_end" && value == 4;
+          EXPECT_EQ(message(bad) == "NO ERROR", same) << at << " = " << value;
+        }
+      }
+      Json bad = good;
+      bad[blocks / k].erase(key);
+      EXPECT_TRUE(says(message(bad), {"damaged"})) << at;
+    }
+  }
+}
+
+/// A reader that goes down by calls has no stack for these.
+TEST(Manifest, NestingWithoutEndIsRefused) {
+  const std::string good = manifest_to_json(in_steps());
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const std::string key : {"extra", "version", "weft", "items"}) {
+    std::string text = good.substr(0, good.rfind(",\n \"checksum\"")) + "\n}\n";
+    const std::size_t begin = text.find("\"" + key + "\": ") + key.size() + 4;
+    ASSERT_LT(begin, text.size());
+    const std::size_t end =
+        key == "extra" ? begin + 2 : text.find(key == "items" ? "\n]" : ",", begin);
+    text.replace(begin, end - begin, key == "extra" ? "{\"a\": " + deep + "}" : deep);
+    EXPECT_TRUE(says(checkpoint_error([&] { manifest_from_json(seal_json(text), "m"); }),
+                     {"'m': nested more than 64 deep"}))
+        << key;
+  }
+}
+
 TEST_F(Damage, BlocksMustFitTogether) {
   const Manifest good = read_manifest(directory_);
   const auto message = [&](const auto& change) {

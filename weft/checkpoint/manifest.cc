@@ -109,15 +109,16 @@ std::string find_cover_fault(const StoredItem& item) {
       return "its blocks overlap";
     }
   }
+  // All have one step, so only blocks whose rows begin alike modulo it can meet.
+  const auto place = [](const StoredBlock* block) {
+    return std::pair(block->row_begin % block->row_step, block->row_begin);
+  };
   std::sort(blocks.begin(), blocks.end(),
-            [](const auto* a, const auto* b) { return a->row_begin < b->row_begin; });
+            [&](const auto* a, const auto* b) { return place(a) < place(b); });
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    for (std::size_t j = i + 1; j < blocks.size() && blocks[j]->row_begin < blocks[i]->row_end;
-         ++j) {
-      // With one step for all, a later block begins at a row of this one or has none of its rows.
-      const bool same_rows = blocks[i]->rows().contains(blocks[j]->row_begin);
-      if (same_rows && blocks[i]->col_begin < blocks[j]->col_end &&
-          blocks[j]->col_begin < blocks[i]->col_end) {
+    for (std::size_t j = i + 1;
+         j < blocks.size() && blocks[i]->rows().contains(blocks[j]->row_begin); ++j) {
+      if (blocks[i]->col_begin < blocks[j]->col_end && blocks[j]->col_begin < blocks[i]->col_end) {
         return fmt::format(
             "two blocks overlap: rows [{}, {}) columns [{}, {}) and rows [{}, {}) columns [{}, {})",
             blocks[i]->row_begin, blocks[i]->row_end, blocks[i]->col_begin, blocks[i]->col_end,

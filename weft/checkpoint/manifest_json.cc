@@ -43,6 +43,29 @@ bool from_hex(std::string_view text, std::uint64_t& value) {
        file, what);
 }
 
+/// Copying and printing JSON go down by calls, so what is nested without end would overflow the
+/// stack.
+void check_depth(std::string_view text, const std::string& file) {
+  constexpr int kMaxDepth = 64;
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      i += c == '\\' ? 1 : 0;
+      in_text = c != '"';
+    } else if (c == '"') {
+      in_text = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) {
+        fail_damaged(file, fmt::format("nested more than {} deep", kMaxDepth));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
 /// A JSON object that is read field by field; `path` is where it stands.
 class Fields {
  public:
@@ -325,6 +348,7 @@ std::string manifest_to_json(const Manifest& manifest) {
 
 Manifest decode_manifest(const std::string& text, const std::string& file) {
   try {
+    check_depth(text, file);
     const Json json = Json::parse(text);
     check_version(json, file);
     check_seal(text, file);
