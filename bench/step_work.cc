@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/cost/dense.h"
 #include "weft/storage/row_layout.h"
 
 namespace weft::bench {
@@ -72,19 +73,6 @@ std::vector<Layer> dense_layers(const spec::Config& config) {
   widths.push_back(static_cast<std::int64_t>(config.tasks.size()));
   add_mlp(layers, "top", top_in, widths);
   return layers;
-}
-
-/// Floats of state per weight.
-double dense_state(spec::DenseOptimizerKind kind) {
-  switch (kind) {
-    case spec::DenseOptimizerKind::kSgd:
-      return 0.0;
-    case spec::DenseOptimizerKind::kAdagrad:
-      return 1.0;
-    case spec::DenseOptimizerKind::kAdam:
-      return 2.0;
-  }
-  fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
 }
 
 /// A table in the probe's memory.
@@ -259,7 +247,7 @@ StepWork step_work(const spec::Config& config,
     }
   }
   work.dense_parameters = static_cast<double>(dense_parameters(config));
-  work.dense_state = dense_state(config.dense_optimizer.type);
+  work.dense_state = cost::dense_state_floats(config.dense_optimizer.type);
   return work;
 }
 

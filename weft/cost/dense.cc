@@ -116,7 +116,9 @@ class Counter {
   DenseWork work_;
 };
 
-double state_floats(spec::DenseOptimizerKind kind) {
+}  // namespace
+
+double dense_state_floats(spec::DenseOptimizerKind kind) {
   switch (kind) {
     case spec::DenseOptimizerKind::kSgd:
       return 0.0;
@@ -127,8 +129,6 @@ double state_floats(spec::DenseOptimizerKind kind) {
   }
   fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
 }
-
-}  // namespace
 
 DenseWork dense_work(const spec::Config& config, double sequence_length) {
   Counter counter(config);
@@ -153,7 +153,7 @@ double backward_s(const topology::Cluster& cluster,
 double dense_update_s(const topology::Cluster& cluster,
                       const spec::Config& config,
                       const DenseWork& work) {
-  const double floats = 3.0 + 2.0 * state_floats(config.dense_optimizer.type);
+  const double floats = 3.0 + 2.0 * dense_state_floats(config.dense_optimizer.type);
   return topology::copy_s(cluster, 4.0 * floats * work.parameters);
 }
 

@@ -24,6 +24,9 @@ struct DenseWork {
 /// with its defaults filled in.
 DenseWork dense_work(const spec::Config& config, double sequence_length = 1.0);
 
+/// Floats that a dense optimizer keeps per weight.
+double dense_state_floats(spec::DenseOptimizerKind kind);
+
 /// Seconds of forward and backward of `samples` on one rank, at the rate of products in the model's
 /// precision.
 double forward_s(const topology::Cluster& cluster,

@@ -13,6 +13,7 @@
 
 #include "weft/base/html_page.h"
 #include "weft/base/text.h"
+#include "weft/base/text_lines.h"
 
 namespace weft::planner {
 namespace {
@@ -106,21 +107,7 @@ std::vector<const Proposal*> shown_proposals(const PlanReport& report) {
   return shown;
 }
 
-class Text {
- public:
-  template <typename... Arguments>
-  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
-    text_ += '\n';
-  }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
-void write_head(Text& text, const PlanReport& report) {
+void write_head(TextLines& text, const PlanReport& report) {
   const Proposal& best = report.result.best();
   const bool measured =
       std::any_of(report.workload.features.begin(), report.workload.features.end(),
@@ -137,7 +124,7 @@ void write_head(Text& text, const PlanReport& report) {
   }
 }
 
-void write_parts(Text& text, const PlanReport& report) {
+void write_parts(TextLines& text, const PlanReport& report) {
   const PlanCost& cost = report.result.best().cost;
   text.line("");
   text.line("Parts of a step, ms");
@@ -148,7 +135,7 @@ void write_parts(Text& text, const PlanReport& report) {
   }
 }
 
-void write_ranks(Text& text, const PlanReport& report) {
+void write_ranks(TextLines& text, const PlanReport& report) {
   const PlanCost& cost = report.result.best().cost;
   text.line("");
   text.line("Ranks, most work first: ms of lookup, coalescing and update; bytes per step");
@@ -166,7 +153,7 @@ void write_ranks(Text& text, const PlanReport& report) {
   }
 }
 
-void write_tables(Text& text, const PlanReport& report) {
+void write_tables(TextLines& text, const PlanReport& report) {
   text.line("");
   text.line("Tables, largest first");
   text.line("{:<20} {:>11} {:>8} {:<17} {:>6} {:<22} {}", "", "bytes", "ids", "scheme", "shards",
@@ -192,7 +179,7 @@ void write_tables(Text& text, const PlanReport& report) {
   }
 }
 
-void write_proposals(Text& text, const PlanReport& report) {
+void write_proposals(TextLines& text, const PlanReport& report) {
   const double best = report.result.best().cost.step_s;
   text.line("");
   text.line("Proposals: step in ms; most over mean of the ranks' work and of their bytes");
@@ -327,7 +314,7 @@ std::string why(const PlanReport& report, std::int64_t table) {
 }
 
 std::string to_text(const PlanReport& report) {
-  Text text;
+  TextLines text;
   write_head(text, report);
   write_proposals(text, report);
   write_parts(text, report);

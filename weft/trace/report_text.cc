@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/text.h"
+#include "weft/base/text_lines.h"
 #include "weft/trace/report.h"
 
 namespace weft::trace {
@@ -19,20 +20,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostLines = 12;  // of a table that goes on
-
-class Text {
- public:
-  template <typename... Arguments>
-  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
-    text_ += '\n';
-  }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 double ms(double seconds) {
   return seconds * 1e3;
@@ -54,13 +41,13 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-void breakdown_row(Text& text, const std::string& name, const Breakdown& b) {
+void breakdown_row(TextLines& text, const std::string& name, const Breakdown& b) {
   text.line("{:<12} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.0f} %",
             name, ms(b.step), ms(b.compute), ms(b.lookup), ms(b.moving), ms(b.waiting), ms(b.other),
             ms(b.idle), percent(b.overlapped, b.collectives));
 }
 
-void write_breakdown(Text& text, const Report& report) {
+void write_breakdown(TextLines& text, const Report& report) {
   text.line("Where a step goes, ms; lookup, moving and waiting: what nothing before them hides");
   text.line("{:<12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}", "", "step", "compute",
             "lookup", "moving", "waiting", "other", "idle", "overlapped");
@@ -72,7 +59,7 @@ void write_breakdown(Text& text, const Report& report) {
   }
 }
 
-void write_parts(Text& text, const Report& report) {
+void write_parts(TextLines& text, const Report& report) {
   text.line("");
   text.line("Parts, ms per step; slowest: the longest rank over the mean");
   text.line("{:<34} {:>9} {:>9} {:>12} {:>9} {:>10} {:>10} {:>11}", "", "mean", "longest",
@@ -91,7 +78,7 @@ void write_parts(Text& text, const Report& report) {
   }
 }
 
-void write_stragglers(Text& text, const Report& report) {
+void write_stragglers(TextLines& text, const Report& report) {
   if (report.stragglers.empty()) {
     return;
   }
@@ -105,13 +92,13 @@ void write_stragglers(Text& text, const Report& report) {
   }
 }
 
-void write_findings(Text& text, const Report& report) {
+void write_findings(TextLines& text, const Report& report) {
   for (const Finding& finding : report.findings) {
     text.line("! {}", finding.text);
   }
 }
 
-void write_links(Text& text, const Report& report) {
+void write_links(TextLines& text, const Report& report) {
   if (report.links.empty()) {
     return;
   }
@@ -125,7 +112,7 @@ void write_links(Text& text, const Report& report) {
   }
 }
 
-void write_tables(Text& text, const Report& report) {
+void write_tables(TextLines& text, const Report& report) {
   if (report.tables.empty()) {
     return;
   }
@@ -143,7 +130,7 @@ void write_tables(Text& text, const Report& report) {
   }
 }
 
-void write_path(Text& text, const Report& report) {
+void write_path(TextLines& text, const Report& report) {
   text.line("");
   text.line("Critical path, ms per step: what the step's length follows from");
   for (std::size_t i = 0; i < std::min(kMostLines, report.path.size()); ++i) {
@@ -153,7 +140,7 @@ void write_path(Text& text, const Report& report) {
   }
 }
 
-void write_what_if(Text& text, const Report& report) {
+void write_what_if(TextLines& text, const Report& report) {
   const double step = report.mean.step;
   text.line("");
   text.line("A step would take at least, ms");
@@ -193,7 +180,7 @@ std::vector<Change> changes(const Report& before, const Report& after) {
 }
 
 std::string to_text(const Report& report) {
-  Text text;
+  TextLines text;
   const std::set<std::string> hosts(report.hosts.begin(), report.hosts.end());
   text.line("{} steps of {} ranks on {} hosts; a step takes {:.3f} ms", report.steps,
             report.ranks.size(), hosts.size(), ms(report.mean.step));
@@ -274,7 +261,7 @@ std::string to_json(const Report& report) {
 }
 
 std::string diff_to_text(const Report& before, const Report& after) {
-  Text text;
+  TextLines text;
   const double delta = after.mean.step - before.mean.step;
   text.line("a step took {:.3f} ms and takes {:.3f} ms: {:+.3f} ms, {:+.1f} %",
             ms(before.mean.step), ms(after.mean.step), ms(delta), percent(delta, before.mean.step));
