@@ -97,6 +97,8 @@ TEST(ChromeTrace, HasSpansAsTheyNestAndWhatAStreamDid) {
   EXPECT_EQ(exchange["args"]["Group size"], 4);
   EXPECT_EQ(exchange["args"]["bytes"], 4096);
   EXPECT_EQ(exchange["args"]["cross_host_bytes"], 1024);
+  EXPECT_EQ(exchange["args"]["in_host_bytes"], 3072);
+  EXPECT_EQ(exchange["args"]["logical_bytes"], 4096);
   EXPECT_DOUBLE_EQ(exchange["args"]["arrived"], 3.9);
   EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["Seq"], 41);
   EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["correlation"], exchange["args"]["correlation"])

@@ -157,10 +157,11 @@ class Writer {
     const Collective& moved = track.collective(span);
     append(
         ", \"Collective name\": \"{}\", \"Process Group Name\": \"{}\", \"Group size\": {}, "
-        "\"Seq\": {}, \"dtype\": \"Byte\", \"In msg nelems\": {}, \"bytes\": {}, "
-        "\"cross_host_bytes\": {}, \"arrived\": {:.3f}",
+        "\"Seq\": {}, \"dtype\": \"Byte\", \"In msg nelems\": {}, \"logical_bytes\": {}, "
+        "\"bytes\": {}, \"in_host_bytes\": {}, \"cross_host_bytes\": {}, \"arrived\": {:.3f}",
         escaped(span.name), escaped(*moved.group), moved.ranks, moved.sequence, moved.bytes,
-        moved.bytes, moved.cross_host_bytes, microseconds(moved.arrived_ns));
+        moved.bytes, moved.bytes, moved.bytes - moved.cross_host_bytes, moved.cross_host_bytes,
+        microseconds(moved.arrived_ns));
   }
 
   /// Only of data that took a while: what comes with the header has come when the peer has.
