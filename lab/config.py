@@ -91,7 +91,9 @@ def read_lab(path):
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     try:
         return _lab_of(path, yaml.load(text, _Loader))
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deep") from None
+    except (yaml.YAMLError, ValueError) as error:  # the latter: no date, too many digits
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -99,7 +101,7 @@ def read_lab(path):
 
 def _lab_of(path, tree):
     _check_keys(tree, LAB_KEYS)
-    if tree.get("version") != 1:
+    if tree.get("version") != 1 or type(tree["version"]) is not int:
         raise ConfigError(f"version: is {tree.get('version')!r}; this program reads version 1")
     hosts = tree.get("hosts")
     if not isinstance(hosts, dict) or not 1 <= len(hosts) <= MAX_HOSTS:

@@ -99,6 +99,10 @@ class Files(LabCase):
         self.refused_file(with_values(TWO_HOSTS, {"hosts.beta": {"cpu": 1}}),
                           "hosts.beta: unknown key 'cpu'", "'cpus'?")
         self.refused_file({**TWO_HOSTS, "version": 2}, "version: is 2")
+        self.refused_text("version: true\nhosts: {a: }", "version: is True")
+        self.refused_text("version: 2001-99-99\nhosts: {a: }", "is not YAML")
+        self.refused_text(f"version: 1\nhosts: {{a: {{ranks: {'9' * 5000}}}}}", "is not YAML")
+        self.refused_text("[" * 5000, "nested too deep")
         self.refused_text("version: 1\nhosts: {a: , a: }", "line 2: 'a' is given twice")
 
     def test_values(self):
