@@ -41,10 +41,7 @@ TableShard::TableShard(Device& device,
       store_(device, table, rows.size(), cols.size()),
       coalescer_(device),
       gradients_(device),
-      partial_rows_(device),
-      partial_nodes_(device),
-      partial_segments_(device),
-      partial_vectors_(device),
+      partials_(device, options.parts),
       merge_places_(device) {
   WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
                  rows.step >= 1 && 0 <= cols.begin && cols.begin < cols.end &&
@@ -244,75 +241,13 @@ void TableShard::scale_to_max_norm(Context& ctx, const float* row_square) {
   gradients_state_ = Gradients::kNone;
 }
 
-/// The subtrees of the rank's run of parts; made again only when the run changes.
-void TableShard::find_nodes(Range own_parts) {
-  if (own_parts == node_run_ && !nodes_.empty()) {
-    return;
-  }
-  node_run_ = own_parts;
-  nodes_ = maximal_subtrees(options_.parts, own_parts);
-  node_of_part_.assign(static_cast<std::size_t>(options_.parts), -1);
-  for (std::size_t node = 0; node < nodes_.size(); ++node) {
-    for (std::int64_t part = nodes_[node].begin; part < nodes_[node].end; ++part) {
-      node_of_part_[static_cast<std::size_t>(part)] = static_cast<std::int32_t>(node);
-    }
-  }
-}
-
-/// Cuts the segments into runs of one (row, node).
-void TableShard::cut_partials() {
-  auto* const rows = partial_rows_.resize_for<std::int64_t>(runs_.num_segments);
-  auto* const nodes = partial_nodes_.resize_for<std::int32_t>(runs_.num_segments);
-  auto* const segments = partial_segments_.resize_for<std::int64_t>(runs_.num_segments + 1);
-  std::int64_t count = 0;
-  for (std::int64_t u = 0; u < runs_.num_rows; ++u) {
-    std::int32_t last = -1;
-    for (std::int64_t s = runs_.row_segments[u]; s < runs_.row_segments[u + 1]; ++s) {
-      const std::int32_t part = runs_.segment_parts[s];
-      const std::int32_t node = node_of_part_[static_cast<std::size_t>(part)];
-      WEFT_CHECK(node >= 0, "table '{}': part {} is outside the rank's parts [{}, {})", table_.name,
-                 part, node_run_.begin, node_run_.end);
-      if (node != last) {
-        rows[count] = runs_.rows[u];
-        nodes[count] = static_cast<std::int32_t>(nodes_[static_cast<std::size_t>(node)].begin);
-        segments[count] = s;
-        ++count;
-        last = node;
-      }
-    }
-  }
-  segments[count] = runs_.num_segments;
-  partial_count_ = count;
-}
-
 void TableShard::accumulate_partials(Context& ctx, Range own_parts) {
   WEFT_CHECK(gradients_state_ == Gradients::kCoalesced,
              "table '{}': accumulate_partials before coalesce", table_.name);
-  find_nodes(own_parts);
-  cut_partials();
-  prepare({});
-  auto* const vectors = partial_vectors_.resize_for<float>(partial_count_ * cols_.size());
-  const auto* const segments = partial_segments_.as<const std::int64_t>();
-  const auto* const first_parts = partial_nodes_.as<const std::int32_t>();
-  for_row_tasks(ctx, partial_count_, [&](Range range) {
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-      const std::int32_t node = node_of_part_[static_cast<std::size_t>(first_parts[i])];
-      kernels::sum_segments(update_, {segments[i], segments[i + 1]},
-                            nodes_[static_cast<std::size_t>(node)], vectors + i * cols_.size());
-    }
-  });
-}
-
-PartialRows TableShard::partials() const {
-  return {.count = partial_count_,
-          .rows = partial_rows_.as<const std::int64_t>(),
-          .nodes = partial_nodes_.as<const std::int32_t>(),
-          .vectors = partial_vectors_.as<const float>()};
+  partials_.sum(ctx, runs_, cols_.size(), own_parts);
 }
 
 void TableShard::merge_partials(Context& ctx, std::span<const PartialRows> from_ranks) {
-  // A partial sum is an entry of the first part of its node: nodes of different ranks are disjoint
-  // and whole, so the walk up the tree reaches each of them just where its subtree would be.
   std::int64_t most = 0;
   for (const PartialRows& partial : from_ranks) {
     most = std::max(most, partial.count);

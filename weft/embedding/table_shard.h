@@ -28,6 +28,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/embedding/initial_value.h"
+#include "weft/embedding/partial_sums.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/rows.h"
@@ -59,15 +60,6 @@ struct UpdateStep {
   double learning_rate_factor = 1.0;  ///< of the schedule; multiplies the table's learning rate
   std::int64_t step = 1;              ///< global, counted from 1 (Adam's t)
   std::uint64_t seed = 0;             ///< of the job, for stochastic rounding
-};
-
-/// Partial sums of row gradients, sorted by (row, node). A node is a maximal whole subtree of the
-/// sender's run of parts and is named by its first part, which is enough to place it in the tree.
-struct PartialRows {
-  std::int64_t count = 0;
-  const std::int64_t* rows = nullptr;   ///< [count] counted within the shard's rows
-  const std::int32_t* nodes = nullptr;  ///< [count] first part of the node
-  const float* vectors = nullptr;       ///< [count, cols]
 };
 
 struct TableShardOptions {
@@ -144,7 +136,8 @@ class TableShard final : public StateSource, public StateSink {
 
   /// For data_parallel: partial sums per maximal whole subtree of this rank's run of parts.
   void accumulate_partials(Context& ctx, Range own_parts);
-  [[nodiscard]] PartialRows partials() const;  ///< valid until the next accumulate_partials
+
+  [[nodiscard]] PartialRows partials() const { return partials_.rows(); }  ///< until the next
 
   /// Replaces the coalesced entries by the ranks' partial sums, to be summed up the tree by
   /// update() or accumulate(). The vectors stay valid until then. Any order of ranks will do.
@@ -197,8 +190,6 @@ class TableShard final : public StateSource, public StateSink {
   void prepare(const UpdateStep& step);
   void update_task(std::int64_t task);
   void collect_overflow();
-  void find_nodes(Range own_parts);
-  void cut_partials();
   void check_rows(std::int64_t row_begin, std::int64_t rows) const;
   [[nodiscard]] ItemPlace item_place(std::size_t index, std::int64_t local_row) const;
 
@@ -212,16 +203,9 @@ class TableShard final : public StateSource, public StateSink {
   kernels::RowRuns runs_;
   kernels::SparseUpdate update_;  ///< of the step in hand
   Gradients gradients_state_ = Gradients::kNone;
-  Buffer gradients_;         ///< [U, cols]; in the split form with max-norm: the new rows
-  Buffer partial_rows_;      ///< [count]
-  Buffer partial_nodes_;     ///< [count]
-  Buffer partial_segments_;  ///< [count + 1] first segment of each partial sum
-  Buffer partial_vectors_;   ///< [count, cols]
-  Buffer merge_places_;      ///< 0, 1, 2, …: one bag per partial sum
-  std::int64_t partial_count_ = 0;
-  Range node_run_;                                   ///< the parts that nodes_ covers
-  std::vector<Range> nodes_;                         ///< its maximal whole subtrees
-  std::vector<std::int32_t> node_of_part_;           ///< [parts]
+  Buffer gradients_;  ///< [U, cols]; in the split form with max-norm: the new rows
+  PartialSums partials_;
+  Buffer merge_places_;                              ///< 0, 1, 2, …: one bag per partial sum
   std::vector<GradientBlock> merge_blocks_;          ///< one per rank
   std::vector<kernels::RowOverflow> task_overflow_;  ///< one per task of an update
   kernels::RowOverflow overflow_;
