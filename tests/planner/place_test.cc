@@ -257,6 +257,22 @@ TEST(MakePlan, EveryNthRow) {
   EXPECT_EQ(grid.tables[0].shards[3].rows, RowSet(1, 10, 2));
 }
 
+TEST(CheckPlan, BagsAreAddedAtTheSampleWhereRowsAreCut) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  config.tables[0].pooled_at = spec::PooledAt::kSample;
+  for (const Sharding sharding :
+       {Sharding::kRowWise, Sharding::kTableRowWise, Sharding::kGridShard}) {
+    config.tables[0].sharding = sharding;
+    const Plan plan = make_plan(config, 2);
+    EXPECT_EQ(plan.tables[0].pooled_at, spec::PooledAt::kSample);
+    check_plan(plan, config);
+  }
+  config.tables[0].sharding = Sharding::kTableWise;
+  EXPECT_EQ(error_of([&] { check_plan(make_plan(config, 2), config); }),
+            "the plan of table a: pooled_at: sample is for tables whose rows are cut; make a new "
+            "plan for this configuration");
+}
+
 TEST(CheckPlan, FindsDamageToEveryNthRow) {
   spec::Config config = config_of({table("a", 10, 16)});
   config.tables[0].sharding = Sharding::kRowWise;

@@ -199,6 +199,9 @@ TEST(Mistakes, TablesModelAndRun) {
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    column_shards: 1",
                "test.yaml:21:20: tables.C1.column_shards: goes with sharding column_wise, "
                "table_column_wise or grid_shard; set one of them or remove this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    pooled_at: sample",
+               "test.yaml:21:16: tables.C1.pooled_at: goes with sharding row_wise, table_row_wise "
+               "or grid_shard; set one of them or remove this key"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: row_wise\n    host: 0",
                "test.yaml:22:11: tables.C1.host: one host goes with sharding table_wise, "
                "table_row_wise or table_column_wise; set one of them or remove this key"},

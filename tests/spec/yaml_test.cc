@@ -241,6 +241,20 @@ TEST(Plan, RowsInSteps) {
   EXPECT_NE(plan_hash(plan), hash);
 }
 
+TEST(Plan, WhereBagsAreAddedIsPartOfIt) {
+  Plan plan{.tables = {{.table = "a", .sharding = Sharding::kRowWise, .shards = {}}}};
+  const std::uint64_t hash = plan_hash(plan);
+  plan.tables[0].pooled_at = PooledAt::kSample;
+  const std::string text = plan_to_yaml(plan);
+  EXPECT_NE(text.find("pooled_at: sample"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), hash);
+  const Plan old = plan_from_yaml(
+      "version: 1\nranks: 1\nparts: 8\ntables: [{table: a, sharding: row_wise, shards: []}]\n",
+      "plan.yaml");
+  EXPECT_EQ(old.tables[0].pooled_at, PooledAt::kOwner);
+}
+
 TEST(Plan, WithoutHostsIsOfOne) {
   const Plan plan = plan_from_yaml("version: 1\nranks: 2\nparts: 8\ntables: []\n", "plan.yaml");
   EXPECT_EQ(plan.hosts, std::vector<std::int64_t>{});

@@ -210,6 +210,10 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, const sp
   for (const Shard& shard : plan.shards) {
     check_shard(table, shard, ranks);
   }
+  if (plan.pooled_at == spec::PooledAt::kSample && plan.sharding != Sharding::kRowWise &&
+      plan.sharding != Sharding::kTableRowWise && plan.sharding != Sharding::kGridShard) {
+    refuse(table, "pooled_at: sample is for tables whose rows are cut");
+  }
   switch (plan.sharding) {
     case Sharding::kAuto:
       refuse(table, "its sharding is not resolved");

@@ -356,8 +356,10 @@ spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
     check_pins(table, ranks);
     const Sharding sharding =
         table.sharding == Sharding::kAuto ? Sharding::kTableWise : table.sharding;
-    plan.tables.push_back(
-        {.table = table.name, .sharding = sharding, .shards = fixed_shards(table, ranks)});
+    plan.tables.push_back({.table = table.name,
+                           .sharding = sharding,
+                           .pooled_at = table.pooled_at,
+                           .shards = fixed_shards(table, ranks)});
     ranks.add(plan.tables.back().shards, loads[t]);
     if (plan.tables.back().shards.empty()) {
       open.push_back(t);

@@ -144,6 +144,11 @@ enum class RowSplit { kRange, kModulo };
 inline constexpr std::array<std::string_view, 4> kAllowable = {"data_parallel", "table_wise",
                                                                "row_wise", "column_wise"};
 
+/// Where the rows of a pooled bag are added, of a table whose rows are cut. kOwner: by the shards
+/// that hold them, whose partial sums travel. kSample: by the rank of the sample, in the order of
+/// the bag; each row that the rank's samples ask for travels once.
+enum class PooledAt { kOwner, kSample };
+
 struct Table {
   std::string name;
   std::int64_t num_embeddings = 0;  ///< E, rows
@@ -156,6 +161,7 @@ struct Table {
   std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
   std::int64_t host = -1;          ///< its owner's, or owners'; -1 = placed by the planner
   RowSplit row_split = RowSplit::kRange;
+  PooledAt pooled_at = PooledAt::kOwner;
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };

@@ -17,6 +17,7 @@ constexpr std::array<std::string_view, 8> kShardings = {
     "auto",        "data_parallel",  "table_wise",        "row_wise",
     "column_wise", "table_row_wise", "table_column_wise", "grid_shard"};
 constexpr std::array<std::string_view, 2> kRowSplits = {"range", "modulo"};
+constexpr std::array<std::string_view, 2> kPooledAt = {"owner", "sample"};
 constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
 constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
@@ -128,6 +129,12 @@ void walk(Visitor& v, Table& c) {
                       "numbered by frequency.",
            .decides_weights = false},
           choice(c.row_split, kRowSplits));
+  v.value({.name = "pooled_at",
+           .meaning = "row_wise, table_row_wise, grid_shard: owner: each shard sends its partial "
+                      "sum of a bag; sample: each row that a rank's samples ask for travels once "
+                      "and bags are added there, for long bags that share rows.",
+           .decides_weights = false},
+          choice(c.pooled_at, kPooledAt));
   v.value({.name = "column_shards",
            .meaning = "column_wise, table_column_wise, grid_shard: columns are cut into at most so "
                       "many pieces, of 16 columns at least; 0 = as many as ranks, as ranks of the "
@@ -334,6 +341,8 @@ void walk(Visitor& v, TablePlan& c) {
   v.value({.name = "table", .meaning = "Table name."}, &c.table);
   v.value({.name = "sharding", .meaning = "As resolved; never auto."},
           choice(c.sharding, kShardings));
+  v.value({.name = "pooled_at", .meaning = "Where bags are added; sample only of cut rows."},
+          choice(c.pooled_at, kPooledAt));
   list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, c.shards, {.key = {}});
 }
 

@@ -23,6 +23,7 @@ struct Shard {
 struct TablePlan {
   std::string table;
   Sharding sharding = Sharding::kTableWise;  ///< never kAuto
+  PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows alone
   std::vector<Shard> shards;                 ///< ascending by (row, column), no empty shard
 
   friend bool operator==(const TablePlan&, const TablePlan&) = default;

@@ -306,6 +306,23 @@ class Checker {
     check_optimizer(config_.sparse_optimizer, "sparse_optimizer");
   }
 
+  /// Keys of tables whose rows are cut.
+  void check_cut_rows(const Table& table, const std::string& path) const {
+    if (table.sharding == Sharding::kRowWise || table.sharding == Sharding::kTableRowWise ||
+        table.sharding == Sharding::kGridShard) {
+      return;
+    }
+    constexpr const char* kGoesWith =
+        "goes with sharding row_wise, table_row_wise or grid_shard; set one of them or remove this "
+        "key";
+    if (table.row_split != RowSplit::kRange) {
+      refuse(path + ".row_split", "{}", kGoesWith);
+    }
+    if (table.pooled_at != PooledAt::kOwner) {
+      refuse(path + ".pooled_at", "{}", kGoesWith);
+    }
+  }
+
   void check_placement(const Table& table, const std::string& path) const {
     if (table.rank >= 0 && table.sharding != Sharding::kTableWise &&
         table.sharding != Sharding::kAuto) {
@@ -314,12 +331,7 @@ class Checker {
     }
     check_host(table, path + ".host");
     check_allowed(table, path + ".allow");
-    if (table.row_split != RowSplit::kRange && table.sharding != Sharding::kRowWise &&
-        table.sharding != Sharding::kTableRowWise && table.sharding != Sharding::kGridShard) {
-      refuse(path + ".row_split",
-             "goes with sharding row_wise, table_row_wise or grid_shard; set one of them or remove "
-             "this key");
-    }
+    check_cut_rows(table, path);
     if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
         table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".column_shards",
