@@ -40,6 +40,24 @@ TEST(ShardedOverMpi, EveryNthRow) {
   }
 }
 
+TEST(ShardedOverMpi, PooledAtTheSample) {
+  for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
+    for (const spec::RowSplit split : {spec::RowSplit::kRange, spec::RowSplit::kModulo}) {
+      spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+      optimizer.max_norm = 0.5;
+      const spec::Config plain = make_config(spec::Sharding::kTableWise, optimizer);
+      spec::Config config = plain;
+      for (spec::Table& table : config.tables) {
+        table.sharding = sharding;
+        table.row_split = split;
+        table.pooled_at = spec::PooledAt::kSample;
+      }
+      expect_as_one_rank(config, plain,
+                         {.sizes = {29, 3, 1, 600, 29}, .gradients = Gradients::kRounded});
+    }
+  }
+}
+
 TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
   for (const spec::Sharding sharding : kShardings) {
     spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);

@@ -111,6 +111,7 @@ spec::TablePlan random_grid(const spec::Table& table, std::int64_t ranks, Random
   const auto columns = random.cuts(blocks, 1 + random.below(std::min(blocks, ranks)));
   const std::vector<RowSet> rows = random_rows(table, random);
   spec::TablePlan plan{.table = table.name, .sharding = spec::Sharding::kGridShard, .shards = {}};
+  plan.pooled_at = random.below(2) == 0 ? spec::PooledAt::kOwner : spec::PooledAt::kSample;
   for (const RowSet& cut : rows) {
     const std::vector<std::int64_t> owners = random.shuffled(ranks);
     for (std::size_t c = 0; c < columns.size(); ++c) {
@@ -198,6 +199,34 @@ TEST(RandomPlan, CutsOfColumnsChangeNoBit) {
   EXPECT_GT(split, 10) << "no bag was split: the test shows nothing";
 }
 
+TEST(RandomPlan, PooledAtTheSampleEveryGridHasTheBitsOfOneRank) {
+  std::int64_t differ = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(3000 + seed);
+    const spec::Config config = random_job(random, random_optimizer(random));
+    RunOptions options{.sizes = {1 + random.below(40), 1 + random.below(5), 1 + random.below(60)},
+                       .gradients = Gradients::kRounded};
+    const RunResult expected = run(config, options);
+    options.ranks = static_cast<int>(2 + random.below(7));
+    options.device = random.below(4) == 0 ? DeviceKind::kCheck : DeviceKind::kCpu;
+    spec::Plan plan = random_plan(config, options.ranks, random);
+    options.plan = &plan;
+    const auto pool_at = [&](spec::PooledAt place) {
+      for (spec::TablePlan& table : plan.tables) {
+        table.pooled_at =
+            table.sharding == spec::Sharding::kGridShard ? place : spec::PooledAt::kOwner;
+      }
+      return run(config, options);
+    };
+    const RunResult got = pool_at(spec::PooledAt::kSample);
+    EXPECT_EQ(got.hash, expected.hash) << "seed " << seed << "\n" << spec::plan_to_yaml(plan);
+    EXPECT_EQ(got.pooled, expected.pooled) << "seed " << seed;
+    EXPECT_EQ(got.sequences, expected.sequences) << "seed " << seed;
+    differ += pool_at(spec::PooledAt::kOwner).pooled != expected.pooled ? 1 : 0;
+  }
+  EXPECT_GT(differ, 10) << "no bag was split: the test shows nothing";
+}
+
 /// Values of the initial rows of table 0, through a sequence of all of them on one rank.
 std::vector<float> initial_rows(const spec::Config& config) {
   const auto device = make_device({});
@@ -242,6 +271,7 @@ TEST(RandomPlan, PartialSumsOfABagGoUpTheTreeOverCutsOfRows) {
     const spec::Plan plan = [&] {
       spec::Plan made{.version = 1, .ranks = 5, .parts = kParts, .tables = {}};
       made.tables.push_back(random_grid(config.tables[0], 5, random));
+      made.tables[0].pooled_at = spec::PooledAt::kOwner;
       return made;
     }();
     std::vector<RowSet> cuts;

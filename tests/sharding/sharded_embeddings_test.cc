@@ -309,6 +309,21 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
   }
 }
 
+TEST(ShardedEmbeddings, AStepThatPoolsAtTheSampleAllocatesNothing) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
+    for (const int ranks : {1, 3, 4}) {
+      spec::Config config = make_config(sharding, optimizer);
+      for (spec::Table& table : config.tables) {
+        table.pooled_at = spec::PooledAt::kSample;
+      }
+      EXPECT_EQ(allocations_of_steps(config, ranks), 0)
+          << "sharding " << static_cast<int>(sharding) << ", " << ranks
+          << " ranks:" << weft::test::describe_allocations();
+    }
+  }
+}
+
 TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
   for (const std::int64_t samples : {1, 3}) {

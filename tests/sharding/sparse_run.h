@@ -95,6 +95,18 @@ inline float gradient_value(std::int64_t step, std::int64_t position, std::int64
   return 4.0F * (static_cast<float>(random[0] % 5) - 2.0F);
 }
 
+/// Integers, whose sums are exact, or numbers whose sums depend on the order of addition.
+enum class Gradients { kIntegers, kRounded };
+
+inline float gradient_value(Gradients kind,
+                            std::int64_t step,
+                            std::int64_t position,
+                            std::int64_t column) {
+  const float value = gradient_value(step, position, column);
+  const auto twist = static_cast<float>((position * 37 + column * 11 + step) % 101);
+  return kind == Gradients::kIntegers ? value : 0.013F * (value + 0.37F) * (1.0F + 0.17F * twist);
+}
+
 /// Pretended: half of the ranks on each of two hosts, the first of which has one more of an odd
 /// number.
 inline planner::PlanTarget two_hosts(int ranks) {
@@ -112,6 +124,7 @@ struct RunOptions {
   DeviceKind device = DeviceKind::kCpu;
   std::vector<std::int64_t> sizes = {};  ///< samples of each step, in place of the two above
   const spec::Plan* plan = nullptr;      ///< in place of the planner's for two hosts
+  Gradients gradients = Gradients::kIntegers;
 };
 
 /// Hash of state after some steps, and the outputs of all lookups by (position, column).
@@ -142,11 +155,12 @@ inline void gather(Context& ctx,
 inline void fill_gradients(ShardedEmbeddings& embeddings,
                            const KeyedJaggedTensor& batch,
                            std::int64_t step,
-                           std::int64_t first_position) {
+                           std::int64_t first_position,
+                           Gradients kind = Gradients::kIntegers) {
   FeatureMatrices& gradients = embeddings.gradients();
   for (std::int64_t b = 0; b < gradients.pooled.rows; ++b) {
     for (std::int64_t c = 0; c < gradients.pooled.cols; ++c) {
-      gradients.pooled.row(b)[c] = gradient_value(step, first_position + b, c);
+      gradients.pooled.row(b)[c] = gradient_value(kind, step, first_position + b, c);
     }
   }
   for (std::size_t f = 0; f < gradients.sequences.size(); ++f) {
@@ -159,7 +173,7 @@ inline void fill_gradients(ShardedEmbeddings& embeddings,
     for (std::int64_t b = 0; b < bags.batch(); ++b) {
       for (std::int64_t k = 0; k < bags.length(b); ++k, ++i) {
         for (std::int64_t c = 0; c < rows.cols; ++c) {
-          rows.row(i)[c] = gradient_value(step, first_position + b, 500 + 7 * k + c);
+          rows.row(i)[c] = gradient_value(kind, step, first_position + b, 500 + 7 * k + c);
         }
       }
     }
@@ -206,7 +220,7 @@ inline void run_on(comm::Communicator& world,
       for (const Matrix<float>& sequence : embeddings.outputs().sequences) {
         gather(ctx, world, values_of(sequence), result.sequences);
       }
-      fill_gradients(embeddings, batch, step, positions.begin);
+      fill_gradients(embeddings, batch, step, positions.begin, options.gradients);
     });
     stage([&](Context& ctx) { embeddings.coalesce(ctx); });
     stage([&](Context& ctx) { embeddings.grad_dist(ctx); });

@@ -109,6 +109,23 @@ TEST(RowSplit, ModuloGivesTheHashOfRanges) {
   }
 }
 
+TEST(PooledAt, TheSampleGivesTheHashOfOneRank) {
+  // 12 ids to a bag: bags are split.
+  const Summary expected = train_on(1, job_options(make_job({}, 12)));
+  const TemporaryFolder folder;
+  for (const char* sharding : {"row_wise", "table_row_wise", "grid_shard"}) {
+    std::vector<std::string> overrides = all_tables("sharding", sharding);
+    for (const std::string& entry : all_tables("pooled_at", "sample")) {
+      overrides.push_back(entry);
+    }
+    const JobOptions options = job_options(make_job(overrides, 12));
+    for (const int ranks : {2, 3, 4, 8}) {
+      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
+                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+    }
+  }
+}
+
 TEST(GridShard, HasTheBitsOfRowWiseWithTheSameCutsOfRows) {
   // Two hosts of two ranks: two cuts of rows, as row_wise on two ranks. 12 ids to a bag.
   const TemporaryFolder folder;

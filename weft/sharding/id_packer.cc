@@ -38,14 +38,18 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
       own_blocks_(routing.served[at(rank)].size()) {
   for (std::size_t s = 0; s < sent_.size(); ++s) {
     sent_[s].resize(routing.served[s].size());
-    weighted_ |= std::any_of(routing.served[s].begin(), routing.served[s].end(),
-                             [](const Slot& slot) { return slot.weighted; });
+  }
+  for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
+    unique_.emplace_back(routing, static_cast<std::int64_t>(t), rank);
   }
   std::int64_t writers = 0;
   for (std::size_t f = 0; f < cuts_.size(); ++f) {
     const FeatureRoute& feature = routing.features[f];
     FeatureCut& cut = cuts_[f];
-    if (feature.split()) {
+    weighted_ |= feature.weighted;
+    if (feature.fetched()) {
+      cut.path = Path::kFetched;
+    } else if (feature.split()) {
       cut.path = Path::kSplit;
       cut.modulo = feature.rows.front().step > 1;
       if (cut.modulo) {
@@ -73,8 +77,21 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
 }
 
 const std::int32_t* IdPacker::rows(const SlotAddress& address) const {
+  const Slot& asked = routing_.slot(address);
+  if (asked.of_rows()) {
+    return unique(asked).places(row_cut(asked));
+  }
   const SentSlot& slot = sent(address);
   return slot.rows_at < 0 ? nullptr : rows_.data() + slot.rows_at;
+}
+
+std::int64_t IdPacker::gradients(const SlotAddress& address) const {
+  return routing_.slot(address).of_rows() ? ids(address) : vectors(address);
+}
+
+const std::int32_t* IdPacker::gradient_rows(const SlotAddress& address) const {
+  const Slot& asked = routing_.slot(address);
+  return asked.of_rows() ? unique(asked).gradients(row_cut(asked)) : rows(address);
 }
 
 void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
@@ -85,8 +102,11 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
   cut_tasks();
   lay_out_whole();
   check_tasks_.run(pool, [this](std::int64_t f, std::int64_t task) { check_task(f, task); });
+  find_unique(pool);
   join_counts();
   fill_tasks_.run(pool, [this](std::int64_t f, std::int64_t task) { fill_task(f, task); });
+  pool.parallel_for(static_cast<std::int64_t>(unique_.size()),
+                    [this](std::int64_t t) { fill_own_fetched(t); });
   describe_lanes();
 }
 
@@ -124,7 +144,7 @@ std::int64_t IdPacker::take_bytes(std::int64_t bytes) {
 void IdPacker::lay_out_whole() {
   const std::int64_t batch = batch_.sparse->batch;
   for (std::size_t f = 0; f < cuts_.size(); ++f) {
-    if (cuts_[f].path == Path::kSplit) {
+    if (cuts_[f].path == Path::kSplit || cuts_[f].path == Path::kFetched) {
       continue;
     }
     const FeatureRoute& feature = routing_.features[f];
@@ -239,6 +259,9 @@ void IdPacker::join_counts() {
     }
     fill_tasks_.add(fill ? cut.tasks : 0);
   }
+  for (std::size_t t = 0; t < unique_.size(); ++t) {
+    lay_out_fetched(static_cast<std::int64_t>(t));
+  }
   grow(rows_, num_rows_ + 1);  // so that an empty list is not null, which means all bags
   grow(bytes_, num_bytes_);
   grow(own_ids_, num_own_ids_);
@@ -303,6 +326,7 @@ void IdPacker::lay_out_own(const SlotAddress& address, const ShardCount& total) 
   const std::int64_t batch = batch_.sparse->batch;
   IncomingBlock& block = own_blocks_[at(address.slot)];
   block = {.origin = IdOrigin::kPacked, .ids_begin = num_own_ids_, .num_ids = total.ids};
+  block.vectors = block.gradients = slot.sequence ? total.ids : total.bags;
   block.weights_begin = slot.weighted ? num_own_ids_ : -1;
   if (slot.weighted) {
     grow(own_weights_, num_own_ids_ + total.ids);
@@ -461,6 +485,72 @@ void IdPacker::fill_own(std::int64_t f, Range bags, const OwnCut& cut, const Sha
   }
 }
 
+/// The rows of fetched tables, a task each; ids have been checked.
+void IdPacker::find_unique(ThreadPool& pool) {
+  if (unique_.empty()) {
+    return;
+  }
+  places_.resize(batch_.sparse->values.size());
+  pool.parallel_for(static_cast<std::int64_t>(unique_.size()),
+                    [this](std::int64_t t) { unique_[at(t)].find(batch_, places_); });
+}
+
+void IdPacker::lay_out_fetched(std::int64_t fetch) {
+  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
+    const std::int64_t cut = row_cut(routing_.slot(address));
+    const UniqueRows& rows = unique_[at(fetch)];
+    sent(address) = {.ids = rows.entries(cut), .vectors = rows.vectors(cut)};
+    if (address.server != rank_) {
+      continue;
+    }
+    const auto runs = static_cast<std::int64_t>(rows.lengths(cut).size());
+    IncomingBlock& block = own_blocks_[at(address.slot)];
+    block = {.origin = IdOrigin::kPacked,
+             .ids_begin = num_own_ids_,
+             .num_ids = rows.entries(cut),
+             .lookup = {runs / 2, num_own_offsets_},
+             .gradient = {runs, num_own_offsets_},
+             .vectors = rows.vectors(cut),
+             .gradients = rows.entries(cut)};
+    num_own_ids_ += rows.entries(cut);
+    num_own_offsets_ += runs + 1;
+  }
+}
+
+void IdPacker::fill_own_fetched(std::int64_t fetch) {
+  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
+    if (address.server != rank_) {
+      continue;
+    }
+    const std::int64_t cut = row_cut(routing_.slot(address));
+    const UniqueRows& rows = unique_[at(fetch)];
+    const IncomingBlock& block = own_blocks_[at(address.slot)];
+    std::copy_n(rows.ids(cut), block.num_ids, own_ids_.data() + block.ids_begin);
+    std::int64_t* offset = own_offsets_.data() + block.gradient.offsets_begin;
+    *offset = 0;
+    for (const std::int32_t length : rows.lengths(cut)) {
+      offset[1] = offset[0] + length;
+      ++offset;
+    }
+  }
+}
+
+/// Lengths of the runs, and ids.
+void IdPacker::add_fetched_pieces(const Slot& slot, std::vector<comm::Piece>& pieces) const {
+  const UniqueRows& rows = unique(slot);
+  const std::int64_t cut = row_cut(slot);
+  const std::span<const std::int32_t> lengths = rows.lengths(cut);
+  const std::int64_t ids = rows.entries(cut);
+  // Only read.
+  pieces.push_back(
+      {const_cast<std::int32_t*>(lengths.data()), static_cast<std::int64_t>(lengths.size_bytes())});
+  if (slot.wide_ids) {
+    pieces.push_back({const_cast<std::int64_t*>(rows.ids(cut)), 8 * ids});
+  } else {
+    pieces.push_back({const_cast<std::int32_t*>(rows.narrow_ids(cut)), 4 * ids});
+  }
+}
+
 void IdPacker::describe_lanes() {
   const KeyedJaggedTensor& sparse = *batch_.sparse;
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
@@ -469,6 +559,10 @@ void IdPacker::describe_lanes() {
     for (std::size_t j = 0; j < sent_[at(r)].size() && r != rank_; ++j) {
       const Slot& slot = routing_.served[at(r)][j];
       const SentSlot& section = sent_[at(r)][j];
+      if (slot.of_rows()) {
+        add_fetched_pieces(slot, pieces);
+        continue;
+      }
       pieces.push_back({bytes_.data() + section.lengths_at, 4 * sparse.batch});
       pieces.push_back({bytes_.data() + section.ids_at, id_bytes(slot) * section.ids});
       if (slot.weighted && section.weights_at < 0) {

@@ -1,11 +1,13 @@
 /// Private to sharding/: the asking side of the exchange of ids. A batch is checked, counted and
 /// cut into slots.
 ///
-/// Features go one of three ways. In place: served here and whole, only checked. Whole: bags to one
+/// Features go one of four ways. In place: served here and whole, only checked. Whole: bags to one
 /// or several shards, some of them elsewhere; lengths and ids are narrowed once, and all shards are
 /// sent the same memory. Split: every id to the cut of rows that has its row, in two passes over
 /// runs of bags, one that counts and one that fills; all shards of a cut are sent the same memory.
-/// Cost   one pass over the ids to check them; per id that is sent 12 to 24 bytes moved.
+/// Fetched: the rows of all features of a table, each once (unique_rows.h), and the place of each
+/// id among them. Cost   one pass over the ids to check them; per id that is sent 12 to 24 bytes
+/// moved.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +23,7 @@
 #include "weft/sharding/routing.h"
 #include "weft/sharding/row_owner.h"
 #include "weft/sharding/task_list.h"
+#include "weft/sharding/unique_rows.h"
 
 namespace weft::sharding {
 
@@ -40,6 +43,18 @@ class IdPacker {
   }
 
   [[nodiscard]] const std::int32_t* rows(const SlotAddress& address) const;
+
+  /// As InputDist::sent_gradients and sent_gradient_rows.
+  [[nodiscard]] std::int64_t gradients(const SlotAddress& address) const;
+  [[nodiscard]] const std::int32_t* gradient_rows(const SlotAddress& address) const;
+
+  /// Of a fetched table.
+  [[nodiscard]] std::int64_t unique_rows(std::int64_t fetch) const {
+    return unique_[static_cast<std::size_t>(fetch)].count();
+  }
+
+  /// As the batch's values; of fetched tables' features the place of each id, else undefined.
+  [[nodiscard]] std::span<const std::int64_t> places() const { return places_; }
 
   /// The lane to another rank: per slot that it serves lengths, ids and, if weighted, weights.
   [[nodiscard]] std::span<const comm::Piece> lane(std::int64_t server) const {
@@ -66,7 +81,7 @@ class IdPacker {
   }
 
  private:
-  enum class Path : std::uint8_t { kInPlace, kWhole, kSplit };
+  enum class Path : std::uint8_t { kInPlace, kWhole, kSplit, kFetched };
 
   /// A slot's part of the send buffer, in bytes.
   struct SentSlot {
@@ -167,6 +182,19 @@ class IdPacker {
   void fill_split(std::int64_t f, Range bags, std::span<ShardCount> places);
   void fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place);
   void list_rows(std::int64_t f, Range bags, std::int64_t place);
+  void find_unique(ThreadPool& pool);
+  void lay_out_fetched(std::int64_t fetch);
+  void fill_own_fetched(std::int64_t fetch);
+
+  [[nodiscard]] const UniqueRows& unique(const Slot& slot) const {
+    return unique_[static_cast<std::size_t>(slot.fetch)];
+  }
+
+  [[nodiscard]] std::int64_t row_cut(const Slot& slot) const {
+    return slot.shard / routing_.fetches[static_cast<std::size_t>(slot.fetch)].col_cuts;
+  }
+
+  void add_fetched_pieces(const Slot& slot, std::vector<comm::Piece>& pieces) const;
   void describe_lanes();
   std::int64_t take_bytes(std::int64_t bytes);
 
@@ -183,6 +211,8 @@ class IdPacker {
   std::int64_t num_bytes_ = 0;
   std::vector<std::int32_t> rows_;
   std::int64_t num_rows_ = 0;
+  std::vector<UniqueRows> unique_;                // [fetches]
+  std::vector<std::int64_t> places_;              // as the batch's values
   std::vector<std::vector<comm::Piece>> pieces_;  // [W]
   std::vector<IncomingBlock> own_blocks_;         // [own slots]
   std::vector<std::int64_t> own_ids_, own_offsets_;

@@ -43,19 +43,31 @@ IdReceiver::IdReceiver(const Routing& routing, std::int64_t rank, bool lent)
     slot_piece_.push_back(pieces);
     pieces += slot.weighted ? 3 : 2;
   }
+  run_begins_.push_back(0);
+  for (std::int64_t r = 0; r < routing.ranks; ++r) {
+    run_begins_.push_back(run_begins_.back() +
+                          2 * static_cast<std::int64_t>(routing.nodes(r).size()));
+  }
 }
 
 /// The part of each sample, made again only when the size of the global batch changes.
 void IdReceiver::find_parts(std::int64_t global_size) {
-  num_parts_ = global_size;
+  num_parts_ = global_size + run_begins_.back();
   if (global_size == global_size_) {
     return;
   }
   global_size_ = global_size;
-  grow(parts_, global_size);
+  grow(parts_, num_parts_);
   for (std::int64_t part = 0; part < routing_.parts; ++part) {
     const Range samples = part_samples(global_size, routing_.parts, part);
     std::fill_n(parts_.begin() + samples.begin, samples.size(), static_cast<std::int32_t>(part));
+  }
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    auto part = parts_.begin() + run_parts_begin(global_size, r);
+    const std::vector<Range> nodes = routing_.nodes(r);
+    for (std::size_t run = 0; run < 2 * nodes.size(); ++run) {
+      *part++ = static_cast<std::int32_t>(nodes[run % nodes.size()].begin);
+    }
   }
 }
 
@@ -70,7 +82,7 @@ void IdReceiver::lay_out(std::int64_t global_size,
     for (std::int64_t r = 0; r < routing_.ranks; ++r) {
       const SlotCounts& sizes = counts[at(r)][j];
       if (r != rank_) {
-        lay_out_block(own[j], sizes, blocks[j * at(routing_.ranks) + at(r)]);
+        lay_out_block(own[j], r, sizes, blocks[j * at(routing_.ranks) + at(r)]);
       }
       tasks_.add(r == rank_ ? 0 : 1 + task_count(sizes.ids, kIdsPerTask));
     }
@@ -82,12 +94,22 @@ void IdReceiver::lay_out(std::int64_t global_size,
   describe_lanes(counts);
 }
 
-/// With room for as many bags as there are samples.
-void IdReceiver::lay_out_block(const Slot& slot, const SlotCounts& counts, IncomingBlock& block) {
+/// With room for as many bags as there are samples; of rows the runs are known.
+void IdReceiver::lay_out_block(const Slot& slot,
+                               std::int64_t source,
+                               const SlotCounts& counts,
+                               IncomingBlock& block) {
   block = {.origin = IdOrigin::kReceived, .ids_begin = num_ids_, .num_ids = counts.ids};
   num_ids_ += counts.ids;
   block.weights_begin = slot.weighted ? num_weights_ : -1;
   num_weights_ += slot.weighted ? counts.ids : 0;
+  if (slot.of_rows()) {
+    block.lookup = {runs(source) / 2, num_offsets_};
+    block.gradient = {runs(source), num_offsets_};
+    block.parts_begin = run_parts_begin(global_size_, source);
+    num_offsets_ += runs(source) + 1;
+    return;
+  }
   block.lookup = block.gradient = {0, num_offsets_};
   num_offsets_ += counts.batch + 1;
   block.parts_begin = num_parts_;
@@ -105,7 +127,7 @@ void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts)
     };
     for (std::size_t j = 0; j < own.size() && r != rank_; ++j) {
       const SlotCounts& sizes = counts[at(r)][j];
-      add(4 * sizes.batch);
+      add(4 * (own[j].of_rows() ? runs(r) : sizes.batch));
       add((own[j].wide_ids ? 8 : 4) * sizes.ids);
       if (own[j].weighted) {
         add(4 * sizes.ids);
@@ -136,7 +158,7 @@ void IdReceiver::unpack(ThreadPool& pool,
         arrived[at(source)].pieces.subspan(slot_piece_[at(j)], slot.weighted ? 3 : 2);
     IncomingBlock& block = blocks[at(b)];
     if (task == 0) {
-      unpack_bags(pieces[0], source, block);
+      unpack_bags(pieces[0], slot, source, block);
     } else {
       unpack_ids(pieces, slot, block,
                  {(task - 1) * kIdsPerTask, std::min(task * kIdsPerTask, block.num_ids)});
@@ -146,8 +168,13 @@ void IdReceiver::unpack(ThreadPool& pool,
 
 /// Lengths become offsets; empty bags are left out.
 void IdReceiver::unpack_bags(const comm::Piece& lengths,
+                             const Slot& slot,
                              std::int64_t source,
                              IncomingBlock& block) {
+  if (slot.of_rows()) {
+    unpack_runs(lengths, block);
+    return;
+  }
   const auto* const length = static_cast<const std::int32_t*>(lengths.data);
   const std::int64_t batch = lengths.bytes / 4;
   const std::int32_t* const part =
@@ -171,6 +198,26 @@ void IdReceiver::unpack_bags(const comm::Piece& lengths,
          block.num_ids);
   }
   block.lookup.bags = block.gradient.bags = bags;
+  block.vectors = block.gradients = slot.sequence ? block.num_ids : bags;
+}
+
+/// Runs of rows: all are kept, and a vector is wanted of the first half.
+void IdReceiver::unpack_runs(const comm::Piece& lengths, IncomingBlock& block) {
+  const auto* const length = static_cast<const std::int32_t*>(lengths.data);
+  std::int64_t* const offsets = offsets_.data() + block.gradient.offsets_begin;
+  offsets[0] = 0;
+  for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
+    if (length[run] < 0 || length[run] > block.num_ids - offsets[run]) {
+      fail(ErrorCode::kComm, "id exchange: runs of rows exceed the announced {}", block.num_ids);
+    }
+    offsets[run + 1] = offsets[run] + length[run];
+  }
+  if (offsets[block.gradient.bags] != block.num_ids) {
+    fail(ErrorCode::kComm, "id exchange: runs of rows sum to {}, {} announced",
+         offsets[block.gradient.bags], block.num_ids);
+  }
+  block.vectors = offsets[block.lookup.bags];
+  block.gradients = block.num_ids;
 }
 
 void IdReceiver::unpack_ids(std::span<const comm::Piece> pieces,

@@ -49,7 +49,14 @@ class IdReceiver {
 
   [[nodiscard]] std::span<const float> weights() const { return used(weights_, num_weights_); }
 
-  /// The part of every sample of the global batch, then those of the blocks' bags.
+  /// Where the parts of the runs of rows from `source` begin (unique_rows.h), of a batch of
+  /// `global_size`.
+  [[nodiscard]] std::int64_t run_parts_begin(std::int64_t global_size, std::int64_t source) const {
+    return global_size + run_begins_[static_cast<std::size_t>(source)];
+  }
+
+  /// The part of every sample of the global batch, then the first parts of every rank's runs of
+  /// rows, then those of the blocks' bags.
   [[nodiscard]] std::span<const std::int32_t> parts() const { return used(parts_, num_parts_); }
 
  private:
@@ -59,9 +66,22 @@ class IdReceiver {
   }
 
   void find_parts(std::int64_t global_size);
-  void lay_out_block(const Slot& slot, const SlotCounts& counts, IncomingBlock& block);
+
+  [[nodiscard]] std::int64_t runs(std::int64_t source) const {
+    const auto r = static_cast<std::size_t>(source);
+    return run_begins_[r + 1] - run_begins_[r];
+  }
+
+  void lay_out_block(const Slot& slot,
+                     std::int64_t source,
+                     const SlotCounts& counts,
+                     IncomingBlock& block);
   void describe_lanes(std::span<const std::vector<SlotCounts>> counts);
-  void unpack_bags(const comm::Piece& lengths, std::int64_t source, IncomingBlock& block);
+  void unpack_bags(const comm::Piece& lengths,
+                   const Slot& slot,
+                   std::int64_t source,
+                   IncomingBlock& block);
+  void unpack_runs(const comm::Piece& lengths, IncomingBlock& block);
   void unpack_ids(std::span<const comm::Piece> pieces,
                   const Slot& slot,
                   const IncomingBlock& block,
@@ -70,6 +90,7 @@ class IdReceiver {
   const Routing& routing_;
   std::int64_t rank_;
   bool lent_;
+  std::vector<std::int64_t> run_begins_;          // [W + 1] a rank's runs of rows among all
   std::vector<std::size_t> slot_piece_;           // [own slots] its first piece in a lane
   std::vector<std::vector<comm::Piece>> pieces_;  // [W]
   std::vector<std::byte> bytes_;                  // where they are received

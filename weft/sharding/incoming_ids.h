@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/jagged/keyed_jagged_tensor.h"
+#include "weft/kernels/rows.h"
 
 namespace weft::sharding {
 
@@ -24,6 +25,7 @@ enum class IdOrigin : std::uint8_t {
   kBatch,     ///< the batch itself: every bag is there, empty ones too
   kPacked,    ///< what this rank has sorted out of its batch for its own row shard
   kReceived,  ///< of other ranks
+  kPlaces,    ///< the batch itself, but ids of fetched tables are places among the unique rows
 };
 
 /// Arrays on the device.
@@ -47,17 +49,28 @@ struct IncomingBlock {
   std::int64_t weights_begin = -1;  ///< likewise; -1: no weights
   BagRun lookup = {};               ///< bags that get a vector
   BagRun gradient = {};             ///< bags whose gradients OutputDist knows the place of
+  std::int64_t vectors = 0;         ///< that lookups make: one per bag, or per id of a sequence
+  std::int64_t gradients = 0;       ///< that come for them
   std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
 };
 
 struct IncomingIds {
   std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
   std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
-  std::array<IdArrays, 3> arrays;         ///< by IdOrigin
+  std::vector<IncomingBlock> fetched;     ///< [F] this rank's own, of features of fetched tables
+  std::array<IdArrays, 4> arrays;         ///< by IdOrigin
   const std::int32_t* parts = nullptr;    ///< global part of each bag, on the device
 
   [[nodiscard]] const IdArrays& arrays_of(const IncomingBlock& block) const {
     return arrays[static_cast<std::size_t>(block.origin)];
+  }
+
+  [[nodiscard]] kernels::Bags bags(const IncomingBlock& block, const BagRun& run) const {
+    const IdArrays& from = arrays_of(block);
+    return {.ids = from.ids + block.ids_begin,
+            .offsets = from.offsets + run.offsets_begin,
+            .weights = block.weights_begin < 0 ? nullptr : from.weights + block.weights_begin,
+            .bags = run.bags};
   }
 };
 

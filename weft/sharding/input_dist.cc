@@ -12,7 +12,7 @@ namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 /// First bytes of every counts message. `slots` entries of SlotCounts and the control block follow.
 struct WireHeader {
@@ -65,6 +65,7 @@ InputDist::InputDist(const Routing& routing,
   recv_counts_.resize(at(sum(recv_counts_bytes_)));
   incoming_.blocks.resize(own.size() * at(routing_.ranks));
   incoming_.replicated.resize(routing_.served[at(routing_.replicated())].size());
+  incoming_.fetched.resize(routing_.features.size());
 }
 
 InputDist::~InputDist() = default;
@@ -75,6 +76,18 @@ std::int64_t InputDist::sent_vectors(const SlotAddress& address) const {
 
 const std::int32_t* InputDist::sent_rows(const SlotAddress& address) const {
   return packer_->rows(address);
+}
+
+std::int64_t InputDist::sent_gradients(const SlotAddress& address) const {
+  return packer_->gradients(address);
+}
+
+const std::int32_t* InputDist::sent_gradient_rows(const SlotAddress& address) const {
+  return packer_->gradient_rows(address);
+}
+
+std::int64_t InputDist::unique_rows(std::int64_t fetch) const {
+  return packer_->unique_rows(fetch);
 }
 
 void InputDist::exchange_counts(Context& ctx,
@@ -177,26 +190,40 @@ void InputDist::place_own_blocks() {
   for (std::size_t j = 0; j < own.size(); ++j) {
     const auto slot = static_cast<std::int64_t>(j);
     IncomingBlock& block = incoming_.blocks[j * at(routing_.ranks) + at(rank)];
-    block = routing_.in_place({rank, slot}, rank) ? batch_block(own[j]) : packer_->own_block(slot);
+    block = routing_.in_place({rank, slot}, rank) ? batch_block(own[j].feature)
+                                                  : packer_->own_block(slot);
     block.parts_begin =
-        rank_samples(batch_.global_size, routing_.parts, routing_.ranks, rank).begin;
+        own[j].of_rows()
+            ? receiver_->run_parts_begin(batch_.global_size, rank)
+            : rank_samples(batch_.global_size, routing_.parts, routing_.ranks, rank).begin;
   }
   const auto& replicated = routing_.served[at(routing_.replicated())];
   for (std::size_t j = 0; j < replicated.size(); ++j) {
-    incoming_.replicated[j] = batch_block(replicated[j]);
+    incoming_.replicated[j] = batch_block(replicated[j].feature);
+  }
+  for (const RowFetch& fetch : routing_.fetches) {
+    for (const std::int64_t f : fetch.features) {
+      incoming_.fetched[at(f)] = batch_block(f);
+      incoming_.fetched[at(f)].origin = IdOrigin::kPlaces;
+    }
   }
 }
 
 /// All bags of a feature as the batch has them.
-IncomingBlock InputDist::batch_block(const Slot& slot) const {
-  const JaggedView bags = batch_.sparse->feature(slot.feature);
-  const BagRun all{bags.batch(), slot.feature * bags.batch()};
+IncomingBlock InputDist::batch_block(std::int64_t feature) const {
+  const JaggedView bags = batch_.sparse->feature(feature);
+  const FeatureRoute& route = routing_.features[at(feature)];
+  const BagRun all{bags.batch(), feature * bags.batch()};
+  const bool sequence = route.pooling == spec::Pooling::kNone;
+  const std::int64_t vectors = sequence ? bags.num_values() : bags.batch();
   return {.origin = IdOrigin::kBatch,
           .ids_begin = 0,
           .num_ids = bags.num_values(),
-          .weights_begin = slot.weighted ? 0 : -1,
+          .weights_begin = route.weighted ? 0 : -1,
           .lookup = all,
           .gradient = all,
+          .vectors = vectors,
+          .gradients = vectors,
           .parts_begin =
               rank_samples(batch_.global_size, routing_.parts, routing_.ranks, comm_.rank()).begin};
 }
@@ -208,7 +235,8 @@ void InputDist::place(Context& ctx) {
       IdArrays{sparse.values.data(), sparse.offsets.data(), sparse.weights.data()},
       IdArrays{packer_->own_ids().data(), packer_->own_offsets().data(),
                packer_->own_weights().data()},
-      IdArrays{receiver_->ids().data(), receiver_->offsets().data(), receiver_->weights().data()}};
+      IdArrays{receiver_->ids().data(), receiver_->offsets().data(), receiver_->weights().data()},
+      IdArrays{packer_->places().data(), sparse.offsets.data(), sparse.weights.data()}};
   incoming_.parts = receiver_->parts().data();
   if (device_.kind() == DeviceKind::kCpu) {
     return;
@@ -237,6 +265,9 @@ void InputDist::place(Context& ctx) {
   upload_arrays(IdOrigin::kPacked, packer_->own_ids(), packer_->own_offsets(),
                 packer_->own_weights());
   upload_arrays(IdOrigin::kReceived, receiver_->ids(), receiver_->offsets(), receiver_->weights());
+  IdArrays& places = incoming_.arrays[static_cast<std::size_t>(IdOrigin::kPlaces)];
+  places = incoming_.arrays[static_cast<std::size_t>(IdOrigin::kBatch)];
+  upload(places.ids, packer_->places());
   upload(incoming_.parts, receiver_->parts());
 }
 

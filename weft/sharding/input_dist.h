@@ -10,13 +10,16 @@
 ///            serves, then the control block. ids: per slot two or three pieces: B lengths (int32);
 ///            the ids counted within the shard's rows (int32, or int64 for shards of 2^31 rows
 ///            and more); fp32 weights of weighted slots. Column shards are sent the same memory.
+///            Of a fetched table (Routing) the shards are asked for rows, each once: two pieces,
+///            the lengths of 2 N runs (unique_rows.h) and the ids.
 /// Copies     of an id that is sent: one where it is asked for (narrowed, by shard), one where it
 /// is
 ///            served (widened), which over `local` reads the asking rank's memory.
 /// Order      what a server receives for a slot is ordered by source rank, which is the order of
 ///            samples in the global batch.
 /// Bytes      per rank and step: 4·B per slot it asks of others, plus 4 per id (8 wide, +4
-///            weighted). row_wise asks W slots per feature, column_wise one per column shard.
+///            weighted). Of fetched tables 4 (8 wide) per unique row. row_wise asks W slots per
+///            feature, column_wise one per column shard.
 /// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
 ///            batch has been seen.
 /// Source     ZionEX (arXiv 2104.05158) section 4: combined lengths-then-indices exchange.
@@ -70,13 +73,22 @@ class InputDist {
 
   /// Which bag of the batch, or id of the sequence, each of them belongs to, ascending; null:
   /// vector i to the i-th.
+  /// Of a slot of rows: its place among the unique rows.
   [[nodiscard]] const std::int32_t* sent_rows(const SlotAddress& address) const;
+
+  /// The same of the gradients that go out: as many, of the same bags or ids; of a slot of rows one
+  /// per row and subtree of parts (unique_rows.h), numbered as FetchedRows::partial_gradients().
+  [[nodiscard]] std::int64_t sent_gradients(const SlotAddress& address) const;
+  [[nodiscard]] const std::int32_t* sent_gradient_rows(const SlotAddress& address) const;
+
+  /// Rows of a fetched table that the batch asks for.
+  [[nodiscard]] std::int64_t unique_rows(std::int64_t fetch) const;
 
  private:
   void write_counts(std::span<const std::byte> control);
   void read_counts();
   void place_own_blocks();
-  [[nodiscard]] IncomingBlock batch_block(const Slot& slot) const;
+  [[nodiscard]] IncomingBlock batch_block(std::int64_t feature) const;
   void place(Context& ctx);
 
   const Routing& routing_;

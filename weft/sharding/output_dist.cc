@@ -59,6 +59,7 @@ OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device&
     : routing_(routing),
       comm_(comm),
       rank_(comm.rank()),
+      fetched_(routing, device, comm.rank()),
       pooled_(device),
       pooled_gradients_(device),
       served_(device),
@@ -85,6 +86,7 @@ OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device&
     asked_begin_[at(r)].resize(routing.served[at(r)].size());
   }
   served_begin_.resize(routing.served[at(rank_)].size() * at(routing.ranks));
+  gradient_begin_.resize(served_begin_.size());
   list_jobs();
 }
 
@@ -94,6 +96,9 @@ void OutputDist::list_jobs() {
     const bool mean = route.pooling == spec::Pooling::kMean;
     if (mean) {
       means_.push_back(static_cast<std::int64_t>(f));
+    }
+    if (mean && route.fetched()) {
+      fetched_means_.push_back(static_cast<std::int64_t>(f));
     }
     if (route.split() && route.pooling != spec::Pooling::kNone) {
       most_shards_ = std::max(most_shards_, route.row_cuts());
@@ -113,10 +118,14 @@ void OutputDist::list_jobs() {
       }
     }
   }
+  for (const RowFetch& fetch : routing_.fetches) {
+    sequences_to_copy_.insert(sequences_to_copy_.end(), fetch.slots.begin(), fetch.slots.end());
+  }
 }
 
 void OutputDist::prepare(const InputDist& input) {
   size_matrices(input);
+  fetched_.prepare(input);
   place_served(input);
   place_asked(input);
   bags_per_task_ = std::clamp(kTaskFloats / std::max<std::int64_t>(routing_.pooled_columns, 1),
@@ -190,6 +199,7 @@ void OutputDist::size_matrices(const InputDist& input) {
 void OutputDist::place_served(const InputDist& input) {
   const auto& own = routing_.served[at(rank_)];
   std::int64_t floats = 0;
+  std::int64_t gradient_floats = 0;
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     served_run_[at(r)].begin = floats;
     for (std::size_t j = 0; j < own.size(); ++j) {
@@ -200,11 +210,13 @@ void OutputDist::place_served(const InputDist& input) {
         continue;
       }
       begin = floats;
-      floats += (own[j].sequence ? block.num_ids : block.lookup.bags) * own[j].dim();
+      floats += block.vectors * own[j].dim();
+      gradient_begin_[at(r) * own.size() + j] = gradient_floats;
+      gradient_floats += block.gradients * own[j].dim();
     }
     served_run_[at(r)].end = floats;
   }
-  served_.resize_for<float>(floats);
+  served_.resize_for<float>(std::max(floats, gradient_floats));
 }
 
 void OutputDist::place_asked(const InputDist& input) {
@@ -227,6 +239,15 @@ void OutputDist::place_asked(const InputDist& input) {
   }
 }
 
+/// Where gradients of the vectors that this rank has asked for lie.
+VectorPlace OutputDist::asked_gradients(const Slot& slot) const {
+  if (!slot.of_rows()) {
+    return in_matrix(slot, gradients_);
+  }
+  const Matrix<float> sums = fetched_.partial_gradients(slot.fetch);
+  return {sums.data + slot.cols.begin, sums.stride};
+}
+
 VectorPlace OutputDist::in_matrix(const Slot& slot, const FeatureMatrices& matrices) const {
   const Matrix<float>& m = slot.sequence ? matrices.sequences[at(slot.feature)] : matrices.pooled;
   const std::int64_t first = slot.sequence ? 0 : feature(slot.feature).pooled_column;
@@ -247,9 +268,12 @@ VectorPlace OutputDist::output(const SlotAddress& address, std::int64_t source) 
 
 VectorPlace OutputDist::gradient(const SlotAddress& address, std::int64_t source) const {
   const Slot& slot = routing_.slot(address);
-  return source == rank_ && (routing_.in_place(address, rank_) || !slot.sequence)
-             ? in_matrix(slot, gradients_)
-             : served(address, source);
+  if (source == rank_ && (routing_.in_place(address, rank_) || !slot.sequence)) {
+    return in_matrix(slot, gradients_);
+  }
+  const std::size_t own = routing_.served[at(rank_)].size();
+  const std::int64_t begin = gradient_begin_[at(source) * own + at(address.slot)];
+  return {served_.as<float>() + begin, slot.dim()};
 }
 
 const float* OutputDist::asked(const SlotAddress& address) const {
@@ -278,6 +302,13 @@ void OutputDist::forward(Context& ctx, const InputDist& input) {
       }
     });
   });
+  pool_fetched(ctx, input);
+}
+
+/// Bags and sequences of fetched tables, once their rows are there. The senders wait no longer.
+void OutputDist::pool_fetched(Context& ctx, const InputDist& input) {
+  fetched_.pool(ctx, input, outputs_);
+  divide_means(ctx, fetched_means_, outputs_, input);
 }
 
 void OutputDist::assemble_bags(std::int64_t task, const InputDist& input) {
@@ -331,7 +362,13 @@ void OutputDist::copy_sequence(const SlotAddress& address,
   const std::int64_t count = input.sent_vectors(address);
   const Range vectors = piece(count, task_count(count * slot.dim(), kTaskFloats), task);
   const std::int32_t* const rows = input.sent_rows(address);
-  const VectorPlace to = in_matrix(slot, outputs_);
+  VectorPlace to;
+  if (slot.of_rows()) {
+    const Matrix<float> fetched = fetched_.vectors(slot.fetch);
+    to = {fetched.data + slot.cols.begin, fetched.stride};
+  } else {
+    to = in_matrix(slot, outputs_);
+  }
   const float* const from = asked(address);
   for (std::int64_t v = vectors.begin; v < vectors.end; ++v) {
     copy_floats(to.data + (rows == nullptr ? v : rows[v]) * to.stride, from + v * slot.dim(),
@@ -433,19 +470,24 @@ void OutputDist::add_terms(std::span<const float* const> terms, float* sums, std
 }
 
 void OutputDist::backward(Context& ctx, const InputDist& input) {
-  divide_gradients(ctx, input);
+  // The gradient of a mean is that of its sum, divided by the length of the bag.
+  divide_means(ctx, means_, gradients_, input);
+  fetched_.sum_gradients(ctx, input, gradients_);
   describe_gradient_lanes(input);
   comm_.exchange(ctx, send_, recv_);
 }
 
-/// The gradient of a mean is that of its sum, divided by the length of the bag.
-void OutputDist::divide_gradients(Context& ctx, const InputDist& input) {
-  ctx.pool->parallel_for(means_.empty() ? 0 : bag_tasks_, [&](std::int64_t task) {
-    for (const std::int64_t f : means_) {
+/// Whole bags of these features.
+void OutputDist::divide_means(Context& ctx,
+                              std::span<const std::int64_t> means,
+                              const FeatureMatrices& m,
+                              const InputDist& input) {
+  ctx.pool->parallel_for(means.empty() ? 0 : bag_tasks_, [&](std::int64_t task) {
+    for (const std::int64_t f : means) {
       Slot whole;
       whole.feature = f;
       whole.cols = {0, feature(f).dim};
-      divide_bags(whole, task_bags(task), gradients_, input);
+      divide_bags(whole, task_bags(task), m, input);
     }
   });
 }
@@ -472,9 +514,8 @@ void OutputDist::describe_gradient_lanes(const InputDist& input) {
       const SlotAddress address{rank_, static_cast<std::int64_t>(j)};
       if (travels(address, r)) {
         const IncomingBlock& block = input.incoming().blocks[j * at(routing_.ranks) + at(r)];
-        const Slot& slot = routing_.slot(address);
-        const std::int64_t vectors = slot.sequence ? block.num_ids : block.lookup.bags;
-        recv.push_back({served(address, r).data, 4 * vectors * slot.dim()});
+        recv.push_back(
+            {gradient(address, r).data, 4 * block.gradients * routing_.slot(address).dim()});
       }
     }
     send_[at(r)] = {.pieces = send};
@@ -484,13 +525,13 @@ void OutputDist::describe_gradient_lanes(const InputDist& input) {
 
 comm::Piece OutputDist::gradient_piece(const SlotAddress& address, const InputDist& input) const {
   const Slot& slot = routing_.slot(address);
-  const VectorPlace place = in_matrix(slot, gradients_);
+  const VectorPlace place = asked_gradients(slot);
   const std::int64_t row_bytes = 4 * slot.dim();
   return {.data = place.data,
-          .bytes = input.sent_vectors(address) * row_bytes,
+          .bytes = input.sent_gradients(address) * row_bytes,
           .row_bytes = row_bytes,
           .stride = 4 * place.stride,
-          .rows = input.sent_rows(address)};
+          .rows = input.sent_gradient_rows(address)};
 }
 
 }  // namespace weft::sharding

@@ -16,6 +16,9 @@
 ///            bits, and cuts of columns change none. Mean: divided by the bag's length here, after
 ///            the sum; its gradient is divided in the gradient matrix, before it leaves. Empty bags
 ///            give zeros.
+/// Fetched    tables that are pooled at the sample (Routing): one vector per unique row, from
+///            wherever it is held, into one matrix of the table; bags are added from there
+///            (fetched_rows.h). Back go partial sums of row gradients.
 /// Bytes      per rank, forward: 4·D per vector asked of others; backward the same.
 /// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
 ///            batch has been seen.
@@ -30,6 +33,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/comm/communicator.h"
+#include "weft/sharding/fetched_rows.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
@@ -42,6 +46,13 @@ namespace weft::sharding {
 struct FeatureMatrices {
   Matrix<float> pooled;                  ///< [B, pooled_columns]; feature f at pooled_column
   std::vector<Matrix<float>> sequences;  ///< [F]: [ids, D] for sequences, empty otherwise
+
+  /// The columns of feature `f`, or its sequence.
+  [[nodiscard]] Matrix<float> of(const FeatureRoute& feature, std::int64_t f) const {
+    return feature.pooling == spec::Pooling::kNone
+               ? sequences[static_cast<std::size_t>(f)]
+               : pooled.slice_cols(feature.pooled_column, feature.pooled_column + feature.dim);
+  }
 };
 
 /// Vectors of one block: vector i is at data + i * stride (elements).
@@ -70,6 +81,10 @@ class OutputDist {
 
   /// Sends vectors to their samples and assembles outputs().
   void forward(Context& ctx, const InputDist& input);
+
+  /// Sorts what gradients of fetched tables will be summed from. May be left out: backward() then
+  /// does it.
+  void coalesce(Context& ctx, const InputDist& input) { fetched_.coalesce(ctx, input, gradients_); }
 
   /// Divides gradients() of means in place, and sends gradients to the servers.
   void backward(Context& ctx, const InputDist& input);
@@ -119,6 +134,7 @@ class OutputDist {
   void size_scratch();
   [[nodiscard]] Scratch scratch(std::int64_t task, std::int64_t shards);
   [[nodiscard]] Range task_bags(std::int64_t task) const;
+  [[nodiscard]] VectorPlace asked_gradients(const Slot& slot) const;
   [[nodiscard]] VectorPlace in_matrix(const Slot& slot, const FeatureMatrices& matrices) const;
   [[nodiscard]] VectorPlace served(const SlotAddress& address, std::int64_t source) const;
   [[nodiscard]] const float* asked(const SlotAddress& address) const;
@@ -132,7 +148,11 @@ class OutputDist {
                          std::int64_t dim,
                          std::span<const float*> only);
   static void add_terms(std::span<const float* const> terms, float* sums, std::span<float> out);
-  void divide_gradients(Context& ctx, const InputDist& input);
+  void pool_fetched(Context& ctx, const InputDist& input);
+  void divide_means(Context& ctx,
+                    std::span<const std::int64_t> means,
+                    const FeatureMatrices& m,
+                    const InputDist& input);
   void describe_gradient_lanes(const InputDist& input);
   [[nodiscard]] comm::Piece gradient_piece(const SlotAddress& address,
                                            const InputDist& input) const;
@@ -141,18 +161,21 @@ class OutputDist {
   comm::Communicator& comm_;
   std::int64_t rank_;
   FeatureMatrices outputs_, gradients_;
+  FetchedRows fetched_;
   Buffer pooled_, pooled_gradients_;
   std::vector<Buffer> sequences_, sequence_gradients_;  // [F]
   Buffer served_;                                       // vectors of this rank's slots, by source
-  Buffer asked_;                            // vectors of this rank's samples, where not lent
-  std::int64_t cleared_ = 0;                // capacity of all of these at the last clear_grown()
-  std::vector<std::int64_t> served_begin_;  // [W][own slots], floats; -1 in place
-  std::vector<Range> served_run_;           // [W] floats
+  Buffer asked_;                              // vectors of this rank's samples, where not lent
+  std::int64_t cleared_ = 0;                  // capacity of all of these at the last clear_grown()
+  std::vector<std::int64_t> served_begin_;    // [W][own slots], floats; -1 in place
+  std::vector<std::int64_t> gradient_begin_;  // the same of gradients, which follow the vectors
+  std::vector<Range> served_run_;             // [W] floats
   std::vector<std::vector<std::int64_t>> asked_begin_;  // [W][slots] floats, of the server's run
   std::vector<Range> asked_run_;                        // [W] floats
   std::vector<const float*> asked_from_;                // [W] where a server's run has come
   std::vector<Job> jobs_;                               // of every task of bags, static
   std::vector<std::int64_t> means_;                     // features
+  std::vector<std::int64_t> fetched_means_;             // those of fetched tables
   std::vector<SlotAddress> sequences_to_copy_;
   std::int64_t most_shards_ = 0;  // cuts of rows of a split pooled feature
   std::int64_t most_sums_ = 0;    // floats of its Scratch::sums

@@ -6,6 +6,8 @@
 ///            1 x 1 for table_wise, R x 1 for row_wise, 1 x C for column_wise, R x C for
 ///            grid_shard. A feature of a data_parallel table has one slot that its own rank serves
 ///            from its replica without any exchange.
+///            A table that is pooled at the sample (spec::PooledAt) is *fetched*: its features have
+///            no slots, and the table has one per shard, of rows.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +27,13 @@ struct Slot {
   std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel
   RowSet rows;             ///< of the shard, absolute
   Range cols;
-  bool sequence = false;  ///< one vector per id instead of one per non-empty bag
-  bool weighted = false;  ///< per-id weights travel with the ids
-  bool wide_ids = false;  ///< ids need 8 bytes on the wire
+  bool sequence = false;    ///< one vector per id instead of one per non-empty bag
+  bool weighted = false;    ///< per-id weights travel with the ids
+  bool wide_ids = false;    ///< ids need 8 bytes on the wire
+  std::int64_t fetch = -1;  ///< of a fetched table: index in Routing::fetches; `feature` is -1
+
+  /// Whether what is asked for are rows, each once, and not bags of a feature.
+  [[nodiscard]] bool of_rows() const { return fetch >= 0; }
 
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
@@ -43,12 +49,16 @@ struct FeatureRoute {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
   spec::Pooling pooling = spec::Pooling::kSum;
+  bool weighted = false;            ///< ids have weights
   std::int64_t dim = 0;             ///< D of the whole table
   std::int64_t num_embeddings = 0;  ///< E of the whole table
   std::int64_t pooled_column = -1;  ///< first column in the pooled output, -1 for sequences
-  std::vector<SlotAddress> slots;   ///< [R, C] one per shard
+  std::int64_t fetch = -1;          ///< of a fetched table: index in Routing::fetches
+  std::vector<SlotAddress> slots;   ///< [R, C] one per shard; none of a fetched table
   std::vector<RowSet> rows;         ///< [R] of each cut, for finding an id's
   std::int64_t col_cuts = 1;        ///< C
+
+  [[nodiscard]] bool fetched() const { return fetch >= 0; }
 
   [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(rows.size()); }
 
@@ -60,6 +70,18 @@ struct FeatureRoute {
     return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
                                     static_cast<std::size_t>(col_cuts));
   }
+};
+
+/// A table whose rows are cut, of which a rank asks for the rows that its samples need.
+struct RowFetch {
+  std::int64_t table = 0;
+  std::int64_t dim = 0;                ///< D of the whole table
+  std::vector<std::int64_t> features;  ///< that read it, as configured
+  std::vector<SlotAddress> slots;      ///< [R, C] one per shard
+  std::vector<RowSet> rows;            ///< [R]
+  std::int64_t col_cuts = 1;           ///< C
+
+  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(rows.size()); }
 };
 
 struct Routing {
@@ -75,15 +97,26 @@ struct Routing {
   /// Whether `rank` serves the slot for itself and takes whole bags: then nothing of it travels,
   /// ids are read and vectors written where the batch and the matrices have them.
   [[nodiscard]] bool in_place(const SlotAddress& address, std::int64_t rank) const {
-    return (address.server == rank || address.server == replicated()) &&
-           !features[static_cast<std::size_t>(slot(address).feature)].split();
+    const Slot& asked = slot(address);
+    return (address.server == rank || address.server == replicated()) && !asked.of_rows() &&
+           !features[static_cast<std::size_t>(asked.feature)].split();
+  }
+
+  /// The maximal whole subtrees of the rank's parts.
+  [[nodiscard]] std::vector<Range> nodes(std::int64_t rank) const {
+    return maximal_subtrees(parts, rank_parts(parts, ranks, rank));
   }
 
   std::int64_t ranks = 1;
   std::int64_t parts = 1;
   std::int64_t pooled_columns = 0;        ///< width of the pooled output
   std::vector<FeatureRoute> features;     ///< [F], as configured
-  std::vector<std::vector<Slot>> served;  ///< [W + 1], ordered by feature, then shard
+  std::vector<RowFetch> fetches;          ///< fetched tables that some feature reads
+  std::vector<std::vector<Slot>> served;  ///< [W + 1], ordered by feature, then shard; then rows
+
+ private:
+  void add_slots(const spec::TablePlan& plan, std::int64_t feature);
+  void add_fetched(const spec::Config& config, const spec::Plan& plan);
 };
 
 }  // namespace weft::sharding

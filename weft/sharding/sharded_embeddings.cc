@@ -148,14 +148,6 @@ void ShardedEmbeddings::for_each_block(const LocalShard& local, const Visit& vis
   }
 }
 
-embedding::Bags ShardedEmbeddings::bags(const IncomingBlock& block, const BagRun& run) const {
-  const IdArrays& arrays = input_.incoming().arrays_of(block);
-  return {.ids = arrays.ids + block.ids_begin,
-          .offsets = arrays.offsets + run.offsets_begin,
-          .weights = block.weights_begin < 0 ? nullptr : arrays.weights + block.weights_begin,
-          .bags = run.bags};
-}
-
 void ShardedEmbeddings::add_lookup(const LocalShard& local,
                                    const SlotAddress& address,
                                    const IncomingBlock& block,
@@ -163,7 +155,7 @@ void ShardedEmbeddings::add_lookup(const LocalShard& local,
   if (block.lookup.bags > 0) {
     const VectorPlace out = output_.output(address, source);
     lookups_.emplace_back(local.rows.get(),
-                          embedding::Lookup{.bags = bags(block, block.lookup),
+                          embedding::Lookup{.bags = input_.incoming().bags(block, block.lookup),
                                             .pooled = !routing_.slot(address).sequence,
                                             .out = out.data,
                                             .out_stride = out.stride});
@@ -175,7 +167,7 @@ void ShardedEmbeddings::lookup(Context& ctx) {
   for (LocalShard& local : shards_) {
     for_each_block(
         local, [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
-          local.rows_read += block.num_ids;
+          local.rows_read += routing_.slot(address).of_rows() ? block.vectors : block.num_ids;
           add_lookup(local, address, block, source);
         });
   }
@@ -192,7 +184,7 @@ void ShardedEmbeddings::add_gradient_block(LocalShard& local,
                                            std::int64_t source) {
   if (block.num_ids > 0) {
     const VectorPlace grads = output_.gradient(address, source);
-    local.gradient_blocks.push_back({.bags = bags(block, block.gradient),
+    local.gradient_blocks.push_back({.bags = input_.incoming().bags(block, block.gradient),
                                      .pooled = !routing_.slot(address).sequence,
                                      .grads = grads.data,
                                      .grad_stride = grads.stride,
@@ -211,6 +203,7 @@ void ShardedEmbeddings::coalesce(Context& ctx) {
     coalesces_.emplace_back(local.rows.get(), local.gradient_blocks);
   }
   embedding::TableShard::coalesce(ctx, coalesces_);
+  output_.coalesce(ctx, input_);
 }
 
 void ShardedEmbeddings::grad_dist(Context& ctx) {

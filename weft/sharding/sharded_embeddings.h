@@ -17,7 +17,8 @@
 ///
 /// Threads       one stage at a time.
 /// Determinism   bits are those of one rank, at equal parts, where no bag is split between cuts of
-///               rows; otherwise those of row_wise with the same cuts of rows.
+///               rows or such tables are pooled at the sample; otherwise those of row_wise with
+///               the same cuts of rows.
 /// Source        ZionEX (arXiv 2104.05158) sections 2 and 4.
 #pragma once
 
@@ -47,7 +48,7 @@ struct TableOverflow {
 /// What lookups have read of one table.
 struct TableReads {
   std::int64_t table = 0;
-  std::int64_t rows = 0;   ///< one per id, repeated ones too
+  std::int64_t rows = 0;   ///< one per id, repeated or not; fetched: per row and asking rank
   std::int64_t bytes = 0;  ///< of their weights
 };
 
@@ -115,7 +116,6 @@ class ShardedEmbeddings {
   void make_sync(const spec::Plan& plan, Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
   [[nodiscard]] ColumnGroup column_group(const LocalShard& local, const spec::Plan& plan) const;
-  [[nodiscard]] embedding::Bags bags(const IncomingBlock& block, const BagRun& run) const;
   void add_lookup(const LocalShard& local,
                   const SlotAddress& address,
                   const IncomingBlock& block,

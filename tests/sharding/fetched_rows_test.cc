@@ -1,0 +1,335 @@
+// Tables whose rows are cut and whose bags are added at the sample: the bits of one rank, with rows
+// and gradients whose sums depend on the order of addition; and what is asked for and sent.
+#include <array>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/sharding/sparse_run.h"
+#include "weft/base/error.h"
+#include "weft/sharding/id_packer.h"
+#include "weft/sharding/id_receiver.h"
+
+namespace weft::sharding {
+namespace {
+
+constexpr std::array<spec::Sharding, 3> kCutRows = {
+    spec::Sharding::kRowWise, spec::Sharding::kTableRowWise, spec::Sharding::kGridShard};
+
+/// Sums, weighted sums, means and sequences of one table, in an order in which no kind is together.
+spec::Config mixed_config(spec::Sharding sharding, const spec::SparseOptimizer& optimizer) {
+  spec::Config config = make_config(sharding, optimizer);
+  config.sparse_features.push_back(make_feature("m", "many", spec::Pooling::kMean));
+  config.sparse_features.push_back(make_feature("w", "few", spec::Pooling::kSum));
+  config.sparse_features.back().weighted = true;
+  config.sparse_features.push_back(make_feature("t", "few", spec::Pooling::kNone));
+  config.sparse_features.push_back(make_feature("z", "many", spec::Pooling::kSum));
+  return config;
+}
+
+spec::Config at_sample(spec::Config config, spec::Sharding sharding, spec::RowSplit split) {
+  for (spec::Table& table : config.tables) {
+    table.sharding = sharding;
+    table.row_split = split;
+    table.pooled_at = spec::PooledAt::kSample;
+  }
+  return config;
+}
+
+void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
+  EXPECT_EQ(got.hash, expected.hash) << what;
+  EXPECT_EQ(got.pooled, expected.pooled) << what;
+  EXPECT_EQ(got.sequences, expected.sequences) << what;
+}
+
+/// All schemes on all numbers of ranks.
+void expect_bits_of_one_rank(const spec::Config& plain, RunOptions options) {
+  options.gradients = Gradients::kRounded;
+  const RunResult expected = run(plain, options);
+  for (const spec::Sharding sharding : kCutRows) {
+    for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
+      options.ranks = ranks;
+      const auto split = ranks % 2 == 0 ? spec::RowSplit::kRange : spec::RowSplit::kModulo;
+      expect_equal(run(at_sample(plain, sharding, split), options), expected,
+                   fmt::format("sharding {}, {} ranks", static_cast<int>(sharding), ranks));
+    }
+  }
+}
+
+class Fetched : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+
+TEST_P(Fetched, EveryNumberOfRanksGivesTheBitsOfOne) {
+  expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, make_optimizer(GetParam())), {});
+}
+
+TEST_P(Fetched, WithDecayAndMaxNorm) {
+  spec::SparseOptimizer optimizer = make_optimizer(GetParam());
+  optimizer.weight_decay = 0.1;
+  optimizer.weight_decay_mode = spec::WeightDecayMode::kL2;
+  optimizer.max_norm = 0.5;
+  expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer), {.steps = 2});
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers,
+                         Fetched,
+                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
+                                           spec::SparseOptimizerKind::kAdagrad,
+                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
+                                           spec::SparseOptimizerKind::kAdam,
+                                           spec::SparseOptimizerKind::kRowWiseAdam));
+
+TEST(FetchedRows, OneOrderOfAdditionIsNotAnother) {
+  // What the tests above compare depends on where sums are made: the other form differs.
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
+  RunOptions options{.gradients = Gradients::kRounded};
+  const RunResult one = run(mixed_config(spec::Sharding::kTableWise, optimizer), options);
+  options.ranks = 4;
+  EXPECT_NE(run(mixed_config(spec::Sharding::kRowWise, optimizer), options).pooled, one.pooled);
+  options.ranks = 1;
+  options.gradients = Gradients::kIntegers;
+  EXPECT_NE(run(mixed_config(spec::Sharding::kTableWise, optimizer), options).hash, one.hash);
+}
+
+TEST(FetchedRows, BatchesOfAllSizes) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer),
+                          {.sizes = {1, 300, 3, 29, 2}});
+}
+
+TEST(FetchedRows, OnTheCheckDevice) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdam);
+  expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer),
+                          {.steps = 2, .device = DeviceKind::kCheck});
+}
+
+TEST(FetchedRows, RowsOfSixteenBits) {
+  for (const spec::RowDType dtype :
+       {spec::RowDType::kBf16, spec::RowDType::kFp16, spec::RowDType::kSplitBf16}) {
+    spec::Config config = mixed_config(spec::Sharding::kTableWise,
+                                       make_optimizer(spec::SparseOptimizerKind::kAdagrad));
+    for (spec::Table& table : config.tables) {
+      table.dtype = dtype;
+    }
+    expect_bits_of_one_rank(config, {.steps = 2});
+  }
+}
+
+TEST(FetchedRows, ATableMayBeFetchedBesideOneThatIsNot) {
+  const spec::Config plain = make_integer_config(spec::Sharding::kTableWise);
+  for (const int ranks : {2, 3, 8}) {
+    spec::Config config = plain;
+    config.tables[1].sharding = config.tables[2].sharding = spec::Sharding::kRowWise;
+    config.tables[1].pooled_at = spec::PooledAt::kSample;
+    expect_equal(run(config, {.ranks = ranks}), run(plain, {}), fmt::format("{} ranks", ranks));
+  }
+}
+
+/// A job on some ranks as far as ids are concerned.
+struct Asked {
+  Asked(const spec::Config& job, int ranks, std::int64_t samples)
+      : config(job), plan(make_plan(job, ranks)), routing(config, plan), size(samples), pool(2) {
+    for (int r = 0; r < ranks; ++r) {
+      batches.push_back(make_batch(config, 1, rank_samples(size, kParts, ranks, r)));
+      packers.push_back(std::make_unique<IdPacker>(routing, r));
+      packers.back()->pack(
+          pool, {.sparse = &batches.back(), .step = 1, .global_size = size, .sample_ids = {}});
+    }
+  }
+
+  static spec::Plan make_plan(const spec::Config& job, int ranks) {
+    spec::Plan plan = planner::make_plan(job, two_hosts(ranks));
+    plan.parts = kParts;
+    return plan;
+  }
+
+  /// Bytes of vectors that rank 0 is sent by others, and of the ids that it sends.
+  [[nodiscard]] std::int64_t vector_bytes() const {
+    std::int64_t bytes = 0;
+    for (std::int64_t r = 1; r < routing.ranks; ++r) {
+      const auto& slots = routing.served[static_cast<std::size_t>(r)];
+      for (std::size_t j = 0; j < slots.size(); ++j) {
+        bytes += 4 * slots[j].dim() * packers[0]->vectors({r, static_cast<std::int64_t>(j)});
+      }
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] std::int64_t id_bytes() const {
+    std::int64_t bytes = 0;
+    for (std::int64_t r = 1; r < routing.ranks; ++r) {
+      for (const comm::Piece& piece : packers[0]->lane(r)) {
+        bytes += piece.bytes;
+      }
+    }
+    return bytes;
+  }
+
+  spec::Config config;
+  spec::Plan plan;
+  Routing routing;
+  std::int64_t size;
+  ThreadPool pool;
+  std::vector<KeyedJaggedTensor> batches;
+  std::vector<std::unique_ptr<IdPacker>> packers;
+};
+
+/// Per subtree of the rank's parts the rows of a shard that its samples need.
+std::vector<std::set<std::int64_t>> plain_rows(const Asked& asked,
+                                               std::int64_t rank,
+                                               const Slot& slot) {
+  std::vector<std::set<std::int64_t>> rows;
+  const KeyedJaggedTensor& batch = asked.batches[static_cast<std::size_t>(rank)];
+  const std::int64_t first = rank_samples(asked.size, kParts, asked.routing.ranks, rank).begin;
+  for (const Range& node : asked.routing.nodes(rank)) {
+    rows.emplace_back();
+    for (std::size_t f = 0; f < asked.config.sparse_features.size(); ++f) {
+      const JaggedView view = batch.feature(static_cast<std::int64_t>(f));
+      for (std::int64_t b = 0; b < view.batch(); ++b) {
+        const bool inside = part_samples(asked.size, kParts, node.begin).begin <= first + b &&
+                            first + b < part_samples(asked.size, kParts, node.end - 1).end;
+        for (const std::int64_t id : view.bag(b)) {
+          if (inside && asked.routing.features[f].table == slot.table && slot.rows.contains(id)) {
+            rows.back().insert(slot.rows.index(id));
+          }
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+/// The block of a slot of rows: each row once in the first half, each (row, node) once in all.
+void check_block(const Asked& asked,
+                 std::int64_t source,
+                 const Slot& slot,
+                 const IncomingBlock& block,
+                 const std::int64_t* ids,
+                 const std::int64_t* offsets,
+                 std::span<const std::int32_t> parts) {
+  const auto expected = plain_rows(asked, source, slot);
+  const auto nodes = asked.routing.nodes(source);
+  ASSERT_EQ(block.lookup.bags, static_cast<std::int64_t>(nodes.size()));
+  ASSERT_EQ(block.gradient.bags, 2 * block.lookup.bags);
+  std::set<std::int64_t> all;
+  std::size_t entries = 0;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    std::set<std::int64_t> rows;
+    for (const std::size_t run : {n, n + nodes.size()}) {
+      EXPECT_EQ(parts[static_cast<std::size_t>(block.parts_begin) + run], nodes[n].begin);
+      rows.insert(ids + offsets[run], ids + offsets[run + 1]);
+    }
+    EXPECT_EQ(rows, expected[n]) << "node " << n;
+    entries += rows.size();
+    all.insert(rows.begin(), rows.end());
+  }
+  EXPECT_EQ(block.num_ids, static_cast<std::int64_t>(entries));
+  EXPECT_EQ(block.gradients, block.num_ids);
+  EXPECT_EQ(block.vectors, static_cast<std::int64_t>(all.size()));
+  EXPECT_EQ(std::set<std::int64_t>(ids, ids + block.vectors), all);
+}
+
+std::vector<IncomingBlock> receive(const Asked& asked,
+                                   std::int64_t server,
+                                   IdReceiver& receiver,
+                                   ThreadPool& pool) {
+  const std::size_t world = asked.packers.size();
+  const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
+  std::vector<std::vector<SlotCounts>> counts(world, std::vector<SlotCounts>(slots.size()));
+  std::vector<comm::Lane> arrived(world);
+  for (std::size_t r = 0; r < world; ++r) {
+    for (std::size_t j = 0; j < slots.size(); ++j) {
+      counts[r][j] = {asked.batches[r].batch,
+                      asked.packers[r]->ids({server, static_cast<std::int64_t>(j)})};
+    }
+    arrived[r] = {.pieces = asked.packers[r]->lane(server)};
+  }
+  std::vector<IncomingBlock> blocks(slots.size() * world);
+  receiver.lay_out(asked.size, counts, blocks);
+  receiver.unpack(pool, arrived, blocks);
+  return blocks;
+}
+
+TEST(FetchedRows, EachRowIsAskedForOnce) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  for (const int ranks : {2, 3, 5, 7}) {
+    for (const spec::RowSplit split : {spec::RowSplit::kRange, spec::RowSplit::kModulo}) {
+      Asked asked(at_sample(mixed_config(spec::Sharding::kTableWise, optimizer),
+                            spec::Sharding::kGridShard, split),
+                  ranks, 120);
+      for (std::int64_t server = 0; server < ranks; ++server) {
+        IdReceiver receiver(asked.routing, server, true);
+        const auto blocks = receive(asked, server, receiver, asked.pool);
+        const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+          const std::size_t j = i / static_cast<std::size_t>(ranks);
+          const auto source = static_cast<std::int64_t>(i) % ranks;
+          if (!slots[j].of_rows()) {
+            continue;
+          }
+          const IdPacker& packer = *asked.packers[static_cast<std::size_t>(source)];
+          const bool own = source == server;
+          IncomingBlock block = own ? packer.own_block(static_cast<std::int64_t>(j)) : blocks[i];
+          if (own) {
+            block.parts_begin = receiver.run_parts_begin(asked.size, source);
+          }
+          check_block(asked, source, slots[j], block,
+                      (own ? packer.own_ids().data() : receiver.ids().data()) + block.ids_begin,
+                      (own ? packer.own_offsets().data() : receiver.offsets().data()) +
+                          block.lookup.offsets_begin,
+                      receiver.parts());
+        }
+      }
+    }
+  }
+}
+
+TEST(FetchedRows, SkewedBagsSendLess) {
+  // One feature of long bags over few rows: partial sums are one per bag and shard, rows are fewer.
+  spec::Config config;
+  config.seed = 7;
+  config.tables = {make_table("t", 40, 32)};
+  config.tables[0].sharding = spec::Sharding::kRowWise;
+  config.sparse_features = {make_feature("f", "t", spec::Pooling::kSum),
+                            make_feature("g", "t", spec::Pooling::kMean)};
+  const Asked sums(config, 4, 2000);
+  config.tables[0].pooled_at = spec::PooledAt::kSample;
+  const Asked rows(config, 4, 2000);
+  // 500 samples ask for all of the 30 rows of others.
+  EXPECT_EQ(rows.vector_bytes(), 30 * 4 * 32);
+  // Of each of three others two lengths; rank 0 has one subtree of parts.
+  EXPECT_EQ(rows.id_bytes(), 3 * 2 * 4 + 30 * 4);
+  EXPECT_GT(sums.vector_bytes(), 20 * rows.vector_bytes());
+  EXPECT_GT(sums.id_bytes(), 20 * rows.id_bytes());
+}
+
+void expect_refused(std::int32_t length, const std::string& message) {
+  spec::Config config = at_sample(
+      make_config(spec::Sharding::kRowWise, make_optimizer(spec::SparseOptimizerKind::kSgd)),
+      spec::Sharding::kRowWise, spec::RowSplit::kRange);
+  config.tables = {config.tables[2]};
+  config.sparse_features = {config.sparse_features[0]};
+  Asked asked(config, 2, 100);
+  std::memcpy(asked.packers[1]->lane(0)[0].data, &length, 4);
+  IdReceiver receiver(asked.routing, 0, true);
+  try {
+    receive(asked, 0, receiver, asked.pool);
+    FAIL() << "accepted: " << message;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kComm);
+    EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+  }
+}
+
+TEST(FetchedRows, DamagedMessagesAreRefused) {
+  expect_refused(-1, "runs of rows exceed the announced");
+  expect_refused(1000, "runs of rows exceed the announced");
+  expect_refused(1, "runs of rows sum to 1,");
+}
+
+}  // namespace
+}  // namespace weft::sharding

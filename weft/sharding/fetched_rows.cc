@@ -1,0 +1,114 @@
+#include "weft/sharding/fetched_rows.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/kernels/tasks.h"
+#include "weft/sharding/output_dist.h"
+
+namespace weft::sharding {
+namespace {
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+FetchedRows::FetchedRows(const Routing& routing, Device& device, std::int64_t rank)
+    : routing_(routing), own_parts_(rank_parts(routing.parts, routing.ranks, rank)) {
+  for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
+    tables_.push_back({.vectors = Buffer(device),
+                       .rows = 0,
+                       .coalescer = kernels::Coalescer(device),
+                       .blocks = {},
+                       .runs = {},
+                       .sums = embedding::PartialSums(device, routing.parts)});
+  }
+}
+
+void FetchedRows::prepare(const InputDist& input) {
+  coalesced_ = false;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    table.rows = input.unique_rows(static_cast<std::int64_t>(t));
+    table.vectors.resize_for<float>(table.rows * routing_.fetches[t].dim);
+  }
+}
+
+Matrix<float> FetchedRows::vectors(std::int64_t fetch) const {
+  const Table& table = tables_[at(fetch)];
+  return matrix(table.vectors.as<float>(), table.rows, routing_.fetches[at(fetch)].dim);
+}
+
+void FetchedRows::pool(Context& ctx, const InputDist& input, const FeatureMatrices& outputs) {
+  lookups_.clear();
+  std::int64_t floats = 0;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const Matrix<float> rows = vectors(static_cast<std::int64_t>(t));
+    for (const std::int64_t f : routing_.fetches[t].features) {
+      const IncomingBlock& block = input.incoming().fetched[at(f)];
+      const Matrix<float> out = outputs.of(routing_.features[at(f)], f);
+      floats += out.rows * out.cols;
+      lookups_.push_back({.weights = rows.data,
+                          .weight_stride = 4 * rows.stride,
+                          .dtype = DType::kFloat32,
+                          .cols = rows.cols,
+                          .bags = input.incoming().bags(block, block.lookup),
+                          .pooled = routing_.features[at(f)].pooling != spec::Pooling::kNone,
+                          .out = out.data,
+                          .out_stride = out.stride});
+    }
+  }
+  for (kernels::BagLookup& lookup : lookups_) {
+    lookup.output = kernels::output_of(4 * floats);
+  }
+  kernels::embedding_bag(ctx, lookups_);
+}
+
+void FetchedRows::add_blocks(std::size_t fetch,
+                             const InputDist& input,
+                             const FeatureMatrices& gradients) {
+  std::vector<kernels::GradientBlock>& blocks = tables_[fetch].blocks;
+  blocks.clear();
+  for (const std::int64_t f : routing_.fetches[fetch].features) {
+    const IncomingBlock& block = input.incoming().fetched[at(f)];
+    const Matrix<float> grads = gradients.of(routing_.features[at(f)], f);
+    blocks.push_back({.bags = input.incoming().bags(block, block.gradient),
+                      .pooled = routing_.features[at(f)].pooling != spec::Pooling::kNone,
+                      .grads = grads.data,
+                      .grad_stride = grads.stride,
+                      .parts = input.incoming().parts + block.parts_begin});
+  }
+}
+
+void FetchedRows::coalesce(Context& ctx, const InputDist& input, const FeatureMatrices& gradients) {
+  kernels::run_blocks(
+      ctx, static_cast<std::int64_t>(tables_.size()), [](std::int64_t) { return std::int64_t{1}; },
+      [&](std::int64_t t, std::int64_t) {
+        Table& table = tables_[at(t)];
+        add_blocks(at(t), input, gradients);
+        table.runs = table.coalescer.run(table.blocks, std::max<std::int64_t>(table.rows, 1),
+                                         routing_.parts);
+      });
+  coalesced_ = true;
+}
+
+void FetchedRows::sum_gradients(Context& ctx,
+                                const InputDist& input,
+                                const FeatureMatrices& gradients) {
+  if (!coalesced_) {
+    coalesce(ctx, input, gradients);
+  }
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    table.sums.sum(ctx, table.runs, routing_.fetches[t].dim, own_parts_);
+  }
+}
+
+Matrix<float> FetchedRows::partial_gradients(std::int64_t fetch) const {
+  const embedding::PartialSums& sums = tables_[at(fetch)].sums;
+  return matrix(sums.vectors(), sums.rows().count, routing_.fetches[at(fetch)].dim);
+}
+
+}  // namespace weft::sharding

@@ -1,0 +1,110 @@
+/// Private to sharding/: the rows of one fetched table that the batch of a rank asks for, each
+/// once, and in which of the rank's subtrees of parts each is needed.
+///
+/// Notation   U unique rows of the batch, over all features that read the table; N maximal whole
+///            subtrees of the rank's parts ("nodes", base/parts.h), mostly one.
+/// Places     unique rows are numbered by their first occurrence; an id's place is that number.
+/// Entries    of a cut of rows, what is sent to its shards: 2 N runs. Run n < N: the rows that are
+///            first needed in node n; run N + n: those of node n that an earlier run has. So a
+///            vector comes back for each entry of the first N runs, each row once, and a partial
+///            gradient goes out for every entry. Partial gradients are numbered as
+///            embedding::PartialSums makes them of the places: by place, then node.
+/// Cost       per id one look into a hash table of 16 to 64 bytes per unique row; per unique row
+///            about 50 bytes written. One thread, tables in parallel.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/row_owner.h"
+
+namespace weft::sharding {
+
+class UniqueRows {
+ public:
+  UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t rank);
+
+  /// Writes the place of every id of the table's features to `places`, which lie as the batch's
+  /// values. Ids have been checked. Nothing is allocated once the longest batch has been seen.
+  void find(const BatchView& batch, std::span<std::int64_t> places);
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(rows_.size()); }
+
+  /// [2 N] lengths of a cut's runs.
+  [[nodiscard]] std::span<const std::int32_t> lengths(std::int64_t cut) const {
+    return std::span(lengths_).subspan(at(cut * runs()), at(runs()));
+  }
+
+  /// Entries of a cut, and how many of them are of the first N runs.
+  [[nodiscard]] std::int64_t entries(std::int64_t cut) const {
+    return begins_[at(cut) + 1] - begins_[at(cut)];
+  }
+
+  [[nodiscard]] std::int64_t vectors(std::int64_t cut) const { return vectors_[at(cut)]; }
+
+  /// Of each entry: its row, counted within the cut; the same in 4 bytes, which holds what it can;
+  /// its place; the number of its partial gradient.
+  [[nodiscard]] const std::int64_t* ids(std::int64_t cut) const { return ids_.data() + begin(cut); }
+
+  [[nodiscard]] const std::int32_t* narrow_ids(std::int64_t cut) const {
+    return narrow_ids_.data() + begin(cut);
+  }
+
+  [[nodiscard]] const std::int32_t* places(std::int64_t cut) const {
+    return places_.data() + begin(cut);
+  }
+
+  [[nodiscard]] const std::int32_t* gradients(std::int64_t cut) const {
+    return gradients_.data() + begin(cut);
+  }
+
+ private:
+  struct HashSlot {
+    std::int64_t row = 0;
+    std::uint32_t place = 0;
+    std::uint32_t batch = 0;  ///< that wrote it; others are free
+  };
+
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+  [[nodiscard]] std::int64_t runs() const { return 2 * static_cast<std::int64_t>(nodes_.size()); }
+
+  [[nodiscard]] std::int64_t begin(std::int64_t cut) const { return begins_[at(cut)]; }
+
+  [[nodiscard]] std::size_t first_slot(std::int64_t row) const;
+  void clear();
+  std::size_t place_of(std::int64_t row);
+  void grow_table();
+  template <typename Owner>
+  void count_entries(const Owner& owner);
+  void join_counts();
+  void fill_entries();
+
+  const Routing& routing_;
+  const RowFetch& fetch_;
+  std::int64_t rank_;
+  std::vector<Range> nodes_;
+  bool modulo_;
+  RangeOwner range_owner_;
+  ModuloOwner modulo_owner_;
+  int table_bits_ = 6;
+  std::vector<HashSlot> table_;  // 2^table_bits_ of them, at most half in use
+  std::uint32_t batch_ = 0;
+  std::vector<std::int64_t> rows_;        // [U]
+  std::vector<std::uint64_t> row_nodes_;  // [U] bit n: needed in node n
+  std::vector<RowPlace> owners_;          // [U]
+  std::vector<std::int32_t> lengths_;     // [cuts][2 N]
+  std::vector<std::int64_t> next_;        // [cuts][2 N] where the next entry goes
+  std::vector<std::int64_t> begins_;      // [cuts + 1]
+  std::vector<std::int64_t> vectors_;     // [cuts]
+  std::vector<std::int64_t> ids_;         // [entries]
+  std::vector<std::int32_t> narrow_ids_;  // [entries]
+  std::vector<std::int32_t> places_;      // [entries]
+  std::vector<std::int32_t> gradients_;   // [entries]
+};
+
+}  // namespace weft::sharding
