@@ -74,6 +74,7 @@ struct Compute {
   Rate gemm_bf16;     ///< flops/s; 0: as fp32
   Rate copy;          ///< bytes read plus bytes written per second, one after the other
   RowRates rows;      ///< random access
+  Amount cache;       ///< bytes that stay near while a stage runs: of its cores' own caches
   Amount stage;       ///< seconds that a stage takes beside its work: the hand-off
   Amount collective;  ///< seconds that any collective takes, before a message is sent
 };

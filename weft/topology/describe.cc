@@ -118,6 +118,12 @@ static void walk(Visitor& v, Compute& c) {
   rate(v, {.name = "copy", .meaning = "Bytes read plus bytes written.", .unit = "bytes/s"}, c.copy);
   section(v, {.name = "rows", .meaning = "Random rows."}, c.rows);
   amount(v,
+         {.name = "cache",
+          .meaning = "Of a rank's cores, their own; 0: nothing stays near.",
+          .unit = "bytes",
+          .bounds = kByteBounds},
+         c.cache);
+  amount(v,
          {.name = "stage",
           .meaning = "What a stage takes beside its work.",
           .unit = "seconds",

@@ -50,6 +50,11 @@ double copy_s(const Cluster& cluster, double bytes) {
   return bytes / cluster.compute.copy.achieved();
 }
 
+double near_s(const Cluster& cluster, double bytes) {
+  return bytes /
+         std::max(cluster.compute.copy.achieved(), 2.0 * cluster.links.self.rank.achieved());
+}
+
 double table_capacity(const Cluster& cluster) {
   const Memory& memory = cluster.memory;
   const double bytes = memory.hbm.value > 0.0 ? memory.hbm.value : memory.ddr.value;

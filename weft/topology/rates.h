@@ -21,6 +21,10 @@ enum class RowAccess : std::uint8_t { kRead, kUpdate };
 /// Seconds of moving so many bytes, each read or written once, in sequence.
 [[nodiscard]] double copy_s(const Cluster& cluster, double bytes);
 
+/// The same of bytes that lie in a cache: at twice the rate at which a rank sends to itself, as a
+/// byte sent is read and written, or a copy's where that is more.
+[[nodiscard]] double near_s(const Cluster& cluster, double bytes);
+
 /// Bytes that tables may have on one rank: of hbm where there is some, else of ddr, less the
 /// reserve.
 [[nodiscard]] double table_capacity(const Cluster& cluster);

@@ -62,6 +62,7 @@ class Calibration {
                                  quick() ? " --quick, which sees caches and not memory" : "",
                                  world_.size(), topology::hosts(cluster_));
     measure_compute();
+    note_cache();
     measure_stage();
     measure_links();
     topology::check(cluster_);
@@ -167,6 +168,14 @@ class Calibration {
         "measured: lookups of 16 rows a bag and SGD updates of distinct rows, in a table of {} MiB "
         "per rank, all ranks at once",
         (quick() ? kQuickTable : share) >> 20);
+  }
+
+  /// Of a core, by as many as this rank has threads.
+  void note_cache() {
+    const auto bytes = static_cast<double>(std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE)));
+    cluster_.compute.cache = {
+        .value = agree(bytes) * options_.threads,
+        .source = "as the system says: the second level of its threads' cores"};
   }
 
   void measure_stage() {
