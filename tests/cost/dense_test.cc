@@ -66,10 +66,33 @@ TEST(DenseWork, HasTheParametersOfTheModel) {
 TEST(DenseWork, FlopsByHand) {
   const spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
   const DenseWork work = dense_work(config);
-  // 3 -> 16 -> 8; six dots of 8; 8 + 6 -> 32 -> 1.
-  const double forward = 2 * (3 * 16 + 16 * 8) + 6 * 16 + 2 * (14 * 32 + 32);
+  // 3 -> 16 -> 8; dots of four fields of 8, padded to 16 of 16; 8 + 6 -> 32 -> 1.
+  const double forward = 2 * (3 * 16 + 16 * 8) + 2 * 16 * 16 * 16 + 2 * (14 * 32 + 32);
   EXPECT_EQ(work.forward_flops, forward);
   EXPECT_EQ(work.backward_flops, 2 * forward - 2 * 3 * 16);  // the dense values take no gradient
+}
+
+TEST(DenseWork, BytesByHand) {
+  spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
+  const double in = 3 + 16 + 14 + 32;
+  const double out = 16 + 8 + 32 + 1;
+  const double active = 16 + 8 + 32;
+  const double vectors = 3 * 8;
+  EXPECT_EQ(dense_work(config).forward_bytes, 4 * (in + out) + 4 * vectors);
+  EXPECT_EQ(dense_work(config).backward_bytes, 4 * (4 * in + 5 * out + 4 * active) + 8 * vectors);
+  config.model.compute = spec::Compute::kBf16;  // vectors stay fp32
+  EXPECT_EQ(dense_work(config).forward_bytes, 2 * (in + out) + 4 * vectors);
+}
+
+TEST(DenseWork, CrossLayersMoveTheirWidth) {
+  const auto bytes = [](int layers) {
+    return dense_work(config_of("model: {type: dcnv2, cross_rank: 4, top_mlp: [8], cross_layers: " +
+                                std::to_string(layers) + "}"));
+  };
+  const double width = 3 + 3 * 8;
+  const double linear = width + 4;  // into and out of both products
+  EXPECT_EQ(bytes(3).forward_bytes - bytes(2).forward_bytes, 2 * 4 * linear + 16 * width);
+  EXPECT_EQ(bytes(3).backward_bytes - bytes(2).backward_bytes, 9 * 4 * linear + 32 * width);
 }
 
 TEST(DenseWork, AttentionRunsPerElement) {
@@ -83,11 +106,16 @@ TEST(DenseWork, AttentionRunsPerElement) {
 TEST(DenseTimes, AtTheRateOfThePrecision) {
   const topology::Cluster cluster = topology::small_cluster({{1, 1}});
   spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
-  const DenseWork work{.forward_flops = 1e6, .backward_flops = 2e6, .parameters = 1e6};
-  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, 100), 1e-4);
-  EXPECT_DOUBLE_EQ(backward_s(cluster, config, work, 100), 2e-4);
+  const DenseWork work{.forward_flops = 1e6,
+                       .backward_flops = 2e6,
+                       .forward_bytes = 1e4,
+                       .backward_bytes = 3e4,
+                       .parameters = 1e6};
+  const double packed = 16e6 / 1e11;
+  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, 100), 1e-4 + 1e6 / 1e11 + packed);
+  EXPECT_DOUBLE_EQ(backward_s(cluster, config, work, 100), 2e-4 + 3e6 / 1e11);
   config.model.compute = spec::Compute::kBf16;
-  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, 100), 0.25e-4);
+  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, 100), 0.25e-4 + 1e6 / 1e11 + packed);
   config.dense_optimizer.type = spec::DenseOptimizerKind::kSgd;
   EXPECT_DOUBLE_EQ(dense_update_s(cluster, config, work), 12e6 / 1e11);
   config.dense_optimizer.type = spec::DenseOptimizerKind::kAdam;

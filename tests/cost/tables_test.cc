@@ -64,10 +64,11 @@ TEST(ShardMemory, IsWhatATableShardSays) {
 TEST(TableTimes, Lookup) {
   const Cluster cluster = small_cluster({{1, 1}});
   const spec::Table table = table_of(spec::RowDType::kFp32, spec::SparseOptimizerKind::kSgd);
-  // Rows of 64 bytes at 1e9 bytes/s, or at a copy's 1e11 where they are in a cache.
-  const ShardWork work{.ids = 1000, .unique = 900, .bags = 100, .hot = 0.25};
+  // Rows of 64 bytes at 1e9 bytes/s, or at twice the 1e11 of the link to itself where they are in a
+  // cache. Vectors that are in a cache are written at a copy's 1e11.
+  const ShardWork work{.ids = 1000, .unique = 900, .bags = 100, .hot = 0.25, .cold = 0.4};
   EXPECT_DOUBLE_EQ(lookup_s(cluster, table, 16, work),
-                   750 * 64e-9 + 250 * 64 / 1e11 + 100 * 64 / 1e11);
+                   750 * 64e-9 + 250 * 64 / 2e11 + 40 * 64e-9 + 60 * 64 / 1e11);
   ShardWork plain = work;
   plain.pooled = false;
   EXPECT_GT(lookup_s(cluster, table, 16, plain), lookup_s(cluster, table, 16, work));
@@ -75,11 +76,11 @@ TEST(TableTimes, Lookup) {
 
 TEST(TableTimes, UpdateTouchesStateWhereItLies) {
   const Cluster cluster = small_cluster({{1, 1}});
-  const ShardWork work{.ids = 1000, .unique = 100, .bags = 0};
+  const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
   const auto seconds = [&](spec::SparseOptimizerKind kind) {
     return update_s(cluster, table_of(spec::RowDType::kFp32, kind), 16, work);
   };
-  const double gradients = 1000 * 64 / 1e11;
+  const double gradients = gradients_s(cluster, 16, work);
   EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kSgd), gradients + 100 * 128e-9);
   // A second place in memory for one number per row.
   EXPECT_DOUBLE_EQ(seconds(spec::SparseOptimizerKind::kRowWiseAdagrad), gradients + 100 * 256e-9);
@@ -88,12 +89,23 @@ TEST(TableTimes, UpdateTouchesStateWhereItLies) {
                    gradients + 100 * (128e-9 / 3 + 2 * 256e-9 / 3));
 }
 
+TEST(TableTimes, GradientsAreFarOnce) {
+  const Cluster cluster = small_cluster({{1, 1}});
+  ShardWork work{.ids = 1000, .unique = 100, .bags = 50, .cold = 0.5};
+  EXPECT_DOUBLE_EQ(gradients_s(cluster, 16, work), 25 * 64e-9 + 975 * 64 / 2e11);
+  work.pooled = false;  // each id has its own
+  EXPECT_DOUBLE_EQ(gradients_s(cluster, 16, work), 500 * 64e-9 + 500 * 64 / 2e11);
+}
+
 TEST(TableTimes, CoalesceByPasses) {
   const Cluster cluster = small_cluster({{1, 1}});
-  const ShardWork work{.ids = 1e6};
-  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2048, work), 1e6 * 60 / 1e11);
-  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2049, work), 1e6 * 76 / 1e11);
-  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 1, work), 1e6 * 60 / 1e11);
+  ShardWork work{.ids = 1e6};
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2048, work), 1e6 * 88 / 1e11);
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2049, work), 1e6 * 112 / 1e11);
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 1, work), 1e6 * 88 / 1e11);
+  work.mixed = true;  // three more bits, and what goes with an entry is noted
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 256, work), 1e6 * 112 / 1e11);
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 257, work), 1e6 * 136 / 1e11);
 }
 
 TEST(TableTimes, ExpectedUnique) {

@@ -1,5 +1,6 @@
 #include "weft/cost/dense.h"
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace {
 /// Counts layers as they are added.
 class Counter {
  public:
-  explicit Counter(const spec::Config& config) : config_(config) {}
+  explicit Counter(const spec::Config& config)
+      : config_(config), value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat) {}
 
   [[nodiscard]] const DenseWork& work() const { return work_; }
 
@@ -26,6 +28,8 @@ class Counter {
     for (const spec::SparseFeature& feature : config_.sparse_features) {
       const double own = dim_of(feature);
       attention(feature, own, sequence_length);
+      const double elements = feature.pooling == spec::Pooling::kNone ? sequence_length : 1.0;
+      move(kFloat * own * elements, 2.0 * kFloat * own * elements);
       const auto common = static_cast<double>(model.projection_dim);
       const bool projected = vectors_interact && common > 0.0 && own != common;
       if (projected) {
@@ -46,6 +50,7 @@ class Counter {
         for (std::int64_t l = 0; l < model.cross_layers; ++l) {
           linear(width, static_cast<double>(model.cross_rank), kNoBias);
           linear(static_cast<double>(model.cross_rank), width);
+          move(4.0 * kFloat * width, 8.0 * kFloat * width);
         }
         head(width);
         break;
@@ -73,10 +78,17 @@ class Counter {
     work_.backward_flops += backward;
   }
 
+  void move(double forward, double backward) {
+    work_.forward_bytes += forward;
+    work_.backward_bytes += backward;
+  }
+
   /// `times`: how often per sample; `first`: nothing before it learns.
   void linear(double in, double out, bool bias = true, double times = 1.0, bool first = false) {
     const double flops = 2.0 * in * out * times;
     add(flops, first ? flops : 2.0 * flops);
+    const double values = value_ * times;
+    move(values * (in + out), values * (4.0 * in + 5.0 * out));
     work_.parameters += in * out + (bias ? out : 0.0);
   }
 
@@ -85,6 +97,7 @@ class Counter {
     for (const std::int64_t width : widths) {
       linear(in, static_cast<double>(width), true, times, first);
       in = static_cast<double>(width);
+      move(0.0, 4.0 * value_ * times * in);  // its activation
       first = false;
     }
     return in;
@@ -106,13 +119,17 @@ class Counter {
   }
 
   void dots(double fields, double dim) {
-    const double flops = fields * (fields - 1.0) * dim;
+    const auto padded = [](double x) { return 16.0 * std::ceil(x / 16.0); };
+    const double flops = 2.0 * padded(fields) * padded(fields) * padded(dim);
     add(flops, 2.0 * flops);
   }
 
   void head(double in) { linear(mlp(in, config_.model.top_mlp, 1.0, false), tasks()); }
 
+  static constexpr double kFloat = 4.0;
+
   const spec::Config& config_;
+  double value_;  ///< bytes
   DenseWork work_;
 };
 
@@ -140,14 +157,17 @@ double forward_s(const topology::Cluster& cluster,
                  const spec::Config& config,
                  const DenseWork& work,
                  double samples) {
-  return samples * work.forward_flops / topology::gemm_flops_per_s(cluster, config.model.compute);
+  constexpr double kPackedBytes = 16.0;  // of a parameter
+  return samples * work.forward_flops / topology::gemm_flops_per_s(cluster, config.model.compute) +
+         topology::copy_s(cluster, samples * work.forward_bytes + kPackedBytes * work.parameters);
 }
 
 double backward_s(const topology::Cluster& cluster,
                   const spec::Config& config,
                   const DenseWork& work,
                   double samples) {
-  return samples * work.backward_flops / topology::gemm_flops_per_s(cluster, config.model.compute);
+  return samples * work.backward_flops / topology::gemm_flops_per_s(cluster, config.model.compute) +
+         topology::copy_s(cluster, samples * work.backward_bytes);
 }
 
 double dense_update_s(const topology::Cluster& cluster,

@@ -16,9 +16,17 @@ using topology::RowAccess;
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kHalf = 2;
 constexpr std::int64_t kLine = 64;
+constexpr double kEntryBytes = 64.0;  // of coalescing, beside the passes
+constexpr double kPassBytes = 24.0;
+constexpr double kNotedBytes = 24.0;
+constexpr int kPartBits = 3;  // of 8 parts
 
 std::int64_t align(std::int64_t bytes, std::int64_t to) {
   return (bytes + to - 1) / to * to;
+}
+
+double vectors(const ShardWork& work) {
+  return work.pooled ? work.bags : work.ids;
 }
 
 /// Bytes of the parts of a row.
@@ -89,15 +97,26 @@ double lookup_s(const Cluster& cluster,
                 const ShardWork& work) {
   const RowShape row = row_shape(table, cols);
   const double near = work.ids * work.hot;
-  const double written = row.vector * (work.pooled ? work.bags : work.ids);
+  const double written = vectors(work);
   return (work.ids - near) * topology::row_s(cluster, RowAccess::kRead, row.weights) +
-         topology::copy_s(cluster, near * row.weights) + topology::copy_s(cluster, written);
+         topology::near_s(cluster, near * row.weights) +
+         written * work.cold * topology::row_s(cluster, RowAccess::kRead, row.vector) +
+         topology::copy_s(cluster, written * (1.0 - work.cold) * row.vector);
 }
 
 double coalesce_s(const Cluster& cluster, std::int64_t rows, const ShardWork& work) {
-  const auto bits = std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 2) - 1));
-  const auto passes = static_cast<double>((bits + 10) / 11);
-  return topology::copy_s(cluster, work.ids * (44.0 + 16.0 * passes));
+  const auto row_bits =
+      std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 2) - 1));
+  const auto passes = static_cast<double>((row_bits + (work.mixed ? kPartBits : 0) + 10) / 11);
+  return topology::copy_s(
+      cluster, work.ids * (kEntryBytes + kPassBytes * passes + (work.mixed ? kNotedBytes : 0.0)));
+}
+
+double gradients_s(const Cluster& cluster, std::int64_t cols, const ShardWork& work) {
+  const auto bytes = static_cast<double>(cols * kFloat);
+  const double far = std::min(work.ids, vectors(work)) * work.cold;
+  return far * topology::row_s(cluster, RowAccess::kRead, bytes) +
+         topology::near_s(cluster, (work.ids - far) * bytes);
 }
 
 double update_s(const Cluster& cluster,
@@ -110,7 +129,7 @@ double update_s(const Cluster& cluster,
   };
   const double one_row =
       row.stride > 0.0 ? update(row.stride) : update(row.weights) + update(row.rest);
-  return topology::copy_s(cluster, work.ids * row.vector) + work.unique * one_row;
+  return gradients_s(cluster, cols, work) + work.unique * one_row;
 }
 
 }  // namespace weft::cost

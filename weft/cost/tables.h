@@ -3,14 +3,20 @@
 /// Notation: D columns held, w bytes of a row's weights as a lookup reads them, s of the rest (its
 /// optimizer state and, of split_bf16, the low halves), n ids, U different ones among them, b bags.
 /// read(x), update(x): seconds of one random row of x bytes (weft/topology/rates.h); copy(x): of
-/// x bytes one after the other.
+/// x bytes one after the other; near(x): of x bytes in a cache.
 ///
-///   lookup     n (1 - hot) read(w) + copy(n hot w) + copy(4 D b); 4 D n is written without pooling
-///   coalesce   copy(n (44 + 16 ⌈bits/11⌉)), bits = those of the rows: the ids read, sorted by 11
-///              bits a pass, and 36 bytes an entry written (weft/kernels/coalesce.h)
-///   update     copy(4 D n) + U update(w) + U update(s) where rows lie apart from their state;
-///              copy(4 D n) + U update(stride) where they lie together. Gradients are read like
-///              a copy and not like random rows: they have just come, and are prefetched
+///   lookup     n (1 - hot) read(w) + near(n hot w) + v cold read(4 D) + copy(v (1 - cold) 4 D),
+///              v = b vectors written, n without pooling. Each lies in a row of a matrix with those
+///              of other features: a line that is not in a cache is fetched like a random row
+///   coalesce   copy(n (64 + 24 passes)): of an id its row, bag and part are read, an item is
+///              written and at last read, 36 bytes an entry come out. A pass sorts 11 bits; it
+///              reads 8 bytes in order and scatters 8, whose lines are fetched first. Bits are
+///              those of the rows; entries of several ranks come in no order, so 3 more of the
+///              parts, and 24 bytes an entry noted and found again (weft/kernels/coalesce.h)
+///   gradients  v cold read(4 D) + near((n - v cold) 4 D): entries are in the order of rows, so a
+///              gradient's first touch is a random row, and what a bag's other ids read is near
+///   update     gradients + U update(w) + U update(s) where rows lie apart from their state,
+///              gradients + U update(stride) where they lie together
 ///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
 ///
 /// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);
@@ -46,7 +52,9 @@ struct ShardWork {
   double unique = 0.0;  ///< U <= n
   double bags = 0.0;    ///< b
   double hot = 0.0;     ///< share of the ids whose row is in a cache
+  double cold = 1.0;    ///< share of the vectors, and of their gradients, that is in none
   bool pooled = true;
+  bool mixed = false;  ///< entries of several ranks are sorted together
 };
 
 /// Distinct rows among `ids` even draws from `rows`: rows (1 - (1 - 1/rows)^ids). An upper bound of
@@ -61,6 +69,10 @@ double lookup_s(const topology::Cluster& cluster,
 /// One thread's work: ranks sort different tables on different threads.
 double coalesce_s(const topology::Cluster& cluster, std::int64_t rows, const ShardWork& work);
 
+/// Gradients of a shard's entries, read in the order of their rows.
+double gradients_s(const topology::Cluster& cluster, std::int64_t cols, const ShardWork& work);
+
+/// gradients_s and the rows.
 double update_s(const topology::Cluster& cluster,
                 const spec::Table& table,
                 std::int64_t cols,
