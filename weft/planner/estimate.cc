@@ -20,6 +20,7 @@ constexpr double kFloat = 4.0;
 constexpr double kCheckedId = 8.0;    // read once
 constexpr double kPackedId = 12.0;    // read and narrowed
 constexpr double kUnpackedId = 12.0;  // read and widened
+constexpr double kLine = 64.0;        // what a scattered access moves
 constexpr double kLength = 4.0;       // of a bag, on the wire
 constexpr double kCountBytes = 16.0;  // of a slot
 constexpr double kHeaderBytes = 256.0;
@@ -48,6 +49,22 @@ double bags_of(const FeatureUse& use, double share, double samples) {
   const double length = use.length / use.present;  // of a bag that has one
   const double missed = share >= 1.0 ? 0.0 : std::pow(1.0 - share, length);
   return samples * use.present * (1.0 - missed);
+}
+
+/// Matrices of this rank's samples: the vectors of all pooled features and the ids of sequences.
+double matrix_bytes(const spec::Config& config, const Workload& workload, double samples) {
+  double columns = 0.0;
+  for (const FeatureUse& use : workload.features) {
+    columns += static_cast<double>(config.tables[at(use.table)].embedding_dim) *
+               (use.pooled ? 1.0 : use.length);
+  }
+  return kFloat * samples * columns;
+}
+
+bool rows_are_cut(const spec::TablePlan& table) {
+  return std::any_of(table.shards.begin(), table.shards.end(), [&](const spec::Shard& shard) {
+    return shard.rows != table.shards.front().rows;
+  });
 }
 
 /// What a rank sends to itself never leaves its memory.
@@ -127,9 +144,40 @@ Estimator::Estimator(const spec::Config& config,
     most = std::max(most, rank_samples(config.batch_size, parts_, ranks_, r).size());
   }
   samples_ = static_cast<double>(most);
+  // Vectors are written and their gradients read again and again between other stages: what of both
+  // matrices the caches do not hold is fetched each time.
+  const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
+  cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
   }
+}
+
+/// Share of the ids that find their row near: not the first of their row in this step, and not so
+/// long after the one before that as many other rows as fill the cache came in between. Tables are
+/// looked up one after the other, so only a table's own rows come in between. Che, Tung, Wang
+/// (2002): a row stays for the same number of draws, in which so many different ones come as fit.
+double Estimator::hot(const FeatureUse& use, double ids, double row_bytes) const {
+  const double fits = cluster_.compute.cache.value / row_bytes;
+  if (ids <= 0.0 || fits <= 0.0) {
+    return 0.0;
+  }
+  const double first = unique_rows(use, ids);
+  double stay = ids;  // draws
+  if (first > fits) {
+    double low = 0.0;
+    double high = ids;
+    for (int i = 0; i < 12; ++i) {  // to a few thousandths of the draws
+      stay = 0.5 * (low + high);
+      (unique_rows(use, stay) < fits ? low : high) = stay;
+    }
+  }
+  double hits = 0.0;
+  for (const AccessSegment& segment : use.segments) {
+    const double each = segment.share / segment.rows;
+    hits += segment.share * (each >= 1.0 ? 1.0 : 1.0 - std::exp(stay * std::log1p(-each)));
+  }
+  return std::clamp(hits, 0.0, 1.0 - first / ids);
 }
 
 ShardLoad Estimator::shard(std::int64_t t,
@@ -139,6 +187,8 @@ ShardLoad Estimator::shard(std::int64_t t,
   const spec::Table& table = config_.tables[at(t)];
   const double width = kFloat * static_cast<double>(cols.size());
   const double id_bytes = rows.size() > (std::int64_t{1} << 31) ? 8.0 : 4.0;
+  const cost::RowShape row = cost::row_shape(table, cols.size());
+  const bool statistics = column_shards > 1 && is_row_wise(table.optimizer.type);
   ShardLoad load{.bytes = cost::shard_bytes(table, rows.size(), cols.size())};
   for (const FeatureUse* use : by_table_[at(t)]) {
     const double share = share_of_rows(*use, rows, table.num_embeddings);
@@ -151,8 +201,13 @@ ShardLoad Estimator::shard(std::int64_t t,
     const double ids = batch_ * use->length * share;
     const double bags = bags_of(*use, share, batch_);
     const double unique = std::min(unique_rows(held, ids), static_cast<double>(rows.size()));
-    const cost::ShardWork work{
-        .ids = ids, .unique = unique, .bags = bags, .hot = 0.0, .pooled = use->pooled};
+    const cost::ShardWork work{.ids = ids,
+                               .unique = unique,
+                               .bags = bags,
+                               .hot = hot(held, ids, row.weights),
+                               .cold = cold_,
+                               .pooled = use->pooled,
+                               .mixed = ranks_ > 1};
     const double vectors = use->pooled ? bags : ids;
     load.lookup_s += cost::lookup_s(cluster_, table, cols.size(), work);
     load.coalesce_s += cost::coalesce_s(cluster_, rows.size(), work);
@@ -163,7 +218,9 @@ ShardLoad Estimator::shard(std::int64_t t,
                       (ids / batch_) * samples_ * (id_bytes + (use->weighted ? kFloat : 0.0));
     load.vector_bytes += width * vectors / batch_ * samples_;
   }
-  if (column_shards > 1 && is_row_wise(table.optimizer.type)) {
+  if (statistics) {
+    // Sums of a row's gradients are written, squared for the others, and read again.
+    load.update_s += copy_s(cluster_, 3.0 * width * load.unique);
     const double blocks =
         std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
     load.statistic_bytes = kFloat * load.unique * blocks * static_cast<double>(column_shards - 1);
@@ -182,18 +239,26 @@ ShardLoad Estimator::replica(std::int64_t t) const {
     const cost::ShardWork read{.ids = ids,
                                .unique = own,
                                .bags = samples_ * use->present,
-                               .hot = 0.0,
+                               .hot = hot(*use, ids, width),
+                               .cold = cold_,
                                .pooled = use->pooled};
-    // Partial rows of all ranks are merged, and every replica updates what any of them touched.
-    const cost::ShardWork merged{.ids = own * static_cast<double>(ranks_),
-                                 .unique = all,
-                                 .bags = 0.0,
-                                 .hot = 0.0,
-                                 .pooled = true};
     load.lookup_s += cost::lookup_s(cluster_, table, table.embedding_dim, read);
     load.coalesce_s += cost::coalesce_s(cluster_, table.num_embeddings, read);
-    load.update_s += cost::update_s(cluster_, table, table.embedding_dim, merged) +
-                     copy_s(cluster_, ids * width);
+    if (ranks_ == 1) {
+      load.update_s += cost::update_s(cluster_, table, table.embedding_dim, read);
+      load.unique += own;
+      load.ids += ids;
+      continue;
+    }
+    // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
+    // with a gradient of its own, and every replica updates what any rank touched.
+    const double partial = own * static_cast<double>(ranks_);
+    const cost::ShardWork merged{
+        .ids = partial, .unique = all, .bags = partial, .cold = 1.0, .pooled = true, .mixed = true};
+    load.update_s += cost::gradients_s(cluster_, table.embedding_dim, read) +
+                     copy_s(cluster_, own * (kReplicaEntry + width)) +
+                     cost::coalesce_s(cluster_, table.num_embeddings, merged) +
+                     cost::update_s(cluster_, table, table.embedding_dim, merged);
     load.ids += ids;
     load.unique += all;
     load.statistic_bytes += (kReplicaEntry + width) * own;
@@ -225,12 +290,7 @@ std::int64_t Estimator::buffer_bytes(const ShardLoad& load) const {
 }
 
 std::int64_t Estimator::capacity() const {
-  double columns = 0.0;
-  for (const FeatureUse& use : workload_.features) {
-    columns += static_cast<double>(config_.tables[at(use.table)].embedding_dim) *
-               (use.pooled ? 1.0 : use.length);
-  }
-  const double matrices = 2.0 * kFloat * samples_ * columns;  // vectors and their gradients
+  const double matrices = 2.0 * matrix_bytes(config_, workload_, samples_);  // and gradients
   return static_cast<std::int64_t>(std::max(0.0, topology::table_capacity(cluster_) - matrices));
 }
 
@@ -259,23 +319,71 @@ void Estimator::add_dense(PlanCost& cost) const {
   }
 }
 
-/// What a rank does with the ids and vectors of its own samples, whoever holds the rows.
-void Estimator::add_batch_work(PlanCost& cost) const {
-  double ids = 0.0;
-  double vectors = 0.0;
-  for (const FeatureUse& use : workload_.features) {
-    ids += samples_ * use.length;
-    vectors += kFloat * static_cast<double>(config_.tables[at(use.table)].embedding_dim) *
-               samples_ * (use.pooled ? use.present : use.length);
-  }
+/// What ranks do with the ids and vectors of their own samples, whoever holds the rows.
+void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
   const double elsewhere = 1.0 - 1.0 / static_cast<double>(ranks_);
   for (RankCost& rank : cost.ranks) {
-    const double received = rank.load.ids * elsewhere;
+    rank.seconds[at(Part::kExchangeIds)] +=
+        copy_s(cluster_, rank.load.ids * elsewhere * kUnpackedId);
+  }
+  for (const FeatureUse& use : workload_.features) {
+    const spec::TablePlan& table = plan.tables[at(use.table)];
+    for (RankCost& rank : cost.ranks) {
+      rank.seconds[at(Part::kExchangeCounts)] +=
+          copy_s(cluster_, samples_ * use.length * kCheckedId);
+    }
+    if (table.sharding == Sharding::kDataParallel || ranks_ == 1) {
+      continue;
+    }
+    if (rows_are_cut(table)) {
+      add_cut_feature(cost, use, table);
+    } else {
+      add_whole_feature(cost, use, table);
+    }
+  }
+}
+
+/// Every id goes where its row is, and every vector comes from there and is added up. Ids are
+/// counted, then scattered: for an id a line, and one for a vector of its bag.
+void Estimator::add_cut_feature(PlanCost& cost,
+                                const FeatureUse& use,
+                                const spec::TablePlan& plan) const {
+  const spec::Table& table = config_.tables[at(use.table)];
+  const double ids = samples_ * use.length;
+  const double dim = static_cast<double>(table.embedding_dim);
+  double vectors = 0.0;  // of all cuts of rows
+  for (const spec::Shard& shard : plan.shards) {
+    const double share = share_of_rows(use, shard.rows, table.num_embeddings);
+    vectors += (use.pooled ? bags_of(use, share, samples_) : ids * share) *
+               static_cast<double>(shard.cols.size()) / dim;
+  }
+  const double sums = use.pooled ? samples_ * use.present : ids;
+  for (RankCost& rank : cost.ranks) {
     rank.seconds[at(Part::kExchangeCounts)] +=
-        copy_s(cluster_, ids * (kCheckedId + kPackedId * elsewhere));
-    rank.seconds[at(Part::kExchangeIds)] += copy_s(cluster_, received * kUnpackedId);
-    rank.seconds[at(Part::kOutputDist)] += copy_s(cluster_, 2.0 * vectors * elsewhere);
-    rank.seconds[at(Part::kGradDist)] += copy_s(cluster_, 2.0 * vectors * elsewhere);
+        copy_s(cluster_, ids * (kCheckedId + kLine) + vectors * kLine);
+    rank.seconds[at(Part::kOutputDist)] +=
+        copy_s(cluster_, vectors * (kFloat * dim + kLine) + sums * kFloat * dim);
+    rank.seconds[at(Part::kGradDist)] += copy_s(cluster_, vectors * kFloat * dim);
+  }
+}
+
+/// Ids of a table that is elsewhere are packed, its vectors read and written once.
+void Estimator::add_whole_feature(PlanCost& cost,
+                                  const FeatureUse& use,
+                                  const spec::TablePlan& plan) const {
+  const double ids = samples_ * use.length;
+  const double vectors = use.pooled ? samples_ * use.present : ids;
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    double columns = 0.0;  // elsewhere
+    for (const spec::Shard& shard : plan.shards) {
+      columns +=
+          shard.rank == static_cast<std::int64_t>(r) ? 0.0 : static_cast<double>(shard.cols.size());
+    }
+    std::array<double, kParts>& seconds = cost.ranks[r].seconds;
+    seconds[at(Part::kExchangeCounts)] += columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0;
+    for (const Part part : {Part::kOutputDist, Part::kGradDist}) {
+      seconds[at(part)] += copy_s(cluster_, 2.0 * kFloat * columns * vectors);
+    }
   }
 }
 
@@ -352,7 +460,7 @@ PlanCost Estimator::cost(const spec::Plan& plan) const {
   }
   const double replica_bytes = replicas.statistic_bytes;
   replicas.statistic_bytes = 0.0;  // gathered, not exchanged between shards
-  add_batch_work(cost);
+  add_batch_work(cost, plan);
   for (RankCost& rank : cost.ranks) {
     rank.buffer_bytes = static_cast<double>(buffer_bytes(rank.load));
     rank.load += replicas;

@@ -126,9 +126,12 @@ class Estimator {
   [[nodiscard]] std::int64_t parts() const { return parts_; }
 
  private:
+  [[nodiscard]] double hot(const FeatureUse& use, double ids, double row_bytes) const;
   void add_dense(PlanCost& cost) const;
+  void add_cut_feature(PlanCost& cost, const FeatureUse& use, const spec::TablePlan& plan) const;
+  void add_whole_feature(PlanCost& cost, const FeatureUse& use, const spec::TablePlan& plan) const;
   void add_exchanges(PlanCost& cost, double replica_bytes) const;
-  void add_batch_work(PlanCost& cost) const;
+  void add_batch_work(PlanCost& cost, const spec::Plan& plan) const;
   void finish(PlanCost& cost) const;
 
   const spec::Config& config_;
@@ -138,6 +141,7 @@ class Estimator {
   std::int64_t parts_;
   double samples_;  ///< of the rank with most
   double batch_;
+  double cold_ = 1.0;  ///< share of the vectors of this rank's samples that no cache holds
   std::vector<std::vector<const FeatureUse*>> by_table_;
 };
 

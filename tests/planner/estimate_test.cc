@@ -1,0 +1,302 @@
+// The estimator against formulas by hand, and what must hold of any estimate.
+#include "weft/planner/estimate.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/cost/dense.h"
+#include "weft/planner/place.h"
+#include "weft/spec/yaml.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::Sharding;
+
+constexpr double kCopy = 1e10;
+
+std::size_t at(Part part) {
+  return static_cast<std::size_t>(part);
+}
+
+topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks_per_host) {
+  topology::Cluster cluster;
+  cluster.name = "made up";
+  cluster.hosts = {{.count = hosts, .ranks = ranks_per_host}};
+  cluster.memory.ddr.value = 1e9;
+  cluster.compute.gemm_fp32.value = 1e11;
+  cluster.compute.copy.value = kCopy;
+  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
+  cluster.compute.stage.value = 1e-6;
+  cluster.links.self.rank.value = 2e10;
+  cluster.links.host = {
+      .rank = {.value = 1e9, .source = {}}, .host = {}, .latency = {.value = 1e-6, .source = {}}};
+  cluster.links.network = {
+      .rank = {.value = 1e8, .source = {}}, .host = {}, .latency = {.value = 1e-5, .source = {}}};
+  return cluster;
+}
+
+struct Use {
+  std::int64_t rows = 1000;
+  std::int64_t length = 1;
+  std::int64_t dim = 32;
+};
+
+spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
+  spec::Config config;
+  config.batch_size = batch;
+  config.data.synthetic.dense_columns = 1;
+  config.dense_features.emplace_back();
+  config.dense_features[0].name = config.dense_features[0].column = "d1";
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const std::string name = "t" + std::to_string(t);
+    spec::SyntheticColumn& column = config.data.synthetic.columns.emplace_back();
+    column.name = name;
+    column.cardinality = tables[t].rows;
+    column.zipf = 0.0;
+    column.min_length = column.max_length = tables[t].length;
+    spec::SparseFeature& feature = config.sparse_features.emplace_back();
+    feature.name = feature.column = feature.table = name;
+    feature.mapping = spec::IdMapping::kIdentity;
+    spec::Table& table = config.tables.emplace_back();
+    table.name = name;
+    table.num_embeddings = tables[t].rows;
+    table.embedding_dim = tables[t].dim;
+    table.sharding = Sharding::kTableWise;
+  }
+  config.model = {.type = spec::ModelKind::kDcnv2, .bottom_mlp = {32}, .top_mlp = {32}};
+  spec::validate(config);
+  return config;
+}
+
+void shard_all(spec::Config& config, Sharding sharding) {
+  for (spec::Table& table : config.tables) {
+    table.sharding = sharding;
+  }
+}
+
+PlanCost cost_of(const spec::Config& config, const topology::Cluster& cluster) {
+  const Workload workload = make_workload(config);
+  const spec::Plan plan = make_plan(
+      config, {.ranks = topology::ranks(cluster), .hosts = topology::rank_hosts(cluster)});
+  return Estimator(config, cluster, workload, plan.parts).cost(plan);
+}
+
+constexpr Sharding kSchemes[] = {Sharding::kTableWise, Sharding::kRowWise, Sharding::kColumnWise,
+                                 Sharding::kDataParallel};
+
+TEST(Estimate, OneTableOnTwoRanksByHand) {
+  spec::Config config = make_config({{1'000'000, 1, 16}}, 4096);
+  config.tables[0].rank = 0;
+  const topology::Cluster cluster = make_cluster(1, 2);
+  const PlanCost cost = cost_of(config, cluster);
+  const ShardLoad& load = cost.ranks[0].load;
+  EXPECT_DOUBLE_EQ(load.ids, 4096);
+  EXPECT_NEAR(load.unique, 4096 - 4096.0 * 4096 / 2e6, 0.1);  // few meet
+  EXPECT_EQ(load.ids_bytes, 2048 * (4 + 4));                  // a length and an id each
+  EXPECT_EQ(load.vector_bytes, 2048 * 64);
+  EXPECT_EQ(load.bytes, 1'000'000 * (64 + 4));
+  EXPECT_EQ(cost.ranks[1].load.ids, 0);
+  EXPECT_EQ(cost.ranks[1].table_bytes, 0);
+  // Each row has a statistic in another place. Without a cache 4096 rows of 64 bytes at 1e9 bytes/s
+  // are read, and as many lines written.
+  EXPECT_NEAR(load.lookup_s, 2 * 4096 * 64e-9, 1e-12);
+  EXPECT_NEAR(load.update_s, 4096 * 64e-9 + load.unique * 2 * 128e-9, 1e-12);
+  // The other rank's vectors: out over the link, and read and written once there.
+  EXPECT_NEAR(cost.exchanges[at(Part::kOutputDist)], 2048 * 64 / 1e9 + 1e-6, 1e-12);
+  EXPECT_NEAR(cost.ranks[1].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)],
+              2.0 * 2048 * 64 / kCopy, 1e-12);
+  EXPECT_NEAR(cost.ranks[0].seconds[at(Part::kOutputDist)], cost.exchanges[at(Part::kOutputDist)],
+              1e-12);
+  // Of ids, vectors and gradients only the first and the last leave rank 1, and flags and counts.
+  EXPECT_GT(cost.ranks[0].sent[1], 2048 * 64.0);
+  EXPECT_GT(cost.ranks[1].sent[1], 2048 * (8 + 64.0));
+}
+
+TEST(Estimate, HotRowsAreNear) {
+  topology::Cluster cluster = make_cluster(1, 1);
+  // 4096 ids of 64 rows: all but the first of each row find it near, where 64 rows fit the cache.
+  const spec::Config config = make_config({{64, 1, 16}}, 4096);
+  const double far = cost_of(config, cluster).parts[at(Part::kLookup)];
+  cluster.compute.cache.value = 1e9;
+  const double near = cost_of(config, cluster).parts[at(Part::kLookup)];
+  EXPECT_NEAR(far, 2 * 4096 * 64e-9, 1e-12);
+  EXPECT_NEAR(near, 64 * 64e-9 + 4032 * 64 / 4e10 + 4096 * 64 / kCopy, 1e-12);
+  // A cache of half the rows holds half of the ids' at best.
+  cluster.compute.cache.value = 32 * 64;
+  const double half = cost_of(config, cluster).parts[at(Part::kLookup)];
+  EXPECT_GT(half, near);
+  EXPECT_LT(half, far);
+}
+
+TEST(Estimate, StepIsTheSumOfItsStretches) {
+  for (const auto& [overlap, width] : {std::pair(false, 32), {true, 32}, {true, 4000}}) {
+    for (const Sharding sharding : kSchemes) {
+      spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}});
+      config.model.top_mlp = {width};  // a long reduction hides the rows' work, not their exchanges
+      shard_all(config, sharding);
+      config.train.overlap = overlap;
+      const topology::Cluster cluster = make_cluster(2, 2);
+      const PlanCost cost = cost_of(config, cluster);
+      const auto exchange = [&](Part part) { return cost.exchanges[at(part)]; };
+      const auto slowest = [&](const std::vector<Part>& parts) {
+        double most = 0.0;
+        for (const RankCost& rank : cost.ranks) {
+          double sum = 0.0;
+          for (const Part part : parts) {
+            sum += rank.seconds[at(part)] - exchange(part);
+          }
+          most = std::max(most, sum);
+        }
+        return most;
+      };
+      const double links =
+          exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) + exchange(Part::kUpdateRows);
+      const double head = exchange(Part::kExchangeCounts) + exchange(Part::kExchangeIds) +
+                          exchange(Part::kOutputDist) +
+                          slowest({Part::kExchangeIds, Part::kLookup}) +
+                          slowest({Part::kOutputDist, Part::kForwardBackward});
+      const double rows =
+          links + slowest({Part::kCoalesce}) +
+          slowest({Part::kGradDist, Part::kUpdateRows, Part::kUpdateDense, Part::kExchangeCounts});
+      const double reduce = exchange(Part::kReduce);
+      const double tail = overlap ? std::max(rows, links + reduce) : rows + reduce;
+      EXPECT_NEAR(cost.step_s, head + tail + 12e-6, 1e-9) << static_cast<int>(sharding) << overlap;
+    }
+  }
+}
+
+TEST(Estimate, MoreIdsAreNeverCheaper) {
+  for (const Sharding sharding : kSchemes) {
+    for (const double cache : {0.0, 1e5, 1e8}) {
+      topology::Cluster cluster = make_cluster(2, 2);
+      cluster.compute.cache.value = cache;
+      double before = 0.0;
+      for (const std::int64_t length : {1, 2, 3, 5, 8, 20, 100}) {
+        spec::Config config = make_config({{5000, length}, {70'000, 1}});
+        shard_all(config, sharding);
+        const double step = cost_of(config, cluster).step_s;
+        EXPECT_GT(step, before) << static_cast<int>(sharding) << " length " << length;
+        before = step;
+      }
+    }
+  }
+}
+
+TEST(Estimate, MoreRanksNeverHoldMoreEach) {
+  for (const Sharding sharding : kSchemes) {
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (const std::int64_t ranks : {1, 2, 4, 8}) {
+      spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}, {9000, 1}});
+      shard_all(config, sharding);
+      std::int64_t most = 0;
+      for (const RankCost& rank : cost_of(config, make_cluster(1, ranks)).ranks) {
+        most = std::max(most, rank.table_bytes);
+      }
+      EXPECT_LE(most, before) << static_cast<int>(sharding) << " on " << ranks;
+      before = most;
+    }
+  }
+}
+
+TEST(Estimate, AFasterClusterIsNeverSlower) {
+  const auto faster = {+[](topology::Cluster& c) { c.links.network.rank.value *= 2; },
+                       +[](topology::Cluster& c) { c.links.network.latency.value /= 2; },
+                       +[](topology::Cluster& c) { c.links.host.rank.value *= 2; },
+                       +[](topology::Cluster& c) { c.links.self.rank.value *= 2; },
+                       +[](topology::Cluster& c) { c.compute.copy.value *= 2; },
+                       +[](topology::Cluster& c) { c.compute.gemm_fp32.value *= 2; },
+                       +[](topology::Cluster& c) { c.compute.stage.value /= 2; },
+                       +[](topology::Cluster& c) { c.compute.cache.value = 1e7; },
+                       +[](topology::Cluster& c) { c.compute.rows.efficiency *= 2; }};
+  for (const Sharding sharding : kSchemes) {
+    spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}});
+    shard_all(config, sharding);
+    const topology::Cluster cluster = make_cluster(2, 2);
+    const double step = cost_of(config, cluster).step_s;
+    for (const auto& change : faster) {
+      topology::Cluster better = cluster;
+      change(better);
+      EXPECT_LE(cost_of(config, better).step_s, step) << static_cast<int>(sharding);
+    }
+  }
+}
+
+TEST(Estimate, TableBytesAreThoseOfTheShards) {
+  for (const Sharding sharding : kSchemes) {
+    spec::Config config = make_config({{5000, 3}, {70'001, 1, 48}, {800, 7}});
+    shard_all(config, sharding);
+    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kAdam;
+    config.tables[1].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+    const topology::Cluster cluster = make_cluster(1, 4);
+    const spec::Plan plan = make_plan(config, 4);
+    std::vector<std::int64_t> bytes(4, 0);
+    for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+      for (const spec::Shard& shard : plan.tables[t].shards) {
+        bytes[static_cast<std::size_t>(shard.rank)] +=
+            cost::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size());
+      }
+    }
+    const PlanCost cost = cost_of(config, cluster);
+    for (std::size_t r = 0; r < bytes.size(); ++r) {
+      EXPECT_EQ(cost.ranks[r].table_bytes, bytes[r]) << static_cast<int>(sharding) << " rank " << r;
+    }
+  }
+}
+
+TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
+  for (const auto kind : {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdam}) {
+    spec::Config config = make_config({{5000, 3}});
+    config.tables[0].optimizer.type = kind;
+    topology::Cluster cluster = make_cluster(1, 1);
+    cluster.compute.cache.value = 1e5;
+    const Workload workload = make_workload(config);
+    const Estimator estimator(config, cluster, workload, 8);
+    const ShardLoad whole = estimator.shard(0, {0, 5000}, {0, 32}, 1);
+    const ShardLoad replica = estimator.replica(0);
+    EXPECT_DOUBLE_EQ(replica.lookup_s, whole.lookup_s);
+    EXPECT_DOUBLE_EQ(replica.coalesce_s, whole.coalesce_s);
+    EXPECT_DOUBLE_EQ(replica.update_s, whole.update_s);
+    EXPECT_DOUBLE_EQ(replica.unique, whole.unique);
+    EXPECT_EQ(replica.bytes, whole.bytes);
+  }
+}
+
+TEST(Estimate, ShardsOfATableAddUpToIt) {
+  const spec::Config config = make_config({{5000, 3}});
+  const Workload workload = make_workload(config);
+  const topology::Cluster cluster = make_cluster(1, 2);
+  const Estimator estimator(config, cluster, workload, 8);
+  const ShardLoad whole = estimator.shard(0, {0, 5000}, {0, 32}, 1);
+  ShardLoad rows = estimator.shard(0, {0, 2000}, {0, 32}, 1);
+  rows += estimator.shard(0, {2000, 5000}, {0, 32}, 1);
+  EXPECT_NEAR(rows.ids, whole.ids, 1e-6);
+  EXPECT_NEAR(rows.unique, whole.unique, 1e-4 * whole.unique);
+  EXPECT_GT(rows.vector_bytes, whole.vector_bytes);  // a bag may have ids in both
+  ShardLoad columns = estimator.shard(0, {0, 5000}, {0, 16}, 2);
+  columns += estimator.shard(0, {0, 5000}, {16, 32}, 2);
+  EXPECT_DOUBLE_EQ(columns.ids, 2 * whole.ids);  // every shard looks all up
+  EXPECT_DOUBLE_EQ(columns.vector_bytes, whole.vector_bytes);
+  EXPECT_EQ(columns.bytes, whole.bytes + 5000 * 4);  // each has the rows' statistics
+}
+
+TEST(Estimate, CopiesSendGradientsInsteadOfVectors) {
+  spec::Config config = make_config({{5000, 3}});
+  config.tables[0].sharding = Sharding::kDataParallel;
+  const PlanCost cost = cost_of(config, make_cluster(1, 2));
+  for (const RankCost& rank : cost.ranks) {
+    EXPECT_EQ(rank.load.vector_bytes, 0);
+    EXPECT_EQ(rank.load.ids_bytes, 0);
+    EXPECT_EQ(rank.seconds[at(Part::kOutputDist)], cost.exchanges[at(Part::kOutputDist)]);
+  }
+  EXPECT_GT(cost.exchanges[at(Part::kUpdateRows)], 0.0);
+  EXPECT_EQ(cost.exchanges[at(Part::kOutputDist)], 1e-6);  // nothing but the latency
+}
+
+}  // namespace
+}  // namespace weft::planner
