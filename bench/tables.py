@@ -113,7 +113,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "overlap"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -282,6 +282,52 @@ def table_search(results):
         row += [f"{results.find('search', f'step of {name}', **case)[0]['median']:.2f}" for name in SIMPLE]
         rows.append(row)
     return table(["tables", "ranks", "fits", "seconds", "step, ms", "work, max / mean", "bytes, max / mean"] + SIMPLE, rows)
+
+
+def plan_cases(results):
+    """Parameters of every case, in the order in which they were measured."""
+    return [r["parameters"] for r in results.find("plan", "step")]
+
+
+def table_predicted(results):
+    """Steps as predicted and as measured, and the parts that differ between plans."""
+    rows = []
+    for case in plan_cases(results):
+        row = [case["model"], case["batch"], f"{case['ranks']} x {case['threads']}", case["plan"]]
+        step = results.find("plan", "step", **case)[0]
+        row += [number(step["limit"]["median"]), number(step["median"]),
+                f"{100 * (step['limit']['median'] / step['median'] - 1):+.0f} %"]
+        for part in ("lookup", "forward_backward", "update_rows"):
+            found = results.find("plan", f"part.{part}", **case)
+            row.append(f"{number(found[0]['limit']['median'])} / {number(found[0]['median'])}" if found else "-")
+        rows.append(row)
+    return table(["model", "batch", "ranks x threads", "plan", "step, predicted ms", "measured", "error",
+                  "lookup", "forward_backward", "update_rows"], rows)
+
+
+def table_prediction_errors(results):
+    """How far off the step and its parts are, over all cases."""
+    rows = []
+    for r in results.find("plan", "error"):
+        of = r["parameters"]["of"]
+        bias = results.find("plan", "bias", of=of)[0]
+        noise = results.find("plan", "noise", of=of)[0]
+        size = sum(c["median"] for c in results.find("plan", "step" if of == "step" else f"part.{of}"))
+        whole = sum(c["median"] for c in results.find("plan", "step"))
+        rows.append([of, f"{100 * size / whole:.0f} %"] + [f"{r[k]:.0f} %" for k in ("q1", "median", "q3")] +
+                    [f"{bias['median']:+.0f} %", f"{noise['median']:.0f} %"])
+    return table(["of", "share of all steps", "error, first quartile", "median", "third", "median with its sign",
+                  "rounds apart"], rows)
+
+
+def table_prediction_order(results):
+    """Whether what is predicted to be faster is."""
+    names = {("rank_correlation", "all"): "rank correlation, all cases",
+             ("rank_correlation", "within"): "rank correlation within a model and batch, median",
+             ("pairs_right", "all"): "pairs of a model and batch ordered rightly",
+             ("pairs_right", "5 % apart"): "of those that are 5 % apart"}
+    return table(["", ""], [[label, f"{r['median']:.2f}"] for (name, of), label in names.items()
+                            for r in results.find("plan", name, of=of)])
 
 
 def rewrite(text, results):

@@ -1,0 +1,43 @@
+/// Models and plans on which a prediction of a step is tried: shards in good and in bad places, so
+/// that steps of the same model and batch differ.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+
+namespace weft::bench {
+
+/// Tables and what reads them, one feature each; the list of lengths is gone through in turn.
+struct PlanModel {
+  std::string name;
+  std::int64_t tables = 0;
+  std::int64_t dim = 0;
+  std::vector<std::int64_t> rows;     ///< of table i: rows[i mod size]
+  std::vector<std::int64_t> lengths;  ///< ids of a bag, the same way
+  std::string optimizer;
+  std::string dense;  ///< `model` of the configuration, as YAML in one line
+};
+
+/// A model with a batch size; alternatives of one group are compared with each other.
+struct PlanGroup {
+  PlanModel model;
+  std::int64_t batch = 0;
+};
+
+struct PlanCase {
+  std::string plan;     ///< how it is called
+  spec::Config config;  ///< tables with the schemes of the plan
+  spec::Plan made;
+};
+
+/// What runs on ranks × threads. `quick`: two tiny ones.
+std::vector<PlanGroup> plan_groups(std::int64_t ranks, bool quick);
+
+/// The alternatives: one where there is one rank.
+std::vector<PlanCase> plan_cases(const PlanGroup& group, std::int64_t ranks);
+
+}  // namespace weft::bench
