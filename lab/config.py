@@ -37,6 +37,7 @@ HOST_KEYS = {
     "ranks": Key("ranks of this host", int, 1, 256, 1),
     "rate_mbit": Key("rate of its link in each direction, Mbit/s", float, 0.1, 100_000, None),
     "queue_ms": Key("longest wait in the link's queue before it drops", float, 1, 10_000, 50),
+    "mtu": Key("bytes of its largest packet", int, 1280, 9000, 1500),
     "cpus": Key("processors' worth of time for all its processes", float, 0.1, 1024, None),
 }
 LAB_KEYS = {"version", "hosts", *HOST_KEYS}
@@ -50,6 +51,7 @@ class Host:
     ranks: int
     rate_mbit: float | None
     queue_ms: float
+    mtu: int
     cpus: float | None
 
 

@@ -181,6 +181,8 @@ def _make_host(host):
     (folder / "net").symlink_to(f"/run/netns/{namespace}")
     tool("ip", "-n", SWITCH, "link", "add", host.name, "type", "veth",
          "peer", "name", "eth0", "netns", namespace)
+    tool("ip", "-n", SWITCH, "link", "set", host.name, "mtu", host.mtu)
+    tool("ip", "-n", namespace, "link", "set", "eth0", "mtu", host.mtu)
     tool("ip", "-n", SWITCH, "link", "set", host.name, "master", "bridge", "up")
     tool("ip", "-n", namespace, "link", "set", "lo", "up")
     tool("ip", "-n", namespace, "address", "add", f"{host.address}/24", "dev", "eth0")

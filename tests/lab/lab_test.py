@@ -109,7 +109,8 @@ class Files(LabCase):
         for key, value, permitted in (("ranks", 0, "from 1 to 256"), ("ranks", 1.5, "an integer"),
                                       ("ranks", None, "an integer"), ("ranks", True, "an integer"),
                                       ("rate_mbit", 0, "from 0.1"), ("rate_mbit", "1g", "a number"),
-                                      ("cpus", 0.01, "from 0.1"), ("queue_ms", -1, "from 1")):
+                                      ("cpus", 0.01, "from 0.1"), ("queue_ms", -1, "from 1"),
+                                      ("mtu", 100, "from 1280")):
             self.refused_file({**TWO_HOSTS, key: value}, f"{key}: is {value!r}", permitted)
             self.refused_file({"version": 1, "hosts": {"a": {key: value}}},
                               f"hosts.a.{key}: is {value!r}", permitted)
