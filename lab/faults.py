@@ -16,7 +16,7 @@ import job as jobs
 from config import ConfigError, LabError
 
 TIMEOUT_S = 5  # train.timeout_s of the jobs that lose a peer
-END_S = TIMEOUT_S  # after an error a rank waits so long for peers that do not come to the end
+END_S = 2 * TIMEOUT_S  # after an error a rank waits so long for peers that do not come to the end
 SLACK_S = 60  # for a loaded machine
 LAUNCHER_S = 3  # for mpirun to end after the ranks; without an answer of a daemon it never does
 START_S = 120

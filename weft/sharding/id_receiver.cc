@@ -45,8 +45,11 @@ IdReceiver::IdReceiver(const Routing& routing, std::int64_t rank, bool lent)
   }
   run_begins_.push_back(0);
   for (std::int64_t r = 0; r < routing.ranks; ++r) {
-    run_begins_.push_back(run_begins_.back() +
-                          2 * static_cast<std::int64_t>(routing.nodes(r).size()));
+    const std::vector<Range> nodes = routing.nodes(r);
+    for (std::size_t run = 0; run < 2 * nodes.size(); ++run) {
+      run_parts_.push_back(static_cast<std::int32_t>(nodes[run % nodes.size()].begin));
+    }
+    run_begins_.push_back(static_cast<std::int64_t>(run_parts_.size()));
   }
 }
 
@@ -62,13 +65,7 @@ void IdReceiver::find_parts(std::int64_t global_size) {
     const Range samples = part_samples(global_size, routing_.parts, part);
     std::fill_n(parts_.begin() + samples.begin, samples.size(), static_cast<std::int32_t>(part));
   }
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    auto part = parts_.begin() + run_parts_begin(global_size, r);
-    const std::vector<Range> nodes = routing_.nodes(r);
-    for (std::size_t run = 0; run < 2 * nodes.size(); ++run) {
-      *part++ = static_cast<std::int32_t>(nodes[run % nodes.size()].begin);
-    }
-  }
+  std::copy(run_parts_.begin(), run_parts_.end(), parts_.begin() + global_size);
 }
 
 void IdReceiver::lay_out(std::int64_t global_size,

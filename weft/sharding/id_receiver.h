@@ -91,6 +91,7 @@ class IdReceiver {
   std::int64_t rank_;
   bool lent_;
   std::vector<std::int64_t> run_begins_;          // [W + 1] a rank's runs of rows among all
+  std::vector<std::int32_t> run_parts_;           // [runs of all ranks] the part of each
   std::vector<std::size_t> slot_piece_;           // [own slots] its first piece in a lane
   std::vector<std::vector<comm::Piece>> pieces_;  // [W]
   std::vector<std::byte> bytes_;                  // where they are received

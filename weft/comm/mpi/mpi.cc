@@ -414,8 +414,9 @@ bool ProgressEngine::may_end() {
 }
 
 void ProgressEngine::watch_end() {
-  const double limit = error_published_ ? std::min(options_.shutdown_timeout_s, options_.timeout_s)
-                                        : options_.timeout_s;
+  const double limit = error_published_
+                           ? std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s)
+                           : options_.timeout_s;
   const auto begin = error_published_ ? std::max(end_time_, error_time_) : end_time_;
   if (Clock::now() - begin < seconds(limit)) {
     return;

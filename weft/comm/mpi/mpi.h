@@ -32,7 +32,7 @@ bool launched_by_mpi();
 struct MpiOptions {
   double timeout_s = 300.0;          ///< how long a collective waits for its peers
   double shutdown_timeout_s = 30.0;  ///< how long the end waits for the others after an error; at
-                                     ///< most timeout_s
+                                     ///< most twice timeout_s
   std::int64_t max_message_bytes = std::int64_t{1} << 30;  ///< longer data travels in pieces
 };
 
