@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/planner/made_up.h"
 #include "weft/cost/dense.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
@@ -17,6 +18,7 @@ namespace weft::planner {
 namespace {
 
 using spec::Sharding;
+using testing::Use;
 
 constexpr double kCopy = 1e10;
 
@@ -41,36 +43,13 @@ topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks_per_host) 
   return cluster;
 }
 
-struct Use {
-  std::int64_t rows = 1000;
-  std::int64_t length = 1;
-  std::int64_t dim = 32;
-};
-
+/// Ids are even, and every table is one shard.
 spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
-  spec::Config config;
-  config.batch_size = batch;
-  config.data.synthetic.dense_columns = 1;
-  config.dense_features.emplace_back();
-  config.dense_features[0].name = config.dense_features[0].column = "d1";
+  spec::Config config = testing::make_config(tables, batch);
   for (std::size_t t = 0; t < tables.size(); ++t) {
-    const std::string name = "t" + std::to_string(t);
-    spec::SyntheticColumn& column = config.data.synthetic.columns.emplace_back();
-    column.name = name;
-    column.cardinality = tables[t].rows;
-    column.zipf = 0.0;
-    column.min_length = column.max_length = tables[t].length;
-    spec::SparseFeature& feature = config.sparse_features.emplace_back();
-    feature.name = feature.column = feature.table = name;
-    feature.mapping = spec::IdMapping::kIdentity;
-    spec::Table& table = config.tables.emplace_back();
-    table.name = name;
-    table.num_embeddings = tables[t].rows;
-    table.embedding_dim = tables[t].dim;
-    table.sharding = Sharding::kTableWise;
+    config.data.synthetic.columns[t].zipf = 0.0;
+    config.tables[t].sharding = Sharding::kTableWise;
   }
-  config.model = {.type = spec::ModelKind::kDcnv2, .bottom_mlp = {32}, .top_mlp = {32}};
-  spec::validate(config);
   return config;
 }
 
@@ -91,7 +70,7 @@ constexpr Sharding kSchemes[] = {Sharding::kTableWise, Sharding::kRowWise, Shard
                                  Sharding::kDataParallel};
 
 TEST(Estimate, OneTableOnTwoRanksByHand) {
-  spec::Config config = make_config({{1'000'000, 1, 16}}, 4096);
+  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
   const topology::Cluster cluster = make_cluster(1, 2);
   const PlanCost cost = cost_of(config, cluster);
@@ -121,7 +100,7 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
 TEST(Estimate, HotRowsAreNear) {
   topology::Cluster cluster = make_cluster(1, 1);
   // 4096 ids of 64 rows: all but the first of each row find it near, where 64 rows fit the cache.
-  const spec::Config config = make_config({{64, 1, 16}}, 4096);
+  const spec::Config config = make_config({{.rows = 64, .dim = 16, .length = 1}}, 4096);
   const double far = cost_of(config, cluster).parts[at(Part::kLookup)];
   cluster.compute.cache.value = 1e9;
   const double near = cost_of(config, cluster).parts[at(Part::kLookup)];
@@ -137,7 +116,8 @@ TEST(Estimate, HotRowsAreNear) {
 TEST(Estimate, StepIsTheSumOfItsStretches) {
   for (const auto& [overlap, width] : {std::pair(false, 32), {true, 32}, {true, 4000}}) {
     for (const Sharding sharding : kSchemes) {
-      spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}});
+      spec::Config config = make_config(
+          {{.rows = 5000, .length = 3}, {.rows = 70'000, .length = 1}, {.rows = 800, .length = 7}});
       config.model.top_mlp = {width};  // a long reduction hides the rows' work, not their exchanges
       shard_all(config, sharding);
       config.train.overlap = overlap;
@@ -178,7 +158,8 @@ TEST(Estimate, MoreIdsAreNeverCheaper) {
       cluster.compute.cache.value = cache;
       double before = 0.0;
       for (const std::int64_t length : {1, 2, 3, 5, 8, 20, 100}) {
-        spec::Config config = make_config({{5000, length}, {70'000, 1}});
+        spec::Config config =
+            make_config({{.rows = 5000, .length = length}, {.rows = 70'000, .length = 1}});
         shard_all(config, sharding);
         const double step = cost_of(config, cluster).step_s;
         EXPECT_GT(step, before) << static_cast<int>(sharding) << " length " << length;
@@ -192,7 +173,10 @@ TEST(Estimate, MoreRanksNeverHoldMoreEach) {
   for (const Sharding sharding : kSchemes) {
     std::int64_t before = std::numeric_limits<std::int64_t>::max();
     for (const std::int64_t ranks : {1, 2, 4, 8}) {
-      spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}, {9000, 1}});
+      spec::Config config = make_config({{.rows = 5000, .length = 3},
+                                         {.rows = 70'000, .length = 1},
+                                         {.rows = 800, .length = 7},
+                                         {.rows = 9000, .length = 1}});
       shard_all(config, sharding);
       std::int64_t most = 0;
       for (const RankCost& rank : cost_of(config, make_cluster(1, ranks)).ranks) {
@@ -215,7 +199,8 @@ TEST(Estimate, AFasterClusterIsNeverSlower) {
                        +[](topology::Cluster& c) { c.compute.cache.value = 1e7; },
                        +[](topology::Cluster& c) { c.compute.rows.efficiency *= 2; }};
   for (const Sharding sharding : kSchemes) {
-    spec::Config config = make_config({{5000, 3}, {70'000, 1}, {800, 7}});
+    spec::Config config = make_config(
+        {{.rows = 5000, .length = 3}, {.rows = 70'000, .length = 1}, {.rows = 800, .length = 7}});
     shard_all(config, sharding);
     const topology::Cluster cluster = make_cluster(2, 2);
     const double step = cost_of(config, cluster).step_s;
@@ -229,7 +214,9 @@ TEST(Estimate, AFasterClusterIsNeverSlower) {
 
 TEST(Estimate, TableBytesAreThoseOfTheShards) {
   for (const Sharding sharding : kSchemes) {
-    spec::Config config = make_config({{5000, 3}, {70'001, 1, 48}, {800, 7}});
+    spec::Config config = make_config({{.rows = 5000, .length = 3},
+                                       {.rows = 70'001, .dim = 48, .length = 1},
+                                       {.rows = 800, .length = 7}});
     shard_all(config, sharding);
     config.tables[0].optimizer.type = spec::SparseOptimizerKind::kAdam;
     config.tables[1].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
@@ -251,7 +238,7 @@ TEST(Estimate, TableBytesAreThoseOfTheShards) {
 
 TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
   for (const auto kind : {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdam}) {
-    spec::Config config = make_config({{5000, 3}});
+    spec::Config config = make_config({{.rows = 5000, .length = 3}});
     config.tables[0].optimizer.type = kind;
     topology::Cluster cluster = make_cluster(1, 1);
     cluster.compute.cache.value = 1e5;
@@ -268,7 +255,7 @@ TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
 }
 
 TEST(Estimate, ShardsOfATableAddUpToIt) {
-  const spec::Config config = make_config({{5000, 3}});
+  const spec::Config config = make_config({{.rows = 5000, .length = 3}});
   const Workload workload = make_workload(config);
   const topology::Cluster cluster = make_cluster(1, 2);
   const Estimator estimator(config, cluster, workload, 8);
@@ -286,7 +273,7 @@ TEST(Estimate, ShardsOfATableAddUpToIt) {
 }
 
 TEST(Estimate, CopiesSendGradientsInsteadOfVectors) {
-  spec::Config config = make_config({{5000, 3}});
+  spec::Config config = make_config({{.rows = 5000, .length = 3}});
   config.tables[0].sharding = Sharding::kDataParallel;
   const PlanCost cost = cost_of(config, make_cluster(1, 2));
   for (const RankCost& rank : cost.ranks) {

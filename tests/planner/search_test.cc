@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/planner/made_up.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/planner/place.h"
@@ -17,6 +18,8 @@ namespace weft::planner {
 namespace {
 
 using spec::Sharding;
+using testing::make_config;
+using testing::Use;
 
 /// Ranks of one gigaflop and one gigabyte per second, on links of `network` bytes per second.
 topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double network = 1e8) {
@@ -33,37 +36,6 @@ topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double ne
   cluster.links.network.rank.value = network;
   cluster.links.network.latency.value = 1e-5;
   return cluster;
-}
-
-struct Use {
-  std::int64_t rows = 1000;
-  std::int64_t dim = 32;
-  std::int64_t length = 1;
-};
-
-spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
-  spec::Config config;
-  config.batch_size = batch;
-  config.data.synthetic.dense_columns = 1;
-  config.dense_features.emplace_back();
-  config.dense_features[0].name = config.dense_features[0].column = "d1";
-  for (std::size_t t = 0; t < tables.size(); ++t) {
-    const std::string name = "t" + std::to_string(t);
-    spec::SyntheticColumn& column = config.data.synthetic.columns.emplace_back();
-    column.name = name;
-    column.cardinality = tables[t].rows;
-    column.min_length = column.max_length = tables[t].length;
-    spec::SparseFeature& feature = config.sparse_features.emplace_back();
-    feature.name = feature.column = feature.table = name;
-    feature.mapping = spec::IdMapping::kIdentity;
-    spec::Table& table = config.tables.emplace_back();
-    table.name = name;
-    table.num_embeddings = tables[t].rows;
-    table.embedding_dim = tables[t].dim;
-  }
-  config.model = {.type = spec::ModelKind::kDcnv2, .bottom_mlp = {32}, .top_mlp = {32}};
-  spec::validate(config);
-  return config;
 }
 
 SearchResult plan(const spec::Config& config, const topology::Cluster& cluster) {
