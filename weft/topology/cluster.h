@@ -118,8 +118,8 @@ struct Cluster {
 };
 
 /// Throws Error(kConfig) naming the key, what is wrong and what to do: no ranks, more than 65536, a
-/// rate that is missing (0) and needed or below 1 per second, rows that do not ascend, a share outside [0, 1). Of links
-/// those are needed over which two ranks, or one, talk.
+/// rate that is missing (0) and needed or below 1 per second, rows that do not ascend, a share
+/// outside [0, 1). Of links those are needed over which two ranks, or one, talk.
 void check(const Cluster& cluster);
 
 [[nodiscard]] std::int64_t ranks(const Cluster& cluster);
