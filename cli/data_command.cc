@@ -30,6 +30,7 @@ struct DataOptions {
   std::string split = "train";
   std::string format = "text";
   std::int64_t samples = -1;
+  std::int64_t hot_rows = 0;
   int threads = 0;
   bool quiet = false;
 };
@@ -150,6 +151,8 @@ int run_stats(const DataOptions& options) {
   const std::unique_ptr<data::Source> source = open(config, options);
   data::StatsOptions limits;
   limits.max_samples = options.samples;
+  limits.hot_rows = options.hot_rows;
+  limits.config = &config;
   Progress progress("reading", options.quiet);
   const data::Stats stats = data::compute_stats(
       *source, limits, [&](std::int64_t done, std::int64_t total) { progress(done, total); });
@@ -200,10 +203,14 @@ void add_data_command(CLI::App& app, Action& chosen) {
               convert, run_convert),
           *convert);
   auto stats = std::make_shared<DataOptions>();
-  add(*data, chosen, "stats", "Print lengths, cardinalities, skew and missing rates", stats,
-      run_stats)
-      ->add_option("--format", stats->format, "text (default) or json")
+  CLI::App* const command =
+      add(*data, chosen, "stats", "Print lengths, cardinalities, skew and missing rates", stats,
+          run_stats);
+  command->add_option("--format", stats->format, "text (default) or json")
       ->check(CLI::IsMember({"text", "json"}));
+  command->add_option("--hot-rows", stats->hot_rows, "Also the N most frequent rows of each table")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
 }
 
 }  // namespace weft::cli

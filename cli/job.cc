@@ -224,12 +224,17 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   }
   train::JobOptions options;
   options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
-  const LaunchOptions launching{.ranks = arguments.ranks,
-                                .timeout_s = options.config.train.timeout_s};
+  LaunchOptions launching{.ranks = arguments.ranks, .timeout_s = options.config.train.timeout_s};
+  if (run == train::run_train && options.config.mesh.sync_every > 1 &&
+      options.config.mesh.groups > 1) {
+    launching.stops = fmt::format("at the next sync, a step that is a multiple of {}",
+                                  options.config.mesh.sync_every);
+  }
   options.threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching);
   options.out_dir = arguments.out;
   options.plan_file = arguments.plan;
   options.cluster_file = arguments.cluster;
+  options.stats_file = arguments.stats;
   options.checkpoint_dir = arguments.checkpoint;
   options.checkpoint_every = arguments.checkpoint_every;
   options.checkpoint_keep = arguments.checkpoint_keep;
@@ -296,6 +301,12 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command
       .add_option("--cluster", arguments.cluster,
                   "Make a plan for this cluster, as weft plan does (docs/planner.md)")
+      ->check(not_empty())
+      ->excludes(plan);
+  command
+      .add_option("--stats", arguments.stats,
+                  "Plan by what weft data stats --format json says of the data; tables with "
+                  "hot_rows need its --hot-rows")
       ->check(not_empty())
       ->excludes(plan);
   command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")

@@ -70,7 +70,7 @@ class RunningSession {
 void launch_mpi(const LaunchOptions& options,
                 const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
   RunningSession running;
-  const StopSignals signals([&running] { return running.activity(); });
+  const StopSignals signals(options.stops, [&running] { return running.activity(); });
   comm::MpiSession session({.timeout_s = options.timeout_s});
   running.set(&session);
   const std::unique_ptr<RunningSession, void (*)(RunningSession*)> forget(
@@ -87,7 +87,7 @@ void launch_mpi(const LaunchOptions& options,
 void launch_local(const LaunchOptions& options,
                   const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
   const auto activity = std::make_shared<comm::ActivityLog>();
-  const StopSignals signals([activity] { return activity->describe(); });
+  const StopSignals signals(options.stops, [activity] { return activity->describe(); });
   comm::run_local(std::max(1, options.ranks),
                   {.timeout_s = options.timeout_s, .activity = activity},
                   [&](comm::Communicator& world) { body(world, signals.flag()); });

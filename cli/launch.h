@@ -3,14 +3,16 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 
 #include "weft/comm/communicator.h"
 
 namespace weft::cli {
 
 struct LaunchOptions {
-  int ranks = 0;             ///< 0 = one, or as many as mpirun started
-  double timeout_s = 300.0;  ///< of every wait for another rank
+  int ranks = 0;                          ///< 0 = one, or as many as mpirun started
+  double timeout_s = 300.0;               ///< of every wait for another rank
+  std::string stops = "after this step";  ///< when a stop request is honoured
 };
 
 /// Runs `body` on every rank, with a flag that a stop request sets (cli/signals.h). Rethrows the

@@ -67,7 +67,7 @@ int run_plan(const PlanArguments& arguments) {
           : planner::make_workload(config, read_file(arguments.stats), arguments.stats);
   const planner::SearchResult result = planner::search(config, cluster, workload);
   if (!result.best().fits()) {
-    planner::refuse(result, config, cluster);
+    planner::refuse(result, config, cluster, workload);
   }
   const planner::PlanReport report{config, cluster, workload, result};
   const std::string text = report_text(arguments, report);

@@ -22,7 +22,8 @@ sigset_t stop_set() {
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<std::string()> activity) : activity_(std::move(activity)) {
+StopSignals::StopSignals(std::string when, std::function<std::string()> activity)
+    : when_(std::move(when)), activity_(std::move(activity)) {
   const sigset_t set = stop_set();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { wait(); });
@@ -44,7 +45,7 @@ void StopSignals::wait() {
     if (stop_.exchange(true)) {
       _exit(kStopped);
     }
-    log_warning("signal {}: stopping after this step; now: {}", signal, activity_());
+    log_warning("signal {}: stopping {}; now: {}", signal, when_, activity_());
   }
 }
 

@@ -9,11 +9,11 @@
 namespace weft::cli {
 
 /// Blocks the three signals for the threads made after it, and waits for them on its own thread.
-/// The first sets flag() and logs `activity()`; a second ends the process with exit code 130.
-/// Make it before any other thread.
+/// The first sets flag() and logs "stopping `when`" and `activity()`; a second ends the process
+/// with exit code 130. Make it before any other thread.
 class StopSignals {
  public:
-  explicit StopSignals(std::function<std::string()> activity);
+  StopSignals(std::string when, std::function<std::string()> activity);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
@@ -23,6 +23,7 @@ class StopSignals {
  private:
   void wait();
 
+  std::string when_;
   std::function<std::string()> activity_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> done_ = false;

@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/launch.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/topology/show.h"
 #include "weft/topology/yaml.h"
 #include "weft/train/calibrate.h"
@@ -68,15 +69,21 @@ int calibrate(const TopologyArguments& arguments) {
       .threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching),
       .effort = arguments.quick ? train::Effort::kQuick : train::Effort::kFull};
   std::optional<topology::Cluster> measured;  // on rank 0
-  launch(launching, [&](comm::Communicator& world, const std::atomic<bool>&) {
+  bool stopped = false;                       // there too
+  launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
     if (world.rank() == 0 && !arguments.output.empty()) {
       check_output(arguments.output);
     }
-    topology::Cluster cluster = train::calibrate(world, options);
+    std::optional<topology::Cluster> cluster = train::calibrate_unless(stop, world, options);
     if (world.rank() == 0) {
+      stopped = !cluster;
       measured = std::move(cluster);
     }
   });
+  if (stopped) {
+    log_warning("stopped before the end: nothing was written");
+    return kStopped;
+  }
   if (!measured) {
     return kDone;  // another process is rank 0
   }

@@ -160,6 +160,15 @@ class Tables(Folder):
                                      program="search"))
         self.assertIn("| x | 8 | yes |" + " 2.00 |" * 7, tables.table_search(tables.Results(self.folder)))
 
+    def test_quality(self):
+        self.write("q.json", {"version": 1, "program": "quality_2d", "quality": [
+            {"dataset": "made up", "variant": "M = 2", "ne": [0.5, 0.7], "ne_change": [-0.1, 0.3],
+             "ne_change_mean": 0.1, "ne_seed_spread": 0.2}]})
+        made = tables.Results(self.folder)
+        self.assertIn("| made up | M = 2 | 0.6000 | +0.1000 | -0.1000 to +0.3000 | 0.2000 |",
+                      tables.table_quality_2d(made))
+        self.assertEqual(tables.table_quality(made), "")
+
     def test_refuses_results_of_two_machines(self):
         self.write("a.json", results(figure("a", (1, 1, 1))))
         self.write("b.json", dict(results(figure("a", (1, 1, 1))), machine=dict(MACHINE, cores=8)))

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/host_layout.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
 #include "weft/comm/ordered_reduce.h"
@@ -442,6 +443,87 @@ void check_traffic(Communicator& world) {
   comm->all_reduce(ctx, data.data(), 10);
   EXPECT_EQ(comm->traffic().of(Collective::kAllReduce).bytes, 2 * peers * 2400 * 4 + peers * 40);
   EXPECT_EQ(comm->traffic().total().calls, 8);
+}
+
+void check_crossings(Communicator& comm) {
+  constexpr std::int64_t kCheckWord = 8;
+  std::vector<int> hosts;
+  for (int p = 0; p < comm.size(); ++p) {
+    hosts.push_back(comm.host(p));
+  }
+  const HostLayout layout(hosts);
+  if (layout.is_flat()) {
+    EXPECT_EQ(comm.form(), Form::kFlat);
+    return;
+  }
+  const auto bytes = [](int from, int to) { return std::int64_t{100} + 10 * from + to; };
+  Context ctx;
+  std::vector<std::int64_t> send_bytes;
+  std::vector<std::int64_t> recv_bytes;
+  for (int p = 0; p < comm.size(); ++p) {
+    send_bytes.push_back(bytes(comm.rank(), p));
+    recv_bytes.push_back(bytes(p, comm.rank()));
+  }
+  const std::vector<std::byte> send(4000);
+  std::vector<std::byte> recv(4000);
+  comm.all_to_all_v(ctx, {send.data(), send_bytes, recv.data(), recv_bytes});
+  comm.all_gather(ctx, send.data(), recv.data(), 60);
+  std::int64_t messages = 0;
+  std::int64_t crossing = 0;
+  std::int64_t gathered = 0;
+  const int here = layout.host(comm.rank());
+  for (int there = 0; there < layout.hosts(); ++there) {
+    if (there == here || layout.relay(here, there) != comm.rank()) {
+      continue;
+    }
+    ++messages;
+    crossing += kCheckWord;
+    gathered += kCheckWord;
+    for (const int from : layout.ranks_of(here)) {
+      gathered += 60;  // once for all ranks there
+      for (const int to : layout.ranks_of(there)) {
+        crossing += bytes(from, to);
+      }
+    }
+  }
+  const Traffic traffic = comm.traffic();
+  EXPECT_EQ(traffic.of(Collective::kAllToAll).cross_host_messages, messages);
+  EXPECT_EQ(traffic.of(Collective::kAllToAll).cross_host_bytes, crossing);
+  EXPECT_EQ(traffic.of(Collective::kAllGather).cross_host_messages, messages);
+  EXPECT_EQ(traffic.of(Collective::kAllGather).cross_host_bytes, gathered);
+  EXPECT_EQ(comm.host_group()->traffic().total().cross_host_bytes, 0);
+}
+
+void check_reduce_crossings(Communicator& comm, std::int64_t parts) {
+  constexpr std::int64_t kCount = 1003;
+  if (comm.form() == Form::kFlat) {
+    return;
+  }
+  std::vector<int> hosts;
+  for (int p = 0; p < comm.size(); ++p) {
+    hosts.push_back(comm.host(p));
+  }
+  const HostLayout layout(hosts);
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  OrderedAllReduce reduce(comm, *device, parts, kCount);
+  const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
+  std::fill_n(reduce.partial(0), kCount * reduce.num_partials(), 1.0F);
+  const auto counted = comm.duplicate("sum");
+  std::int64_t crossed = -comm.traffic().total().cross_host_bytes;
+  reduce.run(ctx, present);
+  crossed += comm.traffic().total().cross_host_bytes;
+  counted->all_reduce(ctx, &crossed, 1);
+  std::int64_t expected = kCount * 4 * (layout.hosts() - 1);  // sums, to every other host
+  for (int h = 0; h < layout.hosts(); ++h) {
+    const auto subtrees = static_cast<std::int64_t>(host_subtrees(layout, parts, h).size());
+    for (int owner = 0; owner < layout.ranks(); ++owner) {
+      if (layout.host(owner) != h) {
+        expected += subtrees * (4 * piece(kCount, layout.ranks(), owner).size() + 1);
+      }
+    }
+  }
+  EXPECT_EQ(crossed, expected);
 }
 
 void check_groups(Communicator& world) {

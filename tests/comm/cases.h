@@ -17,6 +17,12 @@ void check_rows(Communicator& world, std::uint64_t seed);
 /// The traffic counters against the formulas of communicator.h.
 void check_traffic(Communicator& world);
 
+/// Of the hierarchical form: what crosses hosts, in one message for each pair of them.
+void check_crossings(Communicator& comm);
+
+/// The same of OrderedAllReduce, all ranks together.
+void check_reduce_crossings(Communicator& comm, std::int64_t parts);
+
 /// split and duplicate, and collectives in the new groups.
 void check_groups(Communicator& world);
 

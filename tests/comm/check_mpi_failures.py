@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 
-RANKS = 3
+
+def ranks_of(scenario):
+    staged = "_lost_" in scenario or "_killed_" in scenario or "_midway" in scenario
+    return 4 if staged else 3  # two hosts with two ranks each
 
 # scenario: (code, origin rank or None for any, text that the one message contains)
 EXPECTED = {
@@ -22,13 +25,22 @@ EXPECTED = {
     "busy": ("data", 1, "stop"),
 }
 
+# Before a stage of a hierarchical collective the last rank is lost, or rank 2, through which its host
+# reaches the other.
+STAGES = [f"{collective}_{{}}_{stage}" for collective in ("relays", "reduce") for stage in range(4)]
+RELAY = "_rank_2"
+EXPECTED |= {name.format("lost"): ("data", 3, "the disk is gone") for name in STAGES}
+EXPECTED |= {name.format("lost") + RELAY: ("data", 2, "the disk is gone") for name in STAGES}
+
 # Jobs that the launcher or MPI_Abort ends, long before a collective's timeout of 60 s.
-ENDED_FROM_OUTSIDE = {"killed": 45, "stuck": 45}
+KILLED = ["killed", "stuck", "relays_midway", "reduce_midway"]
+KILLED += [name.format("killed") + rank for name in STAGES for rank in ("", RELAY)]
+ENDED_FROM_OUTSIDE = {name: 45 for name in KILLED}
 
 
 def run(mpiexec, program, scenario):
     command = [mpiexec, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none",
-               "-n", str(RANKS), program, scenario]
+               "-n", str(ranks_of(scenario)), program, scenario]
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=80)
     return done, time.monotonic() - begin
@@ -48,7 +60,7 @@ def main():
         sys.exit("the job should have ended in order")
     code, origin, text = EXPECTED[scenario]
     found = dict(re.findall(r"^rank (\d+): (.*)$", done.stdout, re.MULTILINE))
-    if sorted(found) != [str(rank) for rank in range(RANKS)]:
+    if sorted(found) != [str(rank) for rank in range(ranks_of(scenario))]:
         sys.exit(f"not every rank reported: {found}")
     if len(set(found.values())) != 1:
         sys.exit(f"ranks report different errors: {found}")

@@ -14,9 +14,12 @@
 
 #include <unistd.h>
 
+#include "tests/comm/failing_group.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/mpi/mpi.h"
+#include "weft/comm/ordered_reduce.h"
+#include "weft/tensor/device.h"
 
 namespace weft::comm {
 namespace {
@@ -132,6 +135,76 @@ void busy(Communicator& world) {
   }
 }
 
+void exchange_blocks(Communicator& comm) {
+  Context ctx;
+  std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * kLarge));
+  std::vector<std::byte> recv(send.size());
+  comm.all_to_all(ctx, send.data(), recv.data(), kLarge);
+}
+
+void reduce_parts(Communicator& comm) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  OrderedAllReduce reduce(comm, *device, 8, kLarge);
+  reduce.run(ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 0));
+}
+
+/// Rank `lost` fails before exchange `stage` of a hierarchical collective.
+void lose_in_stage(Communicator& world, const Body& step, int lost, int stage, void (*fail)()) {
+  const auto failure = std::make_shared<testing::Failure>();
+  failure->fail = fail;
+  Communicator under(std::make_unique<testing::FailingGroup>(world.duplicate("under"), failure));
+  const auto comm = under.duplicate("test", Form::kHierarchical);
+  step(*comm);
+  if (world.rank() == lost) {
+    failure->after = stage;
+  }
+  step(*comm);
+  Context ctx;
+  world.barrier(ctx);
+}
+
+/// The last rank is killed at any moment of hierarchical collectives that follow each other.
+void kill_midway(Communicator& world, const Body& step) {
+  const auto comm = world.duplicate("test", Form::kHierarchical);
+  step(*comm);
+  std::thread killer;
+  if (world.rank() == world.size() - 1) {
+    killer = std::thread([] {
+      nap(0.2);
+      kill(getpid(), SIGKILL);
+    });
+  }
+  for (;;) {
+    step(*comm);
+  }
+}
+
+void throw_error() {
+  fail(ErrorCode::kData, "the disk is gone");
+}
+
+void kill_process() {
+  kill(getpid(), SIGKILL);
+}
+
+/// "relays_lost_2": the last rank in exchange 2 of an all_to_all; "reduce_killed_0_rank_2";
+/// "relays_midway".
+Body stage_scenario(const std::string& scenario) {
+  const Body step = scenario.starts_with("relays") ? exchange_blocks : reduce_parts;
+  if (scenario.ends_with("midway")) {
+    return [=](Communicator& world) { kill_midway(world, step); };
+  }
+  const bool killed = scenario.find("killed") != std::string::npos;
+  const auto loss = killed ? kill_process : throw_error;
+  const std::string_view before = killed ? "killed_" : "lost_";
+  const int stage = scenario[scenario.find(before) + before.size()] - '0';
+  const int named = scenario.find("rank") == std::string::npos ? -1 : scenario.back() - '0';
+  return [=](Communicator& world) {
+    lose_in_stage(world, step, named < 0 ? world.size() - 1 : named, stage, loss);
+  };
+}
+
 int run(const std::string& scenario) {
   set_log_sink([](LogLevel, std::string_view text) {
     std::fprintf(stderr, "%s\n", std::string(text).c_str());
@@ -145,10 +218,12 @@ int run(const std::string& scenario) {
                                               {"killed", killed},
                                               {"stuck", stuck},
                                               {"busy", busy}};
-  MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0, .shutdown_timeout_s = 4.0});
+  MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0,
+                      .shutdown_timeout_s = 4.0,
+                      .hosts = {0, 0, 1, 1}});
   const int rank = session.world().rank();
   try {
-    session.run(bodies.at(scenario));
+    session.run(bodies.contains(scenario) ? bodies.at(scenario) : stage_scenario(scenario));
   } catch (const Error& error) {
     std::printf("rank %d: %s origin=%d %s\n", rank, std::string(to_string(error.code())).c_str(),
                 error.origin_rank(), error.what());

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -17,11 +18,12 @@ inline Communicator*& world() {
 }
 
 /// Runs all tests on every rank. Messages are short, so that small data travels in many pieces.
-inline int run_all_tests(int argc, char** argv) {
+/// `hosts`: where the ranks pretend to be.
+inline int run_all_tests(int argc, char** argv, const std::vector<int>& hosts = {}) {
   ::testing::InitGoogleTest(&argc, argv);
   int status = 1;
   try {
-    MpiSession session({.timeout_s = 60.0, .max_message_bytes = 10000});
+    MpiSession session({.timeout_s = 60.0, .max_message_bytes = 10000, .hosts = hosts});
     session.run([&](Communicator& own) {
       world() = &own;
       status = RUN_ALL_TESTS();

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/cases.h"
+#include "tests/comm/coded_cases.h"
 #include "tests/comm/mpi_main.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
@@ -83,6 +84,13 @@ TEST(Mpi, OrderedReduceIsThePlainTreeOverParts) {
       testing::check_ordered_reduce(*world(), parts, count);
     }
   }
+}
+
+TEST(Mpi, SumsWithACodec) {
+  for (const std::int64_t count : {0, 3, 1003, 20011}) {
+    testing::check_coded_reduce(*world(), 11, count);
+  }
+  testing::check_feedback(*world(), 11, 301);
 }
 
 TEST(Mpi, SmallSumsOfParts) {

@@ -89,6 +89,25 @@ TEST(TableTimes, UpdateTouchesStateWhereItLies) {
                    gradients + 100 * (128e-9 / 3 + 2 * 256e-9 / 3));
 }
 
+TEST(TableTimes, MoreGradientsOfARow) {
+  Cluster cluster = small_cluster({{1, 1}});
+  const spec::Table table = table_of(spec::RowDType::kFp32, spec::SparseOptimizerKind::kSgd);
+  const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
+  const double before = update_s(cluster, table, 16, work);
+  cluster.compute.repeat.value = 1e-8;
+  EXPECT_DOUBLE_EQ(update_s(cluster, table, 16, work), before + 900 * 1e-8);
+}
+
+TEST(TableTimes, RowsShareLinesOfState) {
+  const Cluster cluster = small_cluster({{1, 1}});
+  const spec::Table table =
+      table_of(spec::RowDType::kFp32, spec::SparseOptimizerKind::kRowWiseAdagrad);
+  ShardWork work{.ids = 1000, .unique = 1000, .bags = 50};
+  const double apart = update_s(cluster, table, 16, work);
+  work.rows = 1600;  // of 4 bytes each: 100 lines, all touched
+  EXPECT_NEAR(update_s(cluster, table, 16, work), apart - 900 * 128e-9, 1e-8);
+}
+
 TEST(TableTimes, GradientsAreFarOnce) {
   const Cluster cluster = small_cluster({{1, 1}});
   ShardWork work{.ids = 1000, .unique = 100, .bags = 50, .cold = 0.5};

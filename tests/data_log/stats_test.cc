@@ -128,6 +128,52 @@ TEST(Stats, JsonHasAVersionAndTheSameNumbers) {
   EXPECT_EQ(json.at("labels").at(0).at("name"), "click");
 }
 
+/// Ids 5 5 7 5 9 7 are rows 1 1 3 1 1 3 of four; twice, by two features that share the table.
+TEST(Stats, HotRowsAreCountedAfterMapping) {
+  spec::Config config;
+  config.tables.resize(2);
+  config.tables[0].name = "t";
+  config.tables[0].num_embeddings = 4;
+  config.tables[1].name = "v";
+  config.tables[1].num_embeddings = 4;
+  for (const char* name : {"a", "b", "c"}) {
+    spec::SparseFeature& feature = config.sparse_features.emplace_back();
+    feature.name = name;
+    feature.column = "genres";
+    feature.table = name[0] == 'c' ? "v" : "t";
+    feature.mapping = name[0] == 'c' ? spec::IdMapping::kVocabulary : spec::IdMapping::kModulo;
+  }
+  config.sparse_features[1].max_length = 1;  // sees 5 5 9
+  FourSamples source;
+  const Stats stats = compute_stats(source, {.hot_rows = 3, .config = &config});
+  ASSERT_EQ(stats.hot_rows.size(), 1U);  // a vocabulary has its own order
+  const HotRows& hot = stats.hot_rows[0];
+  EXPECT_EQ(hot.table, "t");
+  EXPECT_EQ(hot.ids, 9);
+  ASSERT_EQ(hot.rows.size(), 2U);
+  EXPECT_EQ(hot.rows[0].row, 1);
+  EXPECT_DOUBLE_EQ(hot.rows[0].share, 7.0 / 9.0);
+  EXPECT_EQ(hot.rows[1].row, 3);
+  const auto json = nlohmann::json::parse(stats_json(stats)).at("hot_rows").at(0);
+  EXPECT_EQ(json.at("most"), 3);
+  EXPECT_EQ(json.at("rows"), (std::vector<std::int64_t>{1, 3}));
+  EXPECT_NE(stats_text(stats).find("hot rows of"), std::string::npos);
+  EXPECT_EQ(compute_stats(source, {.hot_rows = 1, .config = &config}).hot_rows[0].rows.size(), 1U);
+}
+
+TEST(IdCounter, ListsTheMostFrequentTiesByNumber) {
+  IdCounter counter(100);
+  for (const std::int64_t id : {9, 4, 7, 4, 9, 1, 7, 4}) {
+    counter.add(id);
+  }
+  std::vector<std::int64_t> ids;
+  for (const IdCounter::Count& count : counter.most_frequent(3)) {
+    ids.push_back(count.id);
+  }
+  EXPECT_EQ(ids, (std::vector<std::int64_t>{4, 7, 9}));
+  EXPECT_EQ(counter.most_frequent(10).size(), 4U);
+}
+
 TEST(Stats, FewerSamplesOnRequest) {
   FourSamples source;
   StatsOptions options;

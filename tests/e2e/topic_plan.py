@@ -1,6 +1,7 @@
 """weft plan: plans that are trained with, reports that say why, and what is refused."""
 
 import json
+import re
 
 from harness import BASE, SOURCE, Case, with_values
 
@@ -46,6 +47,52 @@ class Plan(Case):
         self.assertIn("<svg", (self.folder / "page.html").read_text())
         self.assertEqual(self.plan(config, "--format", "yaml"), report["plan"])
 
+    def test_hot_rows(self):
+        """Statistics, a plan with a head, and the bits of one rank: no bag has two ids."""
+        values = {"data.synthetic.columns.2.max_length": 1}
+        one = self.train(self.write(values=values))
+        values.update({"tables.0.hot_rows": 20, "tables.0.sharding": "row_wise",
+                       "tables.2.hot_rows": 5})
+        config = self.write(values=values)
+        self.refused(2, "train", config, says=("tables.a.hot_rows: 20 rows", "--hot-rows 20"))
+        self.refused(2, "plan", config, "--cluster", "c.yaml", says="tables.a.hot_rows: 20 rows")
+        listed = self.run_weft("data", "stats", config, "--format", "json", "--hot-rows", "20").out
+        (self.folder / "stats.json").write_text(listed)
+        stats = ("--stats", "stats.json")
+        hot = sorted(json.loads(listed)["hot_rows"][0]["rows"])
+        rows = {row for row in range(300)
+                if any(begin <= row < end for begin, end in self.heads(config, *stats)["a"])}
+        self.assertEqual(sorted(rows), hot)
+        for ranks in (2, 3):
+            trained = self.train(config, *stats, "--out", "out", ranks=ranks)
+            self.assert_same_bits(one, trained)
+            self.assertIn("head: [[", (self.folder / "out/plan.yaml").read_text())
+        self.plan(config, *stats, "--ranks", 3, "--format", "yaml", "--output", "plan.yaml")
+        self.assert_same_bits(one, self.train(config, "--plan", "plan.yaml", ranks=3))
+        planned = self.train(config, "--cluster", "c.yaml", *stats, ranks=2)
+        self.assert_same_bits(one, planned)
+        # Replica groups have the head in common.
+        groups = ("--set", "mesh.groups=2", "--set", "mesh.sync=gradients")
+        self.assert_same_bits(one, self.train(config, *stats, *groups, ranks=4))
+        self.refused(2, "train", config, "--plan", "plan.yaml", *stats,
+                     says="--plan excludes --stats")
+        self.refused(2, "train", config, "--stats", "absent.json", says="absent.json")
+        self.refused(2, "train", self.write(values={**values, "tables.0.hot_rows": 21}), *stats,
+                     says="list 20 only")
+        self.refused(2, "train", self.write(values={**values, "tables.0.hot_rows": 300}), *stats,
+                     says="tables.a.hot_rows: a head of 300 rows")
+
+    def heads(self, config, *args):
+        report = json.loads(self.plan(config, *args, "--format", "json"))
+        tables = report["plan"].split("- table: ")[1:]
+        found = {}
+        for text in tables:
+            line = next((one for one in text.splitlines() if "head: [[" in one), "head: []")
+            found[text.split()[0]] = json.loads(line.split("head: ")[1])
+        for table in report["tables"]:
+            self.assertEqual(table["head_rows"], sum(e - b for b, e in found[table["table"]]))
+        return found
+
     def test_plan_is_trained_with(self):
         """Whoever holds what, the bits are those of one rank."""
         config = self.write(values={"data.synthetic.columns.2.max_length": 1})
@@ -78,6 +125,48 @@ class Plan(Case):
         other = self.write(values={"tables.1.num_embeddings": 60})
         self.refused(2, "train", other, "--plan", "plan.yaml", "--ranks", "2", says="table b")
 
+    def test_plan_against_pinned_keys(self):
+        """What a plan has otherwise than the configuration pins it is refused with both values."""
+        config = self.write()
+        self.train(config, "--out", "out", "--set", "tables.c.sharding=row_wise", ranks=2)
+        plan = ["--plan", "out/plan.yaml", "--ranks", "2"]
+        self.run_weft("train", config, *plan)
+        for change, says in (
+                ("tables.c.sharding=column_wise", "column_wise in the configuration and the plan has "
+                 "row_wise; set row_wise or auto"),
+                ("tables.c.rank=0", "has a shard on 1"),
+                ("tables.c.allow=[data_parallel]", "[data_parallel] in the configuration"),
+                ("tables.c.pooled_at=sample", "sample in the configuration"),
+                ("mesh.groups=2", "mesh.groups is 2")):
+            self.refused(2, "train", config, *plan, "--set", change,
+                         says=("out/plan.yaml: ", change.split("=")[0], says))
+
+    def test_plan_that_leaves_things_out(self):
+        config = self.write()
+        self.train(config, "--out", "out", ranks=2)
+        text = (self.folder / "out/plan.yaml").read_text()
+        for old, new, says in (
+                ("layout: local_all_to_all", "layout: auto", ("p.yaml:4:", "layout: 'auto' is none")),
+                (r" *rows: \[0, 300\]\n", "", "tables.a.shards.0: the key 'rows' is missing"),
+                (r"hosts: \[\]", "hosts: [1, 0]", "rank 0 on host 1, where the next host is 0")):
+            bad = re.sub(old, new, text)
+            self.assertNotEqual(bad, text)
+            (self.folder / "p.yaml").write_text(bad)
+            self.refused(2, "train", config, "--plan", "p.yaml", "--ranks", "2", says=says)
+        (self.folder / "p.yaml").write_text("version: 1\nranks: 2\nparts: 8\ntables:\n")
+        self.refused(2, "train", config, "--plan", "p.yaml", "--ranks", "2",
+                     says="tables: has no value")
+
+    def test_allow_without_a_cluster(self):
+        config = self.write(values={"tables.0.allow": ["row_wise"]})
+        result = self.run_weft("train", config, "--ranks", 2)
+        self.assertIn("allow is for a plan for a cluster: without --cluster these tables are whole "
+                      "on one rank: a", result.err)
+        config = self.write(values={"tables.0.allow": ["data_parallel"]})
+        result = self.run_weft("train", config, "--ranks", 2, "--out", "out")
+        self.assertNotIn("allow is for", result.err)
+        self.assertIn("data_parallel", (self.folder / "out/plan.yaml").read_text())
+
     def test_statistics(self):
         config = self.write()
         stats = self.run_weft("data", "stats", config, "--format", "json").out
@@ -87,6 +176,18 @@ class Plan(Case):
         (self.folder / "stats.json").write_text("{}")
         self.refused(2, "plan", config, "--cluster", "c.yaml", "--stats", "stats.json",
                      says="stats.json has no statistics")
+        good = json.loads(stats)
+        for key, value, says in (("length_mean", -1, "length_mean -1, not a number from 0 to"),
+                                 ("missing", None, "missing null, not a number"),
+                                 ("top_10", [0.5], "top_10 [0.5], not a number")):
+            bad = json.loads(stats)
+            bad["categorical"][1][key] = value
+            (self.folder / "stats.json").write_text(json.dumps(bad))
+            self.refused(2, "plan", config, "--cluster", "c.yaml", "--stats", "stats.json",
+                         says=("stats.json", "column b (of feature b)", says))
+        (self.folder / "stats.json").write_text(json.dumps(good)[:-9])
+        self.refused(2, "plan", config, "--cluster", "c.yaml", "--stats", "stats.json",
+                     says=("stats.json", "no JSON"))
         self.refused(1, "plan", config, "--cluster", "c.yaml", "--stats", "absent.json",
                      says="cannot read absent.json")
 

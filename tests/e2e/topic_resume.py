@@ -89,6 +89,31 @@ class Resume(Case):
         self.assertEqual(resumed["steps"], 0)
         self.assert_same_bits(whole, resumed)
 
+    def test_plan_of_the_checkpoint(self):
+        """A job that began with a plan by hand goes on with it; --plan wins; other ranks say so."""
+        config = self.write(LONG)
+        self.train(config, "--set", "train.steps=1", "--out", "out", "--set",
+                   "tables.c.sharding=row_wise", ranks=2)
+        plan = (self.folder / "out/plan.yaml").read_text()
+        (self.folder / "p.yaml").write_text(
+            plan.replace("rows: [0, 20]", "rows: [0, 3]").replace("rows: [20, 40]", "rows: [3, 40]"))
+        whole = self.train(config, "--plan", "p.yaml", ranks=2)
+        self.train(config, "--plan", "p.yaml", "--set", "train.steps=10", "--checkpoint", "ck",
+                   ranks=2)
+        resumed = self.train(config, "--resume", "ck", "--out", "again", ranks=2)
+        self.assert_same_bits(whole, resumed)
+        self.assertEqual(whole["plan_hash"], resumed["plan_hash"])
+        for args, says in ((["--plan", "out/plan.yaml"], "plan out/plan.yaml is another plan than"),
+                           (["--set", "tables.c.sharding=column_wise"],
+                            "tables.c.sharding is column_wise in the configuration and the plan "
+                            "has row_wise")):
+            result = self.run_weft("train", config, "--resume", "ck", "--ranks", 2, *args)
+            self.assertIn("resume: ", result.err)
+            self.assertIn(says, result.err)
+        result = self.run_weft("train", config, "--resume", "ck", "--ranks", 3)
+        self.assertIn("the checkpoint's plan is for 2 ranks; made a new plan for 3 ranks, with the "
+                      "same 8 parts", result.err)
+
     def test_metrics_go_on(self):
         config = self.write(LONG)
         self.train(config, "--set", "train.steps=12", "--checkpoint", "ck", "--out", "out")

@@ -65,6 +65,18 @@ class Stop(StopCase):
         self.stop(signal.SIGINT, "--checkpoint", "ck", "--resume", "ck")
         self.check_stopped()
 
+    def test_between_syncs(self):
+        """Replicas are apart: the stop waits, and says so."""
+        config = self.write(ENDLESS, values={"mesh": {"groups": 2, "sync_every": 7}})
+        process = self.start([self.weft, "train", config, "--ranks", 2, "--summary", "s.json",
+                              "--out", "out"])
+        self.wait_for_steps(process)
+        process.send_signal(signal.SIGTERM)
+        result = self.wait(process)
+        self.assertEqual(result.code, 130, str(result))
+        self.assertIn("stopping at the next sync, a step that is a multiple of 7", result.err)
+        self.assertEqual(self.summary("s.json")["last_step"] % 7, 0)
+
     def test_second_signal_ends_at_once(self):
         config = self.write(ENDLESS, values={"batch_size": 1000})
         process = self.start([self.weft, "train", config, "--out", "out"])

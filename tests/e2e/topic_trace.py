@@ -115,6 +115,15 @@ class Trace(Case, TraceChecks):
         self.assertIn("no step was recorded; the job's last step is 6", result.err)
         self.assertEqual(list((self.folder / "trace").iterdir()), [])
 
+    def test_files_are_of_ranks_of_the_world(self):
+        """Replica groups of every other rank: ranks 0 and 1 have place 0, which holds table a."""
+        places = {f"tables.{table}.rank": place for table, place in enumerate((0, 1, 1))}
+        config = self.write(values={"mesh": {"groups": 2, "layout": "local_all_reduce"}, **places})
+        self.train(config, "--trace", "trace", "--trace-steps", "2:3", ranks=4)
+        for rank, trace in enumerate(self.traces("trace", 4)):
+            held = [table["table"] for table in trace["weft"]["tables"]]
+            self.assertEqual(held, ["a"] if rank < 2 else ["b", "c"], f"rank {rank}")
+
     def test_resumed_job_counts_on(self):
         config = self.write(values={"train.steps": 8})
         self.train(config, "--checkpoint", "ck")

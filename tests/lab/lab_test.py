@@ -17,6 +17,12 @@ sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "lab")]
 
 from harness import BASE, Case, with_values  # noqa: E402  (found through the line above)
 
+try:
+    import ladder  # in lab
+    import yaml
+except ImportError:
+    yaml = None
+
 LAB = SOURCE / "lab" / "lab"
 TWO_HOSTS = {"version": 1, "rate_mbit": 400, "ranks": 2, "hosts": {"alpha": None, "beta": {}}}
 THREE_HOSTS = {"version": 1, "rate_mbit": 400, "hosts": {"alpha": {}, "beta": {}, "gamma": {}}}
@@ -142,6 +148,25 @@ class Files(LabCase):
         self.refused_lab("mpi", "lab.yaml", says=("after '--' comes a program",))
         self.refused_lab("mpi", "lab.yaml", "--", "./absent", says=("'./absent' is no program",))
 
+    def test_ladders(self):
+        tree = yaml.safe_load((SOURCE / "lab" / "ladder.yaml").read_text())
+        tree["job"] = str(SOURCE / "lab" / tree["job"])
+        file = self.folder / "ladder.yaml"
+        file.write_text(yaml.safe_dump({**tree, "rates": 1}))
+        self.refused_lab("ladder", file, says=["exactly the keys", "rate_mbit"])
+        file.write_text(yaml.safe_dump({**tree, "rungs": [{"options": []}]}))
+        self.refused_lab("ladder", file, says=["KeyError", "name"])
+        file.write_text(yaml.safe_dump({**tree, "cpus": 10 * os.cpu_count()}))
+        self.refused_lab("ladder", file, says=["more than 90 %", "at most"])
+        file.write_text(yaml.safe_dump({**tree, "job": "gone.yaml"}))
+        self.refused_lab("ladder", file, says=["gone.yaml"])
+        self.refused_lab("ladder", self.folder / "none.yaml", says=["none.yaml"])
+
+    def test_what_streams_have_in_common(self):
+        moving = ladder._merged([(0, 4), (3, 6), (10, 12)])
+        self.assertEqual(moving, [[0, 6], [10, 12]])
+        self.assertEqual(ladder._both(moving, [[1, 2], [5, 11]]), [(1, 2), (5, 6), (10, 11)])
+
     def test_wants_root(self):
         self.write(TWO_HOSTS, "lab.yaml")
         command = [sys.executable, LAB, "up", "lab.yaml"]
@@ -208,6 +233,26 @@ class Hosts(HostsCase):
         self.assertEqual(sorted(shown.out.split()), ["alpha", "alpha", "beta", "beta"])
         self.lab("mpi", "lab.yaml", "--", "false", code=1)
         self.assert_nothing_left()
+
+    def test_ladder(self):
+        tree = {"version": 1, "job": "job.yaml", "samples": 256, "cpus": 0.4, "rate_mbit": 20,
+                "mtu": 1500, "turn_s": 2, "turns": 1, "topologies": [{"hosts": 2, "ranks": 1}],
+                "rungs": [{"name": "rows", "tables": {"sharding": "row_wise"}},
+                          {"name": "planned", "options": ["--cluster", "{cluster}"]}]}
+        (self.folder / "ladder.yaml").write_text(yaml.safe_dump(tree))
+        (self.folder / "job.yaml").write_text(
+            yaml.safe_dump(with_values(BASE, {"data.synthetic.eval_samples": 0,
+                                              "train.eval_every": 0})))
+        self.lab("ladder", self.folder / "ladder.yaml", "--weft", self.weft,
+                 "--out", self.folder / "out")
+        rows, planned = json.loads((self.folder / "out" / "ladder.json").read_text())["rungs"]
+        self.assertEqual([rows["rung"], planned["rung"]], ["rows", "planned"])
+        self.assertIn("row_wise", (self.folder / "out" / "2x1-0" / "job" / "plan.yaml").read_text())
+        for figures in (rows["shaped"], rows["free"]):
+            self.assertLess(figures["exposed_ms"], figures["step_ms"])
+            # Of headers and acknowledgements, and a step that a turn's end cuts.
+            self.assertGreater(figures["interface_bytes"], 0.9 * figures["cross_host_bytes"])
+        self.assertGreater(rows["shaped"]["step_ms"], rows["free"]["step_ms"])
 
     def test_exit_code_of_the_job(self):
         self.write({**JOB, "batch_sise": 3})
@@ -295,9 +340,7 @@ def main(arguments):
     if len(arguments) != 2 or arguments[1] not in TOPICS:
         sys.exit(__doc__)
     topic = TOPICS[arguments[1]]
-    try:
-        import yaml  # noqa: F401
-    except ImportError:
+    if yaml is None:
         print("skipped: Python has no module yaml")
         sys.exit(77)
     if issubclass(topic, HostsCase) and (why := refusal()) is not None:

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/planner/made_up.h"
+#include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
@@ -77,15 +78,16 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
   const ShardLoad& load = cost.ranks[0].load;
   EXPECT_DOUBLE_EQ(load.ids, 4096);
   EXPECT_NEAR(load.unique, 4096 - 4096.0 * 4096 / 2e6, 0.1);  // few meet
-  EXPECT_EQ(load.ids_bytes, 2048 * (4 + 4));                  // a length and an id each
+  EXPECT_EQ(load.ids_bytes, 2048 * 4);                        // all bags are of one length
   EXPECT_EQ(load.vector_bytes, 2048 * 64);
   EXPECT_EQ(load.bytes, 1'000'000 * (64 + 4));
   EXPECT_EQ(cost.ranks[1].load.ids, 0);
   EXPECT_EQ(cost.ranks[1].table_bytes, 0);
-  // Each row has a statistic in another place. Without a cache 4096 rows of 64 bytes at 1e9 bytes/s
-  // are read, and as many lines written.
+  // Each row has a statistic in another place, some in one line. Without a cache 4096 rows of 64
+  // bytes at 1e9 bytes/s are read, and as many lines written.
   EXPECT_NEAR(load.lookup_s, 2 * 4096 * 64e-9, 1e-12);
-  EXPECT_NEAR(load.update_s, 4096 * 64e-9 + load.unique * 2 * 128e-9, 1e-12);
+  const double lines = cost::expected_unique(1'000'000 * 4 / 64.0, load.unique);
+  EXPECT_NEAR(load.update_s, 4096 * 64e-9 + (load.unique + lines) * 128e-9, 1e-12);
   // The other rank's vectors: out over the link, and read and written once there.
   EXPECT_NEAR(cost.exchanges[at(Part::kOutputDist)], 2048 * 64 / 1e9 + 1e-6, 1e-12);
   EXPECT_NEAR(cost.ranks[1].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)],
@@ -95,6 +97,55 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
   // Of ids, vectors and gradients only the first and the last leave rank 1, and flags and counts.
   EXPECT_GT(cost.ranks[0].sent[1], 2048 * 64.0);
   EXPECT_GT(cost.ranks[1].sent[1], 2048 * (8 + 64.0));
+}
+
+TEST(Estimate, CodecsByHand) {
+  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
+  config.tables[0].rank = 0;
+  config.codecs = {.forward = spec::CodecFormat::kInt8, .backward = spec::CodecFormat::kFp16};
+  const topology::Cluster cluster = make_cluster(1, 2);
+  const PlanCost cost = cost_of(config, cluster);
+  const auto own_s = [&](std::size_t rank, Part part) {
+    return cost.ranks[rank].seconds[at(part)] - cost.exchanges[at(part)];
+  };
+  const auto seconds = [&](spec::CodecFormat format, bool encode) {  // of 2048 vectors
+    const cost::CodecWork work{.format = format, .group = 128, .cols = 16, .vectors = 2048};
+    return encode ? cost::encode_s(cluster, work) : cost::decode_s(cluster, work);
+  };
+  using spec::CodecFormat;
+  const double out = seconds(CodecFormat::kInt8, true);
+  const double in = seconds(CodecFormat::kInt8, false);
+  EXPECT_GT(out, 2048 * (64 + 18) / kCopy * 0.999) << "not above the rate of a copy";
+  // Rank 0 encodes for rank 1, which decodes, and passes its own vectors through both.
+  EXPECT_NEAR(own_s(0, Part::kOutputDist), 2.0 * out + in, 1e-12);
+  EXPECT_NEAR(own_s(1, Part::kOutputDist), in, 1e-12);
+  const double back_out = seconds(CodecFormat::kFp16, true);
+  const double back_in = seconds(CodecFormat::kFp16, false);
+  EXPECT_NEAR(own_s(0, Part::kGradDist), 2.0 * back_in + back_out, 1e-12);
+  EXPECT_NEAR(own_s(1, Part::kGradDist), back_out, 1e-12);
+  EXPECT_EQ(cost.ranks[0].load.vector_bytes, 2048 * 18);
+  EXPECT_EQ(cost.ranks[0].load.gradient_bytes, 2048 * 32);
+}
+
+TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
+  spec::Config config = make_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
+  config.codecs.forward = spec::CodecFormat::kInt8;
+  const auto own_s = [](const PlanCost& cost, std::size_t rank) {
+    return cost.ranks[rank].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)];
+  };
+  const auto seconds = [](const topology::Cluster& cluster, double vectors) {
+    const cost::CodecWork work{
+        .format = spec::CodecFormat::kInt8, .group = 128, .cols = 16, .vectors = vectors};
+    return cost::encode_s(cluster, work) + cost::decode_s(cluster, work);
+  };
+  const topology::Cluster alone = make_cluster(1, 1);
+  EXPECT_NEAR(own_s(cost_of(config, alone), 0), seconds(alone, 4096), 1e-12);
+  // Of cut rows every vector is encoded, those for itself too: on two ranks 2048 each way.
+  shard_all(config, Sharding::kRowWise);
+  const topology::Cluster two = make_cluster(1, 2);
+  const double with = own_s(cost_of(config, two), 1);
+  config.codecs.forward = spec::CodecFormat::kFp32;
+  EXPECT_NEAR(with - own_s(cost_of(config, two), 1), seconds(two, 2048), 1e-12);
 }
 
 TEST(Estimate, HotRowsAreNear) {
@@ -270,6 +321,68 @@ TEST(Estimate, ShardsOfATableAddUpToIt) {
   EXPECT_DOUBLE_EQ(columns.ids, 2 * whole.ids);  // every shard looks all up
   EXPECT_DOUBLE_EQ(columns.vector_bytes, whole.vector_bytes);
   EXPECT_EQ(columns.bytes, whole.bytes + 5000 * 4);  // each has the rows' statistics
+}
+
+TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
+  // 8 ranks of 3 parts each, of which one or two make a subtree; 512 samples of 40 ids of 30 rows:
+  // everybody asks for everything.
+  spec::Config config = make_config({{.rows = 30, .dim = 16, .length = 40}}, 24 * 512);
+  config.tables[0].sharding = Sharding::kRowWise;
+  config.numerics.parts = 24;
+  const topology::Cluster cluster = make_cluster(2, 4);
+  const Workload workload = make_workload(config);
+  const Estimator estimator(config, cluster, workload, 24);
+  const RowSet rows(0, 10);
+  const ShardLoad owner = estimator.shard(0, rows, {0, 16}, 1);
+  const ShardLoad sample = estimator.shard(0, rows, {0, 16}, 1, spec::PooledAt::kSample);
+  EXPECT_DOUBLE_EQ(sample.ids_bytes, 2 * 8 + 1 * 2 * 10);  // lengths of runs, and (row, subtree)
+  EXPECT_DOUBLE_EQ(sample.vector_bytes, 64 * 10);
+  EXPECT_DOUBLE_EQ(sample.gradient_bytes, 64 * 2 * 10);
+  EXPECT_DOUBLE_EQ(sample.ids, 8 * 10);  // looked up once for each rank
+  EXPECT_DOUBLE_EQ(sample.unique, owner.unique);
+  EXPECT_EQ(sample.bytes, owner.bytes);
+  EXPECT_LT(sample.lookup_s, owner.lookup_s);
+  EXPECT_EQ(owner.gradient_bytes, owner.vector_bytes);
+  // The ranks of the samples have the rest of the work.
+  config.tables[0].pooled_at = spec::PooledAt::kSample;
+  const PlanCost at_samples = cost_of(config, cluster);
+  config.tables[0].pooled_at = spec::PooledAt::kOwner;
+  const PlanCost at_owners = cost_of(config, cluster);
+  EXPECT_LT(at_samples.exchanges[at(Part::kOutputDist)],
+            at_owners.exchanges[at(Part::kOutputDist)]);
+  EXPECT_GT(at_samples.parts[at(Part::kOutputDist)] - at_samples.exchanges[at(Part::kOutputDist)],
+            12 * 128 * 40 * 64e-9);  // every id's row is read
+  EXPECT_GT(at_samples.parts[at(Part::kCoalesce)], at_owners.parts[at(Part::kCoalesce)] / 10);
+}
+
+TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
+  spec::Config config = make_config({{.rows = 5000, .dim = 64, .length = 1}});
+  config.tables[0].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+  const topology::Cluster cluster = make_cluster(2, 4);
+  const auto statistics = [&](Sharding sharding, std::size_t link) {
+    config.tables[0].sharding = sharding;
+    config.tables[0].host = sharding == Sharding::kTableColumnWise ? 1 : -1;
+    config.tables[0].column_shards = 4;
+    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+    double bytes = 0.0;
+    for (const RankCost& rank : cost_of(config, cluster).ranks) {
+      bytes += rank.sent[link];
+    }
+    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kSgd;  // needs none
+    for (const RankCost& rank : cost_of(config, cluster).ranks) {
+      bytes -= rank.sent[link];
+    }
+    return bytes;
+  };
+  const Workload workload = make_workload(config);
+  const double unique =
+      Estimator(config, cluster, workload, 8).shard(0, {0, 5000}, {0, 16}, 4).unique;
+  const double all = 4 * 3 * 4 * unique;  // four shards, to three others, 4 bytes of a block
+  EXPECT_NEAR(statistics(Sharding::kTableColumnWise, 1), all, 1e-6 * all);
+  EXPECT_NEAR(statistics(Sharding::kTableColumnWise, 2), 0.0, 1e-6 * all);
+  EXPECT_NEAR(statistics(Sharding::kColumnWise, 1), all, 1e-6 * all) << "on ranks 0 to 3";
+  config.tables[0].optimizer.max_norm = 1.0;
+  EXPECT_NEAR(statistics(Sharding::kTableColumnWise, 1), all, 1e-6 * all) << "one of two stays";
 }
 
 TEST(Estimate, CopiesSendGradientsInsteadOfVectors) {

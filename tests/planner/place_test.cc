@@ -72,7 +72,7 @@ TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
               target.hosts.push_back(r / per_host);
             }
             const Plan plan = make_plan(config, target);
-            EXPECT_NO_THROW(check_plan(plan, config))
+            EXPECT_NO_THROW(check_plan(plan, config); check_pins(plan, config))
                 << "rows " << rows << " dim " << dim << " ranks " << ranks << " of " << per_host;
             EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
             EXPECT_EQ(make_plan(config, target), plan);
@@ -147,6 +147,25 @@ TEST(MakePlan, ColumnsAreCutAtBlocksOf16) {
   EXPECT_EQ(cuts(3), (std::vector<Range>{{0, 1}}));
 }
 
+TEST(MakePlan, NoGroupOfACodecLiesInTwoShards) {
+  spec::Config config = config_of({table("t", 10, 200)});
+  config.tables[0].sharding = Sharding::kColumnWise;
+  const Plan plain = make_plan(config, 8);
+  ASSERT_EQ(plain.tables[0].shards.size(), 8U);
+  config.codecs = {.forward = spec::CodecFormat::kInt8, .group_size = 24};
+  const Plan plan = make_plan(config, 8);
+  ASSERT_EQ(plan.tables[0].shards.size(), 5U);
+  for (const Shard& shard : plan.tables[0].shards) {
+    EXPECT_EQ(shard.cols.begin % 48, 0);
+  }
+  check_plan(plan, config);
+  EXPECT_EQ(error_of([&] { check_plan(plain, config); }),
+            "the plan of table t: columns [0, 16) are not cut at multiples of 48, of 16 and of "
+            "codecs.group_size; make a new plan for this configuration");
+  config.codecs.forward = spec::CodecFormat::kBf16;
+  EXPECT_EQ(make_plan(config, 8).tables[0].shards, plain.tables[0].shards);
+}
+
 TEST(MakePlan, ColumnShardsGoToDifferentRanks) {
   spec::Config config = config_of({table("a", 10, 64), table("b", 1000, 16)});
   config.tables[0].sharding = Sharding::kColumnWise;
@@ -170,6 +189,20 @@ std::vector<std::string> blocks_of(const Plan& plan) {
                               shard.cols.begin, shard.cols.end));
   }
   return out;
+}
+
+TEST(MakePlan, CollectivesAreHierarchicalWhereAskedAndHostsHaveSeveralRanks) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  const spec::CollectiveForms flat;
+  EXPECT_EQ(make_plan(config, {.ranks = 3, .hosts = {0, 0, 1}}).collectives, flat);
+  config.collectives = spec::Collectives::kHierarchical;
+  const spec::CollectiveForms forms =
+      make_plan(config, {.ranks = 3, .hosts = {0, 0, 1}}).collectives;
+  EXPECT_EQ(forms.ids, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms.vectors, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms.dense, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(make_plan(config, {.ranks = 3, .hosts = {0, 1, 2}}).collectives, flat);
+  EXPECT_EQ(make_plan(config, 3).collectives, flat);
 }
 
 using Blocks = std::vector<std::string>;
@@ -269,8 +302,186 @@ TEST(CheckPlan, BagsAreAddedAtTheSampleWhereRowsAreCut) {
   }
   config.tables[0].sharding = Sharding::kTableWise;
   EXPECT_EQ(error_of([&] { check_plan(make_plan(config, 2), config); }),
-            "the plan of table a: pooled_at: sample is for tables whose rows are cut; make a new "
-            "plan for this configuration");
+            "the plan of table a: pooled_at: sample is for tables whose rows are cut, or that have "
+            "a head; make a new plan for this configuration");
+  Plan headed = make_plan(config, 2);
+  headed.tables[0].head = {{0, 3}};
+  check_plan(headed, config);
+}
+
+TEST(CheckPlan, HeadsAreRowsThatAscend) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  const auto error = [&](const std::vector<Range>& head) {
+    Plan plan = make_plan(config, 2);
+    plan.tables[0].head = head;
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const std::string of = "the plan of table a: ";
+  const std::string advice = "; make a new plan for this configuration";
+  EXPECT_EQ(error({{0, 3}, {4, 10}}), "no error");
+  for (const std::vector<Range>& bad :
+       {std::vector<Range>{{4, 11}}, std::vector<Range>{{4, 4}}, std::vector<Range>{{-1, 4}}}) {
+    EXPECT_EQ(error(bad), fmt::format("{}rows [{}, {}) of its head are none, or outside [0, 10){}",
+                                      of, bad[0].begin, bad[0].end, advice));
+  }
+  for (const std::vector<Range>& bad :
+       {std::vector<Range>{{5, 6}, {2, 3}}, std::vector<Range>{{1, 3}, {2, 3}},
+        std::vector<Range>{{0, 2}, {2, 3}}}) {
+    EXPECT_EQ(error(bad), of +
+                              "rows [2, 3) of its head touch or precede those before; rows of a "
+                              "head ascend" +
+                              advice);
+  }
+  config.tables[0].sharding = Sharding::kDataParallel;
+  EXPECT_EQ(error({{0, 3}}),
+            of + "data_parallel has all rows on every rank, and a head besides" + advice);
+}
+
+TEST(MakePlan, OnlyCopiesWhereNothingElseIsAllowed) {
+  spec::Config config = config_of({table("a", 10, 16), table("b", 10, 16)});
+  config.tables[0].allow = {"data_parallel"};
+  config.tables[1].allow = {"data_parallel", "row_wise"};
+  const Plan plan = make_plan(config, 3);
+  EXPECT_EQ(plan.tables[0].sharding, Sharding::kDataParallel);
+  EXPECT_EQ(plan.tables[0].shards.size(), 3U);
+  EXPECT_EQ(plan.tables[1].sharding, Sharding::kTableWise) << "may also stay whole";
+  check_plan(plan, config);
+  check_pins(plan, config);
+}
+
+/// The message about a plan that was made for `made` and is used for `used`.
+std::string pinned(const std::function<void(spec::Table&)>& made,
+                   const std::function<void(spec::Table&)>& used,
+                   const PlanTarget& target) {
+  spec::Config config = config_of({table("a", 100, 64), table("b", 10, 16)});
+  const spec::Config plain = config;
+  made(config.tables[0]);
+  const Plan plan = make_plan(config, target);
+  config = plain;
+  used(config.tables[0]);
+  return error_of([&] { check_pins(plan, config); });
+}
+
+TEST(CheckPins, WhatTheConfigurationPinsIsSo) {
+  using spec::Table;
+  const PlanTarget four{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  const auto refused = [](const std::string& key, const std::string& rest) {
+    return "tables.a." + key + " is " + rest + ", or make a new plan";
+  };
+  const auto as = [](Sharding sharding) { return [sharding](Table& t) { t.sharding = sharding; }; };
+  const auto nothing = [](Table&) {};
+  for (const Sharding made :
+       {Sharding::kDataParallel, Sharding::kTableWise, Sharding::kRowWise, Sharding::kColumnWise,
+        Sharding::kTableRowWise, Sharding::kTableColumnWise, Sharding::kGridShard}) {
+    EXPECT_EQ(pinned(as(made), nothing, four), "no error") << "defaults pin nothing";
+    for (const Sharding used : {Sharding::kTableWise, Sharding::kRowWise, Sharding::kGridShard}) {
+      const std::string got(to_string(made));
+      EXPECT_EQ(pinned(as(made), as(used), four),
+                made == used ? "no error"
+                             : refused("sharding", std::string(to_string(used)) +
+                                                       " in the configuration and the plan has " +
+                                                       got + "; set " + got + " or auto"));
+    }
+  }
+  const std::string and_plan = " in the configuration and the plan has ";
+  EXPECT_EQ(pinned(
+                as(Sharding::kRowWise),
+                [](Table& t) { t.allow = {"column_wise", "data_parallel"}; }, four),
+            refused("allow", "[column_wise, data_parallel]" + and_plan +
+                                 "row_wise; set row_wise among them"));
+  EXPECT_EQ(
+      pinned(as(Sharding::kRowWise), [](Table& t) { t.allow = {"row_wise"}; }, four), "no error");
+  EXPECT_EQ(pinned(
+                nothing, [](Table& t) { t.allow = {"row_wise"}; }, four),
+            "no error")
+      << "may stay whole";
+  EXPECT_EQ(
+      pinned(
+          nothing, [](Table& t) { t.allow = {"data_parallel"}; }, four),
+      refused("allow", "[data_parallel]" + and_plan + "table_wise; set table_wise among them"));
+  EXPECT_EQ(pinned([](Table& t) { t.rank = 2; }, [](Table& t) { t.rank = 1; }, four),
+            refused("rank", "1" + and_plan + "a shard on 2; set that or -1"));
+  EXPECT_EQ(pinned([](Table& t) { t.rank = 2; }, [](Table& t) { t.host = 1; }, four), "no error");
+  EXPECT_EQ(pinned([](Table& t) { t.rank = 2; }, [](Table& t) { t.host = 0; }, four),
+            refused("host", "0" + and_plan + "a shard on rank 2 of host 1; set that or -1"));
+  const auto dealt = [](Table& t) {
+    t.sharding = Sharding::kRowWise;
+    t.row_split = spec::RowSplit::kModulo;
+  };
+  EXPECT_EQ(pinned(dealt, dealt, four), "no error");
+  EXPECT_EQ(pinned(dealt, as(Sharding::kRowWise), four), "no error") << "range is the default";
+  EXPECT_EQ(pinned(as(Sharding::kRowWise), dealt, four),
+            refused("row_split", "modulo" + and_plan + "ranges of rows; set range"));
+  EXPECT_EQ(pinned(as(Sharding::kRowWise), dealt, {.ranks = 1}), "no error") << "one cut";
+  const auto pooled = [](spec::PooledAt where) {
+    return [where](Table& t) {
+      t.sharding = Sharding::kRowWise;
+      t.pooled_at = where;
+    };
+  };
+  const auto owner = pooled(spec::PooledAt::kOwner);
+  const auto sample = pooled(spec::PooledAt::kSample);
+  EXPECT_EQ(pinned(sample, sample, four), "no error");
+  EXPECT_EQ(pinned(sample, as(Sharding::kRowWise), four), "no error");
+  EXPECT_EQ(pinned(sample, owner, four),
+            refused("pooled_at", "owner" + and_plan + "sample; set sample or auto"));
+  EXPECT_EQ(pinned(owner, sample, four),
+            refused("pooled_at", "sample" + and_plan + "owner; set owner or auto"));
+  EXPECT_EQ(pinned(
+                nothing, [](Table& t) { t.pooled_at = spec::PooledAt::kSample; }, four),
+            "no error")
+      << "for where rows are cut";
+  EXPECT_EQ(pinned(
+                as(Sharding::kColumnWise),
+                [](Table& t) {
+                  t.sharding = Sharding::kColumnWise;
+                  t.column_shards = 2;
+                },
+                four),
+            refused("column_shards", "2" + and_plan + "4 cuts of columns; set 4 or 0"));
+}
+
+TEST(CheckPins, CollectivesThatAreAskedForArePinnedToo) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  const PlanTarget four{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  const Plan flat = make_plan(config, four);
+  config.collectives = spec::Collectives::kHierarchical;
+  const Plan relayed = make_plan(config, four);
+  check_pins(relayed, config);
+  check_pins(make_plan(config, 4), config);  // of one host
+  const auto message = [](const std::string& asked, const std::string& has) {
+    return "collectives is " + asked + " in the configuration and the plan has " + has +
+           "; set auto, or make a new plan";
+  };
+  EXPECT_EQ(error_of([&] { check_pins(flat, config); }), message("hierarchical", "ids: flat"));
+  config.collectives = spec::Collectives::kFlat;
+  check_pins(flat, config);
+  Plan mixed = flat;
+  mixed.collectives.dense = spec::CollectiveForm::kHierarchical;
+  EXPECT_EQ(error_of([&] { check_pins(mixed, config); }), message("flat", "dense: hierarchical"));
+  config.collectives = spec::Collectives::kAuto;
+  for (const Plan& plan : {flat, relayed, mixed}) {
+    check_pins(plan, config);
+  }
+}
+
+TEST(CheckPlan, HostsAreNumberedByTheirFirstRanks) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  const auto error = [&](const std::vector<std::int64_t>& hosts) {
+    Plan plan = make_plan(config, 4);
+    plan.hosts = hosts;
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const auto refused = [](int rank, int host, int next) {
+    return fmt::format(
+        "the plan has rank {} on host {}, where the next host is {}; number hosts by their first "
+        "ranks, from 0",
+        rank, host, next);
+  };
+  EXPECT_EQ(error({0, 1, 0, 2}), "no error");
+  EXPECT_EQ(error({1, 1, 0, 0}), refused(0, 1, 0));
+  EXPECT_EQ(error({0, 2, 1, 1}), refused(1, 2, 1));
+  EXPECT_EQ(error({0, 0, -1, 1}), refused(2, -1, 1));
 }
 
 TEST(CheckPlan, FindsDamageToEveryNthRow) {

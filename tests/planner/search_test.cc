@@ -43,8 +43,13 @@ SearchResult plan(const spec::Config& config, const topology::Cluster& cluster) 
 }
 
 const Proposal& named(const SearchResult& result, const std::string& name) {
-  return *std::find_if(result.proposals.begin(), result.proposals.end(),
-                       [&](const Proposal& one) { return one.name == name; });
+  for (const Proposal& one : result.proposals) {
+    if (one.name == name) {
+      return one;
+    }
+  }
+  ADD_FAILURE() << "no proposal " << name;
+  return result.best();
 }
 
 TEST(Search, EveryProposalIsAPlan) {
@@ -68,7 +73,8 @@ TEST(Search, EveryProposalIsAPlan) {
         {{.count = draw(6, 3), .ranks = draw(7, 4)}, {.count = 1, .ranks = draw(8, 3)}});
     const SearchResult result = plan(config, cluster);
     for (const Proposal& one : result.proposals) {
-      ASSERT_NO_THROW(check_plan(one.plan, config)) << one.name << ", seed " << seed;
+      ASSERT_NO_THROW(check_plan(one.plan, config); check_pins(one.plan, config))
+          << one.name << ", seed " << seed;
       EXPECT_GE(one.cost.step_s, result.best().cost.step_s) << one.name;
       for (std::size_t t = 0; t < tables.size(); ++t) {
         if (config.tables[t].sharding != Sharding::kAuto) {
@@ -98,12 +104,90 @@ TEST(Search, CutsTheTableThatOneRankWouldSpendItsStepOn) {
 TEST(Search, ReplicatesSmallTablesOfSlowLinks) {
   std::vector<Use> tables(8, Use{.rows = 10, .dim = 64, .length = 1});
   tables[0].rows = 500'000;
-  const spec::Config config = make_config(tables, 16384);
+  spec::Config config = make_config(tables, 16384);
+  for (spec::Table& table : config.tables) {
+    table.pooled_at = spec::PooledAt::kOwner;  // else they are cut, and their rows travel once
+  }
   const SearchResult result = plan(config, make_cluster({{.count = 4, .ranks = 2}}, 1e7));
   for (std::size_t t = 1; t < tables.size(); ++t) {
     EXPECT_EQ(result.best().plan.tables[t].sharding, Sharding::kDataParallel) << t;
   }
   EXPECT_NE(result.best().plan.tables[0].sharding, Sharding::kDataParallel);
+}
+
+TEST(Search, PoolsLongBagsOfFewRowsAtTheSamples) {
+  std::vector<Use> tables(6, Use{.rows = 200, .dim = 64, .length = 50});
+  tables[5] = {.rows = 200'000, .dim = 64, .length = 1};
+  spec::Config config = make_config(tables, 8192);
+  for (spec::Table& table : config.tables) {
+    table.allow = {"row_wise"};
+  }
+  config.tables[1].pooled_at = spec::PooledAt::kOwner;
+  config.tables[5].pooled_at = spec::PooledAt::kSample;
+  const topology::Cluster cluster = make_cluster({{.count = 4, .ranks = 2}}, 1e7);
+  const SearchResult result = plan(config, cluster);
+  std::vector<spec::TablePlan> best = result.best().plan.tables;
+  EXPECT_TRUE(std::any_of(best.begin(), best.end() - 1, is_fetched));
+  EXPECT_LT(result.best().cost.step_s, 0.8 * named(result, "row_wise").cost.step_s);
+  for (const Proposal& one : result.proposals) {
+    EXPECT_EQ(one.plan.tables[1].pooled_at, spec::PooledAt::kOwner) << "asked for";
+    if (one.plan.tables[5].shards.size() > 1) {
+      EXPECT_EQ(one.plan.tables[5].pooled_at, spec::PooledAt::kSample) << "asked for";
+    }
+  }
+  // Of a scheme that is fixed it is chosen too.
+  for (spec::Table& table : config.tables) {
+    table.allow = {};
+    table.sharding = Sharding::kRowWise;
+  }
+  best = plan(config, cluster).best().plan.tables;
+  EXPECT_EQ(best[0].pooled_at, spec::PooledAt::kSample);
+  EXPECT_EQ(best[1].pooled_at, spec::PooledAt::kOwner);
+}
+
+TEST(Search, DealsOutRowsByFrequency) {
+  spec::Config config = make_config({{.rows = 100'000, .dim = 16, .length = 30}, {}, {}});
+  config.sparse_features[0].mapping = spec::IdMapping::kVocabulary;
+  config.tables[0].pooled_at = spec::PooledAt::kOwner;
+  config.tables[0].allow = {"row_wise"};
+  const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 4}}));
+  const spec::TablePlan& table = result.best().plan.tables[0];
+  ASSERT_GT(table.shards.size(), 1U);
+  EXPECT_EQ(table.shards[0].rows.step, static_cast<std::int64_t>(table.shards.size()));
+}
+
+TEST(Search, KeepsRowStatisticsInsideAHost) {
+  // Columns are worth cutting, and their statistics are dear between hosts.
+  spec::Config config = make_config({{.rows = 200'000, .dim = 128, .length = 40}, {}, {}});
+  for (spec::Table& table : config.tables) {
+    table.optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+  }
+  config.tables[0].allow = {"column_wise", "table_column_wise"};
+  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 4}}, 2e7));
+  const spec::TablePlan& table = result.best().plan.tables[0];
+  ASSERT_GT(table.shards.size(), 1U);
+  for (const spec::Shard& shard : table.shards) {
+    EXPECT_EQ(shard.rank / 4, table.shards[0].rank / 4) << "on one host";
+  }
+}
+
+TEST(Search, ProposesTheSchemesOfHosts) {
+  const spec::Config config = make_config({{.rows = 9000, .dim = 64, .length = 9}, {}, {}});
+  const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 3}}));
+  for (const char* name : {"table_row_wise", "table_column_wise", "grid_shard"}) {
+    const Proposal& one = named(result, name);
+    ASSERT_EQ(one.name, name);
+    EXPECT_TRUE(one.simple);
+    for (const spec::TablePlan& table : one.plan.tables) {
+      EXPECT_EQ(to_string(table.sharding), name);
+    }
+  }
+  spec::Config limited = config;
+  limited.tables[0].allow = {"grid_shard"};
+  for (const Proposal& one : plan(limited, make_cluster({{.count = 2, .ranks = 3}})).proposals) {
+    const Sharding sharding = one.plan.tables[0].sharding;
+    EXPECT_TRUE(sharding == Sharding::kGridShard || sharding == Sharding::kTableWise) << one.name;
+  }
 }
 
 TEST(Search, PinnedTablesStay) {
@@ -113,6 +197,7 @@ TEST(Search, PinnedTablesStay) {
   config.tables[3].rank = 0;
   const SearchResult result = plan(config, make_cluster({{.count = 1, .ranks = 3}}));
   for (const Proposal& one : result.proposals) {
+    EXPECT_NO_THROW(check_pins(one.plan, config)) << one.name;
     ASSERT_EQ(one.plan.tables[1].shards.size(), 1U) << one.name;
     EXPECT_EQ(one.plan.tables[1].shards[0].rank, 2) << one.name;
     EXPECT_EQ(one.plan.tables[3].shards[0].rank, 0) << one.name;
@@ -133,6 +218,7 @@ TEST(Search, ChoosesWhatIsAllowed) {
   const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 3}}));
   bool cut = false;
   for (const Proposal& one : result.proposals) {
+    EXPECT_NO_THROW(check_pins(one.plan, config)) << one.name;
     for (std::size_t t = 0; t < allowed.size(); ++t) {
       const Sharding sharding = one.plan.tables[t].sharding;
       const std::string name(spec::to_string(sharding));
@@ -149,7 +235,7 @@ TEST(Search, ChoosesWhatIsAllowed) {
 
 TEST(Search, CutsWhatIsLargerThanARank) {
   topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
-  cluster.memory.ddr.value = 40e6;
+  cluster.memory.ddr.value = 60e6;
   const spec::Config config = make_config({{.rows = 200'000, .dim = 128}, {}, {}});  // 100 MB
   const SearchResult result = plan(config, cluster);
   ASSERT_TRUE(result.best().fits());
@@ -167,7 +253,7 @@ TEST(Search, SaysWhatWouldFit) {
   const SearchResult result = plan(config, cluster);
   ASSERT_FALSE(result.best().fits());
   try {
-    refuse(result, config, cluster);
+    refuse(result, config, cluster, make_workload(config));
     ADD_FAILURE();
   } catch (const Error& error) {
     const std::string what = error.what();
@@ -180,6 +266,25 @@ TEST(Search, SaysWhatWouldFit) {
   }
   EXPECT_TRUE(plan(config, resized(cluster, 16)).best().fits());
   EXPECT_FALSE(plan(config, resized(cluster, 8)).best().fits());
+}
+
+TEST(Search, SaysWhichPinDoesNotFit) {
+  topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 4}});
+  cluster.memory.ddr.value = 80e6;
+  spec::Config config = make_config({{.rows = 200'000, .dim = 128}, {}, {}});  // 100 MB
+  config.tables[0].sharding = Sharding::kTableWise;
+  config.tables[0].rank = 2;
+  const SearchResult result = plan(config, cluster);
+  ASSERT_FALSE(result.best().fits());
+  try {
+    refuse(result, config, cluster, make_workload(config));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    for (const char* says : {"rank 2, mostly of table t0,", "every table's sharding: auto"}) {
+      EXPECT_NE(what.find(says), std::string::npos) << what;
+    }
+  }
 }
 
 TEST(Search, ResizedClusters) {
@@ -205,6 +310,21 @@ TEST(Search, BeatsSimplePlansOnEverySetOfTables) {
   }
 }
 
+TEST(PlanReport, SaysWhereBagsAreAddedAndWhy) {
+  spec::Config config = make_config({{.rows = 400, .length = 60}, {.rows = 50'000}}, 8192);
+  config.tables[0].sharding = Sharding::kRowWise;
+  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 2}}, 1e7);
+  const Workload workload = make_workload(config);
+  const SearchResult result = search(config, cluster, workload);
+  const PlanReport report{config, cluster, workload, result};
+  for (const std::string& text : {to_text(report), to_html(report)}) {
+    EXPECT_NE(text.find("row_wise, sample"), std::string::npos) << text;
+    EXPECT_NE(text.find("rows once a rank"), std::string::npos) << text;
+  }
+  EXPECT_NE(to_json(report).find("\"pooled_at\": \"sample\""), std::string::npos);
+  EXPECT_NE(to_json(report).find("\"before\": \"greedy"), std::string::npos);
+}
+
 TEST(PlanReport, NamesEveryTableAndRank) {
   spec::Config config = make_config({{}, {.rows = 50'000, .length = 20}, {}});
   config.tables[2].sharding = Sharding::kRowWise;
@@ -219,6 +339,9 @@ TEST(PlanReport, NamesEveryTableAndRank) {
   }
   for (const char* says : {"rank 0", "rank 3", "Proposals", "ms, "}) {
     EXPECT_NE(to_text(report).find(says), std::string::npos) << says;
+  }
+  for (const std::string& text : {to_text(report), to_html(report)}) {
+    EXPECT_NE(text.find("greedy by bytes and lookups / now"), std::string::npos);
   }
   EXPECT_EQ(to_html(report).find("http"), std::string::npos) << "opens offline";
 }

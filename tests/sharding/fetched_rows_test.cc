@@ -101,6 +101,12 @@ TEST(FetchedRows, BatchesOfAllSizes) {
                           {.sizes = {1, 300, 3, 29, 2}});
 }
 
+TEST_P(Fetched, PackedRowsToo) {
+  spec::Config config = mixed_config(spec::Sharding::kTableWise, make_optimizer(GetParam()));
+  config.codecs.ids = spec::IdCodec::kPacked;
+  expect_bits_of_one_rank(config, {.steps = 2});
+}
+
 TEST(FetchedRows, OnTheCheckDevice) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdam);
   expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer),
@@ -133,6 +139,7 @@ TEST(FetchedRows, ATableMayBeFetchedBesideOneThatIsNot) {
 struct Asked {
   Asked(const spec::Config& job, int ranks, std::int64_t samples)
       : config(job), plan(make_plan(job, ranks)), routing(config, plan), size(samples), pool(2) {
+    batches.reserve(static_cast<std::size_t>(ranks));  // packers keep looking at them
     for (int r = 0; r < ranks; ++r) {
       batches.push_back(make_batch(config, 1, rank_samples(size, kParts, ranks, r)));
       packers.push_back(std::make_unique<IdPacker>(routing, r));
@@ -203,14 +210,16 @@ std::vector<std::set<std::int64_t>> plain_rows(const Asked& asked,
   return rows;
 }
 
-/// The block of a slot of rows: each row once in the first half, each (row, node) once in all.
+/// The block of a slot of rows: each row once in the first half, each (row, node) once in all, of
+/// a run perhaps in order.
 void check_block(const Asked& asked,
                  std::int64_t source,
                  const Slot& slot,
                  const IncomingBlock& block,
                  const std::int64_t* ids,
                  const std::int64_t* offsets,
-                 std::span<const std::int32_t> parts) {
+                 std::span<const std::int32_t> parts,
+                 bool ascending) {
   const auto expected = plain_rows(asked, source, slot);
   const auto nodes = asked.routing.nodes(source);
   ASSERT_EQ(block.lookup.bags, static_cast<std::int64_t>(nodes.size()));
@@ -222,6 +231,7 @@ void check_block(const Asked& asked,
     for (const std::size_t run : {n, n + nodes.size()}) {
       EXPECT_EQ(parts[static_cast<std::size_t>(block.parts_begin) + run], nodes[n].begin);
       rows.insert(ids + offsets[run], ids + offsets[run + 1]);
+      EXPECT_TRUE(!ascending || std::is_sorted(ids + offsets[run], ids + offsets[run + 1]));
     }
     EXPECT_EQ(rows, expected[n]) << "node " << n;
     entries += rows.size();
@@ -243,8 +253,7 @@ std::vector<IncomingBlock> receive(const Asked& asked,
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
     for (std::size_t j = 0; j < slots.size(); ++j) {
-      counts[r][j] = {asked.batches[r].batch,
-                      asked.packers[r]->ids({server, static_cast<std::int64_t>(j)})};
+      counts[r][j] = asked.packers[r]->counts({server, static_cast<std::int64_t>(j)});
     }
     arrived[r] = {.pieces = asked.packers[r]->lane(server)};
   }
@@ -257,10 +266,12 @@ std::vector<IncomingBlock> receive(const Asked& asked,
 TEST(FetchedRows, EachRowIsAskedForOnce) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
   for (const int ranks : {2, 3, 5, 7}) {
-    for (const spec::RowSplit split : {spec::RowSplit::kRange, spec::RowSplit::kModulo}) {
-      Asked asked(at_sample(mixed_config(spec::Sharding::kTableWise, optimizer),
-                            spec::Sharding::kGridShard, split),
-                  ranks, 120);
+    for (const bool packed : {false, true}) {
+      const auto split = (ranks == 3) == packed ? spec::RowSplit::kRange : spec::RowSplit::kModulo;
+      spec::Config config = at_sample(mixed_config(spec::Sharding::kTableWise, optimizer),
+                                      spec::Sharding::kGridShard, split);
+      config.codecs.ids = packed ? spec::IdCodec::kPacked : spec::IdCodec::kNarrow;
+      Asked asked(config, ranks, 120);
       for (std::int64_t server = 0; server < ranks; ++server) {
         IdReceiver receiver(asked.routing, server, true);
         const auto blocks = receive(asked, server, receiver, asked.pool);
@@ -273,7 +284,8 @@ TEST(FetchedRows, EachRowIsAskedForOnce) {
           }
           const IdPacker& packer = *asked.packers[static_cast<std::size_t>(source)];
           const bool own = source == server;
-          IncomingBlock block = own ? packer.own_block(static_cast<std::int64_t>(j)) : blocks[i];
+          IncomingBlock block =
+              own ? packer.own_block({server, static_cast<std::int64_t>(j)}) : blocks[i];
           if (own) {
             block.parts_begin = receiver.run_parts_begin(asked.size, source);
           }
@@ -281,7 +293,7 @@ TEST(FetchedRows, EachRowIsAskedForOnce) {
                       (own ? packer.own_ids().data() : receiver.ids().data()) + block.ids_begin,
                       (own ? packer.own_offsets().data() : receiver.offsets().data()) +
                           block.lookup.offsets_begin,
-                      receiver.parts());
+                      receiver.parts(), packed);
         }
       }
     }
@@ -302,19 +314,35 @@ TEST(FetchedRows, SkewedBagsSendLess) {
   // 500 samples ask for all of the 30 rows of others.
   EXPECT_EQ(rows.vector_bytes(), 30 * 4 * 32);
   // Of each of three others two lengths; rank 0 has one subtree of parts.
-  EXPECT_EQ(rows.id_bytes(), 3 * 2 * 4 + 30 * 4);
+  EXPECT_EQ(rows.id_bytes(), 3 * 2 * 4 + 30 * 1);
   EXPECT_GT(sums.vector_bytes(), 20 * rows.vector_bytes());
   EXPECT_GT(sums.id_bytes(), 20 * rows.id_bytes());
+  // All 10 rows of each: the first, a width of 1 bit, 9 of them.
+  config.codecs.ids = spec::IdCodec::kPacked;
+  const Asked packed(config, 4, 2000);
+  EXPECT_EQ(packed.vector_bytes(), rows.vector_bytes());
+  EXPECT_EQ(packed.id_bytes(), 3 * (2 * 4 + 1 + 1 + 2));
 }
 
-void expect_refused(std::int32_t length, const std::string& message) {
+/// Changes byte `at` of piece `piece` from rank 1 to rank 0.
+struct Damage {
+  std::size_t piece = 0;
+  std::size_t at = 0;
+  std::vector<unsigned char> bytes;
+};
+
+void expect_refused(const Damage& damage, spec::IdCodec ids, const std::string& message) {
   spec::Config config = at_sample(
       make_config(spec::Sharding::kRowWise, make_optimizer(spec::SparseOptimizerKind::kSgd)),
       spec::Sharding::kRowWise, spec::RowSplit::kRange);
+  config.codecs.ids = ids;
   config.tables = {config.tables[2]};
   config.sparse_features = {config.sparse_features[0]};
   Asked asked(config, 2, 100);
-  std::memcpy(asked.packers[1]->lane(0)[0].data, &length, 4);
+  const comm::Piece& piece = asked.packers[1]->lane(0)[damage.piece];
+  ASSERT_LE(static_cast<std::int64_t>(damage.at + damage.bytes.size()), piece.bytes);
+  std::memcpy(static_cast<std::byte*>(piece.data) + damage.at, damage.bytes.data(),
+              damage.bytes.size());
   IdReceiver receiver(asked.routing, 0, true);
   try {
     receive(asked, 0, receiver, asked.pool);
@@ -326,9 +354,17 @@ void expect_refused(std::int32_t length, const std::string& message) {
 }
 
 TEST(FetchedRows, DamagedMessagesAreRefused) {
-  expect_refused(-1, "runs of rows exceed the announced");
-  expect_refused(1000, "runs of rows exceed the announced");
-  expect_refused(1, "runs of rows sum to 1,");
+  for (const spec::IdCodec ids : {spec::IdCodec::kNarrow, spec::IdCodec::kPacked}) {
+    expect_refused({.bytes = {255, 255, 255, 255}}, ids, "runs of rows exceed the announced");
+    expect_refused({.bytes = {0xe8, 3, 0, 0}}, ids, "runs of rows exceed the announced");
+    expect_refused({.bytes = {1, 0, 0, 0}}, ids, "runs of rows sum to 1,");
+  }
+  const auto packed = spec::IdCodec::kPacked;
+  const std::string list = "run 0 of the rows of table many from rank 1 is no packed list of ";
+  expect_refused({.piece = 1, .bytes = {255}}, packed, list);              // the first row
+  expect_refused({.piece = 1, .at = 1, .bytes = {33}}, packed, list);      // a width
+  expect_refused({.piece = 1, .at = 1, .bytes = {32}}, packed, list);      // more than there is
+  expect_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "bytes, ");  // less
 }
 
 }  // namespace

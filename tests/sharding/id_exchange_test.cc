@@ -207,8 +207,7 @@ struct Ranks {
     const auto slots = routing.served[static_cast<std::size_t>(server)].size();
     for (std::size_t r = 0; r < packers.size(); ++r) {
       for (std::size_t j = 0; j < slots; ++j) {
-        counts[r].push_back(
-            {batches[r].batch, packers[r]->ids({server, static_cast<std::int64_t>(j)})});
+        counts[r].push_back(packers[r]->counts({server, static_cast<std::int64_t>(j)}));
       }
     }
     return counts;
@@ -287,7 +286,7 @@ void check_own(const Ranks& ranks, std::int64_t rank) {
     if (ranks.routing.in_place(address, rank)) {
       continue;
     }
-    const IncomingBlock& block = packer.own_block(address.slot);
+    const IncomingBlock& block = packer.own_block(address);
     const BlockArrays arrays{
         packer.own_ids().data() + block.ids_begin, packer.own_offsets().data(),
         packer.own_weights().data() + std::max<std::int64_t>(block.weights_begin, 0)};
@@ -373,14 +372,16 @@ void expect_refused(const std::string& message, std::int32_t length, std::int32_
   config.tables[0].sharding = spec::Sharding::kTableWise;
   config.tables[0].rank = 0;
   config.sparse_features[0].weighted = false;
-  Ranks ranks(config, 2, 1, 2);
+  Ranks ranks(config, 2, 1, 4);
   KeyedJaggedTensor& batch = ranks.batches[1];
-  batch = {.keys = {"f0"}, .batch = 1, .values = {7, 8}, .offsets = {0, 2}, .weights = {}};
+  batch = {.keys = {"f0"}, .batch = 2, .values = {7, 8, 9}, .offsets = {0, 2, 3}, .weights = {}};
   ranks.packers[1]->pack(ranks.pool,
-                         {.sparse = &batch, .step = 1, .global_size = 2, .sample_ids = {}});
+                         {.sparse = &batch, .step = 1, .global_size = 4, .sample_ids = {}});
   const auto lane = ranks.packers[1]->lane(0);
-  std::memcpy(lane[0].data, &length, 4);
-  std::memcpy(lane[1].data, &id, 4);
+  ASSERT_EQ(lane[0].bytes, 2);  // a byte per length, and per id of a shard of 50 rows
+  ASSERT_EQ(lane[1].bytes, 3);
+  std::memcpy(lane[0].data, &length, 1);
+  std::memcpy(lane[1].data, &id, 1);
   IdReceiver receiver(ranks.routing, 0, true);
   try {
     unpack(ranks, 0, receiver, true);
@@ -392,11 +393,54 @@ void expect_refused(const std::string& message, std::int32_t length, std::int32_
 }
 
 TEST(IdExchange, DamagedMessagesAreRefused) {
-  expect_refused("bag lengths exceed the announced 2 ids", -1, 7);
-  expect_refused("bag lengths exceed the announced 2 ids", 3, 7);
-  expect_refused("bag lengths sum to 1, 2 ids announced", 1, 7);
+  expect_refused("bag lengths exceed the announced 3 ids", 255, 7);
+  expect_refused("bag lengths exceed the announced 3 ids", 4, 7);
+  expect_refused("bag lengths sum to 2, 3 ids announced", 1, 7);
   expect_refused("row 50 is outside a shard of 50 rows", 2, 50);
-  expect_refused("row -1 is outside a shard of 50 rows", 2, -1);
+  expect_refused("row 255 is outside a shard of 50 rows", 2, 255);
+}
+
+/// Lengths as narrow_lengths() leaves them.
+std::vector<std::int64_t> as_they_travel(std::vector<std::int32_t> lengths, std::int64_t bytes) {
+  std::vector<std::int64_t> found(lengths.size());
+  EXPECT_EQ(narrow_lengths(lengths.data(), static_cast<std::int64_t>(lengths.size())), bytes);
+  visit_width(bytes, [&]<typename T>(T) {
+    for (std::size_t b = 0; b < lengths.size(); ++b) {
+      T length;
+      std::memcpy(&length, reinterpret_cast<const std::byte*>(lengths.data()) + b * sizeof(T),
+                  sizeof(T));
+      found[b] = static_cast<std::int64_t>(length);
+    }
+  });
+  return found;
+}
+
+TEST(IdExchange, LengthsTakeTheBytesOfTheLongest) {
+  std::vector<std::int32_t> lengths(1000);
+  for (const auto& [most, bytes] : {std::pair{255, 1}, {256, 2}, {65535, 2}, {65536, 4}}) {
+    for (std::size_t b = 0; b < lengths.size(); ++b) {
+      lengths[b] = static_cast<std::int32_t>(b % 256);
+    }
+    lengths[777] = most;
+    EXPECT_EQ(as_they_travel(lengths, bytes),
+              std::vector<std::int64_t>(lengths.begin(), lengths.end()))
+        << most;
+  }
+  for (const std::int32_t equal : {0, 1, 70'000}) {
+    std::fill(lengths.begin(), lengths.end(), equal);
+    EXPECT_EQ(narrow_lengths(lengths.data(), 1000), 0);
+  }
+  EXPECT_EQ(narrow_lengths(nullptr, 0), 0);
+}
+
+TEST(IdExchange, IdsTakeTheBytesOfTheLastRow) {
+  EXPECT_EQ(spec::id_bytes(1), 1);
+  EXPECT_EQ(spec::id_bytes(256), 1);
+  EXPECT_EQ(spec::id_bytes(257), 2);
+  EXPECT_EQ(spec::id_bytes(65536), 2);
+  EXPECT_EQ(spec::id_bytes(65537), 4);
+  EXPECT_EQ(spec::id_bytes(std::int64_t{1} << 32), 4);
+  EXPECT_EQ(spec::id_bytes((std::int64_t{1} << 32) + 1), 8);
 }
 
 TEST(IdExchange, TheFirstIdOutsideItsTableIsNamed) {

@@ -309,6 +309,24 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
   }
 }
 
+TEST(ShardedEmbeddings, AnEncodedStepAllocatesNothing) {
+  const spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  for (const spec::Sharding sharding : {spec::Sharding::kColumnWise, spec::Sharding::kRowWise}) {
+    spec::Config config = make_config(sharding, optimizer);
+    config.codecs = {.forward = spec::CodecFormat::kInt4,
+                     .backward = spec::CodecFormat::kFbgemmFp8152,
+                     .group_size = 16};
+    for (const auto rounding : {spec::CodecRounding::kNearest, spec::CodecRounding::kStochastic}) {
+      config.codecs.rounding = rounding;
+      for (const int ranks : {1, 3}) {
+        EXPECT_EQ(allocations_of_steps(config, ranks), 0)
+            << "sharding " << static_cast<int>(sharding) << " on " << ranks
+            << " ranks:" << weft::test::describe_allocations();
+      }
+    }
+  }
+}
+
 TEST(ShardedEmbeddings, AStepThatPoolsAtTheSampleAllocatesNothing) {
   const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
   for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
@@ -402,26 +420,54 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
   }
 }
 
-TEST(ShardedEmbeddings, RanksAtDifferentStepsAreNamed) {
-  const spec::Config config =
+/// What ranks of a mesh say where rank `late` of the world is a step behind.
+std::string message_of_a_late_rank(int groups, spec::MeshLayout layout, int late) {
+  spec::Config config =
       make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
-  const spec::Plan plan = planner::make_plan(config, 2);
-  const auto body = [&](comm::Communicator& world) {
+  config.mesh = {.groups = groups, .layout = layout};
+  const int ranks = 2 * groups;
+  const spec::Plan plan = planner::make_plan(config, ranks);
+  const auto body = [&](comm::Communicator& launched) {
+    const auto position = spec::mesh_position(layout, groups, plan.ranks, launched.rank());
+    const auto world = launched.split(0, static_cast<int>(position), "mesh");
     const auto device = make_device({});
-    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    ShardedEmbeddings embeddings(config, plan, *world, *device, {});
     Context ctx{.device = device.get(), .pool = &device->pool()};
     const KeyedJaggedTensor batch =
-        make_batch(config, 1, rank_samples(8, plan.parts, 2, world.rank()));
+        make_batch(config, 1, rank_samples(8, plan.parts, ranks, world->rank()));
     const std::vector<std::byte> control(8);
-    embeddings.exchange_counts(
-        ctx, {.sparse = &batch, .step = 1 + world.rank(), .global_size = 8, .sample_ids = {}},
-        control);
+    embeddings.exchange_counts(ctx,
+                               {.sparse = &batch,
+                                .step = launched.rank() == late ? 1 : 2,
+                                .global_size = 8,
+                                .sample_ids = {}},
+                               control);
   };
   try {
-    comm::run_local(2, {.timeout_s = 20}, body);
-    FAIL() << "accepted";
+    comm::run_local(ranks, {.timeout_s = 20}, body);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ShardedEmbeddings, RanksAtDifferentStepsAreNamedByTheirRanksOfTheWorld) {
+  using spec::MeshLayout;
+
+  struct Case {
+    int groups;
+    MeshLayout layout;
+    int late, peer;  // of its group
+  };
+
+  for (const Case& one :
+       {Case{1, MeshLayout::kLocalAllToAll, 0, 1}, Case{2, MeshLayout::kLocalAllToAll, 3, 2},
+        Case{2, MeshLayout::kLocalAllReduce, 3, 1}}) {
+    const std::string message = message_of_a_late_rank(one.groups, one.layout, one.late);
+    for (const int rank : {one.late, one.peer}) {
+      EXPECT_NE(message.find("rank " + std::to_string(rank) + " "), std::string::npos) << message;
+    }
   }
 }
 

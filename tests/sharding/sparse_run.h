@@ -62,7 +62,8 @@ inline spec::Config make_config(spec::Sharding sharding, const spec::SparseOptim
 /// integers exactly.
 inline KeyedJaggedTensor make_batch(const spec::Config& config,
                                     std::int64_t step,
-                                    Range positions) {
+                                    Range positions,
+                                    std::int64_t most_ids = 4) {
   KeyedJaggedTensor batch;
   batch.batch = positions.size();
   batch.offsets.push_back(0);
@@ -75,7 +76,8 @@ inline KeyedJaggedTensor make_batch(const spec::Config& config,
       const auto random = philox(random_key(3, RandomPurpose::kTest, feature.name),
                                  static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(step));
       constexpr std::array<std::int64_t, 4> kLengths = {0, 1, 2, 4};
-      const std::int64_t length = feature.name == "empty" ? 0 : kLengths[random[0] % 4];
+      const std::int64_t length =
+          feature.name == "empty" ? 0 : std::min(kLengths[random[0] % 4], most_ids);
       for (std::int64_t i = 0; i < length; ++i) {
         const auto draw = philox(random[1], static_cast<std::uint64_t>(i), 0);
         // A third of the ids are row 0: a row that nearly every sample hits.
@@ -125,6 +127,8 @@ struct RunOptions {
   std::vector<std::int64_t> sizes = {};  ///< samples of each step, in place of the two above
   const spec::Plan* plan = nullptr;      ///< in place of the planner's for two hosts
   Gradients gradients = Gradients::kIntegers;
+  std::int64_t most_ids = 4;  ///< of a bag
+  int threads = 2;            ///< of a rank
 };
 
 /// Hash of state after some steps, and the outputs of all lookups by (position, column).
@@ -197,7 +201,7 @@ inline void run_on(comm::Communicator& world,
   if (sizes.empty()) {
     sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
   }
-  const auto device = make_device({.kind = options.device, .threads = 2});
+  const auto device = make_device({.kind = options.device, .threads = options.threads});
   ShardedEmbeddings embeddings(config, plan, world, *device, {});
   const auto stream = device->make_stream({.name = "test"});
   const auto stage = [&](const Stage& body) {
@@ -209,7 +213,7 @@ inline void run_on(comm::Communicator& world,
     const std::int64_t size = sizes[i];
     const auto step = static_cast<std::int64_t>(i) + 1;
     const Range positions = rank_samples(size, kParts, world.size(), world.rank());
-    const KeyedJaggedTensor batch = make_batch(config, step, positions);
+    const KeyedJaggedTensor batch = make_batch(config, step, positions, options.most_ids);
     const BatchView view{.sparse = &batch, .step = step, .global_size = size, .sample_ids = {}};
     stage([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
     stage([&](Context& ctx) { embeddings.exchange_ids(ctx); });
@@ -226,14 +230,22 @@ inline void run_on(comm::Communicator& world,
     stage([&](Context& ctx) { embeddings.grad_dist(ctx); });
     stage([&](Context& ctx) {
       embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      if (config.mesh.syncs_after(step) || i + 1 == sizes.size()) {
+        embeddings.sync_replicas(ctx, step);
+      }
     });
   }
   std::vector<const StateSource*> sources;
   for (embedding::TableShard* shard : embeddings.shards()) {
     sources.push_back(shard);
   }
+  std::vector<const StateSource*> copied = sources;
+  for (embedding::TableShard* head : embeddings.heads()) {
+    copied.push_back(head);
+  }
   stage([&](Context& ctx) {
-    checkpoint::compare_replicas(world, ctx, sources);
+    embeddings.store_heads(ctx);
+    checkpoint::compare_replicas(world, ctx, copied);
     const checkpoint::StateHash hash = checkpoint::hash_state(world, ctx, sources);
     if (world.rank() == 0) {
       result.hash = hash;

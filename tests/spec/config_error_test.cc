@@ -196,12 +196,34 @@ TEST(Mistakes, TablesModelAndRun) {
                "    column_shards: 2",
                "test.yaml:22:20: tables.C1.column_shards: 2 shards are too many: columns are cut "
                "at multiples of 16, so embedding_dim 8 has at most 1"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    allow: row_wise\n    rank: 0",
+               "test.yaml:21:12: tables.C1.allow: the rank is given, and with it the scheme, "
+               "table_wise; remove one of the two, or set sharding"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    allow: row_wise\n    host: 1",
+               "test.yaml:21:12: tables.C1.allow: the host is given, and with it the scheme, "
+               "table_wise; remove one of the two, or set sharding"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    column_shards: 1",
                "test.yaml:21:20: tables.C1.column_shards: goes with sharding column_wise, "
                "table_column_wise or grid_shard; set one of them or remove this key"},
-       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    pooled_at: sample",
-               "test.yaml:21:16: tables.C1.pooled_at: goes with sharding row_wise, table_row_wise "
+       Mistake{"embedding_dim: 8",
+               "embedding_dim: 8\n    sharding: table_wise\n    pooled_at: sample",
+               "test.yaml:22:16: tables.C1.pooled_at: goes with sharding row_wise, table_row_wise "
                "or grid_shard; set one of them or remove this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    hot_rows: -1",
+               "test.yaml:21:15: tables.C1.hot_rows: must be at least 0 rows, is -1"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    hot_rows: 1000",
+               "test.yaml:21:15: tables.C1.hot_rows: a head of 1000 rows leaves none of the "
+               "table's 100 rows for its shards; set fewer, or sharding data_parallel instead of "
+               "this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: data_parallel\n    hot_rows: 2",
+               "test.yaml:22:15: tables.C1.hot_rows: data_parallel has all rows on every rank; set "
+               "another sharding or remove this key"},
+       Mistake{"embedding_dim: 8", "embedding_dim: 8\n    allow: data_parallel\n    hot_rows: 2",
+               "test.yaml:22:15: tables.C1.hot_rows: data_parallel has all rows on every rank; set "
+               "another sharding or remove this key"},
+       Mistake{"embedding_dim: 8",
+               "embedding_dim: 8\n    sharding: table_wise\n    pooled_at: sample\n    hot_rows: 2",
+               "no error"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: row_wise\n    host: 0",
                "test.yaml:22:11: tables.C1.host: one host goes with sharding table_wise, "
                "table_row_wise or table_column_wise; set one of them or remove this key"},
@@ -235,6 +257,47 @@ TEST(Mistakes, TablesModelAndRun) {
                "test.yaml:21:25: schedule.decay_steps: has no effect with type constant; set "
                "'type: polynomial' or remove it"},
        Mistake{"model:", "train: {eval_every: 5}\nmodel:", "no error"}});
+}
+
+TEST(Mistakes, Mesh) {
+  expect_named({Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 0.5}",
+                        "test.yaml:3:22: mesh.moment_scale: 0.5 would divide the learning rate of "
+                        "rows away; set 1 for none, 0 for the number of groups, or more than 1"},
+                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 1}", "no error"},
+                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 4}",
+                        "test.yaml:3:22: mesh.moment_scale: 4 is for replicas that are averaged, "
+                        "and with groups 1 there are none; set 0 or remove it"},
+                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, moment_scale: 4}", "no error"},
+                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, moment_scale: 1.5}",
+                        "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
+                        "and with sync gradients there are none; set 0 or remove it"}});
+}
+
+TEST(Mistakes, Codecs) {
+  expect_named(
+      {Mistake{"seed: 7", "seed: 7\ncodecs: {forward: fp8}",
+               "test.yaml:3:19: codecs.forward: 'fp8' is none of fp32, fp16, bf16, fp8_e4m3, "
+               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {dense: int16}",
+               "test.yaml:3:17: codecs.dense: 'int16' is none of fp32, fp16, bf16, fp8_e4m3, "
+               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {error_feedback: 1}",
+               "test.yaml:3:26: codecs.error_feedback: expected true or false, found '1'"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {group_size: 0}",
+               "test.yaml:3:22: codecs.group_size: must be 1 to 65536 columns, is 0"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {ids: tight}",
+               "test.yaml:3:15: codecs.ids: 'tight' is none of narrow, packed"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {rounding: random}",
+               "test.yaml:3:20: codecs.rounding: 'random' is none of nearest, stochastic"}});
+  const std::string cut = changed("embedding_dim: 8",
+                                  "embedding_dim: 64\n    sharding: column_wise\n"
+                                  "    column_shards: 3");
+  const auto with = [&cut](const std::string& codecs) { return error_of(cut + codecs); };
+  EXPECT_EQ(with("codecs: {backward: int8, group_size: 24}\n"),
+            "test.yaml:22:20: tables.C1.column_shards: 3 shards are too many: columns are cut at "
+            "multiples of 48 (of 16 and of codecs.group_size), so embedding_dim 64 has at most 2");
+  EXPECT_EQ(with("codecs: {backward: fp16, group_size: 24}\n").find("column_shards"),
+            std::string::npos);
 }
 
 TEST(Mistakes, Data) {

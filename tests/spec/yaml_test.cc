@@ -228,6 +228,16 @@ TEST(Plan, RoundTripAndHash) {
   EXPECT_NE(plan_hash(plan), hash);
 }
 
+TEST(Plan, FormsOfCollectivesArePartOfIt) {
+  Plan plan{.ranks = 4, .tables = {}};
+  const std::uint64_t flat = plan_hash(plan);
+  plan.collectives.vectors = CollectiveForm::kHierarchical;
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), flat);
+  const Plan old = plan_from_yaml("version: 1\nranks: 4\nparts: 8\ntables: []\n", "plan.yaml");
+  EXPECT_EQ(old.collectives, CollectiveForms{});
+}
+
 TEST(Plan, RowsInSteps) {
   Plan plan{.tables = {{.table = "a",
                         .sharding = Sharding::kRowWise,
@@ -253,6 +263,32 @@ TEST(Plan, WhereBagsAreAddedIsPartOfIt) {
       "version: 1\nranks: 1\nparts: 8\ntables: [{table: a, sharding: row_wise, shards: []}]\n",
       "plan.yaml");
   EXPECT_EQ(old.tables[0].pooled_at, PooledAt::kOwner);
+}
+
+TEST(Plan, HeadsAreRangesOfRows) {
+  Plan plan{.tables = {{.table = "a", .sharding = Sharding::kRowWise, .shards = {}}}};
+  const std::uint64_t hash = plan_hash(plan);
+  plan.tables[0].head = {{0, 100}, {512, 513}};
+  const std::string text = plan_to_yaml(plan);
+  EXPECT_NE(text.find("head: [[0, 100], [512, 513]]"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), hash);
+  const auto error = [](const std::string& head) -> std::string {
+    try {
+      plan_from_yaml("version: 1\nranks: 1\nparts: 8\ntables:\n- table: a\n  head: " + head + "\n",
+                     "plan.yaml");
+    } catch (const Error& failure) {
+      return failure.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error("3"),
+            "plan.yaml:6:9: tables.a.head: expected a list of ranges such as [[0, 100], "
+            "[512, 513]], found '3'");
+  EXPECT_EQ(error("[[0, 2], [3]]"),
+            "plan.yaml:6:18: tables.a.head.1: expected two integers [begin, end], found a list of "
+            "1");
+  EXPECT_EQ(error("[[-1, 3]]"), "plan.yaml:6:9: tables.a.head: must be at least 0, is -1");
 }
 
 TEST(Plan, WithoutHostsIsOfOne) {
@@ -281,6 +317,55 @@ TEST(Plan, BadTextIsNamed) {
                     "shards: [{rank: 0, rows: [0, 9, 0], cols: [0, 1]}]}]\n"),
             "plan.yaml:4:66: tables.a.shards.0.rows: the step from row to row must be at least 1, "
             "is 0");
+}
+
+TEST(Plan, WhatIsNotResolvedIsRefusedWhereItStands) {
+  const auto message = [](const std::string& lines) {
+    try {
+      plan_from_yaml("version: 1\nranks: 1\nparts: 8\n" + lines, "plan.yaml");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(message("layout: auto\ntables: []\n"),
+            "plan.yaml:4:9: layout: 'auto' is none of local_all_to_all, local_all_reduce");
+  EXPECT_EQ(message("layout: local_all_reduce\ntables: []\n"), "no error");
+  EXPECT_EQ(message("tables:\n- table: a\n  sharding: auto\n").substr(0, 61),
+            "plan.yaml:6:13: tables.a.sharding: 'auto' is none of data_par");
+}
+
+TEST(Plan, WhatIsLeftOutIsNoBlock) {
+  const auto message = [](const std::string& lines) {
+    try {
+      plan_from_yaml("version: 1\nranks: 1\nparts: 8\n" + lines, "plan.yaml");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string no_value = ": has no value; give one or remove it";
+  const auto missing = [](const std::string& where, const std::string& key) {
+    return where + ": the key '" + key + "' is missing";
+  };
+  EXPECT_EQ(message("tables:\n"), "plan.yaml:4:1: tables" + no_value);
+  EXPECT_EQ(message("collectives:\ntables: []\n"), "plan.yaml:4:1: collectives" + no_value);
+  EXPECT_EQ(message("collectives: {ids: flat}\ntables: []\n"), "no error");
+  EXPECT_EQ(message("tables:\n-\n"), "plan.yaml:5:1: tables.0" + no_value);
+  EXPECT_EQ(message("tables:\n- sharding: row_wise\n  shards: []\n"),
+            missing("plan.yaml:5:3: tables.0", "table"));
+  EXPECT_EQ(message("tables:\n- table: a\n  shards: []\n"),
+            missing("plan.yaml:5:3: tables.a", "sharding"));
+  EXPECT_EQ(message("tables:\n- table: a\n  sharding: row_wise\n"),
+            missing("plan.yaml:5:3: tables.a", "shards"));
+  const std::string table = "tables:\n- table: a\n  sharding: row_wise\n  shards:";
+  EXPECT_EQ(message(table + "\n"), "plan.yaml:7:3: tables.a.shards" + no_value);
+  EXPECT_EQ(message(table + "\n  - {rank: 0, rows: [0, 3], cols: [0, 1]}\n"), "no error");
+  EXPECT_EQ(message(table + "\n  -\n"), "plan.yaml:8:3: tables.a.shards.0" + no_value);
+  const std::string shard = "plan.yaml:8:5: tables.a.shards.0";
+  EXPECT_EQ(message(table + "\n  - {rank: 0, cols: [0, 1]}\n"), missing(shard, "rows"));
+  EXPECT_EQ(message(table + "\n  - {rank: 0, rows: [0, 1]}\n"), missing(shard, "cols"));
+  EXPECT_EQ(message(table + "\n  - {rows: [0, 1], cols: [0, 1]}\n"), missing(shard, "rank"));
 }
 
 }  // namespace

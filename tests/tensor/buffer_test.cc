@@ -61,20 +61,20 @@ TEST_P(Memory, CopiesThereAndBack) {
   device_->fill_zero(ctx, nullptr, 0);
 }
 
-TEST_P(Memory, BufferGrowsByHalfAndNeverShrinks) {
+TEST_P(Memory, BufferGrowsByAnEighthAndNeverShrinks) {
   Buffer buffer(*device_);
   EXPECT_EQ(buffer.capacity(), 0);
   EXPECT_EQ(buffer.as<int>(), nullptr);
   buffer.resize(1000);
   EXPECT_EQ(buffer.capacity(), 1000);
   buffer.resize(1001);
-  EXPECT_EQ(buffer.capacity(), 1500);
+  EXPECT_EQ(buffer.capacity(), 1125);
   EXPECT_EQ(buffer.bytes(), 1001);
   const void* const data = buffer.as<void>();
   buffer.resize(10);
-  buffer.resize(1500);
+  buffer.resize(1125);
   EXPECT_EQ(buffer.as<void>(), data);
-  EXPECT_EQ(buffer.capacity(), 1500);
+  EXPECT_EQ(buffer.capacity(), 1125);
   buffer.resize(9000);
   EXPECT_EQ(buffer.capacity(), 9000);
   EXPECT_NE(buffer.resize_for<double>(2000), nullptr);

@@ -39,12 +39,16 @@ spec::Config repeating_job(std::vector<std::string> overrides) {
 constexpr int kMostRounds = 40;
 
 /// Rounds of watched steps, loader included, until one allocates nothing.
-AllocationCount count_steps(const spec::Config& config, int ranks, int threads) {
+AllocationCount count_steps(const spec::Config& config,
+                            int ranks,
+                            int threads,
+                            const std::vector<int>& hosts = {}) {
   AllocationCount count;
-  const spec::Plan plan = planner::make_plan(config, ranks);
+  const spec::Plan plan = planner::make_plan(
+      config, {.ranks = ranks, .hosts = std::vector<std::int64_t>(hosts.begin(), hosts.end())});
   std::barrier together(ranks);
   std::atomic<bool> again = true;
-  comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
+  comm::run_local(ranks, {.timeout_s = 60, .hosts = hosts}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = threads});
     Engine engine(config, plan, world, *device);
     data::LoaderOptions reading =
@@ -124,10 +128,18 @@ TEST(AllocationCounter, SeesEveryWayOnEveryThread) {
   }
 }
 
-class NoAllocation : public ::testing::TestWithParam<std::vector<std::string>> {};
+class StepsOf : public ::testing::TestWithParam<std::vector<std::string>> {};
 
-TEST_P(NoAllocation, InAStep) {
+TEST_P(StepsOf, AllocateNothing) {
   expect_none(GetParam());
+}
+
+TEST(NoAllocation, ThroughRelays) {
+  if (!test::can_watch_allocations()) {
+    GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  }
+  const spec::Config config = repeating_job({"collectives=hierarchical", "codecs.dense=int8"});
+  EXPECT_EQ(count_steps(config, 3, 1, {0, 0, 1}).own, 0) << test::describe_allocations();
 }
 
 std::vector<std::string> tables(std::vector<std::string> overrides, const char* sharding) {
@@ -139,20 +151,20 @@ std::vector<std::string> tables(std::vector<std::string> overrides, const char* 
 
 INSTANTIATE_TEST_SUITE_P(
     Jobs,
-    NoAllocation,
-    ::testing::Values(tables({"sparse_optimizer.type=row_wise_adagrad"}, "table_wise"),
-                      tables({"sparse_optimizer.type=adam", "model.type=dcnv2",
-                              "model.cross_layers=2", "model.cross_rank=8"},
-                             "row_wise"),
-                      tables({"sparse_optimizer.type=row_wise_adam",
-                              "sparse_optimizer.max_norm=0.3"},
-                             "column_wise"),
-                      tables({"sparse_optimizer.type=adagrad", "model.type=dcnv2",
-                              "model.cross_layers=2", "model.cross_rank=8", "model.sequence=mean"},
-                             "data_parallel"),
-                      tables({"sparse_optimizer.type=sgd", "tables.item.dtype=split_bf16",
-                              "tables.tags.dtype=bf16"},
-                             "column_wise")));
+    StepsOf,
+    ::testing::Values(
+        tables({"sparse_optimizer.type=row_wise_adagrad", "codecs.dense=int8"}, "table_wise"),
+        tables({"sparse_optimizer.type=adam", "model.type=dcnv2", "model.cross_layers=2",
+                "model.cross_rank=8"},
+               "row_wise"),
+        tables({"sparse_optimizer.type=row_wise_adam", "sparse_optimizer.max_norm=0.3"},
+               "column_wise"),
+        tables({"sparse_optimizer.type=adagrad", "model.type=dcnv2", "model.cross_layers=2",
+                "model.cross_rank=8", "model.sequence=mean"},
+               "data_parallel"),
+        tables({"sparse_optimizer.type=sgd", "tables.item.dtype=split_bf16",
+                "tables.tags.dtype=bf16"},
+               "column_wise")));
 
 /// What a window of the trainer allocates, on one rank and thread.
 std::int64_t count_window(std::int64_t steps) {

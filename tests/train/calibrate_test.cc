@@ -1,6 +1,8 @@
 // Measurements give a cluster that can be used. How fast the machine is, no test can say.
 #include "weft/train/calibrate.h"
 
+#include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -89,6 +91,18 @@ TEST(Calibrate, HostsOfDifferentSizes) {
   const topology::Cluster cluster = measured(3, 2);
   EXPECT_EQ(cluster.hosts, (std::vector<topology::HostGroup>{{1, 2}, {1, 1}}));
   EXPECT_GT(cluster.links.network.host.value, 0);
+}
+
+TEST(Calibrate, StopsOnAllRanksWhereOneIsAsked) {
+  for (const bool asked : {false, true}) {
+    std::array<bool, 3> measured{};
+    comm::run_local(3, {}, [&](comm::Communicator& world) {
+      const std::atomic<bool> stop = asked && world.rank() == 1;
+      measured[static_cast<std::size_t>(world.rank())] =
+          calibrate_unless(stop, world, {.threads = 1, .effort = Effort::kQuick}).has_value();
+    });
+    EXPECT_EQ(measured, (std::array{!asked, !asked, !asked}));
+  }
 }
 
 }  // namespace

@@ -82,6 +82,21 @@ TEST_P(Sharded, OnTheCheckDevice) {
   expect_same(train_on_hosts(two_hosts(4), options, folder.path()), expected, GetParam());
 }
 
+TEST_P(Sharded, HierarchicalCollectivesGiveTheSameHash) {
+  const int longest = longest_bag(GetParam());
+  const Summary expected = train_on(1, job_options(make_job({}, longest)));
+  std::vector<std::string> overrides = all_tables("sharding", GetParam());
+  overrides.emplace_back("collectives=hierarchical");
+  const JobOptions options = job_options(make_job(overrides, longest));
+  for (const std::vector<int>& hosts :
+       {std::vector{0, 0, 1}, std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1, 1},
+        std::vector{0, 0, 0, 1, 2, 2, 3, 3}}) {
+    const auto ranks = static_cast<int>(hosts.size());
+    expect_same(train_on(ranks, options, hosts), expected,
+                GetParam() + " on " + std::to_string(ranks) + " ranks");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shardings,
                          Sharded,
                          ::testing::Values("table_wise",
@@ -353,9 +368,10 @@ void give_state(Engine& engine, const State& state) {
 }
 
 void take_state(Engine& engine, State& state, std::mutex& mutex) {
+  const auto sources = engine.sources();
   engine.run_stage([&](Context&) {
     const std::lock_guard lock(mutex);
-    for (const StateSource* source : engine.sources()) {
+    for (const StateSource* source : sources) {
       const auto items = source->state_items();
       for (std::size_t i = 0; i < items.size(); ++i) {
         const StateItem& item = items[i];

@@ -83,10 +83,10 @@ inline JobOptions job_options(const spec::Config& config) {
   return options;
 }
 
-/// Trains on ranks as threads; the summary of rank 0.
-inline Summary train_on(int ranks, const JobOptions& options) {
+/// Trains on ranks as threads; the summary of rank 0. `hosts`: where they pretend to be.
+inline Summary train_on(int ranks, const JobOptions& options, const std::vector<int>& hosts = {}) {
   Summary summary;
-  comm::run_local(ranks, {.timeout_s = options.config.train.timeout_s},
+  comm::run_local(ranks, {.timeout_s = options.config.train.timeout_s, .hosts = hosts},
                   [&](comm::Communicator& world) {
                     Summary own = run_train(world, options);
                     if (world.rank() == 0) {
@@ -105,6 +105,23 @@ inline Summary train_on_hosts(const std::vector<std::int64_t>& hosts,
   std::ofstream(options.plan_file)
       << spec::plan_to_yaml(planner::make_plan(options.config, {.ranks = ranks, .hosts = hosts}));
   return train_on(ranks, options);
+}
+
+/// Options with a plan file in which every table has a head of `rows`, as far as it has them.
+inline JobOptions headed(JobOptions options,
+                         int ranks,
+                         const Range& rows,
+                         const std::string& folder) {
+  spec::Plan plan = planner::make_plan(options.config, ranks);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const std::int64_t all = options.config.tables[t].num_embeddings;
+    if (rows.begin < all) {
+      plan.tables[t].head = {{0, 1}, {rows.begin, std::min(rows.end, all)}};
+    }
+  }
+  options.plan_file = folder + "/plan-" + std::to_string(rows.begin) + ".yaml";
+  std::ofstream(options.plan_file) << spec::plan_to_yaml(plan);
+  return options;
 }
 
 /// A folder that is removed at the end.

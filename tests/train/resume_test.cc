@@ -2,13 +2,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/train/job_fixture.h"
+#include "weft/base/log.h"
 
 namespace weft::train {
 namespace {
@@ -44,6 +48,93 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
   }
 }
 
+/// Warnings that resumes give of residuals, while it lives.
+class ResidualWarnings {
+ public:
+  ResidualWarnings() {
+    set_log_sink([this](LogLevel level, std::string_view text) {
+      const std::scoped_lock lock(mutex_);
+      if (level == LogLevel::kWarning && text.find("rounded away") != std::string_view::npos) {
+        texts_.emplace_back(text);
+      }
+    });
+  }
+
+  ~ResidualWarnings() { set_log_sink(nullptr); }
+
+  ResidualWarnings(const ResidualWarnings&) = delete;
+  ResidualWarnings& operator=(const ResidualWarnings&) = delete;
+
+  std::vector<std::string> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+TEST(Resume, ResidualsOfDenseGradientsGoOnOnTheSameRanks) {
+  ResidualWarnings warnings;
+  const spec::Config config = make_job({"codecs.dense=int4", "codecs.group_size=48"});
+  const TemporaryFolder folder;
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{}, {0, 0, 1}}) {
+    JobOptions whole = job_options(config);
+    whole.config.collectives =
+        hosts.empty() ? spec::Collectives::kFlat : spec::Collectives::kHierarchical;
+    const Summary expected = train_on(3, whole, hosts);
+    JobOptions first = whole;
+    first.config.train.steps = 4;
+    first.checkpoint_dir = folder.path() + "/on-" + std::to_string(hosts.size());
+    train_on(3, first, hosts);
+    JobOptions second = whole;
+    second.resume = first.checkpoint_dir;
+    const Summary got = train_on(3, second, hosts);
+    EXPECT_EQ(got.state_hash, expected.state_hash);
+    EXPECT_EQ(got.weights_hash, expected.weights_hash);
+    EXPECT_TRUE(warnings.take().empty());
+  }
+}
+
+TEST(Resume, ResidualsOfOtherRanksFormsAndCodecsAreDroppedWithAWarning) {
+  ResidualWarnings warnings;
+  const TemporaryFolder folder;
+  const auto job = [](const std::string& dense, std::int64_t steps) {
+    JobOptions options = job_options(make_job({"codecs.dense=" + dense}));
+    options.config.train.steps = steps;
+    return options;
+  };
+  JobOptions first = job("int8", 4);
+  first.checkpoint_dir = folder.path();
+  train_on(3, first);
+  JobOptions second = job("int8", 6);
+  second.resume = folder.path();
+  train_on(2, second);
+  EXPECT_EQ(warnings.take().size(), 1U);
+  second.config.collectives = spec::Collectives::kHierarchical;
+  train_on(3, second, {0, 0, 1});
+  const std::vector<std::string> of_form = warnings.take();
+  ASSERT_EQ(of_form.size(), 1U);
+  EXPECT_NE(of_form.front().find("int8 in groups of 128, 3 ranks in the checkpoint"),
+            std::string::npos)
+      << of_form.front();
+  EXPECT_NE(of_form.front().find("3 ranks on hosts 0 0 1"), std::string::npos) << of_form.front();
+  JobOptions plain = job("fp32", 6);
+  plain.resume = folder.path();
+  train_on(3, plain);
+  EXPECT_EQ(warnings.take().size(), 1U);
+  // And a checkpoint without any has nothing to drop.
+  const TemporaryFolder without;
+  JobOptions bare = job("fp32", 4);
+  bare.checkpoint_dir = without.path();
+  train_on(3, bare);
+  JobOptions coded = job("int8", 6);
+  coded.resume = without.path();
+  train_on(3, coded);
+  EXPECT_TRUE(warnings.take().empty());
+}
+
 TEST(Resume, FromEveryShardingToEveryOther) {
   const std::vector<std::string> shardings = {
       "table_wise", "row_wise",      "column_wise",     "table_row_wise",   "table_column_wise",
@@ -73,6 +164,35 @@ TEST(Resume, FromEveryShardingToEveryOther) {
       const Summary got = train_on_hosts({0, 0, 0, 1, 1}, options, plans.path());
       EXPECT_EQ(got.steps, 0);
       EXPECT_EQ(got.state_hash, expected.state_hash) << from << " to " << to;
+    }
+  }
+}
+
+TEST(Resume, WithAndWithoutAHeadGivesTheSameBits) {
+  const TemporaryFolder plans;
+  for (const char* optimizer : {"row_wise_adam", "adagrad"}) {
+    for (const char* sharding : {"table_wise", "column_wise", "row_wise"}) {
+      std::vector<std::string> overrides = all_tables("sharding", sharding);
+      overrides.push_back(std::string("sparse_optimizer.type=") + optimizer);
+      const JobOptions whole = job_options(make_job(overrides, 1));
+      const Summary expected = train_on(1, whole);
+      const auto run = [&](int ranks, JobOptions options, std::int64_t steps) {
+        options.config.train.steps = steps;
+        return train_on(ranks, options);
+      };
+      const TemporaryFolder folder;
+      JobOptions first = headed(whole, 3, {2, 60}, plans.path());
+      first.checkpoint_dir = folder.path() + "/headed";
+      run(3, first, 4);
+      JobOptions without = whole;
+      without.resume = first.checkpoint_dir;
+      without.checkpoint_dir = folder.path() + "/without";
+      run(2, without, 6);
+      JobOptions last = headed(whole, 4, {7, 30}, plans.path());
+      last.resume = without.checkpoint_dir;
+      const Summary got = run(4, last, 0);
+      EXPECT_EQ(got.state_hash, expected.state_hash) << sharding << ", " << optimizer;
+      EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc);
     }
   }
 }

@@ -17,6 +17,8 @@ enum class RandomPurpose : std::uint32_t {
   kShuffle = 3,
   kSynthetic = 4,
   kTeacher = 5,
+  kReplicaAverage = 6,  ///< stochastic rounding of averages
+  kVectorCodec = 7,     ///< of vectors and gradients between ranks
   kTest = 100,
 };
 

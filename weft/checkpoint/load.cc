@@ -95,7 +95,8 @@ void check_extra(comm::Communicator& comm,
                  Context& ctx,
                  const std::vector<Wanted>& wanted,
                  const Manifest& manifest,
-                 const std::string& path) {
+                 const std::string& path,
+                 const std::string& left_out) {
   const std::size_t count = manifest.items.size();
   std::vector<std::uint8_t> own(count);
   for (const Wanted& one : wanted) {
@@ -108,7 +109,7 @@ void check_extra(comm::Communicator& comm,
     for (std::size_t at = i; at < all.size(); at += count) {
       asked = asked || all[at] != 0;
     }
-    if (!asked) {
+    if (!asked && (left_out.empty() || manifest.items[i].parameter != left_out)) {
       extra.push_back(item_name(manifest.items[i].parameter, manifest.items[i].kind));
     }
   }
@@ -272,7 +273,7 @@ Manifest load(comm::Communicator& comm,
   }
   agree(comm, ctx, [&] { wanted = match(sinks, manifest, directory); });
   if (options.extra == ExtraItems::kRefuse) {
-    check_extra(comm, ctx, wanted, manifest, directory);
+    check_extra(comm, ctx, wanted, manifest, directory, options.left_out);
   }
   agree(comm, ctx, [&] {
     Reader reader(manifest, directory);

@@ -246,6 +246,7 @@ void compare_replicas(comm::Communicator& comm,
                       std::span<const StateSource* const> sources) {
   const ItemLists lists = all_items(sources);
   const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
+  const int rank = comm.world_rank(comm.rank());  // for messages
   std::vector<Task> tasks;
   std::vector<BlockHash> own;
   for (std::size_t s = 0; s < sources.size(); ++s) {
@@ -254,7 +255,7 @@ void compare_replicas(comm::Communicator& comm,
       const BlockName name = block_name(item);
       if (copied.contains(name)) {
         add_tasks(tasks, *sources[s], item, i, own.size());
-        own.push_back({name, 0, comm.rank(), item.first_holder ? 1 : 0});
+        own.push_back({name, 0, rank, item.first_holder ? 1 : 0});
       }
     }
   }
@@ -272,7 +273,7 @@ void compare_replicas(comm::Communicator& comm,
       first.emplace(block.name, block);
     }
   }
-  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, comm.rank()); });
+  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, rank); });
 }
 
 }  // namespace weft::checkpoint

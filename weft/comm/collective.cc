@@ -36,14 +36,32 @@ std::string_view to_string(ReduceOp op) {
   return "unknown operation";
 }
 
+std::string_view to_string(Form form) {
+  return form == Form::kFlat ? "flat" : "hierarchical";
+}
+
+Traffic::Entry& Traffic::Entry::operator+=(const Entry& other) {
+  calls += other.calls;
+  messages += other.messages;
+  bytes += other.bytes;
+  cross_host_messages += other.cross_host_messages;
+  cross_host_bytes += other.cross_host_bytes;
+  return *this;
+}
+
 Traffic::Entry Traffic::total() const {
   Entry sum;
   for (const Entry& entry : by_collective) {
-    sum.calls += entry.calls;
-    sum.messages += entry.messages;
-    sum.bytes += entry.bytes;
+    sum += entry;
   }
   return sum;
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  for (std::size_t i = 0; i < by_collective.size(); ++i) {
+    by_collective[i] += other.by_collective[i];
+  }
+  return *this;
 }
 
 std::string describe(const Stamp& stamp, std::string_view group) {

@@ -30,6 +30,14 @@ enum class ReduceOp : std::uint8_t { kSum, kMin, kMax };
 
 std::string_view to_string(ReduceOp op);
 
+/// How the exchanges of a group reach other hosts.
+enum class Form : std::uint8_t {
+  kFlat,          ///< every rank sends to every rank
+  kHierarchical,  ///< inside hosts, one message for each pair of hosts, inside hosts
+};
+
+std::string_view to_string(Form form);
+
 /// Bytes that travel together: one run, or rows of a matrix. The receiving side writes through
 /// `data`, the sending side only reads. Row i of the piece is `row_bytes` at
 /// data + stride · (rows == null ? i : rows[i]).
@@ -90,9 +98,13 @@ struct Stamp {
 /// What a rank sent to others. Headers are not counted; an empty message is one message.
 struct Traffic {
   struct Entry {
-    std::int64_t calls = 0;
+    std::int64_t calls = 0;  ///< exchanges
     std::int64_t messages = 0;
     std::int64_t bytes = 0;
+    std::int64_t cross_host_messages = 0;  ///< of these to other hosts
+    std::int64_t cross_host_bytes = 0;
+
+    Entry& operator+=(const Entry& other);
   };
 
   std::array<Entry, kNumCollectives> by_collective;
@@ -102,6 +114,8 @@ struct Traffic {
   }
 
   [[nodiscard]] Entry total() const;
+
+  Traffic& operator+=(const Traffic& other);
 };
 
 /// "all_gather #17 of group 'dense'".

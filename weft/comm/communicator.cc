@@ -1,23 +1,21 @@
 #include "weft/comm/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
-#include <type_traits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/hash.h"
+#include "weft/base/host_layout.h"
+#include "weft/comm/call_guard.h"
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
-#include "weft/comm/reduce_rows.h"
+#include "weft/comm/relays.h"
 #include "weft/trace/recorder.h"
 
 namespace weft::comm {
 namespace {
-
-// Below this an all_reduce is one all-gather: it saves the second exchange, whose cost is the
-// latency of waking threads (tens of microseconds), for bytes that fit into a header's message.
-constexpr std::int64_t kSmallAllReduce = 4096;
 
 void* writable(const void* data) {
   return const_cast<void*>(data);  // a Piece that is sent is only read
@@ -27,49 +25,7 @@ std::byte* at(const void* data, std::int64_t offset) {
   return static_cast<std::byte*>(writable(data)) + offset;
 }
 
-std::uint64_t hash_type(std::string_view type, ReduceOp op) {
-  return hash_combine(hash_string(type), static_cast<std::uint64_t>(op));
-}
-
-template <typename T>
-constexpr std::string_view type_name() {
-  if constexpr (std::is_same_v<T, float>) {
-    return "float";
-  } else if constexpr (std::is_same_v<T, double>) {
-    return "double";
-  } else {
-    return "int64";
-  }
-}
-
 }  // namespace
-
-/// Guards one call: one thread at a time, memory that the host can read.
-class Communicator::Call {
- public:
-  Call(Communicator& communicator, const Context& ctx) : busy_(communicator.busy_) {
-    if (busy_.exchange(true)) {
-      fail(ErrorCode::kInternal,
-           "two threads use communicator '{}' at once; duplicate() it, one per stream",
-           communicator.name());
-    }
-    if (ctx.device != nullptr && ctx.device->kind() == DeviceKind::kCuda) {
-      busy_.store(false);
-      fail(ErrorCode::kUsage,
-           "communicator '{}' moves host memory and was called on a CUDA device; copy to host "
-           "memory first",
-           communicator.name());
-    }
-  }
-
-  ~Call() { busy_.store(false); }
-
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
- private:
-  std::atomic<bool>& busy_;
-};
 
 Communicator::Communicator(std::unique_ptr<Group> group)
     : group_(std::move(group)),
@@ -118,7 +74,15 @@ void Communicator::silence() {
   std::fill(recv_.begin(), recv_.end(), Lane{.pieces = {}, .silent = true});
 }
 
-void Communicator::run(const Context& ctx, Exchange call) {
+void Communicator::run(const Context& ctx, const Exchange& call) {
+  if (relays_ != nullptr) {
+    relays_->exchange(ctx, call);
+  } else {
+    run_directly(ctx, call);
+  }
+}
+
+void Communicator::run_directly(const Context& ctx, Exchange call) {
   const bool traced = ctx.track != nullptr && ctx.track->on();
   trace::Span span{.name = to_string(call.stamp.collective).data(),  // a literal
                    .begin_ns = traced ? trace::now_ns() : 0,
@@ -145,7 +109,11 @@ void Communicator::run(const Context& ctx, Exchange call) {
       ++entry.messages;
       entry.bytes += bytes;
       moved.bytes += bytes;
-      moved.cross_host_bytes += hosts_[p] == hosts_[static_cast<std::size_t>(rank_)] ? 0 : bytes;
+      if (hosts_[p] != hosts_[static_cast<std::size_t>(rank_)]) {
+        ++entry.cross_host_messages;
+        entry.cross_host_bytes += bytes;
+        moved.cross_host_bytes += bytes;
+      }
     }
   }
   if (traced) {
@@ -157,35 +125,45 @@ void Communicator::run(const Context& ctx, Exchange call) {
   }
 }
 
+void Communicator::copy_arrived(const Context& ctx,
+                                std::span<const Lane> arrived,
+                                std::span<const Lane> recv) {
+  copies_.clear();
+  // Each rank begins with another peer, so that they do not all read the same memory at once.
+  for (std::size_t i = 0; i < arrived.size(); ++i) {
+    const std::size_t p = (static_cast<std::size_t>(rank_) + i) % arrived.size();
+    if (!arrived[p].silent) {
+      add_copies(arrived[p], recv[p], copies_);
+    }
+  }
+  run_copies(ctx.pool, copies_);
+}
+
 /// The exchange after which everything lies where `recv` says.
 void Communicator::copy(const Context& ctx,
                         const Stamp& stamp,
                         std::span<const Lane> send,
-                        std::span<const Lane> recv) {
-  const auto read = [&](std::span<const Lane> arrived) {
-    copies_.clear();
-    // Each rank begins with another peer, so that they do not all read the same memory at once.
-    for (std::size_t i = 0; i < arrived.size(); ++i) {
-      const std::size_t p = (static_cast<std::size_t>(rank_) + i) % arrived.size();
-      if (!arrived[p].silent) {
-        add_copies(arrived[p], recv[p], copies_);
-      }
-    }
-    run_copies(ctx.pool, copies_);
-  };
-  run(ctx, {.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
+                        std::span<const Lane> recv,
+                        Payload payload) {
+  const auto read = [&](std::span<const Lane> arrived) { copy_arrived(ctx, arrived, recv); };
+  run(ctx, {.stamp = stamp,
+            .send = send,
+            .recv = recv,
+            .pool = ctx.pool,
+            .read = read,
+            .payload = payload});
 }
 
-std::byte* Communicator::scratch(std::int64_t bytes) {
-  if (bytes > scratch_bytes_) {
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
-    scratch_bytes_ = bytes;
-  }
-  return scratch_.get();
+void Communicator::copy_directly(const Context& ctx,
+                                 const Stamp& stamp,
+                                 std::span<const Lane> send,
+                                 std::span<const Lane> recv) {
+  const auto read = [&](std::span<const Lane> arrived) { copy_arrived(ctx, arrived, recv); };
+  run_directly(ctx, {.stamp = stamp, .send = send, .recv = recv, .pool = ctx.pool, .read = read});
 }
 
 void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   const auto ranks = static_cast<std::size_t>(size_);
   WEFT_CHECK(operands.send_bytes.size() == ranks && operands.recv_bytes.size() == ranks,
              "all_to_all_v of group '{}' over {} ranks got {} and {} counts", name(), ranks,
@@ -199,19 +177,19 @@ void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
     sent += operands.send_bytes[i];
     received += operands.recv_bytes[i];
   }
-  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send_, recv_, Payload::kDistinct);
 }
 
 void Communicator::all_to_all(Context& ctx,
                               const void* send,
                               void* recv,
                               std::int64_t bytes_per_peer) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   for (int p = 0; p < size_; ++p) {
     send_to(p, at(send, p * bytes_per_peer), bytes_per_peer);
     receive_from(p, at(recv, p * bytes_per_peer), bytes_per_peer);
   }
-  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_, Payload::kDistinct);
 }
 
 void Communicator::check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const {
@@ -221,22 +199,22 @@ void Communicator::check_lanes(std::span<const Lane> send, std::span<const Lane>
 }
 
 void Communicator::exchange(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   check_lanes(send, recv);
-  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send, recv);
+  copy(ctx, next_stamp(Collective::kAllToAll, -1, 0), send, recv, Payload::kDistinct);
 }
 
 void Communicator::all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   for (int p = 0; p < size_; ++p) {
     send_to(p, send, bytes);
     receive_from(p, at(recv, p * bytes), bytes);
   }
-  copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), send_, recv_, Payload::kSame);
 }
 
 void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   WEFT_CHECK(operands.recv_bytes.size() == static_cast<std::size_t>(size_),
              "all_gather_v of group '{}' over {} ranks got {} counts", name(), size_,
              operands.recv_bytes.size());
@@ -247,11 +225,11 @@ void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
     receive_from(p, at(operands.recv, received), bytes);
     received += bytes;
   }
-  copy(ctx, next_stamp(Collective::kAllGather, -1, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kAllGather, -1, 0), send_, recv_, Payload::kSame);
 }
 
 void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int root) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   WEFT_CHECK(0 <= root && root < size_, "broadcast of group '{}' from rank {} of {}", name(), root,
              size_);
   silence();
@@ -265,27 +243,35 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
     receive_from(root, data, bytes);
   }
   copy(ctx, next_stamp(Collective::kBroadcast, bytes, static_cast<std::uint64_t>(root)), send_,
-       recv_);
+       recv_, Payload::kSame);
 }
 
 void Communicator::barrier(Context& ctx) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   for (int p = 0; p < size_; ++p) {
     send_to(p, nullptr, 0);
     receive_from(p, nullptr, 0);
   }
-  copy(ctx, next_stamp(Collective::kBarrier, 0, 0), send_, recv_);
+  copy(ctx, next_stamp(Collective::kBarrier, 0, 0), send_, recv_, Payload::kSame);
+}
+
+void Communicator::exchange_directly(Context& ctx,
+                                     std::span<const Lane> send,
+                                     std::span<const Lane> recv) {
+  const CallGuard guard(busy_, name(), ctx);
+  check_lanes(send, recv);
+  copy_directly(ctx, next_stamp(Collective::kAllToAll, -1, 0), send, recv);
 }
 
 bool Communicator::lends() const {
-  return group_->lends();
+  return relays_ == nullptr && group_->lends();
 }
 
 void Communicator::exchange_lent(Context& ctx,
                                  std::span<const Lane> send,
                                  std::span<const Lane> recv,
                                  LaneReader read) {
-  const Call call(*this, ctx);
+  const CallGuard guard(busy_, name(), ctx);
   check_lanes(send, recv);
   run(ctx, {.stamp = next_stamp(Collective::kAllToAll, -1, 0),
             .send = send,
@@ -294,93 +280,38 @@ void Communicator::exchange_lent(Context& ctx,
             .read = read});
 }
 
-template <typename T>
-void Communicator::reduce_slices(Context& ctx, const T* data, T* rows, const Reduction& reduction) {
-  const auto unit = static_cast<std::int64_t>(sizeof(T));
-  const Range own = piece(reduction.count, size_, rank_);
-  for (int p = 0; p < size_; ++p) {
-    const Range slice = piece(reduction.count, size_, p);
-    send_to(p, data + slice.begin, slice.size() * unit);
-    receive_from(p, rows + p * own.size(), own.size() * unit);
-  }
-  copy(ctx,
-       next_stamp(reduction.collective, reduction.count * unit,
-                  hash_type(type_name<T>(), reduction.op)),
-       send_, recv_);
-  reduce_rows(ctx.pool, rows, size_, own.size(), reduction.op);
-}
-
-template <typename T>
-void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, ReduceOp op) {
-  const Call call(*this, ctx);
-  const auto unit = static_cast<std::int64_t>(sizeof(T));
-  if (count * unit <= kSmallAllReduce) {
-    T* const rows = reinterpret_cast<T*>(scratch(size_ * count * unit));
-    for (int p = 0; p < size_; ++p) {
-      send_to(p, data, count * unit);
-      receive_from(p, rows + p * count, count * unit);
-    }
-    copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)),
-         send_, recv_);
-    reduce_rows(ctx.pool, rows, size_, count, op);
-    std::copy_n(rows, count, data);
-    return;
-  }
-  const Range own = piece(count, size_, rank_);
-  T* const rows = reinterpret_cast<T*>(scratch(size_ * own.size() * unit));
-  reduce_slices(ctx, data, rows, {Collective::kAllReduce, count, op});
-  std::copy_n(rows, own.size(), data + own.begin);
-  for (int p = 0; p < size_; ++p) {
-    const Range slice = piece(count, size_, p);
-    send_to(p, data + own.begin, own.size() * unit);
-    receive_from(p, data + slice.begin, slice.size() * unit);
-  }
-  copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)), send_,
-       recv_);
-}
-
-template <typename T>
-void Communicator::reduce_scatter_any(
-    Context& ctx, const T* send, T* recv, std::int64_t count, ReduceOp op) {
-  const Call call(*this, ctx);
-  const std::int64_t own = piece(count, size_, rank_).size();
-  T* const rows = reinterpret_cast<T*>(scratch(size_ * own * static_cast<std::int64_t>(sizeof(T))));
-  reduce_slices(ctx, send, rows, {Collective::kReduceScatter, count, op});
-  std::copy_n(rows, own, recv);
-}
-
-void Communicator::all_reduce(Context& ctx, float* data, std::int64_t count, ReduceOp op) {
-  all_reduce_any(ctx, data, count, op);
-}
-
-void Communicator::all_reduce(Context& ctx, double* data, std::int64_t count, ReduceOp op) {
-  all_reduce_any(ctx, data, count, op);
-}
-
-void Communicator::all_reduce(Context& ctx, std::int64_t* data, std::int64_t count, ReduceOp op) {
-  all_reduce_any(ctx, data, count, op);
-}
-
-void Communicator::reduce_scatter(
-    Context& ctx, const float* send, float* recv, std::int64_t count, ReduceOp op) {
-  reduce_scatter_any(ctx, send, recv, count, op);
-}
-
-void Communicator::reduce_scatter(
-    Context& ctx, const double* send, double* recv, std::int64_t count, ReduceOp op) {
-  reduce_scatter_any(ctx, send, recv, count, op);
-}
-
-void Communicator::reduce_scatter(
-    Context& ctx, const std::int64_t* send, std::int64_t* recv, std::int64_t count, ReduceOp op) {
-  reduce_scatter_any(ctx, send, recv, count, op);
-}
-
 std::unique_ptr<Communicator> Communicator::duplicate(const std::string& name) {
   return split(0, rank_, name);
 }
 
+std::unique_ptr<Communicator> Communicator::duplicate(const std::string& name, Form form) {
+  std::unique_ptr<Communicator> copy = duplicate(name);
+  if (form == Form::kHierarchical) {
+    copy->use_relays();
+  }
+  return copy;
+}
+
+void Communicator::use_relays() {
+  HostLayout layout(hosts_);
+  if (layout.is_flat()) {
+    return;
+  }
+  const int host = layout.host(rank_);
+  // A name of its own for each host, so that traces can tell their exchanges apart.
+  host_group_ = split_as(fmt::format("{}.host{}", name(), host), host, rank_, name() + ".hosts");
+  relays_ = std::make_unique<Relays>(*this, *host_group_, std::move(layout));
+}
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key, const std::string& name) {
+  return split_as(name, color, key, name);
+}
+
+/// `what` is equal on all ranks, `name` in each new group.
+std::unique_ptr<Communicator> Communicator::split_as(const std::string& name,
+                                                     int color,
+                                                     int key,
+                                                     const std::string& what) {
   struct Request {
     std::int64_t color;
     std::int64_t key;
@@ -388,15 +319,15 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const std:
   };
 
   const Context host;
-  const Call call(*this, host);
+  const CallGuard guard(busy_, group_->name(), host);
   Request own{color, key, group_->propose_token()};
   std::vector<Request> all(static_cast<std::size_t>(size_));
   for (int p = 0; p < size_; ++p) {
     send_to(p, &own, sizeof own);
     receive_from(p, &all[static_cast<std::size_t>(p)], sizeof own);
   }
-  const Stamp stamp = next_stamp(Collective::kSplit, sizeof own, hash_string(name));
-  copy(host, stamp, send_, recv_);
+  const Stamp stamp = next_stamp(Collective::kSplit, sizeof own, hash_string(what));
+  copy_directly(host, stamp, send_, recv_);
   if (color < 0) {
     return nullptr;
   }
@@ -413,6 +344,14 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const std:
     return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
   });
   return std::make_unique<Communicator>(group_->make_group(options));
+}
+
+Traffic Communicator::traffic() const {
+  Traffic all = traffic_;
+  if (host_group_ != nullptr) {
+    all += host_group_->traffic_;
+  }
+  return all;
 }
 
 void Communicator::abort(const Error& error) noexcept {

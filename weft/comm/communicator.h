@@ -15,6 +15,12 @@
 ///     up to 4 KiB     1          W - 1               (W - 1) S
 ///   split, duplicate  1          W - 1               24 (W - 1)
 ///
+/// That is the flat form. In the hierarchical one (duplicate() with a Form, where a job has several
+/// hosts and any of them several ranks) an exchange is four: sizes and then lanes to the relays of
+/// the host, one message per pair of hosts, and from the relays to the host's ranks
+/// (weft/comm/relays.h). What arrives is the same, bit by bit. What a rank sends the same to all
+/// crosses once per pair of hosts. Sums by OrderedAllReduce are hierarchical by themselves.
+///
 /// Copies of a byte: `local` 1, from the sender's memory to the receiver's, rows gathered and
 /// scattered on the way, or none with exchange_lent(). `mpi`: those of MPI, and one at each end
 /// where data does not lie in runs of 64 KiB and more. Large copies run on the context's pool.
@@ -54,8 +60,10 @@
 namespace weft::comm {
 
 class Group;
+class Relays;
 struct Copy;
 struct Exchange;
+enum class Payload : std::uint8_t;
 
 /// Operands of all_to_all_v: peer-major and contiguous; the counts are in bytes, one per rank.
 /// send_bytes[p] here equals recv_bytes[r] on rank p.
@@ -104,6 +112,9 @@ class Communicator {
   /// all_to_all_v over lists of pieces, for data that does not lie contiguously: send[p] and
   /// recv[p] are the lanes to and from rank p, both [W].
   void exchange(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
+
+  /// exchange() from every rank to every rank, whatever the form.
+  void exchange_directly(Context& ctx, std::span<const Lane> send, std::span<const Lane> recv);
 
   /// Whether exchange_lent() shows the senders' own memory. Equal on all ranks.
   [[nodiscard]] bool lends() const;
@@ -158,6 +169,18 @@ class Communicator {
   /// one after the other, in the same order on all ranks. `name` is equal on all ranks.
   std::unique_ptr<Communicator> duplicate(const std::string& name);
 
+  /// The same with a form. kHierarchical: two groups, the second of the host's ranks; where no
+  /// stage inside hosts has anything to gather (one host, or one rank on each) it is flat.
+  std::unique_ptr<Communicator> duplicate(const std::string& name, Form form);
+
+  [[nodiscard]] Form form() const {
+    return host_group_ == nullptr ? Form::kFlat : Form::kHierarchical;
+  }
+
+  /// Of the hierarchical form: the ranks of this rank's host, in ascending order, for collectives
+  /// that are hierarchical by themselves. Null where flat. Used by the same thread.
+  [[nodiscard]] Communicator* host_group() { return host_group_.get(); }
+
   /// The ranks of equal `color`, ordered by (key, rank). color < 0: in no group, gives null.
   std::unique_ptr<Communicator> split(int color, int key, const std::string& name);
 
@@ -169,11 +192,11 @@ class Communicator {
   /// Throws the world's error if there is one; for loops that do not communicate.
   void check() const;
 
-  /// What this rank has sent through this communicator.
-  [[nodiscard]] const Traffic& traffic() const { return traffic_; }
+  /// What this rank has sent through this communicator, its group of the host included.
+  [[nodiscard]] Traffic traffic() const;
 
  private:
-  class Call;
+  friend class Relays;
 
   struct Reduction {
     Collective collective;
@@ -182,11 +205,23 @@ class Communicator {
   };
 
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
-  void run(const Context& ctx, Exchange call);
+  void run(const Context& ctx, const Exchange& call);
+  void run_directly(const Context& ctx, Exchange call);
+  void copy_arrived(const Context& ctx, std::span<const Lane> arrived, std::span<const Lane> recv);
   void copy(const Context& ctx,
             const Stamp& stamp,
             std::span<const Lane> send,
-            std::span<const Lane> recv);
+            std::span<const Lane> recv,
+            Payload payload);
+  void copy_directly(const Context& ctx,
+                     const Stamp& stamp,
+                     std::span<const Lane> send,
+                     std::span<const Lane> recv);
+  std::unique_ptr<Communicator> split_as(const std::string& name,
+                                         int color,
+                                         int key,
+                                         const std::string& what);
+  void use_relays();
   void check_lanes(std::span<const Lane> send, std::span<const Lane> recv) const;
   void send_to(int rank, const void* data, std::int64_t bytes);
   void receive_from(int rank, void* data, std::int64_t bytes);
@@ -216,6 +251,8 @@ class Communicator {
   std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;
   std::int64_t scratch_bytes_ = 0;
+  std::unique_ptr<Communicator> host_group_;  // of the hierarchical form
+  std::unique_ptr<Relays> relays_;
 };
 
 }  // namespace weft::comm

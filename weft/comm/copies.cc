@@ -121,4 +121,15 @@ void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {
   }
 }
 
+void add_copies_of_run(const Lane& lane, const Piece& run, RunEnd end, std::vector<Copy>& copies) {
+  auto* place = static_cast<std::byte*>(run.data);
+  for (const Piece& piece : lane.pieces) {
+    const Piece part{place, piece.bytes};
+    if (piece.bytes > 0 && !same_place(piece, part)) {
+      copies.push_back(end == RunEnd::kTo ? Copy{piece, part} : Copy{part, piece});
+    }
+    place += piece.bytes;
+  }
+}
+
 }  // namespace weft::comm

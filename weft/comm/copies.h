@@ -24,4 +24,10 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies);
 /// same memory add none.
 void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies);
 
+/// Which end of a copy is the run.
+enum class RunEnd : std::uint8_t { kFrom, kTo };
+
+/// Adds the copies between a lane and a run of its bytes. None where the lane is that run.
+void add_copies_of_run(const Lane& lane, const Piece& run, RunEnd end, std::vector<Copy>& copies);
+
 }  // namespace weft::comm

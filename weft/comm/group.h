@@ -33,6 +33,12 @@ struct Arrivals {
   std::span<trace::Arrival> peers;
 };
 
+/// What a rank sends to different ranks.
+enum class Payload : std::uint8_t {
+  kDistinct,
+  kSame,  ///< to each the same bytes, where it sends any
+};
+
 /// One exchange of a group, as one rank describes it.
 struct Exchange {
   Stamp stamp;
@@ -41,6 +47,7 @@ struct Exchange {
   ThreadPool* pool = nullptr;    ///< for copies; may be null
   LaneReader read;               ///< called once, with what has arrived
   Arrivals* arrivals = nullptr;  ///< to be filled in before `read`; may be null
+  Payload payload = Payload::kDistinct;
 };
 
 /// One group of ranks. One thread at a time.

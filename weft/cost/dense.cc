@@ -1,7 +1,9 @@
 #include "weft/cost/dense.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -18,18 +20,20 @@ class Counter {
 
   [[nodiscard]] const DenseWork& work() const { return work_; }
 
-  void run(double sequence_length) {
+  /// `lengths`: [features]
+  void run(std::span<const double> lengths) {
     const spec::Model& model = config_.model;
     const bool vectors_interact = model.type != spec::ModelKind::kDcnv2;
     double width = bottom();
     const double x = width;  // values of the bottom MLP, or the dense ones themselves
     double fields = 0.0;
     double dim = model.bottom_mlp.empty() ? 0.0 : x;
-    for (const spec::SparseFeature& feature : config_.sparse_features) {
+    for (std::size_t f = 0; f < config_.sparse_features.size(); ++f) {
+      const spec::SparseFeature& feature = config_.sparse_features[f];
       const double own = dim_of(feature);
-      attention(feature, own, sequence_length);
-      const double elements = feature.pooling == spec::Pooling::kNone ? sequence_length : 1.0;
-      move(kFloat * own * elements, 2.0 * kFloat * own * elements);
+      attention(feature, own, lengths[f]);
+      const double elements = feature.pooling == spec::Pooling::kNone ? lengths[f] : 1.0;
+      vectors(kFloat * own * elements);
       const auto common = static_cast<double>(model.projection_dim);
       const bool projected = vectors_interact && common > 0.0 && own != common;
       if (projected) {
@@ -79,17 +83,28 @@ class Counter {
   }
 
   void move(double forward, double backward) {
-    work_.forward_bytes += forward;
-    work_.backward_bytes += backward;
+    work_.layers.forward += forward;
+    work_.layers.backward += backward;
+  }
+
+  void vectors(double bytes) {
+    work_.kept.held += 2.0 * bytes;
+    work_.kept.forward += bytes;
+    work_.kept.backward += 2.0 * bytes;
+    work_.checked_bytes += bytes;
   }
 
   /// `times`: how often per sample; `first`: nothing before it learns.
   void linear(double in, double out, bool bias = true, double times = 1.0, bool first = false) {
-    const double flops = 2.0 * in * out * times;
+    const double flops = 2.0 * rounded(in, 16.0) * rounded(out, 16.0) * times;
     add(flops, first ? flops : 2.0 * flops);
     const double values = value_ * times;
-    move(values * (in + out), values * (4.0 * in + 5.0 * out));
+    move(values * (in + out), values * (2.0 * in + 3.0 * out));
+    work_.layers.held += values * (in + out);
+    work_.kept.held += values * (in + out);
+    work_.kept.backward += 3.0 * values * (in + out);
     work_.parameters += in * out + (bias ? out : 0.0);
+    work_.bucket += rounded(in * out, 16.0) + (bias ? rounded(out, 16.0) : 0.0);
   }
 
   /// Layers of these widths behind `in`; returns the last one.
@@ -119,12 +134,15 @@ class Counter {
   }
 
   void dots(double fields, double dim) {
-    const auto padded = [](double x) { return 16.0 * std::ceil(x / 16.0); };
-    const double flops = 2.0 * padded(fields) * padded(fields) * padded(dim);
-    add(flops, 2.0 * flops);
+    const double square = rounded(fields, 16.0) * rounded(fields, 16.0);
+    add(2.0 * square * rounded(dim, 16.0),
+        4.0 * fields * rounded(fields, 8.0) * rounded(dim, 16.0));
+    move(kFloat * (2.0 * fields * dim + square + fields * fields), kFloat * fields * dim);
   }
 
   void head(double in) { linear(mlp(in, config_.model.top_mlp, 1.0, false), tasks()); }
+
+  static double rounded(double x, double unit) { return unit * std::ceil(x / unit); }
 
   static constexpr double kFloat = 4.0;
 
@@ -132,6 +150,27 @@ class Counter {
   double value_;  ///< bytes
   DenseWork work_;
 };
+
+/// Moves bytes of which `held` lie somewhere and the cache holds `cache`.
+double move_s(const topology::Cluster& cluster, double bytes, double held, double cache) {
+  const double far = held > 0.0 ? std::max(0.0, 1.0 - cache / held) : 0.0;
+  return topology::copy_s(cluster, bytes * far) + topology::near_s(cluster, bytes * (1.0 - far));
+}
+
+double pass_s(const topology::Cluster& cluster,
+              const spec::Config& config,
+              const DenseWork& work,
+              const DenseBatch& batch,
+              double flops,
+              double DenseBytes::* moved) {
+  const double cache = cluster.compute.cache.value;
+  const auto threads = static_cast<double>(cluster.threads);
+  const double layers =
+      move_s(cluster, work.layers.*moved, work.layers.held * batch.slice, cache / threads);
+  const double kept = move_s(cluster, work.kept.*moved, work.kept.held * batch.samples, cache);
+  return batch.samples *
+         (flops / topology::gemm_flops_per_s(cluster, config.model.compute) + layers + kept);
+}
 
 }  // namespace
 
@@ -147,27 +186,46 @@ double dense_state_floats(spec::DenseOptimizerKind kind) {
   fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
 }
 
-DenseWork dense_work(const spec::Config& config, double sequence_length) {
+DenseWork dense_work(const spec::Config& config, std::span<const double> lengths) {
+  WEFT_CHECK(lengths.size() == config.sparse_features.size(), "{} lengths of {} features",
+             lengths.size(), config.sparse_features.size());
   Counter counter(config);
-  counter.run(sequence_length);
+  counter.run(lengths);
   return counter.work();
+}
+
+DenseWork dense_work(const spec::Config& config, double sequence_length) {
+  return dense_work(config, std::vector<double>(config.sparse_features.size(), sequence_length));
+}
+
+DenseBatch dense_batch(std::int64_t batch_size,
+                       std::int64_t parts,
+                       double own_parts,
+                       double samples) {
+  constexpr double kMostOfSlice = 512.0;  // nn::kMaxSlice
+  const double part = std::ceil(static_cast<double>(batch_size) / static_cast<double>(parts));
+  return {.samples = samples,
+          .parts = own_parts,
+          .slice = part / std::max(1.0, std::ceil(part / kMostOfSlice))};
 }
 
 double forward_s(const topology::Cluster& cluster,
                  const spec::Config& config,
                  const DenseWork& work,
-                 double samples) {
+                 const DenseBatch& batch) {
   constexpr double kPackedBytes = 16.0;  // of a parameter
-  return samples * work.forward_flops / topology::gemm_flops_per_s(cluster, config.model.compute) +
-         topology::copy_s(cluster, samples * work.forward_bytes + kPackedBytes * work.parameters);
+  return pass_s(cluster, config, work, batch, work.forward_flops, &DenseBytes::forward) +
+         topology::copy_s(cluster, kPackedBytes * work.parameters);
 }
 
 double backward_s(const topology::Cluster& cluster,
                   const spec::Config& config,
                   const DenseWork& work,
-                  double samples) {
-  return samples * work.backward_flops / topology::gemm_flops_per_s(cluster, config.model.compute) +
-         topology::copy_s(cluster, samples * work.backward_bytes);
+                  const DenseBatch& batch) {
+  constexpr double kSummedBytes = 12.0;  // of a parameter and part
+  return pass_s(cluster, config, work, batch, work.backward_flops, &DenseBytes::backward) +
+         topology::copy_s(cluster, batch.samples * work.checked_bytes) +
+         topology::near_s(cluster, kSummedBytes * batch.parts * work.parameters);
 }
 
 double dense_update_s(const topology::Cluster& cluster,

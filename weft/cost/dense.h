@@ -1,54 +1,91 @@
 /// Work of the dense model, counted from a configuration; docs/models.md has the layers.
 ///
 /// Notation: a linear layer of `in` to `out` values takes 2·in·out flops forward, and backward as
-/// many for its weights' gradient and, where something before it learns, for its inputs'. Dots of F
-/// fields of D values are products of padded matrices, F and D rounded up to 16: 2 F² D forward and
-/// twice that backward. Attention runs once per element of a sequence.
+/// many for its weights' gradient and, where something before it learns, for its inputs'; both
+/// numbers rounded up to 16, a register. Dots of F fields of D values take 2 F² D forward, F and D
+/// rounded up to 16, and backward 4 F F' D, F' rounded up to 8: half the rate of products, as each
+/// multiplication reads a factor of its own. Attention runs once per element of a sequence.
 ///
 /// Between products values are moved, once per use; e bytes each, those of the precision:
-///   layer      forward e (in + out): read, written. Backward e (4 in + 5 out): the input read and
+///   layer      forward e (in + out): read, written. Backward e (2 in + 3 out): the input read to
+///   be
 ///              packed for the weights' gradient, its gradient written; the output's gradient read
 ///              twice and packed. With an activation e 4 out more: its gradient, in place, and sums
-///   vectors    4 D read per field, and backward as much twice: written, looked at for non-finite
+///   packed     3 e (in + out): operands of the weights' gradient, which wait for the products of
+///              all slices: fetched, written and read
+///   vectors    12 D per field: read; their gradients fetched and written. 4 D more of gradients
+///              looked at for non-finite values, by code no faster than a copy
+///   dots       forward 8 F D + 4 F² (rounded) + 4 F²: fields turned and read, dots written,
+///              packed; backward 4 F D
 ///   cross      forward 16 bytes per value of its width: x0, the layer's input and product read,
 ///              output written; backward 32
-///   weights    16 bytes per parameter and step: packed for both passes
-/// A batch's values are more than a core's own cache holds, so they move at the rate of a copy.
+///   weights    16 bytes per parameter and step: packed for both passes. 12 per parameter and part
+///              in a cache: a part's sum written, read and added, tile by tile
+/// What is moved lies in a core's own cache, or comes from afar at the rate of a copy. Samples run
+/// in slices, one on a thread at a time. Layers' values are in the memory of the thread: what of a
+/// slice's e (in + out) the cache does not hold is far. Vectors, their gradients and packed
+/// operands are all samples': of these what the cache does not hold of all of them.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "weft/spec/config.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::cost {
 
+/// Bytes that a sample has somewhere, and that are moved of them.
+struct DenseBytes {
+  double held = 0.0;
+  double forward = 0.0;
+  double backward = 0.0;
+};
+
 /// Flops and bytes of one sample; weights and biases of the model.
 struct DenseWork {
   double forward_flops = 0.0;
   double backward_flops = 0.0;
-  double forward_bytes = 0.0;
-  double backward_bytes = 0.0;
+  DenseBytes layers;           ///< of the slice in hand
+  DenseBytes kept;             ///< of all samples: vectors, packed operands
+  double checked_bytes = 0.0;  ///< looked at, at the rate of a copy
   double parameters = 0.0;
+  double bucket = 0.0;  ///< floats that are reduced: each matrix and bias is filled up to 16
 };
 
-/// `sequence_length`: elements of a sequence feature on average. Requires a valid configuration
-/// with its defaults filled in.
+/// `lengths`: [features] elements of a sequence feature on average; of pooled ones nothing is
+/// asked. Requires a valid configuration with its defaults filled in.
+DenseWork dense_work(const spec::Config& config, std::span<const double> lengths);
+
+/// All sequences are as long.
 DenseWork dense_work(const spec::Config& config, double sequence_length = 1.0);
 
 /// Floats that a dense optimizer keeps per weight.
 double dense_state_floats(spec::DenseOptimizerKind kind);
 
-/// Seconds of forward and backward of `samples` on one rank: flops at the rate of products in the
-/// model's precision, and bytes. Weights are packed in the forward pass.
+/// Samples of a rank, its parts, and the samples of a slice.
+struct DenseBatch {
+  double samples = 0.0;
+  double parts = 1.0;
+  double slice = 1.0;
+};
+
+/// Those of the largest part, in slices of equal size, 512 at most (nn::kMaxSlice).
+DenseBatch dense_batch(std::int64_t batch_size,
+                       std::int64_t parts,
+                       double own_parts,
+                       double samples);
+
+/// Seconds of forward and backward on one rank: flops at the rate of products in the model's
+/// precision, and bytes. Weights are packed in the forward pass.
 double forward_s(const topology::Cluster& cluster,
                  const spec::Config& config,
                  const DenseWork& work,
-                 double samples);
+                 const DenseBatch& batch);
 double backward_s(const topology::Cluster& cluster,
                   const spec::Config& config,
                   const DenseWork& work,
-                  double samples);
+                  const DenseBatch& batch);
 
 /// Seconds of the optimizer's pass: gradient read, weights and state read and written.
 double dense_update_s(const topology::Cluster& cluster,

@@ -114,6 +114,13 @@ Exchange all_to_all_even(const Cluster& cluster,
   return even(cluster, group, bytes, Own::kCopied);
 }
 
+Exchange all_to_all_outer(const Cluster& cluster,
+                          const Group& group,
+                          std::span<const double> from,
+                          std::span<const double> to) {
+  return outer(cluster, group, from, to, Own::kCopied);
+}
+
 Exchange all_gather(const Cluster& cluster, const Group& group, std::span<const double> bytes) {
   return even(cluster, group, bytes, Own::kCopied);
 }
@@ -133,7 +140,8 @@ Exchange barrier(const Cluster& cluster, const Group& group) {
 OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
                                     const Group& group,
                                     std::int64_t parts,
-                                    std::int64_t count) {
+                                    std::int64_t count,
+                                    const ReduceWire& wire) {
   const auto size = static_cast<std::int64_t>(group.size());
   WEFT_CHECK(size <= parts, "{} ranks share {} parts; a rank needs at least one", size, parts);
   std::vector<double> partials;
@@ -143,9 +151,10 @@ OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
   for (std::size_t i = 0; i < group.size(); ++i) {
     const Range own = rank_parts(parts, size, static_cast<std::int64_t>(i));
     partials.push_back(static_cast<double>(maximal_subtrees(parts, own).size()));
-    slices.push_back(kFloat * slice(count, group, i));
+    const std::int64_t floats = piece(count, size, static_cast<std::int64_t>(i)).size();
+    slices.push_back(static_cast<double>(wire.bytes(floats)));
     terms += partials.back();
-    largest = std::max(largest, slices.back());
+    largest = std::max(largest, kFloat * static_cast<double>(floats));
   }
   OrderedAllReduce reduce;
   reduce.partials = outer(cluster, group, partials, slices, Own::kKept);

@@ -9,7 +9,9 @@
 ///   all_gather           1          G - 1               (G - 1) S_r
 ///   reduce_scatter       1          G - 1               4 (n - slice_r)
 ///   ordered_all_reduce   2          2 (G - 1)           k_r (4 (n - slice_r) + G - 1)
-///                                                       + 4 (G - 1) slice_r
+///                                                       + 4 (G - 1) slice_r; encoded, the
+///                                                       bytes of every slice's code for 4 of
+///                                                       each of its numbers
 ///   barrier, counts      1          G - 1               0; those of the counts
 ///
 /// These are Weft's own (docs/collectives.md): direct exchanges, sums in one order. Bytes are
@@ -33,6 +35,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/cost/codec.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::cost {
@@ -72,6 +75,12 @@ Exchange all_to_all_even(const topology::Cluster& cluster,
                          const topology::Group& group,
                          std::span<const double> bytes);
 
+/// The group's i-th rank sends from[i] · to[j] bytes to its j-th. O(G).
+Exchange all_to_all_outer(const topology::Cluster& cluster,
+                          const topology::Group& group,
+                          std::span<const double> from,
+                          std::span<const double> to);
+
 /// The group's i-th rank contributes bytes[i].
 Exchange all_gather(const topology::Cluster& cluster,
                     const topology::Group& group,
@@ -94,7 +103,8 @@ struct OrderedAllReduce {
 OrderedAllReduce ordered_all_reduce(const topology::Cluster& cluster,
                                     const topology::Group& group,
                                     std::int64_t parts,
-                                    std::int64_t count);
+                                    std::int64_t count,
+                                    const ReduceWire& wire = {});
 
 /// Every byte the other way: the backward pass of an all_to_all.
 Exchange reversed(const Exchange& exchange);

@@ -127,9 +127,15 @@ double update_s(const Cluster& cluster,
   const auto update = [&](double bytes) {
     return topology::row_s(cluster, RowAccess::kUpdate, bytes);
   };
-  const double one_row =
-      row.stride > 0.0 ? update(row.stride) : update(row.weights) + update(row.rest);
-  return gradients_s(cluster, cols, work) + work.unique * one_row;
+  const double lines = work.rows * row.rest / static_cast<double>(kLine);
+  const double touched = row.rest < static_cast<double>(kLine) && lines > 0.0
+                             ? expected_unique(lines, work.unique)
+                             : work.unique;
+  const double rows = row.stride > 0.0
+                          ? work.unique * update(row.stride)
+                          : work.unique * update(row.weights) + touched * update(row.rest);
+  return gradients_s(cluster, cols, work) +
+         std::max(0.0, work.ids - work.unique) * cluster.compute.repeat.value + rows;
 }
 
 }  // namespace weft::cost

@@ -15,8 +15,10 @@
 ///              parts, and 24 bytes an entry noted and found again (weft/kernels/coalesce.h)
 ///   gradients  v cold read(4 D) + near((n - v cold) 4 D): entries are in the order of rows, so a
 ///              gradient's first touch is a random row, and what a bag's other ids read is near
-///   update     gradients + U update(w) + U update(s) where rows lie apart from their state,
-///              gradients + U update(stride) where they lie together
+///   update     gradients + (n - U) repeat + U update(w) + U update(s) where rows lie apart from
+///              their state, + U update(stride) where they lie together; repeat: seconds for one
+///              more gradient of a row (sums by the rule of parts). Rows ascend, so state that
+///              is shorter than a line is touched once per line: expected_unique(rows s / 64, U)
 ///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
 ///
 /// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);
@@ -48,6 +50,7 @@ std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64
 
 /// What a step asks of a shard.
 struct ShardWork {
+  double rows = 0.0;    ///< of the shard; 0: so many that none share a line of state
   double ids = 0.0;     ///< n
   double unique = 0.0;  ///< U <= n
   double bags = 0.0;    ///< b

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "weft/base/hash.h"
 
@@ -77,6 +78,22 @@ double IdCounter::estimate() const {
   const double raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
   // Few ids leave registers empty, and then counting those is more exact.
   return raw <= 2.5 * m && empty > 0.0 ? m * std::log(m / empty) : raw;
+}
+
+std::vector<IdCounter::Count> IdCounter::most_frequent(std::int64_t most) const {
+  std::vector<Count> counts;
+  counts.reserve(used_);
+  for (const Slot& slot : slots_) {
+    if (slot.count != 0) {
+      counts.push_back({slot.id, slot.count});
+    }
+  }
+  const auto end = counts.begin() + std::min<std::int64_t>(most, std::ssize(counts));
+  std::partial_sort(counts.begin(), end, counts.end(), [](const Count& a, const Count& b) {
+    return a.count != b.count ? a.count > b.count : a.id < b.id;
+  });
+  counts.erase(end, counts.end());
+  return counts;
 }
 
 std::vector<std::int64_t> IdCounter::descending_counts() const {

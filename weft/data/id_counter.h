@@ -20,6 +20,14 @@ class IdCounter {
   /// Distinct ids: counted, or estimated.
   [[nodiscard]] std::int64_t distinct() const;
 
+  struct Count {
+    std::int64_t id = 0;
+    std::int64_t count = 0;
+  };
+
+  /// The `most` counted ids that occurred most, most frequent first, equal ones by their number.
+  [[nodiscard]] std::vector<Count> most_frequent(std::int64_t most) const;
+
   /// Occurrences of the counted ids, most frequent first.
   [[nodiscard]] std::vector<std::int64_t> descending_counts() const;
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "weft/data/id_counter.h"
 
@@ -133,6 +134,10 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
   std::vector<DenseState> dense(schema.dense.size());
   std::vector<DenseState> labels(schema.labels.size());
   Stats stats;
+  std::optional<RowCounter> rows;
+  if (options.hot_rows > 0) {
+    rows.emplace(*options.config, schema, source.describe(), options.exact_distinct);
+  }
   RawBlock block;
   std::vector<std::int64_t> ids;
   const bool all = options.max_samples < 0;
@@ -148,6 +153,9 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
       std::iota(ids.begin(), ids.end(), stats.samples);
       source.read(ids, block);
       stats.samples += got;
+      if (rows) {
+        rows->add(block);
+      }
       for (std::size_t i = 0; i < categorical.size(); ++i) {
         categorical[i].add(block.categorical[i]);
       }
@@ -164,6 +172,9 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
     if (got < wanted) {
       break;
     }
+  }
+  if (rows) {
+    stats.hot_rows = rows->most_frequent(options.hot_rows);
   }
   stats.source = source.describe();
   stats.bayes_ne = stats.samples == source.size() ? source.bayes_ne() : std::nullopt;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/data/hot_rows.h"
 #include "weft/data/source.h"
 #include "weft/data/weft_format.h"
 
@@ -54,16 +55,19 @@ struct Stats {
   std::vector<CategoricalStats> categorical;
   std::vector<DenseStats> dense;
   std::vector<LabelStats> labels;
+  std::vector<HotRows> hot_rows;  ///< where they were asked for
 };
 
 struct StatsOptions {
   std::int64_t max_samples = -1;            ///< -1 = all
   std::int64_t exact_distinct = 4'000'000;  ///< distinct ids counted one by one, per column
+  std::int64_t hot_rows = 0;                ///< rows to list of each table; 0: none
+  const spec::Config* config = nullptr;     ///< needed for them: how ids are mapped
 };
 
 /// Reads the source once, from its beginning. Memory: up to 32 bytes per distinct id up to
 /// exact_distinct; ids first seen after that are estimated together and do not count for the top
-/// shares.
+/// shares. As much again for the hot rows of each table.
 Stats compute_stats(Source& source,
                     const StatsOptions& options = {},
                     const ProgressCallback& progress = {});

@@ -36,8 +36,30 @@ std::string number(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+double share_of(const HotRows& hot) {
+  double sum = 0.0;
+  for (const HotRows::Row& row : hot.rows) {
+    sum += row.share;
+  }
+  return sum;
+}
+
 std::string distinct(const CategoricalStats& column) {
   return (column.distinct_exact ? "" : "~") + format_count(column.distinct);
+}
+
+nlohmann::ordered_json to_value(const HotRows& hot) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  nlohmann::ordered_json shares = nlohmann::ordered_json::array();
+  for (const HotRows::Row& row : hot.rows) {
+    rows.push_back(row.row);
+    shares.push_back(row.share);
+  }
+  return {{"table", hot.table},
+          {"ids", hot.ids},
+          {"most", hot.most},
+          {"rows", std::move(rows)},
+          {"shares", std::move(shares)}};
 }
 
 }  // namespace
@@ -72,6 +94,15 @@ std::string stats_text(const Stats& stats) {
                     [](const CategoricalStats& column) { return !column.distinct_exact; })) {
       text += "~ estimated, within about 2 %; top shares of these columns are lower bounds\n";
     }
+  }
+  if (!stats.hot_rows.empty()) {
+    std::vector<std::vector<std::string>> rows = {{"hot rows of", "ids", "rows", "share"}};
+    for (const HotRows& hot : stats.hot_rows) {
+      rows.push_back({hot.table, format_count(hot.ids),
+                      format_count(static_cast<std::int64_t>(hot.rows.size())),
+                      percent(share_of(hot))});
+    }
+    text += "\n" + table(rows);
   }
   if (!stats.dense.empty()) {
     std::vector<std::vector<std::string>> rows = {
@@ -128,6 +159,12 @@ std::string stats_json(const Stats& stats) {
                             {"deviation", column.deviation},
                             {"min", column.min},
                             {"max", column.max}});
+  }
+  if (!stats.hot_rows.empty()) {
+    out["hot_rows"] = nlohmann::ordered_json::array();
+    for (const HotRows& hot : stats.hot_rows) {
+      out["hot_rows"].push_back(to_value(hot));
+    }
   }
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

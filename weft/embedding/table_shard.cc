@@ -39,6 +39,7 @@ TableShard::TableShard(Device& device,
       options_(options),
       initial_(initial_rows(table, seed)),
       store_(device, table, rows.size(), cols.size()),
+      row_list_(device),
       coalescer_(device),
       gradients_(device),
       partials_(device, options.parts),
@@ -49,6 +50,9 @@ TableShard::TableShard(Device& device,
              "rows [{}, {}) and columns [{}, {}) of table '{}', which is {} x {}", rows.begin,
              rows.end, cols.begin, cols.end, table.name, table.num_embeddings, table.embedding_dim);
   WEFT_CHECK(options.parts >= 1, "{} parts", options.parts);
+  const auto listed = static_cast<std::int64_t>(options.row_list.size());
+  WEFT_CHECK(listed == 0 || rows == RowSet(0, listed), "{} listed rows for rows [{}, {})", listed,
+             rows.begin, rows.end);
   const std::unique_ptr<Stream> stream =
       device.make_stream({.name = "initial values of " + table.name, .is_inline = true});
   const Stage stage = [this](Context& ctx) { initialise(ctx); };
@@ -81,6 +85,7 @@ kernels::RowTable TableShard::row_table() const {
           .dim = table_.embedding_dim,
           .first_row = rows_.begin,
           .row_step = rows_.step,
+          .row_list = options_.row_list.empty() ? nullptr : row_list_.as<const std::int64_t>(),
           .first_col = cols_.begin};
 }
 
@@ -129,6 +134,7 @@ void TableShard::coalesce(
 void TableShard::prepare(const UpdateStep& step) {
   update_.table = row_table();
   update_.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
+  update_.params.own_squares = static_cast<float>(options_.own_squares);
   update_.params.random_key =
       random_key(step.seed, RandomPurpose::kStochasticRounding, table_.name);
   update_.runs = runs_;
@@ -183,7 +189,10 @@ void TableShard::update(Context& ctx, std::span<TableShard* const> shards, const
   }
 }
 
-void TableShard::accumulate(Context& ctx) {
+void TableShard::accumulate(Context& ctx, float factor) {
+  if (gradients_state_ == Gradients::kAccumulated) {
+    return;
+  }
   WEFT_CHECK(gradients_state_ == Gradients::kCoalesced, "table '{}': accumulate before coalesce",
              table_.name);
   prepare({});
@@ -191,7 +200,13 @@ void TableShard::accumulate(Context& ctx) {
   kernels::run_blocks(
       ctx, 1, [&](std::int64_t) { return kernels::update_tasks(runs_); },
       [&](std::int64_t, std::int64_t task) {
-        kernels::sum_gradients(update_, kernels::update_task(runs_, task), out);
+        const Range rows = kernels::update_task(runs_, task);
+        kernels::sum_gradients(update_, rows, out);
+        if (factor != 1.0F) {
+          std::transform(out + rows.begin * cols_.size(), out + rows.end * cols_.size(),
+                         out + rows.begin * cols_.size(),
+                         [factor](float value) { return factor * value; });
+        }
       });
   gradients_state_ = Gradients::kAccumulated;
 }

@@ -1,7 +1,7 @@
-/// A block of rows x columns of an embedding table with its optimizer state. Rows are a range or
-/// every n-th, and counted within the block, except where the whole table's are spoken of. It looks
-/// rows up, coalesces the gradients of a step and applies the optimizer exactly once per touched
-/// row. It knows nothing of ranks.
+/// A block of rows x columns of an embedding table with its optimizer state. Rows are a range,
+/// every n-th or a list, and counted within the block, except where the whole table's are spoken
+/// of. It looks rows up, coalesces the gradients of a step and applies the optimizer exactly once
+/// per touched row. It knows nothing of ranks.
 ///
 /// Memory: rows on `device` (RowStore), scratch reused from step to step; once the longest batch
 /// has been seen a step allocates nothing.
@@ -65,6 +65,10 @@ struct UpdateStep {
 struct TableShardOptions {
   std::int64_t parts = 8;    ///< P of the rule of parts
   bool first_holder = true;  ///< this rank saves and counts what several ranks hold
+  double own_squares = 1.0;  ///< of Adagrad (weft/kernels/sparse_update.h)
+  /// The whole table's numbers of the rows, ascending, where they are a list. Then `rows` is
+  /// [0, their number), and so are rows of the state, whose parameter is "tables.<name>.head".
+  std::vector<std::int64_t> row_list = {};
 };
 
 class TableShard final : public StateSource, public StateSink {
@@ -80,6 +84,9 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] const spec::Table& table() const { return table_; }
 
   [[nodiscard]] const RowSet& rows() const { return rows_; }
+
+  /// The whole table's number of each row, where they are a list; else empty.
+  [[nodiscard]] std::span<const std::int64_t> row_list() const { return options_.row_list; }
 
   [[nodiscard]] Range cols() const { return cols_; }
 
@@ -112,8 +119,9 @@ class TableShard final : public StateSource, public StateSink {
   /// Several tables in one task pool.
   static void update(Context& ctx, std::span<TableShard* const> shards, const UpdateStep& step);
 
-  /// Row gradients [num_unique(), cols], kept inside until the next coalesce.
-  void accumulate(Context& ctx);
+  /// `factor` times the row gradients [num_unique(), cols], kept inside until the next coalesce.
+  /// Once they are there another call does nothing.
+  void accumulate(Context& ctx, float factor = 1.0F);
 
   [[nodiscard]] const float* row_gradients() const { return gradients_.as<float>(); }
 
@@ -165,10 +173,14 @@ class TableShard final : public StateSource, public StateSink {
                    std::int64_t col_end,
                    const void* in) override;
 
-  /// What read_state() gave before the first step: same shape and type, without reading rows.
+  /// What read_state() gave before the first step: same shape and type, without reading rows. Not
+  /// of a list of rows.
   void initial_state(std::size_t index, std::int64_t row_begin, std::int64_t rows, void* out) const;
 
   [[nodiscard]] std::int64_t bytes() const { return store_.bytes(); }
+
+  /// Where the rows are, for whoever makes replicas of them equal. Inside a stage.
+  [[nodiscard]] kernels::RowTable row_table() const;
 
  private:
   /// What the gradients of the step have become.
@@ -185,8 +197,8 @@ class TableShard final : public StateSource, public StateSink {
     std::int64_t low_stride = 0;
   };
 
-  [[nodiscard]] kernels::RowTable row_table() const;
   void initialise(Context& ctx);
+  void initialise_rows(Range rows);
   void prepare(const UpdateStep& step);
   void update_task(std::int64_t task);
   void collect_overflow();
@@ -199,6 +211,7 @@ class TableShard final : public StateSource, public StateSink {
   TableShardOptions options_;
   kernels::InitialRows initial_;
   storage::RowStore store_;
+  Buffer row_list_;  ///< options_.row_list, on the device
   kernels::Coalescer coalescer_;
   kernels::RowRuns runs_;
   kernels::SparseUpdate update_;  ///< of the step in hand

@@ -65,6 +65,11 @@ void cut(const void* in, std::int64_t cols, std::byte* high, std::byte* low) {
 /// On the device's pool, whose threads will work on the rows: who writes a page first decides on
 /// which memory node it lies.
 void TableShard::initialise(Context& ctx) {
+  const auto list_bytes = static_cast<std::int64_t>(std::span(options_.row_list).size_bytes());
+  row_list_.resize(list_bytes);
+  if (list_bytes > 0) {
+    ctx.device->copy_to_device(ctx, row_list_.as<void>(), options_.row_list.data(), list_bytes);
+  }
   initial_.table = row_table();
   initial_.state_floats = store_.state_floats();
   const std::int64_t per_task =
@@ -72,16 +77,30 @@ void TableShard::initialise(Context& ctx) {
   kernels::run_blocks(
       ctx, 1, [&](std::int64_t) { return (rows_.size() + per_task - 1) / per_task; },
       [&](std::int64_t, std::int64_t block) {
-        kernels::set_initial_rows(
-            initial_, {block * per_task, std::min((block + 1) * per_task, rows_.size())});
+        initialise_rows({block * per_task, std::min((block + 1) * per_task, rows_.size())});
       });
 }
 
+/// Listed rows one by one: each is the row of its number in a range that begins so far before it.
+void TableShard::initialise_rows(Range rows) {
+  if (options_.row_list.empty()) {
+    kernels::set_initial_rows(initial_, rows);
+    return;
+  }
+  kernels::InitialRows initial = initial_;
+  initial.table.row_list = nullptr;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    initial.table.first_row = options_.row_list[static_cast<std::size_t>(row)] - row;
+    kernels::set_initial_rows(initial, {row, row + 1});
+  }
+}
+
 std::vector<StateItem> TableShard::state_items() const {
-  StateItem item{.parameter = "tables." + table_.name,
+  const bool listed = !options_.row_list.empty();
+  StateItem item{.parameter = "tables." + table_.name + (listed ? ".head" : ""),
                  .kind = "weight",
                  .dtype = weight_dtype(store_.dtype()),
-                 .rows = table_.num_embeddings,
+                 .rows = listed ? rows_.size() : table_.num_embeddings,
                  .cols = table_.embedding_dim,
                  .row_begin = rows_.begin,
                  .row_end = rows_.end,
@@ -186,6 +205,7 @@ void TableShard::initial_state(std::size_t index,
                                std::int64_t rows,
                                void* out) const {
   check_rows(row_begin, rows);
+  WEFT_CHECK(options_.row_list.empty(), "initial state of a list of rows of '{}'", table_.name);
   const ItemPlace place = item_place(index, 0);
   if (index > 0) {
     std::fill_n(static_cast<float*>(out), rows * place.cols, initial_.state);

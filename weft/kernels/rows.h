@@ -64,11 +64,14 @@ struct RowTable {
   std::int64_t dim = 0;            ///< D: columns of the whole logical row
   std::int64_t first_row = 0;      ///< the whole table's number of row 0 here
   std::int64_t row_step = 1;       ///< and how much more the next one's is
-  std::int64_t first_col = 0;      ///< the whole row's number of column 0, a multiple of 16
+  /// Instead of both, where rows are a list: the whole table's number of each. For updates;
+  /// initial values are of rows in steps.
+  const std::int64_t* row_list = nullptr;
+  std::int64_t first_col = 0;  ///< the whole row's number of column 0, a multiple of 16
 
   /// The whole table's number of a row here.
   [[nodiscard]] std::int64_t whole_row(std::int64_t row) const {
-    return first_row + row * row_step;
+    return row_list != nullptr ? row_list[row] : first_row + row * row_step;
   }
 };
 

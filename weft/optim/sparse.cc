@@ -73,10 +73,28 @@ kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,
   return params;
 }
 
+bool has_scaled_moment(const spec::SparseOptimizer& optimizer) {
+  return optimizer.type == spec::SparseOptimizerKind::kAdagrad ||
+         optimizer.type == spec::SparseOptimizerKind::kRowWiseAdagrad;
+}
+
+spec::SparseOptimizer momentum_scaled(const spec::SparseOptimizer& optimizer, double c) {
+  spec::SparseOptimizer scaled = optimizer;
+  if (!has_scaled_moment(optimizer) || c == 1.0) {
+    return scaled;
+  }
+  const double root = std::sqrt(c);
+  scaled.learning_rate *= root;
+  scaled.eps *= root;
+  scaled.initial_accumulator *= c;
+  if (scaled.weight_decay_mode == spec::WeightDecayMode::kDecoupled) {
+    scaled.weight_decay /= root;
+  }
+  return scaled;
+}
+
 float initial_state(const spec::SparseOptimizer& optimizer) {
-  const bool adagrad = optimizer.type == spec::SparseOptimizerKind::kAdagrad ||
-                       optimizer.type == spec::SparseOptimizerKind::kRowWiseAdagrad;
-  return adagrad ? to_fp32(optimizer.initial_accumulator) : 0.0F;
+  return has_scaled_moment(optimizer) ? to_fp32(optimizer.initial_accumulator) : 0.0F;
 }
 
 }  // namespace weft::optim

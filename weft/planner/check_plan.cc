@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
@@ -31,7 +34,10 @@ template <typename... Args>
                           table.name, fmt::format(format, std::forward<Args>(args)...)));
 }
 
-void check_shard(const spec::Table& table, const Shard& shard, std::int64_t ranks) {
+void check_shard(const spec::Table& table,
+                 const Shard& shard,
+                 std::int64_t ranks,
+                 std::int64_t cut) {
   const auto inside = [](const auto& range, std::int64_t end) {
     return range.begin >= 0 && range.begin < range.end && range.end <= end;
   };
@@ -43,10 +49,10 @@ void check_shard(const spec::Table& table, const Shard& shard, std::int64_t rank
     refuse(table, "the block of rows {} and columns {} is empty or outside [{}, {}]",
            text(shard.rows), text(shard.cols), table.num_embeddings, table.embedding_dim);
   }
-  if (shard.cols.begin % spec::kColumnBlock != 0 ||
-      (shard.cols.end % spec::kColumnBlock != 0 && shard.cols.end != table.embedding_dim)) {
-    refuse(table, "columns {} are not cut at multiples of {}", text(shard.cols),
-           spec::kColumnBlock);
+  if (shard.cols.begin % cut != 0 ||
+      (shard.cols.end % cut != 0 && shard.cols.end != table.embedding_dim)) {
+    refuse(table, "columns {} are not cut at multiples of {}{}", text(shard.cols), cut,
+           cut > spec::kColumnBlock ? ", of 16 and of codecs.group_size" : "");
   }
 }
 
@@ -205,14 +211,38 @@ void check_one_host(const spec::Table& table,
   }
 }
 
-void check_table(const spec::Table& table, const spec::TablePlan& plan, const spec::Plan& whole) {
+/// Ranges of rows in the one form in which a set of rows can be written.
+void check_head(const spec::Table& table, const spec::TablePlan& plan) {
+  if (!plan.head.empty() && plan.sharding == Sharding::kDataParallel) {
+    refuse(table, "data_parallel has all rows on every rank, and a head besides");
+  }
+  std::int64_t next = 0;  // first row that the next range may have
+  for (const Range& rows : plan.head) {
+    if (rows.begin < 0 || rows.begin >= rows.end || rows.end > table.num_embeddings) {
+      refuse(table, "rows {} of its head are none, or outside [0, {})", text(rows),
+             table.num_embeddings);
+    }
+    if (rows.begin < next) {
+      refuse(table, "rows {} of its head touch or precede those before; rows of a head ascend",
+             text(rows));
+    }
+    next = rows.end + 1;
+  }
+}
+
+void check_table(const spec::Table& table,
+                 const spec::TablePlan& plan,
+                 const spec::Plan& whole,
+                 std::int64_t cut) {
   const std::int64_t ranks = whole.ranks;
   for (const Shard& shard : plan.shards) {
-    check_shard(table, shard, ranks);
+    check_shard(table, shard, ranks, cut);
   }
-  if (plan.pooled_at == spec::PooledAt::kSample && plan.sharding != Sharding::kRowWise &&
-      plan.sharding != Sharding::kTableRowWise && plan.sharding != Sharding::kGridShard) {
-    refuse(table, "pooled_at: sample is for tables whose rows are cut");
+  check_head(table, plan);
+  if (plan.pooled_at == spec::PooledAt::kSample && plan.head.empty() &&
+      plan.sharding != Sharding::kRowWise && plan.sharding != Sharding::kTableRowWise &&
+      plan.sharding != Sharding::kGridShard) {
+    refuse(table, "pooled_at: sample is for tables whose rows are cut, or that have a head");
   }
   switch (plan.sharding) {
     case Sharding::kAuto:
@@ -242,17 +272,51 @@ void check_table(const spec::Table& table, const spec::TablePlan& plan, const sp
   check_row_cuts(table, plan);
 }
 
+void check_mesh(const spec::Plan& plan, const spec::Mesh& mesh) {
+  if (plan.layout == spec::MeshLayout::kAuto) {
+    fail(ErrorCode::kConfig, "the plan's layout is not resolved; make a new plan");
+  }
+  if (plan.groups != mesh.groups) {
+    fail(ErrorCode::kConfig,
+         "the plan is for {} replica groups and mesh.groups is {}; set mesh.groups={}, or make a "
+         "new plan",
+         plan.groups, mesh.groups, plan.groups);
+  }
+  if (mesh.layout != spec::MeshLayout::kAuto && mesh.layout != plan.layout) {
+    fail(ErrorCode::kConfig,
+         "the plan's layout is {} and mesh.layout is {}; set mesh.layout=auto, or make a new plan",
+         to_string(plan.layout), to_string(mesh.layout));
+  }
+}
+
+/// Pins of tables to hosts and the job's own hosts are numbered so.
+void check_host_numbers(const std::vector<std::int64_t>& hosts) {
+  std::int64_t next = 0;
+  for (std::size_t r = 0; r < hosts.size(); ++r) {
+    if (hosts[r] < 0 || hosts[r] > next) {
+      fail(
+          ErrorCode::kConfig,
+          "the plan has rank {} on host {}, where the next host is {}; number hosts by their first "
+          "ranks, from 0",
+          r, hosts[r], next);
+    }
+    next = std::max(next, hosts[r] + 1);
+  }
+}
+
 }  // namespace
 
 void check_plan(const spec::Plan& plan, const spec::Config& config) {
-  if (plan.ranks < 1 || plan.parts < plan.ranks) {
+  if (plan.ranks < 1 || plan.groups < 1 || plan.parts < plan.world()) {
     fail(ErrorCode::kConfig, "the plan has {} parts for {} ranks; each rank needs one at least",
-         plan.parts, plan.ranks);
+         plan.parts, plan.world());
   }
+  check_mesh(plan, config.mesh);
   if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.ranks) {
     fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",
          plan.hosts.size(), plan.ranks);
   }
+  check_host_numbers(plan.hosts);
   if (plan.tables.size() != config.tables.size()) {
     fail(ErrorCode::kConfig, "the plan has {} tables, the configuration {}; make a new plan",
          plan.tables.size(), config.tables.size());
@@ -263,7 +327,7 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
            "table {} of the plan is '{}', that of the configuration '{}'; make a new plan", t,
            plan.tables[t].table, config.tables[t].name);
     }
-    check_table(config.tables[t], plan.tables[t], plan);
+    check_table(config.tables[t], plan.tables[t], plan, spec::column_cut(config.codecs));
   }
 }
 

@@ -59,8 +59,8 @@ class Differencing {
   void add(Tuple sums) {
     if (sums.size() == bins_) {
       const Ticks least = sums.back().ticks;
-      for (Sum& sum : sums) {
-        sum.ticks -= least;
+      for (std::size_t i = 0; i < sums.size() && least != 0; ++i) {
+        sums[i].ticks -= least;
       }
     }
     const auto number = static_cast<std::int32_t>(tuples_.size());
@@ -125,13 +125,15 @@ class Differencing {
     std::stable_sort(shared.begin(), shared.end(), more);
     a.resize(a.size() - both);
     b.resize(b.size() - both);
-    return merged(merged(a, b), shared);
+    return merged(merged(std::move(a), b), shared);
   }
 
-  static Tuple merged(const Tuple& a, const Tuple& b) {
-    Tuple out(a.size() + b.size());
-    std::merge(a.begin(), a.end(), b.begin(), b.end(), out.begin(), more);
-    return out;
+  /// Of equal sums those of `a` first. Little time where `b` is short and small.
+  static Tuple merged(Tuple a, const Tuple& b) {
+    const auto middle = static_cast<std::ptrdiff_t>(a.size());
+    a.insert(a.end(), b.begin(), b.end());
+    std::inplace_merge(a.begin(), a.begin() + middle, a.end(), more);
+    return a;
   }
 
   /// Sums that know no bin take the range's in order.
@@ -165,15 +167,18 @@ class Differencing {
 
 }  // namespace
 
-Partition differencing(const Problem& problem) {
-  const Instance instance(problem);
+State differencing_state(const Instance& instance) {
   State state(instance);
   Differencing algorithm(instance, state);
   for (const Instance::RangeItems& work : instance.by_range()) {
     algorithm.spread(work);
   }
   state.place_rest();
-  return state.result();
+  return state;
+}
+
+Partition differencing(const Problem& problem) {
+  return differencing_state(Instance(problem)).result();
 }
 
 }  // namespace weft::planner

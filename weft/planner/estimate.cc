@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
+#include "weft/cost/hierarchical.h"
+#include "weft/planner/shard_loads.h"
+#include "weft/planner/step_memory.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
@@ -17,14 +22,10 @@ using spec::Sharding;
 using topology::copy_s;
 
 constexpr double kFloat = 4.0;
-constexpr double kCheckedId = 8.0;    // read once
-constexpr double kPackedId = 12.0;    // read and narrowed
-constexpr double kUnpackedId = 12.0;  // read and widened
-constexpr double kLine = 64.0;        // what a scattered access moves
-constexpr double kLength = 4.0;       // of a bag, on the wire
-constexpr double kCountBytes = 16.0;  // of a slot
-constexpr double kHeaderBytes = 256.0;
-constexpr double kFlagBytes = 24.0;
+constexpr double kCheckedId = 8.0;      // read once
+constexpr double kPackedId = 12.0;      // read and narrowed
+constexpr double kUnpackedId = 12.0;    // read and widened
+constexpr double kLine = 64.0;          // what a scattered access moves
 constexpr double kReplicaEntry = 12.0;  // row, part and place of a partial row
 constexpr double kStages = 12.0;
 
@@ -41,14 +42,11 @@ bool is_row_wise(spec::SparseOptimizerKind kind) {
          kind == spec::SparseOptimizerKind::kRowWiseAdam;
 }
 
-/// Bags of `samples` in which at least one id falls on a share of the rows.
-double bags_of(const FeatureUse& use, double share, double samples) {
-  if (use.present <= 0.0) {
-    return 0.0;
-  }
-  const double length = use.length / use.present;  // of a bag that has one
-  const double missed = share >= 1.0 ? 0.0 : std::pow(1.0 - share, length);
-  return samples * use.present * (1.0 - missed);
+/// Of a bag's length on the wire: none where a shard gets all bags, each of one id, or no id; else
+/// one byte, as good as always.
+double length_bytes(const FeatureUse& use, double share) {
+  const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
+  return all_of_one || share <= 0.0 ? 0.0 : 1.0;
 }
 
 /// Matrices of this rank's samples: the vectors of all pooled features and the ids of sequences.
@@ -67,12 +65,10 @@ bool rows_are_cut(const spec::TablePlan& table) {
   });
 }
 
-/// What a rank sends to itself never leaves its memory.
-Exchange away(Exchange exchange) {
-  for (cost::RankTraffic& rank : exchange.ranks) {
-    rank.sent[0] = rank.received[0] = 0.0;
+void add_to_all(std::vector<double>& values, double more) {
+  for (double& value : values) {
+    value += more;
   }
-  return exchange;
 }
 
 double max_over(const std::vector<RankCost>& ranks,
@@ -102,21 +98,28 @@ std::string_view to_string(Part part) {
   return kNames[at(part)];
 }
 
+bool is_fetched(const spec::TablePlan& table) {
+  return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.head.empty());
+}
+
 ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
   lookup_s += other.lookup_s;
   coalesce_s += other.coalesce_s;
   update_s += other.update_s;
+  encode_s += other.encode_s;
+  decode_s += other.decode_s;
   ids += other.ids;
   unique += other.unique;
   ids_bytes += other.ids_bytes;
   vector_bytes += other.vector_bytes;
+  gradient_bytes += other.gradient_bytes;
   statistic_bytes += other.statistic_bytes;
   bytes += other.bytes;
   return *this;
 }
 
 double RankCost::own_s() const {
-  return load.lookup_s + load.coalesce_s + load.update_s;
+  return load.lookup_s + load.coalesce_s + load.update_s + load.encode_s + load.decode_s;
 }
 
 double PlanCost::imbalance() const {
@@ -136,20 +139,38 @@ Estimator::Estimator(const spec::Config& config,
       cluster_(cluster),
       workload_(workload),
       ranks_(topology::ranks(cluster)),
+      has_hierarchy_(cost::has_hierarchy(cluster, topology::all_ranks(cluster))),
       parts_(parts),
       batch_(static_cast<double>(config.batch_size)),
-      by_table_(config.tables.size()) {
+      by_table_(config.tables.size()),
+      heads_(config, workload) {
   std::int64_t most = 0;
+  std::int64_t busiest = 0;
   for (std::int64_t r = 0; r < ranks_; ++r) {
-    most = std::max(most, rank_samples(config.batch_size, parts_, ranks_, r).size());
+    const std::int64_t samples = rank_samples(config.batch_size, parts_, ranks_, r).size();
+    busiest = samples > most ? r : busiest;
+    most = std::max(most, samples);
   }
   samples_ = static_cast<double>(most);
+  const Range own = rank_parts(parts_, ranks_, busiest);
+  for (const Range& subtree : maximal_subtrees(parts_, own)) {
+    subtrees_.push_back(static_cast<double>(subtree.size()) / static_cast<double>(own.size()));
+  }
   // Vectors are written and their gradients read again and again between other stages: what of both
   // matrices the caches do not hold is fetched each time.
   const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
   cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
+  dense_bytes_ =
+      dense_memory(
+          config, workload,
+          {.parts = parts_, .ranks = ranks_, .rank = 0, .threads = cluster.threads, .elements = {}})
+          .bytes();
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
+  }
+  for (const std::vector<const FeatureUse*>& uses : by_table_) {
+    joined_.push_back(uses.empty() ? FeatureUse{.length = 0.0, .present = 0.0, .segments = {}}
+                                   : joined(uses));
   }
 }
 
@@ -180,94 +201,181 @@ double Estimator::hot(const FeatureUse& use, double ids, double row_bytes) const
   return std::clamp(hits, 0.0, 1.0 - first / ids);
 }
 
+/// Vectors or gradients moved between matrices, of which caches hold what is not cold.
+double Estimator::matrix_s(double bytes) const {
+  return copy_s(cluster_, bytes * cold_) + topology::near_s(cluster_, bytes * (1.0 - cold_));
+}
+
 ShardLoad Estimator::shard(std::int64_t t,
                            const RowSet& rows,
                            Range cols,
-                           std::int64_t column_shards) const {
+                           std::int64_t column_shards,
+                           spec::PooledAt pooled_at,
+                           const HeadedUse* headed) const {
   const spec::Table& table = config_.tables[at(t)];
-  const double width = kFloat * static_cast<double>(cols.size());
-  const double id_bytes = rows.size() > (std::int64_t{1} << 31) ? 8.0 : 4.0;
+  const std::vector<const FeatureUse*>& features =
+      headed != nullptr ? headed->tail.features : by_table_[at(t)];
+  const FeatureUse& joint = headed != nullptr ? headed->tail.joined : joined_[at(t)];
+  if (pooled_at == spec::PooledAt::kSample) {
+    ShardLoad load = fetched_shard(t, rows, cols, headed);
+    add_statistics(load, t, cols, column_shards);
+    return load;
+  }
+  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, headed)));
   const cost::RowShape row = cost::row_shape(table, cols.size());
-  const bool statistics = column_shards > 1 && is_row_wise(table.optimizer.type);
   ShardLoad load{.bytes = cost::shard_bytes(table, rows.size(), cols.size())};
-  for (const FeatureUse* use : by_table_[at(t)]) {
+  double vectors = 0.0;
+  for (const FeatureUse* use : features) {
     const double share = share_of_rows(*use, rows, table.num_embeddings);
-    FeatureUse held = *use;  // a part of the rows is asked for by a part of the ids
-    if (!use->by_frequency) {
-      for (AccessSegment& segment : held.segments) {
-        segment.rows *= share;
-      }
-    }
+    const FeatureUse held = use_of_rows(*use, rows, table.num_embeddings);
     const double ids = batch_ * use->length * share;
     const double bags = bags_of(*use, share, batch_);
-    const double unique = std::min(unique_rows(held, ids), static_cast<double>(rows.size()));
     const cost::ShardWork work{.ids = ids,
-                               .unique = unique,
                                .bags = bags,
                                .hot = hot(held, ids, row.weights),
                                .cold = cold_,
-                               .pooled = use->pooled,
-                               .mixed = ranks_ > 1};
-    const double vectors = use->pooled ? bags : ids;
+                               .pooled = use->pooled};
     load.lookup_s += cost::lookup_s(cluster_, table, cols.size(), work);
-    load.coalesce_s += cost::coalesce_s(cluster_, rows.size(), work);
-    load.update_s += cost::update_s(cluster_, table, cols.size(), work);
     load.ids += ids;
-    load.unique += unique;
-    load.ids_bytes += kLength * samples_ +
+    load.ids_bytes += length_bytes(*use, share) * samples_ +
                       (ids / batch_) * samples_ * (id_bytes + (use->weighted ? kFloat : 0.0));
-    load.vector_bytes += width * vectors / batch_ * samples_;
+    vectors += use->pooled ? bags : ids;
   }
-  if (statistics) {
-    // Sums of a row's gradients are written, squared for the others, and read again.
-    load.update_s += copy_s(cluster_, 3.0 * width * load.unique);
-    const double blocks =
-        std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
-    load.statistic_bytes = kFloat * load.unique * blocks * static_cast<double>(column_shards - 1);
-  }
+  // Entries of all features are sorted and added up together.
+  const FeatureUse held = use_of_rows(joint, rows, table.num_embeddings);
+  load.unique = std::min(unique_rows(held, load.ids), static_cast<double>(rows.size()));
+  const cost::ShardWork all{.rows = static_cast<double>(rows.size()),
+                            .ids = load.ids,
+                            .unique = load.unique,
+                            .bags = vectors,
+                            .cold = cold_,
+                            .pooled = true,
+                            .mixed = ranks_ > 1};
+  load.coalesce_s = cost::coalesce_s(cluster_, rows.size(), all);
+  load.update_s = cost::update_s(cluster_, table, cols.size(), all);
+  const double own = vectors / batch_ * samples_;  // of one rank's samples
+  load.vector_bytes = own * encoded_width(config_.codecs.forward, cols.size());
+  load.gradient_bytes = own * encoded_width(config_.codecs.backward, cols.size());
+  const bool whole = rows.size() == table.num_embeddings;
+  const double others = vectors * (1.0 - 1.0 / static_cast<double>(ranks_));
+  load.encode_s = encode_s(config_.codecs.forward, cols.size(), whole ? others : vectors);
+  load.decode_s = decode_s(config_.codecs.backward, cols.size(), others);
+  add_statistics(load, t, cols, column_shards);
   return load;
 }
 
+/// Bytes of a vector on the wire.
+double Estimator::encoded_width(spec::CodecFormat format, std::int64_t cols) const {
+  return static_cast<double>(cost::encoded_bytes(format, config_.codecs.group_size, cols));
+}
+
+double Estimator::encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+  return cost::encode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
+}
+
+double Estimator::decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+  return cost::decode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
+}
+
+/// Encoded and decoded in place: what a rank has for itself.
+double Estimator::round_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+  return encode_s(format, cols, vectors) + decode_s(format, cols, vectors);
+}
+
+/// Sums of a row's gradients are written, squared for the other shards of its rows, and read again;
+/// with a norm that is limited so are the updated rows.
+void Estimator::add_statistics(ShardLoad& load,
+                               std::int64_t t,
+                               Range cols,
+                               std::int64_t column_shards) const {
+  const spec::SparseOptimizer& optimizer = config_.tables[at(t)].optimizer;
+  const double times =
+      (is_row_wise(optimizer.type) ? 1.0 : 0.0) + (optimizer.max_norm > 0.0 ? 1.0 : 0.0);
+  if (column_shards < 2 || times == 0.0) {
+    return;
+  }
+  const double vectors = kFloat * static_cast<double>(cols.size()) * load.unique;
+  load.update_s += copy_s(cluster_, 3.0 * times * vectors);
+  const double blocks =
+      std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
+  load.statistic_bytes =
+      kFloat * times * load.unique * blocks * static_cast<double>(column_shards - 1);
+}
+
 ShardLoad Estimator::replica(std::int64_t t) const {
+  return copies(t, config_.tables[at(t)].num_embeddings, by_table_[at(t)], joined_[at(t)], false);
+}
+
+ShardLoad Estimator::head(std::int64_t t, const HeadedUse& headed, spec::PooledAt pooled_at) const {
+  return copies(t, headed.rows->size(), headed.head.features, headed.head.joined,
+                pooled_at == spec::PooledAt::kSample);
+}
+
+/// Where bags are added at the sample, rows that this rank asks for are read once and their
+/// partial sums, made there, come as entries (fetched_cost.cc).
+ShardLoad Estimator::copies(std::int64_t t,
+                            std::int64_t held,
+                            const std::vector<const FeatureUse*>& features,
+                            const FeatureUse& use,
+                            bool fetched) const {
   const spec::Table& table = config_.tables[at(t)];
   const double width = kFloat * static_cast<double>(table.embedding_dim);
-  ShardLoad load{.bytes = cost::shard_bytes(table, table.num_embeddings, table.embedding_dim)};
-  for (const FeatureUse* use : by_table_[at(t)]) {
-    const double ids = samples_ * use->length;
-    const double own = unique_rows(*use, ids);
-    const double all = unique_rows(*use, batch_ * use->length);
-    const cost::ShardWork read{.ids = ids,
-                               .unique = own,
-                               .bags = samples_ * use->present,
-                               .hot = hot(*use, ids, width),
-                               .cold = cold_,
-                               .pooled = use->pooled};
-    load.lookup_s += cost::lookup_s(cluster_, table, table.embedding_dim, read);
-    load.coalesce_s += cost::coalesce_s(cluster_, table.num_embeddings, read);
-    if (ranks_ == 1) {
-      load.update_s += cost::update_s(cluster_, table, table.embedding_dim, read);
-      load.unique += own;
-      load.ids += ids;
-      continue;
-    }
-    // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
-    // with a gradient of its own, and every replica updates what any rank touched.
-    const double partial = own * static_cast<double>(ranks_);
-    const cost::ShardWork merged{
-        .ids = partial, .unique = all, .bags = partial, .cold = 1.0, .pooled = true, .mixed = true};
-    load.update_s += cost::gradients_s(cluster_, table.embedding_dim, read) +
-                     copy_s(cluster_, own * (kReplicaEntry + width)) +
-                     cost::coalesce_s(cluster_, table.num_embeddings, merged) +
-                     cost::update_s(cluster_, table, table.embedding_dim, merged);
-    load.ids += ids;
-    load.unique += all;
-    load.statistic_bytes += (kReplicaEntry + width) * own;
+  ShardLoad load{.bytes = cost::shard_bytes(table, held, table.embedding_dim)};
+  double vectors = 0.0;
+  if (fetched) {
+    const Asked own = asked(use, samples_ * use.length);
+    load.lookup_s = cost::lookup_s(cluster_, table, table.embedding_dim,
+                                   {.ids = own.rows, .cold = 0.0, .pooled = false});
+    load.ids = own.partials;
+    vectors = own.partials;
   }
+  for (std::size_t f = 0; f < features.size() && !fetched; ++f) {
+    const FeatureUse& one = *features[f];
+    const double ids = samples_ * one.length;
+    const cost::ShardWork read{.ids = ids,
+                               .bags = samples_ * one.present,
+                               .hot = hot(one, ids, width),
+                               .cold = cold_,
+                               .pooled = one.pooled};
+    load.lookup_s += cost::lookup_s(cluster_, table, table.embedding_dim, read);
+    load.ids += ids;
+    vectors += one.pooled ? samples_ * one.present : ids;
+  }
+  const Asked own = asked(use, samples_ * use.length);
+  load.unique = unique_rows(use, batch_ * use.length);
+  const auto rows = static_cast<double>(held);
+  const cost::ShardWork read{.rows = rows,
+                             .ids = load.ids,
+                             .unique = own.rows,
+                             .bags = vectors,
+                             .cold = cold_,
+                             .pooled = true};
+  load.coalesce_s = cost::coalesce_s(cluster_, held, read);
+  if (ranks_ == 1) {
+    load.update_s = cost::update_s(cluster_, table, table.embedding_dim, read);
+    return load;
+  }
+  // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
+  // with a gradient of its own, and every replica updates what any rank touched.
+  const double partial = own.partials * static_cast<double>(ranks_);
+  const cost::ShardWork merged{.rows = rows,
+                               .ids = partial,
+                               .unique = load.unique,
+                               .bags = partial,
+                               .cold = 1.0,
+                               .pooled = true,
+                               .mixed = true};
+  load.update_s = cost::gradients_s(cluster_, table.embedding_dim, read) +
+                  std::max(0.0, load.ids - own.partials) * cluster_.compute.repeat.value +
+                  copy_s(cluster_, own.partials * (kReplicaEntry + width)) +
+                  cost::coalesce_s(cluster_, held, merged) +
+                  cost::update_s(cluster_, table, table.embedding_dim, merged);
+  load.statistic_bytes = (kReplicaEntry + width) * own.partials;
   return load;
 }
 
 double Estimator::work_s(const ShardLoad& load) const {
-  return load.lookup_s + load.coalesce_s + load.update_s;
+  return load.lookup_s + load.coalesce_s + load.update_s + load.encode_s + load.decode_s;
 }
 
 double Estimator::link_s(const ShardLoad& load) const {
@@ -280,197 +388,226 @@ double Estimator::link_s(const ShardLoad& load) const {
   const topology::Link& link = topology::link(
       cluster_, network ? topology::LinkClass::kNetwork : topology::LinkClass::kHost);
   // Ids come in; vectors go out, and their gradients come back.
-  const double bytes = others * (load.ids_bytes + 2.0 * load.vector_bytes) + load.statistic_bytes;
+  const double bytes =
+      others * (load.ids_bytes + load.vector_bytes + load.gradient_bytes) + load.statistic_bytes;
   return bytes / link.rank.achieved();
 }
 
+/// Vectors for all ranks, and entries (step_memory.h).
 std::int64_t Estimator::buffer_bytes(const ShardLoad& load) const {
-  return static_cast<std::int64_t>(static_cast<double>(ranks_) *
-                                   (load.vector_bytes + 2.0 * load.ids_bytes));
+  constexpr double kEntry = 28.0;
+  return static_cast<std::int64_t>(static_cast<double>(ranks_) * load.vector_bytes +
+                                   kEntry * load.ids);
 }
 
 std::int64_t Estimator::capacity() const {
   const double matrices = 2.0 * matrix_bytes(config_, workload_, samples_);  // and gradients
-  return static_cast<std::int64_t>(std::max(0.0, topology::table_capacity(cluster_) - matrices));
+  return static_cast<std::int64_t>(
+      std::max(0.0, topology::table_capacity(cluster_) - matrices - dense_bytes_));
 }
 
-void Estimator::add_dense(PlanCost& cost) const {
-  double length = 1.0;
+/// Ranks of one host are taken to share a process.
+void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
+  const auto transport = topology::hosts(cluster_) > 1 ? Transport::kReceived : Transport::kLent;
+  const std::vector<StepMemory> memory = step_memory(config_, workload_, plan, transport, heads_);
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    cost.ranks[r].buffer_bytes =
+        memory[r].buffers() + memory[r].tables - static_cast<double>(cost.ranks[r].table_bytes);
+    cost.ranks[r].sample_bytes = memory[r].matrices + dense_bytes_;
+  }
+}
+
+void Estimator::add_dense(PlanCost& cost, const spec::Plan& plan) const {
+  std::vector<double> lengths;
   for (const FeatureUse& use : workload_.features) {
-    length = use.pooled ? length : std::max(length, use.length);
+    lengths.push_back(use.length);
   }
-  const cost::DenseWork work = cost::dense_work(config_, length);
+  const cost::DenseWork work = cost::dense_work(config_, lengths);
   const double own_parts = std::ceil(static_cast<double>(parts_) / static_cast<double>(ranks_));
+  const cost::DenseBatch batch = cost::dense_batch(config_.batch_size, parts_, own_parts, samples_);
+  const double model_s = cost::forward_s(cluster_, config_, work, batch) +
+                         cost::backward_s(cluster_, config_, work, batch);
+  const double update_s = cost::dense_update_s(cluster_, config_, work);
   for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(Part::kForwardBackward)] += cost::forward_s(cluster_, config_, work, samples_) +
-                                                cost::backward_s(cluster_, config_, work, samples_);
-    rank.seconds[at(Part::kUpdateDense)] += cost::dense_update_s(cluster_, config_, work);
-    rank.dense_bytes = kFloat * work.parameters * (3.0 + own_parts);
+    rank.seconds[at(Part::kForwardBackward)] += model_s;
+    rank.seconds[at(Part::kUpdateDense)] += update_s;
   }
-  const auto reduce = cost::ordered_all_reduce(cluster_, topology::all_ranks(cluster_), parts_,
-                                               static_cast<std::int64_t>(work.parameters));
-  if (ranks_ > 1) {
-    cost.exchanges[at(Part::kReduce)] = cost::all_reduce_s(cluster_, reduce);
-    for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-      for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
-        cost.ranks[r].sent[c] += reduce.partials.ranks[r].sent[c] + reduce.sums.ranks[r].sent[c];
-      }
-    }
-  }
+  add_reduce(cost, plan.collectives.dense, static_cast<std::int64_t>(work.bucket));
 }
 
 /// What ranks do with the ids and vectors of their own samples, whoever holds the rows.
 void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (is_fetched(plan.tables[t])) {
+      add_fetched_table(cost, static_cast<std::int64_t>(t));
+    }
+  }
   const double elsewhere = 1.0 - 1.0 / static_cast<double>(ranks_);
   for (RankCost& rank : cost.ranks) {
     rank.seconds[at(Part::kExchangeIds)] +=
         copy_s(cluster_, rank.load.ids * elsewhere * kUnpackedId);
   }
+  SampleSeconds seconds;
+  for (const RankCost& rank : cost.ranks) {
+    seconds.counts.push_back(rank.seconds[at(Part::kExchangeCounts)]);
+    seconds.output_dist.push_back(rank.seconds[at(Part::kOutputDist)]);
+    seconds.grad_dist.push_back(rank.seconds[at(Part::kGradDist)]);
+  }
   for (const FeatureUse& use : workload_.features) {
     const spec::TablePlan& table = plan.tables[at(use.table)];
-    for (RankCost& rank : cost.ranks) {
-      rank.seconds[at(Part::kExchangeCounts)] +=
-          copy_s(cluster_, samples_ * use.length * kCheckedId);
-    }
-    if (table.sharding == Sharding::kDataParallel || ranks_ == 1) {
+    add_to_all(seconds.counts, copy_s(cluster_, samples_ * use.length * kCheckedId));
+    if (table.sharding == Sharding::kDataParallel || is_fetched(table)) {
       continue;
     }
-    if (rows_are_cut(table)) {
-      add_cut_feature(cost, use, table);
+    const bool cut = (rows_are_cut(table) || !table.head.empty()) && ranks_ > 1;
+    if (cut) {
+      add_cut_feature(seconds, use, table);
     } else {
-      add_whole_feature(cost, use, table);
+      add_whole_feature(seconds, use, table);
     }
+    add_codecs(seconds, use, table, cut);
+  }
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    cost.ranks[r].seconds[at(Part::kExchangeCounts)] = seconds.counts[r];
+    cost.ranks[r].seconds[at(Part::kOutputDist)] = seconds.output_dist[r];
+    cost.ranks[r].seconds[at(Part::kGradDist)] = seconds.grad_dist[r];
   }
 }
 
 /// Every id goes where its row is, and every vector comes from there and is added up. Ids are
-/// counted, then scattered: for an id a line, and one for a vector of its bag.
-void Estimator::add_cut_feature(PlanCost& cost,
+/// counted, then scattered: for an id a line, and one for a vector of its bag. In which cuts a bag
+/// has vectors nobody foresees, as with the gradients of a row.
+void Estimator::add_cut_feature(SampleSeconds& seconds,
                                 const FeatureUse& use,
                                 const spec::TablePlan& plan) const {
   const spec::Table& table = config_.tables[at(use.table)];
   const double ids = samples_ * use.length;
   const double dim = static_cast<double>(table.embedding_dim);
+  const auto headed = heads_.of(use.table, plan.head);
+  const FeatureUse& tail = headed ? of_feature(headed->tail, use.feature) : use;
+  OncePerRows vectors_of(tail, [&](const RowSet& rows) {
+    const double share = share_of_rows(tail, rows, table.num_embeddings);
+    return use.pooled ? bags_of(use, share, samples_) : ids * share;
+  });
   double vectors = 0.0;  // of all cuts of rows
+  if (headed) {
+    const FeatureUse& head = of_feature(headed->head, use.feature);
+    vectors += samples_ * (use.pooled ? head.present : head.length);
+  }
   for (const spec::Shard& shard : plan.shards) {
-    const double share = share_of_rows(use, shard.rows, table.num_embeddings);
-    vectors += (use.pooled ? bags_of(use, share, samples_) : ids * share) *
-               static_cast<double>(shard.cols.size()) / dim;
+    vectors += vectors_of(shard.rows) * static_cast<double>(shard.cols.size()) / dim;
   }
   const double sums = use.pooled ? samples_ * use.present : ids;
-  for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(Part::kExchangeCounts)] +=
-        copy_s(cluster_, ids * (kCheckedId + kLine) + vectors * kLine);
-    rank.seconds[at(Part::kOutputDist)] +=
-        copy_s(cluster_, vectors * (kFloat * dim + kLine) + sums * kFloat * dim);
-    rank.seconds[at(Part::kGradDist)] += copy_s(cluster_, vectors * kFloat * dim);
+  add_to_all(seconds.counts, copy_s(cluster_, ids * (kCheckedId + kLine) + vectors * kLine));
+  add_to_all(seconds.output_dist, matrix_s(vectors * (kFloat * dim + kLine) + sums * kFloat * dim) +
+                                      vectors * cluster_.compute.repeat.value);
+  if (config_.codecs.backward == spec::CodecFormat::kFp32) {
+    add_to_all(seconds.grad_dist, matrix_s(vectors * kFloat * dim));
   }
 }
 
-/// Ids of a table that is elsewhere are packed, its vectors read and written once.
-void Estimator::add_whole_feature(PlanCost& cost,
+/// Ids of a table that is elsewhere are packed; its vectors, where none is encoded, are read and
+/// written once.
+void Estimator::add_whole_feature(SampleSeconds& seconds,
                                   const FeatureUse& use,
                                   const spec::TablePlan& plan) const {
   const double ids = samples_ * use.length;
   const double vectors = use.pooled ? samples_ * use.present : ids;
-  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-    double columns = 0.0;  // elsewhere
-    for (const spec::Shard& shard : plan.shards) {
-      columns +=
-          shard.rank == static_cast<std::int64_t>(r) ? 0.0 : static_cast<double>(shard.cols.size());
+  std::map<std::int64_t, double> held;  // columns, by rank
+  double all = 0.0;
+  for (const spec::Shard& shard : plan.shards) {
+    held[shard.rank] += static_cast<double>(shard.cols.size());
+    all += static_cast<double>(shard.cols.size());
+  }
+  const auto add = [&](std::vector<double>& of_ranks, const auto& of_columns) {
+    std::map<std::int64_t, double> some;
+    for (const auto& [rank, columns] : held) {
+      some[rank] = of_columns(all - columns);
     }
-    std::array<double, kParts>& seconds = cost.ranks[r].seconds;
-    seconds[at(Part::kExchangeCounts)] += columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0;
-    for (const Part part : {Part::kOutputDist, Part::kGradDist}) {
-      seconds[at(part)] += copy_s(cluster_, 2.0 * kFloat * columns * vectors);
-    }
+    add_by_rank(of_ranks, of_columns(all), some);
+  };
+  const auto moved_s = [&](double columns) { return matrix_s(2.0 * kFloat * columns * vectors); };
+  add(seconds.counts,
+      [&](double columns) { return columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0; });
+  if (config_.codecs.forward == spec::CodecFormat::kFp32) {
+    add(seconds.output_dist, moved_s);
+  }
+  if (config_.codecs.backward == spec::CodecFormat::kFp32) {
+    add(seconds.grad_dist, moved_s);
   }
 }
 
-void Estimator::add_exchanges(PlanCost& cost, double replica_bytes) const {
-  if (ranks_ == 1) {
-    return;
+void Estimator::add_by_rank(std::vector<double>& seconds,
+                            double all,
+                            const std::map<std::int64_t, double>& some) {
+  std::vector<double> own;
+  for (const auto& [rank, more] : some) {
+    own.push_back(seconds[at(rank)] + more);
   }
-  const topology::Group all = topology::all_ranks(cluster_);
-  std::vector<double> ids;
-  std::vector<double> vectors;
-  std::vector<double> statistics;
-  double any_statistic = 0.0;
-  for (const RankCost& rank : cost.ranks) {
-    ids.push_back(rank.load.ids_bytes);
-    vectors.push_back(rank.load.vector_bytes);
-    statistics.push_back(rank.load.statistic_bytes / static_cast<double>(ranks_ - 1));
-    any_statistic += rank.load.statistic_bytes;
-  }
-  const double slots = static_cast<double>(workload_.features.size()) * kCountBytes;
-  const auto each = [&](double bytes) { return std::vector<double>(all.size(), bytes); };
-  const Exchange vectors_out = away(cost::all_to_all_even(cluster_, all, vectors));
-  std::vector<std::pair<Part, Exchange>> exchanges;
-  exchanges.emplace_back(
-      Part::kExchangeCounts,
-      away(cost::all_to_all_even(cluster_, all,
-                                 each(kHeaderBytes + slots / static_cast<double>(ranks_)))));
-  exchanges.emplace_back(Part::kExchangeIds,
-                         cost::reversed(away(cost::all_to_all_even(cluster_, all, ids))));
-  exchanges.emplace_back(Part::kOutputDist, vectors_out);
-  exchanges.emplace_back(Part::kExchangeFlags,
-                         away(cost::all_gather(cluster_, all, each(kFlagBytes))));
-  exchanges.emplace_back(Part::kGradDist, cost::reversed(vectors_out));
-  if (any_statistic > 0.0) {
-    exchanges.emplace_back(Part::kUpdateRows,
-                           away(cost::all_to_all_even(cluster_, all, statistics)));
-  }
-  if (replica_bytes > 0.0) {
-    exchanges.emplace_back(Part::kUpdateRows,
-                           away(cost::all_gather(cluster_, all, each(replica_bytes))));
-  }
-  for (const auto& [part, exchange] : exchanges) {
-    cost.exchanges[at(part)] += cost::exchange_s(cluster_, exchange);
-    for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-      for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
-        cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
-      }
-    }
+  add_to_all(seconds, all);
+  std::size_t next = 0;
+  for (const auto& [rank, more] : some) {
+    seconds[at(rank)] = own[next++];
   }
 }
 
 PlanCost Estimator::cost(const spec::Plan& plan) const {
+  ShardLoads loads(*this);
+  return cost(plan, loads);
+}
+
+PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
   WEFT_CHECK(plan.ranks == ranks_, "a plan for {} ranks on a cluster of {}", plan.ranks, ranks_);
   PlanCost cost;
   cost.ranks.resize(at(ranks_));
   ShardLoad replicas;
+  std::vector<double> bytes;  // of row statistics
+  Exchange statistics = cost::no_exchange(cluster_);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == Sharding::kDataParallel) {
-      replicas += replica(static_cast<std::int64_t>(t));
+      replicas += loads.replica(static_cast<std::int64_t>(t));
       continue;
+    }
+    const spec::PooledAt pooled_at =
+        is_fetched(table) ? spec::PooledAt::kSample : spec::PooledAt::kOwner;
+    const auto headed = heads_.of(static_cast<std::int64_t>(t), table.head);
+    if (headed) {
+      replicas += head(static_cast<std::int64_t>(t), *headed, pooled_at);
     }
     for (std::size_t i = 0; i < table.shards.size();) {
       std::size_t end = i;  // behind the shards of the same rows, which lie side by side
       while (end < table.shards.size() && table.shards[end].rows == table.shards[i].rows) {
         ++end;
       }
-      const auto beside = static_cast<std::int64_t>(end - i);
-      for (; i < end; ++i) {
-        const spec::Shard& one = table.shards[i];
-        cost.ranks[at(one.rank)].load +=
-            shard(static_cast<std::int64_t>(t), one.rows, one.cols, beside);
+      const std::span beside(table.shards.data() + i, end - i);
+      bytes.clear();
+      for (const spec::Shard& one : beside) {
+        const auto count = static_cast<std::int64_t>(beside.size());
+        const ShardLoad& load = loads.of(static_cast<std::int64_t>(t), one.rows, one.cols, count,
+                                         pooled_at, headed.get());
+        bytes.push_back(load.statistic_bytes / std::max(1.0, static_cast<double>(count - 1)));
+        cost.ranks[at(one.rank)].load += load;
       }
+      add_pairs(statistics, beside, bytes);
+      i = end;
     }
   }
   const double replica_bytes = replicas.statistic_bytes;
   replicas.statistic_bytes = 0.0;  // gathered, not exchanged between shards
   add_batch_work(cost, plan);
   for (RankCost& rank : cost.ranks) {
-    rank.buffer_bytes = static_cast<double>(buffer_bytes(rank.load));
     rank.load += replicas;
     rank.table_bytes = rank.load.bytes;
     rank.seconds[at(Part::kLookup)] += rank.load.lookup_s;
+    rank.seconds[at(Part::kOutputDist)] += rank.load.encode_s;
     rank.seconds[at(Part::kCoalesce)] += rank.load.coalesce_s;
+    rank.seconds[at(Part::kGradDist)] += rank.load.decode_s;
     rank.seconds[at(Part::kUpdateRows)] += rank.load.update_s;
   }
-  add_dense(cost);
-  add_exchanges(cost, ranks_ > 1 ? replica_bytes : 0.0);
+  add_memory(cost, plan);
+  add_dense(cost, plan);
+  add_exchanges(cost, plan, statistics, ranks_ > 1 ? replica_bytes : 0.0);
   finish(cost);
   return cost;
 }

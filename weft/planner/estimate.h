@@ -11,23 +11,31 @@
 /// Notation: B global batch, W ranks, L ids per sample, q share of the ids that fall on a shard's
 /// rows, D its columns. A shard gets n = B L q ids, U = unique_rows of them different, and bags in
 /// which at least one id falls on it: B present (1 - (1 - q)^(L / present)). It sends 4 D per bag
-/// (or per id of a sequence) and gets as much back. Memory is exact for tables and their state
-/// (cost::shard_bytes); buffers are those of vectors, gradients and ids. Pure functions, O(shards +
-/// W).
+/// (or per id of a sequence) and gets as much back. Of bags that are added at the samples
+/// (fetched_cost.cc) each rank asks for u = unique_rows of its own ids, once each, and sends back s
+/// partial gradients, one per row and whole subtree of its parts: the shard reads W u rows, sends
+/// 4 D u to each rank and gets 4 D s. A head (heads.h) is looked up by every rank and updated by
+/// all, as a table on every rank is; its shards get the other ids. Memory is exact for tables and
+/// their state (cost::shard_bytes); step_memory.h has the buffers. Pure functions, O(shards + W).
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
+#include "weft/planner/heads.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::planner {
+
+class ShardLoads;
 
 enum class Part : std::uint8_t {
   kExchangeCounts,
@@ -47,16 +55,22 @@ inline constexpr std::size_t kParts = 11;
 
 std::string_view to_string(Part part);  ///< as in traces
 
+/// Whether bags are added at the samples: where the plan says so and rows are cut, or have a head.
+bool is_fetched(const spec::TablePlan& table);
+
 /// What a block of a table costs the rank that holds it, per step.
 struct ShardLoad {
   double lookup_s = 0.0;
   double coalesce_s = 0.0;
   double update_s = 0.0;
+  double encode_s = 0.0;         ///< of vectors for other ranks
+  double decode_s = 0.0;         ///< of their gradients
   double ids = 0.0;              ///< looked up
   double unique = 0.0;           ///< updated
   double ids_bytes = 0.0;        ///< that each rank sends here
-  double vector_bytes = 0.0;     ///< that go to each rank, and come back
-  double statistic_bytes = 0.0;  ///< to each other shard of the same rows, where columns are cut
+  double vector_bytes = 0.0;     ///< that go to each rank
+  double gradient_bytes = 0.0;   ///< that come back from each
+  double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut
   std::int64_t bytes = 0;        ///< of the table and its state
 
   ShardLoad& operator+=(const ShardLoad& other);
@@ -67,9 +81,9 @@ struct RankCost {
   std::array<double, kParts> seconds{};  ///< exchanges included, waiting not
   ShardLoad load;                        ///< of all its shards
   std::int64_t table_bytes = 0;
-  double buffer_bytes = 0.0;
-  double dense_bytes = 0.0;  ///< weights, gradients of its parts, state
-  cost::ByLink sent{};       ///< bytes per step, by class of link
+  double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
+  double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
+  cost::ByLink sent{};        ///< bytes per step, by class of link
 
   /// Between exchanges, in which ranks differ.
   [[nodiscard]] double own_s() const;
@@ -95,15 +109,29 @@ class Estimator {
             std::int64_t parts);
 
   /// Of rows and columns of a table that its rank holds alone, among those of other ranks.
-  /// `column_shards`: how many cut the same rows.
+  /// `column_shards`: how many cut the same rows. `pooled_at`: as in plans. `headed`: null, or the
+  /// table's, of which the shard gets the tail's ids.
   [[nodiscard]] ShardLoad shard(std::int64_t table,
                                 const RowSet& rows,
                                 Range cols,
-                                std::int64_t column_shards) const;
+                                std::int64_t column_shards,
+                                spec::PooledAt pooled_at = spec::PooledAt::kOwner,
+                                const HeadedUse* headed = nullptr) const;
 
   /// Of a replica: what every rank does for a data_parallel table. ids_bytes and vector_bytes are
   /// 0; statistic_bytes: of row gradients, to each other rank.
   [[nodiscard]] ShardLoad replica(std::int64_t table) const;
+
+  /// The same of a head.
+  [[nodiscard]] ShardLoad head(std::int64_t table,
+                               const HeadedUse& headed,
+                               spec::PooledAt pooled_at) const;
+
+  /// How a table is read with this head; null without one.
+  [[nodiscard]] std::shared_ptr<const HeadedUse> headed_use(std::int64_t table,
+                                                            const std::vector<Range>& head) const {
+    return heads_.of(table, head);
+  }
 
   /// Seconds of a shard for balancing: its work, and its bytes on the slowest of the links that
   /// they take.
@@ -121,16 +149,99 @@ class Estimator {
 
   [[nodiscard]] PlanCost cost(const spec::Plan& plan) const;
 
+  /// The same, with what `loads` of this estimator knows already: for many plans of one job.
+  [[nodiscard]] PlanCost cost(const spec::Plan& plan, ShardLoads& loads) const;
+
   [[nodiscard]] std::int64_t ranks() const { return ranks_; }
+
+  /// Whether the hierarchical form of a collective differs from the flat one.
+  [[nodiscard]] bool has_hierarchy() const { return has_hierarchy_; }
 
   [[nodiscard]] std::int64_t parts() const { return parts_; }
 
+  [[nodiscard]] const Workload& workload() const { return workload_; }
+
  private:
+  /// What a rank asks of rows of a fetched table.
+  struct Asked {
+    double rows = 0.0;      ///< different ones: u
+    double partials = 0.0;  ///< of (row, whole subtree of the rank's parts): s
+  };
+
+  [[nodiscard]] double matrix_s(double bytes) const;
   [[nodiscard]] double hot(const FeatureUse& use, double ids, double row_bytes) const;
-  void add_dense(PlanCost& cost) const;
-  void add_cut_feature(PlanCost& cost, const FeatureUse& use, const spec::TablePlan& plan) const;
-  void add_whole_feature(PlanCost& cost, const FeatureUse& use, const spec::TablePlan& plan) const;
-  void add_exchanges(PlanCost& cost, double replica_bytes) const;
+  [[nodiscard]] double encoded_width(spec::CodecFormat format, std::int64_t cols) const;
+  [[nodiscard]] double encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] double decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] double round_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] Asked asked(const FeatureUse& held, double ids) const;
+  [[nodiscard]] double fetched_id_bytes(const FeatureUse& held,
+                                        const RowSet& rows,
+                                        double ids,
+                                        const Asked& one,
+                                        const HeadedUse* headed) const;
+  /// Of `rows` rows that every rank has.
+  [[nodiscard]] ShardLoad copies(std::int64_t table,
+                                 std::int64_t rows,
+                                 const std::vector<const FeatureUse*>& features,
+                                 const FeatureUse& joined,
+                                 bool fetched) const;
+  [[nodiscard]] ShardLoad fetched_shard(std::int64_t table,
+                                        const RowSet& rows,
+                                        Range cols,
+                                        const HeadedUse* headed) const;
+  void add_fetched_table(PlanCost& cost, std::int64_t table) const;
+  void add_statistics(ShardLoad& load,
+                      std::int64_t table,
+                      Range cols,
+                      std::int64_t column_shards) const;
+  void add_memory(PlanCost& cost, const spec::Plan& plan) const;
+  void add_dense(PlanCost& cost, const spec::Plan& plan) const;
+
+  /// Seconds of parts that every feature adds to, in the order of features.
+  struct SampleSeconds {
+    std::vector<double> counts;       ///< [ranks] kExchangeCounts
+    std::vector<double> output_dist;  ///< [ranks]
+    std::vector<double> grad_dist;    ///< [ranks]
+  };
+
+  /// `some`: in place of `all`, to these ranks.
+  static void add_by_rank(std::vector<double>& seconds,
+                          double all,
+                          const std::map<std::int64_t, double>& some);
+  void add_codecs(SampleSeconds& seconds,
+                  const FeatureUse& use,
+                  const spec::TablePlan& plan,
+                  bool cut) const;
+  void add_cut_feature(SampleSeconds& seconds,
+                       const FeatureUse& use,
+                       const spec::TablePlan& plan) const;
+  void add_whole_feature(SampleSeconds& seconds,
+                         const FeatureUse& use,
+                         const spec::TablePlan& plan) const;
+  void add_exchanges(PlanCost& cost,
+                     const spec::Plan& plan,
+                     const cost::Exchange& statistics,
+                     double replica_bytes) const;
+  [[nodiscard]] std::vector<double> count_bytes(const spec::Plan& plan) const;
+
+  /// Rank i sends from[i] · to[j] bytes to rank j.
+  struct Outer {
+    std::vector<double> from;  ///< [ranks]
+    std::vector<double> to;    ///< [ranks]
+  };
+
+  void add_stage(PlanCost& cost, Part part, const cost::Exchange& exchange) const;
+  void add_exchange(PlanCost& cost, Part part, spec::CollectiveForm form, const Outer& bytes) const;
+  void add_statistics(PlanCost& cost,
+                      spec::CollectiveForm form,
+                      const cost::Exchange& statistics) const;
+  void add_gather(PlanCost& cost, spec::CollectiveForm form, std::span<const double> bytes) const;
+  void add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64_t count) const;
+  [[nodiscard]] bool is_hierarchical(spec::CollectiveForm form) const;
+  void add_pairs(cost::Exchange& statistics,
+                 std::span<const spec::Shard> beside,
+                 std::span<const double> bytes) const;
   void add_batch_work(PlanCost& cost, const spec::Plan& plan) const;
   void finish(PlanCost& cost) const;
 
@@ -138,11 +249,16 @@ class Estimator {
   const topology::Cluster& cluster_;
   const Workload& workload_;
   std::int64_t ranks_;
+  bool has_hierarchy_;  ///< whether the forms of collectives differ
   std::int64_t parts_;
   double samples_;  ///< of the rank with most
   double batch_;
   double cold_ = 1.0;  ///< share of the vectors of this rank's samples that no cache holds
+  std::vector<double> subtrees_;  ///< shares of a rank's samples in its whole subtrees of parts
   std::vector<std::vector<const FeatureUse*>> by_table_;
+  double dense_bytes_ = 0.0;        ///< of the first rank, which has most samples
+  std::vector<FeatureUse> joined_;  ///< of each table; of one that nobody reads no ids
+  HeadUses heads_;
 };
 
 }  // namespace weft::planner

@@ -49,11 +49,14 @@ std::int32_t least(const State& state,
 
 }  // namespace
 
-Partition greedy(const Problem& problem) {
-  const Instance instance(problem);
+State greedy_state(const Instance& instance) {
   State state(instance);
   state.place_rest();
-  return state.result();
+  return state;
+}
+
+Partition greedy(const Problem& problem) {
+  return greedy_state(Instance(problem)).result();
 }
 
 Partition greedy_by(const Problem& problem, std::span<const double> keys) {

@@ -146,6 +146,16 @@ class MemoryShare {
   Bytes room_{1, 1};
 };
 
+/// From `state`, whose misfits are given a place first.
+Partition improved(const Instance& instance, State state, Ticks bound, const SearchLimits& limits) {
+  state.place_rest();
+  const auto size = static_cast<std::int64_t>(instance.items()) + instance.bins();
+  const auto slack = static_cast<Ticks>(static_cast<double>(bound) * limits.good_enough);
+  Search search(instance, state);
+  search.run(limits.max_steps > 0 ? limits.max_steps : 4 * size, bound + slack);
+  return state.result();
+}
+
 /// As if memory were the cost, then improved for the cost. Items are in the instance's order, not
 /// the problem's, since those of equal memory tie.
 Partition by_memory(const Problem& problem,
@@ -174,24 +184,19 @@ Partition by_memory(const Problem& problem,
 
 Partition improve(const Problem& problem, const Partition& start, const SearchLimits& limits) {
   const Instance instance(problem);
-  State state = state_of(instance, start.bin);
-  state.place_rest();
-  const auto size = static_cast<std::int64_t>(instance.items()) + instance.bins();
-  const Ticks bound = lower_bound_ticks(instance);
-  const auto slack = static_cast<Ticks>(static_cast<double>(bound) * limits.good_enough);
-  Search search(instance, state);
-  search.run(limits.max_steps > 0 ? limits.max_steps : 4 * size, bound + slack);
-  return state.result();
+  return improved(instance, state_of(instance, start.bin), lower_bound_ticks(instance), limits);
 }
 
 Partition best_of(const Problem& problem, const SearchLimits& limits) {
-  Partition best = improve(problem, greedy(problem), limits);
+  const Instance instance(problem);
+  const Ticks bound = lower_bound_ticks(instance);
+  Partition best = improved(instance, greedy_state(instance), bound, limits);
   const auto consider = [&](Partition other) {
     if (rank_of(other) < rank_of(best)) {
       best = std::move(other);
     }
   };
-  consider(improve(problem, differencing(problem), limits));
+  consider(improved(instance, differencing_state(instance), bound, limits));
   if (!best.feasible()) {
     consider(by_memory(problem, greedy, limits));
     consider(by_memory(problem, differencing, limits));

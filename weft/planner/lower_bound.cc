@@ -62,9 +62,14 @@ class Packing {
     if (halves > instance_.bins()) {
       return false;
     }
+    std::int32_t alone = halves;  // items above size - p, ever fewer
     for (std::int32_t i = halves; i < instance_.items(); ++i) {
-      const bool last = i + 1 == instance_.items() || instance_.cost(i + 1) < instance_.cost(i);
-      if (last && !allows(size, halves, i + 1)) {
+      const Ticks p = instance_.cost(i);
+      const bool last = i + 1 == instance_.items() || instance_.cost(i + 1) < p;
+      while (last && alone > 0 && instance_.cost(alone - 1) <= size - p) {
+        --alone;
+      }
+      if (last && !allows(size, halves, alone, i + 1)) {
         return false;
       }
     }
@@ -73,8 +78,10 @@ class Packing {
 
  private:
   /// With p the cost of item end - 1.
-  [[nodiscard]] bool allows(Ticks size, std::int32_t halves, std::int32_t end) const {
-    const std::int32_t alone = count_above(size - instance_.cost(end - 1));
+  [[nodiscard]] bool allows(Ticks size,
+                            std::int32_t halves,
+                            std::int32_t alone,
+                            std::int32_t end) const {
     const Ticks left = size * (halves - alone) - (sums_[at(halves)] - sums_[at(alone)]);
     const Ticks small = sums_[at(end)] - sums_[at(halves)];
     const Ticks more = small > left ? ceil_div(small - left, size) : 0;

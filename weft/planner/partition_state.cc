@@ -13,6 +13,8 @@ namespace weft::planner {
 namespace {
 
 constexpr std::int32_t kNone = -1;
+constexpr std::int32_t kManyBins = 512;  ///< below them going through all is as quick
+constexpr int kVain = 6;      ///< bins without room, after which going through all is quicker
 constexpr int kTries = 1000;  ///< items asked to leave for one that found no place
 
 /// The power of two that makes the sum of all costs fit into 62 bits.
@@ -134,6 +136,9 @@ bool State::fits(std::int32_t item, std::int32_t bin, std::int32_t without) cons
 void State::put(std::int32_t item, std::int32_t bin) {
   where_[index(item)] = bin;
   load_[index(bin)] += instance_->cost(item);
+  if (!winners_.empty()) {
+    replay(bin);
+  }
   for (std::size_t t = 0; t < kTiers; ++t) {
     bytes_[index(bin)][t] += instance_->bytes(item)[t];
   }
@@ -149,6 +154,9 @@ void State::take(std::int32_t item) {
   const std::int32_t bin = bin_of(item);
   where_[index(item)] = kNone;
   load_[index(bin)] -= instance_->cost(item);
+  if (!winners_.empty()) {
+    replay(bin);
+  }
   for (std::size_t t = 0; t < kTiers; ++t) {
     bytes_[index(bin)][t] -= instance_->bytes(item)[t];
   }
@@ -160,9 +168,70 @@ void State::take(std::int32_t item) {
   }
 }
 
+/// The lower one of two that cost as much.
+bool State::is_colder(std::int32_t bin, std::int32_t than) const {
+  return than == kNone ||
+         (bin != kNone && (load(bin) < load(than) || (load(bin) == load(than) && bin < than)));
+}
+
+void State::start_tournament() {
+  const std::size_t leaves = std::bit_ceil(held_.size());
+  winners_.assign(2 * leaves, kNone);
+  for (std::size_t b = 0; b < held_.size(); ++b) {
+    winners_[leaves + b] = static_cast<std::int32_t>(b);
+  }
+  for (std::size_t node = leaves - 1; node > 0; --node) {
+    const std::int32_t left = winners_[2 * node];
+    const std::int32_t right = winners_[2 * node + 1];
+    winners_[node] = is_colder(right, left) ? right : left;
+  }
+}
+
+/// After its load has changed.
+void State::replay(std::int32_t bin) {
+  for (std::size_t node = (winners_.size() / 2 + index(bin)) / 2; node > 0; node /= 2) {
+    const std::int32_t left = winners_[2 * node];
+    const std::int32_t right = winners_[2 * node + 1];
+    winners_[node] = is_colder(right, left) ? right : left;
+  }
+}
+
+/// Among `bins`, those of a node, the colder half first; halves that cannot be colder than `best`
+/// are passed over.
+void State::find_coldest(std::size_t node, Range bins, Asked& asked, std::int32_t& best) const {
+  const Range& range = instance_->range(asked.item);
+  const std::int32_t winner = winners_[node];
+  if (winner == kNone || asked.left == 0 || bins.end <= range.begin || bins.begin >= range.end ||
+      (best != kNone && !is_colder(winner, best))) {
+    return;
+  }
+  if (bins.size() == 1) {
+    if (winner != asked.except && fits(asked.item, winner)) {
+      best = winner;
+    } else {
+      --asked.left;
+    }
+    return;
+  }
+  const std::int64_t middle = bins.begin + bins.size() / 2;
+  const bool right_first = is_colder(winners_[2 * node + 1], winners_[2 * node]);
+  for (const bool right : {right_first, !right_first}) {
+    find_coldest(2 * node + (right ? 1 : 0),
+                 right ? Range{middle, bins.end} : Range{bins.begin, middle}, asked, best);
+  }
+}
+
 std::int32_t State::coldest(std::int32_t item, std::int32_t except) const {
   const Range& range = instance_->range(item);
   std::int32_t best = kNone;
+  if (!winners_.empty()) {
+    Asked asked{.item = item, .except = except, .left = kVain};
+    find_coldest(1, {0, static_cast<std::int64_t>(winners_.size() / 2)}, asked, best);
+    if (asked.left > 0) {
+      return best;
+    }
+    best = kNone;
+  }
   for (auto b = static_cast<std::int32_t>(range.begin); b < range.end; ++b) {
     if ((best == kNone || load(b) < load(best)) && b != except && fits(item, b)) {
       best = b;
@@ -202,6 +271,9 @@ bool State::make_room(std::int32_t item) {
 }
 
 void State::place_rest() {
+  if (instance_->bins() >= kManyBins) {
+    start_tournament();
+  }
   for (std::int32_t i = 0; i < instance_->items(); ++i) {
     if (bin_of(i) == kNone) {
       const std::int32_t bin = coldest(i);
@@ -212,6 +284,7 @@ void State::place_rest() {
       }
     }
   }
+  winners_.clear();
 }
 
 Misfit State::misfit(std::int32_t item) const {

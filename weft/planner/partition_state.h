@@ -110,9 +110,20 @@ class State {
   [[nodiscard]] Partition result() const;
 
  private:
+  /// Who looks for a bin, which is not wanted, and how many more may be in vain.
+  struct Asked {
+    std::int32_t item;
+    std::int32_t except;
+    int left;
+  };
+
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   [[nodiscard]] bool group_is_in(std::int32_t group, std::int32_t bin) const;
+  [[nodiscard]] bool is_colder(std::int32_t bin, std::int32_t than) const;
+  void start_tournament();
+  void replay(std::int32_t bin);
+  void find_coldest(std::size_t node, Range bins, Asked& asked, std::int32_t& best) const;
   bool make_room(std::int32_t item);
   [[nodiscard]] Misfit misfit(std::int32_t item) const;
 
@@ -122,10 +133,16 @@ class State {
   std::vector<Bytes> bytes_;
   std::vector<std::vector<std::int32_t>> held_;
   std::vector<std::uint64_t> occupied_;  ///< groups x bins, a bit each
+  /// While many items are placed: a tree over the bins, in each node the least costly one below.
+  std::vector<std::int32_t> winners_;
 };
 
 /// The items' places, which may break constraints. What does is left out, costly items first.
 State state_of(const Instance& instance, std::span<const std::int64_t> bin);
+
+/// Those of greedy() and differencing().
+State greedy_state(const Instance& instance);
+State differencing_state(const Instance& instance);
 
 /// The bound of lower_bound().
 Ticks lower_bound_ticks(const Instance& instance);

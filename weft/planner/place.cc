@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
+#include "weft/planner/heads.h"
 
 namespace weft::planner {
 namespace {
@@ -17,8 +19,9 @@ using spec::Sharding;
 
 constexpr std::int64_t kDefaultParts = 8;
 
-std::int64_t blocks_of(const spec::Table& table) {
-  return (table.embedding_dim + spec::kColumnBlock - 1) / spec::kColumnBlock;
+/// How many blocks of `cut` columns a table has.
+std::int64_t blocks_of(const spec::Table& table, std::int64_t cut) {
+  return (table.embedding_dim + cut - 1) / cut;
 }
 
 /// Of a row's weights in memory; of split_bf16 both halves.
@@ -98,22 +101,24 @@ std::vector<Shard> row_shards(const spec::Table& table, const std::vector<std::i
   return shards;
 }
 
-/// Cut `index` of `count`, at blocks of 16.
-Range columns_of(const spec::Table& table, std::int64_t count, std::int64_t index) {
-  const Range blocks = piece(blocks_of(table), count, index);
-  return {blocks.begin * spec::kColumnBlock,
-          std::min(blocks.end * spec::kColumnBlock, table.embedding_dim)};
+/// Columns of number `index` of `count` shards, cut at multiples of `cut`.
+Range columns_of(const spec::Table& table,
+                 std::int64_t cut,
+                 std::int64_t count,
+                 std::int64_t index) {
+  const Range blocks = piece(blocks_of(table, cut), count, index);
+  return {blocks.begin * cut, std::min(blocks.end * cut, table.embedding_dim)};
 }
 
 /// Without ranks.
-std::vector<Shard> column_shards(const spec::Table& table, std::int64_t ranks) {
+std::vector<Shard> column_shards(const spec::Table& table, std::int64_t cut, std::int64_t ranks) {
   // Shards of one table exchange row statistics, so each is on a rank of its own.
   const std::int64_t wanted = table.column_shards > 0 ? table.column_shards : ranks;
-  const std::int64_t count = std::min({wanted, ranks, blocks_of(table)});
+  const std::int64_t count = std::min({wanted, ranks, blocks_of(table, cut)});
   std::vector<Shard> shards;
   for (std::int64_t i = 0; i < count; ++i) {
     shards.push_back(
-        {.rank = 0, .rows = {0, table.num_embeddings}, .cols = columns_of(table, count, i)});
+        {.rank = 0, .rows = {0, table.num_embeddings}, .cols = columns_of(table, cut, count, i)});
   }
   return shards;
 }
@@ -142,6 +147,10 @@ class Ranks {
       : all_(all_below(target.ranks)),
         hosts_(ranks_of_hosts(target)),
         loads_(static_cast<std::size_t>(target.ranks), 0.0) {}
+
+  Ranks(const PlanTarget& target, std::span<const double> loads) : Ranks(target) {
+    loads_.assign(loads.begin(), loads.end());
+  }
 
   [[nodiscard]] const std::vector<std::int64_t>& all() const { return all_; }
 
@@ -199,10 +208,10 @@ struct Grid {
   std::int64_t rows = 0;            ///< cuts of rows
 };
 
-Grid cut_grid(const spec::Table& table, const Ranks& ranks) {
+Grid cut_grid(const spec::Table& table, std::int64_t cut, const Ranks& ranks) {
   const std::int64_t wanted = table.column_shards > 0 ? table.column_shards : ranks.hosts();
   const std::vector<std::int64_t> order = ranks.hosts_by_load();
-  std::int64_t columns = std::min(wanted, blocks_of(table));
+  std::int64_t columns = std::min(wanted, blocks_of(table, cut));
   while (true) {
     Grid grid;
     std::vector<std::int64_t> cuts(order.size(), 0);  // of each host
@@ -222,8 +231,8 @@ Grid cut_grid(const spec::Table& table, const Ranks& ranks) {
 }
 
 /// Every block on a rank of its own: the least loaded of each host take its cuts of columns.
-std::vector<Shard> grid_shards(const spec::Table& table, const Ranks& ranks) {
-  const Grid grid = cut_grid(table, ranks);
+std::vector<Shard> grid_shards(const spec::Table& table, std::int64_t cut, const Ranks& ranks) {
+  const Grid grid = cut_grid(table, cut, ranks);
   const auto columns = static_cast<std::int64_t>(grid.hosts.size());
   std::vector<Shard> shards(static_cast<std::size_t>(grid.rows * columns));
   std::map<std::int64_t, std::vector<std::int64_t>> free;  // of a host, least loaded first
@@ -233,9 +242,10 @@ std::vector<Shard> grid_shards(const spec::Table& table, const Ranks& ranks) {
   for (std::int64_t c = 0; c < columns; ++c) {
     auto& own = free.at(grid.hosts[static_cast<std::size_t>(c)]);
     for (std::int64_t r = 0; r < grid.rows; ++r) {
-      shards[static_cast<std::size_t>(r * columns + c)] = {.rank = own.front(),
-                                                           .rows = rows_of(table, grid.rows, r),
-                                                           .cols = columns_of(table, columns, c)};
+      shards[static_cast<std::size_t>(r * columns + c)] = {
+          .rank = own.front(),
+          .rows = rows_of(table, grid.rows, r),
+          .cols = columns_of(table, cut, columns, c)};
       own.erase(own.begin());
     }
   }
@@ -256,6 +266,13 @@ std::int64_t resolve_parts(const spec::Config& config, std::int64_t ranks) {
   return parts;
 }
 
+/// Without a search bags are added at the owners, if nothing else is asked for.
+spec::PooledAt pooled_at(const spec::Table& table) {
+  const bool sample = table.pooled_at == spec::PooledAt::kSample &&
+                      (table.sharding != Sharding::kAuto || table.hot_rows > 0);
+  return sample ? spec::PooledAt::kSample : spec::PooledAt::kOwner;
+}
+
 void check_pins(const spec::Table& table, const Ranks& ranks) {
   const auto count = static_cast<std::int64_t>(ranks.all().size());
   if (table.rank >= count) {
@@ -274,9 +291,17 @@ Shard whole_on(const spec::Table& table, std::int64_t rank) {
   return {.rank = rank, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}};
 }
 
+/// Without a search a table is whole, unless that is not allowed.
+Sharding resolved(const spec::Table& table) {
+  if (table.sharding != Sharding::kAuto) {
+    return table.sharding;
+  }
+  return may_be_whole(table) ? Sharding::kTableWise : Sharding::kDataParallel;
+}
+
 /// Shards of a table whose ranks the configuration fixes; empty where the planner places it.
 std::vector<Shard> fixed_shards(const spec::Table& table, const Ranks& ranks) {
-  switch (table.sharding) {
+  switch (resolved(table)) {
     case Sharding::kDataParallel:
       return every_rank(table, static_cast<std::int64_t>(ranks.all().size()));
     case Sharding::kRowWise:
@@ -296,7 +321,7 @@ std::vector<Shard> fixed_shards(const spec::Table& table, const Ranks& ranks) {
 }
 
 /// Those of a table that the planner places, given the loads so far.
-std::vector<Shard> free_shards(const spec::Table& table, const Ranks& ranks) {
+std::vector<Shard> free_shards(const spec::Table& table, std::int64_t cut, const Ranks& ranks) {
   const bool anywhere = table.sharding == Sharding::kColumnWise ||
                         (table.sharding != Sharding::kTableRowWise &&
                          table.sharding != Sharding::kTableColumnWise && table.host < 0);
@@ -304,12 +329,13 @@ std::vector<Shard> free_shards(const spec::Table& table, const Ranks& ranks) {
   const std::vector<std::int64_t>& among = anywhere ? ranks.all() : ranks.of_host(host);
   switch (table.sharding) {
     case Sharding::kGridShard:
-      return grid_shards(table, ranks);
+      return grid_shards(table, cut, ranks);
     case Sharding::kTableRowWise:
       return row_shards(table, among);
     case Sharding::kColumnWise:
     case Sharding::kTableColumnWise: {
-      std::vector<Shard> shards = column_shards(table, static_cast<std::int64_t>(among.size()));
+      std::vector<Shard> shards =
+          column_shards(table, cut, static_cast<std::int64_t>(among.size()));
       const std::vector<std::int64_t> order = ranks.by_load(among);
       for (std::size_t i = 0; i < shards.size(); ++i) {
         shards[i].rank = order[i];
@@ -337,29 +363,67 @@ std::vector<std::int64_t> host_numbers(const PlanTarget& target) {
   return numbers;
 }
 
-spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
-  if (target.ranks < 1) {
-    fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", target.ranks);
+/// Without knowledge of the links: flat, unless asked for.
+spec::CollectiveForms asked_forms(const spec::Config& config,
+                                  const std::vector<std::int64_t>& hosts) {
+  const bool hierarchical = config.collectives == spec::Collectives::kHierarchical &&
+                            !HostLayout(std::vector<int>(hosts.begin(), hosts.end())).is_flat();
+  const auto form =
+      hierarchical ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
+  return {.ids = form, .vectors = form, .dense = form};
+}
+
+std::vector<Shard> place_table(const spec::Table& table,
+                               std::int64_t cut,
+                               const PlanTarget& target,
+                               std::span<const double> loads) {
+  return free_shards(table, cut, Ranks(target, loads));
+}
+
+PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world) {
+  spec::check_groups(mesh.groups, world.ranks);
+  PlanTarget group{.ranks = world.ranks / mesh.groups};
+  for (std::int64_t p = 0; p < group.ranks && !world.hosts.empty(); ++p) {
+    const std::int64_t rank = spec::mesh_rank(mesh.layout, mesh.groups, group.ranks, p);
+    group.hosts.push_back(world.hosts[static_cast<std::size_t>(rank)]);
   }
-  WEFT_CHECK(target.hosts.empty() || static_cast<std::int64_t>(target.hosts.size()) == target.ranks,
-             "hosts of {} ranks for a plan of {}", target.hosts.size(), target.ranks);
+  return group;
+}
+
+spec::Plan make_plan(const spec::Config& config,
+                     const PlanTarget& world,
+                     const std::vector<HotRows>& hot_rows) {
+  if (world.ranks < 1) {
+    fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", world.ranks);
+  }
+  WEFT_CHECK(world.hosts.empty() || static_cast<std::int64_t>(world.hosts.size()) == world.ranks,
+             "hosts of {} ranks for a plan of {}", world.hosts.size(), world.ranks);
+  const PlanTarget target = first_group(config.mesh, world);
   Ranks ranks(target);
   spec::Plan plan{.version = 1,
                   .ranks = target.ranks,
-                  .parts = resolve_parts(config, target.ranks),
+                  .groups = config.mesh.groups,
+                  .parts = resolve_parts(config, world.ranks),
                   .hosts = host_numbers(target),
+                  .collectives = asked_forms(config, host_numbers(target)),
                   .tables = {}};
+  if (config.mesh.layout != spec::MeshLayout::kAuto) {
+    plan.layout = config.mesh.layout;
+  }
+  plan.collectives.dense = asked_forms(config, host_numbers(world)).dense;  // over all groups
   const std::vector<double> loads = table_loads(config);
+  const std::int64_t cut = spec::column_cut(config.codecs);
   std::vector<std::size_t> open;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
     check_pins(table, ranks);
-    const Sharding sharding =
-        table.sharding == Sharding::kAuto ? Sharding::kTableWise : table.sharding;
-    plan.tables.push_back({.table = table.name,
-                           .sharding = sharding,
-                           .pooled_at = table.pooled_at,
-                           .shards = fixed_shards(table, ranks)});
+    const Sharding sharding = resolved(table);
+    plan.tables.push_back(
+        {.table = table.name,
+         .sharding = sharding,
+         .pooled_at = pooled_at(table),
+         .head = hottest_rows(config, static_cast<std::int64_t>(t), hot_rows, table.hot_rows),
+         .shards = fixed_shards(table, ranks)});
     ranks.add(plan.tables.back().shards, loads[t]);
     if (plan.tables.back().shards.empty()) {
       open.push_back(t);
@@ -368,7 +432,7 @@ spec::Plan make_plan(const spec::Config& config, const PlanTarget& target) {
   std::stable_sort(open.begin(), open.end(),
                    [&](std::size_t a, std::size_t b) { return loads[a] > loads[b]; });
   for (const std::size_t t : open) {
-    plan.tables[t].shards = free_shards(config.tables[t], ranks);
+    plan.tables[t].shards = free_shards(config.tables[t], cut, ranks);
     ranks.add(plan.tables[t].shards, loads[t]);
   }
   return plan;

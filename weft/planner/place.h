@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "weft/planner/workload.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 
@@ -19,21 +21,30 @@ struct PlanTarget {
 /// Host of each rank as plans have it: numbered by their first ranks; empty where there is one.
 std::vector<std::int64_t> host_numbers(const PlanTarget& target);
 
-/// Who holds what. Requires a validated configuration. Hosts are numbered by their first ranks,
-/// whatever the numbers in `target`.
+/// The ranks of group 0 of the mesh, in the order of their positions (weft/spec/mesh.h). Throws
+/// Error(kConfig) where the groups do not divide the ranks of the world.
+PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
+
+/// Who holds what (K = spec::column_cut()), on the ranks of the world `target`. Of a mesh of
+/// several groups: on those of the first one, and every other alike, so the schemes below are over
+/// its ranks. Requires a validated configuration. Hosts are numbered by their first ranks, whatever
+/// the numbers in `target`.
 ///
-/// data_parallel: the whole table on every rank. row_wise: rows piece(E, W, r) on rank r, ranks
-/// with an empty piece hold none. column_wise: n = min(column_shards or W, W, ceil(D/16)) shards,
-/// whose blocks of 16 columns are dealt by piece(ceil(D/16), n, i); the last takes the remainder.
+/// data_parallel: the whole table on every rank; also of auto tables that may be nothing else
+/// (`allow`). row_wise: rows piece(E, W, r) on rank r, ranks
+/// with an empty piece hold none. column_wise: n = min(column_shards or W, W, ceil(D/K)) shards,
+/// whose blocks of K columns are dealt by piece(ceil(D/K), n, i); the last takes the remainder.
 /// table_wise (and auto): one shard, on `rank` where that is given. table_row_wise and
 /// table_column_wise: as row_wise and column_wise, over the ranks of one host, `host` where that is
 /// given.
-/// grid_shard: C = min(column_shards or number of hosts, ceil(D/16)) cuts of columns are dealt over
+/// grid_shard: C = min(column_shards or number of hosts, ceil(D/K)) cuts of columns are dealt over
 /// hosts, each cut over R ranks of its host by rows piece(E, R, r). Every cut of columns has the
 /// same rows: R is what the ranks of the most crowded of these hosts suffice for, at most E. C is
 /// lowered where R would be 0.
 ///
 /// With row_split modulo cut k of n rows, n at most E, has rows k, k + n, ... instead.
+///
+/// Collectives are flat, or with `collectives: hierarchical` that, where hosts have several ranks.
 ///
 /// What is not pinned is placed in decreasing order of load (ties: lower table index): first the
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded
@@ -41,19 +52,43 @@ std::vector<std::int64_t> host_numbers(const PlanTarget& target);
 /// looked up per sample; it only orders, so a guess of the lengths (max_length, or the synthetic
 /// column's mean) is enough.
 ///
-/// Errors: kConfig where ranks < 1, numerics.parts < ranks, or a table's rank or host is not there.
-spec::Plan make_plan(const spec::Config& config, const PlanTarget& target);
+/// A table with hot_rows gets so many of its most frequent rows as a head (hottest_rows() in
+/// heads.h): those of `hot_rows` ([tables], or empty), or of its vocabulary.
+///
+/// Errors: kConfig where ranks < 1, numerics.parts < ranks, a table's rank or host is not there, or
+/// nobody knows its hot rows.
+spec::Plan make_plan(const spec::Config& config,
+                     const PlanTarget& target,
+                     const std::vector<HotRows>& hot_rows = {});
 
 /// The same for ranks of one host.
 inline spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
   return make_plan(config, PlanTarget{.ranks = ranks});
 }
 
+/// Shards of one table of a scheme whose place make_plan() finds, on the least loaded hosts and
+/// ranks; columns are cut at multiples of `cut`; [ranks] `loads` in any unit. The table's `host`
+/// counts.
+std::vector<spec::Shard> place_table(const spec::Table& table,
+                                     std::int64_t cut,
+                                     const PlanTarget& target,
+                                     std::span<const double> loads);
+
 /// Throws Error(kConfig) unless the plan fits the configuration: same tables in the same order,
 /// every row and column held exactly once (data_parallel: once per rank), ranks in range, columns
-/// cut at multiples of 16, shards in order, on the ranks of one host where the scheme says so;
+/// cut at multiples of K, shards in order, on the ranks of one host where the scheme says so;
 /// shards form a grid, and those of the same rows, which exchange row statistics, are on different
-/// ranks; parts >= ranks.
+/// ranks; heads of ascending rows, not of data_parallel tables; parts >= ranks; hosts numbered by
+/// their first ranks.
 void check_plan(const spec::Plan& plan, const spec::Config& config);
+
+/// Throws Error(kConfig) naming key, both values and what to do, where a plan that check_plan()
+/// takes contradicts a key of the configuration that is not its default: a table's sharding, allow,
+/// rank, host, row_split, pooled_at, hot_rows, column_shards, or collectives. A plan's replica
+/// groups and layout are check_plan()'s.
+void check_pins(const spec::Plan& plan, const spec::Config& config);
+
+/// Whether a table with sharding auto may be one shard: unless it may be data_parallel only.
+bool may_be_whole(const spec::Table& table);
 
 }  // namespace weft::planner

@@ -23,7 +23,7 @@ using spec::Sharding;
 
 constexpr std::size_t kMostRanks = 16;
 constexpr std::size_t kMostTables = 40;
-constexpr std::size_t kMostNamedRanks = 6;
+constexpr std::size_t kMostNamedRanks = 5;
 constexpr std::size_t kMostProposals = 6;  // beside the simple ones
 
 std::size_t at(std::int64_t i) {
@@ -55,6 +55,59 @@ std::string where(const PlanReport& report, const spec::TablePlan& table) {
   return table.sharding == Sharding::kDataParallel
              ? fmt::format("all {}", report.result.best().plan.ranks)
              : ranks_of(table);
+}
+
+std::int64_t head_rows(const spec::TablePlan& table) {
+  std::int64_t rows = 0;
+  for (const Range& range : table.head) {
+    rows += range.size();
+  }
+  return rows;
+}
+
+/// "row_wise", "row_wise modulo, sample", "table_wise, head 1,000".
+std::string scheme(const spec::TablePlan& table) {
+  return fmt::format("{}{}{}{}", to_string(table.sharding),
+                     table.shards.front().rows.step > 1 ? " modulo" : "",
+                     is_fetched(table) ? ", sample" : "",
+                     table.head.empty() ? "" : ", head " + format_count(head_rows(table)));
+}
+
+/// What a job does without a plan, or whatever of the kind was allowed.
+const Proposal& before(const PlanReport& report) {
+  for (const char* name : {"greedy by bytes and lookups", "table_wise"}) {
+    for (const Proposal& one : report.result.proposals) {
+      if (one.name == name) {
+        return one;
+      }
+    }
+  }
+  return report.result.best();
+}
+
+std::string imbalance_line(const PlanReport& report) {
+  const Proposal& first = before(report);
+  const PlanCost& now = report.result.best().cost;
+  return fmt::format(
+      "most over mean of the ranks, {} / now: work {:.2f} / {:.2f}, bytes of tables {:.2f} / "
+      "{:.2f}",
+      first.name, first.cost.imbalance(), now.imbalance(), first.cost.bytes_imbalance(),
+      now.bytes_imbalance());
+}
+
+/// Bytes that a rank and the others exchange of a table in a step, on average, as `pooled_at` has
+/// it.
+double exchanged(const Estimator& estimator,
+                 std::int64_t t,
+                 const spec::TablePlan& table,
+                 spec::PooledAt pooled_at) {
+  double bytes = 0.0;
+  const auto headed = estimator.headed_use(t, table.head);
+  for (const spec::Shard& shard : table.shards) {
+    const ShardLoad load = estimator.shard(t, shard.rows, shard.cols, 1, pooled_at, headed.get());
+    bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
+  }
+  return bytes;
 }
 
 /// Of the whole table, on however many ranks.
@@ -114,6 +167,7 @@ void write_head(TextLines& text, const PlanReport& report) {
                   [](const FeatureUse& use) { return use.measured; });
   text.line("{} tables on {} ranks of {} hosts, cluster {}: {}", report.config.tables.size(),
             best.plan.ranks, topology::hosts(report.cluster), report.cluster.name, best.name);
+  text.line("{}", imbalance_line(report));
   text.line("a step of {} samples takes {:.3f} ms, {:.0f} samples/s, as predicted",
             report.config.batch_size, ms(best.cost.step_s),
             static_cast<double>(report.config.batch_size) / best.cost.step_s);
@@ -156,14 +210,14 @@ void write_ranks(TextLines& text, const PlanReport& report) {
 void write_tables(TextLines& text, const PlanReport& report) {
   text.line("");
   text.line("Tables, largest first");
-  text.line("{:<20} {:>11} {:>8} {:<17} {:>6} {:<22} {}", "", "bytes", "ids", "scheme", "shards",
+  text.line("{:<20} {:>11} {:>8} {:<24} {:>6} {:<18} {}", "", "bytes", "ids", "scheme", "shards",
             "ranks", "why");
   const std::vector<std::int64_t> order = tables_by_bytes(report);
   for (std::size_t i = 0; i < std::min(kMostTables, order.size()); ++i) {
     const std::int64_t t = order[i];
     const spec::TablePlan& table = report.result.best().plan.tables[at(t)];
-    text.line("{:<20} {:>11} {:>8.2f} {:<17} {:>6} {:<22} {}", table.table,
-              bytes(table_bytes(report, t)), ids_per_sample(report, t), to_string(table.sharding),
+    text.line("{:<20} {:>11} {:>8.2f} {:<24} {:>6} {:<18} {}", table.table,
+              bytes(table_bytes(report, t)), ids_per_sample(report, t), scheme(table),
               table.shards.size(), where(report, table), why(report, t));
   }
   if (order.size() > kMostTables) {
@@ -258,7 +312,7 @@ void draw_tables(HtmlPage& page, const PlanReport& report) {
         "<tr><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "</tr>\n",
         HtmlPage::escaped(table.table), bytes(table_bytes(report, t)), ids_per_sample(report, t),
-        to_string(table.sharding), table.shards.size(), where(report, table),
+        scheme(table), table.shards.size(), where(report, table),
         HtmlPage::escaped(why(report, t)));
   }
   page.add("</table></div>\n");
@@ -282,16 +336,20 @@ json to_value(const Proposal& proposal) {
           {"bytes_imbalance", proposal.cost.bytes_imbalance()}};
 }
 
-}  // namespace
-
-std::string why(const PlanReport& report, std::int64_t table) {
+/// But for its head.
+std::string why_so(const PlanReport& report, const Estimator& estimator, std::int64_t table) {
   const spec::Table& asked = report.config.tables[at(table)];
   const Proposal& best = report.result.best();
   const spec::TablePlan& held = best.plan.tables[at(table)];
-  if (asked.sharding != Sharding::kAuto || asked.rank >= 0) {
+  const bool is_asked = asked.sharding != Sharding::kAuto || asked.rank >= 0 || asked.host >= 0;
+  if (is_fetched(held) && asked.pooled_at == spec::PooledAt::kAuto) {
+    return fmt::format("{}rows once a rank: {} a step, not {}", is_asked ? "asked for; " : "",
+                       bytes(exchanged(estimator, table, held, spec::PooledAt::kSample)),
+                       bytes(exchanged(estimator, table, held, spec::PooledAt::kOwner)));
+  }
+  if (is_asked) {
     return "asked for";
   }
-  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
   const Range rows{0, asked.num_embeddings};
   const Range cols{0, asked.embedding_dim};
   const ShardLoad whole = estimator.shard(table, rows, cols, 1);
@@ -313,6 +371,16 @@ std::string why(const PlanReport& report, std::int64_t table) {
   return fmt::format("{:.2f} of a mean rank's work", seconds / std::max(mean, 1e-12));
 }
 
+}  // namespace
+
+std::string why(const PlanReport& report, std::int64_t table) {
+  const Proposal& best = report.result.best();
+  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
+  const auto headed = estimator.headed_use(table, best.plan.tables[at(table)].head);
+  return (headed ? fmt::format("{:.0f} % of its ids on the head; ", 100.0 * headed->share) : "") +
+         why_so(report, estimator, table);
+}
+
 std::string to_text(const PlanReport& report) {
   TextLines text;
   write_head(text, report);
@@ -332,6 +400,7 @@ std::string to_json(const PlanReport& report) {
               {"proposals", json::array()},
               {"capacity", report.result.capacity},
               {"batch_size", report.config.batch_size},
+              {"before", before(report).name},
               {"plan", spec::plan_to_yaml(best.plan)}};
   for (const RankCost& rank : best.cost.ranks) {
     out["ranks"].push_back({{"seconds", parts_of(rank.seconds)},
@@ -341,19 +410,25 @@ std::string to_json(const PlanReport& report) {
                             {"host_bytes", rank.sent[1]},
                             {"network_bytes", rank.sent[2]}});
   }
+  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
   for (std::size_t i = 0; i < best.plan.tables.size(); ++i) {
     const auto t = static_cast<std::int64_t>(i);
     const spec::TablePlan& table = best.plan.tables[i];
+    const auto headed = estimator.headed_use(t, table.head);
     std::set<std::int64_t> ranks;
     for (const spec::Shard& shard : table.shards) {
       ranks.insert(shard.rank);
     }
     out["tables"].push_back({{"table", table.table},
                              {"sharding", std::string(to_string(table.sharding))},
+                             {"row_split", table.shards.front().rows.step > 1 ? "modulo" : "range"},
+                             {"pooled_at", is_fetched(table) ? "sample" : "owner"},
                              {"shards", table.shards.size()},
                              {"ranks", ranks},
                              {"bytes", table_bytes(report, t)},
                              {"ids_per_sample", ids_per_sample(report, t)},
+                             {"head_rows", head_rows(table)},
+                             {"head_share", headed ? headed->share : 0.0},
                              {"why", why(report, t)}});
   }
   for (const Proposal& one : report.result.proposals) {
@@ -370,6 +445,7 @@ std::string to_html(const PlanReport& report) {
            report.config.tables.size(), best.plan.ranks, ms(best.cost.step_s));
   page.add("<p>Cluster {}, {} hosts; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
            topology::hosts(report.cluster), HtmlPage::escaped(best.name));
+  page.add("<p>{}.</p>\n", HtmlPage::escaped(imbalance_line(report)));
   draw_proposals(page, report);
   draw_parts(page, best.cost);
   draw_ranks(page, best.cost);

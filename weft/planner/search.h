@@ -9,9 +9,11 @@
 ///               columns at multiples of 16 or by rows, whichever leaves the costlier half cheaper
 ///   compare     every proposal by what the whole step is predicted to take (estimate.h), the
 ///               slowest rank and links included; so also uniform ones (all table_wise, row_wise,
-///               column_wise) and the plan that a job makes without a cluster
-///   refine      in the best proposal, tables of the hottest rank are replicated or spread over
-///               all ranks, one at a time, as long as the step gets shorter
+///               of one host, grids) and the plan that a job makes without a cluster
+///   refine      in the best proposal, where bags are added and how rows are dealt is turned, heads
+///               of hot rows are tried where the workload has some, and tables of the hottest rank
+///               are held in all other ways, one at a time, as long as the step gets shorter
+///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
 ///
 /// Deterministic: nothing here looks at a clock; how much is tried depends on the size alone.
 /// Source: enumerate, propose, partition, estimate as in TorchRec's planner; cutting the hottest as
@@ -69,7 +71,8 @@ SearchResult search(const spec::Config& config,
 /// Requires that the best proposal does not fit.
 [[noreturn]] void refuse(const SearchResult& result,
                          const spec::Config& config,
-                         const topology::Cluster& cluster);
+                         const topology::Cluster& cluster,
+                         const Workload& workload);
 
 /// The cluster with `ranks` ranks instead: hosts like its first ones, the last with what is left.
 topology::Cluster resized(const topology::Cluster& cluster, std::int64_t ranks);

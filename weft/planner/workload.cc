@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/planner/stats_file.h"
 
 namespace weft::planner {
 namespace {
@@ -96,17 +98,15 @@ FeatureUse use_of(const spec::Config& config, std::size_t f) {
 }
 
 /// Top shares become segments of equal rows.
-std::vector<AccessSegment> measured_segments(const json& column) {
-  const double distinct = std::max(1.0, column.at("distinct").get<double>());
-  std::vector<std::pair<double, double>> curve;  // rows, share of the most frequent so many
-  for (const auto& [rows, key] : {std::pair{1.0, "top_1"},
-                                  {10.0, "top_10"},
-                                  {100.0, "top_100"},
-                                  {1000.0, "top_1000"},
-                                  {std::ceil(0.01 * distinct), "top_percent"}}) {
-    curve.emplace_back(rows, column.at(key).get<double>());
-  }
-  curve.emplace_back(distinct, 1.0);
+std::vector<AccessSegment> measured_segments(const ColumnStats& column) {
+  const double distinct = std::max(1.0, column.distinct);
+  // Rows, and the share of the most frequent so many.
+  std::vector<std::pair<double, double>> curve = {{1.0, column.top_1},
+                                                  {10.0, column.top_10},
+                                                  {100.0, column.top_100},
+                                                  {1000.0, column.top_1000},
+                                                  {std::ceil(0.01 * distinct), column.top_percent},
+                                                  {distinct, 1.0}};
   std::stable_sort(curve.begin(), curve.end());
   std::vector<AccessSegment> segments;
   double rows = 0.0;
@@ -122,7 +122,97 @@ std::vector<AccessSegment> measured_segments(const json& column) {
   return segments;
 }
 
+/// A table's entry of the list `hot_rows`.
+HotRows hot_rows_of(const spec::Table& table, const json& listed) {
+  HotRows hot{.most = listed.at("most").get<std::int64_t>(), .rows = {}};
+  const json& rows = listed.at("rows");
+  const json& shares = listed.at("shares");
+  if (rows.size() != shares.size()) {
+    fail(ErrorCode::kConfig, "{} rows of table {} and {} shares", rows.size(), table.name,
+         shares.size());
+  }
+  std::unordered_set<std::int64_t> seen;
+  double left = 1.0 + 1e-9;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const HotRow row{.row = rows[i].get<std::int64_t>(), .share = shares[i].get<double>()};
+    if (row.row < 0 || row.row >= table.num_embeddings) {
+      fail(ErrorCode::kConfig, "row {} of table {}, which has {} rows", row.row, table.name,
+           table.num_embeddings);
+    }
+    if (!seen.insert(row.row).second) {
+      fail(ErrorCode::kConfig, "row {} of table {} twice", row.row, table.name);
+    }
+    left -= row.share;
+    if (!(row.share >= 0.0) || left < 0.0) {
+      fail(ErrorCode::kConfig, "shares of table {} that are negative, or more than 1 together",
+           table.name);
+    }
+    hot.rows.push_back(row);
+  }
+  return hot;
+}
+
+/// How many of `rows` lie before `row`.
+double rows_before(const RowSet& rows, double row) {
+  const double last = std::min(std::ceil(row), static_cast<double>(rows.end));
+  const double behind = last - static_cast<double>(rows.begin);
+  return behind <= 0.0 ? 0.0 : std::floor((behind - 1.0) / static_cast<double>(rows.step)) + 1.0;
+}
+
+/// Which share of the rows [first, last) is among `rows`. Ends between two rows count in part, but
+/// of every n-th row whole ones do.
+double held_of(const RowSet& rows, double first, double last) {
+  if (rows.step == 1) {
+    const double begin = std::max(first, static_cast<double>(rows.begin));
+    const double end = std::min(last, static_cast<double>(rows.end));
+    return std::max(0.0, end - begin) / (last - first);
+  }
+  const double all = std::ceil(last) - std::ceil(first);
+  return all > 0.0 ? (rows_before(rows, last) - rows_before(rows, first)) / all
+                   : 1.0 / static_cast<double>(rows.step);
+}
+
+/// Of rows that hashing scattered, beside a head of those that are not in it.
+double share_of_scattered(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings) {
+  const std::int64_t own = rows.size() - (use.head ? use.head->count(rows) : 0);
+  const std::int64_t all = num_embeddings - (use.head ? use.head->size() : 0);
+  return own <= 0 ? 0.0 : static_cast<double>(own) / static_cast<double>(all);
+}
+
 }  // namespace
+
+HeadRows::HeadRows(std::vector<Range> ranges) : ranges_(std::move(ranges)), before_{0} {
+  for (const Range& range : ranges_) {
+    before_.push_back(before_.back() + range.size());
+  }
+}
+
+/// Rows below `row`.
+std::int64_t HeadRows::count_before(std::int64_t row) const {
+  const auto next =
+      std::lower_bound(ranges_.begin(), ranges_.end(), row,
+                       [](const Range& one, std::int64_t end) { return one.end <= end; });
+  const auto i = static_cast<std::size_t>(next - ranges_.begin());
+  return before_[i] + (next == ranges_.end() ? 0 : std::max<std::int64_t>(0, row - next->begin));
+}
+
+bool HeadRows::contains(std::int64_t row) const {
+  return count_before(row + 1) > count_before(row);
+}
+
+std::int64_t HeadRows::count(const RowSet& rows) const {
+  if (rows.step == 1) {
+    return rows.begin < rows.end ? count_before(rows.end) - count_before(rows.begin) : 0;
+  }
+  std::int64_t count = 0;
+  for (const Range& range : ranges_) {
+    const auto before = [&](std::int64_t end) {
+      return RowSet(rows.begin, std::min(end, rows.end), rows.step).size();
+    };
+    count += before(range.end) - before(range.begin);
+  }
+  return count;
+}
 
 Workload make_workload(const spec::Config& config) {
   Workload workload;
@@ -136,43 +226,62 @@ Workload make_workload(const spec::Config& config,
                        const std::string& stats,
                        const std::string& file) {
   Workload workload = make_workload(config);
-  std::size_t known = 0;
+  std::map<std::string, std::string> wanted;  // column: a feature that reads it
+  for (const spec::SparseFeature& feature : config.sparse_features) {
+    wanted.emplace(column_of(feature), feature.name);
+  }
+  const std::map<std::string, ColumnStats> columns = read_column_stats(stats, file, wanted);
+  for (FeatureUse& use : workload.features) {
+    const auto f = static_cast<std::size_t>(use.feature);
+    const auto found = columns.find(column_of(config.sparse_features[f]));
+    if (found == columns.end()) {
+      continue;
+    }
+    const ColumnStats& column = found->second;
+    use.length = at_most_max_length(config.sparse_features[f], column.length_mean);
+    use.present = 1.0 - column.missing;
+    use.segments = measured_segments(column);
+    use.measured = true;
+    fit(use.segments,
+        static_cast<double>(config.tables[static_cast<std::size_t>(use.table)].num_embeddings));
+  }
+  if (columns.empty()) {
+    fail(ErrorCode::kConfig,
+         "{} has none of the columns of this configuration; make statistics of its data", file);
+  }
+  workload.hot_rows = measured_hot_rows(config, stats, file);
+  return workload;
+}
+
+std::vector<HotRows> measured_hot_rows(const spec::Config& config,
+                                       const std::string& stats,
+                                       const std::string& file) {
+  std::vector<HotRows> all;
   try {
     const json root = json::parse(stats);
     if (root.at("version") != 1) {
       fail(ErrorCode::kConfig, "version {}; this Weft reads version 1", root.at("version").dump());
     }
-    std::map<std::string, const json*> columns;
-    for (const json& column : root.at("categorical")) {
-      columns[column.at("name")] = &column;
+    if (!root.contains("hot_rows")) {
+      return {};
     }
-    for (FeatureUse& use : workload.features) {
-      const auto f = static_cast<std::size_t>(use.feature);
-      const auto found = columns.find(column_of(config.sparse_features[f]));
-      if (found == columns.end()) {
-        continue;
+    all.resize(config.tables.size());
+    for (const json& listed : root.at("hot_rows")) {
+      const auto table =
+          std::find_if(config.tables.begin(), config.tables.end(), [&](const spec::Table& one) {
+            return one.name == listed.at("table").get<std::string>();
+          });
+      if (table != config.tables.end()) {
+        all[static_cast<std::size_t>(table - config.tables.begin())] = hot_rows_of(*table, listed);
       }
-      const json& column = *found->second;
-      use.length =
-          at_most_max_length(config.sparse_features[f], column.at("length_mean").get<double>());
-      use.present = 1.0 - column.at("missing").get<double>();
-      use.segments = measured_segments(column);
-      use.measured = true;
-      fit(use.segments,
-          static_cast<double>(config.tables[static_cast<std::size_t>(use.table)].num_embeddings));
-      ++known;
     }
   } catch (const std::exception& error) {
     fail(ErrorCode::kConfig,
-         "{} has no statistics of columns: {}; write them with weft data stats "
-         "--format json",
+         "{} has no list of hot rows of these tables: {}; write it with weft data stats CONFIG "
+         "--format json --hot-rows N",
          file, error.what());
   }
-  if (known == 0) {
-    fail(ErrorCode::kConfig,
-         "{} has none of the columns of this configuration; make statistics of its data", file);
-  }
-  return workload;
+  return all;
 }
 
 std::vector<AccessSegment> zipf_segments(double rows, double s) {
@@ -201,20 +310,84 @@ double unique_rows(const FeatureUse& use, double ids) {
   return std::min(unique, ids);
 }
 
+FeatureUse joined(const std::vector<const FeatureUse*>& uses) {
+  FeatureUse all = *uses.front();
+  if (uses.size() == 1) {
+    return all;
+  }
+  std::vector<double> ends;  // of segments, by row
+  all.length = 0.0;
+  for (const FeatureUse* use : uses) {
+    all.length += use->length;
+    double end = 0.0;
+    for (const AccessSegment& segment : use->segments) {
+      ends.push_back(end += segment.rows);
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  all.segments.clear();
+  double begin = 0.0;
+  for (const double end : ends) {
+    all.segments.push_back({.rows = end - begin, .share = 0.0});
+    begin = end;
+  }
+  for (const FeatureUse* use : uses) {
+    const double part = all.length > 0.0 ? use->length / all.length : 0.0;
+    std::size_t next = 0;
+    double end = 0.0;
+    for (const AccessSegment& segment : use->segments) {
+      end += segment.rows;
+      for (; next < ends.size() && ends[next] <= end; ++next) {
+        all.segments[next].share += part * segment.share * all.segments[next].rows / segment.rows;
+      }
+    }
+  }
+  return all;
+}
+
 double share_of_rows(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings) {
   if (!use.by_frequency) {
-    return static_cast<double>(rows.size()) / static_cast<double>(num_embeddings);
+    return use.part * share_of_scattered(use, rows, num_embeddings);
   }
   double share = 0.0;
   double first = 0.0;
   for (const AccessSegment& segment : use.segments) {
-    const double begin = std::max(first, static_cast<double>(rows.begin));
-    const double end = std::min(first + segment.rows, static_cast<double>(rows.end));
-    const double held = std::ceil(std::max(0.0, end - begin) / static_cast<double>(rows.step));
-    share += segment.share * std::min(held, segment.rows) / segment.rows;
+    share += segment.share * held_of(rows, first, first + segment.rows);
     first += segment.rows;
   }
   return share;
+}
+
+double bags_of(const FeatureUse& use, double share, double samples) {
+  if (use.present <= 0.0) {
+    return 0.0;
+  }
+  const double length = use.length / use.present;  // of a bag that has one
+  const double missed = share >= 1.0 ? 0.0 : std::pow(1.0 - share, length);
+  return samples * use.present * (1.0 - missed);
+}
+
+FeatureUse use_of_rows(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings) {
+  FeatureUse held = use;
+  if (!use.by_frequency) {
+    const double share = share_of_scattered(use, rows, num_embeddings);
+    for (AccessSegment& segment : held.segments) {
+      segment.rows *= share;
+    }
+    return held;
+  }
+  held.segments.clear();
+  const double all = share_of_rows(use, rows, num_embeddings);
+  double first = 0.0;
+  for (const AccessSegment& segment : use.segments) {
+    const double part = held_of(rows, first, first + segment.rows);
+    if (part > 0.0 && segment.share > 0.0) {
+      held.segments.push_back({.rows = segment.rows * part, .share = segment.share * part / all});
+    }
+    first += segment.rows;
+  }
+  return held;
 }
 
 }  // namespace weft::planner

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,28 @@ struct AccessSegment {
   double share = 0.0;  ///< of all ids, of all its rows together
 };
 
+/// Rows of a table, to count those of a shard among them.
+class HeadRows {
+ public:
+  /// Ascending ranges that do not touch.
+  explicit HeadRows(std::vector<Range> ranges);
+
+  [[nodiscard]] std::int64_t size() const { return before_.back(); }
+
+  [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
+
+  [[nodiscard]] bool contains(std::int64_t row) const;  ///< O(log ranges)
+
+  /// How many of `rows` they are. Of rows that follow each other O(log ranges), else O(ranges).
+  [[nodiscard]] std::int64_t count(const RowSet& rows) const;
+
+ private:
+  [[nodiscard]] std::int64_t count_before(std::int64_t row) const;
+
+  std::vector<Range> ranges_;
+  std::vector<std::int64_t> before_;  // [ranges + 1] rows of the ranges before
+};
+
 /// How a feature reads its table.
 struct FeatureUse {
   std::int64_t feature = 0;  ///< index in Config::sparse_features
@@ -30,10 +53,31 @@ struct FeatureUse {
   bool by_frequency = false;            ///< row 0 is the most frequent (mapping: vocabulary)
   bool measured = false;                ///< from statistics, not a guess
   std::vector<AccessSegment> segments;  ///< most frequent first; rows and shares of those in use
+  /// Of a table's tail, where rows are not by frequency: the rows that its shards do not serve, and
+  /// the share of the ids that is left, that of `segments`.
+  std::shared_ptr<const HeadRows> head = nullptr;
+  double part = 1.0;
+};
+
+/// Of a feature that nobody reads.
+inline FeatureUse unread() {
+  return {.length = 0.0, .present = 0.0, .segments = {}};
+}
+
+struct HotRow {
+  std::int64_t row = 0;
+  double share = 0.0;  ///< of the table's ids
+};
+
+/// What was counted of a table's rows.
+struct HotRows {
+  std::int64_t most = 0;     ///< rows that were asked for; 0: nobody counted
+  std::vector<HotRow> rows;  ///< most frequent first; fewer where no more occurred
 };
 
 struct Workload {
   std::vector<FeatureUse> features;  ///< as configured
+  std::vector<HotRows> hot_rows;     ///< [tables], or empty: nobody counted
 };
 
 /// Requires a validated configuration. Lengths of columns that are not synthetic are taken as 1 for
@@ -48,6 +92,12 @@ Workload make_workload(const spec::Config& config,
                        const std::string& stats,
                        const std::string& file);
 
+/// [tables] the rows that `stats` lists as most frequent (weft data stats --hot-rows); empty where
+/// it lists none. Throws Error(kConfig) as above, and where a row is not in its table, or twice.
+std::vector<HotRows> measured_hot_rows(const spec::Config& config,
+                                       const std::string& stats,
+                                       const std::string& file);
+
 /// Segments of Zipf's law with exponent `s` over `rows` rows: the first few alone, then ever larger
 /// ones.
 std::vector<AccessSegment> zipf_segments(double rows, double s);
@@ -55,8 +105,19 @@ std::vector<AccessSegment> zipf_segments(double rows, double s);
 /// Expected different rows among `ids` independent draws: Σ rows (1 - (1 - share/rows)^ids).
 double unique_rows(const FeatureUse& use, double ids);
 
+/// Features that share a table as if they were one: the most frequent row of one is that of the
+/// others too. Lengths add up; of the rest the first feature's. Requires one at least.
+FeatureUse joined(const std::vector<const FeatureUse*>& uses);
+
 /// Share of the ids that fall on some rows of a table of `num_embeddings`: by frequency where
-/// rows are in its order, else as many as there are rows, since hashing scatters them.
+/// rows are in its order, else as many as there are rows, since hashing scatters them. Beside a
+/// head only what the others get.
 double share_of_rows(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings);
+
+/// Bags of `samples` in which at least one id falls on a share of the rows.
+double bags_of(const FeatureUse& use, double share, double samples);
+
+/// The feature as these rows see it: segments of the ids that fall on them, with shares of those.
+FeatureUse use_of_rows(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings);
 
 }  // namespace weft::planner

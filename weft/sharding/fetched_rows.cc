@@ -16,7 +16,7 @@ std::size_t at(std::int64_t i) {
 }  // namespace
 
 FetchedRows::FetchedRows(const Routing& routing, Device& device, std::int64_t rank)
-    : routing_(routing), own_parts_(rank_parts(routing.parts, routing.ranks, rank)) {
+    : routing_(routing), own_parts_(routing.own_parts(rank)) {
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     tables_.push_back({.vectors = Buffer(device),
                        .rows = 0,

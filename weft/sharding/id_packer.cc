@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "weft/base/error.h"
@@ -14,10 +15,6 @@ constexpr std::int64_t kIdsPerTask = 32768;
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
-}
-
-std::int64_t id_bytes(const Slot& slot) {
-  return slot.wide_ids ? 8 : 4;
 }
 
 template <typename T>
@@ -35,7 +32,8 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
       cuts_(routing.features.size()),
       sent_(routing.served.size()),
       pieces_(at(routing.ranks)),
-      own_blocks_(routing.served[at(rank)].size()) {
+      own_blocks_(routing.served[at(rank)].size() +
+                  routing.served[at(routing.replicated())].size()) {
   for (std::size_t s = 0; s < sent_.size(); ++s) {
     sent_[s].resize(routing.served[s].size());
   }
@@ -51,19 +49,13 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
       cut.path = Path::kFetched;
     } else if (feature.split()) {
       cut.path = Path::kSplit;
-      cut.modulo = feature.rows.front().step > 1;
-      if (cut.modulo) {
-        cut.modulo_owner = ModuloOwner(feature.row_cuts());
-      } else {
-        cut.range_owner = RangeOwner(feature.rows);
-      }
+      cut.owner = RowOwner(feature);
       cut.shards = feature.row_cuts();
       cut.writers_begin = writers;
       writers += cut.shards;
       for (std::int64_t k = 0; k < cut.shards; ++k) {
         for (const SlotAddress& address : feature.row_cut(k)) {
-          cut.wide |= routing.slot(address).wide_ids;
-          if (address.server == rank) {
+          if (routing.served_by(address, rank)) {
             cut.own.push_back({k, address});
           }
         }
@@ -74,6 +66,18 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
     }
   }
   writers_.resize(at(writers));
+}
+
+SlotCounts IdPacker::counts(const SlotAddress& address) const {
+  const Slot& slot = routing_.slot(address);
+  SlotCounts counts{.batch = static_cast<std::int32_t>(batch_.sparse->batch),
+                    .length_bytes = sent(address).length_bytes,
+                    .ids = static_cast<std::int32_t>(ids(address))};
+  if (slot.packed) {
+    counts.packed_bytes =
+        static_cast<std::int32_t>(std::ssize(unique(slot).wire_ids(row_cut(slot))));
+  }
+  return counts;
 }
 
 const std::int32_t* IdPacker::rows(const SlotAddress& address) const {
@@ -94,6 +98,16 @@ const std::int32_t* IdPacker::gradient_rows(const SlotAddress& address) const {
   return asked.of_rows() ? unique(asked).gradients(row_cut(asked)) : rows(address);
 }
 
+const std::int64_t* IdPacker::row_ids(const SlotAddress& address) const {
+  const Slot& asked = routing_.slot(address);
+  return unique(asked).ids(row_cut(asked));
+}
+
+std::span<const std::int32_t> IdPacker::runs(const SlotAddress& address) const {
+  const Slot& asked = routing_.slot(address);
+  return unique(asked).lengths(row_cut(asked));
+}
+
 void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
   WEFT_CHECK(!weighted_ || batch.sparse->weights.size() == batch.sparse->values.size(),
              "{} weights for {} ids", batch.sparse->weights.size(), batch.sparse->values.size());
@@ -105,6 +119,8 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
   find_unique(pool);
   join_counts();
   fill_tasks_.run(pool, [this](std::int64_t f, std::int64_t task) { fill_task(f, task); });
+  pool.parallel_for(static_cast<std::int64_t>(cuts_.size()),
+                    [this](std::int64_t f) { narrow_lengths_of(f); });
   pool.parallel_for(static_cast<std::int64_t>(unique_.size()),
                     [this](std::int64_t t) { fill_own_fetched(t); });
   describe_lanes();
@@ -153,7 +169,7 @@ void IdPacker::lay_out_whole() {
     section.vectors = section.ids;  // of a sequence; otherwise counted below
     if (cuts_[f].path == Path::kWhole) {
       section.lengths_at = take_bytes(4 * batch);
-      section.ids_at = take_bytes(id_bytes(routing_.slot(feature.slots.front())) * section.ids);
+      section.ids_at = take_bytes(id_bytes(static_cast<std::int64_t>(f)) * section.ids);
     }
     for (const SlotAddress& address : feature.slots) {
       sent(address) = section;
@@ -214,20 +230,17 @@ void IdPacker::pack_whole(std::int64_t f, Range bags, ShardCount& count) {
   const std::int64_t begin = view.offsets[at(bags.begin)] - view.offsets.front();
   const std::int64_t end = view.offsets[at(bags.end)] - view.offsets.front();
   const std::int64_t* const ids = view.values + view.offsets.front();
-  std::byte* const out = bytes_.data() + section.ids_at;
-  if (routing_.slot(address).wide_ids) {
-    std::memcpy(out + 8 * begin, ids + begin, at(8 * (end - begin)));
-    return;
-  }
-  auto* const narrow = reinterpret_cast<std::int32_t*>(out);
-  for (std::int64_t i = begin; i < end; ++i) {
-    narrow[i] = static_cast<std::int32_t>(ids[i]);
-  }
+  visit_width(id_bytes(f), [&]<typename Id>(Id) {
+    auto* const out = reinterpret_cast<Id*>(bytes_.data() + section.ids_at);
+    for (std::int64_t i = begin; i < end; ++i) {
+      out[i] = static_cast<Id>(ids[i]);
+    }
+  });
 }
 
 void IdPacker::count_split(std::int64_t f, Range bags, std::span<ShardCount> counts) const {
   const JaggedView view = bags_of(f);
-  with_owner(cuts_[at(f)], [&](const auto& owner) {
+  cuts_[at(f)].owner.visit([&](const auto& owner) {
     for (std::int64_t b = bags.begin; b < bags.end; ++b) {
       for (const std::int64_t id : view.bag(b)) {
         ShardCount& count = counts[owner.place_of(id).cut];
@@ -309,7 +322,7 @@ void IdPacker::lay_out_split(std::int64_t f) {
     section.rows_at = num_rows_;
     num_rows_ += section.vectors;
     section.lengths_at = take_bytes(4 * batch_.sparse->batch);
-    section.ids_at = take_bytes(id_bytes(slot) * total.ids);
+    section.ids_at = take_bytes(slot.id_bytes * total.ids);
     const bool sent_away = own == nullptr || addresses.size() > 1;
     section.weights_at = slot.weighted && sent_away ? take_bytes(4 * total.ids) : -1;
     for (const SlotAddress& address : addresses) {
@@ -324,7 +337,7 @@ void IdPacker::lay_out_split(std::int64_t f) {
 void IdPacker::lay_out_own(const SlotAddress& address, const ShardCount& total) {
   const Slot& slot = routing_.slot(address);
   const std::int64_t batch = batch_.sparse->batch;
-  IncomingBlock& block = own_blocks_[at(address.slot)];
+  IncomingBlock& block = own_blocks_[own_index(address)];
   block = {.origin = IdOrigin::kPacked, .ids_begin = num_own_ids_, .num_ids = total.ids};
   block.vectors = block.gradients = slot.sequence ? total.ids : total.bags;
   block.weights_begin = slot.weighted ? num_own_ids_ : -1;
@@ -349,19 +362,18 @@ void IdPacker::make_writers(std::int64_t f) {
     const Slot& slot = routing_.slot(address);
     const SentSlot& section = sent(address);
     Writer& writer = writers_[at(cut.writers_begin + k)];
-    writer = {.wide = slot.wide_ids,
-              .lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at),
+    writer = {.lengths = reinterpret_cast<std::int32_t*>(bytes_.data() + section.lengths_at),
               .ids = bytes_.data() + section.ids_at,
               .weights = nullptr,
               .rows = rows_.data() + section.rows_at};
     const OwnCut* const own = own_cut(cut, k);
     if (own != nullptr) {
-      own_offsets_[at(own_block(own->address.slot).gradient.offsets_begin)] = 0;
-      own_offsets_[at(own_block(own->address.slot).lookup.offsets_begin)] = 0;
+      own_offsets_[at(own_block(own->address).gradient.offsets_begin)] = 0;
+      own_offsets_[at(own_block(own->address).lookup.offsets_begin)] = 0;
     }
     if (slot.weighted) {
       writer.weights = section.weights_at < 0
-                           ? own_weights_.data() + own_block(own->address.slot).weights_begin
+                           ? own_weights_.data() + own_block(own->address).weights_begin
                            : reinterpret_cast<float*>(bytes_.data() + section.weights_at);
     }
   }
@@ -429,25 +441,15 @@ void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> plac
   for (const Writer& writer : writers) {
     std::fill_n(writer.lengths + bags.begin, bags.size(), 0);
   }
-  const auto store_narrow = [&](std::size_t k, std::int64_t place, std::int64_t id) {
-    reinterpret_cast<std::int32_t*>(writers[k].ids)[place] = static_cast<std::int32_t>(id);
-  };
-  const auto store_any = [&](std::size_t k, std::int64_t place, std::int64_t id) {
-    if (writers[k].wide) {
-      reinterpret_cast<std::int64_t*>(writers[k].ids)[place] = id;
-    } else {
-      store_narrow(k, place, id);
-    }
-  };
   const bool sequence = route(f).pooling == spec::Pooling::kNone;
-  with_owner(cut, [&](const auto& owner) {
-    if (cut.wide) {
-      sequence ? split_bags<true>(f, bags, places, owner, store_any)
-               : split_bags<false>(f, bags, places, owner, store_any);
-    } else {
-      sequence ? split_bags<true>(f, bags, places, owner, store_narrow)
-               : split_bags<false>(f, bags, places, owner, store_narrow);
-    }
+  visit_width(id_bytes(f), [&]<typename Id>(Id) {
+    const auto store = [&](std::size_t k, std::int64_t place, std::int64_t id) {
+      reinterpret_cast<Id*>(writers[k].ids)[place] = static_cast<Id>(id);
+    };
+    cut.owner.visit([&](const auto& owner) {
+      sequence ? split_bags<true>(f, bags, places, owner, store)
+               : split_bags<false>(f, bags, places, owner, store);
+    });
   });
   for (const OwnCut& own : cut.own) {
     fill_own(f, bags, own, places[at(own.row_cut)]);
@@ -457,17 +459,14 @@ void IdPacker::fill_split(std::int64_t f, Range bags, std::span<ShardCount> plac
 /// The own shard's ids as lookups take them, from those that are sent to the others of its rows.
 void IdPacker::fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place) {
   const Slot& slot = routing_.slot(cut.address);
-  const IncomingBlock& block = own_block(cut.address.slot);
+  const IncomingBlock& block = own_block(cut.address);
   const Writer& writer = writers_[at(cuts_[at(f)].writers_begin + cut.row_cut)];
   const Range own{place.first_id, place.ids};
   std::int64_t* const ids = own_ids_.data() + block.ids_begin;
-  if (slot.wide_ids) {
-    const auto* const wide = reinterpret_cast<const std::int64_t*>(writer.ids);
-    std::copy(wide + own.begin, wide + own.end, ids + own.begin);
-  } else {
-    const auto* const narrow = reinterpret_cast<const std::int32_t*>(writer.ids);
+  visit_width(slot.id_bytes, [&]<typename Id>(Id) {
+    const auto* const narrow = reinterpret_cast<const Id*>(writer.ids);
     std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
-  }
+  });
   if (slot.weighted && sent(cut.address).weights_at >= 0) {
     std::copy(writer.weights + own.begin, writer.weights + own.end,
               own_weights_.data() + block.weights_begin + own.begin);
@@ -482,6 +481,29 @@ void IdPacker::fill_own(std::int64_t f, Range bags, const OwnCut& cut, const Sha
   std::int64_t* const lookup = own_offsets_.data() + block.lookup.offsets_begin;
   for (std::int64_t v = place.first_bag; v < place.bags && !slot.sequence; ++v) {
     lookup[v + 1] = gradient[writer.rows[v] + 1];
+  }
+}
+
+/// Of what is sent, once nobody needs the lengths as they are.
+void IdPacker::narrow_lengths_of(std::int64_t f) {
+  const FeatureCut& cut = cuts_[at(f)];
+  const FeatureRoute& feature = route(f);
+  const auto narrow = [&](std::span<const SlotAddress> addresses) {
+    auto* const lengths =
+        reinterpret_cast<std::int32_t*>(bytes_.data() + sent(addresses.front()).lengths_at);
+    const std::int32_t bytes = narrow_lengths(lengths, batch_.sparse->batch);
+    for (const SlotAddress& address : addresses) {
+      sent(address).length_bytes = bytes;
+    }
+  };
+  if (cut.path == Path::kWhole) {
+    narrow(feature.slots);
+  } else if (cut.path == Path::kSplit) {
+    for (std::int64_t k = 0; k < cut.shards; ++k) {
+      if (own_cut(cut, k) == nullptr || feature.row_cut(k).size() > 1) {
+        narrow(feature.row_cut(k));
+      }
+    }
   }
 }
 
@@ -500,11 +522,11 @@ void IdPacker::lay_out_fetched(std::int64_t fetch) {
     const std::int64_t cut = row_cut(routing_.slot(address));
     const UniqueRows& rows = unique_[at(fetch)];
     sent(address) = {.ids = rows.entries(cut), .vectors = rows.vectors(cut)};
-    if (address.server != rank_) {
+    if (!routing_.served_by(address, rank_)) {
       continue;
     }
     const auto runs = static_cast<std::int64_t>(rows.lengths(cut).size());
-    IncomingBlock& block = own_blocks_[at(address.slot)];
+    IncomingBlock& block = own_blocks_[own_index(address)];
     block = {.origin = IdOrigin::kPacked,
              .ids_begin = num_own_ids_,
              .num_ids = rows.entries(cut),
@@ -519,12 +541,12 @@ void IdPacker::lay_out_fetched(std::int64_t fetch) {
 
 void IdPacker::fill_own_fetched(std::int64_t fetch) {
   for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
-    if (address.server != rank_) {
+    if (!routing_.served_by(address, rank_)) {
       continue;
     }
     const std::int64_t cut = row_cut(routing_.slot(address));
     const UniqueRows& rows = unique_[at(fetch)];
-    const IncomingBlock& block = own_blocks_[at(address.slot)];
+    const IncomingBlock& block = own_block(address);
     std::copy_n(rows.ids(cut), block.num_ids, own_ids_.data() + block.ids_begin);
     std::int64_t* offset = own_offsets_.data() + block.gradient.offsets_begin;
     *offset = 0;
@@ -540,15 +562,11 @@ void IdPacker::add_fetched_pieces(const Slot& slot, std::vector<comm::Piece>& pi
   const UniqueRows& rows = unique(slot);
   const std::int64_t cut = row_cut(slot);
   const std::span<const std::int32_t> lengths = rows.lengths(cut);
-  const std::int64_t ids = rows.entries(cut);
+  const std::span<const std::byte> ids = rows.wire_ids(cut);
   // Only read.
   pieces.push_back(
       {const_cast<std::int32_t*>(lengths.data()), static_cast<std::int64_t>(lengths.size_bytes())});
-  if (slot.wide_ids) {
-    pieces.push_back({const_cast<std::int64_t*>(rows.ids(cut)), 8 * ids});
-  } else {
-    pieces.push_back({const_cast<std::int32_t*>(rows.narrow_ids(cut)), 4 * ids});
-  }
+  pieces.push_back({const_cast<std::byte*>(ids.data()), std::ssize(ids)});
 }
 
 void IdPacker::describe_lanes() {
@@ -563,8 +581,8 @@ void IdPacker::describe_lanes() {
         add_fetched_pieces(slot, pieces);
         continue;
       }
-      pieces.push_back({bytes_.data() + section.lengths_at, 4 * sparse.batch});
-      pieces.push_back({bytes_.data() + section.ids_at, id_bytes(slot) * section.ids});
+      pieces.push_back({bytes_.data() + section.lengths_at, section.length_bytes * sparse.batch});
+      pieces.push_back({bytes_.data() + section.ids_at, slot.id_bytes * section.ids});
       if (slot.weighted && section.weights_at < 0) {
         const float* const weights = sparse.weights.data() + bags_of(slot.feature).offsets.front();
         pieces.push_back({const_cast<float*>(weights), 4 * section.ids});  // only read

@@ -4,7 +4,8 @@
 /// Features go one of four ways. In place: served here and whole, only checked. Whole: bags to one
 /// or several shards, some of them elsewhere; lengths and ids are narrowed once, and all shards are
 /// sent the same memory. Split: every id to the cut of rows that has its row, in two passes over
-/// runs of bags, one that counts and one that fills; all shards of a cut are sent the same memory.
+/// runs of bags, one that counts and one that fills; all shards of a cut are sent the same memory,
+/// and what goes to the head is kept.
 /// Fetched: the rows of all features of a table, each once (unique_rows.h), and the place of each
 /// id among them. Cost   one pass over the ids to check them; per id that is sent 12 to 24 bytes
 /// moved.
@@ -24,6 +25,7 @@
 #include "weft/sharding/row_owner.h"
 #include "weft/sharding/task_list.h"
 #include "weft/sharding/unique_rows.h"
+#include "weft/sharding/wire_ids.h"
 
 namespace weft::sharding {
 
@@ -37,6 +39,8 @@ class IdPacker {
 
   [[nodiscard]] std::int64_t ids(const SlotAddress& address) const { return sent(address).ids; }
 
+  [[nodiscard]] SlotCounts counts(const SlotAddress& address) const;
+
   /// As InputDist::sent_vectors and sent_rows.
   [[nodiscard]] std::int64_t vectors(const SlotAddress& address) const {
     return sent(address).vectors;
@@ -47,6 +51,10 @@ class IdPacker {
   /// As InputDist::sent_gradients and sent_gradient_rows.
   [[nodiscard]] std::int64_t gradients(const SlotAddress& address) const;
   [[nodiscard]] const std::int32_t* gradient_rows(const SlotAddress& address) const;
+
+  /// As InputDist::sent_row_ids and sent_runs.
+  [[nodiscard]] const std::int64_t* row_ids(const SlotAddress& address) const;
+  [[nodiscard]] std::span<const std::int32_t> runs(const SlotAddress& address) const;
 
   /// Of a fetched table.
   [[nodiscard]] std::int64_t unique_rows(std::int64_t fetch) const {
@@ -61,9 +69,9 @@ class IdPacker {
     return pieces_[static_cast<std::size_t>(server)];
   }
 
-  /// The block of a slot of a split feature that this rank serves for itself.
-  [[nodiscard]] const IncomingBlock& own_block(std::int64_t slot) const {
-    return own_blocks_[static_cast<std::size_t>(slot)];
+  /// The block of a slot of a split feature or of a fetched table that this rank serves for itself.
+  [[nodiscard]] const IncomingBlock& own_block(const SlotAddress& address) const {
+    return own_blocks_[own_index(address)];
   }
 
   /// Of the own blocks.
@@ -86,6 +94,7 @@ class IdPacker {
   /// A slot's part of the send buffer, in bytes.
   struct SentSlot {
     std::int64_t lengths_at = 0;
+    std::int32_t length_bytes = 4;  ///< of a length, once all are known
     std::int64_t ids_at = 0;
     std::int64_t weights_at = -1;  ///< -1: the batch's own; of a split feature: not sent
     std::int64_t ids = 0;
@@ -93,8 +102,8 @@ class IdPacker {
     std::int64_t rows_at = -1;  ///< into rows_; -1: vector i belongs to bag i
   };
 
-  /// A cut of a split feature's rows of which this rank holds a shard; only one, as those of the
-  /// same rows are on different ranks.
+  /// A cut of a split feature's rows of which this rank holds a shard, or the head; only one, as
+  /// those of the same rows are on different ranks.
   struct OwnCut {
     std::int64_t row_cut = 0;
     SlotAddress address;
@@ -112,10 +121,7 @@ class IdPacker {
 
   struct FeatureCut {
     Path path = Path::kInPlace;
-    bool modulo = false;  ///< of kSplit: which of the owners to ask
-    RangeOwner range_owner;
-    ModuloOwner modulo_owner;
-    bool wide = false;               ///< of kSplit: some cut's ids take 8 bytes
+    RowOwner owner;                  ///< of kSplit
     std::vector<OwnCut> own;         ///< of kSplit
     std::int64_t shards = 1;         ///< cuts of rows: counts of a task
     std::int64_t writers_begin = 0;  ///< of kSplit, into writers_
@@ -127,12 +133,18 @@ class IdPacker {
 
   /// Where a split feature's ids of one cut of rows go.
   struct Writer {
-    bool wide = false;
     std::int32_t* lengths = nullptr;  ///< [B]
-    std::byte* ids = nullptr;         ///< 4 bytes each, 8 where wide
+    std::byte* ids = nullptr;         ///< of the feature's width
     float* weights = nullptr;
     std::int32_t* rows = nullptr;
   };
+
+  /// In own_blocks_.
+  [[nodiscard]] std::size_t own_index(const SlotAddress& address) const {
+    const std::size_t before =
+        address.server == rank_ ? 0 : routing_.served[static_cast<std::size_t>(rank_)].size();
+    return before + static_cast<std::size_t>(address.slot);
+  }
 
   [[nodiscard]] const SentSlot& sent(const SlotAddress& address) const {
     return sent_[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
@@ -144,6 +156,11 @@ class IdPacker {
 
   [[nodiscard]] const FeatureRoute& route(std::int64_t f) const {
     return routing_.features[static_cast<std::size_t>(f)];
+  }
+
+  /// Of a feature's ids on the wire.
+  [[nodiscard]] std::int64_t id_bytes(std::int64_t f) const {
+    return routing_.slot(route(f).slots.front()).id_bytes;
   }
 
   [[nodiscard]] JaggedView bags_of(std::int64_t f) const { return batch_.sparse->feature(f); }
@@ -163,16 +180,6 @@ class IdPacker {
   void make_writers(std::int64_t f);
   void fill_task(std::int64_t f, std::int64_t task);
 
-  /// Calls call(owner) with the owner of a split feature's rows.
-  template <typename Call>
-  static void with_owner(const FeatureCut& cut, const Call& call) {
-    if (cut.modulo) {
-      call(cut.modulo_owner);
-    } else {
-      call(cut.range_owner);
-    }
-  }
-
   template <bool kSequence, typename Owner, typename StoreId>
   void split_bags(std::int64_t f,
                   Range bags,
@@ -182,6 +189,7 @@ class IdPacker {
   void fill_split(std::int64_t f, Range bags, std::span<ShardCount> places);
   void fill_own(std::int64_t f, Range bags, const OwnCut& cut, const ShardCount& place);
   void list_rows(std::int64_t f, Range bags, std::int64_t place);
+  void narrow_lengths_of(std::int64_t f);
   void find_unique(ThreadPool& pool);
   void lay_out_fetched(std::int64_t fetch);
   void fill_own_fetched(std::int64_t fetch);
@@ -191,7 +199,7 @@ class IdPacker {
   }
 
   [[nodiscard]] std::int64_t row_cut(const Slot& slot) const {
-    return slot.shard / routing_.fetches[static_cast<std::size_t>(slot.fetch)].col_cuts;
+    return routing_.fetches[static_cast<std::size_t>(slot.fetch)].row_cut_of(slot);
   }
 
   void add_fetched_pieces(const Slot& slot, std::vector<comm::Piece>& pieces) const;
@@ -214,7 +222,7 @@ class IdPacker {
   std::vector<UniqueRows> unique_;                // [fetches]
   std::vector<std::int64_t> places_;              // as the batch's values
   std::vector<std::vector<comm::Piece>> pieces_;  // [W]
-  std::vector<IncomingBlock> own_blocks_;         // [own slots]
+  std::vector<IncomingBlock> own_blocks_;         // [own slots], [replicated slots]
   std::vector<std::int64_t> own_ids_, own_offsets_;
   std::vector<float> own_weights_;
   std::int64_t num_own_ids_ = 0, num_own_offsets_ = 0;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "weft/base/error.h"
+#include "weft/kernels/packed_ids.h"
 
 namespace weft::sharding {
 namespace {
@@ -81,13 +83,15 @@ void IdReceiver::lay_out(std::int64_t global_size,
       if (r != rank_) {
         lay_out_block(own[j], r, sizes, blocks[j * at(routing_.ranks) + at(r)]);
       }
-      tasks_.add(r == rank_ ? 0 : 1 + task_count(sizes.ids, kIdsPerTask));
+      const std::int64_t id_tasks = own[j].packed ? 0 : task_count(sizes.ids, kIdsPerTask);
+      tasks_.add(r == rank_ ? 0 : 1 + id_tasks);
     }
   }
   grow(ids_, num_ids_);
   grow(offsets_, num_offsets_);
   grow(weights_, num_weights_);
   grow(parts_, num_parts_);
+  grow(samples_, keeps_samples_ ? num_offsets_ : 0);
   describe_lanes(counts);
 }
 
@@ -124,10 +128,10 @@ void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts)
     };
     for (std::size_t j = 0; j < own.size() && r != rank_; ++j) {
       const SlotCounts& sizes = counts[at(r)][j];
-      add(4 * (own[j].of_rows() ? runs(r) : sizes.batch));
-      add((own[j].wide_ids ? 8 : 4) * sizes.ids);
+      add(own[j].of_rows() ? 4 * runs(r) : std::int64_t{sizes.length_bytes} * sizes.batch);
+      add(own[j].packed ? sizes.packed_bytes : own[j].id_bytes * sizes.ids);
       if (own[j].weighted) {
-        add(4 * sizes.ids);
+        add(std::int64_t{4} * sizes.ids);
       }
     }
   }
@@ -155,7 +159,10 @@ void IdReceiver::unpack(ThreadPool& pool,
         arrived[at(source)].pieces.subspan(slot_piece_[at(j)], slot.weighted ? 3 : 2);
     IncomingBlock& block = blocks[at(b)];
     if (task == 0) {
-      unpack_bags(pieces[0], slot, source, block);
+      unpack_lengths(pieces[0], slot, source, block);
+      if (slot.packed) {
+        unpack_packed(pieces[1], slot, source, block);
+      }
     } else {
       unpack_ids(pieces, slot, block,
                  {(task - 1) * kIdsPerTask, std::min(task * kIdsPerTask, block.num_ids)});
@@ -163,31 +170,46 @@ void IdReceiver::unpack(ThreadPool& pool,
   });
 }
 
+void IdReceiver::unpack_lengths(const comm::Piece& lengths,
+                                const Slot& slot,
+                                std::int64_t source,
+                                IncomingBlock& block) {
+  const std::int64_t batch = routing_.own_samples(global_size_, source).size();
+  if (slot.of_rows()) {
+    unpack_runs(lengths, block);
+  } else if (lengths.bytes == 0) {
+    const std::int64_t each = batch == 0 ? 0 : block.num_ids / batch;
+    unpack_bags([each](std::int64_t) { return each; }, slot, source, block);
+  } else {
+    visit_width(lengths.bytes / batch, [&]<typename T>(T) {
+      const auto* const length = static_cast<const T*>(lengths.data);
+      unpack_bags([length](std::int64_t b) { return static_cast<std::int64_t>(length[b]); }, slot,
+                  source, block);
+    });
+  }
+}
+
 /// Lengths become offsets; empty bags are left out.
-void IdReceiver::unpack_bags(const comm::Piece& lengths,
+template <typename Length>
+void IdReceiver::unpack_bags(const Length& length,
                              const Slot& slot,
                              std::int64_t source,
                              IncomingBlock& block) {
-  if (slot.of_rows()) {
-    unpack_runs(lengths, block);
-    return;
-  }
-  const auto* const length = static_cast<const std::int32_t*>(lengths.data);
-  const std::int64_t batch = lengths.bytes / 4;
-  const std::int32_t* const part =
-      parts_.data() + rank_samples(global_size_, routing_.parts, routing_.ranks, source).begin;
+  const Range samples = routing_.own_samples(global_size_, source);
+  const std::int32_t* const part = parts_.data() + samples.begin;
   std::int32_t* const parts = parts_.data() + block.parts_begin;
   std::int64_t* const offsets = offsets_.data() + block.lookup.offsets_begin;
   std::int64_t offset = 0;
   std::int64_t bags = 0;
   offsets[0] = 0;
-  for (std::int64_t b = 0; b < batch; ++b) {
-    if (length[b] < 0 || length[b] > block.num_ids - offset) {
+  for (std::int64_t b = 0; b < samples.size(); ++b) {
+    const std::int64_t ids = length(b);
+    if (ids > block.num_ids - offset) {
       fail(ErrorCode::kComm, "id exchange: bag lengths exceed the announced {} ids", block.num_ids);
     }
-    offset += length[b];
+    offset += ids;
     parts[bags] = part[b];
-    bags += length[b] > 0 ? 1 : 0;
+    bags += ids > 0 ? 1 : 0;
     offsets[bags] = offset;  // an empty bag leaves it as it is
   }
   if (offset != block.num_ids) {
@@ -195,6 +217,14 @@ void IdReceiver::unpack_bags(const comm::Piece& lengths,
          block.num_ids);
   }
   block.lookup.bags = block.gradient.bags = bags;
+  if (keeps_samples_) {
+    std::int32_t* sample = samples_.data() + block.lookup.offsets_begin;
+    for (std::int64_t b = 0; b < samples.size(); ++b) {
+      if (length(b) > 0) {
+        *sample++ = static_cast<std::int32_t>(samples.begin + b);
+      }
+    }
+  }
   block.vectors = block.gradients = slot.sequence ? block.num_ids : bags;
 }
 
@@ -217,17 +247,45 @@ void IdReceiver::unpack_runs(const comm::Piece& lengths, IncomingBlock& block) {
   block.gradients = block.num_ids;
 }
 
+/// All runs of a block, whose offsets are known.
+void IdReceiver::unpack_packed(const comm::Piece& ids,
+                               const Slot& slot,
+                               std::int64_t source,
+                               const IncomingBlock& block) {
+  std::span left(static_cast<const std::byte*>(ids.data), at(ids.bytes));
+  const std::int64_t* const offsets = offsets_.data() + block.gradient.offsets_begin;
+  std::int64_t* const out = ids_.data() + block.ids_begin;
+  for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
+    const std::int64_t read =
+        kernels::unpack_ids(left, slot.id_bytes, slot.rows.size(),
+                            {out + offsets[run], at(offsets[run + 1] - offsets[run])});
+    if (read < 0) {
+      fail(ErrorCode::kComm,
+           "id exchange: run {} of the rows of table {} from rank {} is no packed list of {} rows "
+           "below {}",
+           run, routing_.fetches[at(slot.fetch)].name, source, offsets[run + 1] - offsets[run],
+           slot.rows.size());
+    }
+    left = left.subspan(at(read));
+  }
+  if (!left.empty()) {
+    fail(ErrorCode::kComm,
+         "id exchange: {} packed rows of table {} from rank {} take {} bytes, {} announced",
+         block.num_ids, routing_.fetches[at(slot.fetch)].name, source, ids.bytes - std::ssize(left),
+         ids.bytes);
+  }
+}
+
 void IdReceiver::unpack_ids(std::span<const comm::Piece> pieces,
                             const Slot& slot,
                             const IncomingBlock& block,
                             Range ids) {
   std::int64_t* const out = ids_.data() + block.ids_begin + ids.begin;
   const std::int64_t rows = slot.rows.size();
-  const std::int64_t outside =
-      slot.wide_ids ? widen(static_cast<const std::int64_t*>(pieces[1].data) + ids.begin,
-                            ids.size(), rows, out)
-                    : widen(static_cast<const std::int32_t*>(pieces[1].data) + ids.begin,
-                            ids.size(), rows, out);
+  std::int64_t outside = 0;
+  visit_width(slot.id_bytes, [&]<typename Id>(Id) {
+    outside = widen(static_cast<const Id*>(pieces[1].data) + ids.begin, ids.size(), rows, out);
+  });
   if (outside < 0) {
     const auto* const bad =
         std::find_if(out, out + ids.size(), [rows](auto id) { return id < 0 || id >= rows; });

@@ -12,14 +12,9 @@
 #include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
+#include "weft/sharding/wire_ids.h"
 
 namespace weft::sharding {
-
-/// Samples and ids of a slot from one rank.
-struct SlotCounts {
-  std::int64_t batch = 0;
-  std::int64_t ids = 0;
-};
 
 class IdReceiver {
  public:
@@ -36,7 +31,8 @@ class IdReceiver {
     return pieces_[static_cast<std::size_t>(source)];
   }
 
-  /// Throws Error(kComm) where lengths or rows are not what was announced.
+  /// Throws Error(kComm) where lengths or rows are not what was announced; of packed rows naming
+  /// the sender.
   void unpack(ThreadPool& pool,
               std::span<const comm::Lane> arrived,
               std::span<IncomingBlock> blocks);
@@ -48,6 +44,14 @@ class IdReceiver {
   }
 
   [[nodiscard]] std::span<const float> weights() const { return used(weights_, num_weights_); }
+
+  /// Keeps samples() of the batches to come.
+  void keep_samples() { keeps_samples_ = true; }
+
+  /// [bags] the global sample of each bag of a block from another rank.
+  [[nodiscard]] const std::int32_t* samples(const IncomingBlock& block) const {
+    return samples_.data() + block.lookup.offsets_begin;
+  }
 
   /// Where the parts of the runs of rows from `source` begin (unique_rows.h), of a batch of
   /// `global_size`.
@@ -77,11 +81,20 @@ class IdReceiver {
                      const SlotCounts& counts,
                      IncomingBlock& block);
   void describe_lanes(std::span<const std::vector<SlotCounts>> counts);
-  void unpack_bags(const comm::Piece& lengths,
+  template <typename Length>
+  void unpack_bags(const Length& length,
                    const Slot& slot,
                    std::int64_t source,
                    IncomingBlock& block);
+  void unpack_lengths(const comm::Piece& lengths,
+                      const Slot& slot,
+                      std::int64_t source,
+                      IncomingBlock& block);
   void unpack_runs(const comm::Piece& lengths, IncomingBlock& block);
+  void unpack_packed(const comm::Piece& ids,
+                     const Slot& slot,
+                     std::int64_t source,
+                     const IncomingBlock& block);
   void unpack_ids(std::span<const comm::Piece> pieces,
                   const Slot& slot,
                   const IncomingBlock& block,
@@ -100,6 +113,8 @@ class IdReceiver {
   std::vector<std::int64_t> ids_, offsets_;
   std::vector<float> weights_;
   std::vector<std::int32_t> parts_;
+  bool keeps_samples_ = false;
+  std::vector<std::int32_t> samples_;  // of bags, as offsets_
   std::int64_t num_ids_ = 0, num_offsets_ = 0, num_weights_ = 0, num_parts_ = 0;
 };
 

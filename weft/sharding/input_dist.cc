@@ -12,7 +12,7 @@ namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 5;
 
 /// First bytes of every counts message. `slots` entries of SlotCounts and the control block follow.
 struct WireHeader {
@@ -90,6 +90,23 @@ std::int64_t InputDist::unique_rows(std::int64_t fetch) const {
   return packer_->unique_rows(fetch);
 }
 
+const std::int64_t* InputDist::sent_row_ids(const SlotAddress& address) const {
+  return packer_->row_ids(address);
+}
+
+std::span<const std::int32_t> InputDist::sent_runs(const SlotAddress& address) const {
+  return packer_->runs(address);
+}
+
+void InputDist::keep_samples() {
+  receiver_->keep_samples();
+}
+
+const std::int32_t* InputDist::served_samples(const SlotAddress& address,
+                                              std::int64_t source) const {
+  return receiver_->samples(block(address, source));
+}
+
 void InputDist::exchange_counts(Context& ctx,
                                 const BatchView& batch,
                                 std::span<const std::byte> control) {
@@ -98,8 +115,7 @@ void InputDist::exchange_counts(Context& ctx,
   const auto features = static_cast<std::int64_t>(routing_.features.size());
   WEFT_CHECK(batch.sparse->num_features() == features, "batch has {} features, plan has {}",
              batch.sparse->num_features(), features);
-  const std::int64_t samples =
-      rank_samples(batch.global_size, routing_.parts, routing_.ranks, comm_.rank()).size();
+  const std::int64_t samples = routing_.own_samples(batch.global_size, comm_.rank()).size();
   WEFT_CHECK(batch.sparse->batch == samples, "{} samples, of a global batch of {} it is {}",
              batch.sparse->batch, batch.global_size, samples);
   packer_->pack(*ctx.pool, batch);
@@ -119,13 +135,18 @@ void InputDist::write_counts(std::span<const std::byte> control) {
     std::memcpy(out, &header, sizeof(header));
     out += sizeof(header);
     for (std::int64_t j = 0; j < slots; ++j) {
-      const SlotCounts counts{batch_.sparse->batch, packer_->ids({r, j})};
+      const SlotCounts counts = packer_->counts({r, j});
       std::memcpy(out, &counts, sizeof(counts));
       out += sizeof(counts);
     }
     std::memcpy(out, control.data(), control.size());
     out += control.size();
   }
+}
+
+/// Of a rank of this group, for messages.
+int InputDist::world_rank(std::int64_t rank) const {
+  return comm_.world_rank(static_cast<int>(rank));
 }
 
 void InputDist::read_counts() {
@@ -138,26 +159,32 @@ void InputDist::read_counts() {
       fail(ErrorCode::kComm,
            "id exchange: rank {} speaks version {} of the header, rank {} version {}; run one "
            "build of Weft on all ranks",
-           r, header.version, comm_.rank(), kVersion);
+           world_rank(r), header.version, world_rank(comm_.rank()), kVersion);
     }
     if (header.step != batch_.step || header.global_size != batch_.global_size ||
         header.slots != static_cast<std::int64_t>(own.size())) {
       fail(ErrorCode::kComm,
            "id exchange: rank {} is at step {} with {} samples and {} slots, rank {} at step {} "
            "with {} samples and {} slots",
-           r, header.step, header.global_size, header.slots, comm_.rank(), batch_.step,
-           batch_.global_size, own.size());
+           world_rank(r), header.step, header.global_size, header.slots, world_rank(comm_.rank()),
+           batch_.step, batch_.global_size, own.size());
     }
     const std::byte* next = in + sizeof(header);
     for (SlotCounts& counts : received_[at(r)]) {
       std::memcpy(&counts, next, sizeof(counts));
       next += sizeof(counts);
     }
-    const Range samples = rank_samples(batch_.global_size, routing_.parts, routing_.ranks, r);
+    const Range samples = routing_.own_samples(batch_.global_size, r);
     for (const SlotCounts& counts : received_[at(r)]) {
-      if (counts.batch != samples.size() || counts.ids < 0) {
+      const bool width = counts.length_bytes == 0 || counts.length_bytes == 1 ||
+                         counts.length_bytes == 2 || counts.length_bytes == 4;
+      if (counts.batch != samples.size() || counts.ids < 0 || !width) {
         fail(ErrorCode::kComm, "id exchange: rank {} announces {} samples and {} ids, {} expected",
-             r, counts.batch, counts.ids, samples.size());
+             world_rank(r), counts.batch, counts.ids, samples.size());
+      }
+      if (counts.packed_bytes < 0) {
+        fail(ErrorCode::kComm, "id exchange: rank {} announces {} bytes of packed rows", r,
+             counts.packed_bytes);
       }
     }
     in += recv_counts_bytes_[at(r)];
@@ -188,18 +215,12 @@ void InputDist::place_own_blocks() {
   const std::int64_t rank = comm_.rank();
   const auto& own = routing_.served[at(rank)];
   for (std::size_t j = 0; j < own.size(); ++j) {
-    const auto slot = static_cast<std::int64_t>(j);
-    IncomingBlock& block = incoming_.blocks[j * at(routing_.ranks) + at(rank)];
-    block = routing_.in_place({rank, slot}, rank) ? batch_block(own[j].feature)
-                                                  : packer_->own_block(slot);
-    block.parts_begin =
-        own[j].of_rows()
-            ? receiver_->run_parts_begin(batch_.global_size, rank)
-            : rank_samples(batch_.global_size, routing_.parts, routing_.ranks, rank).begin;
+    incoming_.blocks[j * at(routing_.ranks) + at(rank)] =
+        own_samples_block({rank, static_cast<std::int64_t>(j)});
   }
-  const auto& replicated = routing_.served[at(routing_.replicated())];
-  for (std::size_t j = 0; j < replicated.size(); ++j) {
-    incoming_.replicated[j] = batch_block(replicated[j].feature);
+  for (std::size_t j = 0; j < incoming_.replicated.size(); ++j) {
+    incoming_.replicated[j] =
+        own_samples_block({routing_.replicated(), static_cast<std::int64_t>(j)});
   }
   for (const RowFetch& fetch : routing_.fetches) {
     for (const std::int64_t f : fetch.features) {
@@ -207,6 +228,17 @@ void InputDist::place_own_blocks() {
       incoming_.fetched[at(f)].origin = IdOrigin::kPlaces;
     }
   }
+}
+
+/// Of a slot that this rank serves for itself.
+IncomingBlock InputDist::own_samples_block(const SlotAddress& address) const {
+  const std::int64_t rank = comm_.rank();
+  const Slot& slot = routing_.slot(address);
+  IncomingBlock block =
+      routing_.in_place(address, rank) ? batch_block(slot.feature) : packer_->own_block(address);
+  block.parts_begin = slot.of_rows() ? receiver_->run_parts_begin(batch_.global_size, rank)
+                                     : routing_.own_samples(batch_.global_size, rank).begin;
+  return block;
 }
 
 /// All bags of a feature as the batch has them.
@@ -224,8 +256,7 @@ IncomingBlock InputDist::batch_block(std::int64_t feature) const {
           .gradient = all,
           .vectors = vectors,
           .gradients = vectors,
-          .parts_begin =
-              rank_samples(batch_.global_size, routing_.parts, routing_.ranks, comm_.rank()).begin};
+          .parts_begin = routing_.own_samples(batch_.global_size, comm_.rank()).begin};
 }
 
 /// Shows lookups the arrays where they are, or copies of them on a device with its own memory.

@@ -6,19 +6,20 @@
 ///
 /// In place   a slot that this rank serves for itself with whole bags (Routing::in_place) has no
 ///            wire format: lookups and coalescing read the batch's own ids and offsets.
-/// Wire       counts, rank to rank: WireHeader, then {batch, ids} of each slot the receiver
-///            serves, then the control block. ids: per slot two or three pieces: B lengths (int32);
-///            the ids counted within the shard's rows (int32, or int64 for shards of 2^31 rows
-///            and more); fp32 weights of weighted slots. Column shards are sent the same memory.
+/// Wire       counts, rank to rank: WireHeader, then SlotCounts of each slot the receiver
+///            serves, then the control block. ids: per slot two or three pieces: B lengths
+///            and the ids, counted within the shard's rows, both as wire_ids.h says; fp32 weights
+///            of weighted slots. Column shards are sent the same memory.
 ///            Of a fetched table (Routing) the shards are asked for rows, each once: two pieces,
-///            the lengths of 2 N runs (unique_rows.h) and the ids.
+///            the lengths of 2 N runs (unique_rows.h) and the ids, packed where codecs.ids says so;
+///            their bytes are among the counts.
 /// Copies     of an id that is sent: one where it is asked for (narrowed, by shard), one where it
 /// is
 ///            served (widened), which over `local` reads the asking rank's memory.
 /// Order      what a server receives for a slot is ordered by source rank, which is the order of
 ///            samples in the global batch.
-/// Bytes      per rank and step: 4·B per slot it asks of others, plus 4 per id (8 wide, +4
-///            weighted). Of fetched tables 4 (8 wide) per unique row. row_wise asks W slots per
+/// Bytes      per rank and step: 0 to 4·B per slot it asks of others, plus 1 to 8 per id (+4
+///            weighted). Of fetched tables as many per unique row. row_wise asks W slots per
 ///            feature, column_wise one per column shard.
 /// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
 ///            batch has been seen.
@@ -65,6 +66,13 @@ class InputDist {
 
   [[nodiscard]] const IncomingIds& incoming() const { return incoming_; }
 
+  /// Of a slot that this rank serves, the samples of `source`.
+  [[nodiscard]] const IncomingBlock& block(const SlotAddress& address, std::int64_t source) const {
+    return address.server == routing_.replicated()
+               ? incoming_.replicated[static_cast<std::size_t>(address.slot)]
+               : incoming_.blocks[static_cast<std::size_t>(address.slot * routing_.ranks + source)];
+  }
+
   [[nodiscard]] const BatchView& batch() const { return batch_; }
 
   /// Vectors that come back for a slot that is not in place: its non-empty bags, or its ids for a
@@ -84,10 +92,25 @@ class InputDist {
   /// Rows of a fetched table that the batch asks for.
   [[nodiscard]] std::int64_t unique_rows(std::int64_t fetch) const;
 
+  /// Of a slot of rows, what was asked: [sent_gradients()] rows counted in the shard's, and the
+  /// lengths of their runs (unique_rows.h).
+  [[nodiscard]] const std::int64_t* sent_row_ids(const SlotAddress& address) const;
+  [[nodiscard]] std::span<const std::int32_t> sent_runs(const SlotAddress& address) const;
+
+  /// Keeps served_samples() of the batches to come.
+  void keep_samples();
+
+  /// Of a pooled slot that this rank serves, the global sample of each bag from another rank: host
+  /// memory, [bags of block().lookup].
+  [[nodiscard]] const std::int32_t* served_samples(const SlotAddress& address,
+                                                   std::int64_t source) const;
+
  private:
   void write_counts(std::span<const std::byte> control);
+  [[nodiscard]] int world_rank(std::int64_t rank) const;
   void read_counts();
   void place_own_blocks();
+  [[nodiscard]] IncomingBlock own_samples_block(const SlotAddress& address) const;
   [[nodiscard]] IncomingBlock batch_block(std::int64_t feature) const;
   void place(Context& ctx);
 

@@ -55,17 +55,23 @@ void add(float* to, const float* a, const float* b, std::int64_t count) {
 
 }  // namespace
 
-OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device& device)
+OutputDist::OutputDist(const spec::Config& config,
+                       const Routing& routing,
+                       comm::Communicator& comm,
+                       Device& device)
     : routing_(routing),
       comm_(comm),
       rank_(comm.rank()),
       fetched_(routing, device, comm.rank()),
+      forward_wire_(config, config.codecs.forward, routing.ranks, device),
+      backward_wire_(config, config.codecs.backward, routing.ranks, device),
+      draws_(config, routing, comm.rank()),
       pooled_(device),
       pooled_gradients_(device),
       served_(device),
       asked_(device),
       served_run_(at(routing.ranks)),
-      asked_begin_(at(routing.ranks)),
+      asked_begin_(routing.served.size()),
       asked_run_(at(routing.ranks)),
       asked_from_(at(routing.ranks)),
       sums_(device),
@@ -82,12 +88,13 @@ OutputDist::OutputDist(const Routing& routing, comm::Communicator& comm, Device&
     sequences_.emplace_back(device);
     sequence_gradients_.emplace_back(device);
   }
-  for (std::int64_t r = 0; r < routing.ranks; ++r) {
-    asked_begin_[at(r)].resize(routing.served[at(r)].size());
+  for (std::size_t s = 0; s < asked_begin_.size(); ++s) {
+    asked_begin_[s].resize(routing.served[s].size());
   }
-  served_begin_.resize(routing.served[at(rank_)].size() * at(routing.ranks));
-  gradient_begin_.resize(served_begin_.size());
+  served_places_.resize(routing.served[at(rank_)].size() * at(routing.ranks) +
+                        routing.served[at(routing.replicated())].size());
   list_jobs();
+  list_own_gradients();
 }
 
 void OutputDist::list_jobs() {
@@ -109,18 +116,44 @@ void OutputDist::list_jobs() {
       }
       continue;
     }
-    for (const SlotAddress& address : route.slots) {
-      const bool in_place = routing_.in_place(address, rank_);
-      if (!in_place && route.pooling == spec::Pooling::kNone) {
-        sequences_to_copy_.push_back(address);
-      } else if (!in_place || mean) {
-        jobs_.push_back({in_place ? Job::Kind::kDivide : Job::Kind::kCopy, address});
-      }
-    }
+    list_jobs(route);
   }
   for (const RowFetch& fetch : routing_.fetches) {
     sequences_to_copy_.insert(sequences_to_copy_.end(), fetch.slots.begin(), fetch.slots.end());
   }
+}
+
+/// Of a feature whose bags are not added here.
+void OutputDist::list_jobs(const FeatureRoute& route) {
+  for (const SlotAddress& address : route.slots) {
+    const bool in_place = routing_.in_place(address, rank_);
+    if (!in_place && route.pooling == spec::Pooling::kNone) {
+      sequences_to_copy_.push_back(address);
+    } else if (!in_place || route.pooling == spec::Pooling::kMean) {
+      jobs_.push_back({in_place ? Job::Kind::kDivide : Job::Kind::kCopy, address});
+    }
+  }
+}
+
+/// Heads first: their columns are those of the whole feature.
+void OutputDist::list_own_gradients() {
+  const auto list = [this](std::int64_t server) {
+    for (const Slot& slot : routing_.served[at(server)]) {
+      const bool whole_bags = slot.sequence && !slot.of_rows() && !feature(slot.feature).split();
+      const bool is_read =
+          !slot.of_rows() && (!slot.sequence || whole_bags) && (server == rank_ || slot.of_head());
+      const bool is_known =
+          std::any_of(own_gradients_.begin(), own_gradients_.end(), [&slot](const Slot& known) {
+            return known.feature == slot.feature && known.cols.begin <= slot.cols.begin &&
+                   slot.cols.end <= known.cols.end;
+          });
+      if (is_read && !is_known) {
+        own_gradients_.push_back(slot);
+      }
+    }
+  };
+  list(routing_.replicated());
+  list(rank_);
 }
 
 void OutputDist::prepare(const InputDist& input) {
@@ -134,7 +167,8 @@ void OutputDist::prepare(const InputDist& input) {
   tasks_.clear();
   tasks_.add(jobs_.empty() ? 0 : bag_tasks_);
   for (const SlotAddress& address : sequences_to_copy_) {
-    tasks_.add(task_count(input.sent_vectors(address) * routing_.slot(address).dim(), kTaskFloats));
+    const std::int64_t floats = input.sent_vectors(address) * routing_.slot(address).dim();
+    tasks_.add(forward_wire_.is_on() ? 0 : task_count(floats, kTaskFloats));
   }
   size_scratch();
 }
@@ -197,44 +231,58 @@ void OutputDist::size_matrices(const InputDist& input) {
 }
 
 void OutputDist::place_served(const InputDist& input) {
-  const auto& own = routing_.served[at(rank_)];
-  std::int64_t floats = 0;
-  std::int64_t gradient_floats = 0;
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    served_run_[at(r)].begin = floats;
-    for (std::size_t j = 0; j < own.size(); ++j) {
-      std::int64_t& begin = served_begin_[at(r) * own.size() + j];
-      const IncomingBlock& block = input.incoming().blocks[j * at(routing_.ranks) + at(r)];
-      if (r == rank_ && routing_.in_place({rank_, static_cast<std::int64_t>(j)}, rank_)) {
-        begin = -1;
-        continue;
-      }
-      begin = floats;
-      floats += block.vectors * own[j].dim();
-      gradient_begin_[at(r) * own.size() + j] = gradient_floats;
-      gradient_floats += block.gradients * own[j].dim();
+  const std::size_t own = routing_.served[at(rank_)].size();
+  const std::size_t replicated = routing_.served[at(routing_.replicated())].size();
+  ServedPlace next;
+  const auto place = [&](const SlotAddress& address, std::int64_t source,
+                         const IncomingBlock& block) {
+    served_places_[served_index(address, source)] = next;
+    if (source != rank_ || !routing_.in_place(address, rank_)) {
+      next.vectors += block.vectors * routing_.slot(address).dim();
+      next.gradients += block.gradients * routing_.slot(address).dim();
     }
-    served_run_[at(r)].end = floats;
+  };
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    served_run_[at(r)].begin = next.vectors;
+    for (std::size_t j = 0; j < own; ++j) {
+      place({rank_, static_cast<std::int64_t>(j)}, r,
+            input.incoming().blocks[j * at(routing_.ranks) + at(r)]);
+    }
+    for (std::size_t j = 0; j < replicated && r == rank_; ++j) {
+      place({routing_.replicated(), static_cast<std::int64_t>(j)}, r,
+            input.incoming().replicated[j]);
+    }
+    served_run_[at(r)].end = next.vectors;
   }
-  served_.resize_for<float>(std::max(floats, gradient_floats));
+  served_.resize_for<float>(std::max(next.vectors, next.gradients));
 }
 
+/// Of encoded vectors those of split bags alone, which are decoded here before they are added.
 void OutputDist::place_asked(const InputDist& input) {
+  const bool encoded = forward_wire_.is_on();
+  const auto has_place = [this, encoded](const SlotAddress& address, const Slot& slot) {
+    return encoded ? !slot.of_rows() && !slot.sequence && feature(slot.feature).split()
+                   : !routing_.in_place(address, rank_);
+  };
   std::int64_t received = 0;
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    const auto& slots = routing_.served[at(r)];
-    std::int64_t floats = 0;
+  const auto place = [&](std::int64_t server, std::int64_t floats) {
+    const auto& slots = routing_.served[at(server)];
     for (std::size_t j = 0; j < slots.size(); ++j) {
-      const SlotAddress address{r, static_cast<std::int64_t>(j)};
-      asked_begin_[at(r)][j] = floats;
-      floats +=
-          routing_.in_place(address, rank_) ? 0 : input.sent_vectors(address) * slots[j].dim();
+      const SlotAddress address{server, static_cast<std::int64_t>(j)};
+      asked_begin_[at(server)][j] = floats;
+      floats += has_place(address, slots[j]) ? input.sent_vectors(address) * slots[j].dim() : 0;
     }
-    const std::int64_t begin = r == rank_ ? 0 : received;
-    received += r == rank_ ? 0 : floats;
+    return floats;
+  };
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    std::int64_t floats = place(r, 0);
+    floats = r == rank_ ? place(routing_.replicated(), floats) : floats;
+    const bool lies_here = encoded || r != rank_;
+    const std::int64_t begin = lies_here ? received : 0;
+    received += lies_here ? floats : 0;
     asked_run_[at(r)] = {begin, begin + floats};
   }
-  if (!comm_.lends()) {
+  if (encoded || !comm_.lends()) {
     asked_.resize_for<float>(received);
   }
 }
@@ -254,10 +302,14 @@ VectorPlace OutputDist::in_matrix(const Slot& slot, const FeatureMatrices& matri
   return {m.data + first + slot.cols.begin, m.stride};
 }
 
+std::size_t OutputDist::served_index(const SlotAddress& address, std::int64_t source) const {
+  const std::int64_t before = address.server == routing_.replicated() ? routing_.ranks : source;
+  return at(before) * routing_.served[at(rank_)].size() + at(address.slot);
+}
+
 VectorPlace OutputDist::served(const SlotAddress& address, std::int64_t source) const {
-  const std::size_t own = routing_.served[at(rank_)].size();
-  const std::int64_t begin = served_begin_[at(source) * own + at(address.slot)];
-  return {served_.as<float>() + begin, routing_.slot(address).dim()};
+  return {served_.as<float>() + served_places_[served_index(address, source)].vectors,
+          routing_.slot(address).dim()};
 }
 
 VectorPlace OutputDist::output(const SlotAddress& address, std::int64_t source) const {
@@ -271,16 +323,25 @@ VectorPlace OutputDist::gradient(const SlotAddress& address, std::int64_t source
   if (source == rank_ && (routing_.in_place(address, rank_) || !slot.sequence)) {
     return in_matrix(slot, gradients_);
   }
-  const std::size_t own = routing_.served[at(rank_)].size();
-  const std::int64_t begin = gradient_begin_[at(source) * own + at(address.slot)];
-  return {served_.as<float>() + begin, slot.dim()};
+  return {served_.as<float>() + served_places_[served_index(address, source)].gradients,
+          slot.dim()};
 }
 
 const float* OutputDist::asked(const SlotAddress& address) const {
-  return asked_from_[at(address.server)] + asked_begin_[at(address.server)][at(address.slot)];
+  const std::int64_t from = address.server == routing_.replicated() ? rank_ : address.server;
+  return asked_from_[at(from)] + asked_begin_[at(address.server)][at(address.slot)];
 }
 
 void OutputDist::forward(Context& ctx, const InputDist& input) {
+  if (forward_wire_.is_on()) {
+    exchange_encoded_vectors(ctx, input);
+  } else {
+    exchange_vectors(ctx, input);
+  }
+  pool_fetched(ctx, input);
+}
+
+void OutputDist::exchange_vectors(Context& ctx, const InputDist& input) {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const Range served = served_run_[at(r)];
     const Range asked = asked_run_[at(r)];
@@ -294,15 +355,91 @@ void OutputDist::forward(Context& ctx, const InputDist& input) {
     for (std::size_t r = 0; r < arrived.size(); ++r) {
       asked_from_[r] = static_cast<const float*>(arrived[r].pieces.front().data);
     }
-    tasks_.run(*ctx.pool, [&](std::int64_t list, std::int64_t task) {
-      if (list == 0) {
-        assemble_bags(task, input);
-      } else {
-        copy_sequence(sequences_to_copy_[at(list - 1)], task, input);
-      }
-    });
+    assemble(ctx, input);
   });
-  pool_fetched(ctx, input);
+}
+
+void OutputDist::exchange_encoded_vectors(Context& ctx, const InputDist& input) {
+  const auto for_slots = [this](std::int64_t server, const auto& body) {
+    for (std::size_t j = 0; j < routing_.served[at(server)].size(); ++j) {
+      body(SlotAddress{server, static_cast<std::int64_t>(j)});
+    }
+  };
+  forward_wire_.clear(input.batch().step);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    asked_from_[at(r)] = asked_.as<float>() + asked_run_[at(r)].begin;
+    const auto serve = [&](const SlotAddress& address) { add_served_vectors(address, r, input); };
+    const auto ask = [&](const SlotAddress& address) { add_asked_vectors(address, input); };
+    for_slots(rank_, serve);
+    for_slots(r, ask);
+    if (r == rank_) {
+      for_slots(routing_.replicated(), serve);
+      for_slots(routing_.replicated(), ask);
+    }
+  }
+  forward_wire_.exchange(ctx, comm_);
+  assemble(ctx, input);
+}
+
+/// What goes out; of what stays in the matrix, all but replicas' vectors passes through the codec.
+void OutputDist::add_served_vectors(const SlotAddress& address,
+                                    std::int64_t source,
+                                    const InputDist& input) {
+  const Slot& slot = routing_.slot(address);
+  if (source != rank_ || !routing_.in_place(address, rank_)) {
+    forward_wire_.add_outgoing({.slot = &slot,
+                                .peer = source,
+                                .count = input.block(address, source).vectors,
+                                .place = served(address, source),
+                                .draws = draws_.vectors(address, source, input)});
+  } else if (address.server == rank_) {
+    const FeatureMatrices& m = outputs_;
+    forward_wire_.add_in_place(
+        {.slot = &slot,
+         .peer = rank_,
+         .count = slot.sequence ? m.sequences[at(slot.feature)].rows : m.pooled.rows,
+         .place = in_matrix(slot, m),
+         .draws = draws_.vectors(address, source, input)});
+  }
+}
+
+/// Whole bags and rows are decoded to their places, partial sums to asked().
+void OutputDist::add_asked_vectors(const SlotAddress& address, const InputDist& input) {
+  const Slot& slot = routing_.slot(address);
+  if (routing_.in_place(address, rank_)) {
+    return;
+  }
+  VectorWire::Block block{.slot = &slot,
+                          .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
+                          .count = input.sent_vectors(address)};
+  if (slot.sequence) {
+    block.place = sequence_place(slot);
+    block.rows = input.sent_rows(address);
+  } else if (feature(slot.feature).split()) {
+    block.place = {const_cast<float*>(asked(address)), slot.dim()};
+  } else {
+    block.place = in_matrix(slot, outputs_);
+    block.rows = input.sent_rows(address);
+  }
+  forward_wire_.add_incoming(block);
+}
+
+VectorPlace OutputDist::sequence_place(const Slot& slot) const {
+  if (!slot.of_rows()) {
+    return in_matrix(slot, outputs_);
+  }
+  const Matrix<float> fetched = fetched_.vectors(slot.fetch);
+  return {fetched.data + slot.cols.begin, fetched.stride};
+}
+
+void OutputDist::assemble(Context& ctx, const InputDist& input) {
+  tasks_.run(*ctx.pool, [&](std::int64_t list, std::int64_t task) {
+    if (list == 0) {
+      assemble_bags(task, input);
+    } else {
+      copy_sequence(sequences_to_copy_[at(list - 1)], task, input);
+    }
+  });
 }
 
 /// Bags and sequences of fetched tables, once their rows are there. The senders wait no longer.
@@ -317,7 +454,11 @@ void OutputDist::assemble_bags(std::int64_t task, const InputDist& input) {
     const Slot& slot = routing_.slot(job.address);
     switch (job.kind) {
       case Job::Kind::kCopy:
-        copy_bags(job.address, bags, input);
+        if (forward_wire_.is_on()) {
+          clear_empty_bags(job.address, bags, input);
+        } else {
+          copy_bags(job.address, bags, input);
+        }
         break;
       case Job::Kind::kDivide:
         break;
@@ -336,7 +477,6 @@ void OutputDist::copy_bags(const SlotAddress& address, Range bags, const InputDi
   const Slot& slot = routing_.slot(address);
   const std::int64_t dim = slot.dim();
   const std::int32_t* const rows = input.sent_rows(address);
-  const std::int32_t* const last = rows + input.sent_vectors(address);
   const VectorPlace to = in_matrix(slot, outputs_);
   if (rows == nullptr) {
     for (std::int64_t b = bags.begin; b < bags.end; ++b) {
@@ -344,6 +484,7 @@ void OutputDist::copy_bags(const SlotAddress& address, Range bags, const InputDi
     }
     return;
   }
+  const std::int32_t* const last = rows + input.sent_vectors(address);
   const std::int32_t* row = std::lower_bound(rows, last, bags.begin);
   for (std::int64_t b = bags.begin; b < bags.end; ++b) {
     if (row != last && *row == b) {
@@ -355,6 +496,25 @@ void OutputDist::copy_bags(const SlotAddress& address, Range bags, const InputDi
   }
 }
 
+/// The others have been decoded to their rows.
+void OutputDist::clear_empty_bags(const SlotAddress& address, Range bags, const InputDist& input) {
+  const Slot& slot = routing_.slot(address);
+  const std::int32_t* row = input.sent_rows(address);
+  if (row == nullptr) {
+    return;
+  }
+  const std::int32_t* const last = row + input.sent_vectors(address);
+  const VectorPlace to = in_matrix(slot, outputs_);
+  row = std::lower_bound(row, last, bags.begin);
+  for (std::int64_t b = bags.begin; b < bags.end; ++b) {
+    if (row != last && *row == b) {
+      ++row;
+    } else {
+      std::fill_n(to.data + b * to.stride, slot.dim(), 0.0F);
+    }
+  }
+}
+
 void OutputDist::copy_sequence(const SlotAddress& address,
                                std::int64_t task,
                                const InputDist& input) {
@@ -362,13 +522,7 @@ void OutputDist::copy_sequence(const SlotAddress& address,
   const std::int64_t count = input.sent_vectors(address);
   const Range vectors = piece(count, task_count(count * slot.dim(), kTaskFloats), task);
   const std::int32_t* const rows = input.sent_rows(address);
-  VectorPlace to;
-  if (slot.of_rows()) {
-    const Matrix<float> fetched = fetched_.vectors(slot.fetch);
-    to = {fetched.data + slot.cols.begin, fetched.stride};
-  } else {
-    to = in_matrix(slot, outputs_);
-  }
+  const VectorPlace to = sequence_place(slot);
   const float* const from = asked(address);
   for (std::int64_t v = vectors.begin; v < vectors.end; ++v) {
     copy_floats(to.data + (rows == nullptr ? v : rows[v]) * to.stride, from + v * slot.dim(),
@@ -392,6 +546,20 @@ void OutputDist::divide_bags(const Slot& slot,
   }
 }
 
+/// Columns `cols`, counted in the slot, of the vectors of a cut of rows, from `first_bag` on.
+OutputDist::ShardVectors OutputDist::shard_vectors(const SlotAddress& address,
+                                                   Range cols,
+                                                   std::int64_t first_bag,
+                                                   const InputDist& input) const {
+  const std::int32_t* const rows = input.sent_rows(address);
+  const std::int64_t end = input.sent_vectors(address);
+  return {.vectors = asked(address) + cols.begin,
+          .stride = routing_.slot(address).dim(),
+          .bags = rows,
+          .next = std::lower_bound(rows, rows + end, first_bag) - rows,
+          .end = end};
+}
+
 /// The columns of slot `first` of a split feature, which is of the first cut of rows: the partial
 /// sums of a bag go up the tree over the cuts that have some.
 void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const InputDist& input) {
@@ -401,15 +569,15 @@ void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const I
   const std::int64_t dim = slot.dim();
   const Range bags = task_bags(task);
   Scratch own = scratch(task, shards);
-  for (std::int64_t k = 0; k < shards; ++k) {
-    const SlotAddress& address = route.slots[at(slot.shard + k * route.col_cuts)];
-    const std::int32_t* const rows = input.sent_rows(address);
-    const std::int64_t end = input.sent_vectors(address);
-    const std::int64_t next = std::lower_bound(rows, rows + end, bags.begin) - rows;
-    own.shards[at(k)] = {.vectors = asked(address), .bags = rows, .next = next, .end = end};
+  for (std::size_t k = 0; k < route.rows.size(); ++k) {
+    own.shards[k] = shard_vectors(route.slots[at(slot.shard) + k * at(route.col_cuts)], {0, dim},
+                                  bags.begin, input);
+  }
+  if (!route.head.empty()) {
+    own.shards.back() = shard_vectors(route.slots.back(), slot.cols, bags.begin, input);
   }
   std::array<const float*, kMostBags> only;
-  find_terms(own, bags, dim, only);
+  find_terms(own, bags, only);
   const VectorPlace place = in_matrix(slot, outputs_);
   for (std::int64_t i = 0; i < bags.size(); ++i) {
     float* const to = place.data + (bags.begin + i) * place.stride;
@@ -425,17 +593,14 @@ void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const I
 
 /// The only term of each bag, null or &kSeveral; then all terms. Shard after shard, so that nothing
 /// depends on a guess which shard comes next.
-void OutputDist::find_terms(Scratch& scratch,
-                            Range bags,
-                            std::int64_t dim,
-                            std::span<const float*> only) {
+void OutputDist::find_terms(Scratch& scratch, Range bags, std::span<const float*> only) {
   std::fill(only.begin(), only.end(), nullptr);
   bool several = false;
   for (const ShardVectors& shard : scratch.shards) {
     for (std::int64_t v = shard.next; v < shard.end && shard.bags[v] < bags.end; ++v) {
       const float*& term = only[at(shard.bags[v] - bags.begin)];
       several |= term != nullptr;
-      term = term == nullptr ? shard.vectors + v * dim : &kSeveral;
+      term = term == nullptr ? shard.vectors + v * shard.stride : &kSeveral;
     }
   }
   if (!several) {
@@ -446,7 +611,7 @@ void OutputDist::find_terms(Scratch& scratch,
     const ShardVectors& shard = scratch.shards[k];
     for (std::int64_t v = shard.next; v < shard.end && shard.bags[v] < bags.end; ++v) {
       scratch.terms[at(shard.bags[v] - bags.begin) * scratch.shards.size() + k] =
-          shard.vectors + v * dim;
+          shard.vectors + v * shard.stride;
     }
   }
 }
@@ -473,6 +638,10 @@ void OutputDist::backward(Context& ctx, const InputDist& input) {
   // The gradient of a mean is that of its sum, divided by the length of the bag.
   divide_means(ctx, means_, gradients_, input);
   fetched_.sum_gradients(ctx, input, gradients_);
+  if (backward_wire_.is_on()) {
+    exchange_encoded_gradients(ctx, input);
+    return;
+  }
   describe_gradient_lanes(input);
   comm_.exchange(ctx, send_, recv_);
 }
@@ -492,13 +661,66 @@ void OutputDist::divide_means(Context& ctx,
   });
 }
 
+/// Whether gradients go from `source` to the slot's server, itself perhaps; the others are read
+/// where they are: see gradient().
+bool OutputDist::gradient_travels(const SlotAddress& address, std::int64_t source) const {
+  const Slot& slot = routing_.slot(address);
+  if (address.server == routing_.replicated()) {
+    return source == rank_ && slot.of_head() && slot.sequence;
+  }
+  return address.server != source || (!routing_.in_place(address, source) && slot.sequence);
+}
+
+/// The same bytes to every server that a gradient is for; what this rank reads in its matrices is
+/// rounded there once the others have been encoded.
+void OutputDist::exchange_encoded_gradients(Context& ctx, const InputDist& input) {
+  const auto send = [&](std::int64_t server, std::int64_t peer) {
+    for (std::size_t j = 0; j < routing_.served[at(server)].size(); ++j) {
+      const SlotAddress address{server, static_cast<std::int64_t>(j)};
+      if (gradient_travels(address, rank_)) {
+        backward_wire_.add_outgoing({.slot = &routing_.slot(address),
+                                     .peer = peer,
+                                     .count = input.sent_gradients(address),
+                                     .place = asked_gradients(routing_.slot(address)),
+                                     .rows = input.sent_gradient_rows(address),
+                                     .draws = draws_.gradients(address, input)});
+      }
+    }
+  };
+  const auto receive = [&](std::int64_t server, std::int64_t peer) {
+    for (std::size_t j = 0; j < routing_.served[at(server)].size(); ++j) {
+      const SlotAddress address{server, static_cast<std::int64_t>(j)};
+      if (gradient_travels(address, peer)) {
+        backward_wire_.add_incoming({.slot = &routing_.slot(address),
+                                     .peer = peer,
+                                     .count = input.block(address, peer).gradients,
+                                     .place = gradient(address, peer)});
+      }
+    }
+  };
+  backward_wire_.clear(input.batch().step);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    send(r, r);
+    receive(rank_, r);
+    if (r == rank_) {
+      send(routing_.replicated(), r);
+      receive(routing_.replicated(), r);
+    }
+  }
+  const FeatureMatrices& m = gradients_;
+  for (const Slot& slot : own_gradients_) {
+    backward_wire_.add_in_place(
+        {.slot = &slot,
+         .peer = rank_,
+         .count = slot.sequence ? m.sequences[at(slot.feature)].rows : m.pooled.rows,
+         .place = in_matrix(slot, m),
+         .draws = draws_.own_gradients(slot, input)});
+  }
+  backward_wire_.exchange(ctx, comm_);
+}
+
 /// To every server the gradients of its vectors, in its order, from where they lie in the matrix.
 void OutputDist::describe_gradient_lanes(const InputDist& input) {
-  const auto travels = [this](const SlotAddress& address, std::int64_t source) {
-    // The others are read where they are: see gradient().
-    return address.server != source ||
-           (!routing_.in_place(address, source) && routing_.slot(address).sequence);
-  };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     auto& send = send_pieces_[at(r)];
     auto& recv = recv_pieces_[at(r)];
@@ -506,20 +728,36 @@ void OutputDist::describe_gradient_lanes(const InputDist& input) {
     recv.clear();
     for (std::size_t j = 0; j < routing_.served[at(r)].size(); ++j) {
       const SlotAddress address{r, static_cast<std::int64_t>(j)};
-      if (travels(address, rank_)) {
+      if (gradient_travels(address, rank_)) {
         send.push_back(gradient_piece(address, input));
       }
     }
     for (std::size_t j = 0; j < routing_.served[at(rank_)].size(); ++j) {
       const SlotAddress address{rank_, static_cast<std::int64_t>(j)};
-      if (travels(address, r)) {
-        const IncomingBlock& block = input.incoming().blocks[j * at(routing_.ranks) + at(r)];
-        recv.push_back(
-            {gradient(address, r).data, 4 * block.gradients * routing_.slot(address).dim()});
+      if (gradient_travels(address, r)) {
+        const std::int64_t count = input.block(address, r).gradients;
+        recv.push_back({gradient(address, r).data, 4 * count * routing_.slot(address).dim()});
       }
+    }
+    if (r == rank_) {
+      add_head_gradients(input);
     }
     send_[at(r)] = {.pieces = send};
     recv_[at(r)] = {.pieces = recv};
+  }
+}
+
+/// To itself a rank sends those of a head's sequences and rows; those of bags are read in place.
+void OutputDist::add_head_gradients(const InputDist& input) {
+  const auto& replicated = routing_.served[at(routing_.replicated())];
+  for (std::size_t j = 0; j < replicated.size(); ++j) {
+    const SlotAddress address{routing_.replicated(), static_cast<std::int64_t>(j)};
+    if (!replicated[j].of_head() || !replicated[j].sequence) {
+      continue;
+    }
+    const comm::Piece piece = gradient_piece(address, input);
+    send_pieces_[at(rank_)].push_back(piece);
+    recv_pieces_[at(rank_)].push_back({gradient(address, rank_).data, piece.bytes});
   }
 }
 

@@ -13,13 +13,20 @@
 /// Assembly   Tables whose rows are not cut: copies. Others, pooled: for each cut of columns the
 ///            partial sums of a bag go up the tree over the numbers of the cuts of rows
 ///            (base/parts.h), absent ones skipped, so a bag that lies in one of them keeps its
-///            bits, and cuts of columns change none. Mean: divided by the bag's length here, after
-///            the sum; its gradient is divided in the gradient matrix, before it leaves. Empty bags
-///            give zeros.
+///            bits, and cuts of columns change none. A head is the last of these cuts. Mean:
+///            divided by the bag's length here, after the sum; its gradient is divided in the
+///            gradient matrix, before it leaves. Empty bags give zeros.
 /// Fetched    tables that are pooled at the sample (Routing): one vector per unique row, from
 ///            wherever it is held, into one matrix of the table; bags are added from there
 ///            (fetched_rows.h). Back go partial sums of row gradients.
-/// Bytes      per rank, forward: 4·D per vector asked of others; backward the same.
+/// Codecs     where one is configured, every vector of a slot, and every gradient of one, is
+/// encoded
+///            where it is made and decoded where it is needed (vector_wire.h), also what a rank
+///            serves for itself. Partial sums of bags and of row gradients are encoded as they are,
+///            and added in fp32. Means are divided after decoding, their gradients before encoding.
+///            data_parallel tables are not encoded. fp32 does nothing of this.
+/// Bytes      per rank, forward: 4·D per vector asked of others, or kernels::encoded_bytes();
+///            backward the same.
 /// Threads    tasks of runs of bags on the context's pool. Nothing is allocated once the longest
 ///            batch has been seen.
 /// Source     ZionEX (arXiv 2104.05158) section 4; row_wise without the dense reduce-scatter as in
@@ -37,6 +44,8 @@
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
+#include "weft/sharding/vector_draws.h"
+#include "weft/sharding/vector_wire.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/view.h"
 
@@ -55,15 +64,12 @@ struct FeatureMatrices {
   }
 };
 
-/// Vectors of one block: vector i is at data + i * stride (elements).
-struct VectorPlace {
-  float* data = nullptr;
-  std::int64_t stride = 0;
-};
-
 class OutputDist {
  public:
-  OutputDist(const Routing& routing, comm::Communicator& comm, Device& device);
+  OutputDist(const spec::Config& config,
+             const Routing& routing,
+             comm::Communicator& comm,
+             Device& device);
 
   /// Sizes every buffer for the batch of `input`. Call once per step, after exchange_ids.
   void prepare(const InputDist& input);
@@ -89,6 +95,15 @@ class OutputDist {
   /// Divides gradients() of means in place, and sends gradients to the servers.
   void backward(Context& ctx, const InputDist& input);
 
+  /// What this rank's codecs could not say of a table's vectors and gradients since the start.
+  [[nodiscard]] CodecLosses forward_losses(std::int64_t table) const {
+    return forward_wire_.losses(table);
+  }
+
+  [[nodiscard]] CodecLosses backward_losses(std::int64_t table) const {
+    return backward_wire_.losses(table);
+  }
+
   [[nodiscard]] FeatureMatrices& outputs() { return outputs_; }
 
   [[nodiscard]] FeatureMatrices& gradients() { return gradients_; }
@@ -102,9 +117,16 @@ class OutputDist {
     SlotAddress address;  ///< of kAdd: of the first cut of rows
   };
 
+  /// Where a block that this rank serves lies in served_, in floats.
+  struct ServedPlace {
+    std::int64_t vectors = 0;
+    std::int64_t gradients = 0;
+  };
+
   /// Some columns of the vectors of one cut of rows of a split feature.
   struct ShardVectors {
     const float* vectors = nullptr;
+    std::int64_t stride = 0;             ///< elements
     const std::int32_t* bags = nullptr;  ///< of each vector, ascending
     std::int64_t next = 0;
     std::int64_t end = 0;
@@ -127,6 +149,8 @@ class OutputDist {
     return routing_.features[static_cast<std::size_t>(f)];
   }
 
+  void list_jobs(const FeatureRoute& route);
+  void list_own_gradients();
   void size_matrices(const InputDist& input);
   void place_served(const InputDist& input);
   void place_asked(const InputDist& input);
@@ -137,23 +161,35 @@ class OutputDist {
   [[nodiscard]] VectorPlace asked_gradients(const Slot& slot) const;
   [[nodiscard]] VectorPlace in_matrix(const Slot& slot, const FeatureMatrices& matrices) const;
   [[nodiscard]] VectorPlace served(const SlotAddress& address, std::int64_t source) const;
+  [[nodiscard]] std::size_t served_index(const SlotAddress& address, std::int64_t source) const;
   [[nodiscard]] const float* asked(const SlotAddress& address) const;
+  [[nodiscard]] ShardVectors shard_vectors(const SlotAddress& address,
+                                           Range cols,
+                                           std::int64_t first_bag,
+                                           const InputDist& input) const;
+  void exchange_vectors(Context& ctx, const InputDist& input);
+  void exchange_encoded_vectors(Context& ctx, const InputDist& input);
+  void add_served_vectors(const SlotAddress& address, std::int64_t source, const InputDist& input);
+  void add_asked_vectors(const SlotAddress& address, const InputDist& input);
+  [[nodiscard]] VectorPlace sequence_place(const Slot& slot) const;
+  void assemble(Context& ctx, const InputDist& input);
   void assemble_bags(std::int64_t task, const InputDist& input);
+  void clear_empty_bags(const SlotAddress& address, Range bags, const InputDist& input);
   void copy_bags(const SlotAddress& address, Range bags, const InputDist& input);
   void copy_sequence(const SlotAddress& address, std::int64_t task, const InputDist& input);
   void divide_bags(const Slot& slot, Range bags, const FeatureMatrices& m, const InputDist& input);
   void add_shards(const SlotAddress& first, std::int64_t task, const InputDist& input);
-  static void find_terms(Scratch& scratch,
-                         Range bags,
-                         std::int64_t dim,
-                         std::span<const float*> only);
+  static void find_terms(Scratch& scratch, Range bags, std::span<const float*> only);
   static void add_terms(std::span<const float* const> terms, float* sums, std::span<float> out);
   void pool_fetched(Context& ctx, const InputDist& input);
   void divide_means(Context& ctx,
                     std::span<const std::int64_t> means,
                     const FeatureMatrices& m,
                     const InputDist& input);
+  [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const;
+  void exchange_encoded_gradients(Context& ctx, const InputDist& input);
   void describe_gradient_lanes(const InputDist& input);
+  void add_head_gradients(const InputDist& input);
   [[nodiscard]] comm::Piece gradient_piece(const SlotAddress& address,
                                            const InputDist& input) const;
 
@@ -162,23 +198,27 @@ class OutputDist {
   std::int64_t rank_;
   FeatureMatrices outputs_, gradients_;
   FetchedRows fetched_;
+  VectorWire forward_wire_, backward_wire_;
+  WireDraws draws_;
   Buffer pooled_, pooled_gradients_;
   std::vector<Buffer> sequences_, sequence_gradients_;  // [F]
   Buffer served_;                                       // vectors of this rank's slots, by source
-  Buffer asked_;                              // vectors of this rank's samples, where not lent
-  std::int64_t cleared_ = 0;                  // capacity of all of these at the last clear_grown()
-  std::vector<std::int64_t> served_begin_;    // [W][own slots], floats; -1 in place
-  std::vector<std::int64_t> gradient_begin_;  // the same of gradients, which follow the vectors
-  std::vector<Range> served_run_;             // [W] floats
-  std::vector<std::vector<std::int64_t>> asked_begin_;  // [W][slots] floats, of the server's run
-  std::vector<Range> asked_run_;                        // [W] floats
-  std::vector<const float*> asked_from_;                // [W] where a server's run has come
-  std::vector<Job> jobs_;                               // of every task of bags, static
-  std::vector<std::int64_t> means_;                     // features
-  std::vector<std::int64_t> fetched_means_;             // those of fetched tables
+  Buffer asked_;                            // vectors of this rank's samples, where not lent;
+                                            // decoded ones of split bags
+  std::int64_t cleared_ = 0;                // capacity of all of these at the last clear_grown()
+  std::vector<ServedPlace> served_places_;  // [W][own slots], then [replicated slots]
+  std::vector<Range> served_run_;           // [W] floats; this rank's ends with heads
+  std::vector<std::vector<std::int64_t>>
+      asked_begin_;                          // [W + 1][slots] floats, of the server's run
+  std::vector<Range> asked_run_;             // [W] floats
+  std::vector<const float*> asked_from_;     // [W] where a server's run has come
+  std::vector<Job> jobs_;                    // of every task of bags, static
+  std::vector<std::int64_t> means_;          // features
+  std::vector<std::int64_t> fetched_means_;  // those of fetched tables
   std::vector<SlotAddress> sequences_to_copy_;
-  std::int64_t most_shards_ = 0;  // cuts of rows of a split pooled feature
-  std::int64_t most_sums_ = 0;    // floats of its Scratch::sums
+  std::vector<Slot> own_gradients_;  // read in the gradient matrices: columns of features, once
+  std::int64_t most_shards_ = 0;     // cuts of rows of a split pooled feature
+  std::int64_t most_sums_ = 0;       // floats of its Scratch::sums
   std::int64_t bags_per_task_ = 1;
   std::int64_t bag_tasks_ = 0;
   TaskList tasks_;                                  // one of bags, then one per sequence

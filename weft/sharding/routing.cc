@@ -1,32 +1,39 @@
 #include "weft/sharding/routing.h"
 
-#include <limits>
+#include <algorithm>
 
 #include "weft/base/error.h"
 
 namespace weft::sharding {
 namespace {
 
-Slot make_slot(std::int64_t table, const spec::TablePlan& plan, std::size_t shard) {
-  Slot slot;
-  slot.table = table;
-  slot.shard = static_cast<std::int64_t>(shard);
-  slot.rows = plan.shards[shard].rows;
-  slot.cols = plan.shards[shard].cols;
-  slot.wide_ids = slot.rows.size() > std::numeric_limits<std::int32_t>::max();
-  return slot;
-}
-
 /// A table whose rows are not cut is looked up as any other, whatever its plan says.
 bool is_fetched(const spec::TablePlan& plan) {
-  return plan.pooled_at == spec::PooledAt::kSample &&
-         plan.shards.front().rows != plan.shards.back().rows;
+  const bool is_cut = plan.shards.front().rows != plan.shards.back().rows || !plan.head.empty();
+  return plan.pooled_at == spec::PooledAt::kSample && is_cut;
+}
+
+std::int64_t count_rows(const std::vector<Range>& ranges) {
+  std::int64_t rows = 0;
+  for (const Range& range : ranges) {
+    rows += range.size();
+  }
+  return rows;
 }
 
 }  // namespace
 
-Routing::Routing(const spec::Config& config, const spec::Plan& plan)
-    : ranks(plan.ranks), parts(plan.parts), served(static_cast<std::size_t>(plan.ranks) + 1) {
+Routing::Routing(const spec::Config& config, const spec::Plan& plan, std::int64_t group)
+    : ranks(plan.ranks),
+      parts(plan.parts),
+      positions(plan.world()),
+      first_position(group * plan.ranks),
+      served(static_cast<std::size_t>(plan.ranks) + 1) {
+  add_features(config, plan);
+  add_fetched(config, plan);
+}
+
+void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
   for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
     const spec::SparseFeature& feature = config.sparse_features[f];
     FeatureRoute route;
@@ -42,38 +49,60 @@ Routing::Routing(const spec::Config& config, const spec::Plan& plan)
       route.pooled_column = pooled_columns;
       pooled_columns += route.dim;
     }
-    features.push_back(std::move(route));
     if (!is_fetched(table_plan)) {
-      add_slots(table_plan, static_cast<std::int64_t>(f));
+      Slot slot;
+      slot.feature = static_cast<std::int64_t>(f);
+      slot.table = route.table;
+      slot.sequence = route.pooling == spec::Pooling::kNone;
+      slot.weighted = route.weighted;
+      slot.cols = {0, route.dim};
+      add_slots(table_plan, slot, route);
     }
+    features.push_back(std::move(route));
   }
-  add_fetched(config, plan);
 }
 
-void Routing::add_slots(const spec::TablePlan& plan, std::int64_t feature) {
-  FeatureRoute& route = features[static_cast<std::size_t>(feature)];
-  const bool replicated_table = route.sharding == spec::Sharding::kDataParallel;
-  const std::size_t shards = replicated_table ? 1 : plan.shards.size();
-  for (std::size_t k = 0; k < shards; ++k) {
-    Slot slot = make_slot(route.table, plan, k);
-    slot.feature = feature;
-    slot.sequence = route.pooling == spec::Pooling::kNone;
-    slot.weighted = route.weighted;
-    const std::int64_t server = replicated_table ? ranks : plan.shards[k].rank;
+/// A slot like `slot` for every shard, and for the head.
+void Routing::add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& cuts) {
+  const auto add = [&](std::int64_t server, const Slot& one) {
     auto& list = served[static_cast<std::size_t>(server)];
-    route.slots.push_back({server, static_cast<std::int64_t>(list.size())});
-    if (slot.cols.begin == 0) {
-      route.rows.push_back(slot.rows);
-    }
-    list.push_back(slot);
+    cuts.slots.push_back({server, static_cast<std::int64_t>(list.size())});
+    list.push_back(one);
+  };
+  const bool replicated_table = plan.sharding == spec::Sharding::kDataParallel;
+  const std::size_t shards = replicated_table ? 1 : plan.shards.size();
+  std::int64_t most_rows = count_rows(plan.head);
+  for (const spec::Shard& shard : plan.shards) {
+    most_rows = std::max(most_rows, shard.rows.size());
   }
-  route.col_cuts = static_cast<std::int64_t>(shards) / route.row_cuts();
+  for (std::size_t k = 0; k < shards; ++k) {
+    const spec::Shard& shard = plan.shards[k];
+    Slot one = slot;
+    one.shard = static_cast<std::int64_t>(k);
+    one.rows = shard.rows;
+    one.cols = shard.cols;
+    one.id_bytes = spec::id_bytes(most_rows);
+    add(replicated_table ? replicated() : shard.rank, one);
+    if (shard.cols.begin == 0) {
+      cuts.rows.push_back(shard.rows);
+    }
+  }
+  cuts.col_cuts = static_cast<std::int64_t>(shards / cuts.rows.size());
+  if (!plan.head.empty()) {
+    Slot head = slot;
+    head.shard = kHeadShard;
+    head.rows = Range{0, count_rows(plan.head)};
+    head.id_bytes = spec::id_bytes(most_rows);
+    add(replicated(), head);
+    cuts.head = plan.head;
+  }
 }
 
 void Routing::add_fetched(const spec::Config& config, const spec::Plan& plan) {
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     RowFetch fetch;
     fetch.table = static_cast<std::int64_t>(t);
+    fetch.name = config.tables[t].name;
     fetch.dim = config.tables[t].embedding_dim;
     const auto number = static_cast<std::int64_t>(fetches.size());
     for (std::size_t f = 0; f < features.size() && is_fetched(plan.tables[t]); ++f) {
@@ -85,20 +114,14 @@ void Routing::add_fetched(const spec::Config& config, const spec::Plan& plan) {
     if (fetch.features.empty()) {
       continue;
     }
-    const auto& shards = plan.tables[t].shards;
-    for (std::size_t k = 0; k < shards.size(); ++k) {
-      Slot slot = make_slot(fetch.table, plan.tables[t], k);
-      slot.feature = -1;
-      slot.sequence = true;
-      slot.fetch = number;
-      auto& list = served[static_cast<std::size_t>(shards[k].rank)];
-      fetch.slots.push_back({shards[k].rank, static_cast<std::int64_t>(list.size())});
-      if (slot.cols.begin == 0) {
-        fetch.rows.push_back(slot.rows);
-      }
-      list.push_back(slot);
-    }
-    fetch.col_cuts = static_cast<std::int64_t>(shards.size()) / fetch.row_cuts();
+    Slot slot;
+    slot.feature = -1;
+    slot.table = fetch.table;
+    slot.sequence = true;
+    slot.fetch = number;
+    slot.packed = config.codecs.ids == spec::IdCodec::kPacked;
+    slot.cols = {0, fetch.dim};
+    add_slots(plan.tables[t], slot, fetch);
     fetches.push_back(std::move(fetch));
   }
 }

@@ -8,11 +8,14 @@
 ///            from its replica without any exchange.
 ///            A table that is pooled at the sample (spec::PooledAt) is *fetched*: its features have
 ///            no slots, and the table has one per shard, of rows.
+///            A *head* (spec::TablePlan::head) is one more cut of rows, the last, that every rank
+///            serves for itself: one slot of whole rows, served as data_parallel's are.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/base/parts.h"
@@ -21,31 +24,64 @@
 
 namespace weft::sharding {
 
+/// In place of a shard's index.
+inline constexpr std::int64_t kHeadShard = -1;
+
 struct Slot {
   std::int64_t feature = 0;
   std::int64_t table = 0;
-  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel
-  RowSet rows;             ///< of the shard, absolute
+  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel, or kHeadShard
+  RowSet rows;             ///< of the shard, absolute; of a head [0, their number)
   Range cols;
-  bool sequence = false;    ///< one vector per id instead of one per non-empty bag
-  bool weighted = false;    ///< per-id weights travel with the ids
-  bool wide_ids = false;    ///< ids need 8 bytes on the wire
-  std::int64_t fetch = -1;  ///< of a fetched table: index in Routing::fetches; `feature` is -1
+  bool sequence = false;      ///< one vector per id instead of one per non-empty bag
+  bool weighted = false;      ///< per-id weights travel with the ids
+  std::int64_t id_bytes = 4;  ///< of an id on the wire (wire_ids.h), equal for a table's slots
+  std::int64_t fetch = -1;    ///< of a fetched table: index in Routing::fetches; `feature` is -1
+  bool packed = false;        ///< of a fetched table: its rows travel packed (wire_ids.h)
 
   /// Whether what is asked for are rows, each once, and not bags of a feature.
   [[nodiscard]] bool of_rows() const { return fetch >= 0; }
 
+  [[nodiscard]] bool of_head() const { return shard == kHeadShard; }
+
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
 
-/// Where a slot is served: `server` is a rank, or Routing::replicated() for data_parallel;
-/// `slot` is its index in Routing::served[server].
+/// Where a slot is served: `server` is a rank, or Routing::replicated() for data_parallel and
+/// heads; `slot` is its index in Routing::served[server].
 struct SlotAddress {
   std::int64_t server = 0;
   std::int64_t slot = 0;
 };
 
-struct FeatureRoute {
+/// The slots of a feature, or of a fetched table, by the cuts of rows that they ask for.
+struct RowCuts {
+  std::vector<SlotAddress> slots;  ///< [R, C] one per shard, then that of the head, if there is one
+  std::vector<RowSet> rows;        ///< [R] of each cut, for finding an id's
+  std::vector<Range> head;         ///< rows of the head, in none of the cuts before; may be empty
+  std::int64_t col_cuts = 1;       ///< C
+
+  /// R, and the head.
+  [[nodiscard]] std::int64_t row_cuts() const {
+    return static_cast<std::int64_t>(rows.size()) + (head.empty() ? 0 : 1);
+  }
+
+  /// Which of them a slot is of.
+  [[nodiscard]] std::int64_t row_cut_of(const Slot& slot) const {
+    return slot.of_head() ? static_cast<std::int64_t>(rows.size()) : slot.shard / col_cuts;
+  }
+
+  /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
+  /// head.
+  [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
+    const bool of_head = r == static_cast<std::int64_t>(rows.size());
+    return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
+                                    static_cast<std::size_t>(of_head ? 1 : col_cuts));
+  }
+};
+
+/// `slots` is empty where the table is fetched.
+struct FeatureRoute : RowCuts {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
   spec::Pooling pooling = spec::Pooling::kSum;
@@ -54,41 +90,32 @@ struct FeatureRoute {
   std::int64_t num_embeddings = 0;  ///< E of the whole table
   std::int64_t pooled_column = -1;  ///< first column in the pooled output, -1 for sequences
   std::int64_t fetch = -1;          ///< of a fetched table: index in Routing::fetches
-  std::vector<SlotAddress> slots;   ///< [R, C] one per shard; none of a fetched table
-  std::vector<RowSet> rows;         ///< [R] of each cut, for finding an id's
-  std::int64_t col_cuts = 1;        ///< C
 
   [[nodiscard]] bool fetched() const { return fetch >= 0; }
 
-  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(rows.size()); }
-
   /// Whether the ids of a bag go to different cuts of rows.
   [[nodiscard]] bool split() const { return row_cuts() > 1; }
-
-  /// The slots of one cut of rows, which are asked for the same ids: [C] by column.
-  [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
-    return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
-                                    static_cast<std::size_t>(col_cuts));
-  }
 };
 
 /// A table whose rows are cut, of which a rank asks for the rows that its samples need.
-struct RowFetch {
+struct RowFetch : RowCuts {
   std::int64_t table = 0;
+  std::string name;                    ///< of the table, for messages
   std::int64_t dim = 0;                ///< D of the whole table
   std::vector<std::int64_t> features;  ///< that read it, as configured
-  std::vector<SlotAddress> slots;      ///< [R, C] one per shard
-  std::vector<RowSet> rows;            ///< [R]
-  std::int64_t col_cuts = 1;           ///< C
-
-  [[nodiscard]] std::int64_t row_cuts() const { return static_cast<std::int64_t>(rows.size()); }
 };
 
 struct Routing {
-  Routing(const spec::Config& config, const spec::Plan& plan);
+  /// Of `group` of the plan's mesh (weft/spec/mesh.h): ranks are places in it.
+  Routing(const spec::Config& config, const spec::Plan& plan, std::int64_t group = 0);
 
-  /// Index in `served` of the slots that every rank serves from its own replica.
+  /// Index in `served` of the slots that every rank serves from its own replica or head.
   [[nodiscard]] std::int64_t replicated() const { return ranks; }
+
+  /// Whether `rank` serves the slot for its own samples.
+  [[nodiscard]] bool served_by(const SlotAddress& address, std::int64_t rank) const {
+    return address.server == rank || address.server == replicated();
+  }
 
   [[nodiscard]] const Slot& slot(const SlotAddress& address) const {
     return served[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
@@ -98,24 +125,36 @@ struct Routing {
   /// ids are read and vectors written where the batch and the matrices have them.
   [[nodiscard]] bool in_place(const SlotAddress& address, std::int64_t rank) const {
     const Slot& asked = slot(address);
-    return (address.server == rank || address.server == replicated()) && !asked.of_rows() &&
+    return served_by(address, rank) && !asked.of_rows() &&
            !features[static_cast<std::size_t>(asked.feature)].split();
+  }
+
+  /// Parts of the global batch that `rank` has, and its samples of one of `global_size`.
+  [[nodiscard]] Range own_parts(std::int64_t rank) const {
+    return rank_parts(parts, positions, first_position + rank);
+  }
+
+  [[nodiscard]] Range own_samples(std::int64_t global_size, std::int64_t rank) const {
+    return rank_samples(global_size, parts, positions, first_position + rank);
   }
 
   /// The maximal whole subtrees of the rank's parts.
   [[nodiscard]] std::vector<Range> nodes(std::int64_t rank) const {
-    return maximal_subtrees(parts, rank_parts(parts, ranks, rank));
+    return maximal_subtrees(parts, own_parts(rank));
   }
 
-  std::int64_t ranks = 1;
-  std::int64_t parts = 1;
+  std::int64_t ranks = 1;                 ///< of the group
+  std::int64_t parts = 1;                 ///< of the global batch, over all groups
+  std::int64_t positions = 1;             ///< ranks of all groups
+  std::int64_t first_position = 0;        ///< of rank 0 among them
   std::int64_t pooled_columns = 0;        ///< width of the pooled output
   std::vector<FeatureRoute> features;     ///< [F], as configured
   std::vector<RowFetch> fetches;          ///< fetched tables that some feature reads
   std::vector<std::vector<Slot>> served;  ///< [W + 1], ordered by feature, then shard; then rows
 
  private:
-  void add_slots(const spec::TablePlan& plan, std::int64_t feature);
+  void add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& cuts);
+  void add_features(const spec::Config& config, const spec::Plan& plan);
   void add_fetched(const spec::Config& config, const spec::Plan& plan);
 };
 

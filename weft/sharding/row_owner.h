@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/sharding/routing.h"
 
 namespace weft::sharding {
 
@@ -78,6 +79,121 @@ class ModuloOwner {
  private:
   std::uint64_t cuts_;
   std::uint64_t reciprocal_;
+};
+
+/// Places of the rows of a head among themselves. One range, as a table numbered by frequency has
+/// it, takes a comparison; several take a look into a hash table of 32 to 64 bytes per row.
+class HeadRows {
+ public:
+  HeadRows() = default;
+
+  /// Ascending ranges.
+  explicit HeadRows(const std::vector<Range>& head) {
+    for (const Range& range : head) {
+      size_ += static_cast<std::uint64_t>(range.size());
+    }
+    if (head.size() == 1) {
+      begin_ = head.front().begin;
+      return;
+    }
+    bits_ = static_cast<int>(std::bit_width(2 * size_));
+    slots_.resize(std::size_t{1} << bits_);
+    std::int64_t place = 0;
+    for (const Range& range : head) {
+      for (std::int64_t row = range.begin; row < range.end; ++row) {
+        std::size_t i = first_slot(row);
+        while (slots_[i].row >= 0) {
+          i = (i + 1) & (slots_.size() - 1);
+        }
+        slots_[i] = {row, place++};
+      }
+    }
+  }
+
+  /// The place of a row, or -1.
+  [[nodiscard]] std::int64_t place_of(std::int64_t row) const {
+    if (slots_.empty()) {
+      const std::int64_t place = row - begin_;
+      return static_cast<std::uint64_t>(place) < size_ ? place : -1;
+    }
+    for (std::size_t i = first_slot(row);; i = (i + 1) & (slots_.size() - 1)) {
+      if (slots_[i].row == row || slots_[i].row < 0) {
+        return slots_[i].place;
+      }
+    }
+  }
+
+ private:
+  struct HashSlot {
+    std::int64_t row = -1;  ///< -1: free
+    std::int64_t place = -1;
+  };
+
+  /// Rows that are near each other or far by a power of two go to different slots.
+  [[nodiscard]] std::size_t first_slot(std::int64_t row) const {
+    return static_cast<std::size_t>((static_cast<std::uint64_t>(row) * 0x9E3779B97F4A7C15U) >>
+                                    (64 - bits_));
+  }
+
+  std::int64_t begin_ = 0;
+  std::uint64_t size_ = 0;
+  int bits_ = 0;
+  std::vector<HashSlot> slots_;  // at most half in use
+};
+
+/// Of a head, the last cut, and of the others' owner.
+template <typename Owner>
+class HeadedOwner {
+ public:
+  HeadedOwner(const HeadRows& head, std::size_t cut, const Owner& others)
+      : head_(head), cut_(cut), others_(others) {}
+
+  [[nodiscard]] RowPlace place_of(std::int64_t row) const {
+    const std::int64_t place = head_.place_of(row);
+    return place >= 0 ? RowPlace{cut_, place} : others_.place_of(row);
+  }
+
+ private:
+  const HeadRows& head_;
+  std::size_t cut_;
+  const Owner& others_;
+};
+
+/// Of any cuts of a table's rows, with or without a head.
+class RowOwner {
+ public:
+  RowOwner() = default;
+
+  explicit RowOwner(const RowCuts& cuts)
+      : cuts_(cuts.rows.size()),
+        modulo_(cuts.rows.front().step > 1),
+        headed_(!cuts.head.empty()),
+        head_(cuts.head) {
+    if (modulo_) {
+      modulo_owner_ = ModuloOwner(static_cast<std::int64_t>(cuts_));
+    } else {
+      range_owner_ = RangeOwner(cuts.rows);
+    }
+  }
+
+  /// Calls call(owner) with what has place_of(), so that loops over rows are compiled for each.
+  template <typename Call>
+  void visit(const Call& call) const {
+    modulo_ ? visit(modulo_owner_, call) : visit(range_owner_, call);
+  }
+
+ private:
+  template <typename Owner, typename Call>
+  void visit(const Owner& owner, const Call& call) const {
+    headed_ ? call(HeadedOwner(head_, cuts_, owner)) : call(owner);
+  }
+
+  std::size_t cuts_ = 0;  // without the head
+  bool modulo_ = false;
+  bool headed_ = false;
+  RangeOwner range_owner_;
+  ModuloOwner modulo_owner_;
+  HeadRows head_;
 };
 
 }  // namespace weft::sharding

@@ -193,6 +193,17 @@ void ReplicaSync::update(Context& ctx, const embedding::UpdateStep& step) {
   });
 }
 
+void ReplicaSync::accumulate(Context& ctx) {
+  exchange_counts(ctx);
+  describe_lanes();
+  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
+    merge(ctx, arrived);
+    for (embedding::TableShard* shard : shards_) {
+      shard->accumulate(ctx);
+    }
+  });
+}
+
 /// Makes this rank's partial rows and tells everybody how many come.
 void ReplicaSync::exchange_counts(Context& ctx) {
   const auto tables = static_cast<std::int64_t>(shards_.size());

@@ -8,7 +8,8 @@
 ///              Bytes sent per rank and exchange: 4 · U · (own blocks) · (shards - 1) per table.
 /// ReplicaSync  data_parallel tables: partial sums of row gradients per whole subtree of each
 ///              rank's parts are gathered over all ranks and merged up the tree, so that every
-///              replica makes the same update. One gather of counts, one of rows. Bytes sent per
+///              replica makes the same update. The same for shards of replica groups, whose ranks
+///              have a group's parts each. One gather of counts, one of rows. Bytes sent per
 ///              rank: (12 + 4·D) per partial row to each other rank.
 ///
 /// Copies     what other ranks have is read where they hold it, over `local`; over `mpi` it is
@@ -94,6 +95,9 @@ class ReplicaSync {
 
   /// Gathers partial sums of every replica's coalesced gradients and updates all replicas.
   void update(Context& ctx, const embedding::UpdateStep& step);
+
+  /// Gathers them, and leaves the update to the caller: the shards have accumulated what it needs.
+  void accumulate(Context& ctx);
 
  private:
   void exchange_counts(Context& ctx);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/optim/sparse.h"
 
 namespace weft::sharding {
 namespace {
@@ -16,6 +17,19 @@ bool is_row_wise(spec::SparseOptimizerKind kind) {
          kind == spec::SparseOptimizerKind::kRowWiseAdam;
 }
 
+/// The ranks of the own group.
+std::unique_ptr<comm::Communicator> group_comm(comm::Communicator& world,
+                                               const spec::Plan& plan,
+                                               const std::string& name,
+                                               spec::CollectiveForm form) {
+  if (plan.groups == 1) {
+    return world.duplicate(name, form_of(form));
+  }
+  auto group = world.split(static_cast<int>(world.rank() / plan.ranks), world.rank(), name);
+  return form == spec::CollectiveForm::kFlat ? std::move(group)
+                                             : group->duplicate(name, form_of(form));
+}
+
 }  // namespace
 
 ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
@@ -24,41 +38,81 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
                                      Device& device,
                                      const ShardedEmbeddingsOptions& options)
     : config_(config),
-      routing_(config, plan),
-      ids_comm_(world.duplicate("ids")),
-      vectors_comm_(world.duplicate("vectors")),
-      rank_(world.rank()),
+      plan_(plan),
+      group_(world.rank() / plan.ranks),
+      routing_(config, plan, group_),
+      ids_comm_(group_comm(world, plan, "ids", plan.collectives.ids)),
+      vectors_comm_(group_comm(world, plan, "vectors", plan.collectives.vectors)),
+      rank_(world.rank() % plan.ranks),
       input_(routing_, *ids_comm_, device, options.control_bytes),
-      output_(routing_, *vectors_comm_, device) {
-  WEFT_CHECK(plan.ranks == world.size(), "plan for {} ranks, world of {}", plan.ranks,
-             world.size());
-  make_shards(plan, device);
-  make_sync(plan, device);
+      output_(config, routing_, *vectors_comm_, device) {
+  WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
+             "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
+             world.size(), config.mesh.groups);
+  if (plan.groups > 1) {
+    all_comm_ = world.duplicate("replicated tables");
+    replicas_comm_ = world.split(static_cast<int>(rank_), static_cast<int>(group_), "replicas");
+  }
+  if (config.codecs.rounding == spec::CodecRounding::kStochastic) {
+    input_.keep_samples();
+  }
+  make_shards(device);
+  make_sync(device);
+  make_replica_sync(device);
 }
 
-void ShardedEmbeddings::make_shards(const spec::Plan& plan, Device& device) {
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const bool replicated = plan.tables[t].sharding == spec::Sharding::kDataParallel;
-    const auto& table_shards = plan.tables[t].shards;
-    for (std::size_t k = 0; k < table_shards.size(); ++k) {
-      if (table_shards[k].rank != rank_) {
-        continue;
+void ShardedEmbeddings::make_shards(Device& device) {
+  for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+    const spec::TablePlan& table = plan_.tables[t];
+    const bool replicated = table.sharding == spec::Sharding::kDataParallel;
+    LocalShard place;
+    place.table = static_cast<std::int64_t>(t);
+    place.replicated = replicated;
+    for (std::size_t k = 0; k < table.shards.size(); ++k) {
+      if (table.shards[k].rank == rank_) {
+        place.shard = replicated ? 0 : static_cast<std::int64_t>(k);
+        add_shard(place, table.shards[k].rows, table.shards[k].cols, {}, device);
       }
-      LocalShard local;
-      local.table = static_cast<std::int64_t>(t);
-      local.shard = replicated ? 0 : static_cast<std::int64_t>(k);
-      local.replicated = replicated;
-      local.rows = std::make_unique<embedding::TableShard>(
-          device, config_.tables[t], table_shards[k].rows, table_shards[k].cols, config_.seed,
-          embedding::TableShardOptions{.parts = plan.parts,
-                                       .first_holder = !replicated || rank_ == 0});
-      const auto& served = routing_.served[at(replicated ? routing_.replicated() : rank_)];
-      for (std::size_t j = 0; j < served.size(); ++j) {
-        if (served[j].table == local.table && served[j].shard == local.shard) {
-          local.slots.push_back(static_cast<std::int64_t>(j));
+    }
+    if (!table.head.empty()) {
+      std::vector<std::int64_t> rows;
+      for (const Range& range : table.head) {
+        for (std::int64_t row = range.begin; row < range.end; ++row) {
+          rows.push_back(row);
         }
       }
-      shards_.push_back(std::move(local));
+      place.shard = kHeadShard;
+      place.replicated = true;
+      const Range all{0, static_cast<std::int64_t>(rows.size())};
+      add_shard(place, all, {0, config_.tables[t].embedding_dim}, std::move(rows), device);
+    }
+  }
+}
+
+void ShardedEmbeddings::add_shard(const LocalShard& place,
+                                  const RowSet& rows,
+                                  Range cols,
+                                  std::vector<std::int64_t> row_list,
+                                  Device& device) {
+  LocalShard& local = shards_.emplace_back();
+  local.table = place.table;
+  local.shard = place.shard;
+  local.replicated = place.replicated;
+  spec::Table table = config_.tables[at(local.table)];
+  if (!local.replicated) {
+    table.optimizer = optim::momentum_scaled(table.optimizer, config_.mesh.resolved_moment_scale());
+  }
+  local.rows = std::make_unique<embedding::TableShard>(
+      device, table, rows, cols, config_.seed,
+      embedding::TableShardOptions{
+          .parts = plan_.parts,
+          .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
+          .own_squares = local.replicated ? 1.0 : config_.mesh.own_squares_share(),
+          .row_list = std::move(row_list)});
+  const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
+  for (std::size_t j = 0; j < served.size(); ++j) {
+    if (served[j].table == local.table && served[j].shard == local.shard) {
+      local.slots.push_back(static_cast<std::int64_t>(j));
     }
   }
 }
@@ -72,8 +126,8 @@ ShardedEmbeddings::UpdatePath ShardedEmbeddings::path(const LocalShard& local) c
 }
 
 /// The shards of the same rows.
-ColumnGroup ShardedEmbeddings::column_group(const LocalShard& local, const spec::Plan& plan) const {
-  const auto& shards = plan.tables[at(local.table)].shards;
+ColumnGroup ShardedEmbeddings::column_group(const LocalShard& local) const {
+  const auto& shards = plan_.tables[at(local.table)].shards;
   ColumnGroup group{.own = local.rows.get()};
   group.dim = config_.tables[at(local.table)].embedding_dim;
   for (std::size_t k = 0; k < shards.size(); ++k) {
@@ -89,7 +143,7 @@ ColumnGroup ShardedEmbeddings::column_group(const LocalShard& local, const spec:
   return group;
 }
 
-void ShardedEmbeddings::make_sync(const spec::Plan& plan, Device& device) {
+void ShardedEmbeddings::make_sync(Device& device) {
   std::vector<ColumnGroup> groups;
   std::vector<embedding::TableShard*> replicas;
   for (const LocalShard& local : shards_) {
@@ -101,22 +155,42 @@ void ShardedEmbeddings::make_sync(const spec::Plan& plan, Device& device) {
         replicas.push_back(local.rows.get());
         break;
       case UpdatePath::kColumns:
-        groups.push_back(column_group(local, plan));
+        groups.push_back(column_group(local));
         break;
     }
   }
   bool any_statistic = false;
   bool any_max_norm = false;
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (plan.tables[t].shards.front().cols.size() < config_.tables[t].embedding_dim) {
+  for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+    if (plan_.tables[t].shards.front().cols.size() < config_.tables[t].embedding_dim) {
       any_statistic |= is_row_wise(config_.tables[t].optimizer.type);
       any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
     }
   }
   columns_ = std::make_unique<ColumnSync>(*vectors_comm_, device, std::move(groups), any_statistic,
                                           any_max_norm);
-  replicas_ =
-      std::make_unique<ReplicaSync>(*vectors_comm_, device, std::move(replicas), plan.parts);
+  replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *vectors_comm_, device,
+                                            std::move(replicas), plan_.parts);
+}
+
+/// The shards of which other groups hold replicas are averaged, or their gradients summed.
+void ShardedEmbeddings::make_replica_sync(Device& device) {
+  if (plan_.groups == 1) {
+    return;
+  }
+  for (const LocalShard& local : shards_) {
+    if (!local.replicated) {
+      sharded_.push_back(local.rows.get());
+    }
+  }
+  if (config_.mesh.averages()) {
+    average_ = std::make_unique<ReplicaAverage>(
+        *replicas_comm_, device, sharded_,
+        ReplicaAverageOptions{.form = config_.mesh.sync, .seed = config_.seed});
+  } else {
+    group_gradients_ =
+        std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_, plan_.parts);
+  }
 }
 
 void ShardedEmbeddings::exchange_counts(Context& ctx,
@@ -211,16 +285,38 @@ void ShardedEmbeddings::grad_dist(Context& ctx) {
 }
 
 void ShardedEmbeddings::update(Context& ctx, const embedding::UpdateStep& step) {
+  if (group_gradients_) {
+    group_gradients_->accumulate(ctx);
+  }
+  if (average_) {
+    const auto groups = static_cast<float>(plan_.groups);
+    for (embedding::TableShard* shard : sharded_) {
+      shard->accumulate(ctx, groups);
+    }
+  }
   embedding::TableShard::update(ctx, whole_, step);
   columns_->update(ctx, step);
   replicas_->update(ctx, step);
+  if (average_) {
+    average_->note_updated();
+    replicas_differ_ = true;
+  }
+}
+
+void ShardedEmbeddings::sync_replicas(Context& ctx, std::int64_t step) {
+  if (replicas_differ_) {
+    average_->run(ctx, step);
+    replicas_differ_ = false;
+  }
 }
 
 TableOverflow ShardedEmbeddings::overflow() const {
   TableOverflow overflow;
   for (const LocalShard& local : shards_) {
-    if (local.replicated && rank_ != 0) {
-      continue;  // replicas overflow alike, and rank 0 says so
+    const bool alike =
+        local.replicated ? rank_ != 0 || group_ != 0 : group_gradients_ && group_ != 0;
+    if (alike) {
+      continue;  // replicas overflow alike, and the first of them says so
     }
     overflow.count += local.rows->overflow_count();
     if (overflow.table < 0 && local.rows->overflow_count() > 0) {
@@ -246,9 +342,53 @@ std::vector<TableReads> ShardedEmbeddings::reads() const {
 std::vector<embedding::TableShard*> ShardedEmbeddings::shards() const {
   std::vector<embedding::TableShard*> all;
   for (const LocalShard& local : shards_) {
-    all.push_back(local.rows.get());
+    if (local.shard != kHeadShard) {
+      all.push_back(local.rows.get());
+    }
   }
   return all;
+}
+
+std::vector<embedding::TableShard*> ShardedEmbeddings::heads() const {
+  std::vector<embedding::TableShard*> all;
+  for (const LocalShard& local : shards_) {
+    if (local.shard == kHeadShard) {
+      all.push_back(local.rows.get());
+    }
+  }
+  return all;
+}
+
+std::vector<HeadedTable> ShardedEmbeddings::headed_tables() const {
+  std::vector<HeadedTable> all;
+  for (const LocalShard& head : shards_) {
+    if (head.shard != kHeadShard) {
+      continue;
+    }
+    const spec::TablePlan& plan = plan_.tables[at(head.table)];
+    HeadedTable& table = all.emplace_back();
+    table.plan = &plan;
+    table.head = head.rows.get();
+    table.shards.resize(plan.shards.size());
+    for (const LocalShard& local : shards_) {
+      if (local.table == head.table && local.shard != kHeadShard) {
+        table.shards[at(local.shard)] = local.rows.get();
+      }
+    }
+  }
+  return all;
+}
+
+void ShardedEmbeddings::store_heads(Context& /*ctx*/) {
+  for (const HeadedTable& table : headed_tables()) {
+    store_head(table);
+  }
+}
+
+void ShardedEmbeddings::load_heads(Context& ctx) {
+  for (const HeadedTable& table : headed_tables()) {
+    load_head(*vectors_comm_, ctx, table);
+  }
 }
 
 std::int64_t ShardedEmbeddings::bytes() const {

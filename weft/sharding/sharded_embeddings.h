@@ -13,7 +13,16 @@
 ///   grad_dist         gradients travel to the servers                                  (1 a2a)
 ///   update            duplicates summed up the tree of parts, optimizer once per row
 ///                     (+ 1 exchange of row statistics, + 1 for max-norm, + 2 for data_parallel,
-///                     each only where a table needs it)
+///                     each only where a table needs it; of several groups with sync gradients,
+///                     row gradients are first summed over the groups, + 2)
+///   sync_replicas     averages the replicas of the groups, every mesh.sync_every steps and at the
+///                     end (weft/sharding/replica_average.h)
+///
+/// Mesh          of several replica groups (weft/spec/mesh.h) every group has all tables, sharded
+///               over its ranks alike, and looks up and updates with its own samples. Where groups
+///               are averaged, their row gradients count M times, so that the average of SGD steps
+///               is the step of the whole batch. data_parallel tables are replicas on all ranks of
+///               all groups, as heads are: their gradients are gathered over these, never averaged.
 ///
 /// Threads       one stage at a time.
 /// Determinism   bits are those of one rank, at equal parts, where no bag is split between cuts of
@@ -29,8 +38,10 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/sharding/head_state.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/output_dist.h"
+#include "weft/sharding/replica_average.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/row_sync.h"
 #include "weft/spec/config.h"
@@ -52,14 +63,27 @@ struct TableReads {
   std::int64_t bytes = 0;  ///< of their weights
 };
 
+/// Numbers of a table's vectors and gradients that codecs could not say.
+struct TableLosses {
+  CodecLosses forward, backward;
+
+  friend bool operator==(const TableLosses&, const TableLosses&) = default;
+};
+
 struct ShardedEmbeddingsOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
 };
 
+/// What the plan asks of a communicator.
+inline comm::Form form_of(spec::CollectiveForm form) {
+  return form == spec::CollectiveForm::kFlat ? comm::Form::kFlat : comm::Form::kHierarchical;
+}
+
 class ShardedEmbeddings {
  public:
-  /// Allocates and initialises this rank's shards. `world`'s ranks are the plan's; makes two
-  /// communicators of its own (collective). Config and plan must outlive it.
+  /// Allocates and initialises this rank's shards. `world`'s ranks are the positions of the plan's
+  /// mesh; makes communicators of its own, of the plan's forms (collective). Config and plan must
+  /// outlive it.
   ShardedEmbeddings(const spec::Config& config,
                     const spec::Plan& plan,
                     comm::Communicator& world,
@@ -67,6 +91,8 @@ class ShardedEmbeddings {
                     const ShardedEmbeddingsOptions& options);
 
   void exchange_counts(Context& ctx, const BatchView& batch, std::span<const std::byte> control);
+
+  /// Of `rank` of the group.
   [[nodiscard]] std::span<const std::byte> control(std::int64_t rank) const;
   void exchange_ids(Context& ctx);
 
@@ -78,6 +104,10 @@ class ShardedEmbeddings {
   void grad_dist(Context& ctx);
   void update(Context& ctx, const embedding::UpdateStep& step);
 
+  /// Makes the replicas of all groups equal after the update of `step`, if any update has let them
+  /// part. Where there is one group, or gradients are exchanged, they never do.
+  void sync_replicas(Context& ctx, std::int64_t step);
+
   /// Vectors of this rank's samples, valid from output_dist to the next exchange_ids.
   [[nodiscard]] FeatureMatrices& outputs() { return output_.outputs(); }
 
@@ -87,14 +117,31 @@ class ShardedEmbeddings {
 
   [[nodiscard]] const Routing& routing() const { return routing_; }
 
-  /// Since construction, on this rank; rows of a replica on rank 0 alone.
+  /// Since construction, on this rank; rows of a replica or head on rank 0 alone.
   [[nodiscard]] TableOverflow overflow() const;
 
-  /// Since construction, on this rank: per shard held here, in the order of tables.
+  /// Since construction, on this rank: per shard or head held here, in the order of tables.
   [[nodiscard]] std::vector<TableReads> reads() const;
 
-  /// The shards held here, in the order of tables.
+  /// Since construction, of what this rank has encoded (weft/kernels/codec.h, "Limits").
+  [[nodiscard]] TableLosses codec_losses(std::int64_t table) const {
+    return {.forward = output_.forward_losses(table), .backward = output_.backward_losses(table)};
+  }
+
+  /// What this rank has sent of vectors, gradients and row statistics.
+  [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }
+
+  /// The shards held here, in the order of tables: all state, once rows of heads have been stored.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
+
+  /// The heads, in the order of tables: what all ranks hold alike.
+  [[nodiscard]] std::vector<embedding::TableShard*> heads() const;
+
+  /// Copies the heads' rows into the shards that cover them, before these are read. No exchange.
+  void store_heads(Context& ctx);
+
+  /// Fills the heads from the shards, after these have been written. Collective.
+  void load_heads(Context& ctx);
 
   /// Bytes of rows and optimizer state held here.
   [[nodiscard]] std::int64_t bytes() const;
@@ -102,8 +149,8 @@ class ShardedEmbeddings {
  private:
   struct LocalShard {
     std::int64_t table = 0;
-    std::int64_t shard = 0;  // index in the table's plan
-    bool replicated = false;
+    std::int64_t shard = 0;   // index in the table's plan, or kHeadShard
+    bool replicated = false;  // or a head
     std::unique_ptr<embedding::TableShard> rows;
     std::vector<std::int64_t> slots;  // own slots (or replicated slots) that read it, by feature
     std::vector<embedding::GradientBlock> gradient_blocks;
@@ -112,10 +159,17 @@ class ShardedEmbeddings {
 
   enum class UpdatePath : std::uint8_t { kWhole, kColumns, kReplicated };
 
-  void make_shards(const spec::Plan& plan, Device& device);
-  void make_sync(const spec::Plan& plan, Device& device);
+  void make_shards(Device& device);
+  void add_shard(const LocalShard& place,
+                 const RowSet& rows,
+                 Range cols,
+                 std::vector<std::int64_t> row_list,
+                 Device& device);
+  [[nodiscard]] std::vector<HeadedTable> headed_tables() const;
+  void make_sync(Device& device);
+  void make_replica_sync(Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
-  [[nodiscard]] ColumnGroup column_group(const LocalShard& local, const spec::Plan& plan) const;
+  [[nodiscard]] ColumnGroup column_group(const LocalShard& local) const;
   void add_lookup(const LocalShard& local,
                   const SlotAddress& address,
                   const IncomingBlock& block,
@@ -129,15 +183,23 @@ class ShardedEmbeddings {
   void for_each_block(const LocalShard& local, const Visit& visit) const;
 
   const spec::Config& config_;
+  const spec::Plan& plan_;
+  std::int64_t group_;
   Routing routing_;
-  std::unique_ptr<comm::Communicator> ids_comm_, vectors_comm_;
-  std::int64_t rank_;
+  std::unique_ptr<comm::Communicator> ids_comm_, vectors_comm_;  // of the group
+  std::unique_ptr<comm::Communicator> all_comm_;       // all groups; null where there is one
+  std::unique_ptr<comm::Communicator> replicas_comm_;  // who holds the same shards; null as above
+  std::int64_t rank_;                                  // in the group
   InputDist input_;
   OutputDist output_;
   std::vector<LocalShard> shards_;
   std::vector<embedding::TableShard*> whole_;  // updated without help from other ranks
   std::unique_ptr<ColumnSync> columns_;
   std::unique_ptr<ReplicaSync> replicas_;
+  std::vector<embedding::TableShard*> sharded_;   // of which other groups hold replicas
+  std::unique_ptr<ReplicaSync> group_gradients_;  // where groups exchange them
+  std::unique_ptr<ReplicaAverage> average_;       // where groups are averaged
+  bool replicas_differ_ = false;                  // since an update behind the last average
   std::vector<std::pair<embedding::TableShard*, embedding::Lookup>> lookups_;
   std::vector<std::pair<embedding::TableShard*, std::span<const embedding::GradientBlock>>>
       coalesces_;

@@ -1,10 +1,15 @@
 #include "weft/sharding/unique_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/kernels/packed_ids.h"
+#include "weft/sharding/wire_ids.h"
 
 namespace weft::sharding {
 
@@ -12,25 +17,30 @@ UniqueRows::UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t 
     : routing_(routing),
       fetch_(routing.fetches[at(fetch)]),
       rank_(rank),
+      id_bytes_(routing.slot(fetch_.slots.front()).id_bytes),
+      packed_(routing.slot(fetch_.slots.front()).packed),
       nodes_(routing.nodes(rank)),
-      modulo_(fetch_.rows.front().step > 1),
+      owner_(fetch_),
       table_(std::size_t{1} << table_bits_),
       lengths_(at(fetch_.row_cuts() * runs())),
       next_(lengths_.size()),
       begins_(at(fetch_.row_cuts() + 1)),
-      vectors_(at(fetch_.row_cuts())) {
+      vectors_(at(fetch_.row_cuts())),
+      wire_begins_(vectors_.size()),
+      wire_bytes_(vectors_.size()) {
   WEFT_CHECK(nodes_.size() <= 64, "{} subtrees of parts on one rank", nodes_.size());
-  if (modulo_) {
-    modulo_owner_ = ModuloOwner(fetch_.row_cuts());
-  } else {
-    range_owner_ = RangeOwner(fetch_.rows);
+  for (std::int64_t k = 0; k < fetch_.row_cuts(); ++k) {
+    const std::span shards = fetch_.row_cut(k);
+    sent_.push_back(!std::all_of(shards.begin(), shards.end(), [&](const SlotAddress& address) {
+      return routing.served_by(address, rank);
+    }));
   }
 }
 
 void UniqueRows::find(const BatchView& batch, std::span<std::int64_t> places) {
   clear();
   const std::int64_t size = batch.global_size;
-  const std::int64_t first = rank_samples(size, routing_.parts, routing_.ranks, rank_).begin;
+  const std::int64_t first = routing_.own_samples(size, rank_).begin;
   for (const std::int64_t f : fetch_.features) {
     const JaggedView bags = batch.sparse->feature(f);
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
@@ -43,9 +53,17 @@ void UniqueRows::find(const BatchView& batch, std::span<std::int64_t> places) {
       }
     }
   }
-  modulo_ ? count_entries(modulo_owner_) : count_entries(range_owner_);
+  owner_.visit([this](const auto& owner) { count_entries(owner); });
   join_counts();
+  if (packed_) {
+    sort_rows();
+  }
   fill_entries();
+  if (packed_) {
+    pack_ids();
+  } else {
+    visit_width(id_bytes_, [this]<typename Id>(Id) { narrow_ids<Id>(); });
+  }
 }
 
 /// Forgets the batch before.
@@ -131,25 +149,97 @@ void UniqueRows::join_counts() {
          total);
   }
   ids_.resize(at(total));
-  narrow_ids_.resize(at(total));
   places_.resize(at(total));
   gradients_.resize(at(total));
 }
 
+/// By row: from the lowest bits on, so many at a time that their counts stay in the first cache.
+void UniqueRows::sort_rows() {
+  constexpr int kBits = 11;
+  order_.resize(rows_.size());
+  sorted_.resize(rows_.size());
+  std::uint64_t all = 0;
+  for (std::size_t u = 0; u < rows_.size(); ++u) {
+    order_[u] = {rows_[u], static_cast<std::int64_t>(u)};
+    all |= static_cast<std::uint64_t>(rows_[u]);
+  }
+  for (int shift = 0; shift < static_cast<int>(std::bit_width(all)); shift += kBits) {
+    const auto digit = [shift](const RowAndPlace& one) {
+      return (static_cast<std::uint64_t>(one.row) >> shift) & ((1U << kBits) - 1);
+    };
+    std::array<std::uint32_t, 1U << kBits> next = {};
+    for (const RowAndPlace& one : order_) {
+      ++next[digit(one)];
+    }
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), std::uint32_t{0});
+    for (const RowAndPlace& one : order_) {
+      sorted_[next[digit(one)]++] = one;
+    }
+    std::swap(order_, sorted_);
+  }
+}
+
 void UniqueRows::fill_entries() {
   const std::size_t nodes = nodes_.size();
-  std::int32_t gradient = 0;
+  first_gradients_.resize(rows_.size());
+  std::int32_t gradients = 0;
   for (std::size_t u = 0; u < rows_.size(); ++u) {
+    first_gradients_[u] = gradients;
+    gradients += std::popcount(row_nodes_[u]);
+  }
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::size_t u = packed_ ? at(order_[i].place) : i;
     std::int64_t* const next = next_.data() + owners_[u].cut * 2 * nodes;
+    std::int32_t gradient = first_gradients_[u];
     std::size_t behind = 0;  // of the runs that are looked at
     for (std::uint64_t left = row_nodes_[u]; left != 0; left &= left - 1) {
       const std::size_t entry =
           at(next[behind + static_cast<std::size_t>(std::countr_zero(left))]++);
       ids_[entry] = owners_[u].index;
-      narrow_ids_[entry] = static_cast<std::int32_t>(owners_[u].index);
       places_[entry] = static_cast<std::int32_t>(u);
       gradients_[entry] = gradient++;
       behind = nodes;
+    }
+  }
+}
+
+template <typename Id>
+void UniqueRows::narrow_ids() {
+  wire_ids_.resize(ids_.size() * sizeof(Id));
+  auto* const wire = reinterpret_cast<Id*>(wire_ids_.data());
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    wire[i] = static_cast<Id>(ids_[i]);
+  }
+  for (std::size_t k = 0; k < vectors_.size(); ++k) {
+    wire_begins_[k] = begins_[k] * id_bytes_;
+    wire_bytes_[k] = (begins_[k + 1] - begins_[k]) * id_bytes_;
+  }
+}
+
+/// The runs of a cut behind each other.
+void UniqueRows::pack_ids() {
+  std::int64_t most = kernels::kPackedIdSlack;
+  for (const std::int32_t length : lengths_) {
+    most += kernels::most_packed_bytes(length, id_bytes_);
+  }
+  if (std::ssize(wire_ids_) < most) {
+    wire_ids_.resize(at(most));
+  }
+  std::int64_t next = 0;
+  for (std::size_t k = 0; k < vectors_.size(); ++k) {
+    wire_begins_[k] = next;
+    std::span left(ids_.data() + begins_[k], sent_[k] ? at(begins_[k + 1] - begins_[k]) : 0);
+    for (std::size_t run = 0; !left.empty(); ++run) {
+      const auto length = static_cast<std::size_t>(lengths_[k * at(runs()) + run]);
+      next += kernels::pack_ids(left.first(length), id_bytes_, wire_ids_.data() + next);
+      left = left.subspan(length);
+    }
+    wire_bytes_[k] = next - wire_begins_[k];
+    if (wire_bytes_[k] > std::numeric_limits<std::int32_t>::max()) {
+      fail(ErrorCode::kConfig,
+           "{} bytes of packed rows of one table go to one rank in a step, more than 2^31 - 1: use "
+           "a smaller batch or more ranks",
+           wire_bytes_[k]);
     }
   }
 }

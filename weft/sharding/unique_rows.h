@@ -8,11 +8,14 @@
 ///            first needed in node n; run N + n: those of node n that an earlier run has. So a
 ///            vector comes back for each entry of the first N runs, each row once, and a partial
 ///            gradient goes out for every entry. Partial gradients are numbered as
-///            embedding::PartialSums makes them of the places: by place, then node.
+///            embedding::PartialSums makes them of the places: by place, then node. The rows of a
+///            run are in the order of their places, or, where they travel packed, ascending.
 /// Cost       per id one look into a hash table of 16 to 64 bytes per unique row; per unique row
-///            about 50 bytes written. One thread, tables in parallel.
+///            about 50 bytes written; packed, per unique row 16 bytes sorted in a pass for 11 bits
+///            of its number. One thread, tables in parallel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -46,13 +49,8 @@ class UniqueRows {
 
   [[nodiscard]] std::int64_t vectors(std::int64_t cut) const { return vectors_[at(cut)]; }
 
-  /// Of each entry: its row, counted within the cut; the same in 4 bytes, which holds what it can;
-  /// its place; the number of its partial gradient.
+  /// Of each entry: its row, counted within the cut; its place; the number of its partial gradient.
   [[nodiscard]] const std::int64_t* ids(std::int64_t cut) const { return ids_.data() + begin(cut); }
-
-  [[nodiscard]] const std::int32_t* narrow_ids(std::int64_t cut) const {
-    return narrow_ids_.data() + begin(cut);
-  }
 
   [[nodiscard]] const std::int32_t* places(std::int64_t cut) const {
     return places_.data() + begin(cut);
@@ -62,11 +60,21 @@ class UniqueRows {
     return gradients_.data() + begin(cut);
   }
 
+  /// The rows of a cut as they travel; packed ones only of cuts that some other rank has.
+  [[nodiscard]] std::span<const std::byte> wire_ids(std::int64_t cut) const {
+    return std::span(wire_ids_).subspan(at(wire_begins_[at(cut)]), at(wire_bytes_[at(cut)]));
+  }
+
  private:
   struct HashSlot {
     std::int64_t row = 0;
     std::uint32_t place = 0;
     std::uint32_t batch = 0;  ///< that wrote it; others are free
+  };
+
+  struct RowAndPlace {
+    std::int64_t row = 0;
+    std::int64_t place = 0;
   };
 
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -79,32 +87,41 @@ class UniqueRows {
   void clear();
   std::size_t place_of(std::int64_t row);
   void grow_table();
+  void sort_rows();
   template <typename Owner>
   void count_entries(const Owner& owner);
   void join_counts();
   void fill_entries();
+  template <typename Id>
+  void narrow_ids();
+  void pack_ids();
 
   const Routing& routing_;
   const RowFetch& fetch_;
   std::int64_t rank_;
+  std::int64_t id_bytes_;
+  bool packed_;
   std::vector<Range> nodes_;
-  bool modulo_;
-  RangeOwner range_owner_;
-  ModuloOwner modulo_owner_;
+  RowOwner owner_;
   int table_bits_ = 6;
   std::vector<HashSlot> table_;  // 2^table_bits_ of them, at most half in use
   std::uint32_t batch_ = 0;
-  std::vector<std::int64_t> rows_;        // [U]
-  std::vector<std::uint64_t> row_nodes_;  // [U] bit n: needed in node n
-  std::vector<RowPlace> owners_;          // [U]
-  std::vector<std::int32_t> lengths_;     // [cuts][2 N]
-  std::vector<std::int64_t> next_;        // [cuts][2 N] where the next entry goes
-  std::vector<std::int64_t> begins_;      // [cuts + 1]
-  std::vector<std::int64_t> vectors_;     // [cuts]
-  std::vector<std::int64_t> ids_;         // [entries]
-  std::vector<std::int32_t> narrow_ids_;  // [entries]
-  std::vector<std::int32_t> places_;      // [entries]
-  std::vector<std::int32_t> gradients_;   // [entries]
+  std::vector<std::int64_t> rows_;             // [U]
+  std::vector<std::uint64_t> row_nodes_;       // [U] bit n: needed in node n
+  std::vector<RowAndPlace> order_;             // [U] ascending; empty unless packed
+  std::vector<RowAndPlace> sorted_;            // [U] between two passes
+  std::vector<RowPlace> owners_;               // [U]
+  std::vector<std::int32_t> first_gradients_;  // [U] the number of its first partial gradient
+  std::vector<std::int32_t> lengths_;          // [cuts][2 N]
+  std::vector<std::int64_t> next_;             // [cuts][2 N] where the next entry goes
+  std::vector<std::int64_t> begins_;           // [cuts + 1]
+  std::vector<std::int64_t> vectors_;          // [cuts]
+  std::vector<std::int64_t> ids_;              // [entries]
+  std::vector<bool> sent_;                     // [cuts] some other rank has the cut
+  std::vector<std::int64_t> wire_begins_, wire_bytes_;  // [cuts] of wire_ids_
+  std::vector<std::byte> wire_ids_;
+  std::vector<std::int32_t> places_;     // [entries]
+  std::vector<std::int32_t> gradients_;  // [entries]
 };
 
 }  // namespace weft::sharding

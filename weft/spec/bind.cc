@@ -134,6 +134,16 @@ struct Assign {
     *out = {numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 1};
   }
 
+  void operator()(std::vector<Range>* out) const {
+    if (node.kind != Node::Kind::kSequence) {
+      wrong_type(node, path, "a list of ranges such as [[0, 100], [512, 513]]");
+    }
+    out->assign(node.items.size(), {});
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      Assign{*node.items[i], fmt::format("{}.{}", path, i)}(&(*out)[i]);
+    }
+  }
+
   void operator()(std::vector<std::int64_t>* out) const {
     if (node.kind != Node::Kind::kSequence) {
       wrong_type(node, path, "a list of integers such as [64, 32]");

@@ -41,6 +41,11 @@ class BoundsChecker final : public Visitor {
       for (const std::int64_t part : {(*rows)->begin, (*rows)->end, (*rows)->step}) {
         check(field, value, static_cast<double>(part), value_text(value));
       }
+    } else if (const auto* ranges = std::get_if<std::vector<Range>*>(&value)) {
+      for (const Range& one : **ranges) {
+        check(field, value, static_cast<double>(one.begin), fmt::format("{}", one.begin));
+        check(field, value, static_cast<double>(one.end), fmt::format("{}", one.end));
+      }
     } else if (const auto* list = std::get_if<std::vector<std::int64_t>*>(&value)) {
       for (const std::int64_t item : **list) {
         check(field, value, static_cast<double>(item), fmt::format("{}", item));

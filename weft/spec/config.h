@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/spec/mesh.h"
+
 namespace weft::spec {
 
 // ---- data ----------------------------------------------------------------------------------
@@ -141,13 +143,15 @@ enum class Sharding {
 enum class RowSplit { kRange, kModulo };
 
 /// Schemes that a search for a plan may choose of a table with sharding auto.
-inline constexpr std::array<std::string_view, 4> kAllowable = {"data_parallel", "table_wise",
-                                                               "row_wise", "column_wise"};
+inline constexpr std::array<std::string_view, 7> kAllowable = {
+    "data_parallel",  "table_wise",        "row_wise",  "column_wise",
+    "table_row_wise", "table_column_wise", "grid_shard"};
 
 /// Where the rows of a pooled bag are added, of a table whose rows are cut. kOwner: by the shards
 /// that hold them, whose partial sums travel. kSample: by the rank of the sample, in the order of
-/// the bag; each row that the rank's samples ask for travels once.
-enum class PooledAt { kOwner, kSample };
+/// the bag; each row that the rank's samples ask for travels once. kAuto: where a search for a plan
+/// finds the step shorter, else kOwner; never in a plan.
+enum class PooledAt { kOwner, kSample, kAuto };
 
 struct Table {
   std::string name;
@@ -161,7 +165,8 @@ struct Table {
   std::int64_t rank = -1;          ///< table_wise: the owner; -1 = placed by the planner
   std::int64_t host = -1;          ///< its owner's, or owners'; -1 = placed by the planner
   RowSplit row_split = RowSplit::kRange;
-  PooledAt pooled_at = PooledAt::kOwner;
+  PooledAt pooled_at = PooledAt::kAuto;
+  std::int64_t hot_rows = 0;       ///< most frequent rows that every rank has a copy of
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
@@ -213,6 +218,44 @@ struct Schedule {
 
 // ---- running -------------------------------------------------------------------------------
 
+/// How an fp32 vector is written for the way to another rank (weft/kernels/codec.h).
+enum class CodecFormat {
+  kFp32,
+  kFp16,
+  kBf16,
+  kFp8E4m3,
+  kFp8E5m2,
+  kInt8,
+  kInt4,
+  kFbgemmFp8143,
+  kFbgemmFp8152,
+  kFbgemmInt8,
+};
+
+/// Of lists of ids that may travel in ascending order.
+enum class IdCodec {
+  kNarrow,  ///< in the bytes that the largest possible one takes
+  kPacked,  ///< sorted, as packed differences (weft/kernels/packed_ids.h)
+};
+
+/// To the nearest code, or to one of its neighbours as often as the distance to the other says.
+enum class CodecRounding { kNearest, kStochastic };
+
+/// Of vectors on their way to the samples, of their gradients on the way back, and of sums of dense
+/// gradients.
+struct Codecs {
+  CodecFormat forward = CodecFormat::kFp32;
+  CodecFormat backward = CodecFormat::kFp32;
+  CodecFormat dense = CodecFormat::kFp32;
+  std::int64_t group_size = 128;  ///< columns that share a scale, in formats of 8 and 4 bits
+  IdCodec ids = IdCodec::kNarrow;
+  CodecRounding rounding = CodecRounding::kNearest;
+  bool error_feedback = true;  ///< what `dense` loses is added to the next step's sums
+};
+
+/// Whether columns share a scale.
+bool is_grouped(CodecFormat format);
+
 enum class OnNonFinite { kStop, kSkip };
 enum class DeviceChoice { kCpu, kCheck, kCuda };
 
@@ -241,6 +284,9 @@ struct Numerics {
   Target target = Target::kAuto;
 };
 
+/// How exchanges reach other hosts; auto = as planned for a cluster, else flat.
+enum class Collectives { kAuto, kFlat, kHierarchical };
+
 /// Stages that a step can leave out, to see what it takes without them.
 inline constexpr std::array<std::string_view, 4> kSkippable = {"lookup", "exchange", "dense",
                                                                "update"};
@@ -263,12 +309,16 @@ struct Config {
   Schedule schedule;
   Model model;
   Train train;
+  Mesh mesh;
+  Codecs codecs;
   Numerics numerics;
+  Collectives collectives = Collectives::kAuto;
   Debug debug;
 };
 
 /// As in YAML: "table_wise".
 std::string_view to_string(Sharding sharding);
+std::string_view to_string(CodecFormat format);
 
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);

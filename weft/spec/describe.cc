@@ -102,6 +102,8 @@ std::string type_text(const Value& value) {
 
     std::string operator()(const RowSet*) const { return "two or three integers"; }
 
+    std::string operator()(const std::vector<Range>*) const { return "list of two integers each"; }
+
     std::string operator()(const std::vector<std::int64_t>*) const { return "list of integers"; }
 
     std::string operator()(const std::vector<std::string>*) const { return "text or list of text"; }
@@ -161,6 +163,14 @@ std::string value_text(const Value& value) {
     std::string operator()(const RowSet* v) const {
       return v->step == 1 ? fmt::format("[{}, {}]", v->begin, v->end)
                           : fmt::format("[{}, {}, {}]", v->begin, v->end, v->step);
+    }
+
+    std::string operator()(const std::vector<Range>* v) const {
+      std::vector<std::string> ranges;
+      for (const Range& range : *v) {
+        ranges.push_back((*this)(&range));
+      }
+      return fmt::format("[{}]", fmt::join(ranges, ", "));
     }
 
     std::string operator()(const std::vector<std::int64_t>* v) const { return join_flow(*v); }

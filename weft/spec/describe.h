@@ -54,6 +54,7 @@ using Value = std::variant<std::int64_t*,
                            std::string*,
                            Range*,
                            RowSet*,
+                           std::vector<Range>*,
                            std::vector<std::int64_t>*,
                            std::vector<std::string>*,
                            Choice>;

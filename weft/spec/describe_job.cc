@@ -17,13 +17,21 @@ constexpr std::array<std::string_view, 8> kShardings = {
     "auto",        "data_parallel",  "table_wise",        "row_wise",
     "column_wise", "table_row_wise", "table_column_wise", "grid_shard"};
 constexpr std::array<std::string_view, 2> kRowSplits = {"range", "modulo"};
-constexpr std::array<std::string_view, 2> kPooledAt = {"owner", "sample"};
+constexpr std::array<std::string_view, 3> kPooledAt = {"owner", "sample", "auto"};
+constexpr std::array<std::string_view, 2> kPooledAtOfPlans = {"owner", "sample"};
 constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
 constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers = {"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 2> kSchedules = {"constant", "polynomial"};
+constexpr std::array<std::string_view, 10> kCodecFormats = {
+    "fp32", "fp16", "bf16",           "fp8_e4m3",       "fp8_e5m2",
+    "int8", "int4", "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"};
+constexpr std::array<std::string_view, 2> kIdCodecs = {"narrow", "packed"};
+constexpr std::array<std::string_view, 2> kCodecRoundings = {"nearest", "stochastic"};
 constexpr std::array<std::string_view, 2> kOnNonFinites = {"stop", "skip"};
+constexpr std::array<std::string_view, 3> kCollectives = {"auto", "flat", "hierarchical"};
+constexpr std::array<std::string_view, 2> kCollectiveForms = {"flat", "hierarchical"};
 constexpr std::array<std::string_view, 3> kDevices = {"cpu", "check", "cuda"};
 constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "avx2",
                                                       "avx512", "avx512_bf16", "amx"};
@@ -32,6 +40,15 @@ constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "
 
 std::string_view to_string(Sharding sharding) {
   return kShardings[static_cast<std::size_t>(sharding)];
+}
+
+std::string_view to_string(CodecFormat format) {
+  return kCodecFormats[static_cast<std::size_t>(format)];
+}
+
+bool is_grouped(CodecFormat format) {
+  return format != CodecFormat::kFp32 && format != CodecFormat::kFp16 &&
+         format != CodecFormat::kBf16;
 }
 
 void walk(Visitor& v, SparseOptimizer& c) {
@@ -106,12 +123,15 @@ void walk(Visitor& v, Table& c) {
            .meaning = "How rows are spread over the ranks; auto lets the planner choose.",
            .decides_weights = false},
           choice(c.sharding, kShardings));
-  v.value({.name = "allow",
-           .meaning = "Of sharding auto: what weft plan may choose: data_parallel, table_wise, "
-                      "row_wise, column_wise. A table that may be cut may also stay whole.",
-           .default_text = "all",
-           .decides_weights = false},
-          &c.allow);
+  v.value(
+      {.name = "allow",
+       .meaning = "Of sharding auto, without rank and host: what a plan for a cluster may choose: "
+                  "data_parallel, table_wise, row_wise, column_wise, table_row_wise, "
+                  "table_column_wise, grid_shard. A table that may be cut may also stay whole, "
+                  "and does without a cluster.",
+       .default_text = "all",
+       .decides_weights = false},
+      &c.allow);
   v.value({.name = "rank",
            .meaning = "table_wise: the owner; -1 = placed by the planner.",
            .bounds = at_least(-1, kMaxRanks - 1),
@@ -130,11 +150,20 @@ void walk(Visitor& v, Table& c) {
            .decides_weights = false},
           choice(c.row_split, kRowSplits));
   v.value({.name = "pooled_at",
-           .meaning = "row_wise, table_row_wise, grid_shard: owner: each shard sends its partial "
-                      "sum of a bag; sample: each row that a rank's samples ask for travels once "
-                      "and bags are added there, for long bags that share rows.",
+           .meaning = "Where rows are cut, or hot: owner: each shard sends its partial sum of a "
+                      "bag; sample: each row that a rank's samples ask for travels once and bags "
+                      "are added there, for long bags that share rows; auto: what weft plan finds "
+                      "shorter, without a cluster owner.",
            .decides_weights = false},
           choice(c.pooled_at, kPooledAt));
+  v.value({.name = "hot_rows",
+           .meaning = "So many of the most frequent rows are a head, of which every rank has a "
+                      "copy, beside any sharding but data_parallel. Which rows, --stats says, or "
+                      "a vocabulary. 0 = none, unless weft plan finds a head shorter.",
+           .unit = "rows",
+           .bounds = at_least(0, kMaxRows),
+           .decides_weights = false},
+          &c.hot_rows);
   v.value({.name = "column_shards",
            .meaning = "column_wise, table_column_wise, grid_shard: columns are cut into at most so "
                       "many pieces, of 16 columns at least; 0 = as many as ranks, as ranks of the "
@@ -299,6 +328,41 @@ void walk(Visitor& v, Train& c) {
           choice(c.device, kDevices));
 }
 
+void walk(Visitor& v, Codecs& c) {
+  v.value({.name = "forward",
+           .meaning = "Of looked-up vectors and partial sums on their way to the samples; fp32: as "
+                      "they are (docs/codecs.md)."},
+          choice(c.forward, kCodecFormats));
+  v.value({.name = "backward", .meaning = "Of their gradients on the way back."},
+          choice(c.backward, kCodecFormats));
+  v.value({.name = "dense",
+           .meaning = "Of partial sums of the dense gradients and of their sums; fp32: as they "
+                      "are."},
+          choice(c.dense, kCodecFormats));
+  v.value({.name = "group_size",
+           .meaning = "Of formats of 8 and 4 bits: columns that share a scale, counted from column "
+                      "0 of the row, or from the start of a rank's slice of the dense gradients. "
+                      "Column shards are cut at multiples of it and of 16.",
+           .unit = "columns",
+           .bounds = at_least(1, kMaxWidth)},
+          &c.group_size);
+  v.value({.name = "ids",
+           .meaning = "Of rows that are asked for where bags are added at the sample: narrow, each "
+                      "in the bytes that the largest takes; packed, sorted, as packed differences "
+                      "(docs/codecs.md). Other ids are narrow.",
+           .decides_weights = false},
+          choice(c.ids, kIdCodecs));
+  v.value({.name = "rounding",
+           .meaning = "Of forward and backward: to the nearest code, or stochastic: right on "
+                      "average, with draws that depend on the seed, the step, the sample or row, "
+                      "the feature and the column."},
+          choice(c.rounding, kCodecRoundings));
+  v.value({.name = "error_feedback",
+           .meaning = "What the codec of dense gradients rounds away is kept and added to the next "
+                      "step's. Takes memory."},
+          &c.error_feedback);
+}
+
 void walk(Visitor& v, Numerics& c) {
   v.value({.name = "parts",
            .meaning = "Pieces of the global batch whose sums are added in a fixed order; equal "
@@ -340,10 +404,28 @@ void walk(Visitor& v, Shard& c) {
 void walk(Visitor& v, TablePlan& c) {
   v.value({.name = "table", .meaning = "Table name."}, &c.table);
   v.value({.name = "sharding", .meaning = "As resolved; never auto."},
-          choice(c.sharding, kShardings));
-  v.value({.name = "pooled_at", .meaning = "Where bags are added; sample only of cut rows."},
-          choice(c.pooled_at, kPooledAt));
+          resolved_choice(c.sharding, kShardings));
+  v.value({.name = "pooled_at",
+           .meaning = "Where bags are added; sample only of cut rows, or with a head."},
+          choice(c.pooled_at, kPooledAtOfPlans));
+  v.value({.name = "head",
+           .meaning = "Rows that every rank has a copy of: first ones, and one past the last.",
+           .bounds = at_least(0, kMaxRows),
+           .default_text = "none"},
+          &c.head);
   list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, c.shards, {.key = {}});
+}
+
+void walk(Visitor& v, CollectiveForms& c) {
+  v.value({.name = "ids", .meaning = "Counts and ids."}, choice(c.ids, kCollectiveForms));
+  v.value({.name = "vectors", .meaning = "Vectors, their gradients, row statistics."},
+          choice(c.vectors, kCollectiveForms));
+  v.value({.name = "dense", .meaning = "The sum of dense gradients."},
+          choice(c.dense, kCollectiveForms));
+}
+
+std::string_view to_string(CollectiveForm form) {
+  return kCollectiveForms[static_cast<std::size_t>(form)];
 }
 
 void visit(Visitor& v, Config& c) {
@@ -375,7 +457,17 @@ void visit(Visitor& v, Config& c) {
   section(v, {.name = "dense_optimizer", .meaning = "Of the dense model."}, c.dense_optimizer);
   section(v, {.name = "schedule", .meaning = "Of every learning rate."}, c.schedule);
   section(v, {.name = "train", .meaning = "The run."}, c.train);
+  section(v, {.name = "mesh", .meaning = "Replica groups, which each have all tables."}, c.mesh);
+  section(v, {.name = "codecs", .meaning = "How vectors and gradients travel between ranks."},
+          c.codecs);
   section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);
+  v.value({.name = "collectives",
+           .meaning = "How exchanges reach other hosts: flat = every rank sends to every rank, "
+                      "hierarchical = inside hosts, one message for each pair of hosts, inside "
+                      "hosts; auto = what a plan for a cluster (--cluster) predicts to be faster, "
+                      "else flat.",
+           .decides_weights = false},
+          choice(c.collectives, kCollectives));
   section(v, {.name = "debug", .meaning = "For diagnosis only."}, c.debug);
 }
 
@@ -385,7 +477,16 @@ void visit(Visitor& v, Plan& p) {
            .bounds = {.min = 1, .max = 1},
            .default_text = "required"},
           &p.version);
-  v.value({.name = "ranks", .meaning = "World size.", .bounds = at_least(1, kMaxRanks)}, &p.ranks);
+  v.value({.name = "ranks",
+           .meaning = "Of a replica group: the world's without groups.",
+           .bounds = at_least(1, kMaxRanks)},
+          &p.ranks);
+  v.value({.name = "groups",
+           .meaning = "Replica groups: the world has groups x ranks ranks.",
+           .bounds = at_least(1, kMaxRanks)},
+          &p.groups);
+  v.value({.name = "layout", .meaning = "Which ranks are a group; never auto."},
+          resolved_layout_choice(p.layout));
   v.value(
       {.name = "parts", .meaning = "numerics.parts, resolved.", .bounds = at_least(1, kMaxRanks)},
       &p.parts);
@@ -394,6 +495,7 @@ void visit(Visitor& v, Plan& p) {
            .bounds = at_least(0, kMaxRanks - 1),
            .default_text = "none"},
           &p.hosts);
+  section(v, {.name = "collectives", .meaning = "How exchanges reach other hosts."}, p.collectives);
   list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
        {.key = "table"});
 }

@@ -1,12 +1,73 @@
 #include "weft/spec/plan.h"
 
+#include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/spec/parse.h"
 
 namespace weft::spec {
+
+std::int64_t column_cut(const Codecs& codecs) {
+  const bool grouped = is_grouped(codecs.forward) || is_grouped(codecs.backward);
+  return grouped ? std::lcm(kColumnBlock, codecs.group_size) : kColumnBlock;
+}
+
+std::int64_t most_column_shards(const Codecs& codecs, const Table& table) {
+  const std::int64_t cut = column_cut(codecs);
+  return (table.embedding_dim + cut - 1) / cut;
+}
+
+namespace {
+
+/// `at`: where the message points.
+void require_value(const Node& node, const std::string& path, const Node& at) {
+  if (node.kind == Node::Kind::kNull) {
+    fail_at(at, "{}: has no value; give one or remove it", path);
+  }
+}
+
+/// Of an entry of `list`; an empty one has no place of its own.
+void require_keys(const Node& list,
+                  const Node& map,
+                  const std::string& path,
+                  std::initializer_list<std::string_view> keys) {
+  require_value(map, path, list);
+  for (const std::string_view key : keys) {
+    const NodePtr value = map.find(key);
+    if (value == nullptr) {
+      fail_at(map, "{}: the key '{}' is missing", path, key);
+    }
+    require_value(*value, fmt::format("{}.{}", path, key), *value);
+  }
+}
+
+/// A block that is not said is none, not that of a default. After types are known.
+void require_blocks(const Node& root) {
+  if (const NodePtr forms = root.find("collectives")) {
+    require_value(*forms, "collectives", *forms);
+  }
+  const NodePtr tables = root.find("tables");
+  require_value(*tables, "tables", *tables);
+  for (std::size_t t = 0; t < tables->items.size(); ++t) {
+    const Node& table = *tables->items[t];
+    const NodePtr name = table.find("table");
+    const std::string path = entry_path("tables", name == nullptr ? "" : name->text, t);
+    require_keys(*tables, table, path, {"table", "sharding", "shards"});
+    const NodePtr shards = table.find("shards");
+    for (std::size_t i = 0; i < shards->items.size(); ++i) {
+      require_keys(*shards, *shards->items[i], fmt::format("{}.shards.{}", path, i),
+                   {"rank", "rows", "cols"});
+    }
+  }
+}
+
+}  // namespace
 
 Plan plan_from_yaml(const std::string& text, const std::string& file) {
   const NodePtr root = parse_tree(text, std::make_shared<Origin>(Origin{.name = file}));
@@ -23,6 +84,7 @@ Plan plan_from_yaml(const std::string& text, const std::string& file) {
     }
   }
   check_bounds(body, places);
+  require_blocks(*root);
   return plan;
 }
 

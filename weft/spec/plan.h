@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/base/parts.h"
@@ -23,24 +24,62 @@ struct Shard {
 struct TablePlan {
   std::string table;
   Sharding sharding = Sharding::kTableWise;  ///< never kAuto
-  PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows alone
-  std::vector<Shard> shards;                 ///< ascending by (row, column), no empty shard
+  PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows, or with a head
+  /// Rows that every rank has a copy of, looked up and updated there: ranges, ascending, not empty,
+  /// not touching each other. The shards cover these rows too, but nothing reads or writes them.
+  std::vector<Range> head = {};
+  std::vector<Shard> shards;  ///< ascending by (row, column), no empty shard
 
   friend bool operator==(const TablePlan&, const TablePlan&) = default;
 };
 
+/// How exchanges reach other hosts: every rank sends to every rank, or through relays of hosts.
+/// Results have the same bits.
+enum class CollectiveForm { kFlat, kHierarchical };
+
+std::string_view to_string(CollectiveForm form);
+
+/// One for each purpose that has a communicator of its own.
+struct CollectiveForms {
+  CollectiveForm ids = CollectiveForm::kFlat;
+  CollectiveForm vectors = CollectiveForm::kFlat;  ///< and their gradients
+  CollectiveForm dense = CollectiveForm::kFlat;    ///< the sum of dense gradients
+
+  friend bool operator==(const CollectiveForms&, const CollectiveForms&) = default;
+};
+
 struct Plan {
   std::int64_t version = 1;
-  std::int64_t ranks = 1;
-  std::int64_t parts = 8;                ///< resolved numerics.parts
-  std::vector<std::int64_t> hosts = {};  ///< [ranks] by the order of first ranks; empty: all on one
-  std::vector<TablePlan> tables;         ///< in the order of Config::tables
+  std::int64_t ranks = 1;                          ///< N of a replica group, those that shards name
+  std::int64_t groups = 1;                         ///< M
+  MeshLayout layout = MeshLayout::kLocalAllToAll;  ///< never kAuto
+  std::int64_t parts = 8;                          ///< resolved numerics.parts
+  /// [ranks] of group 0, by the order of first ranks; empty: all on one
+  std::vector<std::int64_t> hosts = {};
+  CollectiveForms collectives = {};
+  std::vector<TablePlan> tables;  ///< in the order of Config::tables
+
+  [[nodiscard]] std::int64_t world() const { return groups * ranks; }
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
-/// Columns are cut at multiples of this, so that row statistics are sums over whole blocks.
+/// Row statistics are sums over blocks of so many columns.
 inline constexpr std::int64_t kColumnBlock = 16;
+
+/// Bytes of an id that travels, counted within the rows of a cut: the least of 1, 2, 4 and 8 that
+/// hold the last of `rows` rows, those of a table's largest cut.
+constexpr std::int64_t id_bytes(std::int64_t rows) {
+  const auto last = static_cast<std::uint64_t>(rows > 0 ? rows - 1 : 0);
+  return last <= 0xff ? 1 : last <= 0xffff ? 2 : last <= 0xffffffff ? 4 : 8;
+}
+
+/// Columns are cut at multiples of this: of kColumnBlock and, where a codec has groups, of them, so
+/// that no block and no group lies in two shards.
+std::int64_t column_cut(const Codecs& codecs);
+
+/// How many shards of columns a table may have.
+std::int64_t most_column_shards(const Codecs& codecs, const Table& table);
 
 /// YAML text of a plan and back. plan_from_yaml throws Error(kConfig) with file, line and column.
 std::string plan_to_yaml(const Plan& plan);

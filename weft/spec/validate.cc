@@ -318,8 +318,41 @@ class Checker {
     if (table.row_split != RowSplit::kRange) {
       refuse(path + ".row_split", "{}", kGoesWith);
     }
-    if (table.pooled_at != PooledAt::kOwner) {
+    if (table.pooled_at == PooledAt::kSample && table.sharding != Sharding::kAuto &&
+        table.hot_rows == 0) {
       refuse(path + ".pooled_at", "{}", kGoesWith);
+    }
+  }
+
+  void check_hot_rows(const Table& table, const std::string& path) const {
+    if (table.hot_rows == 0) {
+      return;
+    }
+    if (table.hot_rows >= table.num_embeddings) {
+      refuse(path,
+             "a head of {} rows leaves none of the table's {} rows for its shards; set fewer, or "
+             "sharding data_parallel instead of this key",
+             table.hot_rows, table.num_embeddings);
+    }
+    if (table.sharding == Sharding::kDataParallel ||
+        (table.allow.size() == 1 && table.allow.front() == "data_parallel")) {
+      refuse(path,
+             "data_parallel has all rows on every rank; set another sharding or remove this key");
+    }
+    const SparseFeature* first = nullptr;  // that reads it
+    for (const SparseFeature& feature : config_.sparse_features) {
+      if (feature.table != table.name) {
+        continue;
+      }
+      first = first == nullptr ? &feature : first;
+      if ((feature.mapping == IdMapping::kVocabulary) !=
+          (first->mapping == IdMapping::kVocabulary)) {
+        refuse(path,
+               "feature {} numbers rows by a vocabulary and feature {} does not, so nobody counts "
+               "both; map both alike or remove this key",
+               feature.mapping == IdMapping::kVocabulary ? feature.name : first->name,
+               feature.mapping == IdMapping::kVocabulary ? first->name : feature.name);
+      }
     }
   }
 
@@ -331,6 +364,7 @@ class Checker {
     }
     check_host(table, path + ".host");
     check_allowed(table, path + ".allow");
+    check_hot_rows(table, path + ".hot_rows");
     check_cut_rows(table, path);
     if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
         table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
@@ -338,12 +372,15 @@ class Checker {
              "goes with sharding column_wise, table_column_wise or grid_shard; set one of them or "
              "remove this key");
     }
-    const std::int64_t most = (table.embedding_dim + kColumnBlock - 1) / kColumnBlock;
+    const std::int64_t most = most_column_shards(config_.codecs, table);
     if (table.column_shards > most) {
-      refuse(path + ".column_shards",
-             "{} shards are too many: columns are cut at multiples of {}, so embedding_dim {} has "
-             "at most {}",
-             table.column_shards, kColumnBlock, table.embedding_dim, most);
+      refuse(
+          path + ".column_shards",
+          "{} shards are too many: columns are cut at multiples of {}{}, so embedding_dim {} has "
+          "at most {}",
+          table.column_shards, column_cut(config_.codecs),
+          column_cut(config_.codecs) > kColumnBlock ? " (of 16 and of codecs.group_size)" : "",
+          table.embedding_dim, most);
     }
   }
 
@@ -356,6 +393,12 @@ class Checker {
     }
     if (!table.allow.empty() && table.sharding != Sharding::kAuto) {
       refuse(path, "goes with sharding auto; set that or remove this key");
+    }
+    if (!table.allow.empty() && (table.rank >= 0 || table.host >= 0)) {
+      refuse(path,
+             "the {} is given, and with it the scheme, table_wise; remove one of the two, or set "
+             "sharding",
+             table.rank >= 0 ? "rank" : "host");
     }
   }
 
@@ -478,12 +521,41 @@ class Checker {
     return !data.eval_path.empty() || data.eval_fraction > 0;
   }
 
+  void check_mesh() const {
+    const Mesh& mesh = config_.mesh;
+    if (mesh.moment_scale > 0.0 && mesh.moment_scale < 1.0) {
+      refuse("mesh.moment_scale",
+             "{} would divide the learning rate of rows away; set 1 for none, 0 for the number of "
+             "groups, or more than 1",
+             mesh.moment_scale);
+    }
+    if (mesh.moment_scale > 1.0 && !mesh.averages()) {
+      refuse("mesh.moment_scale",
+             "{} is for replicas that are averaged, and with {} there are none; set 0 or remove it",
+             mesh.moment_scale, mesh.groups == 1 ? "groups 1" : "sync gradients");
+    }
+    if (mesh.sync == SyncForm::kGradients && mesh.sync_every > 1) {
+      refuse("mesh.sync_every", "{} with sync gradients, which never lets replicas part; set 1",
+             mesh.sync_every);
+    }
+    const std::int64_t every = config_.train.eval_every;
+    if (!mesh.syncs_after(every)) {
+      const std::int64_t below = every / mesh.sync_every * mesh.sync_every;
+      refuse("train.eval_every",
+             "{} is no multiple of the {} steps of mesh.sync_every, and replicas are equal at "
+             "syncs only; set {}{}",
+             every, mesh.sync_every, below == 0 ? "" : fmt::format("{} or ", below),
+             below + mesh.sync_every);
+    }
+  }
+
   void check_run() const {
     if (config_.train.eval_every > 0 && !has_eval_data()) {
       refuse("train.eval_every", "there is no evaluation data; set {}, or 0",
              config_.data.format == DataFormat::kSynthetic ? "data.synthetic.eval_samples"
                                                            : "data.eval_path");
     }
+    check_mesh();
     const std::vector<std::string> stages(kSkippable.begin(), kSkippable.end());
     for (const std::string& stage : config_.debug.skip) {
       if (!contains(stages, stage)) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/spec/describe.h"
 
 namespace weft::spec {
@@ -46,15 +47,30 @@ void walk(Visitor& v, Model& c);
 void walk(Visitor& v, DenseOptimizer& c);
 void walk(Visitor& v, Schedule& c);
 void walk(Visitor& v, Train& c);
+void walk(Visitor& v, Mesh& c);
+void walk(Visitor& v, Codecs& c);
 void walk(Visitor& v, Numerics& c);
 void walk(Visitor& v, Shard& c);
 void walk(Visitor& v, TablePlan& c);
+void walk(Visitor& v, CollectiveForms& c);
 
 template <typename Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
   return {.names = names,
           .get = [&value] { return static_cast<std::size_t>(value); },
           .set = [&value](std::size_t index) { value = static_cast<Enum>(index); }};
+}
+
+/// Of a plan, where the first of the names, auto, is none.
+template <typename Enum>
+Choice resolved_choice(Enum& value, std::span<const std::string_view> names) {
+  return {.names = names.subspan(1),
+          .get =
+              [&value] {
+                WEFT_CHECK(value != Enum{}, "a plan with auto in it");
+                return static_cast<std::size_t>(value) - 1;
+              },
+          .set = [&value](std::size_t index) { value = static_cast<Enum>(index + 1); }};
 }
 
 template <typename T>
@@ -74,6 +90,10 @@ inline std::string label_of(const TablePlan& entry) {
 inline std::string label_of(const Shard&) {
   return {};
 }
+
+/// Of a configuration, and of a plan.
+Choice layout_choice(MeshLayout& layout);
+Choice resolved_layout_choice(MeshLayout& layout);
 
 struct ListKind {
   std::string_view key = "name";

@@ -74,11 +74,15 @@ void count_bytes(std::int64_t bytes) {
   }
 }
 
-/// `sign` 1: memory of `size` bytes was taken; -1: given back. What is mapped for it counts.
+/// What memory of `size` bytes counts for: all that is mapped for it.
+std::int64_t counted_bytes(std::size_t size) {
+  return static_cast<std::int64_t>(is_mapped(size) ? mapped_bytes(size) : size);
+}
+
+/// `sign` 1: memory of `size` bytes was taken; -1: given back.
 void count_memory(std::int64_t sign, std::size_t size, std::int64_t idle) {
-  const bool mapped = is_mapped(size);
-  const auto bytes = static_cast<std::int64_t>(mapped ? mapped_bytes(size) : size);
-  if (!mapped) {
+  const std::int64_t bytes = counted_bytes(size);
+  if (!is_mapped(size)) {
     heap_now.fetch_add(sign * bytes, std::memory_order_relaxed);
   }
   count_bytes(sign * (bytes - idle));
@@ -92,10 +96,21 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] ThreadPool& pool() override { return pool_; }
 
-  void* allocate(std::int64_t bytes) override { return allocate_host(bytes); }
+  void* allocate(std::int64_t bytes) override {
+    void* const data = allocate_host(bytes);
+    held_.fetch_add(counted_bytes(static_cast<std::size_t>(bytes)), std::memory_order_relaxed);
+    return data;
+  }
 
   void deallocate(void* data, std::int64_t bytes) noexcept override {
     deallocate_host(data, bytes);
+    if (data != nullptr) {
+      held_.fetch_sub(counted_bytes(static_cast<std::size_t>(bytes)), std::memory_order_relaxed);
+    }
+  }
+
+  [[nodiscard]] std::int64_t memory_use() const override {
+    return held_.load(std::memory_order_relaxed);
   }
 
   void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
@@ -128,6 +143,7 @@ class CpuDevice final : public Device {
  private:
   ThreadPool pool_;
   std::atomic<std::uint64_t> streams_ = 0;
+  std::atomic<std::int64_t> held_ = 0;
 };
 
 }  // namespace

@@ -63,6 +63,10 @@ class Device {
   virtual void* allocate(std::int64_t bytes) = 0;
   virtual void deallocate(void* data, std::int64_t bytes) noexcept = 0;
 
+  /// Bytes taken and not given back, with what is mapped around them; 0 where nobody counts (all
+  /// but the CPU). From any thread.
+  [[nodiscard]] virtual std::int64_t memory_use() const { return 0; }
+
   /// Copies between host memory and this device, or inside it; ordered with the context's stream.
   /// With a context that no stream gave (no native_stream) they are done when they return.
   virtual void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) = 0;

@@ -75,6 +75,7 @@ struct Compute {
   Rate copy;          ///< bytes read plus bytes written per second, one after the other
   RowRates rows;      ///< random access
   Amount cache;       ///< bytes that stay near while a stage runs: of its cores' own caches
+  Amount repeat;      ///< seconds for one more gradient of a row that has one already
   Amount stage;       ///< seconds that a stage takes beside its work: the hand-off
   Amount collective;  ///< seconds that any collective takes, before a message is sent
 };

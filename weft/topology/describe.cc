@@ -124,6 +124,12 @@ static void walk(Visitor& v, Compute& c) {
           .bounds = kByteBounds},
          c.cache);
   amount(v,
+         {.name = "repeat",
+          .meaning = "For one more gradient of a row that has one already.",
+          .unit = "seconds",
+          .bounds = kSecondBounds},
+         c.repeat);
+  amount(v,
          {.name = "stage",
           .meaning = "What a stage takes beside its work.",
           .unit = "seconds",

@@ -26,9 +26,10 @@ class Writer {
         "{{\"schemaVersion\": 1, \"displayTimeUnit\": \"ms\", \"baseTimeNanoseconds\": 0,\n"
         "\"distributedInfo\": {{\"backend\": \"{}\", \"rank\": {}, \"world_size\": {}}},\n"
         "\"weft\": {{\"version\": 1, \"host\": \"{}\", \"first_step\": {}, \"last_step\": {}, "
-        "\"clock_offset_ns\": {}, \"clock_error_ns\": {}, \"dropped\": {},\n\"tables\": [",
+        "\"begin_ns\": {}, \"clock_offset_ns\": {}, \"clock_error_ns\": {}, \"dropped\": {},\n"
+        "\"tables\": [",
         trace_.backend, trace_.rank, trace_.ranks, escaped(trace_.host), trace_.steps.begin,
-        trace_.steps.end, trace_.clock_offset_ns, trace_.clock_error_ns, dropped);
+        trace_.steps.end, trace_.base_ns, trace_.clock_offset_ns, trace_.clock_error_ns, dropped);
     for (const TableReads& table : trace_.tables) {
       append("{}{{\"table\": \"{}\", \"rows\": {}, \"bytes\": {}}}",
              &table == trace_.tables.data() ? "" : ", ", escaped(table.table), table.rows,

@@ -46,10 +46,16 @@ struct ExchangeFigures {
   double peers = 0.0;
 };
 
+/// Unwinds a calibration on all ranks at the same place.
+struct StopAsked {};
+
 class Calibration {
  public:
-  Calibration(comm::Communicator& world, const CalibrateOptions& options)
-      : world_(world),
+  Calibration(const std::atomic<bool>& stop,
+              comm::Communicator& world,
+              const CalibrateOptions& options)
+      : stop_(stop),
+        world_(world),
         options_(options),
         device_(make_device({.kind = DeviceKind::kCpu, .threads = options.threads})),
         ctx_{.device = device_.get(), .pool = &device_->pool()} {}
@@ -91,9 +97,14 @@ class Calibration {
   }
 
   /// The median over all ranks, equal on all; ranks that have no figure give 0 and do not count.
+  /// Here ranks also learn that one was asked to stop.
   double agree(double own) {
     std::vector<double> all(static_cast<std::size_t>(world_.size()));
+    own = stop_.load() ? kStopping : own;
     world_.all_gather(ctx_, &own, all.data(), sizeof(double));
+    if (std::find(all.begin(), all.end(), kStopping) != all.end()) {
+      throw StopAsked();
+    }
     std::erase(all, 0.0);
     return all.empty() ? 0.0 : rounded(median(std::move(all)));
   }
@@ -164,6 +175,10 @@ class Calibration {
       compute.rows.points.push_back(
           {.row_bytes = static_cast<double>(row_bytes), .read = read, .update = update});
     }
+    compute.repeat = {.value = measure([&] { return probe.repeat_s(); }),
+                      .source =
+                          "measured: an update of rows drawn as 1/k, less one of the same "
+                          "rows with a gradient each"};
     compute.rows.source = fmt::format(
         "measured: lookups of 16 rows a bag and SGD updates of distinct rows, in a table of {} MiB "
         "per rank, all ranks at once",
@@ -272,6 +287,9 @@ class Calibration {
     }
   }
 
+  static constexpr double kStopping = -1.0;  // in place of a figure
+
+  const std::atomic<bool>& stop_;
   comm::Communicator& world_;
   const CalibrateOptions& options_;
   std::unique_ptr<Device> device_;
@@ -304,7 +322,18 @@ Line fit_line(std::span<const double> x, std::span<const double> t) {
 }
 
 topology::Cluster calibrate(comm::Communicator& world, const CalibrateOptions& options) {
-  return Calibration(world, options).run();
+  const std::atomic<bool> never = false;
+  return calibrate_unless(never, world, options).value();
+}
+
+std::optional<topology::Cluster> calibrate_unless(const std::atomic<bool>& stop,
+                                                  comm::Communicator& world,
+                                                  const CalibrateOptions& options) {
+  try {
+    return Calibration(stop, world, options).run();
+  } catch (const StopAsked&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace weft::train

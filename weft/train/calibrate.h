@@ -10,7 +10,9 @@
 /// docs/topology.md says how each figure is made.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -31,6 +33,13 @@ struct CalibrateOptions {
 /// Collective. Throws Error(kUsage) where the ranks of a host are not consecutive, Error(kResource)
 /// where memory is missing, and as communicators do.
 topology::Cluster calibrate(comm::Communicator& world, const CalibrateOptions& options);
+
+/// The same, ended early on all ranks where `stop` becomes true on any: ranks ask each other
+/// between measurements, of which filling the memory at first is the longest. Then there is no
+/// cluster.
+std::optional<topology::Cluster> calibrate_unless(const std::atomic<bool>& stop,
+                                                  comm::Communicator& world,
+                                                  const CalibrateOptions& options);
 
 /// t = start + per_unit · x.
 struct Line {

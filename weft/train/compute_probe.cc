@@ -1,6 +1,8 @@
 #include "weft/train/compute_probe.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -8,6 +10,7 @@
 #include "weft/base/hash.h"
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/coalesce.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/matmul.h"
 #include "weft/kernels/sparse_update.h"
@@ -202,15 +205,67 @@ double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
     updated += static_cast<double>(rows.size());
     passes += 1.0;
   };
-  const double seconds = median_pass_s(options_.budget_s, redraw, [&] {
-    const std::int64_t count = update.runs.num_rows;
-    device_.pool().parallel_for(kernels::update_blocks(count), [&](std::int64_t block) {
-      const std::int64_t first = block * kernels::kRowsPerTask;
-      kernels::update_rows(update, {first, std::min(first + kernels::kRowsPerTask, count)});
-    });
-  });
+  const double seconds = median_pass_s(options_.budget_s, redraw, [&] { update_all(update); });
   // Some rows are drawn twice: hardly more in one pass than in another.
   return updated / passes * static_cast<double>(row_bytes) / seconds;
+}
+
+void ComputeProbe::update_all(const kernels::SparseUpdate& update) {
+  const std::int64_t count = update.runs.num_rows;
+  device_.pool().parallel_for(kernels::update_blocks(count), [&](std::int64_t block) {
+    const std::int64_t first = block * kernels::kRowsPerTask;
+    kernels::update_rows(update, {first, std::min(first + kernels::kRowsPerTask, count)});
+  });
+}
+
+double ComputeProbe::repeat_s() {
+  constexpr std::int64_t kIds = 8192, kParts = 8, kRowBytes = 64, kCols = kRowBytes / kFloat;
+  const std::int64_t rows = std::min(std::int64_t{1} << 18, table_.bytes() / kRowBytes);
+  Buffer gradients(device_, kIds * kRowBytes);
+  fill(device_.pool(), gradients.as<float>(), kIds * kCols);
+  std::vector<std::int64_t> ids(kIds), offsets;
+  std::vector<std::int32_t> parts;
+  for (std::int64_t i = 0; i <= kIds; ++i) {
+    offsets.push_back(i);
+    parts.push_back(static_cast<std::int32_t>(i * kParts / kIds));
+  }
+  const kernels::GradientBlock block{
+      .bags = {.ids = ids.data(), .offsets = offsets.data(), .weights = nullptr, .bags = kIds},
+      .grads = gradients.as<const float>(),
+      .grad_stride = kCols,
+      .parts = parts.data()};
+  kernels::Coalescer coalescer(device_);
+  const OneEntryRuns single(device_, kIds, kCols);
+  kernels::SparseUpdate update;
+  update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+  update.parts = kParts;
+  std::vector<double> seconds;  // of a repeated gradient
+  std::int64_t window = 0;      // of rows that no pass found before
+  const auto begin = std::chrono::steady_clock::now();
+  while (seconds.size() < 3 || seconds_since(begin) < options_.budget_s) {
+    for (std::int64_t& id : ids) {
+      const double draw = static_cast<double>(mix64(options_.seed + ++draws_) >> 11) * 0x1p-53;
+      const auto rank = static_cast<std::uint64_t>(std::pow(static_cast<double>(rows), draw));
+      id = static_cast<std::int64_t>(mix64(rank) % static_cast<std::uint64_t>(rows));
+    }
+    const kernels::RowRuns all = coalescer.run(std::span(&block, 1), rows, kParts);
+    const auto of = [&](const kernels::RowRuns& runs) {
+      update.runs = runs;
+      update.table = {.weights = table_.as<std::byte>() + window,
+                      .weight_stride = kRowBytes,
+                      .cols = kCols,
+                      .dim = kCols};
+      window = (window + rows * kRowBytes) % (table_.bytes() - rows * kRowBytes + kRowBytes);
+      window = window / kRowBytes * kRowBytes;
+      const auto start = std::chrono::steady_clock::now();
+      update_all(update);
+      return seconds_since(start);
+    };
+    const std::vector<std::int64_t> unique(all.rows, all.rows + all.num_rows);
+    const double once = of(single.of(unique));
+    seconds.push_back((of(all) - once) / static_cast<double>(kIds - all.num_rows));
+  }
+  return std::max(0.0, median(std::move(seconds)));
 }
 
 }  // namespace weft::train

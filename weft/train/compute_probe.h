@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/kernels/sparse_update.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/dtype.h"
@@ -34,7 +35,12 @@ class ComputeProbe {
   /// Distinct rows, ascending, one fp32 gradient each (plain SGD). A multiple of 4.
   double row_update_bytes_per_s(std::int64_t row_bytes);
 
+  /// Seconds of one more gradient for a row that has one: of ids drawn as 1/k, in 8 parts.
+  double repeat_s();
+
  private:
+  void update_all(const kernels::SparseUpdate& update);
+
   /// Draws rows of the table.
   void draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes);
 

@@ -14,7 +14,18 @@ struct Header {
   std::int64_t overflow_count = 0;
   std::int64_t overflow_table = -1;
   std::int64_t overflow_row = -1;
+  CodecReport codecs;
 };
+
+/// Of tables the lowest.
+void add_report(const CodecReport& from, CodecReport& to) {
+  to.losses.forward += from.losses.forward;
+  to.losses.backward += from.losses.backward;
+  to.dense += from.dense;
+  if (from.table >= 0 && (to.table < 0 || from.table < to.table)) {
+    to.table = from.table;
+  }
+}
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -44,7 +55,8 @@ void ControlCodec::encode(const LocalControl& local,
                       .has_previous = local.has_previous ? 1 : 0,
                       .overflow_count = local.overflow.count,
                       .overflow_table = local.overflow.table,
-                      .overflow_row = local.overflow.row};
+                      .overflow_row = local.overflow.row,
+                      .codecs = local.codecs};
   std::memset(out.data(), 0, out.size());
   std::memcpy(out.data(), &header, sizeof(header));
   std::byte* weights = out.data() + sizeof(header);
@@ -59,6 +71,7 @@ void ControlCodec::merge(const std::function<std::span<const std::byte>(std::int
   global.has_previous = false;
   global.overflow = {};
   global.overflow_rank = -1;
+  global.codecs = {};
   for (std::size_t t = 0; t < at(tasks_); ++t) {
     weights_[t].clear();
     sums_[t].clear();
@@ -75,6 +88,7 @@ void ControlCodec::merge(const std::function<std::span<const std::byte>(std::int
       global.overflow.row = header.overflow_row;
     }
     global.overflow.count += header.overflow_count;
+    add_report(header.codecs, global.codecs);
     const std::byte* weight = bytes.data() + sizeof(header);
     const std::byte* sum = weight + at(parts_per_rank_ * tasks_) * sizeof(double);
     for (std::int64_t p = 0; p < rank_parts(parts_, ranks_, r).size(); ++p) {

@@ -18,12 +18,20 @@
 
 namespace weft::train {
 
+/// Numbers that codecs could not say, since the start of the run.
+struct CodecReport {
+  sharding::TableLosses losses;
+  std::int64_t table = -1;  ///< the first that has any
+  sharding::CodecLosses dense;
+};
+
 /// What one rank says.
 struct LocalControl {
   bool stop = false;                 ///< a stop request has reached this rank
   sharding::TableOverflow overflow;  ///< since the start of the run
   std::vector<double> weights;       ///< [own parts][T] sums of label weights of this batch
-  bool has_previous = false;         ///< whether `previous` holds a step's sums
+  CodecReport codecs;
+  bool has_previous = false;                  ///< whether `previous` holds a step's sums
   std::vector<metrics::BinarySums> previous;  ///< [own parts][T]
 };
 
@@ -32,6 +40,7 @@ struct GlobalControl {
   bool stop = false;
   sharding::TableOverflow overflow;  ///< count over all ranks; the first rank's table and row
   std::int64_t overflow_rank = -1;
+  CodecReport codecs;           ///< of all ranks
   std::vector<double> weights;  ///< [T]
   bool has_previous = false;
   std::vector<metrics::BinarySums> previous;  ///< [T], of the global batch of the step before

@@ -44,6 +44,12 @@ nn::ModelShape model_shape(const spec::Config& config) {
   return shape;
 }
 
+comm::ReduceCodec reduce_codec(const spec::Config& config) {
+  return {.codec = {.format = static_cast<kernels::CodecFormat>(config.codecs.dense),
+                    .group = config.codecs.group_size},
+          .error_feedback = config.codecs.error_feedback};
+}
+
 void upload(Context& ctx, Buffer& to, const void* from, std::size_t bytes) {
   to.resize(static_cast<std::int64_t>(bytes));
   ctx.device->copy_to_device(ctx, to.as<void>(), from, static_cast<std::int64_t>(bytes));
@@ -75,7 +81,12 @@ DensePass::DensePass(const spec::Config& config,
       scale_(at(tasks_)),
       sums_(at(own_parts_.size() * tasks_)) {
   const std::int64_t count = model_->layout().size();
-  all_reduce_ = std::make_unique<comm::OrderedAllReduce>(comm, device, plan.parts, count);
+  const comm::ReduceCodec codec = reduce_codec(config);
+  all_reduce_ = std::make_unique<comm::OrderedAllReduce>(comm, device, plan.parts, count, codec);
+  residuals_ = std::make_unique<comm::ReduceState>(*all_reduce_, device, kResidualParameter);
+  if (!all_reduce_->residuals().empty()) {
+    residual_layout_ = comm::residual_layout(comm, codec);
+  }
   params_.resize(count * 4);
   gradient_.resize(count * 4);
   optimizer_ = std::make_unique<optim::DenseOptimizer>(config.dense_optimizer, device, count);
@@ -381,7 +392,12 @@ void DensePass::reduce(Context& ctx) {
 }
 
 optim::DenseStep DensePass::update(Context& ctx, double lr_factor, std::int64_t step) {
-  return optimizer_->step(ctx, params_.as<float>(), gradient_.as<float>(), lr_factor, step);
+  const optim::DenseStep done =
+      optimizer_->step(ctx, params_.as<float>(), gradient_.as<float>(), lr_factor, step);
+  if (done.first_non_finite < 0) {
+    all_reduce_->keep_residuals();
+  }
+  return done;
 }
 
 void DensePass::read_logits(Context& ctx, std::vector<float>& out) const {

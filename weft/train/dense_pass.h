@@ -8,7 +8,9 @@
 /// the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which travel.
 ///
 /// Notation   B samples of this rank, b of a slice, Dn dense values, T tasks, n dense parameters.
-/// Memory     parameters and gradient, 8n bytes; the subtrees' sums (comm/ordered_reduce.h); the
+/// Memory     parameters and gradient, 8n bytes; the subtrees' sums, and what codecs.dense takes
+/// for
+///            residuals and codes (comm/ordered_reduce.h); the
 ///            weights laid out for products twice, 8n bytes or 4n in bf16; activations of B
 ///            samples.
 /// Threads    each method is a stage body; reduce() may run beside the embeddings' backward.
@@ -17,10 +19,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/comm/ordered_reduce.h"
+#include "weft/comm/reduce_state.h"
 #include "weft/data/batch.h"
 #include "weft/metrics/binary.h"
 #include "weft/nn/model.h"
@@ -36,9 +40,12 @@ namespace weft::train {
 /// rank. Trivially copyable: ranks exchange it as bytes.
 struct NonFinite {
   std::int64_t position = -1;  ///< -1: all finite
-  std::int64_t sample = -1;    ///< its id in the source
+  std::int64_t sample = -1;    ///< its id in the source; -1: a vector before it was encoded
   std::int64_t rank = -1;
 };
+
+/// The parameter's name of the residuals of the dense gradients' codec.
+inline constexpr const char* kResidualParameter = "codecs.dense";
 
 class DensePass {
  public:
@@ -69,7 +76,8 @@ class DensePass {
   /// All-reduce of the parameters' gradients. Collective.
   void reduce(Context& ctx);
 
-  /// Optimizer step; nothing changes when the summed gradient is not finite.
+  /// Optimizer step; nothing changes when the summed gradient is not finite. What the codec of the
+  /// last reduce() lost is kept for the next one where the step is done, and forgotten where not.
   optim::DenseStep update(Context& ctx, double lr_factor, std::int64_t step);
 
   /// Metric sums of the parts of the last forward, [own parts][T].
@@ -79,6 +87,15 @@ class DensePass {
   void read_logits(Context& ctx, std::vector<float>& out) const;
 
   [[nodiscard]] optim::DenseState& state() { return *state_; }
+
+  /// What the codec has lost and will add; no items without error feedback.
+  [[nodiscard]] comm::ReduceState& residuals() { return *residuals_; }
+
+  /// What the residuals belong to; empty where there are none.
+  [[nodiscard]] const std::string& residual_layout() const { return residual_layout_; }
+
+  /// Of this rank since the start. From any thread.
+  [[nodiscard]] kernels::CodecCounts codec_losses() const { return all_reduce_->losses(); }
 
   [[nodiscard]] const optim::ParameterLayout& layout() const { return model_->layout(); }
 
@@ -128,6 +145,8 @@ class DensePass {
   std::int64_t tasks_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<comm::OrderedAllReduce> all_reduce_;
+  std::unique_ptr<comm::ReduceState> residuals_;
+  std::string residual_layout_;
   Buffer params_, gradient_;
   std::unique_ptr<optim::DenseOptimizer> optimizer_;
   std::unique_ptr<optim::DenseState> state_;

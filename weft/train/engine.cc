@@ -38,7 +38,11 @@ Engine::Engine(const spec::Config& config,
       own_parts_(rank_parts(plan.parts, world.size(), world.rank()).size()),
       codec_(plan.parts, world.size(), tasks_),
       control_comm_(world.duplicate("control")),
-      dense_comm_(world.duplicate("dense")),
+      dense_comm_(world.duplicate("dense", sharding::form_of(plan.collectives.dense))),
+      groups_comm_(plan.groups == 1 ? nullptr
+                                    : world.split(static_cast<int>(world.rank() % plan.ranks),
+                                                  static_cast<int>(world.rank() / plan.ranks),
+                                                  "control of groups")),
       embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
       dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
       compute_(device.make_stream(compute_options(device, options.recorder))),
@@ -112,6 +116,11 @@ void Engine::make_stages() {
     timed(ctx.track, StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
   };
   backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
+  sync_stage_ = [this](Context& ctx) {
+    if (config_.mesh.syncs_after(step_) && !skipped_.exchange) {
+      timed(ctx.track, StepPart::kSyncReplicas, [&] { embeddings_.sync_replicas(ctx, step_); });
+    }
+  };
   dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
 }
 
@@ -123,7 +132,14 @@ void Engine::exchange_input(Context& ctx) {
                                    .global_size = batch_->global_size,
                                    .sample_ids = batch_->sample_ids};
     embeddings_.exchange_counts(ctx, view, control_bytes_);
-    codec_.merge([this](std::int64_t r) { return embeddings_.control(r); }, global_);
+    if (groups_comm_ != nullptr) {
+      gather_control(ctx);
+    }
+    codec_.merge(
+        [this](std::int64_t r) {
+          return groups_comm_ == nullptr ? embeddings_.control(r) : gathered_control(r);
+        },
+        global_);
     check_overflow(global_);
   });
   timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
@@ -134,6 +150,40 @@ void Engine::exchange_input(Context& ctx) {
         [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }
 
+/// The blocks of the own group to the same places of the others, so that all have all.
+void Engine::gather_control(Context& ctx) {
+  group_bytes_.clear();
+  for (std::int64_t place = 0; place < plan_.ranks; ++place) {
+    const std::span<const std::byte> block = embeddings_.control(place);
+    group_bytes_.insert(group_bytes_.end(), block.begin(), block.end());
+  }
+  groups_comm_->all_gather(ctx, group_bytes_.data(), gathered_bytes_.data(),
+                           static_cast<std::int64_t>(group_bytes_.size()));
+}
+
+std::span<const std::byte> Engine::gathered_control(std::int64_t rank) const {
+  return std::span(gathered_bytes_).subspan(at(rank * codec_.bytes()), at(codec_.bytes()));
+}
+
+/// Messages name ranks of the world.
+int Engine::world_rank(std::int64_t position) const {
+  return control_comm_->world_rank(static_cast<int>(position));
+}
+
+CodecReport Engine::codec_report() const {
+  CodecReport report{.losses = {}, .dense = dense_.codec_losses()};
+  for (std::size_t t = 0; t < config_.tables.size(); ++t) {
+    const auto table = static_cast<std::int64_t>(t);
+    const sharding::TableLosses losses = embeddings_.codec_losses(table);
+    report.losses.forward += losses.forward;
+    report.losses.backward += losses.backward;
+    if (report.table < 0 && losses != sharding::TableLosses{}) {
+      report.table = table;
+    }
+  }
+  return report;
+}
+
 /// What this rank says; local_.weights have been set.
 void Engine::encode_control(bool stop) {
   local_.stop = stop;
@@ -141,6 +191,8 @@ void Engine::encode_control(bool stop) {
   if (local_.overflow.count == 0) {
     local_.overflow = dense_overflow_;
   }
+  local_.codecs = codec_report();
+  encoded_non_finite_ = local_.codecs.losses.forward.non_finite;
   local_.has_previous = has_previous_;
   local_.previous = dense_.sums();
   codec_.encode(local_, rank_, control_bytes_);
@@ -172,6 +224,9 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
   }
   compute_->enqueue(flag_stage_);
   compute_->enqueue(backward_stage_);
+  if (config_.mesh.groups > 1) {
+    compute_->enqueue(sync_stage_);
+  }
   if (dense_stream_ != nullptr && options_.dense_wait == DenseWait::kKept) {
     compute_->wait(reduced);
   }
@@ -184,13 +239,22 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
   has_previous_ = apply_;
   StepOutcome outcome{.control = global_, .skipped = !apply_, .non_finite = first_flag_};
   if (outcome.skipped && config_.train.on_non_finite == spec::OnNonFinite::kStop) {
-    throw Error(ErrorCode::kNonFinite,
-                fmt::format("step {}: a loss or gradient is not finite, first on rank {} for "
-                            "sample {} (position {} of the batch); nothing was updated. Lower the "
-                            "learning rate, clip gradients (dense_optimizer.clip_norm), or set "
-                            "train.on_non_finite: skip",
-                            step, first_flag_.rank, first_flag_.sample, first_flag_.position),
-                static_cast<int>(first_flag_.rank));
+    if (first_flag_.sample < 0) {
+      throw Error(ErrorCode::kNonFinite,
+                  fmt::format("step {}: a looked-up vector that rank {} encoded was not finite; "
+                              "nothing was updated. Lower the learning rate, or set "
+                              "train.on_non_finite: skip",
+                              step, world_rank(first_flag_.rank)),
+                  world_rank(first_flag_.rank));
+    }
+    throw Error(
+        ErrorCode::kNonFinite,
+        fmt::format("step {}: a loss or gradient is not finite, first on rank {} for "
+                    "sample {} (position {} of the batch); nothing was updated. Lower the "
+                    "learning rate, clip gradients (dense_optimizer.clip_norm), or set "
+                    "train.on_non_finite: skip",
+                    step, world_rank(first_flag_.rank), first_flag_.sample, first_flag_.position),
+        world_rank(first_flag_.rank));
   }
   return outcome;
 }
@@ -208,7 +272,11 @@ bool Engine::eval_step(const data::Batch& batch, bool stop) {
 
 /// One flag after the last backward stage; rows and weights are updated only behind it.
 void Engine::exchange_flags(Context& ctx) {
-  const NonFinite own = dense_.non_finite();
+  NonFinite own = dense_.non_finite();
+  if (own.position < 0 && codec_report().losses.forward.non_finite > encoded_non_finite_) {
+    own = {.position = batch_->global_size,
+           .rank = control_comm_->rank()};  // behind those that name a sample
+  }
   control_comm_->all_gather(ctx, &own, flags_.data(), sizeof(NonFinite));
   first_flag_ = NonFinite{};
   for (const NonFinite& flag : flags_) {
@@ -254,6 +322,12 @@ void Engine::update_dense(Context& ctx) {
   }
 }
 
+void Engine::sync_replicas(std::int64_t step) {
+  if (config_.mesh.groups > 1 && !skipped_.exchange) {
+    run_stage([&](Context& ctx) { embeddings_.sync_replicas(ctx, step); });
+  }
+}
+
 const std::vector<metrics::BinarySums>& Engine::part_sums() const {
   return dense_.sums();
 }
@@ -266,12 +340,7 @@ GlobalControl Engine::flush() {
   });
   has_previous_ = false;
   GlobalControl global;
-  codec_.merge(
-      [this](std::int64_t r) {
-        return std::span<const std::byte>(gathered_bytes_)
-            .subspan(at(r * codec_.bytes()), at(codec_.bytes()));
-      },
-      global);
+  codec_.merge([this](std::int64_t r) { return gathered_control(r); }, global);
   return global;
 }
 
@@ -288,26 +357,43 @@ void Engine::check_overflow(const GlobalControl& control) const {
               fmt::format("{}: a sum of finite gradients or its update overflowed ({} in all, "
                           "first on rank {}); they were not applied. Lower the learning rate or "
                           "the task weights",
-                          where, control.overflow.count, control.overflow_rank),
-              static_cast<int>(control.overflow_rank));
+                          where, control.overflow.count, world_rank(control.overflow_rank)),
+              world_rank(control.overflow_rank));
 }
 
-std::vector<const StateSource*> Engine::sources() const {
+std::vector<const StateSource*> Engine::sources() {
+  run_stage([this](Context& ctx) { embeddings_.store_heads(ctx); });
   std::vector<const StateSource*> all;
   for (embedding::TableShard* shard : embeddings_.shards()) {
     all.push_back(shard);
   }
-  all.push_back(&const_cast<DensePass&>(dense_).state());
+  all.push_back(&dense_.state());
+  all.push_back(&dense_.residuals());
   return all;
 }
 
-std::vector<StateSink*> Engine::sinks() {
+std::vector<StateSink*> Engine::sinks(Residuals residuals) {
   std::vector<StateSink*> all;
   for (embedding::TableShard* shard : embeddings_.shards()) {
     all.push_back(shard);
   }
   all.push_back(&dense_.state());
+  if (residuals == Residuals::kRestored) {
+    all.push_back(&dense_.residuals());
+  }
   return all;
+}
+
+std::string Engine::residual_layout() const {
+  const std::string& layout = dense_.residual_layout();
+  return layout.empty() || plan_.groups == 1
+             ? layout
+             : fmt::format("{}, mesh of {} {} groups", layout, plan_.groups,
+                           spec::to_string(plan_.layout));
+}
+
+void Engine::restored() {
+  run_stage([this](Context& ctx) { embeddings_.load_heads(ctx); });
 }
 
 checkpoint::StateHash Engine::hash() {
@@ -328,8 +414,12 @@ checkpoint::StateHash Engine::hash() {
   };
   checkpoint::StateHash hash;
   const auto all = sources();
+  std::vector<const StateSource*> copied = all;
+  for (const embedding::TableShard* head : embeddings_.heads()) {
+    copied.push_back(head);
+  }
   run_stage([&](Context& ctx) {
-    checkpoint::compare_replicas(*control_comm_, ctx, all);
+    checkpoint::compare_replicas(*control_comm_, ctx, copied);
     hash = checkpoint::hash_state(*control_comm_, ctx, all, initial);
   });
   return hash;

@@ -1,7 +1,8 @@
 /// Engine: one rank's tables, model and streams, and the schedule of a step.
 ///
 ///   compute stream  counts - ids - lookup - output dist - dense forward/backward - flag - coalesce
-///                   - grad dist - update of rows - (wait) update of dense parameters
+///                   - grad dist - update of rows - [sync of replica groups]
+///                   - (wait) update of dense parameters
 ///   dense stream                                        (wait) - dense all-reduce
 ///
 /// The dense all-reduce runs beside the embeddings' backward; both updates come behind the flag, so
@@ -45,6 +46,9 @@ struct EngineOptions {
   trace::Recorder* recorder = nullptr;       ///< gets what the streams do; null: nothing is traced
 };
 
+/// Whether what the codec of dense gradients has lost is taken over from a checkpoint.
+enum class Residuals : std::uint8_t { kRestored, kDropped };
+
 /// What a step found out, equal on all ranks.
 struct StepOutcome {
   /// From the exchange of counts: stop, overflows, the step before. The engine's, until its next
@@ -56,7 +60,8 @@ struct StepOutcome {
 
 class Engine {
  public:
-  /// Collective. Config, plan, world and device outlive it; world's ranks are the plan's.
+  /// Collective. Config, plan, world and device outlive it; world's ranks are the positions of the
+  /// plan's mesh.
   Engine(const spec::Config& config,
          const spec::Plan& plan,
          comm::Communicator& world,
@@ -72,6 +77,10 @@ class Engine {
   /// returns whether any rank was.
   bool eval_step(const data::Batch& batch, bool stop);
 
+  /// Makes the replicas of all groups equal after `step`, the last one, where they are not.
+  /// Collective. train_step() does so itself every mesh.sync_every steps.
+  void sync_replicas(std::int64_t step);
+
   /// Logits [B, T] of this rank's samples in the last step.
   [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
@@ -84,6 +93,9 @@ class Engine {
   /// Exchanges what the last step left to say (its metric sums, overflows). Collective.
   GlobalControl flush();
 
+  /// What this rank's codecs could not say since the start of the run.
+  [[nodiscard]] CodecReport codec_report() const;
+
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
   void check_overflow(const GlobalControl& control) const;
 
@@ -93,9 +105,16 @@ class Engine {
   /// Hashes over all ranks; also compares what several ranks hold. Collective.
   checkpoint::StateHash hash();
 
-  /// All state of this rank; to be read inside run_stage().
-  [[nodiscard]] std::vector<const StateSource*> sources() const;
-  [[nodiscard]] std::vector<StateSink*> sinks();
+  /// All state of this rank as it is now; to be read inside run_stage(), before the next step.
+  [[nodiscard]] std::vector<const StateSource*> sources();
+
+  /// The same, to be written inside run_stage(); then restored() is called. Collective.
+  [[nodiscard]] std::vector<StateSink*> sinks(Residuals residuals = Residuals::kRestored);
+  void restored();
+
+  /// What the residuals of dense gradients belong to, equal on all ranks; empty where there are
+  /// none. State of another text is for sinks(Residuals::kDropped).
+  [[nodiscard]] std::string residual_layout() const;
 
   /// Runs `body` on the compute stream and waits for it.
   void run_stage(const Stage& body);
@@ -118,11 +137,13 @@ class Engine {
   void timed(trace::Track* track, StepPart part, const Body& body);
   void begin(const data::Batch& batch, std::int64_t step, bool stop);
   void exchange_input(Context& ctx);
+  void gather_control(Context& ctx);
+  [[nodiscard]] std::span<const std::byte> gathered_control(std::int64_t rank) const;
   void exchange_flags(Context& ctx);
   void update_rows(Context& ctx);
+  [[nodiscard]] int world_rank(std::int64_t position) const;
   void update_dense(Context& ctx);
   void encode_control(bool stop);
-
   const spec::Config& config_;
   const spec::Plan& plan_;
   Device& device_;
@@ -143,6 +164,7 @@ class Engine {
   std::int64_t own_parts_;
   ControlCodec codec_;
   std::unique_ptr<comm::Communicator> control_comm_, dense_comm_;
+  std::unique_ptr<comm::Communicator> groups_comm_;  // own place of all groups; null where one
   sharding::ShardedEmbeddings embeddings_;
   DensePass dense_;
   std::unique_ptr<Stream> compute_, dense_stream_;
@@ -150,7 +172,7 @@ class Engine {
   // The step in flight.
   const data::Batch* batch_ = nullptr;
   std::int64_t step_ = 0;
-  std::vector<std::byte> control_bytes_, gathered_bytes_;
+  std::vector<std::byte> control_bytes_, gathered_bytes_, group_bytes_;
   LocalControl local_;
   GlobalControl global_;
   std::vector<NonFinite> flags_;
@@ -158,11 +180,12 @@ class Engine {
   bool apply_ = true;
   bool has_previous_ = false;
   sharding::TableOverflow dense_overflow_;
+  std::int64_t encoded_non_finite_ = 0;  // vectors' numbers, before the step in flight
   std::vector<float> logits_;
   StepTimes times_;  // each part is written by the stream it runs on
 
   Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
-      backward_stage_, dense_update_stage_;
+      backward_stage_, sync_stage_, dense_update_stage_;
 };
 
 }  // namespace weft::train

@@ -28,9 +28,12 @@
 #include "weft/tensor/memory_use.h"
 #include "weft/topology/yaml.h"
 #include "weft/train/agreement.h"
+#include "weft/train/codec_losses.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/event_file.h"
+#include "weft/train/mesh.h"
 #include "weft/train/process_memory.h"
+#include "weft/train/resume_plan.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train {
@@ -40,6 +43,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kVocabularyBlob = "vocabularies";
+constexpr const char* kResidualLayout = "dense_residuals";
 
 DeviceKind device_kind(spec::DeviceChoice choice) {
   switch (choice) {
@@ -78,11 +82,22 @@ std::string read_plan_file(const std::string& path) {
   return text;
 }
 
+std::string read_stats_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) {
+    fail(ErrorCode::kConfig,
+         "cannot read statistics {}; they must be what weft data stats --format json prints", path);
+  }
+  return text;
+}
+
 /// A plan for this configuration; messages name the file.
 spec::Plan load_plan(const std::string& path, const spec::Config& config) {
   spec::Plan plan = spec::plan_from_yaml(read_plan_file(path), path);
   try {
     planner::check_plan(plan, config);
+    planner::check_pins(plan, config);
   } catch (const Error& error) {
     fail(error.code(), "{}: {}", path, error.what());
   }
@@ -122,38 +137,53 @@ std::vector<metrics::BinarySums> sums_from_json(const nlohmann::json& list) {
 /// One rank's run: what has been opened and made, in the order in which it is.
 class Job {
  public:
-  Job(comm::Communicator& world, const JobOptions& options)
-      : world_(world), options_(options), config_(options.config) {
+  Job(comm::Communicator& launched, const JobOptions& options)
+      : launched_(launched), options_(options), config_(options.config) {
     device_ = make_device({.kind = device_kind(config_.train.device), .threads = options.threads});
     host_ = make_device({.kind = DeviceKind::kCpu, .threads = 1});
     host_context_ = {.device = host_.get(), .pool = &host_->pool()};
-    agree_on_job(world_, host_context_,
+    agree_on_job(world(), host_context_,
                  {.config_yaml = spec::to_yaml(config_), .resumes = !options_.resume.empty()});
     check_skipped();
-    target_ = agree_on_target(world_, host_context_, config_);
+    target_ = agree_on_target(world(), host_context_, config_);
     if (!options_.resume.empty()) {
       manifest_ = checkpoint::read_manifest(options_.resume);
+      saved_ = saved_job(manifest_->metadata, options_.resume);
       check_resume();
     }
     plan_ = choose_plan();
+    by_position_ = order_by_position(launched_, plan_);
     advise_on_parts();
+    check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
   }
 
   Summary train();
   Summary eval();
 
  private:
-  [[nodiscard]] bool first() const { return world_.rank() == 0; }
+  [[nodiscard]] bool first() const { return world().rank() == 0; }
+
+  /// From the plan on its ranks are positions of the mesh.
+  [[nodiscard]] comm::Communicator& world() const {
+    return by_position_ ? *by_position_ : launched_;
+  }
 
   void check_skipped() const;
   void check_resume();
   spec::Plan choose_plan();
-  [[nodiscard]] spec::Plan make_plan() const;
+  spec::Plan given_plan();
+  [[nodiscard]] spec::Plan plan_for_cluster() const;
+  void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
+  void say_what_is_not_asked() const;
+  void warn_of_an_end_between_syncs() const;
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
   void make_engine(std::uint64_t fingerprint);
   void load();
+  [[nodiscard]] std::string saved_residual_layout() const;
+  void warn_of_residuals() const;
+  void convert_moments();
   void restore_figures(Trainer& trainer) const;
   void save(std::int64_t step,
             const data::ReaderPosition& position,
@@ -167,13 +197,15 @@ class Job {
   void append_metrics(const std::string& line) const;
   ProgressSink progress();
 
-  comm::Communicator& world_;
+  comm::Communicator& launched_;
+  std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
   const JobOptions& options_;
   spec::Config config_;
   std::unique_ptr<Device> device_, host_;
   Context host_context_;
   kernels::Target target_{};
   std::optional<checkpoint::Manifest> manifest_;
+  std::optional<SavedJob> saved_;  // with manifest_
   spec::Plan plan_;
   data::Vocabularies vocabularies_;
   std::string vocabulary_bytes_;
@@ -228,70 +260,130 @@ void Job::check_resume() {
 }
 
 void Job::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
-  if (first() && plan.hosts != planner::host_numbers(plan_target(world_))) {
+  const planner::PlanTarget group =
+      planner::first_group({.groups = plan.groups, .layout = plan.layout}, plan_target(world()));
+  const auto planned = planner::host_numbers({.ranks = plan.ranks, .hosts = plan.hosts});
+  if (first() && planned != planner::host_numbers(group)) {
     log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
   }
 }
 
-/// The same on all ranks, which compare it later.
-spec::Plan Job::make_plan() const {
-  if (options_.cluster_file.empty()) {
-    return planner::make_plan(config_, plan_target(world_));
+void Job::say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const {
+  if (first() && saved_ && plan != saved_->plan) {
+    log_info(
+        "resume: {} is another plan than the checkpoint's; where bags are split between cuts of "
+        "rows, bits are those of another order of sums",
+        what);
   }
+}
+
+/// Without a cluster nothing is chosen.
+void Job::say_what_is_not_asked() const {
+  std::vector<std::string> tables;
+  for (const spec::Table& table : config_.tables) {
+    const auto& allow = table.allow;
+    if (!allow.empty() && planner::may_be_whole(table) &&
+        std::find(allow.begin(), allow.end(), "table_wise") == allow.end()) {
+      tables.push_back(table.name);
+    }
+  }
+  if (first() && !tables.empty()) {
+    log_info(
+        "allow is for a plan for a cluster: without --cluster these tables are whole on one rank: "
+        "{}; set their sharding, or give --cluster or --plan",
+        fmt::join(tables, ", "));
+  }
+}
+
+/// The same on all ranks, which compare it later.
+spec::Plan Job::plan_for_cluster() const {
   const topology::Cluster cluster =
-      planner::resized(topology::load_cluster(options_.cluster_file), world_.size());
-  const planner::SearchResult found =
-      planner::search(config_, cluster, planner::make_workload(config_));
+      planner::resized(topology::load_cluster(options_.cluster_file), world().size());
+  const std::string& file = options_.stats_file;
+  const planner::Workload workload =
+      file.empty() ? planner::make_workload(config_)
+                   : planner::make_workload(config_, read_stats_file(file), file);
+  const planner::SearchResult found = planner::search(config_, cluster, workload);
   if (!found.best().fits()) {
-    planner::refuse(found, config_, cluster);
+    planner::refuse(found, config_, cluster, workload);
   }
   if (first()) {
     log_info("planned for {}: {}, {:.3f} ms a step as predicted", options_.cluster_file,
              found.best().name, 1e3 * found.best().cost.step_s);
   }
   say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
+  say_if_not_the_saved(found.best().plan, "that for cluster " + options_.cluster_file);
   return found.best().plan;
 }
 
+/// That of --plan.
+spec::Plan Job::given_plan() {
+  spec::Plan plan = load_plan(options_.plan_file, config_);
+  if (plan.world() != world().size()) {
+    fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
+         options_.plan_file, plan.world(), world().size());
+  }
+  if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
+    fail(ErrorCode::kConfig,
+         "plan {} has {} parts and {} {}; parts decide the order of sums: make a new plan, or "
+         "leave --plan out",
+         options_.plan_file, plan.parts,
+         manifest_ ? "the checkpoint" : "numerics.parts of the configuration is",
+         config_.numerics.parts);
+  }
+  config_.numerics.parts = plan.parts;
+  say_if_for_other_hosts(plan, "plan " + options_.plan_file);
+  say_if_not_the_saved(plan, "plan " + options_.plan_file);
+  return plan;
+}
+
+/// What is asked for; else the checkpoint's, where it fits; else a new one.
 spec::Plan Job::choose_plan() {
   if (!options_.plan_file.empty()) {
-    spec::Plan plan = load_plan(options_.plan_file, config_);
-    if (plan.ranks != world_.size()) {
-      fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
-           options_.plan_file, plan.ranks, world_.size());
-    }
-    if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
-      fail(ErrorCode::kConfig,
-           "plan {} has {} parts and {} {}; parts decide the order of sums: make a new plan, or "
-           "leave --plan out",
-           options_.plan_file, plan.parts,
-           manifest_ ? "the checkpoint" : "numerics.parts of the configuration is",
-           config_.numerics.parts);
-    }
-    config_.numerics.parts = plan.parts;
-    say_if_for_other_hosts(plan, "plan " + options_.plan_file);
-    return plan;
+    return given_plan();
   }
-  spec::Plan made = make_plan();
-  if (manifest_) {
-    spec::Plan saved = spec::plan_from_yaml(manifest_->metadata.plan_yaml, "the checkpoint's plan");
-    if (saved == made) {
-      return saved;
-    }
-    if (first()) {
-      log_info(
-          "resume: other ranks or another sharding than the checkpoint's ({} ranks); made a "
-          "new plan for {} ranks, with the same {} parts",
-          saved.ranks, made.ranks, made.parts);
-    }
+  if (!options_.cluster_file.empty()) {
+    return plan_for_cluster();
+  }
+  const planner::PlanTarget target = plan_target(world());
+  const std::string why = saved_ ? why_another_plan(*saved_, config_, target) : std::string();
+  if (saved_ && why.empty()) {
+    return saved_->plan;
+  }
+  const std::string& file = options_.stats_file;
+  spec::Plan made = planner::make_plan(
+      config_, target,
+      file.empty() ? std::vector<planner::HotRows>{}
+                   : planner::measured_hot_rows(config_, read_stats_file(file), file));
+  say_what_is_not_asked();
+  if (first() && saved_ && made != saved_->plan) {
+    log_info("resume: {}; made a new plan for {} ranks, with the same {} parts", why, made.world(),
+             made.parts);
   }
   return made;
+}
+
+/// At its end a job averages its replicas, wherever that is.
+void Job::warn_of_an_end_between_syncs() const {
+  if (!first() || !saved_ || !saved_->config) {
+    return;
+  }
+  const spec::Mesh& mesh = saved_->config->mesh;
+  const std::int64_t step = manifest_->metadata.step;
+  const bool goes_on = config_.train.steps == 0 || config_.train.steps > step;
+  if (goes_on && mesh.averages() && !mesh.syncs_after(step)) {
+    log_warning(
+        "resume: the checkpoint of step {} is of a job that ended there, between two syncs "
+        "(mesh.sync_every {}), and averaged its replicas: trained on, it is not the job that would "
+        "have gone on; for that resume from a checkpoint of step {}, or end at a multiple of {}",
+        step, mesh.sync_every, step / mesh.sync_every * mesh.sync_every, mesh.sync_every);
+  }
 }
 
 /// A slice of a part is one task of the dense model: with fewer of them than threads some of these
 /// have nothing to do. Said and not changed, because parts decide the order of sums.
 void Job::advise_on_parts() const {
-  const std::int64_t parts = plan_.parts / world_.size();
+  const std::int64_t parts = plan_.parts / world().size();
   const std::int64_t samples = config_.batch_size / plan_.parts;
   const std::int64_t slices =
       parts * std::max<std::int64_t>(1, (samples + nn::kMaxSlice - 1) / nn::kMaxSlice);
@@ -301,7 +393,7 @@ void Job::advise_on_parts() const {
         "once; for speed set a multiple of {} (that changes the order of sums, so choose before "
         "training)",
         plan_.parts, parts, samples, options_.threads, slices,
-        static_cast<std::int64_t>(options_.threads) * world_.size());
+        static_cast<std::int64_t>(options_.threads) * world().size());
   }
 }
 
@@ -314,13 +406,13 @@ void Job::open_vocabularies(data::Source& train) {
     vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
   } else {
     // One reading of all the data may take longer than a rank is waited for.
-    checkpoint::agree(world_, host_context_, [&] {
+    checkpoint::agree(world(), host_context_, [&] {
       if (first()) {
         const auto bytes = data::build_vocabularies(train, config_, &device_->pool()).serialize();
         vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
     });
-    broadcast_bytes(world_, host_context_, vocabulary_bytes_);
+    broadcast_bytes(world(), host_context_, vocabulary_bytes_);
   }
   vocabularies_ = data::Vocabularies::parse(std::as_bytes(std::span(vocabulary_bytes_)),
                                             manifest_ ? options_.resume : "rank 0");
@@ -328,7 +420,7 @@ void Job::open_vocabularies(data::Source& train) {
 }
 
 void Job::make_engine(std::uint64_t fingerprint) {
-  agree_on_job(world_, host_context_,
+  agree_on_job(world(), host_context_,
                {.config_yaml = spec::to_yaml(config_),
                 .plan_yaml = spec::plan_to_yaml(plan_),
                 .data = fingerprint,
@@ -336,22 +428,64 @@ void Job::make_engine(std::uint64_t fingerprint) {
                 .resumes = !options_.resume.empty()});
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
-  engine_ = std::make_unique<Engine>(config_, plan_, world_, *device_, engine);
+  engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
   if (manifest_) {
     load();
   }
 }
 
 void Job::load() {
-  const auto sinks = engine_->sinks();
+  const std::string residuals = saved_residual_layout();
+  const bool keeps_residuals = !residuals.empty() && residuals == engine_->residual_layout();
+  const auto sinks = engine_->sinks(keeps_residuals ? Residuals::kRestored : Residuals::kDropped);
   engine_->run_stage([&](Context& ctx) {
     checkpoint::load(engine_->control_comm(), ctx,
-                     {.path = options_.resume, .extra = checkpoint::ExtraItems::kRefuse}, sinks);
+                     {.path = options_.resume,
+                      .extra = checkpoint::ExtraItems::kRefuse,
+                      .left_out = keeps_residuals ? "" : kResidualParameter},
+                     sinks);
   });
+  convert_moments();
+  engine_->restored();
   if (first()) {
     log_info("resumed at step {} from {}", manifest_->metadata.step,
              checkpoint::find_checkpoint(options_.resume));
   }
+}
+
+/// As the checkpoint says it; empty where it has no residuals.
+std::string Job::saved_residual_layout() const {
+  const auto extra = nlohmann::json::parse(manifest_->metadata.extra_json, nullptr, false);
+  const auto found = extra.is_object() ? extra.find(kResidualLayout) : extra.end();
+  return found != extra.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// What a resumed training cannot take over.
+void Job::warn_of_residuals() const {
+  const std::string saved = manifest_ ? saved_residual_layout() : "";
+  const std::string own = engine_->residual_layout();
+  if (first() && !saved.empty() && saved != own) {
+    log_warning(
+        "resume: what the codec of dense gradients had rounded away is dropped: it is of {} in "
+        "the checkpoint, this run has {}; the same bits are promised on equal ones only",
+        saved, own.empty() ? "none" : own);
+  }
+}
+
+/// From the scales of the mesh that saved them to those of this one.
+void Job::convert_moments() {
+  const MomentScales saved = saved_moment_scales(manifest_->metadata.extra_json);
+  const MomentScales own = moment_scales(config_, plan_);
+  const auto scale_of = [](const MomentScales& scales, const std::string& table) {
+    const auto found = scales.find(table);
+    return found == scales.end() ? MomentScale{} : found->second;
+  };
+  engine_->run_stage([&](Context& /*ctx*/) {
+    for (embedding::TableShard* shard : engine_->embeddings().shards()) {
+      const std::string& table = shard->table().name;
+      rescale_moments(*shard, scale_of(saved, table), scale_of(own, table));
+    }
+  });
 }
 
 void Job::save(std::int64_t step,
@@ -364,15 +498,20 @@ void Job::save(std::int64_t step,
                       .step = step,
                       .epoch = position.epoch,
                       .sample = position.sample,
-                      .ranks = world_.size(),
+                      .ranks = world().size(),
                       .parts = plan_.parts,
                       .target = std::string(to_string(target_)),
                       .config_yaml = spec::to_yaml(config_),
                       .plan_yaml = spec::plan_to_yaml(plan_),
                       .config_hash = spec::config_hash(config_),
                       .plan_hash = spec::plan_hash(plan_)};
-  options.metadata.extra_json =
-      nlohmann::json{{"lifetime", to_json_value(figures.lifetime())}}.dump();
+  nlohmann::json extra{{"lifetime", to_json_value(figures.lifetime())},
+                       {"moment_scales", moment_scales(config_, plan_)},
+                       {kSavedHosts, planner::host_numbers(plan_target(launched_))}};
+  if (const std::string residuals = engine_->residual_layout(); !residuals.empty()) {
+    extra[kResidualLayout] = residuals;
+  }
+  options.metadata.extra_json = extra.dump();
   if (!vocabulary_bytes_.empty()) {
     options.blobs.push_back({kVocabularyBlob, vocabulary_bytes_});
   }
@@ -403,7 +542,7 @@ std::optional<EvalFigures> Job::evaluate() {
   auto source = data::open_source(config_, data::Split::kEval);
   data::Loader loader(
       std::move(source), config_, vocabularies_,
-      data::LoaderOptions::eval(config_, world_.rank(), world_.size(), plan_.parts));
+      data::LoaderOptions::eval(config_, world().rank(), world().size(), plan_.parts));
   return train::evaluate(*engine_, loader, config_, plan_, options_.stop);
 }
 
@@ -484,7 +623,7 @@ void Job::finish(Summary& summary, Clock::time_point start) {
       engine_->skips_stages() ? checkpoint::StateHash{} : engine_->hash();
   summary.weights_hash = hash.weights;
   summary.state_hash = hash.state;
-  summary.ranks = world_.size();
+  summary.ranks = world().size();
   summary.threads = options_.threads;
   summary.parts = plan_.parts;
   summary.target = to_string(target_);
@@ -523,13 +662,15 @@ Summary Job::train() {
   prepare_out();
   prepare_checkpoints();
   prepare_trace();
+  warn_of_an_end_between_syncs();
   if (first() && !options_.tensorboard_dir.empty()) {
     events_.emplace(options_.tensorboard_dir);
   }
   make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
+  warn_of_residuals();
 
   data::LoaderOptions reading =
-      data::LoaderOptions::train(config_, world_.rank(), world_.size(), plan_.parts);
+      data::LoaderOptions::train(config_, world().rank(), world().size(), plan_.parts);
   if (config_.train.steps > 0) {
     reading.epochs = 0;
   }
@@ -592,6 +733,10 @@ Summary Job::eval() {
   summary.stopped = !summary.eval;
   if (summary.eval) {
     summary.eval->step = summary.last_step;
+  }
+  const CodecReport losses = sum_losses(*engine_, config_, summary);
+  if (first()) {
+    warn_of_losses(config_, losses, {}, "of the evaluation");
   }
   if (summary.eval && first() && options_.progress.on_eval) {
     options_.progress.on_eval(*summary.eval);

@@ -21,6 +21,7 @@ struct JobOptions {
   std::string out_dir;                ///< resolved config, plan, summary, metrics; empty = none
   std::string plan_file;              ///< a plan to use; empty = make one
   std::string cluster_file;           ///< a cluster to make it for; empty = know nothing of links
+  std::string stats_file;             ///< of weft data stats, for that; empty = know none
   std::string checkpoint_dir;         ///< empty = none
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
   std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all

@@ -8,9 +8,9 @@ namespace weft::train {
 
 std::string_view to_string(StepPart part) {
   constexpr std::array<std::string_view, kStepParts> kNames = {
-      "prepare",     "exchange_counts",  "exchange_ids", "load",           "lookup",
-      "output_dist", "forward_backward", "reduce",       "exchange_flags", "coalesce",
-      "grad_dist",   "update_rows",      "update_dense"};
+      "prepare",     "exchange_counts",  "exchange_ids",  "load",           "lookup",
+      "output_dist", "forward_backward", "reduce",        "exchange_flags", "coalesce",
+      "grad_dist",   "update_rows",      "sync_replicas", "update_dense"};
   return kNames[static_cast<std::size_t>(part)];
 }
 
@@ -24,7 +24,7 @@ void StepBreakdown::add(const StepTimes& step, double data_s, double total_s) {
   };
   data += data_s;
   exchange += seconds({StepPart::kExchangeCounts, StepPart::kExchangeIds, StepPart::kOutputDist,
-                       StepPart::kExchangeFlags, StepPart::kGradDist});
+                       StepPart::kExchangeFlags, StepPart::kGradDist, StepPart::kSyncReplicas});
   lookup += seconds({StepPart::kLookup});
   dense += seconds({StepPart::kLoad, StepPart::kForwardBackward, StepPart::kUpdateDense});
   update += seconds({StepPart::kCoalesce, StepPart::kUpdateRows});

@@ -28,10 +28,11 @@ enum class StepPart : std::uint8_t {
   kCoalesce,         ///< entries sorted by row and part
   kGradDist,         ///< gradients to the rows' owners
   kUpdateRows,       ///< sums up the tree of parts, sparse optimizer
+  kSyncReplicas,     ///< replicas of the groups averaged
   kUpdateDense,      ///< dense optimizer
 };
 
-inline constexpr std::size_t kStepParts = 13;
+inline constexpr std::size_t kStepParts = 14;
 
 /// As in benchmarks' tables, e.g. "forward_backward".
 std::string_view to_string(StepPart part);

@@ -35,6 +35,20 @@ Json task_list(const std::vector<TaskFigures>& tasks) {
   return list;
 }
 
+Json counts(const sharding::CodecLosses& losses) {
+  return Json{{"non_finite", losses.non_finite}, {"saturated", losses.saturated}};
+}
+
+Json codec_losses(const Summary& summary) {
+  Json list = Json::array();
+  for (const auto& [table, losses] : summary.codec_losses) {
+    list.push_back({{"table", table},
+                    {"forward", counts(losses.forward)},
+                    {"backward", counts(losses.backward)}});
+  }
+  return list;
+}
+
 Json to_json_value(const EvalFigures& eval) {
   Json json;
   json["step"] = eval.step;
@@ -110,6 +124,8 @@ std::string to_json(const Summary& summary) {
                     {"buffers_peak_bytes", summary.memory.buffers_peak},
                     {"heap_bytes", summary.memory.heap},
                     {"program_bytes", summary.memory.program}};
+  json["codec_losses"] = codec_losses(summary);
+  json["dense_codec_losses"] = counts(summary.dense_codec_losses);
   json["stopped"] = summary.stopped;
   json["plan_hash"] = summary.plan_hash;
   json["config"] = summary.config_yaml;

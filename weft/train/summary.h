@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/metrics/binary.h"
+#include "weft/sharding/sharded_embeddings.h"
 
 namespace weft::train {
 
@@ -55,7 +57,11 @@ struct Summary {
   std::vector<TaskFigures> window;  ///< the last complete window of training
   std::vector<double> lifetime_ne;  ///< per task, over the run
   std::optional<EvalFigures> eval;
-  std::vector<std::string> skipped_stages;  ///< debug.skip: with any, nothing was trained
+  /// By table, of those with any: numbers that codecs could not say, over the run, its evaluations
+  /// and all ranks.
+  std::vector<std::pair<std::string, sharding::TableLosses>> codec_losses;
+  sharding::CodecLosses dense_codec_losses;  ///< of sums of dense gradients
+  std::vector<std::string> skipped_stages;   ///< debug.skip: with any, nothing was trained
   std::uint64_t weights_hash = 0;
   std::uint64_t state_hash = 0;
   std::int64_t ranks = 1;

@@ -95,7 +95,11 @@ void TraceSession::sample(Engine& engine) {
   for (const sharding::TableReads& table : engine.embeddings().reads()) {
     rows += table.rows;
   }
+  const CodecReport report = engine.codec_report();
   trace::Track& track = *engine.caller_track();
+  track.sample("numbers cut off by codecs",
+               static_cast<double>(report.losses.forward.saturated +
+                                   report.losses.backward.saturated + report.dense.saturated));
   track.sample("rows read", static_cast<double>(rows));
   track.sample("bytes of tables and buffers", static_cast<double>(host_memory_use().now));
 }
@@ -114,7 +118,8 @@ std::vector<trace::TableReads> TraceSession::table_reads(const Engine& engine) c
 void TraceSession::write_file(Engine& engine, Context& ctx) {
   comm::Communicator& comm = engine.control_comm();
   const comm::ClockOffset clock = comm::clock_offset(comm, ctx);
-  trace::RankTrace trace{.rank = comm.rank(),
+  const int rank = comm.world_rank(comm.rank());
+  trace::RankTrace trace{.rank = rank,
                          .ranks = comm.size(),
                          .host = host_name(),
                          .backend = comm.lends() ? "local" : "mpi",
@@ -125,7 +130,7 @@ void TraceSession::write_file(Engine& engine, Context& ctx) {
                          .tables = table_reads(engine)};
   comm.broadcast(ctx, &trace.base_ns, sizeof trace.base_ns, 0);
   remove_others(folder_, comm.size());
-  const fs::path path = fs::path(folder_) / trace::chrome_file_name(comm.rank());
+  const fs::path path = fs::path(folder_) / trace::chrome_file_name(rank);
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << trace::to_chrome_json(recorder_, trace);
   out.flush();

@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/train/codec_losses.h"
 #include "weft/train/evaluation.h"
 
 namespace weft::train {
@@ -68,18 +71,23 @@ void Trainer::run() {
     if (outcome.skipped) {
       ++skipped_;
       if (engine_.control_comm().rank() == 0) {
-        log_warning("step {}: skipped, not finite on rank {} for sample {}", step_,
-                    outcome.non_finite.rank, outcome.non_finite.sample);
+        const std::int64_t sample = outcome.non_finite.sample;
+        log_warning(
+            "step {}: skipped, not finite on rank {} {}", step_,
+            engine_.control_comm().world_rank(static_cast<int>(outcome.non_finite.rank)),
+            sample < 0 ? "in a vector that it encoded" : fmt::format("for sample {}", sample));
       }
     } else if (!engine_.skips_stages()) {
       add_scores(batch);
     }
-    stopped_ = outcome.control.stop;
+    stop_agreed_ |= outcome.control.stop;
+    stopped_ = stop_agreed_ && config_.mesh.syncs_after(step_);
     boundary(step_);
   }
   if (options_.trace != nullptr) {
     options_.trace->finish(engine_);
   }
+  engine_.sync_replicas(step_);
   const GlobalControl last = engine_.flush();
   engine_.check_overflow(last);
   take(last);
@@ -118,7 +126,11 @@ void Trainer::take(const GlobalControl& control) {
   if (!control.has_previous) {
     return;
   }
-  if (!figures_.add(control.previous) || !options_.progress.on_window) {
+  if (!figures_.add(control.previous)) {
+    return;
+  }
+  warn_of_codecs(control.codecs);
+  if (!options_.progress.on_window) {
     return;
   }
   WindowFigures window;
@@ -141,6 +153,14 @@ void Trainer::take(const GlobalControl& control) {
   }
   window.breakdown = std::exchange(breakdown_, {});
   options_.progress.on_window(window);
+}
+
+/// What codecs could not say since the warning before.
+void Trainer::warn_of_codecs(const CodecReport& codecs) {
+  const CodecReport before = std::exchange(codec_losses_, codecs);
+  if (engine_.control_comm().rank() == 0) {
+    warn_of_losses(config_, codecs, before, fmt::format("up to step {}", step_));
+  }
 }
 
 void Trainer::boundary(std::int64_t step) {
@@ -189,6 +209,7 @@ void Trainer::report(Summary& summary) {
   summary.train_s = std::chrono::duration<double>(train_time_).count();
   summary.stopped = stopped_;
   summary.eval = eval_;
+  warn_of_codecs(sum_losses(engine_, config_, summary));  // behind the last whole window
   for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
     const metrics::BinarySums& sums = figures_.window()[t];
     TaskFigures task = train::figures(config_.tasks[t].name, sums);

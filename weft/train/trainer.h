@@ -3,7 +3,8 @@
 ///
 /// Order at a step boundary, equal on all ranks: figures, checkpoint, evaluation, stop. A stop
 /// request that reaches any rank is agreed in the exchange of counts of the next step, which all
-/// ranks still finish.
+/// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
+/// The end of the data synchronises them.
 #pragma once
 
 #include <atomic>
@@ -57,6 +58,7 @@ class Trainer {
   [[nodiscard]] bool stop_asked() const;
   bool next_batch(data::Batch& batch);
   void take(const GlobalControl& control);
+  void warn_of_codecs(const CodecReport& codecs);
   void add_scores(const data::Batch& batch);
   void boundary(std::int64_t step);
   void evaluate(std::int64_t step);
@@ -75,8 +77,10 @@ class Trainer {
   std::int64_t scored_steps_ = 0;
   std::int64_t samples_ = 0;
   std::int64_t skipped_ = 0;
+  CodecReport codec_losses_;  // warned of
   std::int64_t saved_step_ = -1;
   std::int64_t evaluated_step_ = -1;
+  bool stop_agreed_ = false;
   bool stopped_ = false;
   std::optional<EvalFigures> eval_;
 };

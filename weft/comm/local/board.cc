@@ -161,9 +161,13 @@ void Board::leave_aborted(Lock& lock) {
   fail(ErrorCode::kInternal, "group '{}' was left without an error; this is a bug in Weft", name_);
 }
 
-LocalWorld::LocalWorld(int ranks, double timeout_s, std::shared_ptr<ActivityLog> activity)
+LocalWorld::LocalWorld(int ranks,
+                       double timeout_s,
+                       std::shared_ptr<ActivityLog> activity,
+                       std::vector<int> hosts)
     : timeout_s_(timeout_s),
       activity_(std::move(activity)),
+      hosts_(std::move(hosts)),
       ended_(static_cast<std::size_t>(ranks)) {
 }
 
@@ -251,7 +255,7 @@ class LocalGroup final : public Group {
     return board_->members()[static_cast<std::size_t>(rank)];
   }
 
-  [[nodiscard]] int host(int /*rank*/) const override { return 0; }
+  [[nodiscard]] int host(int rank) const override { return world_->host(world_rank(rank)); }
 
   [[nodiscard]] bool lends() const override { return true; }
 

@@ -86,7 +86,10 @@ class Board {
 /// The ranks of one run_local and their error.
 class LocalWorld {
  public:
-  LocalWorld(int ranks, double timeout_s, std::shared_ptr<ActivityLog> activity);
+  LocalWorld(int ranks,
+             double timeout_s,
+             std::shared_ptr<ActivityLog> activity,
+             std::vector<int> hosts);
 
   std::shared_ptr<Board> make_board(std::string name, std::vector<int> members);
 
@@ -106,6 +109,10 @@ class LocalWorld {
     return ended_[static_cast<std::size_t>(rank)].load();
   }
 
+  [[nodiscard]] int host(int rank) const {
+    return hosts_.empty() ? 0 : hosts_[static_cast<std::size_t>(rank)];
+  }
+
   [[nodiscard]] double timeout_s() const { return timeout_s_; }
 
   [[nodiscard]] ActivityLog& activity() const { return *activity_; }
@@ -122,6 +129,7 @@ class LocalWorld {
 
   double timeout_s_;
   std::shared_ptr<ActivityLog> activity_;
+  std::vector<int> hosts_;  ///< [ranks], or none where all share one
   std::vector<std::atomic<bool>> ended_;
   std::atomic<bool> aborted_ = false;
   mutable std::mutex mutex_;

@@ -33,9 +33,12 @@ void run_local(int ranks,
   if (ranks < 1) {
     fail(ErrorCode::kUsage, "run_local over {} ranks; at least 1 is needed", ranks);
   }
+  if (!options.hosts.empty() && options.hosts.size() != static_cast<std::size_t>(ranks)) {
+    fail(ErrorCode::kUsage, "run_local over {} ranks got hosts of {}", ranks, options.hosts.size());
+  }
   const auto world = std::make_shared<LocalWorld>(
       ranks, options.timeout_s,
-      options.activity ? options.activity : std::make_shared<ActivityLog>());
+      options.activity ? options.activity : std::make_shared<ActivityLog>(), options.hosts);
   std::vector<int> members(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     members[static_cast<std::size_t>(rank)] = rank;

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "weft/comm/activity.h"
 #include "weft/comm/communicator.h"
@@ -16,7 +17,8 @@ namespace weft::comm {
 struct LocalOptions {
   double timeout_s = 300.0;  ///< how long a collective waits for its peers
   std::shared_ptr<ActivityLog> activity =
-      nullptr;  ///< optional: what the ranks are doing, for others to read
+      nullptr;                  ///< optional: what the ranks are doing, for others to read
+  std::vector<int> hosts = {};  ///< [ranks] as if ranks of other numbers were on other hosts
 };
 
 /// Runs `body` on `ranks` threads, each with its communicator of the group "world", and returns

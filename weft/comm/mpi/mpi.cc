@@ -254,6 +254,14 @@ void ProgressEngine::initialise() {
 
 /// Ranks that can share memory are on one host.
 void ProgressEngine::find_hosts() {
+  if (!options_.hosts.empty()) {
+    if (options_.hosts.size() < static_cast<std::size_t>(size_)) {
+      fail(ErrorCode::kUsage, "an MPI job of {} ranks got hosts of {}", size_,
+           options_.hosts.size());
+    }
+    hosts_ = options_.hosts;
+    return;
+  }
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");

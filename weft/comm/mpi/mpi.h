@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "weft/comm/communicator.h"
 
@@ -34,6 +35,7 @@ struct MpiOptions {
   double shutdown_timeout_s = 30.0;  ///< how long the end waits for the others after an error; at
                                      ///< most twice timeout_s
   std::int64_t max_message_bytes = std::int64_t{1} << 30;  ///< longer data travels in pieces
+  std::vector<int> hosts = {};  ///< [ranks, or more] as if ranks were there; empty: as found
 };
 
 /// MPI for the life of the object; at most one per process, ever, as MPI cannot be started twice.

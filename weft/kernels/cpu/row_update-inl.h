@@ -18,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "weft/kernels/cpu/lanes-inl.h"
+#include "weft/kernels/cpu/random_words-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/sparse_update.h"
@@ -388,11 +389,13 @@ template <bool kL2, int kCols>
 HWY_INLINE void adagrad(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = decayed<kL2>(d, p, r, i);
-    const auto m = hn::Add(hn::LoadU(d, r.m + i), hn::Mul(g, g));
+    const auto square = hn::Mul(g, g);
+    const auto old = hn::LoadU(d, r.m + i);
+    const auto used = hn::Add(old, hn::Mul(hn::Set(d, p.own_squares), square));
     const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
-    const auto move =
-        hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g), hn::Add(hn::Sqrt(m), hn::Set(d, p.eps)));
-    put_state(d, r, i, m, r.new_m);
+    const auto move = hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g),
+                              hn::Add(hn::Sqrt(used), hn::Set(d, p.eps)));
+    put_state(d, r, i, hn::Add(old, square), r.new_m);
     put_weights(d, r, i, hn::Sub(kept, move));
   });
 }
@@ -457,10 +460,10 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
     const auto old = hn::Load(d, batch.state + i);
     const auto eps = hn::Set(d, p.eps);
     if constexpr (kRule == UpdateRule::kRowWiseAdagrad) {
-      const auto sum = hn::Add(old, mean);
-      const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(sum), eps));
+      const auto used = hn::Add(old, hn::Mul(hn::Set(d, p.own_squares), mean));
+      const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(used), eps));
       const auto decay = hn::Mul(rate, hn::Set(d, p.weight_decay));
-      hn::Store(sum, d, batch.state + i);
+      hn::Store(hn::Add(old, mean), d, batch.state + i);
       hn::Store(rate, d, batch.rate + i);
       hn::Store(kL2 ? hn::Sub(hn::Set(d, 1.0F), decay) : hn::Set(d, p.keep), d, batch.keep + i);
     } else {
@@ -487,49 +490,14 @@ HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowSte
   }
 }
 
-/// Words for columns [0, padded) of a row: four columns per Philox call, one call per lane.
-inline void random_words(const RowTable& table,
-                         const UpdateParams& p,
-                         std::int64_t row,
-                         std::int64_t padded,
-                         std::uint32_t* out) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto global_row = static_cast<std::uint64_t>(table.whole_row(row));
-  const std::uint64_t high = (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4);
-  const auto multiplier0 = hn::BitCast(d, hn::Set(wide, 0xD2511F53U));
-  const auto multiplier1 = hn::BitCast(d, hn::Set(wide, 0xCD9E8D57U));
-  for (std::int64_t col = 0; col < padded; col += 4 * lanes) {
-    auto x0 = hn::Set(d, static_cast<std::uint32_t>(global_row));
-    auto x1 = hn::Set(d, static_cast<std::uint32_t>(global_row >> 32));
-    // The lowest 20 bits count the fours of columns, so adding a lane's number carries nothing.
-    auto x2 = hn::Iota(d, static_cast<std::uint32_t>(high) + static_cast<std::uint32_t>(col / 4));
-    auto x3 = hn::Set(d, static_cast<std::uint32_t>(high >> 32));
-    auto key0 = static_cast<std::uint32_t>(p.random_key);
-    auto key1 = static_cast<std::uint32_t>(p.random_key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const auto even0 = hn::MulEven(x0, multiplier0);
-      const auto odd0 =
-          hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x0))), multiplier0);
-      const auto even1 = hn::MulEven(x2, multiplier1);
-      const auto odd1 =
-          hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x2))), multiplier1);
-      const auto low0 = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd0)), hn::BitCast(d, even0));
-      const auto high0 =
-          hn::OddEven(hn::BitCast(d, odd0), hn::BitCast(d, hn::ShiftRight<32>(even0)));
-      const auto low1 = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd1)), hn::BitCast(d, even1));
-      const auto high1 =
-          hn::OddEven(hn::BitCast(d, odd1), hn::BitCast(d, hn::ShiftRight<32>(even1)));
-      x0 = hn::Xor(hn::Xor(high1, x1), hn::Set(d, key0));
-      x2 = hn::Xor(hn::Xor(high0, x3), hn::Set(d, key1));
-      x1 = low1;
-      x3 = low0;
-      key0 += 0x9E3779B9U;
-      key1 += 0xBB67AE85U;
-    }
-    hn::StoreInterleaved4(x0, x1, x2, x3, d, out + col);
-  }
+/// Words for columns [0, padded) of a row.
+inline void row_words(const RowTable& table,
+                      const UpdateParams& p,
+                      std::int64_t row,
+                      std::int64_t padded,
+                      std::uint32_t* out) {
+  random_words(p.random_key, static_cast<std::uint64_t>(table.whole_row(row)),
+               (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4), padded, out);
 }
 
 /// bf16: adding 16 random bits carries into the kept half as often as the dropped half says.
@@ -593,7 +561,7 @@ inline void write_rounded(const SparseUpdate& update,
                           const float* values,
                           const RowScratch& scratch) {
   const RowTable& table = update.table;
-  random_words(table, update.params, row, scratch.padded, scratch.random);
+  row_words(table, update.params, row, scratch.padded, scratch.random);
   if (table.dtype == DType::kBFloat16) {
     round_row<true>(values, scratch.random, scratch.padded, scratch.half);
   } else {

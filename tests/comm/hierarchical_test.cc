@@ -1,0 +1,294 @@
+// The hierarchical form over threads that pretend to be on several hosts.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/comm/cases.h"
+#include "tests/comm/failing_group.h"
+#include "weft/base/error.h"
+#include "weft/base/host_layout.h"
+#include "weft/comm/local/local.h"
+#include "weft/comm/ordered_reduce.h"
+#include "weft/trace/recorder.h"
+
+namespace weft::comm {
+namespace {
+
+using Hosts = std::vector<int>;
+
+/// Calls `body` on every rank with a hierarchical communicator.
+template <typename Body>
+void run_on(const Hosts& hosts, const Body& body) {
+  run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
+            [&](Communicator& world) {
+              const auto comm = world.duplicate("test", Form::kHierarchical);
+              body(*comm);
+            });
+}
+
+class OnHosts : public ::testing::TestWithParam<Hosts> {};
+
+INSTANTIATE_TEST_SUITE_P(Layouts,
+                         OnHosts,
+                         ::testing::Values(Hosts{0},
+                                           Hosts{0, 0},
+                                           Hosts{0, 1},
+                                           Hosts{0, 0, 1},
+                                           Hosts{4, 2, 2},
+                                           Hosts{0, 0, 1, 1},
+                                           Hosts{0, 1, 0, 1},
+                                           Hosts{0, 0, 0, 1},
+                                           Hosts{0, 1, 2, 3},
+                                           Hosts{0, 0, 0, 1, 1},
+                                           Hosts{0, 0, 0, 0, 1, 1, 1, 1},
+                                           Hosts{0, 0, 1, 1, 2, 2, 3, 3},
+                                           Hosts{0, 0, 0, 1, 1, 1, 2, 3},
+                                           Hosts{0, 1, 1, 1, 1, 1, 1, 2}));
+
+TEST_P(OnHosts, CollectivesGiveClosedForms) {
+  for (const std::int64_t count : {0, 1, 7, 1025, 40001}) {
+    run_on(GetParam(), [&](Communicator& comm) { testing::check_collectives(comm, count); });
+  }
+}
+
+TEST_P(OnHosts, PiecesOfRows) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    run_on(GetParam(), [&](Communicator& comm) { testing::check_rows(comm, seed); });
+  }
+}
+
+TEST_P(OnHosts, GroupsOfGroups) {
+  run_on(GetParam(), [](Communicator& comm) { testing::check_groups(comm); });
+}
+
+TEST_P(OnHosts, OneMessagePerPairOfHosts) {
+  run_on(GetParam(), [](Communicator& comm) { testing::check_crossings(comm); });
+}
+
+TEST_P(OnHosts, OrderedReduceIsThePlainTreeOverParts) {
+  for (const std::int64_t parts : {8, 11, 13, 16}) {
+    for (const std::int64_t count : {0, 1, 3, 1000, 20011}) {
+      run_on(GetParam(),
+             [&](Communicator& comm) { testing::check_ordered_reduce(comm, parts, count); });
+    }
+  }
+}
+
+TEST_P(OnHosts, OrderedReduceCrossesOncePerHostAndSubtree) {
+  for (const std::int64_t parts : {8, 13}) {
+    run_on(GetParam(), [&](Communicator& comm) { testing::check_reduce_crossings(comm, parts); });
+  }
+}
+
+TEST(HierarchicalForm, EveryStageIsACollectiveOfTheTrace) {
+  run_on({0, 0, 1, 1, 1}, [](Communicator& comm) {
+    trace::Recorder recorder;
+    trace::Track& track = recorder.make_track("compute", trace::TrackKind::kStream);
+    recorder.start();
+    Context ctx{.track = &track};
+    std::vector<std::int64_t> send(5, comm.rank());
+    std::vector<std::int64_t> recv(5);
+    comm.all_to_all(ctx, send.data(), recv.data(), 8);
+    ASSERT_EQ(track.spans().size(), 4U);
+    const std::string host = comm.rank() < 2 ? "test.host0" : "test.host1";
+    const std::vector<std::string> groups = {host, host, "test", host};
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const trace::Collective& moved = track.collective(track.spans()[i]);
+      EXPECT_EQ(*moved.group, groups[i]) << "stage " << i;
+      EXPECT_EQ(moved.cross_host_bytes, i == 2 ? moved.bytes : 0) << "stage " << i;
+      bytes += moved.bytes;
+    }
+    EXPECT_EQ(bytes, comm.traffic().of(Collective::kAllToAll).bytes);
+    const bool relays = comm.rank() == 0 || comm.rank() == 2;
+    EXPECT_EQ(track.collective(track.spans()[2]).bytes, relays ? 8 + 6 * 8 : 0);
+  });
+}
+
+TEST(HierarchicalForm, NeedsHostsWithSeveralRanks) {
+  const auto form_on = [](const Hosts& hosts) {
+    std::vector<Form> forms(hosts.size());
+    run_on(hosts, [&](Communicator& comm) {
+      forms[static_cast<std::size_t>(comm.rank())] = comm.form();
+      EXPECT_EQ(comm.host_group() == nullptr, comm.form() == Form::kFlat);
+    });
+    return forms.front();
+  };
+  EXPECT_EQ(form_on({0, 0, 0}), Form::kFlat);
+  EXPECT_EQ(form_on({0, 1, 2}), Form::kFlat);
+  EXPECT_EQ(form_on({0, 1, 1}), Form::kHierarchical);
+}
+
+/// Every rank sends counts[r][p] bytes to rank p, in the flat and in the hierarchical form.
+RC_GTEST_PROP(HierarchicalForm, DeliversWhatTheFlatOneDoes, ()) {
+  const int ranks = *rc::gen::inRange(2, 9);
+  const auto wide = static_cast<std::size_t>(ranks);
+  const Hosts hosts = *rc::gen::container<Hosts>(wide, rc::gen::inRange(0, 4));
+  std::vector<std::vector<std::int64_t>> counts(wide);
+  for (auto& row : counts) {
+    row = *rc::gen::container<std::vector<std::int64_t>>(
+        wide,
+        rc::gen::oneOf(rc::gen::just<std::int64_t>(0), rc::gen::inRange<std::int64_t>(0, 3000)));
+  }
+  std::vector<char> equal(wide, 0);
+  run_on(hosts, [&](Communicator& comm) {
+    const auto self = static_cast<std::size_t>(comm.rank());
+    const auto flat = comm.duplicate("flat");
+    std::vector<std::int64_t> recv_bytes;
+    std::vector<std::uint8_t> send;
+    std::int64_t received = 0;
+    for (std::size_t p = 0; p < wide; ++p) {
+      recv_bytes.push_back(counts[p][self]);
+      received += recv_bytes.back();
+      for (std::int64_t i = 0; i < counts[self][p]; ++i) {
+        send.push_back(static_cast<std::uint8_t>(self * 41 + p * 17 + static_cast<std::size_t>(i)));
+      }
+    }
+    Context ctx;
+    std::vector<std::uint8_t> there(static_cast<std::size_t>(received), 1);
+    std::vector<std::uint8_t> here(there.size(), 2);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      comm.all_to_all_v(ctx, {send.data(), counts[self], there.data(), recv_bytes});
+      flat->all_to_all_v(ctx, {send.data(), counts[self], here.data(), recv_bytes});
+    }
+    equal[self] = there == here ? 1 : 0;
+  });
+  for (const char each : equal) {
+    RC_ASSERT(each == 1);
+  }
+}
+
+// --- Errors --------------------------------------------------------------------------------------
+
+using Step = std::function<void(Communicator& comm)>;
+
+void exchange_blocks(Communicator& comm) {
+  Context ctx;
+  std::vector<std::int64_t> send(static_cast<std::size_t>(comm.size()) * 50);
+  std::vector<std::int64_t> recv(send.size());
+  comm.all_to_all(ctx, send.data(), recv.data(), 400);
+}
+
+void reduce_parts(Communicator& comm) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  OrderedAllReduce reduce(comm, *device, 8, 500);
+  std::fill_n(reduce.partial(0), 500 * reduce.num_partials(), 1.0F);
+  reduce.run(ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
+}
+
+/// Rank `lost` throws before exchange `after` of a step; what the others are told.
+std::vector<std::string> errors_when_lost(const Hosts& hosts,
+                                          int lost,
+                                          int after,
+                                          const Step& step) {
+  std::vector<std::string> errors(hosts.size());
+  EXPECT_THROW(
+      run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
+                [&](Communicator& world) {
+                  const auto failure = std::make_shared<testing::Failure>();
+                  failure->fail = [] { fail(ErrorCode::kData, "the disk is gone"); };
+                  Communicator under(
+                      std::make_unique<testing::FailingGroup>(world.duplicate("under"), failure));
+                  const auto comm = under.duplicate("test", Form::kHierarchical);
+                  try {
+                    step(*comm);
+                    failure->after = world.rank() == lost ? after : -1;
+                    step(*comm);
+                    Context ctx;
+                    world.barrier(ctx);  // who was through before the loss hears of it here
+                  } catch (const Error& error) {
+                    errors[static_cast<std::size_t>(world.rank())] = error.what();
+                    throw;
+                  }
+                }),
+      Error);
+  return errors;
+}
+
+TEST(HierarchicalErrors, ARankLostInAnyStageEndsAllWithTheCause) {
+  const Hosts hosts = {0, 0, 1, 1, 1};
+  for (int after = 0; after < 4; ++after) {
+    for (const int lost : {0, 1, 4}) {  // a relay, and ranks that are none
+      for (const Step& step : {Step(exchange_blocks), Step(reduce_parts)}) {
+        for (const std::string& error : errors_when_lost(hosts, lost, after, step)) {
+          EXPECT_EQ(error, "the disk is gone") << "rank " << lost << " before exchange " << after;
+        }
+      }
+    }
+  }
+}
+
+/// Rank 0 sends other sizes than the others expect, by `wrong` to rank 2 and `less` to rank 3.
+std::string error_of_sizes(std::int64_t more, std::int64_t less) {
+  try {
+    run_on({0, 0, 1, 1}, [&](Communicator& comm) {
+      Context ctx;
+      const std::vector<std::int64_t> expected(4, 16);
+      std::vector<std::int64_t> sent = expected;
+      if (comm.rank() == 0) {
+        sent[2] += more;
+        sent[3] -= less;
+      }
+      std::vector<std::byte> send(128);
+      std::vector<std::byte> recv(64);
+      comm.all_to_all_v(ctx, {send.data(), sent, recv.data(), expected});
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kComm);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(HierarchicalErrors, WrongSizesAreFound) {
+  EXPECT_NE(error_of_sizes(8, 0).find("expects"), std::string::npos);
+  EXPECT_NE(error_of_sizes(8, 8).find("though the sums agree"), std::string::npos);
+}
+
+TEST(HierarchicalErrors, AnotherCollectiveIsFound) {
+  try {
+    run_on({0, 0, 1, 1}, [](Communicator& comm) {
+      Context ctx;
+      std::vector<std::int64_t> data(8);
+      if (comm.rank() == 3) {
+        comm.barrier(ctx);
+      } else {
+        comm.all_gather(ctx, data.data(), data.data() + 4, 8);
+      }
+    });
+    FAIL() << "ranks were out of step";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("out of step"), std::string::npos) << error.what();
+  }
+}
+
+TEST(HostLayout, DealsHostsToRelays) {
+  const std::vector<int> hosts = {7, 7, 3, 3, 3, 9};
+  const HostLayout layout(hosts);
+  EXPECT_EQ(layout.hosts(), 3);
+  EXPECT_EQ(layout.host(5), 2);
+  EXPECT_EQ(layout.place(4), 2);
+  EXPECT_EQ(layout.relay(0, 1), 0);
+  EXPECT_EQ(layout.relay(0, 2), 1);
+  EXPECT_EQ(layout.relay(1, 2), 2);
+  EXPECT_EQ(layout.relay(1, 0), 3);
+  EXPECT_EQ(layout.relay(2, 0), 5);
+  EXPECT_EQ(layout.relay(2, 1), 5);
+  EXPECT_EQ(layout.deputy(1, 3), 3);
+  std::vector<int> deputies;
+  for (const int rank : {0, 1, 5}) {
+    deputies.push_back(layout.deputy(1, rank));
+  }
+  EXPECT_EQ(deputies, (std::vector{2, 3, 4}));
+  EXPECT_EQ(host_subtrees(layout, 12, 1), (std::vector<Range>{{4, 8}, {8, 10}}));
+}
+
+}  // namespace
+}  // namespace weft::comm

@@ -1,0 +1,185 @@
+// The bytes that hierarchical forms are said to have against those that communicators send.
+#include "weft/cost/hierarchical.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/topology/small_cluster.h"
+#include "weft/comm/local/local.h"
+#include "weft/comm/ordered_reduce.h"
+
+namespace weft::cost {
+namespace {
+
+using comm::Communicator;
+using topology::all_ranks;
+using topology::Cluster;
+using topology::HostGroup;
+using topology::small_cluster;
+
+std::vector<Cluster> clusters() {
+  std::vector<Cluster> all;
+  for (const std::vector<HostGroup>& hosts :
+       std::vector<std::vector<HostGroup>>{{{1, 2}, {1, 1}},
+                                           {{2, 2}},
+                                           {{1, 3}, {1, 2}},
+                                           {{4, 2}},
+                                           {{1, 1}, {1, 5}, {1, 2}},
+                                           {{2, 1}, {2, 3}}}) {
+    all.push_back(small_cluster(hosts));
+  }
+  return all;
+}
+
+/// Runs `body` with a hierarchical communicator and compares what each rank has sent by it.
+template <typename Body>
+void compare(const Cluster& cluster,
+             comm::Collective collective,
+             const Staged& said,
+             const Body& body) {
+  const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
+  std::vector<int> hosts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    hosts.push_back(static_cast<int>(topology::host_of(cluster, static_cast<std::int64_t>(r))));
+  }
+  std::vector<comm::Traffic::Entry> sent(ranks);
+  comm::run_local(static_cast<int>(ranks), {.hosts = hosts}, [&](Communicator& world) {
+    const auto group = world.duplicate("group", comm::Form::kHierarchical);
+    body(*group);
+    sent[static_cast<std::size_t>(world.rank())] = group->traffic().of(collective);
+  });
+  const Exchange all = total(said);
+  ByLink out{};
+  ByLink in{};
+  for (std::size_t r = 0; r < ranks; ++r) {
+    SCOPED_TRACE(testing::Message() << "rank " << r << " of " << ranks);
+    const RankTraffic& rank = all.ranks[r];
+    EXPECT_EQ(static_cast<double>(sent[r].bytes), rank.sent_away());
+    EXPECT_EQ(static_cast<double>(sent[r].cross_host_bytes), rank.sent[2]);
+    EXPECT_EQ(static_cast<double>(sent[r].messages), rank.messages[1] + rank.messages[2]);
+    EXPECT_EQ(static_cast<double>(sent[r].cross_host_messages), rank.messages[2]);
+    for (std::size_t c = 0; c < out.size(); ++c) {
+      out[c] += rank.sent[c];
+      in[c] += rank.received[c];
+    }
+  }
+  EXPECT_EQ(out, in) << "what is sent is received";
+}
+
+TEST(HierarchicalTraffic, AllToAll) {
+  for (const Cluster& cluster : clusters()) {
+    const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
+    std::vector<double> from(ranks);
+    std::vector<double> to(ranks);
+    std::iota(from.begin(), from.end(), 2.0);
+    std::iota(to.rbegin(), to.rend(), 5.0);
+    compare(cluster, comm::Collective::kAllToAll, relayed(cluster, all_ranks(cluster), from, to),
+            [&](Communicator& group) {
+              const auto self = static_cast<std::size_t>(group.rank());
+              std::vector<std::int64_t> send;
+              std::vector<std::int64_t> recv;
+              for (std::size_t p = 0; p < ranks; ++p) {
+                send.push_back(static_cast<std::int64_t>(from[self] * to[p]));
+                recv.push_back(static_cast<std::int64_t>(from[p] * to[self]));
+              }
+              const std::vector<char> out(10000);
+              std::vector<char> in(10000);
+              Context ctx;
+              group.all_to_all_v(ctx, {out.data(), send, in.data(), recv});
+            });
+  }
+}
+
+TEST(HierarchicalTraffic, AllGather) {
+  for (const Cluster& cluster : clusters()) {
+    const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
+    std::vector<double> bytes(ranks);
+    std::iota(bytes.begin(), bytes.end(), 30.0);
+    compare(cluster, comm::Collective::kAllGather,
+            relayed_all_gather(cluster, all_ranks(cluster), bytes), [&](Communicator& group) {
+              const std::vector<std::int64_t> recv(bytes.begin(), bytes.end());
+              const std::vector<char> out(100);
+              std::vector<char> in(1000);
+              Context ctx;
+              group.all_gather_v(
+                  ctx, {out.data(), recv[static_cast<std::size_t>(group.rank())], in.data(), recv});
+            });
+  }
+}
+
+TEST(HierarchicalTraffic, OrderedAllReduce) {
+  for (const Cluster& cluster : clusters()) {
+    for (const std::int64_t parts : {8, 13}) {
+      compare(cluster, comm::Collective::kAllToAll,
+              hierarchical_all_reduce(cluster, all_ranks(cluster), parts, 1003).exchanges,
+              [&](Communicator& group) {
+                const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+                Context ctx{.device = device.get(), .pool = &device->pool()};
+                comm::OrderedAllReduce reduce(group, *device, parts, 1003);
+                std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
+                reduce.run(ctx, std::vector<std::uint8_t>(
+                                    static_cast<std::size_t>(reduce.num_partials()), 1));
+              });
+    }
+  }
+}
+
+TEST(HierarchicalTraffic, OrderedAllReduceWithACodec) {
+  for (const Cluster& cluster : clusters()) {
+    for (const int format : {1, 5, 6, 7}) {
+      compare(
+          cluster, comm::Collective::kAllToAll,
+          hierarchical_all_reduce(cluster, all_ranks(cluster), 13, 1003,
+                                  {.format = static_cast<spec::CodecFormat>(format), .group = 16})
+              .exchanges,
+          [&](Communicator& group) {
+            const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+            Context ctx{.device = device.get(), .pool = &device->pool()};
+            comm::OrderedAllReduce reduce(
+                group, *device, 13, 1003,
+                {.codec = {.format = static_cast<kernels::CodecFormat>(format), .group = 16}});
+            std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
+            reduce.run(
+                ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
+          });
+    }
+  }
+}
+
+TEST(Hierarchical, CrossesLessOnlyWhereHostsAdd) {
+  const Cluster cluster = small_cluster({{4, 2}});
+  const auto group = all_ranks(cluster);
+  const auto crossing = [](const Exchange& exchange) {
+    double bytes = 0.0;
+    for (const RankTraffic& rank : exchange.ranks) {
+      bytes += rank.sent[2];
+    }
+    return bytes;
+  };
+  const std::vector<double> ones(8, 1.0);
+  const std::vector<double> bytes(8, 1000.0);
+  // 12 pairs of hosts and 8 bytes each.
+  EXPECT_EQ(crossing(total(relayed(cluster, group, bytes, ones))),
+            crossing(all_to_all_even(cluster, group, bytes)) + 12 * 8);
+  const OrderedAllReduce flat = ordered_all_reduce(cluster, group, 8, 80000);
+  const double once = crossing(flat.partials) + crossing(flat.sums);
+  const double hosts = crossing(total(hierarchical_all_reduce(cluster, group, 8, 80000).exchanges));
+  // 2 · 6 of 8 slices' worth from each of 8 ranks against 2 · 3 from each of 4 hosts.
+  EXPECT_NEAR(hosts / once, 0.5, 1e-3);
+}
+
+TEST(Hierarchical, NeedsSeveralHostsAndOneWithSeveralRanks) {
+  const auto differs = [](const std::vector<HostGroup>& hosts) {
+    const Cluster cluster = small_cluster(hosts);
+    return has_hierarchy(cluster, all_ranks(cluster));
+  };
+  EXPECT_FALSE(differs({{1, 4}}));
+  EXPECT_FALSE(differs({{4, 1}}));
+  EXPECT_TRUE(differs({{1, 2}, {1, 1}}));
+}
+
+}  // namespace
+}  // namespace weft::cost

@@ -1,0 +1,81 @@
+// Any bytes as encoded vectors, and any floats as vectors: the plain loops and the vectors agree,
+// nothing is read or written beside them, and what was finite stays so.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "weft/kernels/codec.h"
+
+namespace {
+
+using weft::kernels::Codec;
+using weft::kernels::CodecFormat;
+using weft::kernels::CodecRounding;
+
+/// format, group, columns, rounding; then the bytes.
+constexpr std::size_t kHeader = 4;
+
+void check(bool holds) {
+  if (!holds) {
+    __builtin_trap();
+  }
+}
+
+void decode_bytes(const Codec& codec, const std::vector<std::byte>& bytes, std::int64_t cols) {
+  const auto vectors =
+      static_cast<std::int64_t>(bytes.size()) / weft::kernels::encoded_bytes(codec, cols);
+  std::vector<float> fast(static_cast<std::size_t>(vectors * cols));
+  std::vector<float> plain = fast;
+  weft::kernels::decode(
+      codec, {.from = bytes.data(), .vectors = fast.data(), .stride = cols, .cols = cols},
+      {0, vectors});
+  weft::kernels::reference::decode(
+      codec, {.from = bytes.data(), .vectors = plain.data(), .stride = cols, .cols = cols},
+      {0, vectors});
+  check(fast.empty() || std::memcmp(fast.data(), plain.data(), 4 * fast.size()) == 0);
+}
+
+void encode_floats(const Codec& codec, const std::vector<std::byte>& bytes, std::int64_t cols) {
+  const auto vectors = static_cast<std::int64_t>(bytes.size()) / (4 * cols);
+  std::vector<float> x(static_cast<std::size_t>(vectors * cols));
+  std::copy_n(bytes.begin(), 4 * x.size(), reinterpret_cast<std::byte*>(x.data()));
+  std::vector<std::byte> fast(
+      static_cast<std::size_t>(vectors * weft::kernels::encoded_bytes(codec, cols)));
+  std::vector<std::byte> plain = fast;
+  const std::vector<std::int64_t> numbers(static_cast<std::size_t>(vectors), 3);
+  weft::kernels::EncodeJob job{.vectors = x.data(),
+                               .stride = cols,
+                               .cols = cols,
+                               .to = fast.data(),
+                               .draws = {.key = 1, .step = 2, .numbers = numbers.data()}};
+  const weft::kernels::CodecCounts counts = weft::kernels::encode(codec, job, {0, vectors});
+  job.to = plain.data();
+  check(weft::kernels::reference::encode(codec, job, {0, vectors}) == counts);
+  check(fast == plain);
+  if (counts.non_finite == 0 && codec.format != CodecFormat::kFp32) {
+    weft::kernels::decode(codec,
+                          {.from = fast.data(), .vectors = x.data(), .stride = cols, .cols = cols},
+                          {0, vectors});
+    check(std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); }));
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < kHeader) {
+    return 0;
+  }
+  const Codec codec{static_cast<CodecFormat>(data[0] % weft::kernels::kNumCodecFormats),
+                    1 + data[1] % 64,
+                    data[3] % 2 == 0 ? CodecRounding::kNearest : CodecRounding::kStochastic};
+  const std::int64_t cols = 1 + data[2] % 100;
+  std::vector<std::byte> bytes(size - kHeader);
+  std::memcpy(bytes.data(), data + kHeader, bytes.size());
+  decode_bytes(codec, bytes, cols);
+  encode_floats(codec, bytes, cols);
+  return 0;
+}

@@ -1,0 +1,414 @@
+// Jobs on a mesh of replica groups.
+#include "weft/spec/mesh.h"
+
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/train/job_fixture.h"
+#include "weft/train/mesh.h"
+
+namespace weft::train {
+namespace {
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Of M groups.
+std::vector<std::string> mesh(int groups, const std::string& sync) {
+  return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
+}
+
+void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
+  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
+  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
+  EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne) << what;
+  ASSERT_TRUE(got.eval.has_value()) << what;
+  EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc) << what;
+  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
+}
+
+std::string message_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MeshLayout, PlacesRanksAsItSays) {
+  using spec::MeshLayout;
+  // 8 ranks, 2 groups of 4: strided groups {0, 2, 4, 6} and {1, 3, 5, 7}, replicas {0, 1}, {2,
+  // 3}...
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_EQ(spec::mesh_position(MeshLayout::kLocalAllToAll, 2, 4, rank), rank);
+    const auto position = spec::mesh_position(MeshLayout::kLocalAllReduce, 2, 4, rank);
+    EXPECT_EQ(position / 4, rank % 2) << "group of rank " << rank;
+    EXPECT_EQ(position % 4, rank / 2) << "place of rank " << rank;
+  }
+  for (const MeshLayout layout : {MeshLayout::kLocalAllToAll, MeshLayout::kLocalAllReduce}) {
+    for (int groups = 1; groups <= 6; ++groups) {
+      for (int ranks = 1; ranks <= 5; ++ranks) {
+        for (int rank = 0; rank < groups * ranks; ++rank) {
+          const auto position = spec::mesh_position(layout, groups, ranks, rank);
+          EXPECT_EQ(spec::mesh_rank(layout, groups, ranks, position), rank);
+        }
+      }
+    }
+  }
+}
+
+TEST(Mesh, GradientsGiveTheBitsOfOneGroup) {
+  const std::vector<std::vector<std::string>> jobs = {
+      {"sparse_optimizer.type=row_wise_adagrad", "sparse_optimizer.max_norm=0.3"},
+      {"sparse_optimizer.type=adam", "tables.item.dtype=bf16", "tables.rare.dtype=split_bf16"},
+      {"sparse_optimizer.type=row_wise_adam", "tables.item.sharding=column_wise",
+       "tables.tags.sharding=row_wise", "tables.few.sharding=data_parallel"}};
+  for (const auto& job : jobs) {
+    for (const char* layout : {"local_all_to_all", "local_all_reduce"}) {
+      const Summary expected = train_on(2, job_options(make_job(job)));
+      std::vector<std::string> groups = joined(job, mesh(2, "gradients"));
+      groups.push_back(std::string("mesh.layout=") + layout);
+      expect_same(train_on(4, job_options(make_job(groups))), expected, job.front());
+    }
+  }
+}
+
+TEST(Mesh, LayoutsGiveTheSameBits) {
+  for (const char* sync : {"dense", "touched"}) {
+    const std::vector<std::string> job =
+        joined(mesh(2, sync), {"mesh.sync_every=2", "tables.item.sharding=column_wise",
+                               "tables.few.sharding=data_parallel", "tables.tags.dtype=bf16"});
+    const Summary near = train_on(6, job_options(make_job(job)));
+    for (const char* more : {"mesh.layout=local_all_reduce", "train.device=check",
+                             "train.overlap=false", "mesh.sync=dense"}) {
+      expect_same(train_on(6, job_options(make_job(joined(job, {more})))), near, more);
+    }
+    EXPECT_NE(near.weights_hash, train_on(6, job_options(make_job({}))).weights_hash);
+  }
+}
+
+TEST(Mesh, HierarchicalCollectivesGiveTheBitsOfFlatOnes) {
+  const std::vector<std::string> tables = {
+      "tables.item.sharding=column_wise",  "tables.tags.sharding=row_wise",
+      "tables.few.sharding=data_parallel", "codecs.forward=int8",
+      "codecs.backward=fp8_e5m2",          "codecs.group_size=16"};
+  const std::vector<std::vector<int>> layouts = {{0, 0, 0, 0, 1, 1, 1, 1},
+                                                 {0, 0, 1, 1, 2, 2, 3, 3},
+                                                 {0, 0, 0, 0, 0, 1, 1, 1},
+                                                 {0, 1, 0, 1, 1, 1}};
+  for (const char* layout : {"local_all_to_all", "local_all_reduce"}) {
+    for (const char* sync : {"gradients", "touched"}) {
+      std::vector<std::string> job = joined(tables, mesh(2, sync));
+      job.emplace_back("train.steps=4");
+      job.push_back(std::string("mesh.layout=") + layout);
+      job.emplace_back(std::string(sync) == "touched" ? "mesh.sync_every=2" : "seed=4");
+      for (const std::vector<int>& hosts : layouts) {
+        const auto run = [&](const char* form) {
+          const auto options = job_options(make_job(joined(job, {form})));
+          return train_on(static_cast<int>(hosts.size()), options, hosts);
+        };
+        const Summary flat = run("collectives=flat");
+        const Summary hierarchical = run("collectives=hierarchical");
+        const std::string what =
+            std::string(layout) + ", " + sync + ", hosts " + ::testing::PrintToString(hosts);
+        EXPECT_NE(hierarchical.plan_hash, flat.plan_hash) << what << ": both are flat";
+        expect_same(hierarchical, flat, what);
+      }
+    }
+  }
+}
+
+TEST(Mesh, GroupsOverHostsHaveHierarchicalExchanges) {
+  // 2 groups of 4 ranks, each on two hosts with two of its ranks.
+  const auto forms = [](const char* layout, const std::vector<std::int64_t>& hosts) {
+    spec::Config config = make_job(joined(mesh(2, "gradients"), {"collectives=hierarchical"}));
+    config.mesh.layout = std::string(layout) == "local_all_to_all"
+                             ? spec::MeshLayout::kLocalAllToAll
+                             : spec::MeshLayout::kLocalAllReduce;
+    const spec::Plan plan = planner::make_plan(config, {.ranks = 8, .hosts = hosts});
+    return std::pair(plan.collectives.vectors, plan.collectives.dense);
+  };
+  using Form = spec::CollectiveForm;
+  const auto both = std::pair(Form::kHierarchical, Form::kHierarchical);
+  EXPECT_EQ(forms("local_all_to_all", {0, 0, 1, 1, 2, 2, 3, 3}), both);
+  EXPECT_EQ(forms("local_all_reduce", {0, 0, 0, 0, 1, 1, 1, 1}), both);
+  EXPECT_EQ(forms("local_all_to_all", {0, 0, 0, 0, 1, 1, 1, 1}),
+            std::pair(Form::kFlat, Form::kHierarchical))
+      << "a group on one host has nothing to relay";
+}
+
+/// Options with a plan file in which every table of more than 8 rows has a head.
+JobOptions headed(const std::vector<std::string>& job, int ranks, const std::string& folder) {
+  JobOptions options = job_options(make_job(job));
+  spec::Plan plan = planner::make_plan(options.config, ranks);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (options.config.tables[t].num_embeddings > 8) {
+      plan.tables[t].head = {{0, 2}, {3, 8}};
+    }
+  }
+  options.plan_file = folder + "/plan.yaml";
+  std::ofstream(options.plan_file) << spec::plan_to_yaml(plan);
+  return options;
+}
+
+/// Copies of a head are in no group: all ranks gather its gradients. At their ends jobs compare
+/// them.
+TEST(Mesh, GroupsHaveHeadsInCommon) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> job = {"sparse_optimizer.type=adagrad",
+                                        "tables.item.sharding=column_wise",
+                                        "tables.tags.sharding=row_wise"};
+  const Summary one_group = train_on(2, headed(job, 2, folder.path()));
+  expect_same(train_on(4, headed(joined(job, mesh(2, "gradients")), 4, folder.path())), one_group,
+              "gradients");
+  EXPECT_NE(train_on(2, job_options(make_job(job))).weights_hash, one_group.weights_hash)
+      << "no bag is split between head and tail: the test shows little";
+  const std::vector<std::string> averaged =
+      joined(joined(job, mesh(2, "dense")), {"mesh.sync_every=2"});
+  const Summary near = train_on(4, headed(averaged, 4, folder.path()));
+  for (const char* more : {"mesh.layout=local_all_reduce", "mesh.sync=touched"}) {
+    expect_same(train_on(4, headed(joined(averaged, {more}), 4, folder.path())), near, more);
+  }
+  // Stopped and resumed, with sums of squares of two groups: nothing is rounded.
+  JobOptions first = headed(averaged, 4, folder.path());
+  first.config.train.steps = 4;
+  first.checkpoint_dir = folder.path() + "/saved";
+  train_on(4, first);
+  JobOptions rest = headed(averaged, 4, folder.path());
+  rest.resume = first.checkpoint_dir;
+  expect_same(train_on(4, rest), near, "resumed");
+}
+
+TEST(Mesh, OfSgdTrainsTheModelOfOneGroup) {
+  const std::vector<std::string> sgd = {"sparse_optimizer.type=sgd",
+                                        "sparse_optimizer.learning_rate=0.5"};
+  const double expected = train_on(1, job_options(make_job(sgd))).eval->tasks.front().log_loss;
+  for (const int groups : {2, 3, 4}) {
+    // 61 samples: no number of groups has equal shares. A factor of 61/60 would give 1e-5.
+    const Summary got =
+        train_on(2 * groups, job_options(make_job(joined(sgd, mesh(groups, "dense")))));
+    EXPECT_NEAR(got.eval->tasks.front().log_loss, expected, 1e-7) << groups << " groups";
+  }
+}
+
+TEST(Mesh, OneGroupIsNoMesh) {
+  expect_same(train_on(3, job_options(make_job({"mesh.sync=touched", "mesh.sync_every=7"}))),
+              train_on(3, job_options(make_job())), "3 ranks");
+}
+
+TEST(Mesh, ResumesWhatGradientsTrainedOnAnyMesh) {
+  const Summary expected = train_on(2, job_options(make_job()));
+  for (const int groups : {1, 2, 4}) {
+    const TemporaryFolder folder;
+    JobOptions options = job_options(make_job(mesh(groups, "gradients")));
+    options.config.train.steps = 4;
+    options.checkpoint_dir = folder.path();
+    train_on(2 * groups, options);
+    for (const int then : {1, 2, 4}) {
+      JobOptions rest = job_options(make_job(mesh(then, "gradients")));
+      rest.resume = folder.path();
+      expect_same(train_on(2 * then, rest), expected,
+                  std::to_string(groups) + " groups, then " + std::to_string(then));
+    }
+  }
+}
+
+TEST(Mesh, ACheckpointContinuesWithOtherGroups) {
+  // Sums of squares are kept in multiples of the groups: powers of two, so nothing is rounded.
+  const std::vector<std::string> job = {"sparse_optimizer.type=adagrad",
+                                        "sparse_optimizer.initial_accumulator=0.1",
+                                        "tables.few.sharding=data_parallel", "train.steps=4"};
+  const TemporaryFolder folder;
+  JobOptions options = job_options(make_job(joined(job, mesh(4, "dense"))));
+  options.checkpoint_dir = folder.path() + "/4";
+  const Summary expected = train_on(8, options);
+  std::string from = options.checkpoint_dir;
+  for (const int groups : {2, 1, 8, 4}) {
+    JobOptions rest = job_options(make_job(joined(job, mesh(groups, "touched"))));
+    rest.resume = from;
+    rest.checkpoint_dir = from + std::to_string(groups);
+    const Summary got = train_on(8, rest);
+    EXPECT_EQ(got.steps, 0);
+    EXPECT_EQ(got.weights_hash, expected.weights_hash) << groups << " groups";
+    if (groups == 4) {
+      EXPECT_EQ(got.state_hash, expected.state_hash) << "there and back";
+    } else {
+      EXPECT_NE(got.state_hash, expected.state_hash) << groups << " groups";
+    }
+    from = rest.checkpoint_dir;
+  }
+  JobOptions more = job_options(make_job(joined(job, mesh(2, "dense"))));
+  more.config.train.steps = 0;
+  more.resume = from;
+  EXPECT_GT(train_on(8, more).steps, 0);
+}
+
+TEST(Mesh, MomentsAreScaledByTheGroupsUnlessSaid) {
+  const auto hash = [&](const char* scale) {
+    std::vector<std::string> job = joined(mesh(2, "dense"), {"train.steps=3"});
+    job.push_back(std::string("mesh.moment_scale=") + scale);
+    return train_on(2, job_options(make_job(job))).weights_hash;
+  };
+  EXPECT_EQ(hash("0"), hash("2"));
+  EXPECT_NE(hash("0"), hash("1"));
+}
+
+TEST(Mesh, OwnSquaresAreAVariantOfAverages) {
+  const auto hash = [&](const std::string& squares, const char* sync, const char* optimizer) {
+    return train_on(4, job_options(make_job(joined(
+                           mesh(2, sync), {"train.steps=3", "mesh.own_squares=" + squares,
+                                           std::string("sparse_optimizer.type=") + optimizer}))))
+        .weights_hash;
+  };
+  for (const char* optimizer : {"adagrad", "row_wise_adagrad"}) {
+    EXPECT_NE(hash("averaged", "dense", optimizer), hash("whole", "dense", optimizer));
+    EXPECT_EQ(hash("averaged", "touched", optimizer), hash("averaged", "dense", optimizer));
+    EXPECT_EQ(hash("averaged", "gradients", optimizer), hash("whole", "gradients", optimizer));
+  }
+  EXPECT_EQ(hash("averaged", "dense", "adam"), hash("whole", "dense", "adam"));
+}
+
+// c of 3, and of 2.7: of these no product is exact.
+TEST(Mesh, AHeadResumesWithTheSameBits) {
+  const TemporaryFolder plans;
+  for (const char* optimizer : {"adagrad", "row_wise_adagrad"}) {
+    for (const char* scale : {"0", "2.7"}) {
+      const std::vector<std::string> job =
+          joined(mesh(3, "touched"), {std::string("sparse_optimizer.type=") + optimizer,
+                                      std::string("mesh.moment_scale=") + scale,
+                                      "sparse_optimizer.initial_accumulator=0.1"});
+      const JobOptions whole = headed(job_options(make_job(job)), 6, {2, 60}, plans.path());
+      const Summary expected = train_on(6, whole);
+      const TemporaryFolder folder;
+      JobOptions first = whole;
+      first.config.train.steps = 4;
+      first.checkpoint_dir = folder.path();
+      train_on(6, first);
+      JobOptions rest = whole;
+      rest.resume = folder.path();
+      expect_same(train_on(6, rest), expected, fmt::format("{}, c = {}", optimizer, scale));
+    }
+  }
+}
+
+// To one group the sums of a head's rows are what they were, the others are divided by 3.
+TEST(Mesh, AHeadContinuesWithOtherGroups) {
+  const TemporaryFolder plans;
+  const std::vector<std::string> job = {"sparse_optimizer.type=adagrad", "train.steps=4"};
+  const TemporaryFolder folder;
+  JobOptions options =
+      headed(job_options(make_job(joined(job, mesh(3, "dense")))), 6, {2, 60}, plans.path());
+  options.checkpoint_dir = folder.path() + "/3";
+  const Summary expected = train_on(6, options);
+  JobOptions one = job_options(make_job(job));
+  one.resume = options.checkpoint_dir;
+  one.checkpoint_dir = folder.path() + "/1";
+  EXPECT_EQ(train_on(2, one).weights_hash, expected.weights_hash);
+  JobOptions more = options;
+  more.resume = one.checkpoint_dir;
+  more.checkpoint_dir.clear();
+  more.config.train.steps = 0;
+  const Summary got = train_on(6, more);
+  EXPECT_GT(got.steps, 0);
+  options.config.train.steps = 0;
+  options.checkpoint_dir.clear();
+  EXPECT_NEAR(got.eval->tasks.front().log_loss, train_on(6, options).eval->tasks.front().log_loss,
+              1e-6);
+}
+
+TEST(MomentScales, AreReadAsTheyWereWritten) {
+  const MomentScales scales = {{"plain", {.scale = 3.0, .unscaled = {}}},
+                               {"headed", {.scale = 2.7, .unscaled = {{0, 1}, {5, 9}}}}};
+  const std::string text = nlohmann::json{{"moment_scales", scales}}.dump();
+  EXPECT_EQ(saved_moment_scales(text), scales);
+  const MomentScale& headed = scales.at("headed");
+  for (const std::int64_t row : {0, 5, 8}) {
+    EXPECT_EQ(headed.of(row), 1.0) << row;
+  }
+  for (const std::int64_t row : {1, 4, 9, 100}) {
+    EXPECT_EQ(headed.of(row), 2.7) << row;
+  }
+  for (const char* wrong :
+       {R"("3")", "0", R"({"unscaled_rows": []})", R"({"scale": 2, "unscaled_rows": [[3, 1]]})",
+        R"({"scale": 2, "unscaled_rows": [[0, 4], [3, 5]]})",
+        R"({"scale": 2, "unscaled_rows": [[0]]})", R"({"scale": 2, "unscaled_rows": [7]})"}) {
+    EXPECT_THROW(saved_moment_scales(std::string(R"({"moment_scales": {"t": )") + wrong + "}}"),
+                 Error)
+        << wrong;
+  }
+}
+
+TEST(Mesh, AStopWaitsForTheNextSync) {
+  const std::vector<std::string> job = joined(mesh(2, "dense"), {"mesh.sync_every=3"});
+  const Summary expected = train_on(4, job_options(make_job(job)));
+  ASSERT_EQ(expected.last_step % 3, 2) << "the end is no sync: the test shows less";
+  const TemporaryFolder folder;
+  std::atomic<bool> stop = true;
+  JobOptions options = job_options(make_job(job));
+  options.stop = &stop;
+  options.checkpoint_dir = folder.path();
+  const Summary stopped = train_on(4, options);
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_EQ(stopped.last_step, 3);
+  JobOptions rest = job_options(make_job(job));
+  rest.resume = folder.path();
+  expect_same(train_on(4, rest), expected, "resumed");
+}
+
+TEST(Mesh, EvaluationsChangeNothing) {
+  const std::vector<std::string> job = joined(mesh(2, "dense"), {"mesh.sync_every=2"});
+  expect_same(train_on(4, job_options(make_job(joined(job, {"train.eval_every=4"})))),
+              train_on(4, job_options(make_job(job))), "with evaluations");
+}
+
+TEST(Mesh, RefusesWhatItCannotDo) {
+  EXPECT_EQ(message_of([] { train_on(8, job_options(make_job(mesh(3, "dense")))); }),
+            "mesh.groups: 3 groups do not divide 8 ranks; set 2 or 4");
+  EXPECT_EQ(message_of([] { train_on(2, job_options(make_job(mesh(4, "dense")))); }),
+            "mesh.groups: 4 groups do not divide 2 ranks; set 2");
+  const TemporaryFolder folder;
+  JobOptions options = job_options(make_job(joined(mesh(2, "dense"), {"mesh.sync_every=4"})));
+  options.checkpoint_dir = folder.path();
+  options.checkpoint_every = 6;
+  EXPECT_NE(message_of([&] { train_on(2, options); }).find("give 4 or 8"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              make_job(joined(mesh(2, "dense"), {"mesh.sync_every=4", "train.eval_every=3"}));
+            }).find("set 4"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              make_job(joined(mesh(2, "gradients"), {"mesh.sync_every=4"}));
+            }).find("never lets replicas part"),
+            std::string::npos);
+}
+
+TEST(Mesh, APlanIsForItsMesh) {
+  const TemporaryFolder folder;
+  JobOptions options = job_options(
+      make_job(joined(mesh(2, "dense"), {"mesh.layout=local_all_reduce", "train.steps=2"})));
+  options.out_dir = folder.path();
+  const Summary made = train_on(4, options);
+  options.out_dir.clear();
+  options.plan_file = folder.path() + "/plan.yaml";
+  options.config.mesh.layout = spec::MeshLayout::kAuto;
+  const Summary again = train_on(4, options);
+  EXPECT_EQ(again.plan_hash, made.plan_hash);
+  EXPECT_EQ(again.state_hash, made.state_hash);
+  options.config.mesh.groups = 4;
+  EXPECT_NE(message_of([&] { train_on(4, options); }).find("set mesh.groups=2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::train

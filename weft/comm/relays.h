@@ -1,0 +1,109 @@
+/// Private to comm/: the hierarchical exchange, for ranks on several hosts.
+///
+/// Notation: H hosts, g_h ranks on host h; relay(A, B) is the rank of host A through which all that
+/// goes from A to B passes, and all that comes back (weft/base/host_layout.h). An exchange becomes
+///
+///   sizes    in the host   to each relay the sizes of this rank's lanes to and from its hosts
+///   gather   in the host   lanes to ranks of this host directly; to each relay the lanes it relays
+///   cross    all ranks     relay(A, B) to relay(B, A): one message, a check word and the lanes of
+///                          all pairs of ranks in the order (sender, receiver)
+///   scatter  in the host   from each relay what has come for this rank
+///
+/// Lanes are forwarded as bytes, so that what arrives is what the flat exchange brings. Where a
+/// rank sends the same to all (Payload::kSame) it crosses once per pair of hosts. A lane that is
+/// one run travels from and to its own memory; other lanes are packed before they leave and
+/// unpacked where they come. Memory: the lanes that are relayed, out and in, and those that are
+/// packed, in blocks that are kept for the next call and count (weft/tensor/memory_use.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/host_layout.h"
+#include "weft/comm/collective.h"
+#include "weft/comm/copies.h"
+#include "weft/comm/group.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/host_block.h"
+
+namespace weft::comm {
+
+class Communicator;
+
+/// Lanes that are put together piece by piece.
+class LaneList {
+ public:
+  void clear();
+
+  /// Begins the next lane, which is silent until it gets a piece.
+  void next() { begin_.push_back(pieces_.size()); }
+
+  void add(const Piece& piece) { pieces_.push_back(piece); }
+
+  /// Valid until the next clear().
+  std::span<const Lane> lanes();
+
+ private:
+  std::vector<Piece> pieces_;
+  std::vector<std::size_t> begin_;  // in pieces_, of each lane
+  std::vector<Lane> lanes_;
+};
+
+class Relays {
+ public:
+  /// `host` are the ranks of this rank's host among those of `all`, ascending, as the layout has
+  /// them. Both are used by exchange() alone, and outlive this.
+  Relays(Communicator& all, Communicator& host, HostLayout layout);
+
+  /// Collective. As Group::exchange of a group that does not lend.
+  void exchange(const Context& ctx, const Exchange& call);
+
+ private:
+  /// What this rank relays to and from one other host. Rows of sizes are senders.
+  struct Crossing {
+    int host = 0;
+    std::vector<std::int64_t> out_sizes;  ///< [ranks here][payloads]
+    std::vector<std::int64_t> in_sizes;   ///< [ranks there][payloads]
+    std::byte* out = nullptr;             ///< check word, then the lanes
+    std::byte* in = nullptr;
+  };
+
+  /// Sizes of this rank's lanes to and from the ranks of a host, as they travel to its relay.
+  struct SizesOf {
+    std::vector<std::int64_t> sent;      ///< [ranks there], -1: silent
+    std::vector<std::int64_t> received;  ///< [ranks there]
+  };
+
+  void share_sizes(const Context& ctx, const Exchange& call);
+  void collect_sizes(Payload payload);
+  void pack(const Context& ctx, const Exchange& call);
+  void reserve_crossings();
+  void gather(const Context& ctx, const Exchange& call);
+  void cross(const Context& ctx, const Exchange& call);
+  void scatter(const Context& ctx, const Exchange& call);
+  void unpack(const Context& ctx, const Exchange& call);
+  [[nodiscard]] Stamp stage_stamp(const Exchange& call);
+
+  /// Ranks of `host` that get a lane of their own from one sender elsewhere.
+  [[nodiscard]] std::size_t payloads(int host, Payload payload) const {
+    return payload == Payload::kSame ? 1 : layout_.ranks_of(host).size();
+  }
+
+  Communicator& all_;
+  Communicator& host_;
+  HostLayout layout_;
+  int self_host_;
+  std::vector<SizesOf> sizes_;        ///< [H] own; empty of this host
+  std::vector<SizesOf> local_sizes_;  ///< [crossings][ranks here], as they have come
+  std::vector<Crossing> crossings_;   ///< what this rank relays
+  std::vector<Piece> out_;            ///< [W] lanes to other hosts as one run each
+  std::vector<Piece> in_;             ///< [W]
+  std::vector<Lane> arrived_;         ///< [W]
+  LaneList send_, recv_;
+  std::vector<Copy> copies_;
+  HostBlock packed_out_, packed_in_, crossing_bytes_;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,69 @@
+#include "weft/comm/tree_sum.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "weft/comm/reduce_rows.h"
+
+namespace weft::comm {
+
+TreeSum::TreeSum(Range node, std::vector<Range> terms) : node_(node), terms_(std::move(terms)) {
+  slots_.resize(static_cast<std::size_t>(tree_slots(std::max<std::int64_t>(node.size(), 1))) + 1);
+  additions_.reserve(terms_.size());
+  set_present(std::vector<std::uint8_t>(terms_.size(), 1));
+  // Of a tree without an absent term, the total apart: with fewer terms there are fewer sums.
+  for (std::size_t i = 0; i + 1 < additions_.size(); ++i) {
+    scratch_rows_ = std::max(scratch_rows_, additions_[i].sum + 1);
+  }
+}
+
+bool TreeSum::set_present(std::span<const std::uint8_t> present) {
+  additions_.clear();
+  slots_[0] = {};
+  std::size_t next = 0;  // the walk meets the terms in order
+  const auto leaf = [&](Range node, int depth) {
+    if (next == terms_.size() || !(terms_[next] == node)) {
+      return false;
+    }
+    // Below an absent node nothing matches, as the next candidate begins behind it.
+    const bool is_present = present[next] != 0;
+    if (is_present) {
+      slots_[static_cast<std::size_t>(depth)] = {.term = static_cast<std::int64_t>(next)};
+    }
+    ++next;
+    return is_present;
+  };
+  const auto add = [&](int depth) {
+    const auto slot = static_cast<std::size_t>(depth);
+    additions_.push_back({.sum = depth, .a = slots_[slot], .b = slots_[slot + 1]});
+    slots_[slot] = {.term = -1, .sum = depth};
+  };
+  return sum_tree(node_, 0, leaf, add);
+}
+
+void TreeSum::add(Range block, const Memory& memory) const {
+  float* const out = memory.out + block.begin;
+  const auto row = [&](std::int64_t sum) {
+    return memory.scratch + sum * memory.stride + block.begin;
+  };
+  const auto operand = [&](const Operand& from) -> const float* {
+    return from.term < 0 ? row(from.sum)
+                         : memory.rows[static_cast<std::size_t>(from.term)] + block.begin;
+  };
+  for (std::size_t i = 0; i < additions_.size(); ++i) {
+    const Addition& addition = additions_[i];
+    float* const to = i + 1 == additions_.size() ? out : row(addition.sum);
+    add_into(to, operand(addition.a), operand(addition.b), block.size());
+  }
+  if (!additions_.empty()) {
+    return;
+  }
+  if (slots_[0].term < 0) {
+    std::fill_n(out, block.size(), 0.0F);
+  } else if (operand(slots_[0]) != out) {
+    std::copy_n(operand(slots_[0]), block.size(), out);
+  }
+}
+
+}  // namespace weft::comm

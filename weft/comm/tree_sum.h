@@ -1,0 +1,57 @@
+/// Private to comm/: the additions that bring partial sums up the tree over parts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/parts.h"
+
+namespace weft::comm {
+
+/// The sum at a node of the tree over parts from sums of nodes below it. Absent terms are skipped;
+/// the order is that of weft/base/parts.h, so that sums of sums have the bits of one sum.
+class TreeSum {
+ public:
+  /// `terms`: nodes inside `node` that share no part, in the order of parts.
+  TreeSum(Range node, std::vector<Range> terms);
+
+  /// Which terms there are from now on; at first all. Returns whether there is any.
+  bool set_present(std::span<const std::uint8_t> present);
+
+  /// Rows of scratch that add() needs, whichever terms are present.
+  [[nodiscard]] std::int64_t scratch_rows() const { return scratch_rows_; }
+
+  struct Memory {
+    std::span<const float* const> rows;  ///< [terms] where their numbers begin
+    float* scratch = nullptr;            ///< [scratch_rows][stride]
+    std::int64_t stride = 0;
+    float* out = nullptr;  ///< may be one of the rows
+  };
+
+  /// out[i] for i in `block`; zeros without a term.
+  void add(Range block, const Memory& memory) const;
+
+ private:
+  /// A term, or the sum of an addition before.
+  struct Operand {
+    std::int64_t term = -1;  ///< negative: `sum`
+    std::int64_t sum = -1;   ///< row of scratch
+  };
+
+  /// The last one's sum is the total.
+  struct Addition {
+    std::int64_t sum;
+    Operand a;
+    Operand b;
+  };
+
+  Range node_;
+  std::vector<Range> terms_;
+  std::vector<std::uint8_t> present_;
+  std::vector<Addition> additions_;
+  std::vector<Operand> slots_;  ///< what a tree slot holds; [0] at the end is the total
+  std::int64_t scratch_rows_ = 0;
+};
+
+}  // namespace weft::comm

@@ -1,0 +1,64 @@
+/// Bytes of encoded vectors and of packed rows on the wire, and seconds of encoding and decoding
+/// vectors.
+///
+/// C columns in groups of G from column 0, the last one ragged:
+///   fp32 4 C   fp16, bf16 2 C   fp8_*, int8 n + 2 per group of n   int4 ceil(n/2) + 2
+///   fbgemm_fp8_* n to a multiple of 4, + 8   fbgemm_int8 n + 8
+/// To the byte what weft/kernels/codec.h makes, which nothing here links.
+///
+/// Seconds are those of the bytes of both sides, 4 C and the encoded ones, at the rate of a copy,
+/// by which rounding to nearest is bound (weft/kernels/codec.h, "Cost"). What lies in caches is
+/// encoded as fast as that, not faster.
+///
+/// Packed rows (weft/kernels/packed_ids.h) take what their differences say, so this is what they
+/// take on average. Of n rows out of R, drawn evenly, a difference is m or less with probability
+/// 1 - (1 - n/R)^m; a block of k has F + 1 bytes, F of an id, and k - 1 differences in as many bits
+/// as the largest of them takes. All functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "weft/spec/config.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::cost {
+
+/// Of one vector of `cols` columns; `group` is codecs.group_size.
+std::int64_t encoded_bytes(spec::CodecFormat format, std::int64_t group, std::int64_t cols);
+
+/// Vectors of one direction. fp32 takes no time, as nothing is encoded.
+struct CodecWork {
+  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  std::int64_t group = 128;
+  std::int64_t cols = 0;
+  double vectors = 0.0;
+};
+
+double encode_s(const topology::Cluster& cluster, const CodecWork& work);
+double decode_s(const topology::Cluster& cluster, const CodecWork& work);
+
+/// `count` of `rows` rows that follow each other, all as likely. Requires count <= rows.
+struct DrawnRows {
+  double rows = 0.0;
+  double count = 0.0;
+};
+
+/// Expected bytes of one ascending list of rows of `id_bytes`, `drawn` in the order of rows.
+/// Exact where all rows are in it; within a few percent otherwise (tests/cost/codec_test.cc).
+double packed_id_bytes(std::span<const DrawnRows> drawn, double id_bytes);
+
+/// How slices of sums travel, each encoded as one vector.
+struct ReduceWire {
+  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  std::int64_t group = 128;
+
+  [[nodiscard]] bool is_coded() const { return format != spec::CodecFormat::kFp32; }
+
+  /// Of a slice of `floats`, which may be none.
+  [[nodiscard]] std::int64_t bytes(std::int64_t floats) const {
+    return floats == 0 ? 0 : encoded_bytes(format, group, floats);
+  }
+};
+
+}  // namespace weft::cost

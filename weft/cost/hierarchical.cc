@@ -1,0 +1,303 @@
+#include "weft/cost/hierarchical.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "weft/base/error.h"
+#include "weft/base/host_layout.h"
+#include "weft/base/parts.h"
+#include "weft/topology/rates.h"
+
+namespace weft::cost {
+namespace {
+
+using topology::Cluster;
+using topology::Group;
+
+constexpr double kFloat = sizeof(float);
+constexpr double kCheckWord = 8.0;     // before what crosses
+constexpr double kSizesOfLane = 16.0;  // of a lane there and one back
+
+template <typename Int>
+std::size_t at(Int i) {
+  return static_cast<std::size_t>(i);
+}
+
+HostLayout layout_of(const Cluster& cluster, const Group& group) {
+  std::vector<int> hosts;
+  hosts.reserve(group.size());
+  for (const std::int64_t rank : group) {
+    hosts.push_back(static_cast<int>(topology::host_of(cluster, rank)));
+  }
+  return HostLayout(hosts);
+}
+
+Staged no_stages(const Cluster& cluster) {
+  Staged staged;
+  staged.stages.fill(no_exchange(cluster));
+  return staged;
+}
+
+/// What one rank relays, over the hosts for which it does.
+struct Relayed {
+  double hosts = 0.0;
+  double ranks = 0.0;  ///< on these hosts
+  double from = 0.0;   ///< what their ranks send, by the factor `from`
+  double to = 0.0;     ///< what comes to them, by the factor `to`
+};
+
+/// Factors of an exchange in which rank i sends from[i] · to[j] to rank j, by host and relay.
+struct Sums {
+  std::vector<Relayed> host;   ///< [H] of the ranks of each host
+  std::vector<Relayed> relay;  ///< [G]
+  Relayed all;
+
+  Sums(const HostLayout& layout, std::span<const double> from, std::span<const double> to)
+      : host(at(layout.hosts())), relay(at(layout.ranks())) {
+    for (int i = 0; i < layout.ranks(); ++i) {
+      for (Relayed* sums : {&host[at(layout.host(i))], &all}) {
+        sums->ranks += 1.0;
+        sums->from += from[at(i)];
+        sums->to += to[at(i)];
+      }
+    }
+    for (int here = 0; here < layout.hosts(); ++here) {
+      for (int there = 0; there < layout.hosts(); ++there) {
+        if (there == here) {
+          continue;
+        }
+        Relayed& sums = relay[at(layout.relay(here, there))];
+        sums.hosts += 1.0;
+        sums.ranks += host[at(there)].ranks;
+        sums.from += host[at(there)].from;
+        sums.to += host[at(there)].to;
+      }
+    }
+  }
+};
+
+/// Sizes of lanes to the relays of a host.
+void add_sizes(const HostLayout& layout, const Sums& sums, const Group& group, Exchange& exchange) {
+  for (int i = 0; i < layout.ranks(); ++i) {
+    const Relayed& own = sums.relay[at(i)];
+    const Relayed& near = sums.host[at(layout.host(i))];
+    const double relays = std::min(near.ranks, static_cast<double>(layout.hosts() - 1));
+    RankTraffic& rank = exchange.ranks[at(group[at(i)])];
+    rank.sent[1] = kSizesOfLane * (sums.all.ranks - near.ranks - own.ranks);
+    rank.received[1] = kSizesOfLane * own.ranks * (near.ranks - 1.0);
+    rank.messages[1] = relays - (own.hosts > 0.0 ? 1.0 : 0.0);
+  }
+}
+
+/// Of the ranks of a host: floats (or bytes) of the slices for which each acts, and how many of
+/// these slices are owned on other hosts.
+struct Shares {
+  std::vector<double> floats;
+  std::vector<double> deputised;
+};
+
+/// Shares of the ranks of hosts. Deputies on hosts of g ranks act for the owners of one position
+/// modulo g; what these have together is added up once for every g.
+class SharesOfHosts {
+ public:
+  SharesOfHosts(const HostLayout& layout, std::vector<double> slices)
+      : layout_(layout), slices_(std::move(slices)) {}
+
+  Shares of(int host) {
+    const std::vector<int>& here = layout_.ranks_of(host);
+    Shares shares = all_owners(here.size());
+    for (const int owner : here) {  // act for themselves
+      const std::size_t deputy = at(layout_.position(owner)) % here.size();
+      shares.floats[deputy] -= slices_[at(owner)];
+      shares.deputised[deputy] -= 1.0;
+    }
+    for (std::size_t place = 0; place < here.size(); ++place) {
+      shares.floats[place] += slices_[at(here[place])];
+    }
+    return shares;
+  }
+
+ private:
+  const Shares& all_owners(std::size_t ranks) {
+    Shares& shares = by_ranks_[ranks];
+    if (shares.floats.empty()) {
+      shares.floats.resize(ranks);
+      shares.deputised.resize(ranks);
+      for (int owner = 0; owner < layout_.ranks(); ++owner) {
+        shares.floats[at(layout_.position(owner)) % ranks] += slices_[at(owner)];
+        shares.deputised[at(layout_.position(owner)) % ranks] += 1.0;
+      }
+    }
+    return shares;
+  }
+
+  const HostLayout& layout_;
+  std::vector<double> slices_;
+  std::map<std::size_t, Shares> by_ranks_;
+};
+
+double added_floats(std::size_t terms, std::size_t sums, double floats) {
+  return terms > sums ? static_cast<double>(terms - sums) * floats : 0.0;
+}
+
+}  // namespace
+
+bool has_hierarchy(const Cluster& cluster, const Group& group) {
+  return !layout_of(cluster, group).is_flat();
+}
+
+Staged relayed(const Cluster& cluster,
+               const Group& group,
+               std::span<const double> from,
+               std::span<const double> to) {
+  WEFT_CHECK(from.size() == group.size() && to.size() == group.size(),
+             "{} and {} counts for a group of {} ranks", from.size(), to.size(), group.size());
+  const HostLayout layout = layout_of(cluster, group);
+  const Sums sums(layout, from, to);
+  Staged staged = no_stages(cluster);
+  auto& [sizes, gather, cross, scatter] = staged.stages;
+  add_sizes(layout, sums, group, sizes);
+  for (int i = 0; i < layout.ranks(); ++i) {
+    const Relayed& own = sums.relay[at(i)];
+    const Relayed& near = sums.host[at(layout.host(i))];
+    const std::size_t r = at(group[at(i)]);
+    const double out = from[at(i)];
+    const double in = to[at(i)];
+    RankTraffic& gathered = gather.ranks[r];
+    gathered.sent = {out * own.to, out * (sums.all.to - in - own.to), 0.0};
+    gathered.received = {out * own.to, in * (near.from - out) + (near.from - out) * own.to, 0.0};
+    gathered.messages[1] = near.ranks - 1.0;
+    RankTraffic& crossed = cross.ranks[r];
+    crossed.sent[2] = kCheckWord * own.hosts + near.from * own.to;
+    crossed.received[2] = kCheckWord * own.hosts + own.from * near.to;
+    crossed.messages[2] = own.hosts;
+    RankTraffic& scattered = scatter.ranks[r];
+    scattered.sent = {own.from * in, own.from * (near.to - in), 0.0};
+    scattered.received = {own.from * in, (sums.all.from - near.from - own.from) * in, 0.0};
+    scattered.messages[1] = own.hosts > 0.0 ? near.ranks - 1.0 : 0.0;
+  }
+  return staged;
+}
+
+Staged relayed_all_gather(const Cluster& cluster,
+                          const Group& group,
+                          std::span<const double> bytes) {
+  WEFT_CHECK(bytes.size() == group.size(), "{} counts for a group of {} ranks", bytes.size(),
+             group.size());
+  const HostLayout layout = layout_of(cluster, group);
+  const Sums sums(layout, bytes, std::vector<double>(group.size(), 1.0));
+  Staged staged = no_stages(cluster);
+  auto& [sizes, gather, cross, scatter] = staged.stages;
+  add_sizes(layout, sums, group, sizes);
+  for (int i = 0; i < layout.ranks(); ++i) {
+    const Relayed& own = sums.relay[at(i)];
+    const Relayed& near = sums.host[at(layout.host(i))];
+    const std::size_t r = at(group[at(i)]);
+    const double out = bytes[at(i)];
+    const double others = layout.hosts() - 1;
+    RankTraffic& gathered = gather.ranks[r];
+    gathered.sent = {out * own.hosts, out * (near.ranks - 1.0 + others - own.hosts), 0.0};
+    gathered.received = {out * own.hosts, (near.from - out) * (1.0 + own.hosts), 0.0};
+    gathered.messages[1] = near.ranks - 1.0;
+    RankTraffic& crossed = cross.ranks[r];
+    crossed.sent[2] = own.hosts * (kCheckWord + near.from);
+    crossed.received[2] = own.hosts * kCheckWord + own.from;
+    crossed.messages[2] = own.hosts;
+    RankTraffic& scattered = scatter.ranks[r];
+    scattered.sent = {own.from, own.from * (near.ranks - 1.0), 0.0};
+    scattered.received = {own.from, sums.all.from - near.from - own.from, 0.0};
+    scattered.messages[1] = own.hosts > 0.0 ? near.ranks - 1.0 : 0.0;
+  }
+  return staged;
+}
+
+StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
+                                        const Group& group,
+                                        std::int64_t parts,
+                                        std::int64_t count,
+                                        const ReduceWire& wire) {
+  const auto size = static_cast<std::int64_t>(group.size());
+  WEFT_CHECK(size <= parts, "{} ranks share {} parts; a rank needs at least one", size, parts);
+  const HostLayout layout = layout_of(cluster, group);
+  std::vector<double> own_slices;
+  std::vector<double> own_bytes;  // of slices on their way
+  std::vector<double> partials;   // of ranks
+  double all_bytes = 0.0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    own_slices.push_back(static_cast<double>(piece(count, size, i).size()));
+    own_bytes.push_back(static_cast<double>(wire.bytes(piece(count, size, i).size())));
+    all_bytes += own_bytes.back();
+    partials.push_back(
+        static_cast<double>(maximal_subtrees(parts, rank_parts(parts, size, i)).size()));
+  }
+  std::vector<std::size_t> host_sums;
+  std::size_t all_sums = 0;
+  for (int h = 0; h < layout.hosts(); ++h) {
+    host_sums.push_back(host_subtrees(layout, parts, h).size());
+    all_sums += host_sums.back();
+  }
+  SharesOfHosts shares_of_hosts(layout, own_slices);
+  SharesOfHosts bytes_of_hosts(layout, own_bytes);
+  StagedAllReduce reduce{.exchanges = no_stages(cluster)};
+  auto& [collect, combine, back, spread] = reduce.exchanges.stages;
+  const double n = static_cast<double>(count);
+  for (int h = 0; h < layout.hosts(); ++h) {
+    const std::vector<int>& here = layout.ranks_of(h);
+    const auto sums = static_cast<double>(host_sums[at(h)]);
+    const auto [shares, slices] = shares_of_hosts.of(h);
+    const std::vector<double> share_bytes = bytes_of_hosts.of(h).floats;
+    double terms = 0.0;
+    for (const int i : here) {
+      terms += partials[at(i)];
+    }
+    for (std::size_t place = 0; place < here.size(); ++place) {
+      const int i = here[place];
+      const std::size_t r = at(group[at(i)]);
+      const auto near = static_cast<double>(here.size() - 1);
+      const double far = layout.hosts() - 1;
+      const double own = partials[at(i)];
+      const double deputised = share_bytes[place] - own_bytes[at(i)];
+      const double other_sums = static_cast<double>(all_sums) - sums;
+      collect.ranks[r].sent[1] = own * (kFloat * (n - shares[place]) + near);
+      collect.ranks[r].received[1] = (terms - own) * (kFloat * shares[place] + 1.0);
+      combine.ranks[r].sent[2] = sums * (deputised + slices[place]);
+      combine.ranks[r].received[2] = other_sums * (own_bytes[at(i)] + 1.0);
+      back.ranks[r].sent[2] = far * own_bytes[at(i)];
+      back.ranks[r].received[2] = deputised;
+      spread.ranks[r].sent[1] = near * share_bytes[place];
+      spread.ranks[r].received[1] = all_bytes - share_bytes[place];
+      collect.ranks[r].messages[1] = spread.ranks[r].messages[1] = near;
+      combine.ranks[r].messages[2] = slices[place];
+      back.ranks[r].messages[2] = far;
+      const double added = added_floats(at(terms), host_sums[at(h)], shares[place]) +
+                           added_floats(all_sums, 1, own_slices[at(i)]);
+      reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloat * added);
+    }
+  }
+  return reduce;
+}
+
+Exchange total(const Staged& staged) {
+  Exchange sum = staged.stages.front();
+  for (std::size_t i = 1; i < staged.stages.size(); ++i) {
+    add(sum, staged.stages[i]);
+  }
+  return sum;
+}
+
+double exchange_s(const Cluster& cluster, const Staged& staged) {
+  double seconds = 0.0;
+  for (const Exchange& stage : staged.stages) {
+    seconds += exchange_s(cluster, stage);
+  }
+  return seconds;
+}
+
+double all_reduce_s(const Cluster& cluster, const StagedAllReduce& reduce) {
+  return exchange_s(cluster, reduce.exchanges) + topology::copy_s(cluster, reduce.added_bytes);
+}
+
+}  // namespace weft::cost

@@ -1,0 +1,63 @@
+/// Bytes and seconds of the hierarchical forms of collectives (weft/comm/relays.h,
+/// docs/collectives.md): stages one after the other, each an exchange of its own.
+///
+/// Notation: G ranks of a group on H hosts, g_A of them on host A. The formulas are those of
+/// docs/collectives.md; bytes of whole numbers are exact, and equal to what a Communicator counts.
+/// What a relay keeps of its own lanes is in class `self`.
+///
+/// All functions are pure. Cost: relayed() and relayed_all_gather() O(G + H²),
+/// hierarchical_all_reduce() O(G) for every different g_A. Require a checked cluster and groups of
+/// its ranks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "weft/cost/exchange.h"
+#include "weft/topology/cluster.h"
+
+namespace weft::cost {
+
+/// Whether the hierarchical form differs from the flat one: several hosts, and any of them with
+/// several ranks of the group.
+bool has_hierarchy(const topology::Cluster& cluster, const topology::Group& group);
+
+/// Sizes, gather, cross, scatter; or collect, combine, return, spread.
+struct Staged {
+  std::array<Exchange, 4> stages;
+};
+
+/// The all_to_all in which the group's i-th rank sends from[i] · to[j] bytes to its j-th.
+Staged relayed(const topology::Cluster& cluster,
+               const topology::Group& group,
+               std::span<const double> from,
+               std::span<const double> to);
+
+/// The group's i-th rank contributes bytes[i], which cross once for each pair of hosts.
+Staged relayed_all_gather(const topology::Cluster& cluster,
+                          const topology::Group& group,
+                          std::span<const double> bytes);
+
+struct StagedAllReduce {
+  Staged exchanges;
+  double added_bytes = 0;  ///< read and written by the additions of the rank with most
+};
+
+/// The sum of `count` floats over the group; `wire`: of partial sums between hosts, and of sums.
+StagedAllReduce hierarchical_all_reduce(const topology::Cluster& cluster,
+                                        const topology::Group& group,
+                                        std::int64_t parts,
+                                        std::int64_t count,
+                                        const ReduceWire& wire = {});
+
+/// All stages as one exchange: bytes and messages, not time.
+Exchange total(const Staged& staged);
+
+/// The stages one after the other.
+double exchange_s(const topology::Cluster& cluster, const Staged& staged);
+
+/// And the additions at the rate of a copy.
+double all_reduce_s(const topology::Cluster& cluster, const StagedAllReduce& reduce);
+
+}  // namespace weft::cost

@@ -1,0 +1,140 @@
+/// Codecs: vectors of fp32 as fewer bytes for the way between two ranks, and back.
+///
+/// A vector of C columns is cut into groups of G columns from its column 0, the last one ragged; an
+/// encoded vector is its encoded groups, one behind the other, and encoded vectors follow each
+/// other without gaps. Formats without a scale have one group. Little-endian, nothing is aligned.
+///
+///   format           a group of n columns                        half a step, of the largest |x|
+///   fp32             4n: the floats                               0
+///   fp16, bf16       2n: codes                                    (2^-11, 2^-8 of each |x|)
+///   fp8_e4m3         2 + n: scale (bf16), codes (OCP E4M3)        1/27
+///   fp8_e5m2         2 + n: scale, codes (OCP E5M2)               1/13
+///   int8             2 + n: scale, codes -127 .. 127              1/252
+///   int4             2 + ceil(n/2): scale, codes -7 .. 7, two's   1/13
+///                    complement, even columns in the low halves
+///   fbgemm_fp8_143   A + 8, A = n to a multiple of 4: codes,      1/30
+///   fbgemm_fp8_152   zeros, scale (fp32), 0 (fp32)                1/14
+///   fbgemm_int8      n + 8: codes, scale (fp32), bias (fp32)      range/510
+///
+/// Scale      s = max |x| / largest code, rounded up to bf16, in [2^-126, what keeps s · largest
+///            code finite]; x' = code · s, which is exact. 2 bytes and not 4 because half a step
+///            grows by 2^-7 of itself only; not the 1 byte of a power of two, because that would
+///            cost integer codes up to half of their range, and fp16 has not the exponents of
+///            gradients. Groups below 2^-126 · largest code have the steps of
+///            that scale.
+/// FBGEMM     fp8: scale = M / (1e-20 + max |x|), M = 0.9375 or 0.875, biases 15 and 31, no code
+///            of a non-finite number; x' = code / scale. int8: scale = (max - min)/255, bias = min,
+///            code = rint((x - bias) · (255 / (max - min + 1e-20))), x' = code · scale + bias.
+/// Rounding   to nearest, ties to even; or stochastic: up as often as the dropped fraction says (in
+///            16 bits of it, 12 for fp16), what is representable unchanged. Column c draws word
+///            (c mod 4) of Philox(key; draw, step · 2^20 + c/4), c counted in the logical row.
+/// Limits     A finite number stays finite: too large ones are cut off and counted. A non-finite
+///            one is counted and stays non-finite where it was: inf and NaN of fp16, bf16 and E5M2;
+///            NaN for both in E4M3 and the integers (codes -128 and -8). FBGEMM's formats have no
+///            code for it: the scale is NaN, and with it the group. fp32 is copied, uncounted.
+/// Monotone   inside a group, when rounding to nearest.
+/// Order      every number by itself, the maximum does not depend on an order: equal bits on every
+///            target and for any cut into tasks.
+/// Threads    a call runs on the calling thread; ranges of vectors may run at once.
+/// Errors     encode() and decode() of any bytes and floats have none: what was changed on the way
+///            decodes to other numbers.
+/// Cost       bound by memory: 4 bytes and the encoded ones per column (bench/codec_bench.cc);
+///            stochastic 5 to 10 times as much.
+/// Sources    OCP 8-bit Floating Point Specification 1.0; FBGEMM's quantised communication (CPU
+///            layout of int8: codes are not padded).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "weft/base/parts.h"
+
+namespace weft::kernels {
+
+enum class CodecFormat : std::uint8_t {
+  kFp32,
+  kFp16,
+  kBf16,
+  kFp8E4m3,
+  kFp8E5m2,
+  kInt8,
+  kInt4,
+  kFbgemmFp8143,
+  kFbgemmFp8152,
+  kFbgemmInt8,
+};
+
+inline constexpr int kNumCodecFormats = 10;
+
+enum class CodecRounding : std::uint8_t { kNearest, kStochastic };
+
+/// How vectors are encoded. Sender and receiver have the same.
+struct Codec {
+  CodecFormat format = CodecFormat::kFp32;
+  std::int64_t group = 128;  ///< G, at least 1
+  CodecRounding rounding = CodecRounding::kNearest;
+};
+
+/// As in configurations: "fp8_e4m3".
+std::string_view to_string(CodecFormat format);
+
+/// Whether a group has a scale, so that vectors may be cut at multiples of G alone.
+bool is_grouped(CodecFormat format);
+
+/// Bytes of a vector of `cols` columns.
+std::int64_t encoded_bytes(const Codec& codec, std::int64_t cols);
+
+/// What did not fit.
+struct CodecCounts {
+  std::int64_t non_finite = 0;
+  std::int64_t saturated = 0;  ///< finite, cut off at the largest number
+
+  CodecCounts& operator+=(const CodecCounts& other) {
+    non_finite += other.non_finite;
+    saturated += other.saturated;
+    return *this;
+  }
+
+  friend bool operator==(const CodecCounts&, const CodecCounts&) = default;
+};
+
+/// Whose random words a vector gets; of stochastic rounding alone.
+struct CodecDraws {
+  std::uint64_t key = 0;
+  std::uint64_t step = 0;
+  const std::int64_t* numbers = nullptr;  ///< [vectors] the draw of each; null: all 0
+  std::int64_t first_col = 0;             ///< of column 0 in the logical row, a multiple of 4
+};
+
+/// Vector i is read at vectors + (rows ? rows[i] : i) · stride, and written behind vector i - 1.
+struct EncodeJob {
+  const float* vectors = nullptr;
+  std::int64_t stride = 0;             ///< elements
+  const std::int32_t* rows = nullptr;  ///< gathers; null: in order
+  std::int64_t cols = 0;
+  std::byte* to = nullptr;  ///< of vector 0
+  CodecDraws draws = {};
+};
+
+/// The other way; `rows` scatters.
+struct DecodeJob {
+  const std::byte* from = nullptr;
+  float* vectors = nullptr;
+  std::int64_t stride = 0;
+  const std::int32_t* rows = nullptr;
+  std::int64_t cols = 0;
+};
+
+/// Encodes vectors [range).
+CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range);
+
+/// Decodes vectors [range).
+void decode(const Codec& codec, const DecodeJob& job, Range range);
+
+namespace reference {
+CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range);
+void decode(const Codec& codec, const DecodeJob& job, Range range);
+}  // namespace reference
+
+}  // namespace weft::kernels

@@ -1,0 +1,57 @@
+// What the codecs take at the sample: vectors that come are decoded to where they are needed,
+// gradients encoded from where they lie. What a rank has for itself passes through both in its
+// matrices, empty bags too (docs/codecs.md). The other ends are in ShardLoad.
+#include <map>
+
+#include "weft/planner/estimate.h"
+#include "weft/planner/shard_loads.h"
+
+namespace weft::planner {
+
+void Estimator::add_codecs(SampleSeconds& seconds,
+                           const FeatureUse& use,
+                           const spec::TablePlan& plan,
+                           bool cut) const {
+  const spec::Table& table = config_.tables[static_cast<std::size_t>(use.table)];
+  const double ids = samples_ * use.length;
+  const double in_matrix = use.pooled ? samples_ : ids;
+  const auto headed = heads_.of(use.table, plan.head);
+  const FeatureUse& tail = headed ? of_feature(headed->tail, use.feature) : use;
+  OncePerRows vectors_of(tail, [&](const RowSet& rows) {
+    const double share = share_of_rows(tail, rows, table.num_embeddings);
+    return use.pooled ? bags_of(use, share, samples_) : ids * share;
+  });
+  for (const bool forward : {true, false}) {
+    const spec::CodecFormat format = forward ? config_.codecs.forward : config_.codecs.backward;
+    if (format == spec::CodecFormat::kFp32) {
+      continue;
+    }
+    // Partial sums of cut rows come from the own shard as from others; gradients of pooled bags are
+    // read in the matrix by it. A head, which every rank has, gets both alike.
+    const bool in_place = !cut || (use.pooled && !forward);
+    const bool own_in_place = in_place && !headed;
+    double all = 0.0;
+    if (headed) {
+      const FeatureUse& head = of_feature(headed->head, use.feature);
+      const double vectors = samples_ * (use.pooled ? head.present : head.length);
+      all += round_s(format, table.embedding_dim, in_place ? in_matrix : vectors);
+    }
+    std::map<std::int64_t, double> own;  // by rank, more than the others'
+    for (const spec::Shard& shard : plan.shards) {
+      const std::int64_t cols = shard.cols.size();
+      const double vectors = vectors_of(shard.rows);
+      const double travelled =
+          forward ? decode_s(format, cols, vectors) : encode_s(format, cols, vectors);
+      all += travelled;
+      if (own_in_place) {
+        own[shard.rank] += round_s(format, cols, in_matrix) - travelled;
+      }
+    }
+    for (auto& [rank, more] : own) {
+      more += all;
+    }
+    add_by_rank(forward ? seconds.output_dist : seconds.grad_dist, all, own);
+  }
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,176 @@
+// Tables whose bags are added at the samples (docs/sharding.md, "Where bags are added"): of a rank
+// that asks for rows, and of the shard that has them.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "weft/cost/codec.h"
+#include "weft/planner/estimate.h"
+#include "weft/topology/rates.h"
+
+namespace weft::planner {
+namespace {
+
+using topology::copy_s;
+
+constexpr double kFloat = 4.0;
+constexpr double kLine = 64.0;         // what a look into a hash table moves
+constexpr double kFoundRow = 50.0;     // written per row that is asked for
+constexpr double kSortedRow = 128.0;   // three passes, and packed
+constexpr double kEntryLengths = 8.0;  // two runs per subtree, per shard
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::size_t at(Part part) {
+  return static_cast<std::size_t>(part);
+}
+
+}  // namespace
+
+Estimator::Asked Estimator::asked(const FeatureUse& held, double ids) const {
+  Asked asked{.rows = unique_rows(held, ids)};
+  for (const double share : subtrees_) {
+    asked.partials += unique_rows(held, ids * share);
+  }
+  return asked;
+}
+
+/// Of the rows of a shard that one rank asks for with `ids` ids: two lists per subtree of its
+/// parts, of rows that are new and of those that an earlier one has (weft/sharding/unique_rows.h).
+double Estimator::fetched_id_bytes(const FeatureUse& held,
+                                   const RowSet& rows,
+                                   double ids,
+                                   const Asked& one,
+                                   const HeadedUse* headed) const {
+  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, headed)));
+  if (config_.codecs.ids == spec::IdCodec::kNarrow) {
+    return id_bytes * one.partials;
+  }
+  // By frequency, rows lie in the order of their segments; otherwise those in use lie anywhere.
+  std::vector<cost::DrawnRows> fresh;
+  std::vector<cost::DrawnRows> again;
+  double bytes = 0.0;
+  double before = 0.0;
+  for (const double share : subtrees_) {
+    fresh.clear();
+    again.clear();
+    const auto add = [&](const FeatureUse& use, double among) {
+      const double all = unique_rows(use, ids * share);
+      const double first =
+          std::min(all, unique_rows(use, ids * (before + share)) - unique_rows(use, ids * before));
+      fresh.push_back({among, first});
+      again.push_back({among, all - first});
+    };
+    if (held.by_frequency) {
+      FeatureUse segment = held;
+      for (const AccessSegment& one_segment : held.segments) {
+        segment.segments.assign(1, one_segment);
+        add(segment, one_segment.rows);
+      }
+    } else {
+      add(held, static_cast<double>(rows.size()));
+    }
+    bytes += cost::packed_id_bytes(fresh, id_bytes) + cost::packed_id_bytes(again, id_bytes);
+    before += share;
+  }
+  return bytes;
+}
+
+/// Every rank's rows are read once and sent in the order of its list, and its partial gradients are
+/// sorted with those of the others.
+ShardLoad Estimator::fetched_shard(std::int64_t t,
+                                   const RowSet& rows,
+                                   Range cols,
+                                   const HeadedUse* headed) const {
+  const spec::Table& table = config_.tables[at(t)];
+  const auto ranks = static_cast<double>(ranks_);
+  const double width = kFloat * static_cast<double>(cols.size());
+  const FeatureUse& use = headed != nullptr ? headed->tail.joined : joined_[at(t)];
+  ShardLoad load{.ids_bytes = by_table_[at(t)].empty()
+                                  ? 0.0
+                                  : kEntryLengths * static_cast<double>(subtrees_.size()),
+                 .bytes = cost::shard_bytes(table, rows.size(), cols.size())};
+  const FeatureUse held = use_of_rows(use, rows, table.num_embeddings);
+  const double share = share_of_rows(use, rows, table.num_embeddings);
+  const double asking = samples_ * use.length * share;
+  const Asked one = asked(held, asking);  // by one rank
+  load.unique = unique_rows(held, batch_ * use.length * share);
+  load.ids = ranks * one.rows;
+  const double row_bytes = cost::row_shape(table, cols.size()).weights;
+  // What another rank has asked for before is near where a rank's rows fit the cache.
+  const bool stays = one.rows * row_bytes <= cluster_.compute.cache.value;
+  const cost::ShardWork read{.ids = load.ids,
+                             .unique = load.unique,
+                             .hot = stays && load.ids > 0.0 ? 1.0 - load.unique / load.ids : 0.0,
+                             .cold = 0.0,
+                             .pooled = false};
+  const double partials = ranks * one.partials;
+  const cost::ShardWork merged{.ids = partials,
+                               .unique = load.unique,
+                               .bags = partials,
+                               .cold = 1.0,
+                               .pooled = true,
+                               .mixed = ranks_ > 1};
+  load.lookup_s = cost::lookup_s(cluster_, table, cols.size(), read);
+  load.coalesce_s = cost::coalesce_s(cluster_, rows.size(), merged);
+  load.encode_s = encode_s(config_.codecs.forward, cols.size(), load.ids);
+  load.decode_s = decode_s(config_.codecs.backward, cols.size(), partials);
+  const bool coded = config_.codecs.backward != spec::CodecFormat::kFp32;
+  load.update_s = (coded ? 0.0 : copy_s(cluster_, 2.0 * width * partials)) +  // to one place
+                  cost::update_s(cluster_, table, cols.size(), merged);
+  load.ids_bytes += fetched_id_bytes(held, rows, asking, one, headed);
+  load.vector_bytes = encoded_width(config_.codecs.forward, cols.size()) * one.rows;
+  load.gradient_bytes = encoded_width(config_.codecs.backward, cols.size()) * one.partials;
+  return load;
+}
+
+/// At the sample: an id is looked up in a hash table, rows come into one matrix, bags are added
+/// from there as from a table of fp32 rows, and on the way back their gradients are summed.
+void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
+  if (by_table_[at(t)].empty()) {
+    return;
+  }
+  spec::Table matrix = config_.tables[at(t)];
+  matrix.dtype = spec::RowDType::kFp32;
+  const std::int64_t dim = matrix.embedding_dim;
+  const double width = kFloat * static_cast<double>(dim);
+  const double ids = samples_ * joined_[at(t)].length;
+  const Asked own = asked(joined_[at(t)], ids);
+  double lookup_s = 0.0;
+  double vectors = 0.0;
+  for (const FeatureUse* use : by_table_[at(t)]) {
+    const double looked_up = samples_ * use->length;
+    const cost::ShardWork work{.ids = looked_up,
+                               .bags = samples_ * use->present,
+                               .hot = hot(*use, looked_up, width),
+                               .cold = cold_,
+                               .pooled = use->pooled};
+    lookup_s += cost::lookup_s(cluster_, matrix, dim, work);
+    vectors += use->pooled ? work.bags : work.ids;
+  }
+  const cost::ShardWork all{
+      .ids = ids, .unique = own.rows, .bags = vectors, .cold = cold_, .pooled = true};
+  const auto rows = static_cast<std::int64_t>(std::max(1.0, own.rows));
+  const double sorted =
+      config_.codecs.ids == spec::IdCodec::kPacked && ranks_ > 1 ? kSortedRow : 0.0;
+  const double counts_s = copy_s(cluster_, ids * kLine + own.rows * (kLine + kFoundRow + sorted));
+  const double rows_s = config_.codecs.forward == spec::CodecFormat::kFp32
+                            ? copy_s(cluster_, 2.0 * width * own.rows)
+                            : decode_s(config_.codecs.forward, dim, own.rows);
+  const double sums_s = config_.codecs.backward == spec::CodecFormat::kFp32
+                            ? copy_s(cluster_, width * own.partials)
+                            : encode_s(config_.codecs.backward, dim, own.partials);
+  const double output_s = rows_s + lookup_s;
+  const double coalesce_s = cost::coalesce_s(cluster_, rows, all);
+  const double gradients_s = cost::gradients_s(cluster_, dim, all) + sums_s;
+  for (RankCost& rank : cost.ranks) {
+    rank.seconds[at(Part::kExchangeCounts)] += counts_s;
+    rank.seconds[at(Part::kOutputDist)] += output_s;
+    rank.seconds[at(Part::kCoalesce)] += coalesce_s;
+    rank.seconds[at(Part::kGradDist)] += gradients_s;
+  }
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,513 @@
+#include "weft/planner/proposer.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "weft/planner/place.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::PooledAt;
+using spec::Shard;
+using spec::Sharding;
+
+/// What the search tries.
+constexpr std::array<std::int64_t, 6> kHeadSizes = {64, 256, 1024, 4096, 16384, 65536};
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool allows(const spec::Table& table, std::string_view scheme) {
+  return table.allow.empty() ||
+         std::find(table.allow.begin(), table.allow.end(), scheme) != table.allow.end();
+}
+
+bool is_pinned(const spec::Table& table) {
+  return table.rank >= 0 || table.host >= 0;
+}
+
+/// What a table whose scheme is left open may be.
+Choice auto_choice(const spec::Table& table) {
+  if (is_pinned(table)) {
+    return Choice::kFixed;
+  }
+  const bool only_replica = table.allow.size() == 1 && allows(table, "data_parallel");
+  return only_replica ? Choice::kReplicate : Choice::kCut;
+}
+
+bool is_on_hosts(Choice choice) {
+  return choice == Choice::kHostRows || choice == Choice::kHostColumns || choice == Choice::kGrid;
+}
+
+/// Of a choice that is a scheme over all ranks or hosts.
+Sharding sharding_of(Choice choice) {
+  switch (choice) {
+    case Choice::kHostRows:
+      return Sharding::kTableRowWise;
+    case Choice::kHostColumns:
+      return Sharding::kTableColumnWise;
+    case Choice::kGrid:
+      return Sharding::kGridShard;
+    case Choice::kReplicate:
+      return Sharding::kDataParallel;
+    default:
+      return Sharding::kRowWise;
+  }
+}
+
+}  // namespace
+
+Proposer::Proposer(const spec::Config& config,
+                   const topology::Cluster& cluster,
+                   const Workload& workload,
+                   spec::Plan start)
+    : config_(config),
+      cluster_(cluster),
+      workload_(workload),
+      estimator_(config, cluster, workload, start.parts),
+      loads_(estimator_),
+      start_(std::move(start)),
+      capacity_(estimator_.capacity()) {
+}
+
+Manner Proposer::open() const {
+  Manner manner;
+  for (const spec::Table& table : config_.tables) {
+    Choice choice = Choice::kFixed;
+    if (table.sharding == Sharding::kAuto) {
+      choice = auto_choice(table);
+    } else if (table.sharding == Sharding::kTableWise && !is_pinned(table)) {
+      choice = Choice::kWhole;
+    } else if (table.sharding == Sharding::kColumnWise) {
+      choice = Choice::kColumns;
+    }
+    manner.choices.push_back(choice);
+    manner.pooled_at.push_back(table.pooled_at == PooledAt::kSample ? PooledAt::kSample
+                                                                    : PooledAt::kOwner);
+    manner.heads.push_back(table.hot_rows);
+  }
+  return manner;
+}
+
+bool Proposer::allows(std::int64_t t, Choice choice) const {
+  const spec::Table& table = config_.tables[at(t)];
+  switch (choice) {
+    case Choice::kReplicate:
+      return table.hot_rows == 0 && planner::allows(table, to_string(sharding_of(choice)));
+    case Choice::kSpread:
+    case Choice::kHostRows:
+    case Choice::kHostColumns:
+    case Choice::kGrid:
+      return planner::allows(table, to_string(sharding_of(choice)));
+    default:
+      return true;
+  }
+}
+
+bool Proposer::is_by_frequency(std::int64_t t) const {
+  return std::any_of(workload_.features.begin(), workload_.features.end(),
+                     [t](const FeatureUse& use) { return use.table == t && use.by_frequency; });
+}
+
+std::vector<std::int64_t> Proposer::head_sizes(std::int64_t t) const {
+  const spec::Table& table = config_.tables[at(t)];
+  const auto is_measured = [t](const FeatureUse& use) { return use.table != t || use.measured; };
+  if (table.sharding != Sharding::kAuto || !table.allow.empty() || is_pinned(table) ||
+      table.hot_rows > 0 ||
+      !std::all_of(workload_.features.begin(), workload_.features.end(), is_measured)) {
+    return {};
+  }
+  const std::int64_t most = most_hot_rows(config_, t, workload_.hot_rows);
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t rows : kHeadSizes) {
+    if (rows <= most && rows <= table.num_embeddings / 2) {
+      sizes.push_back(rows);
+    }
+  }
+  return sizes;
+}
+
+const std::vector<Range>& Proposer::head_rows(std::int64_t t, std::int64_t rows) {
+  const auto [found, is_new] = heads_.try_emplace({t, rows});
+  if (is_new) {
+    found->second = hottest_rows(config_, t, workload_.hot_rows, rows);
+  }
+  return found->second;
+}
+
+/// In the manner in hand; the estimator keeps it.
+const HeadedUse* Proposer::headed(std::int64_t t) {
+  const bool any = manner_.heads[at(t)] > 0 && manner_.choices[at(t)] != Choice::kReplicate;
+  return any ? estimator_.headed_use(t, head_rows(t, manner_.heads[at(t)])).get() : nullptr;
+}
+
+Manner Proposer::with(Manner manner, Choice instead) const {
+  for (std::size_t t = 0; t < manner.choices.size(); ++t) {
+    if (manner.choices[t] == Choice::kCut) {
+      manner.choices[t] = allows(static_cast<std::int64_t>(t), instead) ? instead : Choice::kWhole;
+    }
+  }
+  return manner;
+}
+
+Range Proposer::all_rows(std::int64_t t) const {
+  return {0, config_.tables[at(t)].num_embeddings};
+}
+
+Range Proposer::all_cols(std::int64_t t) const {
+  return {0, config_.tables[at(t)].embedding_dim};
+}
+
+double Proposer::seconds(const ShardLoad& load) const {
+  return estimator_.work_s(load) + manner_.link_weight * estimator_.link_s(load);
+}
+
+/// The gathering of row gradients included.
+ShardLoad Proposer::gathered(ShardLoad replica) const {
+  replica.statistic_bytes *= static_cast<double>(ranks() - 1);
+  return replica;
+}
+
+/// That every rank spends on a replica.
+double Proposer::replica_s(std::int64_t t) {
+  return seconds(gathered(loads_.replica(t)));
+}
+
+Manner Proposer::replicated(Manner manner, double factor) {
+  manner_ = manner;
+  std::int64_t bytes = 0;
+  for (std::int64_t t = 0; t < tables() && factor > 0.0; ++t) {
+    if (manner.choices[at(t)] != Choice::kCut || !allows(t, Choice::kReplicate)) {
+      continue;
+    }
+    const ShardLoad& whole = loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner);
+    if (replica_s(t) < factor * seconds(whole) / static_cast<double>(ranks()) &&
+        bytes + whole.bytes < capacity_ / 4) {
+      manner.choices[at(t)] = Choice::kReplicate;
+      bytes += whole.bytes;
+    }
+  }
+  return manner;
+}
+
+Manner Proposer::pooled_at_samples(Manner manner) {
+  for (std::int64_t t = 0; t < tables(); ++t) {
+    if (manner.choices[at(t)] != Choice::kFixed && may_pool_anywhere(t)) {
+      const std::vector<Shard> shards = spread(t);
+      const auto head = estimator_.headed_use(
+          t, manner.heads[at(t)] > 0 ? head_rows(t, manner.heads[at(t)]) : std::vector<Range>{});
+      manner.pooled_at[at(t)] = wire_bytes(t, shards, PooledAt::kSample, head.get()) <
+                                        wire_bytes(t, shards, PooledAt::kOwner, head.get())
+                                    ? PooledAt::kSample
+                                    : PooledAt::kOwner;
+    }
+  }
+  return manner;
+}
+
+double Proposer::wire_bytes(std::int64_t t,
+                            const std::vector<Shard>& shards,
+                            PooledAt pooled_at,
+                            const HeadedUse* headed) {
+  double bytes = 0.0;
+  for (const Shard& shard : shards) {
+    const ShardLoad& load = loads_.of(t, shard.rows, shard.cols, 1, pooled_at, headed);
+    bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
+  }
+  return bytes;
+}
+
+double Proposer::block_s(std::int64_t t, const Shard& shard) {
+  return estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, PooledAt::kOwner));
+}
+
+double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {
+  const auto headed = estimator_.headed_use(t, plan.head);
+  const PooledAt pooled_at = is_fetched(plan) ? PooledAt::kSample : PooledAt::kOwner;
+  double seconds = 0.0;
+  for (const Shard& shard : plan.shards) {
+    seconds +=
+        estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, pooled_at, headed.get()));
+  }
+  if (headed) {
+    seconds += static_cast<double>(ranks()) *
+               estimator_.scalar_s(gathered(estimator_.head(t, *headed, pooled_at)));
+  }
+  return seconds;
+}
+
+/// A table of one piece without a head has its bags added where it is.
+PooledAt Proposer::pooled_at(std::int64_t t, const RowSet& rows) const {
+  return rows == RowSet(all_rows(t)) && manner_.heads[at(t)] == 0 ? PooledAt::kOwner
+                                                                  : manner_.pooled_at[at(t)];
+}
+
+Item Proposer::item(const Block& block, std::int64_t column_shards, std::int64_t group) {
+  const ShardLoad& load = loads_.of(block.table, block.rows, block.cols, column_shards,
+                                    pooled_at(block.table, block.rows), headed(block.table));
+  blocks_.push_back(block);
+  return {.cost = seconds(load),
+          .bytes = {load.bytes + estimator_.buffer_bytes(load), 0},
+          .bins = {},
+          .group = group,
+          .tag = static_cast<std::int64_t>(blocks_.size()) - 1};
+}
+
+/// Two items of a block cut at `cut` of one axis.
+std::array<Item, 2> Proposer::halves(const Item& whole, Range Block::* axis, std::int64_t cut) {
+  Block first = blocks_[at(whole.tag)];
+  Block second = first;
+  (first.*axis).end = cut;
+  (second.*axis).begin = cut;
+  const std::int64_t beside = axis == &Block::cols ? 2 : 1;
+  return {item(first, beside, whole.group), item(second, beside, whole.group)};
+}
+
+/// A table is cut along one axis only, so that its shards are a row or a column of blocks.
+std::optional<std::array<Item, 2>> Proposer::halve(const Item& whole) {
+  const Block block = blocks_[at(whole.tag)];
+  if (!block.may_be_cut) {
+    return std::nullopt;
+  }
+  const bool by_rows = block.rows != all_rows(block.table);
+  const bool by_cols = block.cols != all_cols(block.table);
+  const std::int64_t cut = spec::column_cut(config_.codecs);
+  const std::int64_t width = block.cols.size() / cut;
+  std::optional<std::array<Item, 2>> best;
+  const spec::Table& table = config_.tables[at(block.table)];
+  if (manner_.axes == Axes::kBoth && !by_rows && width >= 2 &&
+      planner::allows(table, "column_wise")) {
+    best = halves(whole, &Block::cols, block.cols.begin + width / 2 * cut);
+  }
+  if (!by_cols && block.rows.size() >= 2 && planner::allows(table, "row_wise")) {
+    const auto rows = halves(whole, &Block::rows, block.rows.begin + block.rows.size() / 2);
+    const auto costlier = [](const std::array<Item, 2>& two) {
+      return std::max(two[0].cost, two[1].cost);
+    };
+    if (!best || costlier(rows) < costlier(*best)) {
+      best = rows;
+    }
+  }
+  return best;
+}
+
+void Proposer::add_shards(Problem& problem, std::int64_t t, const std::vector<Shard>& shards) {
+  for (const Shard& shard : shards) {
+    const ShardLoad& load =
+        loads_.of(t, shard.rows, shard.cols, 1, pooled_at(t, shard.rows), headed(t));
+    Bin& bin = problem.bins[at(shard.rank)];
+    bin.cost += seconds(load);
+    bin.bytes[0] += load.bytes + estimator_.buffer_bytes(load);
+  }
+}
+
+void Proposer::add_replica(Problem& problem, std::int64_t t) {
+  const double seconds = replica_s(t);
+  const std::int64_t bytes = loads_.replica(t).bytes;
+  for (Bin& bin : problem.bins) {
+    bin.cost += seconds;
+    bin.bytes[0] += bytes;
+  }
+}
+
+/// The head of the manner in hand, which every rank serves.
+void Proposer::add_head(Problem& problem, std::int64_t t, spec::TablePlan& plan) {
+  plan.head.clear();
+  const HeadedUse* const use = headed(t);
+  if (use == nullptr) {
+    return;
+  }
+  plan.head = head_rows(t, manner_.heads[at(t)]);
+  const PooledAt place =
+      config_.tables[at(t)].sharding == Sharding::kAuto ? manner_.pooled_at[at(t)] : plan.pooled_at;
+  const ShardLoad load = gathered(estimator_.head(t, *use, place));
+  for (Bin& bin : problem.bins) {
+    bin.cost += seconds(load);
+    bin.bytes[0] += load.bytes;
+  }
+}
+
+std::vector<Shard> Proposer::every_rank(std::int64_t t) const {
+  std::vector<Shard> shards;
+  shards.reserve(at(ranks()));
+  for (std::int64_t r = 0; r < ranks(); ++r) {
+    shards.push_back({.rank = r, .rows = all_rows(t), .cols = all_cols(t)});
+  }
+  return shards;
+}
+
+/// Rows in the order of their frequency are dealt out one by one.
+std::vector<Shard> Proposer::spread(std::int64_t t) const {
+  const std::int64_t rows = all_rows(t).end;
+  const std::int64_t count = std::min(rows, ranks());
+  const bool deals = is_by_frequency(t) && count > 1;
+  std::vector<Shard> shards;
+  shards.reserve(at(count));
+  for (std::int64_t r = 0; r < count; ++r) {
+    shards.push_back({.rank = r,
+                      .rows = deals ? RowSet(r, rows, count) : RowSet(piece(rows, count, r)),
+                      .cols = all_cols(t)});
+  }
+  return shards;
+}
+
+void Proposer::add_columns(Problem& problem, std::int64_t t) {
+  const std::vector<Shard>& shards = start_.tables[at(t)].shards;  // cut as make_plan() does
+  for (const Shard& shard : shards) {
+    problem.items.push_back(
+        item({.table = t, .rows = {shard.rows.begin, shard.rows.end}, .cols = shard.cols},
+             static_cast<std::int64_t>(shards.size()), shards.size() > 1 ? t : kNoGroup));
+  }
+}
+
+/// A table's shards, where the choice says them, or its item.
+void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
+  add_head(problem, t, table);
+  switch (manner_.choices[at(t)]) {
+    case Choice::kFixed:
+      break;
+    case Choice::kReplicate:
+      table.sharding = Sharding::kDataParallel;
+      table.shards = every_rank(t);
+      break;
+    case Choice::kSpread:
+      table.sharding = Sharding::kRowWise;
+      table.shards = spread(t);
+      break;
+    case Choice::kHostRows:
+    case Choice::kHostColumns:
+    case Choice::kGrid:
+      table.shards.clear();
+      return;
+    case Choice::kColumns:
+      add_columns(problem, t);
+      table.shards.clear();
+      return;
+    case Choice::kWhole:
+    case Choice::kCut:
+      problem.items.push_back(item({.table = t,
+                                    .rows = all_rows(t),
+                                    .cols = all_cols(t),
+                                    .may_be_cut = manner_.choices[at(t)] == Choice::kCut},
+                                   1, kNoGroup));
+      table.shards.clear();
+      return;
+  }
+  table.sharding == Sharding::kDataParallel ? add_replica(problem, t)
+                                            : add_shards(problem, t, table.shards);
+}
+
+/// The costliest first, each where least is to be done so far.
+void Proposer::add_on_hosts(Problem& problem, spec::Plan& plan) {
+  std::vector<std::pair<double, std::int64_t>> order;
+  for (std::int64_t t = 0; t < tables(); ++t) {
+    if (is_on_hosts(manner_.choices[at(t)])) {
+      const ShardLoad& whole =
+          loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner, headed(t));
+      order.emplace_back(-seconds(whole), t);
+    }
+  }
+  std::sort(order.begin(), order.end());
+  const PlanTarget target{.ranks = ranks(), .hosts = topology::rank_hosts(cluster_)};
+  for (const auto& [cost, t] : order) {
+    spec::Table table = config_.tables[at(t)];
+    table.sharding = sharding_of(manner_.choices[at(t)]);
+    table.row_split = is_by_frequency(t) ? spec::RowSplit::kModulo : spec::RowSplit::kRange;
+    std::vector<double> loads;
+    for (const Bin& bin : problem.bins) {
+      loads.push_back(bin.cost);
+    }
+    spec::TablePlan& held = plan.tables[at(t)];
+    held.sharding = table.sharding;
+    held.shards = place_table(table, spec::column_cut(config_.codecs), target, loads);
+    add_shards(problem, t, held.shards);
+  }
+}
+
+Proposer::Placed Proposer::partitioned(const HalvingLimits& limits) {
+  blocks_.clear();
+  Problem problem;
+  problem.bins.assign(at(ranks()), Bin{.capacity = {capacity_, kUnlimited}});
+  Placed placed{.plan = start_, .shortages = {}};
+  for (std::int64_t t = 0; t < tables(); ++t) {
+    hold(problem, t, placed.plan.tables[at(t)]);
+  }
+  add_on_hosts(problem, placed.plan);
+  const Halved halved =
+      halve_hottest(problem, [this](const Item& whole) { return halve(whole); }, limits);
+  add_items(halved, placed);
+  return placed;
+}
+
+/// Items become shards; what found no place goes to rank 0, so that the plan is whole, and is a
+/// shortage.
+void Proposer::add_items(const Halved& halved, Placed& placed) const {
+  for (std::size_t i = 0; i < halved.items.size(); ++i) {
+    const Block& block = blocks_[at(halved.items[i].tag)];
+    const std::int64_t rank = std::max<std::int64_t>(halved.partition.bin[i], 0);
+    placed.plan.tables[at(block.table)].shards.push_back(
+        {.rank = rank, .rows = block.rows, .cols = block.cols});
+  }
+  for (const Misfit& misfit : halved.partition.misfits) {
+    const bool replicas = misfit.item == kNowhere;
+    placed.shortages.push_back(
+        {.table =
+             replicas
+                 ? std::string()
+                 : config_.tables[at(blocks_[at(halved.items[at(misfit.item)].tag)].table)].name,
+         .rank = misfit.bin,
+         .missing = misfit.missing});
+  }
+  for (std::int64_t t = 0; t < tables(); ++t) {
+    finish_table(t, placed.plan.tables[at(t)]);
+  }
+}
+
+/// Shards in order, the scheme they are, and where bags are added.
+void Proposer::finish_table(std::int64_t t, spec::TablePlan& table) const {
+  const auto before = [](const Shard& a, const Shard& b) {
+    return std::pair(a.rows.begin, a.cols.begin) < std::pair(b.rows.begin, b.cols.begin);
+  };
+  if (!std::is_sorted(table.shards.begin(), table.shards.end(), before)) {
+    std::stable_sort(table.shards.begin(), table.shards.end(), before);
+  }
+  if (config_.tables[at(t)].sharding != Sharding::kAuto) {
+    return;
+  }
+  const Choice choice = manner_.choices[at(t)];
+  if (!is_on_hosts(choice) && choice != Choice::kReplicate) {
+    table.sharding = table.shards.size() == 1                           ? Sharding::kTableWise
+                     : table.shards.front().rows == RowSet(all_rows(t)) ? Sharding::kColumnWise
+                                                                        : Sharding::kRowWise;
+  }
+  table.pooled_at = pooled_at(t, table.shards.front().rows);
+}
+
+Proposal Proposer::propose(std::string name, spec::Plan plan) {
+  Proposal proposal{.name = std::move(name), .plan = std::move(plan), .cost = {}, .shortages = {}};
+  proposal.cost = estimator_.cost(proposal.plan, loads_);
+  for (std::size_t r = 0; r < proposal.cost.ranks.size(); ++r) {
+    const RankCost& rank = proposal.cost.ranks[r];
+    const std::int64_t bytes = rank.table_bytes + static_cast<std::int64_t>(rank.buffer_bytes);
+    if (bytes > capacity_) {
+      proposal.shortages.push_back(
+          {.table = {}, .rank = static_cast<std::int64_t>(r), .missing = bytes - capacity_});
+    }
+  }
+  return proposal;
+}
+
+Proposal Proposer::propose(std::string name, const Manner& manner, const HalvingLimits& limits) {
+  manner_ = manner;
+  Placed placed = partitioned(limits);
+  Proposal proposal = propose(std::move(name), std::move(placed.plan));
+  if (!placed.shortages.empty()) {
+    proposal.shortages = std::move(placed.shortages);
+  }
+  return proposal;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,80 @@
+#include "weft/planner/shard_loads.h"
+
+#include <algorithm>
+
+namespace weft::planner {
+
+ShardLoads::ShardLoads(const Estimator& estimator) : estimator_(estimator) {
+  for (const FeatureUse& use : estimator.workload().features) {
+    const auto table = static_cast<std::size_t>(use.table);
+    by_frequency_.resize(std::max(by_frequency_.size(), table + 1), false);
+    by_frequency_[table] = by_frequency_[table] || use.by_frequency;
+  }
+}
+
+const ShardLoad& ShardLoads::of(std::int64_t table,
+                                const RowSet& rows,
+                                Range cols,
+                                std::int64_t column_shards,
+                                spec::PooledAt pooled_at,
+                                const HeadedUse* headed) {
+  const auto t = static_cast<std::size_t>(table);
+  const bool in_order = t < by_frequency_.size() && by_frequency_[t];
+  const Key key{.table = table,
+                .rows = in_order ? rows : RowSet(0, rows.size()),
+                .cols = cols.size(),
+                .column_shards = column_shards,
+                .pooled_at = pooled_at,
+                .headed = headed,
+                .head_rows = headed != nullptr && !in_order ? head_rows(*headed, rows) : 0};
+  for (const Recent& recent : recent_) {
+    if (recent.key == key && recent.load != nullptr) {
+      return *recent.load;
+    }
+  }
+  const auto [found, is_new] = known_.try_emplace(key);
+  if (is_new) {
+    found->second = estimator_.shard(table, rows, cols, column_shards, pooled_at, headed);
+  }
+  recent_[oldest_] = {.key = key, .load = &found->second};
+  oldest_ = (oldest_ + 1) % recent_.size();
+  return found->second;
+}
+
+const ShardLoad& ShardLoads::replica(std::int64_t table) {
+  const auto [found, is_new] = replicas_.try_emplace(table);
+  if (is_new) {
+    found->second = estimator_.replica(table);
+  }
+  return found->second;
+}
+
+/// A table dealt out to thousands of shards asks for every remainder.
+std::int64_t ShardLoads::head_rows(const HeadedUse& headed, const RowSet& rows) {
+  if (rows.step == 1 || rows.begin >= rows.step) {
+    return headed.rows->count(rows);
+  }
+  const auto [found, is_new] = remainders_.try_emplace({&headed, rows.step});
+  if (is_new) {
+    found->second.resize(static_cast<std::size_t>(rows.step));
+    for (const Range& range : headed.rows->ranges()) {
+      for (std::int64_t row = range.begin; row < range.end; ++row) {
+        ++found->second[static_cast<std::size_t>(row % rows.step)];
+      }
+    }
+  }
+  return found->second[static_cast<std::size_t>(rows.begin)];
+}
+
+std::size_t ShardLoads::Hash::operator()(const Key& key) const {
+  std::uint64_t hash = 0;
+  for (const std::int64_t value :
+       {key.table, key.rows.begin, key.rows.end, key.rows.step, key.cols, key.column_shards,
+        static_cast<std::int64_t>(key.pooled_at), key.head_rows}) {
+    hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15U;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,202 @@
+// Exchanges of a step under a plan: who sends how much to whom, and how long that takes.
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "weft/cost/hierarchical.h"
+#include "weft/planner/estimate.h"
+#include "weft/topology/rates.h"
+
+namespace weft::planner {
+namespace {
+
+using cost::Exchange;
+
+constexpr double kHeaderBytes = 32.0;
+constexpr double kSlotBytes = 16.0;
+constexpr double kControlBytes = 96.0;
+constexpr double kSumBytes = 48.0;  // of a part and task: weights, and metrics of the step before
+constexpr double kFlagBytes = 24.0;
+constexpr double kReplicaCount = 8.0;  // of a table
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::size_t at(Part part) {
+  return static_cast<std::size_t>(part);
+}
+
+/// What a rank sends to itself never leaves its memory.
+Exchange away(Exchange exchange) {
+  for (cost::RankTraffic& rank : exchange.ranks) {
+    rank.sent[0] = rank.received[0] = 0.0;
+  }
+  return exchange;
+}
+
+bool is_anything(const Exchange& exchange) {
+  return std::any_of(
+      exchange.ranks.begin(), exchange.ranks.end(),
+      [](const cost::RankTraffic& rank) { return rank.sent[1] + rank.sent[2] > 0.0; });
+}
+
+}  // namespace
+
+/// A slot's counts go to the rank that serves it; headers and control blocks go to everybody: what
+/// each rank sends to each.
+std::vector<double> Estimator::count_bytes(const spec::Plan& plan) const {
+  const auto own_parts = static_cast<double>((parts_ + ranks_ - 1) / ranks_);
+  const double same = kHeaderBytes + kControlBytes +
+                      kSumBytes * own_parts * static_cast<double>(config_.tasks.size());
+  std::vector<double> bytes(at(ranks_), same);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const spec::TablePlan& table = plan.tables[t];
+    if (table.sharding == spec::Sharding::kDataParallel) {
+      continue;
+    }
+    const auto features = static_cast<double>(by_table_[t].size());
+    const double slots = is_fetched(table) ? std::min(1.0, features) : features;
+    for (const spec::Shard& shard : table.shards) {
+      bytes[at(shard.rank)] += kSlotBytes * slots;
+    }
+  }
+  return bytes;
+}
+
+/// Row statistics of shards of the same rows go from each to each.
+void Estimator::add_pairs(Exchange& statistics,
+                          std::span<const spec::Shard> beside,
+                          std::span<const double> bytes) const {
+  for (std::size_t a = 0; a < beside.size(); ++a) {
+    for (std::size_t b = 0; b < beside.size() && bytes[a] > 0.0; ++b) {
+      if (beside[a].rank != beside[b].rank) {
+        const auto link = static_cast<std::size_t>(
+            topology::link_class(cluster_, beside[a].rank, beside[b].rank));
+        statistics.ranks[at(beside[a].rank)].sent[link] += bytes[a];
+        statistics.ranks[at(beside[b].rank)].received[link] += bytes[a];
+      }
+    }
+  }
+}
+
+void Estimator::add_exchanges(PlanCost& cost,
+                              const spec::Plan& plan,
+                              const Exchange& statistics,
+                              double replica_bytes) const {
+  if (ranks_ == 1) {
+    return;
+  }
+  const topology::Group all = topology::all_ranks(cluster_);
+  std::vector<double> ids;
+  std::vector<double> vectors;
+  std::vector<double> gradients;
+  for (const RankCost& rank : cost.ranks) {
+    ids.push_back(rank.load.ids_bytes);
+    vectors.push_back(rank.load.vector_bytes);
+    gradients.push_back(rank.load.gradient_bytes);
+  }
+  const auto each = [&](double bytes) { return std::vector<double>(all.size(), bytes); };
+  const std::vector<double> ones = each(1.0);
+  const spec::CollectiveForms& forms = plan.collectives;
+  add_exchange(cost, Part::kExchangeCounts, forms.ids, {.from = ones, .to = count_bytes(plan)});
+  add_exchange(cost, Part::kExchangeIds, forms.ids, {.from = ones, .to = ids});
+  add_exchange(cost, Part::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
+  add_exchange(cost, Part::kGradDist, forms.vectors, {.from = ones, .to = gradients});
+  add_stage(cost, Part::kExchangeFlags, away(cost::all_gather(cluster_, all, each(kFlagBytes))));
+  if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
+    add_statistics(cost, forms.vectors, statistics);
+  }
+  const auto replicas = static_cast<double>(
+      std::count_if(plan.tables.begin(), plan.tables.end(), [](const spec::TablePlan& table) {
+        return table.sharding == spec::Sharding::kDataParallel || !table.head.empty();
+      }));
+  for (const double bytes : {kReplicaCount * replicas, replica_bytes}) {
+    if (replicas > 0.0) {
+      add_gather(cost, forms.vectors, each(bytes));
+    }
+  }
+}
+
+void Estimator::add_stage(PlanCost& cost, Part part, const Exchange& exchange) const {
+  cost.exchanges[at(part)] += cost::exchange_s(cluster_, exchange);
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
+      cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
+    }
+  }
+}
+
+void Estimator::add_exchange(PlanCost& cost,
+                             Part part,
+                             spec::CollectiveForm form,
+                             const Outer& bytes) const {
+  const topology::Group all = topology::all_ranks(cluster_);
+  if (is_hierarchical(form)) {
+    for (const Exchange& stage : cost::relayed(cluster_, all, bytes.from, bytes.to).stages) {
+      add_stage(cost, part, stage);
+    }
+    return;
+  }
+  add_stage(cost, part, away(cost::all_to_all_outer(cluster_, all, bytes.from, bytes.to)));
+}
+
+/// Between hosts as in the flat form: relays take fewer messages for the same bytes, and which rank
+/// relays them is not told apart.
+void Estimator::add_statistics(PlanCost& cost,
+                               spec::CollectiveForm form,
+                               const Exchange& statistics) const {
+  const topology::Group all = topology::all_ranks(cluster_);
+  if (is_hierarchical(form)) {
+    const std::vector<double> nothing(all.size(), 0.0);
+    cost::Staged staged = cost::relayed(cluster_, all, nothing, nothing);
+    cost::add(staged.stages[2], statistics);
+    for (const Exchange& stage : staged.stages) {
+      add_stage(cost, Part::kUpdateRows, stage);
+    }
+    return;
+  }
+  Exchange exchange = cost::barrier(cluster_, all);  // its messages
+  cost::add(exchange, statistics);
+  add_stage(cost, Part::kUpdateRows, exchange);
+}
+
+void Estimator::add_gather(PlanCost& cost,
+                           spec::CollectiveForm form,
+                           std::span<const double> bytes) const {
+  const topology::Group all = topology::all_ranks(cluster_);
+  if (is_hierarchical(form)) {
+    for (const Exchange& stage : cost::relayed_all_gather(cluster_, all, bytes).stages) {
+      add_stage(cost, Part::kUpdateRows, stage);
+    }
+    return;
+  }
+  add_stage(cost, Part::kUpdateRows, away(cost::all_gather(cluster_, all, bytes)));
+}
+
+/// The sum of dense gradients.
+void Estimator::add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64_t count) const {
+  if (ranks_ == 1) {
+    return;
+  }
+  const topology::Group all = topology::all_ranks(cluster_);
+  const cost::ReduceWire wire{.format = config_.codecs.dense, .group = config_.codecs.group_size};
+  if (is_hierarchical(form)) {
+    const auto reduce = cost::hierarchical_all_reduce(cluster_, all, parts_, count, wire);
+    for (const Exchange& stage : reduce.exchanges.stages) {
+      add_stage(cost, Part::kReduce, stage);
+    }
+    cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+    return;
+  }
+  const auto reduce = cost::ordered_all_reduce(cluster_, all, parts_, count, wire);
+  add_stage(cost, Part::kReduce, reduce.partials);
+  add_stage(cost, Part::kReduce, reduce.sums);
+  cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+}
+
+bool Estimator::is_hierarchical(spec::CollectiveForm form) const {
+  return form == spec::CollectiveForm::kHierarchical && has_hierarchy_;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,664 @@
+#include "weft/planner/step_memory.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "weft/base/host_layout.h"
+#include "weft/base/parts.h"
+#include "weft/cost/codec.h"
+#include "weft/cost/memory.h"
+#include "weft/cost/tables.h"
+
+namespace weft::planner {
+namespace {
+
+using cost::block_bytes;
+
+constexpr double kFloat = 4.0;
+constexpr double kGrown = 1.125;  // Buffer::resize
+
+template <typename Int>
+std::size_t at(Int i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// A number of things, and whether every batch has as many.
+struct Count {
+  double value = 0.0;
+  bool fixed = true;
+
+  Count& operator+=(const Count& other) {
+    value += other.value;
+    fixed = fixed && other.fixed;
+    return *this;
+  }
+};
+
+/// What a buffer with `bytes` for each counts for.
+double buffer_bytes(const Count& count, double bytes) {
+  return block_bytes(count.value * bytes * (count.fixed ? 1.0 : kGrown));
+}
+
+/// Every bag has as many ids.
+bool has_fixed_length(const FeatureUse& use) {
+  return use.present == 1.0 && use.length == std::floor(use.length);
+}
+
+bool looks_at_whole_rows(const spec::SparseOptimizer& optimizer) {
+  return optimizer.type == spec::SparseOptimizerKind::kRowWiseAdagrad ||
+         optimizer.type == spec::SparseOptimizerKind::kRowWiseAdam || optimizer.max_norm > 0.0;
+}
+
+/// Ranks with as many samples, in parts that lie alike in the tree.
+struct RankKind {
+  double samples = 0.0;
+  std::vector<double> subtrees = {};  ///< shares of the samples
+  double parts = 0.0;
+  double ranks = 0.0;
+};
+
+/// Partial sums of a rank: per (row, part), and per (row, whole subtree of its parts).
+struct Partials {
+  Count segments, sums;
+};
+
+/// What a rank's samples want of a fetched table: different rows, and partial sums of gradients.
+struct Asked {
+  double rows = 0.0, sums = 0.0;
+};
+
+/// Bytes of vectors, or of gradients: of shards (at their rank), and of samples.
+struct Wire {
+  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  std::vector<Count> at_shards = {};   ///< [ranks] to or from all ranks
+  std::vector<Count> at_samples = {};  ///< [kinds] from or to all shards
+  std::vector<double> kept = {};       ///< [ranks] of these what is the rank's own and goes no way
+  std::vector<Count> in_place = {};    ///< [ranks] of matrices
+  std::vector<double> to_each = {};    ///< [ranks][kinds] of all a shard's rank has for one rank
+  std::vector<double> of_host = {};    ///< [hosts][kinds] the same of all its ranks
+  std::vector<int> slots = {};         ///< [ranks] blocks that a rank has for each rank
+
+  [[nodiscard]] bool is_on() const { return format != spec::CodecFormat::kFp32; }
+};
+
+class Counter {
+ public:
+  Counter(const spec::Config& config,
+          const Workload& workload,
+          const spec::Plan& plan,
+          Transport transport,
+          const HeadUses& heads)
+      : config_(config),
+        plan_(plan),
+        transport_(transport),
+        heads_(heads),
+        uses_(config.tables.size()),
+        memory_(at(plan.ranks)),
+        served_(memory_.size()),
+        asked_of_itself_(memory_.size()) {
+    for (const FeatureUse& use : workload.features) {
+      uses_[at(use.table)].features.push_back(&use);
+    }
+    for (JointUse& table : uses_) {
+      table.joined = table.features.empty() ? unread() : joined(table.features);
+    }
+    sort_ranks();
+    asked_.resize(kinds_.size());
+    forward_.format = config.codecs.forward;
+    backward_.format = config.codecs.backward;
+    for (Wire* wire : {&forward_, &backward_}) {
+      wire->at_shards.resize(memory_.size());
+      wire->at_samples.resize(kinds_.size());
+      wire->kept.resize(memory_.size());
+      wire->in_place.resize(memory_.size());
+      wire->slots.resize(memory_.size());
+    }
+    lay_out_hosts();
+  }
+
+  std::vector<StepMemory> run() {
+    for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+      add_table(t);
+    }
+    std::vector<double> matrices;  // [kinds]
+    for (const RankKind& kind : kinds_) {
+      matrices.push_back(matrices_of(kind));
+    }
+    for (Wire* wire : {&forward_, &backward_}) {
+      add_up_hosts(*wire);
+    }
+    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+      StepMemory& memory = memory_[rank];
+      memory.served = buffer_bytes(served_[rank], kFloat);
+      if (transport_ == Transport::kReceived || forward_.is_on()) {
+        Count asked = asked_[kind_of_[rank]];
+        asked.value -= asked_of_itself_[rank];
+        memory.served += buffer_bytes(asked, kFloat);
+      }
+      memory.encoded = encoded_of(rank);
+      memory.relays = relays_of(rank);
+      memory.matrices = matrices[kind_of_[rank]];
+    }
+    return std::move(memory_);
+  }
+
+ private:
+  void sort_ranks() {
+    std::map<std::vector<double>, std::size_t> known;
+    for (std::int64_t rank = 0; rank < plan_.ranks; ++rank) {
+      const Range own = rank_parts(plan_.parts, plan_.ranks, rank);
+      RankKind kind{.samples = static_cast<double>(
+                        rank_samples(config_.batch_size, plan_.parts, plan_.ranks, rank).size()),
+                    .parts = static_cast<double>(own.size())};
+      for (const Range& subtree : maximal_subtrees(plan_.parts, own)) {
+        kind.subtrees.push_back(static_cast<double>(subtree.size()) / kind.parts);
+      }
+      std::vector<double> key = kind.subtrees;
+      key.push_back(kind.samples);
+      const auto found = known.try_emplace(key, kinds_.size());
+      if (found.second) {
+        kinds_.push_back(kind);
+      }
+      kind_of_.push_back(found.first->second);
+      kinds_[kind_of_.back()].ranks += 1.0;
+    }
+  }
+
+  void add_table(std::size_t t) {
+    const spec::TablePlan& plan = plan_.tables[t];
+    const std::int64_t rows = config_.tables[t].num_embeddings;
+    if (plan.sharding == spec::Sharding::kDataParallel) {
+      add_replicas(t, rows, uses_[t], false);
+      return;
+    }
+    const auto headed = heads_.of(static_cast<std::int64_t>(t), plan.head);
+    const bool cut = headed || std::any_of(plan.shards.begin(), plan.shards.end(),
+                                           [&](const spec::Shard& shard) {
+                                             return !(shard.rows == plan.shards.front().rows);
+                                           });
+    const bool fetched = cut && plan.pooled_at == spec::PooledAt::kSample;
+    if (headed) {
+      add_replicas(t, headed->rows->size(), headed->head, fetched);
+      add_head_vectors(t, headed->head, fetched);
+      const double numbers = block_bytes(8.0 * static_cast<double>(headed->rows->size()));
+      for (StepMemory& memory : memory_) {
+        memory.tables += numbers;
+      }
+    }
+    const JointUse& use = headed ? headed->tail : uses_[t];
+    held_.clear();
+    std::vector<Asked> asked;  // [kinds] of a fetched table
+    for (const RankKind& kind : kinds_) {
+      asked.push_back(fetched ? asked_by(kind, use.joined, rows) : Asked{});
+    }
+    for (const spec::Shard& shard : plan.shards) {
+      memory_[at(shard.rank)].tables += block_bytes(static_cast<double>(
+          cost::shard_bytes(config_.tables[t], shard.rows.size(), shard.cols.size())));
+      if (fetched) {
+        add_fetched_shard(t, shard, use.joined, asked);
+      } else {
+        add_shard(t, shard, cut, use);
+      }
+    }
+    if (fetched) {
+      add_fetched(t);
+    }
+  }
+
+  /// Of all rows that shards serve.
+  [[nodiscard]] static Asked asked_by(const RankKind& kind,
+                                      const FeatureUse& use,
+                                      std::int64_t rows) {
+    const double share = share_of_rows(use, Range{0, rows}, rows);
+    const double own = kind.samples * use.length * share;
+    const FeatureUse held = use_of_rows(use, Range{0, rows}, rows);
+    return {.rows = unique_rows(held, own), .sums = partials(kind, held, own).sums.value};
+  }
+
+  static double entry_bytes(const Count& entries, bool weighted) {
+    return 2.0 * buffer_bytes(entries, 8.0) + 3.0 * buffer_bytes(entries, 4.0) +
+           (weighted ? buffer_bytes(entries, kFloat) : 0.0);
+  }
+
+  static void add_entries(StepMemory& memory, const Count& entries, bool weighted) {
+    memory.entries += entry_bytes(entries, weighted);
+  }
+
+  static void add_partials(StepMemory& memory, const Partials& partials, double columns) {
+    memory.partials += 2.0 * buffer_bytes(partials.segments, 8.0) +
+                       buffer_bytes(partials.segments, 4.0) +
+                       buffer_bytes(partials.sums, kFloat * columns);
+  }
+
+  [[nodiscard]] bool is_weighted(std::size_t t) const {
+    return std::any_of(uses_[t].features.begin(), uses_[t].features.end(),
+                       [](const FeatureUse* use) { return use->weighted && use->pooled; });
+  }
+
+  /// Ids of `samples`.
+  [[nodiscard]] static Count ids(const JointUse& table, double samples) {
+    Count ids;
+    for (const FeatureUse* use : table.features) {
+      ids += {samples * use->length, has_fixed_length(*use)};
+    }
+    return ids;
+  }
+
+  /// Of so many ids.
+  [[nodiscard]] static Partials partials(const RankKind& kind, const FeatureUse& use, double ids) {
+    Partials made{.segments = {kind.parts * unique_rows(use, ids / kind.parts), false},
+                  .sums = {0.0, false}};
+    for (const double share : kind.subtrees) {
+      made.sums.value += unique_rows(use, ids * share);
+    }
+    return made;
+  }
+
+  /// What falls on a cut of rows of a table.
+  struct Held {
+    RowSet rows;  ///< as many from 0 on where rows are in no order, and in no head
+    Count entries;
+    double entry_bytes = 0.0;
+    std::vector<Count> vectors;  ///< [uses][kinds]
+    std::optional<double> unique = {};
+  };
+
+  /// Of cuts that are alike once.
+  Held& held_by(std::size_t t, const RowSet& rows, bool cut, const JointUse& table) {
+    const bool distinct =
+        std::any_of(table.features.begin(), table.features.end(),
+                    [](const FeatureUse* use) { return use->by_frequency || use->head; });
+    const RowSet key = distinct ? rows : RowSet(0, rows.size());
+    const auto known =
+        std::find_if(held_.begin(), held_.end(), [&](const Held& one) { return one.rows == key; });
+    if (known != held_.end()) {
+      return *known;
+    }
+    if (held_.size() == kMostHeld) {
+      held_.clear();
+    }
+    Held held{.rows = key, .entries = {}, .entry_bytes = 0.0, .vectors = {}};
+    for (const FeatureUse* use : table.features) {
+      const double on_rows = share_of_rows(*use, rows, config_.tables[t].num_embeddings);
+      const bool fixed = !cut && has_fixed_length(*use);
+      held.entries += {static_cast<double>(config_.batch_size) * use->length * on_rows, fixed};
+      for (const RankKind& source : kinds_) {
+        held.vectors.push_back({use->pooled ? bags_of(*use, on_rows, source.samples)
+                                            : source.samples * use->length * on_rows,
+                                fixed});
+      }
+    }
+    held.entry_bytes = entry_bytes(held.entries, is_weighted(t));
+    held_.push_back(std::move(held));
+    return held_.back();
+  }
+
+  void add_shard(std::size_t t, const spec::Shard& shard, bool cut, const JointUse& joint) {
+    const spec::Table& table = config_.tables[t];
+    StepMemory& memory = memory_[at(shard.rank)];
+    const auto columns = static_cast<double>(shard.cols.size());
+    Held& held = held_by(t, shard.rows, cut, joint);
+    const std::vector<const FeatureUse*>& uses = joint.features;
+    const bool has_head = !plan_.tables[t].head.empty();  // rounds the matrix by itself
+    for (std::size_t use = 0; use < uses.size(); ++use) {
+      add_vectors(
+          shard.rank, cut,
+          [&](std::size_t source) {
+            const Count& vectors = held.vectors[use * kinds_.size() + source];
+            return Count{vectors.value * columns, vectors.fixed};
+          },
+          cut && uses[use]->pooled);
+      const std::span vectors(&held.vectors[use * kinds_.size()], kinds_.size());
+      const FeatureUse* const in_place = has_head ? nullptr : uses[use];
+      add_wire(forward_, shard, vectors, {.own = !cut, .use = in_place});
+      add_wire(backward_, shard, vectors, {.own = !cut || uses[use]->pooled, .use = in_place});
+    }
+    memory.entries += held.entry_bytes;
+    if (shard.cols.size() < table.embedding_dim && looks_at_whole_rows(table.optimizer)) {
+      if (!held.unique) {
+        held.unique = unique_rows(use_of_rows(joint.joined, shard.rows, table.num_embeddings),
+                                  held.entries.value);
+      }
+      add_column_rows(memory, t, shard, {*held.unique, false});
+    }
+  }
+
+  /// Floats that a shard has for every rank; for its own only where rows are cut.
+  /// Of encoded ones those of split bags are decoded to where they are added from.
+  template <typename Of>
+  void add_vectors(std::int64_t rank, bool cut, const Of& of, bool of_split_bags) {
+    const std::size_t own = kind_of_[at(rank)];
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const Count one = of(kind);
+      const double ranks = kinds_[kind].ranks - (kind == own && !cut ? 1.0 : 0.0);
+      served_[at(rank)] += {ranks * one.value, one.fixed};
+      if (!forward_.is_on()) {
+        asked_[kind] += one;
+        asked_of_itself_[at(rank)] += kind == own ? one.value : 0.0;
+      } else if (of_split_bags) {
+        asked_[kind] += one;
+      }
+    }
+  }
+
+  /// What a rank does with its own vectors of a shard: `own` are rounded in the matrix of `use`,
+  /// unless that is null.
+  struct Kept {
+    bool own = false;
+    const FeatureUse* use = nullptr;
+  };
+
+  /// `vectors`: [kinds] of a rank's samples.
+  void add_wire(Wire& wire,
+                const spec::Shard& shard,
+                std::span<const Count> vectors,
+                const Kept& kept) {
+    const auto width = static_cast<double>(
+        cost::encoded_bytes(wire.format, config_.codecs.group_size, shard.cols.size()));
+    const std::size_t rank = at(shard.rank);
+    const std::size_t own = kind_of_[rank];
+    for (std::size_t kind = 0; kind < kinds_.size() && layout_; ++kind) {
+      wire.to_each[rank * kinds_.size() + kind] += vectors[kind].value * width;
+    }
+    wire.slots[rank] += 1;
+    for (std::size_t kind = 0; kind < kinds_.size() && wire.is_on(); ++kind) {
+      const Count one{vectors[kind].value * width, vectors[kind].fixed};
+      const bool stays = kind == own && kept.own;
+      wire.at_shards[rank] += {(kinds_[kind].ranks - (stays ? 1.0 : 0.0)) * one.value, one.fixed};
+      wire.at_samples[kind] += one;
+      wire.kept[rank] += stays ? one.value : 0.0;
+    }
+    if (kept.own && kept.use != nullptr && wire.is_on()) {
+      const Count rows = kept.use->pooled ? Count{kinds_[own].samples, true}
+                                          : Count{kinds_[own].samples * kept.use->length,
+                                                  has_fixed_length(*kept.use)};
+      wire.in_place[rank] += {rows.value * width, rows.fixed};
+    }
+  }
+
+  /// Relays do not lend.
+  void lay_out_hosts() {
+    if (plan_.collectives.vectors != spec::CollectiveForm::kHierarchical || plan_.hosts.empty()) {
+      return;
+    }
+    layout_.emplace(std::vector<int>(plan_.hosts.begin(), plan_.hosts.end()));
+    if (layout_->is_flat()) {
+      layout_.reset();
+      return;
+    }
+    transport_ = Transport::kReceived;
+    on_host_.resize(static_cast<std::size_t>(layout_->hosts()) * kinds_.size());
+    for (int rank = 0; rank < layout_->ranks(); ++rank) {
+      on_host_[at(layout_->host(rank)) * kinds_.size() + kind_of_[at(rank)]] += 1.0;
+    }
+    for (Wire* wire : {&forward_, &backward_}) {
+      wire->to_each.resize(memory_.size() * kinds_.size());
+      wire->of_host.resize(on_host_.size());
+    }
+  }
+
+  void add_up_hosts(Wire& wire) const {
+    for (std::size_t i = 0; i < wire.to_each.size(); ++i) {
+      const std::size_t host = at(layout_->host(static_cast<int>(i / kinds_.size())));
+      wire.of_host[host * kinds_.size() + i % kinds_.size()] += wire.to_each[i];
+    }
+  }
+
+  /// Between shards on host `a` and samples on host `b`.
+  [[nodiscard]] double between(const Wire& wire, int a, int b) const {
+    double bytes = 0.0;
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      bytes += wire.of_host[at(a) * kinds_.size() + kind] * on_host_[at(b) * kinds_.size() + kind];
+    }
+    return bytes;
+  }
+
+  /// What crosses through this rank, of vectors or of gradients, whichever is more, both ways; and
+  /// lanes of gradients that do not lie in one run, which encoded ones do.
+  [[nodiscard]] double relays_of(std::size_t rank) const {
+    if (!layout_) {
+      return 0.0;
+    }
+    const int self = layout_->host(static_cast<int>(rank));
+    std::array<double, 2> crossing{};
+    double packed_out = 0.0;
+    double packed_in = 0.0;
+    for (int other = 0; other < layout_->hosts(); ++other) {
+      if (other == self) {
+        continue;
+      }
+      const bool relays = layout_->relay(self, other) == static_cast<int>(rank);
+      crossing[0] += relays ? crossing_bytes(forward_, self, other) : 0.0;
+      crossing[1] += relays ? crossing_bytes(backward_, self, other) : 0.0;
+      packed_out += backward_.of_host[at(other) * kinds_.size() + kind_of_[rank]];
+      for (std::size_t kind = 0; kind < kinds_.size() && backward_.slots[rank] > 1; ++kind) {
+        packed_in += backward_.to_each[rank * kinds_.size() + kind] *
+                     on_host_[at(other) * kinds_.size() + kind];
+      }
+    }
+    return block_bytes(std::max(crossing[0], crossing[1])) +
+           (backward_.is_on() ? 0.0 : block_bytes(packed_out) + block_bytes(packed_in));
+  }
+
+  [[nodiscard]] double crossing_bytes(const Wire& wire, int self, int other) const {
+    constexpr double kCheckWords = 16.0;
+    return kCheckWords + between(wire, self, other) + between(wire, other, self);
+  }
+
+  [[nodiscard]] double encoded_of(std::size_t rank) const {
+    const auto of_samples = [&](const Wire& wire) {
+      Count bytes = wire.at_samples[kind_of_[rank]];
+      bytes.value -= wire.kept[rank];
+      return bytes;
+    };
+    Count vectors = forward_.at_shards[rank];
+    vectors += forward_.in_place[rank];
+    Count gradients = of_samples(backward_);
+    gradients += backward_.in_place[rank];
+    double bytes = buffer_bytes(vectors, 1.0) + buffer_bytes(gradients, 1.0);
+    if (transport_ == Transport::kReceived) {
+      bytes +=
+          buffer_bytes(of_samples(forward_), 1.0) + buffer_bytes(backward_.at_shards[rank], 1.0);
+    }
+    return bytes;
+  }
+
+  /// Sums of rows, and of blocks of 16 of their columns, which go to the other shards.
+  void add_column_rows(StepMemory& memory,
+                       std::size_t t,
+                       const spec::Shard& shard,
+                       const Count& rows) {
+    const spec::Table& table = config_.tables[t];
+    const auto blocks = [](std::int64_t columns) {
+      return std::ceil(static_cast<double>(columns) / static_cast<double>(spec::kColumnBlock));
+    };
+    const double own = blocks(shard.cols.size());
+    memory.rows += buffer_bytes(rows, kFloat * static_cast<double>(shard.cols.size())) +
+                   buffer_bytes(rows, kFloat * own) + buffer_bytes(rows, kFloat);
+    if (transport_ == Transport::kReceived) {
+      memory.rows += buffer_bytes(rows, kFloat * (blocks(table.embedding_dim) - own));
+    }
+  }
+
+  void add_to_ranks(std::size_t kind, const StepMemory& more) {
+    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+      if (kind_of_[rank] == kind) {
+        memory_[rank].tables += more.tables;
+        memory_[rank].entries += more.entries;
+        memory_[rank].partials += more.partials;
+        memory_[rank].rows += more.rows;
+      }
+    }
+  }
+
+  /// Copies of `rows` of a table, and how they are read. Where bags are added at the samples their
+  /// entries are partial sums.
+  void add_replicas(std::size_t t, std::int64_t rows, const JointUse& use, bool fetched) {
+    const spec::Table& table = config_.tables[t];
+    const auto columns = static_cast<double>(table.embedding_dim);
+    std::vector<Partials> made;  // [kinds]
+    double most = 0.0;
+    double all = 0.0;
+    for (const RankKind& kind : kinds_) {
+      made.push_back(partials(kind, use.joined, ids(use, kind.samples).value));
+      most = std::max(most, made.back().sums.value);
+      all += made.back().sums.value * kind.ranks;
+    }
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      StepMemory memory{.tables = block_bytes(static_cast<double>(
+                            cost::shard_bytes(table, rows, table.embedding_dim)))};
+      const Count own = fetched ? made[kind].sums : ids(use, kinds_[kind].samples);
+      const bool longer = plan_.ranks > 1 && all > own.value;  // in the same buffers
+      add_entries(memory, longer ? Count{all, false} : own, is_weighted(t) && !fetched);
+      if (plan_.ranks > 1) {
+        add_partials(memory, made[kind], columns);
+        memory.partials += buffer_bytes({most, false}, 8.0);
+        const double others = all - made[kind].sums.value;
+        memory.partials +=
+            transport_ == Transport::kReceived ? kGrown * others * (16.0 + kFloat * columns) : 0.0;
+      }
+      add_to_ranks(kind, memory);
+    }
+  }
+
+  /// A head's vectors for the rank itself: partial sums of bags, or, where these are added at the
+  /// samples, rows and then partial gradients. Encoded and decoded as if they travelled.
+  void add_head_vectors(std::size_t t, const JointUse& use, bool fetched) {
+    const spec::Table& table = config_.tables[t];
+    const auto columns = static_cast<double>(table.embedding_dim);
+    const auto width = [&](const Wire& wire) {
+      return static_cast<double>(
+          cost::encoded_bytes(wire.format, config_.codecs.group_size, table.embedding_dim));
+    };
+    for (std::size_t rank = 0; rank < served_.size(); ++rank) {
+      const RankKind& kind = kinds_[kind_of_[rank]];
+      double vectors = 0.0;
+      double rounded = 0.0;  // gradients, in the matrix
+      for (const FeatureUse* one : use.features) {
+        vectors += kind.samples * (one->pooled ? one->present : one->length);
+        rounded += one->pooled && !fetched ? kind.samples : 0.0;
+      }
+      if (fetched) {
+        vectors = partials(kind, use.joined, ids(use, kind.samples).value).sums.value;
+      }
+      served_[rank] += {vectors * columns, false};
+      if (forward_.is_on()) {
+        forward_.at_shards[rank] += {vectors * width(forward_), false};
+      }
+      if (backward_.is_on()) {
+        backward_.in_place[rank] += {rounded * width(backward_), true};
+      }
+    }
+  }
+
+  /// Of the ranks that ask for rows of a fetched table.
+  void add_fetched(std::size_t t) {
+    const auto columns = static_cast<double>(config_.tables[t].embedding_dim);
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const Count own = ids(uses_[t], kinds_[kind].samples);
+      StepMemory memory;
+      memory.rows =
+          buffer_bytes({unique_rows(uses_[t].joined, own.value), false}, kFloat * columns);
+      add_entries(memory, own, is_weighted(t));
+      add_partials(memory, partials(kinds_[kind], uses_[t].joined, own.value), columns);
+      add_to_ranks(kind, memory);
+    }
+  }
+
+  /// Partial sums of every rank come to a fetched shard; rows go out in the same memory.
+  void add_fetched_shard(std::size_t t,
+                         const spec::Shard& shard,
+                         const FeatureUse& use,
+                         std::span<const Asked> asked) {
+    if (uses_[t].features.empty()) {
+      return;
+    }
+    const std::int64_t rows = config_.tables[t].num_embeddings;
+    const double all = share_of_rows(use, Range{0, rows}, rows);
+    const double held = all > 0.0 ? share_of_rows(use, shard.rows, rows) / all : 0.0;
+    Count entries{0.0, false};
+    add_vectors(
+        shard.rank, true,
+        [&](std::size_t source) {
+          const double sums = held * asked[source].sums;
+          entries.value += sums * kinds_[source].ranks;
+          return Count{sums * static_cast<double>(shard.cols.size()), false};
+        },
+        false);
+    std::vector<Count> vectors;
+    std::vector<Count> gradients;
+    for (const Asked& one : asked) {
+      vectors.push_back({held * one.rows, false});
+      gradients.push_back({held * one.sums, false});
+    }
+    add_wire(forward_, shard, vectors, {});
+    add_wire(backward_, shard, gradients, {});
+    add_entries(memory_[at(shard.rank)], entries, false);
+  }
+
+  [[nodiscard]] double matrices_of(const RankKind& kind) const {
+    double pooled = 0.0;
+    double sequences = 0.0;
+    for (const JointUse& table : uses_) {
+      for (const FeatureUse* use : table.features) {
+        const auto dim = static_cast<double>(config_.tables[at(use->table)].embedding_dim);
+        const Count ids{kind.samples * use->length * dim, has_fixed_length(*use)};
+        pooled += use->pooled ? kind.samples * dim : 0.0;
+        sequences += use->pooled ? 0.0 : 2.0 * buffer_bytes(ids, kFloat);
+      }
+    }
+    return sequences + 2.0 * block_bytes(kFloat * pooled);
+  }
+
+  static constexpr std::size_t kMostHeld = 8;
+
+  const spec::Config& config_;
+  const spec::Plan& plan_;
+  Transport transport_;
+  const HeadUses& heads_;
+  std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
+  std::vector<RankKind> kinds_;
+  std::vector<std::size_t> kind_of_;     // [ranks]
+  std::vector<StepMemory> memory_;       // [ranks]
+  std::vector<Count> served_;            // [ranks] floats
+  std::vector<double> asked_of_itself_;  // [ranks]
+  std::vector<Count> asked_;             // [kinds] of all shards
+  std::vector<Held> held_;               // by the table in hand
+  Wire forward_, backward_;
+  std::optional<HostLayout> layout_;  // where relays stand between hosts
+  std::vector<double> on_host_;       // [hosts][kinds] ranks
+};
+
+}  // namespace
+
+std::vector<StepMemory> step_memory(const spec::Config& config,
+                                    const Workload& workload,
+                                    const spec::Plan& plan,
+                                    Transport transport) {
+  return step_memory(config, workload, plan, transport, HeadUses(config, workload));
+}
+
+std::vector<StepMemory> step_memory(const spec::Config& config,
+                                    const Workload& workload,
+                                    const spec::Plan& plan,
+                                    Transport transport,
+                                    const HeadUses& heads) {
+  return Counter(config, workload, plan, transport, heads).run();
+}
+
+cost::DenseMemory dense_memory(const spec::Config& config,
+                               const Workload& workload,
+                               cost::DenseMemoryShape shape) {
+  shape.elements.clear();
+  for (const FeatureUse& use : workload.features) {
+    shape.elements.push_back(use.pooled ? 0.0 : use.length);
+  }
+  return cost::dense_memory(config, shape);
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,125 @@
+/// ReplicaAverage: makes the replicas of shards that M replica groups hold equal again, by the
+/// average of rows and of all their optimizer state (weft/spec/mesh.h).
+///
+/// Each row is averaged once, by its owner among the M ranks that hold it: rows travel to their
+/// owners (all-to-all), are summed in fp64 in the order of groups, divided by M, rounded to fp32
+/// and, of fp16 and bf16 rows, from there stochastically, with Philox(kReplicaAverage, table; row,
+/// step · 2^20 + column/4); split_bf16 rows are averaged as the fp32 words that they are. The
+/// averages travel to the others (all-gather). So afterwards all replicas have the same bits, and
+/// equal values, whose sum and its quotient are exact in fp64, stay as they are for every M.
+///
+/// Forms      dense: all rows. touched: those that some group's updates have touched since the last
+///            average; the others are equal already, so the bits are those of dense.
+/// Notation   S bytes of the rows to average and their state, without padding.
+/// Exchanges  2 for each 64 MiB of S; touched: and those of touched_rows.h.
+/// Bytes      sent per rank: (M - 1)/M · S to the owners, as many from them: 2 (M - 1)/M · S, where
+///            M divides the rows. touched: and those of touched_rows.h.
+/// Memory     over `mpi` up to (M - 1)/M · 64 MiB; over `local` none: the owner reads the others'
+///            rows where they are, and writes its own in place.
+/// Threads    as the communicator's; rows are cut into tasks for the context's pool.
+/// Source     arXiv 2508.03854 (average of rows and moments); the reduce-scatter/all-gather split
+///            of Rabenseifner, 2004.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/sharding/task_list.h"
+#include "weft/sharding/touched_rows.h"
+#include "weft/spec/mesh.h"
+#include "weft/tensor/buffer.h"
+
+namespace weft::sharding {
+
+struct ReplicaAverageOptions {
+  spec::SyncForm form = spec::SyncForm::kDense;  ///< dense or touched
+  std::uint64_t seed = 0;                        ///< of the job, for stochastic rounding
+};
+
+class ReplicaAverage {
+ public:
+  /// `replicas`: the ranks that hold the same shards, in the order of groups. `shards` in the order
+  /// of tables, the same on all of them. Communicator, device and shards outlive it. Throws what
+  /// TouchedRows does.
+  ReplicaAverage(comm::Communicator& replicas,
+                 Device& device,
+                 const std::vector<embedding::TableShard*>& shards,
+                 const ReplicaAverageOptions& options);
+
+  /// After the update of every step, before the next coalesce.
+  void note_updated();
+
+  /// Averages, after the update of `step`. Collective over `replicas`.
+  void run(Context& ctx, std::int64_t step);
+
+ private:
+  /// Part of every row of a shard.
+  struct Field {
+    std::byte* data = nullptr;  // of row 0
+    std::int64_t stride = 0;    // bytes
+    std::int64_t bytes = 0;     // of a row
+  };
+
+  struct Member {
+    embedding::TableShard* shard = nullptr;
+    kernels::RowTable table;
+    std::vector<Field> fields;  // weights; low halves of split_bf16; state, where there is some
+    std::int64_t state_floats = 0;
+    std::int64_t row_bytes = 0;  // of all fields
+    std::uint64_t random_key = 0;
+  };
+
+  /// Rows of a member that are averaged together: by their numbers, or their places in the list.
+  struct Block {
+    std::size_t member = 0;
+    Range rows;
+    std::size_t first_piece = 0;  // of a lane
+  };
+
+  /// One row: where each replica has it.
+  struct Replicas {
+    std::span<const comm::Lane> arrived;
+    std::size_t first_piece = 0;
+    std::int64_t index = 0;  // in the pieces
+    std::int64_t row = 0;    // in the shard
+  };
+
+  void cut_rounds();
+  void run_round(Context& ctx, std::span<Block> round, std::int64_t step);
+  void describe_lanes(std::span<const Block> round);
+  void add_pieces(const Block& block, Range rows, std::vector<comm::Piece>& to) const;
+  void average(Context& ctx,
+               std::span<const Block> round,
+               std::span<const comm::Lane> arrived,
+               std::int64_t step);
+  void average_row(const Member& member, const Replicas& replicas, std::int64_t step) const;
+  template <typename Element>
+  void average_halves(const Member& member, const Replicas& replicas, std::int64_t step) const;
+  void average_split(const Member& member, const Replicas& replicas) const;
+  void average_floats(const Member& member, std::size_t field, const Replicas& replicas) const;
+  [[nodiscard]] const std::byte* at_group(const Member& member,
+                                          std::size_t field,
+                                          const Replicas& replicas,
+                                          std::size_t group) const;
+  [[nodiscard]] bool equal(const Member& member, const Replicas& replicas) const;
+  [[nodiscard]] Range owned(const Block& block, std::int64_t group) const;
+
+  comm::Communicator& replicas_;
+  std::size_t self_;
+  double groups_;
+  std::vector<Member> members_;
+  std::optional<TouchedRows> touched_;
+  std::vector<Block> blocks_;
+  std::vector<std::size_t> round_ends_;  // in blocks_
+  Buffer received_;                      // rows of the others, where not lent
+  std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;  // [M]
+  std::vector<comm::Lane> send_, recv_;                              // [M]
+  TaskList tasks_;                                                   // of a round's blocks
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,108 @@
+/// Private to sharding/: an exchange of encoded vectors (weft/kernels/codec.h). A vector is encoded
+/// once, where it was made, and decoded to where it is needed; what a rank has for itself goes the
+/// same way or, in place, through encoder and decoder, so that a vector does not depend on who
+/// serves it.
+///
+/// Wire       rank to rank: blocks in the order in which they were added, which sender and receiver
+///            share; of a block its encoded vectors, without gaps.
+/// Memory     what is sent, and over `mpi` what is received, encoded; reused from step to step.
+/// Threads    encodes and decodes as tasks on the context's pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/comm/communicator.h"
+#include "weft/kernels/codec.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/task_list.h"
+#include "weft/sharding/vector_draws.h"
+#include "weft/spec/config.h"
+#include "weft/tensor/buffer.h"
+
+namespace weft::sharding {
+
+/// Vectors of one block: vector i is at data + i * stride (elements).
+struct VectorPlace {
+  float* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+/// Numbers that codecs could not say: weft/kernels/codec.h, "Limits".
+using CodecLosses = kernels::CodecCounts;
+
+class VectorWire {
+ public:
+  /// Vectors of a slot on their way to or from `peer`; vector i is row rows[i] of `place`, or i.
+  struct Block {
+    const Slot* slot = nullptr;
+    std::int64_t peer = 0;
+    std::int64_t count = 0;
+    VectorPlace place = {};
+    const std::int32_t* rows = nullptr;
+    VectorDraws draws = {};  ///< of what is encoded
+  };
+
+  VectorWire(const spec::Config& config,
+             spec::CodecFormat format,
+             std::int64_t ranks,
+             Device& device);
+  ~VectorWire();
+
+  /// Whether vectors are encoded; where not, nothing here is used.
+  [[nodiscard]] bool is_on() const { return codec_.format != kernels::CodecFormat::kFp32; }
+
+  /// Begins the list of an exchange of `step`.
+  void clear(std::int64_t step);
+
+  /// Peers ascend.
+  void add_outgoing(const Block& block) { outgoing_.add(block, codec_); }
+
+  void add_incoming(const Block& block) { incoming_.add(block, codec_); }
+
+  /// To be replaced by what it would be on another rank. Its peer is this rank.
+  void add_in_place(const Block& block) { in_place_.add(block, codec_); }
+
+  /// Encodes, sends, decodes. Collective.
+  void exchange(Context& ctx, comm::Communicator& comm);
+
+  /// Of all vectors of a table that this rank has encoded since the start of the run.
+  [[nodiscard]] CodecLosses losses(std::int64_t table) const;
+
+ private:
+  struct Losses;
+
+  /// Blocks, and where each lies on the wire.
+  struct Blocks {
+    struct Entry {
+      Block block;
+      std::int64_t wire = 0;  ///< offset of its first byte in all that is in the list
+    };
+
+    void add(const Block& block, const kernels::Codec& codec);
+
+    std::vector<Entry> entries;
+    std::int64_t bytes = 0;
+    TaskList tasks;
+  };
+
+  void describe_lanes(comm::Communicator& comm);
+  void encode(const Block& block, Range vectors, std::byte* wire);
+  [[nodiscard]] CodecLosses encode_drawn(const Block& block, Range vectors, std::byte* wire) const;
+  void decode(const Block& block, Range vectors, const std::byte* wire) const;
+  [[nodiscard]] static Range task_vectors(const Block& block, std::int64_t task);
+
+  kernels::Codec codec_;
+  std::uint64_t step_ = 0;
+  std::vector<Losses> losses_;  // [tables]
+  Blocks outgoing_, incoming_, in_place_;
+  Buffer sent_, received_;                          // sent_: outgoing, then in place
+  std::vector<comm::Piece> send_runs_, recv_runs_;  // [W]
+  std::vector<comm::Lane> send_, recv_;
+  std::vector<const std::byte*> arrived_;  // [W] where a lane has come
+  std::vector<std::int64_t> lane_begin_;   // [W] its first byte among all of incoming_
+};
+
+}  // namespace weft::sharding

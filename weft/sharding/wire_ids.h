@@ -1,0 +1,77 @@
+/// Private to sharding/: how ids and lengths of bags look on the wire.
+///
+/// Ids     counted within the rows of a cut, in spec::id_bytes() of the table's largest cut.
+///         Rows of fetched tables, where codecs.ids is packed: every run ascending, packed
+///         (weft/kernels/packed_ids.h), the runs behind each other.
+/// Lengths of a slot's bags, in 1, 2 or 4 bytes: the least that hold the longest one of the batch;
+///         none where all bags are of one length, which then is ids / bags.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "weft/base/error.h"
+#include "weft/spec/plan.h"
+
+namespace weft::sharding {
+
+/// What a slot is about to get from one rank.
+struct SlotCounts {
+  std::int32_t batch = 0;         ///< samples
+  std::int32_t length_bytes = 4;  ///< of a bag's length; of rows 4 per run
+  std::int32_t ids = 0;
+  std::int32_t packed_bytes = 0;  ///< of packed ids, else 0
+};
+
+/// Calls call(T{}) with the unsigned type of `bytes` bytes, so that loops are compiled for each.
+template <typename Call>
+void visit_width(std::int64_t bytes, const Call& call) {
+  switch (bytes) {
+    case 1:
+      return call(std::uint8_t{});
+    case 2:
+      return call(std::uint16_t{});
+    case 4:
+      return call(std::uint32_t{});
+    case 8:
+      return call(std::uint64_t{});
+    default:
+      fail(ErrorCode::kInternal, "integers of {} bytes", bytes);
+  }
+}
+
+/// Turns `count` lengths at `lengths` into what travels, in place; returns bytes per length.
+inline std::int32_t narrow_lengths(std::int32_t* lengths, std::int64_t count) {
+  std::int32_t most = 0;
+  std::int32_t different = 0;
+  for (std::int64_t b = 0; b < count; ++b) {
+    most = std::max(most, lengths[b]);
+    different |= lengths[b] ^ lengths[0];
+  }
+  if (different == 0) {
+    return 0;
+  }
+  const auto bytes = static_cast<std::int32_t>(spec::id_bytes(std::int64_t{most} + 1));
+  if (bytes == 4) {
+    return bytes;
+  }
+  visit_width(bytes, [&]<typename T>(T) {
+    constexpr std::int64_t kBlock = 256;  // read before it is written, as they overlap
+    std::array<T, kBlock> block;
+    auto* const out = reinterpret_cast<std::byte*>(lengths);
+    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+      const std::int64_t size = std::min(kBlock, count - begin);
+      for (std::int64_t i = 0; i < size; ++i) {
+        block[static_cast<std::size_t>(i)] = static_cast<T>(lengths[begin + i]);
+      }
+      std::memcpy(out + begin * static_cast<std::int64_t>(sizeof(T)), block.data(),
+                  static_cast<std::size_t>(size) * sizeof(T));
+    }
+  });
+  return bytes;
+}
+
+}  // namespace weft::sharding

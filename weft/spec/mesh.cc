@@ -1,0 +1,90 @@
+#include "weft/spec/mesh.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/spec/walk.h"
+
+namespace weft::spec {
+namespace {
+
+// Spellings, in the order of the enumerators.
+constexpr std::array<std::string_view, 3> kLayouts = {"auto", "local_all_to_all",
+                                                      "local_all_reduce"};
+constexpr std::array<std::string_view, 3> kSyncForms = {"dense", "touched", "gradients"};
+constexpr std::array<std::string_view, 2> kOwnSquares = {"whole", "averaged"};
+
+}  // namespace
+
+std::string_view to_string(MeshLayout layout) {
+  return kLayouts[static_cast<std::size_t>(layout)];
+}
+
+Choice layout_choice(MeshLayout& layout) {
+  return choice(layout, kLayouts);
+}
+
+Choice resolved_layout_choice(MeshLayout& layout) {
+  return resolved_choice(layout, kLayouts);
+}
+
+void walk(Visitor& v, Mesh& c) {
+  v.value({.name = "groups",
+           .meaning = "Replica groups M: tables are sharded over the ranks of a group, and each "
+                      "group has a replica of them. Divides the ranks. 1 = one group of all ranks.",
+           .unit = "groups",
+           .bounds = at_least(1, kMaxRanks)},
+          &c.groups);
+  v.value({.name = "layout",
+           .meaning = "Which ranks are a group. local_all_to_all: ranks that follow each other; "
+                      "local_all_reduce: every M-th, so that replicas of a shard follow each "
+                      "other. auto: that of the plan, else local_all_to_all.",
+           .decides_weights = false},
+          layout_choice(c.layout));
+  v.value(
+      {.name = "sync",
+       .meaning = "How replicas become equal again. dense: all rows and their optimizer state "
+                  "are averaged; touched: those that were touched since the last sync, with the "
+                  "same result; gradients: row gradients are summed over the groups before "
+                  "the optimizer."},
+      choice(c.sync, kSyncForms));
+  v.value({.name = "sync_every",
+           .meaning = "From sync to sync. Evaluations and checkpoints are made at syncs only.",
+           .unit = "steps",
+           .bounds = at_least(1, 0x1.0p30)},
+          &c.sync_every);
+  v.value({.name = "moment_scale",
+           .meaning = "Adagrad and row_wise_adagrad where replicas are averaged: the statistic is "
+                      "divided by it where it is used, since the groups' squares add up to more "
+                      "than the squares of their sum. 0 = groups, 1 = none. More than 1 is refused "
+                      "where nothing is averaged: one group, or sync gradients.",
+           .bounds = at_least(0, 65536)},
+          &c.moment_scale);
+  v.value({.name = "own_squares",
+           .meaning = "What the squares of a group's own gradients count in Adagrad's denominators "
+                      "of the same step, where replicas are averaged. whole: as on one group; "
+                      "averaged: 1/groups, as after a sync where no other group touched the row, "
+                      "so that the first step of such a row is that of one group."},
+          choice(c.own_squares, kOwnSquares));
+}
+
+void check_groups(std::int64_t groups, std::int64_t ranks) {
+  if (ranks % groups == 0) {
+    return;
+  }
+  std::int64_t below = std::min(groups, ranks);
+  while (ranks % below != 0) {
+    --below;
+  }
+  std::int64_t above = std::min(groups, ranks);
+  while (ranks % above != 0) {
+    ++above;
+  }
+  fail(ErrorCode::kConfig, "mesh.groups: {} groups do not divide {} ranks; set {}{}", groups, ranks,
+       below, above == below ? "" : fmt::format(" or {}", above));
+}
+
+}  // namespace weft::spec

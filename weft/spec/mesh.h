@@ -1,0 +1,91 @@
+/// The process mesh of 2D sparse parallelism: M replica groups x N ranks each. Tables are sharded
+/// over the N ranks of a group, and every group has a replica of all of them.
+///
+/// Notation   M groups, N ranks of a group, r a rank of the world, position p = group · N + place.
+///            Samples and parts are dealt by position, so a group owns a run of parts and both
+///            layouts train on the same split of the data.
+/// Layouts    local_all_to_all: p = r. A group is ranks that follow each other, so the all-to-all
+///            stays near and replicas are synchronised across hosts.
+///            local_all_reduce: p = (r mod M) · N + ⌊r/M⌋. Replicas of a shard follow each other,
+///            so their sync stays near and the all-to-all crosses hosts.
+/// Source     "Two-dimensional Sparse Parallelism for Large Scale Deep Learning Recommendation
+///            Model Training" (arXiv 2508.03854).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace weft::spec {
+
+/// kAuto is local_all_to_all, and in a job the plan's.
+enum class MeshLayout { kAuto, kLocalAllToAll, kLocalAllReduce };
+
+/// What replicas of a shard exchange so that they are equal again.
+enum class SyncForm {
+  kDense,      ///< the average of every row and its optimizer state
+  kTouched,    ///< the same of the rows that were touched since the last time: the same bits
+  kGradients,  ///< row gradients, summed over the groups before the optimizer: never apart
+};
+
+/// What the squares of a group's own gradients count in Adagrad's denominators of the same step.
+enum class OwnSquares {
+  kWhole,     ///< 1, as on one group
+  kAveraged,  ///< 1/M, as after a sync where no other group touched the row
+};
+
+struct Mesh {
+  std::int64_t groups = 1;  ///< M; 1: tables are sharded over all ranks
+  MeshLayout layout = MeshLayout::kAuto;
+  SyncForm sync = SyncForm::kDense;
+  std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients
+  double moment_scale = 0.0;    ///< c of averaged Adagrad tables (weft/optim/sparse.h); 0 = groups
+  OwnSquares own_squares = OwnSquares::kWhole;
+
+  /// Whether replicas are averaged, so that they may differ between two syncs.
+  [[nodiscard]] bool averages() const { return groups > 1 && sync != SyncForm::kGradients; }
+
+  /// c, resolved: what sums of averaged Adagrad tables are multiples of.
+  [[nodiscard]] double resolved_moment_scale() const {
+    if (!averages()) {
+      return 1.0;
+    }
+    return moment_scale > 0.0 ? moment_scale : static_cast<double>(groups);
+  }
+
+  /// The share of a step's own squares in its denominators.
+  [[nodiscard]] double own_squares_share() const {
+    return averages() && own_squares == OwnSquares::kAveraged ? 1.0 / static_cast<double>(groups)
+                                                              : 1.0;
+  }
+
+  /// Whether replicas are equal after `step` where nothing else synchronises them.
+  [[nodiscard]] bool syncs_after(std::int64_t step) const {
+    return groups == 1 || step % sync_every == 0;
+  }
+};
+
+/// As in YAML: "local_all_to_all".
+std::string_view to_string(MeshLayout layout);
+
+/// The position of rank r of the world, of M groups of N ranks, and back.
+constexpr std::int64_t mesh_position(MeshLayout layout,
+                                     std::int64_t groups,
+                                     std::int64_t group_ranks,
+                                     std::int64_t rank) {
+  return layout == MeshLayout::kLocalAllReduce ? (rank % groups) * group_ranks + rank / groups
+                                               : rank;
+}
+
+constexpr std::int64_t mesh_rank(MeshLayout layout,
+                                 std::int64_t groups,
+                                 std::int64_t group_ranks,
+                                 std::int64_t position) {
+  return layout == MeshLayout::kLocalAllReduce
+             ? (position % group_ranks) * groups + position / group_ranks
+             : position;
+}
+
+/// Throws Error(kConfig) naming the nearest numbers that divide unless M divides `ranks`.
+void check_groups(std::int64_t groups, std::int64_t ranks);
+
+}  // namespace weft::spec
