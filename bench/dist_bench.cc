@@ -2,18 +2,24 @@
 // exchange as a share of the rate at which this machine copies memory.
 //
 // Work is the bytes that a rank must read and write at least: an id that is sent is narrowed (8
-// read, 4 written) and widened (4 and 8); a vector or gradient of another rank is read once and
-// written once; a sum is added from every rank's partial sum and copied to every other rank. What a
-// rank serves for itself is no work: with one rank only the check of the ids is left, which reads
-// them. Under mpirun the ranks are its processes, else threads.
+// read, 1, 2 or 4 written) and widened; a vector or gradient of another rank is read once and
+// written once; of bags that are added at the sample every id's vector is read, and every bag's
+// written; a sum is added from every rank's partial sum and copied to every other rank. What a rank
+// serves for itself is no work: with one rank only the check of the ids is left, which reads them,
+// and what is done at the sample. Under mpirun the ranks are its processes, else threads.
+//
+// What the exchanges of ids, vectors and gradients send is counted and must be, to the byte, what
+// docs/sharding.md says; the benchmark ends with an error where it is not.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -46,17 +52,32 @@ struct Shape {
   std::int64_t dim = 0;
   std::vector<std::int64_t> lengths;  ///< of the bags of each feature
   spec::Sharding sharding = spec::Sharding::kTableWise;
+  spec::RowSplit row_split = spec::RowSplit::kRange;
+  spec::PooledAt pooled_at = spec::PooledAt::kAuto;
 };
 
 std::vector<Shape> make_shapes() {
   const std::vector<std::int64_t> single(26, 1);
   const std::vector<std::int64_t> multi = {3, 2, 1, 2, 6, 1, 1,  1,   1,  7,  3, 8, 1,
                                            6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
-  return {{"dlrm_kaggle", 16384, 16, single, spec::Sharding::kTableWise},
-          {"dlrm_kaggle, row_wise", 16384, 16, single, spec::Sharding::kRowWise},
-          {"dcnv2_mlperf", 4096, 128, multi, spec::Sharding::kTableWise},
-          {"dcnv2_mlperf, row_wise", 4096, 128, multi, spec::Sharding::kRowWise},
-          {"dcnv2_mlperf, column_wise", 4096, 128, multi, spec::Sharding::kColumnWise}};
+  using spec::Sharding;
+  Shape kaggle{.name = "dlrm_kaggle", .batch = 16384, .dim = 16, .lengths = single};
+  Shape mlperf{.name = "dcnv2_mlperf", .batch = 4096, .dim = 128, .lengths = multi};
+  std::vector<Shape> shapes;
+  const auto add = [&](Shape shape, const std::string& what, Sharding sharding) -> Shape& {
+    shape.name += what;
+    shape.sharding = sharding;
+    return shapes.emplace_back(std::move(shape));
+  };
+  add(kaggle, "", Sharding::kTableWise);
+  add(kaggle, ", row_wise", Sharding::kRowWise);
+  add(mlperf, "", Sharding::kTableWise);
+  add(mlperf, ", row_wise", Sharding::kRowWise);
+  add(mlperf, ", row_wise modulo", Sharding::kRowWise).row_split = spec::RowSplit::kModulo;
+  add(mlperf, ", row_wise at samples", Sharding::kRowWise).pooled_at = spec::PooledAt::kSample;
+  add(mlperf, ", column_wise", Sharding::kColumnWise);
+  add(mlperf, ", grid_shard", Sharding::kGridShard);
+  return shapes;
 }
 
 spec::Config make_config(const Shape& shape) {
@@ -67,6 +88,8 @@ spec::Config make_config(const Shape& shape) {
     table.num_embeddings = 100'000;
     table.embedding_dim = shape.dim;
     table.sharding = shape.sharding;
+    table.row_split = shape.row_split;
+    table.pooled_at = shape.pooled_at;
     config.tables.push_back(table);
     spec::SparseFeature feature;
     feature.name = feature.column = "f" + std::to_string(f);
@@ -74,6 +97,30 @@ spec::Config make_config(const Shape& shape) {
     config.sparse_features.push_back(feature);
   }
   return config;
+}
+
+/// Grids are two cuts of rows and as many of columns as two ranks can have: more than the planner
+/// makes of one host of two ranks.
+spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
+  spec::Plan plan = planner::make_plan(config, ranks);
+  for (std::size_t t = 0; t < config.tables.size(); ++t) {
+    spec::TablePlan& table = plan.tables[t];
+    if (table.sharding != spec::Sharding::kGridShard) {
+      continue;
+    }
+    table.shards.clear();
+    const std::int64_t columns = std::min<std::int64_t>(2, ranks);
+    const std::int64_t width = config.tables[t].embedding_dim / columns;
+    for (std::int64_t r = 0; r < 2; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        table.shards.push_back({.rank = (columns * r + c + static_cast<std::int64_t>(t)) % ranks,
+                                .rows = piece(config.tables[t].num_embeddings, 2, r),
+                                .cols = {c * width, (c + 1) * width}});
+      }
+    }
+  }
+  planner::check_plan(plan, config);
+  return plan;
 }
 
 KeyedJaggedTensor make_batch(const Shape& shape, std::int64_t size, std::uint64_t seed) {
@@ -194,13 +241,107 @@ class Bench {
   std::vector<Figure> figures_;
 };
 
-/// What a rank sends to others, and serves for them.
+/// What a rank asks of a slot, counted in its batch (docs/sharding.md).
+struct Asked {
+  std::int64_t ids = 0;        ///< sent; of a fetched table (row, subtree) pairs
+  std::int64_t ids_bytes = 0;  ///< with lengths
+  std::int64_t vectors = 0;    ///< that come back
+  std::int64_t gradients = 0;  ///< that go out
+};
+
+/// A rank's batch, and what it asks for.
+class Sample {
+ public:
+  Sample(const Shape& shape, const sharding::Routing& routing, std::int64_t rank)
+      : routing_(routing),
+        batch_(make_batch(shape,
+                          routing.own_samples(shape.batch, rank).size(),
+                          static_cast<std::uint64_t>(rank) * 1000)) {
+    const std::vector<Range> nodes = routing.nodes(rank);
+    subtrees_ = static_cast<std::int64_t>(nodes.size());
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      for (std::int64_t part = nodes[n].begin; part < nodes[n].end; ++part) {
+        const Range of_part = part_samples(shape.batch, routing.parts, part);
+        subtree_.insert(subtree_.end(), static_cast<std::size_t>(of_part.size()), n);
+      }
+    }
+  }
+
+  [[nodiscard]] const KeyedJaggedTensor& batch() const { return batch_; }
+
+  [[nodiscard]] Asked asked(const sharding::Slot& slot) const {
+    return slot.of_rows() ? asked_rows(slot) : asked_bags(slot);
+  }
+
+ private:
+  [[nodiscard]] Asked asked_bags(const sharding::Slot& slot) const {
+    const JaggedView bags = batch_.feature(slot.feature);
+    Asked asked;
+    std::int64_t longest = 0;
+    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+    for (std::int64_t b = 0; b < bags.batch(); ++b) {
+      std::int64_t ids = 0;
+      for (std::int64_t i = 0; i < bags.length(b); ++i) {
+        ids += slot.rows.contains(id(bags, b, i)) ? 1 : 0;
+      }
+      asked.ids += ids;
+      asked.vectors += ids > 0 ? 1 : 0;
+      longest = std::max(longest, ids);
+      shortest = std::min(shortest, ids);
+    }
+    asked.gradients = asked.vectors;
+    const std::int64_t length_bytes = longest == shortest ? 0 : longest <= 0xff ? 1 : 2;
+    asked.ids_bytes = length_bytes * bags.batch() + slot.id_bytes * asked.ids;
+    return asked;
+  }
+
+  [[nodiscard]] Asked asked_rows(const sharding::Slot& slot) const {
+    const sharding::RowFetch& fetch = routing_.fetches[static_cast<std::size_t>(slot.fetch)];
+    std::vector<std::pair<std::int64_t, std::size_t>> pairs;
+    for (const std::int64_t f : fetch.features) {
+      const JaggedView bags = batch_.feature(f);
+      for (std::int64_t b = 0; b < bags.batch(); ++b) {
+        for (std::int64_t i = 0; i < bags.length(b); ++i) {
+          if (slot.rows.contains(id(bags, b, i))) {
+            pairs.emplace_back(id(bags, b, i), subtree_[static_cast<std::size_t>(b)]);
+          }
+        }
+      }
+    }
+    std::sort(pairs.begin(), pairs.end());
+    pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+    const auto count = static_cast<std::int64_t>(pairs.size());
+    Asked asked{.ids = count,
+                .ids_bytes = 8 * subtrees_ + slot.id_bytes * count,
+                .vectors = 0,
+                .gradients = count};
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      asked.vectors += i == 0 || pairs[i].first != pairs[i - 1].first ? 1 : 0;
+    }
+    return asked;
+  }
+
+  [[nodiscard]] static std::int64_t id(const JaggedView& bags, std::int64_t b, std::int64_t i) {
+    return bags.values[static_cast<std::size_t>(bags.offsets[static_cast<std::size_t>(b)] + i)];
+  }
+
+  const sharding::Routing& routing_;
+  KeyedJaggedTensor batch_;
+  std::int64_t subtrees_ = 0;
+  std::vector<std::size_t> subtree_;  // of each sample
+};
+
+/// What a rank sends to others, and moves.
 struct Travel {
-  std::int64_t sent_ids = 0;
+  std::int64_t sent_ids_bytes = 0;
+  std::int64_t served_ids_bytes = 0;
   std::int64_t served_ids = 0;
-  std::int64_t bags = 0;            ///< lengths sent and received
-  std::int64_t vector_bytes = 0;    ///< asked of others, or of the own shard of a split feature
-  std::int64_t gradient_bytes = 0;  ///< served for others
+  std::int64_t served_bags = 0;
+  std::int64_t sent_vector_bytes = 0;
+  std::int64_t sent_gradient_bytes = 0;
+  std::int64_t moved_vector_bytes = 0;    ///< of others, or of the own shard of a split feature
+  std::int64_t moved_gradient_bytes = 0;  ///< of others, or into sums of a fetched table
+  std::int64_t pooled_bytes = 0;          ///< read and written where bags are added at the sample
 };
 
 class ExchangeBench {
@@ -210,63 +351,106 @@ class ExchangeBench {
         shape_(shape),
         world_(world),
         config_(make_config(shape)),
-        plan_(planner::make_plan(config_, world.size())),
+        plan_(make_plan(config_, world.size())),
         routing_(config_, plan_),
         ids_(world.duplicate("ids")),
         vectors_(world.duplicate("vectors")),
         input_(routing_, *ids_, device, 8),
-        output_(routing_, *vectors_, device),
-        batch_(make_batch(shape,
-                          rank_samples(shape.batch, plan_.parts, world.size(), world.rank()).size(),
-                          static_cast<std::uint64_t>(world.rank()) * 1000)) {}
+        output_(config_, routing_, *vectors_, device),
+        own_(shape, routing_, world.rank()),
+        travel_(travels()) {}
 
   void run() {
     Context& ctx = bench_.context();
     const std::vector<std::byte> control(8);
+    const KeyedJaggedTensor& batch = own_.batch();
     const sharding::BatchView view{
-        .sparse = &batch_, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
+        .sparse = &batch, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
     const auto counts = [&] { input_.exchange_counts(ctx, view, control); };
     const auto ids = [&] { input_.exchange_ids(ctx); };
+    const auto forward = [&] { output_.forward(ctx, input_); };
+    const auto backward = [&] { output_.backward(ctx, input_); };
     counts();
-    ids();
+    check_sent("ids", *ids_, travel_.sent_ids_bytes, ids);
     output_.prepare(input_);
-    const Travel travel = travels();
-    const auto all_ids = static_cast<std::int64_t>(batch_.values.size());
-    bench_.measure("check and pack ids", shape_.name,
-                   8 * all_ids + 4 * travel.sent_ids + 4 * travel.bags / 2, counts);
-    bench_.measure("exchange of ids", shape_.name, 12 * travel.served_ids + 16 * travel.bags / 2,
-                   ids);
-    bench_.measure("output dist", shape_.name, 2 * travel.vector_bytes,
-                   [&] { output_.forward(ctx, input_); });
-    bench_.measure("gradient dist", shape_.name, 2 * travel.gradient_bytes,
-                   [&] { output_.backward(ctx, input_); });
+    output_.clear_grown(ctx);
+    check_sent("vectors", *vectors_, travel_.sent_vector_bytes, forward);
+    check_sent("gradients", *vectors_, travel_.sent_gradient_bytes, backward);
+    const auto all_ids = static_cast<std::int64_t>(batch.values.size());
+    bench_.measure("check and pack ids", shape_.name, 8 * all_ids + travel_.sent_ids_bytes, counts);
+    bench_.measure("exchange of ids", shape_.name,
+                   travel_.served_ids_bytes + 8 * (travel_.served_ids + travel_.served_bags), ids);
+    bench_.measure("output dist", shape_.name,
+                   2 * travel_.moved_vector_bytes + travel_.pooled_bytes, forward);
+    bench_.measure("gradient dist", shape_.name,
+                   2 * travel_.moved_gradient_bytes + travel_.pooled_bytes, backward);
   }
 
  private:
+  /// Over `comm`, by one call of `exchange`.
+  void check_sent(const std::string& what,
+                  const comm::Communicator& comm,
+                  std::int64_t expected,
+                  const std::function<void()>& exchange) const {
+    const std::int64_t before = comm.traffic().total().bytes;
+    exchange();
+    const std::int64_t sent = comm.traffic().total().bytes - before;
+    if (sent != expected) {
+      fail(ErrorCode::kInternal, "{}: rank {} of {} sends {} bytes of {}, and should send {}",
+           shape_.name, world_.rank(), world_.size(), sent, what, expected);
+    }
+  }
+
   [[nodiscard]] Travel travels() const {
     Travel travel;
+    const std::int64_t rank = world_.rank();
+    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+      if (r == rank) {
+        add_asked(own_, travel);
+      } else {
+        add_served(Sample(shape_, routing_, r), r, travel);
+      }
+    }
+    for (const sharding::RowFetch& fetch : routing_.fetches) {
+      for (const std::int64_t f : fetch.features) {
+        const JaggedView bags = own_.batch().feature(f);
+        travel.pooled_bytes += 4 * fetch.dim * (bags.num_values() + bags.batch());
+      }
+    }
+    return travel;
+  }
+
+  /// What this rank asks of every other, and of itself where that is moved.
+  void add_asked(const Sample& own, Travel& travel) const {
     for (std::int64_t r = 0; r < routing_.ranks; ++r) {
       const auto& slots = routing_.served[static_cast<std::size_t>(r)];
       for (std::size_t j = 0; j < slots.size(); ++j) {
         const sharding::SlotAddress address{r, static_cast<std::int64_t>(j)};
-        if (!routing_.in_place(address, world_.rank())) {
-          travel.vector_bytes += 4 * input_.sent_vectors(address) * slots[j].dim();
-          travel.bags += batch_.batch;
+        if (routing_.in_place(address, world_.rank())) {
+          continue;
+        }
+        const Asked asked = own.asked(slots[j]);
+        travel.moved_vector_bytes += 4 * asked.vectors * slots[j].dim();
+        if (r != world_.rank()) {
+          travel.sent_ids_bytes += asked.ids_bytes;
+          travel.sent_gradient_bytes += 4 * asked.gradients * slots[j].dim();
+        } else if (slots[j].of_rows()) {
+          travel.moved_gradient_bytes += 4 * asked.gradients * slots[j].dim();
         }
       }
     }
-    const auto& blocks = input_.incoming().blocks;
-    const auto& own = routing_.served[static_cast<std::size_t>(world_.rank())];
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const sharding::Slot& slot = own[b / static_cast<std::size_t>(routing_.ranks)];
-      if (blocks[b].origin == sharding::IdOrigin::kReceived) {
-        travel.served_ids += blocks[b].num_ids;
-        travel.gradient_bytes += 4 * blocks[b].lookup.bags * slot.dim();
-        travel.bags += batch_.batch;
-      }
+  }
+
+  /// What another rank asks of this one.
+  void add_served(const Sample& other, std::int64_t rank, Travel& travel) const {
+    for (const sharding::Slot& slot : routing_.served[static_cast<std::size_t>(world_.rank())]) {
+      const Asked asked = other.asked(slot);
+      travel.served_ids += asked.ids;
+      travel.served_ids_bytes += asked.ids_bytes;
+      travel.served_bags += slot.of_rows() ? 0 : routing_.own_samples(shape_.batch, rank).size();
+      travel.sent_vector_bytes += 4 * asked.vectors * slot.dim();
+      travel.moved_gradient_bytes += 4 * asked.gradients * slot.dim();
     }
-    travel.sent_ids = travel.served_ids;  // ranks are alike
-    return travel;
   }
 
   Bench& bench_;
@@ -278,7 +462,8 @@ class ExchangeBench {
   std::unique_ptr<comm::Communicator> ids_, vectors_;
   sharding::InputDist input_;
   sharding::OutputDist output_;
-  KeyedJaggedTensor batch_;
+  Sample own_;
+  Travel travel_;
 };
 
 /// The exchange itself, and the sum of the dense parameters' gradients.

@@ -11,15 +11,18 @@
 
 namespace weft::bench {
 
-/// Tables and what reads them, one feature each; the list of lengths is gone through in turn.
+/// Tables and what reads them, one feature each; lists are gone through in turn.
 struct PlanModel {
   std::string name;
+  bool held_out = false;  ///< nobody looked at its figures while formulas were made
   std::int64_t tables = 0;
-  std::int64_t dim = 0;
+  std::vector<std::int64_t> dims;
   std::vector<std::int64_t> rows;     ///< of table i: rows[i mod size]
   std::vector<std::int64_t> lengths;  ///< ids of a bag, the same way
+  std::int64_t sequences = 0;         ///< so many of the features, the last, are not pooled
   std::string optimizer;
-  std::string dense;  ///< `model` of the configuration, as YAML in one line
+  std::string dtype = "fp32";  ///< of rows
+  std::string dense;           ///< `model` of the configuration, as YAML in one line
 };
 
 /// A model with a batch size; alternatives of one group are compared with each other.

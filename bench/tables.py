@@ -19,13 +19,15 @@ class Results:
     """All figures of a folder, each with its program."""
 
     def __init__(self, folder):
-        self.files = [json.loads(p.read_text()) for p in sorted(pathlib.Path(folder).glob("*.json"))]
-        if not self.files:
+        files = [json.loads(p.read_text()) for p in sorted(pathlib.Path(folder).glob("*.json"))]
+        if not files:
             raise SystemExit(f"tables.py: there is no result in {folder}; run scripts/bench")
+        self.files = [f for f in files if "machine" in f]  # of the benchmarks' programs
+        self.others = {f["program"]: f for f in files if "machine" not in f}
         machines = {json.dumps(f["machine"], sort_keys=True) for f in self.files}
         if len(machines) > 1:
             raise SystemExit(f"tables.py: {folder} has results of {len(machines)} machines; measure again")
-        self.machine = self.files[0]["machine"]
+        self.machine = self.files[0]["machine"] if self.files else None
 
     def software(self, key):
         return ", ".join(sorted({f["software"][key] for f in self.files}))
@@ -61,6 +63,8 @@ def table(header, rows):
 
 def table_machine(results):
     m = results.machine
+    if m is None:
+        return ""
     return table(["", ""], [
         ["CPU", m["cpu"]], ["cores", str(m["cores"])], ["caches of a core", ", ".join(m["cache"])],
         ["extensions", " ".join(m["flags"])], ["memory", f"{m['memory_gib']} GiB"],
@@ -305,29 +309,78 @@ def table_predicted(results):
                   "lookup", "forward_backward", "update_rows"], rows)
 
 
+CASES = ["all", "looked at", "held out"]
+
+
 def table_prediction_errors(results):
-    """How far off the step and its parts are, over all cases."""
+    """How far off the step, its parts and memory are: all cases, and the medians of both kinds of them."""
     rows = []
-    for r in results.find("plan", "error"):
+    for r in results.find("plan", "error", cases="all"):
         of = r["parameters"]["of"]
-        bias = results.find("plan", "bias", of=of)[0]
-        noise = results.find("plan", "noise", of=of)[0]
+        bias = results.find("plan", "bias", of=of, cases="all")[0]
+        noise = results.find("plan", "noise", of=of, cases="all")
         size = sum(c["median"] for c in results.find("plan", "step" if of == "step" else f"part.{of}"))
         whole = sum(c["median"] for c in results.find("plan", "step"))
-        rows.append([of, f"{100 * size / whole:.0f} %"] + [f"{r[k]:.0f} %" for k in ("q1", "median", "q3")] +
-                    [f"{bias['median']:+.0f} %", f"{noise['median']:.0f} %"])
+        kinds = [results.find("plan", "error", of=of, cases=cases) for cases in CASES[1:]]
+        rows.append([of, f"{100 * size / whole:.0f} %" if size else "-"] +
+                    [f"{r[k]:.{0 if size else 1}f} %" for k in ("q1", "median", "q3")] +
+                    [f"{bias['median']:+.{0 if size else 1}f} %"] +
+                    [f"{k[0]['median']:.{0 if size else 1}f} %" if k else "-" for k in kinds] +
+                    [f"{noise[0]['median']:.0f} %" if noise else "-"])
     return table(["of", "share of all steps", "error, first quartile", "median", "third", "median with its sign",
-                  "rounds apart"], rows)
+                  "median, looked at", "held out", "rounds apart"], rows)
 
 
 def table_prediction_order(results):
     """Whether what is predicted to be faster is."""
-    names = {("rank_correlation", "all"): "rank correlation, all cases",
-             ("rank_correlation", "within"): "rank correlation within a model and batch, median",
-             ("pairs_right", "all"): "pairs of a model and batch ordered rightly",
-             ("pairs_right", "5 % apart"): "of those that are 5 % apart"}
-    return table(["", ""], [[label, f"{r['median']:.2f}"] for (name, of), label in names.items()
-                            for r in results.find("plan", name, of=of)])
+    names = {("rank_correlation", "all"): "rank correlation of steps",
+             ("rank_correlation", "within"): "the same within a model and batch, median",
+             ("slowest_over_fastest", "within"): "slowest over fastest step of a model and batch, median",
+             ("pairs_right", "0 % apart"): "pairs of a model and batch ordered rightly",
+             ("pairs_right", "5 % apart"): "of those that are 5 % apart",
+             ("pairs_right", "20 % apart"): "of those that are 20 % apart"}
+    rows = [[label] + [f"{found[0]['median']:.2f}" if found else "-"
+                       for found in (results.find("plan", name, of=of, cases=cases) for cases in CASES)]
+            for (name, of), label in names.items()]
+    return table([""] + CASES, rows) if results.find("plan") else ""
+
+
+def table_ladder(results):
+    """Efficiency and a step's parts of every rung on every topology (lab/ladder.py)."""
+    rows = []
+    for r in results.others.get("ladder", {"rungs": []})["rungs"]:
+        slow, free = r["shaped"], r["free"]
+        rows.append([r["rung"], f"{r['hosts']} x {r['ranks']}",
+                     f"{100 * r['efficiency']:.0f} % ({100 * r['efficiency_least']:.0f} to "
+                     f"{100 * r['efficiency_most']:.0f})", f"{slow['step_ms']:.0f}", f"{free['step_ms']:.0f}",
+                     f"{slow['compute_ms']:.0f}", f"{slow['raw_ms']:.0f}", f"{slow['exposed_ms']:.0f}",
+                     f"{slow['cross_host_bytes'] / 1e6:.2f}", f"{slow['interface_bytes'] / 1e6:.2f}",
+                     "-" if r["formula_bytes"] is None else f"{r['formula_bytes'] / 1e6:.2f}"])
+    return table(["rung", "hosts x ranks", "efficiency", "step, ms", "links not shaped", "compute",
+                  "communication", "of it exposed", "MB by count", "by interface", "by formula"], rows)
+
+
+def quality_rows(results, program, digits):
+    """Data set, variant, NE, its change and its spread over seeds, and the first variant's spread."""
+    rows = []
+    for r in results.others.get(program, {"quality": []})["quality"]:
+        low, high = min(r["ne_change"]), max(r["ne_change"])
+        mean = sum(r["ne"]) / len(r["ne"])
+        rows.append([r["dataset"], r["variant"], f"{mean:.{digits}f}", f"{r['ne_change_mean']:+.{digits}f}",
+                     f"{low:+.{digits}f} to {high:+.{digits}f}", f"{r['ne_seed_spread']:.{digits}f}"])
+    return rows
+
+
+def table_quality(results):
+    """Normalised entropy of every variant over seeds (bench/quality.yaml)."""
+    return table(["data", "variant", "NE", "change, mean over seeds", "least to most", "fp32's seeds differ by"],
+                 quality_rows(results, "quality", 4))
+
+
+def table_quality_2d(results):
+    """The same of replica groups (bench/quality_2d.yaml)."""
+    return table(["data", "variant", "NE", "change, mean over seeds", "least to most", "1D's seeds differ by"],
+                 quality_rows(results, "quality_2d", 4))
 
 
 def rewrite(text, results):
