@@ -153,6 +153,13 @@ def set_rate(host, rate_mbit):
     _shape(SWITCH, host.name, host, rate_mbit)
 
 
+def clear_rate(host):
+    """Lets a host's link go as fast as it can."""
+    for namespace, device in ((_namespace(host), "eth0"), (SWITCH, host.name)):
+        if "tbf" in tool("tc", "-n", namespace, "qdisc", "show", "dev", device):
+            tool("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
+
+
 def cut_link(host):
     """As if the cable were out: packets are lost in both directions, and nobody is told."""
     (STATE / "hosts" / host.name / "cut").touch()  # lab/agent asks
@@ -164,6 +171,13 @@ def interface_bytes(host):
     shown = tool("ip", "-n", _namespace(host), "-json", "-stats", "link", "show", "eth0")
     counters = json.loads(shown)[0]["stats64"]
     return {"sent_bytes": counters["tx"]["bytes"], "received_bytes": counters["rx"]["bytes"]}
+
+
+def all_sent_bytes(lab):
+    """Bytes that the interface of every host has sent, read at once where they come in."""
+    shown = json.loads(tool("ip", "-n", SWITCH, "-json", "-stats", "link", "show"))
+    received = {link["ifname"]: link["stats64"]["rx"]["bytes"] for link in shown}
+    return [received[host.name] for host in lab.hosts]
 
 
 def _make_switch():

@@ -1,0 +1,355 @@
+"""The ladder: how much of a step hosts lose to the links between them, one measure after the other.
+
+A rung is a way to run one job; a topology is so many hosts with so many ranks. For each pair the job
+runs once, and in that run the links are shaped and not shaped by turns. The efficiency of a rung is
+its step time without shaping over that with it: the same ranks, the same processors' share, only the
+links differ. What a step moves is read from the interfaces and from the trace.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import time
+
+import yaml
+
+import hosts as machine
+import job as jobs
+from config import ConfigError, Host, Lab, LabError
+
+KEYS = {"version", "job", "samples", "cpus", "rate_mbit", "mtu", "turn_s", "turns", "topologies",
+        "rungs"}
+CLUSTER = pathlib.Path(__file__).resolve().parent / "ladder_cluster.yaml"
+READ_S = 0.1       # from one reading of the interfaces to the next
+SETTLE_S = 0.5     # after a link has changed: packets in its queue are sent again
+LAST_STEP = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    hosts: int
+    ranks: int  # of each
+
+    @property
+    def world(self):
+        return self.hosts * self.ranks
+
+    def __str__(self):
+        return f"{self.hosts} x {self.ranks}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    name: str
+    options: tuple  # of weft train
+    tables: dict    # what every table of the job is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Ladder:
+    job: pathlib.Path
+    samples: int   # of every rank in a step
+    cpus: float    # of every rank
+    rate_mbit: float
+    mtu: int
+    turn_s: float  # of a turn with shaped links, and of one without
+    turns: int     # of each
+    topologies: tuple
+    rungs: tuple
+
+
+@dataclasses.dataclass
+class Turn:
+    """A stretch of a run in which the links stayed as they were."""
+    shaped: bool
+    begin_ns: int = 0
+    end_ns: int = 0
+    readings: list = dataclasses.field(default_factory=list)  # (ns, bytes sent by each host so far)
+
+    def sent_bytes(self, begin_ns, end_ns):
+        """Of the host that sends most, between two moments."""
+        return max(b - a for a, b in zip(self._at(begin_ns), self._at(end_ns)))
+
+    def _at(self, ns):
+        """Between two readings bytes are taken to flow evenly."""
+        for (begin, before), (end, after) in zip(self.readings, self.readings[1:]):
+            if begin <= ns <= end:
+                share = (ns - begin) / (end - begin)
+                return [a + share * (b - a) for a, b in zip(before, after)]
+        raise LabError(f"no reading of the interfaces at {ns}")
+
+
+def read_ladder(path):
+    try:
+        tree = yaml.safe_load(pathlib.Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict) or set(tree) != KEYS or tree["version"] != 1:
+        raise ConfigError(f"{path}: a ladder has version: 1 and exactly the keys {sorted(KEYS)}")
+    try:
+        ladder = Ladder(
+            job=pathlib.Path(path).parent / tree["job"], samples=int(tree["samples"]),
+            cpus=float(tree["cpus"]), rate_mbit=float(tree["rate_mbit"]), mtu=int(tree["mtu"]),
+            turn_s=float(tree["turn_s"]), turns=int(tree["turns"]),
+            topologies=tuple(Topology(int(one["hosts"]), int(one["ranks"]))
+                             for one in tree["topologies"]),
+            rungs=tuple(Rung(str(one["name"]), tuple(str(word) for word in one.get("options", [])),
+                             dict(one.get("tables", {}))) for one in tree["rungs"]))
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
+    if not ladder.job.is_file():
+        raise ConfigError(f"{path}: job: there is no file {ladder.job}")
+    _check_share(ladder)
+    return ladder
+
+
+def _check_share(ladder):
+    """Ranks that together have more than the machine compute longer the more they are."""
+    cores = os.cpu_count()
+    for topology in ladder.topologies:
+        if topology.world * ladder.cpus > 0.9 * cores:
+            raise ConfigError(
+                f"cpus: {topology.world} ranks of {ladder.cpus:g} are more than 90 % of this "
+                f"machine's {cores} processors; at most {0.9 * cores / topology.world:.3g}")
+
+
+def lab_of(ladder, topology):
+    return Lab("ladder", tuple(
+        Host(name=f"node{h + 1}", address=f"10.214.0.{h + 1}", ranks=topology.ranks,
+             rate_mbit=ladder.rate_mbit, queue_ms=200, mtu=ladder.mtu,
+             cpus=ladder.cpus * topology.ranks) for h in range(topology.hosts)))
+
+
+def write_cluster(ladder, topology, path):
+    """What a planner is told of a topology: shares of processors, and the links as shaped."""
+    tree = yaml.safe_load(CLUSTER.read_text())
+    tree["hosts"] = [{"count": topology.hosts, "ranks": topology.ranks}]
+    compute = tree["compute"]
+    rates = [(compute[key], "value") for key in ("gemm_fp32", "gemm_bf16", "copy")]
+    rates += [(point, key) for point in compute["rows"]["points"] for key in ("read", "update")]
+    for entry, key in rates:
+        entry[key] = float(entry[key]) * ladder.cpus  # PyYAML takes 1e9 for text
+    for link in ("rank", "host"):
+        tree["links"]["network"][link]["value"] = ladder.rate_mbit * 1e6 / 8
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+def write_job(ladder, rung, path):
+    """The job with what the rung gives every table."""
+    tree = yaml.safe_load(ladder.job.read_text())
+    for table in tree["tables"]:
+        table.update(rung.tables)
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+def arguments_of(ladder, topology, rung, out):
+    """Of weft. In a rung's options {cluster} stands for the file that describes the topology and
+    {hosts} for how many it has."""
+    options = [word.replace("{cluster}", str(out / "cluster.yaml"))
+               .replace("{hosts}", str(topology.hosts)) for word in rung.options]
+    return ["train", out / "job.yaml", "--quiet", "--threads", "1", "--out", out / "job",
+            "--set", f"batch_size={ladder.samples * topology.world}",
+            "--set", f"train.steps={LAST_STEP}", "--set", "train.log_every=4", "--trace-steps", f"1:{LAST_STEP}",
+            "--trace", out / "trace", *options]
+
+
+def formula_bytes(topology, weft, arguments, cluster):
+    """Bytes per step that the planner reckons for the host that sends most to others, or None for
+    replica groups, which it does not plan."""
+    words = [str(word) for word in arguments]
+    if any(word.startswith("mesh.groups=") and word != "mesh.groups=1" for word in words):
+        return None
+    sets = [word for i in range(1, len(words)) if words[i - 1] == "--set"
+            for word in ("--set", words[i])]
+    command = [weft, "plan", words[1], "--cluster", cluster, "--format", "json", *sets]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise LabError(f"'{' '.join(map(str, command))}' failed: {done.stderr.strip()}")
+    ranks = [rank["network_bytes"] for rank in json.loads(done.stdout)["ranks"]]
+    return max(sum(ranks[first:first + topology.ranks])
+               for first in range(0, topology.world, topology.ranks))
+
+
+class Run:
+    """One job, while whose steps go on the links change by turns."""
+
+    def __init__(self, ladder, lab, turns):
+        self.ladder, self.lab, self.turns = ladder, lab, turns
+
+    def go(self, weft, arguments, out):
+        job = jobs.Job(self.lab, weft, arguments, out / "mpirun.log", echo=False)
+        try:
+            self._wait_for_steps(job, out)
+            for turn in self.turns:
+                self._take(turn, job)
+            os.kill(job.ranks_on(self.lab.hosts[0])[0], signal.SIGUSR1)
+            code = job.wait(120)
+        finally:
+            job.end()
+        if code not in (0, 130):
+            raise LabError(f"the job of {out} ended with {code}: see {out / 'mpirun.log'}")
+
+    def _wait_for_steps(self, job, out):
+        metrics = out / "job" / "metrics.jsonl"
+        started = jobs.wait_until(
+            lambda: job.process.poll() is not None or
+            (metrics.exists() and metrics.stat().st_size > 0), 120)
+        if started is None or job.process.poll() is not None:
+            raise LabError(f"the job of {out} did not train: see {out / 'mpirun.log'}")
+
+    def _take(self, turn, job):
+        for host in self.lab.hosts:
+            (machine.set_rate(host, self.ladder.rate_mbit) if turn.shaped
+             else machine.clear_rate(host))
+        time.sleep(SETTLE_S)
+        end = time.monotonic() + self.ladder.turn_s
+        while len(turn.readings) < 2 or time.monotonic() < end:
+            if jobs.wait_until(lambda: job.process.poll() is not None, READ_S) is not None:
+                raise LabError("the job ended before its last turn; see its mpirun.log")
+            turn.readings.append((time.monotonic_ns(), machine.all_sent_bytes(self.lab)))
+        turn.begin_ns, turn.end_ns = turn.readings[0][0], turn.readings[-1][0]
+
+
+# What a run says.
+
+def _merged(spans):
+    merged = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    return merged
+
+
+def _length(spans):
+    return sum(end - begin for begin, end in spans)
+
+
+def _both(a, b):
+    """What two merged lists have in common."""
+    found, i, j = [], 0, 0
+    while i < len(a) and j < len(b):
+        begin, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if begin < end:
+            found.append((begin, end))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+class Trace:
+    """The steps of one rank, each with what its streams did. Times are the steady clock's ns."""
+
+    def __init__(self, path):
+        tree = json.loads(path.read_text())
+        self.begin_ns = tree["weft"]["begin_ns"]
+        self.steps, self.collectives, self.work = [], [], []
+        for event in tree["traceEvents"]:
+            if event.get("cat") == "user_annotation":
+                self.steps.append(self._times(event))
+            elif event.get("cat") == "kernel":
+                moves = event["args"]["kind"] == "collective"
+                bytes_out = event["args"]["cross_host_bytes"] if moves else 0
+                (self.collectives if moves else self.work).append(
+                    (*self._times(event), bytes_out))
+
+    def _times(self, event):
+        begin = self.begin_ns + event["ts"] * 1000
+        return begin, begin + event["dur"] * 1000
+
+    def figures(self, turn):
+        """Of the steps that lie in a turn: milliseconds and bytes per step, or None."""
+        steps = [step for step in self.steps if turn.begin_ns <= step[0] and
+                 step[1] <= turn.end_ns]
+        if len(steps) < 2:
+            return None
+        begin, end = steps[0][0], steps[-1][0]  # whole steps, from begin to begin
+        inside = [one for one in self.collectives if begin <= one[0] < end]
+        moving = _merged((b, e) for b, e, _ in inside)
+        work = _merged((b, e) for b, e, _ in self.work if begin <= b < end)
+        count = len(steps) - 1
+        per_step = 1e-6 / count
+        return {"steps": count, "interface_bytes": turn.sent_bytes(begin, end) / count, "step_ms": (end - begin) * per_step,
+                "compute_ms": _length(work) * per_step, "raw_ms": _length(moving) * per_step,
+                "exposed_ms": (_length(moving) - _length(_both(moving, work))) * per_step,
+                "cross_host_bytes": sum(one[2] for one in inside) / count}
+
+
+def figures_of(topology, turns, folder):
+    """Medians over the turns of a kind; a turn's figure is the mean over ranks."""
+    traces = [Trace(path) for path in sorted((folder / "trace").glob("trace-*.json"))]
+    if len(traces) != topology.world:
+        raise LabError(f"{folder}/trace has {len(traces)} files for {topology.world} ranks")
+    found = {True: [], False: []}
+    for turn in turns:
+        ranks = [trace.figures(turn) for trace in traces]
+        if None in ranks:
+            raise LabError(f"{folder}: fewer than two steps in a turn of "
+                           f"{(turn.end_ns - turn.begin_ns) * 1e-9:.1f} s; make turn_s longer")
+        mean = {key: statistics.fmean(rank[key] for rank in ranks) for key in ranks[0]}
+        hosts = [sum(rank["cross_host_bytes"] for rank in ranks[h * topology.ranks:][:topology.ranks])
+                 for h in range(topology.hosts)]
+        mean["cross_host_bytes"] = max(hosts)  # of the host that sends most
+        found[turn.shaped].append(mean)
+    medians = {shaped: {key: statistics.median(one[key] for one in of_kind) for key in of_kind[0]}
+               for shaped, of_kind in found.items()}
+    pairs = [free["step_ms"] / shaped["step_ms"]
+             for shaped, free in zip(found[True], found[False])]
+    return {"shaped": medians[True], "free": medians[False],
+            "efficiency": statistics.median(pairs), "efficiency_least": min(pairs),
+            "efficiency_most": max(pairs)}
+
+
+def climb(ladder, weft, out, only):
+    """Runs every rung, or those of `only`, on every topology; returns their figures."""
+    results = []
+    for topology in ladder.topologies:
+        lab = lab_of(ladder, topology)
+        with machine.hosts_up(lab):
+            for number, rung in enumerate(ladder.rungs):
+                if only and str(number) not in only:
+                    continue
+                folder = out / f"{topology.hosts}x{topology.ranks}-{number}"
+                jobs.prepare_folder(folder)
+                write_cluster(ladder, topology, folder / "cluster.yaml")
+                turns = [Turn(shaped) for _ in range(ladder.turns) for shaped in (True, False)]
+                begin = time.monotonic()
+                write_job(ladder, rung, folder / "job.yaml")
+                arguments = arguments_of(ladder, topology, rung, folder)
+                Run(ladder, lab, turns).go(weft, arguments, folder)
+                results.append({"rung": rung.name, "hosts": topology.hosts,
+                                "ranks": topology.ranks,
+                                "formula_bytes": formula_bytes(topology, weft, arguments,
+                                                               folder / "cluster.yaml"),
+                                **figures_of(topology, turns, folder)})
+                print(_line(results[-1], time.monotonic() - begin), flush=True)
+    return results
+
+
+def _line(result, seconds):
+    shaped, free = result["shaped"], result["free"]
+    return (f"{result['hosts']} x {result['ranks']}  {result['rung']:40} "
+            f"{100 * result['efficiency']:5.1f} % ({100 * result['efficiency_least']:.0f} to "
+            f"{100 * result['efficiency_most']:.0f})  step {shaped['step_ms']:7.1f} ms, free "
+            f"{free['step_ms']:7.1f}, compute {shaped['compute_ms']:6.1f}, exposed "
+            f"{shaped['exposed_ms']:7.1f} of {shaped['raw_ms']:7.1f}, "
+            f"{shaped['interface_bytes'] / 1e6:6.2f} MB by link, "
+            f"{shaped['cross_host_bytes'] / 1e6:6.2f} by trace, "
+            f"{(result['formula_bytes'] or 0) / 1e6:6.2f} by formula, {shaped['steps']:.0f} steps "
+            f"[{seconds:.0f} s]")
+
+
+def document(ladder, results):
+    """The results as benchmarks write them, for bench/tables.py."""
+    return {"version": 1, "program": "ladder",
+            "settings": {"job": ladder.job.name, "samples": ladder.samples, "cpus": ladder.cpus,
+                         "rate_mbit": ladder.rate_mbit, "turn_s": ladder.turn_s,
+                         "turns": ladder.turns},
+            "rungs": results}
