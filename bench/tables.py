@@ -117,7 +117,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -343,6 +343,25 @@ def table_prediction_order(results):
                        for found in (results.find("plan", name, of=of, cases=cases) for cases in CASES)]
             for (name, of), label in names.items()]
     return table([""] + CASES, rows) if results.find("plan") else ""
+
+
+def table_mesh(results):
+    """What replica groups cost a rank, counted and by formula."""
+    rows = []
+    for case in (r["parameters"] for r in results.find("mesh", "tables")):
+        row = [f"{case['groups']} x {case['ranks']}", "-" if case["sync"] == "none" else case["sync"]]
+        for name in ("tables", "beside", "beside_ratio", "peers", "all_to_all", "imbalance", "sync"):
+            found = results.find("mesh", name, **case)
+            if not found:
+                row.append("-")
+                continue
+            counted = found[0]["median"]
+            digits = 2 if name in ("beside_ratio", "imbalance") else 0 if counted >= 1000 or name == "peers" else 1
+            row.append(" / ".join(f"{value:,.{digits}f}" for value in
+                                  (counted, found[0].get("limit", {"median": 0.0})["median"])))
+        rows.append(row)
+    return table(["groups x ranks", "sync", "tables, MB / S/N", "beside, MB", "of one group", "peers",
+                  "all-to-all, kB/step", "imbalance", "sync, kB"], rows)
 
 
 def table_ladder(results):

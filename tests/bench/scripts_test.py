@@ -160,6 +160,25 @@ class Tables(Folder):
                                      program="search"))
         self.assertIn("| x | 8 | yes |" + " 2.00 |" * 7, tables.table_search(tables.Results(self.folder)))
 
+    def test_mesh(self):
+        figures = []
+        for groups, sync in (("1", "none"), ("8", "dense")):
+            at = {"groups": groups, "ranks": str(8 // int(groups)), "sync": sync}
+            figures += [figure(name, (2, 2, 2), better="lower", limit=4, **at)
+                        for name in ("tables", "beside", "beside_ratio", "imbalance")]
+            alone = groups == "8"  # a rank in a group of its own has no peers
+            figures += [figure(name, (0, 0, 0), better="lower", **at) if alone else
+                        figure(name, (7, 7, 7), better="lower", limit=7, **at)
+                        for name in ("peers", "all_to_all")]
+            figures += [figure("sync", (5000, 5000, 5000), better="lower", limit=4999.6, **at)] if alone else []
+        self.write("m.json", results(*figures, program="mesh"))
+        result = tables.Results(self.folder)
+        made = tables.table_mesh(result)
+        self.assertIn("| 1 x 8 | - | 2.0 / 4.0 | 2.0 / 4.0 | 2.00 / 4.00 | 7 / 7 | 7.0 / 7.0 | 2.00 / 4.00 | - |", made)
+        self.assertIn("| 8 x 1 | dense | 2.0 / 4.0 | 2.0 / 4.0 | 2.00 / 4.00 | 0 / 0 | 0.0 / 0.0 | 2.00 / 4.00 "
+                      "| 5,000 / 5,000 |", made)
+        self.assertEqual(tables.table_kernels(result), "")
+
     def test_quality(self):
         self.write("q.json", {"version": 1, "program": "quality_2d", "quality": [
             {"dataset": "made up", "variant": "M = 2", "ne": [0.5, 0.7], "ne_change": [-0.1, 0.3],
@@ -180,6 +199,9 @@ class Tables(Folder):
         text = (ROOT / "docs/performance.md").read_text()
         self.assertGreater(len(tables.MARK.findall(text)), 5)
         tables.rewrite(text, tables.Results(self.folder))
+        text = (ROOT / "docs/2d.md").read_text()
+        self.assertIn("<!-- table mesh -->", text)
+        self.assertEqual(tables.rewrite(text, tables.Results(self.folder)), text)
 
     def test_tables_without_results_stay(self):
         self.write("k.json", results(figure("a", (1, 1, 1))))
