@@ -1,6 +1,7 @@
 /// Jobs that fail, for check_mpi_failures.py: `mpi_failure SCENARIO`. Prints one line per rank,
-/// "rank R: CODE origin=O MESSAGE", and exits with 0 when the session ended in order: mpirun kills
-/// the other ranks as soon as one exits with another status, maybe before they have printed.
+/// "rank R: CODE origin=O MESSAGE", with " missing=R" for each rank that was waited for in vain, and
+/// exits with 0 when the session ended in order: mpirun kills the other ranks as soon as one exits
+/// with another status, maybe before they have printed.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -225,8 +226,12 @@ int run(const std::string& scenario) {
   try {
     session.run(bodies.contains(scenario) ? bodies.at(scenario) : stage_scenario(scenario));
   } catch (const Error& error) {
-    std::printf("rank %d: %s origin=%d %s\n", rank, std::string(to_string(error.code())).c_str(),
-                error.origin_rank(), error.what());
+    std::string missing;
+    for (const int one : error.missing_ranks()) {
+      missing += " missing=" + std::to_string(one);
+    }
+    std::printf("rank %d: %s origin=%d %s%s\n", rank, std::string(to_string(error.code())).c_str(),
+                error.origin_rank(), error.what(), missing.c_str());
     return 0;
   }
   std::printf("rank %d: no error\n", rank);

@@ -153,12 +153,17 @@ class Job {
     }
     plan_ = choose_plan();
     by_position_ = order_by_position(launched_, plan_);
+    say_which_groups();
     advise_on_parts();
     check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
   }
 
   Summary train();
   Summary eval();
+
+  /// Where the job ends because ranks of replica groups are missing: which groups, and how to go
+  /// on. By the rank that has waited for them.
+  void say_what_is_lost(const Error& error) const;
 
  private:
   [[nodiscard]] bool first() const { return world().rank() == 0; }
@@ -175,6 +180,7 @@ class Job {
   [[nodiscard]] spec::Plan plan_for_cluster() const;
   void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
   void say_what_is_not_asked() const;
+  void say_which_groups() const;
   void warn_of_an_end_between_syncs() const;
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
@@ -361,6 +367,33 @@ spec::Plan Job::choose_plan() {
              made.parts);
   }
   return made;
+}
+
+void Job::say_which_groups() const {
+  const bool changed = saved_ && saved_->plan.groups != plan_.groups;
+  const bool converts = changed && saved_moment_scales(manifest_->metadata.extra_json) !=
+                                       moment_scales(config_, plan_);
+  if (first() && plan_.groups > 1) {
+    log_info("{} replica groups of {} ranks: {}", plan_.groups, plan_.ranks,
+             describe_groups(plan_));
+  }
+  if (first() && changed) {
+    log_info("resume: the checkpoint is of {} replica groups of {} ranks, this job has {} of {}{}",
+             saved_->plan.groups, saved_->plan.ranks, plan_.groups, plan_.ranks,
+             converts ? "; Adagrad's sums are converted to its moment scale" : "");
+  }
+}
+
+void Job::say_what_is_lost(const Error& error) const {
+  if (plan_.groups == 1 || error.missing_ranks().empty() ||
+      error.origin_rank() != launched_.world_rank(launched_.rank())) {
+    return;
+  }
+  const std::string& folder = options_.checkpoint_dir;
+  std::error_code unreadable;
+  const bool saved = !folder.empty() && fs::exists(fs::path(folder) / "latest", unreadable);
+  log_message(LogLevel::kError,
+              describe_loss(plan_, error.missing_ranks(), saved ? folder : options_.resume));
 }
 
 /// At its end a job averages its replicas, wherever that is.
@@ -748,7 +781,13 @@ Summary Job::eval() {
 }  // namespace
 
 Summary run_train(comm::Communicator& world, const JobOptions& options) {
-  return Job(world, options).train();
+  Job job(world, options);
+  try {
+    return job.train();
+  } catch (const Error& error) {
+    job.say_what_is_lost(error);
+    throw;
+  }
 }
 
 Summary run_eval(comm::Communicator& world, const JobOptions& options) {

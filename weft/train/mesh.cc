@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,35 @@ void check_checkpoint_interval(const spec::Mesh& mesh, std::int64_t every) {
        "equal at syncs only; give {}{}",
        every, mesh.sync_every, below == 0 ? "" : fmt::format("{} or ", below),
        below + mesh.sync_every);
+}
+
+std::string describe_groups(const spec::Plan& plan) {
+  return plan.layout == spec::MeshLayout::kLocalAllReduce
+             ? fmt::format("rank r of the world is in group r mod {}", plan.groups)
+             : fmt::format("rank r of the world is in group r / {}", plan.ranks);
+}
+
+std::string describe_loss(const spec::Plan& plan,
+                          std::span<const int> lost,
+                          const std::string& checkpoint) {
+  std::set<std::int64_t> groups;
+  std::string names;
+  for (const int rank : lost) {
+    const std::int64_t position =
+        spec::mesh_position(plan.layout, plan.groups, plan.ranks, std::int64_t{rank});
+    const std::int64_t group = position / plan.ranks;
+    groups.insert(group);
+    names += fmt::format("{}rank {} (group {})", names.empty() ? "" : ", ", rank, group);
+  }
+  const std::int64_t left = plan.groups - std::ssize(groups);
+  const std::string begin = fmt::format("lost: {}; {} of {} replica groups ", names,
+                                        std::max<std::int64_t>(left, 0), plan.groups);
+  const std::string how = checkpoint.empty() ? "there is no checkpoint: start anew"
+                                             : fmt::format("resume with --resume {}", checkpoint);
+  return left <= 0 ? fmt::format("{}are whole; {} on the ranks there are", begin, how)
+                   : fmt::format("{}may be whole, each with all tables; {} on their {} ranks with "
+                                 "mesh.groups={}",
+                                 begin, how, left * plan.ranks, left);
 }
 
 double MomentScale::of(std::int64_t row) const {

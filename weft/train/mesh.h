@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,15 @@ std::unique_ptr<comm::Communicator> order_by_position(comm::Communicator& world,
 /// Throws Error(kConfig) naming the nearest intervals unless checkpoints every `every` steps (0:
 /// none) are made when replicas are equal.
 void check_checkpoint_interval(const spec::Mesh& mesh, std::int64_t every);
+
+/// "rank r of the world is in group r / 4": what messages that name ranks are read with.
+std::string describe_groups(const spec::Plan& plan);
+
+/// What became of the groups of a job that has lost these ranks of the world (maybe more), and how
+/// it goes on without them. `checkpoint`: to resume from; empty: there is none.
+std::string describe_loss(const spec::Plan& plan,
+                          std::span<const int> lost,
+                          const std::string& checkpoint);
 
 /// What a table's Adagrad sums are multiples of: c, and of rows of its head 1, since these are kept
 /// as one group would have them.
