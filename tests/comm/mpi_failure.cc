@@ -1,12 +1,12 @@
 /// Jobs that fail, for check_mpi_failures.py: `mpi_failure SCENARIO`. Prints one line per rank,
-/// "rank R: CODE origin=O MESSAGE", with " missing=R" for each rank that was waited for in vain, and
-/// exits with 0 when the session ended in order: mpirun kills the other ranks as soon as one exits
-/// with another status, maybe before they have printed.
+/// "rank R: CODE origin=O MESSAGE", and exits with 0 when the session ended in order: mpirun kills
+/// the other ranks as soon as one exits with another status, maybe before they have printed.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -114,6 +114,9 @@ void killed(Communicator& world) {
 /// The last rank never comes to the end.
 void stuck(Communicator& world) {
   Context ctx;
+  world.explain_loss([](std::span<const int> ranks) {
+    return "Lost: " + std::to_string(ranks.size()) + ", the first " + std::to_string(ranks[0]);
+  });
   world.barrier(ctx);
   if (world.rank() == 0) {
     fail(ErrorCode::kData, "file day_3 is cut");
@@ -226,12 +229,8 @@ int run(const std::string& scenario) {
   try {
     session.run(bodies.contains(scenario) ? bodies.at(scenario) : stage_scenario(scenario));
   } catch (const Error& error) {
-    std::string missing;
-    for (const int one : error.missing_ranks()) {
-      missing += " missing=" + std::to_string(one);
-    }
-    std::printf("rank %d: %s origin=%d %s%s\n", rank, std::string(to_string(error.code())).c_str(),
-                error.origin_rank(), error.what(), missing.c_str());
+    std::printf("rank %d: %s origin=%d %s\n", rank, std::string(to_string(error.code())).c_str(),
+                error.origin_rank(), error.what());
     return 0;
   }
   std::printf("rank %d: no error\n", rank);

@@ -28,18 +28,8 @@ std::string_view to_string(ErrorCode code) {
   return "unknown";
 }
 
-Error::Error(ErrorCode code,
-             const std::string& message,
-             int origin_rank,
-             const std::vector<int>& missing_ranks)
+Error::Error(ErrorCode code, const std::string& message, int origin_rank)
     : std::runtime_error(message), code_(code), origin_rank_(origin_rank) {
-  if (!missing_ranks.empty()) {
-    missing_ranks_ = std::make_shared<const std::vector<int>>(missing_ranks);
-  }
-}
-
-std::span<const int> Error::missing_ranks() const {
-  return missing_ranks_ == nullptr ? std::span<const int>() : std::span<const int>(*missing_ranks_);
 }
 
 void check_failed(const char* expression, const char* file, int line, const std::string& message) {

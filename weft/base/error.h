@@ -3,13 +3,10 @@
 /// table, feature, sample, rank) and what to do.
 #pragma once
 
-#include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/core.h>
 
@@ -34,24 +31,16 @@ std::string_view to_string(ErrorCode code);
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code,
-        const std::string& message,
-        int origin_rank = -1,
-        const std::vector<int>& missing_ranks = {});
+  Error(ErrorCode code, const std::string& message, int origin_rank = -1);
 
   [[nodiscard]] ErrorCode code() const { return code_; }
 
   /// The rank on which the error began, -1 where it is not known to be a rank's.
   [[nodiscard]] int origin_rank() const { return origin_rank_; }
 
-  /// Ranks of the world that somebody has waited for in vain: they have ended, hang or are late.
-  /// Others may be lost too. Most errors have none. Valid as long as this error or a copy.
-  [[nodiscard]] std::span<const int> missing_ranks() const;
-
  private:
   ErrorCode code_;
   int origin_rank_;
-  std::shared_ptr<const std::vector<int>> missing_ranks_;  // shared: copying an error cannot throw
 };
 
 /// Throws Error(code) with a formatted message.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,6 +118,10 @@ struct Traffic {
 
   Traffic& operator+=(const Traffic& other);
 };
+
+/// What it means to a job that these ranks of the world are lost: a sentence without a full stop, or
+/// nothing.
+using LossText = std::function<std::string(std::span<const int> ranks)>;
 
 /// "all_gather #17 of group 'dense'".
 std::string describe(const Stamp& stamp, std::string_view group);

@@ -366,6 +366,10 @@ void Communicator::abort(const Error& error) noexcept {
   }
 }
 
+void Communicator::explain_loss(LossText text) {
+  group_->explain_loss(std::move(text));
+}
+
 void Communicator::check() const {
   group_->check();
 }

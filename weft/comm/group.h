@@ -88,6 +88,9 @@ class Group {
   /// Throws the world's error if there is one.
   virtual void check() const = 0;
 
+  /// As Communicator::explain_loss. A backend whose ranks end together has nothing to say.
+  virtual void explain_loss(LossText /*text*/) {}
+
   /// Where this rank notes what it is doing.
   [[nodiscard]] virtual ActivityLog& activity() = 0;
 };

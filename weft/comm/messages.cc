@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <exception>
 #include <new>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -76,16 +75,12 @@ std::string list_ranks(const GroupNames& group, std::span<const int> ranks) {
 }
 
 Error timed_out(const GroupNames& group, const Waiting& waiting) {
-  std::vector<int> missing;
-  for (const int rank : waiting.missing) {
-    missing.push_back(group.world(rank));
-  }
   return {ErrorCode::kTimeout,
           fmt::format("{}: {} has waited {:.1f} s and these are missing: {}; look at what they "
                       "are doing, or raise the timeout if a step takes that long",
                       describe(waiting.stamp, group.name), group.rank(waiting.self),
                       waiting.seconds, list_ranks(group, waiting.missing)),
-          group.world(waiting.self), missing};
+          group.world(waiting.self)};
 }
 
 Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer) {
@@ -93,7 +88,7 @@ Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer
           fmt::format("{}: {} waits for {}, which has ended; all ranks must make the same "
                       "collective calls",
                       describe(stamp, group.name), group.rank(self), group.rank(peer)),
-          group.world(self), {group.world(peer)}};
+          group.world(self)};
 }
 
 Error as_error(const std::exception_ptr& exception, int rank) {

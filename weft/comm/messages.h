@@ -57,7 +57,6 @@ struct Waiting {
 /// "rank 1, rank 2".
 std::string list_ranks(const GroupNames& group, std::span<const int> ranks);
 
-/// With the missing ones as missing_ranks(); so the next.
 Error timed_out(const GroupNames& group, const Waiting& waiting);
 
 /// Rank `peer` has ended while `self` waits for it.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -154,16 +155,13 @@ class Job {
     plan_ = choose_plan();
     by_position_ = order_by_position(launched_, plan_);
     say_which_groups();
+    explain_losses();
     advise_on_parts();
     check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
   }
 
   Summary train();
   Summary eval();
-
-  /// Where the job ends because ranks of replica groups are missing: which groups, and how to go
-  /// on. By the rank that has waited for them.
-  void say_what_is_lost(const Error& error) const;
 
  private:
   [[nodiscard]] bool first() const { return world().rank() == 0; }
@@ -181,6 +179,7 @@ class Job {
   void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
   void say_what_is_not_asked() const;
   void say_which_groups() const;
+  void explain_losses() const;
   void warn_of_an_end_between_syncs() const;
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
@@ -384,16 +383,17 @@ void Job::say_which_groups() const {
   }
 }
 
-void Job::say_what_is_lost(const Error& error) const {
-  if (plan_.groups == 1 || error.missing_ranks().empty() ||
-      error.origin_rank() != launched_.world_rank(launched_.rank())) {
+/// Called when ranks have not come to the end after an error, by another thread.
+void Job::explain_losses() const {
+  if (plan_.groups == 1) {
     return;
   }
-  const std::string& folder = options_.checkpoint_dir;
-  std::error_code unreadable;
-  const bool saved = !folder.empty() && fs::exists(fs::path(folder) / "latest", unreadable);
-  log_message(LogLevel::kError,
-              describe_loss(plan_, error.missing_ranks(), saved ? folder : options_.resume));
+  launched_.explain_loss([plan = plan_, folder = options_.checkpoint_dir,
+                          resumed = options_.resume](std::span<const int> ranks) {
+    std::error_code unreadable;
+    const bool saved = !folder.empty() && fs::exists(fs::path(folder) / "latest", unreadable);
+    return describe_loss(plan, ranks, saved ? folder : resumed);
+  });
 }
 
 /// At its end a job averages its replicas, wherever that is.
@@ -781,13 +781,7 @@ Summary Job::eval() {
 }  // namespace
 
 Summary run_train(comm::Communicator& world, const JobOptions& options) {
-  Job job(world, options);
-  try {
-    return job.train();
-  } catch (const Error& error) {
-    job.say_what_is_lost(error);
-    throw;
-  }
+  return Job(world, options).train();
 }
 
 Summary run_eval(comm::Communicator& world, const JobOptions& options) {

@@ -86,14 +86,13 @@ std::string describe_loss(const spec::Plan& plan,
     names += fmt::format("{}rank {} (group {})", names.empty() ? "" : ", ", rank, group);
   }
   const std::int64_t left = plan.groups - std::ssize(groups);
-  const std::string begin = fmt::format("lost: {}; {} of {} replica groups ", names,
-                                        std::max<std::int64_t>(left, 0), plan.groups);
   const std::string how = checkpoint.empty() ? "there is no checkpoint: start anew"
                                              : fmt::format("resume with --resume {}", checkpoint);
-  return left <= 0 ? fmt::format("{}are whole; {} on the ranks there are", begin, how)
-                   : fmt::format("{}may be whole, each with all tables; {} on their {} ranks with "
-                                 "mesh.groups={}",
-                                 begin, how, left * plan.ranks, left);
+  return fmt::format("Lost: {}; whole replica groups: {} of {}{}", names, left, plan.groups,
+                     left == 0 ? fmt::format("; {} on the ranks there are", how)
+                               : fmt::format(", each with all tables; {} on their {} ranks with "
+                                             "mesh.groups={}",
+                                             how, left * plan.ranks, left));
 }
 
 double MomentScale::of(std::int64_t row) const {

@@ -31,8 +31,8 @@ void check_checkpoint_interval(const spec::Mesh& mesh, std::int64_t every);
 /// "rank r of the world is in group r / 4": what messages that name ranks are read with.
 std::string describe_groups(const spec::Plan& plan);
 
-/// What became of the groups of a job that has lost these ranks of the world (maybe more), and how
-/// it goes on without them. `checkpoint`: to resume from; empty: there is none.
+/// What became of the groups of a job that has lost these ranks of the world, and how it goes on
+/// without them. `checkpoint`: to resume from; empty: there is none.
 std::string describe_loss(const spec::Plan& plan,
                           std::span<const int> lost,
                           const std::string& checkpoint);

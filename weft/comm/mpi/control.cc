@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace weft::comm {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4c544357;  // "WCTL"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 1;
 
 // Short enough for an eager message, so that receiving it never waits for its sender.
 constexpr std::size_t kMaxText = 3000;
-constexpr std::size_t kMaxMissing = 64;
 
 // Rank 0's progress thread answers within milliseconds, however busy its other threads are.
 constexpr auto kVerdictTime = std::chrono::seconds(3);
@@ -30,14 +27,7 @@ struct Record {
   std::int32_t has_error = 0;
   std::int32_t code = 0;
   std::int32_t origin_rank = 0;
-  std::int32_t missing = 0;  ///< so many numbers of ranks follow, then the text
 };
-
-std::vector<int> missing_of(const Error& error) {
-  const std::span<const int> all = error.missing_ranks();
-  const std::span<const int> ranks = all.first(std::min(all.size(), kMaxMissing));
-  return {ranks.begin(), ranks.end()};
-}
 
 }  // namespace
 
@@ -48,22 +38,17 @@ Control::Control(MPI_Comm comm, int rank, int size)
 void Control::send(int to, Kind kind, const std::optional<Error>& error) {
   Record record{.magic = kMagic, .version = kVersion, .kind = static_cast<std::uint32_t>(kind)};
   std::string_view text;
-  std::vector<int> missing;
   if (error) {
     record.has_error = 1;
     record.code = static_cast<std::int32_t>(error->code());
     record.origin_rank = error->origin_rank();
     text = std::string_view(error->what()).substr(0, kMaxText);
-    missing = missing_of(*error);
-    record.missing = static_cast<std::int32_t>(missing.size());
   }
-  const std::size_t listed = missing.size() * sizeof(int);
   Outgoing& message = outbox_.emplace_back();
-  message.bytes.resize(sizeof record + listed + text.size());
+  message.bytes.resize(sizeof record + text.size());
   std::memcpy(message.bytes.data(), &record, sizeof record);
-  std::byte* const behind = message.bytes.data() + sizeof record;
-  std::copy_n(reinterpret_cast<const std::byte*>(missing.data()), listed, behind);
-  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), behind + listed);
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(),
+              message.bytes.begin() + sizeof record);
   check_mpi(MPI_Isend(message.bytes.data(), static_cast<int>(message.bytes.size()), MPI_BYTE, to, 0,
                       comm_, &message.request),
             "MPI_Isend");
@@ -74,8 +59,8 @@ void Control::decide(const Error& error) {
     return;
   }
   // Cut here as on the wire, so that all ranks have the same text.
-  verdict_ = Error(error.code(), std::string(error.what()).substr(0, kMaxText),
-                   error.origin_rank(), missing_of(error));
+  verdict_ =
+      Error(error.code(), std::string(error.what()).substr(0, kMaxText), error.origin_rank());
   own_.reset();
   if (rank_ == 0) {
     for (int peer = 1; peer < static_cast<int>(ended_.size()); ++peer) {
@@ -89,7 +74,7 @@ void Control::fail_with(const Error& error) {
     return;
   }
   const Error named(error.code(), error.what(),
-                    error.origin_rank() >= 0 ? error.origin_rank() : rank_, missing_of(error));
+                    error.origin_rank() >= 0 ? error.origin_rank() : rank_);
   if (rank_ == 0) {
     decide(named);
     return;
@@ -146,17 +131,9 @@ void Control::receive(const MPI_Status& status) {
     }
     return;
   }
-  const auto count = static_cast<std::size_t>(std::max(0, record.missing));
-  if (count > kMaxMissing || message.size() < sizeof record + count * sizeof(int)) {
-    fail(ErrorCode::kComm, "rank {} sent a control message of {} bytes with {} missing ranks",
-         status.MPI_SOURCE, bytes, record.missing);
-  }
-  std::vector<int> missing(count);
-  const std::byte* const behind = message.data() + sizeof record;
-  std::copy_n(behind, count * sizeof(int), reinterpret_cast<std::byte*>(missing.data()));
-  const std::string text(reinterpret_cast<const char*>(behind) + count * sizeof(int),
-                         message.size() - sizeof record - count * sizeof(int));
-  decide(Error(static_cast<ErrorCode>(record.code), text, record.origin_rank, missing));
+  const std::string text(reinterpret_cast<const char*>(message.data()) + sizeof record,
+                         message.size() - sizeof record);
+  decide(Error(static_cast<ErrorCode>(record.code), text, record.origin_rank));
 }
 
 bool Control::settled() const {

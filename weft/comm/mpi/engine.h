@@ -58,6 +58,9 @@ class Engine {
   /// Throws the world's error if there is one.
   virtual void check() const = 0;
 
+  /// As Communicator::explain_loss. Any thread.
+  virtual void explain_loss(LossText text) = 0;
+
   /// As MpiSession::finish.
   virtual void finish() = 0;
 };

@@ -117,6 +117,11 @@ class ProgressEngine final : public Engine {
     }
   }
 
+  void explain_loss(LossText text) override {
+    const std::lock_guard lock(mutex_);
+    loss_text_ = std::move(text);
+  }
+
   void finish() override {
     end_thread();
     check();
@@ -135,6 +140,7 @@ class ProgressEngine final : public Engine {
   bool drain(Ticket& ticket);
   void complete(Ticket& ticket, bool failed);
   bool may_end();
+  [[nodiscard]] std::string loss(const std::vector<int>& ranks) const;
   void watch_end();
   void pace(bool moved);
   void die(const Error& error);
@@ -153,6 +159,7 @@ class ProgressEngine final : public Engine {
   std::vector<Ticket*> submitted_;
   std::optional<Error> abort_request_;
   std::optional<Error> error_;  ///< the world's
+  LossText loss_text_;
   bool started_ = false;
   bool finishing_ = false;
 
@@ -421,6 +428,17 @@ bool ProgressEngine::may_end() {
   return false;
 }
 
+/// "TEXT. ", where the program has something to say of it.
+std::string ProgressEngine::loss(const std::vector<int>& ranks) const {
+  LossText text;
+  {
+    const std::lock_guard lock(mutex_);
+    text = loss_text_;
+  }
+  const std::string told = text ? text(ranks) : "";
+  return told.empty() ? told : told + ". ";
+}
+
 void ProgressEngine::watch_end() {
   const double limit = error_published_
                            ? std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s)
@@ -429,8 +447,9 @@ void ProgressEngine::watch_end() {
   if (Clock::now() - begin < seconds(limit)) {
     return;
   }
+  const std::vector<int> ranks = control_->not_ended();
   std::string missing;
-  for (const int rank : control_->not_ended()) {
+  for (const int rank : ranks) {
     missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   if (!error_published_) {
@@ -442,8 +461,8 @@ void ProgressEngine::watch_end() {
   }
   log_message(LogLevel::kError,
               fmt::format("rank {}: {} did not come to the end within {:.1f} s after an error; "
-                          "ending the job with MPI_Abort. The error: {}",
-                          rank_, missing, limit,
+                          "ending the job with MPI_Abort. {}The error: {}",
+                          rank_, missing, limit, loss(ranks),
                           control_->verdict() ? control_->verdict()->what() : "of MPI"));
   MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
 }

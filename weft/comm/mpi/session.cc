@@ -90,6 +90,8 @@ class MpiGroup final : public Group {
 
   void check() const override { process_.engine->check(); }
 
+  void explain_loss(LossText text) override { process_.engine->explain_loss(std::move(text)); }
+
   [[nodiscard]] ActivityLog& activity() override { return process_.activity; }
 
  private:
