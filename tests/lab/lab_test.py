@@ -30,6 +30,14 @@ THREE_HOSTS = {"version": 1, "rate_mbit": 400, "hosts": {"alpha": {}, "beta": {}
 JOB = with_values(BASE, {"batch_size": 4096, "data.synthetic.samples": 122880,
                          "data.synthetic.eval_samples": 0, "train.eval_every": 0})
 STEPS = 30
+# Two groups of two ranks, each on a host: between hosts are averages of 4 MB of rows a step, and what little the
+# dense model and the control blocks send.
+GROUPS = with_values(BASE, {"batch_size": 512, "data.synthetic.samples": 512 * STEPS,
+                            "data.synthetic.eval_samples": 0, "train.eval_every": 0,
+                            "tables.0.num_embeddings": 30000, "tables.0.sharding": "row_wise",
+                            "sparse_optimizer": {"type": "row_wise_adagrad"},
+                            "mesh": {"groups": 2, "layout": "local_all_to_all", "sync": "dense",
+                                     "sync_every": 1}})
 ENDLESS = with_values(BASE, {"train.steps": 10**9, "train.log_every": 1})
 
 # In namespaces that end with the command: what a lab asks of the kernel.
@@ -226,6 +234,32 @@ class Hosts(HostsCase):
                                delta=0.02 * links["alpha"]["sent_bytes"])
         self.assertIn("alpha", shown.out)
         self.assertTrue((self.folder / "run/mpirun.log").read_text())
+
+    def test_replica_groups(self):
+        """What a sync puts on the link is what weft/cost/replicas.h says of it."""
+        self.write(GROUPS)
+        self.run_lab(TWO_HOSTS, "--trace-steps", f"1:{STEPS}")
+        self.assert_nothing_left()
+        self.assert_same_bits(self.train("job.yaml", "--threads", 1, ranks=4),
+                              self.read("summary.json"))
+        links = self.read("interfaces.json")["hosts"]
+        rows = sum(table["num_embeddings"] for table in GROUPS["tables"])
+        row = 4 * GROUPS["tables"][0]["embedding_dim"] + 4
+        formula = STEPS * rows * row  # 2 (M - 1)/M of it, M = 2: a group is a host
+        for host, ranks in enumerate(((0, 1), (2, 3))):
+            link = links[("alpha", "beta")[host]]
+            crossed = {}
+            for rank in ranks:
+                for event in self.read(f"trace/trace-{rank:05}.json")["traceEvents"]:
+                    if event.get("cat") == "cpu_op" and "Seq" in event["args"]:
+                        group = event["args"]["Process Group Name"]
+                        crossed[group] = crossed.get(group, 0) + event["args"]["cross_host_bytes"]
+            self.assertEqual(crossed["replicas"], formula)
+            self.assertEqual((crossed["ids"], crossed["vectors"]), (0, 0))
+            self.assertEqual(link["traced_cross_host_bytes"], sum(crossed.values()))
+            self.assertGreater(link["sent_bytes"], link["traced_cross_host_bytes"])
+            self.assertLess(link["sent_bytes"], 1.1 * link["traced_cross_host_bytes"])
+            self.assertLess(link["sent_bytes"], 1.1 * formula)
 
     def test_any_program(self):
         self.write(TWO_HOSTS, "lab.yaml")
