@@ -8,7 +8,7 @@
 //   beside      bytes of a rank's device that are not tables (buffers of exchanges, vectors, dense
 //               parameters), beside planner::step_memory of a job of N ranks with the group's share
 //               of the batch. What a sync itself takes is in the count, not in the formula
-//   peers       messages of a rank in an exchange of vectors, beside N - 1
+//   peers       other ranks in the exchange of vectors, as its communicator traces it, beside N - 1
 //   all_to_all  bytes that a rank sends of ids, vectors and their gradients in a step, beside
 //               planner::Estimator for the same group
 //   imbalance   rows looked up, max over mean of the ranks, beside that of the ids which the plan's
@@ -87,6 +87,7 @@ spec::Config make_config(const Options& options, std::int64_t groups, const std:
       "sparse_optimizer: {{type: row_wise_adagrad, learning_rate: 0.01}}\n"
       "model: {{type: dcnv2, bottom_mlp: [16], cross_layers: 1, cross_rank: 16, top_mlp: [16]}}\n"
       "dense_optimizer: {{type: sgd, learning_rate: 0.01}}\n"
+      "train: {{overlap: false}}\n"  // an average is in the trace of its own step
       "numerics: {{parts: {parts}}}\n",
       fmt::arg("batch", batch), fmt::arg("samples", (kWarmUp + options.steps) * batch),
       fmt::arg("tables", kTables), fmt::arg("rows", fmt::join(rows, ", ")),
@@ -146,9 +147,9 @@ bool is_part(std::string_view name) {
   return false;
 }
 
-/// Bytes sent in all recorded steps: of the all-to-alls, and between replicas. Spans are in the
-/// order of their ends, so that an exchange stands before its part of the step.
-void count_bytes(const trace::Recorder& recorder, Counted& counted) {
+/// Peers, and bytes sent in all recorded steps: of the all-to-alls, and between replicas. Spans are
+/// in the order of their ends, so that an exchange stands before its part of the step.
+void count_exchanges(const trace::Recorder& recorder, Counted& counted) {
   for (const trace::Track& track : recorder.tracks()) {
     double before = 0.0;
     for (const trace::Span& span : track.spans()) {
@@ -156,6 +157,9 @@ void count_bytes(const trace::Recorder& recorder, Counted& counted) {
         const trace::Collective& moved = track.collective(span);
         const bool between_groups = *moved.group == "replicas";
         (between_groups ? counted.sync : before) += static_cast<double>(moved.bytes);
+        if (*moved.group == "vectors") {
+          counted.peers = std::max(counted.peers, static_cast<double>(moved.ranks - 1));
+        }
       } else if (is_part(span.name)) {
         const std::string_view name = span.name;
         if (name == "exchange_ids" || name == "output_dist" || name == "grad_dist") {
@@ -196,7 +200,6 @@ void train_rank(const Options& options,
   }
   const std::size_t rank = at(world.rank());
   Counted& counted = run.ranks[rank];
-  const comm::Traffic::Entry before = engine.embeddings().vector_traffic().total();
   const double rows_before = rows_read(engine);
   recorder.start();
   for (std::int64_t i = 0; i < options.steps; ++i) {
@@ -205,14 +208,11 @@ void train_rank(const Options& options,
     run.steps[at(i)][rank] = rows_of(config, batch);
   }
   recorder.stop();
-  const comm::Traffic::Entry after = engine.embeddings().vector_traffic().total();
   const auto steps = static_cast<double>(options.steps);
-  count_bytes(recorder, counted);
+  count_exchanges(recorder, counted);
   counted.all_to_all /= steps;
   counted.sync /= steps;
   counted.rows = (rows_read(engine) - rows_before) / steps;
-  counted.peers = static_cast<double>(after.messages - before.messages) /
-                  static_cast<double>(std::max<std::int64_t>(1, after.calls - before.calls));
   counted.tables = static_cast<double>(engine.embeddings().bytes());
   counted.beside = static_cast<double>(device->memory_use()) - counted.tables;
 }
@@ -341,18 +341,13 @@ double sync_bytes(const spec::Config& config,
       for (const auto& rows : by_group) {
         own += rows_in(rows, shard.rows) / static_cast<double>(groups);
       }
-      switch (config.mesh.sync) {
-        case spec::SyncForm::kDense:
-          bytes +=
-              cost::replica_average_bytes(groups, row * static_cast<double>(shard.rows.size()));
-          break;
-        case spec::SyncForm::kTouched:
-          bytes += cost::replica_average_bytes(groups, row * rows_in(any, shard.rows)) +
-                   cost::touched_list_bytes(groups, 1.0, own);
-          break;
-        case spec::SyncForm::kGradients:
-          bytes += cost::group_gradient_bytes(groups, shard.cols.size(), own);
-          break;
+      if (config.mesh.sync == spec::SyncForm::kDense) {
+        bytes += cost::replica_average_bytes(groups, row * static_cast<double>(shard.rows.size()));
+      } else if (config.mesh.sync == spec::SyncForm::kTouched) {
+        bytes += cost::replica_average_bytes(groups, row * rows_in(any, shard.rows)) +
+                 cost::touched_list_bytes(groups, 1.0, own);
+      } else {
+        bytes += cost::group_gradient_bytes(groups, shard.cols.size(), own);
       }
     }
   }
@@ -395,7 +390,7 @@ class MeshBench {
     add("beside", "MB", 1e-6 * beside, 1e-6 * expected.beside);
     add("beside_ratio", "of one group", beside / one_group_.counted,
         expected.beside / one_group_.expected);
-    add("peers", "messages", mean(counted, &Counted::peers), static_cast<double>(plan.ranks - 1));
+    add("peers", "ranks", mean(counted, &Counted::peers), static_cast<double>(plan.ranks - 1));
     add("all_to_all", "kB/step", 1e-3 * mean(counted, &Counted::all_to_all),
         1e-3 * expected.all_to_all);
     add("imbalance", "max/mean", most(counted, &Counted::rows) / mean(counted, &Counted::rows),

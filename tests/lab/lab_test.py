@@ -34,6 +34,7 @@ STEPS = 30
 # dense model and the control blocks send.
 GROUPS = with_values(BASE, {"batch_size": 512, "data.synthetic.samples": 512 * STEPS,
                             "data.synthetic.eval_samples": 0, "train.eval_every": 0,
+                            "train.overlap": False,  # an average is in the trace of its step
                             "tables.0.num_embeddings": 30000, "tables.0.sharding": "row_wise",
                             "sparse_optimizer": {"type": "row_wise_adagrad"},
                             "mesh": {"groups": 2, "layout": "local_all_to_all", "sync": "dense",

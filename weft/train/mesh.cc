@@ -90,9 +90,8 @@ std::string describe_loss(const spec::Plan& plan,
                                              : fmt::format("resume with --resume {}", checkpoint);
   return fmt::format("Lost: {}; whole replica groups: {} of {}{}", names, left, plan.groups,
                      left == 0 ? fmt::format("; {} on the ranks there are", how)
-                               : fmt::format(", each with all tables; {} on their {} ranks with "
-                                             "mesh.groups={}",
-                                             how, left * plan.ranks, left));
+                               : fmt::format("; {} on their {} ranks with mesh.groups={}", how,
+                                             left * plan.ranks, left));
 }
 
 double MomentScale::of(std::int64_t row) const {
