@@ -16,8 +16,10 @@
 //   sync        bytes that a rank sends to make replicas equal, beside weft/cost/replicas.h for the
 //               rows that were touched
 //
-// Nothing is timed: the figures are counts, the same on every machine.
+// Nothing is timed: the figures are counts, the same on every machine. It fails where a sync is more
+// than a tenth off its formula.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -32,6 +34,7 @@
 #include <fmt/ranges.h>
 
 #include "bench/report.h"
+#include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/cost/replicas.h"
 #include "weft/cost/tables.h"
@@ -400,7 +403,13 @@ class MeshBench {
       for (const std::vector<Asked>& step : counted.steps) {
         bytes += sync_bytes(config, plan, step) / static_cast<double>(counted.steps.size());
       }
-      add("sync", "kB/sync", 1e-3 * mean(counted, &Counted::sync), 1e-3 * bytes);
+      const double sent = mean(counted, &Counted::sync);
+      add("sync", "kB/sync", 1e-3 * sent, 1e-3 * bytes);
+      if (std::abs(sent - bytes) > 0.1 * bytes) {
+        fail(ErrorCode::kInternal,
+             "{} groups, {}: a sync sends {:.0f} bytes, by weft/cost/replicas.h {:.0f}", groups,
+             sync, sent, bytes);
+      }
     }
   }
 
