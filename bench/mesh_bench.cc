@@ -16,8 +16,8 @@
 //   sync        bytes that a rank sends to make replicas equal, beside weft/cost/replicas.h for the
 //               rows that were touched
 //
-// Nothing is timed: the figures are counts, the same on every machine. It fails where a sync is more
-// than a tenth off its formula.
+// Nothing is timed: the figures are counts, the same on every machine. It fails where a sync is
+// more than a tenth off its formula.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -96,11 +96,11 @@ spec::Config make_config(const Options& options, std::int64_t groups, const std:
       fmt::arg("tables", kTables), fmt::arg("rows", fmt::join(rows, ", ")),
       fmt::arg("lengths", fmt::join(lengths, ", ")), fmt::arg("dims", fmt::join(dims, ", ")),
       fmt::arg("parts", options.ranks));
-  spec::Config config = spec::parse_config(
-      text, "mesh_bench", {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync});
+  const std::vector<std::string> mesh = {"mesh.groups=" + std::to_string(groups),
+                                         "mesh.sync=" + sync};
+  spec::Config config = spec::parse_config(text, "mesh_bench", mesh);
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
-    config.tables[t].sharding =
-        t % 2 == 0 ? spec::Sharding::kRowWise : spec::Sharding::kTableWise;
+    config.tables[t].sharding = t % 2 == 0 ? spec::Sharding::kRowWise : spec::Sharding::kTableWise;
   }
   return config;
 }
@@ -130,8 +130,7 @@ Asked rows_of(const spec::Config& config, const data::Batch& batch) {
   for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
     const JaggedView bags = batch.sparse.feature(static_cast<std::int64_t>(f));
     auto& rows = asked[at(spec::table_index(config, config.sparse_features[f]))];
-    rows.insert(rows.end(), bags.values + bags.offsets.front(),
-                bags.values + bags.offsets.back());
+    rows.insert(rows.end(), bags.values + bags.offsets.front(), bags.values + bags.offsets.back());
   }
   for (std::vector<std::int64_t>& rows : asked) {
     std::sort(rows.begin(), rows.end());
@@ -224,9 +223,9 @@ Run train_ranks(const Options& options, const spec::Config& config, const spec::
   Run run;
   run.ranks.resize(at(plan.world()));
   run.steps.assign(at(options.steps), std::vector<Asked>(at(plan.world())));
-  comm::run_local(
-      static_cast<int>(plan.world()), {},
-      [&](comm::Communicator& world) { train_rank(options, config, plan, world, run); });
+  comm::run_local(static_cast<int>(plan.world()), {}, [&](comm::Communicator& world) {
+    train_rank(options, config, plan, world, run);
+  });
   return run;
 }
 
@@ -279,9 +278,9 @@ Formulas formulas_of(const spec::Config& config, const spec::Plan& plan) {
   const auto ranks = static_cast<double>(plan.ranks);
   Formulas means;
   for (const spec::Table& table : config.tables) {
-    means.tables += static_cast<double>(cost::shard_bytes(table, table.num_embeddings,
-                                                          table.embedding_dim)) /
-                    ranks;
+    means.tables +=
+        static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim)) /
+        ranks;
   }
   double most = 0.0;
   double ids = 0.0;
@@ -289,12 +288,12 @@ Formulas formulas_of(const spec::Config& config, const spec::Plan& plan) {
     const planner::ShardLoad& load = rank.load;
     most = std::max(most, load.ids);
     ids += load.ids;
-    means.all_to_all += (ranks - 1.0) / ranks *
-                        (load.ids_bytes + load.vector_bytes + load.gradient_bytes);
+    means.all_to_all +=
+        (ranks - 1.0) / ranks * (load.ids_bytes + load.vector_bytes + load.gradient_bytes);
   }
   means.imbalance = most * ranks / ids;
-  for (const planner::StepMemory& memory : planner::step_memory(
-           group.config, workload, group.plan, planner::Transport::kLent)) {
+  for (const planner::StepMemory& memory :
+       planner::step_memory(group.config, workload, group.plan, planner::Transport::kLent)) {
     means.beside += (memory.matrices + memory.buffers() - memory.relays) / ranks;
   }
   for (std::int64_t position = 0; position < plan.world(); ++position) {
@@ -322,8 +321,8 @@ std::vector<std::int64_t> united(const std::vector<Asked>& ranks, Range which, s
 }
 
 double rows_in(const std::vector<std::int64_t>& rows, const RowSet& held) {
-  return static_cast<double>(std::count_if(
-      rows.begin(), rows.end(), [&](std::int64_t row) { return held.contains(row); }));
+  return static_cast<double>(std::count_if(rows.begin(), rows.end(),
+                                           [&](std::int64_t row) { return held.contains(row); }));
 }
 
 /// Bytes of one step's sync, the mean over the ranks: of the rows that were touched in it.
@@ -413,14 +412,13 @@ class MeshBench {
     }
   }
 
-  static double mean(const Run& run, double Counted::*member) {
-    return std::accumulate(
-               run.ranks.begin(), run.ranks.end(), 0.0,
-               [&](double sum, const Counted& rank) { return sum + rank.*member; }) /
+  static double mean(const Run& run, double Counted::* member) {
+    return std::accumulate(run.ranks.begin(), run.ranks.end(), 0.0,
+                           [&](double sum, const Counted& rank) { return sum + rank.*member; }) /
            static_cast<double>(run.ranks.size());
   }
 
-  static double most(const Run& run, double Counted::*member) {
+  static double most(const Run& run, double Counted::* member) {
     double value = 0.0;
     for (const Counted& rank : run.ranks) {
       value = std::max(value, rank.*member);

@@ -119,8 +119,8 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
 };
 
-/// What it means to a job that these ranks of the world are lost: a sentence without a full stop, or
-/// nothing.
+/// What it means to a job that these ranks of the world are lost: a sentence without a full stop,
+/// or nothing.
 using LossText = std::function<std::string(std::span<const int> ranks)>;
 
 /// "all_gather #17 of group 'dense'".
