@@ -20,7 +20,9 @@ std::vector<double> each(const std::vector<Turn>& turns, const Value& value) {
 
 /// Beside others, so not a part of the sum.
 bool runs_beside(const spec::Config& config, std::size_t part) {
-  return static_cast<StepPart>(part) == StepPart::kReduce && config.train.overlap;
+  const auto which = static_cast<StepPart>(part);
+  return config.train.overlap &&
+         (which == StepPart::kReduce || which == StepPart::kSyncReplicas);
 }
 
 double limit_sum(const spec::Config& config, const PartLimits& limits) {

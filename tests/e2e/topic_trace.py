@@ -161,6 +161,26 @@ class Trace(Case, TraceChecks):
             self.assertIn(heading, text)
         self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
 
+    def test_report_of_replica_groups(self):
+        """Averages run on into the next step: moments still add up, and they are a part by name."""
+        values = {"mesh": {"groups": 2, "sync": "dense", "sync_every": 2}}
+        config = self.write(with_values(BASE, dict(LARGER, **values)))
+        self.train(config, "--trace", "trace", "--threads", 1, ranks=4)
+        for trace in self.traces("trace", 4):
+            self.check_steps(trace, range(11, 21))
+            rows = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"]
+                    if event["name"] == "thread_name"}
+            syncs = [span for span in events(trace, "cpu_op") if span["name"] == "sync_replicas"]
+            self.assertEqual([span["args"]["step"] for span in syncs], [12, 14, 16, 18, 20])
+            self.assertEqual({rows[span["tid"]] for span in syncs}, {"sync"})
+        report = self.report("trace")
+        for rank in report["ranks"]:
+            parts = sum(rank[key] for key in ("compute", "lookup", "moving", "waiting", "other",
+                                              "idle"))
+            self.assertAlmostEqual(parts, rank["step"], delta=0.01 * rank["step"])
+        self.assertTrue(any(part["name"].startswith("sync_replicas: ")
+                            for part in report["parts"]), report["parts"])
+
     def test_names_the_skewed_table(self):
         """One table has long bags; its rank reads more than the others, and the report says why."""
         values = dict(LARGER, **{"data.synthetic.columns.2.min_length": 30,

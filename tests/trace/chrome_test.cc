@@ -113,5 +113,25 @@ TEST(ChromeTrace, HasSpansAsTheyNestAndWhatAStreamDid) {
   EXPECT_EQ(by_name.count("cpu_op wait"), 1U);
 }
 
+TEST(ChromeTrace, NamesTheStepOfWhatRunsBesideAnother) {
+  Recorder recorder;
+  recorder.start();
+  Track& stream = recorder.make_track("sync", TrackKind::kStream);
+  stream.add({.name = "sync_replicas", .begin_ns = 1000, .end_ns = 3000, .number = 12});
+  stream.add({.name = "lookup", .begin_ns = 3000, .end_ns = 4000});
+  recorder.stop();
+  const json trace = json::parse(to_chrome_json(recorder, kTrace));
+  std::int64_t spans = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["name"] == "sync_replicas") {
+      EXPECT_EQ(event["args"]["step"], 12);
+      ++spans;
+    } else if (event["name"] == "lookup") {
+      EXPECT_FALSE(event["args"].contains("step"));
+    }
+  }
+  EXPECT_EQ(spans, 2) << "as it nests, and what the stream did";
+}
+
 }  // namespace
 }  // namespace weft::trace

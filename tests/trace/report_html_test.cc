@@ -50,6 +50,17 @@ TEST(ReportPage, OfOneRankHasNoStragglers) {
   EXPECT_EQ(page.find("Who is waited for"), page.npos);
 }
 
+TEST(ReportPage, DrawsWhatGoesOnIntoTheStep) {
+  // The step shown is the longer one, the second.
+  RankWork rank = make_rank(0, 5, {make_work("sync_replicas", Kind::kCompute, 3, 9, 105)});
+  rank.steps.push_back({.number = 6, .time = {5 * kMs, 15 * kMs}});
+  const std::vector<RankWork> trace = {rank};
+  const std::string page = to_html(make_report(trace), trace);
+  expect_alone(page);
+  EXPECT_NE(page.find("Step 6"), page.npos);
+  EXPECT_NE(page.find("sync_replicas: 6.000 ms"), page.npos);
+}
+
 TEST(ReportPage, OfManyRanksDrawsTheWorst) {
   std::vector<RankWork> trace;
   for (int r = 0; r < 100; ++r) {

@@ -116,6 +116,50 @@ TEST(Report, WhatOverlapsCountsOnce) {
   EXPECT_TRUE(report.stragglers.empty());
 }
 
+/// Two steps of 10 ms; a sync begins in the first and ends in the second.
+RankWork with_sync(int rank, double begin_ms) {
+  Work sync = make_exchange(1, begin_ms, 11, 14);
+  sync.stream = 105;
+  sync.group = "replicas";
+  sync.part = "sync_replicas";
+  RankWork work =
+      make_rank(rank, 10,
+                {make_work("forward_backward", Kind::kCompute, 0, 9), sync,
+                 make_work("lookup", Kind::kLookup, 15, 17)});
+  work.steps.push_back({.number = 6, .time = {10 * kMs, 20 * kMs}});
+  return work;
+}
+
+TEST(Report, WorkThatGoesOnIntoTheNextStepCountsInBoth) {
+  const Report report = make_report({with_sync(0, 8)});
+  const Breakdown& b = report.ranks[0];
+  EXPECT_NEAR(b.step, 0.010, kNear);
+  EXPECT_NEAR(b.compute, 0.0045, kNear);
+  EXPECT_NEAR(b.waiting, 0.0010, kNear) << "9 to 11";
+  EXPECT_NEAR(b.moving, 0.0015, kNear) << "11 to 14, in the second step";
+  EXPECT_NEAR(b.lookup, 0.0010, kNear);
+  EXPECT_NEAR(b.idle, 0.0020, kNear);
+  EXPECT_NEAR(b.overlapped, 0.0005, kNear);
+  EXPECT_NEAR(sum_of(b), b.step, kNear);
+  EXPECT_NEAR(part_of(report, "sync_replicas: all_to_all").seconds[0], 0.0030, kNear) << "once";
+  double path = 0;
+  for (const PathShare& share : report.path) {
+    path += share.seconds;
+  }
+  EXPECT_NEAR(path, 0.010, kNear);
+}
+
+TEST(Report, WhoIsWaitedForMayComeInTheNextStep) {
+  const Report report = make_report({with_sync(0, 8), with_sync(1, 11)});
+  ASSERT_EQ(report.stragglers.size(), 2U);
+  EXPECT_EQ(report.stragglers[0].rank, 1);
+  EXPECT_NEAR(report.stragglers[0].waited_for, 0.0015, kNear);
+  EXPECT_EQ(report.stragglers[0].of, 1);
+  for (const Breakdown& rank : report.ranks) {
+    EXPECT_NEAR(sum_of(rank), rank.step, kNear);
+  }
+}
+
 TEST(Report, DiffNamesThePartThatExplains) {
   std::vector<RankWork> slower = straggling();
   for (RankWork& rank : slower) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -391,6 +392,147 @@ TEST(Mesh, EvaluationsChangeNothing) {
   const std::vector<std::string> job = joined(mesh(2, "dense"), {"mesh.sync_every=2"});
   expect_same(train_on(4, job_options(make_job(joined(job, {"train.eval_every=4"})))),
               train_on(4, job_options(make_job(job))), "with evaluations");
+}
+
+/// Averages begin late, on each rank by another time.
+Summary train_with_late_syncs(int ranks, const JobOptions& options) {
+  Summary summary;
+  comm::run_local(ranks, {.timeout_s = options.config.train.timeout_s},
+                  [&](comm::Communicator& world) {
+                    JobOptions own = options;
+                    own.engine.sync_delay = std::chrono::milliseconds(5 * (7 * world.rank() % 4));
+                    Summary got = run_train(world, own);
+                    if (world.rank() == 0) {
+                      summary = std::move(got);
+                    }
+                  });
+  return summary;
+}
+
+struct SyncCase {
+  const char* form;
+  const char* every;
+};
+
+constexpr std::array<SyncCase, 5> kSyncs = {
+    {{"dense", "1"}, {"dense", "2"}, {"touched", "1"}, {"touched", "2"}, {"gradients", "1"}}};
+
+/// Of 4 ranks in 2 groups, with rows that are rounded by draws of the step and statistics of rows
+/// that lie on two ranks.
+std::vector<std::string> synced_job(const SyncCase& sync) {
+  return joined(mesh(2, sync.form),
+                {std::string("mesh.sync_every=") + sync.every, "tables.item.sharding=column_wise",
+                 "tables.few.sharding=data_parallel", "tables.tags.dtype=bf16"});
+}
+
+TEST(MeshOverlap, ChangesNothing) {
+  for (const SyncCase& sync : kSyncs) {
+    const std::vector<std::string> job = synced_job(sync);
+    const Summary in_line =
+        train_on(4, job_options(make_job(joined(job, {"train.overlap=false"}))));
+    for (const char* device : {"train.device=cpu", "train.device=check"}) {
+      const std::string what =
+          std::string(sync.form) + " every " + sync.every + ", " + device;
+      const JobOptions options = job_options(make_job(joined(job, {device})));
+      expect_same(train_on(4, options), in_line, what);
+      expect_same(train_with_late_syncs(4, options), in_line, what + ", late");
+    }
+  }
+}
+
+TEST(MeshOverlap, WithoutTheWaitALookupSeesRowsOfOneGroup) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the race is the point";
+#endif
+  for (const char* form : {"dense", "touched"}) {
+    for (const char* device : {"train.device=cpu", "train.device=check"}) {
+      JobOptions options =
+          job_options(make_job(joined(mesh(2, form), {"train.steps=2", device})));
+      const Summary expected = train_on(4, options);
+      options.engine.sync_delay = std::chrono::milliseconds(50);
+      expect_same(train_on(4, options), expected, std::string(form) + ", " + device);
+      options.engine.sync_delay = std::chrono::milliseconds(500);
+      options.engine.sync_wait = SyncWait::kLeftOut;
+      EXPECT_NE(train_on(4, options).weights_hash, expected.weights_hash)
+          << form << ", " << device;
+    }
+  }
+}
+
+// Each evaluation and checkpoint comes while the average before it has not begun.
+TEST(MeshOverlap, EvaluationsAndCheckpointsWaitForALateSync) {
+  for (const SyncCase& sync : kSyncs) {
+    const std::vector<std::string> job = synced_job(sync);
+    const std::string what = std::string(sync.form) + " every " + sync.every;
+    const Summary expected =
+        train_on(4, job_options(make_job(joined(job, {"train.overlap=false"}))));
+    const TemporaryFolder folder;
+    JobOptions first = job_options(make_job(joined(job, {"train.eval_every=2"})));
+    first.checkpoint_dir = folder.path() + "/some";
+    first.checkpoint_every = 2;
+    first.config.train.steps = 4;
+    train_with_late_syncs(4, first);
+    JobOptions rest = job_options(make_job(joined(job, {"train.eval_every=2"})));
+    rest.resume = first.checkpoint_dir;
+    expect_same(train_with_late_syncs(4, rest), expected, what + ", resumed");
+    std::atomic<bool> stop = true;
+    JobOptions stopped = job_options(make_job(job));
+    stopped.stop = &stop;
+    stopped.checkpoint_dir = folder.path() + "/stopped";
+    EXPECT_TRUE(train_with_late_syncs(4, stopped).stopped) << what;
+    rest.resume = stopped.checkpoint_dir;
+    expect_same(train_with_late_syncs(4, rest), expected, what + ", stopped and resumed");
+  }
+}
+
+TEST(MeshOverlap, TheTimeOfTheTrainingHasItsSyncs) {
+  // 3 averages of 50 ms and more, of which nothing hides any; and one behind the last step.
+  for (const std::vector<std::string>& job : std::vector<std::vector<std::string>>{
+           {"train.steps=3", "train.eval_every=1"}, {"train.steps=1"}}) {
+    JobOptions options = job_options(make_job(joined(mesh(2, "dense"), job)));
+    options.engine.sync_delay = std::chrono::milliseconds(50);
+    const Summary got = train_on(2, options);
+    EXPECT_GT(got.train_s, 0.045 * static_cast<double>(got.steps));
+  }
+}
+
+// The next lookup, or the end, throws what ended the average.
+TEST(MeshOverlap, ARankThatDoesNotComeToASyncEndsAllInTime) {
+  constexpr double kTimeout = 2.0;
+  constexpr int kLate = 3;
+  constexpr auto kDelay = std::chrono::seconds(6);
+  for (const char* steps : {"train.steps=4", "train.steps=1"}) {
+    const JobOptions options = job_options(make_job(joined(mesh(2, "dense"), {steps})));
+    std::array<std::string, 4> messages;
+    std::array<double, 4> seconds{};
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      comm::run_local(4, {.timeout_s = kTimeout}, [&](comm::Communicator& world) {
+        JobOptions own = options;
+        if (world.rank() == kLate) {
+          own.engine.sync_delay = kDelay;
+        }
+        const auto rank = static_cast<std::size_t>(world.rank());
+        try {
+          run_train(world, own);
+        } catch (const Error& error) {
+          messages[rank] = error.what();
+          seconds[rank] =
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+          throw;
+        }
+      });
+      ADD_FAILURE() << "the run succeeded";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kTimeout) << error.what();
+    }
+    EXPECT_NE(messages[0].find("rank 3"), std::string::npos) << messages[0];
+    for (std::size_t r = 0; r < 4; ++r) {
+      EXPECT_EQ(messages[r], messages[0]) << "rank " << r;
+      // The late one ends when it looks.
+      EXPECT_TRUE(r == kLate || seconds[r] < 5.5) << "rank " << r << ": " << seconds[r] << " s";
+    }
+  }
 }
 
 TEST(Mesh, RefusesWhatItCannotDo) {

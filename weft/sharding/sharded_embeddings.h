@@ -24,7 +24,10 @@
 ///               is the step of the whole batch. data_parallel tables are replicas on all ranks of
 ///               all groups, as heads are: their gradients are gathered over these, never averaged.
 ///
-/// Threads       one stage at a time.
+/// Threads       one stage at a time; but sync_replicas() may run on a thread of its own, beside the
+///               next step's exchange_counts and exchange_ids, which touch no row, no state and no
+///               list of touched rows. Its communicator ("replicas") is used by nothing else where
+///               groups are averaged.
 /// Determinism   bits are those of one rank, at equal parts, where no bag is split between cuts of
 ///               rows or such tables are pooled at the sample; otherwise those of row_wise with
 ///               the same cuts of rows.
@@ -105,7 +108,8 @@ class ShardedEmbeddings {
   void update(Context& ctx, const embedding::UpdateStep& step);
 
   /// Makes the replicas of all groups equal after the update of `step`, if any update has let them
-  /// part. Where there is one group, or gradients are exchanged, they never do.
+  /// part. Where there is one group, or gradients are exchanged, they never do. Until it returns
+  /// nobody else reads or writes rows or their state: no lookup, update, store_heads or load_heads.
   void sync_replicas(Context& ctx, std::int64_t step);
 
   /// Vectors of this rank's samples, valid from output_dist to the next exchange_ids.

@@ -312,7 +312,8 @@ void walk(Visitor& v, Train& c) {
                       "skip the whole step."},
           choice(c.on_non_finite, kOnNonFinites));
   v.value({.name = "overlap",
-           .meaning = "Sum the dense gradients over the ranks beside the embedding backward.",
+           .meaning = "Sum the dense gradients over the ranks beside the embedding backward, and "
+                      "average replica groups beside the dense update and the next exchange of ids.",
            .decides_weights = false},
           &c.overlap);
   v.value({.name = "timeout_s",

@@ -73,6 +73,7 @@ class Writer {
     event(span.name, "cpu_op", row, span.begin_ns, span.end_ns);
     append(", \"args\": {{\"kind\": \"{}\", \"correlation\": {}", to_string(span.kind),
            correlation);
+    step(span);
     collective(track, span);
     text_ += "}}";
   }
@@ -87,6 +88,7 @@ class Writer {
     if (segment.around != nullptr && segment.around->kind != Kind::kStep) {
       append(", \"part\": \"{}\"", escaped(segment.around->name));
     }
+    step(span);
     collective(track, span);
     arrivals(track, span);
     text_ += "}}";
@@ -149,6 +151,13 @@ class Writer {
         "\"ts\": {:.3f}, \"dur\": {:.3f}",
         category, escaped(name), trace_.rank, row, microseconds(begin_ns),
         static_cast<double>(std::max<std::int64_t>(end_ns - begin_ns, 0)) / 1000.0);
+  }
+
+  /// Whose it is, where it may run in another one.
+  void step(const Span& span) {
+    if (span.number >= 0) {
+      append(", \"step\": {}", span.number);
+    }
   }
 
   void collective(const Track& track, const Span& span) {

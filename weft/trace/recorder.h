@@ -62,7 +62,7 @@ struct Span {
   const char* name = nullptr;  ///< outlives the recorder: a literal
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  std::int64_t number = -1;      ///< of the step, where it is one
+  std::int64_t number = -1;      ///< of the step, where it is one, or may run beside another
   std::int32_t collective = -1;  ///< which of the track's collectives; -1: none
   Kind kind = Kind::kCompute;
 };

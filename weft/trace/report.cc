@@ -1,5 +1,7 @@
 // Every step of every rank: its work clipped to the step, cut into sets of moments by kind, each
 // set without those before it. Collectives are matched over ranks by group and sequence number.
+// Work that goes on into the next step (a sync beside it) has its moments in both, and is a part of
+// the one in which it began, on some ranks perhaps one earlier than on others.
 #include "weft/trace/report.h"
 
 #include <algorithm>
@@ -27,14 +29,17 @@ std::string name_of(const Work& work) {
 /// One rank's work in one step.
 struct RankStep {
   Interval time;
-  std::vector<const Work*> work;  // in order of begin
+  std::vector<const Work*> work;       // begun in it, in order of begin
+  std::vector<const Work*> work_left;  // begun before it and not over, in order of begin
 };
 
 RankStep step_of(const RankWork& rank, std::size_t index) {
-  RankStep step{.time = rank.steps[index].time, .work = {}};
+  RankStep step{.time = rank.steps[index].time, .work = {}, .work_left = {}};
   for (const Work& work : rank.work) {
     if (work.time.begin >= step.time.begin && work.time.begin < step.time.end) {
       step.work.push_back(&work);
+    } else if (work.time.begin < step.time.begin && work.time.end > step.time.begin) {
+      step.work_left.push_back(&work);
     }
   }
   return step;
@@ -47,8 +52,9 @@ void add_breakdown(const RankStep& step, Breakdown& sum) {
   std::vector<Interval> moving;
   std::vector<Interval> waiting;
   std::vector<Interval> other;
-  for (const Work* work : step.work) {
-    const Interval time{work->time.begin, std::min(work->time.end, step.time.end)};
+  const auto sort_in = [&](const Work* work) {
+    const Interval time{std::max(work->time.begin, step.time.begin),
+                        std::min(work->time.end, step.time.end)};
     switch (work->kind) {
       case Kind::kCompute:
         compute.push_back(time);
@@ -58,7 +64,7 @@ void add_breakdown(const RankStep& step, Breakdown& sum) {
         break;
       case Kind::kCollective:
         waiting.push_back({time.begin, std::min(work->arrived, time.end)});
-        moving.push_back({work->arrived, time.end});
+        moving.push_back({std::max(work->arrived, time.begin), time.end});
         break;
       case Kind::kStep:
       case Kind::kWait:
@@ -66,7 +72,9 @@ void add_breakdown(const RankStep& step, Breakdown& sum) {
         other.push_back(time);
         break;
     }
-  }
+  };
+  std::for_each(step.work_left.begin(), step.work_left.end(), sort_in);
+  std::for_each(step.work.begin(), step.work.end(), sort_in);
   const Moments computing = unite(std::move(compute));
   const Moments working = unite(computing, unite(std::move(lookup)));
   const Moments moved = unite(std::move(moving));
@@ -119,33 +127,36 @@ class Analysis {
   }
 
   Report run() {
+    std::vector<RankSteps> steps(steps_);
     for (std::size_t s = 0; s < steps_; ++s) {
-      step_.clear();
       for (const RankWork& rank : trace_) {
-        step_.push_back(step_of(rank, s));
+        steps[s].push_back(step_of(rank, s));
       }
-      match_collectives();
-      for (std::size_t r = 0; r < ranks_; ++r) {
-        add_breakdown(step_[r], report_.ranks[r]);
-        add_parts(r);
-      }
-      add_stragglers();
-      add_path();
+      match_collectives(steps[s]);
     }
+    for (const RankSteps& step : steps) {
+      for (std::size_t r = 0; r < ranks_; ++r) {
+        add_breakdown(step[r], report_.ranks[r]);
+        add_parts(step[r], r);
+      }
+      add_path(step);
+    }
+    add_stragglers();
     finish();
     return std::move(report_);
   }
 
  private:
+  using RankSteps = std::vector<RankStep>;  // [ranks], of one step
+
   /// A collective as the ranks saw it; null where a rank took no part.
   using Match = std::vector<const Work*>;
 
   [[nodiscard]] double per_step() const { return 1.0 / static_cast<double>(steps_); }
 
-  void match_collectives() {
-    matches_.clear();
+  void match_collectives(const RankSteps& step) {
     for (std::size_t r = 0; r < ranks_; ++r) {
-      for (const Work* work : step_[r].work) {
+      for (const Work* work : step[r].work) {
         if (work->kind == Kind::kCollective) {
           Match& match = matches_[{work->group, work->sequence}];
           match.resize(ranks_);
@@ -181,8 +192,8 @@ class Analysis {
     return report_.parts[it->second];
   }
 
-  void add_parts(std::size_t r) {
-    for (const Work* work : step_[r].work) {
+  void add_parts(const RankStep& step, std::size_t r) {
+    for (const Work* work : step.work) {
       PartTime& to = part(*work);
       to.seconds[r] += static_cast<double>(work->time.length()) / kSecond * per_step();
       if (work->kind == Kind::kCollective) {
@@ -220,47 +231,48 @@ class Analysis {
 
   /// From the end of the rank that ends last back to its beginning: what it did last; of a
   /// collective the moving, and then what the rank did that came last to it.
-  void add_path() {
+  void add_path(const RankSteps& step) {
     std::size_t r = 0;
     for (std::size_t other = 1; other < ranks_; ++other) {
-      r = step_[other].time.end > step_[r].time.end ? other : r;
+      r = step[other].time.end > step[r].time.end ? other : r;
     }
-    std::int64_t now = step_[r].time.end;
-    while (now > step_[r].time.begin) {
-      const Work* work = before(r, now);
-      const std::int64_t end =
-          work == nullptr ? step_[r].time.begin : std::min(work->time.end, now);
+    std::int64_t now = step[r].time.end;
+    while (now > step[r].time.begin) {
+      const std::int64_t begin = step[r].time.begin;
+      const Work* work = before(step[r], now);
+      const std::int64_t end = work == nullptr ? begin : std::min(work->time.end, now);
       add_to_path("idle", r, end, now);
       now = end;
       if (work == nullptr) {
         return;
       }
       const std::int64_t before_work = now;
-      std::size_t next = r;
-      if (work->kind == Kind::kCollective) {
-        const Match& match = matches_.at({work->group, work->sequence});
-        next = last_of(match);
+      const auto match = matches_.find({work->group, work->sequence});
+      if (work->kind == Kind::kCollective && match != matches_.end()) {
+        const std::size_t next = last_of(match->second);
         const std::int64_t moving = std::clamp(work->arrived, work->time.begin, now);
-        now = std::min(moving, match[next]->time.begin);
+        now = std::min(moving, match->second[next]->time.begin);
         if (next != r && now < before_work) {
-          add_to_path(name_of(*work), r, now, before_work);
+          add_to_path(name_of(*work), r, std::max(now, begin), before_work);
           r = next;
           continue;
         }
       }
       // Its own work; or the rank that came last did so later than now, by another stream or clock.
-      add_to_path(name_of(*work), r, work->time.begin, before_work);
+      add_to_path(name_of(*work), r, std::max(work->time.begin, begin), before_work);
       now = work->time.begin;
     }
   }
 
-  /// What rank r did last before `now`; of several the one that lasted longest.
-  [[nodiscard]] const Work* before(std::size_t r, std::int64_t now) const {
+  /// What a rank did last before `now`; of several the one that lasted longest.
+  [[nodiscard]] static const Work* before(const RankStep& step, std::int64_t now) {
     const Work* best = nullptr;
-    for (const Work* work : step_[r].work) {
-      if (work->time.begin < now && work->time.length() > 0 &&
-          (best == nullptr || std::min(work->time.end, now) > std::min(best->time.end, now))) {
-        best = work;
+    for (const std::vector<const Work*>* list : {&step.work_left, &step.work}) {
+      for (const Work* work : *list) {
+        if (work->time.begin < now && work->time.length() > 0 &&
+            (best == nullptr || std::min(work->time.end, now) > std::min(best->time.end, now))) {
+          best = work;
+        }
       }
     }
     return best;
@@ -322,9 +334,7 @@ class Analysis {
   std::vector<std::int64_t> collectives_ = std::vector<std::int64_t>(trace_.size());
   std::vector<std::map<std::string, double>> waited_for_ =
       std::vector<std::map<std::string, double>>(trace_.size());
-  // Of the step in hand:
-  std::vector<RankStep> step_;
-  std::map<std::pair<std::string, std::int64_t>, Match> matches_;
+  std::map<std::pair<std::string, std::int64_t>, Match> matches_;  // of all steps
 };
 
 }  // namespace

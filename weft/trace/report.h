@@ -10,6 +10,8 @@
 ///   idle            nothing of the above
 ///
 /// so that they add up to the step. A collective waits until its last peer is there, then moves.
+/// What a stream goes on with into the next step counts moment by moment in both; as a part, in the
+/// step in which it begins.
 /// Definitions as in Holistic Trace Analysis, but for the split of waiting and moving.
 ///
 /// What-ifs are bounds, not forecasts: `perfect overlap` hides all moving and waiting that

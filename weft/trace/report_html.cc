@@ -65,8 +65,12 @@ struct Row {
   int stream;
 };
 
-void draw_work(HtmlPage& page, std::size_t row, const Work& work, std::int64_t zero) {
-  const auto at = [zero](std::int64_t ns) { return static_cast<double>(ns - zero) / 1e6; };
+/// As far as it lies in the step.
+void draw_work(
+    HtmlPage& page, std::size_t row, const Work& work, const Interval& step, std::int64_t zero) {
+  const auto at = [&step, zero](std::int64_t ns) {
+    return static_cast<double>(std::clamp(ns, step.begin, step.end) - zero) / 1e6;
+  };
   const std::string title =
       fmt::format("{}{}{}: {:.3f} ms", work.part, work.part.empty() ? "" : ", ", work.name,
                   static_cast<double>(work.time.length()) / 1e6);
@@ -126,8 +130,10 @@ void draw_timeline(HtmlPage& page, const Report& report, const std::vector<RankW
     page.label(i, first ? fmt::format("rank {}", r) : "");
     const Interval& time = trace[r].steps[index].time;
     for (const Work& work : trace[r].work) {
-      if (work.stream == stream && work.time.begin >= time.begin && work.time.begin < time.end) {
-        draw_work(page, i, work, zero);
+      const bool shown = work.time.begin < time.end &&
+                         (work.time.begin >= time.begin || work.time.end > time.begin);
+      if (work.stream == stream && shown) {
+        draw_work(page, i, work, time, zero);
       }
     }
   }

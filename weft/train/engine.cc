@@ -22,6 +22,11 @@ trace::Kind kind_of(StepPart part) {
                                                                     : trace::Kind::kCompute;
 }
 
+/// Of a part's spans.
+const char* name_of(StepPart part) {
+  return to_string(part).data();  // a literal
+}
+
 }  // namespace
 
 Engine::Engine(const spec::Config& config,
@@ -61,12 +66,18 @@ Engine::Engine(const spec::Config& config,
   if (config.train.overlap) {
     dense_stream_ = device.make_stream({.name = "dense all_reduce", .recorder = options.recorder});
   }
+  syncs_beside_ = config.train.overlap && config.mesh.averages();
+  if (syncs_beside_) {
+    sync_stream_ = device.make_stream({.name = "sync", .recorder = options.recorder});
+  }
   make_stages();
 }
 
 // The streams end before the stages and vectors that they use: after an error on the compute stream
-// the all-reduce may still run.
+// the all-reduce may still run, and an average at any time. The other ranks run it too, or end with
+// an error, which ends it here.
 Engine::~Engine() {
+  sync_stream_.reset();
   dense_stream_.reset();
   compute_.reset();
 }
@@ -74,7 +85,7 @@ Engine::~Engine() {
 /// Notes when `body` ran.
 template <typename Body>
 void Engine::timed(trace::Track* track, StepPart part, const Body& body) {
-  const trace::Scope scope(track, to_string(part).data(), kind_of(part));  // a literal
+  const trace::Scope scope(track, name_of(part), kind_of(part));
   StepTimes::Span& span = times_.parts[static_cast<std::size_t>(part)];
   span.begin = StepTimes::Clock::now();
   body();
@@ -84,6 +95,9 @@ void Engine::timed(trace::Track* track, StepPart part, const Body& body) {
 void Engine::make_stages() {
   input_stage_ = [this](Context& ctx) { exchange_input(ctx); };
   lookup_stage_ = [this](Context& ctx) {
+    if (lookup_waits_) {
+      times_.sync_wait = {times_.of(StepPart::kLoad).end, StepTimes::Clock::now()};
+    }
     if (!skipped_.lookup) {
       timed(ctx.track, StepPart::kLookup, [&] { embeddings_.lookup(ctx); });
     }
@@ -115,12 +129,12 @@ void Engine::make_stages() {
   flag_stage_ = [this](Context& ctx) {
     timed(ctx.track, StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
   };
-  backward_stage_ = [this](Context& ctx) { update_rows(ctx); };
-  sync_stage_ = [this](Context& ctx) {
-    if (config_.mesh.syncs_after(step_) && !skipped_.exchange) {
-      timed(ctx.track, StepPart::kSyncReplicas, [&] { embeddings_.sync_replicas(ctx, step_); });
-    }
+  backward_stage_ = [this](Context& ctx) {
+    take_sync_times();
+    update_rows(ctx);
+    sync_step_ = step_;  // the next step's number may come before the average has begun
   };
+  sync_stage_ = [this](Context& ctx) { average_replicas(ctx); };
   dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
 }
 
@@ -201,6 +215,7 @@ void Engine::encode_control(bool stop) {
 void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
   batch_ = &batch;
   step_ = step;
+  lookup_waits_ = syncing_ && options_.sync_wait == SyncWait::kKept;
   times_ = {};
   times_.step.begin = StepTimes::Clock::now();
   timed(caller_track_, StepPart::kPrepare, [&] {
@@ -212,6 +227,9 @@ void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
 StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool stop) {
   begin(batch, step, stop);
   compute_->enqueue(input_stage_);
+  if (lookup_waits_) {
+    wait_for_sync();
+  }
   compute_->enqueue(lookup_stage_);
   compute_->enqueue(train_stage_);
   Event reduced;
@@ -223,10 +241,9 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
     compute_->enqueue(reduce_stage_);
   }
   compute_->enqueue(flag_stage_);
+  wait_for_sync();  // where the lookup has not
   compute_->enqueue(backward_stage_);
-  if (config_.mesh.groups > 1) {
-    compute_->enqueue(sync_stage_);
-  }
+  enqueue_sync(step);
   if (dense_stream_ != nullptr && options_.dense_wait == DenseWait::kKept) {
     compute_->wait(reduced);
   }
@@ -262,6 +279,7 @@ StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool
 bool Engine::eval_step(const data::Batch& batch, bool stop) {
   begin(batch, batch.step, stop);
   compute_->enqueue(input_stage_);
+  wait_for_sync();
   compute_->enqueue(lookup_stage_);
   compute_->enqueue(eval_stage_);
   compute_->synchronize();
@@ -322,9 +340,67 @@ void Engine::update_dense(Context& ctx) {
   }
 }
 
+/// Behind the update of rows of `step`.
+void Engine::enqueue_sync(std::int64_t step) {
+  if (!config_.mesh.averages() || !config_.mesh.syncs_after(step) || skipped_.exchange) {
+    return;
+  }
+  if (!syncs_beside_) {
+    compute_->enqueue(sync_stage_);
+    return;
+  }
+  sync_stream_->wait(compute_->record());
+  sync_stream_->enqueue(sync_stage_);
+  synced_ = sync_stream_->record();
+  syncing_ = true;
+}
+
+/// After sync_step_. Where it runs beside others, times_ is that of another step by now.
+void Engine::average_replicas(Context& ctx) {
+  std::this_thread::sleep_for(options_.sync_delay);
+  const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
+                           kind_of(StepPart::kSyncReplicas), sync_step_);
+  StepTimes::Span span;
+  span.begin = StepTimes::Clock::now();
+  embeddings_.sync_replicas(ctx, sync_step_);
+  span.end = StepTimes::Clock::now();
+  if (syncs_beside_) {
+    sync_span_ = span;
+  } else {
+    times_.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = span;
+  }
+}
+
+/// Later stages of the compute stream run behind the average that is under way, if one is, and take
+/// over its exception.
+void Engine::wait_for_sync() {
+  if (syncing_) {
+    compute_->wait(synced_);
+    syncing_ = false;
+  }
+}
+
+/// On the compute stream, behind the wait for it.
+void Engine::take_sync_times() {
+  if (sync_span_) {
+    times_.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = *sync_span_;
+    times_.sync_beside = true;
+    sync_span_.reset();
+  }
+}
+
+void Engine::await_sync() {
+  wait_for_sync();
+  compute_->synchronize();
+}
+
 void Engine::sync_replicas(std::int64_t step) {
-  if (config_.mesh.groups > 1 && !skipped_.exchange) {
-    run_stage([&](Context& ctx) { embeddings_.sync_replicas(ctx, step); });
+  if (config_.mesh.averages() && !skipped_.exchange) {
+    run_stage([&](Context& ctx) {
+      const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
+                               kind_of(StepPart::kSyncReplicas), step);
+      embeddings_.sync_replicas(ctx, step);
+    });
   }
 }
 
@@ -426,6 +502,7 @@ checkpoint::StateHash Engine::hash() {
 }
 
 void Engine::run_stage(const Stage& body) {
+  wait_for_sync();
   compute_->enqueue(body);
   compute_->synchronize();
 }

@@ -1,23 +1,32 @@
 /// Engine: one rank's tables, model and streams, and the schedule of a step.
 ///
-///   compute stream  counts - ids - lookup - output dist - dense forward/backward - flag - coalesce
-///                   - grad dist - update of rows - [sync of replica groups]
-///                   - (wait) update of dense parameters
-///   dense stream                                        (wait) - dense all-reduce
+///   compute stream  counts - ids - (wait for the sync stream) lookup - output dist
+///                   - dense forward/backward - flag - coalesce - grad dist - update of rows
+///                   - (wait for the dense stream) update of dense parameters
+///   dense stream    behind forward/backward: dense all-reduce
+///   sync stream     behind the update of rows, where replica groups are averaged after this step:
+///                   their average
 ///
 /// The dense all-reduce runs beside the embeddings' backward; both updates come behind the flag, so
-/// a step with a non-finite value changes nothing on any rank.
+/// a step with a non-finite value changes nothing on any rank. The average runs beside the dense
+/// update, and, when train_step() has returned, beside what the caller does and the next step's
+/// counts and ids, none of which reads a row. The next lookup waits for it, of a training or an
+/// evaluation, and so does every other method that runs a stage. Without train.overlap the compute
+/// stream does both itself. With sync gradients there is nothing to average: the update has them.
 ///
-/// Threads       methods are called by one thread, and block until the step is done.
+/// Threads       methods are called by one thread, and block until the step is done, but for the
+///               average of replica groups.
 /// Determinism   the schedule changes no bit: tests/train compares overlap on and off, and shows
-///               that leaving out the wait would be seen.
-/// Errors        what a stage throws; Error(kNonFinite) naming step, rank and first sample, or, at
-///               the exchange of counts after it, the table and row whose sum overflowed.
+///               that leaving out either wait would be seen.
+/// Errors        what a stage throws, of the sync stream when its end is waited for;
+///               Error(kNonFinite) naming step, rank and first sample, or, at the exchange of
+///               counts after it, the table and row whose sum overflowed.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,9 +49,15 @@ namespace weft::train {
 /// For tests: whether the dense update waits for the dense all-reduce.
 enum class DenseWait { kKept, kLeftOut };
 
+/// For tests: whether a training's lookup waits for the average of replica groups. Where that is
+/// left out, the update of rows still waits.
+enum class SyncWait { kKept, kLeftOut };
+
 struct EngineOptions {
   DenseWait dense_wait = DenseWait::kKept;
+  SyncWait sync_wait = SyncWait::kKept;
   std::chrono::microseconds dense_delay{0};  ///< for tests: how late the dense all-reduce begins
+  std::chrono::microseconds sync_delay{0};   ///< for tests: how late a step's average begins
   trace::Recorder* recorder = nullptr;       ///< gets what the streams do; null: nothing is traced
 };
 
@@ -71,6 +86,7 @@ class Engine {
 
   /// One training step, counted from 1 over the whole job. Collective. `stop`: this rank was asked
   /// to stop. Throws Error(kNonFinite) on all ranks, before anything is updated, unless skipping.
+  /// May return while replica groups are averaged after it: see await_sync().
   StepOutcome train_step(const data::Batch& batch, std::int64_t step, bool stop);
 
   /// Forward only: logits() and part_sums(). Collective. `stop`: this rank was asked to stop;
@@ -81,10 +97,15 @@ class Engine {
   /// Collective. train_step() does so itself every mesh.sync_every steps.
   void sync_replicas(std::int64_t step);
 
+  /// Waits for an average of replica groups that still runs, and throws what it threw. All methods
+  /// that need its end wait themselves; this one is for those who measure. No exchange of its own.
+  void await_sync();
+
   /// Logits [B, T] of this rank's samples in the last step.
   [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
-  /// When the parts of the last step ran on this rank.
+  /// When the parts of the last step ran on this rank. An average that runs beside others is in
+  /// the times of the next training step.
   [[nodiscard]] const StepTimes& times() const { return times_; }
 
   /// Metric sums of this rank's parts in the last step, [own parts][T].
@@ -116,7 +137,7 @@ class Engine {
   /// none. State of another text is for sinks(Residuals::kDropped).
   [[nodiscard]] std::string residual_layout() const;
 
-  /// Runs `body` on the compute stream and waits for it.
+  /// Runs `body` on the compute stream, behind an average that still runs, and waits for it.
   void run_stage(const Stage& body);
 
   /// Of the thread that calls train_step; null where nothing is traced.
@@ -141,6 +162,10 @@ class Engine {
   [[nodiscard]] std::span<const std::byte> gathered_control(std::int64_t rank) const;
   void exchange_flags(Context& ctx);
   void update_rows(Context& ctx);
+  void enqueue_sync(std::int64_t step);
+  void average_replicas(Context& ctx);
+  void wait_for_sync();
+  void take_sync_times();
   [[nodiscard]] int world_rank(std::int64_t position) const;
   void update_dense(Context& ctx);
   void encode_control(bool stop);
@@ -168,6 +193,8 @@ class Engine {
   sharding::ShardedEmbeddings embeddings_;
   DensePass dense_;
   std::unique_ptr<Stream> compute_, dense_stream_;
+  std::unique_ptr<Stream> sync_stream_;  // null where nothing is averaged beside others
+  bool syncs_beside_ = false;            // whether it is there
 
   // The step in flight.
   const data::Batch* batch_ = nullptr;
@@ -183,6 +210,13 @@ class Engine {
   std::int64_t encoded_non_finite_ = 0;  // vectors' numbers, before the step in flight
   std::vector<float> logits_;
   StepTimes times_;  // each part is written by the stream it runs on
+
+  // The average that runs beside others.
+  bool syncing_ = false;  // nobody has waited for it; of the thread that calls
+  Event synced_;
+  bool lookup_waits_ = false;                        // of the step in flight, for one before it
+  std::int64_t sync_step_ = 0;                       // whose it is; written before it begins
+  std::optional<StepTimes::Span> sync_span_;         // not yet in times_; read when it is over
 
   Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
       backward_stage_, sync_stage_, dense_update_stage_;

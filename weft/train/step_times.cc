@@ -24,7 +24,8 @@ void StepBreakdown::add(const StepTimes& step, double data_s, double total_s) {
   };
   data += data_s;
   exchange += seconds({StepPart::kExchangeCounts, StepPart::kExchangeIds, StepPart::kOutputDist,
-                       StepPart::kExchangeFlags, StepPart::kGradDist, StepPart::kSyncReplicas});
+                       StepPart::kExchangeFlags, StepPart::kGradDist});
+  exchange += step.sync_beside ? step.sync_wait.seconds() : seconds({StepPart::kSyncReplicas});
   lookup += seconds({StepPart::kLookup});
   dense += seconds({StepPart::kLoad, StepPart::kForwardBackward, StepPart::kUpdateDense});
   update += seconds({StepPart::kCoalesce, StepPart::kUpdateRows});

@@ -1,8 +1,8 @@
 /// When the parts of a step ran: what the engine notes of every step, and benchmarks read.
 ///
 /// Two readings of the steady clock per part and no allocation: about a microsecond a step, always
-/// on. Times decide nothing. kReduce runs beside others where train.overlap is on, so parts may
-/// add up to more than the step.
+/// on. Times decide nothing. kReduce and kSyncReplicas run beside others where train.overlap is on,
+/// so parts may add up to more than the step.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ enum class StepPart : std::uint8_t {
   kCoalesce,         ///< entries sorted by row and part
   kGradDist,         ///< gradients to the rows' owners
   kUpdateRows,       ///< sums up the tree of parts, sparse optimizer
-  kSyncReplicas,     ///< replicas of the groups averaged
+  kSyncReplicas,     ///< replicas of the groups averaged, on the sync stream
   kUpdateDense,      ///< dense optimizer
 };
 
@@ -51,6 +51,11 @@ struct StepTimes {
   Span step;                           ///< from the call to its return
   std::array<Span, kStepParts> parts;  ///< zero seconds: did not run
 
+  /// Whether kSyncReplicas ran beside other parts: then it is that of an earlier step, which was
+  /// over before this one's lookup.
+  bool sync_beside = false;
+  Span sync_wait;  ///< of the lookup, for it; zero seconds: did not wait
+
   [[nodiscard]] const Span& of(StepPart part) const {
     return parts[static_cast<std::size_t>(part)];
   }
@@ -59,8 +64,9 @@ struct StepTimes {
 /// Where one rank's time went over some steps, from batch to batch; seconds.
 struct StepBreakdown {
   double data = 0;  ///< waiting for a batch
-  double exchange =
-      0;  ///< counts, ids, vectors, flags and gradients between ranks, with their packing
+  /// Counts, ids, vectors, flags and gradients between ranks, with their packing; averages of
+  /// replica groups, of those beside other parts the time that somebody waits for them.
+  double exchange = 0;
   double lookup = 0;
   double dense = 0;   ///< forward, backward, optimizer of the dense model
   double update = 0;  ///< of rows, with the sorting of their ids

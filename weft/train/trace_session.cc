@@ -60,6 +60,7 @@ void TraceSession::before_step(std::int64_t step, Engine& engine) {
   if (recorder_.on() && step >= steps_.end) {
     write(engine);
   } else if (!recorder_.on() && step >= steps_.begin && step < steps_.end) {
+    engine.await_sync();  // of a step before; a recorder begins and ends while nothing runs
     steps_.begin = step;
     reads_before_ = engine.embeddings().reads();
     begin_ns_ = trace::now_ns();
@@ -84,6 +85,7 @@ void TraceSession::finish(Engine& engine) {
 }
 
 void TraceSession::write(Engine& engine) {
+  engine.await_sync();
   recorder_.stop();
   written_ = true;
   engine.run_stage([&](Context& ctx) { write_file(engine, ctx); });

@@ -59,10 +59,15 @@ void Trainer::run() {
     }
     const auto ready = Clock::now();
     const StepOutcome outcome = engine_.train_step(batch, step_ + 1, stop_asked());
+    const auto stepped = Clock::now();
+    if (saves_after(step_ + 1) || evaluates_after(step_ + 1)) {
+      engine_.await_sync();  // they need its end, and it is not their time
+    }
     const auto done = Clock::now();
     train_time_ += done - start;
     breakdown_.add(engine_.times(), std::chrono::duration<double>(ready - start).count(),
                    std::chrono::duration<double>(done - start).count());
+    breakdown_.exchange += std::chrono::duration<double>(done - stepped).count();
     const trace::Scope rest(engine_.caller_track(), "figures", trace::Kind::kCompute);
     take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
@@ -84,10 +89,12 @@ void Trainer::run() {
     stopped_ = stop_agreed_ && config_.mesh.syncs_after(step_);
     boundary(step_);
   }
+  const auto stepped = Clock::now();
+  engine_.sync_replicas(step_);
+  train_time_ += Clock::now() - stepped;
   if (options_.trace != nullptr) {
     options_.trace->finish(engine_);
   }
-  engine_.sync_replicas(step_);
   const GlobalControl last = engine_.flush();
   engine_.check_overflow(last);
   take(last);
@@ -163,10 +170,17 @@ void Trainer::warn_of_codecs(const CodecReport& codecs) {
   }
 }
 
+bool Trainer::saves_after(std::int64_t step) const {
+  return options_.save && options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
+}
+
+bool Trainer::evaluates_after(std::int64_t step) const {
+  return config_.train.eval_every > 0 && step % config_.train.eval_every == 0;
+}
+
 void Trainer::boundary(std::int64_t step) {
-  const bool save =
-      options_.save && options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0;
-  const bool evaluate_now = config_.train.eval_every > 0 && step % config_.train.eval_every == 0;
+  const bool save = saves_after(step);
+  const bool evaluate_now = evaluates_after(step);
   if (!save && !evaluate_now) {
     return;
   }

@@ -4,7 +4,8 @@
 /// Order at a step boundary, equal on all ranks: figures, checkpoint, evaluation, stop. A stop
 /// request that reaches any rank is agreed in the exchange of counts of the next step, which all
 /// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
-/// The end of the data synchronises them.
+/// The end of the data synchronises them. A sync that runs beside the next step is waited for before
+/// a checkpoint, an evaluation and the end, and that is time of the training.
 #pragma once
 
 #include <atomic>
@@ -60,6 +61,8 @@ class Trainer {
   void take(const GlobalControl& control);
   void warn_of_codecs(const CodecReport& codecs);
   void add_scores(const data::Batch& batch);
+  [[nodiscard]] bool saves_after(std::int64_t step) const;
+  [[nodiscard]] bool evaluates_after(std::int64_t step) const;
   void boundary(std::int64_t step);
   void evaluate(std::int64_t step);
   [[nodiscard]] std::int64_t total_steps() const;
