@@ -37,7 +37,7 @@ Figure figure(std::string name, std::string unit, Better better, std::vector<dou
   return {std::move(name), {}, std::move(unit), better, std::move(values), {}};
 }
 
-/// Time that no part has: hand-offs, and waiting for the dense stream.
+/// Time that no part has: hand-offs, and waiting for the dense and the sync stream.
 double rest_s(const spec::Config& config, const Turn& turn) {
   double rest = turn.step_s;
   for (std::size_t p = 0; p < turn.parts.size(); ++p) {

@@ -313,7 +313,8 @@ void walk(Visitor& v, Train& c) {
           choice(c.on_non_finite, kOnNonFinites));
   v.value({.name = "overlap",
            .meaning = "Sum the dense gradients over the ranks beside the embedding backward, and "
-                      "average replica groups beside the dense update and the next exchange of ids.",
+                      "average replica groups beside the dense update and the next exchange of "
+                      "ids.",
            .decides_weights = false},
           &c.overlap);
   v.value({.name = "timeout_s",

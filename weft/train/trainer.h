@@ -4,8 +4,8 @@
 /// Order at a step boundary, equal on all ranks: figures, checkpoint, evaluation, stop. A stop
 /// request that reaches any rank is agreed in the exchange of counts of the next step, which all
 /// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
-/// The end of the data synchronises them. A sync that runs beside the next step is waited for before
-/// a checkpoint, an evaluation and the end, and that is time of the training.
+/// The end of the data synchronises them. A sync that runs beside the next step is waited for
+/// before a checkpoint, an evaluation and the end, and that is time of the training.
 #pragma once
 
 #include <atomic>
