@@ -117,9 +117,9 @@ class MpiStop(StopCase, MpiCase):
         self.check_stopped()
 
     def test_killed_rank_ends_the_job(self):
-        for rank in (1, 0):
+        for rank, args in ((1, ()), (0, ()), (1, ("--set", "mesh.groups=2"))):
             (self.folder / "out/metrics.jsonl").unlink(missing_ok=True)
-            process = self.start_ranks(2)
+            process = self.start_ranks(2, *args)
             pids = [self.pid(0), self.pid(1)]
             os.kill(pids[rank], signal.SIGKILL)
             began = time.monotonic()

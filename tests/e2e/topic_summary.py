@@ -145,6 +145,18 @@ class MpiSummary(MpiCase):
             self.assertEqual(local["eval"]["auc"], other["eval"]["auc"])
             self.assertEqual(result.out.count("weights hash"), 1, str(result))
 
+    def test_replica_groups_equal_local(self):
+        """Averages beside the next step, over messages; in line, over memory."""
+        for sync in ("dense", "touched", "gradients"):
+            mesh = {"groups": 2, "sync": sync}
+            config = self.write(values={"mesh": mesh, "train.overlap": False})
+            local = self.train(config, ranks=4)
+            config = self.write(values={"mesh": mesh})
+            result = self.wait(self.start(self.mpi_command(
+                4, "train", config, "--summary", "s.json")))
+            self.assertEqual(result.code, 0, str(result))
+            self.assert_same_bits(local, self.summary("s.json"), sync)
+
     def test_ranks_and_launcher_disagree(self):
         result = self.wait(self.start(
             self.mpi_command(2, "train", self.write(), "--ranks", "3", "--quiet")))
