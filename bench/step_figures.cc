@@ -21,8 +21,7 @@ std::vector<double> each(const std::vector<Turn>& turns, const Value& value) {
 /// Beside others, so not a part of the sum.
 bool runs_beside(const spec::Config& config, std::size_t part) {
   const auto which = static_cast<StepPart>(part);
-  return config.train.overlap &&
-         (which == StepPart::kReduce || which == StepPart::kSyncReplicas);
+  return config.train.overlap && (which == StepPart::kReduce || which == StepPart::kSyncReplicas);
 }
 
 double limit_sum(const spec::Config& config, const PartLimits& limits) {

@@ -122,10 +122,9 @@ RankWork with_sync(int rank, double begin_ms) {
   sync.stream = 105;
   sync.group = "replicas";
   sync.part = "sync_replicas";
-  RankWork work =
-      make_rank(rank, 10,
-                {make_work("forward_backward", Kind::kCompute, 0, 9), sync,
-                 make_work("lookup", Kind::kLookup, 15, 17)});
+  RankWork work = make_rank(rank, 10,
+                            {make_work("forward_backward", Kind::kCompute, 0, 9), sync,
+                             make_work("lookup", Kind::kLookup, 15, 17)});
   work.steps.push_back({.number = 6, .time = {10 * kMs, 20 * kMs}});
   return work;
 }

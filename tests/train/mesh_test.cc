@@ -431,8 +431,7 @@ TEST(MeshOverlap, ChangesNothing) {
     const Summary in_line =
         train_on(4, job_options(make_job(joined(job, {"train.overlap=false"}))));
     for (const char* device : {"train.device=cpu", "train.device=check"}) {
-      const std::string what =
-          std::string(sync.form) + " every " + sync.every + ", " + device;
+      const std::string what = std::string(sync.form) + " every " + sync.every + ", " + device;
       const JobOptions options = job_options(make_job(joined(job, {device})));
       expect_same(train_on(4, options), in_line, what);
       expect_same(train_with_late_syncs(4, options), in_line, what + ", late");
@@ -446,15 +445,13 @@ TEST(MeshOverlap, WithoutTheWaitALookupSeesRowsOfOneGroup) {
 #endif
   for (const char* form : {"dense", "touched"}) {
     for (const char* device : {"train.device=cpu", "train.device=check"}) {
-      JobOptions options =
-          job_options(make_job(joined(mesh(2, form), {"train.steps=2", device})));
+      JobOptions options = job_options(make_job(joined(mesh(2, form), {"train.steps=2", device})));
       const Summary expected = train_on(4, options);
       options.engine.sync_delay = std::chrono::milliseconds(50);
       expect_same(train_on(4, options), expected, std::string(form) + ", " + device);
       options.engine.sync_delay = std::chrono::milliseconds(500);
       options.engine.sync_wait = SyncWait::kLeftOut;
-      EXPECT_NE(train_on(4, options).weights_hash, expected.weights_hash)
-          << form << ", " << device;
+      EXPECT_NE(train_on(4, options).weights_hash, expected.weights_hash) << form << ", " << device;
     }
   }
 }

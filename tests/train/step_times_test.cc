@@ -130,9 +130,9 @@ TEST(TimesOfASync, AreInTheStepWhereItRunsInLine) {
                const StepTimes& times = engine.times();
                EXPECT_FALSE(times.sync_beside) << step;
                EXPECT_EQ(times.sync_wait.seconds(), 0.0);
-               expect_within(times.of(StepPart::kSyncReplicas),
-                             {times.of(StepPart::kUpdateRows).end,
-                              times.of(StepPart::kUpdateDense).begin});
+               expect_within(
+                   times.of(StepPart::kSyncReplicas),
+                   {times.of(StepPart::kUpdateRows).end, times.of(StepPart::kUpdateDense).begin});
              });
 }
 

@@ -24,10 +24,10 @@
 ///               is the step of the whole batch. data_parallel tables are replicas on all ranks of
 ///               all groups, as heads are: their gradients are gathered over these, never averaged.
 ///
-/// Threads       one stage at a time; but sync_replicas() may run on a thread of its own, beside the
-///               next step's exchange_counts and exchange_ids, which touch no row, no state and no
-///               list of touched rows. Its communicator ("replicas") is used by nothing else where
-///               groups are averaged.
+/// Threads       one stage at a time; but sync_replicas() may run on a thread of its own, beside
+///               exchange_counts and exchange_ids of the next step, which touch no row, no state
+///               and no list of touched rows. Its communicator ("replicas") is used by nothing else
+///               where groups are averaged.
 /// Determinism   bits are those of one rank, at equal parts, where no bag is split between cuts of
 ///               rows or such tables are pooled at the sample; otherwise those of row_wise with
 ///               the same cuts of rows.

@@ -214,9 +214,9 @@ class Engine {
   // The average that runs beside others.
   bool syncing_ = false;  // nobody has waited for it; of the thread that calls
   Event synced_;
-  bool lookup_waits_ = false;                        // of the step in flight, for one before it
-  std::int64_t sync_step_ = 0;                       // whose it is; written before it begins
-  std::optional<StepTimes::Span> sync_span_;         // not yet in times_; read when it is over
+  bool lookup_waits_ = false;                 // of the step in flight, for one before it
+  std::int64_t sync_step_ = 0;                // whose it is; written before it begins
+  std::optional<StepTimes::Span> sync_span_;  // not yet in times_; read when it is over
 
   Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
       backward_stage_, sync_stage_, dense_update_stage_;
