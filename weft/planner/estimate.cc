@@ -163,7 +163,12 @@ Estimator::Estimator(const spec::Config& config,
   dense_bytes_ =
       dense_memory(
           config, workload,
-          {.parts = parts_, .ranks = ranks_, .rank = 0, .threads = cluster.threads, .elements = {}})
+          {.parts = parts_,
+           .ranks = ranks_,
+           .rank = 0,
+           .threads = cluster.threads,
+           .elements = {},
+           .lent = topology::hosts(cluster) == 1})
           .bytes();
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
@@ -270,7 +275,8 @@ double Estimator::encoded_width(spec::CodecFormat format, std::int64_t cols) con
 }
 
 double Estimator::encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
-  return cost::encode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
+  return cost::encode_s(
+      cluster_, {format, config_.codecs.group_size, cols, vectors, config_.codecs.rounding});
 }
 
 double Estimator::decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
@@ -326,6 +332,9 @@ ShardLoad Estimator::copies(std::int64_t t,
     const Asked own = asked(use, samples_ * use.length);
     load.lookup_s = cost::lookup_s(cluster_, table, table.embedding_dim,
                                    {.ids = own.rows, .cold = 0.0, .pooled = false});
+    // As if they travelled; their other ends are in fetched_cost.cc.
+    load.encode_s = encode_s(config_.codecs.forward, table.embedding_dim, own.rows);
+    load.decode_s = decode_s(config_.codecs.backward, table.embedding_dim, own.partials);
     load.ids = own.partials;
     vectors = own.partials;
   }
@@ -410,10 +419,20 @@ std::int64_t Estimator::capacity() const {
 void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
   const auto transport = topology::hosts(cluster_) > 1 ? Transport::kReceived : Transport::kLent;
   const std::vector<StepMemory> memory = step_memory(config_, workload_, plan, transport, heads_);
+  const double dense = is_hierarchical(plan.collectives.dense)
+                           ? dense_memory(config_, workload_,
+                                          {.parts = parts_,
+                                           .ranks = ranks_,
+                                           .rank = 0,
+                                           .threads = cluster_.threads,
+                                           .elements = {},
+                                           .hosts = topology::rank_hosts(cluster_)})
+                                 .bytes()
+                           : dense_bytes_;
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     cost.ranks[r].buffer_bytes =
         memory[r].buffers() + memory[r].tables - static_cast<double>(cost.ranks[r].table_bytes);
-    cost.ranks[r].sample_bytes = memory[r].matrices + dense_bytes_;
+    cost.ranks[r].sample_bytes = memory[r].matrices + dense;
   }
 }
 

@@ -180,19 +180,23 @@ void Estimator::add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64
     return;
   }
   const topology::Group all = topology::all_ranks(cluster_);
-  const cost::ReduceWire wire{.format = config_.codecs.dense, .group = config_.codecs.group_size};
+  const cost::ReduceWire wire{.format = config_.codecs.dense,
+                              .group = config_.codecs.group_size,
+                              .error_feedback = config_.codecs.error_feedback};
   if (is_hierarchical(form)) {
     const auto reduce = cost::hierarchical_all_reduce(cluster_, all, parts_, count, wire);
     for (const Exchange& stage : reduce.exchanges.stages) {
       add_stage(cost, Part::kReduce, stage);
     }
-    cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+    cost.exchanges[at(Part::kReduce)] +=
+        topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
     return;
   }
   const auto reduce = cost::ordered_all_reduce(cluster_, all, parts_, count, wire);
   add_stage(cost, Part::kReduce, reduce.partials);
   add_stage(cost, Part::kReduce, reduce.sums);
-  cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+  cost.exchanges[at(Part::kReduce)] +=
+      topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
 }
 
 bool Estimator::is_hierarchical(spec::CollectiveForm form) const {
