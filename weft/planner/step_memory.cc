@@ -469,19 +469,22 @@ class Counter {
       while (end < shards.size() && shards[end].rows == shards[i].rows) {
         ++end;
       }
-      const double ids =
-          static_cast<double>(config_.batch_size) * joined.length *
-          share_of_rows(joined, shards[i].rows, table.num_embeddings);
-      const double unique =
-          end - i < 2 ? 0.0
-                      : unique_rows(use_of_rows(joined, shards[i].rows, table.num_embeddings), ids);
-      for (std::size_t a = i; a < end; ++a) {
-        for (std::size_t b = i; b < end; ++b) {
-          statistics_->add(at(shards[a].rank), at(shards[b].rank),
-                           kFloat * unique * blocks_of(shards[a].cols.size()));
-        }
+      if (end - i > 1) {
+        const RowSet& rows = shards[i].rows;
+        const double drawn = static_cast<double>(config_.batch_size) * joined.length *
+                             share_of_rows(joined, rows, table.num_embeddings);
+        add_pairs({&shards[i], end - i},
+                  unique_rows(use_of_rows(joined, rows, table.num_embeddings), drawn));
       }
       i = end;
+    }
+  }
+
+  void add_pairs(std::span<const spec::Shard> beside, double rows) {
+    for (const spec::Shard& from : beside) {
+      for (const spec::Shard& to : beside) {
+        statistics_->add(at(from.rank), at(to.rank), kFloat * rows * blocks_of(from.cols.size()));
+      }
     }
   }
 
