@@ -52,7 +52,7 @@ double feedback_bytes(const ReduceShape& shape, double partials, double slice) {
 
 class Reduce {
  public:
-  Reduce(const ReduceShape& shape, std::int64_t floats) : shape_(shape), floats_(floats) {
+  Reduce(const ReduceShape& shape, std::int64_t count) : shape_(shape), floats_(count) {
     for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
       terms_.push_back(maximal_subtrees(shape.parts, rank_parts(shape.parts, shape.ranks, rank)));
     }
