@@ -287,8 +287,8 @@ TEST(Manifest, OverlapsAreFoundWhereverTheyAre) {
       }
       blocks.push_back(block);
     }
-    const std::string message = checkpoint_error(
-        [&] { manifest_from_json(manifest_to_json(of_blocks(blocks)), "m"); });
+    const std::string message =
+        checkpoint_error([&] { manifest_from_json(manifest_to_json(of_blocks(blocks)), "m"); });
     EXPECT_EQ(message.find("two blocks overlap") != std::string::npos, overlap) << message;
     overlapping += overlap ? 1 : 0;
   }

@@ -141,9 +141,9 @@ TEST(Exchange, OrderedAllReduceEncodesAndDecodes) {
   // What is lost: residuals read, numbers written.
   const OrderedAllReduce lost = reduce(spec::CodecFormat::kFp16, true);
   EXPECT_EQ(lost.coded_bytes, reduce(spec::CodecFormat::kFp16, false).coded_bytes + 4 * 2000);
-  EXPECT_DOUBLE_EQ(all_reduce_s(cluster, lost),
-                   exchange_s(cluster, lost.partials) + exchange_s(cluster, lost.sums) +
-                       (lost.added_bytes + lost.coded_bytes) / 1e11);
+  EXPECT_DOUBLE_EQ(all_reduce_s(cluster, lost), exchange_s(cluster, lost.partials) +
+                                                    exchange_s(cluster, lost.sums) +
+                                                    (lost.added_bytes + lost.coded_bytes) / 1e11);
 }
 
 }  // namespace

@@ -23,9 +23,8 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
     comm::run_local(static_cast<int>(hosts.size()), {.hosts = {hosts.begin(), hosts.end()}},
                     [&](comm::Communicator& world) {
                       const auto group = world.duplicate("dense", form);
-                      const auto device =
-                          make_device({.kind = DeviceKind::kCpu,
-                                       .threads = static_cast<int>(shape.threads)});
+                      const auto device = make_device(
+                          {.kind = DeviceKind::kCpu, .threads = static_cast<int>(shape.threads)});
                       const comm::OrderedAllReduce reduce(
                           *group, *device, shape.parts, floats,
                           {.codec = {.format = static_cast<kernels::CodecFormat>(shape.wire.format),

@@ -113,8 +113,8 @@ TEST(TableTimes, RoundedRowsAreDrawnFor) {
       cluster.compute.draw.value = 1e-9;
       // 64 at once, once per row that is updated.
       const double drawn = cols <= 64 ? 64.0 : cols == 65 ? 128.0 : 512.0;
-      EXPECT_NEAR(update_s(cluster, table, cols, work) - bytes,
-                  rounded ? 100 * drawn * 1e-9 : 0.0, 1e-15)
+      EXPECT_NEAR(update_s(cluster, table, cols, work) - bytes, rounded ? 100 * drawn * 1e-9 : 0.0,
+                  1e-15)
           << static_cast<int>(dtype) << " " << cols;
       EXPECT_EQ(lookup_s(cluster, table, cols, work), read) << "nothing is rounded";
     }

@@ -176,14 +176,14 @@ TEST(Estimate, StochasticRoundingTakesItsDraws) {
 TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
   spec::Config config = make_config({{.rows = 5000, .length = 3}});
   const topology::Cluster cluster = make_cluster(1, 2);
-  const auto floats = static_cast<std::int64_t>(
-      cost::dense_work(config, std::vector<double>{3.0}).bucket);
+  const auto floats =
+      static_cast<std::int64_t>(cost::dense_work(config, std::vector<double>{3.0}).bucket);
   config.codecs.dense = spec::CodecFormat::kFp16;
   for (const bool feedback : {false, true}) {
     config.codecs.error_feedback = feedback;
-    const cost::OrderedAllReduce reduce = cost::ordered_all_reduce(
-        cluster, topology::all_ranks(cluster), 8, floats,
-        {.format = spec::CodecFormat::kFp16, .error_feedback = feedback});
+    const cost::OrderedAllReduce reduce =
+        cost::ordered_all_reduce(cluster, topology::all_ranks(cluster), 8, floats,
+                                 {.format = spec::CodecFormat::kFp16, .error_feedback = feedback});
     EXPECT_GT(reduce.coded_bytes, 0.0);
     EXPECT_NEAR(cost_of(config, cluster).exchanges[at(Part::kReduce)],
                 cost::all_reduce_s(cluster, reduce), 1e-12);

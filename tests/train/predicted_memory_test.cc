@@ -280,8 +280,7 @@ TEST_F(PredictedMemory, OfHeadsWithCodecs) {
 TEST_F(PredictedMemory, OfRelays) {
   using spec::CodecFormat;
   for (const spec::Codecs& codecs :
-       {spec::Codecs{},
-        spec::Codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16},
+       {spec::Codecs{}, spec::Codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16},
         spec::Codecs{.dense = CodecFormat::kInt8}}) {
     for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
       for (const std::vector<std::int64_t>& hosts :

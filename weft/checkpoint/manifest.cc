@@ -107,7 +107,7 @@ std::pair<std::int64_t, std::int64_t> begin_of(const StoredBlock& block) {
 /// the row in hand are kept by column: none of them overlap, so a new one can only meet its
 /// neighbours. O(n log n).
 std::string find_overlap(const std::vector<const StoredBlock*>& blocks) {
-  std::map<std::int64_t, const StoredBlock*> open;           // by first column
+  std::map<std::int64_t, const StoredBlock*> open;            // by first column
   std::set<std::pair<std::int64_t, std::int64_t>> last_rows;  // of these: row_end, first column
   std::int64_t rest = 0;
   for (const StoredBlock* block : blocks) {

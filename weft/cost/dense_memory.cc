@@ -16,7 +16,7 @@ constexpr double kFloat = 4.0;
 constexpr double kPanel = 64.0;      // columns of a packed matrix: kernels::kPanel
 constexpr double kTileRows = 256.0;  // of a weight gradient, and columns
 constexpr double kTileCols = 512.0;
-constexpr std::int64_t kSlice = 512;    // nn::kMaxSlice
+constexpr std::int64_t kSlice = 512;  // nn::kMaxSlice
 
 double round_up(double x, double unit) {
   return std::ceil(x / unit) * unit;
@@ -78,18 +78,17 @@ DenseMemory dense_memory(const spec::Config& config, const DenseMemoryShape& sha
     subtree_slots = std::max(subtree_slots, static_cast<double>(tree_slots(subtree.size())));
   }
   const double one = block_bytes(kFloat * bucket);
-  memory.parameters =
-      (2.0 + dense_state_floats(config.dense_optimizer.type)) * one +
-      reduce_memory({.parts = shape.parts,
-                     .ranks = shape.ranks,
-                     .rank = shape.rank,
-                     .threads = shape.threads,
-                     .lent = shape.lent,
-                     .hosts = shape.hosts,
-                     .wire = {.format = config.codecs.dense,
-                              .group = config.codecs.group_size,
-                              .error_feedback = config.codecs.error_feedback}},
-                    static_cast<std::int64_t>(bucket));
+  memory.parameters = (2.0 + dense_state_floats(config.dense_optimizer.type)) * one +
+                      reduce_memory({.parts = shape.parts,
+                                     .ranks = shape.ranks,
+                                     .rank = shape.rank,
+                                     .threads = shape.threads,
+                                     .lent = shape.lent,
+                                     .hosts = shape.hosts,
+                                     .wire = {.format = config.codecs.dense,
+                                              .group = config.codecs.group_size,
+                                              .error_feedback = config.codecs.error_feedback}},
+                                    static_cast<std::int64_t>(bucket));
   memory.packed = block_bytes(packed_bytes(layers, value));
   const double sequences = static_cast<double>(std::count_if(
       config.sparse_features.begin(), config.sparse_features.end(),

@@ -139,8 +139,8 @@ Exchange barrier(const Cluster& cluster, const Group& group) {
 
 namespace {
 
-/// Of the rank with most: it encodes `partials` slices for each other rank, decodes those of its own
-/// slice from all others, and does the sums the other way round. `wire_bytes`: of slices.
+/// Of the rank with most: it encodes `partials` slices for each other rank, decodes those of its
+/// own slice from all others, and does the sums the other way round. `wire_bytes`: of slices.
 double coded_bytes_of(const ReduceWire& wire,
                       std::span<const double> floats,
                       std::span<const double> wire_bytes,
@@ -157,10 +157,11 @@ double coded_bytes_of(const ReduceWire& wire,
   for (std::size_t i = 0; i < floats.size() && floats.size() > 1; ++i) {
     const double other_floats = all_floats - floats[i];
     const double other_bytes = all_bytes - wire_bytes[i];
-    most = std::max(most, partials[i] * wire.encoding_bytes(other_floats, other_bytes) +
-                              (terms - partials[i]) * wire.decoding_bytes(floats[i], wire_bytes[i]) +
-                              wire.total_bytes(floats[i], wire_bytes[i]) +
-                              wire.decoding_bytes(other_floats, other_bytes));
+    most =
+        std::max(most, partials[i] * wire.encoding_bytes(other_floats, other_bytes) +
+                           (terms - partials[i]) * wire.decoding_bytes(floats[i], wire_bytes[i]) +
+                           wire.total_bytes(floats[i], wire_bytes[i]) +
+                           wire.decoding_bytes(other_floats, other_bytes));
   }
   return most;
 }

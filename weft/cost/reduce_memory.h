@@ -1,10 +1,10 @@
 /// Memory of the dense all-reduce on one rank, block by block, as its forms ask for it
 /// (weft/comm/flat_reduce.cc, coded_reduce.cc, hierarchical_reduce.cc).
 ///
-/// Notation: n floats in slices of n / W, k partial sums of this rank (maximal whole subtrees of its
-/// parts), t of all others, b(c) the code of c floats, 4 c without one; h host sums of this rank's
-/// host, x of all other hosts, m floats of the slices for which this rank acts on its host. A sum
-/// waits per depth of the tree over partial sums, but for the total.
+/// Notation: n floats in slices of n / W, k partial sums of this rank (maximal whole subtrees of
+/// its parts), t of all others, b(c) the code of c floats, 4 c without one; h host sums of this
+/// rank's host, x of all other hosts, m floats of the slices for which this rank acts on its host.
+/// A sum waits per depth of the tree over partial sums, but for the total.
 ///   both          4 k n partial sums; 4 n / W per sum that waits (hierarchical: the largest slice
 ///                 for which the rank acts)
 ///   flat          where nothing is lent t b(n / W). With a codec k slices of code for each other

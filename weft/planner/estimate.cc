@@ -160,16 +160,14 @@ Estimator::Estimator(const spec::Config& config,
   // matrices the caches do not hold is fetched each time.
   const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
   cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
-  dense_bytes_ =
-      dense_memory(
-          config, workload,
-          {.parts = parts_,
-           .ranks = ranks_,
-           .rank = 0,
-           .threads = cluster.threads,
-           .elements = {},
-           .lent = topology::hosts(cluster) == 1})
-          .bytes();
+  dense_bytes_ = dense_memory(config, workload,
+                              {.parts = parts_,
+                               .ranks = ranks_,
+                               .rank = 0,
+                               .threads = cluster.threads,
+                               .elements = {},
+                               .lent = topology::hosts(cluster) == 1})
+                     .bytes();
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
   }

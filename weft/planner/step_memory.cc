@@ -673,9 +673,9 @@ class Counter {
     add_wire(backward_, shard, gradients, {});
     for (std::size_t kind = 0; kind < kinds_.size() && ids_; ++kind) {  // packed ones take no more
       const auto id = static_cast<double>(spec::id_bytes(shard.rows.size()));
-      ids_->add(at(shard.rank), kind,
-                8.0 * static_cast<double>(kinds_[kind].subtrees.size()) +
-                    id * gradients[kind].value);
+      ids_->add(
+          at(shard.rank), kind,
+          8.0 * static_cast<double>(kinds_[kind].subtrees.size()) + id * gradients[kind].value);
     }
     add_entries(memory_[at(shard.rank)], entries, false);
   }
@@ -711,9 +711,9 @@ class Counter {
   Wire forward_, backward_;
   std::optional<HostLayout> layout_;  // where relays stand between hosts
   std::optional<RelayedLanes> ids_;
-  std::vector<double> replica_rows_;         // [kinds] bytes of partial sums, of hierarchical vectors
-  std::optional<RelayedPairs> statistics_;   // likewise
-  std::optional<RelayedGather> replicas_;    // likewise
+  std::vector<double> replica_rows_;  // [kinds] bytes of partial sums, of hierarchical vectors
+  std::optional<RelayedPairs> statistics_;  // likewise
+  std::optional<RelayedGather> replicas_;   // likewise
 };
 
 }  // namespace
