@@ -438,7 +438,7 @@ TEST(Mesh, WhatThePlannerChoseTrainsAsIfAskedFor) {
 
 TEST(Mesh, WhatThePlannerChoseStaysOnResume) {
   const TemporaryFolder folder;
-  std::vector<std::string> open = {"mesh.groups=0", "mesh.sync=auto", "mesh.sync_every=2"};
+  std::vector<std::string> open = {"mesh.groups=2", "mesh.sync=auto", "mesh.sync_every=2"};
   for (const std::string& rows : all_tables("sharding", "row_wise")) {
     open.push_back(rows);
   }

@@ -155,7 +155,8 @@ void write_meshes(TextLines& text, const PlanReport& report) {
     text.line("... {} slower forms", all.size() - shown.size());
   }
   if (const MeshOption* const one = ruled(report)) {
-    text.line("{}: {}", rule_line(*one), verdict(*one));
+    text.line("{}", rule_line(*one));
+    text.line("so {}", verdict(*one));
     text.line(
         "(W: rows and state of a group in one sync, A: what a rank exchanges in a step, g: its "
         "group's ranks)");
