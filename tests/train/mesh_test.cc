@@ -421,8 +421,8 @@ TEST(Mesh, WhatThePlannerChoseTrainsAsIfAskedFor) {
   given.out_dir.clear();
   given.plan_file = options.out_dir + "/plan.yaml";
   std::ifstream file(given.plan_file);
-  const spec::Plan plan =
-      spec::plan_from_yaml({std::istreambuf_iterator<char>(file), {}}, given.plan_file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const spec::Plan plan = spec::plan_from_yaml(text, given.plan_file);
   ASSERT_GT(plan.groups, 1) << "what crosses is dear";
   ASSERT_EQ(plan.world(), 4);
   ASSERT_NE(plan.sync, spec::SyncForm::kAuto);
