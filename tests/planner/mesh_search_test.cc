@@ -44,7 +44,7 @@ topology::Cluster make_cluster(std::vector<topology::HostGroup> hosts, double ne
 }
 
 /// Ids are even, and rows are cut over all ranks of a group.
-spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
+spec::Config cut_config(const std::vector<Use>& tables, std::int64_t batch = 4096) {
   spec::Config config = testing::make_config(tables, batch);
   for (std::size_t t = 0; t < tables.size(); ++t) {
     config.data.synthetic.columns[t].zipf = 0.0;
@@ -56,12 +56,12 @@ spec::Config make_config(const std::vector<Use>& tables, std::int64_t batch = 40
 
 /// Small tables beside what a step moves: long bags.
 spec::Config small_tables() {
-  return make_config(std::vector<Use>(4, Use{.rows = 1000, .dim = 64, .length = 20}), 8192);
+  return cut_config(std::vector<Use>(4, Use{.rows = 1000, .dim = 64, .length = 20}), 8192);
 }
 
 /// Large tables of which a step touches little.
 spec::Config large_tables() {
-  return make_config(std::vector<Use>(2, Use{.rows = 400'000, .dim = 64, .length = 1}), 512);
+  return cut_config(std::vector<Use>(2, Use{.rows = 400'000, .dim = 64, .length = 1}), 512);
 }
 
 PlanCost cost_on(const spec::Config& config, const topology::Cluster& cluster) {
@@ -147,7 +147,7 @@ TEST(MeshCost, OneGroupIsNoMesh) {
 
 /// Of one table on the first rank of every group; ids of groups of equal size.
 TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
-  spec::Config config = make_config({{.rows = 10'000, .dim = 48, .length = 3}}, 4096);
+  spec::Config config = cut_config({{.rows = 10'000, .dim = 48, .length = 3}}, 4096);
   config.tables[0].sharding = Sharding::kTableWise;
   config.tables[0].rank = 0;
   const double row_bytes = cost::replica_row_bytes(config.tables[0], 48);
@@ -157,8 +157,7 @@ TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
     for (const std::int64_t every : {1, 5}) {
       const double since = static_cast<double>(every);
       const double own = cost::expected_unique(10'000, since * ids);
-      const double any =
-          cost::expected_unique(10'000, since * ids * static_cast<double>(groups));
+      const double any = cost::expected_unique(10'000, since * ids * static_cast<double>(groups));
       for (const SyncForm form : {SyncForm::kDense, SyncForm::kTouched, SyncForm::kGradients}) {
         if (form == SyncForm::kGradients && every > 1) {
           continue;
@@ -210,7 +209,7 @@ TEST(MeshCost, GroupsInsideHostsSendNoVectorsAcross) {
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
   const auto across = [&](std::int64_t length, MeshLayout layout) {
     spec::Config config =
-        make_config({{.rows = 8000, .dim = 32, .length = length}, {.rows = 4000}}, 4096);
+        cut_config({{.rows = 8000, .dim = 32, .length = length}, {.rows = 4000}}, 4096);
     config.mesh = {.groups = 2, .layout = layout};
     return cost_on(config, cluster).ranks[0].sent[2];
   };
@@ -220,8 +219,8 @@ TEST(MeshCost, GroupsInsideHostsSendNoVectorsAcross) {
 
 TEST(MeshCost, TablesGrowWithGroupsAndBuffersShrink) {
   const topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 8}});
-  spec::Config config = make_config(
-      std::vector<Use>(3, Use{.rows = 64'000, .dim = 32, .length = 10}), 8192);
+  spec::Config config =
+      cut_config(std::vector<Use>(3, Use{.rows = 64'000, .dim = 32, .length = 10}), 8192);
   PlanCost before = cost_on(config, cluster);
   for (const std::int64_t groups : {2, 4, 8}) {
     config.mesh = {.groups = groups};
@@ -296,7 +295,7 @@ TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
 
 TEST(MeshSearch, SyncsAsOftenAsTheyAreCheap) {
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
-  spec::Config config = make_config(std::vector<Use>(2, Use{.rows = 100'000, .dim = 64}), 4096);
+  spec::Config config = cut_config(std::vector<Use>(2, Use{.rows = 100'000, .dim = 64}), 4096);
   config.collectives = spec::Collectives::kFlat;
   config.mesh = {.groups = 2, .layout = MeshLayout::kLocalAllReduce, .sync_every = 0};
   const auto share = [](const MeshOption& one) {
@@ -340,7 +339,7 @@ TEST(MeshSearch, ChoosesGroups) {
   // Tables that a group has no room for.
   topology::Cluster tight = cluster;
   tight.memory.ddr.value = 40e6;
-  spec::Config large = make_config({{.rows = 400'000, .dim = 64, .length = 20}}, 4096);  // 104 MB
+  spec::Config large = cut_config({{.rows = 400'000, .dim = 64, .length = 20}}, 4096);  // 104 MB
   large.mesh = config.mesh;
   const SearchResult fitting = search_on(large, tight);
   ASSERT_TRUE(fitting.best().fits());
@@ -381,7 +380,7 @@ TEST(MeshSearch, EveryProposalIsAPlan) {
 TEST(MeshSearch, SaysHowFewGroupsWouldFit) {
   topology::Cluster cluster = make_cluster({{.count = 1, .ranks = 8}});
   cluster.memory.ddr.value = 40e6;
-  spec::Config config = make_config({{.rows = 400'000, .dim = 64}}, 512);  // 104 MB
+  spec::Config config = cut_config({{.rows = 400'000, .dim = 64}}, 512);  // 104 MB
   config.mesh = {.groups = 4};
   const SearchResult result = search_on(config, cluster);
   ASSERT_FALSE(result.best().fits());

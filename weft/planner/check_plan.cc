@@ -289,9 +289,10 @@ void check_sync(const spec::Plan& plan, const spec::Config& config) {
   }
   const spec::Mesh both = spec::mesh_of(mesh, plan);
   if (both.sync == spec::SyncForm::kGradients && both.sync_every > 1) {
-    fail(ErrorCode::kConfig,
-         "the plan's sync_every is {}, and with sync gradients replicas never part; make a new plan",
-         both.sync_every);
+    fail(
+        ErrorCode::kConfig,
+        "the plan's sync_every is {}, and with sync gradients replicas never part; make a new plan",
+        both.sync_every);
   }
   if (!both.syncs_after(config.train.eval_every)) {
     fail(ErrorCode::kConfig,

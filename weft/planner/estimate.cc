@@ -93,9 +93,9 @@ double max_over_mean(const std::vector<RankCost>& ranks,
 
 std::string_view to_string(Part part) {
   static constexpr std::array<std::string_view, kParts> kNames = {
-      "exchange_counts", "exchange_ids", "lookup",    "output_dist", "forward_backward", "reduce",
-      "exchange_flags",  "coalesce",     "grad_dist", "update_rows", "sync_replicas",
-      "update_dense"};
+      "exchange_counts",  "exchange_ids", "lookup",         "output_dist",
+      "forward_backward", "reduce",       "exchange_flags", "coalesce",
+      "grad_dist",        "update_rows",  "sync_replicas",  "update_dense"};
   return kNames[at(part)];
 }
 
@@ -190,11 +190,13 @@ Estimator::Estimator(const spec::Config& config,
   // matrices the caches do not hold is fetched each time.
   const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
   cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
-  dense_bytes_ =
-      dense_memory(
-          config, workload,
-          {.parts = parts_, .ranks = world_ranks_, .rank = 0, .threads = cluster.threads, .elements = {}})
-          .bytes();
+  dense_bytes_ = dense_memory(config, workload,
+                              {.parts = parts_,
+                               .ranks = world_ranks_,
+                               .rank = 0,
+                               .threads = cluster.threads,
+                               .elements = {}})
+                     .bytes();
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
   }
@@ -673,10 +675,10 @@ void Estimator::finish(PlanCost& cost) const {
   const double links = exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) +
                        exchange(Part::kUpdateRows) + exchange(Part::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.
-  const double rows = links + max_over(cost.ranks, own({Part::kCoalesce})) +
-                      max_over(cost.ranks, own({Part::kGradDist, Part::kUpdateRows,
-                                                Part::kSyncReplicas, Part::kUpdateDense,
-                                                Part::kExchangeCounts}));
+  const double rows =
+      links + max_over(cost.ranks, own({Part::kCoalesce})) +
+      max_over(cost.ranks, own({Part::kGradDist, Part::kUpdateRows, Part::kSyncReplicas,
+                                Part::kUpdateDense, Part::kExchangeCounts}));
   const double reduce = exchange(Part::kReduce);
   const double tail = config_.train.overlap ? std::max(rows, links + reduce) : rows + reduce;
   const double stages = mesh_ == nullptr ? kStages : kStages + 1.0;  // sync_replicas

@@ -5,8 +5,8 @@
 ///
 ///   step = Σ over stretches of max over ranks of the stretch's seconds
 ///        + Σ over exchanges of their seconds
-///        with the dense all-reduce beside [flags .. row updates, sync] where train.overlap says so:
-///        the longer of the two, and never less than both exchanges take on one link
+///        with the dense all-reduce beside [flags .. row updates, sync] where train.overlap says
+///        so: the longer of the two, and never less than both exchanges take on one link
 ///
 /// Notation: B global batch, W ranks, L ids per sample, q share of the ids that fall on a shard's
 /// rows, D its columns. A shard gets n = B L q ids, U = unique_rows of them different, and bags in
@@ -106,8 +106,8 @@ struct PlanCost {
   double step_s = 0.0;
   std::array<double, kParts> parts{};      ///< of the slowest rank
   std::array<double, kParts> exchanges{};  ///< seconds of these that are an exchange
-  std::vector<RankCost> ranks;  ///< of one group
-  double sync_s = 0.0;          ///< of one sync; of sync gradients their exchange in one step
+  std::vector<RankCost> ranks;             ///< of one group
+  double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
 
   /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
   [[nodiscard]] double imbalance() const;
@@ -227,13 +227,14 @@ class Estimator {
                       std::int64_t table,
                       Range cols,
                       std::int64_t column_shards) const;
+
   /// Of a shard: who asks, and what its own group does with it in a step.
   struct GroupWork {
     std::int64_t table = 0;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
-    const FeatureUse& held;       ///< of ids that fall on these rows
-    double ids = 0.0;             ///< of them
+    const FeatureUse& held;  ///< of ids that fall on these rows
+    double ids = 0.0;        ///< of them
     const cost::ShardWork& update;
   };
 
@@ -303,16 +304,16 @@ class Estimator {
   const spec::Config& config_;
   const topology::Cluster& cluster_;
   const Workload& workload_;
-  const MeshCluster* mesh_;           ///< null: one group
-  const topology::Cluster& world_;    ///< of all groups
-  std::int64_t ranks_;                ///< of a group
+  const MeshCluster* mesh_;         ///< null: one group
+  const topology::Cluster& world_;  ///< of all groups
+  std::int64_t ranks_;              ///< of a group
   std::int64_t world_ranks_;
-  topology::Group everybody_;         ///< ranks of the world by position
-  bool has_hierarchy_;                ///< whether the forms of a group's collectives differ
-  bool has_dense_hierarchy_;          ///< and of those over the world
+  topology::Group everybody_;  ///< ranks of the world by position
+  bool has_hierarchy_;         ///< whether the forms of a group's collectives differ
+  bool has_dense_hierarchy_;   ///< and of those over the world
   std::int64_t parts_;
-  double samples_;  ///< of the rank with most
-  double batch_;    ///< of the group, of several the one with most samples
+  double samples_;     ///< of the rank with most
+  double batch_;       ///< of the group, of several the one with most samples
   double cold_ = 1.0;  ///< share of the vectors of this rank's samples that no cache holds
   std::vector<double> subtrees_;  ///< shares of a rank's samples in its whole subtrees of parts
   std::vector<double> group_subtrees_;  ///< the same of a group, of several

@@ -34,9 +34,7 @@ struct MeshCluster {
     return static_cast<std::int64_t>(by_position.size()) / groups;
   }
 
-  [[nodiscard]] bool averages() const {
-    return groups > 1 && sync != spec::SyncForm::kGradients;
-  }
+  [[nodiscard]] bool averages() const { return groups > 1 && sync != spec::SyncForm::kGradients; }
 };
 
 /// `world` is checked; `groups` divides its ranks, and neither layout nor sync is kAuto. O(ranks).

@@ -55,7 +55,8 @@ void Estimator::find_group() {
   batch_ = static_cast<double>(most);
   const Range own = rank_parts(parts_, mesh_->groups, busiest);
   for (const Range& subtree : maximal_subtrees(parts_, own)) {
-    group_subtrees_.push_back(static_cast<double>(subtree.size()) / static_cast<double>(own.size()));
+    group_subtrees_.push_back(static_cast<double>(subtree.size()) /
+                              static_cast<double>(own.size()));
   }
 }
 
@@ -115,7 +116,8 @@ void Estimator::add_group_gradients(ShardLoad& load, const GroupWork& work) cons
                    cost::coalesce_s(cluster_, work.rows, merged) +
                    cost::update_s(cluster_, table, work.cols, merged);
   const bool received = topology::hosts(world_) > 1;
-  load.sync_memory = partials * (kSegment + width) + std::max(0.0, merged_rows - load.ids) * kEntry +
+  load.sync_memory = partials * (kSegment + width) +
+                     std::max(0.0, merged_rows - load.ids) * kEntry +
                      (received ? (groups - 1.0) * partials * (kReceivedRow + width) : 0.0);
 }
 
@@ -130,9 +132,9 @@ double Estimator::sync_memory(const ShardLoad& load) const {
 double Estimator::sync_link_s(const ShardLoad& load) const {
   const double syncs = 1.0 / static_cast<double>(mesh_->sync_every);
   const auto others = static_cast<double>(mesh_->groups - 1);
-  const double to_each = syncs * (2.0 * load.synced_bytes / static_cast<double>(mesh_->groups) +
-                                  load.list_bytes) +
-                         load.partial_bytes;
+  const double to_each =
+      syncs * (2.0 * load.synced_bytes / static_cast<double>(mesh_->groups) + load.list_bytes) +
+      load.partial_bytes;
   const double near = mesh_->near.front();
   return syncs * load.average_s +
          (near > 0.0 ? near * to_each / world_.links.host.rank.achieved() : 0.0) +

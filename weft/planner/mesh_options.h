@@ -36,12 +36,12 @@ struct MeshOption {
   bool both_layouts = false;                     ///< alike under the other one
   spec::SyncForm sync = spec::SyncForm::kDense;  ///< of one group it means nothing
   std::int64_t sync_every = 1;
-  bool asked = true;          ///< the configuration leaves it open, or says so
-  bool fits = true;           ///< into the ranks' memory
-  double step_s = 0.0;        ///< predicted; sync included, over τ
-  double sync_s = 0.0;        ///< of one sync; of sync gradients their exchange in a step
-  double sync_bytes = 0.0;    ///< sent in one sync, or with sync gradients in a step
-  double network_bytes = 0.0; ///< sent to other hosts in a step
+  bool asked = true;           ///< the configuration leaves it open, or says so
+  bool fits = true;            ///< into the ranks' memory
+  double step_s = 0.0;         ///< predicted; sync included, over τ
+  double sync_s = 0.0;         ///< of one sync; of sync gradients their exchange in a step
+  double sync_bytes = 0.0;     ///< sent in one sync, or with sync gradients in a step
+  double network_bytes = 0.0;  ///< sent to other hosts in a step
   double table_bytes = 0.0;
   double memory_bytes = 0.0;  ///< tables, buffers, samples, dense model
   LayoutRule rule;

@@ -54,8 +54,8 @@ std::vector<std::size_t> shown_options(const PlanReport& report) {
       shown.push_back(i);
     } else if (shown.back() != report.result.chosen &&
                (i == report.result.chosen ||
-                (all[i].asked && (!all[shown.back()].asked ||
-                                  all[i].step_s < all[shown.back()].step_s)))) {
+                (all[i].asked &&
+                 (!all[shown.back()].asked || all[i].step_s < all[shown.back()].step_s)))) {
       shown.back() = i;
     }
   }
@@ -125,11 +125,10 @@ json value_of(const MeshOption& option) {
 
 std::string mesh_line(const PlanReport& report) {
   const MeshCluster& mesh = *report.result.mesh;
-  return mesh.groups == 1
-             ? std::string()
-             : fmt::format("{} groups of {} ranks, {}, sync {} every {} steps", mesh.groups,
-                           mesh.ranks(), to_string(mesh.layout), to_string(mesh.sync),
-                           mesh.sync_every);
+  return mesh.groups == 1 ? std::string()
+                          : fmt::format("{} groups of {} ranks, {}, sync {} every {} steps",
+                                        mesh.groups, mesh.ranks(), to_string(mesh.layout),
+                                        to_string(mesh.sync), mesh.sync_every);
 }
 
 void write_meshes(TextLines& text, const PlanReport& report) {
@@ -138,7 +137,8 @@ void write_meshes(TextLines& text, const PlanReport& report) {
     return;
   }
   text.line("");
-  text.line("Replica groups: ms of a step and of one sync; bytes of the rank with most: sent in a sync,");
+  text.line(
+      "Replica groups: ms of a step and of one sync; bytes of the rank with most: sent in a sync,");
   text.line("to other hosts in a step, memory in all");
   text.line("{:<12} {:<16} {:<9} {:>5} {:>10} {:>10} {:>11} {:>11} {:>11}", "M x N", "layout",
             "form", "every", "step", "sync", "a sync", "to others", "memory");
@@ -183,10 +183,10 @@ void draw_meshes(HtmlPage& page, const PlanReport& report) {
     return;
   }
   const MeshOption* const one = ruled(report);
-  page.section("Replica groups",
-               one == nullptr ? std::string("Figures of the rank with most.")
-                              : fmt::format("Figures of the rank with most. {}: {}.",
-                                            rule_line(*one), verdict(*one)));
+  page.section("Replica groups", one == nullptr
+                                     ? std::string("Figures of the rank with most.")
+                                     : fmt::format("Figures of the rank with most. {}: {}.",
+                                                   rule_line(*one), verdict(*one)));
   page.add(
       "<div class=\"wide\"><table><tr><th>groups x ranks</th><th>layout</th><th>form</th>"
       "<th>every</th><th>step, ms</th><th>sync, ms</th><th>sent in a sync</th>"

@@ -15,7 +15,7 @@ using spec::MeshLayout;
 using spec::SyncForm;
 
 constexpr std::array kForms = {SyncForm::kDense, SyncForm::kTouched, SyncForm::kGradients};
-constexpr std::int64_t kMostSteps = 1024;                        // of τ
+constexpr std::int64_t kMostSteps = 1024;                       // of τ
 constexpr std::int64_t kMostTouchable = std::int64_t{1} << 31;  // rows of a shard
 
 double max_over(const PlanCost& cost, double (*of)(const RankCost&)) {
@@ -43,8 +43,7 @@ LayoutRule rule_of(const PlanCost& cost, const MeshCluster& mesh) {
   const auto groups = static_cast<double>(mesh.groups);
   for (const RankCost& rank : cost.ranks) {
     rule.replica_bytes += rank.sync_bytes * groups / (2.0 * (groups - 1.0));
-    rule.exchanged_bytes +=
-        rank.load.ids_bytes + rank.load.vector_bytes + rank.load.gradient_bytes;
+    rule.exchanged_bytes += rank.load.ids_bytes + rank.load.vector_bytes + rank.load.gradient_bytes;
   }
   return rule;
 }
@@ -83,7 +82,8 @@ class MeshSearch {
     std::int64_t every = 1;
   };
 
-  /// Groups and a layout, with a plan for one form of sync; and the options of which it is the plan.
+  /// Groups and a layout, with a plan for one form of sync; and the options of which it is the
+  /// plan.
   struct Tried {
     SearchResult result;
     Range options;
@@ -92,11 +92,8 @@ class MeshSearch {
   [[nodiscard]] std::shared_ptr<const MeshCluster> on(std::int64_t groups,
                                                       MeshLayout layout,
                                                       const Sync& sync) const {
-    return std::make_shared<const MeshCluster>(
-        mesh_cluster(world_, {.groups = groups,
-                              .layout = layout,
-                              .sync = sync.form,
-                              .sync_every = sync.every}));
+    return std::make_shared<const MeshCluster>(mesh_cluster(
+        world_, {.groups = groups, .layout = layout, .sync = sync.form, .sync_every = sync.every}));
   }
 
   /// That of the placement.
@@ -232,8 +229,7 @@ class MeshSearch {
       return one.options.begin <= static_cast<std::int64_t>(chosen) &&
              static_cast<std::int64_t>(chosen) < one.options.end;
     };
-    SearchResult found =
-        std::move(std::find_if(tried_.begin(), tried_.end(), is_its)->result);
+    SearchResult found = std::move(std::find_if(tried_.begin(), tried_.end(), is_its)->result);
     const MeshCluster& mesh = *meshes_[chosen];
     if (mesh.groups > 1) {
       if (mesh.sync != found.mesh->sync || mesh.sync_every != found.mesh->sync_every) {

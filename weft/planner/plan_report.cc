@@ -60,8 +60,7 @@ std::string where(const PlanReport& report, const spec::TablePlan& table) {
 
 /// Of the proposals.
 Estimator estimator_of(const PlanReport& report) {
-  return {report.config, *report.result.mesh, report.workload,
-          report.result.best().plan.parts};
+  return {report.config, *report.result.mesh, report.workload, report.result.best().plan.parts};
 }
 
 std::int64_t head_rows(const spec::TablePlan& table) {

@@ -162,10 +162,10 @@ class Counter {
     for (std::int64_t rank = 0; rank < plan_.ranks; ++rank) {
       const std::int64_t position = group * plan_.ranks + rank;
       const Range own = rank_parts(plan_.parts, plan_.world(), position);
-      RankKind kind{.samples = static_cast<double>(
-                        rank_samples(config_.batch_size, plan_.parts, plan_.world(), position)
-                            .size()),
-                    .parts = static_cast<double>(own.size())};
+      RankKind kind{
+          .samples = static_cast<double>(
+              rank_samples(config_.batch_size, plan_.parts, plan_.world(), position).size()),
+          .parts = static_cast<double>(own.size())};
       for (const Range& subtree : maximal_subtrees(plan_.parts, own)) {
         kind.subtrees.push_back(static_cast<double>(subtree.size()) / kind.parts);
       }

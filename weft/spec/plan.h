@@ -55,7 +55,7 @@ struct Plan {
   MeshLayout layout = MeshLayout::kLocalAllToAll;  ///< never kAuto
   SyncForm sync = SyncForm::kAuto;  ///< that the planner chose; kAuto: the configuration's
   std::int64_t sync_every = 0;      ///< likewise τ; 0: the configuration's
-  std::int64_t parts = 8;                          ///< resolved numerics.parts
+  std::int64_t parts = 8;           ///< resolved numerics.parts
   /// [ranks] of group 0, by the order of first ranks; empty: all on one
   std::vector<std::int64_t> hosts = {};
   CollectiveForms collectives = {};
