@@ -47,6 +47,7 @@ class Rung:
     name: str
     options: tuple  # of weft train
     tables: dict    # what every table of the job is given
+    period: int     # steps after which what a step does repeats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,8 @@ def read_ladder(path):
             topologies=tuple(Topology(int(one["hosts"]), int(one["ranks"]))
                              for one in tree["topologies"]),
             rungs=tuple(Rung(str(one["name"]), tuple(str(word) for word in one.get("options", [])),
-                             dict(one.get("tables", {}))) for one in tree["rungs"]))
+                             dict(one.get("tables", {})), int(one.get("period", 1)))
+                        for one in tree["rungs"]))
     except (TypeError, KeyError, ValueError) as error:
         raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
     if not ladder.job.is_file():
@@ -262,17 +264,17 @@ class Trace:
         begin = self.begin_ns + event["ts"] * 1000
         return begin, begin + event["dur"] * 1000
 
-    def figures(self, turn):
-        """Of the steps that lie in a turn: milliseconds and bytes per step, or None."""
+    def figures(self, turn, period):
+        """Of whole periods of steps that lie in a turn: milliseconds and bytes per step, or None."""
         steps = [step for step in self.steps if turn.begin_ns <= step[0] and
                  step[1] <= turn.end_ns]
-        if len(steps) < 2:
+        count = (len(steps) - 1) // period * period
+        if count < 1:
             return None
-        begin, end = steps[0][0], steps[-1][0]  # whole steps, from begin to begin
+        begin, end = steps[0][0], steps[count][0]  # whole steps, from begin to begin
         inside = [one for one in self.collectives if begin <= one[0] < end]
         moving = _merged((b, e) for b, e, _ in inside)
         work = _merged((b, e) for b, e, _ in self.work if begin <= b < end)
-        count = len(steps) - 1
         per_step = 1e-6 / count
         return {"steps": count, "interface_bytes": turn.sent_bytes(begin, end) / count, "step_ms": (end - begin) * per_step,
                 "compute_ms": _length(work) * per_step, "raw_ms": _length(moving) * per_step,
@@ -280,16 +282,16 @@ class Trace:
                 "cross_host_bytes": sum(one[2] for one in inside) / count}
 
 
-def figures_of(topology, turns, folder):
+def figures_of(topology, rung, turns, folder):
     """Medians over the turns of a kind; a turn's figure is the mean over ranks."""
     traces = [Trace(path) for path in sorted((folder / "trace").glob("trace-*.json"))]
     if len(traces) != topology.world:
         raise LabError(f"{folder}/trace has {len(traces)} files for {topology.world} ranks")
     found = {True: [], False: []}
     for turn in turns:
-        ranks = [trace.figures(turn) for trace in traces]
+        ranks = [trace.figures(turn, rung.period) for trace in traces]
         if None in ranks:
-            raise LabError(f"{folder}: fewer than two steps in a turn of "
+            raise LabError(f"{folder}: no {rung.period + 1} steps in a turn of "
                            f"{(turn.end_ns - turn.begin_ns) * 1e-9:.1f} s; make turn_s longer")
         mean = {key: statistics.fmean(rank[key] for rank in ranks) for key in ranks[0]}
         hosts = [sum(rank["cross_host_bytes"] for rank in ranks[h * topology.ranks:][:topology.ranks])
@@ -326,7 +328,7 @@ def climb(ladder, weft, out, only):
                                 "ranks": topology.ranks,
                                 "formula_bytes": formula_bytes(topology, weft, arguments,
                                                                folder / "cluster.yaml"),
-                                **figures_of(topology, turns, folder)})
+                                **figures_of(topology, rung, turns, folder)})
                 print(_line(results[-1], time.monotonic() - begin), flush=True)
     return results
 

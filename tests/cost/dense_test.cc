@@ -79,9 +79,11 @@ TEST(DenseWork, FlopsByHand) {
   // 3 -> 16 -> 8; dots of four fields of 8; 8 + 6 -> 32 -> 1: all rounded up to 16.
   const double first = 2 * 16 * 16;
   const double layers = first + 2 * (16 * 16 + 16 * 32 + 32 * 16);
-  EXPECT_EQ(work.forward_flops, layers + 2 * 16 * 16 * 16);
+  EXPECT_EQ(work.forward_flops, layers);
+  EXPECT_EQ(work.dot_forward_flops, 2 * 16 * 16 * 16);
   // The dense values take no gradient. Dots of four fields with eight.
-  EXPECT_EQ(work.backward_flops, 2 * layers - first + 4 * 4 * 8 * 16);
+  EXPECT_EQ(work.backward_flops, 2 * layers - first);
+  EXPECT_EQ(work.dot_backward_flops, 4 * 4 * 8 * 16);
 }
 
 TEST(DenseWork, BytesByHand) {
@@ -161,6 +163,20 @@ TEST(DenseTimes, AtTheRateOfThePrecision) {
   EXPECT_DOUBLE_EQ(dense_update_s(cluster, config, work), 12e6 / 1e11);
   config.dense_optimizer.type = spec::DenseOptimizerKind::kAdam;
   EXPECT_DOUBLE_EQ(dense_update_s(cluster, config, work), 28e6 / 1e11);
+}
+
+TEST(DenseTimes, DotsHaveTheirOwnRate) {
+  topology::Cluster cluster = topology::small_cluster({{1, 1}});
+  const spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
+  DenseWork work;
+  work.dot_forward_flops = 1e6;
+  work.dot_backward_flops = 3e6;
+  const DenseBatch batch{.samples = 100, .parts = 1, .slice = 100};
+  const double products = cluster.compute.gemm_fp32.value;
+  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, batch), 1e8 / products);
+  cluster.compute.dots.value = products / 5;
+  EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, batch), 5e8 / products);
+  EXPECT_DOUBLE_EQ(backward_s(cluster, config, work, batch), 15e8 / products);
 }
 
 TEST(DenseTimes, WhatACacheHoldsIsNear) {

@@ -116,6 +116,20 @@ TEST(TableTimes, GradientsAreFarOnce) {
   EXPECT_DOUBLE_EQ(gradients_s(cluster, 16, work), 500 * 64e-9 + 500 * 64 / 2e11);
 }
 
+TEST(TableTimes, NearRowsAndSortingAtTheirOwnRates) {
+  Cluster cluster = small_cluster({{1, 1}});
+  const spec::Table table = table_of(spec::RowDType::kFp32, spec::SparseOptimizerKind::kSgd);
+  const ShardWork work{.ids = 1000, .unique = 100, .bags = 50, .hot = 0.5, .cold = 1.0};
+  const double lookup = lookup_s(cluster, table, 16, work);
+  const double gradients = gradients_s(cluster, 16, work);
+  const double sorted = coalesce_s(cluster, 2048, work);
+  cluster.compute.rows.points[0].near = 1e10;  // of 64 bytes; before 2e11
+  EXPECT_NEAR(lookup_s(cluster, table, 16, work) - lookup, 500 * 64 * (1e-10 - 0.5e-11), 1e-15);
+  EXPECT_NEAR(gradients_s(cluster, 16, work) - gradients, 950 * 64 * (1e-10 - 0.5e-11), 1e-15);
+  cluster.compute.sort.value = 1e10;  // before as copy, 1e11
+  EXPECT_DOUBLE_EQ(coalesce_s(cluster, 2048, work), 10 * sorted);
+}
+
 TEST(TableTimes, CoalesceByPasses) {
   const Cluster cluster = small_cluster({{1, 1}});
   ShardWork work{.ids = 1e6};

@@ -12,6 +12,10 @@
 namespace weft::cost {
 namespace {
 
+double rounded(double x, double unit) {
+  return unit * std::ceil(x / unit);
+}
+
 /// Counts layers as they are added.
 class Counter {
  public:
@@ -135,14 +139,13 @@ class Counter {
 
   void dots(double fields, double dim) {
     const double square = rounded(fields, 16.0) * rounded(fields, 16.0);
-    add(2.0 * square * rounded(dim, 16.0),
-        4.0 * fields * rounded(fields, 8.0) * rounded(dim, 16.0));
+    const DotFlops flops = dot_flops(fields, dim);
+    work_.dot_forward_flops += flops.forward;
+    work_.dot_backward_flops += flops.backward;
     move(kFloat * (2.0 * fields * dim + square + fields * fields), kFloat * fields * dim);
   }
 
   void head(double in) { linear(mlp(in, config_.model.top_mlp, 1.0, false), tasks()); }
-
-  static double rounded(double x, double unit) { return unit * std::ceil(x / unit); }
 
   static constexpr double kFloat = 4.0;
 
@@ -162,17 +165,24 @@ double pass_s(const topology::Cluster& cluster,
               const DenseWork& work,
               const DenseBatch& batch,
               double flops,
+              double dot_flops,
               double DenseBytes::* moved) {
   const double cache = cluster.compute.cache.value;
   const auto threads = static_cast<double>(cluster.threads);
   const double layers =
       move_s(cluster, work.layers.*moved, work.layers.held * batch.slice, cache / threads);
   const double kept = move_s(cluster, work.kept.*moved, work.kept.held * batch.samples, cache);
-  return batch.samples *
-         (flops / topology::gemm_flops_per_s(cluster, config.model.compute) + layers + kept);
+  return batch.samples * (flops / topology::gemm_flops_per_s(cluster, config.model.compute) +
+                          dot_flops / topology::dot_flops_per_s(cluster) + layers + kept);
 }
 
 }  // namespace
+
+DotFlops dot_flops(double fields, double dim) {
+  const double width = rounded(dim, 16.0);
+  return {.forward = 2.0 * rounded(fields, 16.0) * rounded(fields, 16.0) * width,
+          .backward = 4.0 * fields * rounded(fields, 8.0) * width};
+}
 
 double dense_state_floats(spec::DenseOptimizerKind kind) {
   switch (kind) {
@@ -214,7 +224,8 @@ double forward_s(const topology::Cluster& cluster,
                  const DenseWork& work,
                  const DenseBatch& batch) {
   constexpr double kPackedBytes = 16.0;  // of a parameter
-  return pass_s(cluster, config, work, batch, work.forward_flops, &DenseBytes::forward) +
+  return pass_s(cluster, config, work, batch, work.forward_flops, work.dot_forward_flops,
+                &DenseBytes::forward) +
          topology::copy_s(cluster, kPackedBytes * work.parameters);
 }
 
@@ -223,7 +234,8 @@ double backward_s(const topology::Cluster& cluster,
                   const DenseWork& work,
                   const DenseBatch& batch) {
   constexpr double kSummedBytes = 12.0;  // of a parameter and part
-  return pass_s(cluster, config, work, batch, work.backward_flops, &DenseBytes::backward) +
+  return pass_s(cluster, config, work, batch, work.backward_flops, work.dot_backward_flops,
+                &DenseBytes::backward) +
          topology::copy_s(cluster, batch.samples * work.checked_bytes) +
          topology::near_s(cluster, kSummedBytes * batch.parts * work.parameters);
 }

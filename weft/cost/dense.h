@@ -3,8 +3,8 @@
 /// Notation: a linear layer of `in` to `out` values takes 2·in·out flops forward, and backward as
 /// many for its weights' gradient and, where something before it learns, for its inputs'; both
 /// numbers rounded up to 16, a register. Dots of F fields of D values take 2 F² D forward, F and D
-/// rounded up to 16, and backward 4 F F' D, F' rounded up to 8: half the rate of products, as each
-/// multiplication reads a factor of its own. Attention runs once per element of a sequence.
+/// rounded up to 16, and backward 4 F F' D, F' rounded up to 8; they have a rate of their own, as
+/// each multiplication reads a factor of its own. Attention runs once per element of a sequence.
 ///
 /// Between products values are moved, once per use; e bytes each, those of the precision:
 ///   layer      forward e (in + out): read, written. Backward e (2 in + 3 out): the input read to
@@ -46,6 +46,8 @@ struct DenseBytes {
 struct DenseWork {
   double forward_flops = 0.0;
   double backward_flops = 0.0;
+  double dot_forward_flops = 0.0;  ///< of dot interactions, beside these
+  double dot_backward_flops = 0.0;
   DenseBytes layers;           ///< of the slice in hand
   DenseBytes kept;             ///< of all samples: vectors, packed operands
   double checked_bytes = 0.0;  ///< looked at, at the rate of a copy
@@ -59,6 +61,14 @@ DenseWork dense_work(const spec::Config& config, std::span<const double> lengths
 
 /// All sequences are as long.
 DenseWork dense_work(const spec::Config& config, double sequence_length = 1.0);
+
+/// Flops of dot interactions of one sample.
+struct DotFlops {
+  double forward = 0.0;
+  double backward = 0.0;
+};
+
+DotFlops dot_flops(double fields, double dim);
 
 /// Floats that a dense optimizer keeps per weight.
 double dense_state_floats(spec::DenseOptimizerKind kind);
@@ -77,7 +87,7 @@ DenseBatch dense_batch(std::int64_t batch_size,
                        double samples);
 
 /// Seconds of forward and backward on one rank: flops at the rate of products in the model's
-/// precision, and bytes. Weights are packed in the forward pass.
+/// precision, those of dots at theirs, and bytes. Weights are packed in the forward pass.
 double forward_s(const topology::Cluster& cluster,
                  const spec::Config& config,
                  const DenseWork& work,

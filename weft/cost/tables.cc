@@ -99,24 +99,27 @@ double lookup_s(const Cluster& cluster,
   const double near = work.ids * work.hot;
   const double written = vectors(work);
   return (work.ids - near) * topology::row_s(cluster, RowAccess::kRead, row.weights) +
-         topology::near_s(cluster, near * row.weights) +
+         near * topology::row_s(cluster, RowAccess::kNear, row.weights) +
          written * work.cold * topology::row_s(cluster, RowAccess::kRead, row.vector) +
          topology::copy_s(cluster, written * (1.0 - work.cold) * row.vector);
 }
 
-double coalesce_s(const Cluster& cluster, std::int64_t rows, const ShardWork& work) {
+double coalesce_bytes(std::int64_t rows, bool mixed) {
   const auto row_bits =
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(rows, 2) - 1));
-  const auto passes = static_cast<double>((row_bits + (work.mixed ? kPartBits : 0) + 10) / 11);
-  return topology::copy_s(
-      cluster, work.ids * (kEntryBytes + kPassBytes * passes + (work.mixed ? kNotedBytes : 0.0)));
+  const auto passes = static_cast<double>((row_bits + (mixed ? kPartBits : 0) + 10) / 11);
+  return kEntryBytes + kPassBytes * passes + (mixed ? kNotedBytes : 0.0);
+}
+
+double coalesce_s(const Cluster& cluster, std::int64_t rows, const ShardWork& work) {
+  return topology::sort_s(cluster, work.ids * coalesce_bytes(rows, work.mixed));
 }
 
 double gradients_s(const Cluster& cluster, std::int64_t cols, const ShardWork& work) {
   const auto bytes = static_cast<double>(cols * kFloat);
   const double far = std::min(work.ids, vectors(work)) * work.cold;
   return far * topology::row_s(cluster, RowAccess::kRead, bytes) +
-         topology::near_s(cluster, (work.ids - far) * bytes);
+         (work.ids - far) * topology::row_s(cluster, RowAccess::kNear, bytes);
 }
 
 double update_s(const Cluster& cluster,

@@ -2,18 +2,19 @@
 ///
 /// Notation: D columns held, w bytes of a row's weights as a lookup reads them, s of the rest (its
 /// optimizer state and, of split_bf16, the low halves), n ids, U different ones among them, b bags.
-/// read(x), update(x): seconds of one random row of x bytes (weft/topology/rates.h); copy(x): of
-/// x bytes one after the other; near(x): of x bytes in a cache.
+/// read(x), update(x), near(x): seconds of one random row of x bytes, near(x) of one in a cache
+/// (weft/topology/rates.h); copy(x): of x bytes one after the other; sort(x): of x bytes of
+/// sorting.
 ///
-///   lookup     n (1 - hot) read(w) + near(n hot w) + v cold read(4 D) + copy(v (1 - cold) 4 D),
+///   lookup     n (1 - hot) read(w) + n hot near(w) + v cold read(4 D) + copy(v (1 - cold) 4 D),
 ///              v = b vectors written, n without pooling. Each lies in a row of a matrix with those
 ///              of other features: a line that is not in a cache is fetched like a random row
-///   coalesce   copy(n (64 + 24 passes)): of an id its row, bag and part are read, an item is
+///   coalesce   sort(n (64 + 24 passes)): of an id its row, bag and part are read, an item is
 ///              written and at last read, 36 bytes an entry come out. A pass sorts 11 bits; it
 ///              reads 8 bytes in order and scatters 8, whose lines are fetched first. Bits are
 ///              those of the rows; entries of several ranks come in no order, so 3 more of the
 ///              parts, and 24 bytes an entry noted and found again (weft/kernels/coalesce.h)
-///   gradients  v cold read(4 D) + near((n - v cold) 4 D): entries are in the order of rows, so a
+///   gradients  v cold read(4 D) + (n - v cold) near(4 D): entries are in the order of rows, so a
 ///              gradient's first touch is a random row, and what a bag's other ids read is near
 ///   update     gradients + (n - U) repeat + U update(w) + U update(s) where rows lie apart from
 ///              their state, + U update(stride) where they lie together; repeat: seconds for one
@@ -68,6 +69,9 @@ double lookup_s(const topology::Cluster& cluster,
                 const spec::Table& table,
                 std::int64_t cols,
                 const ShardWork& work);
+
+/// What coalesce_s counts, of one id of a table of so many rows.
+double coalesce_bytes(std::int64_t rows, bool mixed);
 
 /// One thread's work: ranks sort different tables on different threads.
 double coalesce_s(const topology::Cluster& cluster, std::int64_t rows, const ShardWork& work);

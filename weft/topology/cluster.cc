@@ -81,6 +81,7 @@ class Checker {
     const Compute& compute = cluster_.compute;
     need("compute.gemm_fp32", compute.gemm_fp32, "flops/s");
     may("compute.gemm_bf16", compute.gemm_bf16, "flops/s");
+    may("compute.dots", compute.dots, "flops/s");
     need("compute.copy", compute.copy, "bytes/s, read plus written");
     const std::vector<RowPoint>& points = compute.rows.points;
     if (points.empty()) {
@@ -95,11 +96,15 @@ class Checker {
       }
       check_rate(path + ".read", points[i].read * compute.rows.efficiency, "bytes/s");
       check_rate(path + ".update", points[i].update * compute.rows.efficiency, "bytes/s");
+      if (points[i].near != 0) {
+        check_rate(path + ".near", points[i].near * compute.rows.efficiency, "bytes/s");
+      }
       if (i > 0 && points[i].row_bytes <= points[i - 1].row_bytes) {
         refuse(path + ".row_bytes", ": {} is not above the {} before it; sort the points by length",
                points[i].row_bytes, points[i - 1].row_bytes);
       }
     }
+    may("compute.sort", compute.sort, "bytes/s");
   }
 
   void check_links() const {

@@ -51,11 +51,12 @@ struct Memory {
   Amount reserve{.value = 0.15, .source = {}};  ///< share kept for all that is no table
 };
 
-/// Rows of one length at random places of memory that is larger than the caches.
+/// Rows of one length at random places of memory that is larger than the caches, and of a cache.
 struct RowPoint {
   double row_bytes = 0.0;
   double read = 0.0;    ///< bytes of rows per second
   double update = 0.0;  ///< the same, each row read and written back: a byte counts once
+  double near = 0.0;    ///< read where all rows lie in a core's own cache; 0: as bytes in a cache
 
   friend bool operator==(const RowPoint&, const RowPoint&) = default;
 };
@@ -72,8 +73,10 @@ struct RowRates {
 struct Compute {
   Rate gemm_fp32;     ///< flops/s
   Rate gemm_bf16;     ///< flops/s; 0: as fp32
+  Rate dots;          ///< flops/s of dot interactions, as cost::dense counts them; 0: as gemm_fp32
   Rate copy;          ///< bytes read plus bytes written per second, one after the other
   RowRates rows;      ///< random access
+  Rate sort;          ///< bytes/s of coalescing, as cost::coalesce_s counts them; 0: as copy
   Amount cache;       ///< bytes that stay near while a stage runs: of its cores' own caches
   Amount repeat;      ///< seconds for one more gradient of a row that has one already
   Amount stage;       ///< seconds that a stage takes beside its work: the hand-off

@@ -82,6 +82,11 @@ static void walk(Visitor& v, RowPoint& c) {
            .unit = "bytes/s",
            .bounds = kRateBounds},
           &c.update);
+  v.value({.name = "near",
+           .meaning = "Of rows read that all lie in a cache; 0: as any bytes in a cache.",
+           .unit = "bytes/s",
+           .bounds = kRateBounds},
+          &c.near);
 }
 
 static std::string label_of(const RowPoint&) {
@@ -115,8 +120,11 @@ static void walk(Visitor& v, Memory& c) {
 static void walk(Visitor& v, Compute& c) {
   rate(v, {.name = "gemm_fp32", .meaning = "Matrix products.", .unit = "flops/s"}, c.gemm_fp32);
   rate(v, {.name = "gemm_bf16", .meaning = "0: as fp32.", .unit = "flops/s"}, c.gemm_bf16);
+  rate(v, {.name = "dots", .meaning = "Dot interactions; 0: as gemm_fp32.", .unit = "flops/s"},
+       c.dots);
   rate(v, {.name = "copy", .meaning = "Bytes read plus bytes written.", .unit = "bytes/s"}, c.copy);
   section(v, {.name = "rows", .meaning = "Random rows."}, c.rows);
+  rate(v, {.name = "sort", .meaning = "Coalescing; 0: as copy.", .unit = "bytes/s"}, c.sort);
   amount(v,
          {.name = "cache",
           .meaning = "Of a rank's cores, their own; 0: nothing stays near.",

@@ -68,9 +68,9 @@ void add_rows(std::string& out, const Cluster& cluster) {
     const auto rate = [&](RowAccess access) {
       return scaled(point.row_bytes / row_s(cluster, access, point.row_bytes), "B/s");
     };
-    out += fmt::format("  {:<20}{:>15}, update {:>12}\n",
+    out += fmt::format("  {:<20}{:>15}, update {:>12}, near {:>12}\n",
                        fmt::format("rows of {} B, read", point.row_bytes), rate(RowAccess::kRead),
-                       rate(RowAccess::kUpdate));
+                       rate(RowAccess::kUpdate), rate(RowAccess::kNear));
   }
   if (rows.efficiency < 1.0 || !rows.source.empty()) {
     out += fmt::format("  {:<20}{:>15}{}\n", "  of the points",
@@ -106,8 +106,10 @@ std::string to_text(const Cluster& cluster) {
   const Compute& compute = cluster.compute;
   add(out, "gemm fp32", compute.gemm_fp32, "flops/s");
   add(out, "gemm bf16", compute.gemm_bf16, "flops/s");
+  add(out, "dots", compute.dots, "flops/s");
   add(out, "copy", compute.copy, "B/s");
   add_rows(out, cluster);
+  add(out, "sort", compute.sort, "B/s");
   add(out, "repeat", compute.repeat, "s");
   add(out, "stage", compute.stage, "s");
   add(out, "collective", compute.collective, "s");

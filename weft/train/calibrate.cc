@@ -167,21 +167,28 @@ class Calibration {
     if (compute.gemm_bf16.value == 0.0) {
       compute.gemm_bf16 = {};
     }
+    compute.dots = measured(measure([&] { return probe.dot_flops_per_s(); }),
+                            "dot interactions of 16 fields of 64 values on every thread");
     compute.copy =
         measured(measure([&] { return probe.copy_bytes_per_s(); }), "memcpy by all ranks at once");
     for (const std::int64_t row_bytes : kRowBytes) {
       const double read = measure([&] { return probe.row_read_bytes_per_s(row_bytes); });
       const double update = measure([&] { return probe.row_update_bytes_per_s(row_bytes); });
-      compute.rows.points.push_back(
-          {.row_bytes = static_cast<double>(row_bytes), .read = read, .update = update});
+      const double near = measure([&] { return probe.near_row_bytes_per_s(row_bytes); });
+      compute.rows.points.push_back({.row_bytes = static_cast<double>(row_bytes),
+                                     .read = read,
+                                     .update = update,
+                                     .near = near});
     }
+    compute.sort = measured(measure([&] { return probe.sort_bytes_per_s(); }),
+                            "coalescing of 65,536 ids of 262,144 rows by every thread");
     compute.repeat = {.value = measure([&] { return probe.repeat_s(); }),
                       .source =
                           "measured: an update of rows drawn as 1/k, less one of the same "
                           "rows with a gradient each"};
     compute.rows.source = fmt::format(
         "measured: lookups of 16 rows a bag and SGD updates of distinct rows, in a table of {} MiB "
-        "per rank, all ranks at once",
+        "per rank, all ranks at once; near: lookups in 256 KiB",
         (quick() ? kQuickTable : share) >> 20);
   }
 

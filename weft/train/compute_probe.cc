@@ -10,8 +10,11 @@
 #include "weft/base/hash.h"
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
+#include "weft/cost/dense.h"
+#include "weft/cost/tables.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/interaction.h"
 #include "weft/kernels/matmul.h"
 #include "weft/kernels/sparse_update.h"
 #include "weft/kernels/target.h"
@@ -78,6 +81,45 @@ class Product {
   kernels::PackedMatrix w_;
 };
 
+/// One thread's dot interactions with fields of its own.
+class Dots {
+ public:
+  static constexpr std::int64_t kSamples = 256, kFields = 16, kDim = 64;
+
+  static double flops() {
+    const cost::DotFlops one = cost::dot_flops(kFields, kDim);
+    return kSamples * (one.forward + one.backward);
+  }
+
+  Dots() {
+    constexpr std::int64_t kWidth = kFields * kDim;
+    const Matrix<float> all{memory_.data(), kSamples, kWidth, kWidth};
+    const Matrix<float> gradients{gradients_.data(), kSamples, kWidth, kWidth};
+    for (std::int64_t f = 0; f < kFields; ++f) {
+      fields_.push_back(all.slice_cols(f * kDim, (f + 1) * kDim));
+      dfields_.push_back(gradients.slice_cols(f * kDim, (f + 1) * kDim));
+    }
+  }
+
+  void run() {
+    constexpr std::int64_t kPairs = kFields * (kFields - 1) / 2;
+    const Matrix<float> pairs{pairs_.data(), kSamples, kPairs, kPairs};
+    kernels::dot_interaction_forward(fields_, pairs, scratch_.data());
+    kernels::dot_interaction_backward(fields_, pairs, dfields_, 0, scratch_.data());
+  }
+
+ private:
+  static constexpr auto kFloats = static_cast<std::size_t>(kSamples * kFields * kDim);
+  std::vector<float> memory_ = std::vector<float>(kFloats, 0.01F);
+  std::vector<float> gradients_ = std::vector<float>(kFloats);
+  std::vector<float> pairs_ =
+      std::vector<float>(static_cast<std::size_t>(kSamples * kernels::num_pairs(kFields)));
+  std::vector<float> scratch_ =
+      std::vector<float>(static_cast<std::size_t>(kernels::dot_interaction_scratch(kFields, kDim)));
+  std::vector<Matrix<const float>> fields_;
+  std::vector<Matrix<float>> dfields_;
+};
+
 /// Rows that have one gradient each, as a coalescer would say it.
 class OneEntryRuns {
  public:
@@ -140,6 +182,16 @@ double ComputeProbe::gemm_flops_per_s(DType dtype) {
   return static_cast<double>(threads * kTimes) * Product::kFlops / seconds;
 }
 
+double ComputeProbe::dot_flops_per_s() {
+  const std::int64_t threads = device_.pool().threads();
+  std::vector<Dots> dots(static_cast<std::size_t>(threads));
+  const double seconds = median_pass_s(options_.budget_s, [&] {
+    device_.pool().parallel_for(threads,
+                                [&](std::int64_t i) { dots[static_cast<std::size_t>(i)].run(); });
+  });
+  return static_cast<double>(threads) * Dots::flops() / seconds;
+}
+
 double ComputeProbe::copy_bytes_per_s() {
   const std::int64_t half = table_.bytes() / 2;
   // A window that moves on, so that no pass finds the one before it in a cache.
@@ -156,14 +208,16 @@ double ComputeProbe::copy_bytes_per_s() {
   return 2.0 * static_cast<double>(window) / seconds;
 }
 
-void ComputeProbe::draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes) {
-  const auto count = static_cast<std::uint64_t>(table_.bytes() / row_bytes);
+void ComputeProbe::draw(std::vector<std::int64_t>& rows,
+                        std::int64_t row_bytes,
+                        std::int64_t table_bytes) {
+  const auto count = static_cast<std::uint64_t>(table_bytes / row_bytes);
   for (std::int64_t& row : rows) {
     row = static_cast<std::int64_t>(mix64(options_.seed + ++draws_) % count);
   }
 }
 
-double ComputeProbe::row_read_bytes_per_s(std::int64_t row_bytes) {
+double ComputeProbe::rows_of_bytes_per_s(std::int64_t row_bytes, std::int64_t table_bytes) {
   const std::int64_t cols = row_bytes / kFloat;
   const std::int64_t bags = std::max<std::int64_t>(1, kPassBytes / row_bytes / kBag);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(bags * kBag));
@@ -181,7 +235,7 @@ double ComputeProbe::row_read_bytes_per_s(std::int64_t row_bytes) {
       .out_stride = cols,
       .output = kernels::output_of(out.bytes())};
   const double seconds = median_pass_s(
-      options_.budget_s, [&] { draw(ids, row_bytes); },
+      options_.budget_s, [&] { draw(ids, row_bytes, table_bytes); },
       [&] { kernels::embedding_bag(ctx_, std::span(&lookup, 1)); });
   return static_cast<double>(bags * kBag * row_bytes) / seconds;
 }
@@ -198,7 +252,7 @@ double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
   double passes = 0.0;
   const auto redraw = [&] {
     rows.resize(static_cast<std::size_t>(runs.count()));
-    draw(rows, row_bytes);
+    draw(rows, row_bytes, table_.bytes());
     std::sort(rows.begin(), rows.end());
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
     update.runs = runs.of(rows);
@@ -216,6 +270,34 @@ void ComputeProbe::update_all(const kernels::SparseUpdate& update) {
     const std::int64_t first = block * kernels::kRowsPerTask;
     kernels::update_rows(update, {first, std::min(first + kernels::kRowsPerTask, count)});
   });
+}
+
+double ComputeProbe::sort_bytes_per_s() {
+  constexpr std::int64_t kIds = std::int64_t{1} << 16, kRows = std::int64_t{1} << 18, kCols = 16;
+  const std::int64_t threads = device_.pool().threads();
+  const Buffer gradients(device_, kIds * kCols * kFloat);
+  std::vector<std::int64_t> ids(kIds), offsets;
+  for (std::int64_t i = 0; i <= kIds; ++i) {
+    offsets.push_back(i);
+  }
+  const std::vector<std::int32_t> parts(kIds, 0);
+  const kernels::GradientBlock block{
+      .bags = {.ids = ids.data(), .offsets = offsets.data(), .weights = nullptr, .bags = kIds},
+      .grads = gradients.as<const float>(),
+      .grad_stride = kCols,
+      .parts = parts.data()};
+  std::vector<std::unique_ptr<kernels::Coalescer>> coalescers;
+  for (std::int64_t i = 0; i < threads; ++i) {
+    coalescers.push_back(std::make_unique<kernels::Coalescer>(device_));
+  }
+  const double seconds = median_pass_s(
+      options_.budget_s, [&] { draw(ids, 1, kRows); },
+      [&] {
+        device_.pool().parallel_for(threads, [&](std::int64_t i) {
+          coalescers[static_cast<std::size_t>(i)]->run(std::span(&block, 1), kRows, 1);
+        });
+      });
+  return static_cast<double>(threads * kIds) * cost::coalesce_bytes(kRows, false) / seconds;
 }
 
 double ComputeProbe::repeat_s() {

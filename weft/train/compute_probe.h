@@ -26,23 +26,41 @@ class ComputeProbe {
   /// where the target in force has none in this type.
   double gemm_flops_per_s(DType dtype);
 
+  /// Of all threads together: forward and backward of dot interactions of 256 samples of 16 fields
+  /// of 64 values.
+  double dot_flops_per_s();
+
   /// Bytes read plus bytes written of memory larger than the caches.
   double copy_bytes_per_s();
 
-  /// Rows of fp32 of so many bytes, 16 of them a bag. A multiple of 4.
-  double row_read_bytes_per_s(std::int64_t row_bytes);
+  /// Rows of fp32 of so many bytes, 16 of them a bag, from anywhere in the table. A multiple of 4.
+  double row_read_bytes_per_s(std::int64_t row_bytes) {
+    return rows_of_bytes_per_s(row_bytes, table_.bytes());
+  }
+
+  /// The same, from so few rows that a core's own cache holds them.
+  double near_row_bytes_per_s(std::int64_t row_bytes) {
+    return rows_of_bytes_per_s(row_bytes, kNearBytes);
+  }
 
   /// Distinct rows, ascending, one fp32 gradient each (plain SGD). A multiple of 4.
   double row_update_bytes_per_s(std::int64_t row_bytes);
+
+  /// Of coalescing, by the bytes that cost::coalesce_s counts, of all threads together, each with
+  /// a table of its own: ids drawn evenly from 2^18 rows, in one part.
+  double sort_bytes_per_s();
 
   /// Seconds of one more gradient for a row that has one: of ids drawn as 1/k, in 8 parts.
   double repeat_s();
 
  private:
+  static constexpr std::int64_t kNearBytes = std::int64_t{1} << 18;
+
+  double rows_of_bytes_per_s(std::int64_t row_bytes, std::int64_t table_bytes);
   void update_all(const kernels::SparseUpdate& update);
 
-  /// Draws rows of the table.
-  void draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes);
+  /// Draws rows of the first `table_bytes` of the table.
+  void draw(std::vector<std::int64_t>& rows, std::int64_t row_bytes, std::int64_t table_bytes);
 
   Device& device_;
   ComputeProbeOptions options_;

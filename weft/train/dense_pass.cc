@@ -17,12 +17,13 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
+/// An exponent of all ones carries into the sign when one is added to it; no other does.
 bool all_finite(const float* values, std::int64_t count) {
-  std::uint32_t worst = 0;
+  std::uint32_t carried = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    worst = std::max(worst, std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000U);
+    carried |= (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000U) + 0x00800000U;
   }
-  return worst != 0x7f800000U;
+  return (carried & 0x80000000U) == 0;
 }
 
 nn::ModelShape model_shape(const spec::Config& config) {
@@ -289,10 +290,11 @@ void DensePass::backward_slice(Slice& slice, nn::Lane& lane) {
 /// finite.
 void DensePass::check_slice(Slice& slice, std::int64_t bad_loss_row) const {
   std::int64_t bad = bad_loss_row < 0 ? slice.rows.size() : bad_loss_row;
-  for (const Matrix<float>& gradient : slice.gradients.pooled) {
-    for (std::int64_t b = 0; b < std::min(bad, gradient.rows); ++b) {
+  for (std::int64_t b = 0; b < bad; ++b) {  // a sample's gradients lie side by side
+    for (const Matrix<float>& gradient : slice.gradients.pooled) {
       if (!all_finite(gradient.row(b), gradient.cols)) {
         bad = b;
+        break;
       }
     }
   }
