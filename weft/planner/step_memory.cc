@@ -147,13 +147,24 @@ class Counter {
   }
 
  private:
+  /// Of several groups those of the one with most samples.
   void sort_ranks() {
+    std::int64_t group = 0;
+    std::int64_t most = 0;
+    for (std::int64_t g = 0; g < plan_.groups; ++g) {
+      const auto samples = rank_samples(config_.batch_size, plan_.parts, plan_.groups, g).size();
+      group = samples > most ? g : group;
+      most = std::max(most, samples);
+    }
+    batch_ = static_cast<double>(most);
     std::map<std::vector<double>, std::size_t> known;
     for (std::int64_t rank = 0; rank < plan_.ranks; ++rank) {
-      const Range own = rank_parts(plan_.parts, plan_.ranks, rank);
-      RankKind kind{.samples = static_cast<double>(
-                        rank_samples(config_.batch_size, plan_.parts, plan_.ranks, rank).size()),
-                    .parts = static_cast<double>(own.size())};
+      const std::int64_t position = group * plan_.ranks + rank;
+      const Range own = rank_parts(plan_.parts, plan_.world(), position);
+      RankKind kind{
+          .samples = static_cast<double>(
+              rank_samples(config_.batch_size, plan_.parts, plan_.world(), position).size()),
+          .parts = static_cast<double>(own.size())};
       for (const Range& subtree : maximal_subtrees(plan_.parts, own)) {
         kind.subtrees.push_back(static_cast<double>(subtree.size()) / kind.parts);
       }
@@ -290,7 +301,7 @@ class Counter {
       const double on_rows = share_of_rows(*use, rows, config_.tables[t].num_embeddings);
       const bool fixed = !cut && has_fixed_length(*use);
       held.shares.push_back(on_rows);
-      held.entries += {static_cast<double>(config_.batch_size) * use->length * on_rows, fixed};
+      held.entries += {batch_ * use->length * on_rows, fixed};
       for (const RankKind& source : kinds_) {
         held.vectors.push_back({use->pooled ? bags_of(*use, on_rows, source.samples)
                                             : source.samples * use->length * on_rows,
@@ -471,7 +482,7 @@ class Counter {
       }
       if (end - i > 1) {
         const RowSet& rows = shards[i].rows;
-        const double drawn = static_cast<double>(config_.batch_size) * joined.length *
+        const double drawn = batch_ * joined.length *
                              share_of_rows(joined, rows, table.num_embeddings);
         add_pairs({&shards[i], end - i},
                   unique_rows(use_of_rows(joined, rows, table.num_embeddings), drawn));
@@ -551,18 +562,18 @@ class Counter {
     for (const RankKind& kind : kinds_) {
       made.push_back(partials(kind, use.joined, ids(use, kind.samples).value));
       most = std::max(most, made.back().sums.value);
-      all += made.back().sums.value * kind.ranks;
+      all += made.back().sums.value * kind.ranks * static_cast<double>(plan_.groups);
     }
-    for (std::size_t kind = 0; kind < replica_rows_.size(); ++kind) {
+    for (std::size_t kind = 0; kind < replica_rows_.size() && plan_.groups == 1; ++kind) {
       replica_rows_[kind] += made[kind].sums.value * (12.0 + kFloat * columns);
     }
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       StepMemory memory{.tables = block_bytes(static_cast<double>(
                             cost::shard_bytes(table, rows, table.embedding_dim)))};
       const Count own = fetched ? made[kind].sums : ids(use, kinds_[kind].samples);
-      const bool longer = plan_.ranks > 1 && all > own.value;  // in the same buffers
+      const bool longer = plan_.world() > 1 && all > own.value;  // in the same buffers
       add_entries(memory, longer ? Count{all, false} : own, is_weighted(t) && !fetched);
-      if (plan_.ranks > 1) {
+      if (plan_.world() > 1) {
         add_partials(memory, made[kind], columns);
         memory.partials += buffer_bytes({most, false}, 8.0);
         const double others = all - made[kind].sums.value;
@@ -700,6 +711,7 @@ class Counter {
   const spec::Plan& plan_;
   Transport transport_;
   const HeadUses& heads_;
+  double batch_ = 0.0;          // samples of the group
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   std::vector<RankKind> kinds_;
   std::vector<std::size_t> kind_of_;     // [ranks]

@@ -24,6 +24,8 @@
 ///   rows       of shards of columns whose optimizer looks at whole rows: 4 U (columns + blocks +
 ///   1);
 ///              of fetched tables 4 D u
+/// Of a plan for several groups: the ranks of the group with most samples; copies and heads have
+/// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
 /// Not in it: what lies in std::vector (ids on their way, lists of tasks), libraries, the reader.
 /// Pure functions.
 #pragma once
