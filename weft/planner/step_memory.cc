@@ -482,8 +482,8 @@ class Counter {
       }
       if (end - i > 1) {
         const RowSet& rows = shards[i].rows;
-        const double drawn = batch_ * joined.length *
-                             share_of_rows(joined, rows, table.num_embeddings);
+        const double drawn =
+            batch_ * joined.length * share_of_rows(joined, rows, table.num_embeddings);
         add_pairs({&shards[i], end - i},
                   unique_rows(use_of_rows(joined, rows, table.num_embeddings), drawn));
       }
