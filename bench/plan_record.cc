@@ -121,6 +121,7 @@ topology::Cluster best_of(const std::vector<topology::Cluster>& rounds) {
     compute.gemm_bf16 = best(compute.gemm_bf16, other.compute.gemm_bf16);
     compute.copy = best(compute.copy, other.compute.copy);
     compute.repeat = least(compute.repeat, other.compute.repeat);
+    compute.draw = least(compute.draw, other.compute.draw);
     compute.stage = least(compute.stage, other.compute.stage);
     compute.collective = least(compute.collective, other.compute.collective);
     for (std::size_t i = 0; i < compute.rows.points.size(); ++i) {

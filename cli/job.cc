@@ -225,10 +225,12 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   train::JobOptions options;
   options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
   LaunchOptions launching{.ranks = arguments.ranks, .timeout_s = options.config.train.timeout_s};
-  if (run == train::run_train && options.config.mesh.sync_every > 1 &&
-      options.config.mesh.groups > 1) {
-    launching.stops = fmt::format("at the next sync, a step that is a multiple of {}",
-                                  options.config.mesh.sync_every);
+  const spec::Mesh& mesh = options.config.mesh;
+  if (run == train::run_train && mesh.sync_every > 1 && mesh.groups > 1) {
+    launching.stops =
+        fmt::format("at the next sync, a step that is a multiple of {}", mesh.sync_every);
+  } else if (run == train::run_train && mesh.sync_every != 1 && mesh.groups != 1) {
+    launching.stops = "at the next sync, where replica groups have one";
   }
   options.threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching);
   options.out_dir = arguments.out;

@@ -160,11 +160,9 @@ def arguments_of(ladder, topology, rung, out):
 
 
 def formula_bytes(topology, weft, arguments, cluster):
-    """Bytes per step that the planner reckons for the host that sends most to others, or None for
-    replica groups, which it does not plan."""
+    """Bytes per step that the planner reckons for the host that sends most to others; of replica
+    groups with the sync's, over the steps between two."""
     words = [str(word) for word in arguments]
-    if any(word.startswith("mesh.groups=") and word != "mesh.groups=1" for word in words):
-        return None
     sets = [word for i in range(1, len(words)) if words[i - 1] == "--set"
             for word in ("--set", words[i])]
     command = [weft, "plan", words[1], "--cluster", cluster, "--format", "json", *sets]
@@ -344,7 +342,7 @@ def _line(result, seconds):
             f"{shaped['exposed_ms']:7.1f} of {shaped['raw_ms']:7.1f}, "
             f"{shaped['interface_bytes'] / 1e6:6.2f} MB by link, "
             f"{shaped['cross_host_bytes'] / 1e6:6.2f} by trace, "
-            f"{(result['formula_bytes'] or 0) / 1e6:6.2f} by formula, {shaped['steps']:.0f} steps "
+            f"{result['formula_bytes'] / 1e6:6.2f} by formula, {shaped['steps']:.0f} steps "
             f"[{seconds:.0f} s]")
 
 

@@ -234,6 +234,68 @@ TEST(Manifest, NestingWithoutEndIsRefused) {
   }
 }
 
+/// One file with blocks of a matrix of 4 x 4, which lie where they are given.
+Manifest of_blocks(const std::vector<StoredBlock>& places) {
+  Manifest manifest;
+  StoredItem item{"tables.a", "weight", DType::kFloat32, 4, 4, {}};
+  std::int64_t bytes = 0;
+  for (StoredBlock block : places) {
+    const std::int64_t rows = block.rows().size();
+    block.offset = bytes;
+    block.chunk_rows = rows;
+    block.checksums.resize(1);
+    bytes += 4 * rows * (block.col_end - block.col_begin);
+    item.blocks.push_back(block);
+  }
+  manifest.files = {{"rank-0000.bin", bytes}};
+  manifest.items.push_back(item);
+  return manifest;
+}
+
+bool share_an_element(const StoredBlock& a, const StoredBlock& b) {
+  for (std::int64_t row = 0; row < 4; ++row) {
+    for (std::int64_t col = 0; col < 4; ++col) {
+      const auto has = [&](const StoredBlock& block) {
+        return block.rows().contains(row) && block.col_begin <= col && col < block.col_end;
+      };
+      if (has(a) && has(b)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// Random blocks against a look at every element.
+TEST(Manifest, OverlapsAreFoundWhereverTheyAre) {
+  std::mt19937 random(7);
+  const auto draw = [&](std::int64_t low, std::int64_t high) {  // from low to high
+    return low + static_cast<std::int64_t>(random() % static_cast<unsigned>(high - low + 1));
+  };
+  int overlapping = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const std::int64_t step = draw(1, 2);
+    std::vector<StoredBlock> blocks;
+    bool overlap = false;
+    for (std::int64_t n = draw(2, 5); n > 0; --n) {
+      StoredBlock block{
+          .row_begin = draw(0, 3), .col_begin = draw(0, 3), .checksums = {}, .row_step = step};
+      block.row_end = draw(block.row_begin + 1, 4);
+      block.col_end = draw(block.col_begin + 1, 4);
+      for (const StoredBlock& other : blocks) {
+        overlap |= share_an_element(block, other);
+      }
+      blocks.push_back(block);
+    }
+    const std::string message =
+        checkpoint_error([&] { manifest_from_json(manifest_to_json(of_blocks(blocks)), "m"); });
+    EXPECT_EQ(message.find("two blocks overlap") != std::string::npos, overlap) << message;
+    overlapping += overlap ? 1 : 0;
+  }
+  EXPECT_GT(overlapping, 300);
+  EXPECT_LT(overlapping, 2700);
+}
+
 TEST_F(Damage, BlocksMustFitTogether) {
   const Manifest good = read_manifest(directory_);
   const auto message = [&](const auto& change) {

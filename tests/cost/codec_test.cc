@@ -48,6 +48,20 @@ TEST(CodecSeconds, AreThoseOfBothSidesBytes) {
   EXPECT_EQ(encode_s(cluster, {.cols = 48, .vectors = 1000.0}), 0.0) << "fp32 is not encoded";
 }
 
+TEST(CodecSeconds, StochasticRoundingAddsItsDraws) {
+  topology::Cluster cluster = topology::small_cluster({{.count = 1, .ranks = 1}});
+  cluster.compute.draw.value = 1e-9;
+  for (int i = 0; i < kernels::kNumCodecFormats; ++i) {
+    CodecWork work{.format = static_cast<spec::CodecFormat>(i), .cols = 48, .vectors = 1000.0};
+    const double nearest = encode_s(cluster, work);
+    const double decoded = decode_s(cluster, work);
+    work.rounding = spec::CodecRounding::kStochastic;
+    const double drawn = i == 0 ? 0.0 : 1000.0 * 64 * 1e-9;  // fp32 is not encoded
+    EXPECT_NEAR(encode_s(cluster, work), nearest + drawn, 1e-15) << i;
+    EXPECT_EQ(decode_s(cluster, work), decoded) << i;
+  }
+}
+
 /// Of rows that are there with these probabilities, [first, first + rows) with `density` each:
 /// the mean over some draws.
 double packed_on_average(const std::vector<DrawnRows>& drawn, std::int64_t id_bytes) {

@@ -171,6 +171,22 @@ TEST(Hierarchical, CrossesLessOnlyWhereHostsAdd) {
   EXPECT_NEAR(hosts / once, 0.5, 1e-3);
 }
 
+TEST(Hierarchical, EncodesWhatLeavesTheHost) {
+  const Cluster cluster = small_cluster({{2, 2}});
+  const auto coded = [&](spec::CodecFormat format, bool feedback) {
+    return hierarchical_all_reduce(cluster, all_ranks(cluster), 8, 1000,
+                                   {.format = format, .group = 16, .error_feedback = feedback})
+        .coded_bytes;
+  };
+  EXPECT_EQ(coded(spec::CodecFormat::kFp32, true), 0.0);
+  // Of slices of 250 floats, 500 bytes: the host's sum of the slice that it acts for, the other
+  // host's of its own, its own sum, which it decodes too, and those of three others.
+  EXPECT_EQ(coded(spec::CodecFormat::kFp16, false),
+            (1000 + 500) + (1000 + 500) + (1000 + 500 + 1000) + 3 * (1000 + 500));
+  EXPECT_EQ(coded(spec::CodecFormat::kFp16, true),
+            coded(spec::CodecFormat::kFp16, false) + 2 * 2000);
+}
+
 TEST(Hierarchical, NeedsSeveralHostsAndOneWithSeveralRanks) {
   const auto differs = [](const std::vector<HostGroup>& hosts) {
     const Cluster cluster = small_cluster(hosts);

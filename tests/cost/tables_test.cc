@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/topology/small_cluster.h"
+#include "weft/cost/rounding.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/storage/row_store.h"
 
@@ -96,6 +97,28 @@ TEST(TableTimes, MoreGradientsOfARow) {
   const double before = update_s(cluster, table, 16, work);
   cluster.compute.repeat.value = 1e-8;
   EXPECT_DOUBLE_EQ(update_s(cluster, table, 16, work), before + 900 * 1e-8);
+}
+
+TEST(TableTimes, RoundedRowsAreDrawnFor) {
+  Cluster cluster = small_cluster({{1, 1}});
+  const ShardWork work{.ids = 1000, .unique = 100, .bags = 50};
+  for (const spec::RowDType dtype : kTypes) {
+    const spec::Table table = table_of(dtype, spec::SparseOptimizerKind::kSgd);
+    const bool rounded = dtype == spec::RowDType::kFp16 || dtype == spec::RowDType::kBf16;
+    EXPECT_EQ(rounds_rows(dtype), rounded);
+    for (const std::int64_t cols : {16, 64, 65, 512}) {
+      cluster.compute.draw.value = 0.0;
+      const double bytes = update_s(cluster, table, cols, work);
+      const double read = lookup_s(cluster, table, cols, work);
+      cluster.compute.draw.value = 1e-9;
+      // 64 at once, once per row that is updated.
+      const double drawn = cols <= 64 ? 64.0 : cols == 65 ? 128.0 : 512.0;
+      EXPECT_NEAR(update_s(cluster, table, cols, work) - bytes, rounded ? 100 * drawn * 1e-9 : 0.0,
+                  1e-15)
+          << static_cast<int>(dtype) << " " << cols;
+      EXPECT_EQ(lookup_s(cluster, table, cols, work), read) << "nothing is rounded";
+    }
+  }
 }
 
 TEST(TableTimes, RowsShareLinesOfState) {

@@ -120,6 +120,32 @@ class Plan(Case):
         self.cluster({"memory.ddr.value": 1e4})
         self.refused(2, "train", config, "--cluster", "c.yaml", says="no plan fits")
 
+    def test_replica_groups(self):
+        """What the planner chose is in the plan, and trains as if it had been asked for."""
+        self.cluster({"hosts": [{"count": 2, "ranks": 2}], "links.network.rank.value": 1e5})
+        config = self.write()
+        mesh = ("--set", "mesh.groups=2", "--set", "mesh.sync=auto", "--set", "mesh.sync_every=0")
+        text = self.plan(config, *mesh)
+        for says in ("2 groups of 2 ranks", "Replica groups", "g A / 2", "gradients", "chosen"):
+            self.assertIn(says, text)
+        self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
+        report = json.loads(self.plan(config, *mesh, "--format", "json"))
+        self.assertEqual(len(report["ranks"]), 4)
+        self.assertEqual(len(report["meshes"]), 6)
+        self.plan(config, *mesh, "--format", "yaml", "--output", "plan.yaml")
+        planned = self.train(config, *mesh, "--cluster", "c.yaml", "--out", "out", ranks=4)
+        self.assertEqual((self.folder / "out/plan.yaml").read_text(),
+                         (self.folder / "plan.yaml").read_text())
+        chosen = report["mesh"]
+        asked = ("--set", "mesh.groups=2", "--set", f"mesh.sync={chosen['sync']}", "--set",
+                 f"mesh.sync_every={chosen['sync_every']}")
+        self.assert_same_bits(planned, self.train(config, *asked, "--plan", "plan.yaml", ranks=4))
+        self.assertIn(f"sync: {chosen['sync']}", (self.folder / "out/config.yaml").read_text())
+        free = json.loads(self.plan(config, "--set", "mesh.groups=0", "--format", "json"))
+        self.assertEqual({one["groups"] for one in free["meshes"]}, {1, 2, 4})
+        self.refused(2, "plan", config, "--cluster", "c.yaml", "--set", "mesh.groups=3",
+                     says="3 groups do not divide 4 ranks; set 2 or 4")
+
     def test_plan_of_another_model(self):
         self.plan(self.write(), "--format", "yaml", "--output", "plan.yaml")
         other = self.write(values={"tables.1.num_embeddings": 60})

@@ -273,15 +273,23 @@ class Hosts(HostsCase):
         tree = {"version": 1, "job": "job.yaml", "samples": 256, "cpus": 0.4, "rate_mbit": 20,
                 "mtu": 1500, "turn_s": 2, "turns": 1, "topologies": [{"hosts": 2, "ranks": 1}],
                 "rungs": [{"name": "rows", "tables": {"sharding": "row_wise"}},
-                          {"name": "planned", "options": ["--cluster", "{cluster}"]}]}
+                          {"name": "planned", "options": ["--cluster", "{cluster}"]},
+                          {"name": "groups", "tables": {"sharding": "row_wise"}, "options": [
+                              "--cluster", "{cluster}", "--set", "mesh.groups={hosts}", "--set",
+                              "mesh.sync=dense"]}]}
         (self.folder / "ladder.yaml").write_text(yaml.safe_dump(tree))
         (self.folder / "job.yaml").write_text(
             yaml.safe_dump(with_values(BASE, {"data.synthetic.eval_samples": 0,
                                               "train.eval_every": 0})))
         self.lab("ladder", self.folder / "ladder.yaml", "--weft", self.weft,
                  "--out", self.folder / "out")
-        rows, planned = json.loads((self.folder / "out" / "ladder.json").read_text())["rungs"]
-        self.assertEqual([rows["rung"], planned["rung"]], ["rows", "planned"])
+        rows, planned, groups = json.loads(
+            (self.folder / "out" / "ladder.json").read_text())["rungs"]
+        self.assertEqual([one["rung"] for one in (rows, planned, groups)],
+                         ["rows", "planned", "groups"])
+        self.assertGreater(groups["formula_bytes"], 0)
+        self.assertAlmostEqual(groups["formula_bytes"], groups["shaped"]["cross_host_bytes"],
+                               delta=0.1 * groups["formula_bytes"])
         self.assertIn("row_wise", (self.folder / "out" / "2x1-0" / "job" / "plan.yaml").read_text())
         for figures in (rows["shaped"], rows["free"]):
             self.assertLess(figures["exposed_ms"], figures["step_ms"])

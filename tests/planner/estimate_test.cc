@@ -148,6 +148,48 @@ TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
   EXPECT_NEAR(with - own_s(cost_of(config, two), 1), seconds(two, 2048), 1e-12);
 }
 
+TEST(Estimate, StochasticRoundingTakesItsDraws) {
+  spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
+  config.tables[0].rank = 0;
+  config.tables[0].dtype = spec::RowDType::kBf16;
+  config.codecs = {.forward = spec::CodecFormat::kInt8, .backward = spec::CodecFormat::kFp16};
+  topology::Cluster cluster = make_cluster(1, 2);
+  const auto more = [&](std::size_t rank, Part part, double draw) {
+    cluster.compute.draw.value = draw;
+    const double with = cost_of(config, cluster).ranks[rank].seconds[at(part)];
+    cluster.compute.draw.value = 0.0;
+    return with - cost_of(config, cluster).ranks[rank].seconds[at(part)];
+  };
+  const double draws = 64.0 * 1e-9;  // of a vector
+  EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "codecs round to nearest";
+  config.codecs.rounding = spec::CodecRounding::kStochastic;
+  EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 4096 * draws, 1e-12) << "for others and itself";
+  EXPECT_NEAR(more(1, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "decodes";
+  EXPECT_NEAR(more(0, Part::kGradDist, 1e-9), 2048 * draws, 1e-12);
+  EXPECT_NEAR(more(1, Part::kGradDist, 1e-9), 2048 * draws, 1e-12);
+  const double rows = cost_of(config, cluster).ranks[0].load.unique;
+  EXPECT_NEAR(more(0, Part::kUpdateRows, 1e-9), rows * draws, 1e-12);
+  config.tables[0].dtype = spec::RowDType::kFp32;
+  EXPECT_NEAR(more(0, Part::kUpdateRows, 1e-9), 0.0, 1e-12);
+}
+
+TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
+  spec::Config config = make_config({{.rows = 5000, .length = 3}});
+  const topology::Cluster cluster = make_cluster(1, 2);
+  const auto floats =
+      static_cast<std::int64_t>(cost::dense_work(config, std::vector<double>{3.0}).bucket);
+  config.codecs.dense = spec::CodecFormat::kFp16;
+  for (const bool feedback : {false, true}) {
+    config.codecs.error_feedback = feedback;
+    const cost::OrderedAllReduce reduce =
+        cost::ordered_all_reduce(cluster, topology::all_ranks(cluster), 8, floats,
+                                 {.format = spec::CodecFormat::kFp16, .error_feedback = feedback});
+    EXPECT_GT(reduce.coded_bytes, 0.0);
+    EXPECT_NEAR(cost_of(config, cluster).exchanges[at(Part::kReduce)],
+                cost::all_reduce_s(cluster, reduce), 1e-12);
+  }
+}
+
 TEST(Estimate, HotRowsAreNear) {
   topology::Cluster cluster = make_cluster(1, 1);
   // 4096 ids of 64 rows: all but the first of each row find it near, where 64 rows fit the cache.

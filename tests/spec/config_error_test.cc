@@ -260,17 +260,25 @@ TEST(Mistakes, TablesModelAndRun) {
 }
 
 TEST(Mistakes, Mesh) {
-  expect_named({Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 0.5}",
-                        "test.yaml:3:22: mesh.moment_scale: 0.5 would divide the learning rate of "
-                        "rows away; set 1 for none, 0 for the number of groups, or more than 1"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 1}", "no error"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 4}",
-                        "test.yaml:3:22: mesh.moment_scale: 4 is for replicas that are averaged, "
-                        "and with groups 1 there are none; set 0 or remove it"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, moment_scale: 4}", "no error"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, moment_scale: 1.5}",
-                        "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
-                        "and with sync gradients there are none; set 0 or remove it"}});
+  expect_named(
+      {Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 0.5}",
+               "test.yaml:3:22: mesh.moment_scale: 0.5 would divide the learning rate of "
+               "rows away; set 1 for none, 0 for the number of groups, or more than 1"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 1}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 4}",
+               "test.yaml:3:22: mesh.moment_scale: 4 is for replicas that are averaged, "
+               "and with groups 1 there are none; set 0 or remove it"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, moment_scale: 4}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, moment_scale: 1.5}",
+               "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
+               "and with sync gradients there are none; set 0 or remove it"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, moment_scale: 4, sync: auto}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: -1}",
+               "test.yaml:3:16: mesh.groups: must be 0 to 65536, is -1"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_every: 0}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {sync: never}",
+               "test.yaml:3:14: mesh.sync: 'never' is none of auto, dense, touched, "
+               "gradients"}});
 }
 
 TEST(Mistakes, Codecs) {

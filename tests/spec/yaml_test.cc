@@ -238,6 +238,31 @@ TEST(Plan, FormsOfCollectivesArePartOfIt) {
   EXPECT_EQ(old.collectives, CollectiveForms{});
 }
 
+TEST(Plan, TheSyncThatWasChosenIsPartOfIt) {
+  Plan plan{.ranks = 2, .groups = 2, .tables = {}};
+  const std::uint64_t hash = plan_hash(plan);
+  EXPECT_NE(plan_to_yaml(plan).find("sync: configured\nsync_every: 0\n"), std::string::npos);
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  plan.sync = SyncForm::kTouched;
+  plan.sync_every = 4;
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), hash);
+  const Plan old = plan_from_yaml("version: 1\nranks: 4\nparts: 8\ntables: []\n", "plan.yaml");
+  EXPECT_EQ(old.sync, SyncForm::kAuto);
+  // A job has what it asks for, else the plan's, else a dense sync after every step.
+  const Mesh open{.groups = 0, .sync = SyncForm::kAuto, .sync_every = 0, .moment_scale = 3.0};
+  EXPECT_EQ(mesh_of(open, plan).groups, 2);
+  EXPECT_EQ(mesh_of(open, plan).sync, SyncForm::kTouched);
+  EXPECT_EQ(mesh_of(open, plan).sync_every, 4);
+  EXPECT_EQ(mesh_of(open, plan).moment_scale, 3.0);
+  EXPECT_EQ(mesh_of({.groups = 2, .sync_every = 8}, plan).sync, SyncForm::kDense);
+  EXPECT_EQ(mesh_of({.groups = 2, .sync_every = 8}, plan).sync_every, 8);
+  EXPECT_EQ(mesh_of(open, old).groups, 1);
+  EXPECT_EQ(mesh_of(open, old).sync, SyncForm::kDense);
+  EXPECT_EQ(mesh_of(open, old).sync_every, 1);
+  EXPECT_EQ(mesh_of(open, old).moment_scale, 0.0) << "nothing is averaged";
+}
+
 TEST(Plan, RowsInSteps) {
   Plan plan{.tables = {{.table = "a",
                         .sharding = Sharding::kRowWise,

@@ -136,8 +136,9 @@ TEST(Profiles, LoadRoundTripAndHaveSources) {
     }
     for (const Amount* amount :
          {&cluster.memory.hbm, &cluster.memory.ddr, &cluster.memory.ssd, &cluster.memory.reserve,
-          &cluster.compute.repeat, &cluster.compute.stage, &cluster.compute.collective,
-          &cluster.links.host.latency, &cluster.links.network.latency}) {
+          &cluster.compute.repeat, &cluster.compute.draw, &cluster.compute.stage,
+          &cluster.compute.collective, &cluster.links.host.latency,
+          &cluster.links.network.latency}) {
       EXPECT_EQ(amount->value == 0.0, amount->source.empty()) << amount->value << amount->source;
     }
     EXPECT_FALSE(cluster.compute.rows.source.empty());

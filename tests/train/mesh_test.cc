@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/topology/small_cluster.h"
 #include "tests/train/job_fixture.h"
+#include "weft/topology/yaml.h"
 #include "weft/train/mesh.h"
 
 namespace weft::train {
@@ -550,6 +553,76 @@ TEST(Mesh, RefusesWhatItCannotDo) {
               make_job(joined(mesh(2, "gradients"), {"mesh.sync_every=4"}));
             }).find("never lets replicas part"),
             std::string::npos);
+}
+
+/// Slow links between two hosts of two ranks.
+std::string slow_cluster(const std::string& folder) {
+  topology::Cluster cluster = topology::small_cluster({{.count = 2, .ranks = 2}});
+  cluster.links.network.rank.value = 1e5;
+  cluster.links.network.latency.value = 0.0;
+  std::ofstream(folder + "/cluster.yaml") << topology::to_yaml(cluster);
+  return folder + "/cluster.yaml";
+}
+
+TEST(Mesh, WhatThePlannerChoseTrainsAsIfAskedFor) {
+  const TemporaryFolder folder;
+  std::vector<std::string> open = {"mesh.groups=0", "mesh.sync=auto", "mesh.sync_every=0"};
+  for (const std::string& rows : all_tables("sharding", "row_wise")) {
+    open.push_back(rows);
+  }
+  JobOptions options = job_options(make_job(open));
+  options.cluster_file = slow_cluster(folder.path());
+  options.out_dir = folder.path() + "/out";
+  const Summary chosen = train_on(4, options);
+  JobOptions given = options;
+  given.cluster_file.clear();
+  given.out_dir.clear();
+  given.plan_file = options.out_dir + "/plan.yaml";
+  std::ifstream file(given.plan_file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const spec::Plan plan = spec::plan_from_yaml(text, given.plan_file);
+  ASSERT_GT(plan.groups, 1) << "what crosses is dear";
+  ASSERT_EQ(plan.world(), 4);
+  ASSERT_NE(plan.sync, spec::SyncForm::kAuto);
+  ASSERT_GT(plan.sync_every, 0);
+  given.config.mesh = {.groups = plan.groups, .sync = plan.sync, .sync_every = plan.sync_every};
+  const Summary asked = train_on(4, given);
+  expect_same(asked, chosen, "asked for");
+  EXPECT_EQ(asked.plan_hash, chosen.plan_hash);
+  given.config.mesh.sync = plan.sync == spec::SyncForm::kGradients ? spec::SyncForm::kTouched
+                                                                   : spec::SyncForm::kGradients;
+  EXPECT_NE(message_of([&] { train_on(4, given); }).find("set mesh.sync=auto"), std::string::npos);
+}
+
+TEST(Mesh, WhatThePlannerChoseStaysOnResume) {
+  const TemporaryFolder folder;
+  std::vector<std::string> open = {"mesh.groups=2", "mesh.sync=auto", "mesh.sync_every=2"};
+  for (const std::string& rows : all_tables("sharding", "row_wise")) {
+    open.push_back(rows);
+  }
+  JobOptions whole = job_options(make_job(open));
+  whole.cluster_file = slow_cluster(folder.path());
+  const Summary expected = train_on(4, whole);
+  JobOptions first = job_options(make_job(joined(open, {"train.steps=4"})));
+  first.cluster_file = whole.cluster_file;
+  first.checkpoint_dir = folder.path() + "/kept";
+  train_on(4, first);
+  JobOptions rest = job_options(make_job(open));
+  rest.resume = first.checkpoint_dir;
+  const Summary got = train_on(4, rest);
+  expect_same(got, expected, "resumed without the cluster");
+  EXPECT_EQ(got.plan_hash, expected.plan_hash);
+}
+
+TEST(Mesh, WithoutAClusterNothingIsChosen) {
+  const std::vector<std::string> open = {"mesh.groups=0", "mesh.sync=auto", "mesh.sync_every=0"};
+  const Summary got = train_on(2, job_options(make_job(open)));
+  const Summary expected = train_on(2, job_options(make_job()));
+  expect_same(got, expected, "one group");
+  EXPECT_EQ(got.plan_hash, expected.plan_hash);
+  const std::vector<std::string> two = {"mesh.groups=2", "mesh.sync=auto", "mesh.sync_every=0"};
+  expect_same(train_on(4, job_options(make_job(two))),
+              train_on(4, job_options(make_job(mesh(2, "dense")))), "dense after every step");
 }
 
 TEST(Mesh, APlanIsForItsMesh) {

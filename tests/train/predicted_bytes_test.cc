@@ -159,9 +159,11 @@ spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Rand
 
 /// As many samples in each part, and so many that each part asks for every row of a small table.
 /// All ranks have as many whole subtrees of parts, one or two: else the planner takes for all what
-/// one has.
-Job random_job(Random& random, Ids ids) {
-  const std::int64_t ranks = random.one_of<5>({2, 3, 4, 5, 8});
+/// one has. `mesh`: of groups for which there are 2, 4 or 8 ranks.
+Job random_job(Random& random, Ids ids, const spec::Mesh& mesh = {}) {
+  const std::int64_t ranks = mesh.groups > 1
+                                 ? mesh.groups * random.one_of<3>({1, 2, mesh.groups == 4 ? 2 : 4})
+                                 : random.one_of<5>({2, 3, 4, 5, 8});
   const bool even = ranks == 2 || ranks == 4 || ranks == 8;
   const std::int64_t parts = ranks * random.one_of<4>({1, 2, even ? 3 : 1, even ? 3 : 4});
   Job job;
@@ -186,10 +188,16 @@ Job random_job(Random& random, Ids ids) {
         .forward = any_format(), .backward = any_format(), .dense = any_format(), .group_size = 16};
   }
   config.codecs.ids = random.coin() ? spec::IdCodec::kPacked : spec::IdCodec::kNarrow;
+  config.mesh = mesh;
   spec::validate(config);
-  job.plan = {.version = 1, .ranks = ranks, .parts = parts, .hosts = {}, .tables = {}};
+  job.plan = {.version = 1,
+              .ranks = ranks / mesh.groups,
+              .groups = mesh.groups,
+              .parts = parts,
+              .hosts = {},
+              .tables = {}};
   for (const spec::Table& table : config.tables) {
-    job.plan.tables.push_back(random_shards(table, ranks, random));
+    job.plan.tables.push_back(random_shards(table, job.plan.ranks, random));
     if (ids == Ids::kDealt && config.codecs.ids == spec::IdCodec::kPacked &&
         job.plan.tables.back().pooled_at == spec::PooledAt::kSample) {
       job.plan.tables.back().head.clear();  // which leaves gaps: their bits are right on average
@@ -203,7 +211,7 @@ data::Batch make_batch(const Job& job, std::int64_t rank, Ids ids) {
   const spec::Config& config = job.config;
   data::Batch batch;
   batch.global_size = config.batch_size;
-  batch.positions = rank_samples(config.batch_size, job.plan.parts, job.plan.ranks, rank);
+  batch.positions = rank_samples(config.batch_size, job.plan.parts, job.plan.world(), rank);
   const auto size = static_cast<std::size_t>(batch.size());
   batch.sparse.batch = batch.size();
   batch.sparse.offsets.push_back(0);
@@ -232,9 +240,9 @@ data::Batch make_batch(const Job& job, std::int64_t rank, Ids ids) {
 
 /// [ranks] bytes that a step sends to other ranks.
 std::vector<double> sent_bytes(const Job& job, Ids ids) {
-  std::vector<double> sent(static_cast<std::size_t>(job.plan.ranks));
+  std::vector<double> sent(static_cast<std::size_t>(job.plan.world()));
   comm::run_local(
-      static_cast<int>(job.plan.ranks), {.timeout_s = 60}, [&](comm::Communicator& world) {
+      static_cast<int>(job.plan.world()), {.timeout_s = 60}, [&](comm::Communicator& world) {
         const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
         trace::Recorder recorder;
         Engine engine(job.config, job.plan, world, *device, {.recorder = &recorder});
@@ -251,10 +259,11 @@ std::vector<double> sent_bytes(const Job& job, Ids ids) {
   return sent;
 }
 
+/// [ranks of a group]
 std::vector<double> predicted_bytes(const Job& job) {
   topology::Cluster cluster;
   cluster.name = "threads";
-  cluster.hosts = {{.count = 1, .ranks = job.plan.ranks}};
+  cluster.hosts = {{.count = 1, .ranks = job.plan.world()}};
   cluster.memory.ddr.value = 1e9;
   cluster.compute.gemm_fp32.value = 1e10;
   cluster.compute.copy.value = 1e10;
@@ -263,7 +272,8 @@ std::vector<double> predicted_bytes(const Job& job) {
   cluster.links.host.rank.value = 1e9;
   topology::check(cluster);
   const planner::Workload workload = planner::make_workload(job.config);
-  const planner::Estimator estimator(job.config, cluster, workload, job.plan.parts);
+  const planner::MeshCluster mesh = planner::mesh_cluster(cluster, job.config.mesh);
+  const planner::Estimator estimator(job.config, mesh, workload, job.plan.parts);
   std::vector<double> bytes;
   for (const planner::RankCost& rank : estimator.cost(job.plan).ranks) {
     bytes.push_back(rank.sent[1] + rank.sent[2]);
@@ -281,6 +291,30 @@ TEST(PredictedBytes, AreThoseOfAStepWhereIdsAreDealt) {
       ASSERT_NEAR(predicted[r], sent[r], 1e-6 * sent[r])
           << "seed " << seed << ", rank " << r << " of " << sent.size() << "\n"
           << spec::plan_to_yaml(job.plan);
+    }
+  }
+}
+
+/// What is said of a place is the mean of its ranks in all groups: a row that is averaged is one's.
+TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
+  using spec::SyncForm;
+  for (const SyncForm form : {SyncForm::kDense, SyncForm::kTouched, SyncForm::kGradients}) {
+    for (const std::int64_t groups : {2, 4}) {
+      for (std::uint64_t seed = 0; seed < 6; ++seed) {
+        Random random(2000 + seed);
+        const Job job = random_job(random, Ids::kDealt, {.groups = groups, .sync = form});
+        const std::vector<double> sent = sent_bytes(job, Ids::kDealt);
+        const std::vector<double> predicted = predicted_bytes(job);
+        for (std::size_t place = 0; place < predicted.size(); ++place) {
+          double mean = 0.0;
+          for (std::size_t r = place; r < sent.size(); r += predicted.size()) {
+            mean += sent[r] / static_cast<double>(groups);
+          }
+          ASSERT_NEAR(predicted[place], mean, 1e-6 * mean)
+              << to_string(form) << ", seed " << seed << ", place " << place << "\n"
+              << spec::plan_to_yaml(job.plan);
+        }
+      }
     }
   }
 }

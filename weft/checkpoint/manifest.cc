@@ -1,9 +1,12 @@
 #include "weft/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -95,6 +98,47 @@ std::string find_block_fault(const Manifest& manifest,
   return "";
 }
 
+/// All blocks of an item have one step, so only those whose rows begin alike modulo it can meet.
+std::pair<std::int64_t, std::int64_t> begin_of(const StoredBlock& block) {
+  return {block.row_begin % block.row_step, block.row_begin};
+}
+
+/// Of blocks in the order of begin_of(), the first that meets one before it. Those that reach into
+/// the row in hand are kept by column: none of them overlap, so a new one can only meet its
+/// neighbours. O(n log n).
+std::string find_overlap(const std::vector<const StoredBlock*>& blocks) {
+  std::map<std::int64_t, const StoredBlock*> open;            // by first column
+  std::set<std::pair<std::int64_t, std::int64_t>> last_rows;  // of these: row_end, first column
+  std::int64_t rest = 0;
+  for (const StoredBlock* block : blocks) {
+    if (begin_of(*block).first != rest) {
+      rest = begin_of(*block).first;
+      open.clear();
+      last_rows.clear();
+    }
+    while (!last_rows.empty() && last_rows.begin()->first <= block->row_begin) {
+      open.erase(last_rows.begin()->second);
+      last_rows.erase(last_rows.begin());
+    }
+    const auto right = open.lower_bound(block->col_begin);
+    const StoredBlock* met = nullptr;
+    if (right != open.end() && right->first < block->col_end) {
+      met = right->second;
+    } else if (right != open.begin() && std::prev(right)->second->col_end > block->col_begin) {
+      met = std::prev(right)->second;
+    }
+    if (met != nullptr) {
+      return fmt::format(
+          "two blocks overlap: rows [{}, {}) columns [{}, {}) and rows [{}, {}) columns [{}, {})",
+          met->row_begin, met->row_end, met->col_begin, met->col_end, block->row_begin,
+          block->row_end, block->col_begin, block->col_end);
+    }
+    open.emplace(block->col_begin, block);
+    last_rows.emplace(block->row_end, block->col_begin);
+  }
+  return "";
+}
+
 /// Blocks that lie inside the matrix cover it once when none overlap and their areas add up.
 std::string find_cover_fault(const StoredItem& item) {
   std::vector<const StoredBlock*> blocks;
@@ -109,22 +153,10 @@ std::string find_cover_fault(const StoredItem& item) {
       return "its blocks overlap";
     }
   }
-  // All have one step, so only blocks whose rows begin alike modulo it can meet.
-  const auto place = [](const StoredBlock* block) {
-    return std::pair(block->row_begin % block->row_step, block->row_begin);
-  };
   std::sort(blocks.begin(), blocks.end(),
-            [&](const auto* a, const auto* b) { return place(a) < place(b); });
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    for (std::size_t j = i + 1;
-         j < blocks.size() && blocks[i]->rows().contains(blocks[j]->row_begin); ++j) {
-      if (blocks[i]->col_begin < blocks[j]->col_end && blocks[j]->col_begin < blocks[i]->col_end) {
-        return fmt::format(
-            "two blocks overlap: rows [{}, {}) columns [{}, {}) and rows [{}, {}) columns [{}, {})",
-            blocks[i]->row_begin, blocks[i]->row_end, blocks[i]->col_begin, blocks[i]->col_end,
-            blocks[j]->row_begin, blocks[j]->row_end, blocks[j]->col_begin, blocks[j]->col_end);
-      }
-    }
+            [](const auto* a, const auto* b) { return begin_of(*a) < begin_of(*b); });
+  if (auto fault = find_overlap(blocks); !fault.empty()) {
+    return fault;
   }
   const std::int64_t wanted = area_bytes(item.rows, item.cols, item.dtype);
   if (bytes != wanted) {

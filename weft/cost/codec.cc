@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/cost/rounding.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -48,7 +49,9 @@ double moved_s(const topology::Cluster& cluster, const CodecWork& work) {
 }  // namespace
 
 double encode_s(const topology::Cluster& cluster, const CodecWork& work) {
-  return moved_s(cluster, work);
+  const bool is_drawn =
+      work.format != CodecFormat::kFp32 && work.rounding == spec::CodecRounding::kStochastic;
+  return moved_s(cluster, work) + (is_drawn ? rounding_s(cluster, work.cols, work.vectors) : 0.0);
 }
 
 double decode_s(const topology::Cluster& cluster, const CodecWork& work) {

@@ -1,5 +1,5 @@
-/// Bytes of encoded vectors and of packed rows on the wire, and seconds of encoding and decoding
-/// vectors.
+/// Bytes of encoded vectors and of packed rows on the wire, seconds of encoding and decoding
+/// vectors, and what encoding and decoding slices of sums moves.
 ///
 /// C columns in groups of G from column 0, the last one ragged:
 ///   fp32 4 C   fp16, bf16 2 C   fp8_*, int8 n + 2 per group of n   int4 ceil(n/2) + 2
@@ -8,7 +8,8 @@
 ///
 /// Seconds are those of the bytes of both sides, 4 C and the encoded ones, at the rate of a copy,
 /// by which rounding to nearest is bound (weft/kernels/codec.h, "Cost"). What lies in caches is
-/// encoded as fast as that, not faster.
+/// encoded as fast as that, not faster. Stochastic rounding adds its draws to encoding
+/// (rounding.h).
 ///
 /// Packed rows (weft/kernels/packed_ids.h) take what their differences say, so this is what they
 /// take on average. Of n rows out of R, drawn evenly, a difference is m or less with probability
@@ -33,6 +34,7 @@ struct CodecWork {
   std::int64_t group = 128;
   std::int64_t cols = 0;
   double vectors = 0.0;
+  spec::CodecRounding rounding = spec::CodecRounding::kNearest;
 };
 
 double encode_s(const topology::Cluster& cluster, const CodecWork& work);
@@ -48,16 +50,34 @@ struct DrawnRows {
 /// Exact where all rows are in it; within a few percent otherwise (tests/cost/codec_test.cc).
 double packed_id_bytes(std::span<const DrawnRows> drawn, double id_bytes);
 
-/// How slices of sums travel, each encoded as one vector.
+/// How slices of sums travel, each encoded as one vector, rounded to nearest.
 struct ReduceWire {
   spec::CodecFormat format = spec::CodecFormat::kFp32;
   std::int64_t group = 128;
+  bool error_feedback = false;
 
   [[nodiscard]] bool is_coded() const { return format != spec::CodecFormat::kFp32; }
 
   /// Of a slice of `floats`, which may be none.
   [[nodiscard]] std::int64_t bytes(std::int64_t floats) const {
     return floats == 0 ? 0 : encoded_bytes(format, group, floats);
+  }
+
+  /// Bytes read and written by encoding slices of `floats`, which take `bytes` encoded: both, and
+  /// with error feedback also the residuals, and the numbers once more, as they become what is
+  /// lost. Blocks of 16 KiB stay near in between (weft/comm/slice_codec.h).
+  [[nodiscard]] double encoding_bytes(double floats, double bytes) const {
+    return is_coded() ? (error_feedback ? 12.0 : 4.0) * floats + bytes : 0.0;
+  }
+
+  /// The same of decoding.
+  [[nodiscard]] double decoding_bytes(double floats, double bytes) const {
+    return is_coded() ? 4.0 * floats + bytes : 0.0;
+  }
+
+  /// Of the owner's sum, which it also decodes for itself.
+  [[nodiscard]] double total_bytes(double floats, double bytes) const {
+    return is_coded() ? encoding_bytes(floats, bytes) + 4.0 * floats : 0.0;
   }
 };
 

@@ -4,9 +4,8 @@
 /// Notation: B samples of the rank, b of a slice, Dn dense values, T tasks, e bytes of a value in
 /// the model's precision, p floats of parameters, each filled up to 16; k maximal whole subtrees of
 /// the rank's parts.
-///   parameters  p and their gradient, the optimizer's state, k partial sums of p, and p / W for
-///               every depth of the tree of sums of other ranks but the last; with
-///               codecs.dense encoded slices, decoded ones of others and residuals
+///   parameters  p and their gradient, the optimizer's state, and what their all-reduce has
+///               (reduce_memory.h)
 ///   packed      every layer's weights twice, in whole panels of 64 columns and 16 (bf16: 32) rows
 ///   batch       B (Dn + 4 T) floats, offsets of sequences
 ///   slices      of each slice the operands of its weights' gradients: dy transposed and x in
@@ -32,6 +31,8 @@ struct DenseMemoryShape {
   std::int64_t rank = 0;
   std::int64_t threads = 1;
   std::vector<double> elements;  ///< [features] of a sample of a sequence feature, on average
+  bool lent = true;              ///< as ReduceShape
+  std::vector<std::int64_t> hosts = {};  ///< [ranks] where gradients are summed hierarchically
 };
 
 /// Bytes as the allocators count them.

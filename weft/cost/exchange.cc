@@ -137,6 +137,37 @@ Exchange barrier(const Cluster& cluster, const Group& group) {
   return even(cluster, group, std::vector<double>(group.size(), 0.0), Own::kKept);
 }
 
+namespace {
+
+/// Of the rank with most: it encodes `partials` slices for each other rank, decodes those of its
+/// own slice from all others, and does the sums the other way round. `wire_bytes`: of slices.
+double coded_bytes_of(const ReduceWire& wire,
+                      std::span<const double> floats,
+                      std::span<const double> wire_bytes,
+                      std::span<const double> partials) {
+  double all_floats = 0.0;
+  double all_bytes = 0.0;
+  double terms = 0.0;
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    all_floats += floats[i];
+    all_bytes += wire_bytes[i];
+    terms += partials[i];
+  }
+  double most = 0.0;
+  for (std::size_t i = 0; i < floats.size() && floats.size() > 1; ++i) {
+    const double other_floats = all_floats - floats[i];
+    const double other_bytes = all_bytes - wire_bytes[i];
+    most =
+        std::max(most, partials[i] * wire.encoding_bytes(other_floats, other_bytes) +
+                           (terms - partials[i]) * wire.decoding_bytes(floats[i], wire_bytes[i]) +
+                           wire.total_bytes(floats[i], wire_bytes[i]) +
+                           wire.decoding_bytes(other_floats, other_bytes));
+  }
+  return most;
+}
+
+}  // namespace
+
 OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
                                     const Group& group,
                                     std::int64_t parts,
@@ -146,6 +177,7 @@ OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
   WEFT_CHECK(size <= parts, "{} ranks share {} parts; a rank needs at least one", size, parts);
   std::vector<double> partials;
   std::vector<double> slices;
+  std::vector<double> slice_floats;
   double terms = 0.0;
   double largest = 0.0;
   for (std::size_t i = 0; i < group.size(); ++i) {
@@ -153,6 +185,7 @@ OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
     partials.push_back(static_cast<double>(maximal_subtrees(parts, own).size()));
     const std::int64_t floats = piece(count, size, static_cast<std::int64_t>(i)).size();
     slices.push_back(static_cast<double>(wire.bytes(floats)));
+    slice_floats.push_back(static_cast<double>(floats));
     terms += partials.back();
     largest = std::max(largest, kFloat * static_cast<double>(floats));
   }
@@ -165,6 +198,7 @@ OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
   add(reduce.partials, flags);
   reduce.sums = even(cluster, group, slices, Own::kKept);
   reduce.added_bytes = 3.0 * std::max(0.0, terms - 1.0) * largest;  // two read, one written
+  reduce.coded_bytes = coded_bytes_of(wire, slice_floats, slices, partials);
   return reduce;
 }
 
@@ -229,7 +263,7 @@ ExchangeTime exchange_time(const Cluster& cluster, const Exchange& exchange) {
 
 double all_reduce_s(const Cluster& cluster, const OrderedAllReduce& reduce) {
   return exchange_s(cluster, reduce.partials) + exchange_s(cluster, reduce.sums) +
-         topology::copy_s(cluster, reduce.added_bytes);
+         topology::copy_s(cluster, reduce.added_bytes + reduce.coded_bytes);
 }
 
 }  // namespace weft::cost

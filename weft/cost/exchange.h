@@ -98,6 +98,7 @@ struct OrderedAllReduce {
   Exchange partials;       ///< partial sums and their presence
   Exchange sums;           ///< of slices, gathered
   double added_bytes = 0;  ///< read and written by the additions of the rank with most
+  double coded_bytes = 0;  ///< the same of encoding and decoding slices
 };
 
 OrderedAllReduce ordered_all_reduce(const topology::Cluster& cluster,

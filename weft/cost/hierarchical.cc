@@ -275,6 +275,12 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
       const double added = added_floats(at(terms), host_sums[at(h)], shares[place]) +
                            added_floats(all_sums, 1, own_slices[at(i)]);
       reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloat * added);
+      const double coded =
+          sums * wire.encoding_bytes(shares[place] - own_slices[at(i)], deputised) +
+          other_sums * wire.decoding_bytes(own_slices[at(i)], own_bytes[at(i)]) +
+          wire.total_bytes(own_slices[at(i)], own_bytes[at(i)]) +
+          wire.decoding_bytes(n - own_slices[at(i)], all_bytes - own_bytes[at(i)]);
+      reduce.coded_bytes = std::max(reduce.coded_bytes, coded);
     }
   }
   return reduce;
@@ -297,7 +303,8 @@ double exchange_s(const Cluster& cluster, const Staged& staged) {
 }
 
 double all_reduce_s(const Cluster& cluster, const StagedAllReduce& reduce) {
-  return exchange_s(cluster, reduce.exchanges) + topology::copy_s(cluster, reduce.added_bytes);
+  return exchange_s(cluster, reduce.exchanges) +
+         topology::copy_s(cluster, reduce.added_bytes + reduce.coded_bytes);
 }
 
 }  // namespace weft::cost

@@ -42,6 +42,7 @@ Staged relayed_all_gather(const topology::Cluster& cluster,
 struct StagedAllReduce {
   Staged exchanges;
   double added_bytes = 0;  ///< read and written by the additions of the rank with most
+  double coded_bytes = 0;  ///< the same of encoding and decoding slices
 };
 
 /// The sum of `count` floats over the group; `wire`: of partial sums between hosts, and of sums.
@@ -57,7 +58,7 @@ Exchange total(const Staged& staged);
 /// The stages one after the other.
 double exchange_s(const topology::Cluster& cluster, const Staged& staged);
 
-/// And the additions at the rate of a copy.
+/// And the additions, and what is encoded and decoded, at the rate of a copy.
 double all_reduce_s(const topology::Cluster& cluster, const StagedAllReduce& reduce);
 
 }  // namespace weft::cost

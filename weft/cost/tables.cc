@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/cost/rounding.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -138,7 +139,8 @@ double update_s(const Cluster& cluster,
                           ? work.unique * update(row.stride)
                           : work.unique * update(row.weights) + touched * update(row.rest);
   return gradients_s(cluster, cols, work) +
-         std::max(0.0, work.ids - work.unique) * cluster.compute.repeat.value + rows;
+         std::max(0.0, work.ids - work.unique) * cluster.compute.repeat.value + rows +
+         (rounds_rows(table.dtype) ? rounding_s(cluster, cols, work.unique) : 0.0);
 }
 
 }  // namespace weft::cost

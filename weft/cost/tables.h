@@ -19,7 +19,9 @@
 ///   update     gradients + (n - U) repeat + U update(w) + U update(s) where rows lie apart from
 ///              their state, + U update(stride) where they lie together; repeat: seconds for one
 ///              more gradient of a row (sums by the rule of parts). Rows ascend, so state that
-///              is shorter than a line is touched once per line: expected_unique(rows s / 64, U)
+///              is shorter than a line is touched once per line: expected_unique(rows s / 64, U).
+///              Rows of fp16 and bf16 are rounded stochastically when they are written
+///              (rounding.h); that lookups widen them hides behind their bytes
 ///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
 ///
 /// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);

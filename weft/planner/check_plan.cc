@@ -272,11 +272,41 @@ void check_table(const spec::Table& table,
   check_row_cuts(table, plan);
 }
 
+/// What the plan and the configuration say together of the sync.
+void check_sync(const spec::Plan& plan, const spec::Config& config) {
+  const spec::Mesh& mesh = config.mesh;
+  if (mesh.sync != spec::SyncForm::kAuto && plan.sync != spec::SyncForm::kAuto &&
+      mesh.sync != plan.sync) {
+    fail(ErrorCode::kConfig,
+         "the plan's sync is {} and mesh.sync is {}; set mesh.sync=auto, or make a new plan",
+         to_string(plan.sync), to_string(mesh.sync));
+  }
+  if (mesh.sync_every != 0 && plan.sync_every != 0 && mesh.sync_every != plan.sync_every) {
+    fail(ErrorCode::kConfig,
+         "the plan's sync_every is {} and mesh.sync_every is {}; set mesh.sync_every=0, or make a "
+         "new plan",
+         plan.sync_every, mesh.sync_every);
+  }
+  const spec::Mesh both = spec::mesh_of(mesh, plan);
+  if (both.sync == spec::SyncForm::kGradients && both.sync_every > 1) {
+    fail(
+        ErrorCode::kConfig,
+        "the plan's sync_every is {}, and with sync gradients replicas never part; make a new plan",
+        both.sync_every);
+  }
+  if (!both.syncs_after(config.train.eval_every)) {
+    fail(ErrorCode::kConfig,
+         "train.eval_every is {}, no multiple of the {} steps from sync to sync of the plan, and "
+         "replicas are equal at syncs only; make a new plan",
+         config.train.eval_every, both.sync_every);
+  }
+}
+
 void check_mesh(const spec::Plan& plan, const spec::Mesh& mesh) {
   if (plan.layout == spec::MeshLayout::kAuto) {
     fail(ErrorCode::kConfig, "the plan's layout is not resolved; make a new plan");
   }
-  if (plan.groups != mesh.groups) {
+  if (mesh.groups != 0 && plan.groups != mesh.groups) {
     fail(ErrorCode::kConfig,
          "the plan is for {} replica groups and mesh.groups is {}; set mesh.groups={}, or make a "
          "new plan",
@@ -312,6 +342,7 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
          plan.parts, plan.world());
   }
   check_mesh(plan, config.mesh);
+  check_sync(plan, config);
   if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.ranks) {
     fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",
          plan.hosts.size(), plan.ranks);

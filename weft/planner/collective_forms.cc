@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace weft::planner {
 namespace {
@@ -18,19 +19,28 @@ PlanCost choose_forms(const Estimator& estimator,
   using spec::CollectiveForm;
   plan.collectives = {};
   const bool is_open = config.collectives == spec::Collectives::kAuto;
-  if (!estimator.has_hierarchy() || config.collectives == spec::Collectives::kFlat ||
-      (is_open && estimator.ranks() > kMostRanks)) {
+  const bool inside = estimator.has_hierarchy();  // of a group's
+  const bool dense = estimator.has_dense_hierarchy();
+  if ((!inside && !dense) || config.collectives == spec::Collectives::kFlat ||
+      (is_open && estimator.world_ranks() > kMostRanks)) {
     return estimator.cost(plan, loads);
   }
   spec::CollectiveForms& forms = plan.collectives;
+  std::vector<CollectiveForm*> differing;
+  if (inside) {
+    differing = {&forms.ids, &forms.vectors};
+  }
+  if (dense) {
+    differing.push_back(&forms.dense);
+  }
   if (!is_open) {
-    forms = {.ids = CollectiveForm::kHierarchical,
-             .vectors = CollectiveForm::kHierarchical,
-             .dense = CollectiveForm::kHierarchical};
+    for (CollectiveForm* form : differing) {
+      *form = CollectiveForm::kHierarchical;
+    }
     return estimator.cost(plan, loads);
   }
   PlanCost best = estimator.cost(plan, loads);
-  for (CollectiveForm* form : {&forms.ids, &forms.vectors, &forms.dense}) {
+  for (CollectiveForm* form : differing) {
     *form = CollectiveForm::kHierarchical;
     PlanCost other = estimator.cost(plan, loads);
     if (other.step_s < best.step_s) {

@@ -93,8 +93,9 @@ double max_over_mean(const std::vector<RankCost>& ranks,
 
 std::string_view to_string(Part part) {
   static constexpr std::array<std::string_view, kParts> kNames = {
-      "exchange_counts", "exchange_ids", "lookup",    "output_dist", "forward_backward", "reduce",
-      "exchange_flags",  "coalesce",     "grad_dist", "update_rows", "update_dense"};
+      "exchange_counts",  "exchange_ids", "lookup",         "output_dist",
+      "forward_backward", "reduce",       "exchange_flags", "coalesce",
+      "grad_dist",        "update_rows",  "sync_replicas",  "update_dense"};
   return kNames[at(part)];
 }
 
@@ -115,6 +116,11 @@ ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
   gradient_bytes += other.gradient_bytes;
   statistic_bytes += other.statistic_bytes;
   bytes += other.bytes;
+  synced_bytes += other.synced_bytes;
+  list_bytes += other.list_bytes;
+  partial_bytes += other.partial_bytes;
+  average_s += other.average_s;
+  sync_memory += other.sync_memory;
   return *this;
 }
 
@@ -135,24 +141,48 @@ Estimator::Estimator(const spec::Config& config,
                      const topology::Cluster& cluster,
                      const Workload& workload,
                      std::int64_t parts)
+    : Estimator(config, cluster, nullptr, workload, parts) {
+}
+
+Estimator::Estimator(const spec::Config& config,
+                     const MeshCluster& mesh,
+                     const Workload& workload,
+                     std::int64_t parts)
+    : Estimator(config, mesh.group, mesh.groups == 1 ? nullptr : &mesh, workload, parts) {
+}
+
+Estimator::Estimator(const spec::Config& config,
+                     const topology::Cluster& cluster,
+                     const MeshCluster* mesh,
+                     const Workload& workload,
+                     std::int64_t parts)
     : config_(config),
       cluster_(cluster),
       workload_(workload),
+      mesh_(mesh),
+      world_(mesh == nullptr ? cluster : mesh->world),
       ranks_(topology::ranks(cluster)),
+      world_ranks_(topology::ranks(world_)),
+      everybody_(mesh == nullptr ? topology::all_ranks(cluster) : mesh->by_position),
       has_hierarchy_(cost::has_hierarchy(cluster, topology::all_ranks(cluster))),
+      has_dense_hierarchy_(mesh == nullptr ? has_hierarchy_
+                                           : cost::has_hierarchy(world_, everybody_)),
       parts_(parts),
       batch_(static_cast<double>(config.batch_size)),
       by_table_(config.tables.size()),
       heads_(config, workload) {
   std::int64_t most = 0;
   std::int64_t busiest = 0;
-  for (std::int64_t r = 0; r < ranks_; ++r) {
-    const std::int64_t samples = rank_samples(config.batch_size, parts_, ranks_, r).size();
+  for (std::int64_t r = 0; r < world_ranks_; ++r) {
+    const std::int64_t samples = rank_samples(config.batch_size, parts_, world_ranks_, r).size();
     busiest = samples > most ? r : busiest;
     most = std::max(most, samples);
   }
   samples_ = static_cast<double>(most);
-  const Range own = rank_parts(parts_, ranks_, busiest);
+  if (mesh_ != nullptr) {
+    find_group();
+  }
+  const Range own = rank_parts(parts_, world_ranks_, busiest);
   for (const Range& subtree : maximal_subtrees(parts_, own)) {
     subtrees_.push_back(static_cast<double>(subtree.size()) / static_cast<double>(own.size()));
   }
@@ -160,11 +190,14 @@ Estimator::Estimator(const spec::Config& config,
   // matrices the caches do not hold is fetched each time.
   const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
   cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
-  dense_bytes_ =
-      dense_memory(
-          config, workload,
-          {.parts = parts_, .ranks = ranks_, .rank = 0, .threads = cluster.threads, .elements = {}})
-          .bytes();
+  dense_bytes_ = dense_memory(config, workload,
+                              {.parts = parts_,
+                               .ranks = world_ranks_,
+                               .rank = 0,
+                               .threads = cluster.threads,
+                               .elements = {},
+                               .lent = topology::hosts(world_) == 1})
+                     .bytes();
   for (const FeatureUse& use : workload.features) {
     by_table_[at(use.table)].push_back(&use);
   }
@@ -260,6 +293,12 @@ ShardLoad Estimator::shard(std::int64_t t,
   const double others = vectors * (1.0 - 1.0 / static_cast<double>(ranks_));
   load.encode_s = encode_s(config_.codecs.forward, cols.size(), whole ? others : vectors);
   load.decode_s = decode_s(config_.codecs.backward, cols.size(), others);
+  add_sync(load, {.table = t,
+                  .rows = rows.size(),
+                  .cols = cols.size(),
+                  .held = held,
+                  .ids = load.ids,
+                  .update = all});
   add_statistics(load, t, cols, column_shards);
   return load;
 }
@@ -270,7 +309,8 @@ double Estimator::encoded_width(spec::CodecFormat format, std::int64_t cols) con
 }
 
 double Estimator::encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
-  return cost::encode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
+  return cost::encode_s(
+      cluster_, {format, config_.codecs.group_size, cols, vectors, config_.codecs.rounding});
 }
 
 double Estimator::decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
@@ -326,6 +366,9 @@ ShardLoad Estimator::copies(std::int64_t t,
     const Asked own = asked(use, samples_ * use.length);
     load.lookup_s = cost::lookup_s(cluster_, table, table.embedding_dim,
                                    {.ids = own.rows, .cold = 0.0, .pooled = false});
+    // As if they travelled; their other ends are in fetched_cost.cc.
+    load.encode_s = encode_s(config_.codecs.forward, table.embedding_dim, own.rows);
+    load.decode_s = decode_s(config_.codecs.backward, table.embedding_dim, own.partials);
     load.ids = own.partials;
     vectors = own.partials;
   }
@@ -342,7 +385,7 @@ ShardLoad Estimator::copies(std::int64_t t,
     vectors += one.pooled ? samples_ * one.present : ids;
   }
   const Asked own = asked(use, samples_ * use.length);
-  load.unique = unique_rows(use, batch_ * use.length);
+  load.unique = unique_rows(use, static_cast<double>(config_.batch_size) * use.length);
   const auto rows = static_cast<double>(held);
   const cost::ShardWork read{.rows = rows,
                              .ids = load.ids,
@@ -351,13 +394,13 @@ ShardLoad Estimator::copies(std::int64_t t,
                              .cold = cold_,
                              .pooled = true};
   load.coalesce_s = cost::coalesce_s(cluster_, held, read);
-  if (ranks_ == 1) {
+  if (world_ranks_ == 1) {
     load.update_s = cost::update_s(cluster_, table, table.embedding_dim, read);
     return load;
   }
   // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
   // with a gradient of its own, and every replica updates what any rank touched.
-  const double partial = own.partials * static_cast<double>(ranks_);
+  const double partial = own.partials * static_cast<double>(world_ranks_);
   const cost::ShardWork merged{.rows = rows,
                                .ids = partial,
                                .unique = load.unique,
@@ -390,7 +433,7 @@ double Estimator::link_s(const ShardLoad& load) const {
   // Ids come in; vectors go out, and their gradients come back.
   const double bytes =
       others * (load.ids_bytes + load.vector_bytes + load.gradient_bytes) + load.statistic_bytes;
-  return bytes / link.rank.achieved();
+  return bytes / link.rank.achieved() + (mesh_ == nullptr ? 0.0 : sync_link_s(load));
 }
 
 /// Vectors for all ranks, and entries (step_memory.h).
@@ -408,12 +451,27 @@ std::int64_t Estimator::capacity() const {
 
 /// Ranks of one host are taken to share a process.
 void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
-  const auto transport = topology::hosts(cluster_) > 1 ? Transport::kReceived : Transport::kLent;
+  const auto transport = topology::hosts(world_) > 1 ? Transport::kReceived : Transport::kLent;
   const std::vector<StepMemory> memory = step_memory(config_, workload_, plan, transport, heads_);
+  double dense = dense_bytes_;
+  if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && has_dense_hierarchy_) {
+    cost::DenseMemoryShape shape{.parts = parts_,
+                                 .ranks = world_ranks_,
+                                 .rank = 0,
+                                 .threads = cluster_.threads,
+                                 .elements = {}};
+    for (const std::int64_t rank : everybody_) {
+      shape.hosts.push_back(topology::host_of(world_, rank));
+    }
+    dense = dense_memory(config_, workload_, std::move(shape)).bytes();
+  }
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     cost.ranks[r].buffer_bytes =
         memory[r].buffers() + memory[r].tables - static_cast<double>(cost.ranks[r].table_bytes);
-    cost.ranks[r].sample_bytes = memory[r].matrices + dense_bytes_;
+    if (mesh_ != nullptr) {
+      cost.ranks[r].buffer_bytes += sync_memory(cost.ranks[r].load);
+    }
+    cost.ranks[r].sample_bytes = memory[r].matrices + dense;
   }
 }
 
@@ -423,7 +481,8 @@ void Estimator::add_dense(PlanCost& cost, const spec::Plan& plan) const {
     lengths.push_back(use.length);
   }
   const cost::DenseWork work = cost::dense_work(config_, lengths);
-  const double own_parts = std::ceil(static_cast<double>(parts_) / static_cast<double>(ranks_));
+  const double own_parts =
+      std::ceil(static_cast<double>(parts_) / static_cast<double>(world_ranks_));
   const cost::DenseBatch batch = cost::dense_batch(config_.batch_size, parts_, own_parts, samples_);
   const double model_s = cost::forward_s(cluster_, config_, work, batch) +
                          cost::backward_s(cluster_, config_, work, batch);
@@ -607,7 +666,10 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
   }
   add_memory(cost, plan);
   add_dense(cost, plan);
-  add_exchanges(cost, plan, statistics, ranks_ > 1 ? replica_bytes : 0.0);
+  add_exchanges(cost, plan, statistics, world_ranks_ > 1 ? replica_bytes : 0.0);
+  if (mesh_ != nullptr) {
+    add_mesh_exchanges(cost, plan);
+  }
   finish(cost);
   return cost;
 }
@@ -627,15 +689,17 @@ void Estimator::finish(PlanCost& cost) const {
                        max_over(cost.ranks, own({Part::kExchangeIds, Part::kLookup})) +
                        exchange(Part::kOutputDist) +
                        max_over(cost.ranks, own({Part::kOutputDist, Part::kForwardBackward}));
-  const double links =
-      exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) + exchange(Part::kUpdateRows);
+  const double links = exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) +
+                       exchange(Part::kUpdateRows) + exchange(Part::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.
-  const double rows = links + max_over(cost.ranks, own({Part::kCoalesce})) +
-                      max_over(cost.ranks, own({Part::kGradDist, Part::kUpdateRows,
-                                                Part::kUpdateDense, Part::kExchangeCounts}));
+  const double rows =
+      links + max_over(cost.ranks, own({Part::kCoalesce})) +
+      max_over(cost.ranks, own({Part::kGradDist, Part::kUpdateRows, Part::kSyncReplicas,
+                                Part::kUpdateDense, Part::kExchangeCounts}));
   const double reduce = exchange(Part::kReduce);
   const double tail = config_.train.overlap ? std::max(rows, links + reduce) : rows + reduce;
-  cost.step_s = begin + tail + kStages * cluster_.compute.stage.value;
+  const double stages = mesh_ == nullptr ? kStages : kStages + 1.0;  // sync_replicas
+  cost.step_s = begin + tail + stages * cluster_.compute.stage.value;
   for (std::size_t p = 0; p < kParts; ++p) {
     const auto part = static_cast<Part>(p);
     cost.parts[p] = max_over(cost.ranks, own({part})) + cost.exchanges[p];

@@ -5,8 +5,8 @@
 ///
 ///   step = Σ over stretches of max over ranks of the stretch's seconds
 ///        + Σ over exchanges of their seconds
-///        with the dense all-reduce beside [flags .. row updates] where train.overlap says so:
-///        the longer of the two, and never less than both exchanges take on one link
+///        with the dense all-reduce beside [flags .. row updates, sync] where train.overlap says
+///        so: the longer of the two, and never less than both exchanges take on one link
 ///
 /// Notation: B global batch, W ranks, L ids per sample, q share of the ids that fall on a shard's
 /// rows, D its columns. A shard gets n = B L q ids, U = unique_rows of them different, and bags in
@@ -16,7 +16,11 @@
 /// partial gradients, one per row and whole subtree of its parts: the shard reads W u rows, sends
 /// 4 D u to each rank and gets 4 D s. A head (heads.h) is looked up by every rank and updated by
 /// all, as a table on every rank is; its shards get the other ids. Memory is exact for tables and
-/// their state (cost::shard_bytes); step_memory.h has the buffers. Pure functions, O(shards + W).
+/// their state (cost::shard_bytes); step_memory.h has the buffers. Of a mesh of M groups
+/// (mesh_cluster.h, mesh_cost.cc) all this is one group's, which has W ranks, the batch and the
+/// parts of its positions; dense gradients, flags, copies and heads are the world's, and replicas
+/// of shards are synchronised, which counts by the step: what a sync takes over τ.
+/// Pure functions, O(shards + W).
 #pragma once
 
 #include <array>
@@ -29,6 +33,7 @@
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
 #include "weft/planner/heads.h"
+#include "weft/planner/mesh_cluster.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
 #include "weft/topology/cluster.h"
@@ -48,10 +53,11 @@ enum class Part : std::uint8_t {
   kCoalesce,
   kGradDist,
   kUpdateRows,
+  kSyncReplicas,  ///< per step: over τ
   kUpdateDense,
 };
 
-inline constexpr std::size_t kParts = 11;
+inline constexpr std::size_t kParts = 12;
 
 std::string_view to_string(Part part);  ///< as in traces
 
@@ -72,6 +78,12 @@ struct ShardLoad {
   double gradient_bytes = 0.0;   ///< that come back from each
   double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut
   std::int64_t bytes = 0;        ///< of the table and its state
+  // Of a mesh of several groups:
+  double synced_bytes = 0.0;   ///< of rows and state that one sync averages
+  double list_bytes = 0.0;     ///< of lists of touched rows, to each other group per sync
+  double partial_bytes = 0.0;  ///< of row gradients to each other group per step
+  double average_s = 0.0;      ///< of one sync
+  double sync_memory = 0.0;    ///< bytes of lists, or of partial rows
 
   ShardLoad& operator+=(const ShardLoad& other);
 };
@@ -83,7 +95,8 @@ struct RankCost {
   std::int64_t table_bytes = 0;
   double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
   double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
-  cost::ByLink sent{};        ///< bytes per step, by class of link
+  cost::ByLink sent{};        ///< bytes per step, by class of link; of several groups the mean
+  double sync_bytes = 0.0;    ///< sent in one sync; with sync gradients in one step
 
   /// Between exchanges, in which ranks differ.
   [[nodiscard]] double own_s() const;
@@ -93,7 +106,8 @@ struct PlanCost {
   double step_s = 0.0;
   std::array<double, kParts> parts{};      ///< of the slowest rank
   std::array<double, kParts> exchanges{};  ///< seconds of these that are an exchange
-  std::vector<RankCost> ranks;
+  std::vector<RankCost> ranks;             ///< of one group
+  double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
 
   /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
   [[nodiscard]] double imbalance() const;
@@ -105,6 +119,12 @@ class Estimator {
   /// All must outlive it. The cluster is checked, the configuration validated.
   Estimator(const spec::Config& config,
             const topology::Cluster& cluster,
+            const Workload& workload,
+            std::int64_t parts);
+
+  /// Of a group of a mesh: plans are for its ranks. `parts`: of the whole batch.
+  Estimator(const spec::Config& config,
+            const MeshCluster& mesh,
             const Workload& workload,
             std::int64_t parts);
 
@@ -134,7 +154,7 @@ class Estimator {
   }
 
   /// Seconds of a shard for balancing: its work, and its bytes on the slowest of the links that
-  /// they take.
+  /// they take; of several groups also its share of a sync.
   [[nodiscard]] double work_s(const ShardLoad& load) const;
   [[nodiscard]] double link_s(const ShardLoad& load) const;
 
@@ -154,14 +174,26 @@ class Estimator {
 
   [[nodiscard]] std::int64_t ranks() const { return ranks_; }
 
-  /// Whether the hierarchical form of a collective differs from the flat one.
+  [[nodiscard]] std::int64_t world_ranks() const { return world_ranks_; }
+
+  /// Whether the hierarchical form of a group's collectives differs from the flat one.
   [[nodiscard]] bool has_hierarchy() const { return has_hierarchy_; }
+
+  /// The same of the sum of dense gradients, over the world.
+  [[nodiscard]] bool has_dense_hierarchy() const { return has_dense_hierarchy_; }
 
   [[nodiscard]] std::int64_t parts() const { return parts_; }
 
   [[nodiscard]] const Workload& workload() const { return workload_; }
 
  private:
+  /// `mesh`: null, or of several groups, of which `cluster` is one.
+  Estimator(const spec::Config& config,
+            const topology::Cluster& cluster,
+            const MeshCluster* mesh,
+            const Workload& workload,
+            std::int64_t parts);
+
   /// What a rank asks of rows of a fetched table.
   struct Asked {
     double rows = 0.0;      ///< different ones: u
@@ -195,6 +227,20 @@ class Estimator {
                       std::int64_t table,
                       Range cols,
                       std::int64_t column_shards) const;
+
+  /// Of a shard: who asks, and what its own group does with it in a step.
+  struct GroupWork {
+    std::int64_t table = 0;
+    std::int64_t rows = 0;
+    std::int64_t cols = 0;
+    const FeatureUse& held;  ///< of ids that fall on these rows
+    double ids = 0.0;        ///< of them
+    const cost::ShardWork& update;
+  };
+
+  void add_sync(ShardLoad& load, const GroupWork& work) const;
+  void add_group_gradients(ShardLoad& load, const GroupWork& work) const;
+  void find_group();
   void add_memory(PlanCost& cost, const spec::Plan& plan) const;
   void add_dense(PlanCost& cost, const spec::Plan& plan) const;
 
@@ -232,6 +278,16 @@ class Estimator {
   };
 
   void add_stage(PlanCost& cost, Part part, const cost::Exchange& exchange) const;
+  void add_world_stage(PlanCost& cost,
+                       Part part,
+                       const cost::Exchange& exchange,
+                       double times = 1.0) const;
+  void add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const;
+  void add_group_sums(PlanCost& cost, std::span<const double> counts) const;
+  void add_averages(PlanCost& cost, std::span<const double> counts) const;
+  [[nodiscard]] double control_bytes() const;
+  [[nodiscard]] double sync_link_s(const ShardLoad& load) const;
+  [[nodiscard]] double sync_memory(const ShardLoad& load) const;
   void add_exchange(PlanCost& cost, Part part, spec::CollectiveForm form, const Outer& bytes) const;
   void add_statistics(PlanCost& cost,
                       spec::CollectiveForm form,
@@ -248,13 +304,19 @@ class Estimator {
   const spec::Config& config_;
   const topology::Cluster& cluster_;
   const Workload& workload_;
-  std::int64_t ranks_;
-  bool has_hierarchy_;  ///< whether the forms of collectives differ
+  const MeshCluster* mesh_;         ///< null: one group
+  const topology::Cluster& world_;  ///< of all groups
+  std::int64_t ranks_;              ///< of a group
+  std::int64_t world_ranks_;
+  topology::Group everybody_;  ///< ranks of the world by position
+  bool has_hierarchy_;         ///< whether the forms of a group's collectives differ
+  bool has_dense_hierarchy_;   ///< and of those over the world
   std::int64_t parts_;
-  double samples_;  ///< of the rank with most
-  double batch_;
+  double samples_;     ///< of the rank with most
+  double batch_;       ///< of the group, of several the one with most samples
   double cold_ = 1.0;  ///< share of the vectors of this rank's samples that no cache holds
   std::vector<double> subtrees_;  ///< shares of a rank's samples in its whole subtrees of parts
+  std::vector<double> group_subtrees_;  ///< the same of a group, of several
   std::vector<std::vector<const FeatureUse*>> by_table_;
   double dense_bytes_ = 0.0;        ///< of the first rank, which has most samples
   std::vector<FeatureUse> joined_;  ///< of each table; of one that nobody reads no ids

@@ -123,6 +123,12 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
   load.ids_bytes += fetched_id_bytes(held, rows, asking, one, headed);
   load.vector_bytes = encoded_width(config_.codecs.forward, cols.size()) * one.rows;
   load.gradient_bytes = encoded_width(config_.codecs.backward, cols.size()) * one.partials;
+  add_sync(load, {.table = t,
+                  .rows = rows.size(),
+                  .cols = cols.size(),
+                  .held = held,
+                  .ids = batch_ * use.length * share,
+                  .update = merged});
   return load;
 }
 

@@ -381,10 +381,11 @@ std::vector<Shard> place_table(const spec::Table& table,
 }
 
 PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world) {
-  spec::check_groups(mesh.groups, world.ranks);
-  PlanTarget group{.ranks = world.ranks / mesh.groups};
+  const std::int64_t groups = mesh.groups_or_one();
+  spec::check_groups(groups, world.ranks);
+  PlanTarget group{.ranks = world.ranks / groups};
   for (std::int64_t p = 0; p < group.ranks && !world.hosts.empty(); ++p) {
-    const std::int64_t rank = spec::mesh_rank(mesh.layout, mesh.groups, group.ranks, p);
+    const std::int64_t rank = spec::mesh_rank(mesh.layout, groups, group.ranks, p);
     group.hosts.push_back(world.hosts[static_cast<std::size_t>(rank)]);
   }
   return group;
@@ -402,7 +403,7 @@ spec::Plan make_plan(const spec::Config& config,
   Ranks ranks(target);
   spec::Plan plan{.version = 1,
                   .ranks = target.ranks,
-                  .groups = config.mesh.groups,
+                  .groups = config.mesh.groups_or_one(),
                   .parts = resolve_parts(config, world.ranks),
                   .hosts = host_numbers(target),
                   .collectives = asked_forms(config, host_numbers(target)),

@@ -22,7 +22,8 @@ struct PlanTarget {
 std::vector<std::int64_t> host_numbers(const PlanTarget& target);
 
 /// The ranks of group 0 of the mesh, in the order of their positions (weft/spec/mesh.h). Throws
-/// Error(kConfig) where the groups do not divide the ranks of the world.
+/// Error(kConfig) where the groups do not divide the ranks of the world. Groups that are left to a
+/// search are one.
 PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
 
 /// Who holds what (K = spec::column_cut()), on the ranks of the world `target`. Of a mesh of
@@ -79,7 +80,7 @@ std::vector<spec::Shard> place_table(const spec::Table& table,
 /// cut at multiples of K, shards in order, on the ranks of one host where the scheme says so;
 /// shards form a grid, and those of the same rows, which exchange row statistics, are on different
 /// ranks; heads of ascending rows, not of data_parallel tables; parts >= ranks; hosts numbered by
-/// their first ranks.
+/// their first ranks; groups, layout and sync those of the configuration where it says them.
 void check_plan(const spec::Plan& plan, const spec::Config& config);
 
 /// Throws Error(kConfig) naming key, both values and what to do, where a plan that check_plan()

@@ -14,6 +14,7 @@
 #include "weft/base/html_page.h"
 #include "weft/base/text.h"
 #include "weft/base/text_lines.h"
+#include "weft/planner/mesh_report.h"
 
 namespace weft::planner {
 namespace {
@@ -53,8 +54,13 @@ std::string ranks_of(const spec::TablePlan& table) {
 
 std::string where(const PlanReport& report, const spec::TablePlan& table) {
   return table.sharding == Sharding::kDataParallel
-             ? fmt::format("all {}", report.result.best().plan.ranks)
+             ? fmt::format("all {}", report.result.best().plan.world())
              : ranks_of(table);
+}
+
+/// Of the proposals.
+Estimator estimator_of(const PlanReport& report) {
+  return {report.config, *report.result.mesh, report.workload, report.result.best().plan.parts};
 }
 
 std::int64_t head_rows(const spec::TablePlan& table) {
@@ -166,7 +172,10 @@ void write_head(TextLines& text, const PlanReport& report) {
       std::any_of(report.workload.features.begin(), report.workload.features.end(),
                   [](const FeatureUse& use) { return use.measured; });
   text.line("{} tables on {} ranks of {} hosts, cluster {}: {}", report.config.tables.size(),
-            best.plan.ranks, topology::hosts(report.cluster), report.cluster.name, best.name);
+            best.plan.world(), topology::hosts(report.cluster), report.cluster.name, best.name);
+  if (const std::string mesh = mesh_line(report); !mesh.empty()) {
+    text.line("{}; ranks and tables below are those of a group", mesh);
+  }
   text.line("{}", imbalance_line(report));
   text.line("a step of {} samples takes {:.3f} ms, {:.0f} samples/s, as predicted",
             report.config.batch_size, ms(best.cost.step_s),
@@ -375,7 +384,7 @@ std::string why_so(const PlanReport& report, const Estimator& estimator, std::in
 
 std::string why(const PlanReport& report, std::int64_t table) {
   const Proposal& best = report.result.best();
-  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
+  const Estimator estimator = estimator_of(report);
   const auto headed = estimator.headed_use(table, best.plan.tables[at(table)].head);
   return (headed ? fmt::format("{:.0f} % of its ids on the head; ", 100.0 * headed->share) : "") +
          why_so(report, estimator, table);
@@ -384,6 +393,7 @@ std::string why(const PlanReport& report, std::int64_t table) {
 std::string to_text(const PlanReport& report) {
   TextLines text;
   write_head(text, report);
+  write_meshes(text, report);
   write_proposals(text, report);
   write_parts(text, report);
   write_ranks(text, report);
@@ -402,15 +412,24 @@ std::string to_json(const PlanReport& report) {
               {"batch_size", report.config.batch_size},
               {"before", before(report).name},
               {"plan", spec::plan_to_yaml(best.plan)}};
-  for (const RankCost& rank : best.cost.ranks) {
-    out["ranks"].push_back({{"seconds", parts_of(rank.seconds)},
+  add_meshes(out, report);
+  const MeshCluster& mesh = *report.result.mesh;
+  std::vector<std::size_t> places(mesh.by_position.size());  // of ranks of the world
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    places[at(mesh.by_position[p])] = p;
+  }
+  for (const std::size_t position : places) {
+    const RankCost& rank = best.cost.ranks[position % best.cost.ranks.size()];
+    out["ranks"].push_back({{"group", position / best.cost.ranks.size()},
+                            {"place", position % best.cost.ranks.size()},
+                            {"seconds", parts_of(rank.seconds)},
                             {"lookups", rank.load.ids},
                             {"table_bytes", rank.table_bytes},
                             {"buffer_bytes", rank.buffer_bytes},
                             {"host_bytes", rank.sent[1]},
                             {"network_bytes", rank.sent[2]}});
   }
-  const Estimator estimator(report.config, report.cluster, report.workload, best.plan.parts);
+  const Estimator estimator = estimator_of(report);
   for (std::size_t i = 0; i < best.plan.tables.size(); ++i) {
     const auto t = static_cast<std::int64_t>(i);
     const spec::TablePlan& table = best.plan.tables[i];
@@ -442,10 +461,14 @@ std::string to_html(const PlanReport& report) {
   HtmlPage page;
   page.open("Weft plan");
   page.add("<h1>{} tables on {} ranks: {:.3f} ms a step, as predicted</h1>\n",
-           report.config.tables.size(), best.plan.ranks, ms(best.cost.step_s));
+           report.config.tables.size(), best.plan.world(), ms(best.cost.step_s));
   page.add("<p>Cluster {}, {} hosts; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
            topology::hosts(report.cluster), HtmlPage::escaped(best.name));
+  if (const std::string mesh_text = mesh_line(report); !mesh_text.empty()) {
+    page.add("<p>{}; ranks and tables below are those of a group.</p>\n", mesh_text);
+  }
   page.add("<p>{}.</p>\n", HtmlPage::escaped(imbalance_line(report)));
+  draw_meshes(page, report);
   draw_proposals(page, report);
   draw_parts(page, best.cost);
   draw_ranks(page, best.cost);

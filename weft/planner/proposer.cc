@@ -61,13 +61,13 @@ Sharding sharding_of(Choice choice) {
 }  // namespace
 
 Proposer::Proposer(const spec::Config& config,
-                   const topology::Cluster& cluster,
+                   const MeshCluster& mesh,
                    const Workload& workload,
                    spec::Plan start)
     : config_(config),
-      cluster_(cluster),
+      cluster_(mesh.group),
       workload_(workload),
-      estimator_(config, cluster, workload, start.parts),
+      estimator_(config, mesh, workload, start.parts),
       loads_(estimator_),
       start_(std::move(start)),
       capacity_(estimator_.capacity()) {
@@ -167,7 +167,7 @@ double Proposer::seconds(const ShardLoad& load) const {
 
 /// The gathering of row gradients included.
 ShardLoad Proposer::gathered(ShardLoad replica) const {
-  replica.statistic_bytes *= static_cast<double>(ranks() - 1);
+  replica.statistic_bytes *= static_cast<double>(estimator_.world_ranks() - 1);
   return replica;
 }
 

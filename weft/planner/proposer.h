@@ -47,9 +47,9 @@ struct Manner {
 
 class Proposer {
  public:
-  /// `start`: make_plan()'s. All but it must outlive this.
+  /// Of one group of the mesh. `start`: make_plan()'s. All but it must outlive this.
   Proposer(const spec::Config& config,
-           const topology::Cluster& cluster,
+           const MeshCluster& mesh,
            const Workload& workload,
            spec::Plan start);
 

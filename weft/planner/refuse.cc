@@ -117,6 +117,17 @@ void refuse(const SearchResult& result,
   if (open && fits(*open, cluster, workload)) {
     changes.emplace_back("every table's sharding: auto, without rank, host and allow");
   }
+  if (config.mesh.groups > 1) {
+    spec::Config fewer = config;
+    --fewer.mesh.groups;
+    while (topology::ranks(cluster) % fewer.mesh.groups != 0 ||
+           (fewer.mesh.groups > 1 && !fits(fewer, cluster, workload))) {
+      --fewer.mesh.groups;
+    }
+    if (fits(fewer, cluster, workload)) {
+      changes.push_back(fmt::format("mesh.groups: {}", fewer.mesh.groups));
+    }
+  }
   spec::Config headless = config;
   for (spec::Table& table : headless.tables) {
     table.hot_rows = 0;

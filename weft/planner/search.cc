@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/error.h"
 #include "weft/planner/collective_forms.h"
+#include "weft/planner/mesh_search.h"
 #include "weft/planner/place.h"
 #include "weft/planner/proposer.h"
 #include "weft/planner/refine.h"
@@ -50,7 +50,7 @@ class Search {
           choose_forms(proposer_.estimator(), config_, proposals_[i].plan, proposer_.loads());
     }
     std::stable_sort(proposals_.begin(), proposals_.end(), better);
-    return {.proposals = std::move(proposals_), .capacity = proposer_.capacity()};
+    return {.proposals = std::move(proposals_), .capacity = proposer_.capacity(), .mesh = nullptr};
   }
 
  private:
@@ -166,20 +166,27 @@ class Search {
 
 }  // namespace
 
+SearchResult search_group(const spec::Config& config,
+                          std::shared_ptr<const MeshCluster> mesh,
+                          const Workload& workload) {
+  spec::Config resolved = config;
+  resolved.mesh.groups = mesh->groups;
+  if (mesh->groups > 1) {
+    resolved.mesh.layout = mesh->layout;
+  }
+  const PlanTarget target{.ranks = topology::ranks(mesh->world),
+                          .hosts = topology::rank_hosts(mesh->world)};
+  Proposer proposer(config, *mesh, workload, make_plan(resolved, target, workload.hot_rows));
+  SearchResult result = Search(config, proposer, topology::hosts(mesh->group)).run();
+  result.mesh = std::move(mesh);
+  return result;
+}
+
 SearchResult search(const spec::Config& config,
                     const topology::Cluster& cluster,
                     const Workload& workload) {
   topology::check(cluster);
-  if (config.mesh.groups > 1) {
-    fail(ErrorCode::kConfig,
-         "mesh.groups is {}: a search with a cluster knows one group only; set mesh.groups=1, or "
-         "plan without --cluster",
-         config.mesh.groups);
-  }
-  const PlanTarget target{.ranks = topology::ranks(cluster),
-                          .hosts = topology::rank_hosts(cluster)};
-  Proposer proposer(config, cluster, workload, make_plan(config, target, workload.hot_rows));
-  return Search(config, proposer, topology::hosts(cluster)).run();
+  return search_meshes(config, cluster, workload);
 }
 
 }  // namespace weft::planner

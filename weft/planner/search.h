@@ -15,15 +15,22 @@
 ///               are held in all other ways, one at a time, as long as the step gets shorter
 ///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
 ///
+/// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks
+/// they have and how they synchronise is chosen by the same step where the configuration leaves it
+/// open (mesh_search.h).
+///
 /// Deterministic: nothing here looks at a clock; how much is tried depends on the size alone.
 /// Source: enumerate, propose, partition, estimate as in TorchRec's planner; cutting the hottest as
 /// in NVIDIA's for MLPerf; differencing as in ZionEX (arXiv 2104.05158) section 3.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "weft/planner/estimate.h"
+#include "weft/planner/mesh_cluster.h"
+#include "weft/planner/mesh_options.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
@@ -55,13 +62,17 @@ struct Proposal {
 struct SearchResult {
   std::vector<Proposal> proposals;  ///< those that fit by predicted step, then the others
   std::int64_t capacity = 0;        ///< bytes that tables and buffers may take on a rank
+  std::shared_ptr<const MeshCluster> mesh = nullptr;  ///< for which the proposals are
+  std::vector<MeshOption> meshes = {};                ///< by groups; empty where one was asked for
+  std::size_t chosen = 0;                             ///< of meshes
 
   [[nodiscard]] const Proposal& best() const { return proposals.front(); }
 };
 
 /// Requires a validated configuration and a checked cluster. Throws Error(kConfig) where parts do
-/// not suffice for the ranks, or a table is pinned to a rank or host that is not there. Where
-/// nothing fits, the best proposal has shortages: see smallest_change().
+/// not suffice for the ranks, groups do not divide them, or a table is pinned to a rank or host
+/// that is not there (of groups left open: under no number of them). Where nothing fits, the best
+/// proposal has shortages: see smallest_change().
 SearchResult search(const spec::Config& config,
                     const topology::Cluster& cluster,
                     const Workload& workload);

@@ -43,13 +43,15 @@ bool is_anything(const Exchange& exchange) {
 
 }  // namespace
 
+double Estimator::control_bytes() const {
+  const auto own_parts = static_cast<double>((parts_ + world_ranks_ - 1) / world_ranks_);
+  return kControlBytes + kSumBytes * own_parts * static_cast<double>(config_.tasks.size());
+}
+
 /// A slot's counts go to the rank that serves it; headers and control blocks go to everybody: what
 /// each rank sends to each.
 std::vector<double> Estimator::count_bytes(const spec::Plan& plan) const {
-  const auto own_parts = static_cast<double>((parts_ + ranks_ - 1) / ranks_);
-  const double same = kHeaderBytes + kControlBytes +
-                      kSumBytes * own_parts * static_cast<double>(config_.tasks.size());
-  std::vector<double> bytes(at(ranks_), same);
+  std::vector<double> bytes(at(ranks_), kHeaderBytes + control_bytes());
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
@@ -84,10 +86,9 @@ void Estimator::add_exchanges(PlanCost& cost,
                               const spec::Plan& plan,
                               const Exchange& statistics,
                               double replica_bytes) const {
-  if (ranks_ == 1) {
+  if (world_ranks_ == 1) {
     return;
   }
-  const topology::Group all = topology::all_ranks(cluster_);
   std::vector<double> ids;
   std::vector<double> vectors;
   std::vector<double> gradients;
@@ -96,14 +97,17 @@ void Estimator::add_exchanges(PlanCost& cost,
     vectors.push_back(rank.load.vector_bytes);
     gradients.push_back(rank.load.gradient_bytes);
   }
-  const auto each = [&](double bytes) { return std::vector<double>(all.size(), bytes); };
-  const std::vector<double> ones = each(1.0);
+  const auto each = [&](double bytes) { return std::vector<double>(everybody_.size(), bytes); };
+  const std::vector<double> ones(cost.ranks.size(), 1.0);
   const spec::CollectiveForms& forms = plan.collectives;
-  add_exchange(cost, Part::kExchangeCounts, forms.ids, {.from = ones, .to = count_bytes(plan)});
-  add_exchange(cost, Part::kExchangeIds, forms.ids, {.from = ones, .to = ids});
-  add_exchange(cost, Part::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
-  add_exchange(cost, Part::kGradDist, forms.vectors, {.from = ones, .to = gradients});
-  add_stage(cost, Part::kExchangeFlags, away(cost::all_gather(cluster_, all, each(kFlagBytes))));
+  if (ranks_ > 1) {
+    add_exchange(cost, Part::kExchangeCounts, forms.ids, {.from = ones, .to = count_bytes(plan)});
+    add_exchange(cost, Part::kExchangeIds, forms.ids, {.from = ones, .to = ids});
+    add_exchange(cost, Part::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
+    add_exchange(cost, Part::kGradDist, forms.vectors, {.from = ones, .to = gradients});
+  }
+  add_world_stage(cost, Part::kExchangeFlags,
+                  away(cost::all_gather(world_, everybody_, each(kFlagBytes))));
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
     add_statistics(cost, forms.vectors, statistics);
   }
@@ -161,38 +165,41 @@ void Estimator::add_statistics(PlanCost& cost,
   add_stage(cost, Part::kUpdateRows, exchange);
 }
 
+/// Over all groups it is flat, on a communicator of its own.
 void Estimator::add_gather(PlanCost& cost,
                            spec::CollectiveForm form,
                            std::span<const double> bytes) const {
-  const topology::Group all = topology::all_ranks(cluster_);
-  if (is_hierarchical(form)) {
-    for (const Exchange& stage : cost::relayed_all_gather(cluster_, all, bytes).stages) {
+  if (is_hierarchical(form) && mesh_ == nullptr) {
+    for (const Exchange& stage : cost::relayed_all_gather(cluster_, everybody_, bytes).stages) {
       add_stage(cost, Part::kUpdateRows, stage);
     }
     return;
   }
-  add_stage(cost, Part::kUpdateRows, away(cost::all_gather(cluster_, all, bytes)));
+  add_world_stage(cost, Part::kUpdateRows, away(cost::all_gather(world_, everybody_, bytes)));
 }
 
 /// The sum of dense gradients.
 void Estimator::add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64_t count) const {
-  if (ranks_ == 1) {
+  if (world_ranks_ == 1) {
     return;
   }
-  const topology::Group all = topology::all_ranks(cluster_);
-  const cost::ReduceWire wire{.format = config_.codecs.dense, .group = config_.codecs.group_size};
-  if (is_hierarchical(form)) {
-    const auto reduce = cost::hierarchical_all_reduce(cluster_, all, parts_, count, wire);
+  const cost::ReduceWire wire{.format = config_.codecs.dense,
+                              .group = config_.codecs.group_size,
+                              .error_feedback = config_.codecs.error_feedback};
+  if (form == spec::CollectiveForm::kHierarchical && has_dense_hierarchy_) {
+    const auto reduce = cost::hierarchical_all_reduce(world_, everybody_, parts_, count, wire);
     for (const Exchange& stage : reduce.exchanges.stages) {
-      add_stage(cost, Part::kReduce, stage);
+      add_world_stage(cost, Part::kReduce, stage);
     }
-    cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+    cost.exchanges[at(Part::kReduce)] +=
+        topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
     return;
   }
-  const auto reduce = cost::ordered_all_reduce(cluster_, all, parts_, count, wire);
-  add_stage(cost, Part::kReduce, reduce.partials);
-  add_stage(cost, Part::kReduce, reduce.sums);
-  cost.exchanges[at(Part::kReduce)] += topology::copy_s(cluster_, reduce.added_bytes);
+  const auto reduce = cost::ordered_all_reduce(world_, everybody_, parts_, count, wire);
+  add_world_stage(cost, Part::kReduce, reduce.partials);
+  add_world_stage(cost, Part::kReduce, reduce.sums);
+  cost.exchanges[at(Part::kReduce)] +=
+      topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
 }
 
 bool Estimator::is_hierarchical(spec::CollectiveForm form) const {

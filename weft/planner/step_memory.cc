@@ -1,7 +1,6 @@
 #include "weft/planner/step_memory.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "weft/cost/codec.h"
 #include "weft/cost/memory.h"
 #include "weft/cost/tables.h"
+#include "weft/planner/relay_memory.h"
 
 namespace weft::planner {
 namespace {
@@ -79,9 +79,9 @@ struct Wire {
   std::vector<Count> at_samples = {};  ///< [kinds] from or to all shards
   std::vector<double> kept = {};       ///< [ranks] of these what is the rank's own and goes no way
   std::vector<Count> in_place = {};    ///< [ranks] of matrices
-  std::vector<double> to_each = {};    ///< [ranks][kinds] of all a shard's rank has for one rank
-  std::vector<double> of_host = {};    ///< [hosts][kinds] the same of all its ranks
+  std::vector<Count> to_itself = {};   ///< [ranks] of heads
   std::vector<int> slots = {};         ///< [ranks] blocks that a rank has for each rank
+  std::optional<RelayedLanes> relayed = {};
 
   [[nodiscard]] bool is_on() const { return format != spec::CodecFormat::kFp32; }
 };
@@ -116,6 +116,7 @@ class Counter {
       wire->at_samples.resize(kinds_.size());
       wire->kept.resize(memory_.size());
       wire->in_place.resize(memory_.size());
+      wire->to_itself.resize(memory_.size());
       wire->slots.resize(memory_.size());
     }
     lay_out_hosts();
@@ -129,9 +130,7 @@ class Counter {
     for (const RankKind& kind : kinds_) {
       matrices.push_back(matrices_of(kind));
     }
-    for (Wire* wire : {&forward_, &backward_}) {
-      add_up_hosts(*wire);
-    }
+    add_up_relays();
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
       StepMemory& memory = memory_[rank];
       memory.served = buffer_bytes(served_[rank], kFloat);
@@ -148,13 +147,24 @@ class Counter {
   }
 
  private:
+  /// Of several groups those of the one with most samples.
   void sort_ranks() {
+    std::int64_t group = 0;
+    std::int64_t most = 0;
+    for (std::int64_t g = 0; g < plan_.groups; ++g) {
+      const auto samples = rank_samples(config_.batch_size, plan_.parts, plan_.groups, g).size();
+      group = samples > most ? g : group;
+      most = std::max(most, samples);
+    }
+    batch_ = static_cast<double>(most);
     std::map<std::vector<double>, std::size_t> known;
     for (std::int64_t rank = 0; rank < plan_.ranks; ++rank) {
-      const Range own = rank_parts(plan_.parts, plan_.ranks, rank);
-      RankKind kind{.samples = static_cast<double>(
-                        rank_samples(config_.batch_size, plan_.parts, plan_.ranks, rank).size()),
-                    .parts = static_cast<double>(own.size())};
+      const std::int64_t position = group * plan_.ranks + rank;
+      const Range own = rank_parts(plan_.parts, plan_.world(), position);
+      RankKind kind{
+          .samples = static_cast<double>(
+              rank_samples(config_.batch_size, plan_.parts, plan_.world(), position).size()),
+          .parts = static_cast<double>(own.size())};
       for (const Range& subtree : maximal_subtrees(plan_.parts, own)) {
         kind.subtrees.push_back(static_cast<double>(subtree.size()) / kind.parts);
       }
@@ -202,11 +212,14 @@ class Counter {
       if (fetched) {
         add_fetched_shard(t, shard, use.joined, asked);
       } else {
-        add_shard(t, shard, cut, use);
+        add_shard(t, shard, cut, use, headed.get());
       }
     }
     if (fetched) {
       add_fetched(t);
+    }
+    if (statistics_) {
+      add_statistics(t, use.joined);
     }
   }
 
@@ -265,6 +278,7 @@ class Counter {
     Count entries;
     double entry_bytes = 0.0;
     std::vector<Count> vectors;  ///< [uses][kinds]
+    std::vector<double> shares;  ///< [uses] of the ids
     std::optional<double> unique = {};
   };
 
@@ -282,11 +296,12 @@ class Counter {
     if (held_.size() == kMostHeld) {
       held_.clear();
     }
-    Held held{.rows = key, .entries = {}, .entry_bytes = 0.0, .vectors = {}};
+    Held held{.rows = key, .entries = {}, .entry_bytes = 0.0, .vectors = {}, .shares = {}};
     for (const FeatureUse* use : table.features) {
       const double on_rows = share_of_rows(*use, rows, config_.tables[t].num_embeddings);
       const bool fixed = !cut && has_fixed_length(*use);
-      held.entries += {static_cast<double>(config_.batch_size) * use->length * on_rows, fixed};
+      held.shares.push_back(on_rows);
+      held.entries += {batch_ * use->length * on_rows, fixed};
       for (const RankKind& source : kinds_) {
         held.vectors.push_back({use->pooled ? bags_of(*use, on_rows, source.samples)
                                             : source.samples * use->length * on_rows,
@@ -298,7 +313,11 @@ class Counter {
     return held_.back();
   }
 
-  void add_shard(std::size_t t, const spec::Shard& shard, bool cut, const JointUse& joint) {
+  void add_shard(std::size_t t,
+                 const spec::Shard& shard,
+                 bool cut,
+                 const JointUse& joint,
+                 const HeadedUse* headed) {
     const spec::Table& table = config_.tables[t];
     StepMemory& memory = memory_[at(shard.rank)];
     const auto columns = static_cast<double>(shard.cols.size());
@@ -317,6 +336,9 @@ class Counter {
       const FeatureUse* const in_place = has_head ? nullptr : uses[use];
       add_wire(forward_, shard, vectors, {.own = !cut, .use = in_place});
       add_wire(backward_, shard, vectors, {.own = !cut || uses[use]->pooled, .use = in_place});
+      if (ids_) {
+        add_ids(shard.rank, *uses[use], held.shares[use], largest_cut(shard.rows, headed));
+      }
     }
     memory.entries += held.entry_bytes;
     if (shard.cols.size() < table.embedding_dim && looks_at_whole_rows(table.optimizer)) {
@@ -362,8 +384,8 @@ class Counter {
         cost::encoded_bytes(wire.format, config_.codecs.group_size, shard.cols.size()));
     const std::size_t rank = at(shard.rank);
     const std::size_t own = kind_of_[rank];
-    for (std::size_t kind = 0; kind < kinds_.size() && layout_; ++kind) {
-      wire.to_each[rank * kinds_.size() + kind] += vectors[kind].value * width;
+    for (std::size_t kind = 0; kind < kinds_.size() && wire.relayed; ++kind) {
+      wire.relayed->add(rank, kind, vectors[kind].value * width);
     }
     wire.slots[rank] += 1;
     for (std::size_t kind = 0; kind < kinds_.size() && wire.is_on(); ++kind) {
@@ -383,7 +405,10 @@ class Counter {
 
   /// Relays do not lend.
   void lay_out_hosts() {
-    if (plan_.collectives.vectors != spec::CollectiveForm::kHierarchical || plan_.hosts.empty()) {
+    const spec::CollectiveForms& forms = plan_.collectives;
+    const bool vectors = forms.vectors == spec::CollectiveForm::kHierarchical;
+    const bool ids = forms.ids == spec::CollectiveForm::kHierarchical;
+    if (!(vectors || ids) || plan_.hosts.empty()) {
       return;
     }
     layout_.emplace(std::vector<int>(plan_.hosts.begin(), plan_.hosts.end()));
@@ -391,63 +416,87 @@ class Counter {
       layout_.reset();
       return;
     }
-    transport_ = Transport::kReceived;
-    on_host_.resize(static_cast<std::size_t>(layout_->hosts()) * kinds_.size());
-    for (int rank = 0; rank < layout_->ranks(); ++rank) {
-      on_host_[at(layout_->host(rank)) * kinds_.size() + kind_of_[at(rank)]] += 1.0;
+    if (ids) {
+      ids_.emplace(*layout_, kind_of_, kinds_.size());
     }
-    for (Wire* wire : {&forward_, &backward_}) {
-      wire->to_each.resize(memory_.size() * kinds_.size());
-      wire->of_host.resize(on_host_.size());
-    }
-  }
-
-  void add_up_hosts(Wire& wire) const {
-    for (std::size_t i = 0; i < wire.to_each.size(); ++i) {
-      const std::size_t host = at(layout_->host(static_cast<int>(i / kinds_.size())));
-      wire.of_host[host * kinds_.size() + i % kinds_.size()] += wire.to_each[i];
+    if (vectors) {
+      transport_ = Transport::kReceived;
+      replica_rows_.resize(kinds_.size());
+      statistics_.emplace(*layout_);
+      for (Wire* wire : {&forward_, &backward_}) {
+        wire->relayed.emplace(*layout_, kind_of_, kinds_.size());
+      }
     }
   }
 
-  /// Between shards on host `a` and samples on host `b`.
-  [[nodiscard]] double between(const Wire& wire, int a, int b) const {
-    double bytes = 0.0;
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      bytes += wire.of_host[at(a) * kinds_.size() + kind] * on_host_[at(b) * kinds_.size() + kind];
+  void add_up_relays() {
+    for (std::optional<RelayedLanes>* lanes : {&ids_, &forward_.relayed, &backward_.relayed}) {
+      if (*lanes) {
+        (*lanes)->add_up_hosts();
+      }
+    }
+    if (statistics_) {
+      replicas_.emplace(*layout_, kind_of_, replica_rows_);
+    }
+  }
+
+  /// Of the communicator of ids, whose lanes are never one run, and of that of vectors, gradients,
+  /// row statistics and replicas' rows. Vectors and what is encoded lie in one run, gradients that
+  /// come in one per slot.
+  [[nodiscard]] double relays_of(std::size_t rank) const {
+    double bytes = ids_ ? ids_->of(rank).bytes() : 0.0;
+    if (statistics_) {
+      RelayBlocks blocks = backward_.relayed->of(rank);
+      blocks.out = backward_.is_on() ? 0.0 : blocks.out;
+      blocks.in = backward_.is_on() || backward_.slots[rank] < 2 ? 0.0 : blocks.in;
+      blocks.cover({.crossing = forward_.relayed->of(rank).crossing});
+      blocks.cover(replicas_->of(rank));
+      blocks.cover(statistics_->of(rank));
+      bytes += blocks.bytes();
     }
     return bytes;
   }
 
-  /// What crosses through this rank, of vectors or of gradients, whichever is more, both ways; and
-  /// lanes of gradients that do not lie in one run, which encoded ones do.
-  [[nodiscard]] double relays_of(std::size_t rank) const {
-    if (!layout_) {
-      return 0.0;
+  /// Lengths of bags, as good as always in one byte, and ids of a feature that go to a shard.
+  void add_ids(std::int64_t rank, const FeatureUse& use, double share, std::int64_t rows) {
+    const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
+    const double id = static_cast<double>(spec::id_bytes(rows)) + (use.weighted ? kFloat : 0.0);
+    const double sample = (all_of_one || share <= 0.0 ? 0.0 : 1.0) + use.length * share * id;
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      ids_->add(at(rank), kind, kinds_[kind].samples * sample);
     }
-    const int self = layout_->host(static_cast<int>(rank));
-    std::array<double, 2> crossing{};
-    double packed_out = 0.0;
-    double packed_in = 0.0;
-    for (int other = 0; other < layout_->hosts(); ++other) {
-      if (other == self) {
-        continue;
-      }
-      const bool relays = layout_->relay(self, other) == static_cast<int>(rank);
-      crossing[0] += relays ? crossing_bytes(forward_, self, other) : 0.0;
-      crossing[1] += relays ? crossing_bytes(backward_, self, other) : 0.0;
-      packed_out += backward_.of_host[at(other) * kinds_.size() + kind_of_[rank]];
-      for (std::size_t kind = 0; kind < kinds_.size() && backward_.slots[rank] > 1; ++kind) {
-        packed_in += backward_.to_each[rank * kinds_.size() + kind] *
-                     on_host_[at(other) * kinds_.size() + kind];
-      }
-    }
-    return block_bytes(std::max(crossing[0], crossing[1])) +
-           (backward_.is_on() ? 0.0 : block_bytes(packed_out) + block_bytes(packed_in));
   }
 
-  [[nodiscard]] double crossing_bytes(const Wire& wire, int self, int other) const {
-    constexpr double kCheckWords = 16.0;
-    return kCheckWords + between(wire, self, other) + between(wire, other, self);
+  /// Statistics of rows go from each shard of the same rows to each other; twice where there is a
+  /// norm too, which takes the same memory.
+  void add_statistics(std::size_t t, const FeatureUse& joined) {
+    const spec::Table& table = config_.tables[t];
+    const std::vector<spec::Shard>& shards = plan_.tables[t].shards;
+    if (!looks_at_whole_rows(table.optimizer)) {
+      return;
+    }
+    for (std::size_t i = 0; i < shards.size();) {
+      std::size_t end = i;  // behind the shards of the same rows, which lie side by side
+      while (end < shards.size() && shards[end].rows == shards[i].rows) {
+        ++end;
+      }
+      if (end - i > 1) {
+        const RowSet& rows = shards[i].rows;
+        const double drawn =
+            batch_ * joined.length * share_of_rows(joined, rows, table.num_embeddings);
+        add_pairs({&shards[i], end - i},
+                  unique_rows(use_of_rows(joined, rows, table.num_embeddings), drawn));
+      }
+      i = end;
+    }
+  }
+
+  void add_pairs(std::span<const spec::Shard> beside, double rows) {
+    for (const spec::Shard& from : beside) {
+      for (const spec::Shard& to : beside) {
+        statistics_->add(at(from.rank), at(to.rank), kFloat * rows * blocks_of(from.cols.size()));
+      }
+    }
   }
 
   [[nodiscard]] double encoded_of(std::size_t rank) const {
@@ -458,14 +507,23 @@ class Counter {
     };
     Count vectors = forward_.at_shards[rank];
     vectors += forward_.in_place[rank];
+    vectors += forward_.to_itself[rank];
     Count gradients = of_samples(backward_);
     gradients += backward_.in_place[rank];
+    gradients += backward_.to_itself[rank];
     double bytes = buffer_bytes(vectors, 1.0) + buffer_bytes(gradients, 1.0);
     if (transport_ == Transport::kReceived) {
-      bytes +=
-          buffer_bytes(of_samples(forward_), 1.0) + buffer_bytes(backward_.at_shards[rank], 1.0);
+      vectors = of_samples(forward_);
+      vectors += forward_.to_itself[rank];
+      gradients = backward_.at_shards[rank];
+      gradients += backward_.to_itself[rank];
+      bytes += buffer_bytes(vectors, 1.0) + buffer_bytes(gradients, 1.0);
     }
     return bytes;
+  }
+
+  static double blocks_of(std::int64_t columns) {
+    return std::ceil(static_cast<double>(columns) / static_cast<double>(spec::kColumnBlock));
   }
 
   /// Sums of rows, and of blocks of 16 of their columns, which go to the other shards.
@@ -474,14 +532,11 @@ class Counter {
                        const spec::Shard& shard,
                        const Count& rows) {
     const spec::Table& table = config_.tables[t];
-    const auto blocks = [](std::int64_t columns) {
-      return std::ceil(static_cast<double>(columns) / static_cast<double>(spec::kColumnBlock));
-    };
-    const double own = blocks(shard.cols.size());
+    const double own = blocks_of(shard.cols.size());
     memory.rows += buffer_bytes(rows, kFloat * static_cast<double>(shard.cols.size())) +
                    buffer_bytes(rows, kFloat * own) + buffer_bytes(rows, kFloat);
     if (transport_ == Transport::kReceived) {
-      memory.rows += buffer_bytes(rows, kFloat * (blocks(table.embedding_dim) - own));
+      memory.rows += buffer_bytes(rows, kFloat * (blocks_of(table.embedding_dim) - own));
     }
   }
 
@@ -507,15 +562,18 @@ class Counter {
     for (const RankKind& kind : kinds_) {
       made.push_back(partials(kind, use.joined, ids(use, kind.samples).value));
       most = std::max(most, made.back().sums.value);
-      all += made.back().sums.value * kind.ranks;
+      all += made.back().sums.value * kind.ranks * static_cast<double>(plan_.groups);
+    }
+    for (std::size_t kind = 0; kind < replica_rows_.size() && plan_.groups == 1; ++kind) {
+      replica_rows_[kind] += made[kind].sums.value * (12.0 + kFloat * columns);
     }
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       StepMemory memory{.tables = block_bytes(static_cast<double>(
                             cost::shard_bytes(table, rows, table.embedding_dim)))};
       const Count own = fetched ? made[kind].sums : ids(use, kinds_[kind].samples);
-      const bool longer = plan_.ranks > 1 && all > own.value;  // in the same buffers
+      const bool longer = plan_.world() > 1 && all > own.value;  // in the same buffers
       add_entries(memory, longer ? Count{all, false} : own, is_weighted(t) && !fetched);
-      if (plan_.ranks > 1) {
+      if (plan_.world() > 1) {
         add_partials(memory, made[kind], columns);
         memory.partials += buffer_bytes({most, false}, 8.0);
         const double others = all - made[kind].sums.value;
@@ -527,7 +585,9 @@ class Counter {
   }
 
   /// A head's vectors for the rank itself: partial sums of bags, or, where these are added at the
-  /// samples, rows and then partial gradients. Encoded and decoded as if they travelled.
+  /// samples, rows and then partial gradients. Encoded and decoded as if they travelled; partial
+  /// sums of bags then are decoded to where others' are, and of their gradients only the matrix is
+  /// rounded.
   void add_head_vectors(std::size_t t, const JointUse& use, bool fetched) {
     const spec::Table& table = config_.tables[t];
     const auto columns = static_cast<double>(table.embedding_dim);
@@ -535,25 +595,49 @@ class Counter {
       return static_cast<double>(
           cost::encoded_bytes(wire.format, config_.codecs.group_size, table.embedding_dim));
     };
-    for (std::size_t rank = 0; rank < served_.size(); ++rank) {
-      const RankKind& kind = kinds_[kind_of_[rank]];
-      double vectors = 0.0;
-      double rounded = 0.0;  // gradients, in the matrix
-      for (const FeatureUse* one : use.features) {
-        vectors += kind.samples * (one->pooled ? one->present : one->length);
-        rounded += one->pooled && !fetched ? kind.samples : 0.0;
-      }
-      if (fetched) {
-        vectors = partials(kind, use.joined, ids(use, kind.samples).value).sums.value;
-      }
-      served_[rank] += {vectors * columns, false};
+    std::vector<HeadVectors> of_kinds;
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      of_kinds.push_back(head_vectors(kinds_[kind], use, fetched));
       if (forward_.is_on()) {
-        forward_.at_shards[rank] += {vectors * width(forward_), false};
-      }
-      if (backward_.is_on()) {
-        backward_.in_place[rank] += {rounded * width(backward_), true};
+        asked_[kind] += {of_kinds.back().bags * columns, false};
       }
     }
+    for (std::size_t rank = 0; rank < served_.size(); ++rank) {
+      const HeadVectors& own = of_kinds[kind_of_[rank]];
+      served_[rank] += {std::max(own.vectors, own.gradients) * columns, false};
+      if (forward_.is_on()) {
+        forward_.to_itself[rank] += {own.vectors * width(forward_), false};
+      }
+      if (backward_.is_on()) {
+        backward_.to_itself[rank] += {own.gradients * width(backward_), own.gradients == 0.0};
+        backward_.in_place[rank] += {own.rounded * width(backward_), true};
+      }
+    }
+  }
+
+  /// Of one rank's samples.
+  struct HeadVectors {
+    double vectors = 0.0;
+    double bags = 0.0;       ///< of them partial sums of bags
+    double gradients = 0.0;  ///< that pass from the rank to itself
+    double rounded = 0.0;    ///< rows of the matrix of gradients
+  };
+
+  static HeadVectors head_vectors(const RankKind& kind, const JointUse& use, bool fetched) {
+    if (fetched) {
+      const double own = ids(use, kind.samples).value;
+      return {.vectors = unique_rows(use.joined, own),
+              .gradients = partials(kind, use.joined, own).sums.value};
+    }
+    HeadVectors made;
+    for (const FeatureUse* one : use.features) {
+      const double vectors = kind.samples * (one->pooled ? one->present : one->length);
+      made.vectors += vectors;
+      made.bags += one->pooled ? vectors : 0.0;
+      made.gradients += one->pooled ? 0.0 : vectors;
+      made.rounded += one->pooled ? kind.samples : 0.0;
+    }
+    return made;
   }
 
   /// Of the ranks that ask for rows of a fetched table.
@@ -598,6 +682,12 @@ class Counter {
     }
     add_wire(forward_, shard, vectors, {});
     add_wire(backward_, shard, gradients, {});
+    for (std::size_t kind = 0; kind < kinds_.size() && ids_; ++kind) {  // packed ones take no more
+      const auto id = static_cast<double>(spec::id_bytes(shard.rows.size()));
+      ids_->add(
+          at(shard.rank), kind,
+          8.0 * static_cast<double>(kinds_[kind].subtrees.size()) + id * gradients[kind].value);
+    }
     add_entries(memory_[at(shard.rank)], entries, false);
   }
 
@@ -621,6 +711,7 @@ class Counter {
   const spec::Plan& plan_;
   Transport transport_;
   const HeadUses& heads_;
+  double batch_ = 0.0;          // samples of the group
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   std::vector<RankKind> kinds_;
   std::vector<std::size_t> kind_of_;     // [ranks]
@@ -631,7 +722,10 @@ class Counter {
   std::vector<Held> held_;               // by the table in hand
   Wire forward_, backward_;
   std::optional<HostLayout> layout_;  // where relays stand between hosts
-  std::vector<double> on_host_;       // [hosts][kinds] ranks
+  std::optional<RelayedLanes> ids_;
+  std::vector<double> replica_rows_;  // [kinds] bytes of partial sums, of hierarchical vectors
+  std::optional<RelayedPairs> statistics_;  // likewise
+  std::optional<RelayedGather> replicas_;   // likewise
 };
 
 }  // namespace

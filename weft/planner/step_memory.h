@@ -11,18 +11,22 @@
 ///              too, of a head for itself alone;
 ///              over messages as much again for vectors that were asked for; of encoded ones only
 ///              those of cut rows, decoded, however they came
-///   encoded    with codecs, of vectors and of gradients: what goes out and what is rounded in
-///              place (all B of a whole bag's columns), over messages also what comes
-///   relays     with hierarchical vectors, of what crosses through this rank out and in, vectors or
-///              gradients; and lanes of gradients that are packed (weft/comm/relays.h)
+///   encoded    with codecs, of vectors and of gradients: what goes out, what is rounded in place
+///              (all B of a whole bag's columns) and what a head has for its own rank, over
+///              messages also what comes
+///   relays     with hierarchical ids, and with hierarchical vectors: of what crosses through this
+///              rank out and in, and of lanes that are packed, what the longest exchange needs
+///              (relay_memory.h). Of vectors, gradients, row statistics and replicas' rows one
+///              communicator has relays
 ///   entries    28 n of a shard, 32 with weights: rows, segments, parts, addresses. Of a replica
 ///              the longer of its own entries and of all ranks' partial sums
 ///   partials   of a replica, and of a table that is fetched: 20 S + 4 D s, S segments, s sums
 ///   rows       of shards of columns whose optimizer looks at whole rows: 4 U (columns + blocks +
 ///   1);
 ///              of fetched tables 4 D u
-/// Not in it: what lies in std::vector (ids on their way, lists of tasks), relays of ids and of row
-/// statistics, libraries, the reader.
+/// Of a plan for several groups: the ranks of the group with most samples; copies and heads have
+/// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
+/// Not in it: what lies in std::vector (ids on their way, lists of tasks), libraries, the reader.
 /// Pure functions.
 #pragma once
 

@@ -489,6 +489,14 @@ void visit(Visitor& v, Plan& p) {
           &p.groups);
   v.value({.name = "layout", .meaning = "Which ranks are a group; never auto."},
           resolved_layout_choice(p.layout));
+  v.value({.name = "sync",
+           .meaning = "mesh.sync, where the planner chose it.",
+           .default_text = "configured"},
+          plan_sync_choice(p.sync));
+  v.value({.name = "sync_every",
+           .meaning = "mesh.sync_every, where the planner chose it; 0 = as configured.",
+           .bounds = at_least(0, 0x1.0p30)},
+          &p.sync_every);
   v.value(
       {.name = "parts", .meaning = "numerics.parts, resolved.", .bounds = at_least(1, kMaxRanks)},
       &p.parts);

@@ -17,11 +17,12 @@
 
 namespace weft::spec {
 
-/// kAuto is local_all_to_all, and in a job the plan's.
+/// kAuto is the plan's, which a search for a cluster chooses, else local_all_to_all.
 enum class MeshLayout { kAuto, kLocalAllToAll, kLocalAllReduce };
 
 /// What replicas of a shard exchange so that they are equal again.
 enum class SyncForm {
+  kAuto,       ///< the plan's, which a search for a cluster chooses, else kDense
   kDense,      ///< the average of every row and its optimizer state
   kTouched,    ///< the same of the rows that were touched since the last time: the same bits
   kGradients,  ///< row gradients, summed over the groups before the optimizer: never apart
@@ -33,16 +34,23 @@ enum class OwnSquares {
   kAveraged,  ///< 1/M, as after a sync where no other group touched the row
 };
 
+/// Jobs know it resolved (mesh_of() in plan.h): nothing is left to the planner then.
 struct Mesh {
-  std::int64_t groups = 1;  ///< M; 1: tables are sharded over all ranks
+  std::int64_t groups = 1;  ///< M; 1: tables are sharded over all ranks; 0: the planner's
   MeshLayout layout = MeshLayout::kAuto;
   SyncForm sync = SyncForm::kDense;
-  std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients
+  std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients; 0: the planner's
   double moment_scale = 0.0;    ///< c of averaged Adagrad tables (weft/optim/sparse.h); 0 = groups
   OwnSquares own_squares = OwnSquares::kWhole;
 
   /// Whether replicas are averaged, so that they may differ between two syncs.
   [[nodiscard]] bool averages() const { return groups > 1 && sync != SyncForm::kGradients; }
+
+  /// The same before the planner has chosen: whether they could be.
+  [[nodiscard]] bool may_average() const { return groups != 1 && sync != SyncForm::kGradients; }
+
+  /// M of a plan that nobody searches for.
+  [[nodiscard]] std::int64_t groups_or_one() const { return groups == 0 ? 1 : groups; }
 
   /// c, resolved: what sums of averaged Adagrad tables are multiples of.
   [[nodiscard]] double resolved_moment_scale() const {
@@ -58,14 +66,16 @@ struct Mesh {
                                                               : 1.0;
   }
 
-  /// Whether replicas are equal after `step` where nothing else synchronises them.
+  /// Whether replicas are equal after `step` where nothing else synchronises them. What the planner
+  /// is still to choose, it chooses so.
   [[nodiscard]] bool syncs_after(std::int64_t step) const {
-    return groups == 1 || step % sync_every == 0;
+    return groups == 1 || sync_every == 0 || step % sync_every == 0;
   }
 };
 
-/// As in YAML: "local_all_to_all".
+/// As in YAML: "local_all_to_all", "touched".
 std::string_view to_string(MeshLayout layout);
+std::string_view to_string(SyncForm form);
 
 /// The position of rank r of the world, of M groups of N ranks, and back.
 constexpr std::int64_t mesh_position(MeshLayout layout,

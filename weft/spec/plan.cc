@@ -69,6 +69,23 @@ void require_blocks(const Node& root) {
 
 }  // namespace
 
+Mesh mesh_of(const Mesh& asked, const Plan& plan) {
+  Mesh mesh = asked;
+  if (mesh.groups == 0) {
+    mesh.groups = plan.groups;
+  }
+  if (mesh.sync == SyncForm::kAuto) {
+    mesh.sync = plan.sync == SyncForm::kAuto ? SyncForm::kDense : plan.sync;
+  }
+  if (mesh.sync_every == 0) {
+    mesh.sync_every = plan.sync_every == 0 ? 1 : plan.sync_every;
+  }
+  if (!mesh.averages() && mesh.moment_scale > 1.0) {
+    mesh.moment_scale = 0.0;
+  }
+  return mesh;
+}
+
 Plan plan_from_yaml(const std::string& text, const std::string& file) {
   const NodePtr root = parse_tree(text, std::make_shared<Origin>(Origin{.name = file}));
   if (root->kind == Node::Kind::kNull) {

@@ -53,7 +53,9 @@ struct Plan {
   std::int64_t ranks = 1;                          ///< N of a replica group, those that shards name
   std::int64_t groups = 1;                         ///< M
   MeshLayout layout = MeshLayout::kLocalAllToAll;  ///< never kAuto
-  std::int64_t parts = 8;                          ///< resolved numerics.parts
+  SyncForm sync = SyncForm::kAuto;  ///< that the planner chose; kAuto: the configuration's
+  std::int64_t sync_every = 0;      ///< likewise τ; 0: the configuration's
+  std::int64_t parts = 8;           ///< resolved numerics.parts
   /// [ranks] of group 0, by the order of first ranks; empty: all on one
   std::vector<std::int64_t> hosts = {};
   CollectiveForms collectives = {};
@@ -84,6 +86,11 @@ std::int64_t most_column_shards(const Codecs& codecs, const Table& table);
 /// YAML text of a plan and back. plan_from_yaml throws Error(kConfig) with file, line and column.
 std::string plan_to_yaml(const Plan& plan);
 Plan plan_from_yaml(const std::string& text, const std::string& file);
+
+/// The mesh of a job under a plan: what `asked` leaves open is the plan's, and where that says
+/// nothing either, a dense sync after every step. A moment_scale for replicas that are not averaged
+/// after all is dropped.
+Mesh mesh_of(const Mesh& asked, const Plan& plan);
 
 /// XXH3 of the canonical text.
 std::uint64_t plan_hash(const Plan& plan);

@@ -529,7 +529,7 @@ class Checker {
              "groups, or more than 1",
              mesh.moment_scale);
     }
-    if (mesh.moment_scale > 1.0 && !mesh.averages()) {
+    if (mesh.moment_scale > 1.0 && !mesh.may_average()) {
       refuse("mesh.moment_scale",
              "{} is for replicas that are averaged, and with {} there are none; set 0 or remove it",
              mesh.moment_scale, mesh.groups == 1 ? "groups 1" : "sync gradients");

@@ -95,6 +95,9 @@ inline std::string label_of(const Shard&) {
 Choice layout_choice(MeshLayout& layout);
 Choice resolved_layout_choice(MeshLayout& layout);
 
+/// Of a plan, where kAuto is "configured".
+Choice plan_sync_choice(SyncForm& form);
+
 struct ListKind {
   std::string_view key = "name";
   bool expands = false;

@@ -138,6 +138,12 @@ static void walk(Visitor& v, Compute& c) {
           .bounds = kSecondBounds},
          c.repeat);
   amount(v,
+         {.name = "draw",
+          .meaning = "For one number rounded stochastically, beside its bytes; 0: none.",
+          .unit = "seconds",
+          .bounds = kSecondBounds},
+         c.draw);
+  amount(v,
          {.name = "stage",
           .meaning = "What a stage takes beside its work.",
           .unit = "seconds",

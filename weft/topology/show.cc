@@ -111,6 +111,7 @@ std::string to_text(const Cluster& cluster) {
   add_rows(out, cluster);
   add(out, "sort", compute.sort, "B/s");
   add(out, "repeat", compute.repeat, "s");
+  add(out, "draw", compute.draw, "s");
   add(out, "stage", compute.stage, "s");
   add(out, "collective", compute.collective, "s");
   out += "links, each direction, as expected\n";

@@ -186,6 +186,10 @@ class Calibration {
                       .source =
                           "measured: an update of rows drawn as 1/k, less one of the same "
                           "rows with a gradient each"};
+    compute.draw = {.value = measure([&] { return probe.draw_s(); }),
+                    .source =
+                        "measured: an update of bf16 rows of 64 columns in a cache, less one of "
+                        "fp32 rows, by the columns"};
     compute.rows.source = fmt::format(
         "measured: lookups of 16 rows a bag and SGD updates of distinct rows, in a table of {} MiB "
         "per rank, all ranks at once; near: lookups in 256 KiB",

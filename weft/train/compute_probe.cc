@@ -272,6 +272,37 @@ void ComputeProbe::update_all(const kernels::SparseUpdate& update) {
   });
 }
 
+double ComputeProbe::draw_s() {
+  constexpr std::int64_t kRows = 1024, kCols = 64, kTimes = 8;
+  constexpr std::uint16_t kHalf = 0x3f00;  // 0.5 as bf16
+  const OneEntryRuns runs(device_, kRows, kCols);
+  Buffer weights(device_, kRows * kCols * kFloat);
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    rows.push_back(row);
+  }
+  const auto seconds = [&](DType dtype) {
+    kernels::SparseUpdate update;
+    update.table = {.weights = weights.as<void>(),
+                    .weight_stride = kCols * size_of(dtype),
+                    .dtype = dtype,
+                    .cols = kCols,
+                    .dim = kCols};
+    update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+    update.runs = runs.of(rows);
+    return median_pass_s(options_.budget_s / 2, [&] {
+      for (std::int64_t i = 0; i < kTimes; ++i) {
+        update_all(update);
+      }
+    });
+  };
+  fill(device_.pool(), weights.as<float>(), kRows * kCols);
+  const double plain = seconds(DType::kFloat32);
+  std::fill_n(weights.as<std::uint16_t>(), kRows * kCols, kHalf);
+  const double drawn = seconds(DType::kBFloat16);
+  return std::max(0.0, (drawn - plain) / static_cast<double>(kTimes * kRows * kCols));
+}
+
 double ComputeProbe::sort_bytes_per_s() {
   constexpr std::int64_t kIds = std::int64_t{1} << 16, kRows = std::int64_t{1} << 18, kCols = 16;
   const std::int64_t threads = device_.pool().threads();

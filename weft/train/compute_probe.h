@@ -53,6 +53,10 @@ class ComputeProbe {
   /// Seconds of one more gradient for a row that has one: of ids drawn as 1/k, in 8 parts.
   double repeat_s();
 
+  /// Seconds of one number that is drawn for and rounded: updates of bf16 rows of 64 columns that
+  /// lie in a cache, less those of fp32 rows.
+  double draw_s();
+
  private:
   static constexpr std::int64_t kNearBytes = std::int64_t{1} << 18;
 

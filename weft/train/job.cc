@@ -153,6 +153,8 @@ class Job {
       check_resume();
     }
     plan_ = choose_plan();
+    config_.mesh = spec::mesh_of(config_.mesh, plan_);
+    warn_of_another_config();
     by_position_ = order_by_position(launched_, plan_);
     say_which_groups();
     explain_losses();
@@ -173,6 +175,7 @@ class Job {
 
   void check_skipped() const;
   void check_resume();
+  void warn_of_another_config() const;
   spec::Plan choose_plan();
   spec::Plan given_plan();
   [[nodiscard]] spec::Plan plan_for_cluster() const;
@@ -259,7 +262,11 @@ void Job::check_resume() {
         "are promised at equal target only",
         saved.target, to_string(target_));
   }
-  if (saved.config_hash != spec::config_hash(config_)) {
+}
+
+/// Once the plan has said what the configuration leaves open.
+void Job::warn_of_another_config() const {
+  if (first() && manifest_ && manifest_->metadata.config_hash != spec::config_hash(config_)) {
     log_warning("resume: the configuration differs from the checkpoint's in what decides results");
   }
 }
@@ -315,6 +322,12 @@ spec::Plan Job::plan_for_cluster() const {
   if (first()) {
     log_info("planned for {}: {}, {:.3f} ms a step as predicted", options_.cluster_file,
              found.best().name, 1e3 * found.best().cost.step_s);
+    if (found.best().plan.groups > 1) {
+      const spec::Plan& plan = found.best().plan;
+      const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
+      log_info("replica groups: {} of {} ranks, {}, sync {} every {} steps", plan.groups,
+               plan.ranks, to_string(plan.layout), to_string(mesh.sync), mesh.sync_every);
+    }
   }
   say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
   say_if_not_the_saved(found.best().plan, "that for cluster " + options_.cluster_file);

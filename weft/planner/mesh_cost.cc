@@ -1,0 +1,231 @@
+// What replica groups add to a step (docs/2d.md): the sync of a shard's replicas, by its form, and
+// the control blocks that groups exchange. Bytes are those of weft/cost/replicas.h.
+//
+// Notation: M groups, τ steps from sync to sync, R rows of a shard, n ids of a group in a step, x
+// bytes of a row with its state, D columns. Rows touched since the last sync: by one group
+// U = unique_rows(τ n), by any V = unique_rows(τ M n). A sync averages R or V rows in two even
+// exchanges among the M replicas of every shard, as many times as it has 64 MiB. Its own work:
+//
+//   dense      copy(2 R x): its share of every replica is read and of the average written, and what
+//              the others have averaged
+//   touched    V update(x) + copy(V x): the same at random places; sorting lists is not counted
+//   gradients  every step: own partial rows are written, those of all groups sorted and added up
+//              before one update, as those of a replica
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "weft/cost/replicas.h"
+#include "weft/cost/tables.h"
+#include "weft/planner/estimate.h"
+#include "weft/topology/rates.h"
+
+namespace weft::planner {
+namespace {
+
+using topology::copy_s;
+
+constexpr double kRoundBytes = 64.0 * 1024.0 * 1024.0;  // weft/sharding/replica_average.h
+constexpr double kCountBytes = 8.0;                     // of a shard
+constexpr double kPartialRow = 12.0;                    // row, part and place of a partial row
+constexpr double kEntry = 28.0;                         // as in step_memory.h
+constexpr double kSegment = 20.0;
+constexpr double kReceivedRow = 16.0;
+constexpr double kFloat = 4.0;
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::size_t at(Part part) {
+  return static_cast<std::size_t>(part);
+}
+
+}  // namespace
+
+/// The group with most samples, and how its parts lie in the tree.
+void Estimator::find_group() {
+  std::int64_t most = 0;
+  std::int64_t busiest = 0;
+  for (std::int64_t g = 0; g < mesh_->groups; ++g) {
+    const std::int64_t samples = rank_samples(config_.batch_size, parts_, mesh_->groups, g).size();
+    busiest = samples > most ? g : busiest;
+    most = std::max(most, samples);
+  }
+  batch_ = static_cast<double>(most);
+  const Range own = rank_parts(parts_, mesh_->groups, busiest);
+  for (const Range& subtree : maximal_subtrees(parts_, own)) {
+    group_subtrees_.push_back(static_cast<double>(subtree.size()) /
+                              static_cast<double>(own.size()));
+  }
+}
+
+void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
+  if (mesh_ == nullptr) {
+    return;
+  }
+  if (!mesh_->averages()) {
+    add_group_gradients(load, work);
+    return;
+  }
+  const spec::Table& table = config_.tables[at(work.table)];
+  const double row_bytes = cost::replica_row_bytes(table, work.cols);
+  const auto all = static_cast<double>(work.rows);
+  if (mesh_->sync == spec::SyncForm::kDense) {
+    load.synced_bytes = all * row_bytes;
+    load.average_s = copy_s(cluster_, 2.0 * load.synced_bytes);
+    return;
+  }
+  const auto groups = static_cast<double>(mesh_->groups);
+  const double since = static_cast<double>(mesh_->sync_every) * work.ids;  // the last sync
+  const double own = std::min(all, unique_rows(work.held, since));
+  const double any = std::min(all, unique_rows(work.held, groups * since));
+  load.synced_bytes = any * row_bytes;
+  load.list_bytes = cost::touched_list_bytes(2, 1.0, own);
+  load.average_s = any * topology::row_s(cluster_, topology::RowAccess::kUpdate, row_bytes) +
+                   copy_s(cluster_, load.synced_bytes);
+  // Own list while it grows, rows of one step, lists of the others.
+  load.sync_memory = 8.0 * own + 4.0 * load.unique + 4.0 * (groups - 1.0) * own;
+}
+
+/// In place of the update of the group's own rows.
+void Estimator::add_group_gradients(ShardLoad& load, const GroupWork& work) const {
+  const spec::Table& table = config_.tables[at(work.table)];
+  const auto groups = static_cast<double>(mesh_->groups);
+  const auto all = static_cast<double>(work.rows);
+  const double width = kFloat * static_cast<double>(work.cols);
+  double partials = 0.0;  // of (row, whole subtree of the group's parts)
+  for (const double share : group_subtrees_) {
+    partials += std::min(all, unique_rows(work.held, work.ids * share));
+  }
+  load.partial_bytes = cost::group_gradient_bytes(2, work.cols, partials);
+  load.unique = std::min(all, unique_rows(work.held, groups * work.ids));
+  const double merged_rows = groups * partials;
+  const cost::ShardWork merged{.rows = all,
+                               .ids = merged_rows,
+                               .unique = load.unique,
+                               .bags = merged_rows,
+                               .cold = 1.0,
+                               .pooled = true,
+                               .mixed = true};
+  const cost::ShardWork& own = work.update;
+  load.update_s += cost::gradients_s(cluster_, work.cols, own) +
+                   std::max(0.0, own.ids - own.unique) * cluster_.compute.repeat.value -
+                   cost::update_s(cluster_, table, work.cols, own) +
+                   copy_s(cluster_, partials * (kPartialRow + width)) +
+                   cost::coalesce_s(cluster_, work.rows, merged) +
+                   cost::update_s(cluster_, table, work.cols, merged);
+  const bool received = topology::hosts(world_) > 1;
+  load.sync_memory = partials * (kSegment + width) +
+                     std::max(0.0, merged_rows - load.ids) * kEntry +
+                     (received ? (groups - 1.0) * partials * (kReceivedRow + width) : 0.0);
+}
+
+/// Of a rank: rows of the others come in rounds, unless they are read where they are.
+double Estimator::sync_memory(const ShardLoad& load) const {
+  const double others = 1.0 - 1.0 / static_cast<double>(mesh_->groups);
+  const bool received = topology::hosts(world_) > 1;
+  return load.sync_memory + (received ? others * std::min(load.synced_bytes, kRoundBytes) : 0.0);
+}
+
+/// Per step, with the averages' work.
+double Estimator::sync_link_s(const ShardLoad& load) const {
+  const double syncs = 1.0 / static_cast<double>(mesh_->sync_every);
+  const auto others = static_cast<double>(mesh_->groups - 1);
+  const double to_each =
+      syncs * (2.0 * load.synced_bytes / static_cast<double>(mesh_->groups) + load.list_bytes) +
+      load.partial_bytes;
+  const double near = mesh_->near.front();
+  return syncs * load.average_s +
+         (near > 0.0 ? near * to_each / world_.links.host.rank.achieved() : 0.0) +
+         (near < others ? (others - near) * to_each / world_.links.network.rank.achieved() : 0.0);
+}
+
+/// `times` such exchanges one after the other. What ranks at one place of their groups send is, on
+/// average, what is said of the place.
+void Estimator::add_world_stage(PlanCost& cost,
+                                Part part,
+                                const cost::Exchange& exchange,
+                                double times) const {
+  if (mesh_ == nullptr) {
+    add_stage(cost, part, exchange);
+    return;
+  }
+  cost.exchanges[at(part)] += times * cost::exchange_s(world_, exchange);
+  const double share = times / static_cast<double>(mesh_->groups);
+  for (std::size_t p = 0; p < everybody_.size(); ++p) {
+    const cost::RankTraffic& rank = exchange.ranks[at(everybody_[p])];
+    for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
+      cost.ranks[p % cost.ranks.size()].sent[c] += share * rank.sent[c];
+    }
+  }
+}
+
+void Estimator::add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const {
+  // Control blocks of a group's ranks to the same places of the others.
+  const std::vector<double> control(at(ranks_), static_cast<double>(ranks_) * control_bytes());
+  add_world_stage(cost, Part::kExchangeCounts, replica_exchange(*mesh_, control));
+  std::vector<double> counts(at(ranks_), 0.0);
+  double shards = 0.0;
+  for (const spec::TablePlan& table : plan.tables) {
+    if (table.sharding == spec::Sharding::kDataParallel) {
+      continue;
+    }
+    for (const spec::Shard& shard : table.shards) {
+      counts[at(shard.rank)] += kCountBytes;
+      shards += 1.0;
+    }
+  }
+  if (shards == 0.0) {
+    return;
+  }
+  mesh_->averages() ? add_averages(cost, counts) : add_group_sums(cost, counts);
+}
+
+/// `counts`: bytes of the number of rows of every shard, by rank.
+void Estimator::add_group_sums(PlanCost& cost, std::span<const double> counts) const {
+  std::vector<double> rows;
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    const double partials = cost.ranks[r].load.partial_bytes;
+    rows.push_back(partials - counts[r]);
+    cost.ranks[r].sync_bytes = static_cast<double>(mesh_->groups - 1) * partials;
+  }
+  const double before = cost.exchanges[at(Part::kUpdateRows)];
+  add_world_stage(cost, Part::kUpdateRows, replica_exchange(*mesh_, counts));
+  add_world_stage(cost, Part::kUpdateRows, replica_exchange(*mesh_, rows));
+  cost.sync_s = cost.exchanges[at(Part::kUpdateRows)] - before;
+}
+
+/// A sync's seconds and bytes count by the step.
+void Estimator::add_averages(PlanCost& cost, std::span<const double> counts) const {
+  const auto groups = static_cast<double>(mesh_->groups);
+  const double syncs = 1.0 / static_cast<double>(mesh_->sync_every);  // of a step
+  double most = 0.0;
+  double work = 0.0;
+  for (RankCost& rank : cost.ranks) {
+    most = std::max(most, rank.load.synced_bytes);
+    work = std::max(work, rank.load.average_s);
+    rank.seconds[at(Part::kSyncReplicas)] += syncs * rank.load.average_s;
+    rank.sync_bytes = cost::replica_average_bytes(mesh_->groups, rank.load.synced_bytes) +
+                      (groups - 1.0) * rank.load.list_bytes;
+  }
+  const double before = cost.exchanges[at(Part::kSyncReplicas)];
+  if (mesh_->sync == spec::SyncForm::kTouched) {
+    std::vector<double> lists;
+    for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+      lists.push_back(cost.ranks[r].load.list_bytes - counts[r]);
+    }
+    add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, counts), syncs);
+    add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, lists), syncs);
+  }
+  const double rounds = std::max(1.0, std::ceil(most / kRoundBytes));
+  std::vector<double> rows;
+  for (const RankCost& rank : cost.ranks) {
+    rows.push_back(rank.load.synced_bytes / (groups * rounds));
+  }
+  // To the owners, and their averages back.
+  add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, rows), 2.0 * rounds * syncs);
+  cost.sync_s = (cost.exchanges[at(Part::kSyncReplicas)] - before) / syncs + work;
+}
+
+}  // namespace weft::planner
