@@ -123,7 +123,7 @@ class Plan(Case):
     def test_replica_groups(self):
         """What the planner chose is in the plan, and trains as if it had been asked for."""
         self.cluster({"hosts": [{"count": 2, "ranks": 2}], "links.network.rank.value": 1e5})
-        config = self.write()
+        config = self.write(values={"tables.0.sharding": "row_wise"})
         mesh = ("--set", "mesh.groups=2", "--set", "mesh.sync=auto", "--set", "mesh.sync_every=0")
         text = self.plan(config, *mesh)
         for says in ("2 groups of 2 ranks", "Replica groups", "g A / 2", "gradients", "chosen"):

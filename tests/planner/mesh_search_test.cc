@@ -295,7 +295,7 @@ TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
 
 TEST(MeshSearch, SyncsAsOftenAsTheyAreCheap) {
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
-  spec::Config config = cut_config(std::vector<Use>(2, Use{.rows = 100'000, .dim = 64}), 4096);
+  spec::Config config = cut_config(std::vector<Use>(2, Use{.rows = 300'000, .dim = 64}), 4096);
   config.collectives = spec::Collectives::kFlat;
   config.mesh = {.groups = 2, .layout = MeshLayout::kLocalAllReduce, .sync_every = 0};
   const auto share = [](const MeshOption& one) {

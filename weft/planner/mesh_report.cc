@@ -68,12 +68,13 @@ const MeshOption* ruled(const PlanReport& report) {
   if (all.empty()) {
     return nullptr;
   }
-  if (all[report.result.chosen].groups > 1) {
-    return &all[report.result.chosen];
+  if (const MeshOption& chosen = all[report.result.chosen]; chosen.groups > 1) {
+    return chosen.rule.limit() > 0.0 ? &chosen : nullptr;  // else nothing is sharded
   }
   const MeshOption* best = nullptr;
   for (const MeshOption& one : all) {
-    if (one.groups > 1 && one.asked && (best == nullptr || one.step_s < best->step_s)) {
+    if (one.groups > 1 && one.asked && one.rule.limit() > 0.0 &&
+        (best == nullptr || one.step_s < best->step_s)) {
       best = &one;
     }
   }
