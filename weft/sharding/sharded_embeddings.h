@@ -128,6 +128,16 @@ class ShardedEmbeddings {
     return {.forward = output_.forward_losses(table), .backward = output_.backward_losses(table)};
   }
 
+  /// The same of syncs of replicas, where they are encoded.
+  [[nodiscard]] SyncLosses sync_losses() const {
+    return average_ ? average_->losses() : SyncLosses{};
+  }
+
+  /// What encoding syncs has lost, as state; null where nothing is kept.
+  [[nodiscard]] SyncResiduals* sync_residuals() {
+    return average_ ? average_->residuals() : nullptr;
+  }
+
   /// What this rank has sent of vectors, gradients and row statistics.
   [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }
 
@@ -138,9 +148,11 @@ class ShardedEmbeddings {
   [[nodiscard]] std::vector<embedding::TableShard*> heads() const;
 
   /// Copies the heads' rows into the shards that cover them, before these are read. No exchange.
+  /// With a codec of syncs at a sync only.
   void store_heads(Context& ctx);
 
-  /// Fills the heads from the shards, after these have been written. Collective.
+  /// Fills the heads from the shards, after these have been written, and takes these as equal on
+  /// all groups. Collective.
   void load_heads(Context& ctx);
 
   /// Bytes of rows and optimizer state held here.

@@ -49,6 +49,14 @@ void TouchedRows::note_updated() {
   }
 }
 
+void TouchedRows::add(std::size_t shard, std::span<const std::int32_t> rows) {
+  List& list = lists_[shard];
+  list.own.insert(list.own.end(), rows.begin(), rows.end());
+  if (list.ascending == 0) {
+    list.ascending = list.own.size();
+  }
+}
+
 std::int64_t TouchedRows::entries() const {
   std::int64_t total = 0;
   for (const List& list : lists_) {

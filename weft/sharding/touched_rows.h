@@ -27,6 +27,9 @@ class TouchedRows {
   /// After the update of a step, before the next coalesce: notes its rows.
   void note_updated();
 
+  /// Notes rows of shard number `shard`, counted within it, ascending.
+  void add(std::size_t shard, std::span<const std::int32_t> rows);
+
   /// Finds the rows that any group has touched since the last call, and begins anew. Collective.
   void unite(Context& ctx);
 

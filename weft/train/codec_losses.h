@@ -1,4 +1,4 @@
-/// Numbers of vectors, gradients and dense sums that codecs could not say (weft/kernels/codec.h,
+/// Numbers of vectors, gradients, dense sums and syncs that codecs could not say (weft/kernels/codec.h,
 /// "Limits"), as they are summed up and warned of.
 #pragma once
 
