@@ -315,6 +315,11 @@ void ShardedEmbeddings::sync_replicas(Context& ctx, std::int64_t step) {
   }
 }
 
+std::vector<SyncResiduals*> ShardedEmbeddings::sync_residuals() const {
+  SyncResiduals* const residuals = average_ ? average_->residuals() : nullptr;
+  return residuals == nullptr ? std::vector<SyncResiduals*>{} : std::vector{residuals};
+}
+
 TableOverflow ShardedEmbeddings::overflow() const {
   TableOverflow overflow;
   for (const LocalShard& local : shards_) {

@@ -133,10 +133,8 @@ class ShardedEmbeddings {
     return average_ ? average_->losses() : SyncLosses{};
   }
 
-  /// What encoding syncs has lost, as state; null where nothing is kept.
-  [[nodiscard]] SyncResiduals* sync_residuals() {
-    return average_ ? average_->residuals() : nullptr;
-  }
+  /// What encoding syncs has lost, as state; none where nothing is kept.
+  [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
 
   /// What this rank has sent of vectors, gradients and row statistics.
   [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }

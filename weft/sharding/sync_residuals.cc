@@ -36,8 +36,8 @@ void SyncResiduals::clear() {
   }
 }
 
-bool SyncResiduals::any(std::size_t shard, std::int64_t row) const {
-  const float* const values = this->row(shard, row);
+bool SyncResiduals::any(std::size_t shard, std::int64_t index) const {
+  const float* const values = row(shard, index);
   return std::any_of(values, values + floats(shard), [](float value) { return value != 0.0F; });
 }
 

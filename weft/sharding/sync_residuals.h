@@ -35,12 +35,12 @@ class SyncResiduals final : public StateSource, public StateSink {
   [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
 
   /// Of a row, counted within the shard's.
-  [[nodiscard]] float* row(std::size_t shard, std::int64_t row) const {
-    return shards_[shard].values.as<float>() + row * shards_[shard].floats;
+  [[nodiscard]] float* row(std::size_t shard, std::int64_t index) const {
+    return shards_[shard].values.as<float>() + index * shards_[shard].floats;
   }
 
   /// Whether the row has lost anything.
-  [[nodiscard]] bool any(std::size_t shard, std::int64_t row) const;
+  [[nodiscard]] bool any(std::size_t shard, std::int64_t index) const;
 
   [[nodiscard]] std::vector<StateItem> state_items() const override;
   void read_state(std::size_t index,

@@ -370,7 +370,7 @@ std::vector<const StateSource*> Engine::sources() {
   }
   all.push_back(&dense_.state());
   all.push_back(&dense_.residuals());
-  if (const sharding::SyncResiduals* residuals = embeddings_.sync_residuals()) {
+  for (const sharding::SyncResiduals* residuals : embeddings_.sync_residuals()) {
     all.push_back(residuals);
   }
   return all;
@@ -385,9 +385,10 @@ std::vector<StateSink*> Engine::sinks(Residuals residuals, Residuals of_syncs) {
   if (residuals == Residuals::kRestored) {
     all.push_back(&dense_.residuals());
   }
-  if (sharding::SyncResiduals* of_rows = embeddings_.sync_residuals();
-      of_rows != nullptr && of_syncs == Residuals::kRestored) {
-    all.push_back(of_rows);
+  if (of_syncs == Residuals::kRestored) {
+    for (sharding::SyncResiduals* of_rows : embeddings_.sync_residuals()) {
+      all.push_back(of_rows);
+    }
   }
   return all;
 }
@@ -401,8 +402,10 @@ std::string Engine::residual_layout() const {
 }
 
 /// Who owns a row at a sync follows from the groups and from where the plan puts it.
-std::string Engine::sync_residual_layout() {
-  if (embeddings_.sync_residuals() == nullptr) {
+std::string Engine::sync_residual_layout() const {
+  // Of all groups or of none: a rank may hold no table.
+  if (config_.codecs.sync == spec::CodecFormat::kFp32 || !config_.codecs.error_feedback ||
+      !config_.mesh.averages()) {
     return "";
   }
   const spec::Codecs& codecs = config_.codecs;

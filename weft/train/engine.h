@@ -118,7 +118,7 @@ class Engine {
   [[nodiscard]] std::string residual_layout() const;
 
   /// The same of the residuals of syncs, for the second argument of sinks().
-  [[nodiscard]] std::string sync_residual_layout();
+  [[nodiscard]] std::string sync_residual_layout() const;
 
   /// Runs `body` on the compute stream and waits for it.
   void run_stage(const Stage& body);
