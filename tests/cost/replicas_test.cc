@@ -1,4 +1,5 @@
-// Encoded syncs by hand; bytes and copies against the objects: tests/sharding/replica_codec_test.cc.
+// Encoded syncs by hand; bytes and copies against the objects:
+// tests/sharding/replica_codec_test.cc.
 #include "weft/cost/replicas.h"
 
 #include <gtest/gtest.h>

@@ -26,11 +26,10 @@ using kernels::CodecFormat;
 constexpr std::int64_t kRows = 96;
 constexpr std::int64_t kCols = 24;
 
-constexpr CodecFormat kLossy[] = {CodecFormat::kFp16,         CodecFormat::kBf16,
-                                  CodecFormat::kFp8E4m3,      CodecFormat::kFp8E5m2,
-                                  CodecFormat::kInt8,         CodecFormat::kInt4,
-                                  CodecFormat::kFbgemmFp8143, CodecFormat::kFbgemmFp8152,
-                                  CodecFormat::kFbgemmInt8};
+constexpr CodecFormat kLossy[] = {
+    CodecFormat::kFp16,         CodecFormat::kBf16,         CodecFormat::kFp8E4m3,
+    CodecFormat::kFp8E5m2,      CodecFormat::kInt8,         CodecFormat::kInt4,
+    CodecFormat::kFbgemmFp8143, CodecFormat::kFbgemmFp8152, CodecFormat::kFbgemmInt8};
 
 constexpr spec::SparseOptimizerKind kOptimizers[] = {
     spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
@@ -163,8 +162,8 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
                              spec::RowDType::kSplitBf16}) {
       const spec::Table table = make_table(kOptimizers[turn++ % std::size(kOptimizers)], dtype);
       const std::string what = std::string(kernels::to_string(format)) + ", optimizer " +
-                               std::to_string(static_cast<int>(table.optimizer.type)) +
-                               ", rows " + std::to_string(static_cast<int>(dtype));
+                               std::to_string(static_cast<int>(table.optimizer.type)) + ", rows " +
+                               std::to_string(static_cast<int>(dtype));
       on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
         Replica dense(world, device, table, coded(format));
         Replica touched(world, device, table, coded(format, spec::SyncForm::kTouched));
@@ -322,7 +321,8 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
             const double row_bytes = cost::coded_row_bytes(table, kCols, codecs);
             EXPECT_EQ(cost::sync_row_bytes(table, kCols, codecs), row_bytes);
             const double lists = all ? 0.0 : cost::touched_list_bytes(groups, 1, 8);
-            EXPECT_EQ(sent, row_bytes * static_cast<double>(rows - own + (groups - 1) * own) + lists)
+            EXPECT_EQ(sent,
+                      row_bytes * static_cast<double>(rows - own + (groups - 1) * own) + lists)
                 << kernels::to_string(format) << ", " << groups << " groups";
             if (all) {
               EXPECT_EQ(sent, cost::replica_average_bytes(groups, row_bytes * kRows));
@@ -338,10 +338,9 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
 TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
   for (const CodecFormat format : {CodecFormat::kBf16, CodecFormat::kInt8, CodecFormat::kInt4}) {
     on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
-      Replica replica(
-          world, device,
-          make_table(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
-          coded(format, spec::SyncForm::kTouched));
+      Replica replica(world, device,
+                      make_table(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
+                      coded(format, spec::SyncForm::kTouched));
       touch(ctx, replica.shard, 10 * world.rank(), 10, 1);
       replica.average.note_updated();
       replica.average.run(ctx, 1);

@@ -65,8 +65,8 @@ TEST(MeshCodec, FormsLayoutsAndDevicesGiveTheSameBits) {
       "tables.tags.dtype=bf16", "tables.rare.dtype=split_bf16"};
   for (const char* optimizer : {"row_wise_adagrad", "adam"}) {
     for (const char* format : {"bf16", "int8", "int4", "fbgemm_fp8_143"}) {
-      const std::vector<std::string> job = joined(
-          coded(format, tables), {std::string("sparse_optimizer.type=") + optimizer});
+      const std::vector<std::string> job =
+          joined(coded(format, tables), {std::string("sparse_optimizer.type=") + optimizer});
       const Summary expected = train_on(6, job_options(make_job(job)));
       for (const char* more : {"mesh.sync=touched", "mesh.layout=local_all_reduce",
                                "train.device=check", "train.overlap=false"}) {
@@ -111,9 +111,9 @@ TEST(MeshCodec, ResumesWithTheSameBits) {
   Warnings warnings("rounded away");
   for (const char* sync : {"dense", "touched"}) {
     for (const char* format : {"int8", "int4"}) {
-      const JobOptions whole = job_options(make_job(
-          coded(format, {std::string("mesh.sync=") + sync, "sparse_optimizer.type=adam",
-                         "tables.item.sharding=column_wise", "tables.tags.dtype=bf16"})));
+      const JobOptions whole = job_options(
+          make_job(coded(format, {std::string("mesh.sync=") + sync, "sparse_optimizer.type=adam",
+                                  "tables.item.sharding=column_wise", "tables.tags.dtype=bf16"})));
       const Summary expected = train_on(4, whole);
       const TemporaryFolder folder;
       JobOptions first = whole;
@@ -176,9 +176,9 @@ TEST(MeshCodec, ResidualsOfOtherMeshesAndCodecsAreDroppedWithAWarning) {
 }
 
 TEST(MeshCodec, WhatDoesNotFitIsWarnedOfAndSummed) {
-  spec::Config config = make_job(
-      coded("fp16", {"train.steps=1", "sparse_optimizer.type=sgd", "train.log_every=1",
-                     "data.synthetic.eval_samples=0"}));
+  spec::Config config =
+      make_job(coded("fp16", {"train.steps=1", "sparse_optimizer.type=sgd", "train.log_every=1",
+                              "data.synthetic.eval_samples=0"}));
   for (spec::Table& table : config.tables) {
     table.optimizer.learning_rate = 1e12;  // changes beyond fp16's largest number
   }

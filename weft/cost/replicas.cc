@@ -66,11 +66,8 @@ double coded_sync_memory(const spec::Table& table,
   return rows * (replica_row_bytes(table, cols) + (codecs.error_feedback ? 4.0 * numbers : 0.0));
 }
 
-double coded_sync_buffers(std::int64_t groups,
-                          double bytes,
-                          double touched,
-                          bool receives,
-                          const spec::Codecs& codecs) {
+double coded_sync_buffers(
+    std::int64_t groups, double bytes, double touched, bool receives, const spec::Codecs& codecs) {
   if (!is_coded(codecs)) {
     return 0.0;
   }

@@ -46,11 +46,8 @@ double coded_sync_memory(const spec::Table& table,
 /// codes that are sent, means, and with `receives` (`mpi`) what arrives, of a round of 64 MiB or
 /// less; where they lie, of touched rows. Without scratch (weft/sharding/coded_average.h). 0 where
 /// rows travel as they are.
-double coded_sync_buffers(std::int64_t groups,
-                          double bytes,
-                          double touched,
-                          bool receives,
-                          const spec::Codecs& codecs);
+double coded_sync_buffers(
+    std::int64_t groups, double bytes, double touched, bool receives, const spec::Codecs& codecs);
 
 /// What a rank sends to average `bytes` of rows and state.
 inline double replica_average_bytes(std::int64_t groups, double bytes) {

@@ -214,9 +214,8 @@ void CodedAverage::restored(Context& ctx) {
 }
 
 void CodedAverage::stored(const embedding::TableShard& shard, std::span<const Range> rows) {
-  const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& one) {
-    return one.shard == &shard;
-  });
+  const auto member = std::find_if(members_.begin(), members_.end(),
+                                   [&](const Member& one) { return one.shard == &shard; });
   WEFT_CHECK(member != members_.end(), "table '{}' is not averaged", shard.table().name);
   for (const Range& range : rows) {
     for (std::int64_t row = range.begin; row < range.end; ++row) {
@@ -402,8 +401,7 @@ void CodedAverage::describe_round(std::span<Block> round) {
   sent_.resize(away);
   means_.resize(lane_bytes_[self_]);
   if (!replicas_.lends()) {
-    received_.resize(
-        std::max(away, static_cast<std::int64_t>(groups_ - 1) * lane_bytes_[self_]));
+    received_.resize(std::max(away, static_cast<std::int64_t>(groups_ - 1) * lane_bytes_[self_]));
   }
 }
 
@@ -448,9 +446,8 @@ void CodedAverage::run_tasks(Context& ctx, std::span<const Task> tasks, const Bo
   std::atomic<std::size_t> next = 0;
   ctx.pool->parallel_for(lanes, [&](std::int64_t lane) {
     // [lanes][chunk] doubles, then [lanes][4][chunk] floats.
-    auto* const floats =
-        reinterpret_cast<float*>(scratch_.as<double>() + lanes_ * chunk_floats_) +
-        lane * 4 * chunk_floats_;
+    auto* const floats = reinterpret_cast<float*>(scratch_.as<double>() + lanes_ * chunk_floats_) +
+                         lane * 4 * chunk_floats_;
     const Scratch scratch{.values = floats,
                           .last = floats + chunk_floats_,
                           .decoded = floats + 2 * chunk_floats_,
@@ -603,8 +600,7 @@ void CodedAverage::read_last(const Chunk& chunk, float* out) const {
 void CodedAverage::encode(const Chunk& chunk, const float* values, std::byte* owner_bytes) {
   const std::int64_t cols = chunk.vector->cols;
   const kernels::CodecCounts lost = kernels::encode(
-      codec_,
-      {.vectors = values, .stride = cols, .cols = cols, .to = owner_bytes + chunk.offset},
+      codec_, {.vectors = values, .stride = cols, .cols = cols, .to = owner_bytes + chunk.offset},
       Range{0, chunk.rows.size()});
   if (lost != kernels::CodecCounts{}) {
     non_finite_.fetch_add(lost.non_finite, std::memory_order_relaxed);
@@ -615,8 +611,7 @@ void CodedAverage::encode(const Chunk& chunk, const float* values, std::byte* ow
 void CodedAverage::decode(const Chunk& chunk, const std::byte* owner_bytes, float* values) const {
   const std::int64_t cols = chunk.vector->cols;
   kernels::decode(
-      codec_,
-      {.from = owner_bytes + chunk.offset, .vectors = values, .stride = cols, .cols = cols},
+      codec_, {.from = owner_bytes + chunk.offset, .vectors = values, .stride = cols, .cols = cols},
       Range{0, chunk.rows.size()});
 }
 
@@ -679,8 +674,7 @@ void CodedAverage::write(const Member& member,
   const std::size_t bytes = at(vector.cols) * sizeof(float);
   if (!vector.of_weights) {
     std::memcpy(state_of(table, row) + vector.first, values, bytes);
-    std::memcpy(member.state.as<float>() + row * member.state_floats + vector.first, values,
-                bytes);
+    std::memcpy(member.state.as<float>() + row * member.state_floats + vector.first, values, bytes);
     return;
   }
   switch (table.dtype) {

@@ -175,6 +175,7 @@ class CodedAverage {
     std::int64_t offset = 0;  // of the first one's code among all that the owner has in the round
 
     [[nodiscard]] std::int64_t row(std::int64_t i) const { return owned.row(rows.begin + i); }
+
     [[nodiscard]] std::int64_t floats() const { return rows.size() * vector->cols; }
   };
 
@@ -198,7 +199,9 @@ class CodedAverage {
                std::span<const comm::Lane> arrived,
                const Scratch& scratch,
                std::int64_t step);
-  void take_means(const Task& task, const std::byte* from, const Scratch& scratch,
+  void take_means(const Task& task,
+                  const std::byte* from,
+                  const Scratch& scratch,
                   std::int64_t step);
   void read(const Chunk& chunk, float* out) const;
   void read_last(const Chunk& chunk, float* out) const;

@@ -88,11 +88,11 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
     touched_.emplace(replicas, shards);
   }
   if (options.codec.format != kernels::CodecFormat::kFp32) {
-    coded_ = std::make_unique<CodedAverage>(
-        replicas, device, shards, touched_ ? &*touched_ : nullptr,
-        CodedAverageOptions{.codec = options.codec,
-                            .error_feedback = options.error_feedback,
-                            .seed = options.seed});
+    coded_ =
+        std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
+                                       CodedAverageOptions{.codec = options.codec,
+                                                           .error_feedback = options.error_feedback,
+                                                           .seed = options.seed});
   }
 }
 

@@ -18,8 +18,7 @@ SyncResiduals::SyncResiduals(Device& device,
     own.rows = shard;
     for (StateItem item : shard->state_items()) {
       // Of one number per row every shard of columns has its own copy.
-      item.first_holder =
-          item.cols == shard->table().embedding_dim || shard->cols().begin == 0;
+      item.first_holder = item.cols == shard->table().embedding_dim || shard->cols().begin == 0;
       item.kind = fmt::format("{} {} of group {}", shard->table().name, item.kind, group_);
       item.parameter = kSyncResidualParameter;
       item.dtype = DType::kFloat32;
@@ -56,8 +55,7 @@ void SyncResiduals::read_state(std::size_t index,
                                void* out) const {
   const Place& place = places_.at(index);
   const RowSet held = place.item.held();
-  WEFT_CHECK(rows == 0 || (held.contains(row_begin) &&
-                           held.index(row_begin) + rows <= held.size()),
+  WEFT_CHECK(rows == 0 || (held.contains(row_begin) && held.index(row_begin) + rows <= held.size()),
              "{} rows from {} of {}", rows, row_begin, place.item.kind);
   const std::int64_t cols = place.item.col_end - place.item.col_begin;
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -75,12 +73,11 @@ void SyncResiduals::write_state(std::size_t index,
                                 const void* in) {
   const Place& place = places_.at(index);
   const RowSet held = place.item.held();
-  WEFT_CHECK(rows == 0 || (held.contains(row_begin) &&
-                           held.index(row_begin) + rows <= held.size()),
+  WEFT_CHECK(rows == 0 || (held.contains(row_begin) && held.index(row_begin) + rows <= held.size()),
              "{} rows from {} of {}", rows, row_begin, place.item.kind);
-  WEFT_CHECK(place.item.col_begin <= col_begin && col_begin <= col_end &&
-                 col_end <= place.item.col_end,
-             "columns [{}, {}) of {}", col_begin, col_end, place.item.kind);
+  WEFT_CHECK(
+      place.item.col_begin <= col_begin && col_begin <= col_end && col_end <= place.item.col_end,
+      "columns [{}, {}) of {}", col_begin, col_end, place.item.kind);
   const std::int64_t cols = col_end - col_begin;
   for (std::int64_t i = 0; i < rows; ++i) {
     std::memcpy(row(place.shard, held.index(row_begin) + i) + place.first +

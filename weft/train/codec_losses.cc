@@ -76,8 +76,7 @@ void warn_of_losses(const spec::Config& config,
         "moments, {}. A wider format, or smaller codecs.group_size, loses fewer (docs/2d.md)",
         when, spec::to_string(config.codecs.sync),
         now.sync.codec.saturated - before.sync.codec.saturated,
-        now.sync.codec.non_finite - before.sync.codec.non_finite,
-        now.sync.kept - before.sync.kept);
+        now.sync.codec.non_finite - before.sync.codec.non_finite, now.sync.kept - before.sync.kept);
   }
 }
 
