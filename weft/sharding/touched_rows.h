@@ -2,11 +2,10 @@
 ///
 /// Exchanges  2: counts, lists. Bytes sent per rank: (M - 1)(8 shards + 4 U), U the rows touched
 ///            here since the last union, each once, M the groups.
-/// Memory     at most 8 bytes per row touched here since the last union and 4 per row of one
-/// update,
-///            and 4 per row of the others' lists. A list is sorted, and repeated rows leave it,
-///            whenever it has grown to twice what it then had, so that sorting costs a logarithm
-///            per entry however many steps lie between two unions.
+/// Memory     at most 12 bytes per row touched here since the last union, 4 of them to merge lists,
+///            and 4 per row of one update and of the others' lists. A list is sorted, and repeated
+///            rows leave it, whenever it has grown to twice what it then had, so that sorting costs
+///            a logarithm per entry however many steps lie between two unions.
 #pragma once
 
 #include <cstdint>
