@@ -3,11 +3,17 @@
 
 #include "tests/comm/mpi_main.h"
 #include "tests/sharding/sparse_run.h"
+#include "weft/comm/local/local.h"
+#include "weft/sharding/replica_average.h"
 
 namespace weft::sharding {
 namespace {
 
 using comm::testing::world;
+
+std::size_t at(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 void expect_as_one_rank(const spec::Config& config, const spec::Config& plain, RunOptions options) {
   RunResult got;
@@ -118,6 +124,59 @@ INSTANTIATE_TEST_SUITE_P(Roundings,
                          EncodedOverMpi,
                          ::testing::Values(spec::CodecRounding::kNearest,
                                            spec::CodecRounding::kStochastic));
+
+/// Rows, state and residuals of a replica after syncs of changes that are the group's own.
+std::vector<float> after_coded_syncs(comm::Communicator& replicas, kernels::CodecFormat format) {
+  constexpr std::int64_t kRows = 37;
+  spec::Table table;
+  table.name = "t";
+  table.num_embeddings = kRows;
+  table.embedding_dim = 24;
+  table.optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto device = make_device({.threads = 2});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  embedding::TableShard shard(*device, table, Range{0, kRows}, {0, 24}, 1, {});
+  ReplicaAverage average(replicas, *device, {&shard},
+                         {.seed = 5, .codec = {.format = format, .group = 16}});
+  std::vector<float> all;
+  for (int step = 1; step <= 4; ++step) {
+    for (std::size_t k = 0; k < 2; ++k) {
+      const StateItem item = shard.state_items()[k];
+      std::vector<float> values(static_cast<std::size_t>(kRows * item.col_end));
+      shard.read_state(k, 0, kRows, values.data());
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] += 1e-3F * static_cast<float>((i * 7 + 5 * at(replicas.rank()) + at(step)) % 11);
+      }
+      shard.write_state(k, 0, kRows, 0, item.col_end, values.data());
+    }
+    average.run(ctx, step);
+  }
+  for (const StateSource* source : {static_cast<const StateSource*>(&shard),
+                                    static_cast<const StateSource*>(average.residuals())}) {
+    for (std::size_t k = 0; k < 2; ++k) {
+      const std::size_t first = all.size();
+      all.resize(first + at(kRows * source->state_items()[k].col_end));
+      source->read_state(k, 0, kRows, all.data() + first);
+    }
+  }
+  return all;
+}
+
+TEST(CodedAverageOverMpi, GivesTheBitsOfThreads) {
+  for (const auto format : {kernels::CodecFormat::kInt8, kernels::CodecFormat::kBf16}) {
+    const std::vector<float> got = after_coded_syncs(*world(), format);
+    if (world()->rank() == 0) {
+      std::vector<float> expected;
+      comm::run_local(world()->size(), {.timeout_s = 60}, [&](comm::Communicator& replicas) {
+        std::vector<float> own = after_coded_syncs(replicas, format);
+        if (replicas.rank() == 0) {
+          expected = std::move(own);
+        }
+      });
+      EXPECT_EQ(got, expected);
+    }
+  }
+}
 
 TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
   for (const spec::Sharding sharding : kShardings) {

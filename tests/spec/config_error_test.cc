@@ -289,6 +289,18 @@ TEST(Mistakes, Codecs) {
        Mistake{"seed: 7", "seed: 7\ncodecs: {dense: int16}",
                "test.yaml:3:17: codecs.dense: 'int16' is none of fp32, fp16, bf16, fp8_e4m3, "
                "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {sync: int16}",
+               "test.yaml:3:16: codecs.sync: 'int16' is none of fp32, fp16, bf16, fp8_e4m3, "
+               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {sync: int8}",
+               "test.yaml:3:16: codecs.sync: int8 is for replicas that are averaged, and with "
+               "groups 1 there are none; set fp32 or remove it, or train with mesh.groups of 2 or "
+               "more and mesh.sync dense or touched"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients}\ncodecs: {sync: bf16}",
+               "test.yaml:4:16: codecs.sync: bf16 is for replicas that are averaged, and with sync "
+               "gradients there are none; set fp32 or remove it, or train with mesh.groups of 2 or "
+               "more and mesh.sync dense or touched"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2}\ncodecs: {sync: fp8_e4m3}", "no error"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {error_feedback: 1}",
                "test.yaml:3:26: codecs.error_feedback: expected true or false, found '1'"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {group_size: 0}",
@@ -304,6 +316,9 @@ TEST(Mistakes, Codecs) {
   EXPECT_EQ(with("codecs: {backward: int8, group_size: 24}\n"),
             "test.yaml:22:20: tables.C1.column_shards: 3 shards are too many: columns are cut at "
             "multiples of 48 (of 16 and of codecs.group_size), so embedding_dim 64 has at most 2");
+  EXPECT_NE(with("mesh: {groups: 2}\ncodecs: {sync: int8, group_size: 24}\n")
+                .find("columns are cut at multiples of 48"),
+            std::string::npos);
   EXPECT_EQ(with("codecs: {backward: fp16, group_size: 24}\n").find("column_shards"),
             std::string::npos);
 }

@@ -142,6 +142,18 @@ TEST(NoAllocation, ThroughRelays) {
   EXPECT_EQ(count_steps(config, 3, 1, {0, 0, 1}).own, 0) << test::describe_allocations();
 }
 
+TEST(NoAllocation, OfEncodedSyncs) {
+  if (!test::can_watch_allocations()) {
+    GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  }
+  for (const char* sync : {"dense", "touched"}) {
+    const spec::Config config =
+        repeating_job({"mesh.groups=2", std::string("mesh.sync=") + sync, "codecs.sync=int8",
+                       "sparse_optimizer.type=adam", "tables.tags.dtype=bf16"});
+    EXPECT_EQ(count_steps(config, 2, 1).own, 0) << sync << test::describe_allocations();
+  }
+}
+
 std::vector<std::string> tables(std::vector<std::string> overrides, const char* sharding) {
   for (const std::string& entry : all_tables("sharding", sharding)) {
     overrides.push_back(entry);

@@ -69,7 +69,8 @@ enum class ExtraItems { kRefuse, kIgnore };
 struct LoadOptions {
   std::string path;  ///< as find_checkpoint takes it
   ExtraItems extra = ExtraItems::kRefuse;
-  std::string left_out = {};  ///< a parameter whose items may be there without being asked for
+  /// Parameters whose items may be there without being asked for.
+  std::vector<std::string> left_out = {};
 };
 
 /// Fills every item of every sink, whole blocks, from wherever they are stored. Collective; each

@@ -96,7 +96,7 @@ void check_extra(comm::Communicator& comm,
                  const std::vector<Wanted>& wanted,
                  const Manifest& manifest,
                  const std::string& path,
-                 const std::string& left_out) {
+                 const std::vector<std::string>& left_out) {
   const std::size_t count = manifest.items.size();
   std::vector<std::uint8_t> own(count);
   for (const Wanted& one : wanted) {
@@ -109,8 +109,9 @@ void check_extra(comm::Communicator& comm,
     for (std::size_t at = i; at < all.size(); at += count) {
       asked = asked || all[at] != 0;
     }
-    if (!asked && (left_out.empty() || manifest.items[i].parameter != left_out)) {
-      extra.push_back(item_name(manifest.items[i].parameter, manifest.items[i].kind));
+    const std::string& parameter = manifest.items[i].parameter;
+    if (!asked && std::find(left_out.begin(), left_out.end(), parameter) == left_out.end()) {
+      extra.push_back(item_name(parameter, manifest.items[i].kind));
     }
   }
   if (!extra.empty()) {

@@ -14,7 +14,7 @@ using cost::Exchange;
 
 constexpr double kHeaderBytes = 32.0;
 constexpr double kSlotBytes = 16.0;
-constexpr double kControlBytes = 96.0;
+constexpr double kControlBytes = 120.0;
 constexpr double kSumBytes = 48.0;  // of a part and task: weights, and metrics of the step before
 constexpr double kFlagBytes = 24.0;
 constexpr double kReplicaCount = 8.0;  // of a table

@@ -87,6 +87,25 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
   if (options.form == spec::SyncForm::kTouched) {
     touched_.emplace(replicas, shards);
   }
+  if (options.codec.format != kernels::CodecFormat::kFp32) {
+    coded_ =
+        std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
+                                       CodedAverageOptions{.codec = options.codec,
+                                                           .error_feedback = options.error_feedback,
+                                                           .seed = options.seed});
+  }
+}
+
+void ReplicaAverage::restored(Context& ctx) {
+  if (coded_) {
+    coded_->restored(ctx);
+  }
+}
+
+void ReplicaAverage::stored(const embedding::TableShard& shard, std::span<const Range> rows) {
+  if (coded_) {
+    coded_->stored(shard, rows);
+  }
 }
 
 void ReplicaAverage::note_updated() {
@@ -98,6 +117,10 @@ void ReplicaAverage::note_updated() {
 void ReplicaAverage::run(Context& ctx, std::int64_t step) {
   if (touched_) {
     touched_->unite(ctx);
+  }
+  if (coded_) {
+    coded_->run(ctx, step);
+    return;
   }
   cut_rounds();
   std::size_t begin = 0;

@@ -17,18 +17,24 @@
 /// Memory     over `mpi` up to (M - 1)/M · 64 MiB; over `local` none: the owner reads the others'
 ///            rows where they are, and writes its own in place.
 /// Threads    as the communicator's; rows are cut into tasks for the context's pool.
+/// Codec      with one, what rows have changed by travels, as codes: coded_average.h says what then
+///            differs. Without, nothing is copied and nothing is kept.
 /// Source     arXiv 2508.03854 (average of rows and moments); the reduce-scatter/all-gather split
 ///            of Rabenseifner, 2004.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/kernels/codec.h"
+#include "weft/sharding/coded_average.h"
+#include "weft/sharding/sync_residuals.h"
 #include "weft/sharding/task_list.h"
 #include "weft/sharding/touched_rows.h"
 #include "weft/spec/mesh.h"
@@ -39,6 +45,8 @@ namespace weft::sharding {
 struct ReplicaAverageOptions {
   spec::SyncForm form = spec::SyncForm::kDense;  ///< dense or touched
   std::uint64_t seed = 0;                        ///< of the job, for stochastic rounding
+  kernels::Codec codec = {};                     ///< of changes; rounds to nearest. fp32: none
+  bool error_feedback = true;                    ///< of the codec
 };
 
 class ReplicaAverage {
@@ -56,6 +64,21 @@ class ReplicaAverage {
 
   /// Averages, after the update of `step`. Collective over `replicas`.
   void run(Context& ctx, std::int64_t step);
+
+  /// For the codec, which keeps copies. restored(): after all rows, and the residuals, have been
+  /// written; stored(): after those of a shard, numbered in the whole table; both alike on all
+  /// groups, at a sync, inside a stage.
+  void restored(Context& ctx);
+  void stored(const embedding::TableShard& shard, std::span<const Range> rows);
+
+  /// What encoding has lost; null without a codec or its feedback.
+  [[nodiscard]] SyncResiduals* residuals() { return coded_ ? coded_->residuals() : nullptr; }
+
+  /// Bytes that the codec keeps of all rows, buffers of a sync apart.
+  [[nodiscard]] std::int64_t copies_bytes() const { return coded_ ? coded_->copies_bytes() : 0; }
+
+  /// Of this rank, since it was made. From any thread.
+  [[nodiscard]] SyncLosses losses() const { return coded_ ? coded_->losses() : SyncLosses{}; }
 
  private:
   /// Part of every row of a shard.
@@ -114,6 +137,7 @@ class ReplicaAverage {
   double groups_;
   std::vector<Member> members_;
   std::optional<TouchedRows> touched_;
+  std::unique_ptr<CodedAverage> coded_;  // null where rows travel as they are
   std::vector<Block> blocks_;
   std::vector<std::size_t> round_ends_;  // in blocks_
   Buffer received_;                      // rows of the others, where not lent

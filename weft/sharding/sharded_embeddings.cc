@@ -186,7 +186,12 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
   if (config_.mesh.averages()) {
     average_ = std::make_unique<ReplicaAverage>(
         *replicas_comm_, device, sharded_,
-        ReplicaAverageOptions{.form = config_.mesh.sync, .seed = config_.seed});
+        ReplicaAverageOptions{
+            .form = config_.mesh.sync,
+            .seed = config_.seed,
+            .codec = {.format = static_cast<kernels::CodecFormat>(config_.codecs.sync),
+                      .group = config_.codecs.group_size},
+            .error_feedback = config_.codecs.error_feedback});
   } else {
     group_gradients_ =
         std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_, plan_.parts);
@@ -310,6 +315,11 @@ void ShardedEmbeddings::sync_replicas(Context& ctx, std::int64_t step) {
   }
 }
 
+std::vector<SyncResiduals*> ShardedEmbeddings::sync_residuals() const {
+  SyncResiduals* const residuals = average_ ? average_->residuals() : nullptr;
+  return residuals == nullptr ? std::vector<SyncResiduals*>{} : std::vector{residuals};
+}
+
 TableOverflow ShardedEmbeddings::overflow() const {
   TableOverflow overflow;
   for (const LocalShard& local : shards_) {
@@ -382,12 +392,20 @@ std::vector<HeadedTable> ShardedEmbeddings::headed_tables() const {
 void ShardedEmbeddings::store_heads(Context& /*ctx*/) {
   for (const HeadedTable& table : headed_tables()) {
     store_head(table);
+    for (const embedding::TableShard* shard : table.shards) {
+      if (average_ && shard != nullptr) {
+        average_->stored(*shard, table.plan->head);
+      }
+    }
   }
 }
 
 void ShardedEmbeddings::load_heads(Context& ctx) {
   for (const HeadedTable& table : headed_tables()) {
     load_head(*vectors_comm_, ctx, table);
+  }
+  if (average_) {
+    average_->restored(ctx);
   }
 }
 

@@ -132,6 +132,14 @@ class ShardedEmbeddings {
     return {.forward = output_.forward_losses(table), .backward = output_.backward_losses(table)};
   }
 
+  /// The same of syncs of replicas, where they are encoded.
+  [[nodiscard]] SyncLosses sync_losses() const {
+    return average_ ? average_->losses() : SyncLosses{};
+  }
+
+  /// What encoding syncs has lost, as state; none where nothing is kept.
+  [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
+
   /// What this rank has sent of vectors, gradients and row statistics.
   [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }
 
@@ -142,9 +150,11 @@ class ShardedEmbeddings {
   [[nodiscard]] std::vector<embedding::TableShard*> heads() const;
 
   /// Copies the heads' rows into the shards that cover them, before these are read. No exchange.
+  /// With a codec of syncs at a sync only.
   void store_heads(Context& ctx);
 
-  /// Fills the heads from the shards, after these have been written. Collective.
+  /// Fills the heads from the shards, after these have been written, and takes these as equal on
+  /// all groups. Collective.
   void load_heads(Context& ctx);
 
   /// Bytes of rows and optimizer state held here.

@@ -49,6 +49,14 @@ void TouchedRows::note_updated() {
   }
 }
 
+void TouchedRows::add(std::size_t shard, std::span<const std::int32_t> rows) {
+  List& list = lists_[shard];
+  list.own.insert(list.own.end(), rows.begin(), rows.end());
+  if (list.ascending == 0) {
+    list.ascending = list.own.size();
+  }
+}
+
 std::int64_t TouchedRows::entries() const {
   std::int64_t total = 0;
   for (const List& list : lists_) {
@@ -61,8 +69,10 @@ std::int64_t TouchedRows::entries() const {
 void TouchedRows::compact(List& list) {
   const auto middle = list.own.begin() + static_cast<std::ptrdiff_t>(list.ascending);
   std::sort(middle, list.own.end());
-  std::inplace_merge(list.own.begin(), middle, list.own.end());
-  list.own.erase(std::unique(list.own.begin(), list.own.end()), list.own.end());
+  const auto end = std::unique(middle, list.own.end());
+  list.merged.clear();
+  std::set_union(list.own.begin(), middle, middle, end, std::back_inserter(list.merged));
+  std::swap(list.own, list.merged);
   list.ascending = list.own.size();
 }
 

@@ -2,11 +2,10 @@
 ///
 /// Exchanges  2: counts, lists. Bytes sent per rank: (M - 1)(8 shards + 4 U), U the rows touched
 ///            here since the last union, each once, M the groups.
-/// Memory     at most 8 bytes per row touched here since the last union and 4 per row of one
-/// update,
-///            and 4 per row of the others' lists. A list is sorted, and repeated rows leave it,
-///            whenever it has grown to twice what it then had, so that sorting costs a logarithm
-///            per entry however many steps lie between two unions.
+/// Memory     at most 12 bytes per row touched here since the last union, 4 of them to merge lists,
+///            and 4 per row of one update and of the others' lists. A list is sorted, and repeated
+///            rows leave it, whenever it has grown to twice what it then had, so that sorting costs
+///            a logarithm per entry however many steps lie between two unions.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +25,9 @@ class TouchedRows {
 
   /// After the update of a step, before the next coalesce: notes its rows.
   void note_updated();
+
+  /// Notes rows of shard number `shard`, counted within it, ascending.
+  void add(std::size_t shard, std::span<const std::int32_t> rows);
 
   /// Finds the rows that any group has touched since the last call, and begins anew. Collective.
   void unite(Context& ctx);

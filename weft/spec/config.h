@@ -241,16 +241,17 @@ enum class IdCodec {
 /// To the nearest code, or to one of its neighbours as often as the distance to the other says.
 enum class CodecRounding { kNearest, kStochastic };
 
-/// Of vectors on their way to the samples, of their gradients on the way back, and of sums of dense
-/// gradients.
+/// Of vectors on their way to the samples, of their gradients on the way back, of sums of dense
+/// gradients, and of what averaged replicas have changed by.
 struct Codecs {
   CodecFormat forward = CodecFormat::kFp32;
   CodecFormat backward = CodecFormat::kFp32;
   CodecFormat dense = CodecFormat::kFp32;
+  CodecFormat sync = CodecFormat::kFp32;
   std::int64_t group_size = 128;  ///< columns that share a scale, in formats of 8 and 4 bits
   IdCodec ids = IdCodec::kNarrow;
   CodecRounding rounding = CodecRounding::kNearest;
-  bool error_feedback = true;  ///< what `dense` loses is added to the next step's sums
+  bool error_feedback = true;  ///< what `dense` and `sync` lose is added the next time
 };
 
 /// Whether columns share a scale.

@@ -341,6 +341,11 @@ void walk(Visitor& v, Codecs& c) {
            .meaning = "Of partial sums of the dense gradients and of their sums; fp32: as they "
                       "are."},
           choice(c.dense, kCodecFormats));
+  v.value({.name = "sync",
+           .meaning = "Of what rows and their optimizer state have changed by since the last sync "
+                      "of replica groups that are averaged, and of the means of these changes; "
+                      "fp32: rows and state as they are (docs/2d.md)."},
+          choice(c.sync, kCodecFormats));
   v.value({.name = "group_size",
            .meaning = "Of formats of 8 and 4 bits: columns that share a scale, counted from column "
                       "0 of the row, or from the start of a rank's slice of the dense gradients. "
@@ -360,8 +365,8 @@ void walk(Visitor& v, Codecs& c) {
                       "the feature and the column."},
           choice(c.rounding, kCodecRoundings));
   v.value({.name = "error_feedback",
-           .meaning = "What the codec of dense gradients rounds away is kept and added to the next "
-                      "step's. Takes memory."},
+           .meaning = "What the codecs of dense gradients and of syncs round away is kept and "
+                      "added the next time. Takes memory."},
           &c.error_feedback);
 }
 

@@ -14,7 +14,8 @@
 namespace weft::spec {
 
 std::int64_t column_cut(const Codecs& codecs) {
-  const bool grouped = is_grouped(codecs.forward) || is_grouped(codecs.backward);
+  const bool grouped =
+      is_grouped(codecs.forward) || is_grouped(codecs.backward) || is_grouped(codecs.sync);
   return grouped ? std::lcm(kColumnBlock, codecs.group_size) : kColumnBlock;
 }
 

@@ -538,6 +538,13 @@ class Checker {
       refuse("mesh.sync_every", "{} with sync gradients, which never lets replicas part; set 1",
              mesh.sync_every);
     }
+    const CodecFormat format = config_.codecs.sync;
+    if (format != CodecFormat::kFp32 && !mesh.averages()) {
+      refuse("codecs.sync",
+             "{} is for replicas that are averaged, and with {} there are none; set fp32 or "
+             "remove it, or train with mesh.groups of 2 or more and mesh.sync dense or touched",
+             to_string(format), mesh.groups == 1 ? "groups 1" : "sync gradients");
+    }
     const std::int64_t every = config_.train.eval_every;
     if (!mesh.syncs_after(every)) {
       const std::int64_t below = every / mesh.sync_every * mesh.sync_every;

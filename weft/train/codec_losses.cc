@@ -18,7 +18,9 @@ CodecReport sum_losses(Engine& engine, const spec::Config& config, Summary& summ
                                  losses.backward.non_finite, losses.backward.saturated});
   }
   const sharding::CodecLosses dense = engine.codec_report().dense;
-  counts.insert(counts.end(), {dense.non_finite, dense.saturated});
+  const sharding::SyncLosses sync = engine.codec_report().sync;
+  counts.insert(counts.end(), {dense.non_finite, dense.saturated, sync.codec.non_finite,
+                               sync.codec.saturated, sync.kept});
   engine.run_stage([&](Context& ctx) {
     engine.control_comm().all_reduce(ctx, counts.data(), static_cast<std::int64_t>(counts.size()));
   });
@@ -37,6 +39,9 @@ CodecReport sum_losses(Engine& engine, const spec::Config& config, Summary& summ
   const std::int64_t* const of_dense = counts.data() + kCounts * config.tables.size();
   total.dense = {.non_finite = of_dense[0], .saturated = of_dense[1]};
   summary.dense_codec_losses = total.dense;
+  total.sync = {.codec = {.non_finite = of_dense[2], .saturated = of_dense[3]},
+                .kept = of_dense[4]};
+  summary.sync_codec_losses = total.sync;
   return total;
 }
 
@@ -63,6 +68,15 @@ void warn_of_losses(const spec::Config& config,
         "{}. A wider format loses none (docs/codecs.md)",
         when, now.dense.saturated - before.dense.saturated, spec::to_string(config.codecs.dense),
         now.dense.non_finite - before.dense.non_finite);
+  }
+  if (now.sync != before.sync) {
+    log_warning(
+        "codecs, {}: of syncs of replica groups ({}): cut off as too large {} numbers; not finite "
+        "{}; left as they were at the sync before, as they would not be finite, or be negative "
+        "moments, {}. A wider format, or smaller codecs.group_size, loses fewer (docs/2d.md)",
+        when, spec::to_string(config.codecs.sync),
+        now.sync.codec.saturated - before.sync.codec.saturated,
+        now.sync.codec.non_finite - before.sync.codec.non_finite, now.sync.kept - before.sync.kept);
   }
 }
 

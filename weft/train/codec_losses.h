@@ -1,5 +1,5 @@
-/// Numbers of vectors, gradients and dense sums that codecs could not say (weft/kernels/codec.h,
-/// "Limits"), as they are summed up and warned of.
+/// Numbers of vectors, gradients, dense sums and syncs that codecs could not say
+/// (weft/kernels/codec.h, "Limits"), as they are summed up and warned of.
 #pragma once
 
 #include <string_view>

@@ -22,6 +22,7 @@ void add_report(const CodecReport& from, CodecReport& to) {
   to.losses.forward += from.losses.forward;
   to.losses.backward += from.losses.backward;
   to.dense += from.dense;
+  to.sync += from.sync;
   if (from.table >= 0 && (to.table < 0 || from.table < to.table)) {
     to.table = from.table;
   }

@@ -23,6 +23,7 @@ struct CodecReport {
   sharding::TableLosses losses;
   std::int64_t table = -1;  ///< the first that has any
   sharding::CodecLosses dense;
+  sharding::SyncLosses sync;
 };
 
 /// What one rank says.

@@ -185,7 +185,8 @@ int Engine::world_rank(std::int64_t position) const {
 }
 
 CodecReport Engine::codec_report() const {
-  CodecReport report{.losses = {}, .dense = dense_.codec_losses()};
+  CodecReport report{
+      .losses = {}, .dense = dense_.codec_losses(), .sync = embeddings_.sync_losses()};
   for (std::size_t t = 0; t < config_.tables.size(); ++t) {
     const auto table = static_cast<std::int64_t>(t);
     const sharding::TableLosses losses = embeddings_.codec_losses(table);
@@ -445,10 +446,13 @@ std::vector<const StateSource*> Engine::sources() {
   }
   all.push_back(&dense_.state());
   all.push_back(&dense_.residuals());
+  for (const sharding::SyncResiduals* residuals : embeddings_.sync_residuals()) {
+    all.push_back(residuals);
+  }
   return all;
 }
 
-std::vector<StateSink*> Engine::sinks(Residuals residuals) {
+std::vector<StateSink*> Engine::sinks(Residuals residuals, Residuals of_syncs) {
   std::vector<StateSink*> all;
   for (embedding::TableShard* shard : embeddings_.shards()) {
     all.push_back(shard);
@@ -456,6 +460,11 @@ std::vector<StateSink*> Engine::sinks(Residuals residuals) {
   all.push_back(&dense_.state());
   if (residuals == Residuals::kRestored) {
     all.push_back(&dense_.residuals());
+  }
+  if (of_syncs == Residuals::kRestored) {
+    for (sharding::SyncResiduals* of_rows : embeddings_.sync_residuals()) {
+      all.push_back(of_rows);
+    }
   }
   return all;
 }
@@ -466,6 +475,20 @@ std::string Engine::residual_layout() const {
              ? layout
              : fmt::format("{}, mesh of {} {} groups", layout, plan_.groups,
                            spec::to_string(plan_.layout));
+}
+
+/// Who owns a row at a sync follows from the groups and from where the plan puts it.
+std::string Engine::sync_residual_layout() const {
+  // Of all groups or of none: a rank may hold no table.
+  if (config_.codecs.sync == spec::CodecFormat::kFp32 || !config_.codecs.error_feedback ||
+      !config_.mesh.averages()) {
+    return "";
+  }
+  const spec::Codecs& codecs = config_.codecs;
+  return fmt::format(
+      "{}{}, mesh of {} {} groups of {} ranks, plan {:016x}", spec::to_string(codecs.sync),
+      spec::is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
+      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, spec::plan_hash(plan_));
 }
 
 void Engine::restored() {

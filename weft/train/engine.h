@@ -61,7 +61,7 @@ struct EngineOptions {
   trace::Recorder* recorder = nullptr;       ///< gets what the streams do; null: nothing is traced
 };
 
-/// Whether what the codec of dense gradients has lost is taken over from a checkpoint.
+/// Whether what a codec has lost is taken over from a checkpoint.
 enum class Residuals : std::uint8_t { kRestored, kDropped };
 
 /// What a step found out, equal on all ranks.
@@ -130,12 +130,16 @@ class Engine {
   [[nodiscard]] std::vector<const StateSource*> sources();
 
   /// The same, to be written inside run_stage(); then restored() is called. Collective.
-  [[nodiscard]] std::vector<StateSink*> sinks(Residuals residuals = Residuals::kRestored);
+  [[nodiscard]] std::vector<StateSink*> sinks(Residuals residuals = Residuals::kRestored,
+                                              Residuals of_syncs = Residuals::kRestored);
   void restored();
 
   /// What the residuals of dense gradients belong to, equal on all ranks; empty where there are
   /// none. State of another text is for sinks(Residuals::kDropped).
   [[nodiscard]] std::string residual_layout() const;
+
+  /// The same of the residuals of syncs, for the second argument of sinks().
+  [[nodiscard]] std::string sync_residual_layout() const;
 
   /// Runs `body` on the compute stream, behind an average that still runs, and waits for it.
   void run_stage(const Stage& body);

@@ -45,6 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kVocabularyBlob = "vocabularies";
 constexpr const char* kResidualLayout = "dense_residuals";
+constexpr const char* kSyncResidualLayout = "sync_residuals";
 
 DeviceKind device_kind(spec::DeviceChoice choice) {
   switch (choice) {
@@ -189,7 +190,7 @@ class Job {
   void open_vocabularies(data::Source& train);
   void make_engine(std::uint64_t fingerprint);
   void load();
-  [[nodiscard]] std::string saved_residual_layout() const;
+  [[nodiscard]] std::string saved_residual_layout(const char* key) const;
   void warn_of_residuals() const;
   void convert_moments();
   void restore_figures(Trainer& trainer) const;
@@ -481,15 +482,25 @@ void Job::make_engine(std::uint64_t fingerprint) {
 }
 
 void Job::load() {
-  const std::string residuals = saved_residual_layout();
-  const bool keeps_residuals = !residuals.empty() && residuals == engine_->residual_layout();
-  const auto sinks = engine_->sinks(keeps_residuals ? Residuals::kRestored : Residuals::kDropped);
+  std::vector<std::string> left_out;
+  const auto restores = [&](const char* key, const std::string& own, const char* parameter) {
+    const std::string saved = saved_residual_layout(key);
+    if (!saved.empty() && saved == own) {
+      return Residuals::kRestored;
+    }
+    left_out.emplace_back(parameter);
+    return Residuals::kDropped;
+  };
+  const Residuals of_dense =
+      restores(kResidualLayout, engine_->residual_layout(), kResidualParameter);
+  const Residuals of_syncs = restores(kSyncResidualLayout, engine_->sync_residual_layout(),
+                                      sharding::kSyncResidualParameter);
+  const auto sinks = engine_->sinks(of_dense, of_syncs);
   engine_->run_stage([&](Context& ctx) {
-    checkpoint::load(engine_->control_comm(), ctx,
-                     {.path = options_.resume,
-                      .extra = checkpoint::ExtraItems::kRefuse,
-                      .left_out = keeps_residuals ? "" : kResidualParameter},
-                     sinks);
+    checkpoint::load(
+        engine_->control_comm(), ctx,
+        {.path = options_.resume, .extra = checkpoint::ExtraItems::kRefuse, .left_out = left_out},
+        sinks);
   });
   convert_moments();
   engine_->restored();
@@ -500,22 +511,25 @@ void Job::load() {
 }
 
 /// As the checkpoint says it; empty where it has no residuals.
-std::string Job::saved_residual_layout() const {
+std::string Job::saved_residual_layout(const char* key) const {
   const auto extra = nlohmann::json::parse(manifest_->metadata.extra_json, nullptr, false);
-  const auto found = extra.is_object() ? extra.find(kResidualLayout) : extra.end();
+  const auto found = extra.is_object() ? extra.find(key) : extra.end();
   return found != extra.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 /// What a resumed training cannot take over.
 void Job::warn_of_residuals() const {
-  const std::string saved = manifest_ ? saved_residual_layout() : "";
-  const std::string own = engine_->residual_layout();
-  if (first() && !saved.empty() && saved != own) {
-    log_warning(
-        "resume: what the codec of dense gradients had rounded away is dropped: it is of {} in "
-        "the checkpoint, this run has {}; the same bits are promised on equal ones only",
-        saved, own.empty() ? "none" : own);
-  }
+  const auto warn = [this](const char* key, const std::string& own, std::string_view codec) {
+    const std::string saved = manifest_ ? saved_residual_layout(key) : "";
+    if (first() && !saved.empty() && saved != own) {
+      log_warning(
+          "resume: what the codec of {} had rounded away is dropped: it is of {} in the "
+          "checkpoint, this run has {}; the same bits are promised on equal ones only",
+          codec, saved, own.empty() ? "none" : own);
+    }
+  };
+  warn(kResidualLayout, engine_->residual_layout(), "dense gradients");
+  warn(kSyncResidualLayout, engine_->sync_residual_layout(), "syncs of replica groups");
 }
 
 /// From the scales of the mesh that saved them to those of this one.
@@ -556,6 +570,9 @@ void Job::save(std::int64_t step,
                        {kSavedHosts, planner::host_numbers(plan_target(launched_))}};
   if (const std::string residuals = engine_->residual_layout(); !residuals.empty()) {
     extra[kResidualLayout] = residuals;
+  }
+  if (const std::string residuals = engine_->sync_residual_layout(); !residuals.empty()) {
+    extra[kSyncResidualLayout] = residuals;
   }
   options.metadata.extra_json = extra.dump();
   if (!vocabulary_bytes_.empty()) {

@@ -126,6 +126,8 @@ std::string to_json(const Summary& summary) {
                     {"program_bytes", summary.memory.program}};
   json["codec_losses"] = codec_losses(summary);
   json["dense_codec_losses"] = counts(summary.dense_codec_losses);
+  json["sync_codec_losses"] = counts(summary.sync_codec_losses.codec);
+  json["sync_codec_losses"]["kept"] = summary.sync_codec_losses.kept;
   json["stopped"] = summary.stopped;
   json["plan_hash"] = summary.plan_hash;
   json["config"] = summary.config_yaml;

@@ -61,6 +61,7 @@ struct Summary {
   /// and all ranks.
   std::vector<std::pair<std::string, sharding::TableLosses>> codec_losses;
   sharding::CodecLosses dense_codec_losses;  ///< of sums of dense gradients
+  sharding::SyncLosses sync_codec_losses;    ///< of syncs of replica groups
   std::vector<std::string> skipped_stages;   ///< debug.skip: with any, nothing was trained
   std::uint64_t weights_hash = 0;
   std::uint64_t state_hash = 0;

@@ -99,9 +99,10 @@ void TraceSession::sample(Engine& engine) {
   }
   const CodecReport report = engine.codec_report();
   trace::Track& track = *engine.caller_track();
-  track.sample("numbers cut off by codecs",
-               static_cast<double>(report.losses.forward.saturated +
-                                   report.losses.backward.saturated + report.dense.saturated));
+  track.sample(
+      "numbers cut off by codecs",
+      static_cast<double>(report.losses.forward.saturated + report.losses.backward.saturated +
+                          report.dense.saturated + report.sync.codec.saturated));
   track.sample("rows read", static_cast<double>(rows));
   track.sample("bytes of tables and buffers", static_cast<double>(host_memory_use().now));
 }

@@ -1,0 +1,253 @@
+/// Private to sharding/: the averages of replica_average.h, with what rows and their optimizer
+/// state have changed by since the last sync as codes (weft/kernels/codec.h).
+///
+/// Each rank keeps, of its shards, the value at the last sync and what encoding has lost. A sync is
+///
+///   sender   change = value - last + lost; sends its code to the row's owner; lost = change -
+///            decoded
+///   owner    mean = (sum of the groups' changes, in fp64, in the order of groups) / M + lost; the
+///            others' changes are decoded, its own is as it is. Rounded to fp32; sends its code to
+///            all; lost = mean - decoded
+///   all      value = last = last + decoded, rounded once, and of fp16 and bf16 stochastically as
+///            in replica_average.h. All decode the same bytes: replicas are equal bit by bit
+///
+/// so that the decoded changes of many syncs lack no more than one encoding loses. `lost` is one
+/// number per number of a row: of the owner's rows that of the mean, of others that of the change.
+/// It becomes 0 where it is below 2^-26 of the value (or 2^-120): less than the value's own
+/// rounding; otherwise rows that were touched once would be sent for ever.
+///
+/// Owners     the group whose number is the row's, counted in the shard, modulo M: fixed, so that
+///            what an owner has lost stays with it, and the lists of touched rows are cut evenly.
+/// Vectors    a row's columns, and each matrix of its state by itself: groups of a codec cross
+///            neither and begin at multiples of their size from column 0. A row's moments of other
+///            magnitude do not cost the weights their digits.
+/// Stays      a mean that decodes to 0 leaves a number's bits, so rows without change and loss keep
+///            theirs, and `touched` has the bits of `dense`. A number that would not be finite, or
+///            a sum of squares or second moment that would be negative, stays as it was at the last
+///            sync, is counted, and its whole mean is what was lost.
+/// Notation   C encoded bytes of the rows to average, M groups.
+/// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
+///            of every shard.
+/// Memory     of all rows and state a copy as wide as they are, and without `lost` no more, else 4
+///            bytes per number; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24 bytes · (4096 or
+///            the columns of the widest table) per thread; of touched 5 bytes per touched row.
+/// Threads    as the communicator's; rows are cut into tasks for the context's pool. No bit depends
+///            on them. Allocates nothing once the longest list of rows has been seen.
+/// Source     error feedback: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014;
+///            of differences to a common value: Mishchenko et al., "Distributed learning with
+///            compressed gradient differences", arXiv 1901.09269.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/comm/communicator.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/kernels/codec.h"
+#include "weft/sharding/sync_residuals.h"
+#include "weft/sharding/task_list.h"
+#include "weft/sharding/touched_rows.h"
+#include "weft/tensor/buffer.h"
+
+namespace weft::sharding {
+
+/// What codecs could not say of changes and means (weft/kernels/codec.h, "Limits"), and numbers
+/// that stayed as they were at a sync, counted by the owners of their rows.
+struct SyncLosses {
+  kernels::CodecCounts codec;
+  std::int64_t kept = 0;
+
+  SyncLosses& operator+=(const SyncLosses& other) {
+    codec += other.codec;
+    kept += other.kept;
+    return *this;
+  }
+
+  friend bool operator==(const SyncLosses&, const SyncLosses&) = default;
+};
+
+struct CodedAverageOptions {
+  kernels::Codec codec;        ///< not fp32; rounds to nearest
+  bool error_feedback = true;  ///< whether `lost` is kept
+  std::uint64_t seed = 0;      ///< of the job, for stochastic rounding
+};
+
+class CodedAverage {
+ public:
+  /// As ReplicaAverage's. `touched`: the rows to average, united before every run(), or null for
+  /// all. Takes the rows as those of the last sync.
+  CodedAverage(comm::Communicator& replicas,
+               Device& device,
+               const std::vector<embedding::TableShard*>& shards,
+               TouchedRows* touched,
+               const CodedAverageOptions& options);
+
+  /// Averages, after the update of `step`. Collective over `replicas`.
+  void run(Context& ctx, std::int64_t step);
+
+  /// After rows and residuals have been written, alike on all groups: rows are those of the last
+  /// sync. Inside a stage.
+  void restored(Context& ctx);
+
+  /// The same after some rows of a shard, numbered in the whole table, have been written; those
+  /// that it does not hold are passed over.
+  void stored(const embedding::TableShard& shard, std::span<const Range> rows);
+
+  /// Null without error feedback.
+  [[nodiscard]] SyncResiduals* residuals() { return residuals_ ? &*residuals_ : nullptr; }
+
+  /// Bytes of the values of the last sync and of what encoding has lost.
+  [[nodiscard]] std::int64_t copies_bytes() const;
+
+  /// Of this rank, since it was made. From any thread.
+  [[nodiscard]] SyncLosses losses() const;
+
+ private:
+  /// Part of every row that is encoded by itself.
+  struct Vector {
+    bool of_weights = false;
+    bool squares = false;    // not negative
+    std::int64_t first = 0;  // of the row's state
+    std::int64_t cols = 0;
+    std::int64_t residual = 0;  // its first of a row's residuals
+    std::int64_t bytes = 0;     // encoded
+  };
+
+  struct Member {
+    const embedding::TableShard* shard = nullptr;
+    kernels::RowTable table;
+    std::vector<Vector> vectors;
+    std::int64_t state_floats = 0;
+    std::int64_t row_bytes = 0;  // encoded
+    std::uint64_t random_key = 0;
+    Buffer weights;  // at the last sync, [rows][cols]: halves of fp16 and bf16, else floats
+    Buffer state;    // [rows][state_floats]
+  };
+
+  /// Rows of a member that are averaged together: by their numbers, or their places in the list.
+  struct Block {
+    std::size_t member = 0;
+    Range rows;
+    std::size_t first_offset = 0;  // in offsets_, of its first vector and group 0
+    std::size_t first_place = 0;   // in places_
+    std::size_t first_begin = 0;   // in owner_begins_
+  };
+
+  /// Rows of a block that one group owns.
+  struct Owned {
+    std::int64_t count = 0;
+    std::int64_t first = 0;  // and every step-th,
+    std::int64_t step = 1;
+    const std::int32_t* places = nullptr;  // or those at these places
+    const std::int32_t* list = nullptr;    // of this list
+
+    [[nodiscard]] std::int64_t row(std::int64_t i) const {
+      return places == nullptr ? first + i * step : std::int64_t{list[places[i]]};
+    }
+  };
+
+  struct Task {
+    std::size_t block = 0;
+    std::size_t owner = 0;
+    Range rows;  // of those that the owner has of the block
+  };
+
+  /// A task's memory: numbers of some rows' vectors.
+  struct Scratch {
+    float* values = nullptr;
+    float* last = nullptr;
+    float* decoded = nullptr;
+    float* moved = nullptr;
+    double* sums = nullptr;
+  };
+
+  /// Some rows of a task, and one of their vectors.
+  struct Chunk {
+    std::size_t member = 0;
+    const Vector* vector = nullptr;
+    Owned owned;
+    Range rows;
+    std::int64_t offset = 0;  // of the first one's code among all that the owner has in the round
+
+    [[nodiscard]] std::int64_t row(std::int64_t i) const { return owned.row(rows.begin + i); }
+
+    [[nodiscard]] std::int64_t floats() const { return rows.size() * vector->cols; }
+  };
+
+  void add_member(Device& device, const embedding::TableShard& shard, std::uint64_t seed);
+  void take_rows(const Member& member, Range rows) const;
+  void cut_rounds();
+  void deal_rows(Context& ctx);
+  void deal_block(const Block& block);
+  void run_round(Context& ctx, std::span<Block> round, std::int64_t step);
+  void describe_round(std::span<Block> round);
+  void describe_changes();
+  void describe_means();
+  void note_residuals();
+  [[nodiscard]] Owned owned(const Block& block, std::size_t group) const;
+  template <typename Body>
+  void run_tasks(Context& ctx, std::span<const Task> tasks, const Body& body);
+  template <typename Body>
+  void for_chunks(const Task& task, const Body& body) const;
+  void encode_changes(const Task& task, const Scratch& scratch);
+  void average(const Task& task,
+               std::span<const comm::Lane> arrived,
+               const Scratch& scratch,
+               std::int64_t step);
+  void take_means(const Task& task,
+                  const std::byte* from,
+                  const Scratch& scratch,
+                  std::int64_t step);
+  void read(const Chunk& chunk, float* out) const;
+  void read_last(const Chunk& chunk, float* out) const;
+  void encode(const Chunk& chunk, const float* values, std::byte* owner_bytes);
+  void decode(const Chunk& chunk, const std::byte* owner_bytes, float* values) const;
+  void keep_residuals(const Chunk& chunk, const Scratch& scratch);
+  std::int64_t move(const Chunk& chunk, const Scratch& scratch, std::int64_t step) const;
+  void write(const Member& member,
+             const Vector& vector,
+             std::int64_t row,
+             const float* values,
+             std::int64_t step) const;
+  template <typename Element>
+  void write_halves(const Member& member,
+                    std::int64_t row,
+                    const float* values,
+                    std::int64_t step) const;
+
+  comm::Communicator& replicas_;
+  TouchedRows* touched_;
+  kernels::Codec codec_;
+  std::size_t self_;
+  std::size_t groups_;
+  std::vector<Member> members_;
+  std::optional<SyncResiduals> residuals_;
+  std::int64_t chunk_floats_;
+  std::int64_t lanes_;  // tasks that may run at once
+  Buffer scratch_;      // [lanes]
+  std::vector<Block> blocks_;
+  std::vector<std::size_t> round_ends_;      // in blocks_
+  std::vector<std::int32_t> places_;         // of touched rows in their list: by block and owner
+  std::vector<std::int64_t> owner_begins_;   // [blocks][M + 1] in the block's places
+  std::vector<std::size_t> first_flags_;     // [members] in flags_
+  std::vector<std::uint8_t> flags_;          // by place in the lists: whether something is lost
+  std::vector<std::int32_t> residual_rows_;  // of one shard
+  std::vector<std::int64_t> offsets_;        // [a round's blocks][vectors][M]
+  std::vector<std::int64_t> lane_bytes_;     // [M] of all rows of a round that a group owns
+  std::vector<std::int64_t> lane_begins_;    // [M] of others' rows, in sent_ and received_
+  std::vector<Task> others_, own_;           // of a round, by owner
+  Buffer sent_;                              // codes of changes, by owner
+  Buffer means_;                             // codes of the means of the own rows
+  Buffer received_;                          // where not lent
+  std::vector<comm::Piece> send_pieces_, recv_pieces_;  // [M]
+  std::vector<comm::Lane> send_, recv_;                 // [M]
+  TaskList copies_;                                     // of members
+  std::atomic<std::int64_t> non_finite_ = 0, saturated_ = 0, kept_ = 0;
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,76 @@
+/// SyncResiduals: what encoding has lost of the syncs of averaged replicas (coded_average.h), and
+/// how a checkpoint sees it.
+///
+/// Memory     4 bytes per number of a row and its optimizer state, rows alike in all shards.
+/// State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group <m>": the
+///            shard's items (weft/embedding/table_shard.h) in fp32, once for every group. Owners of
+///            rows follow from plan and groups, so it is of use to the same plan alone.
+/// Threads    rows are touched inside a stage, by one task each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "weft/embedding/table_shard.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+#include "weft/tensor/state.h"
+
+namespace weft::sharding {
+
+inline constexpr const char* kSyncResidualParameter = "codecs.sync";
+
+class SyncResiduals final : public StateSource, public StateSink {
+ public:
+  /// Of group `group`. `shards` outlive it. clear() before anything else.
+  SyncResiduals(Device& device,
+                const std::vector<embedding::TableShard*>& shards,
+                std::int64_t group);
+
+  /// All become 0.
+  void clear();
+
+  /// Floats of a row: its columns, then its state.
+  [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
+
+  /// Of a row, counted within the shard's.
+  [[nodiscard]] float* row(std::size_t shard, std::int64_t index) const {
+    return shards_[shard].values.as<float>() + index * shards_[shard].floats;
+  }
+
+  /// Whether the row has lost anything.
+  [[nodiscard]] bool any(std::size_t shard, std::int64_t index) const;
+
+  [[nodiscard]] std::vector<StateItem> state_items() const override;
+  void read_state(std::size_t index,
+                  std::int64_t row_begin,
+                  std::int64_t rows,
+                  void* out) const override;
+  void write_state(std::size_t index,
+                   std::int64_t row_begin,
+                   std::int64_t rows,
+                   std::int64_t col_begin,
+                   std::int64_t col_end,
+                   const void* in) override;
+
+ private:
+  struct Shard {
+    const embedding::TableShard* rows = nullptr;
+    std::int64_t floats = 0;
+    Buffer values;  // [rows][floats]
+  };
+
+  /// Where an item lies.
+  struct Place {
+    std::size_t shard = 0;
+    StateItem item;
+    std::int64_t first = 0;  // of a row's floats
+  };
+
+  std::int64_t group_;
+  std::vector<Shard> shards_;
+  std::vector<Place> places_;  // by item
+};
+
+}  // namespace weft::sharding
