@@ -176,6 +176,14 @@ SearchResult search(const spec::Config& config,
          "plan without --cluster",
          config.mesh.groups);
   }
+  for (const spec::Table& table : config.tables) {
+    if (spec::table_groups(config, table) != config.mesh.groups) {
+      fail(ErrorCode::kConfig,
+           "tables.{}.groups is {}: a search with a cluster knows one number of groups for all "
+           "tables; set 0, or plan without --cluster",
+           table.name, table.groups);
+    }
+  }
   const PlanTarget target{.ranks = topology::ranks(cluster),
                           .hosts = topology::rank_hosts(cluster)};
   Proposer proposer(config, cluster, workload, make_plan(config, target, workload.hot_rows));

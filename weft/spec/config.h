@@ -168,6 +168,7 @@ struct Table {
   PooledAt pooled_at = PooledAt::kAuto;
   std::int64_t hot_rows = 0;       ///< most frequent rows that every rank has a copy of
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
+  std::int64_t groups = 0;         ///< K replica groups, a divisor of mesh.groups; 0 = mesh.groups
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 
@@ -319,6 +320,11 @@ struct Config {
 /// As in YAML: "table_wise".
 std::string_view to_string(Sharding sharding);
 std::string_view to_string(CodecFormat format);
+
+/// Replica groups of a table, resolved.
+inline std::int64_t table_groups(const Config& config, const Table& table) {
+  return table.groups > 0 ? table.groups : config.mesh.groups;
+}
 
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);
