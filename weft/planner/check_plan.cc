@@ -292,9 +292,9 @@ void check_mesh(const spec::Plan& plan, const spec::Mesh& mesh) {
 /// A data_parallel table is on every rank of every group, whatever its configuration says.
 void check_table_groups(const spec::Table& table,
                         const spec::TablePlan& plan,
-                        const spec::Plan& whole,
-                        const spec::Config& config) {
+                        const spec::Plan& whole) {
   const std::int64_t groups = whole.groups_of(plan);
+  const std::int64_t wanted = table.groups > 0 ? table.groups : whole.groups;
   if (plan.sharding == Sharding::kDataParallel) {
     if (groups != whole.groups) {
       refuse(table, "data_parallel is on all ranks of all groups, and the plan has {} groups of it",
@@ -302,9 +302,9 @@ void check_table_groups(const spec::Table& table,
     }
     return;
   }
-  if (groups != spec::table_groups(config, table)) {
+  if (groups != wanted) {
     refuse(table, "it is for {} replica groups and the configuration has {} (tables.{}.groups)",
-           groups, spec::table_groups(config, table), table.name);
+           groups, wanted, table.name);
   }
   if (whole.groups % groups != 0) {
     refuse(table, "its {} replica groups do not divide the plan's {}", groups, whole.groups);
@@ -344,7 +344,7 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
            "table {} of the plan is '{}', that of the configuration '{}'; make a new plan", t,
            plan.tables[t].table, config.tables[t].name);
     }
-    check_table_groups(config.tables[t], plan.tables[t], plan, config);
+    check_table_groups(config.tables[t], plan.tables[t], plan);
   }
   if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.most_ranks()) {
     fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",

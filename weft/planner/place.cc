@@ -457,9 +457,8 @@ spec::Plan make_plan(const spec::Config& config,
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
     const Sharding sharding = resolved(table);
-    const std::int64_t groups = sharding == Sharding::kDataParallel
-                                    ? plan.groups
-                                    : spec::table_groups(config, table);
+    const bool has_own = sharding != Sharding::kDataParallel && table.groups > 0;
+    const std::int64_t groups = has_own ? table.groups : plan.groups;
     const Ranks& among = ranks.of(groups);
     check_pins(table, among);
     plan.tables.push_back(

@@ -177,7 +177,7 @@ SearchResult search(const spec::Config& config,
          config.mesh.groups);
   }
   for (const spec::Table& table : config.tables) {
-    if (spec::table_groups(config, table) != config.mesh.groups) {
+    if (table.groups > 0 && table.groups != config.mesh.groups) {
       fail(ErrorCode::kConfig,
            "tables.{}.groups is {}: a search with a cluster knows one number of groups for all "
            "tables; set 0, or plan without --cluster",

@@ -321,11 +321,6 @@ struct Config {
 std::string_view to_string(Sharding sharding);
 std::string_view to_string(CodecFormat format);
 
-/// Replica groups of a table, resolved.
-inline std::int64_t table_groups(const Config& config, const Table& table) {
-  return table.groups > 0 ? table.groups : config.mesh.groups;
-}
-
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);
 
