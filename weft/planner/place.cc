@@ -440,10 +440,9 @@ spec::Plan make_plan(const spec::Config& config,
   }
   WEFT_CHECK(world.hosts.empty() || static_cast<std::int64_t>(world.hosts.size()) == world.ranks,
              "hosts of {} ranks for a plan of {}", world.hosts.size(), world.ranks);
-  spec::check_groups(config.mesh.groups, world.ranks);
-  MeshRanks ranks(config.mesh, world);
+  const PlanTarget target = first_group(config.mesh, world);
   spec::Plan plan{.version = 1,
-                  .ranks = world.ranks / config.mesh.groups,
+                  .ranks = target.ranks,
                   .groups = config.mesh.groups,
                   .parts = resolve_parts(config, world.ranks),
                   .hosts = {},
@@ -451,6 +450,8 @@ spec::Plan make_plan(const spec::Config& config,
   if (config.mesh.layout != spec::MeshLayout::kAuto) {
     plan.layout = config.mesh.layout;
   }
+  const spec::Mesh mesh{.groups = plan.groups, .layout = plan.layout};
+  MeshRanks ranks(mesh, world);
   const std::vector<double> loads = table_loads(config);
   const std::int64_t cut = spec::column_cut(config.codecs);
   std::vector<std::size_t> open;
@@ -480,7 +481,7 @@ spec::Plan make_plan(const spec::Config& config,
     plan.tables[t].shards = free_shards(config.tables[t], cut, ranks.of(groups));
     ranks.add(groups, plan.tables[t].shards, loads[t]);
   }
-  plan.hosts = host_numbers(first_positions(config.mesh, world, plan.most_ranks()));
+  plan.hosts = host_numbers(first_positions(mesh, world, plan.most_ranks()));
   plan.collectives = asked_forms(config, plan.hosts);
   plan.collectives.dense = asked_forms(config, host_numbers(world)).dense;  // over all groups
   return plan;
