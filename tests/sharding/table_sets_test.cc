@@ -118,13 +118,11 @@ TEST(TableSets, GradientsHaveTheBitsOfOneRank) {
       spec::SparseOptimizer optimizer = make_optimizer(kind);
       optimizer.max_norm = 0.4;
       const spec::Config config = make_config(sharding, optimizer);
-      const RunResult expected =
-          run(config, {.samples = 61, .gradients = Gradients::kRounded});
+      const RunResult expected = run(config, {.samples = 61, .gradients = Gradients::kRounded});
       for (const Groups& groups : kMixtures) {
         const spec::Config sets = with_groups(config, groups, spec::SyncForm::kGradients);
-        expect_same(
-            run(sets, {.ranks = kRanks, .samples = 61, .gradients = Gradients::kRounded}), expected,
-            name(groups, sharding, spec::SyncForm::kGradients));
+        expect_same(run(sets, {.ranks = kRanks, .samples = 61, .gradients = Gradients::kRounded}),
+                    expected, name(groups, sharding, spec::SyncForm::kGradients));
       }
     }
   }
@@ -134,9 +132,8 @@ TEST(TableSets, GradientsHaveTheBitsOfOneRank) {
 TEST(TableSets, TouchedRowsGiveTheBitsOfAllRows) {
   for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const Groups& groups : kMixtures) {
-      spec::Config config =
-          make_config(spec::Sharding::kColumnWise,
-                      make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+      spec::Config config = make_config(spec::Sharding::kColumnWise,
+                                        make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
       config.mesh.sync_every = 2;
       for (spec::Table& table : config.tables) {
         table.dtype = dtype;
@@ -162,8 +159,7 @@ TEST(TableSets, OnTheCheckDeviceGiveTheSameBits) {
 // Batches that grow and shrink: the sets share matrices, which are made anew.
 TEST(TableSets, FollowBatchesOfAllSizes) {
   const std::vector<std::int64_t> sizes = {5, 64, 1, 3, 33};
-  const RunResult expected =
-      run(make_integer_config(spec::Sharding::kTableWise), {.sizes = sizes});
+  const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {.sizes = sizes});
   for (const Groups& groups : kMixtures) {
     expect_same(run(with_groups(make_integer_config(spec::Sharding::kRowWise), groups,
                                 spec::SyncForm::kDense),
@@ -175,9 +171,10 @@ TEST(TableSets, FollowBatchesOfAllSizes) {
 // What the tests above would not see if all tables were in one set.
 TEST(TableSets, NumbersOfGroupsCount) {
   const auto averaged = [](const Groups& groups) {
-    const spec::Config config = with_groups(
-        make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kAdagrad)),
-        groups, spec::SyncForm::kDense);
+    const spec::Config config =
+        with_groups(make_config(spec::Sharding::kTableWise,
+                                make_optimizer(spec::SparseOptimizerKind::kAdagrad)),
+                    groups, spec::SyncForm::kDense);
     return run(config, {.ranks = kRanks, .gradients = Gradients::kRounded});
   };
   const RunResult all = averaged({4, 4, 4});

@@ -260,33 +260,31 @@ TEST(Mistakes, TablesModelAndRun) {
 }
 
 TEST(Mistakes, Mesh) {
-  expect_named({Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 0.5}",
-                        "test.yaml:3:22: mesh.moment_scale: 0.5 would divide the learning rate of "
-                        "rows away; set 1 for none, 0 for the number of groups, or more than 1"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 1}", "no error"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 4}",
-                        "test.yaml:3:22: mesh.moment_scale: 4 is for replicas that are averaged, "
-                        "and with groups 1 there are none; set 0 or remove it"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, moment_scale: 4}", "no error"},
-                Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, moment_scale: 1.5}",
-                        "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
-                        "and with sync gradients there are none; set 0 or remove it"},
-                Mistake{"embedding_dim: 8\n",
-                        "embedding_dim: 8\n    groups: 3\nmesh: {groups: 4}\n",
-                        "test.yaml:21:13: tables.C1.groups: 3 groups do not divide the 4 of "
-                        "mesh.groups; set 2 or 4, or 0 for all"},
-                Mistake{"embedding_dim: 8\n",
-                        "embedding_dim: 8\n    groups: 8\nmesh: {groups: 4}\n",
-                        "test.yaml:21:13: tables.C1.groups: 8 groups do not divide the 4 of "
-                        "mesh.groups; set 4, or 0 for all"},
-                Mistake{"embedding_dim: 8\n",
-                        "embedding_dim: 8\n    sharding: data_parallel\n    groups: 2\n"
-                        "mesh: {groups: 4}\n",
-                        "test.yaml:22:13: tables.C1.groups: data_parallel has all rows on every "
-                        "rank of every group; remove this key"},
-                Mistake{"embedding_dim: 8\n",
-                        "embedding_dim: 8\n    groups: [1, 2, 4]\nmesh: {groups: 4}\n",
-                        "no error"}});
+  expect_named(
+      {Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 0.5}",
+               "test.yaml:3:22: mesh.moment_scale: 0.5 would divide the learning rate of "
+               "rows away; set 1 for none, 0 for the number of groups, or more than 1"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 1}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {moment_scale: 4}",
+               "test.yaml:3:22: mesh.moment_scale: 4 is for replicas that are averaged, "
+               "and with groups 1 there are none; set 0 or remove it"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, moment_scale: 4}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, moment_scale: 1.5}",
+               "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
+               "and with sync gradients there are none; set 0 or remove it"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: 3\nmesh: {groups: 4}\n",
+               "test.yaml:21:13: tables.C1.groups: 3 groups do not divide the 4 of "
+               "mesh.groups; set 2 or 4, or 0 for all"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: 8\nmesh: {groups: 4}\n",
+               "test.yaml:21:13: tables.C1.groups: 8 groups do not divide the 4 of "
+               "mesh.groups; set 4, or 0 for all"},
+       Mistake{"embedding_dim: 8\n",
+               "embedding_dim: 8\n    sharding: data_parallel\n    groups: 2\n"
+               "mesh: {groups: 4}\n",
+               "test.yaml:22:13: tables.C1.groups: data_parallel has all rows on every "
+               "rank of every group; remove this key"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: [1, 2, 4]\nmesh: {groups: 4}\n",
+               "no error"}});
 }
 
 TEST(Mistakes, Codecs) {

@@ -26,9 +26,9 @@ Keys mesh(int groups, const std::string& sync) {
 
 /// Three sets of a mesh of 4 groups, and a table of none.
 Keys mixture() {
-  return {"tables.item.groups=1",  "tables.item.sharding=column_wise", "tables.tags.groups=2",
-          "tables.tags.dtype=bf16", "tables.tags.sharding=row_wise",
-          "tables.few.sharding=data_parallel"};
+  return {"tables.item.groups=1",          "tables.item.sharding=column_wise",
+          "tables.tags.groups=2",          "tables.tags.dtype=bf16",
+          "tables.tags.sharding=row_wise", "tables.few.sharding=data_parallel"};
 }
 
 void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
@@ -56,8 +56,7 @@ TEST(TableSetsOfJobs, OfOneGroupAreNoMesh) {
     }
     for (const char* more :
          {"mesh.layout=local_all_to_all", "mesh.layout=local_all_reduce", "mesh.sync=touched"}) {
-      expect_same(trained(4, joined(sets, {more})), expected,
-                  std::string(optimizer) + ", " + more);
+      expect_same(trained(4, joined(sets, {more})), expected, std::string(optimizer) + ", " + more);
     }
     EXPECT_NE(trained(4, joined(job, mesh(2, "dense"))).weights_hash, expected.weights_hash)
         << optimizer << ": two groups do the same, the test shows little";

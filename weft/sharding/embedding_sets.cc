@@ -79,10 +79,8 @@ EmbeddingSets::EmbeddingSets(const spec::Config& config,
       }
     }
     const bool is_first = sets_.empty();
-    Set& set = *sets_.emplace_back(
-        std::make_unique<Set>(Set{.config = config,
-                                  .plan = plan_of_set(plan, groups, is_first),
-                                  .tables = nullptr}));
+    Set& set = *sets_.emplace_back(std::make_unique<Set>(
+        Set{.config = config, .plan = plan_of_set(plan, groups, is_first), .tables = nullptr}));
     set.config.mesh = config.mesh.merged(groups);
     ShardedEmbeddingsOptions own = options;
     own.control_bytes = is_first ? options.control_bytes : 0;
@@ -168,9 +166,8 @@ std::vector<TableReads> EmbeddingSets::reads() const {
     const std::vector<TableReads> own = set->tables->reads();
     all.insert(all.end(), own.begin(), own.end());
   }
-  std::stable_sort(all.begin(), all.end(), [](const TableReads& a, const TableReads& b) {
-    return a.table < b.table;
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const TableReads& a, const TableReads& b) { return a.table < b.table; });
   return all;
 }
 

@@ -1,11 +1,12 @@
 /// EmbeddingSets: all tables of a job as one rank sees them, by their numbers of replica groups.
 ///
-/// Notation   M groups of the mesh, W ranks. A *set* is the tables of K groups, K a divisor of M; its
-///            groups are M/K neighbouring ones of the mesh each (weft/spec/mesh.h). Where all tables
-///            have M there is one set.
+/// Notation   M groups of the mesh, W ranks. A *set* is the tables of K groups, K a divisor of M;
+/// its
+///            groups are M/K neighbouring ones of the mesh each (weft/spec/mesh.h). Where all
+///            tables have M there is one set.
 /// Sets       each is a ShardedEmbeddings with a plan and communicators of its own, over W/K ranks:
-///            an exchange of ids, and one of vectors each way, per set and step. Samples and parts are
-///            dealt by position, so all sets see the same batch. c, the multiple of a group's
+///            an exchange of ids, and one of vectors each way, per set and step. Samples and parts
+///            are dealt by position, so all sets see the same batch. c, the multiple of a group's
 ///            gradients, and the number of replicas that a sync averages are K.
 ///            Sets go in ascending K: the first is that of the largest groups. The caller's control
 ///            block travels with its counts, and data_parallel tables, which all ranks hold alike

@@ -89,8 +89,8 @@ class ShardedEmbeddings {
  public:
   /// Allocates and initialises this rank's shards. `world`'s ranks are the positions of the plan's
   /// mesh; makes communicators of its own, of the plan's forms (collective). Config, plan and
-  /// options.matrices must outlive it. A table has the plan's groups, or no shards in the plan: then
-  /// it is of another set, and its features' columns are left alone.
+  /// options.matrices must outlive it. A table has the plan's groups, or no shards in the plan:
+  /// then it is of another set, and its features' columns are left alone.
   ShardedEmbeddings(const spec::Config& config,
                     const spec::Plan& plan,
                     comm::Communicator& world,

@@ -96,8 +96,8 @@ constexpr std::int64_t mesh_rank(MeshLayout layout,
              : position;
 }
 
-/// The divisors of `whole` next to `number`, which is at least 1, as "2 or 4"; one where there is no
-/// other.
+/// The divisors of `whole` next to `number`, which is at least 1, as "2 or 4"; one where there is
+/// no other.
 std::string nearest_divisors(std::int64_t number, std::int64_t whole);
 
 /// Throws Error(kConfig) naming the nearest numbers that divide unless M divides `ranks`.

@@ -76,8 +76,7 @@ double MomentScale::of(std::int64_t row) const {
 MomentScales moment_scales(const spec::Config& config, const spec::Plan& plan) {
   MomentScales scales;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
-    const double scale =
-        config.mesh.merged(plan.groups_of(plan.tables[t])).resolved_moment_scale();
+    const double scale = config.mesh.merged(plan.groups_of(plan.tables[t])).resolved_moment_scale();
     if (scale != 1.0 && plan.tables[t].sharding != spec::Sharding::kDataParallel &&
         optim::has_scaled_moment(config.tables[t].optimizer)) {
       scales[config.tables[t].name] = {.scale = scale, .unscaled = plan.tables[t].head};
