@@ -527,6 +527,41 @@ TEST(MakePlan, PartsAreResolved) {
             "numerics.parts=5 or more, or run on 4 ranks");
 }
 
+TEST(MakePlan, TablesMayHaveFewerGroupsThanTheMesh) {
+  spec::Config config =
+      config_of({table("all", 80, 16), table("half", 80, 16), table("mesh", 80, 16)});
+  config.mesh.groups = 4;
+  for (spec::Table& one : config.tables) {
+    one.sharding = Sharding::kRowWise;
+  }
+  config.tables[0].groups = 1;
+  config.tables[1].groups = 2;
+  const PlanTarget world{.ranks = 8, .hosts = {0, 0, 0, 0, 1, 1, 1, 1}};
+  const Plan plan = make_plan(config, world);
+  EXPECT_EQ(plan.ranks, 2);
+  EXPECT_EQ(plan.groups, 4);
+  const std::vector<std::int64_t> ranks = {8, 4, 2};
+  for (std::size_t t = 0; t < ranks.size(); ++t) {
+    EXPECT_EQ(plan.ranks_of(plan.tables[t]), ranks[t]);
+    EXPECT_EQ(std::ssize(plan.tables[t].shards), ranks[t]);
+  }
+  EXPECT_EQ(plan.hosts, world.hosts) << "of the largest group";
+  EXPECT_NO_THROW(check_plan(plan, config); check_pins(plan, config));
+  EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan"), plan);
+  config.tables[0].groups = 2;
+  EXPECT_EQ(make_plan(config, world).hosts, std::vector<std::int64_t>{}) << "4 ranks of one host";
+  config.mesh.layout = spec::MeshLayout::kLocalAllReduce;  // positions 0, 1, 2: ranks 0, 4, 1
+  EXPECT_EQ(make_plan(config, world).hosts, (std::vector<std::int64_t>{0, 1, 0, 1}));
+}
+
+TEST(MakePlan, TablesOfAllGroupsLoadTheSameRanks) {
+  // a -> rank 0 of 4; b of groups of 2 -> rank 1, as rank 0 has a; c -> rank 2, 1 and 3 have b.
+  spec::Config config = config_of({table("a", 100, 16), table("b", 50, 16), table("c", 10, 16)});
+  config.mesh.groups = 2;
+  config.tables[0].groups = config.tables[2].groups = 1;
+  EXPECT_EQ(owners(make_plan(config, 4)), (std::vector<std::int64_t>{0, 1, 2}));
+}
+
 TEST(MakePlan, RefusesRanksThatAreNotThere) {
   spec::Config config = config_of({table("a", 2, 16)});
   config.tables[0].rank = 3;
@@ -604,6 +639,33 @@ TEST(CheckPlan, FindsDamageToGridsAndHosts) {
       << "a plan without hosts is of one";
   EXPECT_EQ(damaged([](Plan& p) { p.hosts.pop_back(); }),
             "the plan has hosts of 3 ranks, and 4 ranks; make a new plan");
+}
+
+TEST(CheckPlan, TablesHaveTheGroupsThatAreConfigured) {
+  spec::Config config = config_of({table("rows", 10, 16), table("all", 10, 16)});
+  config.mesh.groups = 4;
+  config.tables[0].sharding = Sharding::kRowWise;
+  config.tables[0].groups = 2;
+  config.tables[1].sharding = Sharding::kDataParallel;
+  const auto damaged = [&](const std::function<void(Plan&)>& damage) {
+    Plan plan = make_plan(config, 8);
+    damage(plan);
+    return error_of([&] { check_plan(plan, config); });
+  };
+  const std::string advice = "; make a new plan for this configuration";
+  EXPECT_EQ(damaged([](Plan&) {}), "no error");
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].groups = 0; }),
+            "the plan of table rows: it is for 4 replica groups and the configuration has 2 "
+            "(tables.rows.groups)" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].groups = 1; }),
+            "the plan of table all: data_parallel is on all ranks of all groups, and the plan has "
+            "1 groups of it" +
+                advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[3].rank = 4; }),
+            "the plan of table rows: rank 4 is not among the 4 ranks" + advice);
+  EXPECT_EQ(damaged([](Plan& p) { p.hosts = {0, 1}; }),
+            "the plan has hosts of 2 ranks, and 4 ranks; make a new plan");
 }
 
 TEST(CheckPlan, FindsEveryKindOfDamage) {

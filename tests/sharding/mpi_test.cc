@@ -92,6 +92,24 @@ TEST(ShardedOverMpi, Heads) {
   }
 }
 
+TEST(ShardedOverMpi, TablesOfDifferentGroups) {
+  const std::int64_t size = world()->size();
+  if (size == 3) {
+    GTEST_SKIP() << "the average of 3 is not exact";
+  }
+  for (const spec::Sharding sharding : kShardings) {
+    for (const spec::SyncForm sync : {spec::SyncForm::kTouched, spec::SyncForm::kGradients}) {
+      spec::Config config = make_integer_config(sharding);
+      config.mesh.groups = size;
+      config.mesh.sync = sync;
+      config.tables[0].groups = size > 1 ? size / 2 : 1;
+      config.tables[2].groups = 1;
+      expect_as_one_rank(config, make_integer_config(spec::Sharding::kTableWise),
+                         {.sizes = {29, 3, 1, 600, 29}});
+    }
+  }
+}
+
 class EncodedOverMpi : public ::testing::TestWithParam<spec::CodecRounding> {};
 
 TEST_P(EncodedOverMpi, GivesTheBitsOfThreads) {

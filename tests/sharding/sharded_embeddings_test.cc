@@ -261,7 +261,7 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
     // One thread: kernels keep scratch per thread, which one of several may first need late.
     const auto device = make_device({.threads = 1});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    EmbeddingSets embeddings(config, plan, world, *device, {});
     const Range positions = rank_samples(kSamples, kParts, ranks, world.rank());
     const std::array<KeyedJaggedTensor, 2> batches = {make_batch(config, 1, positions),
                                                       make_batch(config, 2, positions)};
@@ -306,6 +306,18 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
           << "sharding " << static_cast<int>(sharding) << ", " << ranks
           << " ranks:" << weft::test::describe_allocations();
     }
+  }
+}
+
+TEST(ShardedEmbeddings, AStepOfSeveralSetsAllocatesNothing) {
+  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
+    spec::Config config = make_config(sharding, optimizer);
+    config.mesh.groups = 4;
+    config.tables[0].groups = 1;
+    config.tables[2].groups = 2;
+    EXPECT_EQ(allocations_of_steps(config, 4), 0)
+        << "sharding " << static_cast<int>(sharding) << ":" << weft::test::describe_allocations();
   }
 }
 

@@ -12,6 +12,7 @@
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
 #include "weft/planner/place.h"
+#include "weft/sharding/embedding_sets.h"
 #include "weft/sharding/sharded_embeddings.h"
 #include "weft/tensor/stream.h"
 
@@ -156,11 +157,12 @@ inline void gather(Context& ctx,
   }
 }
 
-inline void fill_gradients(ShardedEmbeddings& embeddings,
-                           const KeyedJaggedTensor& batch,
-                           std::int64_t step,
-                           std::int64_t first_position,
-                           Gradients kind = Gradients::kIntegers) {
+template <typename Embeddings>
+void fill_gradients(Embeddings& embeddings,
+                    const KeyedJaggedTensor& batch,
+                    std::int64_t step,
+                    std::int64_t first_position,
+                    Gradients kind = Gradients::kIntegers) {
   FeatureMatrices& gradients = embeddings.gradients();
   for (std::int64_t b = 0; b < gradients.pooled.rows; ++b) {
     for (std::int64_t c = 0; c < gradients.pooled.cols; ++c) {
@@ -202,7 +204,7 @@ inline void run_on(comm::Communicator& world,
     sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
   }
   const auto device = make_device({.kind = options.device, .threads = options.threads});
-  ShardedEmbeddings embeddings(config, plan, world, *device, {});
+  EmbeddingSets embeddings(config, plan, world, *device, {});
   const auto stream = device->make_stream({.name = "test"});
   const auto stage = [&](const Stage& body) {
     stream->enqueue(body);

@@ -278,7 +278,20 @@ TEST(Mistakes, Mesh) {
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_every: 0}", "no error"},
        Mistake{"seed: 7", "seed: 7\nmesh: {sync: never}",
                "test.yaml:3:14: mesh.sync: 'never' is none of auto, dense, touched, "
-               "gradients"}});
+               "gradients"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: 3\nmesh: {groups: 4}\n",
+               "test.yaml:21:13: tables.C1.groups: 3 groups do not divide the 4 of "
+               "mesh.groups; set 2 or 4, or 0 for all"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: 8\nmesh: {groups: 4}\n",
+               "test.yaml:21:13: tables.C1.groups: 8 groups do not divide the 4 of "
+               "mesh.groups; set 4, or 0 for all"},
+       Mistake{"embedding_dim: 8\n",
+               "embedding_dim: 8\n    sharding: data_parallel\n    groups: 2\n"
+               "mesh: {groups: 4}\n",
+               "test.yaml:22:13: tables.C1.groups: data_parallel has all rows on every "
+               "rank of every group; remove this key"},
+       Mistake{"embedding_dim: 8\n", "embedding_dim: 8\n    groups: [1, 2, 4]\nmesh: {groups: 4}\n",
+               "no error"}});
 }
 
 TEST(Mistakes, Codecs) {

@@ -316,6 +316,24 @@ TEST(Plan, HeadsAreRangesOfRows) {
   EXPECT_EQ(error("[[-1, 3]]"), "plan.yaml:6:9: tables.a.head: must be at least 0, is -1");
 }
 
+TEST(Plan, GroupsOfATableArePartOfIt) {
+  Plan plan{.ranks = 2,
+            .groups = 4,
+            .tables = {{.table = "a", .sharding = Sharding::kRowWise, .shards = {}}}};
+  EXPECT_EQ(plan.groups_of(plan.tables[0]), 4);
+  EXPECT_EQ(plan.most_ranks(), 2);
+  const std::uint64_t hash = plan_hash(plan);
+  plan.tables[0].groups = 2;
+  EXPECT_EQ(plan.ranks_of(plan.tables[0]), 4);
+  EXPECT_EQ(plan.most_ranks(), 4);
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  EXPECT_NE(plan_hash(plan), hash);
+  const Plan old = plan_from_yaml(
+      "version: 1\nranks: 1\nparts: 8\ntables: [{table: a, sharding: row_wise, shards: []}]\n",
+      "plan.yaml");
+  EXPECT_EQ(old.tables[0].groups, 0);
+}
+
 TEST(Plan, WithoutHostsIsOfOne) {
   const Plan plan = plan_from_yaml("version: 1\nranks: 2\nparts: 8\ntables: []\n", "plan.yaml");
   EXPECT_EQ(plan.hosts, std::vector<std::int64_t>{});

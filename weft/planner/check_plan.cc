@@ -234,7 +234,7 @@ void check_table(const spec::Table& table,
                  const spec::TablePlan& plan,
                  const spec::Plan& whole,
                  std::int64_t cut) {
-  const std::int64_t ranks = whole.ranks;
+  const std::int64_t ranks = whole.ranks_of(plan);
   for (const Shard& shard : plan.shards) {
     check_shard(table, shard, ranks, cut);
   }
@@ -319,6 +319,28 @@ void check_mesh(const spec::Plan& plan, const spec::Mesh& mesh) {
   }
 }
 
+/// A data_parallel table is on every rank of every group, whatever its configuration says.
+void check_table_groups(const spec::Table& table,
+                        const spec::TablePlan& plan,
+                        const spec::Plan& whole) {
+  const std::int64_t groups = whole.groups_of(plan);
+  const std::int64_t wanted = table.groups > 0 ? table.groups : whole.groups;
+  if (plan.sharding == Sharding::kDataParallel) {
+    if (groups != whole.groups) {
+      refuse(table, "data_parallel is on all ranks of all groups, and the plan has {} groups of it",
+             groups);
+    }
+    return;
+  }
+  if (groups != wanted) {
+    refuse(table, "it is for {} replica groups and the configuration has {} (tables.{}.groups)",
+           groups, wanted, table.name);
+  }
+  if (whole.groups % groups != 0) {
+    refuse(table, "its {} replica groups do not divide the plan's {}", groups, whole.groups);
+  }
+}
+
 /// Pins of tables to hosts and the job's own hosts are numbered so.
 void check_host_numbers(const std::vector<std::int64_t>& hosts) {
   std::int64_t next = 0;
@@ -343,11 +365,6 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
   }
   check_mesh(plan, config.mesh);
   check_sync(plan, config);
-  if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.ranks) {
-    fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",
-         plan.hosts.size(), plan.ranks);
-  }
-  check_host_numbers(plan.hosts);
   if (plan.tables.size() != config.tables.size()) {
     fail(ErrorCode::kConfig, "the plan has {} tables, the configuration {}; make a new plan",
          plan.tables.size(), config.tables.size());
@@ -358,6 +375,14 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
            "table {} of the plan is '{}', that of the configuration '{}'; make a new plan", t,
            plan.tables[t].table, config.tables[t].name);
     }
+    check_table_groups(config.tables[t], plan.tables[t], plan);
+  }
+  if (!plan.hosts.empty() && static_cast<std::int64_t>(plan.hosts.size()) != plan.most_ranks()) {
+    fail(ErrorCode::kConfig, "the plan has hosts of {} ranks, and {} ranks; make a new plan",
+         plan.hosts.size(), plan.most_ranks());
+  }
+  check_host_numbers(plan.hosts);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     check_table(config.tables[t], plan.tables[t], plan, spec::column_cut(config.codecs));
   }
 }

@@ -9,6 +9,8 @@
 //   dense      copy(2 R x): its share of every replica is read and of the average written, and what
 //              the others have averaged
 //   touched    V update(x) + copy(V x): the same at random places; sorting lists is not counted
+//              With codecs.sync x of what travels is that of the codes, and values, copies and
+//              residuals of every row are copied besides
 //   gradients  every step: own partial rows are written, those of all groups sorted and added up
 //              before one update, as those of a replica
 #include <algorithm>
@@ -32,6 +34,7 @@ constexpr double kEntry = 28.0;                         // as in step_memory.h
 constexpr double kSegment = 20.0;
 constexpr double kReceivedRow = 16.0;
 constexpr double kFloat = 4.0;
+constexpr double kPlace = 5.0;  // of a touched row's code, cost::coded_sync_buffers
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -69,11 +72,18 @@ void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
     return;
   }
   const spec::Table& table = config_.tables[at(work.table)];
-  const double row_bytes = cost::replica_row_bytes(table, work.cols);
+  const spec::Codecs& codecs = config_.codecs;
+  const double held_bytes = cost::replica_row_bytes(table, work.cols);
+  const double row_bytes = cost::sync_row_bytes(table, work.cols, codecs);
   const auto all = static_cast<double>(work.rows);
+  load.sync_memory = cost::coded_sync_memory(table, all, work.cols, codecs);
+  // Of encoding, per row: values, copies and residuals are read and written.
+  const double coded_s = codecs.sync == spec::CodecFormat::kFp32
+                             ? 0.0
+                             : copy_s(cluster_, 4.0 * held_bytes + 2.0 * row_bytes);
   if (mesh_->sync == spec::SyncForm::kDense) {
     load.synced_bytes = all * row_bytes;
-    load.average_s = copy_s(cluster_, 2.0 * load.synced_bytes);
+    load.average_s = copy_s(cluster_, 2.0 * load.synced_bytes) + all * coded_s;
     return;
   }
   const auto groups = static_cast<double>(mesh_->groups);
@@ -82,10 +92,11 @@ void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
   const double any = std::min(all, unique_rows(work.held, groups * since));
   load.synced_bytes = any * row_bytes;
   load.list_bytes = cost::touched_list_bytes(2, 1.0, own);
-  load.average_s = any * topology::row_s(cluster_, topology::RowAccess::kUpdate, row_bytes) +
-                   copy_s(cluster_, load.synced_bytes);
+  load.average_s = any * topology::row_s(cluster_, topology::RowAccess::kUpdate, held_bytes) +
+                   copy_s(cluster_, load.synced_bytes) + any * coded_s;
   // Own list while it grows, rows of one step, lists of the others.
-  load.sync_memory = 8.0 * own + 4.0 * load.unique + 4.0 * (groups - 1.0) * own;
+  load.sync_memory += 8.0 * own + 4.0 * load.unique + 4.0 * (groups - 1.0) * own;
+  load.sync_memory += codecs.sync == spec::CodecFormat::kFp32 ? 0.0 : kPlace * any;
 }
 
 /// In place of the update of the group's own rows.
@@ -125,6 +136,10 @@ void Estimator::add_group_gradients(ShardLoad& load, const GroupWork& work) cons
 double Estimator::sync_memory(const ShardLoad& load) const {
   const double others = 1.0 - 1.0 / static_cast<double>(mesh_->groups);
   const bool received = topology::hosts(world_) > 1;
+  if (config_.codecs.sync != spec::CodecFormat::kFp32) {
+    return load.sync_memory + cost::coded_sync_buffers(mesh_->groups, load.synced_bytes, 0.0,
+                                                       received, config_.codecs);
+  }
   return load.sync_memory + (received ? others * std::min(load.synced_bytes, kRoundBytes) : 0.0);
 }
 

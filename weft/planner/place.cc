@@ -149,8 +149,10 @@ class Ranks {
         loads_(static_cast<std::size_t>(target.ranks), 0.0) {}
 
   Ranks(const PlanTarget& target, std::span<const double> loads) : Ranks(target) {
-    loads_.assign(loads.begin(), loads.end());
+    set_loads(loads);
   }
+
+  void set_loads(std::span<const double> loads) { loads_.assign(loads.begin(), loads.end()); }
 
   [[nodiscard]] const std::vector<std::int64_t>& all() const { return all_; }
 
@@ -162,13 +164,6 @@ class Ranks {
 
   [[nodiscard]] std::int64_t size(std::int64_t host) const {
     return static_cast<std::int64_t>(of_host(host).size());
-  }
-
-  /// Shares the load of a table among its shards.
-  void add(const std::vector<Shard>& shards, double load) {
-    for (const Shard& shard : shards) {
-      loads_[static_cast<std::size_t>(shard.rank)] += load / static_cast<double>(shards.size());
-    }
   }
 
   /// `ranks`, the least loaded first.
@@ -200,6 +195,47 @@ class Ranks {
   std::vector<std::int64_t> all_;
   std::vector<std::vector<std::int64_t>> hosts_;
   std::vector<double> loads_;  // [ranks]
+};
+
+/// The ranks of a table's first group, for every number of groups, while tables are dealt out. All
+/// put their loads on the same positions of the mesh.
+class MeshRanks {
+ public:
+  MeshRanks(const spec::Mesh& mesh, const PlanTarget& world)
+      : mesh_(mesh), world_(world), loads_(static_cast<std::size_t>(world.ranks), 0.0) {}
+
+  /// Of tables with so many groups, with the loads so far: of a place the most that any group's
+  /// rank has there. Valid until the next call.
+  [[nodiscard]] const Ranks& of(std::int64_t groups) {
+    const std::int64_t count = world_.ranks / groups;
+    std::vector<double> loads(static_cast<std::size_t>(count), 0.0);
+    for (std::size_t p = 0; p < loads_.size(); ++p) {
+      double& load = loads[p % loads.size()];
+      load = std::max(load, loads_[p]);
+    }
+    auto found = ranks_.find(groups);
+    if (found == ranks_.end()) {
+      found = ranks_.emplace(groups, Ranks(first_positions(mesh_, world_, count))).first;
+    }
+    found->second.set_loads(loads);
+    return found->second;
+  }
+
+  /// Shares the load of a table among its shards, in each of its groups.
+  void add(std::int64_t groups, const std::vector<Shard>& shards, double load) {
+    const std::int64_t count = world_.ranks / groups;
+    for (const Shard& shard : shards) {
+      for (std::int64_t p = shard.rank; p < world_.ranks; p += count) {
+        loads_[static_cast<std::size_t>(p)] += load / static_cast<double>(shards.size());
+      }
+    }
+  }
+
+ private:
+  const spec::Mesh& mesh_;
+  const PlanTarget& world_;
+  std::map<std::int64_t, Ranks> ranks_;
+  std::vector<double> loads_;  // [positions]
 };
 
 /// How a table is cut into a grid: which host has each cut of columns, and rows for how many ranks.
@@ -380,15 +416,20 @@ std::vector<Shard> place_table(const spec::Table& table,
   return free_shards(table, cut, Ranks(target, loads));
 }
 
-PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world) {
-  const std::int64_t groups = mesh.groups_or_one();
-  spec::check_groups(groups, world.ranks);
-  PlanTarget group{.ranks = world.ranks / groups};
-  for (std::int64_t p = 0; p < group.ranks && !world.hosts.empty(); ++p) {
-    const std::int64_t rank = spec::mesh_rank(mesh.layout, groups, group.ranks, p);
-    group.hosts.push_back(world.hosts[static_cast<std::size_t>(rank)]);
+PlanTarget first_positions(const spec::Mesh& mesh, const PlanTarget& world, std::int64_t count) {
+  spec::check_groups(mesh.groups_or_one(), world.ranks);
+  const std::int64_t group_ranks = world.ranks / mesh.groups_or_one();
+  PlanTarget first{.ranks = count};
+  for (std::int64_t p = 0; p < count && !world.hosts.empty(); ++p) {
+    const std::int64_t rank = spec::mesh_rank(mesh.layout, mesh.groups_or_one(), group_ranks, p);
+    first.hosts.push_back(world.hosts[static_cast<std::size_t>(rank)]);
   }
-  return group;
+  return first;
+}
+
+PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world) {
+  spec::check_groups(mesh.groups_or_one(), world.ranks);
+  return first_positions(mesh, world, world.ranks / mesh.groups_or_one());
 }
 
 spec::Plan make_plan(const spec::Config& config,
@@ -400,32 +441,35 @@ spec::Plan make_plan(const spec::Config& config,
   WEFT_CHECK(world.hosts.empty() || static_cast<std::int64_t>(world.hosts.size()) == world.ranks,
              "hosts of {} ranks for a plan of {}", world.hosts.size(), world.ranks);
   const PlanTarget target = first_group(config.mesh, world);
-  Ranks ranks(target);
   spec::Plan plan{.version = 1,
                   .ranks = target.ranks,
                   .groups = config.mesh.groups_or_one(),
                   .parts = resolve_parts(config, world.ranks),
-                  .hosts = host_numbers(target),
-                  .collectives = asked_forms(config, host_numbers(target)),
+                  .hosts = {},
                   .tables = {}};
   if (config.mesh.layout != spec::MeshLayout::kAuto) {
     plan.layout = config.mesh.layout;
   }
-  plan.collectives.dense = asked_forms(config, host_numbers(world)).dense;  // over all groups
+  const spec::Mesh mesh{.groups = plan.groups, .layout = plan.layout};
+  MeshRanks ranks(mesh, world);
   const std::vector<double> loads = table_loads(config);
   const std::int64_t cut = spec::column_cut(config.codecs);
   std::vector<std::size_t> open;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
-    check_pins(table, ranks);
     const Sharding sharding = resolved(table);
+    const bool has_own = sharding != Sharding::kDataParallel && table.groups > 0;
+    const std::int64_t groups = has_own ? table.groups : plan.groups;
+    const Ranks& among = ranks.of(groups);
+    check_pins(table, among);
     plan.tables.push_back(
         {.table = table.name,
          .sharding = sharding,
          .pooled_at = pooled_at(table),
+         .groups = groups == plan.groups ? 0 : groups,
          .head = hottest_rows(config, static_cast<std::int64_t>(t), hot_rows, table.hot_rows),
-         .shards = fixed_shards(table, ranks)});
-    ranks.add(plan.tables.back().shards, loads[t]);
+         .shards = fixed_shards(table, among)});
+    ranks.add(groups, plan.tables.back().shards, loads[t]);
     if (plan.tables.back().shards.empty()) {
       open.push_back(t);
     }
@@ -433,9 +477,13 @@ spec::Plan make_plan(const spec::Config& config,
   std::stable_sort(open.begin(), open.end(),
                    [&](std::size_t a, std::size_t b) { return loads[a] > loads[b]; });
   for (const std::size_t t : open) {
-    plan.tables[t].shards = free_shards(config.tables[t], cut, ranks);
-    ranks.add(plan.tables[t].shards, loads[t]);
+    const std::int64_t groups = plan.groups_of(plan.tables[t]);
+    plan.tables[t].shards = free_shards(config.tables[t], cut, ranks.of(groups));
+    ranks.add(groups, plan.tables[t].shards, loads[t]);
   }
+  plan.hosts = host_numbers(first_positions(mesh, world, plan.most_ranks()));
+  plan.collectives = asked_forms(config, plan.hosts);
+  plan.collectives.dense = asked_forms(config, host_numbers(world)).dense;  // over all groups
   return plan;
 }
 

@@ -21,15 +21,19 @@ struct PlanTarget {
 /// Host of each rank as plans have it: numbered by their first ranks; empty where there is one.
 std::vector<std::int64_t> host_numbers(const PlanTarget& target);
 
-/// The ranks of group 0 of the mesh, in the order of their positions (weft/spec/mesh.h). Throws
-/// Error(kConfig) where the groups do not divide the ranks of the world. Groups that are left to a
-/// search are one.
+/// The ranks of the first `count` positions of the mesh, in their order (weft/spec/mesh.h): group 0
+/// of a table where that many are one of its groups. Throws Error(kConfig) where the mesh's groups
+/// do not divide the ranks of the world. Groups that are left to a search are one.
+PlanTarget first_positions(const spec::Mesh& mesh, const PlanTarget& world, std::int64_t count);
+
+/// Those of group 0 of the mesh.
 PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
 
 /// Who holds what (K = spec::column_cut()), on the ranks of the world `target`. Of a mesh of
 /// several groups: on those of the first one, and every other alike, so the schemes below are over
-/// its ranks. Requires a validated configuration. Hosts are numbered by their first ranks, whatever
-/// the numbers in `target`.
+/// its ranks; of a table with fewer groups over those of its first one, the first positions.
+/// Requires a validated configuration. Hosts are numbered by their first ranks, whatever the
+/// numbers in `target`.
 ///
 /// data_parallel: the whole table on every rank; also of auto tables that may be nothing else
 /// (`allow`). row_wise: rows piece(E, W, r) on rank r, ranks
@@ -51,7 +55,8 @@ PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded
 /// ranks (ties: lower number); no rank holds two shards of a table. Load is bytes of the rows × ids
 /// looked up per sample; it only orders, so a guess of the lengths (max_length, or the synthetic
-/// column's mean) is enough.
+/// column's mean) is enough. Where tables have different numbers of groups, a place is as loaded as
+/// the most loaded of the positions that have it.
 ///
 /// A table with hot_rows gets so many of its most frequent rows as a head (hottest_rows() in
 /// heads.h): those of `hot_rows` ([tables], or empty), or of its vocabulary.
@@ -80,7 +85,8 @@ std::vector<spec::Shard> place_table(const spec::Table& table,
 /// cut at multiples of K, shards in order, on the ranks of one host where the scheme says so;
 /// shards form a grid, and those of the same rows, which exchange row statistics, are on different
 /// ranks; heads of ascending rows, not of data_parallel tables; parts >= ranks; hosts numbered by
-/// their first ranks; groups, layout and sync those of the configuration where it says them.
+/// their first ranks; as many replica groups, of the mesh and of each table, and layout and sync as
+/// configured where that says them. Ranks of a table are those of one of its groups.
 void check_plan(const spec::Plan& plan, const spec::Config& config);
 
 /// Throws Error(kConfig) naming key, both values and what to do, where a plan that check_plan()

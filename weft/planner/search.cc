@@ -186,6 +186,14 @@ SearchResult search(const spec::Config& config,
                     const topology::Cluster& cluster,
                     const Workload& workload) {
   topology::check(cluster);
+  for (const spec::Table& table : config.tables) {
+    if (table.groups > 0 && table.groups != config.mesh.groups) {
+      fail(ErrorCode::kConfig,
+           "tables.{}.groups is {}: a search with a cluster knows one number of groups for all "
+           "tables; set 0, or plan without --cluster",
+           table.name, table.groups);
+    }
+  }
   return search_meshes(config, cluster, workload);
 }
 

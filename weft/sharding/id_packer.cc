@@ -138,7 +138,8 @@ void IdPacker::cut_tasks() {
                ids);
     cut.bags_per_task =
         std::max<std::int64_t>(1, batch * kIdsPerTask / std::max({ids, batch, std::int64_t{1}}));
-    cut.tasks = task_count(batch, cut.bags_per_task);
+    // Where it is served its ids are checked.
+    cut.tasks = routing_.features[f].elsewhere() ? 0 : task_count(batch, cut.bags_per_task);
     cut.counts_begin = counts;
     counts += cut.tasks * cut.shards;
     check_tasks_.add(cut.tasks);

@@ -1,14 +1,13 @@
 /// Private to sharding/: the asking side of the exchange of ids. A batch is checked, counted and
 /// cut into slots.
 ///
-/// Features go one of four ways. In place: served here and whole, only checked. Whole: bags to one
-/// or several shards, some of them elsewhere; lengths and ids are narrowed once, and all shards are
-/// sent the same memory. Split: every id to the cut of rows that has its row, in two passes over
-/// runs of bags, one that counts and one that fills; all shards of a cut are sent the same memory,
-/// and what goes to the head is kept.
-/// Fetched: the rows of all features of a table, each once (unique_rows.h), and the place of each
-/// id among them. Cost   one pass over the ids to check them; per id that is sent 12 to 24 bytes
-/// moved.
+/// Features of tables of this set go one of four ways. In place: served here and whole, only
+/// checked. Whole: bags to one or several shards, some of them elsewhere; lengths and ids are
+/// narrowed once, and all shards are sent the same memory. Split: every id to the cut of rows that
+/// has its row, in two passes over runs of bags, one that counts and one that fills; all shards of
+/// a cut are sent the same memory, and what goes to the head is kept. Fetched: the rows of all
+/// features of a table, each once (unique_rows.h), and the place of each id among them. Cost   one
+/// pass over the ids to check them; per id that is sent 12 to 24 bytes moved.
 #pragma once
 
 #include <algorithm>

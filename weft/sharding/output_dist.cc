@@ -58,9 +58,11 @@ void add(float* to, const float* a, const float* b, std::int64_t count) {
 OutputDist::OutputDist(const spec::Config& config,
                        const Routing& routing,
                        comm::Communicator& comm,
-                       Device& device)
+                       Device& device,
+                       const OutputDist* matrices)
     : routing_(routing),
       comm_(comm),
+      matrices_(matrices),
       rank_(comm.rank()),
       fetched_(routing, device, comm.rank()),
       forward_wire_(config, config.codecs.forward, routing.ranks, device),
@@ -100,7 +102,7 @@ OutputDist::OutputDist(const spec::Config& config,
 void OutputDist::list_jobs() {
   for (std::size_t f = 0; f < routing_.features.size(); ++f) {
     const FeatureRoute& route = routing_.features[f];
-    const bool mean = route.pooling == spec::Pooling::kMean;
+    const bool mean = route.pooling == spec::Pooling::kMean && !route.elsewhere();
     if (mean) {
       means_.push_back(static_cast<std::int64_t>(f));
     }
@@ -157,7 +159,7 @@ void OutputDist::list_own_gradients() {
 }
 
 void OutputDist::prepare(const InputDist& input) {
-  size_matrices(input);
+  take_matrices(input);
   fetched_.prepare(input);
   place_served(input);
   place_asked(input);
@@ -211,6 +213,15 @@ OutputDist::Scratch OutputDist::scratch(std::int64_t task, std::int64_t shards) 
 
 Range OutputDist::task_bags(std::int64_t task) const {
   return {task * bags_per_task_, std::min((task + 1) * bags_per_task_, outputs_.pooled.rows)};
+}
+
+void OutputDist::take_matrices(const InputDist& input) {
+  if (matrices_ == nullptr) {
+    size_matrices(input);
+    return;
+  }
+  outputs_ = matrices_->outputs_;
+  gradients_ = matrices_->gradients_;
 }
 
 void OutputDist::size_matrices(const InputDist& input) {

@@ -66,10 +66,13 @@ struct FeatureMatrices {
 
 class OutputDist {
  public:
+  /// `matrices`: whose outputs() and gradients() these are too, so that several sets of tables
+  /// write and read one; null: its own. It outlives this one and is prepared before it.
   OutputDist(const spec::Config& config,
              const Routing& routing,
              comm::Communicator& comm,
-             Device& device);
+             Device& device,
+             const OutputDist* matrices = nullptr);
 
   /// Sizes every buffer for the batch of `input`. Call once per step, after exchange_ids.
   void prepare(const InputDist& input);
@@ -151,6 +154,7 @@ class OutputDist {
 
   void list_jobs(const FeatureRoute& route);
   void list_own_gradients();
+  void take_matrices(const InputDist& input);
   void size_matrices(const InputDist& input);
   void place_served(const InputDist& input);
   void place_asked(const InputDist& input);
@@ -195,6 +199,7 @@ class OutputDist {
 
   const Routing& routing_;
   comm::Communicator& comm_;
+  const OutputDist* matrices_;  // in whose memory the next two are; null: here
   std::int64_t rank_;
   FeatureMatrices outputs_, gradients_;
   FetchedRows fetched_;

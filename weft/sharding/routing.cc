@@ -9,6 +9,9 @@ namespace {
 
 /// A table whose rows are not cut is looked up as any other, whatever its plan says.
 bool is_fetched(const spec::TablePlan& plan) {
+  if (plan.shards.empty()) {
+    return false;
+  }
   const bool is_cut = plan.shards.front().rows != plan.shards.back().rows || !plan.head.empty();
   return plan.pooled_at == spec::PooledAt::kSample && is_cut;
 }
@@ -49,7 +52,7 @@ void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
       route.pooled_column = pooled_columns;
       pooled_columns += route.dim;
     }
-    if (!is_fetched(table_plan)) {
+    if (!is_fetched(table_plan) && !table_plan.shards.empty()) {
       Slot slot;
       slot.feature = static_cast<std::int64_t>(f);
       slot.table = route.table;

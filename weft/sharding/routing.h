@@ -80,7 +80,7 @@ struct RowCuts {
   }
 };
 
-/// `slots` is empty where the table is fetched.
+/// `slots` is empty where the table is fetched, or of another set of tables (embedding_sets.h).
 struct FeatureRoute : RowCuts {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
@@ -92,6 +92,9 @@ struct FeatureRoute : RowCuts {
   std::int64_t fetch = -1;          ///< of a fetched table: index in Routing::fetches
 
   [[nodiscard]] bool fetched() const { return fetch >= 0; }
+
+  /// Whether its table is of another set: it has columns here, and no ids or vectors.
+  [[nodiscard]] bool elsewhere() const { return slots.empty() && !fetched(); }
 
   /// Whether the ids of a bag go to different cuts of rows.
   [[nodiscard]] bool split() const { return row_cuts() > 1; }
@@ -106,7 +109,8 @@ struct RowFetch : RowCuts {
 };
 
 struct Routing {
-  /// Of `group` of the plan's mesh (weft/spec/mesh.h): ranks are places in it.
+  /// Of `group` of the plan's mesh (weft/spec/mesh.h): ranks are places in it. Tables without
+  /// shards in the plan are of another set.
   Routing(const spec::Config& config, const spec::Plan& plan, std::int64_t group = 0);
 
   /// Index in `served` of the slots that every rank serves from its own replica or head.

@@ -41,17 +41,22 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
       plan_(plan),
       group_(world.rank() / plan.ranks),
       routing_(config, plan, group_),
-      ids_comm_(group_comm(world, plan, "ids", plan.collectives.ids)),
-      vectors_comm_(group_comm(world, plan, "vectors", plan.collectives.vectors)),
+      ids_comm_(group_comm(world, plan, "ids" + options.set, plan.collectives.ids)),
+      vectors_comm_(group_comm(world, plan, "vectors" + options.set, plan.collectives.vectors)),
       rank_(world.rank() % plan.ranks),
       input_(routing_, *ids_comm_, device, options.control_bytes),
-      output_(config, routing_, *vectors_comm_, device) {
+      output_(config,
+              routing_,
+              *vectors_comm_,
+              device,
+              options.matrices == nullptr ? nullptr : &options.matrices->output_) {
   WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
              "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
              world.size(), config.mesh.groups);
   if (plan.groups > 1) {
-    all_comm_ = world.duplicate("replicated tables");
-    replicas_comm_ = world.split(static_cast<int>(rank_), static_cast<int>(group_), "replicas");
+    all_comm_ = world.duplicate("replicated tables" + options.set);
+    replicas_comm_ =
+        world.split(static_cast<int>(rank_), static_cast<int>(group_), "replicas" + options.set);
   }
   if (config.codecs.rounding == spec::CodecRounding::kStochastic) {
     input_.keep_samples();
@@ -162,7 +167,8 @@ void ShardedEmbeddings::make_sync(Device& device) {
   bool any_statistic = false;
   bool any_max_norm = false;
   for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
-    if (plan_.tables[t].shards.front().cols.size() < config_.tables[t].embedding_dim) {
+    const auto& shards = plan_.tables[t].shards;
+    if (!shards.empty() && shards.front().cols.size() < config_.tables[t].embedding_dim) {
       any_statistic |= is_row_wise(config_.tables[t].optimizer.type);
       any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
     }

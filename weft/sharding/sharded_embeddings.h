@@ -1,5 +1,5 @@
-/// ShardedEmbeddings: the tables of a job as one rank sees them. Here `embedding`, which knows no
-/// ranks, meets `comm`, which knows no tables.
+/// ShardedEmbeddings: the tables of a job, or of one set of them (embedding_sets.h), as one rank
+/// sees them. Here `embedding`, which knows no ranks, meets `comm`, which knows no tables.
 ///
 /// One step, each line a stage body, in this order on every rank:
 ///
@@ -37,6 +37,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/comm/communicator.h"
@@ -73,8 +74,13 @@ struct TableLosses {
   friend bool operator==(const TableLosses&, const TableLosses&) = default;
 };
 
+class ShardedEmbeddings;
+
 struct ShardedEmbeddingsOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
+  std::string set = {};            ///< behind the names of its communicators
+  /// Whose outputs() and gradients() these are too (embedding_sets.h); null: its own.
+  const ShardedEmbeddings* matrices = nullptr;
 };
 
 /// What the plan asks of a communicator.
@@ -85,8 +91,9 @@ inline comm::Form form_of(spec::CollectiveForm form) {
 class ShardedEmbeddings {
  public:
   /// Allocates and initialises this rank's shards. `world`'s ranks are the positions of the plan's
-  /// mesh; makes communicators of its own, of the plan's forms (collective). Config and plan must
-  /// outlive it.
+  /// mesh; makes communicators of its own, of the plan's forms (collective). Config, plan and
+  /// options.matrices must outlive it. A table has the plan's groups, or no shards in the plan:
+  /// then it is of another set, and its features' columns are left alone.
   ShardedEmbeddings(const spec::Config& config,
                     const spec::Plan& plan,
                     comm::Communicator& world,

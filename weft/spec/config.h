@@ -168,6 +168,7 @@ struct Table {
   PooledAt pooled_at = PooledAt::kAuto;
   std::int64_t hot_rows = 0;       ///< most frequent rows that every rank has a copy of
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
+  std::int64_t groups = 0;         ///< K replica groups, a divisor of mesh.groups; 0 = mesh.groups
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 

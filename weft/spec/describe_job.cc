@@ -172,6 +172,13 @@ void walk(Visitor& v, Table& c) {
            .bounds = at_least(0, kMaxWidth / kColumnBlock),
            .decides_weights = false},
           &c.column_shards);
+  v.value({.name = "groups",
+           .meaning = "Replica groups of this table, a divisor of mesh.groups: neighbouring groups "
+                      "are merged, so that it is sharded over more ranks and has fewer replicas. "
+                      "1 = over all ranks, 0 = mesh.groups.",
+           .unit = "groups",
+           .bounds = at_least(0, kMaxRanks)},
+          &c.groups);
   section(v,
           {.name = "optimizer",
            .meaning = "Of this table; keys not given are those of `sparse_optimizer`.",
@@ -415,6 +422,10 @@ void walk(Visitor& v, TablePlan& c) {
   v.value({.name = "pooled_at",
            .meaning = "Where bags are added; sample only of cut rows, or with a head."},
           choice(c.pooled_at, kPooledAtOfPlans));
+  v.value({.name = "groups",
+           .meaning = "Its replica groups, each of neighbouring ones; 0 = those of the plan.",
+           .bounds = at_least(0, kMaxRanks)},
+          &c.groups);
   v.value({.name = "head",
            .meaning = "Rows that every rank has a copy of: first ones, and one past the last.",
            .bounds = at_least(0, kMaxRows),
@@ -506,7 +517,8 @@ void visit(Visitor& v, Plan& p) {
       {.name = "parts", .meaning = "numerics.parts, resolved.", .bounds = at_least(1, kMaxRanks)},
       &p.parts);
   v.value({.name = "hosts",
-           .meaning = "Host of each rank, by the order of their first ranks; none = all on one.",
+           .meaning = "Host of each rank of the largest group that a table is sharded over, by the "
+                      "order of their first ranks; none = all on one.",
            .bounds = at_least(0, kMaxRanks - 1),
            .default_text = "none"},
           &p.hosts);

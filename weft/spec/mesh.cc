@@ -86,20 +86,23 @@ void walk(Visitor& v, Mesh& c) {
           choice(c.own_squares, kOwnSquares));
 }
 
-void check_groups(std::int64_t groups, std::int64_t ranks) {
-  if (ranks % groups == 0) {
-    return;
-  }
-  std::int64_t below = std::min(groups, ranks);
-  while (ranks % below != 0) {
+std::string nearest_divisors(std::int64_t number, std::int64_t whole) {
+  std::int64_t below = std::min(number, whole);
+  while (whole % below != 0) {
     --below;
   }
-  std::int64_t above = std::min(groups, ranks);
-  while (ranks % above != 0) {
+  std::int64_t above = std::min(number, whole);
+  while (whole % above != 0) {
     ++above;
   }
-  fail(ErrorCode::kConfig, "mesh.groups: {} groups do not divide {} ranks; set {}{}", groups, ranks,
-       below, above == below ? "" : fmt::format(" or {}", above));
+  return below == above ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
+}
+
+void check_groups(std::int64_t groups, std::int64_t ranks) {
+  if (ranks % groups != 0) {
+    fail(ErrorCode::kConfig, "mesh.groups: {} groups do not divide {} ranks; set {}", groups, ranks,
+         nearest_divisors(groups, ranks));
+  }
 }
 
 }  // namespace weft::spec

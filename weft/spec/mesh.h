@@ -4,6 +4,8 @@
 /// Notation   M groups, N ranks of a group, r a rank of the world, position p = group · N + place.
 ///            Samples and parts are dealt by position, so a group owns a run of parts and both
 ///            layouts train on the same split of the data.
+///            A table may have fewer groups, K, a divisor of M: then neighbouring groups are one,
+///            positions [g · N·M/K, (g + 1) · N·M/K), and samples and parts are dealt as before.
 /// Layouts    local_all_to_all: p = r. A group is ranks that follow each other, so the all-to-all
 ///            stays near and replicas are synchronised across hosts.
 ///            local_all_reduce: p = (r mod M) · N + ⌊r/M⌋. Replicas of a shard follow each other,
@@ -13,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace weft::spec {
@@ -42,6 +45,14 @@ struct Mesh {
   std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients; 0: the planner's
   double moment_scale = 0.0;    ///< c of averaged Adagrad tables (weft/optim/sparse.h); 0 = groups
   OwnSquares own_squares = OwnSquares::kWhole;
+
+  /// That of tables that are sharded over so many groups, each of neighbouring ones merged
+  /// (Table::groups).
+  [[nodiscard]] Mesh merged(std::int64_t table_groups) const {
+    Mesh mesh = *this;
+    mesh.groups = table_groups;
+    return mesh;
+  }
 
   /// Whether replicas are averaged, so that they may differ between two syncs.
   [[nodiscard]] bool averages() const { return groups > 1 && sync != SyncForm::kGradients; }
@@ -94,6 +105,10 @@ constexpr std::int64_t mesh_rank(MeshLayout layout,
              ? (position % group_ranks) * groups + position / group_ranks
              : position;
 }
+
+/// The divisors of `whole` next to `number`, which is at least 1, as "2 or 4"; one where there is
+/// no other.
+std::string nearest_divisors(std::int64_t number, std::int64_t whole);
 
 /// Throws Error(kConfig) naming the nearest numbers that divide unless M divides `ranks`.
 void check_groups(std::int64_t groups, std::int64_t ranks);

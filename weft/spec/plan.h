@@ -2,6 +2,7 @@
 /// step 0, reused on resume.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct TablePlan {
   std::string table;
   Sharding sharding = Sharding::kTableWise;  ///< never kAuto
   PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows, or with a head
+  std::int64_t groups = 0;                   ///< replica groups; 0: Plan::groups, as data_parallel
   /// Rows that every rank has a copy of, looked up and updated there: ranges, ascending, not empty,
   /// not touching each other. The shards cover these rows too, but nothing reads or writes them.
   std::vector<Range> head = {};
@@ -50,18 +52,37 @@ struct CollectiveForms {
 
 struct Plan {
   std::int64_t version = 1;
-  std::int64_t ranks = 1;                          ///< N of a replica group, those that shards name
+  std::int64_t ranks = 1;                          ///< N of a replica group
   std::int64_t groups = 1;                         ///< M
   MeshLayout layout = MeshLayout::kLocalAllToAll;  ///< never kAuto
   SyncForm sync = SyncForm::kAuto;  ///< that the planner chose; kAuto: the configuration's
   std::int64_t sync_every = 0;      ///< likewise τ; 0: the configuration's
   std::int64_t parts = 8;           ///< resolved numerics.parts
-  /// [ranks] of group 0, by the order of first ranks; empty: all on one
+  /// [most_ranks()] of the first ones, by the order of first ranks; empty: all on one
   std::vector<std::int64_t> hosts = {};
   CollectiveForms collectives = {};
   std::vector<TablePlan> tables;  ///< in the order of Config::tables
 
   [[nodiscard]] std::int64_t world() const { return groups * ranks; }
+
+  /// Replica groups of a table.
+  [[nodiscard]] std::int64_t groups_of(const TablePlan& table) const {
+    return table.groups > 0 ? table.groups : groups;
+  }
+
+  /// The ranks of one of them: those that its shards name, by their places.
+  [[nodiscard]] std::int64_t ranks_of(const TablePlan& table) const {
+    return world() / groups_of(table);
+  }
+
+  /// Of the largest group that any table is sharded over.
+  [[nodiscard]] std::int64_t most_ranks() const {
+    std::int64_t most = ranks;
+    for (const TablePlan& table : tables) {
+      most = std::max(most, ranks_of(table));
+    }
+    return most;
+  }
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

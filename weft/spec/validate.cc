@@ -366,6 +366,7 @@ class Checker {
     check_allowed(table, path + ".allow");
     check_hot_rows(table, path + ".hot_rows");
     check_cut_rows(table, path);
+    check_groups(table, path + ".groups");
     if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
         table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".column_shards",
@@ -381,6 +382,26 @@ class Checker {
           table.column_shards, column_cut(config_.codecs),
           column_cut(config_.codecs) > kColumnBlock ? " (of 16 and of codecs.group_size)" : "",
           table.embedding_dim, most);
+    }
+  }
+
+  void check_groups(const Table& table, const std::string& path) const {
+    if (table.groups == 0) {
+      return;
+    }
+    const std::int64_t all = config_.mesh.groups;
+    if (all == 0) {
+      refuse(path, "{} groups of a mesh whose number is left to a search (mesh.groups: 0); set "
+                   "mesh.groups, or 0 here",
+             table.groups);
+    }
+    if (all % table.groups != 0) {
+      refuse(path, "{} groups do not divide the {} of mesh.groups; set {}, or 0 for all",
+             table.groups, all, nearest_divisors(table.groups, all));
+    }
+    if (table.sharding == Sharding::kDataParallel ||
+        (table.allow.size() == 1 && table.allow.front() == "data_parallel")) {
+      refuse(path, "data_parallel has all rows on every rank of every group; remove this key");
     }
   }
 

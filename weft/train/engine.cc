@@ -44,10 +44,11 @@ Engine::Engine(const spec::Config& config,
       codec_(plan.parts, world.size(), tasks_),
       control_comm_(world.duplicate("control")),
       dense_comm_(world.duplicate("dense", sharding::form_of(plan.collectives.dense))),
-      groups_comm_(plan.groups == 1 ? nullptr
-                                    : world.split(static_cast<int>(world.rank() % plan.ranks),
-                                                  static_cast<int>(world.rank() / plan.ranks),
-                                                  "control of groups")),
+      groups_comm_(plan.most_ranks() == world.size()
+                       ? nullptr
+                       : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
+                                     static_cast<int>(world.rank() / plan.most_ranks()),
+                                     "control of groups")),
       embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
       dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
       compute_(device.make_stream(compute_options(device, options.recorder))),
@@ -164,10 +165,12 @@ void Engine::exchange_input(Context& ctx) {
         [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
 }
 
-/// The blocks of the own group to the same places of the others, so that all have all.
+/// The blocks of the own group, one of the largest that tables have, to the same places of the
+/// others, so that all have all.
 void Engine::gather_control(Context& ctx) {
   group_bytes_.clear();
-  for (std::int64_t place = 0; place < plan_.ranks; ++place) {
+  const std::int64_t ranks = plan_.most_ranks();
+  for (std::int64_t place = 0; place < ranks; ++place) {
     const std::span<const std::byte> block = embeddings_.control(place);
     group_bytes_.insert(group_bytes_.end(), block.begin(), block.end());
   }

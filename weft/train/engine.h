@@ -34,7 +34,7 @@
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/communicator.h"
 #include "weft/data/batch.h"
-#include "weft/sharding/sharded_embeddings.h"
+#include "weft/sharding/embedding_sets.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 #include "weft/tensor/device.h"
@@ -152,7 +152,7 @@ class Engine {
 
   [[nodiscard]] const spec::Config& config() const { return config_; }
 
-  [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return embeddings_; }
+  [[nodiscard]] const sharding::EmbeddingSets& embeddings() const { return embeddings_; }
 
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
@@ -193,8 +193,9 @@ class Engine {
   std::int64_t own_parts_;
   ControlCodec codec_;
   std::unique_ptr<comm::Communicator> control_comm_, dense_comm_;
-  std::unique_ptr<comm::Communicator> groups_comm_;  // own place of all groups; null where one
-  sharding::ShardedEmbeddings embeddings_;
+  std::unique_ptr<comm::Communicator>
+      groups_comm_;  // own place of all groups of the first set of tables; null where it has one
+  sharding::EmbeddingSets embeddings_;
   DensePass dense_;
   std::unique_ptr<Stream> compute_, dense_stream_;
   std::unique_ptr<Stream> sync_stream_;  // null where nothing is averaged beside others

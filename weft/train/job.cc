@@ -273,9 +273,9 @@ void Job::warn_of_another_config() const {
 }
 
 void Job::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
-  const planner::PlanTarget group =
-      planner::first_group({.groups = plan.groups, .layout = plan.layout}, plan_target(world()));
-  const auto planned = planner::host_numbers({.ranks = plan.ranks, .hosts = plan.hosts});
+  const planner::PlanTarget group = planner::first_positions(
+      {.groups = plan.groups, .layout = plan.layout}, plan_target(world()), plan.most_ranks());
+  const auto planned = planner::host_numbers({.ranks = plan.most_ranks(), .hosts = plan.hosts});
   if (first() && planned != planner::host_numbers(group)) {
     log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
   }

@@ -103,9 +103,9 @@ double MomentScale::of(std::int64_t row) const {
 
 MomentScales moment_scales(const spec::Config& config, const spec::Plan& plan) {
   MomentScales scales;
-  const double scale = config.mesh.resolved_moment_scale();
-  for (std::size_t t = 0; t < config.tables.size() && scale != 1.0; ++t) {
-    if (plan.tables[t].sharding != spec::Sharding::kDataParallel &&
+  for (std::size_t t = 0; t < config.tables.size(); ++t) {
+    const double scale = config.mesh.merged(plan.groups_of(plan.tables[t])).resolved_moment_scale();
+    if (scale != 1.0 && plan.tables[t].sharding != spec::Sharding::kDataParallel &&
         optim::has_scaled_moment(config.tables[t].optimizer)) {
       scales[config.tables[t].name] = {.scale = scale, .unscaled = plan.tables[t].head};
     }
