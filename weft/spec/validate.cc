@@ -391,8 +391,9 @@ class Checker {
     }
     const std::int64_t all = config_.mesh.groups;
     if (all == 0) {
-      refuse(path, "{} groups of a mesh whose number is left to a search (mesh.groups: 0); set "
-                   "mesh.groups, or 0 here",
+      refuse(path,
+             "{} groups of a mesh whose number is left to a search (mesh.groups: 0); set "
+             "mesh.groups, or 0 here",
              table.groups);
     }
     if (all % table.groups != 0) {
