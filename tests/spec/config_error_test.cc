@@ -274,7 +274,7 @@ TEST(Mistakes, Mesh) {
                "and with sync gradients there are none; set 0 or remove it"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, moment_scale: 4, sync: auto}", "no error"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: -1}",
-               "test.yaml:3:16: mesh.groups: must be 0 to 65536, is -1"},
+               "test.yaml:3:16: mesh.groups: must be 0 to 65536 groups, is -1"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_every: 0}", "no error"},
        Mistake{"seed: 7", "seed: 7\nmesh: {sync: never}",
                "test.yaml:3:14: mesh.sync: 'never' is none of auto, dense, touched, "
