@@ -293,6 +293,32 @@ TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
             SyncForm::kTouched);
 }
 
+TEST(MeshSearch, ACodecOfSyncsIsForAverages) {
+  const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
+  for (spec::Config config : {small_tables(), large_tables()}) {
+    config.mesh = {.groups = 2, .sync = SyncForm::kAuto};
+    config.codecs.sync = spec::CodecFormat::kInt8;
+    const SearchResult result = search_on(config, cluster);
+    for (const MeshOption& one : result.meshes) {
+      EXPECT_EQ(one.asked, one.sync != SyncForm::kGradients) << to_string(one.sync);
+    }
+    spec::Plan plan = result.best().plan;
+    EXPECT_NE(plan.sync, SyncForm::kGradients);
+    EXPECT_NO_THROW(check_plan(plan, config));
+    // A plan of a job without the codec.
+    plan.sync = SyncForm::kGradients;
+    EXPECT_EQ(message_of([&] { check_plan(plan, config); }),
+              "codecs.sync is for replicas that are averaged, and with the plan's sync gradients "
+              "there are none; set codecs.sync=fp32, or make a new plan");
+    config.codecs.sync = spec::CodecFormat::kFp32;
+    EXPECT_NO_THROW(check_plan(plan, config));
+    config.mesh.sync_every = 4;
+    EXPECT_EQ(message_of([&] { check_plan(plan, config); }),
+              "mesh.sync_every is 4, and with sync gradients of the plan replicas never part; make "
+              "a new plan, or set mesh.sync_every=1");
+  }
+}
+
 TEST(MeshSearch, SyncsAsOftenAsTheyAreCheap) {
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
   spec::Config config = cut_config(std::vector<Use>(2, Use{.rows = 300'000, .dim = 64}), 4096);
@@ -387,6 +413,12 @@ TEST(MeshSearch, SaysHowFewGroupsWouldFit) {
   EXPECT_NE(message_of([&] {
               refuse(result, config, cluster, make_workload(config));
             }).find("mesh.groups: 2"),
+            std::string::npos);
+  // Where the table says what the mesh does, too.
+  config.tables[0].groups = 4;
+  EXPECT_NE(message_of([&] {
+              refuse(search_on(config, cluster), config, cluster, make_workload(config));
+            }).find("mesh.groups: 2 and no groups of tables"),
             std::string::npos);
 }
 

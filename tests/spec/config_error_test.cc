@@ -313,7 +313,13 @@ TEST(Mistakes, Codecs) {
                "test.yaml:4:16: codecs.sync: bf16 is for replicas that are averaged, and with sync "
                "gradients there are none; set fp32 or remove it, or train with mesh.groups of 2 or "
                "more and mesh.sync dense or touched"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0}\ncodecs: {sync: int8}",
+               "test.yaml:4:16: codecs.sync: int8 is for replicas that are averaged, and with "
+               "groups 0 there may be none; set fp32 or remove it, or train with mesh.groups of 2 "
+               "or more and mesh.sync dense or touched"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2}\ncodecs: {sync: fp8_e4m3}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: auto}\ncodecs: {sync: int8}",
+               "no error"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {error_feedback: 1}",
                "test.yaml:3:26: codecs.error_feedback: expected true or false, found '1'"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {group_size: 0}",

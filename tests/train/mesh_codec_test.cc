@@ -171,6 +171,10 @@ TEST(MeshCodec, ResidualsOfOtherMeshesAndCodecsAreDroppedWithAWarning) {
       << of_codec.front();
   EXPECT_EQ(resume(4, coded("int8", {"mesh.groups=4"})), 2);
   EXPECT_EQ(warnings.take().size(), 1U);
+  EXPECT_EQ(resume(4, coded("int8", {"mesh.moment_scale=1"})), 2);
+  EXPECT_EQ(warnings.take().size(), 1U) << "sums are multiples of another c, and what they lost";
+  EXPECT_EQ(resume(4, coded("int8", {})), 2);
+  EXPECT_EQ(warnings.take().size(), 0U);
   EXPECT_EQ(resume(2, {}), 2);
   const std::vector<std::string> none = warnings.take();
   ASSERT_EQ(none.size(), 1U);

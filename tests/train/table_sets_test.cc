@@ -1,4 +1,5 @@
 // Jobs whose tables have different numbers of replica groups.
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -144,6 +145,49 @@ TEST(TableSetsOfJobs, ResumeWithTheSameBits) {
   const Summary got = train_on(8, rest);
   expect_same(got, expected, "resumed");
   EXPECT_EQ(got.plan_hash, stopped.plan_hash);
+}
+
+/// Encoded syncs of the mixture: of tables of 2 and 4 groups, none of one.
+Keys coded_mixture(const std::string& sync) {
+  return joined(joined(mesh(4, sync), mixture()),
+                {"codecs.sync=int8", "codecs.group_size=16", "sparse_optimizer.type=adam"});
+}
+
+TEST(TableSetsOfJobs, EncodedSyncsGiveTheSameBitsBesideAndInLine) {
+  const Summary expected =
+      trained(8, joined(coded_mixture("dense"), {"mesh.sync_every=2", "train.overlap=false"}));
+  for (const char* sync : {"dense", "touched"}) {
+    for (const char* more :
+         {"mesh.layout=local_all_to_all", "mesh.layout=local_all_reduce", "train.device=check"}) {
+      const Keys job = joined(coded_mixture(sync), {"mesh.sync_every=2", more});
+      JobOptions late = job_options(make_job(job));
+      expect_same(train_on(8, late), expected, std::string(sync) + ", " + more);
+      late.engine.sync_delay = std::chrono::milliseconds(10);
+      expect_same(train_on(8, late), expected, std::string(sync) + ", " + more + ", late");
+    }
+  }
+  EXPECT_NE(trained(8, joined(coded_mixture("dense"), {"mesh.sync_every=2", "codecs.sync=fp32"}))
+                .weights_hash,
+            expected.weights_hash)
+      << "nothing was encoded";
+}
+
+// What is lost of each set's syncs is saved and taken over.
+TEST(TableSetsOfJobs, EncodedSyncsResumeWithTheSameBits) {
+  const TemporaryFolder plans;
+  for (const char* sync : {"dense", "touched"}) {
+    const Keys job = joined(coded_mixture(sync), {"tables.few.sharding=table_wise"});
+    const JobOptions whole = headed(job_options(make_job(job)), 8, {2, 60}, plans.path());
+    const Summary expected = train_on(8, whole);
+    const TemporaryFolder folder;
+    JobOptions first = whole;
+    first.config.train.steps = 4;
+    first.checkpoint_dir = folder.path();
+    train_on(8, first);
+    JobOptions rest = whole;
+    rest.resume = folder.path();
+    expect_same(train_on(8, rest), expected, sync);
+  }
 }
 
 // Sums of squares are multiples of each table's groups: powers of two, so nothing is rounded.

@@ -289,10 +289,16 @@ void check_sync(const spec::Plan& plan, const spec::Config& config) {
   }
   const spec::Mesh both = spec::mesh_of(mesh, plan);
   if (both.sync == spec::SyncForm::kGradients && both.sync_every > 1) {
-    fail(
-        ErrorCode::kConfig,
-        "the plan's sync_every is {}, and with sync gradients replicas never part; make a new plan",
-        both.sync_every);
+    fail(ErrorCode::kConfig,
+         "{} is {}, and with sync gradients{} replicas never part; make a new plan{}",
+         mesh.sync_every != 0 ? "mesh.sync_every" : "the plan's sync_every", both.sync_every,
+         mesh.sync == spec::SyncForm::kAuto ? " of the plan" : "",
+         mesh.sync_every != 0 ? ", or set mesh.sync_every=1" : "");
+  }
+  if (both.sync == spec::SyncForm::kGradients && config.codecs.sync != spec::CodecFormat::kFp32) {
+    fail(ErrorCode::kConfig,
+         "codecs.sync is for replicas that are averaged, and with the plan's sync gradients there "
+         "are none; set codecs.sync=fp32, or make a new plan");
   }
   if (!both.syncs_after(config.train.eval_every)) {
     fail(ErrorCode::kConfig,

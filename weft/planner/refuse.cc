@@ -119,13 +119,19 @@ void refuse(const SearchResult& result,
   }
   if (config.mesh.groups > 1) {
     spec::Config fewer = config;
+    bool has_own = false;  // as many as the mesh, or the search had refused them
+    for (spec::Table& table : fewer.tables) {
+      has_own = has_own || table.groups > 0;
+      table.groups = 0;
+    }
     --fewer.mesh.groups;
     while (topology::ranks(cluster) % fewer.mesh.groups != 0 ||
            (fewer.mesh.groups > 1 && !fits(fewer, cluster, workload))) {
       --fewer.mesh.groups;
     }
     if (fits(fewer, cluster, workload)) {
-      changes.push_back(fmt::format("mesh.groups: {}", fewer.mesh.groups));
+      changes.push_back(fmt::format("mesh.groups: {}{}", fewer.mesh.groups,
+                                    has_own ? " and no groups of tables" : ""));
     }
   }
   spec::Config headless = config;

@@ -562,10 +562,13 @@ class Checker {
     }
     const CodecFormat format = config_.codecs.sync;
     if (format != CodecFormat::kFp32 && !mesh.averages()) {
+      const std::string_view why = mesh.sync == SyncForm::kGradients ? "sync gradients there are"
+                                   : mesh.groups == 0                ? "groups 0 there may be"
+                                                                     : "groups 1 there are";
       refuse("codecs.sync",
-             "{} is for replicas that are averaged, and with {} there are none; set fp32 or "
-             "remove it, or train with mesh.groups of 2 or more and mesh.sync dense or touched",
-             to_string(format), mesh.groups == 1 ? "groups 1" : "sync gradients");
+             "{} is for replicas that are averaged, and with {} none; set fp32 or remove it, or "
+             "train with mesh.groups of 2 or more and mesh.sync dense or touched",
+             to_string(format), why);
     }
     const std::int64_t every = config_.train.eval_every;
     if (!mesh.syncs_after(every)) {

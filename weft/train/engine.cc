@@ -480,7 +480,8 @@ std::string Engine::residual_layout() const {
                            spec::to_string(plan_.layout));
 }
 
-/// Who owns a row at a sync follows from the groups and from where the plan puts it.
+/// Who owns a row at a sync follows from the groups and from where the plan puts it; what is lost
+/// of Adagrad's sums is a multiple as they are.
 std::string Engine::sync_residual_layout() const {
   // Of all groups or of none: a rank may hold no table.
   if (config_.codecs.sync == spec::CodecFormat::kFp32 || !config_.codecs.error_feedback ||
@@ -489,9 +490,11 @@ std::string Engine::sync_residual_layout() const {
   }
   const spec::Codecs& codecs = config_.codecs;
   return fmt::format(
-      "{}{}, mesh of {} {} groups of {} ranks, plan {:016x}", spec::to_string(codecs.sync),
+      "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
+      spec::to_string(codecs.sync),
       spec::is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
-      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, spec::plan_hash(plan_));
+      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
+      spec::plan_hash(plan_));
 }
 
 void Engine::restored() {
