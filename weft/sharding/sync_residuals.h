@@ -1,11 +1,11 @@
 /// SyncResiduals: what encoding has lost of the syncs of averaged replicas (coded_average.h), and
 /// how a checkpoint sees it.
 ///
-/// Memory     4 bytes per number of a row and its averaged optimizer state, rows alike in all
-/// shards. State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group
-/// <m>": the
-///            shard's averaged items (weft/embedding/table_shard.h) in fp32, once for every group.
-///            Owners of rows follow from plan and groups, so it is of use to the same plan alone.
+/// Memory     4 bytes per number of a row and its averaged state, rows alike in all shards.
+/// State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group <m>": the
+///            shard's items that are averaged (weft/embedding/table_shard.h) in fp32, once for every
+///            group. Owners of rows follow from plan and groups, so it is of use to the same plan
+///            alone.
 /// Threads    rows are touched inside a stage, by one task each.
 #pragma once
 
@@ -24,8 +24,8 @@ inline constexpr const char* kSyncResidualParameter = "codecs.sync";
 
 class SyncResiduals final : public StateSource, public StateSink {
  public:
-  /// Of group `group`; `state`: of optimizer state too. `shards` outlive it. clear() before
-  /// anything else.
+  /// Of group `group`; `state`: whether optimizer state is averaged. `shards` outlive it. clear()
+  /// before anything else.
   SyncResiduals(Device& device,
                 const std::vector<embedding::TableShard*>& shards,
                 std::int64_t group,
