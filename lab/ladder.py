@@ -48,6 +48,7 @@ class Rung:
     options: tuple  # of weft train
     tables: dict    # what every table of the job is given
     period: int     # steps after which what a step does repeats
+    least_hosts: int  # below which it is left out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +100,7 @@ def read_ladder(path):
             topologies=tuple(Topology(int(one["hosts"]), int(one["ranks"]))
                              for one in tree["topologies"]),
             rungs=tuple(Rung(str(one["name"]), tuple(str(word) for word in one.get("options", [])),
-                             dict(one.get("tables", {})), int(one.get("period", 1)))
+                             dict(one.get("tables", {})), int(one.get("period", 1)), int(one.get("least_hosts", 1)))
                         for one in tree["rungs"]))
     except (TypeError, KeyError, ValueError) as error:
         raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
@@ -314,7 +315,7 @@ def climb(ladder, weft, out, only):
         lab = lab_of(ladder, topology)
         with machine.hosts_up(lab):
             for number, rung in enumerate(ladder.rungs):
-                if only and str(number) not in only:
+                if (only and str(number) not in only) or topology.hosts < rung.least_hosts:
                     continue
                 folder = out / f"{topology.hosts}x{topology.ranks}-{number}"
                 jobs.prepare_folder(folder)
