@@ -273,6 +273,19 @@ TEST(Mistakes, Mesh) {
                "test.yaml:3:50: mesh.moment_scale: 1.5 is for replicas that are averaged, "
                "and with sync gradients there are none; set 0 or remove it"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, moment_scale: 4, sync: auto}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {sync_state: false}",
+               "test.yaml:3:20: mesh.sync_state: false is for replicas that are averaged, "
+               "and with groups 1 there are none; set true or remove it"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, sync_state: false}",
+               "test.yaml:3:48: mesh.sync_state: false is for replicas that are averaged, "
+               "and with sync gradients there are none; set true or remove it"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, own_squares: averaged, sync_state: false}",
+               "test.yaml:3:54: mesh.sync_state: false, and own_squares averaged counts a step's "
+               "squares as an average of state would; set true, or own_squares whole"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: touched, sync_state: false}",
+               "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, sync_state: false, sync: auto}", "no error"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {sync_state: true}", "no error"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: -1}",
                "test.yaml:3:16: mesh.groups: must be 0 to 65536 groups, is -1"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_every: 0}", "no error"},

@@ -261,6 +261,10 @@ TEST(Plan, TheSyncThatWasChosenIsPartOfIt) {
   EXPECT_EQ(mesh_of(open, old).sync, SyncForm::kDense);
   EXPECT_EQ(mesh_of(open, old).sync_every, 1);
   EXPECT_EQ(mesh_of(open, old).moment_scale, 0.0) << "nothing is averaged";
+  const Mesh own{.groups = 0, .sync = SyncForm::kAuto, .sync_state = false};
+  EXPECT_FALSE(mesh_of(own, plan).sync_state);
+  EXPECT_TRUE(mesh_of(own, old).sync_state) << "nothing is averaged";
+  EXPECT_TRUE(mesh_of(open, plan).sync_state);
 }
 
 TEST(Plan, RowsInSteps) {

@@ -156,12 +156,19 @@ BlockName block_name(const StateItem& item) {
           item.col_begin, item.col_end,   item.row_step};
 }
 
-/// Names of the blocks of which some rank holds a copy.
-std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const ItemLists& lists) {
+bool is_compared_copy(const StateItem& item, const IsCompared& is_compared) {
+  return !item.first_holder && (!is_compared || is_compared(item));
+}
+
+/// Names of the blocks of which some rank holds a copy to compare.
+std::set<BlockName> copied_blocks(comm::Communicator& comm,
+                                  Context& ctx,
+                                  const ItemLists& lists,
+                                  const IsCompared& is_compared) {
   std::vector<BlockName> own;
   for (const auto& items : lists) {
     for (const StateItem& item : items) {
-      if (!item.first_holder) {
+      if (is_compared_copy(item, is_compared)) {
         own.push_back(block_name(item));
       }
     }
@@ -174,10 +181,11 @@ std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const 
 void check_copies(const ItemLists& lists,
                   const std::map<BlockName, BlockHash>& first,
                   const std::map<BlockName, std::uint64_t>& own,
-                  int rank) {
+                  int rank,
+                  const IsCompared& is_compared) {
   for (const auto& items : lists) {
     for (const StateItem& item : items) {
-      if (item.first_holder) {
+      if (!is_compared_copy(item, is_compared)) {
         continue;
       }
       const auto found = first.find(block_name(item));
@@ -243,9 +251,10 @@ StateHash hash_state(comm::Communicator& comm,
 
 void compare_replicas(comm::Communicator& comm,
                       Context& ctx,
-                      std::span<const StateSource* const> sources) {
+                      std::span<const StateSource* const> sources,
+                      const IsCompared& is_compared) {
   const ItemLists lists = all_items(sources);
-  const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
+  const std::set<BlockName> copied = copied_blocks(comm, ctx, lists, is_compared);
   const int rank = comm.world_rank(comm.rank());  // for messages
   std::vector<Task> tasks;
   std::vector<BlockHash> own;
@@ -273,7 +282,7 @@ void compare_replicas(comm::Communicator& comm,
       first.emplace(block.name, block);
     }
   }
-  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, rank); });
+  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, rank, is_compared); });
 }
 
 }  // namespace weft::checkpoint

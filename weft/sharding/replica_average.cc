@@ -72,7 +72,9 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
           {static_cast<std::byte*>(table.low), table.low_stride, table.cols * 2});
     }
     member.state_floats =
-        kernels::state_floats(optim::update_rule(shard->table().optimizer.type), table.cols);
+        options.state
+            ? kernels::state_floats(optim::update_rule(shard->table().optimizer.type), table.cols)
+            : 0;
     if (member.state_floats > 0) {
       member.fields.push_back(
           {static_cast<std::byte*>(table.state), table.state_stride, 4 * member.state_floats});
@@ -92,7 +94,8 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
         std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
                                        CodedAverageOptions{.codec = options.codec,
                                                            .error_feedback = options.error_feedback,
-                                                           .seed = options.seed});
+                                                           .seed = options.seed,
+                                                           .state = options.state});
   }
 }
 

@@ -197,7 +197,8 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
             .seed = config_.seed,
             .codec = {.format = static_cast<kernels::CodecFormat>(config_.codecs.sync),
                       .group = config_.codecs.group_size},
-            .error_feedback = config_.codecs.error_feedback});
+            .error_feedback = config_.codecs.error_feedback,
+            .state = config_.mesh.sync_state});
   } else {
     group_gradients_ =
         std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_, plan_.parts);

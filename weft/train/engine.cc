@@ -489,16 +489,30 @@ std::string Engine::sync_residual_layout() const {
     return "";
   }
   const spec::Codecs& codecs = config_.codecs;
-  return fmt::format(
-      "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
-      spec::to_string(codecs.sync),
-      spec::is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
-      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
-      spec::plan_hash(plan_));
+  return fmt::format("{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
+                     spec::to_string(codecs.sync),
+                     spec::is_grouped(codecs.sync)
+                         ? fmt::format(" in groups of {}", codecs.group_size)
+                         : "",
+                     plan_.groups, spec::to_string(plan_.layout), plan_.ranks,
+                     config_.mesh.moment_scale, spec::plan_hash(plan_)) +
+         (config_.mesh.sync_state ? "" : ", weights alone");
 }
 
 void Engine::restored() {
   run_stage([this](Context& ctx) { embeddings_.load_heads(ctx); });
+}
+
+/// Whether an item of this rank is state that no sync makes that of the first group.
+bool Engine::is_own_state(const StateItem& item) const {
+  if (config_.mesh.sync_state || item.kind == "weight") {
+    return false;
+  }
+  const auto table = std::find_if(
+      plan_.tables.begin(), plan_.tables.end(),
+      [&](const spec::TablePlan& one) { return item.parameter == "tables." + one.table; });
+  return table != plan_.tables.end() && table->sharding != spec::Sharding::kDataParallel &&
+         rank_ >= plan_.ranks_of(*table);
 }
 
 checkpoint::StateHash Engine::hash() {
@@ -524,7 +538,8 @@ checkpoint::StateHash Engine::hash() {
     copied.push_back(head);
   }
   run_stage([&](Context& ctx) {
-    checkpoint::compare_replicas(*control_comm_, ctx, copied);
+    checkpoint::compare_replicas(*control_comm_, ctx, copied,
+                                 [this](const StateItem& item) { return !is_own_state(item); });
     hash = checkpoint::hash_state(*control_comm_, ctx, all, initial);
   });
   return hash;

@@ -161,6 +161,7 @@ class Job {
     explain_losses();
     advise_on_parts();
     check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
+    check_one_state(config_.mesh, options_.checkpoint_dir);
   }
 
   Summary train();
