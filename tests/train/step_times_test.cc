@@ -158,6 +158,24 @@ TEST(TraceOfASync, IsATrackOfItsOwnThatNamesSteps) {
   EXPECT_GE(exchanges, 4) << "rows to their owners and back, each time";
 }
 
+// A rank that is done before its average has begun still comes to it: the other one waits there.
+TEST(EndOfAnEngine, ComesBehindAnAverageBesideTheLastStep) {
+  const spec::Config config = make_job({"mesh.groups=2"});
+  const spec::Plan plan = planner::make_plan(config, 2);
+  const data::Vocabularies none;
+  comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+    data::Loader loader(data::open_source(config, data::Split::kTrain), config, none,
+                        data::LoaderOptions::train(config, world.rank(), 2, plan.parts));
+    data::Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    for (std::int64_t end = 0; end < 100; ++end) {
+      Engine engine(config, plan, world, *device);
+      engine.train_step(batch, 1, false);
+    }
+  });
+}
+
 TEST(TimesOfASkippedStep, HasNoUpdates) {
   // The first step throws the weights out of range, so the second is not finite.
   const StepTimes times =

@@ -76,8 +76,14 @@ Engine::Engine(const spec::Config& config,
 
 // The streams end before the stages and vectors that they use: after an error on the compute stream
 // the all-reduce may still run, and an average at any time. The other ranks run it too, or end with
-// an error, which ends it here.
+// an error, which ends it here. An average that has not begun does so: others may wait in it.
 Engine::~Engine() {
+  try {
+    if (sync_stream_ != nullptr) {
+      sync_stream_->synchronize();
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left who could be told
+  }
   sync_stream_.reset();
   dense_stream_.reset();
   compute_.reset();
