@@ -580,7 +580,7 @@ TEST(MeshOverlap, TheTimeOfTheTrainingHasItsSyncs) {
 TEST(MeshOverlap, ARankThatDoesNotComeToASyncEndsAllInTime) {
   constexpr double kTimeout = 2.0;
   constexpr int kLate = 3;
-  constexpr auto kDelay = std::chrono::seconds(6);
+  constexpr auto kDelay = std::chrono::seconds(8);
   for (const char* steps : {"train.steps=4", "train.steps=1"}) {
     const JobOptions options = job_options(make_job(joined(mesh(2, "dense"), {steps})));
     std::array<std::string, 4> messages;
@@ -606,11 +606,12 @@ TEST(MeshOverlap, ARankThatDoesNotComeToASyncEndsAllInTime) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kTimeout) << error.what();
     }
-    EXPECT_NE(messages[0].find("rank 3"), std::string::npos) << messages[0];
+    // Rank 1 waits for rank 3 and rank 0 for rank 1: whose time is up first speaks.
+    EXPECT_NE(messages[0].find("are missing: rank"), std::string::npos) << messages[0];
     for (std::size_t r = 0; r < 4; ++r) {
       EXPECT_EQ(messages[r], messages[0]) << "rank " << r;
       // The late one ends when it looks.
-      EXPECT_TRUE(r == kLate || seconds[r] < 5.5) << "rank " << r << ": " << seconds[r] << " s";
+      EXPECT_TRUE(r == kLate || seconds[r] < 7.5) << "rank " << r << ": " << seconds[r] << " s";
     }
   }
 }
