@@ -191,7 +191,9 @@ TEST(Head, ItsIdsStayOnTheRank) {
       }
       stream->enqueue([&](Context& ctx) {
         world.all_reduce(ctx, &own, 1);
-        if (world.rank() == 0) ids = own;
+        if (world.rank() == 0) {
+          ids = own;
+        }
       });
       stream->synchronize();
     });

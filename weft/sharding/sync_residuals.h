@@ -3,9 +3,9 @@
 ///
 /// Memory     4 bytes per number of a row and its averaged state, rows alike in all shards.
 /// State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group <m>": the
-///            shard's items that are averaged (weft/embedding/table_shard.h) in fp32, once for every
-///            group. Owners of rows follow from plan and groups, so it is of use to the same plan
-///            alone.
+///            shard's items that are averaged (weft/embedding/table_shard.h) in fp32, once for
+///            every group. Owners of rows follow from plan and groups, so it is of use to the same
+///            plan alone.
 /// Threads    rows are touched inside a stage, by one task each.
 #pragma once
 
