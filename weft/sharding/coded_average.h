@@ -29,9 +29,8 @@
 /// Notation   C encoded bytes of the rows to average, M groups.
 /// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
 ///            of every shard.
-/// Memory     of all rows and their averaged state a copy as wide as they are, and without `lost`
-/// no
-///            more, else 4 bytes per number; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24
+/// Memory     of all rows and their averaged state a copy as wide as they are, and with `lost`
+///            4 bytes per number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24
 ///            bytes · (4096 or the columns of the widest table) per thread; of touched 5 bytes per
 ///            touched row.
 /// Threads    as the communicator's; rows are cut into tasks for the context's pool. No bit depends
