@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "weft/kernels/codec.h"
@@ -73,8 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                     1 + data[1] % 64,
                     data[3] % 2 == 0 ? CodecRounding::kNearest : CodecRounding::kStochastic};
   const std::int64_t cols = 1 + data[2] % 100;
-  std::vector<std::byte> bytes(size - kHeader);
-  std::memcpy(bytes.data(), data + kHeader, bytes.size());
+  const auto* const first = reinterpret_cast<const std::byte*>(data);
+  const std::vector<std::byte> bytes(first + kHeader, first + size);
   decode_bytes(codec, bytes, cols);
   encode_floats(codec, bytes, cols);
   return 0;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -72,8 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::int64_t id_bytes = std::int64_t{1} << data[0] % 4;
   const std::size_t count = data[1] + 256U * (data[2] % 4);
   const std::int64_t limit = std::int64_t{1} << data[3] % 63;
-  std::vector<std::byte> bytes(size - kHeader);
-  std::memcpy(bytes.data(), data + kHeader, bytes.size());
+  const auto* const first = reinterpret_cast<const std::byte*>(data);
+  const std::vector<std::byte> bytes(first + kHeader, first + size);
   unpack(bytes, id_bytes, limit, count);
   pack(bytes, id_bytes);
   return 0;
