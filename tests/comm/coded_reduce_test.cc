@@ -12,6 +12,7 @@
 
 #include "tests/comm/coded_cases.h"
 #include "tests/comm/failing_group.h"
+#include "tests/comm/on_hosts.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/ordered_reduce.h"
@@ -20,19 +21,8 @@ namespace weft::comm {
 namespace {
 
 using kernels::CodecFormat;
-using Hosts = std::vector<int>;
 
 constexpr std::int64_t kParts = 11;
-
-/// Calls `body` on every rank with a communicator of the form that the hosts allow.
-template <typename Body>
-void run_on(const Hosts& hosts, const Body& body) {
-  run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
-            [&](Communicator& world) {
-              const auto comm = world.duplicate("test", Form::kHierarchical);
-              body(*comm);
-            });
-}
 
 class CodedReduce : public ::testing::TestWithParam<Hosts> {};
 

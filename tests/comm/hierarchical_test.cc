@@ -11,6 +11,7 @@
 
 #include "tests/comm/cases.h"
 #include "tests/comm/failing_group.h"
+#include "tests/comm/on_hosts.h"
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
 #include "weft/comm/local/local.h"
@@ -19,18 +20,6 @@
 
 namespace weft::comm {
 namespace {
-
-using Hosts = std::vector<int>;
-
-/// Calls `body` on every rank with a hierarchical communicator.
-template <typename Body>
-void run_on(const Hosts& hosts, const Body& body) {
-  run_local(static_cast<int>(hosts.size()), {.timeout_s = 20.0, .hosts = hosts},
-            [&](Communicator& world) {
-              const auto comm = world.duplicate("test", Form::kHierarchical);
-              body(*comm);
-            });
-}
 
 class OnHosts : public ::testing::TestWithParam<Hosts> {};
 
