@@ -31,9 +31,37 @@ function(weft_options target)
   endif()
 endfunction()
 
-# weft_add_module(<name> SOURCES ... HEADERS ... [LIBS ...] [PRIVATE_LIBS ...])
+# weft_optimise_lightly(<target>): a release build spends no time on code that no step runs: reading
+# and printing, arguments, tests. The kernels they call are optimised where they are defined.
+function(weft_optimise_lightly target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+endfunction()
+
+# weft_precompile(<target> <set> <header>...): has GCC read headers that most files of a set include once
+# per build folder. All targets of a set need the same flags. The preset arm does without, so that a
+# source file still has to include what it uses; clang builds the fuzz targets alone.
+function(weft_precompile target set)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    return()
+  endif()
+  if(NOT TARGET weft_precompiled_${set})
+    set(empty "${PROJECT_BINARY_DIR}/precompiled/${set}.cc")
+    file(CONFIGURE OUTPUT "${empty}" CONTENT "")
+    add_library(weft_precompiled_${set} OBJECT "${empty}")
+    weft_options(weft_precompiled_${set})
+    if(NOT set STREQUAL "modules")
+      weft_optimise_lightly(weft_precompiled_${set})
+    endif()
+    target_link_libraries(weft_precompiled_${set} PRIVATE fmt::fmt Threads::Threads)
+    target_precompile_headers(weft_precompiled_${set} PRIVATE ${ARGN})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM weft_precompiled_${set})
+endfunction()
+
+# weft_add_module(<name> [COLD] SOURCES ... HEADERS ... [LIBS ...] [PRIVATE_LIBS ...])
+# COLD is for modules none of whose code runs in a training step.
 function(weft_add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;LIBS;PRIVATE_LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "COLD" "" "SOURCES;HEADERS;LIBS;PRIVATE_LIBS")
   set(line "${WEFT_LAYERS}")
   list(FILTER line INCLUDE REGEX "^${name}:")
   if(NOT line)
@@ -50,6 +78,12 @@ function(weft_add_module name)
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
   weft_options(weft_${name})
+  set(precompiled modules)
+  if(arg_COLD)
+    weft_optimise_lightly(weft_${name})
+    set(precompiled cold_modules)
+  endif()
+  weft_precompile(weft_${name} ${precompiled} "${PROJECT_SOURCE_DIR}/cmake/precompiled.h")
   target_link_libraries(weft_${name} PUBLIC ${links} ${arg_LIBS} Threads::Threads PRIVATE ${arg_PRIVATE_LIBS})
   target_sources(weft_${name} PUBLIC
     FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${arg_HEADERS})
