@@ -1,5 +1,7 @@
 """Many kinds of job: each trains, evaluates and gives equal bits on 1 and 3 ranks."""
 
+import os
+from unittest import mock
 
 from harness import (BASE, CRITEO, SOURCE, Case, criteo_text, real_data, with_values,
                      write_movielens)
@@ -138,9 +140,11 @@ class Shapes(Case):
 
     def test_targets(self):
         """Older instruction sets run everywhere; their bits are their own."""
-        for target in ("sse4", "avx2"):
-            summary = self.check({"numerics.target": target, "tables.1.dtype": "fp16"}, SEQUENCE)
-            self.assertEqual(summary["target"], target)
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # it may allow less
+            for target in ("sse4", "avx2"):
+                summary = self.check({"numerics.target": target, "tables.1.dtype": "fp16"}, SEQUENCE)
+                self.assertEqual(summary["target"], target)
 
     def test_parts(self):
         for parts in (1, 3, 16):
