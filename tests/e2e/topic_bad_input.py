@@ -137,11 +137,6 @@ class BadConfig(Case):
         self.refused(2, "train", config, "--ranks", "3",
                      says=["numerics.parts", "2 parts cannot be spread over 3 ranks"])
 
-    def test_bf16_needs_avx512(self):
-        config = self.write(BASE, values={"model.compute": "bf16", "numerics.target": "avx2"})
-        for ranks in (1, 2):
-            self.refused(2, "train", config, "--ranks", ranks, says=["bf16", "avx512"])
-
     def test_no_evaluation_data(self):
         config = self.write(BASE, values={"data.synthetic.eval_samples": 0})
         self.refused(2, "eval", config, says="no evaluation data")

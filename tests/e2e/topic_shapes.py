@@ -1,6 +1,7 @@
 """Many kinds of job: each trains, evaluates and gives equal bits on 1 and 3 ranks."""
 
-import re
+import os
+from unittest import mock
 
 from harness import (BASE, CRITEO, SOURCE, Case, criteo_text, real_data, with_values,
                      write_movielens)
@@ -135,18 +136,15 @@ class Shapes(Case):
         self.assertEqual(len(hashes), 1)
 
     def test_bf16_compute(self):
-        config = self.write(SEQUENCE, values={"model.compute": "bf16"})
-        result = self.wait(self.start([self.weft, "train", config, "--quiet"]))
-        if result.code == 2 and re.search("bf16 needs", result.err):
-            self.skipTest("bf16 needs another machine")
-        self.assertEqual(result.code, 0, str(result))
         self.check({"model.compute": "bf16"}, SEQUENCE)
 
     def test_targets(self):
         """Older instruction sets run everywhere; their bits are their own."""
-        for target in ("sse4", "avx2"):
-            summary = self.check({"numerics.target": target, "tables.1.dtype": "fp16"}, SEQUENCE)
-            self.assertEqual(summary["target"], target)
+        with mock.patch.dict(os.environ):
+            os.environ.pop("ONEDNN_MAX_CPU_ISA", None)  # it may allow less
+            for target in ("sse4", "avx2"):
+                summary = self.check({"numerics.target": target, "tables.1.dtype": "fp16"}, SEQUENCE)
+                self.assertEqual(summary["target"], target)
 
     def test_parts(self):
         for parts in (1, 3, 16):

@@ -26,6 +26,14 @@ ONEDNN = {"sse4": ("Intel SSE4.1", ("avx",)), "avx2": ("Intel AVX2", ("avx512",)
 
 
 class Targets(Case):
+    def setUp(self):
+        super().setUp()
+        # These tests set every limit themselves.
+        limit = mock.patch.dict(os.environ)
+        limit.start()
+        self.addCleanup(limit.stop)
+        os.environ.pop("ONEDNN_MAX_CPU_ISA", None)
+
     def values_of(self, target):
         return {} if target == "best" else {"numerics.target": target}
 
@@ -62,10 +70,22 @@ class Targets(Case):
             hashes[summary["target"]] = summary["weights_hash"]
         self.assertEqual(len(set(hashes.values())), len(hashes), hashes)
 
+    def test_the_environment_limits_too(self):
+        """A machine under oneDNN's own limit has the bits of the target that it leaves, also in bf16."""
+        for limit, target in (("SSE41", "sse4"), ("AVX2", "avx2")):
+            for compute in ("fp32", "bf16"):
+                values = {"model.compute": compute, "train.steps": 3}
+                named = self.train(self.write(DCNV2, values={**values, **self.values_of(target)}))
+                with mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": limit}):
+                    limited = self.train(self.write(DCNV2, values=values))
+                self.assertEqual(limited["target"], target)
+                self.assert_same_bits(named, limited, f"{limit}, {compute}")
+
     def test_onednn_follows(self):
         """Products run below the limit that the target sets."""
         for target, (isa, above) in ONEDNN.items():
-            name = self.write(DLRM, values={"numerics.target": target, "train.steps": 2})
+            name = self.write(DLRM, values={"numerics.target": target, "train.steps": 2,
+                                            "model.compute": "bf16"})
             with mock.patch.dict(os.environ, {"ONEDNN_VERBOSE": "1"}):
                 out = self.run_weft("train", name, "--quiet").out
             self.assertEqual(re.findall(r"^onednn_verbose,info,cpu,isa:(.*)$", out, re.MULTILINE),
@@ -73,5 +93,5 @@ class Targets(Case):
             used = re.findall(r"^onednn_verbose,exec,cpu,matmul,([^,]+),", out, re.MULTILINE)
             self.assertTrue(used, out)
             for implementation in set(used):
-                for word in above:
+                for word in (*above, "ref"):
                     self.assertNotIn(word, implementation, f"{target} runs {implementation}")

@@ -144,6 +144,27 @@ TEST_P(CodecParity, BytesFloatsAndCountsAreThoseOfThePlainLoops) {
   }
 }
 
+// Which of two zeros a least or largest value is depends on the order of comparison: no byte may.
+TEST_P(CodecParity, SignedZerosHaveTheBytesOfThePlainLoops) {
+  std::mt19937 random(5);
+  for (std::int64_t cols = 1; cols <= 40; ++cols) {
+    for (const unsigned others : {0U, 1U}) {  // how many numbers of 8 are neither zero
+      Floats x(static_cast<std::size_t>(3 * cols));
+      for (float& value : x) {
+        const bool negative = random() % 2 == 0;
+        const float size = random() % 8 < others ? 1.0F : 0.0F;
+        value = negative ? -size : size;
+      }
+      x[0] = -0.0F;
+      for (const Codec& codec : all_codecs(16)) {
+        ASSERT_EQ(encode_with(encode, codec, x, cols).bytes,
+                  encode_with(reference::encode, codec, x, cols).bytes)
+            << to_string(codec.format) << " " << cols << " " << others;
+      }
+    }
+  }
+}
+
 TEST_P(CodecParity, AnyBytesDecodeToThePlainLoopsFloats) {
   std::mt19937 random(3);
   for (const Codec& codec : all_codecs(48)) {
@@ -282,6 +303,20 @@ TEST(Codec, ZerosStayZeros) {
   for (const Codec& codec : all_codecs(16)) {
     const Floats x(50, 0.0F);
     EXPECT_TRUE(same_bits(there_and_back(codec, x), x)) << to_string(codec.format);
+  }
+}
+
+TEST(Codec, FbgemmInt8HasNoNegativeZero) {
+  for (const float first : {0.0F, -0.0F}) {
+    for (const float last : {0.0F, -0.0F}) {
+      Floats x(16, 0.0F);
+      x.front() = first;
+      x.back() = last;
+      const Codec codec{CodecFormat::kFbgemmInt8, 16, CodecRounding::kNearest};
+      for (const EncodeFunction run : {encode, reference::encode}) {
+        EXPECT_EQ(encode_with(run, codec, x, 16).bytes, Bytes(16 + 8)) << first << " " << last;
+      }
+    }
   }
 }
 

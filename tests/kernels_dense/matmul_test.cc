@@ -1,10 +1,13 @@
 // Linear layers through oneDNN: parity with plain loops in double, and bits.
 #include "weft/kernels/matmul.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -135,9 +138,6 @@ TEST(MatmulTest, Fp32AgreesWithPlainLoops) {
 }
 
 TEST(MatmulTest, Bf16AgreesWithPlainLoopsOnTheRoundedNumbers) {
-  if (current_target() < Target::kAvx512) {
-    GTEST_SKIP() << "no AVX-512";
-  }
   for (const Shape& shape : kShapes) {
     check_parity<BFloat16>(shape, 0);
     check_parity<BFloat16>(shape, 5);
@@ -145,9 +145,6 @@ TEST(MatmulTest, Bf16AgreesWithPlainLoopsOnTheRoundedNumbers) {
 }
 
 TEST(MatmulTest, Bf16ResultIsTheRoundedFp32Result) {
-  if (current_target() < Target::kAvx512) {
-    GTEST_SKIP() << "no AVX-512";
-  }
   const Numbers<BFloat16> x(37, 29, 0, 1);
   const Numbers<BFloat16> w(11, 29, 0, 2);
   std::vector<float> exact(37 * 11);
@@ -199,9 +196,7 @@ TEST(MatmulBits, AddingIsAProductAddedAfterwards) {
       continue;  // of several layers
     }
     check_adding<float>(shape);
-    if (current_target() >= Target::kAvx512) {
-      check_adding<BFloat16>(shape);
-    }
+    check_adding<BFloat16>(shape);
   }
 }
 
@@ -245,9 +240,7 @@ TEST(MatmulBits, DependOnValuesAndShapesAlone) {
     for (const auto& other : others) {
       EXPECT_EQ(expected, other);
     }
-    if (current_target() >= Target::kAvx512) {
-      EXPECT_EQ(all_results<BFloat16>(shape, 0, 0), all_results<BFloat16>(shape, 7, 3));
-    }
+    EXPECT_EQ(all_results<BFloat16>(shape, 0, 0), all_results<BFloat16>(shape, 7, 3));
   }
 }
 
@@ -282,14 +275,43 @@ TEST(MatmulBits, ARowDoesNotDependOnTheOthers) {
   }
 }
 
-TEST(MatmulTest, UsesAFastImplementation) {
-  const Numbers<float> x(64, 100, 0, 1);
-  const Numbers<float> w(32, 100, 0, 2);
-  std::vector<float> y(64 * 32);
+// The names of oneDNN's implementations of all products of a layer, of every kind that Weft asks
+// for.
+template <typename T>
+std::set<std::string> implementations_used() {
   Matmul matmul;
-  const PackedCopy packed = packed_transposed(w.view());
-  const std::string name = matmul.implementation(x.view(), packed.matrix, matrix(y.data(), 64, 32));
-  EXPECT_EQ(name.find("ref"), std::string::npos) << name;
+  for (const auto& [m, n, k] : kShapes) {
+    const Numbers<T> x(m, k, 0, 1);
+    const Numbers<T> w(n, k, 0, 2);
+    const Numbers<T> dy(m, n, 0, 3);
+    const std::vector<float> bias = random_values(n, 4);
+    std::vector<float> out(static_cast<std::size_t>(std::max({m * n, m * k, n * k})));
+    std::vector<T> narrow(static_cast<std::size_t>(m * n));
+    forward(matmul, x.view(), w.view(), matrix(narrow.data(), m, n),
+            {bias.data(), Activation::kRelu});
+    forward(matmul, x.view(), w.view(), matrix(out.data(), m, n));
+    if (k <= 1024) {  // not of several layers
+      matmul.multiply_add(x.view(), packed_transposed(w.view()).matrix, matrix(out.data(), m, n));
+    }
+    backward_data(matmul, dy.view(), w.view(), matrix(out.data(), m, k));
+    backward_weight(matmul, dy.view(), x.view(), matrix(out.data(), n, k));
+  }
+  return matmul.implementations();
+}
+
+template <typename T>
+bool all_are_fast() {
+  const std::set<std::string> used = implementations_used<T>();
+  EXPECT_FALSE(used.empty());
+  for (const std::string& name : used) {
+    EXPECT_EQ(name.find("ref"), std::string::npos) << name << " at " << to_string(current_target());
+  }
+  return !testing::Test::HasFailure();
+}
+
+TEST(MatmulTest, UsesFastImplementationsAlone) {
+  EXPECT_TRUE(all_are_fast<float>());
+  EXPECT_TRUE(all_are_fast<BFloat16>());
 }
 
 TEST(MatmulTest, UsesAmxWhereThereIsOne) {
@@ -300,27 +322,67 @@ TEST(MatmulTest, UsesAmxWhereThereIsOne) {
   const Numbers<BFloat16> w(128, 512, 0, 2);
   std::vector<BFloat16> y(256 * 128);
   Matmul matmul;
-  const PackedCopy packed = packed_transposed(w.view());
-  EXPECT_STREQ("brg:avx512_core_amx_bf16",
-               matmul.implementation(x.view(), packed.matrix, matrix(y.data(), 256, 128)));
+  forward(matmul, x.view(), w.view(), matrix(y.data(), 256, 128));
+  EXPECT_EQ(matmul.implementations(), std::set<std::string>{"brg:avx512_core_amx_bf16"});
+}
+
+// Where a target has no products of bf16 they are those of fp32 of the same numbers, to the bit.
+void check_widened() {
+  for (const auto& [m, n, k] : kShapes) {
+    const Numbers<BFloat16> x(m, k, 0, 1);
+    const Numbers<BFloat16> w(n, k, 0, 2);
+    const std::vector<float> wide_x(x.exact.begin(), x.exact.end());
+    const std::vector<float> wide_w(w.exact.begin(), w.exact.end());
+    const std::vector<float> bias = random_values(n, 4);
+    std::vector<float> of_bf16(static_cast<std::size_t>(m * n));
+    std::vector<float> of_fp32(of_bf16.size());
+    Matmul matmul;
+    const Epilogue epilogue{bias.data(), Activation::kRelu};
+    forward(matmul, x.view(), w.view(), matrix(of_bf16.data(), m, n), epilogue);
+    forward(matmul, matrix(wide_x.data(), m, k), matrix(wide_w.data(), n, k),
+            matrix(of_fp32.data(), m, n), epilogue);
+    EXPECT_EQ(of_bf16, of_fp32) << m << " x " << n << " x " << k;
+  }
+}
+
+TEST(MatmulBits, WithoutProductsOfBf16TheyAreThoseOfFp32) {
+  if (has_bf16_products(current_target())) {
+    GTEST_SKIP() << to_string(current_target()) << " has products of bf16";
+  }
+  check_widened();
+}
+
+// All that is promised of products, on the target in force.
+void check_products() {
+  for (const Shape& shape : kShapes) {
+    EXPECT_EQ(all_results<float>(shape, 0, 0), all_results<float>(shape, 5, 3));
+    EXPECT_EQ(all_results<BFloat16>(shape, 0, 0), all_results<BFloat16>(shape, 7, 3));
+    check_parity<float>(shape, 0);
+    check_parity<BFloat16>(shape, 0);
+    if (shape.k <= 1024) {  // not of several layers
+      check_adding<float>(shape);
+      check_adding<BFloat16>(shape);
+    }
+  }
+  if (!has_bf16_products(current_target())) {
+    check_widened();
+  }
+  EXPECT_TRUE(all_are_fast<float>());
+  EXPECT_TRUE(all_are_fast<BFloat16>());
 }
 
 // Lower targets, each in a process of its own, since the limit is the process's.
 int check_below(Target target) {
   limit_target(target);
   limit_target(target);
-  bool good = current_target() == target;
-  for (const Shape& shape : kShapes) {
-    const std::vector<float> expected = all_results<float>(shape, 0, 0);
-    good = good && expected == all_results<float>(shape, 5, 3);
-    check_parity<float>(shape, 0);
-  }
+  EXPECT_EQ(current_target(), target);
+  check_products();
   try {
     limit_target(target == Target::kSse4 ? Target::kAvx2 : Target::kSse4);
-    good = false;
+    ADD_FAILURE() << "the target was set twice";
   } catch (const Error&) {
   }
-  return good && !testing::Test::HasFailure() ? 0 : 1;
+  return testing::Test::HasFailure() ? 1 : 0;
 }
 
 TEST(TargetDeathTest, LowerTargetsWorkAndStay) {
@@ -328,8 +390,10 @@ TEST(TargetDeathTest, LowerTargetsWorkAndStay) {
   if (best_target() < Target::kAvx512) {
     GTEST_SKIP() << "nothing lower to choose";
   }
-  EXPECT_EXIT(std::_Exit(check_below(Target::kAvx2)), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::_Exit(check_below(Target::kSse4)), testing::ExitedWithCode(0), "");
+  for (const Target target : {Target::kSse4, Target::kAvx2, Target::kAvx512}) {
+    EXPECT_EXIT(std::_Exit(check_below(target)), testing::ExitedWithCode(0), "")
+        << to_string(target);
+  }
   const auto late = [] {
     all_results<float>({4, 4, 4}, 0, 0);
     try {
@@ -340,6 +404,32 @@ TEST(TargetDeathTest, LowerTargetsWorkAndStay) {
     return true;
   };
   EXPECT_EXIT(std::_Exit(late() ? 1 : 0), testing::ExitedWithCode(0), "");
+}
+
+// oneDNN's own limit, as a user or another machine sets it. The target follows it, so that no
+// product meets a layout that what is left of oneDNN only has plain loops for.
+int check_limited(Target most) {
+  EXPECT_LE(best_target(), most);
+  EXPECT_EQ(current_target(), best_target());
+  check_products();
+  limit_target(best_target());
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+TEST(TargetDeathTest, TheEnvironmentsLimitIsKeptAndProductsStayFast) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const char* const before = std::getenv("ONEDNN_MAX_CPU_ISA");
+  const std::string kept = before == nullptr ? "" : before;
+  for (const auto& [word, most] : {std::pair{"SSE41", Target::kSse4},
+                                   {"avx", Target::kSse4},
+                                   {"AVX2", Target::kAvx2},
+                                   {"avx512_core", Target::kAvx512},
+                                   {"AVX512_CORE_BF16", Target::kAvx512Bf16},
+                                   {"AVX512_CORE_AMX", Target::kAmx}}) {
+    setenv("ONEDNN_MAX_CPU_ISA", word, 1);
+    EXPECT_EXIT(std::_Exit(check_limited(most)), testing::ExitedWithCode(0), "") << word;
+  }
+  setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1);
 }
 
 TEST(Target, TheBestIsInForceUnasked) {

@@ -221,9 +221,6 @@ TEST_P(ModelTest, AgreesWithPlainModelAndItsFiniteDifferences) {
 }
 
 std::vector<spec::Compute> computes() {
-  if (kernels::current_target() < kernels::Target::kAvx512) {
-    return {spec::Compute::kFp32};
-  }
   return {spec::Compute::kFp32, spec::Compute::kBf16};
 }
 
@@ -343,9 +340,6 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
 constexpr double kBf16Error = 0.08;
 
 TEST_P(ModelTest, Bf16IsNearFp32) {
-  if (computes().size() < 2) {
-    GTEST_SKIP() << "no AVX-512";
-  }
   const auto& [name, options, shape] = GetParam();
   const std::vector<float> dy = random_dlogits(64 * shape.tasks);
   const auto compute = [&](spec::Compute kind) {

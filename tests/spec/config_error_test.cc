@@ -243,9 +243,6 @@ TEST(Mistakes, TablesModelAndRun) {
                "test.yaml:22:3: model.bottom_mlp: the dense features meet the embeddings as one "
                "vector; "
                "end the MLP with its 8 values, such as [64, 8]"},
-       Mistake{"top_mlp: [16]", "top_mlp: [16]\n  compute: bf16\nnumerics: {target: avx2}",
-               "test.yaml:24:12: model.compute: bf16 needs numerics.target avx512 or higher; set "
-               "that, or fp32"},
        Mistake{
            "dense_features:\n  - name: d{1..2}\n    transform: log\n", "",
            "test.yaml:19:15: model.bottom_mlp: there are no dense features for it; remove it or "

@@ -71,6 +71,9 @@ spec::Config config_of(const Case& one) {
           "dense_optimizer: {type: adam, learning_rate: 0.01}\n",
       "job.yaml");
   config.codecs = one.codecs;
+  if (!kernels::has_bf16_products(kernels::current_target())) {
+    config.numerics.target = spec::Target::kAvx512;  // bf16 is widened
+  }
   for (spec::Table& table : config.tables) {
     table.sharding = one.sharding;
     table.pooled_at = one.pooled_at;

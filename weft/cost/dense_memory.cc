@@ -22,17 +22,13 @@ double round_up(double x, double unit) {
   return std::ceil(x / unit) * unit;
 }
 
-/// The largest of equal pieces of at most `most`, cut at multiples of `unit`.
-double tile(double count, double most, double unit) {
-  return std::min(count, round_up(std::ceil(count / std::ceil(count / most)), unit));
-}
-
 /// Of one tile of weights, the largest.
 double tile_floats(const std::vector<Linear>& linears) {
   double most = 0.0;
   for (const Linear& layer : linears) {
-    most = std::max(
-        most, round_up(tile(layer.out, kTileRows, 16.0) * tile(layer.in, kTileCols, kPanel), 16.0));
+    most = std::max(most, round_up(largest_piece(layer.out, kTileRows, 16.0) *
+                                       largest_piece(layer.in, kTileCols, kPanel),
+                                   16.0));
   }
   return most;
 }
@@ -50,7 +46,6 @@ double packed_bytes(const std::vector<Linear>& linears, double value) {
 }  // namespace
 
 DenseMemory dense_memory(const spec::Config& config, const DenseMemoryShape& shape) {
-  const double value = config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat;
   const Range own = rank_parts(shape.parts, shape.ranks, shape.rank);
   const std::vector<Range> subtrees = maximal_subtrees(shape.parts, own);
   DenseMemory memory;
@@ -89,7 +84,7 @@ DenseMemory dense_memory(const spec::Config& config, const DenseMemoryShape& sha
                                               .group = config.codecs.group_size,
                                               .error_feedback = config.codecs.error_feedback}},
                                     static_cast<std::int64_t>(bucket));
-  memory.packed = block_bytes(packed_bytes(layers, value));
+  memory.packed = block_bytes(packed_bytes(layers, stored_bytes(config)));
   const double sequences = static_cast<double>(std::count_if(
       config.sparse_features.begin(), config.sparse_features.end(),
       [](const spec::SparseFeature& f) { return f.pooling == spec::Pooling::kNone; }));

@@ -6,13 +6,14 @@
 /// the rank's parts.
 ///   parameters  p and their gradient, the optimizer's state, and what their all-reduce has
 ///               (reduce_memory.h)
-///   packed      every layer's weights twice, in whole panels of 64 columns and 16 (bf16: 32) rows
+///   packed      every layer's weights twice, in whole panels of 64 columns and 16 (bf16: 32) rows;
+///               bf16 as fp32 where numerics.target names a target without products of bf16
 ///   batch       B (Dn + 4 T) floats, offsets of sequences
-///   slices      of each slice the operands of its weights' gradients: dy transposed and x in
-///   panels,
-///               in an arena
+///   slices      of each slice the operands of its weights' gradients: dy transposed, and x in
+///               panels as the weights are, in an arena
 ///   lanes       of each thread the layers' values of a slice, in an arena, in the order in which
-///               forward and backward ask for them; copies of operands that are not compact;
+///               forward and backward ask for them; copies of operands that are not compact or of
+///               another type than is multiplied;
 ///               partial sums of a tile of weights
 /// What is not counted: oneDNN's scratch memory, which its primitives ask for by themselves.
 /// Where a target packs no panels (below AVX-512) the packed weights are smaller than said here.

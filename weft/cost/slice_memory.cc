@@ -12,8 +12,9 @@ namespace weft::cost {
 namespace {
 
 constexpr double kFloat = 4.0;
-constexpr double kPanel = 64.0;   // columns of a packed matrix: kernels::kPanel
-constexpr double kPiece = 256.0;  // samples of a weight gradient's product: kernels::kMaxPiece
+constexpr double kPanel = 64.0;      // columns of a packed matrix: kernels::kPanel
+constexpr double kPiece = 256.0;     // samples of a weight gradient's product: kernels::kMaxPiece
+constexpr double kTileRows = 256.0;  // of a weight gradient
 constexpr std::size_t kGradientSlots[] = {0, 1};
 
 double round_up(double x, double unit) {
@@ -47,7 +48,8 @@ class SlicePass {
   SlicePass(const spec::Config& config, const std::vector<double>& elements)
       : config_(config),
         elements_(elements),
-        value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat) {}
+        value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat),
+        stored_(stored_bytes(config)) {}
 
   /// Forward and backward of a slice of so many samples.
   void run(double samples) {
@@ -116,18 +118,22 @@ class SlicePass {
 
   void need(std::size_t slot, double values, double bytes) { lane_.need(slot, values * bytes); }
 
-  /// A product [rows, in] to [rows, out]: copies of what is not compact, or too short.
+  /// A product [rows, in] to [rows, out]: copies of what is not compact, too short, or not of the
+  /// type that is multiplied.
   void product(double rows, const Values& in, const Values& out) {
-    const double unit = in.bytes < kFloat ? 32.0 : 16.0;
-    const bool is_short = in.bytes < kFloat || in.cols < 16.0;
-    const double k = is_short ? round_up(in.cols, unit) : in.cols;
-    if (!in.compact || k != in.cols) {
-      compact_in_ = std::max(compact_in_, rows * k * in.bytes);
+    const bool is_short = stored_ < kFloat || in.cols < 16.0;
+    const double k = is_short ? round_up(in.cols, unit()) : in.cols;
+    if (!in.compact || k != in.cols || in.bytes != stored_) {
+      compact_in_ = std::max(compact_in_, rows * k * stored_);
     }
-    if (!out.compact) {
-      compact_out_ = std::max(compact_out_, rows * out.cols * out.bytes);
+    const double out_bytes = std::max(out.bytes, stored_);
+    if (!out.compact || out.bytes != out_bytes) {
+      compact_out_ = std::max(compact_out_, rows * out.cols * out_bytes);
     }
   }
+
+  /// Rows of packed matrices come in so many.
+  [[nodiscard]] double unit() const { return stored_ < kFloat ? 32.0 : 16.0; }
 
   void forward(const Layers& chain, double rows, Values x, const Values& y) {
     if (x.bytes != value_) {
@@ -148,9 +154,12 @@ class SlicePass {
   /// Operands of a layer's weight gradient.
   void operands(std::size_t layer, double rows, double out, double in) {
     const double pieces = std::ceil(rows / kPiece);
-    const double padded = round_up(std::ceil(rows / pieces), value_ < kFloat ? 32.0 : 16.0);
+    const double padded = round_up(std::ceil(rows / pieces), unit());
     terms_.need(2 * layer, pieces * round_up(out * padded * value_, 64.0));
-    terms_.need(2 * layer + 1, pieces * padded * round_up(in, kPanel) * value_);
+    terms_.need(2 * layer + 1, pieces * padded * round_up(in, kPanel) * stored_);
+    if (value_ != stored_) {  // a tile's rows, widened
+      compact_in_ = std::max(compact_in_, largest_piece(out, kTileRows, 16.0) * padded * stored_);
+    }
   }
 
   /// `dx` of no columns: not wanted.
@@ -405,7 +414,8 @@ class SlicePass {
 
   const spec::Config& config_;
   const std::vector<double>& elements_;
-  double value_;
+  double value_;   ///< bytes, in layers' inputs and outputs
+  double stored_;  ///< and where products read them
   double b_ = 0.0;
   std::size_t slots_ = 2;
   std::vector<Linear> linears_;
@@ -415,6 +425,17 @@ class SlicePass {
 };
 
 }  // namespace
+
+double stored_bytes(const spec::Config& config) {
+  const spec::Target target = config.numerics.target;
+  const bool widened = target == spec::Target::kSse4 || target == spec::Target::kAvx2 ||
+                       target == spec::Target::kAvx512;
+  return config.model.compute == spec::Compute::kBf16 && !widened ? 2.0 : kFloat;
+}
+
+double largest_piece(double count, double most, double unit) {
+  return std::min(count, round_up(std::ceil(count / std::ceil(count / most)), unit));
+}
 
 SliceMemory slice_memory(const spec::Config& config,
                          const std::vector<double>& elements,

@@ -7,6 +7,14 @@
 
 namespace weft::cost {
 
+/// Bytes of a value of the model's precision as products read it: those of bf16 are fp32 where
+/// `numerics.target` names a target that has no products of bf16 (kernels/pack.h). auto counts as
+/// one that has them.
+double stored_bytes(const spec::Config& config);
+
+/// The largest of equal pieces of at most `most`, cut at multiples of `unit`.
+double largest_piece(double count, double most, double unit);
+
 /// A linear layer of a model, in the order in which it is made.
 struct Linear {
   double in = 0.0;

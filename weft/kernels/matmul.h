@@ -3,16 +3,17 @@
 /// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
 /// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).
 ///
-/// Types      fp32, or bf16 operands with sums in fp32; bias is fp32.
+/// Types      fp32, or bf16 operands with sums in fp32; bias is fp32. A target without products of
+///            bf16 (target.h: has_bf16_products()) multiplies them as the fp32 that they are, in
+///            which their products are exact, at the speed of fp32.
 /// Threads    every call runs on the calling thread alone. One Matmul belongs to one thread at a
 ///            time (it keeps primitives and scratch memory); many may run at once.
 /// Order      the bits of a result depend on the operands' values, on m, n and k, and on the target
 ///            (target.h): never on threads, addresses or strides. Without AMX and from AVX-512 on,
 ///            a row of the result does not depend on m either; with AMX oneDNN takes other
 ///            instructions for very few rows, and below AVX-512 its kernels differ with m.
-/// Depth      a deep product (PackedMatrix::layers) adds its layers up in fp32, one after the
-/// other. Strides    compact operands on cache lines are fastest; strided ones are copied. AMX
-/// loads rows
+/// Depth      a deep product (PackedMatrix::layers) adds its layers up in fp32, in order.
+/// Strides    compact operands on cache lines are fastest; strided ones are copied. AMX loads rows
 ///            at half the speed where they straddle cache lines.
 /// Cost       2 m n k flops. A shape's first call makes a primitive (milliseconds); later ones look
 ///            it up, and only oneDNN's own bookkeeping allocates.
@@ -20,6 +21,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/operand.h"
@@ -52,11 +55,9 @@ class Matmul {
   /// added.
   void multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out);
 
-  /// Which oneDNN implementation multiply() uses for these operands, e.g. "brg:avx512_core".
-  const char* implementation(const ConstOperand& a,
-                             const PackedMatrix& b,
-                             const Operand& out,
-                             const Epilogue& epilogue = {});
+  /// The names of the oneDNN implementations that calls so far have used, e.g. "brg:avx512_core";
+  /// one that begins with "ref" is a plain loop, hundreds of times as slow as the others.
+  [[nodiscard]] std::set<std::string> implementations() const;
 
  private:
   struct Impl;

@@ -4,15 +4,18 @@
 ///   fp32   [n/64][k to a multiple of 16][64]
 ///   bf16   [n/64][k/2, to a multiple of 16][64][2]: two rows interleaved, as the processor's dot
 ///          products take them
-/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. A deep B is first
-/// cut into layers of rows, each laid out like that: oneDNN does not keep long rows of the left
-/// operand in the second cache, and a product in layers is up to 1.6 times as fast (k = 3456, bf16
-/// with AMX). Below AVX-512, and on other processors, its GEMM reads B as it is, and "packed" is
-/// row-major.
+/// which are oneDNN's own blocked layouts (BA16a64b, BA16a64b2a) from AVX-512 on. Where a target
+/// has no products of bf16 (has_bf16_products()), B of bf16 is stored as the fp32 that its values
+/// are: the product of two bf16 is exact in fp32, so an fp32 product of them is one of bf16. A deep
+/// B is first cut into layers of rows, each laid out like that: oneDNN does not keep long rows of
+/// the left operand in the second cache, and a product in layers is up to 1.6 times as fast (k =
+/// 3456, bf16 with AMX). Below AVX-512, and on other processors, its GEMM reads B as it is, and
+/// "packed" is row-major.
 ///
 /// Threads     a call runs on the calling thread; ranges of panels may be packed at once.
 /// Order       values are moved, or rounded to nearest with ties to even; nothing is added.
-/// Cost        memory: 4 or 8 bytes per element; about 0.1-0.3 ns each from the second cache.
+/// Cost        memory: 2 or 4 bytes per element and copy; about 0.1-0.3 ns each from the second
+///             cache.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +30,9 @@ inline constexpr std::int64_t kPanel = 64;
 
 /// B [rows, cols] of fp32 or bf16 in memory of somebody else.
 struct PackedMatrix {
-  void* data = nullptr;  ///< on cache lines
-  DType dtype = DType::kFloat32;
+  void* data = nullptr;            ///< on cache lines
+  DType dtype = DType::kFloat32;   ///< of its values
+  DType stored = DType::kFloat32;  ///< how they lie: stored_type(dtype)
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t stride = 0;  ///< between rows where it is row-major; 0 where it is in panels
@@ -45,6 +49,10 @@ struct PackedMatrix {
   /// One layer, as a matrix of its own.
   [[nodiscard]] PackedMatrix layer(std::int64_t index) const;
 };
+
+/// How values of `dtype` are stored for products of the target in force (target.h): bf16 as fp32
+/// where it has no products of bf16.
+DType stored_type(DType dtype);
 
 /// Rows of the packed form: those added are zeros.
 std::int64_t packed_rows(DType dtype, std::int64_t rows);

@@ -15,11 +15,18 @@ enum class Target : std::uint8_t { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 /// As in configurations: "sse4", "avx2", "avx512", "avx512_bf16", "amx".
 std::string_view to_string(Target target);
 
-/// The highest target of this machine. Reads cpuid; never settles oneDNN's choice.
+/// The highest target of this machine that oneDNN may use: ONEDNN_MAX_CPU_ISA, its own limit, holds
+/// for all kernels (AVX counts as sse4), so that a machine can stand for any lower one. Reads cpuid
+/// and the environment, once; never settles oneDNN's choice.
 Target best_target();
 
 /// The target in force: that of limit_target(), else best_target().
 Target current_target();
+
+/// Whether products of bf16 run in instructions of their own at `target`. Elsewhere oneDNN has
+/// plain loops for them, or nothing: their operands are widened to fp32 and multiplied as such
+/// (pack.h). This is the one place that decides it.
+bool has_bf16_products(Target target);
 
 /// Limits every kernel of the process to `target`. It is a property of the process, since oneDNN's
 /// is: ranks that are threads share it. Call it before any kernel runs and before any Matmul is

@@ -6,7 +6,6 @@
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
 #include "weft/kernels/elementwise.h"
-#include "weft/kernels/target.h"
 #include "weft/nn/dense_model.h"
 
 namespace weft::nn {
@@ -42,13 +41,6 @@ void check_shape(const spec::Model& options, const ModelShape& shape) {
          "model.bottom_mlp has {} layers, but there are no dense features; remove it or declare "
          "dense_features",
          options.bottom_mlp.size());
-  }
-  if (options.compute == spec::Compute::kBf16 &&
-      kernels::current_target() < kernels::Target::kAvx512) {
-    fail(ErrorCode::kConfig,
-         "model.compute: bf16 needs AVX-512, but the instruction set in force is {}; set "
-         "model.compute to fp32, or numerics.target to avx512 or higher on machines that have it",
-         kernels::to_string(kernels::current_target()));
   }
 }
 

@@ -92,7 +92,7 @@ class Model {
  public:
   /// Builds a model. Throws Error(kConfig) naming the key: dims that differ without
   /// projection_dim, a bottom MLP of another width, a missing one, a target that is not a pooled
-  /// feature of the same dim, bf16 below AVX-512.
+  /// feature of the same dim.
   static std::unique_ptr<Model> create(const spec::Model& options, const ModelShape& shape);
   virtual ~Model() = default;
 

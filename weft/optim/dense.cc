@@ -7,6 +7,7 @@
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
 #include "weft/kernels/dense_update.h"
+#include "weft/optim/whole_power.h"
 
 namespace weft::optim {
 
@@ -43,18 +44,6 @@ std::int64_t first_non_finite_in(const float* values, Range range) {
     }
   }
   return -1;
-}
-
-// base^exponent by multiplications: the same bits on every machine.
-double whole_power(double base, std::int64_t exponent) {
-  double result = 1.0;
-  for (; exponent > 0; exponent /= 2) {
-    if (exponent % 2 == 1) {
-      result *= base;
-    }
-    base *= base;
-  }
-  return result;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/optim/whole_power.h"
 
 namespace weft::optim {
 namespace {
@@ -50,7 +51,6 @@ kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,
                                     std::int64_t step) {
   WEFT_CHECK(step >= 1, "step {}: steps count from 1", step);
   const double learning_rate = optimizer.learning_rate * learning_rate_factor;
-  const auto t = static_cast<double>(step);
   kernels::UpdateParams params;
   params.rule = update_rule(optimizer.type);
   params.decay = weight_decay(optimizer);
@@ -66,8 +66,8 @@ kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,
   params.one_minus_beta1 = to_fp32(1.0 - optimizer.beta1);
   params.beta2 = to_fp32(optimizer.beta2);
   params.one_minus_beta2 = to_fp32(1.0 - optimizer.beta2);
-  params.correction1 = to_fp32(1.0 / (1.0 - std::pow(optimizer.beta1, t)));
-  params.correction2 = to_fp32(1.0 / (1.0 - std::pow(optimizer.beta2, t)));
+  params.correction1 = to_fp32(1.0 / (1.0 - whole_power(optimizer.beta1, step)));
+  params.correction2 = to_fp32(1.0 / (1.0 - whole_power(optimizer.beta2, step)));
   params.max_norm = to_fp32(optimizer.max_norm);
   params.step = static_cast<std::uint64_t>(step);
   return params;

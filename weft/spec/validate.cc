@@ -451,10 +451,6 @@ class Checker {
 
   void check_model() const {
     const Model& model = config_.model;
-    if (model.compute == Compute::kBf16 &&
-        (config_.numerics.target == Target::kSse4 || config_.numerics.target == Target::kAvx2)) {
-      refuse("model.compute", "bf16 needs numerics.target avx512 or higher; set that, or fp32");
-    }
     if (config_.dense_features.empty() && !model.bottom_mlp.empty()) {
       refuse("model.bottom_mlp", "there are no dense features for it; remove it or declare some");
     }

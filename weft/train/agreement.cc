@@ -111,14 +111,15 @@ kernels::Target agree_on_target(comm::Communicator& world,
     }
     target = wanted;
   }
-  if (config.model.compute == spec::Compute::kBf16 && target < kernels::Target::kAvx512) {
-    fail(ErrorCode::kConfig,
-         "model.compute: bf16 needs avx512 and the agreed target is {}; set model.compute: fp32",
-         to_string(target));
-  }
   kernels::limit_target(target);
   if (world.rank() == 0) {
     log_info("instruction set agreed by {} ranks: {}", world.size(), to_string(target));
+    if (config.model.compute == spec::Compute::kBf16 && !kernels::has_bf16_products(target)) {
+      log_info(
+          "model.compute: bf16: {} has no products of bf16; they run as fp32 products of the same "
+          "numbers, at the speed of fp32",
+          to_string(target));
+    }
   }
   return target;
 }

@@ -29,7 +29,7 @@ void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& jo
 
 /// The target of `numerics.target`, or for auto the lowest of all ranks' best, and limits this
 /// process's kernels to it. Collective. Throws Error(kConfig) where a rank's machine lacks it,
-/// naming the rank, and for bf16 compute below AVX-512.
+/// naming the rank.
 kernels::Target agree_on_target(comm::Communicator& world,
                                 Context& ctx,
                                 const spec::Config& config);

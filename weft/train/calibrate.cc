@@ -164,9 +164,6 @@ class Calibration {
     };
     compute.gemm_fp32 = gemm(DType::kFloat32);
     compute.gemm_bf16 = gemm(DType::kBFloat16);
-    if (compute.gemm_bf16.value == 0.0) {
-      compute.gemm_bf16 = {};
-    }
     compute.dots = measured(measure([&] { return probe.dot_flops_per_s(); }),
                             "dot interactions of 16 fields of 64 values on every thread");
     compute.copy =

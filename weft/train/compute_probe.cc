@@ -17,7 +17,6 @@
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/matmul.h"
 #include "weft/kernels/sparse_update.h"
-#include "weft/kernels/target.h"
 #include "weft/tensor/host_block.h"
 #include "weft/train/timing.h"
 
@@ -166,20 +165,24 @@ ComputeProbe::ComputeProbe(Device& device, const ComputeProbeOptions& options)
 }
 
 double ComputeProbe::gemm_flops_per_s(DType dtype) {
-  if (dtype != DType::kFloat32 && kernels::current_target() < kernels::Target::kAvx512) {
-    return 0.0;
-  }
-  constexpr std::int64_t kTimes = 16;
+  constexpr double kMostTimes = 16.0;
   const std::int64_t threads = device_.pool().threads();
   std::vector<std::unique_ptr<Product>> products;
   for (std::int64_t i = 0; i < threads; ++i) {
     products.push_back(std::make_unique<Product>(dtype));
   }
-  const double seconds = median_pass_s(options_.budget_s, [&] {
+  const auto run = [&](std::int64_t times) {
+    const auto start = std::chrono::steady_clock::now();
     device_.pool().parallel_for(
-        threads, [&](std::int64_t i) { products[static_cast<std::size_t>(i)]->run(kTimes); });
-  });
-  return static_cast<double>(threads * kTimes) * Product::kFlops / seconds;
+        threads, [&](std::int64_t i) { products[static_cast<std::size_t>(i)]->run(times); });
+    return seconds_since(start);
+  };
+  run(1);  // makes the primitives
+  // A pass stays inside the budget where products are slow.
+  const auto times =
+      static_cast<std::int64_t>(std::clamp(options_.budget_s / 2.0 / run(1), 1.0, kMostTimes));
+  const double seconds = median_pass_s(options_.budget_s, [&] { run(times); });
+  return static_cast<double>(threads * times) * Product::kFlops / seconds;
 }
 
 double ComputeProbe::dot_flops_per_s() {

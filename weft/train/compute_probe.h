@@ -22,8 +22,8 @@ class ComputeProbe {
   /// The device outlives it. Allocates and fills the table.
   ComputeProbe(Device& device, const ComputeProbeOptions& options);
 
-  /// Of all threads together: products [256, 512] · [512, 512], a slice of samples by a layer. 0
-  /// where the target in force has none in this type.
+  /// Of all threads together: products [256, 512] · [512, 512], a slice of samples by a layer. Four
+  /// passes of at least one product on every thread, whatever the budget.
   double gemm_flops_per_s(DType dtype);
 
   /// Of all threads together: forward and backward of dot interactions of 256 samples of 16 fields

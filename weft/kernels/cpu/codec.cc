@@ -316,8 +316,9 @@ HWY_INLINE void encode_biased(const GroupIn& group, CodecCounts& counts) {
     least = hn::Min(least, x);
     most = hn::Max(most, x);
   });
-  const float bias = hn::GetLane(hn::MinOfLanes(d, least)) + 0.0F;  // of two zeros the positive one
-  const float range = hn::GetLane(hn::MaxOfLanes(d, most)) - bias;
+  // Of two zeros the positive one: which of them a comparison keeps depends on its order.
+  const float bias = hn::GetLane(hn::MinOfLanes(d, least)) + 0.0F;
+  const float range = hn::GetLane(hn::MaxOfLanes(d, most)) + 0.0F - bias;
   const auto inverse = hn::Set(d, 255.0F / (range + kFbgemmEpsilon));
   auto* const codes = reinterpret_cast<std::uint8_t*>(group.to);
   for_registers(group.cols, [&](auto is_short, std::int64_t i, std::size_t count) HWY_ATTR {

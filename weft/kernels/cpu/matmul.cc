@@ -6,6 +6,9 @@
 // for some strides, so bits would depend on where a matrix lies. A primitive costs 0.1-10 ms to
 // make and is kept per shape; scratch memory is one buffer, as large as the largest needs.
 //
+// bf16 where the target has no products of it (target.h): the right operand is packed as fp32, the
+// left one is widened as it is made compact, and a bf16 result is rounded as it is copied out.
+//
 // multiply_add: brgemm sums a product in registers and, told to add, adds what lies at the result
 // when it stores. That is the rounded product plus the old value, just as if they were added
 // afterwards, but no document says so; each such primitive is therefore tried on random numbers
@@ -15,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -197,19 +201,23 @@ Made make(const Product& p, const dnnl::engine& engine) {
   }
 }
 
+void check_operands(const ConstOperand& a, const PackedMatrix& b, const Operand& out) {
+  WEFT_CHECK(a.cols == b.rows && out.rows == a.rows && out.cols == b.cols && a.dtype == b.dtype,
+             "[{}, {}] = [{}, {}] of {} · [{}, {}] of {}", out.rows, out.cols, a.rows, a.cols,
+             to_string(a.dtype), b.rows, b.cols, to_string(b.dtype));
+}
+
+// What oneDNN is asked for: a product of the types in which it has one.
 Product product_of(const ConstOperand& a,
                    const PackedMatrix& b,
                    const Operand& out,
                    const Epilogue& epilogue) {
-  WEFT_CHECK(a.cols == b.rows && out.rows == a.rows && out.cols == b.cols && a.dtype == b.dtype,
-             "[{}, {}] = [{}, {}] of {} · [{}, {}] of {}", out.rows, out.cols, a.rows, a.cols,
-             to_string(a.dtype), b.rows, b.cols, to_string(b.dtype));
   return {.m = a.rows,
           .n = b.cols,
           .k = a.cols,
           .b_stride = b.stride,
-          .in = a.dtype,
-          .out = out.dtype,
+          .in = b.stored,
+          .out = b.stored == b.dtype ? out.dtype : DType::kFloat32,
           .activation = epilogue.activation,
           .has_bias = epilogue.bias != nullptr};
 }
@@ -288,16 +296,17 @@ struct Matmul::Impl {
     return product;
   }
 
-  // a in compact rows of k values, zeros behind its own.
-  const void* copy_padded(const ConstOperand& a, std::int64_t k) {
+  // a in compact rows of k values of the product's type, zeros behind its own.
+  const void* copy_padded(const ConstOperand& a, const Product& product) {
+    const std::int64_t k = product.k;
     Operand copy;
-    copy.data = compact_a.at_least(compact_bytes(a.rows, k, a.dtype));
-    copy.dtype = a.dtype;
+    copy.data = compact_a.at_least(compact_bytes(a.rows, k, product.in));
+    copy.dtype = product.in;
     copy.rows = a.rows;
     copy.cols = k;
     copy.stride = k;
     assign(a, copy.slice_cols(0, a.cols));
-    const auto tail = static_cast<std::size_t>(compact_bytes(1, k - a.cols, a.dtype));
+    const auto tail = static_cast<std::size_t>(compact_bytes(1, k - a.cols, product.in));
     for (std::int64_t i = 0; tail > 0 && i < a.rows; ++i) {
       std::memset(copy.slice_rows(i, i + 1).slice_cols(a.cols, k).data, 0, tail);
     }
@@ -310,17 +319,18 @@ struct Matmul::Impl {
            const float* bias,
            const Operand& out) {
     const OneThread one_thread;
-    Made& primitive = find(padded(product));
-    const void* const from = a.is_compact() && product.k == padded(product).k
-                                 ? a.data
-                                 : copy_padded(a, padded(product).k);
-    if (out.is_compact()) {
+    const Product whole = padded(product);
+    Made& primitive = find(whole);
+    const bool as_it_is = a.is_compact() && a.dtype == whole.in && a.cols == whole.k;
+    const void* const from = as_it_is ? a.data : copy_padded(a, whole);
+    if (out.is_compact() && out.dtype == whole.out) {
       execute(primitive, from, b.data, bias, out.data);
       return;
     }
     Operand result = out;
+    result.dtype = whole.out;
     result.stride = out.cols;
-    result.data = compact_out.at_least(compact_bytes(out.rows, out.cols, out.dtype));
+    result.data = compact_out.at_least(compact_bytes(out.rows, out.cols, result.dtype));
     execute(primitive, from, b.data, bias, result.data);
     assign(result, out);
   }
@@ -333,12 +343,12 @@ struct Matmul::Impl {
                   const Operand& out) {
     constexpr std::int64_t kTileCols = 512;
     auto* const grouped =
-        static_cast<std::byte*>(grouped_a.at_least(compact_bytes(a.rows, a.cols, a.dtype)));
+        static_cast<std::byte*>(grouped_a.at_least(compact_bytes(a.rows, a.cols, b.stored)));
     const auto left = [&](std::int64_t l) {
       const Range rows = b.layer_rows(l);
       Operand operand;
-      operand.data = grouped + compact_bytes(a.rows, rows.begin, a.dtype);
-      operand.dtype = a.dtype;
+      operand.data = grouped + compact_bytes(a.rows, rows.begin, b.stored);
+      operand.dtype = b.stored;
       operand.rows = a.rows;
       operand.cols = rows.size();
       operand.stride = rows.size();
@@ -379,14 +389,27 @@ struct Matmul::Impl {
     add(term, out);
   }
 
-  // Whether the primitive's sums are those of a product added afterwards.
+  // Whether the primitive's sums are those of a product added afterwards. A few numbers may agree
+  // by chance: small products are tried until so many have been compared.
   bool try_adding(const Product& product, Made& adding) {
+    constexpr std::int64_t kCompared = 256;
     Product plain = product;
     plain.store = Store::kOverwrite;
     Made& without = find(plain);
-    const Trial x(product.m, product.k, 1);
-    const Trial y(product.k, product.n, 2);
-    const Trial before(product.m, product.n, 3);
+    const std::int64_t trials = (kCompared + product.m * product.n - 1) / (product.m * product.n);
+    for (std::int64_t trial = 0; trial < trials; ++trial) {
+      if (!adds_exactly_once(product, without, adding, static_cast<std::uint64_t>(trial) << 40)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The same of the random numbers that follow from `key`.
+  bool adds_exactly_once(const Product& product, Made& without, Made& adding, std::uint64_t key) {
+    const Trial x(product.m, product.k, key + 1);
+    const Trial y(product.k, product.n, key + 2);
+    const Trial before(product.m, product.n, key + 3);
     HostBlock memory[2];
     Operand a(matrix(static_cast<float*>(nullptr), product.m, product.k));
     a.dtype = product.in;
@@ -425,33 +448,33 @@ void Matmul::multiply(const ConstOperand& a,
                       const PackedMatrix& b,
                       const Operand& out,
                       const Epilogue& epilogue) {
-  const Product product = product_of(a, b, out, epilogue);
-  if (product.m == 0 || product.n == 0) {
+  check_operands(a, b, out);
+  if (a.rows == 0 || b.cols == 0) {
     return;
   }
   if (b.layers() > 1) {
     impl_->run_layers(a, b, epilogue, out);
   } else {
-    impl_->run(product, a, b, epilogue.bias, out);
+    impl_->run(product_of(a, b, out, epilogue), a, b, epilogue.bias, out);
   }
 }
 
 void Matmul::multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
-  const Product product = product_of(a, b, out, {});
+  check_operands(a, b, out);
   WEFT_CHECK(Operand(out).is_compact() && b.layers() == 1,
              "[{}, {}] · [{}, {}] added to a strided matrix, or too deep", a.rows, a.cols, b.rows,
              b.cols);
-  if (product.m > 0 && product.n > 0) {
+  if (a.rows > 0 && b.cols > 0) {
     impl_->multiply_into(a, b, out, Store::kAdd);
   }
 }
 
-const char* Matmul::implementation(const ConstOperand& a,
-                                   const PackedMatrix& b,
-                                   const Operand& out,
-                                   const Epilogue& epilogue) {
-  const OneThread one_thread;
-  return impl_->find(product_of(a, b, out, epilogue)).implementation.c_str();
+std::set<std::string> Matmul::implementations() const {
+  std::set<std::string> names;
+  for (const auto& [product, made] : impl_->made) {
+    names.insert(made.implementation);
+  }
+  return names;
 }
 
 }  // namespace weft::kernels

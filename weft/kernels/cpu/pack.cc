@@ -1,4 +1,5 @@
 // pack             for each panel, for each row (pair):  64 columns side by side (interleaved)
+//                  (bf16 stored as fp32: as fp32 panels, rounded and widened)
 // pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers' fours
 // transpose        blocks of 8 x 8 (bf16) or 4 x 4 (fp32) turned in registers of 128 bits
 //
@@ -40,6 +41,11 @@ HWY_INLINE WordVec load_upper_half(Words d, const BFloat16* from) {
   const hn::Rebind<std::uint16_t, Words> half;
   return hn::ShiftLeft<16>(
       hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const std::uint16_t*>(from))));
+}
+
+/// A bf16 value as fp32: its bits in the upper half, nothing below.
+HWY_INLINE WordVec widened(Words d, WordVec upper) {
+  return hn::And(upper, hn::Set(d, 0xFFFF0000U));
 }
 
 /// A row's first `count` of kPanel columns, zeros behind them.
@@ -86,12 +92,56 @@ void pack_floats(Matrix<const float> from, std::int64_t panel, std::int64_t padd
   }
 }
 
-/// Words of a row of 32 bf16 or 16 fp32, as they lie in memory after rounding.
-HWY_INLINE void load_words(const float* from, bool to_bf16, std::uint32_t* out) {
+/// Values of bf16, or rounded to it, in panels of fp32.
+template <typename T>
+void pack_widened(Matrix<const T> from,
+                  std::int64_t panel,
+                  std::int64_t padded,
+                  std::uint32_t* out) {
   const Words d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  if (!to_bf16) {
+  const std::int64_t begin = panel * kPanel;
+  const std::int64_t count = std::min(kPanel, from.cols - begin);
+  HWY_ALIGN T copy[kPanel];
+  HWY_ALIGN const T zeros[kPanel] = {};
+  for (std::int64_t row = 0; row < padded; ++row, out += kPanel) {
+    const T* const source =
+        row < from.rows ? padded_row(from.row(row) + begin, count, copy) : zeros;
+    for (std::int64_t c = 0; c < kPanel; c += lanes) {
+      hn::Store(widened(d, load_upper_half(d, source + c)), d, out + c);
+    }
+  }
+}
+
+/// What a word of a packed matrix is.
+enum class WordKind : std::uint8_t { kFloat, kPair, kWidened };
+
+WordKind word_kind(const PackedMatrix& to) {
+  if (to.stored == DType::kBFloat16) {
+    return WordKind::kPair;
+  }
+  return to.dtype == DType::kFloat32 ? WordKind::kFloat : WordKind::kWidened;
+}
+
+template <typename T>
+HWY_INLINE void load_widened(const T* from, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t i = 0; i < 16; i += lanes) {
+    hn::StoreU(widened(d, load_upper_half(d, from + i)), d, out + i);
+  }
+}
+
+/// 16 words of a row, as they lie in memory after rounding.
+HWY_INLINE void load_words(const float* from, WordKind kind, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  if (kind == WordKind::kFloat) {
     std::memcpy(out, from, 16 * sizeof(float));
+    return;
+  }
+  if (kind == WordKind::kWidened) {
+    load_widened(from, out);
     return;
   }
   for (std::int64_t i = 0; i < 16; i += lanes) {
@@ -101,7 +151,11 @@ HWY_INLINE void load_words(const float* from, bool to_bf16, std::uint32_t* out) 
   }
 }
 
-HWY_INLINE void load_words(const BFloat16* from, bool /*to_bf16*/, std::uint32_t* out) {
+HWY_INLINE void load_words(const BFloat16* from, WordKind kind, std::uint32_t* out) {
+  if (kind == WordKind::kWidened) {
+    load_widened(from, out);
+    return;
+  }
   std::memcpy(out, from, 16 * sizeof(std::uint32_t));
 }
 
@@ -110,10 +164,10 @@ template <typename T>
 void pack_turned(Matrix<const T> from,
                  std::int64_t panel,
                  std::int64_t padded,
-                 bool to_bf16,
+                 WordKind kind,
                  std::uint32_t* out) {
   constexpr std::int64_t kBlock = 16;
-  const std::int64_t per_word = to_bf16 ? 2 : 1;
+  const std::int64_t per_word = kind == WordKind::kPair ? 2 : 1;
   const std::int64_t begin = panel * kPanel;
   HWY_ALIGN std::uint32_t block[kBlock * kBlock];
   HWY_ALIGN T copy[2 * kBlock];
@@ -132,7 +186,7 @@ void pack_turned(Matrix<const T> from,
           std::memcpy(copy, source, static_cast<std::size_t>(count) * sizeof(T));
           source = copy;
         }
-        load_words(source, to_bf16, block + r * kBlock);
+        load_words(source, kind, block + r * kBlock);
       }
       std::uint32_t* const to = out + word * kPanel + (row - begin);
       for (std::int64_t r = 0; r < kBlock; r += 4) {
@@ -145,29 +199,30 @@ void pack_turned(Matrix<const T> from,
 }
 
 void pack_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
-  auto* const out = static_cast<std::byte*>(to.slice_cols(panel * kPanel, to.cols).data);
-  if (to.dtype == DType::kFloat32) {
-    pack_floats(from.as<float>(), panel, (to.rows + 15) / 16 * 16, reinterpret_cast<float*>(out));
-    return;
-  }
-  const std::int64_t padded = (to.rows + 31) / 32 * 32;
-  auto* const words = reinterpret_cast<std::uint32_t*>(out);
-  if (from.dtype == DType::kFloat32) {
-    pack_pairs(from.as<float>(), panel, padded, words);
+  const std::int64_t padded = packed_rows(to.dtype, to.rows);
+  const WordKind kind = word_kind(to);
+  auto* const out = static_cast<std::uint32_t*>(to.slice_cols(panel * kPanel, to.cols).data);
+  if (kind == WordKind::kFloat) {
+    pack_floats(from.as<float>(), panel, padded, reinterpret_cast<float*>(out));
+  } else if (kind == WordKind::kPair && from.dtype == DType::kFloat32) {
+    pack_pairs(from.as<float>(), panel, padded, out);
+  } else if (kind == WordKind::kPair) {
+    pack_pairs(from.as<BFloat16>(), panel, padded, out);
+  } else if (from.dtype == DType::kFloat32) {
+    pack_widened(from.as<float>(), panel, padded, out);
   } else {
-    pack_pairs(from.as<BFloat16>(), panel, padded, words);
+    pack_widened(from.as<BFloat16>(), panel, padded, out);
   }
 }
 
 void pack_transposed_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
-  const bool to_bf16 = to.dtype == DType::kBFloat16;
-  const std::int64_t unit = to_bf16 ? 32 : 16;
-  const std::int64_t padded = (to.rows + unit - 1) / unit * unit;
+  const std::int64_t padded = packed_rows(to.dtype, to.rows);
+  const WordKind kind = word_kind(to);
   auto* const out = static_cast<std::uint32_t*>(to.slice_cols(panel * kPanel, to.cols).data);
   if (from.dtype == DType::kFloat32) {
-    pack_turned(from.as<float>(), panel, padded, to_bf16, out);
+    pack_turned(from.as<float>(), panel, padded, kind, out);
   } else {
-    pack_turned(from.as<BFloat16>(), panel, padded, to_bf16, out);
+    pack_turned(from.as<BFloat16>(), panel, padded, kind, out);
   }
 }
 
@@ -291,29 +346,31 @@ float value_at(const ConstOperand& from, std::int64_t i, std::int64_t j) {
                                        : to_float(from.as<BFloat16>().row(i)[j]);
 }
 
-/// Row-major columns of a panel, element by element: targets without panels are not for speed.
+/// Row-major columns of a panel, element by element: targets without panels are not for speed. They
+/// have no products of bf16 either, so all of them are stored as fp32.
 template <typename Value>
 void fill_row_major(const PackedMatrix& to, std::int64_t panel, const Value& value) {
   const std::int64_t end = std::min(to.cols, (panel + 1) * kPanel);
   for (std::int64_t i = 0; i < to.rows; ++i) {
     for (std::int64_t j = panel * kPanel; j < end; ++j) {
-      const std::int64_t at = i * to.stride + j;
-      if (to.dtype == DType::kFloat32) {
-        static_cast<float*>(to.data)[at] = value(i, j);
-      } else {
-        static_cast<BFloat16*>(to.data)[at] = to_bfloat16(value(i, j));
-      }
+      const float x = value(i, j);
+      static_cast<float*>(to.data)[i * to.stride + j] =
+          to.dtype == DType::kFloat32 ? x : to_float(to_bfloat16(x));
     }
   }
 }
 
 }  // namespace
 
+DType stored_type(DType dtype) {
+  return has_bf16_products(current_target()) ? dtype : DType::kFloat32;
+}
+
 std::int64_t packed_rows(DType dtype, std::int64_t rows) {
   if (!in_panels()) {
     return rows;
   }
-  const std::int64_t unit = dtype == DType::kFloat32 ? 16 : 32;
+  const std::int64_t unit = stored_type(dtype) == DType::kFloat32 ? 16 : 32;
   return (rows + unit - 1) / unit * unit;
 }
 
@@ -346,19 +403,23 @@ PackedMatrix PackedMatrix::slice_cols(std::int64_t begin, std::int64_t end) cons
              "columns [{}, {}) of a packed matrix of {}", begin, end, cols);
   PackedMatrix slice = *this;
   const std::int64_t elements = stride != 0 ? begin : begin * packed_rows(dtype, rows);
-  slice.data = static_cast<std::byte*>(data) + elements * size_of(dtype);
+  slice.data = static_cast<std::byte*>(data) + elements * size_of(stored);
   slice.cols = end - begin;
   return slice;
 }
 
 std::int64_t packed_bytes(DType dtype, std::int64_t rows, std::int64_t cols) {
   const std::int64_t panels = (cols + kPanel - 1) / kPanel;
-  return packed_rows(dtype, rows) * panels * kPanel * size_of(dtype);
+  return packed_rows(dtype, rows) * panels * kPanel * size_of(stored_type(dtype));
 }
 
 PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, void* data) {
-  return {
-      .data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = in_panels() ? 0 : cols};
+  return {.data = data,
+          .dtype = dtype,
+          .stored = stored_type(dtype),
+          .rows = rows,
+          .cols = cols,
+          .stride = in_panels() ? 0 : cols};
 }
 
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {

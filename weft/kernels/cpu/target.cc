@@ -1,8 +1,13 @@
 #include "weft/kernels/target.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -64,6 +69,32 @@ Target detect() {
   return has_amx_bf16() ? Target::kAmx : Target::kAvx512Bf16;
 }
 
+// What oneDNN lets itself use. It reads these variables when its first primitive is made, in any
+// case of letters, and takes an unknown word for no limit. Asking it would settle its choice.
+Target limit_of_environment() {
+  constexpr std::array<std::pair<std::string_view, Target>, 9> kWords = {{
+      {"SSE41", Target::kSse4},
+      {"AVX", Target::kSse4},
+      {"AVX2", Target::kAvx2},
+      {"AVX2_VNNI", Target::kAvx2},
+      {"AVX512_MIC", Target::kAvx2},
+      {"AVX512_MIC_4OPS", Target::kAvx2},
+      {"AVX512_CORE", Target::kAvx512},
+      {"AVX512_CORE_VNNI", Target::kAvx512},
+      {"AVX512_CORE_BF16", Target::kAvx512Bf16},
+  }};
+  const char* value = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (value == nullptr || *value == '\0') {
+    value = std::getenv("DNNL_MAX_CPU_ISA");
+  }
+  std::string word = value == nullptr ? "" : value;
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto* const it = std::find_if(kWords.begin(), kWords.end(),
+                                      [&](const auto& known) { return known.first == word; });
+  return it == kWords.end() ? Target::kAmx : it->second;
+}
+
 // What Highway must not use at `target`.
 std::int64_t disabled_targets(Target target) {
   std::int64_t disabled = 0;
@@ -100,6 +131,10 @@ Target detect() {
   return Target::kSse4;
 }
 
+Target limit_of_environment() {
+  return Target::kSse4;
+}
+
 // There is one target, which needs no limit.
 bool apply(Target) {
   return true;
@@ -116,7 +151,7 @@ std::string_view to_string(Target target) {
 }
 
 Target best_target() {
-  static const Target best = detect();
+  static const Target best = std::min(detect(), limit_of_environment());
   return best;
 }
 
@@ -126,11 +161,15 @@ Target current_target() {
   return limit.target.value_or(best_target());
 }
 
+bool has_bf16_products(Target target) {
+  return target >= Target::kAvx512Bf16;
+}
+
 void limit_target(Target target) {
   if (target > best_target()) {
     fail(ErrorCode::kConfig,
-         "limiting the instruction set to {}: this machine has {} at most; set numerics.target to "
-         "that or lower",
+         "limiting the instruction set to {}: this machine has {} at most, or ONEDNN_MAX_CPU_ISA "
+         "allows no more; set numerics.target to that or lower",
          to_string(target), to_string(best_target()));
   }
   Limit& limit = process_limit();

@@ -204,7 +204,9 @@ void encode_fbgemm_int8(const Group& group, bool finite) {
     least = std::min(least, group.cut(i, kFbgemmLimit));
     most = std::max(most, group.cut(i, kFbgemmLimit));
   }
-  least += 0.0F;  // of two zeros the positive one
+  // Of two zeros the positive one: which of them a comparison keeps depends on its order.
+  least += 0.0F;
+  most += 0.0F;
   const float range = most - least;
   const float inverse = 255.0F / (range + kFbgemmEpsilon);
   for (std::int64_t i = 0; i < group.cols; ++i) {
