@@ -14,6 +14,7 @@
 #include "cli/launch.h"
 #include "cli/output.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/base/thread_pool.h"
 #include "weft/data/stats.h"
@@ -158,6 +159,11 @@ int run_stats(const DataOptions& options) {
       *source, limits, [&](std::int64_t done, std::int64_t total) { progress(done, total); });
   progress.clear();
   fmt::print("{}", options.format == "json" ? stats_json(stats) : stats_text(stats));
+  for (const data::HashedTable& table : stats.hashed) {
+    if (const std::string warning = warning_of(table); !warning.empty()) {
+      log_warning("{}", warning);
+    }
+  }
   return kDone;
 }
 

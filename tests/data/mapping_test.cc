@@ -96,6 +96,26 @@ TEST(FeatureMapper, HashIsAsStatedAndSharedByTheTable) {
   EXPECT_EQ(batch.sparse.values[0], batch.sparse.values[4]);
 }
 
+TEST(FeatureMapper, FeaturesOfEqualSaltShareRowsAndOthersDoNot) {
+  spec::Config config = test_config(spec::IdMapping::kHash);
+  config.tables[0].num_embeddings = std::int64_t{1} << 40;  // no two ids meet by chance
+  const Ids of_table = map(config, test_block()).sparse.values;
+  const auto salted = [&](const char* a, const char* b) {
+    config.sparse_features[0].salt = a;
+    config.sparse_features[1].salt = b;
+    return map(config, test_block()).sparse.values;
+  };
+  EXPECT_EQ(salted("t", "t"), of_table) << "the name of the table is the default";
+  const Ids equal = salted("x", "x");
+  EXPECT_EQ(equal[0], equal[4]) << "id 5 of a and of b";
+  EXPECT_NE(equal[0], of_table[0]);
+  EXPECT_EQ(equal[0], hash_row(5, hash_salt("x"), config.tables[0].num_embeddings));
+  const Ids apart = salted("x", "y");
+  EXPECT_EQ(apart[0], equal[0]);
+  EXPECT_NE(apart[0], apart[4]);
+  EXPECT_NE(apart[5], equal[5]);
+}
+
 TEST(Modulus, IsTheRemainderOfEveryNumber) {
   std::uint64_t state = 1;
   const auto draw = [&state] { return mix64(state += 0x9e3779b97f4a7c15ULL); };

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/hash.h"
+#include "weft/data/feature_mapper.h"
 #include "weft/data/id_counter.h"
 
 namespace weft::data {
@@ -159,6 +161,102 @@ TEST(Stats, HotRowsAreCountedAfterMapping) {
   EXPECT_EQ(json.at("rows"), (std::vector<std::int64_t>{1, 3}));
   EXPECT_NE(stats_text(stats).find("hot rows of"), std::string::npos);
   EXPECT_EQ(compute_stats(source, {.hot_rows = 1, .config = &config}).hot_rows[0].rows.size(), 1U);
+}
+
+/// Feature `name` on the one column, hashed to table t.
+spec::SparseFeature hashed(const char* name, const char* salt) {
+  spec::SparseFeature feature;
+  feature.name = name;
+  feature.column = "genres";
+  feature.table = "t";
+  feature.salt = salt;
+  return feature;
+}
+
+TEST(Stats, HotRowsAndHashedIdsFollowTheSalt) {
+  spec::Config config;
+  config.tables.resize(1);
+  config.tables[0].name = "t";
+  config.tables[0].num_embeddings = std::int64_t{1} << 40;
+  config.sparse_features = {hashed("a", "x"), hashed("b", "x")};
+  FourSamples source;
+  Stats stats = compute_stats(source, {.hot_rows = 9, .config = &config});
+  EXPECT_EQ(stats.hot_rows.at(0).rows.size(), 3U);
+  EXPECT_EQ(stats.hashed.at(0).distinct, 3);
+  config.sparse_features[1].salt = "y";
+  stats = compute_stats(source, {.hot_rows = 9, .config = &config});
+  EXPECT_EQ(stats.hot_rows.at(0).rows.size(), 6U);
+  EXPECT_EQ(stats.hashed.at(0).distinct, 6);
+  EXPECT_EQ(stats.hashed.at(0).shared, 0.0);
+  EXPECT_EQ(warning_of(stats.hashed.at(0)), "");
+}
+
+TEST(Stats, IdsThatShareARowAreCountedAndWarnedOf) {
+  spec::Config config;
+  config.tables.resize(1);
+  config.tables[0].name = "t";
+  config.sparse_features = {hashed("a", "")};
+  FourSamples source;
+  // Ids 5, 7 and 9.
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 100}) {
+    config.tables[0].num_embeddings = rows;
+    std::map<std::int64_t, int> ids_of_row;
+    for (const std::int64_t id : {5, 7, 9}) {
+      ++ids_of_row[hash_row(id, hash_salt("t"), rows)];
+    }
+    double shared = 0;
+    for (const auto& [row, ids] : ids_of_row) {
+      shared += ids > 1 ? ids / 3.0 : 0.0;
+    }
+    const Stats stats = compute_stats(source, {.config = &config});
+    ASSERT_EQ(stats.hashed.size(), 1U);
+    EXPECT_DOUBLE_EQ(stats.hashed[0].shared, shared) << rows << " rows";
+    EXPECT_TRUE(stats.hashed[0].exact);
+    EXPECT_EQ(warning_of(stats.hashed[0]).empty(), shared <= kManyShared) << rows << " rows";
+    const auto json = nlohmann::json::parse(stats_json(stats)).at("hashed").at(0);
+    EXPECT_EQ(json.at("table"), "t");
+    EXPECT_EQ(json.at("distinct"), 3);
+    EXPECT_NE(stats_text(stats).find("hashed to"), std::string::npos);
+  }
+  config.sparse_features[0].mapping = spec::IdMapping::kModulo;
+  EXPECT_TRUE(compute_stats(source, {.config = &config}).hashed.empty()) << "asked for so";
+}
+
+TEST(HashedTable, TheWarningNamesTheWaysOut) {
+  // 4,082 users of a small public log, hashed to 6,000 rows: half of them share one.
+  EXPECT_NEAR(expected_shared(4082, 6000), 0.4935, 0.0005);
+  EXPECT_EQ(warning_of({.table = "user", .rows = 6000, .distinct = 4082, .shared = 0.4935}),
+            "table 'user': 49 % of its 4,082 distinct ids are hashed to a row that another id has "
+            "too (6,000 rows): the model cannot tell them apart. Set num_embeddings to 18294 or "
+            "more, with which about 20 % share a row, or mapping: vocabulary with num_embeddings "
+            "4083, with which none does");
+  EXPECT_NEAR(expected_shared(4082, 18294), kManyShared, 1e-3);
+  EXPECT_EQ(expected_shared(1, 1), 0.0);
+  EXPECT_EQ(expected_shared(2, 1), 1.0);
+}
+
+TEST(HashedTable, EstimatesWhereNotAllIdsWereCounted) {
+  spec::Config config;
+  config.tables.resize(1);
+  config.tables[0].name = "t";
+  config.tables[0].num_embeddings = 50'000;
+  config.sparse_features = {hashed("a", "")};
+  Schema schema;
+  schema.categorical = {{"genres", true, false}};
+  const auto shared_with = [&](std::int64_t limit) {
+    IdCounter counter(limit);
+    for (std::int64_t id = 0; id < 30'000; ++id) {
+      counter.add(id);
+    }
+    return hashed_tables(config, schema, [&](std::int64_t) -> const IdCounter& { return counter; })
+        .at(0);
+  };
+  const HashedTable counted = shared_with(100'000);
+  const HashedTable estimated = shared_with(1000);
+  EXPECT_TRUE(counted.exact);
+  EXPECT_FALSE(estimated.exact);
+  EXPECT_NEAR(counted.shared, expected_shared(30'000, 50'000), 0.01);
+  EXPECT_NEAR(estimated.shared, counted.shared, 0.03);
 }
 
 TEST(IdCounter, ListsTheMostFrequentTiesByNumber) {

@@ -4,14 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
 #include "weft/base/error.h"
 #include "weft/data/click_log.h"
 #include "weft/data/zipf.h"
+#include "weft/spec/walk.h"
 
 namespace weft::data {
 namespace {
@@ -194,6 +198,55 @@ TEST(Synthetic, BaseRateAndBestNeAreThoseOfTheLabels) {
   EXPECT_LT(*source->bayes_ne(), 0.85);
   config.synthetic.signal = 0.0;
   EXPECT_NEAR(*open_synthetic(config, 5, Split::kEval)->bayes_ne(), 1.0, 1e-9);
+}
+
+/// Largest permitted values by key, as the description of the keys says.
+class BoundsOf final : public spec::Visitor {
+ public:
+  explicit BoundsOf(std::map<std::string_view, double>& most) : most_(most) {}
+
+  void value(const spec::Field& field, const spec::Value& /*value*/) override {
+    most_[field.name] = field.bounds.max;
+  }
+
+  void section(const spec::Field& /*field*/, const std::function<void(Visitor&)>& body) override {
+    body(*this);
+  }
+
+  void list(const spec::Field& /*field*/, const spec::ListAccess& access) override {
+    access.visit_default(*this);
+  }
+
+ private:
+  std::map<std::string_view, double>& most_;
+};
+
+TEST(Synthetic, GeneratesWhatValidationAllowsAndNoMore) {
+  const auto generates = [](auto change) {
+    spec::SyntheticConfig config = small_config().synthetic;
+    change(config);
+    try {
+      ClickLog(config, 1);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  for (const int beyond : {0, 1}) {
+    EXPECT_NE(generates([&](auto& c) { c.signal = c.kMaxSignal + beyond; }), beyond) << "signal";
+    EXPECT_NE(generates([&](auto& c) { c.visitors = c.kMaxIds + beyond; }), beyond) << "visitors";
+    EXPECT_NE(generates([&](auto& c) { c.columns[0].cardinality = c.kMaxIds + beyond; }), beyond)
+        << "cardinality";
+  }
+  // One bound each: that of the description is that of the generator.
+  std::map<std::string_view, double> most;
+  BoundsOf bounds(most);
+  spec::SyntheticConfig config = small_config().synthetic;
+  spec::walk(bounds, config);
+  EXPECT_EQ(most.at("signal"), spec::SyntheticConfig::kMaxSignal);
+  EXPECT_EQ(most.at("visitors"), static_cast<double>(spec::SyntheticConfig::kMaxIds));
+  EXPECT_EQ(most.at("cardinality"), static_cast<double>(spec::SyntheticConfig::kMaxIds));
+  EXPECT_EQ(most.at("max_length"), static_cast<double>(spec::SyntheticConfig::kMaxLength));
 }
 
 TEST(Synthetic, OddShapesAreGenerated) {

@@ -15,6 +15,7 @@
 #include "weft/base/parts.h"
 #include "weft/metrics/auc.h"
 #include "weft/metrics/binary.h"
+#include "weft/metrics/score_window.h"
 #include "weft/metrics/throughput.h"
 
 namespace weft::metrics {
@@ -98,12 +99,86 @@ TEST(Auc, KeysOrderAsScores) {
   EXPECT_EQ(auc_key(-0.0F), auc_key(0.0F));
 }
 
-TEST(Auc, RefusesWhatHasNoOrder) {
+TEST(Auc, WhatHasNoOrderIsCountedApart) {
   AucSamples samples;
-  EXPECT_THROW(samples.add(std::nanf(""), 1.0F, 1.0F), Error);
   EXPECT_THROW(samples.add(1.0F, 0.5F, 1.0F), Error);
   EXPECT_NO_THROW(samples.add(std::nanf(""), 0.5F, 0.0F));
-  EXPECT_EQ(samples.size(), 0);
+  EXPECT_EQ(samples.not_numbers(), 0) << "of weight 0";
+  samples.add(1.0F, 1.0F, 1.0F);
+  samples.add(0.0F, 0.0F, 1.0F);
+  EXPECT_EQ(auc(samples), 1.0);
+  samples.add(std::nanf(""), 1.0F, 1.0F);
+  EXPECT_EQ(samples.size(), 2);
+  EXPECT_EQ(samples.not_numbers(), 1);
+  EXPECT_TRUE(std::isnan(auc(samples)));
+  samples.clear();
+  EXPECT_EQ(samples.not_numbers(), 0);
+}
+
+std::vector<float> column(const std::vector<Sample>& samples, float Sample::* member) {
+  std::vector<float> values;
+  for (const Sample& sample : samples) {
+    values.push_back(sample.*member);
+  }
+  return values;
+}
+
+/// Step `step` of a training, this rank's share of `batch` samples.
+std::vector<Sample> step_of(std::uint32_t step, int batch, int rank, int ranks) {
+  const std::vector<Sample> all = random_samples(step, batch, 1e-3F);
+  const auto cut = [&](int r) { return all.begin() + batch * r / ranks; };
+  return {cut(rank), cut(rank + 1)};
+}
+
+TEST(ScoreWindow, KeepsTheNewestWholeStepsOnAnyNumberOfRanks) {
+  constexpr int kBatch = 50;
+  constexpr std::int64_t kMost = 220;  // four steps of 50
+  constexpr std::uint32_t kSteps = 1003;
+  std::vector<Sample> newest;
+  for (std::uint32_t step = kSteps - 4; step < kSteps; ++step) {
+    const std::vector<Sample> samples = step_of(step, kBatch, 0, 1);
+    newest.insert(newest.end(), samples.begin(), samples.end());
+  }
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<std::uint32_t> keys;
+    std::vector<AucCounts> counts;
+    for (int rank = 0; rank < ranks; ++rank) {
+      ScoreWindow window(1, kBatch, kMost);
+      EXPECT_EQ(window.most_steps(), 4);
+      for (std::uint32_t step = 0; step < kSteps; ++step) {
+        const std::vector<Sample> samples = step_of(step, kBatch, rank, ranks);
+        window.add_step(column(samples, &Sample::score), column(samples, &Sample::label),
+                        column(samples, &Sample::weight));
+        ASSERT_LE(window.held(), 2 * kMost / ranks + kBatch) << "step " << step;
+      }
+      const AucExchange kept = window.samples().at(0).partition({});
+      EXPECT_LE(window.held(), kMost);
+      keys.insert(keys.end(), kept.keys.begin(), kept.keys.end());
+      counts.push_back(kept.counts.at(0));
+    }
+    const AucRange range = count_range(keys, counts);
+    EXPECT_EQ(auc(std::array{range}), plain_auc(newest)) << ranks << " ranks";
+  }
+}
+
+TEST(ScoreWindow, HasEveryTaskAndAtLeastOneStep) {
+  ScoreWindow window(2, 1000, 10);
+  EXPECT_EQ(window.most_steps(), 1);
+  window.add_step(std::array{1.0F, 9.0F, 2.0F, 8.0F}, std::array{0.0F, 0.0F, 1.0F, 1.0F},
+                  std::array{1.0F, 1.0F, 1.0F, 1.0F});
+  EXPECT_EQ(auc(window.samples()[0]), 1.0);
+  EXPECT_EQ(auc(window.samples()[1]), 0.0);
+  window.add_step(std::array{3.0F, 7.0F}, std::array{1.0F, 1.0F}, std::array{1.0F, 0.0F});
+  EXPECT_EQ(window.samples()[0].size(), 1);
+  EXPECT_EQ(window.samples()[1].size(), 0) << "of weight 0";
+  window.clear();
+  EXPECT_EQ(window.held(), 0);
+}
+
+TEST(ScoreWindow, BoundsAWindowOfAnyLength) {
+  // train.log_every far above what is kept: 2^22 samples of the global batch.
+  EXPECT_EQ(kWindowScores, 4194304);
+  EXPECT_EQ(ScoreWindow(1, 65536).most_steps(), 64);
 }
 
 TEST(Auc, EqualsTheDefinitionOnAnyNumberOfRanks) {

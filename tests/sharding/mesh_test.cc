@@ -1,4 +1,6 @@
 // Replica groups: the sparse engine over groups x ranks, alone.
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -129,6 +131,78 @@ TEST(ReplicaAverages, TouchedRowsGiveTheBitsOfAllRows) {
           EXPECT_EQ(touched.pooled, dense.pooled);
         }
       }
+    }
+  }
+}
+
+/// The rows, widened, of each shard and head of both groups of one rank after one update, before
+/// any sync: both had the same samples and gradients, as in places of the two halves of a batch.
+std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config config,
+                                                              spec::Sharding of_few) {
+  config.tables[1].sharding = of_few;
+  spec::Plan plan = planner::make_plan(config, planner::PlanTarget{.ranks = 2});
+  plan.parts = kParts;
+  plan.tables[2].head = {{0, 5}};
+  std::array<std::vector<std::vector<float>>, 2> rows;
+  comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    constexpr std::int64_t kSamples = 64;
+    const auto device = make_device({});
+    EmbeddingSets embeddings(config, plan, world, *device, {});
+    const auto stream = device->make_stream({.name = "test"});
+    const KeyedJaggedTensor batch = make_batch(config, 1, {0, kSamples / 2});
+    const BatchView view{.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}};
+    const std::vector<std::byte> control(8);
+    const Stage body = [&](Context& ctx) {
+      embeddings.exchange_counts(ctx, view, control);
+      embeddings.exchange_ids(ctx);
+      embeddings.lookup(ctx);
+      embeddings.output_dist(ctx);
+      fill_gradients(embeddings, batch, 1, 0, Gradients::kRounded);
+      embeddings.coalesce(ctx);
+      embeddings.grad_dist(ctx);
+      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
+      auto held = embeddings.shards();
+      const auto heads = embeddings.heads();
+      held.insert(held.end(), heads.begin(), heads.end());
+      for (const embedding::TableShard* shard : held) {
+        const StateItem item = shard->state_items().front();
+        const bool narrow = item.dtype == DType::kBFloat16;
+        std::vector<BFloat16> halves(static_cast<std::size_t>(item.rows * item.cols));
+        std::vector<float> values(halves.size());
+        shard->read_state(0, 0, item.rows,
+                          narrow ? static_cast<void*>(halves.data()) : values.data());
+        if (narrow) {
+          std::transform(halves.begin(), halves.end(), values.begin(),
+                         [](BFloat16 half) { return to_float(half); });
+        }
+        rows[static_cast<std::size_t>(world.rank())].push_back(std::move(values));
+      }
+    };
+    stream->enqueue(body);
+    stream->synchronize();
+  });
+  return rows;
+}
+
+// Tables one, few (data_parallel) and many, and the head of many.
+TEST(ReplicaAverages, GroupsThatAreAveragedRoundWithOtherWords) {
+  for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
+    for (const spec::SyncForm form : {spec::SyncForm::kDense, spec::SyncForm::kGradients}) {
+      spec::Config config =
+          make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+      for (spec::Table& table : config.tables) {
+        table.dtype = dtype;
+      }
+      config.mesh.sync_every = form == spec::SyncForm::kDense ? 2 : 1;
+      const auto rows = rows_of_groups(with_mesh(config, 2, form), spec::Sharding::kDataParallel);
+      ASSERT_EQ(rows[0].size(), 4U);
+      const bool apart = dtype == spec::RowDType::kBf16 && form == spec::SyncForm::kDense;
+      const std::string what =
+          fmt::format("dtype {}, sync {}", static_cast<int>(dtype), spec::to_string(form));
+      EXPECT_EQ(rows[0][0] != rows[1][0], apart) << what << ", table one";
+      EXPECT_EQ(rows[0][1], rows[1][1]) << what << ", data_parallel";
+      EXPECT_EQ(rows[0][2] != rows[1][2], apart) << what << ", table many";
+      EXPECT_EQ(rows[0][3], rows[1][3]) << what << ", head";
     }
   }
 }

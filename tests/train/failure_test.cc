@@ -1,9 +1,14 @@
 // Non-finite values and overflows end the job on every rank with the cause, and change nothing.
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/train/job_fixture.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/train/skip_limit.h"
 
 namespace weft::train {
 namespace {
@@ -30,19 +35,130 @@ TEST(NonFinite, StopsNamingStepRankAndSample) {
   EXPECT_GE(error.origin_rank(), 0);
 }
 
-TEST(NonFinite, SkipLeavesTheStepOut) {
-  // From step 2 on every loss is NaN, so all later steps are skipped and nothing changes.
-  const std::vector<std::string> wild = {
+/// From step 2 on every loss is NaN, so all later steps are skipped and nothing changes.
+std::vector<std::string> wild_job(const std::vector<std::string>& more) {
+  std::vector<std::string> wild = {
       "dense_optimizer.type=sgd",    "dense_optimizer.learning_rate=1e30",
       "dense_optimizer.clip_norm=0", "schedule.warmup_steps=0",
       "train.on_non_finite=skip",    "data.synthetic.eval_samples=0"};
-  std::vector<std::string> once = wild;
-  once.emplace_back("train.steps=1");
-  const Summary one = train_on(2, job_options(make_job(once)));
-  const Summary all = train_on(2, job_options(make_job(wild)));
+  wild.insert(wild.end(), more.begin(), more.end());
+  return wild;
+}
+
+TEST(NonFinite, SkipLeavesTheStepOut) {
+  const Summary one = train_on(2, job_options(make_job(wild_job({"train.steps=1"}))));
+  const Summary all = train_on(2, job_options(make_job(wild_job({}))));
   EXPECT_EQ(one.skipped_steps, 0);
   EXPECT_EQ(all.skipped_steps, all.steps - 1);
   EXPECT_EQ(all.weights_hash, one.weights_hash);
+}
+
+TEST(NonFinite, SkippingEndsAtItsLimitAndKeepsTheCheckpointFromBefore) {
+  for (const int ranks : {1, 3}) {
+    const TemporaryFolder folder;
+    JobOptions options = job_options(make_job(wild_job({"train.max_skipped=3"})));
+    options.checkpoint_dir = folder.path();
+    options.checkpoint_every = 1;
+    options.checkpoint_keep = 1;
+    std::vector<std::string> messages(static_cast<std::size_t>(ranks));
+    EXPECT_THROW(comm::run_local(ranks, {.timeout_s = 60},
+                                 [&](comm::Communicator& world) {
+                                   try {
+                                     run_train(world, options);
+                                   } catch (const Error& error) {
+                                     EXPECT_EQ(error.code(), ErrorCode::kNonFinite);
+                                     messages[static_cast<std::size_t>(world.rank())] =
+                                         error.what();
+                                     throw;
+                                   }
+                                 }),
+                 Error);
+    for (const std::string& message : messages) {
+      EXPECT_NE(message.find("step 4: skipped"), std::string::npos) << message;
+      EXPECT_NE(message.find("3 of the 4 steps"), std::string::npos) << message;
+      EXPECT_NE(message.find("train.max_skipped 3"), std::string::npos) << message;
+    }
+    EXPECT_NE(checkpoint::find_checkpoint(folder.path()).find("step-00000001"), std::string::npos)
+        << checkpoint::find_checkpoint(folder.path());
+  }
+}
+
+TEST(NonFinite, AResumedJobSkipsNoMoreThanTheWholeOne) {
+  const TemporaryFolder folder;
+  JobOptions options = job_options(make_job(wild_job({"train.max_skipped=3", "train.steps=3"})));
+  options.checkpoint_dir = folder.path();
+  EXPECT_EQ(train_on(2, options).skipped_steps, 2);
+  options.config.train.steps = 0;
+  options.resume = folder.path();
+  options.checkpoint_dir.clear();
+  try {
+    train_on(2, options);
+    ADD_FAILURE() << "the run succeeded";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("step 4: skipped"), std::string::npos) << error.what();
+  }
+}
+
+TEST(SkipLimit, TrainedStepsMakeUpForSkippedOnes) {
+  SkipLimit limit(3);
+  for (std::int64_t step = 0; step < 100; ++step) {  // one in two for ever
+    limit.add_skipped(step, "rank 0 for sample 1");
+    EXPECT_EQ(limit.owed(), 1);
+    limit.add_trained();
+  }
+  EXPECT_EQ(limit.owed(), 0);
+  EXPECT_EQ(limit.skipped(), 100);
+  std::int64_t pairs = 0;
+  EXPECT_THROW(
+      for (;; ++pairs) {  // two in three
+        limit.add_skipped(2 * pairs, "rank 0 for sample 1");
+        limit.add_skipped(2 * pairs + 1, "rank 0 for sample 1");
+        limit.add_trained();
+      },
+      Error);
+  EXPECT_EQ(pairs, 1);
+  limit.restore(-4);
+  EXPECT_EQ(limit.owed(), 0);
+  limit.restore(2);
+  EXPECT_THROW(limit.add_skipped(7, "rank 0 for sample 1"), Error);
+}
+
+TEST(NonFinite, AnEvaluationHasNoFiguresAndTheTrainingGoesOn) {
+  std::vector<std::string> job = wild_job({});
+  job.emplace_back("data.synthetic.eval_samples=150");
+  job.emplace_back("train.eval_every=2");
+  for (const int ranks : {1, 3}) {
+    JobOptions options = job_options(make_job(job));
+    std::vector<std::string> lines;
+    options.progress.on_eval = [&](const EvalFigures& eval) {
+      lines.push_back(eval_to_json_line(eval));
+    };
+    const Summary summary = train_on(ranks, options);
+    ASSERT_TRUE(summary.eval.has_value());
+    const TaskFigures& figures = summary.eval->tasks.front();
+    EXPECT_EQ(figures.samples, 150);
+    EXPECT_TRUE(std::isnan(figures.auc)) << "no logit is NaN: the test shows nothing";
+    EXPECT_TRUE(std::isnan(figures.ne));
+    EXPECT_EQ(lines.size(), 4U);
+    for (const std::string& line : lines) {
+      const auto json = nlohmann::json::parse(line);
+      EXPECT_TRUE(json.at("auc").is_null());
+      EXPECT_TRUE(json.at("loss").is_null());
+      EXPECT_EQ(json.at("samples"), 150);
+    }
+    EXPECT_TRUE(nlohmann::json::parse(to_json(summary)).at("eval").at("ne").is_null());
+  }
+}
+
+TEST(NonFinite, WithStopAnEvaluationEndsTheJob) {
+  std::vector<std::string> job = wild_job({"train.on_non_finite=stop", "train.steps=1"});
+  job.emplace_back("data.synthetic.eval_samples=150");
+  const Error error = error_of(3, make_job(job));
+  EXPECT_EQ(error.code(), ErrorCode::kNonFinite);
+  EXPECT_NE(std::string(error.what()).find("evaluation: "), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find(" of 150 logits of task 'click' are NaN"),
+            std::string::npos)
+      << error.what();
 }
 
 TEST(NonFinite, ARowThatOverflowsAtItsOwnerIsNamed) {

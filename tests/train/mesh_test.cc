@@ -110,6 +110,42 @@ TEST(Mesh, GradientsGiveTheBitsOfOneGroup) {
   }
 }
 
+/// Options with a plan file in which every table of more than 8 rows has a head.
+JobOptions headed(const std::vector<std::string>& job, int ranks, const std::string& folder) {
+  JobOptions options = job_options(make_job(job));
+  spec::Plan plan = planner::make_plan(options.config, ranks);
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    if (options.config.tables[t].num_embeddings > 8) {
+      plan.tables[t].head = {{0, 2}, {3, 8}};
+    }
+  }
+  options.plan_file = folder + "/plan.yaml";
+  std::ofstream(options.plan_file) << spec::plan_to_yaml(plan);
+  return options;
+}
+
+/// Stochastic roundings of groups that exchange gradients, and of what is not averaged, are those
+/// of one group: otherwise replicas would part, which jobs compare at their ends.
+TEST(Mesh, GradientsRoundRowsAsOneGroupDoes) {
+  for (const char* dtype : {"bf16", "fp16"}) {
+    const std::vector<std::string> job =
+        joined(all_tables("dtype", dtype), {"tables.few.sharding=data_parallel"});
+    expect_same(train_on(4, job_options(make_job(joined(job, mesh(2, "gradients"))))),
+                train_on(2, job_options(make_job(job))), dtype);
+    const TemporaryFolder folder;
+    train_on(4, headed(joined(job, mesh(2, "dense")), 4, folder.path()));
+    // Tables of one group: those of a job without groups.
+    std::vector<std::string> whole = joined(job, mesh(2, "dense"));
+    for (const std::string& one : all_tables("groups", "1")) {
+      if (one.find("few") == std::string::npos) {
+        whole.push_back(one);
+      }
+    }
+    expect_same(train_on(2, job_options(make_job(whole))), train_on(2, job_options(make_job(job))),
+                std::string(dtype) + ", tables of one group");
+  }
+}
+
 TEST(Mesh, LayoutsGiveTheSameBits) {
   for (const char* sync : {"dense", "touched"}) {
     const std::vector<std::string> job =
@@ -172,20 +208,6 @@ TEST(Mesh, GroupsOverHostsHaveHierarchicalExchanges) {
   EXPECT_EQ(forms("local_all_to_all", {0, 0, 0, 0, 1, 1, 1, 1}),
             std::pair(Form::kFlat, Form::kHierarchical))
       << "a group on one host has nothing to relay";
-}
-
-/// Options with a plan file in which every table of more than 8 rows has a head.
-JobOptions headed(const std::vector<std::string>& job, int ranks, const std::string& folder) {
-  JobOptions options = job_options(make_job(job));
-  spec::Plan plan = planner::make_plan(options.config, ranks);
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (options.config.tables[t].num_embeddings > 8) {
-      plan.tables[t].head = {{0, 2}, {3, 8}};
-    }
-  }
-  options.plan_file = folder + "/plan.yaml";
-  std::ofstream(options.plan_file) << spec::plan_to_yaml(plan);
-  return options;
 }
 
 /// Copies of a head are in no group: all ranks gather its gradients. At their ends jobs compare

@@ -39,6 +39,8 @@ std::vector<ZipfSampler> make_popularity(const spec::SyntheticConfig& config) {
   return popularity;
 }
 
+static_assert(spec::SyntheticConfig::kMaxIds <= ZipfSampler::kMaxRanks);
+
 // The configuration's ranges again, for callers that did not come through spec::validate: a table
 // built from a wild value would take the process down.
 const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
@@ -50,13 +52,13 @@ const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
              column.name, key, value, range);
       }
     };
-    require(column.cardinality >= 1 && column.cardinality <= ZipfSampler::kMaxRanks, "cardinality",
+    require(column.cardinality >= 1 && column.cardinality <= config.kMaxIds, "cardinality",
             static_cast<double>(column.cardinality), "in [1, 2^36]");
     require(column.zipf >= 0.0 && column.zipf <= 16.0, "zipf", column.zipf, "in [0, 16]");
     require(column.min_length >= 0, "min_length", static_cast<double>(column.min_length),
             "at least 0");
-    require(column.max_length >= column.min_length && column.max_length <= 65536, "max_length",
-            static_cast<double>(column.max_length), "in [min_length, 65536]");
+    require(column.max_length >= column.min_length && column.max_length <= config.kMaxLength,
+            "max_length", static_cast<double>(column.max_length), "in [min_length, 65536]");
     require(column.missing >= 0.0 && column.missing <= 1.0, "missing", column.missing, "in [0, 1]");
     require(column.repeat >= 0.0 && column.repeat <= 1.0, "repeat", column.repeat, "in [0, 1]");
     require(std::isfinite(column.teacher_scale), "teacher_scale", column.teacher_scale, "finite");
@@ -71,11 +73,12 @@ const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
           "at least 0");
   require(config.dense_columns >= 0 && config.dense_columns <= 65536, "dense_columns",
           static_cast<double>(config.dense_columns), "in [0, 65536]");
-  require(config.visitors >= 1 && config.visitors <= ZipfSampler::kMaxRanks, "visitors",
+  require(config.visitors >= 1 && config.visitors <= config.kMaxIds, "visitors",
           static_cast<double>(config.visitors), "in [1, 2^36]");
   require(config.base_rate > 0.0 && config.base_rate < 1.0, "base_rate", config.base_rate,
           "between 0 and 1");
-  require(config.signal >= 0.0 && config.signal <= 100.0, "signal", config.signal, "in [0, 100]");
+  require(config.signal >= 0.0 && config.signal <= config.kMaxSignal, "signal", config.signal,
+          "in [0, 100]");
   return config;
 }
 

@@ -68,8 +68,8 @@ std::int64_t sample_of(std::ptrdiff_t at,
 
 }  // namespace
 
-std::uint64_t hash_salt(std::string_view table) {
-  return hash_string(table);
+std::uint64_t hash_salt(std::string_view text) {
+  return hash_string(text);
 }
 
 std::int64_t hash_row(std::int64_t id, std::uint64_t salt, std::int64_t num_embeddings) {
@@ -147,7 +147,7 @@ void FeatureMapper::add_sparse(const spec::Config& config,
   feature.weighted = f.weighted;
   feature.max_length = f.max_length;
   feature.rows = table->num_embeddings;
-  feature.salt = hash_salt(feature.table);
+  feature.salt = hash_salt(f.salt.empty() ? feature.table : f.salt);
   feature.vocabulary = vocabularies.find(feature.table);
   weighted_ = weighted_ || f.weighted;
   columns_.push_back(column);

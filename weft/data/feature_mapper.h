@@ -1,9 +1,9 @@
 /// FeatureMapper turns raw samples into what the model reads: RawBlock -> Batch.
 ///
-/// Ids      hash:       row = mix64(id ^ hash_string(table name)) mod num_embeddings, mix64 and
-///                      hash_string as in base/hash.h. The salt is the name of the table, not of
-///                      the feature, so that features which share a table map equal ids to equal
-///                      rows.
+/// Ids      hash:       row = mix64(id ^ hash_string(salt)) mod num_embeddings, mix64 and
+///                      hash_string as in base/hash.h. Without a `salt` of the feature's own it is
+///                      the name of the table, so that features which share a table map equal ids
+///                      to equal rows; features of one table with other salts map them apart.
 ///          modulo:     row = id mod num_embeddings, id as unsigned.
 ///          identity:   row = id; outside [0, num_embeddings) is an error.
 ///          vocabulary: row by frequency rank, 0 for rare and unknown ids (vocabulary.h).
@@ -31,8 +31,8 @@
 
 namespace weft::data {
 
-/// The salt of kHash for a table.
-std::uint64_t hash_salt(std::string_view table);
+/// The number that kHash mixes into ids for the salt `text`: a feature's own, or its table's name.
+std::uint64_t hash_salt(std::string_view text);
 
 /// The row of an id under kHash.
 std::int64_t hash_row(std::int64_t id, std::uint64_t salt, std::int64_t num_embeddings);

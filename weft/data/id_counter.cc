@@ -80,6 +80,17 @@ double IdCounter::estimate() const {
   return raw <= 2.5 * m && empty > 0.0 ? m * std::log(m / empty) : raw;
 }
 
+std::vector<std::int64_t> IdCounter::ids() const {
+  std::vector<std::int64_t> ids;
+  ids.reserve(used_);
+  for (const Slot& slot : slots_) {
+    if (slot.count != 0) {
+      ids.push_back(slot.id);
+    }
+  }
+  return ids;
+}
+
 std::vector<IdCounter::Count> IdCounter::most_frequent(std::int64_t most) const {
   std::vector<Count> counts;
   counts.reserve(used_);

@@ -20,6 +20,9 @@ class IdCounter {
   /// Distinct ids: counted, or estimated.
   [[nodiscard]] std::int64_t distinct() const;
 
+  /// The counted ids, in no particular order.
+  [[nodiscard]] std::vector<std::int64_t> ids() const;
+
   struct Count {
     std::int64_t id = 0;
     std::int64_t count = 0;

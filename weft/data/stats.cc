@@ -176,6 +176,12 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
   if (rows) {
     stats.hot_rows = rows->most_frequent(options.hot_rows);
   }
+  if (options.config != nullptr) {
+    stats.hashed =
+        hashed_tables(*options.config, schema, [&](std::int64_t column) -> const IdCounter& {
+          return categorical[static_cast<std::size_t>(column)].counter;
+        });
+  }
   stats.source = source.describe();
   stats.bayes_ne = stats.samples == source.size() ? source.bayes_ne() : std::nullopt;
   for (std::size_t i = 0; i < categorical.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/data/hashed_rows.h"
 #include "weft/data/hot_rows.h"
 #include "weft/data/source.h"
 #include "weft/data/weft_format.h"
@@ -55,14 +56,15 @@ struct Stats {
   std::vector<CategoricalStats> categorical;
   std::vector<DenseStats> dense;
   std::vector<LabelStats> labels;
-  std::vector<HotRows> hot_rows;  ///< where they were asked for
+  std::vector<HashedTable> hashed;  ///< where a configuration says how ids are mapped
+  std::vector<HotRows> hot_rows;    ///< where they were asked for
 };
 
 struct StatsOptions {
   std::int64_t max_samples = -1;            ///< -1 = all
   std::int64_t exact_distinct = 4'000'000;  ///< distinct ids counted one by one, per column
   std::int64_t hot_rows = 0;                ///< rows to list of each table; 0: none
-  const spec::Config* config = nullptr;     ///< needed for them: how ids are mapped
+  const spec::Config* config = nullptr;     ///< how ids are mapped; null: no hot rows, no hashed
 };
 
 /// Reads the source once, from its beginning. Memory: up to 32 bytes per distinct id up to
@@ -72,7 +74,7 @@ Stats compute_stats(Source& source,
                     const StatsOptions& options = {},
                     const ProgressCallback& progress = {});
 
-/// Three tables of text, one line per column.
+/// Tables of text, one line per column, hashed table and table with hot rows.
 std::string stats_text(const Stats& stats);
 
 /// An object with "version"; docs/data.md lists its members.

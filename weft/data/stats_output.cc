@@ -95,6 +95,15 @@ std::string stats_text(const Stats& stats) {
       text += "~ estimated, within about 2 %; top shares of these columns are lower bounds\n";
     }
   }
+  if (!stats.hashed.empty()) {
+    std::vector<std::vector<std::string>> rows = {{"hashed to", "rows", "distinct", "share a row"}};
+    for (const HashedTable& hashed : stats.hashed) {
+      rows.push_back({hashed.table, format_count(hashed.rows),
+                      (hashed.exact ? "" : "~") + format_count(hashed.distinct),
+                      percent(hashed.shared)});
+    }
+    text += "\n" + table(rows);
+  }
   if (!stats.hot_rows.empty()) {
     std::vector<std::vector<std::string>> rows = {{"hot rows of", "ids", "rows", "share"}};
     for (const HotRows& hot : stats.hot_rows) {
@@ -159,6 +168,16 @@ std::string stats_json(const Stats& stats) {
                             {"deviation", column.deviation},
                             {"min", column.min},
                             {"max", column.max}});
+  }
+  if (!stats.hashed.empty()) {
+    out["hashed"] = nlohmann::ordered_json::array();
+    for (const HashedTable& hashed : stats.hashed) {
+      out["hashed"].push_back({{"table", hashed.table},
+                               {"rows", hashed.rows},
+                               {"distinct", hashed.distinct},
+                               {"distinct_method", hashed.exact ? "exact" : "hyperloglog"},
+                               {"shared", hashed.shared}});
+    }
   }
   if (!stats.hot_rows.empty()) {
     out["hot_rows"] = nlohmann::ordered_json::array();

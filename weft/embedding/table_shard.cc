@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/tasks.h"
@@ -23,6 +25,12 @@ void for_row_tasks(Context& ctx, std::int64_t count, const Run& run) {
   kernels::run_blocks(
       ctx, 1, [&](std::int64_t) { return kernels::update_blocks(count); },
       [&](std::int64_t, std::int64_t block) { run(task_rows(count, block)); });
+}
+
+/// Of the stochastic rounding of updates. The key of replica 0 is that of a table without replicas.
+std::uint64_t rounding_key(std::uint64_t seed, std::string_view table, std::int64_t replica) {
+  const std::uint64_t key = random_key(seed, RandomPurpose::kStochasticRounding, table);
+  return replica == 0 ? key : hash_combine(key, static_cast<std::uint64_t>(replica));
 }
 
 }  // namespace
@@ -135,8 +143,7 @@ void TableShard::prepare(const UpdateStep& step) {
   update_.table = row_table();
   update_.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
   update_.params.own_squares = static_cast<float>(options_.own_squares);
-  update_.params.random_key =
-      random_key(step.seed, RandomPurpose::kStochasticRounding, table_.name);
+  update_.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
   update_.runs = runs_;
   update_.parts = options_.parts;
   task_overflow_.assign(static_cast<std::size_t>(kernels::update_tasks(runs_)), {});

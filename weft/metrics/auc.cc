@@ -64,12 +64,31 @@ void AucSamples::add(float score, float label, float weight) {
   if (label != 0.0F && label != 1.0F) {
     fail(ErrorCode::kData, "AUC of a label of {}: labels must be 0 or 1", label);
   }
+  if (std::isnan(score)) {
+    ++not_numbers_;
+    return;
+  }
   (label == 1.0F ? positives_ : negatives_).push_back(auc_key(score));
 }
 
 void AucSamples::clear() {
   positives_.clear();
   negatives_.clear();
+  not_numbers_ = 0;
+}
+
+AucCounts AucSamples::counts() const {
+  return {.positives = static_cast<std::int64_t>(positives_.size()),
+          .negatives = static_cast<std::int64_t>(negatives_.size())};
+}
+
+void AucSamples::remove_first(const AucCounts& oldest) {
+  const AucCounts all = counts();
+  WEFT_CHECK(oldest.positives <= all.positives && oldest.negatives <= all.negatives,
+             "{} and {} samples to remove of {} and {}", oldest.positives, oldest.negatives,
+             all.positives, all.negatives);
+  positives_.erase(positives_.begin(), positives_.begin() + oldest.positives);
+  negatives_.erase(negatives_.begin(), negatives_.begin() + oldest.negatives);
 }
 
 std::int64_t AucSamples::size() const {
@@ -193,6 +212,9 @@ double auc(std::span<const AucRange> ranges) {
 }
 
 double auc(const AucSamples& samples) {
+  if (samples.not_numbers() > 0) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
   const AucExchange all = samples.partition({});
   const AucRange range = count_range(all.keys, all.counts);
   return auc(std::span(&range, 1));

@@ -12,7 +12,9 @@
 ///      all_to_all_v of 4 bytes per sample),
 ///   5. counts what it received (count_range), and
 ///   6. gathers the W results (all_gather of AucRange) and takes auc() of them in rank order.
-/// Samples are unweighted; those of weight 0 do not take part. Source: Mann and Whitney 1947.
+/// Samples are unweighted; those of weight 0 do not take part. A score that is NaN has no place in
+/// the order: samples with one are counted apart (not_numbers(), to be summed with the histogram),
+/// and where any rank has one the AUC is NaN. Source: Mann and Whitney 1947.
 #pragma once
 
 #include <cstdint>
@@ -58,13 +60,21 @@ static_assert(std::is_trivially_copyable_v<AucRange> && std::is_trivially_copyab
 /// The samples of one rank: 4 bytes each. Not thread-safe.
 class AucSamples {
  public:
-  /// One sample; skipped where the weight is 0. Throws Error(kNonFinite) for a NaN score and
+  /// One sample; skipped where the weight is 0. A NaN score is counted and not kept. Throws
   /// Error(kData) for a label other than 0 and 1.
   void add(float score, float label, float weight);
 
   void clear();
 
+  /// Samples that have a place in the order.
   [[nodiscard]] std::int64_t size() const;
+  [[nodiscard]] AucCounts counts() const;
+
+  /// Samples whose score is NaN.
+  [[nodiscard]] std::int64_t not_numbers() const { return not_numbers_; }
+
+  /// Forgets those that were added first, so many of each class. Cost: as many moves as are kept.
+  void remove_first(const AucCounts& oldest);
 
   /// Samples per bin, [kAucBins].
   [[nodiscard]] std::vector<std::int64_t> histogram() const;
@@ -76,6 +86,7 @@ class AucSamples {
  private:
   std::vector<std::uint32_t> positives_;
   std::vector<std::uint32_t> negatives_;
+  std::int64_t not_numbers_ = 0;
 };
 
 /// ranks − 1 ascending keys that cut the merged histogram into ranges of about equal size. A bin is
@@ -90,7 +101,7 @@ AucRange count_range(std::span<const std::uint32_t> keys, std::span<const AucCou
 /// only one class is present.
 double auc(std::span<const AucRange> ranges);
 
-/// All steps on one rank.
+/// All steps on one rank. NaN where a score is.
 double auc(const AucSamples& samples);
 
 }  // namespace weft::metrics

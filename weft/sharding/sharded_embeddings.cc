@@ -113,6 +113,7 @@ void ShardedEmbeddings::add_shard(const LocalShard& place,
           .parts = plan_.parts,
           .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
           .own_squares = local.replicated ? 1.0 : config_.mesh.own_squares_share(),
+          .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
           .row_list = std::move(row_list)});
   const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
   for (std::size_t j = 0; j < served.size(); ++j) {

@@ -31,6 +31,11 @@ struct SyntheticColumn {
 };
 
 struct SyntheticConfig {
+  /// Bounds of the keys, which the generator and the description of the keys share.
+  static constexpr double kMaxSignal = 100.0;
+  static constexpr std::int64_t kMaxIds = std::int64_t{1} << 36;  ///< of a column, and visitors
+  static constexpr std::int64_t kMaxLength = 65536;               ///< ids of a bag
+
   std::int64_t samples = 2'000'000;
   std::int64_t eval_samples = 200'000;
   std::int64_t dense_columns = 13;
@@ -267,8 +272,9 @@ struct Train {
   std::int64_t eval_every = 0;   ///< steps; 0 = at the end only
   std::int64_t log_every = 100;  ///< steps per window of the training figures
   OnNonFinite on_non_finite = OnNonFinite::kStop;
-  bool overlap = true;       ///< dense all-reduce beside the embedding backward
-  double timeout_s = 300.0;  ///< of every wait for another rank
+  std::int64_t max_skipped = 100;  ///< of kSkip: more skipped steps than trained ones end the job
+  bool overlap = true;             ///< dense all-reduce beside the embedding backward
+  double timeout_s = 300.0;        ///< of every wait for another rank
   DeviceChoice device = DeviceChoice::kCpu;
 };
 

@@ -25,7 +25,7 @@ void walk(Visitor& v, SyntheticColumn& c) {
   v.value({.name = "cardinality",
            .meaning = "Distinct ids.",
            .unit = "ids",
-           .bounds = at_least(1, 0x1.0p36)},
+           .bounds = at_least(1, static_cast<double>(SyntheticConfig::kMaxIds))},
           &c.cardinality);
   v.value({.name = "zipf",
            .meaning = "Exponent of the popularity law of the ids; 0 draws them uniformly.",
@@ -34,12 +34,12 @@ void walk(Visitor& v, SyntheticColumn& c) {
   v.value({.name = "min_length",
            .meaning = "Shortest bag; lengths are uniform from min_length to max_length.",
            .unit = "ids",
-           .bounds = at_least(1, 0x1.0p20)},
+           .bounds = at_least(1, static_cast<double>(SyntheticConfig::kMaxLength))},
           &c.min_length);
   v.value({.name = "max_length",
            .meaning = "Longest bag.",
            .unit = "ids",
-           .bounds = at_least(1, 0x1.0p20)},
+           .bounds = at_least(1, static_cast<double>(SyntheticConfig::kMaxLength))},
           &c.max_length);
   v.value({.name = "missing", .meaning = "Probability of an empty bag.", .bounds = at_least(0, 1)},
           &c.missing);
@@ -75,7 +75,7 @@ void walk(Visitor& v, SyntheticConfig& c) {
   v.value({.name = "visitors",
            .meaning = "Repeat visitors, whose samples share ids (see `repeat`).",
            .unit = "visitors",
-           .bounds = at_least(1)},
+           .bounds = at_least(1, static_cast<double>(SyntheticConfig::kMaxIds))},
           &c.visitors);
   v.value({.name = "base_rate",
            .meaning = "Mean label.",
@@ -83,7 +83,7 @@ void walk(Visitor& v, SyntheticConfig& c) {
           &c.base_rate);
   v.value({.name = "signal",
            .meaning = "Scale of the teacher's logit; the larger, the lower the best possible NE.",
-           .bounds = at_least(0, 1000)},
+           .bounds = at_least(0, SyntheticConfig::kMaxSignal)},
           &c.signal);
   list(v, {.name = "columns", .meaning = "Generated categorical columns."}, c.columns, kExpands);
 }
@@ -180,7 +180,8 @@ void walk(Visitor& v, SparseFeature& c) {
                       "by frequency in the training data, row 0 for rare and unknown ids."},
           choice(c.mapping, kIdMappings));
   v.value({.name = "salt",
-           .meaning = "Text mixed into the hash; features with equal salt share rows.",
+           .meaning = "Text mixed into the hash: features of one table map equal ids to equal rows "
+                      "where their salts are equal, and apart where they differ.",
            .default_text = "the table's name where mapping is hash"},
           &c.salt);
   v.value({.name = "min_count",

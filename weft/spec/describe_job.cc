@@ -318,6 +318,14 @@ void walk(Visitor& v, Train& c) {
            .meaning = "Where a loss or gradient is not finite: stop all ranks in that step, or "
                       "skip the whole step."},
           choice(c.on_non_finite, kOnNonFinites));
+  v.value({.name = "max_skipped",
+           .meaning = "on_non_finite skip: the job ends once so many steps have been skipped that "
+                      "no later trained steps make up for, one each: so many in a row, or in the "
+                      "long run more than half.",
+           .unit = "steps",
+           .bounds = at_least(1),
+           .decides_weights = false},
+          &c.max_skipped);
   v.value({.name = "overlap",
            .meaning = "Sum the dense gradients over the ranks beside the embedding backward, and "
                       "average replica groups beside the dense update and the next exchange of "

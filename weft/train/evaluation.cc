@@ -1,8 +1,12 @@
 #include "weft/train/evaluation.h"
 
 #include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 
 namespace weft::train {
 namespace {
@@ -38,11 +42,40 @@ std::vector<metrics::BinarySums> batch_sums(Engine& engine, const spec::Plan& pl
   return sums;
 }
 
+/// A model whose outputs are not numbers has no figures.
+void say_not_numbers(const spec::Config& config,
+                     const TaskFigures& task,
+                     const GlobalAuc& found,
+                     int rank) {
+  if (found.not_numbers == 0) {
+    return;
+  }
+  const std::string what = fmt::format(
+      "evaluation: {} of {} logits of task '{}' are NaN, and so are its figures; lower the "
+      "learning "
+      "rate, or go on from an earlier checkpoint",
+      found.not_numbers, task.samples, task.task);
+  if (config.train.on_non_finite == spec::OnNonFinite::kStop) {
+    fail(ErrorCode::kNonFinite, "{}; train.on_non_finite: skip only warns of it", what);
+  }
+  if (rank == 0) {
+    log_warning("{}", what);
+  }
+}
+
 }  // namespace
 
-double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::AucSamples& samples) {
+GlobalAuc auc_over_ranks(comm::Communicator& comm,
+                         Context& ctx,
+                         const metrics::AucSamples& samples) {
   std::vector<std::int64_t> histogram = samples.histogram();
+  histogram.push_back(samples.not_numbers());
   comm.all_reduce(ctx, histogram.data(), static_cast<std::int64_t>(histogram.size()));
+  const std::int64_t not_numbers = histogram.back();
+  histogram.pop_back();
+  if (not_numbers > 0) {
+    return {.auc = std::nan(""), .not_numbers = not_numbers};
+  }
   const auto splitters = metrics::auc_splitters(histogram, comm.size());
   const metrics::AucExchange out = samples.partition(splitters);
   std::vector<metrics::AucCounts> counts(at(comm.size()));
@@ -63,7 +96,7 @@ double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::Auc
   const metrics::AucRange own = metrics::count_range(keys, counts);
   std::vector<metrics::AucRange> ranges(at(comm.size()));
   comm.all_gather(ctx, &own, ranges.data(), sizeof(own));
-  return metrics::auc(ranges);
+  return {.auc = metrics::auc(ranges)};
 }
 
 std::optional<EvalFigures> evaluate(Engine& engine,
@@ -93,8 +126,11 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   result.bayes_ne = loader.source().bayes_ne();
   for (std::size_t t = 0; t < tasks; ++t) {
     TaskFigures task = figures(config.tasks[t].name, sums[t]);
+    GlobalAuc found;
     engine.run_stage(
-        [&](Context& ctx) { task.auc = auc_over_ranks(engine.control_comm(), ctx, scores[t]); });
+        [&](Context& ctx) { found = auc_over_ranks(engine.control_comm(), ctx, scores[t]); });
+    task.auc = found.auc;
+    say_not_numbers(config, task, found, engine.control_comm().rank());
     result.tasks.push_back(std::move(task));
   }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

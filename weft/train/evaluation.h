@@ -16,12 +16,23 @@
 
 namespace weft::train {
 
-/// Exact AUC of the samples of all ranks, by key ranges: no rank sees them all. Collective.
-double auc_over_ranks(comm::Communicator& comm, Context& ctx, const metrics::AucSamples& samples);
+/// Of the samples of all ranks.
+struct GlobalAuc {
+  double auc = 0.0;              ///< NaN where a score is
+  std::int64_t not_numbers = 0;  ///< samples whose score is NaN
+};
+
+/// Exact AUC of the samples of all ranks, by key ranges: no rank sees them all. Collective; equal
+/// on all ranks.
+GlobalAuc auc_over_ranks(comm::Communicator& comm,
+                         Context& ctx,
+                         const metrics::AucSamples& samples);
 
 /// Runs the loader to its end, or to a stop that reaches any rank (`stop`, may be null): then there
 /// are no figures. Sums go up the tree of parts per batch, then batch after batch, so
-/// the figures do not depend on the number of ranks. Collective.
+/// the figures do not depend on the number of ranks. A logit that is NaN makes its task's figures
+/// NaN, with a warning; with train.on_non_finite stop it is Error(kNonFinite) on all ranks, at the
+/// end. Collective.
 std::optional<EvalFigures> evaluate(Engine& engine,
                                     data::Loader& loader,
                                     const spec::Config& config,

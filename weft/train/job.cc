@@ -46,6 +46,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kVocabularyBlob = "vocabularies";
 constexpr const char* kResidualLayout = "dense_residuals";
 constexpr const char* kSyncResidualLayout = "sync_residuals";
+constexpr const char* kSkipsOwed = "skipped_steps_owed";
 
 DeviceKind device_kind(spec::DeviceChoice choice) {
   switch (choice) {
@@ -195,9 +196,7 @@ class Job {
   void warn_of_residuals() const;
   void convert_moments();
   void restore_figures(Trainer& trainer) const;
-  void save(std::int64_t step,
-            const data::ReaderPosition& position,
-            const TrainingFigures& figures);
+  void save(std::int64_t step, const data::ReaderPosition& position, const Trainer& trainer);
   std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
   void sum_up_memory(Summary& summary);
@@ -549,9 +548,7 @@ void Job::convert_moments() {
   });
 }
 
-void Job::save(std::int64_t step,
-               const data::ReaderPosition& position,
-               const TrainingFigures& figures) {
+void Job::save(std::int64_t step, const data::ReaderPosition& position, const Trainer& trainer) {
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
@@ -566,7 +563,8 @@ void Job::save(std::int64_t step,
                       .plan_yaml = spec::plan_to_yaml(plan_),
                       .config_hash = spec::config_hash(config_),
                       .plan_hash = spec::plan_hash(plan_)};
-  nlohmann::json extra{{"lifetime", to_json_value(figures.lifetime())},
+  nlohmann::json extra{{"lifetime", to_json_value(trainer.figures().lifetime())},
+                       {kSkipsOwed, trainer.skips().owed()},
                        {"moment_scales", moment_scales(config_, plan_)},
                        {kSavedHosts, planner::host_numbers(plan_target(launched_))}};
   if (const std::string residuals = engine_->residual_layout(); !residuals.empty()) {
@@ -592,6 +590,7 @@ void Job::save(std::int64_t step,
 void Job::restore_figures(Trainer& trainer) const {
   const auto extra = nlohmann::json::parse(manifest_->metadata.extra_json, nullptr, false);
   try {
+    trainer.skips().restore(extra.value(kSkipsOwed, std::int64_t{0}));  // older ones do not say
     std::vector<metrics::BinarySums> lifetime = sums_from_json(extra.at("lifetime"));
     if (lifetime.size() == config_.tasks.size()) {
       trainer.figures().restore_lifetime(std::move(lifetime));
@@ -758,7 +757,7 @@ Summary Job::train() {
   Trainer* running = nullptr;
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
-    options.save = [&](std::int64_t step) { save(step, loader.position(), running->figures()); };
+    options.save = [&](std::int64_t step) { save(step, loader.position(), *running); };
   }
   Trainer trainer(config_, *engine_, loader, options);
   running = &trainer;

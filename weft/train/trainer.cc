@@ -27,7 +27,10 @@ Trainer::Trainer(const spec::Config& config,
       figures_(static_cast<std::int64_t>(config.tasks.size()), config.train.log_every),
       throughput_(std::chrono::nanoseconds(0)),
       step_(options.first_step),
-      scores_(config.tasks.size()) {
+      scores_(
+          static_cast<std::int64_t>(config.tasks.size()), config.batch_size, options.window_scores),
+      complete_scores_(scores_),
+      skips_(config.train.max_skipped) {
 }
 
 bool Trainer::stop_asked() const {
@@ -74,15 +77,9 @@ void Trainer::run() {
     samples_ += batch.global_size;
     throughput_.add(train_time_, batch.global_size);
     if (outcome.skipped) {
-      ++skipped_;
-      if (engine_.control_comm().rank() == 0) {
-        const std::int64_t sample = outcome.non_finite.sample;
-        log_warning(
-            "step {}: skipped, not finite on rank {} {}", step_,
-            engine_.control_comm().world_rank(static_cast<int>(outcome.non_finite.rank)),
-            sample < 0 ? "in a vector that it encoded" : fmt::format("for sample {}", sample));
-      }
-    } else if (!engine_.skips_stages()) {
+      count_skipped(outcome);
+    } else {
+      skips_.add_trained();
       add_scores(batch);
     }
     stop_agreed_ |= outcome.control.stop;
@@ -112,18 +109,27 @@ bool Trainer::next_batch(data::Batch& batch) {
   return loader_.next(batch);
 }
 
+void Trainer::count_skipped(const StepOutcome& outcome) {
+  const std::int64_t sample = outcome.non_finite.sample;
+  const std::string cause = fmt::format(
+      "rank {} {}", engine_.control_comm().world_rank(static_cast<int>(outcome.non_finite.rank)),
+      sample < 0 ? "in a vector that it encoded" : fmt::format("for sample {}", sample));
+  skips_.add_skipped(step_, cause);
+  if (engine_.control_comm().rank() == 0) {
+    log_warning("step {}: skipped, not finite on {}", step_, cause);
+  }
+}
+
 /// Keeps the scores of the current and of the last complete window, for its AUC.
 void Trainer::add_scores(const data::Batch& batch) {
-  const std::vector<float>& logits = engine_.logits();
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    scores_[i % scores_.size()].add(logits[i], batch.labels[i], batch.label_weights[i]);
+  if (engine_.skips_stages()) {
+    return;
   }
+  scores_.add_step(engine_.logits(), batch.labels, batch.label_weights);
   if (++scored_steps_ == config_.train.log_every) {
-    complete_scores_.resize(scores_.size());
     std::swap(complete_scores_, scores_);
-    for (metrics::AucSamples& scores : scores_) {
-      scores.clear();
-    }
+    scores_.clear();
+    window_is_complete_ = true;
     scored_steps_ = 0;
   }
 }
@@ -179,7 +185,7 @@ bool Trainer::evaluates_after(std::int64_t step) const {
 }
 
 void Trainer::boundary(std::int64_t step) {
-  const bool save = saves_after(step);
+  const bool save = saves_after(step) && skips_.owed() == 0;
   const bool evaluate_now = evaluates_after(step);
   if (!save && !evaluate_now) {
     return;
@@ -219,7 +225,7 @@ void Trainer::report(Summary& summary) {
   summary.samples = samples_;
   summary.steps = step_ - options_.first_step;
   summary.last_step = step_;
-  summary.skipped_steps = skipped_;
+  summary.skipped_steps = skips_.skipped();
   summary.train_s = std::chrono::duration<double>(train_time_).count();
   summary.stopped = stopped_;
   summary.eval = eval_;
@@ -227,10 +233,11 @@ void Trainer::report(Summary& summary) {
   for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
     const metrics::BinarySums& sums = figures_.window()[t];
     TaskFigures task = train::figures(config_.tasks[t].name, sums);
-    const auto& scores = complete_scores_.empty() ? scores_ : complete_scores_;
+    metrics::ScoreWindow& scores = window_is_complete_ ? complete_scores_ : scores_;
     if (!engine_.skips_stages()) {
-      engine_.run_stage(
-          [&](Context& ctx) { task.auc = auc_over_ranks(engine_.control_comm(), ctx, scores[t]); });
+      engine_.run_stage([&](Context& ctx) {
+        task.auc = auc_over_ranks(engine_.control_comm(), ctx, scores.samples()[t]).auc;
+      });
     }
     summary.window.push_back(std::move(task));
     summary.window_samples = sums.count;

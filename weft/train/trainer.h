@@ -6,6 +6,10 @@
 /// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
 /// The end of the data synchronises them. A sync that runs beside the next step is waited for
 /// before a checkpoint, an evaluation and the end, and that is time of the training.
+///
+/// Skipped steps (train.on_non_finite: skip) end the training at train.max_skipped. While any is
+/// owed (skip_limit.h) checkpoints wait for the next interval, since they would replace those from
+/// before the trouble; the one at the end, or at a stop request, is written.
 #pragma once
 
 #include <atomic>
@@ -15,11 +19,12 @@
 #include <optional>
 
 #include "weft/data/loader.h"
-#include "weft/metrics/auc.h"
+#include "weft/metrics/score_window.h"
 #include "weft/metrics/throughput.h"
 #include "weft/spec/config.h"
 #include "weft/train/engine.h"
 #include "weft/train/progress.h"
+#include "weft/train/skip_limit.h"
 #include "weft/train/summary.h"
 #include "weft/train/trace_session.h"
 
@@ -36,6 +41,7 @@ struct TrainerOptions {
   std::int64_t checkpoint_every = 0;
   /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
   std::function<std::optional<EvalFigures>(std::int64_t step)> evaluate;
+  std::int64_t window_scores = metrics::kWindowScores;  ///< of the AUC of a window; for tests
 };
 
 class Trainer {
@@ -51,6 +57,13 @@ class Trainer {
 
   [[nodiscard]] TrainingFigures& figures() { return figures_; }
 
+  [[nodiscard]] const TrainingFigures& figures() const { return figures_; }
+
+  /// Whose count of skipped steps is part of a checkpoint.
+  [[nodiscard]] SkipLimit& skips() { return skips_; }
+
+  [[nodiscard]] const SkipLimit& skips() const { return skips_; }
+
   /// Fills in what the run found out; hashes and the job's own fields are left to the caller.
   /// Collective.
   void report(Summary& summary);
@@ -60,6 +73,7 @@ class Trainer {
   bool next_batch(data::Batch& batch);
   void take(const GlobalControl& control);
   void warn_of_codecs(const CodecReport& codecs);
+  void count_skipped(const StepOutcome& outcome);
   void add_scores(const data::Batch& batch);
   [[nodiscard]] bool saves_after(std::int64_t step) const;
   [[nodiscard]] bool evaluates_after(std::int64_t step) const;
@@ -74,12 +88,13 @@ class Trainer {
   TrainingFigures figures_;
   metrics::Throughput throughput_;
   std::chrono::nanoseconds train_time_{0};
-  StepBreakdown breakdown_;                                    // since the last window
-  std::int64_t step_;                                          // steps done, of the job
-  std::vector<metrics::AucSamples> scores_, complete_scores_;  // [T], of the windows of figures_
+  StepBreakdown breakdown_;                        // since the last window
+  std::int64_t step_;                              // steps done, of the job
+  metrics::ScoreWindow scores_, complete_scores_;  // of the windows of figures_
+  bool window_is_complete_ = false;                // whether complete_scores_ are of one
   std::int64_t scored_steps_ = 0;
   std::int64_t samples_ = 0;
-  std::int64_t skipped_ = 0;
+  SkipLimit skips_;
   CodecReport codec_losses_;  // warned of
   std::int64_t saved_step_ = -1;
   std::int64_t evaluated_step_ = -1;
