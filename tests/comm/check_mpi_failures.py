@@ -23,6 +23,7 @@ EXPECTED = {
     "late": ("timeout", None, "these are missing: rank 2"),
     "early_return": ("comm", None, "waits for rank 0, which has ended"),
     "busy": ("data", 1, "stop"),
+    "untaken": ("data", 0, "nobody takes it"),
 }
 
 # Before a stage of a hierarchical collective the last rank is lost, or rank 2, through which its host

@@ -58,6 +58,10 @@ class FailingGroup final : public Group {
 
   void check() const override { under_->check(); }
 
+  [[nodiscard]] double timeout_s() const override { return under_->timeout_s(); }
+
+  void say_alive() noexcept override { under_->say_alive(); }
+
   [[nodiscard]] ActivityLog& activity() override { return activity_; }
 
  private:

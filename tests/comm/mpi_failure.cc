@@ -1,6 +1,7 @@
 /// Jobs that fail, for check_mpi_failures.py: `mpi_failure SCENARIO`. Prints one line per rank,
 /// "rank R: CODE origin=O MESSAGE", and exits with 0 when the session ended in order: mpirun kills
 /// the other ranks as soon as one exits with another status, maybe before they have printed.
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -19,8 +20,21 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/mpi/mpi.h"
+#include "weft/comm/mpi/mpi_calls.h"
 #include "weft/comm/ordered_reduce.h"
 #include "weft/tensor/device.h"
+
+namespace {
+
+std::atomic<int> given_up = 0;
+
+}  // namespace
+
+/// MPI's own, counted: a send that is given up is still read from memory that its caller has back.
+extern "C" int MPI_Request_free(MPI_Request* request) {
+  ++given_up;
+  return PMPI_Request_free(request);
+}
 
 namespace weft::comm {
 namespace {
@@ -139,6 +153,21 @@ void busy(Communicator& world) {
   }
 }
 
+/// Rank 1 sends at length to ranks that do not come: rank 0 throws, rank 2 sees it.
+void untaken(Communicator& world) {
+  Context ctx;
+  world.barrier(ctx);
+  if (world.rank() == 1) {
+    std::vector<float> data(kLarge);
+    world.broadcast(ctx, data.data(), kLarge * 4, 1);
+  }
+  nap(0.5);
+  if (world.rank() == 0) {
+    fail(ErrorCode::kData, "nobody takes it");
+  }
+  world.barrier(ctx);
+}
+
 void exchange_blocks(Communicator& comm) {
   Context ctx;
   std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * kLarge));
@@ -221,6 +250,7 @@ int run(const std::string& scenario) {
                                               {"early_return", early_return},
                                               {"killed", killed},
                                               {"stuck", stuck},
+                                              {"untaken", untaken},
                                               {"busy", busy}};
   MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0,
                       .shutdown_timeout_s = 4.0,
@@ -231,6 +261,10 @@ int run(const std::string& scenario) {
   } catch (const Error& error) {
     std::printf("rank %d: %s origin=%d %s\n", rank, std::string(to_string(error.code())).c_str(),
                 error.origin_rank(), error.what());
+    if (given_up > 0) {
+      std::printf("rank %d gave up %d sends\n", rank, given_up.load());
+      return 3;
+    }
     return 0;
   }
   std::printf("rank %d: no error\n", rank);

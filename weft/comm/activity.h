@@ -7,12 +7,14 @@
 #include <mutex>
 #include <string>
 
+#include "weft/base/work_progress.h"
 #include "weft/comm/collective.h"
 
 namespace weft::comm {
 
-/// The collectives that are waiting now, of all groups and (with `local`) all ranks of a process.
-/// Thread-safe. Not for signal handlers: call describe() from a thread that waits for signals.
+/// The collectives that are waiting now, of all groups and (with `local`) all ranks of a process,
+/// and the long work that is under way. Thread-safe. Not for signal handlers: call describe() from
+/// a thread that waits for signals.
 class ActivityLog {
  public:
   struct Entry {
@@ -21,6 +23,7 @@ class ActivityLog {
     Stamp stamp;
     std::chrono::steady_clock::time_point since;
     bool busy = false;
+    const WorkProgress* work = nullptr;  ///< instead of a collective
   };
 
   /// One communicator's line in the log, for as long as it lives.
@@ -32,6 +35,9 @@ class ActivityLog {
     Slot& operator=(const Slot&) = delete;
 
     void begin(const Stamp& stamp);
+
+    /// `work` lives until end() or the end of the slot.
+    void begin_work(const WorkProgress& work);
     void end() noexcept;
 
    private:
@@ -39,8 +45,8 @@ class ActivityLog {
     std::list<Entry>::iterator entry_;
   };
 
-  /// One line per waiting group: "rank 1: all_gather #17 of group 'dense' for 12.3 s", or "no
-  /// collective under way".
+  /// One line per waiting group: "rank 1: all_gather #17 of group 'dense' for 12.3 s"; per long
+  /// work: "rank 1: writing 'FILE', 12.0 of 40.0 GiB for 12.3 s"; or "no collective under way".
   [[nodiscard]] std::string describe() const;
 
  private:

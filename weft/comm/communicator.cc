@@ -370,6 +370,18 @@ void Communicator::explain_loss(LossText text) {
   group_->explain_loss(std::move(text));
 }
 
+double Communicator::timeout_s() const {
+  return group_->timeout_s();
+}
+
+void Communicator::say_alive() noexcept {
+  group_->say_alive();
+}
+
+ActivityLog& Communicator::activity_log() {
+  return group_->activity();
+}
+
 void Communicator::check() const {
   group_->check();
 }

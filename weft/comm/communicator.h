@@ -192,6 +192,17 @@ class Communicator {
   /// Throws the world's error if there is one; for loops that do not communicate.
   void check() const;
 
+  /// How long an exchange waits for ranks that neither send nor say that they are alive.
+  [[nodiscard]] double timeout_s() const;
+
+  /// Tells every rank of the world that this one is alive and does work of its own: their waits
+  /// begin anew. Returns at once, from any thread. Not more often than a few times a second: over
+  /// `mpi` it is a message to every rank. Who works calls it through comm::WorkWatch.
+  void say_alive() noexcept;
+
+  /// What the ranks of this process are doing, for WorkWatch to add to it.
+  [[nodiscard]] ActivityLog& activity_log();
+
   /// What is said beside the ranks that did not come to the end, where the backend ends the job for
   /// that. Of the whole world; the last call counts. `text` may be called by another thread at any
   /// time until the world ends, so it holds values.

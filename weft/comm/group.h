@@ -88,6 +88,12 @@ class Group {
   /// Throws the world's error if there is one.
   virtual void check() const = 0;
 
+  /// How long a rank waits for another one of which it hears nothing.
+  [[nodiscard]] virtual double timeout_s() const = 0;
+
+  /// As Communicator::say_alive. Any thread.
+  virtual void say_alive() noexcept = 0;
+
   /// As Communicator::explain_loss. A backend whose ranks end together has nothing to say.
   virtual void explain_loss(LossText /*text*/) {}
 

@@ -1,5 +1,6 @@
 #include "weft/comm/local/board.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -60,12 +61,15 @@ void Board::post(int rank, const Exchange& call) {
 
 void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto deadline = begin + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                                    std::chrono::duration<double>(world_.timeout_s()));
+  const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(world_.timeout_s()));
   const GroupNames names{name_, members_};
   while (filled_ == round && !world_.aborted()) {
     check_present(lock, rank, round);
-    const bool late = changed_.wait_until(lock, deadline) == std::cv_status::timeout;
+    changed_.wait_until(lock, std::max(begin, world_.last_alive()) + patience);
+    // Somebody may have said meanwhile that it is alive.
+    const bool late =
+        std::chrono::steady_clock::now() >= std::max(begin, world_.last_alive()) + patience;
     if (late && filled_ == round && !world_.aborted()) {
       std::vector<int> absent;
       for (std::size_t p = 0; p < posts_.size(); ++p) {
@@ -217,6 +221,7 @@ void LocalWorld::abort(const Error& error) {
     }
     error_ = error;
     aborted_.store(true);
+    ended_changed_.notify_all();
   }
   for (const std::shared_ptr<Board>& board : live_boards()) {
     board->wake();
@@ -232,10 +237,31 @@ void LocalWorld::check() const {
 }
 
 void LocalWorld::end_rank(int rank) {
-  ended_[static_cast<std::size_t>(rank)].store(true);
+  {
+    const std::lock_guard lock(mutex_);
+    ended_[static_cast<std::size_t>(rank)].store(true);
+    ended_changed_.notify_all();
+  }
   for (const std::shared_ptr<Board>& board : live_boards()) {
     board->wake();
   }
+}
+
+std::vector<int> LocalWorld::wait_for_ranks(int started, double seconds) {
+  const auto left = [&] {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < started; ++rank) {
+      if (!has_ended(rank)) {
+        ranks.push_back(rank);
+      }
+    }
+    return ranks;
+  };
+  std::unique_lock lock(mutex_);
+  ended_changed_.wait(lock, [&] { return aborted() || left().empty(); });
+  ended_changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [&] { return left().empty(); });
+  return left();
 }
 
 namespace {
@@ -285,6 +311,10 @@ class LocalGroup final : public Group {
   }
 
   void check() const override { world_->check(); }
+
+  [[nodiscard]] double timeout_s() const override { return world_->timeout_s(); }
+
+  void say_alive() noexcept override { world_->say_alive(); }
 
   [[nodiscard]] ActivityLog& activity() override { return world_->activity(); }
 

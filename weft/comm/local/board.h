@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -105,6 +106,10 @@ class LocalWorld {
 
   void end_rank(int rank);
 
+  /// Waits until ranks [0, started) have ended, after an error no longer than `seconds`. Returns
+  /// those that have not.
+  std::vector<int> wait_for_ranks(int started, double seconds);
+
   [[nodiscard]] bool has_ended(int rank) const {
     return ended_[static_cast<std::size_t>(rank)].load();
   }
@@ -114,6 +119,15 @@ class LocalWorld {
   }
 
   [[nodiscard]] double timeout_s() const { return timeout_s_; }
+
+  using Clock = std::chrono::steady_clock;
+
+  /// A rank does long work of its own; from now on every wait may take the timeout again.
+  void say_alive() noexcept { last_alive_.store(Clock::now().time_since_epoch().count()); }
+
+  [[nodiscard]] Clock::time_point last_alive() const {
+    return Clock::time_point(Clock::duration(last_alive_.load()));
+  }
 
   [[nodiscard]] ActivityLog& activity() const { return *activity_; }
 
@@ -131,8 +145,10 @@ class LocalWorld {
   std::shared_ptr<ActivityLog> activity_;
   std::vector<int> hosts_;  ///< [ranks], or none where all share one
   std::vector<std::atomic<bool>> ended_;
+  std::atomic<Clock::rep> last_alive_ = Clock::time_point::min().time_since_epoch().count();
   std::atomic<bool> aborted_ = false;
   mutable std::mutex mutex_;
+  std::condition_variable ended_changed_;  ///< or the error
   std::optional<Error> error_;
   std::vector<std::weak_ptr<Board>> boards_;
   std::map<MeetingKey, Meeting> meetings_;

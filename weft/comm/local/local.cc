@@ -1,5 +1,6 @@
 #include "weft/comm/local/local.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <thread>
@@ -23,6 +24,20 @@ void run_rank(int rank,
     world->abort(as_error(std::current_exception(), rank));
   }
   world->end_rank(rank);
+}
+
+/// Returns when all ranks have ended, or have not in time and nobody ends the process.
+void wait_for_end(LocalWorld& world, int started, const LocalOptions& options) {
+  const double limit = std::min(options.shutdown_timeout_s, 2.0 * options.timeout_s);
+  const std::vector<int> stuck = world.wait_for_ranks(started, limit);
+  if (stuck.empty() || options.give_up == nullptr) {
+    return;
+  }
+  try {
+    world.check();
+  } catch (const Error& error) {
+    options.give_up(error, stuck, limit);
+  }
 }
 
 }  // namespace
@@ -55,6 +70,7 @@ void run_local(int ranks,
         fmt::format("cannot start thread {} of {} ranks: {}", threads.size(), ranks, error.what()),
         static_cast<int>(threads.size())));
   }
+  wait_for_end(*world, static_cast<int>(threads.size()), options);
   for (std::thread& thread : threads) {
     thread.join();
   }

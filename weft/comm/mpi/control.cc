@@ -9,7 +9,7 @@ namespace weft::comm {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4c544357;  // "WCTL"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 // Short enough for an eager message, so that receiving it never waits for its sender.
 constexpr std::size_t kMaxText = 3000;
@@ -131,6 +131,10 @@ void Control::receive(const MPI_Status& status) {
     }
     return;
   }
+  if (record.kind == static_cast<std::uint32_t>(Kind::kAlive)) {
+    last_alive_ = Clock::now();
+    return;
+  }
   const std::string text(reinterpret_cast<const char*>(message.data()) + sizeof record,
                          message.size() - sizeof record);
   decide(Error(static_cast<ErrorCode>(record.code), text, record.origin_rank));
@@ -140,6 +144,18 @@ bool Control::settled() const {
   const bool verdict_may_come =
       failed_end_ && !verdict_ && Clock::now() - *failed_end_ < kVerdictTime;
   return !own_ && !verdict_may_come;
+}
+
+void Control::say_alive() {
+  last_alive_ = Clock::now();
+  // Where those before have not gone, ranks or links are lost, and more messages are of no use.
+  if (outbox_.size() < 2 * ended_.size()) {
+    for (int peer = 0; peer < static_cast<int>(ended_.size()); ++peer) {
+      if (peer != rank_) {
+        send(peer, Kind::kAlive, std::nullopt);
+      }
+    }
+  }
 }
 
 void Control::say_end() {

@@ -35,6 +35,12 @@ class Control {
   /// No report is waiting for its verdict, of this rank or of one that said its end.
   [[nodiscard]] bool settled() const;
 
+  /// Tells all others that this rank is alive in long work of its own.
+  void say_alive();
+
+  /// When any rank, this one included, has last said so; the beginning of time where none has.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_alive() const { return last_alive_; }
+
   void say_end();
 
   [[nodiscard]] bool has_said_end() const { return said_end_; }
@@ -54,7 +60,7 @@ class Control {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3 };
+  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3, kAlive = 4 };
 
   struct Outgoing {
     std::vector<std::byte> bytes;
@@ -74,6 +80,7 @@ class Control {
   bool any_ended_ = false;
   std::vector<std::optional<Clock::time_point>> ended_;
   std::optional<Clock::time_point> failed_end_;  ///< a rank ended with an error not known here
+  Clock::time_point last_alive_ = Clock::time_point::min();
   std::list<Outgoing> outbox_;
 };
 

@@ -58,6 +58,12 @@ class Engine {
   /// Throws the world's error if there is one.
   virtual void check() const = 0;
 
+  /// How long an exchange waits for peers of which nothing is heard.
+  [[nodiscard]] virtual double timeout_s() const = 0;
+
+  /// As Communicator::say_alive. Any thread.
+  virtual void say_alive() noexcept = 0;
+
   /// As Communicator::explain_loss. Any thread.
   virtual void explain_loss(LossText text) = 0;
 

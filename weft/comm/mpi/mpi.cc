@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "weft/comm/mpi/control.h"
 #include "weft/comm/mpi/engine.h"
 #include "weft/comm/mpi/mpi_calls.h"
+#include "weft/comm/mpi/sink.h"
 #include "weft/comm/mpi/transfer.h"
 
 namespace weft::comm {
@@ -49,12 +51,16 @@ constexpr auto kLongWait = std::chrono::milliseconds(20);
 // How often an idle process looks for the errors of others. A new exchange wakes it at once.
 constexpr auto kIdlePause = std::chrono::milliseconds(5);
 
-// After an error: how long messages that are on their way may take to arrive. Sends that nobody
-// has begun to receive by then never will be, since every rank takes back its receives.
-constexpr auto kDrainTime = std::chrono::milliseconds(300);
-constexpr auto kLongestDrainTime = std::chrono::seconds(10);
-
 constexpr int kAbortStatus = 4;  // the exit status of communication errors
+
+/// "rank 1, rank 2".
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) {
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return text;
+}
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -63,7 +69,7 @@ Clock::duration seconds(double value) {
 /// An exchange that a caller waits for.
 struct Ticket {
   std::shared_ptr<Transfer> transfer;
-  Clock::time_point begin;
+  Clock::time_point moved;  ///< when a message last arrived or went, at first when it began
   std::condition_variable done_changed;
   bool done = false;    ///< guarded by the engine's mutex
   bool failed = false;  ///< the world's error, not a result
@@ -117,6 +123,14 @@ class ProgressEngine final : public Engine {
     }
   }
 
+  [[nodiscard]] double timeout_s() const override { return options_.timeout_s; }
+
+  void say_alive() noexcept override {
+    const std::lock_guard lock(mutex_);
+    alive_request_ = true;
+    wake_.notify_one();
+  }
+
   void explain_loss(LossText text) override {
     const std::lock_guard lock(mutex_);
     loss_text_ = std::move(text);
@@ -138,6 +152,9 @@ class ProgressEngine final : public Engine {
   void watch(Ticket& ticket);
   bool publish_verdict();
   bool drain(Ticket& ticket);
+  [[nodiscard]] double shutdown_limit() const;
+  [[noreturn]] void end_job(const std::string& who, double limit, const std::string& lost);
+  void watch_own_end();
   void complete(Ticket& ticket, bool failed);
   bool may_end();
   [[nodiscard]] std::string loss(const std::vector<int>& ranks) const;
@@ -162,11 +179,12 @@ class ProgressEngine final : public Engine {
   LossText loss_text_;
   bool started_ = false;
   bool finishing_ = false;
+  bool alive_request_ = false;
 
   // Of the progress thread:
   std::optional<Control> control_;
   std::vector<Ticket*> active_;
-  std::vector<std::shared_ptr<Transfer>> forgotten_;  ///< their headers may still be on their way
+  std::optional<Sink> sink_;  ///< after an error
   bool error_published_ = false;
   bool end_requested_ = false;
   Clock::time_point error_time_;
@@ -209,7 +227,7 @@ void ProgressEngine::exchange(Ticket& ticket) {
   if (error_) {
     throw Error(*error_);
   }
-  ticket.begin = Clock::now();
+  ticket.moved = Clock::now();
   ticket.done = ticket.failed = ticket.broken = ticket.cancelled = false;
   submitted_.push_back(&ticket);
   wake_.notify_one();
@@ -286,6 +304,10 @@ void ProgressEngine::loop() {
     bool moved = control_->poll();
     moved = publish_verdict() || moved;
     moved = progress_all() || moved;
+    if (error_published_) {
+      sink_->take();
+      watch_own_end();
+    }
     if (end_requested_ && may_end()) {
       return;
     }
@@ -296,10 +318,12 @@ void ProgressEngine::loop() {
 void ProgressEngine::take_requests() {
   std::vector<Ticket*> fresh;
   std::optional<Error> abort_request;
+  bool alive = false;
   {
     const std::lock_guard lock(mutex_);
     fresh.swap(submitted_);
     abort_request.swap(abort_request_);
+    alive = std::exchange(alive_request_, false);
     if (finishing_ && !end_requested_) {
       end_requested_ = true;
       end_time_ = Clock::now();
@@ -307,6 +331,9 @@ void ProgressEngine::take_requests() {
   }
   if (abort_request) {
     control_->fail_with(*abort_request);
+  }
+  if (alive && !control_->has_said_end()) {
+    control_->say_alive();
   }
   for (Ticket* ticket : fresh) {
     active_.push_back(ticket);
@@ -342,7 +369,7 @@ bool ProgressEngine::progress_one(Ticket& ticket) {
   }
   try {
     if (ticket.transfer->progress()) {
-      last_moved_ = Clock::now();
+      ticket.moved = last_moved_ = Clock::now();
       pause_ = kShortestPause;
     }
     if (ticket.transfer->complete()) {
@@ -358,7 +385,8 @@ bool ProgressEngine::progress_one(Ticket& ticket) {
 
 void ProgressEngine::watch(Ticket& ticket) {
   const ExchangeCall& call = ticket.transfer->call();
-  if (Clock::now() - ticket.begin > seconds(options_.timeout_s)) {
+  // Whoever says that it is alive may be who those that are missing wait for.
+  if (Clock::now() - std::max(ticket.moved, control_->last_alive()) > seconds(options_.timeout_s)) {
     const std::vector<int> missing = ticket.transfer->missing();
     throw timed_out(call.names, {.self = call.self,
                                  .stamp = call.stamp,
@@ -380,13 +408,16 @@ bool ProgressEngine::publish_verdict() {
     return false;
   }
   error_published_ = true;
+  sink_.emplace(data_);
   error_time_ = Clock::now();
   const std::lock_guard lock(mutex_);
   error_ = *control_->verdict();
   return true;
 }
 
-/// After an error. Returns whether the caller's memory is no longer in use.
+/// After an error. Returns whether the caller's memory is no longer in use: what was sent is read
+/// from there until its receiver has it, and every rank takes in all that comes. A rank that does
+/// not is lost, and the job with it.
 bool ProgressEngine::drain(Ticket& ticket) {
   Transfer& transfer = *ticket.transfer;
   if (!ticket.cancelled) {
@@ -394,14 +425,17 @@ bool ProgressEngine::drain(Ticket& ticket) {
     transfer.cancel();
   }
   transfer.progress();
-  const auto waited = Clock::now() - error_time_;
   if (transfer.complete()) {
     return true;
   }
-  if ((transfer.drained() && waited > kDrainTime) || waited > kLongestDrainTime) {
-    transfer.forget_sends();
-    forgotten_.push_back(ticket.transfer);
-    return true;
+  if (Clock::now() - error_time_ > seconds(shutdown_limit())) {
+    const GroupNames& names = transfer.call().names;
+    std::vector<int> ranks;
+    for (const int peer : transfer.missing()) {
+      ranks.push_back(names.world(peer));
+    }
+    end_job(name_ranks(ranks) + " did not take what was sent to them", shutdown_limit(),
+            loss(ranks));
   }
   return false;
 }
@@ -422,7 +456,7 @@ bool ProgressEngine::may_end() {
     control_->say_end();
   }
   if (control_->all_have_ended()) {
-    return control_->flushed();
+    return control_->flushed() && (!sink_ || sink_->empty());
   }
   watch_end();
   return false;
@@ -439,32 +473,46 @@ std::string ProgressEngine::loss(const std::vector<int>& ranks) const {
   return told.empty() ? told : told + ". ";
 }
 
+/// How long ranks may take to come to the end after an error.
+double ProgressEngine::shutdown_limit() const {
+  return std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s);
+}
+
 void ProgressEngine::watch_end() {
-  const double limit = error_published_
-                           ? std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s)
-                           : options_.timeout_s;
-  const auto begin = error_published_ ? std::max(end_time_, error_time_) : end_time_;
+  const double limit = error_published_ ? shutdown_limit() : options_.timeout_s;
+  const auto begin = error_published_ ? std::max(end_time_, error_time_)
+                                      : std::max(end_time_, control_->last_alive());
   if (Clock::now() - begin < seconds(limit)) {
     return;
   }
   const std::vector<int> ranks = control_->not_ended();
-  std::string missing;
-  for (const int rank : ranks) {
-    missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
-  }
   if (!error_published_) {
     control_->fail_with(Error(ErrorCode::kTimeout,
                               fmt::format("rank {} has come to the end and waited {:.1f} s for {}",
-                                          rank_, limit, missing),
+                                          rank_, limit, name_ranks(ranks)),
                               rank_));
     return;
   }
+  end_job(name_ranks(ranks) + " did not come to the end", limit, loss(ranks));
+}
+
+/// After an error this rank may hang outside of Weft, and all others too: then nobody has come to
+/// the end who could say so. The second longer is for those who have.
+void ProgressEngine::watch_own_end() {
+  const double limit = shutdown_limit();
+  if (!end_requested_ && Clock::now() - error_time_ > seconds(limit + 1.0)) {
+    end_job("this rank did not come to the end", limit, loss(std::vector<int>{rank_}));
+  }
+}
+
+void ProgressEngine::end_job(const std::string& who, double limit, const std::string& lost) {
   log_message(LogLevel::kError,
-              fmt::format("rank {}: {} did not come to the end within {:.1f} s after an error; "
-                          "ending the job with MPI_Abort. {}The error: {}",
-                          rank_, missing, limit, loss(ranks),
+              fmt::format("rank {}: {} within {:.1f} s after an error; ending the job with "
+                          "MPI_Abort. {}The error: {}",
+                          rank_, who, limit, lost,
                           control_->verdict() ? control_->verdict()->what() : "of MPI"));
   MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
+  std::_Exit(kAbortStatus);  // MPI_Abort does not return
 }
 
 void ProgressEngine::pace(bool moved) {

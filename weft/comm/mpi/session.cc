@@ -92,6 +92,10 @@ class MpiGroup final : public Group {
 
   void explain_loss(LossText text) override { process_.engine->explain_loss(std::move(text)); }
 
+  [[nodiscard]] double timeout_s() const override { return process_.engine->timeout_s(); }
+
+  void say_alive() noexcept override { process_.engine->say_alive(); }
+
   [[nodiscard]] ActivityLog& activity() override { return process_.activity; }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/hash.h"
 #include "weft/trace/recorder.h"
@@ -121,6 +122,7 @@ void Transfer::cut_lanes(std::span<const Lane> lanes, Cut& cut) {
     }
   }
   cut.begin.push_back(cut.stretches.size());
+  cut.cursors.assign(lanes.size(), {});
   if (buffered > cut.capacity) {
     cut.buffer = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(buffered));
     cut.capacity = buffered;
@@ -136,7 +138,7 @@ void Transfer::add_buffer_copies(const Cut& cut, Kind kind) {
     std::byte* packed = cut.buffer.get() + stretch.at;
     for (const Piece& piece : stretch.pieces) {
       const Piece other{packed, piece.bytes};
-      copies_.push_back(kind == Kind::kOut ? Copy{piece, other} : Copy{other, piece});
+      copies_.push_back(kind == Kind::kDataOut ? Copy{piece, other} : Copy{other, piece});
       packed += piece.bytes;
     }
   }
@@ -154,7 +156,7 @@ void Transfer::prepare(const ExchangeCall& call) {
   cut_lanes(call.send, out_);
   cut_lanes(call.recv, in_);
   copies_.clear();
-  add_buffer_copies(out_, Kind::kOut);
+  add_buffer_copies(out_, Kind::kDataOut);
   run_copies(call.pool, copies_);
 }
 
@@ -178,16 +180,19 @@ void Transfer::unpack() {
 void Transfer::add(int peer, Kind kind, MPI_Request request) {
   mpi_requests_.push_back(request);
   requests_.push_back({peer, kind});
-  ++pending_;
-  pending_receives_ += kind == Kind::kOut ? 0 : 1;
-  ++(kind == Kind::kOut ? pending_out_ : pending_in_)[static_cast<std::size_t>(peer)];
+}
+
+/// So many messages more are to come or go; negative: fewer.
+void Transfer::count(int peer, Kind kind, std::int64_t messages) {
+  pending_ += messages;
+  if (is_receive(kind)) {
+    pending_receives_ += messages;
+  }
+  (is_receive(kind) ? pending_in_ : pending_out_)[static_cast<std::size_t>(peer)] += messages;
 }
 
 void Transfer::finished(const Request& request) {
-  --pending_;
-  pending_receives_ -= request.kind == Kind::kOut ? 0 : 1;
-  --(request.kind == Kind::kOut ? pending_out_
-                                : pending_in_)[static_cast<std::size_t>(request.peer)];
+  count(request.peer, request.kind, -1);
 }
 
 void Transfer::start() {
@@ -204,6 +209,7 @@ void Transfer::start() {
       check_mpi(
           MPI_Irecv(in_slot(p), kSlotBytes, MPI_BYTE, world(peer), header_tag(), comm_, &request),
           "MPI_Irecv");
+      count(peer, Kind::kHeaderIn, 1);
       add(peer, Kind::kHeaderIn, request);
     }
   }
@@ -215,33 +221,52 @@ void Transfer::start() {
       check_mpi(MPI_Isend(out_slot(p), out_bytes_[p], MPI_BYTE, world(peer), header_tag(), comm_,
                           &request),
                 "MPI_Isend");
-      add(peer, Kind::kOut, request);
+      count(peer, Kind::kHeaderOut, 1);
+      add(peer, Kind::kHeaderOut, request);
       if (call_.recv[p].silent) {
-        post_data(peer, Kind::kOut);
+        open_data(peer, Kind::kDataOut);
       }
     }
   }
 }
 
-void Transfer::post_data(int peer, Kind kind) {
-  const Cut& cut = kind == Kind::kOut ? out_ : in_;
+/// Counts the messages of a lane and posts the first.
+void Transfer::open_data(int peer, Kind kind) {
+  Cut& cut = cut_of(kind);
   const auto p = static_cast<std::size_t>(peer);
+  Cursor& cursor = cut.cursors[p];
+  cursor = {.stretch = cut.begin[p]};
   for (std::size_t i = cut.begin[p]; i < cut.begin[p + 1]; ++i) {
-    const Stretch& stretch = cut.stretches[i];
-    std::byte* const begin = stretch.data != nullptr ? stretch.data : cut.buffer.get() + stretch.at;
-    for (std::int64_t at = 0; at < stretch.bytes; at += max_message_bytes_) {
-      const int bytes = static_cast<int>(std::min(max_message_bytes_, stretch.bytes - at));
-      MPI_Request request = MPI_REQUEST_NULL;
-      if (kind == Kind::kOut) {
-        check_mpi(MPI_Isend(begin + at, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
-                  "MPI_Isend");
-      } else {
-        check_mpi(MPI_Irecv(begin + at, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
-                  "MPI_Irecv");
-      }
-      add(peer, kind, request);
-    }
+    cursor.left += (cut.stretches[i].bytes + max_message_bytes_ - 1) / max_message_bytes_;
   }
+  count(peer, kind, cursor.left);
+  for (int i = 0; i < kAtOnce && cursor.left > 0; ++i) {
+    add(peer, kind, post_next(peer, kind));
+  }
+}
+
+MPI_Request Transfer::post_next(int peer, Kind kind) {
+  Cut& cut = cut_of(kind);
+  Cursor& cursor = cut.cursors[static_cast<std::size_t>(peer)];
+  while (cursor.at >= cut.stretches[cursor.stretch].bytes) {  // also one of no bytes
+    ++cursor.stretch;
+    cursor.at = 0;
+  }
+  const Stretch& stretch = cut.stretches[cursor.stretch];
+  std::byte* const begin = stretch.data != nullptr ? stretch.data : cut.buffer.get() + stretch.at;
+  std::byte* const data = begin + cursor.at;
+  const int bytes = static_cast<int>(std::min(max_message_bytes_, stretch.bytes - cursor.at));
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (kind == Kind::kDataOut) {
+    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+              "MPI_Isend");
+  } else {
+    check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+              "MPI_Irecv");
+  }
+  cursor.at += bytes;
+  --cursor.left;
+  return request;
 }
 
 void Transfer::on_header(int peer) {
@@ -272,9 +297,9 @@ void Transfer::on_header(int peer) {
   }
   // In this order, see Transfer.
   if (out_bytes_[p] > 0) {
-    post_data(peer, Kind::kOut);
+    open_data(peer, Kind::kDataOut);
   }
-  post_data(peer, Kind::kDataIn);
+  open_data(peer, Kind::kDataIn);
 }
 
 bool Transfer::progress() {
@@ -292,18 +317,31 @@ bool Transfer::progress() {
     finished(requests_[static_cast<std::size_t>(index)]);
   }
   for (const int index : done_) {
-    const Request request = requests_[static_cast<std::size_t>(index)];
-    if (request.kind == Kind::kHeaderIn && !cancelled_) {
-      on_header(request.peer);
-    } else if (request.kind == Kind::kDataIn && call_.arrivals != nullptr && !cancelled_) {
-      call_.arrivals->peers[static_cast<std::size_t>(request.peer)].end_ns = trace::now_ns();
+    if (!cancelled_) {
+      go_on(static_cast<std::size_t>(index));
     }
   }
   return true;
 }
 
+/// What follows a message that has arrived or gone.
+void Transfer::go_on(std::size_t index) {
+  const Request request = requests_[index];
+  const auto p = static_cast<std::size_t>(request.peer);
+  if (request.kind == Kind::kHeaderIn) {
+    on_header(request.peer);
+    return;
+  }
+  if (request.kind == Kind::kDataIn && call_.arrivals != nullptr) {
+    call_.arrivals->peers[p].end_ns = trace::now_ns();
+  }
+  if (request.kind != Kind::kHeaderOut && cut_of(request.kind).cursors[p].left > 0) {
+    mpi_requests_[index] = post_next(request.peer, request.kind);
+  }
+}
+
 std::vector<int> Transfer::missing() const {
-  const std::vector<int>& pending = pending_receives_ > 0 ? pending_in_ : pending_out_;
+  const std::vector<std::int64_t>& pending = pending_receives_ > 0 ? pending_in_ : pending_out_;
   std::vector<int> ranks;
   for (std::size_t peer = 0; peer < pending.size(); ++peer) {
     if (pending[peer] > 0) {
@@ -315,18 +353,15 @@ std::vector<int> Transfer::missing() const {
 
 void Transfer::cancel() {
   cancelled_ = true;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i].kind != Kind::kOut && mpi_requests_[i] != MPI_REQUEST_NULL) {
-      check_mpi(MPI_Cancel(&mpi_requests_[i]), "MPI_Cancel");
+  for (const Kind kind : {Kind::kDataIn, Kind::kDataOut}) {
+    for (std::size_t peer = 0; peer < cut_of(kind).cursors.size(); ++peer) {
+      const std::int64_t left = std::exchange(cut_of(kind).cursors[peer].left, 0);
+      count(static_cast<int>(peer), kind, -left);
     }
   }
-}
-
-void Transfer::forget_sends() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i].kind == Kind::kOut && mpi_requests_[i] != MPI_REQUEST_NULL) {
-      check_mpi(MPI_Request_free(&mpi_requests_[i]), "MPI_Request_free");
-      finished(requests_[i]);
+    if (is_receive(requests_[i].kind) && mpi_requests_[i] != MPI_REQUEST_NULL) {
+      check_mpi(MPI_Cancel(&mpi_requests_[i]), "MPI_Cancel");
     }
   }
 }

@@ -34,9 +34,11 @@ struct MessageHeader {
 /// To each peer goes one header message; a lane of at most kInlineBytes travels behind the header.
 /// A longer one is cut, by the sizes of its pieces and so alike at both ends, into stretches: a
 /// piece of kAloneBytes is one, smaller ones are put together up to that. A stretch follows in
-/// messages of at most max_message_bytes. Each end sends or receives it in place where its memory
-/// is one run, and through a buffer where not. Messages between two ranks with one tag arrive in
-/// order, so a header never overtakes the one of an earlier call.
+/// messages of at most max_message_bytes. Of these kAtOnce are under way per peer and direction, in
+/// the order of the lane at both ends: a message of another group never waits behind more than
+/// these, and each that goes or arrives shows that the exchange moves. Each end sends or receives
+/// in place where its memory is one run, and through a buffer where not. Messages between two ranks
+/// with one tag arrive in order, so a header never overtakes the one of an earlier call.
 ///
 /// Data goes both ways at once only if each end has asked for the other's before it sends its own:
 /// over TCP, MPI writes a long message whole, and a request behind it waits until it has gone. So
@@ -66,19 +68,15 @@ class Transfer {
   /// something has not gone.
   [[nodiscard]] std::vector<int> missing() const;
 
-  /// After an error: takes back the receives. What has begun to arrive goes on arriving, so the
-  /// memory is in use until drained().
+  /// After an error: takes back the receives and what has not been posted. What has begun to arrive
+  /// goes on arriving, and what was sent is read by its receiver until it has all of it, so the
+  /// memory is in use until complete().
   void cancel();
-
-  [[nodiscard]] bool drained() const { return pending_receives_ == 0; }
-
-  /// Gives up sends that nobody will ever receive.
-  void forget_sends();
 
   [[nodiscard]] const ExchangeCall& call() const { return call_; }
 
  private:
-  enum class Kind : std::uint8_t { kHeaderIn, kDataIn, kOut };
+  enum class Kind : std::uint8_t { kHeaderIn, kHeaderOut, kDataIn, kDataOut };
 
   struct Request {
     int peer;
@@ -93,10 +91,18 @@ class Transfer {
     std::span<const Piece> pieces;
   };
 
+  /// Where in its stretches a lane goes on.
+  struct Cursor {
+    std::size_t stretch = 0;
+    std::int64_t at = 0;    ///< bytes of the stretch
+    std::int64_t left = 0;  ///< messages that have not been posted
+  };
+
   /// The stretches of the lanes of one direction, and the buffer of those that are no runs.
   struct Cut {
     std::vector<Stretch> stretches;
     std::vector<std::size_t> begin;  ///< [W + 1] first stretch of each peer
+    std::vector<Cursor> cursors;     ///< [W]
     std::unique_ptr<std::byte[]> buffer;
     std::int64_t capacity = 0;
   };
@@ -104,6 +110,11 @@ class Transfer {
   static constexpr std::size_t kSlotBytes = 4096;
   static constexpr std::int64_t kInlineBytes = kSlotBytes - sizeof(MessageHeader);
   static constexpr std::int64_t kAloneBytes = 64 * 1024;
+  static constexpr int kAtOnce = 2;  ///< so that the next is asked for while one arrives
+
+  [[nodiscard]] static bool is_receive(Kind kind) {
+    return kind == Kind::kHeaderIn || kind == Kind::kDataIn;
+  }
 
   [[nodiscard]] MessageHeader header_for(const Lane& lane) const;
   void pack(std::size_t peer);
@@ -111,9 +122,15 @@ class Transfer {
   static void cut_lane(const Lane& lane, std::vector<Stretch>& stretches);
   void add_buffer_copies(const Cut& cut, Kind kind);
   void on_header(int peer);
-  void post_data(int peer, Kind kind);
+
+  [[nodiscard]] Cut& cut_of(Kind kind) { return kind == Kind::kDataOut ? out_ : in_; }
+
+  void open_data(int peer, Kind kind);
+  MPI_Request post_next(int peer, Kind kind);
+  void count(int peer, Kind kind, std::int64_t messages);
   void add(int peer, Kind kind, MPI_Request request);
   void finished(const Request& request);
+  void go_on(std::size_t index);
 
   [[nodiscard]] int world(int peer) const { return call_.names.world(peer); }
 
@@ -135,10 +152,10 @@ class Transfer {
   Cut in_;
   std::vector<Copy> copies_;
   std::vector<MPI_Request> mpi_requests_;
-  std::vector<Request> requests_;  ///< beside mpi_requests_
-  std::vector<int> done_;          ///< scratch of MPI_Testsome
-  std::vector<int> pending_in_;    ///< messages to come, per peer
-  std::vector<int> pending_out_;
+  std::vector<Request> requests_;         ///< beside mpi_requests_
+  std::vector<int> done_;                 ///< scratch of MPI_Testsome
+  std::vector<std::int64_t> pending_in_;  ///< messages to come, per peer
+  std::vector<std::int64_t> pending_out_;
   std::int64_t pending_ = 0;
   std::int64_t pending_receives_ = 0;
   bool cancelled_ = false;
