@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -335,16 +336,65 @@ TEST(OpenSource, LimitsAndSplits) {
                [&] { open_source(config, Split::kEval); });
 }
 
-TEST(OpenSource, FingerprintIsOfNamesAndSizes) {
+TEST(OpenSource, FingerprintIsOfContentsNotOfNames) {
   const TemporaryFolder folder;
   const TemporaryFolder other;
   const auto fingerprint = [](const std::string& path) {
     return open_source(config_of({path}), Split::kTrain)->fingerprint();
   };
   const std::uint64_t base = fingerprint(folder.write("a.txt", criteo_text(0, 10)));
-  EXPECT_EQ(fingerprint(other.write("a.txt", criteo_text(0, 10))), base);
-  EXPECT_NE(fingerprint(other.write("b.txt", criteo_text(0, 10))), base);
+  EXPECT_EQ(fingerprint(other.write("b.txt", criteo_text(0, 10))), base);
   EXPECT_NE(fingerprint(other.write("a.txt", criteo_text(0, 11))), base);
+  std::string inverted = criteo_text(0, 10);
+  inverted.front() = '0';
+  EXPECT_NE(fingerprint(other.write("a.txt", inverted)), base);
+}
+
+TEST(OpenSource, ContentOfTheFirstFilesIsThatOfASourceOfThem) {
+  const TemporaryFolder folder;
+  const std::string one = folder.write("one.txt", criteo_text(0, 10));
+  const std::string two = folder.write("two.txt", criteo_text(10, 10));
+  const auto both = open_source(config_of({one, two}), Split::kTrain);
+  const auto first = open_source(config_of({one}), Split::kTrain);
+  EXPECT_EQ(fingerprint_of(both->content(1)), fingerprint_of(first->content(9)));
+  EXPECT_NE(fingerprint_of(both->content(2)), fingerprint_of(first->content(9)));
+  EXPECT_EQ(both->content(9).size(), 2U);
+}
+
+/// As another user for the life of this object, where the test runs as root, who may read anything.
+class WithoutRights {
+ public:
+  WithoutRights() : had_(geteuid()) { failed_ = had_ == 0 && seteuid(65534) != 0; }
+
+  ~WithoutRights() { failed_ = seteuid(had_) != 0; }
+
+  WithoutRights(const WithoutRights&) = delete;
+  WithoutRights& operator=(const WithoutRights&) = delete;
+
+  [[nodiscard]] bool failed() const { return failed_; }
+
+ private:
+  uid_t had_;
+  bool failed_ = false;
+};
+
+TEST(OpenSource, AFolderThatMayNotBeReadIsNotOneWithoutAMatch) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("day.txt", criteo_text(0, 10));
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::none);
+  {
+    const WithoutRights user;
+    ASSERT_FALSE(user.failed());
+    expect_error(ErrorCode::kData, {"cannot read a folder of", "/*.txt", "Permission denied"},
+                 [&] { open_source(config_of({folder.path() + "/*.txt"}), Split::kTrain); });
+    expect_error(ErrorCode::kData, {"cannot look at", "day.txt", "Permission denied"},
+                 [&] { open_source(config_of({file}), Split::kTrain); });
+  }
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+  expect_error(ErrorCode::kData, {"no file matches"},
+               [&] { open_source(config_of({folder.path() + "/none/*.txt"}), Split::kTrain); });
+  expect_error(ErrorCode::kData, {"no file matches"},
+               [&] { open_source(config_of({folder.path() + "/*.csv"}), Split::kTrain); });
 }
 
 TEST(CriteoSource, RealRows) {
