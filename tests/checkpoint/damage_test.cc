@@ -107,11 +107,13 @@ TEST_F(Damage, CutLongAndMissingFilesAreNamed) {
 
 TEST_F(Damage, AnotherVersionSaysSo) {
   Json json = manifest();
-  json["version"] = 3;
+  json["version"] = kFormatVersion + 1;
   json["weft"] = "9.9";
   EXPECT_TRUE(
       says(checkpoint_error([&] { manifest_from_json(seal_json(json.dump(1)), "m"); }),
-           {"format version 3, written by Weft 9.9, but this build reads versions 1 to 2"}));
+           {fmt::format("format version {}, written by Weft 9.9, but this build reads versions 1 "
+                        "to {}",
+                        kFormatVersion + 1, kFormatVersion)}));
 }
 
 /// Calls each(pointer) for every value of a document.
@@ -213,6 +215,55 @@ TEST(Manifest, EveryFieldOfRowsInStepsIsChecked) {
       Json bad = good;
       bad[blocks / k].erase(key);
       EXPECT_TRUE(says(message(bad), {"damaged"})) << at;
+    }
+  }
+}
+
+/// With the identity of its data, and without any matrix.
+Manifest with_data() {
+  Manifest manifest;
+  manifest.metadata.data = DataIdentity{.format = "criteo",
+                                        .files = {{123456, 0xfedcba9876543210ULL}, {7, 8}},
+                                        .max_samples = 5000,
+                                        .samples = -1,
+                                        .window = 65536,
+                                        .shuffle_seed = 9};
+  return manifest;
+}
+
+TEST(Manifest, KeepsTheIdentityOfTheData) {
+  const Manifest good = with_data();
+  EXPECT_EQ(manifest_from_json(manifest_to_json(good), "m"), good);
+  EXPECT_EQ(Json::parse(manifest_to_json(good)).at("version"), 3);
+  Manifest without = good;
+  without.metadata.data.reset();
+  EXPECT_EQ(manifest_from_json(manifest_to_json(without), "m"), without);
+  EXPECT_FALSE(Json::parse(manifest_to_json(without)).contains("data"));
+}
+
+TEST(Manifest, EveryFieldOfTheDataIsChecked) {
+  Json good = Json::parse(manifest_to_json(with_data()));
+  good.erase("checksum");
+  const auto message = [](const Json& json) {
+    return checkpoint_error([&] { manifest_from_json(seal_json(json.dump(1)), "m"); });
+  };
+  EXPECT_EQ(message(good), "NO ERROR");
+  for (const char* text : {"/data", "/data/format", "/data/max_samples", "/data/samples",
+                           "/data/window", "/data/shuffle_seed", "/data/files", "/data/files/0",
+                           "/data/files/1/bytes", "/data/files/1/fingerprint"}) {
+    const Json::json_pointer at{text};
+    for (const Json& value : {Json(nullptr), Json(-2), Json(1.5), Json(true), Json("xyz"),
+                              Json(18446744073709551615ULL), Json({{"a", 1}})}) {
+      Json bad = good;
+      bad[at] = value;
+      const bool fits = std::string(text) == "/data/format" && value.is_string();
+      EXPECT_EQ(message(bad) == "NO ERROR", fits) << at << " = " << value;
+      EXPECT_TRUE(fits || says(message(bad), {"damaged"})) << message(bad);
+    }
+    if (!at.parent_pointer().empty() && good.at(at.parent_pointer()).is_object()) {
+      Json bad = good;
+      bad.at(at.parent_pointer()).erase(at.back());
+      EXPECT_TRUE(says(message(bad), {"missing"})) << at;
     }
   }
 }

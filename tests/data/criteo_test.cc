@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -210,6 +211,63 @@ TEST(CriteoFiles, CutAndDamagedFilesAreNamed) {
   expect_bad("nothing.gz", gzip(""), {"nothing.gz", "no line"});
 }
 
+/// As pzstd writes it: each frame behind a skippable one that holds the frame's size.
+std::string pzstd(const std::vector<std::string>& pieces) {
+  std::string out;
+  for (const std::string& piece : pieces) {
+    const std::string frame = zstd(piece);
+    out += std::string("\x50\x2a\x4d\x18\x04\0\0\0", 8);
+    for (int byte = 0; byte < 4; ++byte) {
+      out += static_cast<char>(frame.size() >> (8 * byte) & 0xff);
+    }
+    out += frame;
+  }
+  return out;
+}
+
+TEST(CriteoFiles, SkippableFramesAreSkipped) {
+  const TemporaryFolder folder;
+  const std::string packed = pzstd({criteo_text(0, 3000), criteo_text(3000, 10)});
+  // A large one, which reaches over what is read at once, and the last of the 16 kinds.
+  const std::string large =
+      std::string("\x5f\x2a\x4d\x18\0\0\x10\0", 8) + std::string(std::size_t{1} << 20, 'x');
+  for (const std::string& bytes :
+       {packed, large + packed, packed + large, packed + packed.substr(0, 12)}) {
+    const auto source = open_source(config_of({folder.write("a.zst", bytes)}), Split::kTrain);
+    expect_log(*source, 3010);
+    const auto unnamed = open_source(config_of({folder.write("a", bytes)}), Split::kTrain);
+    expect_log(*unnamed, 3010);
+  }
+  for (const std::string& bytes :
+       {packed.substr(0, packed.size() - 1), packed + large.substr(0, 99)}) {
+    const std::string path = folder.write("cut.zst", bytes);
+    expect_error(ErrorCode::kData, {"cut.zst", "is cut"}, [&] {
+      const auto source = open_source(config_of({path}), Split::kTrain);
+      read_range(*source, 0, 100000);
+    });
+  }
+}
+
+TEST(CriteoFiles, ZerosBehindGzipAreItsEnd) {
+  const TemporaryFolder folder;
+  const std::string packed = gzip(criteo_text(0, 3000));
+  for (const std::size_t zeros : {1UL, 511UL, 600'000UL}) {
+    const std::string padding(zeros, '\0');
+    const auto source =
+        open_source(config_of({folder.write("a.gz", packed + padding)}), Split::kTrain);
+    expect_log(*source, 3000);
+    const auto more = open_source(
+        config_of({folder.write("b.gz", packed + padding + gzip(criteo_text(3000, 5)) + padding)}),
+        Split::kTrain);
+    expect_log(*more, 3005);
+    const std::string path = folder.write("junk.gz", packed + padding + "junk");
+    expect_error(ErrorCode::kData, {"junk.gz", "damaged"}, [&] {
+      const auto junk = open_source(config_of({path}), Split::kTrain);
+      read_range(*junk, 0, 100000);
+    });
+  }
+}
+
 TEST(CriteoFiles, MissingAndEmptyFilesAreNamed) {
   const TemporaryFolder folder;
   const auto expect_bad = [](const std::string& path, const std::vector<std::string>& parts) {
@@ -278,16 +336,65 @@ TEST(OpenSource, LimitsAndSplits) {
                [&] { open_source(config, Split::kEval); });
 }
 
-TEST(OpenSource, FingerprintIsOfNamesAndSizes) {
+TEST(OpenSource, FingerprintIsOfContentsNotOfNames) {
   const TemporaryFolder folder;
   const TemporaryFolder other;
   const auto fingerprint = [](const std::string& path) {
     return open_source(config_of({path}), Split::kTrain)->fingerprint();
   };
   const std::uint64_t base = fingerprint(folder.write("a.txt", criteo_text(0, 10)));
-  EXPECT_EQ(fingerprint(other.write("a.txt", criteo_text(0, 10))), base);
-  EXPECT_NE(fingerprint(other.write("b.txt", criteo_text(0, 10))), base);
+  EXPECT_EQ(fingerprint(other.write("b.txt", criteo_text(0, 10))), base);
   EXPECT_NE(fingerprint(other.write("a.txt", criteo_text(0, 11))), base);
+  std::string inverted = criteo_text(0, 10);
+  inverted.front() = '0';
+  EXPECT_NE(fingerprint(other.write("a.txt", inverted)), base);
+}
+
+TEST(OpenSource, ContentOfTheFirstFilesIsThatOfASourceOfThem) {
+  const TemporaryFolder folder;
+  const std::string one = folder.write("one.txt", criteo_text(0, 10));
+  const std::string two = folder.write("two.txt", criteo_text(10, 10));
+  const auto both = open_source(config_of({one, two}), Split::kTrain);
+  const auto first = open_source(config_of({one}), Split::kTrain);
+  EXPECT_EQ(fingerprint_of(both->content(1)), fingerprint_of(first->content(9)));
+  EXPECT_NE(fingerprint_of(both->content(2)), fingerprint_of(first->content(9)));
+  EXPECT_EQ(both->content(9).size(), 2U);
+}
+
+/// As another user for the life of this object, where the test runs as root, who may read anything.
+class WithoutRights {
+ public:
+  WithoutRights() : had_(geteuid()) { failed_ = had_ == 0 && seteuid(65534) != 0; }
+
+  ~WithoutRights() { failed_ = seteuid(had_) != 0; }
+
+  WithoutRights(const WithoutRights&) = delete;
+  WithoutRights& operator=(const WithoutRights&) = delete;
+
+  [[nodiscard]] bool failed() const { return failed_; }
+
+ private:
+  uid_t had_;
+  bool failed_ = false;
+};
+
+TEST(OpenSource, AFolderThatMayNotBeReadIsNotOneWithoutAMatch) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("day.txt", criteo_text(0, 10));
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::none);
+  {
+    const WithoutRights user;
+    ASSERT_FALSE(user.failed());
+    expect_error(ErrorCode::kData, {"cannot read a folder of", "/*.txt", "Permission denied"},
+                 [&] { open_source(config_of({folder.path() + "/*.txt"}), Split::kTrain); });
+    expect_error(ErrorCode::kData, {"cannot look at", "day.txt", "Permission denied"},
+                 [&] { open_source(config_of({file}), Split::kTrain); });
+  }
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+  expect_error(ErrorCode::kData, {"no file matches"},
+               [&] { open_source(config_of({folder.path() + "/none/*.txt"}), Split::kTrain); });
+  expect_error(ErrorCode::kData, {"no file matches"},
+               [&] { open_source(config_of({folder.path() + "/*.csv"}), Split::kTrain); });
 }
 
 TEST(CriteoSource, RealRows) {

@@ -38,6 +38,7 @@ class CountingSource final : public Source {
     WEFT_CHECK(first >= first_ || first == 0, "load({}) after load({})", first, first_);
     first_ = first;
     end_ = std::min(size_, first + count);
+    met_the_end_ |= first + count > size_;
     return std::clamp<std::int64_t>(size_ - first, 0, count);
   }
 
@@ -63,7 +64,7 @@ class CountingSource final : public Source {
   [[nodiscard]] bool random_access() const override { return access_ == Access::kRandom; }
 
   [[nodiscard]] std::int64_t size() const override {
-    return access_ == Access::kRandom ? size_ : -1;
+    return access_ == Access::kRandom || met_the_end_ ? size_ : -1;
   }
 
   [[nodiscard]] std::uint64_t fingerprint() const override { return 0; }
@@ -75,6 +76,7 @@ class CountingSource final : public Source {
   std::int64_t bad_sample_;
   std::int64_t first_ = 0;
   std::int64_t end_ = 0;
+  bool met_the_end_ = false;
 };
 
 spec::Config counting_config() {
@@ -184,6 +186,44 @@ TEST(Loader, ShufflesInsideWindowsAndAnewEachEpoch) {
   EXPECT_NE(Ids(first.begin() + 100, first.end()), Ids(first.begin(), first.begin() + 20));
   EXPECT_NE(all_ids(batches, 1), first);
   EXPECT_EQ(sorted(all_ids(batches, 1)), counting(120));
+}
+
+TEST(Loader, SamplesOfAnEpochAreKnownOnceTheirEndWasMet) {
+  const auto known = [](Access access, std::int64_t batch_size) {
+    LoaderOptions options = small_options();
+    options.batch_size = batch_size;
+    Loader loader = make_loader(100, access, options);
+    Ids found;
+    Batch batch;
+    while (loader.next(batch)) {
+      found.push_back(loader.epoch_samples());
+    }
+    found.push_back(loader.epoch_samples());
+    return found;
+  };
+  EXPECT_EQ(known(Access::kSequential, 32), (Ids{-1, -1, -1, 100, 100, 100, 100, 100, 100}));
+  EXPECT_EQ(known(Access::kSequential, 50), (Ids{-1, -1, 100, 100, 100}));
+  EXPECT_EQ(known(Access::kRandom, 50), (Ids{100, 100, 100, 100, 100}));
+}
+
+TEST(Loader, AStartBehindTheEndIsRefused) {
+  for (const Access access : {Access::kRandom, Access::kSequential}) {
+    for (const bool shuffle : {true, false}) {
+      LoaderOptions options = small_options();
+      options.shuffle = shuffle;
+      for (const std::int64_t start : {101, 149, 150, 151, 100000}) {
+        options.start = {0, start};
+        Loader loader = make_loader(100, access, options);
+        Batch batch;
+        expect_error(ErrorCode::kData, {"at sample " + std::to_string(start), "has 100"},
+                     [&] { loader.next(batch); });
+      }
+      options.start = {0, 100};  // the end of an epoch
+      const auto batches = global_batches(100, access, options, 1);
+      ASSERT_EQ(batches.size(), 4U);
+      EXPECT_EQ(batches.front().epoch, 1);
+    }
+  }
 }
 
 TEST(Loader, WindowZeroIsAllWhereAccessIsRandom) {

@@ -102,6 +102,24 @@ TEST(Synthetic, EvaluationSamplesFollowTrainingSamples) {
   }
 }
 
+TEST(Synthetic, ContentIsOfTheStreamAndNotOfItsLength) {
+  const spec::DataConfig config = small_config();
+  const auto content = [](const spec::DataConfig& data, std::uint64_t seed) {
+    return fingerprint_of(open_synthetic(data, seed, Split::kTrain)->content(9));
+  };
+  const std::uint64_t base = content(config, 7);
+  EXPECT_NE(content(config, 8), base);
+  spec::DataConfig longer = config;
+  longer.synthetic.samples += 100;
+  longer.synthetic.eval_samples += 100;
+  EXPECT_EQ(content(longer, 7), base);
+  EXPECT_NE(open_synthetic(longer, 7, Split::kTrain)->fingerprint(),
+            open_synthetic(config, 7, Split::kTrain)->fingerprint());
+  spec::DataConfig other = config;
+  other.synthetic.signal += 0.5;
+  EXPECT_NE(content(other, 7), base);
+}
+
 TEST(Synthetic, SeedAndLimitsCount) {
   spec::DataConfig config = small_config();
   const auto one = open_synthetic(config, 7, Split::kTrain);

@@ -262,6 +262,22 @@ TEST_F(WeftFormat, FilesFollowEachOther) {
   EXPECT_EQ(out.dense[1], (std::vector<float>{0.0F, 0.0F, 10.0F}));
   const auto other = open_weft({path("b.weft"), path("none.weft"), path("a.weft")});
   EXPECT_NE(source->fingerprint(), other->fingerprint());
+  // The first files of a source are those of a source of them; names do not count.
+  EXPECT_EQ(fingerprint_of(source->content(1)),
+            fingerprint_of(open_weft({path("a.weft")})->content(9)));
+  EXPECT_EQ(source->content(9).size(), 3U);
+  write(path("renamed.weft"), full_block(11));
+  EXPECT_EQ(open_weft({path("renamed.weft")})->fingerprint(),
+            open_weft({path("b.weft")})->fingerprint());
+}
+
+TEST_F(WeftFormat, EqualSizesWithOtherContentsDiffer) {
+  RawBlock block = full_block(20);
+  write(path("a.weft"), block);
+  block.labels[0][7] = 1 - block.labels[0][7];
+  write(path("b.weft"), block);
+  ASSERT_EQ(std::filesystem::file_size(path("a.weft")), std::filesystem::file_size(path("b.weft")));
+  EXPECT_NE(open_weft({path("a.weft")})->fingerprint(), open_weft({path("b.weft")})->fingerprint());
 }
 
 TEST_F(WeftFormat, FilesOfOtherColumnsAreRefused) {

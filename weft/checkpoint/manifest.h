@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,29 @@
 namespace weft::checkpoint {
 
 /// The formats this build reads. It writes the lowest that has what it needs: version 2 has blocks
-/// of every n-th row.
+/// of every n-th row, version 3 the identity of the data.
 inline constexpr std::int64_t kFirstVersion = 1;
-inline constexpr std::int64_t kFormatVersion = 2;
+inline constexpr std::int64_t kFormatVersion = 3;
+
+/// What a job was trained on, so that a resume finds out whether it goes on with the same data.
+/// Paths, names and times do not count.
+struct DataIdentity {
+  struct File {
+    std::int64_t bytes = 0;         ///< 0 where the data are no files
+    std::uint64_t fingerprint = 0;  ///< of its content, as far as it was looked at
+
+    friend bool operator==(const File&, const File&) = default;
+  };
+
+  std::string format;            ///< data.format
+  std::vector<File> files;       ///< in the order in which they are read
+  std::int64_t max_samples = 0;  ///< data.max_samples; 0 = all
+  std::int64_t samples = -1;     ///< of an epoch of training; -1 = its end has not been met
+  std::int64_t window = 0;       ///< samples permuted together; 0 = read in order
+  std::uint64_t shuffle_seed = 0;
+
+  friend bool operator==(const DataIdentity&, const DataIdentity&) = default;
+};
 
 /// What a job wants to find again, besides its matrices.
 struct Metadata {
@@ -28,7 +49,8 @@ struct Metadata {
   std::string plan_yaml;    ///< who held what
   std::uint64_t config_hash = 0;
   std::uint64_t plan_hash = 0;
-  std::string extra_json = "{}";  ///< text of a JSON object, for whatever else
+  std::optional<DataIdentity> data = {};  ///< none before version 3
+  std::string extra_json = "{}";          ///< text of a JSON object, for whatever else
 
   friend bool operator==(const Metadata&, const Metadata&) = default;
 };

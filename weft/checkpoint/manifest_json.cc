@@ -178,12 +178,41 @@ Json encode_block(const StoredBlock& block) {
   return json;
 }
 
+Json encode_data(const DataIdentity& data) {
+  Json json = {{"format", data.format},
+               {"max_samples", data.max_samples},
+               {"samples", data.samples},
+               {"window", data.window},
+               {"shuffle_seed", to_hex(data.shuffle_seed)},
+               {"files", Json::array()}};
+  for (const DataIdentity::File& file : data.files) {
+    json["files"].push_back({{"bytes", file.bytes}, {"fingerprint", to_hex(file.fingerprint)}});
+  }
+  return json;
+}
+
+DataIdentity decode_data(const Fields& fields) {
+  DataIdentity data;
+  data.format = fields.text("format");
+  data.max_samples = fields.integer("max_samples", 0);
+  data.samples = fields.integer("samples", -1);
+  data.window = fields.integer("window", 0);
+  data.shuffle_seed = fields.hash("shuffle_seed");
+  fields.list("files", [&](const Fields& file) {
+    data.files.push_back({file.integer("bytes", 0), file.hash("fingerprint")});
+  });
+  return data;
+}
+
 /// The lowest that has what the manifest needs.
 std::int64_t version_of(const Manifest& manifest) {
+  if (manifest.metadata.data) {
+    return kFormatVersion;
+  }
   for (const StoredItem& item : manifest.items) {
     for (const StoredBlock& block : item.blocks) {
       if (block.row_step != 1) {
-        return kFormatVersion;
+        return 2;
       }
     }
   }
@@ -195,18 +224,22 @@ Json encode_metadata(const Metadata& metadata, std::int64_t version) {
   if (!extra.is_object()) {
     fail(ErrorCode::kCheckpoint, "cannot save a checkpoint: extra_json is not a JSON object");
   }
-  return {{"version", version},
-          {"weft", metadata.weft_version},
-          {"step", metadata.step},
-          {"reader", {{"epoch", metadata.epoch}, {"sample", metadata.sample}}},
-          {"ranks", metadata.ranks},
-          {"parts", metadata.parts},
-          {"target", metadata.target},
-          {"config_hash", to_hex(metadata.config_hash)},
-          {"plan_hash", to_hex(metadata.plan_hash)},
-          {"config", metadata.config_yaml},
-          {"plan", metadata.plan_yaml},
-          {"extra", extra}};
+  Json json = {{"version", version},
+               {"weft", metadata.weft_version},
+               {"step", metadata.step},
+               {"reader", {{"epoch", metadata.epoch}, {"sample", metadata.sample}}},
+               {"ranks", metadata.ranks},
+               {"parts", metadata.parts},
+               {"target", metadata.target},
+               {"config_hash", to_hex(metadata.config_hash)},
+               {"plan_hash", to_hex(metadata.plan_hash)},
+               {"config", metadata.config_yaml},
+               {"plan", metadata.plan_yaml},
+               {"extra", extra}};
+  if (metadata.data) {
+    json["data"] = encode_data(*metadata.data);
+  }
+  return json;
 }
 
 Json encode(const Manifest& manifest) {
@@ -283,6 +316,9 @@ Metadata decode_metadata(const Fields& fields, const std::string& file) {
   metadata.config_yaml = fields.text("config");
   metadata.plan_yaml = fields.text("plan");
   metadata.extra_json = fields.object("extra").dump();
+  if (fields.has("data")) {
+    metadata.data = decode_data(Fields(fields.object("data"), "data", file));
+  }
   return metadata;
 }
 

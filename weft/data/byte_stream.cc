@@ -152,6 +152,9 @@ class GzipFile final : public ByteStream {
     const std::size_t wanted = std::min(size, kChunk);
     std::size_t produced = 0;
     while (produced == 0) {
+      if (!inside_) {
+        skip_zeros();  // no member begins with one
+      }
       if (!input_.refill()) {
         if (inside_) {
           fail_cut(input_, "gzip");
@@ -164,6 +167,15 @@ class GzipFile final : public ByteStream {
   }
 
  private:
+  void skip_zeros() {
+    while (input_.refill() && *input_.data() == 0) {
+      const char* const begin = input_.data();
+      const char* const end = begin + input_.size();
+      const auto other = std::find_if(begin, end, [](char c) { return c != 0; });
+      input_.consume(static_cast<std::size_t>(other - begin));
+    }
+  }
+
   std::size_t inflate_some(char* out, std::size_t size) {
     if (!inside_) {
       inflateReset(&stream_);
@@ -316,6 +328,12 @@ class ReadAhead final : public ByteStream {
   std::jthread thread_;  ///< last, so that it ends before what it uses
 };
 
+/// A frame of data, or one to be skipped: pzstd begins with such a one.
+bool begins_as_zstd(std::string_view start) {
+  return start == "\x28\xb5\x2f\xfd" ||
+         (start.size() == 4 && (start[0] & 0xf0) == 0x50 && start.substr(1) == "\x2a\x4d\x18");
+}
+
 }  // namespace
 
 std::unique_ptr<ByteStream> open_bytes(const std::string& path) {
@@ -327,7 +345,7 @@ std::unique_ptr<ByteStream> open_bytes(const std::string& path) {
   if (start.substr(0, 2) == "\x1f\x8b") {
     return std::make_unique<ReadAhead>(std::make_unique<GzipFile>(std::move(file)));
   }
-  if (start == "\x28\xb5\x2f\xfd") {
+  if (begins_as_zstd(start)) {
     return std::make_unique<ReadAhead>(std::make_unique<ZstdFile>(std::move(file)));
   }
   for (const std::string_view suffix : {".gz", ".zst"}) {

@@ -1,8 +1,9 @@
 /// The bytes of a file, decompressed where it is compressed.
 ///
-/// gzip (several members too) and Zstandard (several frames too) are recognised by their first
-/// bytes, and demanded where the name ends in .gz or .zst. They are decompressed ahead, on a thread
-/// of the stream's own.
+/// gzip (several members too, and zeros behind them, as tapes and block devices leave them) and
+/// Zstandard (several frames too, and skippable ones, with which pzstd begins every frame) are
+/// recognised by their first bytes, and demanded where the name ends in .gz or .zst. They are
+/// decompressed ahead, on a thread of the stream's own.
 /// Errors: Error(kData) naming the file where it is cut, damaged or not of its name's format;
 /// Error(kIo) where it cannot be read.
 #pragma once

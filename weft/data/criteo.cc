@@ -77,7 +77,13 @@ class CriteoSource final : public Source {
   [[nodiscard]] std::int64_t size() const override { return text_.total(); }
 
   [[nodiscard]] std::uint64_t fingerprint() const override {
-    return fingerprint_files(text_.files());
+    return fingerprint_of(sample_files(text_.files(), kEvalPlaces));
+  }
+
+  [[nodiscard]] std::vector<FileContent> content(std::int64_t most) const override {
+    const std::span<const std::string> files = text_.files();
+    const auto count = std::min<std::size_t>(files.size(), static_cast<std::size_t>(most));
+    return sample_files(files.first(count), kTrainPlaces);
   }
 
  private:

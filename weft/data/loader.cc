@@ -27,14 +27,9 @@ std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
+/// Positions that are loaded together.
 std::int64_t window_of(const Source& source, const LoaderOptions& options) {
-  if (!options.shuffle) {
-    return options.batch_size;
-  }
-  if (options.window > 0) {
-    return options.window;
-  }
-  return source.random_access() && source.size() > 0 ? source.size() : kSequentialWindow;
+  return options.shuffle ? shuffle_window(source, options) : options.batch_size;
 }
 
 void check_options(const LoaderOptions& o) {
@@ -97,6 +92,13 @@ class Order {
 
 }  // namespace
 
+std::int64_t shuffle_window(const Source& source, const LoaderOptions& options) {
+  if (!options.shuffle || options.window > 0) {
+    return options.shuffle ? options.window : 0;
+  }
+  return source.random_access() && source.size() > 0 ? source.size() : kSequentialWindow;
+}
+
 LoaderOptions LoaderOptions::train(const spec::Config& config,
                                    std::int64_t rank,
                                    std::int64_t ranks,
@@ -138,7 +140,9 @@ class Loader::Impl {
         order_(config.seed, options, window_),
         at_(options.start),
         step_(options.first_step),
+        known_samples_(source_->random_access() ? source_->size() : -1),
         returned_(options.start),
+        returned_samples_(known_samples_),
         slots_(index(options.read_ahead)) {
     source_->select(mapper_.columns());
     free_.reserve(slots_.size());
@@ -156,11 +160,13 @@ class Loader::Impl {
       if (error_ != nullptr) {
         std::rethrow_exception(error_);
       }
+      returned_samples_ = known_samples_;  // the reader has ended
       return false;
     }
     Slot* const slot = take_first(ready_);
     std::swap(out, slot->batch);
     returned_ = slot->after;
+    returned_samples_ = slot->samples;
     free_.push_back(slot);
     changed_.notify_all();
     return true;
@@ -168,12 +174,15 @@ class Loader::Impl {
 
   [[nodiscard]] ReaderPosition position() const { return returned_; }
 
+  [[nodiscard]] std::int64_t epoch_samples() const { return returned_samples_; }
+
   [[nodiscard]] const Source& source() const { return *source_; }
 
  private:
   struct Slot {
     Batch batch;
     ReaderPosition after;
+    std::int64_t samples = -1;  ///< of an epoch, as known then
   };
 
   static Slot* take_first(std::vector<Slot*>& slots) {
@@ -223,15 +232,31 @@ class Loader::Impl {
         fill(size, slot.batch);
         at_.sample += size;
         slot.after = at_;
+        slot.samples = known_samples_;
         return true;
       }
-      if (at_.sample == 0) {
-        fail(ErrorCode::kData, "{} holds no samples", source_->describe());
-      }
+      end_epoch();
       at_ = {at_.epoch + 1, 0};
       loaded_ = 0;
     }
     return false;
+  }
+
+  /// No sample follows at_.
+  void end_epoch() {
+    if (at_.sample == 0) {
+      fail(ErrorCode::kData, "{} holds no samples", source_->describe());
+    }
+    const std::int64_t size = known_samples_ >= 0 ? known_samples_ : source_->size();
+    if (size >= 0) {
+      if (at_.sample > size) {
+        fail(ErrorCode::kData,
+             "reading is to go on at sample {} of epoch {}, and {} has {}: it is not what was read "
+             "before; give those data, or begin these at their start (--resume-data from-start)",
+             at_.sample, at_.epoch, source_->describe(), size);
+      }
+      known_samples_ = size;
+    }
   }
 
   /// Loads the windows of the next batch and returns how many samples it has: fewer than
@@ -245,6 +270,9 @@ class Loader::Impl {
         options_.shuffle ? (last_window + 1) * window_ : at_.sample + options_.batch_size;
     skip_to(stop, first);
     const std::int64_t existing = first + source_->load(first, end - first);
+    if (first < existing && existing < end) {
+      known_samples_ = existing;
+    }
     order_.set_run(at_.epoch, first_window, existing);
     return std::clamp<std::int64_t>(existing - at_.sample, 0, options_.batch_size);
   }
@@ -279,10 +307,12 @@ class Loader::Impl {
   ReaderPosition at_;  ///< of the next batch read
   std::int64_t step_;
   std::int64_t loaded_ = 0;  ///< first of the last load
+  std::int64_t known_samples_;
   std::vector<std::int64_t> sample_ids_;
   RawBlock block_;
 
   ReaderPosition returned_;
+  std::int64_t returned_samples_;
 
   std::mutex mutex_;  ///< of all below
   std::condition_variable_any changed_;
@@ -312,6 +342,10 @@ bool Loader::next(Batch& out) {
 
 ReaderPosition Loader::position() const {
   return impl_->position();
+}
+
+std::int64_t Loader::epoch_samples() const {
+  return impl_->epoch_samples();
 }
 
 const Source& Loader::source() const {

@@ -8,6 +8,7 @@
 ///              the global batch, and the samples of each part, do not depend on the number of
 ///              ranks. A rank without samples gets a valid batch of none.
 /// Resume       a loader that starts at position() gives the batches that would have followed.
+///              One that starts behind the end of the data throws Error(kData).
 /// Threads      one own thread reads and maps ahead into a bounded ring of reused batches; next()
 /// is
 ///              for one caller's thread. Blocking: next() waits for the reader without spinning;
@@ -63,6 +64,9 @@ struct LoaderOptions {
                             std::int64_t parts);
 };
 
+/// How many samples of `source` are permuted together; 0 without shuffling.
+std::int64_t shuffle_window(const Source& source, const LoaderOptions& options);
+
 class Loader {
  public:
   /// Checks features and tasks against the source's columns (Error(kConfig)) and starts reading.
@@ -79,6 +83,10 @@ class Loader {
 
   /// After the batch last returned; options.start before the first.
   [[nodiscard]] ReaderPosition position() const;
+
+  /// Samples of an epoch, as known with the batch last returned, the same on all ranks: of a
+  /// sequential source once its end has been met; -1 before.
+  [[nodiscard]] std::int64_t epoch_samples() const;
 
   /// The source's, for its names and its best NE. Not to be read from.
   [[nodiscard]] const Source& source() const;

@@ -293,16 +293,19 @@ std::unique_ptr<Source> make_movielens(MovielensLog log, Split split, std::uint6
 }
 
 std::unique_ptr<Source> open_movielens(const std::string& folder, Split split) {
-  if (!std::filesystem::is_directory(folder)) {
-    fail(
-        ErrorCode::kData,
-        "data.path: '{}' is not a folder; movielens reads a folder with ratings.csv and movies.csv",
-        folder);
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    fail(ErrorCode::kData,
+         "data.path: '{}' is not a folder{}; movielens reads a folder with ratings.csv and "
+         "movies.csv",
+         folder, error ? fmt::format(" that can be looked at ({})", error.message()) : "");
   }
   const std::vector<std::string> files = expand_paths(
       std::vector<std::string>{folder + "/ratings.csv", folder + "/movies.csv"}, "data.path");
-  return make_movielens(parse_movielens(read_text(files[0]), read_text(files[1]), folder), split,
-                        fingerprint_files(files));
+  const std::string ratings = read_text(files[0]);
+  const std::string movies = read_text(files[1]);
+  return make_movielens(parse_movielens(ratings, movies, folder), split,
+                        hash_combine(hash_string(ratings), hash_string(movies)));
 }
 
 }  // namespace weft::data

@@ -59,7 +59,7 @@ MovielensLog parse_movielens(std::string_view ratings,
                              std::string_view movies,
                              const std::string& folder);
 
-/// Computes the features and takes one side of the split.
+/// Computes the features and takes one side of the split. `fingerprint`: of both files.
 std::unique_ptr<Source> make_movielens(MovielensLog log, Split split, std::uint64_t fingerprint);
 
 /// The files of `folder`. Throws as parse_movielens, and for a missing or empty file.

@@ -42,12 +42,19 @@ std::vector<std::string> column_names(const Schema& schema) {
 /// Sorted by name, which does not depend on the locale as glob's own order does.
 std::vector<std::string> glob_files(const std::string& pattern, std::string_view what) {
   glob_t found{};
-  const int status = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  // A folder that cannot be read is no folder without a match: its files would be left out.
+  errno = 0;
+  const int status = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &found);
+  const int reason = errno;
   std::vector<std::string> files;
   for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) {
     files.emplace_back(found.gl_pathv[i]);
   }
   ::globfree(&found);
+  if (status == GLOB_ABORTED && reason != ENOENT && reason != ENOTDIR) {
+    fail(ErrorCode::kData, "{}: cannot read a folder of '{}': {}; check its permissions", what,
+         pattern, std::strerror(reason));
+  }
   if (files.empty()) {
     fail(ErrorCode::kData,
          "{}: no file matches '{}'; check the pattern and the working folder '{}'", what, pattern,
@@ -60,6 +67,10 @@ std::vector<std::string> glob_files(const std::string& pattern, std::string_view
 void check_file(const std::string& path, std::string_view what) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (!fs::status_known(status)) {
+    fail(ErrorCode::kData, "{}: cannot look at '{}': {}; check the permissions of its folder", what,
+         path, error.message());
+  }
   if (!fs::exists(status)) {
     fail(ErrorCode::kData, "{}: there is no file '{}'; check the path and the working folder '{}'",
          what, path, fs::current_path().string());
@@ -267,6 +278,10 @@ std::uint64_t SubrangeSource::fingerprint() const {
                       static_cast<std::uint64_t>(count_));
 }
 
+std::vector<FileContent> SubrangeSource::content(std::int64_t most) const {
+  return inner_->content(most);
+}
+
 std::optional<double> SubrangeSource::bayes_ne() const {
   return inner_->bayes_ne();
 }
@@ -288,7 +303,7 @@ std::vector<std::string> expand_paths(std::span<const std::string> patterns,
                                       std::string_view what) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
-    std::error_code error;
+    std::error_code error;  // what cannot be looked at is said below
     if (pattern.find_first_of("*?[") != std::string::npos && !fs::exists(pattern, error)) {
       const std::vector<std::string> found = glob_files(pattern, what);
       files.insert(files.end(), found.begin(), found.end());
@@ -303,16 +318,6 @@ std::vector<std::string> expand_paths(std::span<const std::string> patterns,
     check_file(file, what);
   }
   return files;
-}
-
-std::uint64_t fingerprint_files(std::span<const std::string> files) {
-  std::uint64_t hash = mix64(files.size());
-  for (const std::string& file : files) {
-    std::error_code error;
-    const auto size = static_cast<std::uint64_t>(fs::file_size(file, error));
-    hash = hash_combine(hash_combine(hash, hash_string(fs::path(file).filename().string())), size);
-  }
-  return hash;
 }
 
 }  // namespace weft::data

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "weft/base/thread_pool.h"
+#include "weft/data/content.h"
 #include "weft/spec/config.h"
 
 namespace weft::data {
@@ -116,8 +117,16 @@ class Source {
   /// Number of samples; -1 where it is not known before all is read.
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  /// Of names (without folders) and sizes of files, not of their times; ranks compare it.
+  /// One number for the contents and sizes of the files, not for their names and times; ranks
+  /// compare it. Reads them at kEvalPlaces places at most. Blocking; throws as sample_files().
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+
+  /// The content of the first `most` files, as if there were no others; of all files where there
+  /// are no more. A source without files, or whose samples depend on all files together, is one
+  /// file. Reads at kTrainPlaces places at most. Blocking; throws as sample_files().
+  [[nodiscard]] virtual std::vector<FileContent> content(std::int64_t /*most*/) const {
+    return {{describe(), 0, fingerprint()}};
+  }
 
   /// Synthetic data: the best expected NE over these samples.
   [[nodiscard]] virtual std::optional<double> bayes_ne() const { return std::nullopt; }
@@ -152,6 +161,7 @@ class SubrangeSource final : public Source {
   [[nodiscard]] bool random_access() const override;
   [[nodiscard]] std::int64_t size() const override;
   [[nodiscard]] std::uint64_t fingerprint() const override;
+  [[nodiscard]] std::vector<FileContent> content(std::int64_t most) const override;
   [[nodiscard]] std::optional<double> bayes_ne() const override;
 
  private:
@@ -171,10 +181,8 @@ std::unique_ptr<Source> open_source(const spec::Config& config, Split split);
 
 /// The regular files that `patterns` (files or globs, * ? [..] in the file name) name: in the given
 /// order, matches of a glob sorted by name. Throws Error(kData) for a missing file, a folder, an
-/// empty file, a glob without match, and where there is no pattern at all; `what` says which key.
+/// empty file, a glob without match, a folder that may not be read, and where there is no pattern
+/// at all; `what` says which key.
 std::vector<std::string> expand_paths(std::span<const std::string> patterns, std::string_view what);
-
-/// Of names (without folders) and sizes.
-std::uint64_t fingerprint_files(std::span<const std::string> files);
 
 }  // namespace weft::data

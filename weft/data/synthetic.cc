@@ -17,7 +17,8 @@ double entropy(double p) {
   return p <= 0.0 || p >= 1.0 ? 0.0 : -p * std::log(p) - (1.0 - p) * std::log1p(-p);
 }
 
-std::uint64_t fingerprint_of(const spec::SyntheticConfig& config, std::uint64_t seed) {
+/// Of what decides a sample of a given number.
+std::uint64_t fingerprint_of_stream(const spec::SyntheticConfig& config, std::uint64_t seed) {
   const auto bits = [](double value) {
     std::uint64_t word = 0;
     std::memcpy(&word, &value, sizeof(word));
@@ -25,9 +26,8 @@ std::uint64_t fingerprint_of(const spec::SyntheticConfig& config, std::uint64_t 
   };
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   std::uint64_t hash = mix64(seed);
-  for (const std::uint64_t word :
-       {number(config.samples), number(config.eval_samples), number(config.dense_columns),
-        number(config.visitors), bits(config.base_rate), bits(config.signal)}) {
+  for (const std::uint64_t word : {number(config.dense_columns), number(config.visitors),
+                                   bits(config.base_rate), bits(config.signal)}) {
     hash = hash_combine(hash, word);
   }
   for (const spec::SyntheticColumn& column : config.columns) {
@@ -49,7 +49,8 @@ class SyntheticSource final : public Source {
         split_(split),
         first_(split == Split::kTrain ? 0 : config.synthetic.samples),
         size_(split == Split::kTrain ? config.synthetic.samples : config.synthetic.eval_samples),
-        fingerprint_(hash_combine(fingerprint_of(config.synthetic, seed), split_word(split))) {
+        stream_(hash_combine(fingerprint_of_stream(config.synthetic, seed),
+                             static_cast<std::uint64_t>(first_))) {
     const std::int64_t most = split == Split::kTrain ? config.max_samples : config.max_eval_samples;
     if (most > 0) {
       size_ = std::min(size_, most);
@@ -83,7 +84,14 @@ class SyntheticSource final : public Source {
 
   [[nodiscard]] std::int64_t size() const override { return size_; }
 
-  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::uint64_t fingerprint() const override {
+    return hash_combine(stream_, static_cast<std::uint64_t>(size_));
+  }
+
+  /// One file whatever their number: more samples are the same ones, and others behind them.
+  [[nodiscard]] std::vector<FileContent> content(std::int64_t /*most*/) const override {
+    return {{"the generated log", 0, stream_}};
+  }
 
   [[nodiscard]] std::optional<double> bayes_ne() const override {
     if (!bayes_ne_ && size_ > 0) {
@@ -93,8 +101,6 @@ class SyntheticSource final : public Source {
   }
 
  private:
-  static std::uint64_t split_word(Split split) { return split == Split::kTrain ? 1 : 2; }
-
   [[nodiscard]] double compute_bayes_ne() const {
     const std::int64_t samples = std::min(size_, kBayesSamples);
     double entropies = 0.0;
@@ -117,7 +123,7 @@ class SyntheticSource final : public Source {
   Split split_;
   std::int64_t first_;
   std::int64_t size_;
-  std::uint64_t fingerprint_;
+  std::uint64_t stream_;  ///< of what decides sample i of this part
   mutable std::optional<double> bayes_ne_;
 };
 

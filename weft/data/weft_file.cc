@@ -68,9 +68,9 @@ WeftFile::WeftFile(std::span<const std::byte> bytes, std::string name)
   read_footer();
 }
 
-std::uint64_t WeftFile::fingerprint() const {
-  const std::string base = std::filesystem::path(name_).filename().string();
-  return hash_combine(hash_combine(hash_string(base), bytes_.size()), footer_checksum_);
+FileContent WeftFile::content() const {
+  return {std::filesystem::path(name_).filename().string(),
+          static_cast<std::int64_t>(bytes_.size()), footer_checksum_};
 }
 
 std::span<const std::byte> WeftFile::chunk(std::size_t block, std::size_t column) const {

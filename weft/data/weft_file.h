@@ -44,7 +44,8 @@ class WeftFile {
 
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  [[nodiscard]] std::uint64_t fingerprint() const;
+  /// The footer's checksum stands for all of it: it is of the checksums of all columns.
+  [[nodiscard]] FileContent content() const;
 
   /// Column `column` (dense, then categorical, then labels) of a block, its checksum verified now.
   /// The file's trailer lies behind it.

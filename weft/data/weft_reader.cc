@@ -2,6 +2,7 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "weft/base/error.h"
@@ -96,11 +97,15 @@ class WeftSource final : public Source {
   [[nodiscard]] std::int64_t size() const override { return size_; }
 
   [[nodiscard]] std::uint64_t fingerprint() const override {
-    std::uint64_t hash = 0;
-    for (const WeftFile& file : files_) {
-      hash = hash_combine(hash, file.fingerprint());
+    return fingerprint_of(content(std::numeric_limits<std::int64_t>::max()));
+  }
+
+  [[nodiscard]] std::vector<FileContent> content(std::int64_t most) const override {
+    std::vector<FileContent> content;
+    for (std::size_t i = 0; i < files_.size() && static_cast<std::int64_t>(i) < most; ++i) {
+      content.push_back(files_[i].content());
     }
-    return hash;
+    return content;
   }
 
   [[nodiscard]] std::optional<double> bayes_ne() const override {
