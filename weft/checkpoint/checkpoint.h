@@ -5,10 +5,10 @@
 ///                     rank-0000.bin   the blocks that rank 0 was first holder of
 ///                     blob-<name>     small named files
 ///
-/// A checkpoint is written to step-00000100.tmp and renamed when all of it is on the disk, so a
-/// directory without .tmp is complete. DIR must be seen by all ranks. State is stored by parameter,
-/// kind, rows and columns, never by rank: it can be loaded on any number of ranks and by any
-/// sharding.
+/// A checkpoint is written to step-00000100.JOB.tmp and renamed when all of it is on the disk, so a
+/// directory without .tmp is complete, and none is ever changed: another of the same step is called
+/// step-00000100.2. DIR must be seen by all ranks. State is stored by parameter, kind, rows and
+/// columns, never by rank: it can be loaded on any number of ranks and by any sharding.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "weft/checkpoint/folder.h"
 #include "weft/checkpoint/manifest.h"
 #include "weft/comm/communicator.h"
+#include "weft/io/file_system.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/state.h"
 
@@ -32,36 +34,48 @@ struct Blob {
 
 struct SaveOptions {
   std::string directory;  ///< the parent of all checkpoints; made if it does not exist
-  Metadata metadata;      ///< equal on all ranks; metadata.ranks is set from comm
+  Metadata metadata;  ///< equal on all ranks; metadata.ranks is set from comm, lineage by save()
   std::vector<Blob> blobs;
-  std::int64_t keep = 0;  ///< how many checkpoints stay, the oldest steps go; 0 = all
+  /// How many checkpoints of the job's line stay, the oldest go; 0 = all (Folder::prune).
+  std::int64_t keep = 0;
+  /// Rank 0: the job's hold on the directory. Null: taken for this save alone, which goes on with
+  /// the line of the newest checkpoint there. Other ranks: not looked at.
+  Folder* folder = nullptr;
+  io::FileSystem* files = nullptr;  ///< null = the operating system's
 };
 
 /// Writes the checkpoint of metadata.step and returns its directory. Collective, blocking: state
 /// must not change meanwhile. Every rank writes the blocks of which it is first holder, together
-/// they must cover every item exactly once. A complete checkpoint of the same step is replaced in
-/// one atomic exchange. Memory: 8 MiB.
+/// they must cover every item exactly once. When it returns the checkpoint is on the disk, and the
+/// newest; a crash before leaves the one before as the newest, and all of it. Memory: 8 MiB.
 ///
 /// Errors: Error(kCheckpoint) on all ranks with the rank of origin, naming the file and what to do;
-/// what was written is removed and earlier checkpoints are as they were. The communicator stays
-/// usable, so a job may go on.
+/// what was written is removed and earlier checkpoints are as they were. The communicator and the
+/// folder stay usable, so a job may go on, and save again. An old checkpoint that cannot be removed
+/// is a warning.
 std::string save(comm::Communicator& comm,
                  Context& ctx,
                  const SaveOptions& options,
                  std::span<const StateSource* const> sources);
 
-/// The directory of a checkpoint: `path` itself when it holds a manifest, else the one that
-/// path/latest names, else the complete one of the highest step. Throws Error(kCheckpoint).
-std::string find_checkpoint(const std::string& path);
+/// The directory of a checkpoint: `path` itself when it holds a manifest, else the newest below it:
+/// the one that path/latest names, or that has descended from it; where nothing is named, the one
+/// of the greatest save number. Throws Error(kCheckpoint), also where nothing is named and several
+/// jobs have checkpoints there.
+std::string find_checkpoint(const std::string& path,
+                            io::FileSystem& files = io::real_file_system());
 
 /// Complete checkpoints below `parent`, by ascending step.
-std::vector<std::string> list_checkpoints(const std::string& parent);
+std::vector<std::string> list_checkpoints(const std::string& parent,
+                                          io::FileSystem& files = io::real_file_system());
 
 /// The validated manifest of find_checkpoint(path). Throws Error(kCheckpoint).
-Manifest read_manifest(const std::string& path);
+Manifest read_manifest(const std::string& path, io::FileSystem& files = io::real_file_system());
 
 /// The bytes of a blob, checked. Throws Error(kCheckpoint), also where there is none of that name.
-std::string read_blob(const std::string& path, const std::string& name);
+std::string read_blob(const std::string& path,
+                      const std::string& name,
+                      io::FileSystem& files = io::real_file_system());
 
 /// What load() does with stored items that no rank asks for.
 enum class ExtraItems { kRefuse, kIgnore };
@@ -71,6 +85,7 @@ struct LoadOptions {
   ExtraItems extra = ExtraItems::kRefuse;
   /// Parameters whose items may be there without being asked for.
   std::vector<std::string> left_out = {};
+  io::FileSystem* files = nullptr;  ///< null = the operating system's
 };
 
 /// Fills every item of every sink, whole blocks, from wherever they are stored. Collective; each

@@ -1,15 +1,8 @@
 #include "weft/checkpoint/file.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <filesystem>
 #include <system_error>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/text.h"
@@ -19,114 +12,66 @@ namespace {
 
 constexpr const char* kDamaged = "restore the checkpoint from a copy or resume from another one";
 
-/// What errno `number` means and what to do about it when writing.
-std::string reason(int number) {
-  std::string text = std::generic_category().message(number);
-  switch (number) {
-    case ENOSPC:
-    case EDQUOT:
-      return text + ": free space there or choose another directory for checkpoints";
-    case EFBIG:
-      return text + ": the limit on file sizes (ulimit -f) is too low for this checkpoint";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return text + ": choose a directory that this user may write to";
-    default:
-      return text + ": check the disk and the directory for checkpoints";
-  }
+bool is(const std::error_code& error, int number) {
+  return error == std::error_code(number, std::generic_category());
 }
 
-[[noreturn]] void fail_write(const char* what, const std::string& path, int number) {
+[[noreturn]] void fail_write(const char* what,
+                             const std::string& path,
+                             const std::error_code& error) {
   fail(ErrorCode::kCheckpoint, "cannot {} '{}': {}; earlier checkpoints are as they were", what,
-       path, reason(number));
+       path, io::describe_write_error(error));
 }
 
-int open_for_reading(const std::string& path, int flags) {
-  int descriptor = -1;
-  do {
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
-  } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+void check_write(const char* what, const std::string& path, const std::error_code& error) {
+  if (error) {
+    fail_write(what, path, error);
+  }
 }
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) {
-    fail_write("create", path_, errno);
-  }
-}
-
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
+OutputFile::OutputFile(io::FileSystem& files, std::string path) : path_(std::move(path)) {
+  io::Opened opened = files.open(path_, io::OpenMode::kReplace);
+  check_write("create", path_, opened.error);
+  file_ = std::move(opened.file);
 }
 
 void OutputFile::write(const void* data, std::int64_t bytes) {
-  const auto* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(descriptor_, next, static_cast<std::size_t>(bytes));
-    if (written < 0 && errno == EINTR) {
-      continue;
-    }
-    if (written <= 0) {
-      const int number = written < 0 ? errno : ENOSPC;
-      fail(ErrorCode::kCheckpoint,
-           "cannot write '{}' beyond its first {}: {}; earlier checkpoints are as they were", path_,
-           format_bytes(static_cast<std::uint64_t>(bytes_)), reason(number));
-    }
-    next += written;
-    bytes -= written;
-    bytes_ += written;
+  if (const auto error = io::write_all(*file_, data, bytes, bytes_)) {
+    fail(ErrorCode::kCheckpoint,
+         "cannot write '{}' beyond its first {}: {}; earlier checkpoints are as they were", path_,
+         format_bytes(static_cast<std::uint64_t>(bytes_)), io::describe_write_error(error));
   }
 }
 
 void OutputFile::finish() {
-  if (::fsync(descriptor_) != 0) {
-    fail_write("write to disk", path_, errno);
-  }
-  const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0) {
-    fail_write("close", path_, errno);
-  }
+  check_write("write to disk", path_, file_->sync());
+  check_write("close", path_, file_->close());
 }
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = open_for_reading(path_, 0);
-  struct stat status{};
-  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
-    const int number = errno;
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-    }
-    fail(ErrorCode::kCheckpoint, "cannot open '{}': {}; {}", path_,
-         std::generic_category().message(number), kDamaged);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
+InputFile::InputFile(io::FileSystem& files, std::string path) : path_(std::move(path)) {
+  const io::Status status = files.status(path_);
+  if (!status.error && status.kind != io::Kind::kFile && status.kind != io::Kind::kMissing) {
     fail(ErrorCode::kCheckpoint, "'{}' is not a regular file; {}", path_, kDamaged);
   }
-  bytes_ = status.st_size;
-}
-
-InputFile::~InputFile() {
-  ::close(descriptor_);
+  io::Opened opened = files.open(path_, io::OpenMode::kRead);
+  const std::error_code error = opened.error ? opened.error : status.error;
+  if (error) {
+    fail(ErrorCode::kCheckpoint, "cannot open '{}': {}; {}", path_, error.message(), kDamaged);
+  }
+  file_ = std::move(opened.file);
+  bytes_ = status.bytes;
 }
 
 void InputFile::read(std::int64_t offset, void* data, std::int64_t bytes) const {
   auto* next = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t got = ::pread(descriptor_, next, static_cast<std::size_t>(bytes), offset);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
+    std::int64_t got = 0;
+    const std::error_code error = file_->read(offset, next, bytes, got);
+    if (error || got == 0) {
       fail(ErrorCode::kCheckpoint, "cannot read {} bytes of '{}' at offset {}: {}; {}", bytes,
-           path_, offset, got < 0 ? std::generic_category().message(errno) : "the file ends there",
-           kDamaged);
+           path_, offset, error ? error.message() : "the file ends there", kDamaged);
     }
     next += got;
     bytes -= got;
@@ -134,8 +79,8 @@ void InputFile::read(std::int64_t offset, void* data, std::int64_t bytes) const 
   }
 }
 
-std::string read_file(const std::string& path, std::int64_t limit) {
-  const InputFile file(path);
+std::string load_file(io::FileSystem& files, const std::string& path, std::int64_t limit) {
+  const InputFile file(files, path);
   if (file.bytes() > limit) {
     fail(ErrorCode::kCheckpoint, "'{}' has {} bytes, more than the {} such a file may have; {}",
          path, file.bytes(), limit, kDamaged);
@@ -145,69 +90,50 @@ std::string read_file(const std::string& path, std::int64_t limit) {
   return content;
 }
 
-void write_file(const std::string& path, const std::string& content) {
-  OutputFile file(path);
+void create_file(io::FileSystem& files, const std::string& path, const std::string& content) {
+  OutputFile file(files, path);
   file.write(content.data(), static_cast<std::int64_t>(content.size()));
   file.finish();
 }
 
-void make_directories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) {
-    fail_write("create the directory", path, error.value());
+void create_directories(io::FileSystem& files, const std::string& path) {
+  check_write("create the directory", path, io::make_directories(files, path));
+}
+
+void make_directory(io::FileSystem& files, const std::string& path) {
+  check_write("create the directory", path, files.make_directory(path));
+}
+
+void sync_directory(io::FileSystem& files, const std::string& path) {
+  check_write("write to disk the directory", path, files.sync_directory(path));
+}
+
+void rename_file(io::FileSystem& files, const std::string& from, const std::string& to) {
+  if (const auto error = files.rename(from, to)) {
+    fail(ErrorCode::kCheckpoint,
+         "cannot rename '{}' to '{}': {}; earlier checkpoints are as they were", from, to,
+         io::describe_write_error(error));
   }
 }
 
-void sync_directory(const std::string& path) {
-  const int descriptor = open_for_reading(path, O_DIRECTORY);
-  if (descriptor < 0) {
-    fail_write("open the directory", path, errno);
+std::vector<std::string> list_directory(io::FileSystem& files, const std::string& path) {
+  const io::Listed listed = files.list(path);
+  if (listed.error && !is(listed.error, ENOENT) && !is(listed.error, ENOTDIR)) {
+    fail(ErrorCode::kCheckpoint,
+         "cannot read the directory '{}': {}; which checkpoints are there is not known, so nothing "
+         "is done: check the directory and its permissions",
+         path, listed.error.message());
   }
-  const int result = ::fsync(descriptor);
-  const int number = errno;
-  ::close(descriptor);
-  // Some file systems have nothing to sync in a directory and say EINVAL.
-  if (result != 0 && number != EINVAL) {
-    fail_write("write to disk the directory", path, number);
-  }
+  return listed.names;
 }
 
-void rename_file(const std::string& from, const std::string& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) {
-    fail(ErrorCode::kCheckpoint, "cannot rename '{}' to '{}': {}", from, to, reason(errno));
+io::Kind kind_of(io::FileSystem& files, const std::string& path) {
+  const io::Status status = files.status(path);
+  if (status.error) {
+    fail(ErrorCode::kCheckpoint, "cannot look at '{}': {}; check the disk and the permissions",
+         path, status.error.message());
   }
-}
-
-void exchange_directory(const std::string& from, const std::string& to) {
-  if (!file_exists(to)) {
-    rename_file(from, to);
-    return;
-  }
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    return;
-  }
-  if (errno != EINVAL && errno != ENOSYS) {
-    fail(ErrorCode::kCheckpoint, "cannot exchange '{}' and '{}': {}", from, to, reason(errno));
-  }
-  // A file system without the exchange: for an instant the old one has a third name only.
-  const std::string aside = from + ".old";
-  rename_file(to, aside);
-  rename_file(from, to);
-  rename_file(aside, from);
-}
-
-void remove_directory(const std::string& path) noexcept {
-  try {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): what stays is removed by the next save
-  }
-}
-
-bool file_exists(const std::string& path) {
-  struct stat status{};
-  return ::stat(path.c_str(), &status) == 0;
+  return status.kind;
 }
 
 }  // namespace weft::checkpoint

@@ -3,17 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "weft/io/file_system.h"
 
 namespace weft::checkpoint {
 
 /// A new file, written from front to back.
 class OutputFile {
  public:
-  explicit OutputFile(std::string path);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
+  OutputFile(io::FileSystem& files, std::string path);
 
   void write(const void* data, std::int64_t bytes);
 
@@ -24,17 +25,14 @@ class OutputFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  std::unique_ptr<io::File> file_;
   std::int64_t bytes_ = 0;
 };
 
 /// An existing file, read at any place.
 class InputFile {
  public:
-  explicit InputFile(std::string path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
+  InputFile(io::FileSystem& files, std::string path);
 
   void read(std::int64_t offset, void* data, std::int64_t bytes) const;
 
@@ -44,30 +42,31 @@ class InputFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  std::unique_ptr<io::File> file_;
   std::int64_t bytes_ = 0;
 };
 
 /// All of a file of at most `limit` bytes.
-std::string read_file(const std::string& path, std::int64_t limit);
+std::string load_file(io::FileSystem& files, const std::string& path, std::int64_t limit);
 
 /// A new file with this content, on the disk when it returns.
-void write_file(const std::string& path, const std::string& content);
+void create_file(io::FileSystem& files, const std::string& path, const std::string& content);
 
-void make_directories(const std::string& path);
+/// Makes a directory and those above it, as far as they are missing.
+void create_directories(io::FileSystem& files, const std::string& path);
+
+/// Makes a directory that must not exist.
+void make_directory(io::FileSystem& files, const std::string& path);
 
 /// Makes the names in a directory durable.
-void sync_directory(const std::string& path);
+void sync_directory(io::FileSystem& files, const std::string& path);
 
-void rename_file(const std::string& from, const std::string& to);
+void rename_file(io::FileSystem& files, const std::string& from, const std::string& to);
 
-/// Gives the directory `from` the name `to`. A directory that has this name already gets the name
-/// `from`, in the same instant where the file system can.
-void exchange_directory(const std::string& from, const std::string& to);
+/// The names in a directory; none where it does not exist.
+std::vector<std::string> list_directory(io::FileSystem& files, const std::string& path);
 
-/// Removes a directory and what is in it, or a file, as far as possible; never throws.
-void remove_directory(const std::string& path) noexcept;
-
-bool file_exists(const std::string& path);
+/// What a path is; a failure is not taken for its absence.
+io::Kind kind_of(io::FileSystem& files, const std::string& path);
 
 }  // namespace weft::checkpoint

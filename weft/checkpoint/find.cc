@@ -1,137 +1,190 @@
+// Which checkpoint is meant, and what is in it.
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
-#include <system_error>
+#include <map>
+#include <set>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
+#include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
 namespace {
 
-constexpr std::string_view kStepPrefix = "step-";
 constexpr std::int64_t kMaxManifestBytes = std::int64_t{4} << 30;
+constexpr std::int64_t kMaxNameBytes = 256;
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
-       it.increment(error)) {
-    names.push_back(it->path().filename().string());
-  }
-  return names;
+bool is_complete(io::FileSystem& files, const std::string& directory) {
+  return kind_of(files, join(directory, kManifestName)) != io::Kind::kMissing;
 }
 
-bool is_complete(const std::string& directory) {
-  return file_exists(join(directory, kManifestName));
+/// By save number; steps and names decide where these are equal or not known.
+using Age = std::pair<std::int64_t, StepName>;
+
+/// Of `from` and all that has it in its line, the one of the greatest save number.
+Found newest_descendant(io::FileSystem& files,
+                        const Found& from,
+                        const std::vector<Found>& complete) {
+  std::map<std::uint64_t, std::vector<std::pair<Found, Heading>>> children;  // by parent's id
+  bool alone = true;
+  for (const Found& one : complete) {
+    const auto heading = one.name > from.name ? try_heading(files, one.directory) : std::nullopt;
+    if (heading) {
+      children[heading->lineage.parent_id].emplace_back(one, *heading);
+      alone = false;
+    }
+  }
+  if (alone) {
+    return from;
+  }
+  const Heading heading = read_heading(files, from.directory);
+  Found newest = from;
+  Age age{heading.lineage.save_number, from.name};
+  std::vector<std::uint64_t> open{heading.id};
+  std::set<std::uint64_t> seen{0};  // no parent
+  while (!open.empty()) {
+    const std::uint64_t id = open.back();
+    open.pop_back();
+    if (!seen.insert(id).second) {
+      continue;
+    }
+    for (const auto& [child, child_heading] : children[id]) {
+      open.push_back(child_heading.id);
+      const Age child_age{child_heading.lineage.save_number, child.name};
+      if (child_age > age) {
+        age = child_age;
+        newest = child;
+      }
+    }
+  }
+  return newest;
 }
 
-/// For messages: which others there are to resume from.
-std::string others(const std::string& parent) {
-  std::string text;
-  for (const std::string& directory : list_checkpoints(parent)) {
-    text += fmt::format(" '{}'", directory);
+/// Without `latest`.
+Found newest_by_number(io::FileSystem& files,
+                       const std::string& parent,
+                       const std::vector<Found>& complete) {
+  std::map<std::uint64_t, std::pair<Age, Found>> newest;  // of each job
+  for (const Found& one : complete) {
+    const Lineage lineage = read_heading(files, one.directory).lineage;
+    const Age age{lineage.save_number, one.name};
+    const auto [place, is_new] = newest.try_emplace(lineage.job_id, age, one);
+    if (!is_new && age > place->second.first) {
+      place->second = {age, one};
+    }
   }
-  return text.empty() ? "there is no complete one beside it" : "complete ones are:" + text;
+  if (newest.size() > 1) {
+    newest.erase(0);  // of versions that knew no job: what other jobs went on from
+  }
+  if (newest.size() > 1) {
+    std::string names;
+    for (const auto& [job, one] : newest) {
+      names += fmt::format(" '{}' of job {:016x}", one.second.directory, job);
+    }
+    fail(ErrorCode::kCheckpoint,
+         "'{}' has checkpoints of {} jobs and no file '{}' that says which is meant; the newest "
+         "are{}: give one of them",
+         parent, newest.size(), kLatestName, names);
+  }
+  return newest.begin()->second.second;
 }
 
 }  // namespace
 
-std::string step_name(std::int64_t step) {
-  return fmt::format("{}{:08}", kStepPrefix, step);
+Heading read_heading(io::FileSystem& files, const std::string& directory) {
+  const std::string file = join(directory, kManifestName);
+  const std::string text = load_file(files, file, kMaxManifestBytes);
+  Heading heading;
+  const Metadata metadata = decode_manifest(text, file).metadata;
+  heading.step = metadata.step;
+  heading.lineage = metadata.lineage;
+  heading.id = manifest_id(text, file);
+  return heading;
 }
 
-std::optional<std::int64_t> step_of(std::string_view name) {
-  std::int64_t step = 0;
-  if (!name.starts_with(kStepPrefix)) {
+std::optional<Heading> try_heading(io::FileSystem& files, const std::string& directory) {
+  try {
+    return read_heading(files, directory);
+  } catch (const Error& error) {
+    log_warning("left aside: {}", error.what());
     return std::nullopt;
   }
-  name.remove_prefix(kStepPrefix.size());
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (error != std::errc{} || end != name.data() + name.size() || step < 0 || name.size() < 8) {
+}
+
+std::optional<Found> named_by(io::FileSystem& files,
+                              const std::string& parent,
+                              std::string_view file,
+                              const std::vector<Found>& complete) {
+  const std::string path = join(parent, file);
+  if (kind_of(files, path) != io::Kind::kFile) {
     return std::nullopt;
   }
-  return step;
+  std::string name = load_file(files, path, kMaxNameBytes);
+  if (name.ends_with('\n')) {
+    name.pop_back();
+  } else if (file == kNextName) {
+    return std::nullopt;  // cut by a crash
+  }
+  const auto parsed = parse_step_name(name);
+  const auto found = std::find_if(complete.begin(), complete.end(),
+                                  [&](const Found& one) { return parsed && one.name == *parsed; });
+  return found == complete.end() ? std::nullopt : std::optional(*found);
 }
 
-std::string join(const std::string& parent, std::string_view name) {
-  return fmt::format("{}{}{}", parent, parent.ends_with('/') ? "" : "/", name);
+std::optional<Found> newest_of(io::FileSystem& files, const std::string& parent) {
+  const std::vector<Found> complete = list_complete(files, parent);
+  if (complete.empty()) {
+    return std::nullopt;
+  }
+  if (const auto next = named_by(files, parent, kNextName, complete)) {
+    return next;
+  }
+  if (const auto latest = named_by(files, parent, kLatestName, complete)) {
+    return newest_descendant(files, *latest, complete);
+  }
+  return newest_by_number(files, parent, complete);
 }
 
-std::vector<std::string> list_unfinished(const std::string& parent) {
+std::vector<std::string> list_checkpoints(const std::string& parent, io::FileSystem& files) {
   std::vector<std::string> out;
-  for (const std::string& name : names_in(parent)) {
-    if (name.ends_with(kUnfinished) &&
-        step_of(std::string_view(name).substr(0, name.size() - kUnfinished.size()))) {
-      out.push_back(join(parent, name));
-    }
+  for (const Found& one : list_complete(files, parent)) {
+    out.push_back(one.directory);
   }
   return out;
 }
 
-std::vector<std::string> list_checkpoints(const std::string& parent) {
-  std::vector<std::pair<std::int64_t, std::string>> found;
-  for (const std::string& name : names_in(parent)) {
-    if (const auto step = step_of(name); step && is_complete(join(parent, name))) {
-      found.emplace_back(*step, join(parent, name));
-    }
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> out;
-  for (auto& [step, directory] : found) {
-    out.push_back(std::move(directory));
-  }
-  return out;
-}
-
-std::string find_checkpoint(const std::string& path) {
-  if (is_complete(path)) {
+std::string find_checkpoint(const std::string& path, io::FileSystem& files) {
+  if (is_complete(files, path)) {
     return path;
   }
-  const std::string latest = join(path, kLatestName);
-  if (file_exists(latest)) {
-    std::string name = read_file(latest, 256);
-    while (name.ends_with('\n')) {
-      name.pop_back();
-    }
-    const std::string directory = join(path, name);
-    if (!step_of(name)) {
-      fail(ErrorCode::kCheckpoint, "'{}' does not name a checkpoint; {}: give one of them", latest,
-           others(path));
-    }
-    if (!is_complete(directory)) {
-      fail(ErrorCode::kCheckpoint, "'{}' names '{}', which has no manifest; {}: give one of them",
-           latest, directory, others(path));
-    }
-    return directory;
-  }
-  const auto complete = list_checkpoints(path);
-  if (complete.empty()) {
+  const auto newest = newest_of(files, path);
+  if (!newest) {
     fail(ErrorCode::kCheckpoint,
-         "there is no checkpoint in '{}': neither '{}' nor '{}' nor a directory '{}*' with a "
-         "manifest; give the directory that a job's checkpoints were written to, or one of them",
-         path, kManifestName, kLatestName, kStepPrefix);
+         "there is no checkpoint in '{}': neither '{}' nor a directory 'step-*' with one; give the "
+         "directory that a job's checkpoints were written to, or one of them",
+         path, kManifestName);
   }
-  return complete.back();
+  return newest->directory;
 }
 
-Manifest read_manifest(const std::string& path) {
-  const std::string file = join(find_checkpoint(path), kManifestName);
-  return manifest_from_json(read_file(file, kMaxManifestBytes), file);
+Manifest read_manifest(const std::string& path, io::FileSystem& files) {
+  const std::string file = join(find_checkpoint(path, files), kManifestName);
+  return manifest_from_json(load_file(files, file, kMaxManifestBytes), file);
 }
 
-std::string read_blob(const std::string& path, const std::string& name) {
-  const std::string directory = find_checkpoint(path);
-  const Manifest manifest = read_manifest(directory);
+std::string read_blob(const std::string& path, const std::string& name, io::FileSystem& files) {
+  const std::string directory = find_checkpoint(path, files);
+  const Manifest manifest = read_manifest(directory, files);
   for (const BlobFile& blob : manifest.blobs) {
     if (blob.name == name) {
       const std::string file = join(directory, blob.file);
-      std::string bytes = read_file(file, blob.bytes);
+      std::string bytes = load_file(files, file, blob.bytes);
       const std::uint64_t checksum = hash_string(bytes);
       if (static_cast<std::int64_t>(bytes.size()) != blob.bytes || checksum != blob.checksum) {
         fail(ErrorCode::kCheckpoint,

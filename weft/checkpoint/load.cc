@@ -125,8 +125,11 @@ void check_extra(comm::Communicator& comm,
 /// Reads chunks, checks them, and hands out what sinks want of them.
 class Reader {
  public:
-  Reader(const Manifest& manifest, std::string directory)
-      : manifest_(manifest), directory_(std::move(directory)), files_(manifest.files.size()) {}
+  Reader(io::FileSystem& system, const Manifest& manifest, std::string directory)
+      : system_(system),
+        manifest_(manifest),
+        directory_(std::move(directory)),
+        files_(manifest.files.size()) {}
 
   void fill(const Wanted& wanted) {
     const StoredItem& stored = manifest_.items[wanted.stored];
@@ -145,7 +148,7 @@ class Reader {
     auto& slot = files_[static_cast<std::size_t>(index)];
     if (slot == nullptr) {
       const DataFile& expected = manifest_.files[static_cast<std::size_t>(index)];
-      slot = std::make_unique<InputFile>(join(directory_, expected.name));
+      slot = std::make_unique<InputFile>(system_, join(directory_, expected.name));
       if (slot->bytes() != expected.bytes) {
         fail(ErrorCode::kCheckpoint,
              "'{}' has {} bytes, but {} were written; restore the checkpoint from a copy or resume "
@@ -242,6 +245,7 @@ class Reader {
     wanted.sink->write_state(wanted.index, row, rows.count, cols.begin, cols.end, from);
   }
 
+  io::FileSystem& system_;
   const Manifest& manifest_;
   std::string directory_;
   std::vector<std::unique_ptr<InputFile>> files_;
@@ -255,13 +259,14 @@ Manifest load(comm::Communicator& comm,
               Context& ctx,
               const LoadOptions& options,
               std::span<StateSink* const> sinks) {
+  io::FileSystem& files = options.files != nullptr ? *options.files : io::real_file_system();
   std::string directory;
   Manifest manifest;
   std::vector<Wanted> wanted;
   std::uint64_t text_hash = 0;
   agree(comm, ctx, [&] {
-    directory = find_checkpoint(options.path);
-    manifest = read_manifest(directory);
+    directory = find_checkpoint(options.path, files);
+    manifest = read_manifest(directory, files);
     text_hash = hash_string(manifest_to_json(manifest));
   });
   const auto hashes = gather_values<std::uint64_t>(comm, ctx, std::span(&text_hash, 1));
@@ -277,7 +282,7 @@ Manifest load(comm::Communicator& comm,
     check_extra(comm, ctx, wanted, manifest, directory, options.left_out);
   }
   agree(comm, ctx, [&] {
-    Reader reader(manifest, directory);
+    Reader reader(files, manifest, directory);
     for (const Wanted& one : wanted) {
       reader.fill(one);
     }

@@ -12,9 +12,20 @@
 namespace weft::checkpoint {
 
 /// The formats this build reads. It writes the lowest that has what it needs: version 2 has blocks
-/// of every n-th row, version 3 the identity of the data.
+/// of every n-th row, version 3 the job and the identity of the data.
 inline constexpr std::int64_t kFirstVersion = 1;
+inline constexpr std::int64_t kRowStepVersion = 2;
 inline constexpr std::int64_t kFormatVersion = 3;
+
+/// Where a checkpoint stands in its job. A line is the chain of parents of a checkpoint.
+struct Lineage {
+  std::uint64_t job_id = 0;      ///< random, made at step 0, kept on resume; 0 = not known (1, 2)
+  std::int64_t save_number = 0;  ///< the parent's plus one; the first of a job has 1
+  std::string parent_name;       ///< of its directory, for messages; empty = none
+  std::uint64_t parent_id = 0;   ///< manifest_id() of the parent; 0 = none
+
+  friend bool operator==(const Lineage&, const Lineage&) = default;
+};
 
 /// What a job was trained on, so that a resume finds out whether it goes on with the same data.
 /// Paths, names and times do not count.
@@ -51,6 +62,7 @@ struct Metadata {
   std::uint64_t plan_hash = 0;
   std::optional<DataIdentity> data = {};  ///< none before version 3
   std::string extra_json = "{}";          ///< text of a JSON object, for whatever else
+  Lineage lineage = {};                   ///< filled in by save()
 
   friend bool operator==(const Metadata&, const Metadata&) = default;
 };
@@ -120,6 +132,10 @@ std::string manifest_to_json(const Manifest& manifest);
 /// each matrix exactly once and each file without gap or overlap. Throws Error(kCheckpoint) naming
 /// `file`, the field or item, and what to do. Safe for any input.
 Manifest manifest_from_json(const std::string& text, const std::string& file);
+
+/// The checksum that closes a manifest's text: no two checkpoints have one. Throws
+/// Error(kCheckpoint) where the seal is missing or broken.
+std::uint64_t manifest_id(const std::string& text, const std::string& file);
 
 /// Closes JSON text that ends in "}" with the member "checksum", the XXH3 of all that stands before
 /// it, so that no byte of a manifest can change unnoticed.

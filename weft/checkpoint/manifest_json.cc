@@ -206,17 +206,25 @@ DataIdentity decode_data(const Fields& fields) {
 
 /// The lowest that has what the manifest needs.
 std::int64_t version_of(const Manifest& manifest) {
-  if (manifest.metadata.data) {
+  if (manifest.metadata.lineage.job_id != 0 || manifest.metadata.data) {
     return kFormatVersion;
   }
   for (const StoredItem& item : manifest.items) {
     for (const StoredBlock& block : item.blocks) {
       if (block.row_step != 1) {
-        return 2;
+        return kRowStepVersion;
       }
     }
   }
   return kFirstVersion;
+}
+
+Json encode_lineage(const Lineage& lineage) {
+  Json json = {{"id", to_hex(lineage.job_id)}, {"save_number", lineage.save_number}};
+  if (lineage.parent_id != 0) {
+    json["parent"] = {{"name", lineage.parent_name}, {"id", to_hex(lineage.parent_id)}};
+  }
+  return json;
 }
 
 Json encode_metadata(const Metadata& metadata, std::int64_t version) {
@@ -244,6 +252,9 @@ Json encode_metadata(const Metadata& metadata, std::int64_t version) {
 
 Json encode(const Manifest& manifest) {
   Json json = encode_metadata(manifest.metadata, version_of(manifest));
+  if (manifest.metadata.lineage.job_id != 0) {
+    json["job"] = encode_lineage(manifest.metadata.lineage);
+  }
   json["files"] = Json::array();
   for (const DataFile& file : manifest.files) {
     json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}});
@@ -301,6 +312,24 @@ StoredItem decode_item(const Fields& fields) {
   return item;
 }
 
+Lineage decode_lineage(const Fields& fields, const std::string& file) {
+  Lineage lineage;
+  lineage.job_id = fields.hash("id");
+  lineage.save_number = fields.integer("save_number", 1);
+  if (fields.has("parent")) {
+    const Fields parent(fields.object("parent"), "job.parent", file);
+    lineage.parent_name = parent.text("name");
+    lineage.parent_id = parent.hash("id");
+    if (lineage.parent_id == 0) {
+      parent.damaged("'id' is 0");
+    }
+  }
+  if (lineage.job_id == 0) {
+    fields.damaged("'id' is 0");
+  }
+  return lineage;
+}
+
 Metadata decode_metadata(const Fields& fields, const std::string& file) {
   Metadata metadata;
   metadata.weft_version = fields.text("weft");
@@ -318,6 +347,9 @@ Metadata decode_metadata(const Fields& fields, const std::string& file) {
   metadata.extra_json = fields.object("extra").dump();
   if (fields.has("data")) {
     metadata.data = decode_data(Fields(fields.object("data"), "data", file));
+  }
+  if (fields.has("job")) {
+    metadata.lineage = decode_lineage(Fields(fields.object("job"), "job", file), file);
   }
   return metadata;
 }
@@ -343,7 +375,8 @@ std::uint64_t checksum_of(std::string_view text) {
   return hash_string(text);
 }
 
-void check_seal(std::string_view text, const std::string& file) {
+/// Returns the checksum.
+std::uint64_t check_seal(std::string_view text, const std::string& file) {
   const std::size_t seal = kSealBegin.size() + kHexDigits + kSealEnd.size();
   if (text.size() < seal || !text.ends_with(kSealEnd) ||
       text.substr(text.size() - seal, kSealBegin.size()) != kSealBegin) {
@@ -351,11 +384,13 @@ void check_seal(std::string_view text, const std::string& file) {
   }
   const std::string_view body = text.substr(0, text.size() - seal);
   const std::string_view digits = text.substr(body.size() + kSealBegin.size(), kHexDigits);
-  const std::string expected = to_hex(checksum_of(body));
+  const std::uint64_t checksum = checksum_of(body);
+  const std::string expected = to_hex(checksum);
   if (digits != expected) {
     fail_damaged(file, fmt::format("its bytes have checksum {}, not {} as written", expected,
                                    std::string(digits)));
   }
+  return checksum;
 }
 
 }  // namespace
@@ -372,6 +407,10 @@ std::string seal_json(std::string body) {
   }
   const std::string digits = to_hex(checksum_of(body));
   return fmt::format("{}{}{}{}", body, kSealBegin, digits, kSealEnd);
+}
+
+std::uint64_t manifest_id(const std::string& text, const std::string& file) {
+  return check_seal(text, file);
 }
 
 std::string manifest_to_json(const Manifest& manifest) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/core.h>
@@ -15,19 +16,6 @@
 namespace weft::checkpoint {
 namespace {
 
-/// Where a save writes.
-struct Paths {
-  std::string parent;
-  std::string final;       ///< parent/step-00000100
-  std::string unfinished;  ///< parent/step-00000100.tmp
-};
-
-Paths paths_of(const SaveOptions& options) {
-  const std::string name = step_name(options.metadata.step);
-  const std::string directory = join(options.directory, name);
-  return {options.directory, directory, directory + std::string(kUnfinished)};
-}
-
 void check_options(const SaveOptions& options) {
   if (options.directory.empty() || options.metadata.step < 0 || options.keep < 0) {
     fail(ErrorCode::kUsage, "a checkpoint of step {} in '{}', of which {} stay",
@@ -41,16 +29,6 @@ void check_options(const SaveOptions& options) {
       fail(ErrorCode::kUsage, "'{}' is not a blob's name: use a-z, 0-9, '_' and '-'", blob.name);
     }
   }
-}
-
-/// Rank 0: the empty directory, without what earlier saves have left unfinished.
-void prepare(const SaveOptions& options, const Paths& paths) {
-  check_options(options);
-  make_directories(paths.parent);
-  for (const std::string& directory : list_unfinished(paths.parent)) {
-    remove_directory(directory);
-  }
-  make_directories(paths.unfinished);
 }
 
 StoredItem describe(const StateItem& item) {
@@ -90,10 +68,13 @@ void write_block(OutputFile& file,
 
 /// Every rank: its file, and the table of what is in it. An item of which a rank holds no first
 /// block is not in its table.
-Manifest write_rank(const Paths& paths, int rank, std::span<const StateSource* const> sources) {
+Manifest write_rank(io::FileSystem& files,
+                    const std::string& directory,
+                    int rank,
+                    std::span<const StateSource* const> sources) {
   Manifest table;
   const std::string name = fmt::format("rank-{:04}.bin", rank);
-  OutputFile file(join(paths.unfinished, name));
+  OutputFile file(files, join(directory, name));
   for (const StateSource* source : sources) {
     const auto items = source->state_items();
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -151,10 +132,11 @@ Manifest merge_tables(const Metadata& metadata, const Gathered& tables) {
 }
 
 /// What the other ranks wrote must be seen from here.
-void check_files(const Paths& paths, const Manifest& manifest) {
+void check_files(io::FileSystem& files, const std::string& directory, const Manifest& manifest) {
   for (std::size_t r = 0; r < manifest.files.size(); ++r) {
-    const std::string path = join(paths.unfinished, manifest.files[r].name);
-    if (!file_exists(path) || InputFile(path).bytes() != manifest.files[r].bytes) {
+    const std::string path = join(directory, manifest.files[r].name);
+    const io::Status status = files.status(path);
+    if (status.kind != io::Kind::kFile || status.bytes != manifest.files[r].bytes) {
       fail(ErrorCode::kCheckpoint,
            "rank 0 does not see '{}' as rank {} has written it: checkpoints must go to a directory "
            "that all ranks share",
@@ -163,57 +145,40 @@ void check_files(const Paths& paths, const Manifest& manifest) {
   }
 }
 
-void write_blobs(const Paths& paths, std::span<const Blob> blobs, Manifest& manifest) {
+void write_blobs(io::FileSystem& files,
+                 const std::string& directory,
+                 std::span<const Blob> blobs,
+                 Manifest& manifest) {
   for (const Blob& blob : blobs) {
     const std::string file = "blob-" + blob.name;
-    write_file(join(paths.unfinished, file), blob.bytes);
+    create_file(files, join(directory, file), blob.bytes);
     manifest.blobs.push_back(
         {blob.name, file, static_cast<std::int64_t>(blob.bytes.size()), hash_string(blob.bytes)});
   }
 }
 
-/// Removes the checkpoints of the lowest steps until `keep` are left, never the one just written.
-/// Each gets an unfinished name first, so that a half-removed one never looks complete.
-void prune(const Paths& paths, std::int64_t keep) {
-  std::vector<std::string> all = list_checkpoints(paths.parent);
-  auto left = static_cast<std::int64_t>(all.size());
-  for (const std::string& directory : all) {
-    if (left <= keep) {
-      break;
-    }
-    if (directory != paths.final) {
-      const std::string unfinished = directory + std::string(kUnfinished);
-      rename_file(directory, unfinished);
-      remove_directory(unfinished);
-      --left;
-    }
-  }
-}
-
-/// Rank 0: manifest and names. Before the exchange nothing has changed for a reader; the file
-/// `latest` is made before it too, so that after it nothing needs space.
-void commit(const SaveOptions& options, const Paths& paths, Manifest manifest) {
-  write_blobs(paths, options.blobs, manifest);
+/// Rank 0: blobs, manifest, and the names that make it the newest.
+std::string commit(io::FileSystem& files,
+                   Folder& folder,
+                   const SaveOptions& options,
+                   const std::string& unfinished,
+                   Manifest manifest) {
+  manifest.metadata.lineage = folder.lineage();
+  write_blobs(files, unfinished, options.blobs, manifest);
   if (const std::string fault = find_fault(manifest); !fault.empty()) {
     fail(ErrorCode::kInternal,
          "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
          "once, this is a bug, please report it",
          fault);
   }
-  check_files(paths, manifest);
-  write_file(join(paths.unfinished, kManifestName), manifest_to_json(manifest));
-  sync_directory(paths.unfinished);
-  const std::string latest = join(paths.parent, kLatestName);
-  const std::string new_latest = latest + std::string(kUnfinished);
-  write_file(new_latest, step_name(options.metadata.step) + "\n");
-  exchange_directory(paths.unfinished, paths.final);
-  sync_directory(paths.parent);
-  rename_file(new_latest, latest);
-  sync_directory(paths.parent);
-  remove_directory(paths.unfinished);  // an earlier checkpoint of the same step, if any
-  if (options.keep > 0) {
-    prune(paths, options.keep);
-  }
+  check_files(files, unfinished, manifest);
+  return folder.commit(unfinished, options.metadata.step, manifest_to_json(manifest));
+}
+
+/// Rank 0's text, on all ranks.
+std::string shared_text(comm::Communicator& comm, Context& ctx, const std::string& text) {
+  const Gathered all = gather_bytes(comm, ctx, std::as_bytes(std::span(text)));
+  return {reinterpret_cast<const char*>(all.bytes.data()), all.bytes.size()};
 }
 
 }  // namespace
@@ -222,32 +187,43 @@ std::string save(comm::Communicator& comm,
                  Context& ctx,
                  const SaveOptions& options,
                  std::span<const StateSource* const> sources) {
-  const Paths paths = paths_of(options);
+  io::FileSystem& files = options.files != nullptr ? *options.files : io::real_file_system();
   const bool is_first = comm.rank() == 0;
+  std::optional<Folder> own_folder;
+  Folder* folder = options.folder;
+  std::string unfinished;
+  std::string final;
   try {
     agree(comm, ctx, [&] {
       if (is_first) {
-        prepare(options, paths);
+        check_options(options);
+        if (folder == nullptr) {
+          folder = &own_folder.emplace(
+              FolderOptions{.directory = options.directory, .files = options.files});
+        }
+        unfinished = folder->begin(options.metadata.step);
       }
     });
+    unfinished = shared_text(comm, ctx, unfinished);
     std::string table;
-    agree(comm, ctx, [&] { table = manifest_to_json(write_rank(paths, comm.rank(), sources)); });
+    agree(comm, ctx,
+          [&] { table = manifest_to_json(write_rank(files, unfinished, comm.rank(), sources)); });
     const Gathered tables = gather_bytes(comm, ctx, std::as_bytes(std::span(table)));
     agree(comm, ctx, [&] {
       if (is_first) {
         Metadata metadata = options.metadata;
         metadata.ranks = comm.size();
-        commit(options, paths, merge_tables(metadata, tables));
+        final = commit(files, *folder, options, unfinished, merge_tables(metadata, tables));
+        folder->prune(options.keep);
       }
     });
   } catch (...) {
-    if (is_first) {
-      remove_directory(paths.unfinished);
-      remove_directory(join(paths.parent, kLatestName) + std::string(kUnfinished));
+    if (is_first && !unfinished.empty()) {
+      folder->discard(unfinished);
     }
     throw;
   }
-  return paths.final;
+  return shared_text(comm, ctx, final);
 }
 
 }  // namespace weft::checkpoint

@@ -1,0 +1,94 @@
+/// A job's hold on its directory of checkpoints: a lock, and where in the job's line the next
+/// checkpoint stands.
+///
+/// A job has a random id from its step 0 on, kept on resume; a checkpoint names its parent and has
+/// a save number, the parent's plus one. A line is the chain of parents of a checkpoint. No clock
+/// decides anything.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/checkpoint/manifest.h"
+#include "weft/io/file_system.h"
+#include "weft/io/lock_file.h"
+
+namespace weft::checkpoint {
+
+struct FolderOptions {
+  std::string directory;            ///< made if it does not exist
+  double timeout_s = 300;           ///< a lock whose heartbeat stands still that long is taken over
+  io::FileSystem* files = nullptr;  ///< null = the operating system's
+};
+
+/// On rank 0 of a job, which keeps it as long as it may save. Every error is an Error(kCheckpoint).
+/// Used by one thread at a time.
+class Folder {
+ public:
+  /// Takes the lock of the directory. Throws where another job has it, naming its host, process and
+  /// id. May wait for timeout_s on a file system without locks.
+  explicit Folder(const FolderOptions& options);
+
+  /// Releases the lock, and removes the directory if it was made here and is empty.
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  /// The newest complete checkpoint, empty where there is none.
+  [[nodiscard]] std::string newest() const;
+
+  /// A new job begins. Throws where the directory has checkpoints, naming the ways out.
+  void start_job();
+
+  /// The job goes on with the line of a checkpoint, of this directory or another (as
+  /// find_checkpoint takes it). Says in the log which later ones of the job are left behind.
+  void resume_job(const std::string& checkpoint);
+
+  /// What the next checkpoint's manifest says. job_id 0 before start_job() and resume_job().
+  [[nodiscard]] const Lineage& lineage() const { return next_; }
+
+  /// Makes the directory that the next checkpoint is written to, and removes what earlier saves
+  /// have left unfinished. Throws where the lock has been lost.
+  std::string begin(std::int64_t step);
+
+  /// Makes the checkpoint in `unfinished`, all of whose files are on the disk, the newest. Returns
+  /// its directory. It is durable then. Throws with `unfinished` as it was.
+  std::string commit(const std::string& unfinished,
+                     std::int64_t step,
+                     const std::string& manifest_text);
+
+  /// Removes what begin() has made, as far as possible.
+  void discard(const std::string& unfinished) noexcept;
+
+  /// Removes the oldest checkpoints of the line until `keep` are left (0: all stay), and once the
+  /// line has as many, those of the job that are not of it. Other jobs' are never touched. What
+  /// cannot be removed is a warning.
+  void prune(std::int64_t keep) noexcept;
+
+ private:
+  struct Known {
+    std::string directory;
+    Lineage lineage;
+    std::uint64_t id = 0;
+  };
+
+  void check_held() const;
+  void repair();
+  void say_what_is_left_behind(std::int64_t step) const;
+  [[nodiscard]] std::string free_name(std::int64_t step) const;
+  std::map<std::uint64_t, Known> known();
+  void remove(const std::vector<Known>& old);
+
+  io::FileSystem& files_;
+  std::string directory_;
+  bool made_ = false;
+  std::unique_ptr<io::LockFile> lock_;
+  Lineage next_;
+  std::uint64_t newest_id_ = 0;        ///< of the parent of the next
+  std::map<std::string, Known> read_;  ///< by directory: manifests do not change
+};
+
+}  // namespace weft::checkpoint
