@@ -22,6 +22,7 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/spec/yaml.h"
+#include "weft/train/records.h"
 
 namespace weft::cli {
 namespace {
@@ -105,7 +106,7 @@ void print_eval(const train::EvalFigures& eval) {
   fmt::print("  evaluation AUC     {}\n", figure(task.auc, 4));
 }
 
-void print_report(const train::Summary& summary, const JobArguments& arguments) {
+void print_report(const train::Summary& summary, const JobArguments& arguments, RunFunction run) {
   fmt::print("\n");
   if (!summary.skipped_stages.empty()) {
     fmt::print("  NOT TRAINED        debug.skip: {}; only times mean anything\n",
@@ -132,19 +133,21 @@ void print_report(const train::Summary& summary, const JobArguments& arguments) 
                summary.state_hash);
   }
   if (!arguments.out.empty()) {
-    fmt::print("  artefacts          {}/ (config.yaml plan.yaml summary.json metrics.jsonl)\n",
-               arguments.out);
+    fmt::print("  artefacts          {}/ ({})\n", arguments.out,
+               run == train::run_train ? "config.yaml plan.yaml summary.json metrics.jsonl"
+                                       : train::evaluation_name(summary));
   }
   if (!arguments.checkpoint.empty()) {
     fmt::print("  checkpoints        {}/\n", arguments.checkpoint);
   }
+  const train::LostRecords& lost = summary.lost;
+  if (lost.metrics + lost.events + lost.traces + lost.checkpoints > 0) {
+    fmt::print("  not written        {} lines of metrics, {} events, {} traces, {} checkpoints\n",
+               lost.metrics, lost.events, lost.traces, lost.checkpoints);
+  }
   if (!arguments.trace.empty()) {
     fmt::print("  trace              {}/ (one file per rank, for Perfetto)\n", arguments.trace);
   }
-}
-
-[[noreturn]] void fail_summary(const std::string& path) {
-  fail(ErrorCode::kIo, "cannot write --summary {}; check the folder and its permissions", path);
 }
 
 /// Finds out before the training whether the summary can be written; changes nothing.
@@ -156,19 +159,23 @@ void check_summary(const std::string& path) {
     return;
   }
   if (!std::ofstream(path, std::ios::app)) {
-    fail_summary(path);
+    fail(ErrorCode::kIo, "cannot write --summary {}; check the folder and its permissions", path);
   }
   if (type == std::filesystem::file_type::not_found) {
     std::filesystem::remove(path, unreadable);
   }
 }
 
-void write_summary(const std::string& path, const train::Summary& summary) {
-  std::ofstream out(path, std::ios::trunc);
-  out << train::to_json(summary);
-  out.flush();
-  if (!out) {
-    fail_summary(path);
+/// Of a training a figure that is lost is no error: model and checkpoints are there. An evaluation
+/// has nothing else.
+void write_summary(const std::string& path, const train::Summary& summary, RunFunction run) {
+  try {
+    train::replace_file(path, train::to_json(summary));
+  } catch (const Error& error) {
+    if (run != train::run_train) {
+      throw;
+    }
+    log_warning("--summary: {}; the training is complete", error.what());
   }
 }
 
@@ -240,11 +247,18 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.checkpoint_dir = arguments.checkpoint;
   options.checkpoint_every = arguments.checkpoint_every;
   options.checkpoint_keep = arguments.checkpoint_keep;
+  options.checkpoint_max_age = arguments.checkpoint_max_age;
+  if (arguments.ignore_memory_limits) {
+    options.on_shortage = train::Shortage::kWarn;
+  }
   options.resume = arguments.resume;
   options.trace = trace_options(arguments);
   options.tensorboard_dir = arguments.tensorboard;
   if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
     fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
+  }
+  if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
+    fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");
   }
   ProgressPrinter printer(arguments.quiet);
   const train::ProgressSink shown =
@@ -275,10 +289,10 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   }
   printer.close();
   if (!arguments.summary.empty()) {
-    write_summary(arguments.summary, *summary);
+    write_summary(arguments.summary, *summary, run);
   }
   if (!arguments.quiet) {
-    print_report(*summary, arguments);
+    print_report(*summary, arguments, run);
   }
   return summary->stopped ? kStopped : kDone;
 }
@@ -313,6 +327,8 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
       ->excludes(plan);
   command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")
       ->check(not_empty());
+  command.add_flag("--ignore-memory-limits", arguments.ignore_memory_limits,
+                   "Start although tables and optimizer state exceed the memory there is");
   command.add_flag("--quiet", arguments.quiet, "No progress and no report");
 }
 

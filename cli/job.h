@@ -18,6 +18,8 @@ struct JobArguments {
   std::string summary, out, plan, cluster, stats, checkpoint, resume;
   std::int64_t checkpoint_every = 0;
   std::int64_t checkpoint_keep = 0;
+  std::int64_t checkpoint_max_age = 0;
+  bool ignore_memory_limits = false;
   std::string trace, trace_steps, tensorboard;
   int metrics_port = -1;  ///< -1 = none, 0 = any
   bool quiet = false;

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 
@@ -84,6 +85,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cli::hold_early_stop_requests();
   cli::open_standard_streams();
   set_log_sink(write_log);
   try {

@@ -20,6 +20,11 @@ void add_train_command(CLI::App& app, Action& chosen) {
                    "How many of the newest stay; default: all")
       ->check(CLI::NonNegativeNumber);
   command
+      ->add_option("--checkpoint-max-age", arguments->checkpoint_max_age,
+                   "Steps that the newest checkpoint may be back when saving fails before the job "
+                   "ends; default: 3 times --checkpoint-every")
+      ->check(CLI::PositiveNumber);
+  command
       ->add_option("--trace", arguments->trace,
                    "Folder for a trace of some steps: one file per rank, for Perfetto")
       ->check(not_empty());

@@ -1,6 +1,8 @@
 """Memory: what the process was given is what the job says that it took."""
 
 import os
+import pathlib
+import resource
 
 from harness import BASE, Case, with_values
 
@@ -50,3 +52,77 @@ class Memory(Case):
             taken = memory["buffers_peak_bytes"] + memory["heap_bytes"]
             ratio = (resident - memory["program_bytes"]) / taken
             self.assertTrue(0.95 < ratio < 1.05, f"{values}: {ratio}, {resident}, {memory}")
+
+
+# Four tables that each fit in the limit below and together do not: 4 x 96 MiB and their state.
+LIMIT = 300 << 20
+TOGETHER = with_values(BASE, {
+    **{f"tables.{i}.num_embeddings": 98304 for i in range(3)},
+    **{f"tables.{i}.embedding_dim": 256 for i in range(3)},
+    "model.bottom_mlp": [64, 256],
+    "train.steps": 2,
+})
+TOGETHER["tables"].append({**TOGETHER["tables"][0], "name": "unread"})
+
+
+class CgroupOfVersion1:
+    def __init__(self, name):
+        self.folder = pathlib.Path("/sys/fs/cgroup/memory") / name
+        self.folder.mkdir()
+        (self.folder / "memory.limit_in_bytes").write_text(str(LIMIT))
+
+
+class CgroupOfVersion2:
+    """Below the root, where a cgroup may have processes beside it."""
+
+    def __init__(self, name):
+        root = pathlib.Path("/sys/fs/cgroup")
+        if "memory" not in (root / "cgroup.subtree_control").read_text().split():
+            raise OSError("the root does not hand on the memory controller")
+        self.folder = root / name
+        self.folder.mkdir()
+        (self.folder / "memory.max").write_text(str(LIMIT))
+
+
+class MemoryLimit(Case):
+    """What does not fit ends the job before its first step, and names the tables."""
+
+    SAYS = ["tables and optimizer state of rank 0 take", "the largest tables there: ", "unread "]
+
+    def cgroup(self):
+        for kind in (CgroupOfVersion1, CgroupOfVersion2):
+            try:
+                made = kind(f"weft-test-{os.getpid()}")
+            except OSError:
+                continue
+            self.addCleanup(made.folder.rmdir)
+            return made.folder
+        self.skipTest("no memory cgroup can be made here")
+
+    def test_cgroup(self):
+        procs = self.cgroup() / "cgroup.procs"
+
+        def enter():
+            procs.write_text(str(os.getpid()))
+
+        config = self.write(TOGETHER)
+        for command in ("train", "eval"):
+            result = self.run_weft(command, config, "--threads", 1, code=1, preexec_fn=enter)
+            for part in [*self.SAYS, f"cgroup /{procs.parent.name} has "]:
+                self.assertIn(part, result.err)
+        half = [f"--set=tables.{i}.num_embeddings=24576" for i in range(4)]
+        self.run_weft("train", config, *half, "--threads", 1, preexec_fn=enter)
+
+    def test_address_space(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+
+        config = self.write(TOGETHER)
+        result = self.run_weft("train", config, "--threads", 1, code=1, preexec_fn=limit)
+        for part in [*self.SAYS, "the address space of a process (ulimit -v) has "]:
+            self.assertIn(part, result.err)
+        # Who insists meets the system's own limit.
+        result = self.run_weft("train", config, "--threads", 1, "--ignore-memory-limits", code=1,
+                               preexec_fn=limit)
+        self.assertIn("weft: warning: tables and optimizer state of rank 0 take", result.err)
+        self.assertIn("cannot allocate", result.err)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -77,13 +78,81 @@ class Stop(StopCase):
         self.assertIn("stopping at the next sync, a step that is a multiple of 7", result.err)
         self.assertEqual(self.summary("s.json")["last_step"] % 7, 0)
 
-    def test_second_signal_ends_at_once(self):
-        config = self.write(ENDLESS, values={"batch_size": 1000})
-        process = self.start([self.weft, "train", config, "--out", "out"])
+    def start_between_syncs(self, every):
+        """A job that a stop request ends at the next of its rare syncs."""
+        config = self.write(ENDLESS, values={"mesh": {"groups": 2, "sync_every": every}})
+        process = self.start([self.weft, "train", config, "--ranks", 2, "--summary", "s.json",
+                              "--out", "out", "--checkpoint", "ck"])
         self.wait_for_steps(process)
+        return process
+
+    def steps_of(self, seconds):
+        """About how many steps the job of start_between_syncs makes in that time."""
+        values = {"mesh": {"groups": 2, "sync_every": 300}, "train.steps": 300}
+        short = self.train(self.write(ENDLESS, values=values), ranks=2)
+        return int(seconds * short["steps"] / short["train_s"])
+
+    def wait_for_log(self, process, text):
+        self.wait_for(lambda: text in self.log_of(process), process, text)
+
+    def test_second_sigint_ends_at_once(self):
+        process = self.start_between_syncs(10**9)
         process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(self.wait(process).code, 130)
+        self.wait_for_log(process, "another SIGINT after a second ends at once")
+        time.sleep(1.1)
+        process.send_signal(signal.SIGINT)
+        result = self.wait(process)
+        self.assertEqual(result.code, 130, str(result))
+        self.assertIn("ending at once, without a checkpoint", result.err)
+        self.assertFalse((self.folder / "s.json").exists())
+        self.assertFalse((self.folder / "out/summary.json").exists())
+        self.assertFalse((self.folder / "ck/latest").exists())
+
+    def test_double_signals_save(self):
+        """GNU timeout signals a process and its group: the same signal twice within 10 ms."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            process = self.start_between_syncs(self.steps_of(1))
+            process.send_signal(number)
+            self.wait_for_log(process, f"signal {int(number)}: stopping at the next sync")
+            process.send_signal(number)
+            result = self.wait(process)
+            self.assertEqual(result.code, 130, str(result))
+            self.assertTrue(self.summary("s.json")["stopped"])
+            step = self.summary("s.json")["last_step"]
+            self.assertEqual((self.folder / "ck/latest").read_text(), f"step-{step:08}\n")
+            for name in ("out", "ck"):
+                shutil.rmtree(self.folder / name)
+            (self.folder / "s.json").unlink()
+
+    def test_later_sigterm_saves(self):
+        """No SIGTERM but the first changes anything, and after SIGINT one does not either."""
+        for first in (signal.SIGTERM, signal.SIGINT):
+            process = self.start_between_syncs(self.steps_of(3))
+            process.send_signal(first)
+            self.wait_for_log(process, "stopping at the next sync")
+            time.sleep(1.1)
+            process.send_signal(signal.SIGTERM)
+            result = self.wait(process)
+            self.assertEqual(result.code, 130, str(result))
+            step = self.summary("s.json")["last_step"]
+            self.assertEqual((self.folder / "ck/latest").read_text(), f"step-{step:08}\n")
+            for name in ("out", "ck"):
+                shutil.rmtree(self.folder / name)
+
+    def test_early_sigusr1(self):
+        """A stop request that comes while the configuration is read is honoured after it."""
+        config = self.write(ENDLESS)
+        text = (self.folder / config).read_text()
+        os.mkfifo(self.folder / "fifo.yaml")
+        process = self.start([self.weft, "train", "fifo.yaml", "--summary", "s.json",
+                              "--checkpoint", "ck"])
+        with open(self.folder / "fifo.yaml", "w") as fifo:  # opens when the program reads it
+            process.send_signal(signal.SIGUSR1)
+            fifo.write(text)
+        result = self.wait(process)
+        self.assertEqual(result.code, 130, str(result))
+        step = self.summary("s.json")["last_step"]
+        self.assertEqual((self.folder / "ck/latest").read_text(), f"step-{step:08}\n")
 
 
 class MpiStop(StopCase, MpiCase):

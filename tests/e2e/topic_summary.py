@@ -75,13 +75,6 @@ class Summary(Case):
         self.assert_same_bits(first, again)
         self.assertEqual(first["plan_hash"], again["plan_hash"])
 
-    def test_second_run_starts_metrics_anew(self):
-        config = self.write()
-        self.train(config, "--out", "out")
-        first = (self.folder / "out/metrics.jsonl").read_text().count("\n")
-        self.train(config, "--out", "out")
-        self.assertEqual((self.folder / "out/metrics.jsonl").read_text().count("\n"), first)
-
     def test_eval_alone(self):
         summary = self.train(self.write(), command="eval", ranks=2)
         self.assertEqual(summary["steps"], 0)

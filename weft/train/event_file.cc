@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "weft/base/error.h"
-
 namespace weft::train {
 
 namespace {
@@ -115,11 +113,11 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& folder) {
+EventFile::EventFile(const std::string& folder)
+    : file_((fs::path(folder) / new_name()).string(),
+            "check the folder of --tensorboard, space and permissions") {
   std::error_code error;
-  fs::create_directories(folder, error);
-  path_ = (fs::path(folder) / new_name()).string();
-  out_.open(path_, std::ios::binary | std::ios::trunc);
+  fs::create_directories(folder, error);  // where that fails, so does what follows
   Message first = event(0);
   first.bytes(3, "brain.Event:2");
   write_record(first.text());
@@ -142,13 +140,8 @@ void EventFile::add(std::int64_t step, std::span<const Figure> figures) {
 
 void EventFile::write_record(const std::string& event) {
   const std::string length = little_endian(event.size(), 8);
-  out_ << length << little_endian(masked_crc(length), 4) << event
-       << little_endian(masked_crc(event), 4);
-  out_.flush();
-  if (!out_) {
-    fail(ErrorCode::kIo,
-         "cannot write {}; check the folder of --tensorboard, space and permissions", path_);
-  }
+  file_.append(length + little_endian(masked_crc(length), 4) + event +
+               little_endian(masked_crc(event), 4));
 }
 
 }  // namespace weft::train

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "weft/train/record_files.h"
 
 namespace weft::train {
 
@@ -28,16 +29,16 @@ class EventFile {
   /// earlier parts of the run. Throws Error(kIo).
   explicit EventFile(const std::string& folder);
 
-  /// Writes through to the file. Figures that are not finite are left out. Throws Error(kIo).
+  /// Writes through to the file. Figures that are not finite are left out. Throws Error(kIo); then
+  /// the file has no part of them, and the next figures may be added.
   void add(std::int64_t step, std::span<const Figure> figures);
 
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:
   void write_record(const std::string& event);
 
-  std::string path_;
-  std::ofstream out_;
+  AppendFile file_;
 };
 
 }  // namespace weft::train

@@ -29,11 +29,13 @@
 #include "weft/tensor/memory_use.h"
 #include "weft/topology/yaml.h"
 #include "weft/train/agreement.h"
+#include "weft/train/checkpoint_age.h"
 #include "weft/train/codec_losses.h"
 #include "weft/train/evaluation.h"
-#include "weft/train/event_file.h"
+#include "weft/train/memory_check.h"
 #include "weft/train/mesh.h"
 #include "weft/train/process_memory.h"
+#include "weft/train/records.h"
 #include "weft/train/resume_plan.h"
 #include "weft/train/trainer.h"
 
@@ -105,15 +107,6 @@ spec::Plan load_plan(const std::string& path, const spec::Config& config) {
     fail(error.code(), "{}: {}", path, error.what());
   }
   return plan;
-}
-
-void write_file(const fs::path& path, const std::string& text, std::ios::openmode mode) {
-  std::ofstream out(path, std::ios::binary | mode);
-  out << text;
-  out.flush();
-  if (!out) {
-    fail(ErrorCode::kIo, "cannot write {}; check space and permissions", path.string());
-  }
 }
 
 nlohmann::json to_json_value(const std::vector<metrics::BinarySums>& sums) {
@@ -196,14 +189,17 @@ class Job {
   void warn_of_residuals() const;
   void convert_moments();
   void restore_figures(Trainer& trainer) const;
-  void save(std::int64_t step, const data::ReaderPosition& position, const Trainer& trainer);
+  bool save(std::int64_t step,
+            SaveKind kind,
+            const data::ReaderPosition& position,
+            const Trainer& trainer);
+  void begin_checkpoint_age();
   std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
-  void sum_up_memory(Summary& summary);
-  void prepare_out() const;
+  void sum_up_ranks(Summary& summary);
+  void prepare_records();
   void prepare_checkpoints() const;
   void prepare_trace();
-  void append_metrics(const std::string& line) const;
   ProgressSink progress();
 
   comm::Communicator& launched_;
@@ -220,7 +216,8 @@ class Job {
   std::string vocabulary_bytes_;
   std::int64_t program_bytes_ = rss_bytes();
   std::optional<TraceSession> trace_;
-  std::optional<EventFile> events_;
+  std::optional<Records> records_;  // of a training, on rank 0
+  std::optional<CheckpointAge> checkpoint_age_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -473,6 +470,10 @@ void Job::make_engine(std::uint64_t fingerprint) {
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,
                 .resumes = !options_.resume.empty()});
+  check_memory(world(), host_context_, config_, plan_,
+               {.threads = options_.threads,
+                .on_shortage = options_.on_shortage,
+                .root = options_.system_root});
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
   engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
@@ -548,7 +549,11 @@ void Job::convert_moments() {
   });
 }
 
-void Job::save(std::int64_t step, const data::ReaderPosition& position, const Trainer& trainer) {
+/// Whether it was written; a final one always is, or the error is thrown.
+bool Job::save(std::int64_t step,
+               SaveKind kind,
+               const data::ReaderPosition& position,
+               const Trainer& trainer) {
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
@@ -578,13 +583,35 @@ void Job::save(std::int64_t step, const data::ReaderPosition& position, const Tr
     options.blobs.push_back({kVocabularyBlob, vocabulary_bytes_});
   }
   std::string where;
+  std::optional<Error> failed;  // on all ranks alike
   const auto sources = engine_->sources();
   engine_->run_stage([&](Context& ctx) {
-    where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
+    try {
+      where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
+    } catch (const Error& error) {
+      engine_->control_comm().check();  // an error of the world is none of the checkpoint's
+      failed = error;
+    }
   });
+  if (failed) {
+    const std::string warning = checkpoint_age_->failed(step, kind, *failed);
+    if (first()) {
+      log_warning("{}", warning);
+    }
+    return false;
+  }
+  checkpoint_age_->saved(step);
   if (first() && options_.progress.on_note) {
     options_.progress.on_note("checkpoint " + where);
   }
+  return true;
+}
+
+void Job::begin_checkpoint_age() {
+  std::int64_t max_age = options_.checkpoint_max_age;
+  world().broadcast(host_context_, &max_age, sizeof max_age, 0);
+  checkpoint_age_.emplace(manifest_ ? manifest_->metadata.step : 0, options_.checkpoint_every,
+                          max_age);
 }
 
 void Job::restore_figures(Trainer& trainer) const {
@@ -610,45 +637,17 @@ std::optional<EvalFigures> Job::evaluate() {
 }
 
 ProgressSink Job::progress() {
-  if (!first()) {
-    return {};
-  }
-  ProgressSink sink = options_.progress;
-  sink.on_window = [this](const WindowFigures& window) {
-    append_metrics(window_to_json_line(window));
-    if (events_) {
-      events_->add(window.step, figures_of(window));
-    }
-    if (options_.progress.on_window) {
-      options_.progress.on_window(window);
-    }
-  };
-  sink.on_eval = [this](const EvalFigures& eval) {
-    append_metrics(eval_to_json_line(eval));
-    if (events_) {
-      events_->add(eval.step, figures_of(eval));
-    }
-    if (options_.progress.on_eval) {
-      options_.progress.on_eval(eval);
-    }
-  };
-  return sink;
+  return records_ ? records_->sink(options_.progress) : ProgressSink{};
 }
 
-void Job::prepare_out() const {
-  if (options_.out_dir.empty() || !first()) {
-    return;
-  }
-  std::error_code error;
-  fs::create_directories(options_.out_dir, error);
-  if (error) {
-    fail(ErrorCode::kIo, "cannot make --out {}: {}", options_.out_dir, error.message());
-  }
-  const fs::path out = options_.out_dir;
-  write_file(out / "config.yaml", spec::to_yaml(config_), std::ios::trunc);
-  write_file(out / "plan.yaml", spec::plan_to_yaml(plan_), std::ios::trunc);
-  if (!manifest_) {
-    write_file(out / "metrics.jsonl", "", std::ios::trunc);
+void Job::prepare_records() {
+  if (first()) {
+    records_.emplace(RecordsOptions{
+        .folder = options_.out_dir,
+        .tensorboard = options_.tensorboard_dir,
+        .resumed_step = manifest_ ? std::optional(manifest_->metadata.step) : std::nullopt,
+        .config_yaml = spec::to_yaml(config_),
+        .plan_yaml = spec::plan_to_yaml(plan_)});
   }
 }
 
@@ -674,12 +673,6 @@ void Job::prepare_trace() {
   }
 }
 
-void Job::append_metrics(const std::string& line) const {
-  if (!options_.out_dir.empty()) {
-    write_file(fs::path(options_.out_dir) / "metrics.jsonl", line, std::ios::app);
-  }
-}
-
 void Job::finish(Summary& summary, Clock::time_point start) {
   // Replicas differ where gradients were not exchanged.
   const checkpoint::StateHash hash =
@@ -693,25 +686,26 @@ void Job::finish(Summary& summary, Clock::time_point start) {
   summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
   summary.config_yaml = spec::to_yaml(config_);
   summary.skipped_stages = config_.debug.skip;
-  sum_up_memory(summary);
+  sum_up_ranks(summary);
   summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
-  if (first() && !options_.out_dir.empty()) {
-    write_file(fs::path(options_.out_dir) / "summary.json", to_json(summary), std::ios::trunc);
-  }
 }
 
 /// Ranks may be threads of one process: what belongs to it is the largest any rank saw.
-void Job::sum_up_memory(Summary& summary) {
-  std::int64_t tables = engine_->embeddings().bytes();
+void Job::sum_up_ranks(Summary& summary) {
+  std::array<std::int64_t, 2> of_ranks = {engine_->embeddings().bytes(),
+                                          trace_ && trace_->is_lost() ? 1 : 0};
   std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak, heap_bytes(),
                                             program_bytes_};
   engine_->run_stage([&](Context& ctx) {
-    engine_->control_comm().all_reduce(ctx, &tables, 1, comm::ReduceOp::kSum);
+    engine_->control_comm().all_reduce(ctx, of_ranks.data(), of_ranks.size(), comm::ReduceOp::kSum);
     engine_->control_comm().all_reduce(ctx, of_process.data(), of_process.size(),
                                        comm::ReduceOp::kMax);
   });
   summary.peak_rss_bytes = of_process[0];
-  summary.memory = {.tables = tables,
+  summary.lost = records_ ? records_->lost() : LostRecords{};
+  summary.lost.traces = of_ranks[1];
+  summary.lost.checkpoints = checkpoint_age_ ? checkpoint_age_->failures() : 0;
+  summary.memory = {.tables = of_ranks[0],
                     .buffers_peak = of_process[1],
                     .heap = of_process[2],
                     .program = of_process[3]};
@@ -722,13 +716,11 @@ Summary Job::train() {
   auto source = data::open_source(config_, data::Split::kTrain);
   const auto eval_source = data::open_source(config_, data::Split::kEval);
   open_vocabularies(*source);
-  prepare_out();
+  prepare_records();
   prepare_checkpoints();
+  begin_checkpoint_age();
   prepare_trace();
   warn_of_an_end_between_syncs();
-  if (first() && !options_.tensorboard_dir.empty()) {
-    events_.emplace(options_.tensorboard_dir);
-  }
   make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
   warn_of_residuals();
 
@@ -757,7 +749,9 @@ Summary Job::train() {
   Trainer* running = nullptr;
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
-    options.save = [&](std::int64_t step) { save(step, loader.position(), *running); };
+    options.save = [&](std::int64_t step, SaveKind kind) {
+      return save(step, kind, loader.position(), *running);
+    };
   }
   Trainer trainer(config_, *engine_, loader, options);
   running = &trainer;
@@ -769,6 +763,9 @@ Summary Job::train() {
   Summary summary;
   trainer.report(summary);
   finish(summary, start);
+  if (records_) {
+    records_->write_summary(summary);
+  }
   return summary;
 }
 
@@ -788,7 +785,9 @@ Summary Job::eval() {
   } else {
     open_vocabularies(*source);
   }
-  prepare_out();
+  if (first() && !options_.out_dir.empty()) {
+    make_record_folder(options_.out_dir, "--out");
+  }
   make_engine(source->fingerprint());
   Summary summary;
   summary.last_step = manifest_ ? manifest_->metadata.step : 0;
@@ -805,6 +804,9 @@ Summary Job::eval() {
     options_.progress.on_eval(*summary.eval);
   }
   finish(summary, start);
+  if (first() && !options_.out_dir.empty()) {
+    write_evaluation(options_.out_dir, summary);
+  }
   return summary;
 }
 

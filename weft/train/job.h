@@ -9,6 +9,7 @@
 #include "weft/comm/communicator.h"
 #include "weft/spec/config.h"
 #include "weft/train/engine.h"
+#include "weft/train/memory_check.h"
 #include "weft/train/progress.h"
 #include "weft/train/summary.h"
 #include "weft/train/trace_session.h"
@@ -25,18 +26,24 @@ struct JobOptions {
   std::string checkpoint_dir;         ///< empty = none
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
   std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all
-  std::string resume;                 ///< a checkpoint, or the folder of some; empty = start anew
-  const std::atomic<bool>* stop = nullptr;  ///< set when a stop was asked for
-  ProgressSink progress;                    ///< used on rank 0
-  std::string tensorboard_dir;              ///< event files; empty = none
-  TraceOptions trace;                       ///< a trace of some steps; training only
-  EngineOptions engine;                     ///< for tests
+  /// Steps that the newest complete one may be back when saving fails; 0 = checkpoint_age.h's own.
+  /// Rank 0's counts.
+  std::int64_t checkpoint_max_age = 0;
+  std::string resume;  ///< a checkpoint, or the folder of some; empty = start anew
+  const std::atomic<bool>* stop = nullptr;   ///< set when a stop was asked for
+  ProgressSink progress;                     ///< used on rank 0
+  std::string tensorboard_dir;               ///< event files; empty = none
+  TraceOptions trace;                        ///< a trace of some steps; training only
+  Shortage on_shortage = Shortage::kRefuse;  ///< of memory for tables
+  EngineOptions engine;                      ///< for tests
+  std::string system_root;                   ///< for tests: of memory_limits()
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.
 Summary run_train(comm::Communicator& world, const JobOptions& options);
 
 /// Evaluates the model of options.resume, or the initial one, on the evaluation data. Collective.
+/// Writes one file of its own in options.out_dir (records.h) and touches no other there.
 Summary run_eval(comm::Communicator& world, const JobOptions& options);
 
 }  // namespace weft::train

@@ -128,6 +128,10 @@ std::string to_json(const Summary& summary) {
   json["dense_codec_losses"] = counts(summary.dense_codec_losses);
   json["sync_codec_losses"] = counts(summary.sync_codec_losses.codec);
   json["sync_codec_losses"]["kept"] = summary.sync_codec_losses.kept;
+  json["lost_records"] = {{"metrics", summary.lost.metrics},
+                          {"events", summary.lost.events},
+                          {"traces", summary.lost.traces},
+                          {"checkpoints", summary.lost.checkpoints}};
   json["stopped"] = summary.stopped;
   json["plan_hash"] = summary.plan_hash;
   json["config"] = summary.config_yaml;

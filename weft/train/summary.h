@@ -46,6 +46,14 @@ struct MemoryFigures {
   std::int64_t program = 0;
 };
 
+/// What could not be written and ended nothing.
+struct LostRecords {
+  std::int64_t metrics = 0;      ///< lines of metrics.jsonl
+  std::int64_t events = 0;       ///< figures of event files, by step
+  std::int64_t traces = 0;       ///< files of ranks
+  std::int64_t checkpoints = 0;  ///< of an interval, tried again at the next one
+};
+
 struct Summary {
   std::int64_t samples = 0;    ///< trained on, over all ranks and epochs
   std::int64_t steps = 0;      ///< made in this run
@@ -73,6 +81,7 @@ struct Summary {
   MemoryFigures memory;
   std::string plan_hash;
   std::string config_yaml;
+  LostRecords lost;
   bool stopped = false;  ///< ended by a stop request
 };
 

@@ -1,9 +1,7 @@
 #include "weft/train/trace_session.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "weft/comm/clock.h"
 #include "weft/tensor/memory_use.h"
 #include "weft/trace/chrome.h"
+#include "weft/train/record_files.h"
 
 namespace weft::train {
 namespace {
@@ -22,18 +21,6 @@ namespace fs = std::filesystem;
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
-}
-
-void make_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) {
-    error = {errno, std::generic_category()};
-  }
-  if (error) {
-    fail(ErrorCode::kIo, "cannot write to --trace {}: {}; name a folder of your own", folder,
-         error.message());
-  }
 }
 
 /// Files of an earlier trace of more ranks.
@@ -50,7 +37,7 @@ TraceSession::TraceSession(const TraceOptions& options, std::int64_t first_step)
   if (steps_.empty()) {
     steps_ = {first_step + kDefaultSteps.begin, first_step + kDefaultSteps.end};
   }
-  make_folder(folder_);
+  make_record_folder(folder_, "--trace");
 }
 
 void TraceSession::before_step(std::int64_t step, Engine& engine) {
@@ -74,6 +61,9 @@ void TraceSession::before_step(std::int64_t step, Engine& engine) {
 
 void TraceSession::finish(Engine& engine) {
   if (written_) {
+    if (lost_) {
+      write_file();
+    }
     return;
   }
   if (recorder_.on()) {
@@ -88,7 +78,8 @@ void TraceSession::write(Engine& engine) {
   engine.await_sync();
   recorder_.stop();
   written_ = true;
-  engine.run_stage([&](Context& ctx) { write_file(engine, ctx); });
+  engine.run_stage([&](Context& ctx) { complete(engine, ctx); });
+  write_file();
 }
 
 /// What changes from step to step, as counters beside the spans.
@@ -118,30 +109,39 @@ std::vector<trace::TableReads> TraceSession::table_reads(const Engine& engine) c
   return tables;
 }
 
-void TraceSession::write_file(Engine& engine, Context& ctx) {
+/// What the ranks tell each other of the trace.
+void TraceSession::complete(Engine& engine, Context& ctx) {
   comm::Communicator& comm = engine.control_comm();
   const comm::ClockOffset clock = comm::clock_offset(comm, ctx);
   const int rank = comm.world_rank(comm.rank());
-  trace::RankTrace trace{.rank = rank,
-                         .ranks = comm.size(),
-                         .host = host_name(),
-                         .backend = comm.lends() ? "local" : "mpi",
-                         .steps = {steps_.begin, std::min(last_step_ + 1, steps_.end)},
-                         .base_ns = begin_ns_,
-                         .clock_offset_ns = clock.offset_ns,
-                         .clock_error_ns = clock.error_ns,
-                         .tables = table_reads(engine)};
-  comm.broadcast(ctx, &trace.base_ns, sizeof trace.base_ns, 0);
+  trace_ = {.rank = rank,
+            .ranks = comm.size(),
+            .host = host_name(),
+            .backend = comm.lends() ? "local" : "mpi",
+            .steps = {steps_.begin, std::min(last_step_ + 1, steps_.end)},
+            .base_ns = begin_ns_,
+            .clock_offset_ns = clock.offset_ns,
+            .clock_error_ns = clock.error_ns,
+            .tables = table_reads(engine)};
+  comm.broadcast(ctx, &trace_.base_ns, sizeof trace_.base_ns, 0);
+  is_first_ = comm.rank() == 0;
   remove_others(folder_, comm.size());
-  const fs::path path = fs::path(folder_) / trace::chrome_file_name(rank);
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << trace::to_chrome_json(recorder_, trace);
-  out.flush();
-  if (!out) {
-    fail(ErrorCode::kIo, "cannot write {}; check space and permissions", path.string());
+}
+
+void TraceSession::write_file() {
+  const fs::path path = fs::path(folder_) / trace::chrome_file_name(static_cast<int>(trace_.rank));
+  try {
+    replace_file(path, trace::to_chrome_json(recorder_, trace_));
+    lost_ = false;
+  } catch (const Error& error) {
+    log_warning(
+        "rank {}: {}; the training goes on{}", trace_.rank, error.what(),
+        lost_ ? ", this part of the trace is lost" : ", the trace is tried again at its end");
+    lost_ = true;
+    return;
   }
-  if (comm.rank() == 0) {
-    log_info("trace of steps {} to {} in {}", trace.steps.begin, trace.steps.end - 1, folder_);
+  if (is_first_) {
+    log_info("trace of steps {} to {} in {}", trace_.steps.begin, trace_.steps.end - 1, folder_);
   }
 }
 

@@ -29,23 +29,31 @@ class TraceSession {
   [[nodiscard]] trace::Recorder& recorder() { return recorder_; }
 
   /// Before step `step` of `engine`, which records here. Begins with the first one; behind the
-  /// last, ends it and writes. Collective.
+  /// last, ends it and writes. A file that cannot be written is warned of and tried again at the
+  /// job's end. Collective.
   void before_step(std::int64_t step, Engine& engine);
 
   /// At the job's end: writes what is not written yet; warns if no step was recorded. Collective.
   void finish(Engine& engine);
 
+  /// Whether this rank's file could not be written.
+  [[nodiscard]] bool is_lost() const { return lost_; }
+
  private:
   void sample(Engine& engine);
   [[nodiscard]] std::vector<trace::TableReads> table_reads(const Engine& engine) const;
   void write(Engine& engine);
-  void write_file(Engine& engine, Context& ctx);
+  void complete(Engine& engine, Context& ctx);
+  void write_file();
 
   std::string folder_;
   Range steps_;
   std::int64_t begin_ns_ = 0;
   std::int64_t last_step_ = 0;
-  bool written_ = false;
+  bool written_ = false;  // or tried
+  bool lost_ = false;
+  bool is_first_ = false;   // of the ranks
+  trace::RankTrace trace_;  // once the steps are over
   std::vector<sharding::TableReads> reads_before_;
   trace::Recorder recorder_;
 };

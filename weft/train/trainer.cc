@@ -96,7 +96,7 @@ void Trainer::run() {
   engine_.check_overflow(last);
   take(last);
   if (options_.save && saved_step_ != step_) {
-    options_.save(step_);
+    options_.save(step_, SaveKind::kFinal);
     saved_step_ = step_;
   }
   if (!stopped_ && evaluated_step_ != step_) {
@@ -195,8 +195,7 @@ void Trainer::boundary(std::int64_t step) {
   take(control);
   if (save) {
     const trace::Scope scope(engine_.caller_track(), "checkpoint", trace::Kind::kIo);
-    options_.save(step);
-    saved_step_ = step;
+    saved_step_ = options_.save(step, SaveKind::kInterval) ? step : saved_step_;
   }
   if (evaluate_now) {
     evaluate(step);

@@ -22,6 +22,7 @@
 #include "weft/metrics/score_window.h"
 #include "weft/metrics/throughput.h"
 #include "weft/spec/config.h"
+#include "weft/train/checkpoint_age.h"
 #include "weft/train/engine.h"
 #include "weft/train/progress.h"
 #include "weft/train/skip_limit.h"
@@ -36,8 +37,10 @@ struct TrainerOptions {
   const std::atomic<bool>* stop = nullptr;
   ProgressSink progress;          ///< on rank 0; empty elsewhere
   TraceSession* trace = nullptr;  ///< the engine's recorder is its; may be null
-  /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and at the end.
-  std::function<void(std::int64_t step)> save;
+  /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and, unless that step
+  /// was saved there, at the end. Returns whether it was written, kFinal always: it throws. The
+  /// same on all ranks.
+  std::function<bool(std::int64_t step, SaveKind kind)> save;
   std::int64_t checkpoint_every = 0;
   /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
   std::function<std::optional<EvalFigures>(std::int64_t step)> evaluate;
