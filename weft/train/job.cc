@@ -30,6 +30,7 @@
 #include "weft/topology/yaml.h"
 #include "weft/train/agreement.h"
 #include "weft/train/codec_losses.h"
+#include "weft/train/data_identity.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/event_file.h"
 #include "weft/train/mesh.h"
@@ -189,7 +190,10 @@ class Job {
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
-  void make_engine(std::uint64_t fingerprint);
+  void agree_on_data(std::uint64_t fingerprint);
+  void resume_data(const data::Source& train);
+  void explain_no_steps() const;
+  void make_engine();
   void load();
   [[nodiscard]] std::string saved_residual_layout(const char* key) const;
   void warn_of_residuals() const;
@@ -217,6 +221,7 @@ class Job {
   std::optional<checkpoint::Manifest> manifest_;
   std::optional<SavedJob> saved_;  // with manifest_
   spec::Plan plan_;
+  Reading reading_;  // of a training
   data::Vocabularies vocabularies_;
   std::string vocabulary_bytes_;
   std::int64_t program_bytes_ = rss_bytes();
@@ -467,13 +472,38 @@ void Job::open_vocabularies(data::Source& train) {
   data::check_vocabularies(vocabularies_, config_);
 }
 
-void Job::make_engine(std::uint64_t fingerprint) {
+void Job::agree_on_data(std::uint64_t fingerprint) {
   agree_on_job(world(), host_context_,
                {.config_yaml = spec::to_yaml(config_),
                 .plan_yaml = spec::plan_to_yaml(plan_),
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,
                 .resumes = !options_.resume.empty()});
+}
+
+/// Once the ranks have agreed on them, so that a rank with other data than the others is named.
+void Job::resume_data(const data::Source& train) {
+  if (!manifest_) {
+    return;
+  }
+  resume_reading(reading_, {manifest_->metadata, options_.resume, options_.resume_data}, train,
+                 config_);
+  if (first() && !reading_.warning.empty()) {
+    log_warning("{}", reading_.warning);
+  }
+  if (first() && !reading_.note.empty()) {
+    log_info("{}", reading_.note);
+  }
+}
+
+void Job::explain_no_steps() const {
+  const std::string note = train::explain_no_steps(reading_, config_);
+  if (first() && !reading_.complete) {
+    log_info("{}", note);
+  }
+}
+
+void Job::make_engine() {
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
   engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
@@ -565,7 +595,8 @@ void Job::save(std::int64_t step,
                       .config_yaml = spec::to_yaml(config_),
                       .plan_yaml = spec::plan_to_yaml(plan_),
                       .config_hash = spec::config_hash(config_),
-                      .plan_hash = spec::plan_hash(plan_)};
+                      .plan_hash = spec::plan_hash(plan_),
+                      .data = reading_.data};
   nlohmann::json extra{{"lifetime", to_json_value(figures.lifetime())},
                        {"moment_scales", moment_scales(config_, plan_)},
                        {kSavedHosts, planner::host_numbers(plan_target(launched_))}};
@@ -722,7 +753,10 @@ Summary Job::train() {
   const auto start = Clock::now();
   auto source = data::open_source(config_, data::Split::kTrain);
   const auto eval_source = data::open_source(config_, data::Split::kEval);
+  reading_ = begin_reading(*source, config_);
   open_vocabularies(*source);
+  agree_on_data(fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0));
+  resume_data(*source);
   prepare_out();
   prepare_checkpoints();
   prepare_trace();
@@ -730,7 +764,7 @@ Summary Job::train() {
   if (first() && !options_.tensorboard_dir.empty()) {
     events_.emplace(options_.tensorboard_dir);
   }
-  make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
+  make_engine();
   warn_of_residuals();
 
   data::LoaderOptions reading =
@@ -740,9 +774,10 @@ Summary Job::train() {
   }
   TrainerOptions options;
   if (manifest_) {
-    reading.start = {manifest_->metadata.epoch, manifest_->metadata.sample};
+    reading.start = reading_.start;
     reading.first_step = manifest_->metadata.step;
     options.first_step = manifest_->metadata.step;
+    options.start = reading_.start;
   }
   options.samples_per_epoch = source->size();
   options.stop = options_.stop;
@@ -758,7 +793,12 @@ Summary Job::train() {
   Trainer* running = nullptr;
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
-    options.save = [&](std::int64_t step) { save(step, loader.position(), running->figures()); };
+    options.save = [&](std::int64_t step) {
+      if (reading_.same_data || step > options.first_step) {
+        reading_.data.samples = std::max(reading_.data.samples, loader.epoch_samples());
+        save(step, loader.position(), running->figures());
+      }
+    };
   }
   Trainer trainer(config_, *engine_, loader, options);
   running = &trainer;
@@ -766,6 +806,9 @@ Summary Job::train() {
     restore_figures(trainer);
   }
   trainer.run();
+  if (manifest_ && trainer.trained_nothing()) {
+    explain_no_steps();
+  }
 
   Summary summary;
   trainer.report(summary);
@@ -790,7 +833,8 @@ Summary Job::eval() {
     open_vocabularies(*source);
   }
   prepare_out();
-  make_engine(source->fingerprint());
+  agree_on_data(source->fingerprint());
+  make_engine();
   Summary summary;
   summary.last_step = manifest_ ? manifest_->metadata.step : 0;
   summary.eval = evaluate();

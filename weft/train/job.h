@@ -8,6 +8,7 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/spec/config.h"
+#include "weft/train/data_identity.h"
 #include "weft/train/engine.h"
 #include "weft/train/progress.h"
 #include "weft/train/summary.h"
@@ -26,11 +27,12 @@ struct JobOptions {
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
   std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all
   std::string resume;                 ///< a checkpoint, or the folder of some; empty = start anew
-  const std::atomic<bool>* stop = nullptr;  ///< set when a stop was asked for
-  ProgressSink progress;                    ///< used on rank 0
-  std::string tensorboard_dir;              ///< event files; empty = none
-  TraceOptions trace;                       ///< a trace of some steps; training only
-  EngineOptions engine;                     ///< for tests
+  ResumeData resume_data = ResumeData::kSame;  ///< of a resumed training
+  const std::atomic<bool>* stop = nullptr;     ///< set when a stop was asked for
+  ProgressSink progress;                       ///< used on rank 0
+  std::string tensorboard_dir;                 ///< event files; empty = none
+  TraceOptions trace;                          ///< a trace of some steps; training only
+  EngineOptions engine;                        ///< for tests
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.
