@@ -223,6 +223,17 @@ train::TraceOptions trace_options(const JobArguments& arguments) {
   return {.folder = arguments.trace, .steps = parse_steps(arguments.trace_steps)};
 }
 
+/// "same", "from-start" or "insist"; empty means the first.
+train::ResumeData resume_data(const JobArguments& arguments) {
+  if (!arguments.resume_data.empty() && arguments.resume.empty()) {
+    fail(ErrorCode::kUsage, "--resume-data needs --resume DIR");
+  }
+  if (arguments.resume_data == "from-start") {
+    return train::ResumeData::kFromStart;
+  }
+  return arguments.resume_data == "insist" ? train::ResumeData::kInsist : train::ResumeData::kSame;
+}
+
 }  // namespace
 
 int run_job(const JobArguments& arguments, RunFunction run) {
@@ -252,6 +263,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
     options.on_shortage = train::Shortage::kWarn;
   }
   options.resume = arguments.resume;
+  options.resume_data = resume_data(arguments);
   options.trace = trace_options(arguments);
   options.tensorboard_dir = arguments.tensorboard;
   if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {

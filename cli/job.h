@@ -15,7 +15,7 @@ struct JobArguments {
   ConfigArguments config;
   int ranks = 0;    ///< 0 = one, or the MPI job's
   int threads = 0;  ///< per rank; 0 = cores / ranks
-  std::string summary, out, plan, cluster, stats, checkpoint, resume;
+  std::string summary, out, plan, cluster, stats, checkpoint, resume, resume_data;
   std::int64_t checkpoint_every = 0;
   std::int64_t checkpoint_keep = 0;
   std::int64_t checkpoint_max_age = 0;

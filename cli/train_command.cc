@@ -25,6 +25,12 @@ void add_train_command(CLI::App& app, Action& chosen) {
                    "ends; default: 3 times --checkpoint-every")
       ->check(CLI::PositiveNumber);
   command
+      ->add_option("--resume-data", arguments->resume_data,
+                   "What to do where the data are not the checkpoint's: refuse them (same, the "
+                   "default), read them from their start with the weights kept (from-start), or go "
+                   "on in them where it stopped (insist)")
+      ->check(CLI::IsMember({"same", "from-start", "insist"}));
+  command
       ->add_option("--trace", arguments->trace,
                    "Folder for a trace of some steps: one file per rank, for Perfetto")
       ->check(not_empty());

@@ -67,6 +67,11 @@ def criteo_text(lines, seed=1):
     return "".join(criteo_line(rng) + "\n" for _ in range(lines))
 
 
+def with_inverted_labels(text):
+    """Of Criteo's log, as long as it was."""
+    return "".join(str(1 - int(line[0])) + line[1:] for line in text.splitlines(keepends=True))
+
+
 CRITEO = {
     "version": 1,
     "batch_size": 32,

@@ -6,7 +6,8 @@ import shutil
 import signal
 import time
 
-from harness import BASE, Case, CRITEO, MPI_FLAGS, MpiCase, criteo_text, with_values
+from harness import (BASE, Case, CRITEO, MPI_FLAGS, MpiCase, criteo_text, with_inverted_labels,
+                     with_values)
 
 # Never ends by itself; the first window of figures says that training is under way.
 ENDLESS = with_values(BASE, {"train.steps": 10**9, "train.log_every": 1})
@@ -231,10 +232,11 @@ class MpiAgreement(MpiCase):
     def test_data(self):
         config = self.write(CRITEO)
         folders = []
-        for seed in (1, 2):
-            folder = self.folder / str(seed)
+        text = criteo_text(64)
+        for name, content in (("one", text), ("two", with_inverted_labels(text))):
+            folder = self.folder / name
             folder.mkdir()
-            (folder / "train.txt").write_text(criteo_text(64, seed))
+            (folder / "train.txt").write_text(content)
             folders.append(["-wdir", folder])
         train = ["train", self.folder / config]
         result = self.run_ranks((folders[0], train), (folders[1], train))

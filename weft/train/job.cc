@@ -31,6 +31,7 @@
 #include "weft/train/agreement.h"
 #include "weft/train/checkpoint_age.h"
 #include "weft/train/codec_losses.h"
+#include "weft/train/data_identity.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/memory_check.h"
 #include "weft/train/mesh.h"
@@ -183,7 +184,10 @@ class Job {
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
-  void make_engine(std::uint64_t fingerprint);
+  void agree_on_data(std::uint64_t fingerprint);
+  void resume_data(const data::Source& train);
+  void explain_no_steps() const;
+  void make_engine();
   void load();
   [[nodiscard]] std::string saved_residual_layout(const char* key) const;
   void warn_of_residuals() const;
@@ -212,6 +216,7 @@ class Job {
   std::optional<checkpoint::Manifest> manifest_;
   std::optional<SavedJob> saved_;  // with manifest_
   spec::Plan plan_;
+  Reading reading_;  // of a training
   data::Vocabularies vocabularies_;
   std::string vocabulary_bytes_;
   std::int64_t program_bytes_ = rss_bytes();
@@ -463,13 +468,38 @@ void Job::open_vocabularies(data::Source& train) {
   data::check_vocabularies(vocabularies_, config_);
 }
 
-void Job::make_engine(std::uint64_t fingerprint) {
+void Job::agree_on_data(std::uint64_t fingerprint) {
   agree_on_job(world(), host_context_,
                {.config_yaml = spec::to_yaml(config_),
                 .plan_yaml = spec::plan_to_yaml(plan_),
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,
                 .resumes = !options_.resume.empty()});
+}
+
+/// Once the ranks have agreed on them, so that a rank with other data than the others is named.
+void Job::resume_data(const data::Source& train) {
+  if (!manifest_) {
+    return;
+  }
+  resume_reading(reading_, {manifest_->metadata, options_.resume, options_.resume_data}, train,
+                 config_);
+  if (first() && !reading_.warning.empty()) {
+    log_warning("{}", reading_.warning);
+  }
+  if (first() && !reading_.note.empty()) {
+    log_info("{}", reading_.note);
+  }
+}
+
+void Job::explain_no_steps() const {
+  const std::string note = train::explain_no_steps(reading_, config_);
+  if (first() && !reading_.complete) {
+    log_info("{}", note);
+  }
+}
+
+void Job::make_engine() {
   check_memory(world(), host_context_, config_, plan_,
                {.threads = options_.threads,
                 .on_shortage = options_.on_shortage,
@@ -567,7 +597,8 @@ bool Job::save(std::int64_t step,
                       .config_yaml = spec::to_yaml(config_),
                       .plan_yaml = spec::plan_to_yaml(plan_),
                       .config_hash = spec::config_hash(config_),
-                      .plan_hash = spec::plan_hash(plan_)};
+                      .plan_hash = spec::plan_hash(plan_),
+                      .data = reading_.data};
   nlohmann::json extra{{"lifetime", to_json_value(trainer.figures().lifetime())},
                        {kSkipsOwed, trainer.skips().owed()},
                        {"moment_scales", moment_scales(config_, plan_)},
@@ -715,13 +746,16 @@ Summary Job::train() {
   const auto start = Clock::now();
   auto source = data::open_source(config_, data::Split::kTrain);
   const auto eval_source = data::open_source(config_, data::Split::kEval);
+  reading_ = begin_reading(*source, config_);
   open_vocabularies(*source);
+  agree_on_data(fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0));
+  resume_data(*source);
   prepare_records();
   prepare_checkpoints();
   begin_checkpoint_age();
   prepare_trace();
   warn_of_an_end_between_syncs();
-  make_engine(source->fingerprint() + (eval_source ? eval_source->fingerprint() : 0));
+  make_engine();
   warn_of_residuals();
 
   data::LoaderOptions reading =
@@ -731,9 +765,10 @@ Summary Job::train() {
   }
   TrainerOptions options;
   if (manifest_) {
-    reading.start = {manifest_->metadata.epoch, manifest_->metadata.sample};
+    reading.start = reading_.start;
     reading.first_step = manifest_->metadata.step;
     options.first_step = manifest_->metadata.step;
+    options.start = reading_.start;
   }
   options.samples_per_epoch = source->size();
   options.stop = options_.stop;
@@ -750,6 +785,10 @@ Summary Job::train() {
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
     options.save = [&](std::int64_t step, SaveKind kind) {
+      if (!reading_.same_data && step == options.first_step) {
+        return true;  // no step of the new data: the checkpoint resumed from says all
+      }
+      reading_.data.samples = std::max(reading_.data.samples, loader.epoch_samples());
       return save(step, kind, loader.position(), *running);
     };
   }
@@ -759,6 +798,9 @@ Summary Job::train() {
     restore_figures(trainer);
   }
   trainer.run();
+  if (manifest_ && trainer.trained_nothing()) {
+    explain_no_steps();
+  }
 
   Summary summary;
   trainer.report(summary);
@@ -788,7 +830,8 @@ Summary Job::eval() {
   if (first() && !options_.out_dir.empty()) {
     make_record_folder(options_.out_dir, "--out");
   }
-  make_engine(source->fingerprint());
+  agree_on_data(source->fingerprint());
+  make_engine();
   Summary summary;
   summary.last_step = manifest_ ? manifest_->metadata.step : 0;
   summary.eval = evaluate();

@@ -8,6 +8,7 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/spec/config.h"
+#include "weft/train/data_identity.h"
 #include "weft/train/engine.h"
 #include "weft/train/memory_check.h"
 #include "weft/train/progress.h"
@@ -30,13 +31,14 @@ struct JobOptions {
   /// Rank 0's counts.
   std::int64_t checkpoint_max_age = 0;
   std::string resume;  ///< a checkpoint, or the folder of some; empty = start anew
-  const std::atomic<bool>* stop = nullptr;   ///< set when a stop was asked for
-  ProgressSink progress;                     ///< used on rank 0
-  std::string tensorboard_dir;               ///< event files; empty = none
-  TraceOptions trace;                        ///< a trace of some steps; training only
-  Shortage on_shortage = Shortage::kRefuse;  ///< of memory for tables
-  EngineOptions engine;                      ///< for tests
-  std::string system_root;                   ///< for tests: of memory_limits()
+  ResumeData resume_data = ResumeData::kSame;  ///< of a resumed training
+  const std::atomic<bool>* stop = nullptr;     ///< set when a stop was asked for
+  ProgressSink progress;                       ///< used on rank 0
+  std::string tensorboard_dir;                 ///< event files; empty = none
+  TraceOptions trace;                          ///< a trace of some steps; training only
+  Shortage on_shortage = Shortage::kRefuse;    ///< of memory for tables
+  EngineOptions engine;                        ///< for tests
+  std::string system_root;                     ///< for tests: of memory_limits()
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.

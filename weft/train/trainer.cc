@@ -44,9 +44,11 @@ std::int64_t Trainer::total_steps() const {
   if (options_.samples_per_epoch < 0) {
     return 0;
   }
-  const std::int64_t per_epoch =
-      (options_.samples_per_epoch + config_.batch_size - 1) / config_.batch_size;
-  return per_epoch * config_.train.epochs;
+  const auto steps_of = [this](std::int64_t samples) {
+    return (samples + config_.batch_size - 1) / config_.batch_size;
+  };
+  return options_.first_step - steps_of(options_.start.sample) +
+         steps_of(options_.samples_per_epoch) * (config_.train.epochs - options_.start.epoch);
 }
 
 void Trainer::run() {

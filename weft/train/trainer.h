@@ -33,6 +33,7 @@ namespace weft::train {
 
 struct TrainerOptions {
   std::int64_t first_step = 0;          ///< steps done before (resume)
+  data::ReaderPosition start;           ///< where the data are read from on (resume)
   std::int64_t samples_per_epoch = -1;  ///< for the ETA; -1 = not known
   const std::atomic<bool>* stop = nullptr;
   ProgressSink progress;          ///< on rank 0; empty elsewhere
@@ -66,6 +67,8 @@ class Trainer {
   [[nodiscard]] SkipLimit& skips() { return skips_; }
 
   [[nodiscard]] const SkipLimit& skips() const { return skips_; }
+  /// Behind run(): the job's end was there before its first step, and no stop was asked for.
+  [[nodiscard]] bool trained_nothing() const { return step_ == options_.first_step && !stopped_; }
 
   /// Fills in what the run found out; hashes and the job's own fields are left to the caller.
   /// Collective.
