@@ -11,8 +11,10 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/clock.h"
+#include "weft/spec/changed.h"
 #include "weft/tensor/memory_use.h"
 #include "weft/trace/chrome.h"
+#include "weft/train/agreement.h"
 
 namespace weft::train {
 namespace {
@@ -131,6 +133,10 @@ void TraceSession::write_file(Engine& engine, Context& ctx) {
                          .clock_offset_ns = clock.offset_ns,
                          .clock_error_ns = clock.error_ns,
                          .tables = table_reads(engine)};
+  if (rank == 0) {
+    trace.configuration =
+        fmt::format("# of weft {}\n{}", version(), spec::to_changed_yaml(engine.config()));
+  }
   comm.broadcast(ctx, &trace.base_ns, sizeof trace.base_ns, 0);
   remove_others(folder_, comm.size());
   const fs::path path = fs::path(folder_) / trace::chrome_file_name(rank);
