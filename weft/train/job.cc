@@ -16,6 +16,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/data/loader.h"
@@ -206,6 +207,7 @@ class Job {
   void prepare_trace();
   void append_metrics(const std::string& line) const;
   ProgressSink progress();
+  void say(Phase phase) const;
 
   comm::Communicator& launched_;
   std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
@@ -327,8 +329,9 @@ spec::Plan Job::plan_for_cluster() const {
     if (found.best().plan.groups > 1) {
       const spec::Plan& plan = found.best().plan;
       const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
-      log_info("replica groups: {} of {} ranks, {}, sync {} every {} steps", plan.groups,
-               plan.ranks, to_string(plan.layout), to_string(mesh.sync), mesh.sync_every);
+      log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
+               counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
+               counted(mesh.sync_every, "step"));
     }
   }
   say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
@@ -340,8 +343,8 @@ spec::Plan Job::plan_for_cluster() const {
 spec::Plan Job::given_plan() {
   spec::Plan plan = load_plan(options_.plan_file, config_);
   if (plan.world() != world().size()) {
-    fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
-         options_.plan_file, plan.world(), world().size());
+    fail(ErrorCode::kConfig, "plan {} is for {} and this job has {}; make a new plan",
+         options_.plan_file, counted(plan.world(), "rank"), world().size());
   }
   if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
     fail(ErrorCode::kConfig,
@@ -388,7 +391,7 @@ void Job::say_which_groups() const {
   const bool converts = changed && saved_moment_scales(manifest_->metadata.extra_json) !=
                                        moment_scales(config_, plan_);
   if (first() && plan_.groups > 1) {
-    log_info("{} replica groups of {} ranks: {}", plan_.groups, plan_.ranks,
+    log_info("{} replica groups of {}: {}", plan_.groups, counted(plan_.ranks, "rank"),
              describe_groups(plan_));
   }
   if (first() && changed) {
@@ -453,6 +456,7 @@ void Job::open_vocabularies(data::Source& train) {
   if (manifest_) {
     vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
   } else {
+    say(Phase::kVocabularies);
     // One reading of all the data may take longer than a rank is waited for.
     checkpoint::agree(world(), host_context_, [&] {
       if (first()) {
@@ -474,6 +478,7 @@ void Job::make_engine(std::uint64_t fingerprint) {
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,
                 .resumes = !options_.resume.empty()});
+  say(Phase::kFilling);
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
   engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
@@ -483,6 +488,7 @@ void Job::make_engine(std::uint64_t fingerprint) {
 }
 
 void Job::load() {
+  say(Phase::kLoading);
   std::vector<std::string> left_out;
   const auto restores = [&](const char* key, const std::string& own, const char* parameter) {
     const std::string saved = saved_residual_layout(key);
@@ -552,6 +558,7 @@ void Job::convert_moments() {
 void Job::save(std::int64_t step,
                const data::ReaderPosition& position,
                const TrainingFigures& figures) {
+  say(Phase::kSaving);
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
@@ -603,11 +610,20 @@ void Job::restore_figures(Trainer& trainer) const {
 }
 
 std::optional<EvalFigures> Job::evaluate() {
+  say(Phase::kEvaluating);
   auto source = data::open_source(config_, data::Split::kEval);
   data::Loader loader(
       std::move(source), config_, vocabularies_,
       data::LoaderOptions::eval(config_, world().rank(), world().size(), plan_.parts));
-  return train::evaluate(*engine_, loader, config_, plan_, options_.stop);
+  return train::evaluate(
+      *engine_, loader, config_, plan_,
+      {.stop = options_.stop, .on_activity = first() ? options_.progress.on_activity : nullptr});
+}
+
+void Job::say(Phase phase) const {
+  if (first() && options_.progress.on_activity) {
+    options_.progress.on_activity({.phase = phase});
+  }
 }
 
 ProgressSink Job::progress() {
@@ -682,6 +698,7 @@ void Job::append_metrics(const std::string& line) const {
 }
 
 void Job::finish(Summary& summary, Clock::time_point start) {
+  say(Phase::kHashing);
   // Replicas differ where gradients were not exchanged.
   const checkpoint::StateHash hash =
       engine_->skips_stages() ? checkpoint::StateHash{} : engine_->hash();
@@ -720,6 +737,7 @@ void Job::sum_up_memory(Summary& summary) {
 
 Summary Job::train() {
   const auto start = Clock::now();
+  say(Phase::kReading);
   auto source = data::open_source(config_, data::Split::kTrain);
   const auto eval_source = data::open_source(config_, data::Split::kEval);
   open_vocabularies(*source);
@@ -778,6 +796,7 @@ Summary Job::eval() {
   if (!config_.debug.skip.empty()) {
     fail(ErrorCode::kConfig, "debug.skip: an evaluation needs all stages; remove the key");
   }
+  say(Phase::kReading);
   const auto source = data::open_source(config_, data::Split::kEval);
   if (source == nullptr) {
     fail(ErrorCode::kConfig,
