@@ -20,6 +20,7 @@ struct JobArguments {
   std::int64_t checkpoint_keep = 0;
   std::string trace, trace_steps, tensorboard;
   int metrics_port = -1;  ///< -1 = none, 0 = any
+  std::string metrics_address = "127.0.0.1";
   bool quiet = false;
 };
 
