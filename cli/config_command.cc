@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "weft/base/error.h"
+#include "weft/spec/changed.h"
 #include "weft/spec/describe.h"
 #include "weft/spec/yaml.h"
 
@@ -17,6 +18,7 @@ namespace {
 struct ConfigOptions {
   ConfigArguments config;
   bool markdown = false;
+  bool changed = false;
 };
 
 int run_config(const ConfigOptions& options) {
@@ -28,7 +30,8 @@ int run_config(const ConfigOptions& options) {
     fail(ErrorCode::kUsage, "weft config: name a configuration, or --markdown for all parameters");
   }
   const spec::Config config = spec::load_config(options.config.path, options.config.overrides);
-  fmt::print("{}", spec::to_commented_yaml(config));
+  fmt::print("{}",
+             options.changed ? spec::to_changed_yaml(config) : spec::to_commented_yaml(config));
   return kDone;
 }
 
@@ -41,6 +44,9 @@ void add_config_command(CLI::App& app, Action& chosen) {
   add_config_arguments(*command, options->config);
   command->add_flag("--markdown", options->markdown,
                     "Print the reference of all parameters (docs/parameters.md) instead");
+  command->add_flag(
+      "--changed", options->changed,
+      "Print only what differs from the defaults; it reads as the same configuration");
   command->callback([options, &chosen] { chosen = [options] { return run_config(*options); }; });
 }
 

@@ -12,12 +12,12 @@
 #include <system_error>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "cli/exit_code.h"
 #include "cli/launch.h"
 #include "cli/metrics_server.h"
 #include "cli/output.h"
+#include "cli/progress_line.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
@@ -31,75 +31,14 @@ std::string figure(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
 }
 
-/// Shows progress: one line that is rewritten on a terminal, plain lines elsewhere.
-class ProgressPrinter {
- public:
-  explicit ProgressPrinter(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
-
-  /// `mark`: what every line of figures begins with.
-  train::ProgressSink sink(const std::string& mark) {
-    mark_ = mark;
-    if (quiet_) {
-      return {};
-    }
-    return {.on_window = [this](const train::WindowFigures& window) { show(window); },
-            .on_eval = [this](const train::EvalFigures& eval) { show(eval); },
-            .on_note = [this](const std::string& note) { line(note); }};
-  }
-
-  /// Ends a line that was being rewritten.
-  void close() {
-    if (open_) {
-      write_error("\n");
-      open_ = false;
-    }
-  }
-
- private:
-  void show(const train::WindowFigures& window) {
-    const train::TaskFigures& task = window.tasks.front();
-    std::string text =
-        fmt::format("{}step {}{}  loss {}  NE {} (run {})  {} samples/s", mark_, window.step,
-                    window.total_steps > 0 ? fmt::format("/{}", window.total_steps) : "",
-                    figure(task.loss, 5), figure(task.ne, 5), figure(window.lifetime_ne.front(), 5),
-                    format_count(std::llround(window.samples_per_s)));
-    text += "  " + window.breakdown.text();
-    if (window.eta_s >= 0) {
-      text += fmt::format("  ETA {:.0f} s", window.eta_s);
-    }
-    if (!terminal_) {
-      line(text);
-      return;
-    }
-    write_error("\r\033[K" + text);
-    open_ = true;
-  }
-
-  void show(const train::EvalFigures& eval) {
-    for (const train::TaskFigures& task : eval.tasks) {
-      line(fmt::format("evaluation at step {}, {}: NE {}  AUC {}  calibration {}  {} samples",
-                       eval.step, task.task, figure(task.ne, 5), figure(task.auc, 5),
-                       figure(task.calibration, 4), format_count(task.samples)));
-    }
-  }
-
-  void line(const std::string& text) {
-    close();
-    write_error(text + "\n");
-  }
-
-  std::string mark_;
-  bool quiet_;
-  bool terminal_;
-  bool open_ = false;
-};
-
 void print_eval(const train::EvalFigures& eval) {
   const train::TaskFigures& task = eval.tasks.front();
   if (eval.bayes_ne) {
     const double closed = (1 - task.ne) / (1 - *eval.bayes_ne);
-    fmt::print("  evaluation NE      {}   (best possible {}: {:.1f} % of the gap closed)\n",
-               figure(task.ne, 4), figure(*eval.bayes_ne, 4), 100 * closed);
+    fmt::print("  evaluation NE      {}   (best possible {}: {})\n", figure(task.ne, 4),
+               figure(*eval.bayes_ne, 4),
+               closed > 0 ? fmt::format("{:.1f} % of the gap closed", 100 * closed)
+                          : "no better yet than predicting the mean");
   } else {
     fmt::print("  evaluation NE      {}\n", figure(task.ne, 4));
   }
@@ -119,9 +58,10 @@ void print_report(const train::Summary& summary, const JobArguments& arguments, 
     fmt::print("  training NE        {}   (last {} samples; {} over the run)\n",
                figure(summary.window.front().ne, 4), format_count(summary.window_samples),
                figure(summary.lifetime_ne.front(), 4));
-    fmt::print("  samples/s          {}   ({} samples in {:.1f} s on {} ranks of {} threads)\n",
+    fmt::print("  samples/s          {}   ({} samples in {:.1f} s on {} of {})\n",
                format_count(std::llround(static_cast<double>(summary.samples) / summary.train_s)),
-               format_count(summary.samples), summary.train_s, summary.ranks, summary.threads);
+               format_count(summary.samples), summary.train_s, counted(summary.ranks, "rank"),
+               counted(summary.threads, "thread"));
   }
   const auto bytes = [](std::int64_t count) {
     return format_bytes(static_cast<std::uint64_t>(count));
@@ -177,6 +117,20 @@ void write_summary(const std::string& path, const train::Summary& summary, RunFu
     }
     log_warning("--summary: {}; the training is complete", error.what());
   }
+}
+
+/// Says where. A port that the system chose is said to those, too, who want no notes.
+std::unique_ptr<MetricsServer> serve_figures(const JobArguments& arguments) {
+  auto server = std::make_unique<MetricsServer>(
+      ListenAddress{.host = arguments.metrics_address, .port = arguments.metrics_port});
+  const std::string where = fmt::format("figures for Prometheus at port {} of {}, path /metrics",
+                                        server->port(), arguments.metrics_address);
+  if (arguments.quiet && arguments.metrics_port == 0) {
+    write_error(fmt::format("weft: {}\n", where));
+  } else {
+    log_info("{}", where);
+  }
+  return server;
 }
 
 /// What `sink` does, and the figures to `server`.
@@ -243,6 +197,9 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   train::JobOptions options;
   options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
   LaunchOptions launching{.ranks = arguments.ranks, .timeout_s = options.config.train.timeout_s};
+  launching.command =
+      fmt::format("weft {} {}", run == train::run_train ? "train" : "eval", arguments.config.path);
+  check_launch(launching);
   const spec::Mesh& mesh = options.config.mesh;
   if (run == train::run_train && mesh.sync_every > 1 && mesh.groups > 1) {
     launching.stops =
@@ -272,21 +229,23 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
     fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");
   }
-  ProgressPrinter printer(arguments.quiet);
-  const train::ProgressSink shown =
-      printer.sink(options.config.debug.skip.empty() ? "" : "NOT TRAINING  ");
+  std::optional<ProgressLine> shown;
+  train::ProgressSink sink;
+  if (!arguments.quiet) {
+    shown.emplace(options.config.debug.skip.empty() ? "" : "NOT TRAINING  ");
+    sink = shown->sink();
+  }
   std::unique_ptr<MetricsServer> server;  // on rank 0
   std::optional<train::Summary> summary;
   launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
     train::JobOptions own = options;
     own.stop = &stop;
-    own.progress = shown;
+    own.progress = sink;
     if (world.rank() == 0) {
       check_summary(arguments.summary);
       if (arguments.metrics_port >= 0) {
-        server = std::make_unique<MetricsServer>(arguments.metrics_port);
-        log_info("figures for Prometheus at port {}, path /metrics", server->port());
-        own.progress = served_too(shown, *server);
+        server = serve_figures(arguments);
+        own.progress = served_too(sink, *server);
       }
     }
     train::Summary result = run(world, own);
@@ -299,7 +258,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
     // other than 0 from this one would have the launcher end that process in the midst of it.
     return kDone;
   }
-  printer.close();
+  shown.reset();
   if (!arguments.summary.empty()) {
     write_summary(arguments.summary, *summary, run);
   }

@@ -22,6 +22,7 @@ struct JobArguments {
   bool ignore_memory_limits = false;
   std::string trace, trace_steps, tensorboard;
   int metrics_port = -1;  ///< -1 = none, 0 = any
+  std::string metrics_address = "127.0.0.1";
   bool quiet = false;
 };
 

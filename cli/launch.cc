@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <sched.h>
 
@@ -94,6 +95,24 @@ void launch_local(const LaunchOptions& options,
 }
 
 }  // namespace
+
+void check_launch(const LaunchOptions& options) {
+  if (options.ranks > 0 || comm::launched_by_mpi()) {
+    return;
+  }
+  for (const auto& [name, starter] :
+       {std::pair{"SLURM_STEP_NUM_TASKS", "srun --mpi=pmix"}, std::pair{"WORLD_SIZE", "mpirun"}}) {
+    if (const int processes = environment({name}, 1); processes > 1) {
+      fail(
+          ErrorCode::kUsage,
+          "{} is {}: this is one of {} processes, and nothing says which rank of one job it is, so "
+          "that each would be a job of its own. Ranks are started by MPI: {} -n {} {} ... "
+          "(docs/cluster.md). If this process is a job by itself, say how many ranks it has: "
+          "--ranks 1",
+          name, processes, processes, starter, processes, options.command);
+    }
+  }
+}
 
 void launch(const LaunchOptions& options,
             const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {

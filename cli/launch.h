@@ -13,7 +13,13 @@ struct LaunchOptions {
   int ranks = 0;                          ///< 0 = one, or as many as mpirun started
   double timeout_s = 300.0;               ///< of every wait for another rank
   std::string stops = "after this step";  ///< when a stop request is honoured
+  std::string command = "weft";           ///< what is launched, for the message of check_launch()
 };
+
+/// Throws Error(kUsage) where the environment says that this is one of several processes
+/// (WORLD_SIZE or SLURM_STEP_NUM_TASKS above 1) and neither MPI nor `ranks` says what it is of
+/// them: each would be a job of its own.
+void check_launch(const LaunchOptions& options);
 
 /// Runs `body` on every rank, with a flag that a stop request sets (cli/signals.h). Rethrows the
 /// world's error, the same on all ranks. Throws Error(kUsage) when --ranks and mpirun disagree.

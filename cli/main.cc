@@ -1,5 +1,6 @@
 // The program weft. Errors are caught here and nowhere above: one line on standard error, and the
 // exit code that says what kind it was.
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -17,6 +18,7 @@
 #include "cli/signals.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 
 namespace {
 
@@ -48,18 +50,46 @@ int report(const Error& error) {
   return cli::exit_code(error.code());
 }
 
-/// What is wrong with the arguments. Where a command is misspelt, CLI11 only says that one is
-/// needed.
+/// The words that could stand where `unknown` does: options of the command, or its subcommands.
+std::vector<std::string> known_words(const CLI::App& command, const std::string& unknown) {
+  std::vector<std::string> words;
+  if (unknown.starts_with("-")) {
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        words.push_back("--" + name);
+      }
+    }
+  } else {
+    for (const CLI::App* sub : command.get_subcommands(nullptr)) {
+      words.push_back(sub->get_name());
+    }
+  }
+  return words;
+}
+
+/// What is wrong with the arguments. Of an unknown word CLI11 says, at best, that it is one.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) {
     command = command->get_subcommands().front();
   }
-  const std::vector<std::string> unknown = app.remaining(true);
-  if (command->get_require_subcommand_min() > 0 && !unknown.empty()) {
-    return fmt::format("unknown command or option '{}'", unknown.front());
+  const std::vector<std::string> left = app.remaining(true);
+  if (left.empty()) {
+    return error.what();
   }
-  return error.what();
+  std::string unknown = left.front();
+  if (command->get_require_subcommand_min() == 0) {  // an option rather than what may be its value
+    const auto option = std::find_if(left.begin(), left.end(),
+                                     [](const std::string& word) { return word.starts_with("-"); });
+    if (option != left.end()) {
+      unknown = option->substr(0, option->find('='));
+    } else if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+      return error.what();
+    }
+  }
+  const std::vector<std::string> known = known_words(*command, unknown);
+  return fmt::format("unknown command or option '{}'{}", unknown,
+                     known.empty() ? "" : "; " + suggestion(unknown, known));
 }
 
 int run(int argc, char** argv) {

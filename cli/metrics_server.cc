@@ -1,137 +1,20 @@
 #include "cli/metrics_server.h"
 
-#include <atomic>
-#include <cmath>
-#include <iterator>
 #include <mutex>
 #include <optional>
-#include <string_view>
-#include <thread>
-#include <utility>
+#include <string>
 
-#include <fmt/format.h>
-#include <httplib.h>
-#include <pthread.h>
-
-#include "weft/base/error.h"
+#include "cli/prometheus.h"
 
 namespace weft::cli {
-namespace {
-
-std::string value_of(double value) {
-  if (std::isnan(value)) {
-    return "NaN";
-  }
-  return std::isinf(value) ? (value > 0 ? "+Inf" : "-Inf") : fmt::format("{:.17g}", value);
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') {
-      out += '\\';
-    }
-    out += c == '\n' ? std::string_view("\\n") : std::string_view(&c, 1);
-  }
-  return out;
-}
-
-class Exposition {
- public:
-  void head(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
-  }
-
-  void sample(std::string_view name, double value) {
-    fmt::format_to(std::back_inserter(text_), "{} {}\n", name, value_of(value));
-  }
-
-  void sample(std::string_view name,
-              std::string_view label,
-              std::string_view label_value,
-              double value) {
-    fmt::format_to(std::back_inserter(text_), "{}{{{}=\"{}\"}} {}\n", name, label,
-                   escaped(label_value), value_of(value));
-  }
-
-  void gauge(std::string_view name, std::string_view help, double value) {
-    head(name, "gauge", help);
-    sample(name, value);
-  }
-
-  template <typename Figure>
-  void per_task(std::string_view name,
-                std::string_view help,
-                const std::vector<train::TaskFigures>& tasks,
-                const Figure& figure) {
-    head(name, "gauge", help);
-    for (const train::TaskFigures& task : tasks) {
-      sample(name, "task", task.task, figure(task));
-    }
-  }
-
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
-void add_window(Exposition& out, const train::WindowFigures& window) {
-  out.gauge("weft_step", "Training steps done, of the job.", static_cast<double>(window.step));
-  out.head("weft_samples_total", "counter", "Samples trained on in this run, over all ranks.");
-  out.sample("weft_samples_total", static_cast<double>(window.samples));
-  out.gauge("weft_samples_per_second", "Over the last seconds, all ranks.", window.samples_per_s);
-  using train::TaskFigures;
-  out.per_task("weft_train_loss", "Mean loss of the last window, nats.", window.tasks,
-               [](const TaskFigures& task) { return task.loss; });
-  out.per_task("weft_train_ne", "Normalised entropy of the last window.", window.tasks,
-               [](const TaskFigures& task) { return task.ne; });
-  out.per_task("weft_train_calibration", "Predicted over observed, last window.", window.tasks,
-               [](const TaskFigures& task) { return task.calibration; });
-  const train::StepBreakdown& time = window.breakdown;
-  out.head("weft_time_share", "gauge", "Where rank 0's time went in the last window.");
-  for (const auto& [part, seconds] : {std::pair{"data", time.data},
-                                      {"exchange", time.exchange},
-                                      {"lookup", time.lookup},
-                                      {"dense", time.dense},
-                                      {"update", time.update}}) {
-    out.sample("weft_time_share", "part", part, seconds / time.total);
-  }
-}
-
-void add_eval(Exposition& out, const train::EvalFigures& eval) {
-  using train::TaskFigures;
-  out.gauge("weft_eval_step", "Step of the last evaluation.", static_cast<double>(eval.step));
-  out.per_task("weft_eval_loss", "Mean loss of the last evaluation, nats.", eval.tasks,
-               [](const TaskFigures& task) { return task.loss; });
-  out.per_task("weft_eval_ne", "Normalised entropy of the last evaluation.", eval.tasks,
-               [](const TaskFigures& task) { return task.ne; });
-  out.per_task("weft_eval_auc", "AUC of the last evaluation.", eval.tasks,
-               [](const TaskFigures& task) { return task.auc; });
-}
-
-}  // namespace
-
-std::string to_prometheus(const train::WindowFigures* window, const train::EvalFigures* eval) {
-  Exposition out;
-  out.gauge("weft_up", "1 while the job runs.", 1);
-  if (window != nullptr) {
-    add_window(out, *window);
-  }
-  if (eval != nullptr) {
-    add_eval(out, *eval);
-  }
-  return out.take();
-}
 
 struct MetricsServer::Impl {
-  httplib::Server server;
-  int port = 0;
   std::mutex mutex;  // of the two below
   std::optional<train::WindowFigures> window;
   std::optional<train::EvalFigures> eval;
-  std::atomic<bool> ended = false;  // the loop, by an error too
-  std::thread thread;
+  PageServer server;  // the last: its thread reads the others
+
+  explicit Impl(const ListenAddress& address) : server(address, [this] { return text(); }) {}
 
   std::string text() {
     const std::lock_guard lock(mutex);
@@ -139,37 +22,14 @@ struct MetricsServer::Impl {
   }
 };
 
-MetricsServer::MetricsServer(int port) : impl_(std::make_unique<Impl>()) {
-  // One thread answers: scrapes are seconds apart.
-  impl_->server.new_task_queue = [] { return new httplib::ThreadPool(1); };
-  impl_->server.set_keep_alive_timeout(1);
-  impl_->server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-    response.set_content(impl_->text(), "text/plain; version=0.0.4");
-  });
-  const std::string all = "0.0.0.0";
-  impl_->port = port == 0 ? impl_->server.bind_to_any_port(all)
-                          : (impl_->server.bind_to_port(all, port) ? port : -1);
-  if (impl_->port < 0) {
-    fail(ErrorCode::kUsage, "--metrics-port {}: cannot listen there; choose a free port, or 0",
-         port);
-  }
-  impl_->thread = std::thread([this] {
-    impl_->server.listen_after_bind();
-    impl_->ended = true;
-  });
-  pthread_setname_np(impl_->thread.native_handle(), "weft-metrics");
+MetricsServer::MetricsServer(const ListenAddress& address)
+    : impl_(std::make_unique<Impl>(address)) {
 }
 
-MetricsServer::~MetricsServer() {
-  while (!impl_->server.is_running() && !impl_->ended) {
-    std::this_thread::yield();  // stop() does nothing before the loop has begun
-  }
-  impl_->server.stop();
-  impl_->thread.join();
-}
+MetricsServer::~MetricsServer() = default;
 
 int MetricsServer::port() const {
-  return impl_->port;
+  return impl_->server.port();
 }
 
 void MetricsServer::set(const train::WindowFigures& window) {

@@ -2,22 +2,18 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
+#include "cli/page_server.h"
 #include "weft/train/progress.h"
 
 namespace weft::cli {
 
-/// The text form of Prometheus (exposition format 0.0.4) of the newest figures; either may be null.
-std::string to_prometheus(const train::WindowFigures* window, const train::EvalFigures* eval);
-
-/// Serves GET /metrics from a thread of its own. Figures may be given from another thread at any
-/// time; a reader sees whole ones.
+/// Serves GET /metrics from a thread of its own, with what page_server.h bounds. Figures may be
+/// given from another thread at any time; a reader sees whole ones.
 class MetricsServer {
  public:
-  /// `port` 0: any free one. Listens on all interfaces, without authentication. Throws
-  /// Error(kUsage) where the port is taken.
-  explicit MetricsServer(int port);
+  /// Without authentication. Throws Error(kUsage) where it cannot listen there.
+  explicit MetricsServer(const ListenAddress& address);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;

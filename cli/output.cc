@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <string>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,6 +12,19 @@
 #include "weft/base/error.h"
 
 namespace weft::cli {
+namespace {
+
+constexpr std::string_view kClearRow = "\r\033[K";
+
+std::mutex terminal_mutex;    // of standard error and of
+std::string terminal_status;  // what its last row shows
+
+void put(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace
 
 void open_standard_streams() {
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
@@ -21,8 +36,20 @@ void open_standard_streams() {
 }
 
 void write_error(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
+  const std::lock_guard lock(terminal_mutex);
+  if (terminal_status.empty()) {
+    put(text);
+  } else {
+    put(std::string(kClearRow).append(text).append(terminal_status));
+  }
+}
+
+void show_status(std::string_view text) {
+  const std::lock_guard lock(terminal_mutex);
+  if (text != terminal_status) {
+    terminal_status = text;
+    put(std::string(kClearRow).append(text));
+  }
 }
 
 void flush_output() {

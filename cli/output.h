@@ -10,8 +10,13 @@ namespace weft::cli {
 void open_standard_streams();
 
 /// Progress, log lines and errors. Goes on where it cannot be written: a run is worth more than
-/// its messages.
+/// its messages. `text` ends with a line's end; where a status is shown, it comes above it. From
+/// any thread.
 void write_error(std::string_view text);
+
+/// Shows `text`, shorter than a row of the terminal that standard error is, on the last row instead
+/// of the status before; "" removes it. From any thread.
+void show_status(std::string_view text);
 
 /// Throws Error(kIo) where what was printed did not reach standard output.
 void flush_output();

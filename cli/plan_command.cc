@@ -10,10 +10,12 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/output.h"
+#include "cli/page_origin.h"
 #include "weft/base/error.h"
 #include "weft/planner/plan_report.h"
 #include "weft/planner/search.h"
 #include "weft/planner/table_sets.h"
+#include "weft/spec/changed.h"
 #include "weft/spec/yaml.h"
 #include "weft/topology/yaml.h"
 
@@ -39,6 +41,24 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
+PageOrigin origin_of(const PlanArguments& arguments, const planner::PlanReport& report) {
+  std::string what =
+      arguments.tables.empty() ? arguments.config.path : "the tables " + arguments.tables;
+  for (const std::string& value : arguments.config.overrides) {
+    what += " with " + value;
+  }
+  what += " for cluster " + arguments.cluster;
+  what += arguments.stats.empty() ? "" : " by the statistics " + arguments.stats;
+  return page_origin(what, spec::to_changed_yaml(report.config));
+}
+
+[[noreturn]] void ask_for_cluster() {
+  fail(ErrorCode::kUsage,
+       "weft plan: say with --cluster what the ranks are: a file that 'weft topology calibrate "
+       "--output FILE' writes of this machine or of an MPI job, or one that comes with Weft: {}",
+       WEFT_CLUSTERS);
+}
+
 std::string report_text(const PlanArguments& arguments, const planner::PlanReport& report) {
   if (arguments.format == "yaml") {
     return spec::plan_to_yaml(report.result.best().plan);
@@ -46,12 +66,16 @@ std::string report_text(const PlanArguments& arguments, const planner::PlanRepor
   if (arguments.format == "json") {
     return to_json(report);
   }
-  return arguments.format == "html" ? to_html(report) : to_text(report);
+  return arguments.format == "html" ? to_html(report, origin_of(arguments, report))
+                                    : to_text(report);
 }
 
 int run_plan(const PlanArguments& arguments) {
   if (arguments.config.path.empty() == arguments.tables.empty()) {
     fail(ErrorCode::kUsage, "weft plan: name a configuration, or a set with --tables");
+  }
+  if (arguments.cluster.empty()) {
+    ask_for_cluster();
   }
   const spec::Config config =
       arguments.tables.empty()
@@ -98,7 +122,6 @@ void add_plan_command(CLI::App& app, Action& chosen) {
   command
       ->add_option("--cluster", arguments->cluster,
                    "What the ranks are (docs/topology.md); weft topology calibrate writes one")
-      ->required()
       ->check(not_empty());
   command->add_option("--ranks", arguments->ranks, "Instead of the cluster's number of ranks")
       ->check(CLI::Range(1, 65536));

@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/page_origin.h"
 #include "weft/base/error.h"
 #include "weft/trace/report.h"
 #include "weft/trace/report_html.h"
@@ -32,25 +33,28 @@ void write_page(const std::string& path, const std::string& page) {
   }
 }
 
-trace::Report report_of(const std::string& folder) {
-  return trace::make_report(trace::read_trace(folder));
-}
-
 int report(const TraceArguments& arguments) {
   const std::vector<trace::RankWork> trace = trace::read_trace(arguments.folder);
   const trace::Report found = trace::make_report(trace);
   if (!arguments.html.empty()) {
-    write_page(arguments.html, trace::to_html(found, trace));
+    write_page(arguments.html, trace::to_html(found, trace,
+                                              page_origin("the trace " + arguments.folder,
+                                                          trace.front().configuration)));
   }
   fmt::print("{}", arguments.json ? trace::to_json(found) : trace::to_text(found));
   return kDone;
 }
 
 int diff(const TraceArguments& arguments) {
-  const trace::Report before = report_of(arguments.folder);
-  const trace::Report after = report_of(arguments.other);
+  const std::vector<trace::RankWork> trace = trace::read_trace(arguments.other);
+  const trace::Report before = trace::make_report(trace::read_trace(arguments.folder));
+  const trace::Report after = trace::make_report(trace);
   if (!arguments.html.empty()) {
-    write_page(arguments.html, trace::diff_to_html(before, after));
+    write_page(arguments.html,
+               trace::diff_to_html(before, after,
+                                   page_origin(fmt::format("the traces {} (before) and {} (after)",
+                                                           arguments.folder, arguments.other),
+                                               trace.front().configuration)));
   }
   fmt::print("{}", arguments.json ? trace::diff_to_json(before, after)
                                   : trace::diff_to_text(before, after));

@@ -42,10 +42,16 @@ void add_train_command(CLI::App& app, Action& chosen) {
       ->add_option("--tensorboard", arguments->tensorboard,
                    "Folder for event files: loss, NE, AUC, samples/s, where the time went")
       ->check(not_empty());
+  CLI::Option* const port = command->add_option(
+      "--metrics-port", arguments->metrics_port,
+      "Serve figures to Prometheus at this port, path /metrics; 0: any free one");
+  port->check(CLI::Range(0, 65535));
   command
-      ->add_option("--metrics-port", arguments->metrics_port,
-                   "Serve figures to Prometheus at this port, path /metrics; 0: any free one")
-      ->check(CLI::Range(0, 65535));
+      ->add_option("--metrics-address", arguments->metrics_address,
+                   "Of this machine, where --metrics-port listens; default: 127.0.0.1, which only "
+                   "this machine reaches; 0.0.0.0: everyone")
+      ->check(not_empty())
+      ->needs(port);
   command->callback([arguments, &chosen] {
     chosen = [arguments] { return run_job(*arguments, train::run_train); };
   });

@@ -118,6 +118,9 @@ def _host_of(number, name, values, defaults):
     if not HOST_NAME.fullmatch(str(name)):
         raise ConfigError(f"hosts.{name}: a host's name has at most 15 of a-z, 0-9 and '-', "
                           "a letter first")
+    if name == "lo":
+        raise ConfigError("hosts.lo: is what every machine calls the way to itself; choose another "
+                          "name")
     values = {} if values is None else values
     _check_keys(values, HOST_KEYS, f"hosts.{name}: ")
     found = {key: _value(values, key, f"hosts.{name}.{key}", defaults[key]) for key in HOST_KEYS}

@@ -22,6 +22,7 @@ from config import LabError
 STATE = pathlib.Path("/run/weft-lab")
 SCRATCH = pathlib.Path("/dev/shm/weft-lab")  # Open MPI's session folders and shared memory
 SWITCH = "weft-lab.switch"
+BRIDGE = "weft.bridge"  # no host can be called so
 PREFIX = "weft-lab-"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux",
          "umount": "mount", "hostname": "hostname", "mpirun": "openmpi-bin"}
@@ -163,12 +164,12 @@ def clear_rate(host):
 def cut_link(host):
     """As if the cable were out: packets are lost in both directions, and nobody is told."""
     (STATE / "hosts" / host.name / "cut").touch()  # lab/agent asks
-    tool("ip", "-n", SWITCH, "link", "set", host.name, "down")
+    tool("ip", "-n", SWITCH, "link", "set", "dev", host.name, "down")
 
 
 def interface_bytes(host):
     """Bytes a host's interface has sent and received."""
-    shown = tool("ip", "-n", _namespace(host), "-json", "-stats", "link", "show", "eth0")
+    shown = tool("ip", "-n", _namespace(host), "-json", "-stats", "link", "show", "dev", "eth0")
     counters = json.loads(shown)[0]["stats64"]
     return {"sent_bytes": counters["tx"]["bytes"], "received_bytes": counters["rx"]["bytes"]}
 
@@ -182,8 +183,8 @@ def all_sent_bytes(lab):
 
 def _make_switch():
     tool("ip", "netns", "add", SWITCH)
-    tool("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge")
-    tool("ip", "-n", SWITCH, "link", "set", "bridge", "up")
+    tool("ip", "-n", SWITCH, "link", "add", "name", BRIDGE, "type", "bridge")
+    tool("ip", "-n", SWITCH, "link", "set", "dev", BRIDGE, "up")
 
 
 def _make_host(host):
@@ -193,14 +194,14 @@ def _make_host(host):
     namespace = _namespace(host)
     tool("ip", "netns", "add", namespace)
     (folder / "net").symlink_to(f"/run/netns/{namespace}")
-    tool("ip", "-n", SWITCH, "link", "add", host.name, "type", "veth",
+    tool("ip", "-n", SWITCH, "link", "add", "name", host.name, "type", "veth",
          "peer", "name", "eth0", "netns", namespace)
-    tool("ip", "-n", SWITCH, "link", "set", host.name, "mtu", host.mtu)
-    tool("ip", "-n", namespace, "link", "set", "eth0", "mtu", host.mtu)
-    tool("ip", "-n", SWITCH, "link", "set", host.name, "master", "bridge", "up")
-    tool("ip", "-n", namespace, "link", "set", "lo", "up")
+    tool("ip", "-n", SWITCH, "link", "set", "dev", host.name, "mtu", host.mtu)
+    tool("ip", "-n", namespace, "link", "set", "dev", "eth0", "mtu", host.mtu)
+    tool("ip", "-n", SWITCH, "link", "set", "dev", host.name, "master", BRIDGE, "up")
+    tool("ip", "-n", namespace, "link", "set", "dev", "lo", "up")
     tool("ip", "-n", namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
-    tool("ip", "-n", namespace, "link", "set", "eth0", "up")
+    tool("ip", "-n", namespace, "link", "set", "dev", "eth0", "up")
     (folder / "uts").touch()
     tool("unshare", f"--uts={folder / 'uts'}", "hostname", host.name)
     if host.rate_mbit is not None:

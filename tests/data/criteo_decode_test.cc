@@ -291,7 +291,7 @@ TEST(CriteoConvert, NamesTheFirstBadLineForAnyNumberOfThreads) {
   for (const int threads : {1, 2, 4}) {
     ThreadPool pool(threads);
     const auto source = open_source(config_of({file}), Split::kTrain);
-    expect_error(ErrorCode::kData, {"log.txt:34568:", "1 fields"}, [&] {
+    expect_error(ErrorCode::kData, {"log.txt:34568:", "1 field where"}, [&] {
       write_weft(*source, folder.path() + "/log.weft",
                  {.samples = -1, .pool = &pool, .progress = {}});
     });

@@ -122,7 +122,7 @@ TEST(CriteoText, BadLinesAreNamed) {
   const std::string good = criteo_line(0) + "\n";
   expect_text_error(good + "0\t1\t2\n", {"log.txt:2:", "3 fields", "40"});
   expect_text_error(good + criteo_line(1) + "\t\n", {"log.txt:2:", "41 fields"});
-  expect_text_error(good + "\n" + good, {"log.txt:2:", "1 fields"});
+  expect_text_error(good + "\n" + good, {"log.txt:2:", "1 field where"});
   expect_text_error(good + criteo_line(1).substr(2) + "\n", {"log.txt:2:", "39 fields", "labels"});
   expect_text_error(good + line_with(20, std::string("a\0b", 3)) + "\n",
                     {"log.txt:2:", "NUL byte"});

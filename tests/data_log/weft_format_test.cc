@@ -371,6 +371,7 @@ TEST_F(WeftFormat, MissingEmptyForeignAndNewerFilesAreNamed) {
   std::vector<std::byte> bytes = bytes_of(path("log.weft"));
   bytes[0] = std::byte{'V'};
   EXPECT_NE(message_of(bytes).find("not a weft file"), std::string::npos);
+  EXPECT_NE(message_of(bytes).find("weft data convert"), std::string::npos);
   bytes[0] = std::byte{'W'};
   bytes[8] = std::byte{2};
   EXPECT_NE(message_of(bytes).find("version 2"), std::string::npos);

@@ -149,7 +149,7 @@ class Case(unittest.TestCase):
 
     def environment(self):
         # A test may itself run under a launcher; the program must not think that it does.
-        prefixes = ("OMPI_", "PMI", "SLURM_")
+        prefixes = ("OMPI_", "PMI", "SLURM_", "WORLD_SIZE")
         return {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
 
     def start(self, command, **options):
@@ -160,7 +160,7 @@ class Case(unittest.TestCase):
         process = subprocess.Popen(
             command,
             cwd=options.pop("cwd", self.folder),
-            env=self.environment(),
+            env=self.environment() | options.pop("environment", {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

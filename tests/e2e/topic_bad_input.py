@@ -162,6 +162,17 @@ class BadConfig(Case):
 
 
 class BadData(Case):
+    def test_names_what_would_read_a_file(self):
+        for name, begin, says in (("x.parquet", b"PAR1\x15\x04", "Parquet"),
+                                  ("x.gz", b"\x1f\x8b\x08", "data.format: criteo"),
+                                  ("x.tsv", self.good.encode(), "data.format: criteo"),
+                                  ("ratings.csv", b"userId,movieId\n", "data.format: movielens"),
+                                  ("x", b"whatever it is", "weft data convert")):
+            (self.folder / name).write_bytes(begin)
+            config = self.write(CRITEO, "other.yaml", {"data.format": "weft", "data.path": name,
+                                                       "data.eval_path": []})
+            self.refused(3, "train", config, says=(name, "not a weft file", says))
+
     def setUp(self):
         super().setUp()
         self.rng = random.Random(7)

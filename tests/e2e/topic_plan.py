@@ -34,7 +34,7 @@ class Plan(Case):
     def test_formats(self):
         config = self.write()
         text = self.plan(config)
-        for says in ("3 tables on 2 ranks of 1 hosts, cluster small", "Proposals", "rank 1",
+        for says in ("3 tables on 2 ranks of 1 host, cluster small", "Proposals", "rank 1",
                      "Parts of a step", "table_wise", "those of the generator"):
             self.assertIn(says, text)
         self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
@@ -44,7 +44,12 @@ class Plan(Case):
         steps = [proposal["step_s"] for proposal in report["proposals"] if proposal["fits"]]
         self.assertEqual(steps, sorted(steps))
         self.plan(config, "--format", "html", "--output", "page.html")
-        self.assertIn("<svg", (self.folder / "page.html").read_text())
+        page = (self.folder / "page.html").read_text()
+        for says in ("<svg", "exchange between ranks</span>", "does not fit into memory</span>",
+                     " ms</text>", "batch_size: 64  # default: 2048",
+                     f"from {config} for cluster c.yaml"):
+            self.assertIn(says, page)
+        self.assertRegex(page, r"Made 2\d{3}-\d\d-\d\d \d\d:\d\d UTC by weft \d+\.\d+\.\d+ on \S+ ")
         self.assertEqual(self.plan(config, "--format", "yaml"), report["plan"])
 
     def test_hot_rows(self):

@@ -92,6 +92,20 @@ class Summary(Case):
         self.assertNotIn("\033", result.out + result.err)
         self.assertNotIn("\r", result.err)
 
+    def test_one_is_singular(self):
+        config = self.write()
+        for ranks, threads, says in ((1, 1, "on 1 rank of 1 thread)"),
+                                     (2, 3, "on 2 ranks of 3 threads)")):
+            result = self.run_weft("train", config, "--ranks", ranks, "--threads", threads)
+            self.assertIn(says, result.out)
+            self.assertIn(f"agreed by {says.split(' of')[0][3:]}:", result.err)
+
+    def test_no_share_of_a_gap_that_has_grown(self):
+        result = self.run_weft("train", self.write(values={"train.steps": 1}))
+        self.assertRegex(result.out, r"evaluation NE +[1-9]\.")  # so that there is none
+        self.assertNotIn("gap closed", result.out)
+        self.assertIn("no better yet than predicting the mean", result.out)
+
     def test_closed_output(self):
         """A reader that has gone is no reason to lose a run."""
         config = self.write()

@@ -93,7 +93,7 @@ class Topology(TopologyChecks, Case):
         for ranks in (1, 2, 3):
             result = self.run_weft("topology", "calibrate", "--quick", "--ranks", ranks,
                                    "--output", "m.yaml", "--name", "here")
-            self.assertIn(f"here: {ranks} ranks on 1 hosts", result.out)
+            self.assertIn(f"here: {ranks} rank{'s'[:ranks > 1]} on 1 host", result.out)
             self.check_file("m.yaml", ranks, 1)
         # Without a file the YAML itself.
         out = self.run_weft("topology", "calibrate", "--quick").out

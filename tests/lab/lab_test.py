@@ -120,6 +120,29 @@ class Files(LabCase):
         self.refused_text("[" * 5000, "nested too deep")
         self.refused_text("version: 1\nhosts: {a: , a: }", "line 2: 'a' is given twice")
 
+    def test_host_called_as_a_keyword_of_ip(self):
+        """`ip link set a mtu 1500` takes `a` for the beginning of `address`."""
+        import config
+        import hosts
+        asked = []
+        self.addCleanup(setattr, hosts, "tool", hosts.tool)
+        self.addCleanup(setattr, hosts, "STATE", hosts.STATE)
+        hosts.tool = lambda *command: asked.append([str(part) for part in command]) or "tbf"
+        hosts.STATE = self.folder
+        self.write({"version": 1, "rate_mbit": 400, "hosts": {"a": None}}, "lab.yaml")
+        host = config.read_lab(self.folder / "lab.yaml").hosts[0]
+        hosts._make_switch()
+        hosts._make_host(host)
+        hosts.cut_link(host)
+        hosts.clear_rate(host)
+        named = [(command[i - 1], command) for command in asked if command[0] in ("ip", "tc")
+                 for i, part in enumerate(command) if part == "a"]
+        self.assertGreater(len(named), 5)
+        for before, command in named:
+            self.assertIn(before, ("dev", "name"), command)
+        self.assertIsNone(config.HOST_NAME.fullmatch(hosts.BRIDGE))
+        self.refused_file({"version": 1, "hosts": {"lo": None}}, "hosts.lo")
+
     def test_values(self):
         for key, value, permitted in (("ranks", 0, "from 1 to 256"), ("ranks", 1.5, "an integer"),
                                       ("ranks", None, "an integer"), ("ranks", True, "an integer"),

@@ -439,7 +439,7 @@ TEST(MeshReport, SaysWhatWasChosenAndWhy) {
   const PlanReport report{config, cluster, workload, result};
   for (const std::string& text : {to_text(report), to_html(report)}) {
     for (const char* says :
-         {"2 groups of 4 ranks, local_all_to_all, sync dense every 1 steps", "local_all_reduce",
+         {"2 groups of 4 ranks, local_all_to_all, sync dense every 1 step", "local_all_reduce",
           "gradients", "not asked for", "chosen", "τ g A / 2", "sync_replicas",
           "local_all_to_all sends less between hosts"}) {
       EXPECT_NE(text.find(says), std::string::npos) << says << " in\n" << text;

@@ -36,11 +36,40 @@ TEST(ReportPage, ShowsWhatTheReportSays) {
   expect_alone(page);
   EXPECT_EQ(count(page, "<svg"), 4U) << "timeline, breakdown, bytes, stragglers";
   for (const char* says :
-       {"1 steps of 2 ranks: 10.000 ms a step", "Step 5", "look&lt;up&gt;: 1.000 ms",
+       {"1 step of 2 ranks: 10.000 ms a step", "Step 5", "look&lt;up&gt;: 1.000 ms",
         "output_dist, all_to_all: 4.000 ms, waiting", "waiting: 3.000 ms",
         "to other hosts: 0.001 MB", "3.000 ms, last in 1 of 1 collectives", "balanced ranks"}) {
     EXPECT_NE(page.find(says), page.npos) << says;
   }
+}
+
+/// For paper and pictures, where no pointer rests.
+TEST(ReportPage, SaysFiguresAndColoursOpenly) {
+  const std::vector<RankWork> trace = straggling();
+  const std::string page = to_html(make_report(trace), trace);
+  EXPECT_EQ(count(page, ">10.000 ms</text>"), 2U) << "a step of each rank";
+  EXPECT_NE(page.find(">3.000 ms</text>"), page.npos) << "who is waited for";
+  EXPECT_NE(page.find("text-anchor=\"middle\">4.000</text>"), page.npos) << "inside a box";
+  EXPECT_EQ(count(page, "class=\"key\""), 3U) << "timeline, breakdown, bytes";
+  const std::string change = diff_to_html(make_report(trace), make_report(trace));
+  EXPECT_EQ(count(change, "class=\"key\""), 1U);
+}
+
+TEST(ReportPage, SaysWhereItComesFrom) {
+  const std::vector<RankWork> trace = straggling();
+  const PageOrigin origin{.made = "2026-01-02 03:04 UTC",
+                          .program = "weft 9.9",
+                          .host = "node1",
+                          .what = "the trace a<b",
+                          .configuration = "seed: 7\n"};
+  for (const std::string& page : {to_html(make_report(trace), trace, origin),
+                                  diff_to_html(make_report(trace), make_report(trace), origin)}) {
+    expect_alone(page);
+    EXPECT_NE(page.find("Made 2026-01-02 03:04 UTC by weft 9.9 on node1 from the trace a&lt;b."),
+              page.npos);
+    EXPECT_NE(page.find("<pre>seed: 7\n</pre>"), page.npos);
+  }
+  EXPECT_EQ(to_html(make_report(trace), trace).find("<footer"), std::string::npos);
 }
 
 TEST(ReportPage, OfOneRankHasNoStragglers) {

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft {
 
 namespace {
 
 constexpr double kLabel = 200;  // width of what stands left of a plot
-constexpr double kPlot = 800;
+constexpr double kPlot = 750;
+constexpr double kRight = 90;    // for a figure behind the longest box
+constexpr double kLetter = 6.6;  // width of a letter, at most nearly always
 constexpr double kBar = 18;
 constexpr double kGap = 6;
 
@@ -27,6 +30,7 @@ h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; }
 p.finding { border-left: 4px solid var(--moving); padding-left: 0.8em; margin: 0.4em 0; }
 p.note { color: var(--soft); margin-top: 0; }
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 12px; }
+svg text.in { fill: var(--paper); } svg text.light { fill: #14181d; }
 svg .axis { stroke: var(--faint); } svg .tick { fill: var(--soft); }
 .compute { fill: var(--compute); } .lookup { fill: var(--lookup); } .moving { fill: var(--moving); }
 .waiting { fill: var(--waiting); } .other { fill: var(--other); } .idle { fill: var(--idle); }
@@ -35,6 +39,8 @@ svg .axis { stroke: var(--faint); } svg .tick { fill: var(--soft); }
 table { border-collapse: collapse; } td, th { padding: 2px 14px 2px 0; text-align: right; }
 td:first-child, th:first-child { text-align: left; } th { border-bottom: 1px solid var(--faint); }
 div.wide { overflow-x: auto; }
+footer { color: var(--soft); border-top: 1px solid var(--faint); margin-top: 2.5em; font-size: 13px; }
+footer pre { overflow-x: auto; }
 )";
 
 /// A round number of which at most eight fit into `range`.
@@ -88,10 +94,32 @@ void HtmlPage::section(std::string_view title, std::string_view note) {
   add("<h2>{}</h2>\n<p class=\"note\">{}</p>\n", escaped(title), escaped(note));
 }
 
-void HtmlPage::key(std::span<const std::string_view> names) {
+void HtmlPage::origin(const PageOrigin& origin) {
+  std::string line;
+  for (const auto& [label, text] : {std::pair{"Made ", &origin.made},
+                                    {"by ", &origin.program},
+                                    {"on ", &origin.host},
+                                    {"from ", &origin.what}}) {
+    if (!text->empty()) {
+      line += fmt::format("{}{}{}", line.empty() ? "" : " ", label, escaped(*text));
+    }
+  }
+  if (line.empty() && origin.configuration.empty()) {
+    return;
+  }
+  add("<footer>\n<p>{}.</p>\n", line);
+  if (!origin.configuration.empty()) {
+    add("<p>Configuration, where it differs from the defaults:</p>\n<pre>{}</pre>\n",
+        escaped(origin.configuration));
+  }
+  text_ += "</footer>\n";
+}
+
+void HtmlPage::key(std::span<const KeyEntry> entries) {
   text_ += "<p class=\"key\">";
-  for (const std::string_view name : names) {
-    add("<span><i style=\"background:var(--{})\"></i>{}</span>", name, name);
+  for (const KeyEntry& entry : entries) {
+    add("<span><i style=\"background:var(--{})\"></i>{}</span>", entry.colour,
+        escaped(entry.meaning));
   }
   text_ += "</p>\n";
 }
@@ -99,7 +127,7 @@ void HtmlPage::key(std::span<const std::string_view> names) {
 void HtmlPage::open_plot(std::size_t rows, double range, std::string_view unit) {
   range_ = range > 0 ? range : 1;
   const double height = static_cast<double>(rows) * (kBar + kGap);
-  add("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n", kLabel + kPlot + 40, height + 24);
+  add("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\">\n", kLabel + kPlot + kRight, height + 24);
   const double tick = tick_of(range_);
   for (int i = 0; i * tick <= range_ * 1.0001; ++i) {
     const double x = kLabel + kPlot * i * tick / range_;
@@ -115,12 +143,22 @@ void HtmlPage::label(std::size_t row, std::string_view text) {
       top(row) + kBar - 5, escaped(text));
 }
 
-void HtmlPage::box(
-    std::size_t row, double begin, double end, std::string_view colour, std::string_view title) {
+void HtmlPage::box(const PlotBox& box) {
+  const double x = kLabel + kPlot * box.begin / range_;
+  const double width = kPlot * std::max(box.end - box.begin, 0.0) / range_;
   add("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\">"
       "<title>{}</title></rect>\n",
-      colour, kLabel + kPlot * begin / range_, top(row),
-      kPlot * std::max(end - begin, 0.0) / range_, kBar, escaped(title));
+      box.colour, x, top(box.row), width, kBar, escaped(box.title));
+  if (!box.inside.empty() && kLetter * static_cast<double>(box.inside.size()) + 8 <= width) {
+    const bool light = box.colour == "waiting" || box.colour == "moving" || box.colour == "idle";
+    add("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
+        light ? "in light" : "in", x + width / 2, top(box.row) + kBar - 5, escaped(box.inside));
+  }
+}
+
+void HtmlPage::figure(std::size_t row, double end, std::string_view text) {
+  add("<text x=\"{:.1f}\" y=\"{:.0f}\">{}</text>\n", kLabel + kPlot * end / range_ + 6,
+      top(row) + kBar - 5, escaped(text));
 }
 
 void HtmlPage::close_plot() {

@@ -11,6 +11,31 @@
 
 namespace weft {
 
+/// Where a page comes from. All of it comes from the caller, so that equal pages have equal text.
+struct PageOrigin {
+  std::string made = {};           ///< date and time, "2026-11-22 18:30 UTC"
+  std::string program = {};        ///< "weft 0.1.0"
+  std::string host = {};           ///< whose it was made on
+  std::string what = {};           ///< "configuration job.yaml, cluster clusters/a.yaml"
+  std::string configuration = {};  ///< YAML; several lines
+};
+
+/// A box of a plot, from `begin` to `end` of the axis.
+struct PlotBox {
+  std::size_t row = 0;
+  double begin = 0;
+  double end = 0;
+  std::string_view colour;
+  std::string_view title;        ///< shown where the pointer rests
+  std::string_view inside = {};  ///< written in it, where it is wide enough
+};
+
+/// What a colour of a plot means.
+struct KeyEntry {
+  std::string_view colour;
+  std::string_view meaning;
+};
+
 /// Built from top to bottom. Colours are those of the style sheet: compute, lookup, moving,
 /// waiting, other, idle.
 class HtmlPage {
@@ -29,8 +54,11 @@ class HtmlPage {
 
   void section(std::string_view title, std::string_view note);
 
-  /// What the colours mean, where they are named after it.
-  void key(std::span<const std::string_view> names);
+  /// Where the page comes from, in small print; nothing of what is empty.
+  void origin(const PageOrigin& origin);
+
+  /// What the colours of the next plot mean.
+  void key(std::span<const KeyEntry> entries);
 
   /// Opens a plot of `rows` rows, with an axis from 0 to `range` of `unit`.
   void open_plot(std::size_t rows, double range, std::string_view unit);
@@ -38,9 +66,10 @@ class HtmlPage {
   /// Left of a row.
   void label(std::size_t row, std::string_view text);
 
-  /// A box from `begin` to `end` of the axis.
-  void box(
-      std::size_t row, double begin, double end, std::string_view colour, std::string_view title);
+  void box(const PlotBox& box);
+
+  /// A number behind a row's boxes, which end at `end` of the axis.
+  void figure(std::size_t row, double end, std::string_view text);
 
   void close_plot();
 

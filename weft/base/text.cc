@@ -81,4 +81,11 @@ std::string format_count(std::int64_t count) {
   return text;
 }
 
+std::string counted(std::int64_t count, std::string_view one, std::string_view many) {
+  if (count == 1) {
+    return fmt::format("1 {}", one);
+  }
+  return many.empty() ? fmt::format("{} {}s", count, one) : fmt::format("{} {}", count, many);
+}
+
 }  // namespace weft

@@ -21,4 +21,7 @@ std::string format_bytes(std::uint64_t bytes);
 /// 1234567 -> "1,234,567".
 std::string format_count(std::int64_t count);
 
+/// 1, "rank" -> "1 rank"; 4096, "rank" -> "4096 ranks". `many` where it is not `one` and an s.
+std::string counted(std::int64_t count, std::string_view one, std::string_view many = {});
+
 }  // namespace weft

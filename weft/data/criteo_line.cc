@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/text.h"
 #include "weft/data/criteo.h"
 #include "weft/data/criteo_decode.h"
 
@@ -135,9 +136,9 @@ std::string_view expected(std::size_t field) {
   const auto fields = static_cast<std::size_t>(std::count(line.begin(), line.end(), '\t')) + 1;
   if (fields != kCriteoFields) {
     fail(ErrorCode::kData,
-         "{}:{}: {} fields where a Criteo line has {} separated by tabs (label, I1..I13, "
+         "{}:{}: {} where a Criteo line has {} separated by tabs (label, I1..I13, "
          "C1..C26){}; line: {}",
-         place.file, place.line, fields, kCriteoFields,
+         place.file, place.line, counted(static_cast<std::int64_t>(fields), "field"), kCriteoFields,
          fields + 1 == kCriteoFields ? " - the test set without labels cannot be used" : "",
          quoted(line));
   }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/base/text.h"
 #include "weft/data/csv.h"
 #include "weft/data/movielens.h"
 
@@ -35,9 +36,10 @@ class Records {
     }
     if (fields_.size() != columns_.size()) {
       fail(ErrorCode::kData,
-           "{}:{}: {} fields where there should be {} ({}); quote fields that hold "
+           "{}:{}: {} where there should be {} ({}); quote fields that hold "
            "commas",
-           name_, csv_.line(), fields_.size(), columns_.size(), fmt::join(columns_, ","));
+           name_, csv_.line(), counted(std::ssize(fields_), "field"), columns_.size(),
+           fmt::join(columns_, ","));
     }
     return true;
   }

@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/data/file_kind.h"
 
 namespace weft::data::layout {
 namespace {
@@ -205,10 +206,8 @@ Schema decode_header(std::span<const std::byte> file, const std::string& name, s
     fail(ErrorCode::kData, "{}: the file is empty; write it with 'weft data convert'", name);
   }
   if (file.size() < kMagicBytes || std::memcmp(file.data(), kMagic, kMagicBytes) != 0) {
-    fail(ErrorCode::kData,
-         "{}: not a weft file (it does not begin with {}); set data.format to its format, or "
-         "convert it with 'weft data convert'",
-         name, kMagic);
+    fail(ErrorCode::kData, "{}: not a weft file (it does not begin with {}); {}", name, kMagic,
+         what_reads(file));
   }
   const std::size_t least = kHeaderFixed + 8;
   if (file.size() < least) {

@@ -127,9 +127,9 @@ json value_of(const MeshOption& option) {
 std::string mesh_line(const PlanReport& report) {
   const MeshCluster& mesh = *report.result.mesh;
   return mesh.groups == 1 ? std::string()
-                          : fmt::format("{} groups of {} ranks, {}, sync {} every {} steps",
-                                        mesh.groups, mesh.ranks(), to_string(mesh.layout),
-                                        to_string(mesh.sync), mesh.sync_every);
+                          : fmt::format("{} groups of {}, {}, sync {} every {}", mesh.groups,
+                                        counted(mesh.ranks(), "rank"), to_string(mesh.layout),
+                                        to_string(mesh.sync), counted(mesh.sync_every, "step"));
 }
 
 void write_meshes(TextLines& text, const PlanReport& report) {

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
+#include "weft/base/text.h"
 #include "weft/planner/heads.h"
 
 namespace weft::planner {
@@ -313,13 +314,13 @@ void check_pins(const spec::Table& table, const Ranks& ranks) {
   const auto count = static_cast<std::int64_t>(ranks.all().size());
   if (table.rank >= count) {
     fail(ErrorCode::kConfig,
-         "tables.{}.rank: there is no rank {} among {} ranks; use 0 to {}, or -1 to have it placed",
-         table.name, table.rank, count, count - 1);
+         "tables.{}.rank: there is no rank {} among {}; use 0 to {}, or -1 to have it placed",
+         table.name, table.rank, counted(count, "rank"), count - 1);
   }
   if (table.host >= ranks.hosts()) {
     fail(ErrorCode::kConfig,
-         "tables.{}.host: there is no host {} among {} hosts; use 0 to {}, or -1 to have it placed",
-         table.name, table.host, ranks.hosts(), ranks.hosts() - 1);
+         "tables.{}.host: there is no host {} among {}; use 0 to {}, or -1 to have it placed",
+         table.name, table.host, counted(ranks.hosts(), "host"), ranks.hosts() - 1);
   }
 }
 

@@ -171,8 +171,9 @@ void write_head(TextLines& text, const PlanReport& report) {
   const bool measured =
       std::any_of(report.workload.features.begin(), report.workload.features.end(),
                   [](const FeatureUse& use) { return use.measured; });
-  text.line("{} tables on {} ranks of {} hosts, cluster {}: {}", report.config.tables.size(),
-            best.plan.world(), topology::hosts(report.cluster), report.cluster.name, best.name);
+  text.line("{} on {} of {}, cluster {}: {}", counted(std::ssize(report.config.tables), "table"),
+            counted(best.plan.world(), "rank"), counted(topology::hosts(report.cluster), "host"),
+            report.cluster.name, best.name);
   if (const std::string mesh = mesh_line(report); !mesh.empty()) {
     text.line("{}; ranks and tables below are those of a group", mesh);
   }
@@ -259,7 +260,8 @@ void write_proposals(TextLines& text, const PlanReport& report) {
 }
 
 void draw_proposals(HtmlPage& page, const PlanReport& report) {
-  page.section("Proposals", "Predicted milliseconds of a step; what does not fit is grey.");
+  page.section("Proposals", "Predicted milliseconds of a step.");
+  page.key(std::array{KeyEntry{"compute", "fits"}, KeyEntry{"idle", "does not fit into memory"}});
   const std::vector<const Proposal*> shown = shown_proposals(report);
   double most = 0.0;
   for (const Proposal* one : shown) {
@@ -269,23 +271,36 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const Proposal& one = *shown[i];
     page.label(i, one.name);
-    page.box(i, 0, ms(one.cost.step_s), one.fits() ? "compute" : "idle",
-             fmt::format("{:.3f} ms, work {:.2f} and bytes {:.2f} times the mean at most",
-                         ms(one.cost.step_s), one.cost.imbalance(), one.cost.bytes_imbalance()));
+    page.box({.row = i,
+              .end = ms(one.cost.step_s),
+              .colour = one.fits() ? "compute" : "idle",
+              .title = fmt::format("{:.3f} ms, work {:.2f} and bytes {:.2f} times the mean at most",
+                                   ms(one.cost.step_s), one.cost.imbalance(),
+                                   one.cost.bytes_imbalance())});
+    page.figure(i, ms(one.cost.step_s), fmt::format("{:.3f} ms", ms(one.cost.step_s)));
   }
   page.close_plot();
 }
 
 void draw_parts(HtmlPage& page, const PlanCost& cost) {
-  page.section("Parts of a step",
-               "Milliseconds of the slowest rank; exchanges in the second colour.");
+  page.section("Parts of a step", "Predicted milliseconds of the slowest rank.");
+  page.key(std::array{KeyEntry{"compute", "work"}, KeyEntry{"moving", "exchange between ranks"}});
   page.open_plot(kParts, ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
   for (std::size_t p = 0; p < kParts; ++p) {
     const double own = cost.parts[p] - cost.exchanges[p];
     page.label(p, to_string(static_cast<Part>(p)));
-    page.box(p, 0, ms(own), "compute", fmt::format("work: {:.3f} ms", ms(own)));
-    page.box(p, ms(own), ms(cost.parts[p]), "moving",
-             fmt::format("exchange: {:.3f} ms", ms(cost.exchanges[p])));
+    page.box({.row = p,
+              .end = ms(own),
+              .colour = "compute",
+              .title = fmt::format("work: {:.3f} ms", ms(own)),
+              .inside = fmt::format("{:.3f}", ms(own))});
+    page.box({.row = p,
+              .begin = ms(own),
+              .end = ms(cost.parts[p]),
+              .colour = "moving",
+              .title = fmt::format("exchange: {:.3f} ms", ms(cost.exchanges[p])),
+              .inside = fmt::format("{:.3f}", ms(cost.exchanges[p]))});
+    page.figure(p, ms(cost.parts[p]), fmt::format("{:.3f} ms", ms(cost.parts[p])));
   }
   page.close_plot();
 }
@@ -301,11 +316,14 @@ void draw_ranks(HtmlPage& page, const PlanCost& cost) {
   for (std::size_t i = 0; i < shown; ++i) {
     const RankCost& rank = cost.ranks[order[i]];
     page.label(i, fmt::format("rank {}", order[i]));
-    page.box(
-        i, 0, ms(rank.own_s()), "lookup",
-        fmt::format("{:.3f} ms, {:.0f} lookups, tables {}, buffers {}, to other hosts {}",
-                    ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
-                    bytes(rank.buffer_bytes), bytes(rank.sent[2])));
+    page.box({.row = i,
+              .end = ms(rank.own_s()),
+              .colour = "lookup",
+              .title = fmt::format(
+                  "{:.3f} ms, {:.0f} lookups, tables {}, buffers {}, to other hosts {}",
+                  ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
+                  bytes(rank.buffer_bytes), bytes(rank.sent[2]))});
+    page.figure(i, ms(rank.own_s()), fmt::format("{:.3f} ms", ms(rank.own_s())));
   }
   page.close_plot();
 }
@@ -456,14 +474,15 @@ std::string to_json(const PlanReport& report) {
   return out.dump(1) + "\n";
 }
 
-std::string to_html(const PlanReport& report) {
+std::string to_html(const PlanReport& report, const PageOrigin& origin) {
   const Proposal& best = report.result.best();
   HtmlPage page;
   page.open("Weft plan");
-  page.add("<h1>{} tables on {} ranks: {:.3f} ms a step, as predicted</h1>\n",
-           report.config.tables.size(), best.plan.world(), ms(best.cost.step_s));
-  page.add("<p>Cluster {}, {} hosts; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
-           topology::hosts(report.cluster), HtmlPage::escaped(best.name));
+  page.add("<h1>{} on {}: {:.3f} ms a step, as predicted</h1>\n",
+           counted(std::ssize(report.config.tables), "table"), counted(best.plan.world(), "rank"),
+           ms(best.cost.step_s));
+  page.add("<p>Cluster {}, {}; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
+           counted(topology::hosts(report.cluster), "host"), HtmlPage::escaped(best.name));
   if (const std::string mesh_text = mesh_line(report); !mesh_text.empty()) {
     page.add("<p>{}; ranks and tables below are those of a group.</p>\n", mesh_text);
   }
@@ -473,6 +492,7 @@ std::string to_html(const PlanReport& report) {
   draw_parts(page, best.cost);
   draw_ranks(page, best.cost);
   draw_tables(page, report);
+  page.origin(origin);
   page.close();
   return page.take();
 }

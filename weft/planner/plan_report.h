@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "weft/base/html_page.h"
 #include "weft/planner/search.h"
 
 namespace weft::planner {
@@ -25,6 +26,6 @@ std::string to_text(const PlanReport& report);
 std::string to_json(const PlanReport& report);
 
 /// One page that opens offline: ranks and parts as plots, tables with their reasons.
-std::string to_html(const PlanReport& report);
+std::string to_html(const PlanReport& report, const PageOrigin& origin = {});
 
 }  // namespace weft::planner

@@ -91,13 +91,14 @@ void add_link(std::string& out, LinkClass which, const Link& link) {
 }  // namespace
 
 std::string to_text(const Cluster& cluster) {
-  std::string out = fmt::format("{}: {} ranks on {} hosts, {} threads each\n", cluster.name,
-                                ranks(cluster), hosts(cluster), cluster.threads);
+  std::string out =
+      fmt::format("{}: {} on {}, {} each\n", cluster.name, counted(ranks(cluster), "rank"),
+                  counted(hosts(cluster), "host"), counted(cluster.threads, "thread"));
   if (!cluster.notes.empty()) {
     out += cluster.notes + "\n";
   }
   for (const HostGroup& group : cluster.hosts) {
-    out += fmt::format("  {} hosts of {} ranks\n", group.count, group.ranks);
+    out += fmt::format("  {} of {}\n", counted(group.count, "host"), counted(group.ranks, "rank"));
   }
   out += fmt::format("memory of a rank, of which tables may have {}\n",
                      format_bytes(static_cast<std::uint64_t>(table_capacity(cluster))));

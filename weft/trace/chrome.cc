@@ -35,7 +35,11 @@ class Writer {
              &table == trace_.tables.data() ? "" : ", ", escaped(table.table), table.rows,
              table.bytes);
     }
-    text_ += "]},\n\"traceEvents\": [";
+    text_ += "]";
+    if (!trace_.configuration.empty()) {
+      append(",\n\"configuration\": \"{}\"", escaped(trace_.configuration));
+    }
+    text_ += "},\n\"traceEvents\": [";
   }
 
   std::string end() {

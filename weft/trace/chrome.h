@@ -29,6 +29,7 @@ struct RankTrace {
   std::int64_t clock_offset_ns = 0;     ///< this rank's clock minus rank 0's
   std::int64_t clock_error_ns = 0;      ///< how wrong that may be
   std::vector<TableReads> tables = {};  ///< in the steps recorded
+  std::string configuration = {};       ///< of the job, YAML; given for rank 0
 };
 
 /// Name of a rank's file in a trace's folder, "trace-00003.json".

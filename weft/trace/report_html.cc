@@ -28,8 +28,18 @@ constexpr std::array<std::pair<std::string_view, double Breakdown::*>, 6> kShare
      {"other", &Breakdown::other},
      {"idle", &Breakdown::idle}}};
 
-constexpr std::array<std::string_view, 6> kNames = {"compute", "lookup", "moving",
-                                                    "waiting", "other",  "idle"};
+constexpr std::array<KeyEntry, 6> kKinds = {{{"compute", "compute"},
+                                             {"lookup", "lookup"},
+                                             {"moving", "moving: bytes between ranks"},
+                                             {"waiting", "waiting for the last peer"},
+                                             {"other", "other"},
+                                             {"idle", "idle"}}};
+
+/// Of bytes and links.
+constexpr std::array<KeyEntry, 2> kWhere = {
+    {{"compute", "inside a host"}, {"moving", "to other hosts"}}};
+
+constexpr std::array<KeyEntry, 2> kWhen = {{{"idle", "before"}, {"compute", "after"}}};
 
 double ms(double seconds) {
   return seconds * 1e3;
@@ -74,24 +84,33 @@ void draw_work(
   const std::string title =
       fmt::format("{}{}{}: {:.3f} ms", work.part, work.part.empty() ? "" : ", ", work.name,
                   static_cast<double>(work.time.length()) / 1e6);
+  const auto box = [&](std::int64_t begin, std::int64_t end, std::string_view colour,
+                       std::string_view says) {
+    page.box({.row = row,
+              .begin = at(begin),
+              .end = at(end),
+              .colour = colour,
+              .title = says,
+              .inside = work.name});
+  };
   switch (work.kind) {
     case Kind::kCollective:
-      page.box(row, at(work.time.begin), at(work.arrived), "waiting", title + ", waiting");
-      page.box(row, at(work.arrived), at(work.time.end), "moving",
-               fmt::format("{}, {}", title,
-                           format_bytes(
-                               static_cast<std::uint64_t>(std::max<std::int64_t>(work.bytes, 0)))));
+      box(work.time.begin, work.arrived, "waiting", title + ", waiting");
+      box(work.arrived, work.time.end, "moving",
+          fmt::format(
+              "{}, {}", title,
+              format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(work.bytes, 0)))));
       break;
     case Kind::kLookup:
-      page.box(row, at(work.time.begin), at(work.time.end), "lookup", title);
+      box(work.time.begin, work.time.end, "lookup", title);
       break;
     case Kind::kCompute:
-      page.box(row, at(work.time.begin), at(work.time.end), "compute", title);
+      box(work.time.begin, work.time.end, "compute", title);
       break;
     case Kind::kStep:
     case Kind::kWait:
     case Kind::kIo:
-      page.box(row, at(work.time.begin), at(work.time.end), "other", title);
+      box(work.time.begin, work.time.end, "other", title);
       break;
   }
 }
@@ -122,7 +141,7 @@ void draw_timeline(HtmlPage& page, const Report& report, const std::vector<RankW
       fmt::format("The step of median length, on {} of {} ranks; a row per stream, time in "
                   "milliseconds. Rest on a box to see what it is.",
                   ranks.size(), report.ranks.size()));
-  page.key(kNames);
+  page.key(kKinds);
   page.open_plot(rows.size(), static_cast<double>(end - zero) / 1e6, "ms");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto& [r, stream] = rows[i];
@@ -144,7 +163,7 @@ void draw_breakdown(HtmlPage& page, const Report& report) {
   page.section("Breakdown per rank",
                "Milliseconds per step. Each moment counts once: lookups that no computing hides, "
                "communication that neither hides, waiting for peers.");
-  page.key(kNames);
+  page.key(kKinds);
   double longest = 0;
   for (const Breakdown& rank : report.ranks) {
     longest = std::max(longest, ms(rank.step));
@@ -155,9 +174,15 @@ void draw_breakdown(HtmlPage& page, const Report& report) {
     double begin = 0;
     for (const auto& [name, share] : kShares) {
       const double width = ms(report.ranks[r].*share);
-      page.box(r, begin, begin + width, name, fmt::format("{}: {:.3f} ms", name, width));
+      page.box({.row = r,
+                .begin = begin,
+                .end = begin + width,
+                .colour = name,
+                .title = fmt::format("{}: {:.3f} ms", name, width),
+                .inside = fmt::format("{:.3f}", width)});
       begin += width;
     }
+    page.figure(r, begin, fmt::format("{:.3f} ms", begin));
   }
   page.close_plot();
 }
@@ -177,16 +202,24 @@ void draw_bytes(HtmlPage& page, const Report& report) {
   }
   page.section("Bytes by link",
                "Megabytes per step that all ranks send, inside hosts and to other hosts.");
-  page.add(
-      "<p class=\"key\"><span><i style=\"background:var(--compute)\"></i>inside a host</span>"
-      "<span><i style=\"background:var(--moving)\"></i>to other hosts</span></p>\n");
+  page.key(kWhere);
   page.open_plot(parts.size(), most, "MB");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const double all = sum_of(parts[i]->bytes) / 1e6;
     const double cross = sum_of(parts[i]->cross_host_bytes) / 1e6;
     page.label(i, parts[i]->name);
-    page.box(i, 0, all - cross, "compute", fmt::format("inside a host: {:.3f} MB", all - cross));
-    page.box(i, all - cross, all, "moving", fmt::format("to other hosts: {:.3f} MB", cross));
+    page.box({.row = i,
+              .end = all - cross,
+              .colour = "compute",
+              .title = fmt::format("inside a host: {:.3f} MB", all - cross),
+              .inside = fmt::format("{:.3f}", all - cross)});
+    page.box({.row = i,
+              .begin = all - cross,
+              .end = all,
+              .colour = "moving",
+              .title = fmt::format("to other hosts: {:.3f} MB", cross),
+              .inside = fmt::format("{:.3f}", cross)});
+    page.figure(i, all, fmt::format("{:.3f} MB", all));
   }
   page.close_plot();
 }
@@ -197,13 +230,17 @@ void draw_links(HtmlPage& page, const Report& report) {
   }
   page.section("Rate of links",
                "Megabytes per second while data was coming from one host to another.");
+  page.key(kWhere);
   page.open_plot(report.links.size(), report.links.back().rate() / 1e6, "MB/s");
   for (std::size_t i = 0; i < report.links.size(); ++i) {
     const LinkUse& link = report.links[i];
     page.label(i, fmt::format("{} to {}", link.from, link.to));
-    page.box(i, 0, link.rate() / 1e6, link.from == link.to ? "compute" : "moving",
-             fmt::format("{:.1f} MB/s: {:.3f} MB in {:.3f} ms of a step", link.rate() / 1e6,
-                         link.bytes / 1e6, ms(link.seconds)));
+    page.box({.row = i,
+              .end = link.rate() / 1e6,
+              .colour = link.from == link.to ? "compute" : "moving",
+              .title = fmt::format("{:.1f} MB/s: {:.3f} MB in {:.3f} ms of a step",
+                                   link.rate() / 1e6, link.bytes / 1e6, ms(link.seconds))});
+    page.figure(i, link.rate() / 1e6, fmt::format("{:.1f} MB/s", link.rate() / 1e6));
   }
   page.close_plot();
 }
@@ -220,8 +257,11 @@ void draw_tables(HtmlPage& page, const Report& report) {
   for (std::size_t i = 0; i < shown; ++i) {
     const TableShare& share = report.tables[i];
     page.label(i, fmt::format("{}, rank {}", share.table, share.rank));
-    page.box(i, 0, share.bytes / 1e6, "lookup",
-             fmt::format("{:.3f} MB, {:.0f} rows", share.bytes / 1e6, share.rows));
+    page.box({.row = i,
+              .end = share.bytes / 1e6,
+              .colour = "lookup",
+              .title = fmt::format("{:.3f} MB, {:.0f} rows", share.bytes / 1e6, share.rows)});
+    page.figure(i, share.bytes / 1e6, fmt::format("{:.3f} MB", share.bytes / 1e6));
   }
   page.close_plot();
 }
@@ -238,10 +278,13 @@ void draw_stragglers(HtmlPage& page, const Report& report) {
   page.open_plot(by_rank.size(), ms(report.stragglers.front().waited_for), "ms");
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     page.label(i, fmt::format("rank {}", by_rank[i].rank));
-    page.box(
-        i, 0, ms(by_rank[i].waited_for), "waiting",
-        fmt::format("{:.3f} ms, last in {} of {} collectives, most in {}",
-                    ms(by_rank[i].waited_for), by_rank[i].last, by_rank[i].of, by_rank[i].part));
+    const Straggler& one = by_rank[i];
+    page.box({.row = i,
+              .end = ms(one.waited_for),
+              .colour = "waiting",
+              .title = fmt::format("{:.3f} ms, last in {} of {} collectives, most in {}",
+                                   ms(one.waited_for), one.last, one.of, one.part)});
+    page.figure(i, ms(one.waited_for), fmt::format("{:.3f} ms", ms(one.waited_for)));
   }
   page.close_plot();
 }
@@ -290,11 +333,13 @@ void write_tables(HtmlPage& page, const Report& report) {
 
 }  // namespace
 
-std::string to_html(const Report& report, const std::vector<RankWork>& trace) {
+std::string to_html(const Report& report,
+                    const std::vector<RankWork>& trace,
+                    const PageOrigin& origin) {
   HtmlPage page;
   page.open("Weft trace");
-  page.add("<h1>{} steps of {} ranks: {:.3f} ms a step</h1>\n", report.steps, report.ranks.size(),
-           ms(report.mean.step));
+  page.add("<h1>{} of {}: {:.3f} ms a step</h1>\n", counted(report.steps, "step"),
+           counted(std::ssize(report.ranks), "rank"), ms(report.mean.step));
   for (const Finding& finding : report.findings) {
     page.add("<p class=\"finding\">{}</p>\n", HtmlPage::escaped(finding.text));
   }
@@ -305,11 +350,12 @@ std::string to_html(const Report& report, const std::vector<RankWork>& trace) {
   draw_tables(page, report);
   draw_stragglers(page, report);
   write_tables(page, report);
+  page.origin(origin);
   page.close();
   return page.take();
 }
 
-std::string diff_to_html(const Report& before, const Report& after) {
+std::string diff_to_html(const Report& before, const Report& after, const PageOrigin& origin) {
   constexpr std::size_t kMostRows = 24;
   std::vector<Change> all = changes(before, after);
   all.resize(std::min(all.size(), kMostRows));
@@ -319,9 +365,7 @@ std::string diff_to_html(const Report& before, const Report& after) {
   page.add("<h1>A step took {:.3f} ms and takes {:.3f} ms: {:+.1f} %</h1>\n", ms(before.mean.step),
            ms(after.mean.step), before.mean.step > 0 ? 100 * delta / before.mean.step : 0.0);
   page.section("Parts", "Milliseconds per step of the mean rank, largest change first.");
-  page.add(
-      "<p class=\"key\"><span><i style=\"background:var(--idle)\"></i>before</span>"
-      "<span><i style=\"background:var(--compute)\"></i>after</span></p>\n");
+  page.key(kWhen);
   double most = 0;
   for (const Change& change : all) {
     most = std::max({most, ms(change.before), ms(change.after)});
@@ -331,12 +375,19 @@ std::string diff_to_html(const Report& before, const Report& after) {
     const Change& change = all[i];
     page.label(2 * i, change.name);
     page.label(2 * i + 1, fmt::format("{:+.3f}", ms(change.delta())));
-    page.box(2 * i, 0, ms(change.before), "idle",
-             fmt::format("before: {:.3f} ms", ms(change.before)));
-    page.box(2 * i + 1, 0, ms(change.after), "compute",
-             fmt::format("after: {:.3f} ms", ms(change.after)));
+    page.box({.row = 2 * i,
+              .end = ms(change.before),
+              .colour = "idle",
+              .title = fmt::format("before: {:.3f} ms", ms(change.before))});
+    page.figure(2 * i, ms(change.before), fmt::format("{:.3f} ms", ms(change.before)));
+    page.box({.row = 2 * i + 1,
+              .end = ms(change.after),
+              .colour = "compute",
+              .title = fmt::format("after: {:.3f} ms", ms(change.after))});
+    page.figure(2 * i + 1, ms(change.after), fmt::format("{:.3f} ms", ms(change.after)));
   }
   page.close_plot();
+  page.origin(origin);
   page.close();
   return page.take();
 }

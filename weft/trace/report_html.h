@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/html_page.h"
 #include "weft/trace/report.h"
 #include "weft/trace/trace_file.h"
 
@@ -12,9 +13,11 @@ namespace weft::trace {
 /// Timeline of one step over the ranks, breakdown per rank, bytes by link, who is waited for, and
 /// the tables of to_text(). The step is the one of median length; of more than 32 ranks the
 /// timeline has those that are waited for most. Follows the reader's choice of light or dark.
-std::string to_html(const Report& report, const std::vector<RankWork>& trace);
+std::string to_html(const Report& report,
+                    const std::vector<RankWork>& trace,
+                    const PageOrigin& origin = {});
 
 /// What changed, part by part.
-std::string diff_to_html(const Report& before, const Report& after);
+std::string diff_to_html(const Report& before, const Report& after, const PageOrigin& origin = {});
 
 }  // namespace weft::trace

@@ -182,8 +182,9 @@ std::vector<Change> changes(const Report& before, const Report& after) {
 std::string to_text(const Report& report) {
   TextLines text;
   const std::set<std::string> hosts(report.hosts.begin(), report.hosts.end());
-  text.line("{} steps of {} ranks on {} hosts; a step takes {:.3f} ms", report.steps,
-            report.ranks.size(), hosts.size(), ms(report.mean.step));
+  text.line("{} of {} on {}; a step takes {:.3f} ms", counted(report.steps, "step"),
+            counted(std::ssize(report.ranks), "rank"), counted(std::ssize(hosts), "host"),
+            ms(report.mean.step));
   if (report.clock_error > 0) {
     text.line("clocks of hosts agree within {:.3f} ms", ms(report.clock_error));
   }

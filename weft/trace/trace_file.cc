@@ -165,6 +165,7 @@ RankWork rank_of(const json& file, std::int64_t ranks) {
       .dropped = count_of(weft, "dropped"),
       .steps = {},
       .work = {}};
+  rank.configuration = weft.value("configuration", std::string());
   for (const json& table : list_at(weft, "tables")) {
     rank.tables.push_back({table.at("table"), count_of(table, "rows"), count_of(table, "bytes")});
   }

@@ -42,6 +42,7 @@ struct RankWork {
   std::vector<StepTime> steps;          ///< in order
   std::vector<Work> work;               ///< of all streams, in order of begin
   std::vector<TableReads> tables = {};  ///< in all steps
+  std::string configuration = {};       ///< of rank 0: YAML; empty where the file has none
 };
 
 /// All ranks of the trace in `folder`, by rank. Throws Error(kIo) where it cannot be read and

@@ -8,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 
 namespace weft::train {
 namespace {
@@ -113,7 +114,7 @@ kernels::Target agree_on_target(comm::Communicator& world,
   }
   kernels::limit_target(target);
   if (world.rank() == 0) {
-    log_info("instruction set agreed by {} ranks: {}", world.size(), to_string(target));
+    log_info("instruction set agreed by {}: {}", counted(world.size(), "rank"), to_string(target));
     if (config.model.compute == spec::Compute::kBf16 && !kernels::has_bf16_products(target)) {
       log_info(
           "model.compute: bf16: {} has no products of bf16; they run as fp32 products of the same "

@@ -15,6 +15,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/base/text.h"
 #include "weft/tensor/stream.h"
 #include "weft/train/compute_probe.h"
 #include "weft/train/timing.h"
@@ -64,9 +65,10 @@ class Calibration {
     cluster_.name = options_.name;
     cluster_.threads = options_.threads;
     describe_hosts();
-    cluster_.notes = fmt::format("Measured by weft topology calibrate{}: {} ranks on {} hosts.",
-                                 quick() ? " --quick, which sees caches and not memory" : "",
-                                 world_.size(), topology::hosts(cluster_));
+    cluster_.notes =
+        fmt::format("Measured by weft topology calibrate{}: {} on {}.",
+                    quick() ? " --quick, which sees caches and not memory" : "",
+                    counted(world_.size(), "rank"), counted(topology::hosts(cluster_), "host"));
     measure_compute();
     note_cache();
     measure_stage();

@@ -1,5 +1,6 @@
 #include "weft/train/evaluation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -103,15 +104,21 @@ std::optional<EvalFigures> evaluate(Engine& engine,
                                     data::Loader& loader,
                                     const spec::Config& config,
                                     const spec::Plan& plan,
-                                    const std::atomic<bool>* stop) {
+                                    const EvaluationWatch& watch) {
   const auto start = std::chrono::steady_clock::now();
   const auto tasks = config.tasks.size();
   std::vector<metrics::BinarySums> sums(tasks);
   std::vector<metrics::AucSamples> scores(tasks);
   data::Batch batch;
+  Activity activity{.phase = Phase::kEvaluating,
+                    .total = std::max<std::int64_t>(0, loader.source().size())};
   while (loader.next(batch)) {
-    if (engine.eval_step(batch, stop != nullptr && stop->load())) {
+    if (engine.eval_step(batch, watch.stop != nullptr && watch.stop->load())) {
       return std::nullopt;
+    }
+    activity.done += batch.global_size;
+    if (watch.on_activity) {
+      watch.on_activity(activity);
     }
     const std::vector<float>& logits = engine.logits();
     const auto step = batch_sums(engine, plan);

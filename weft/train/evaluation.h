@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 #include "weft/train/engine.h"
+#include "weft/train/progress.h"
 #include "weft/train/summary.h"
 
 namespace weft::train {
@@ -28,15 +30,20 @@ GlobalAuc auc_over_ranks(comm::Communicator& comm,
                          Context& ctx,
                          const metrics::AucSamples& samples);
 
-/// Runs the loader to its end, or to a stop that reaches any rank (`stop`, may be null): then there
-/// are no figures. Sums go up the tree of parts per batch, then batch after batch, so
-/// the figures do not depend on the number of ranks. A logit that is NaN makes its task's figures
-/// NaN, with a warning; with train.on_non_finite stop it is Error(kNonFinite) on all ranks, at the
-/// end. Collective.
+/// What an evaluation hears and says.
+struct EvaluationWatch {
+  const std::atomic<bool>* stop = nullptr;                ///< may be null
+  std::function<void(const Activity&)> on_activity = {};  ///< after every batch; may be empty
+};
+
+/// Runs the loader to its end, or to a stop that reaches any rank: then there are no figures. Sums
+/// go up the tree of parts per batch, then batch after batch, so the figures do not depend on the
+/// number of ranks. A logit that is NaN makes its task's figures NaN, with a warning; with
+/// train.on_non_finite stop it is Error(kNonFinite) on all ranks, at the end. Collective.
 std::optional<EvalFigures> evaluate(Engine& engine,
                                     data::Loader& loader,
                                     const spec::Config& config,
                                     const spec::Plan& plan,
-                                    const std::atomic<bool>* stop);
+                                    const EvaluationWatch& watch);
 
 }  // namespace weft::train

@@ -16,6 +16,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/data/loader.h"
@@ -205,6 +206,7 @@ class Job {
   void prepare_checkpoints() const;
   void prepare_trace();
   ProgressSink progress();
+  void say(Phase phase) const;
 
   comm::Communicator& launched_;
   std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
@@ -328,8 +330,9 @@ spec::Plan Job::plan_for_cluster() const {
     if (found.best().plan.groups > 1) {
       const spec::Plan& plan = found.best().plan;
       const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
-      log_info("replica groups: {} of {} ranks, {}, sync {} every {} steps", plan.groups,
-               plan.ranks, to_string(plan.layout), to_string(mesh.sync), mesh.sync_every);
+      log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
+               counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
+               counted(mesh.sync_every, "step"));
     }
   }
   say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
@@ -341,8 +344,8 @@ spec::Plan Job::plan_for_cluster() const {
 spec::Plan Job::given_plan() {
   spec::Plan plan = load_plan(options_.plan_file, config_);
   if (plan.world() != world().size()) {
-    fail(ErrorCode::kConfig, "plan {} is for {} ranks and this job has {}; make a new plan",
-         options_.plan_file, plan.world(), world().size());
+    fail(ErrorCode::kConfig, "plan {} is for {} and this job has {}; make a new plan",
+         options_.plan_file, counted(plan.world(), "rank"), world().size());
   }
   if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
     fail(ErrorCode::kConfig,
@@ -389,7 +392,7 @@ void Job::say_which_groups() const {
   const bool converts = changed && saved_moment_scales(manifest_->metadata.extra_json) !=
                                        moment_scales(config_, plan_);
   if (first() && plan_.groups > 1) {
-    log_info("{} replica groups of {} ranks: {}", plan_.groups, plan_.ranks,
+    log_info("{} replica groups of {}: {}", plan_.groups, counted(plan_.ranks, "rank"),
              describe_groups(plan_));
   }
   if (first() && changed) {
@@ -454,6 +457,7 @@ void Job::open_vocabularies(data::Source& train) {
   if (manifest_) {
     vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
   } else {
+    say(Phase::kVocabularies);
     // One reading of all the data may take longer than a rank is waited for.
     checkpoint::agree(world(), host_context_, [&] {
       if (first()) {
@@ -504,6 +508,7 @@ void Job::make_engine() {
                {.threads = options_.threads,
                 .on_shortage = options_.on_shortage,
                 .root = options_.system_root});
+  say(Phase::kFilling);
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
   engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
@@ -513,6 +518,7 @@ void Job::make_engine() {
 }
 
 void Job::load() {
+  say(Phase::kLoading);
   std::vector<std::string> left_out;
   const auto restores = [&](const char* key, const std::string& own, const char* parameter) {
     const std::string saved = saved_residual_layout(key);
@@ -584,6 +590,7 @@ bool Job::save(std::int64_t step,
                SaveKind kind,
                const data::ReaderPosition& position,
                const Trainer& trainer) {
+  say(Phase::kSaving);
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
@@ -660,11 +667,20 @@ void Job::restore_figures(Trainer& trainer) const {
 }
 
 std::optional<EvalFigures> Job::evaluate() {
+  say(Phase::kEvaluating);
   auto source = data::open_source(config_, data::Split::kEval);
   data::Loader loader(
       std::move(source), config_, vocabularies_,
       data::LoaderOptions::eval(config_, world().rank(), world().size(), plan_.parts));
-  return train::evaluate(*engine_, loader, config_, plan_, options_.stop);
+  return train::evaluate(
+      *engine_, loader, config_, plan_,
+      {.stop = options_.stop, .on_activity = first() ? options_.progress.on_activity : nullptr});
+}
+
+void Job::say(Phase phase) const {
+  if (first() && options_.progress.on_activity) {
+    options_.progress.on_activity({.phase = phase});
+  }
 }
 
 ProgressSink Job::progress() {
@@ -705,6 +721,7 @@ void Job::prepare_trace() {
 }
 
 void Job::finish(Summary& summary, Clock::time_point start) {
+  say(Phase::kHashing);
   // Replicas differ where gradients were not exchanged.
   const checkpoint::StateHash hash =
       engine_->skips_stages() ? checkpoint::StateHash{} : engine_->hash();
@@ -744,6 +761,7 @@ void Job::sum_up_ranks(Summary& summary) {
 
 Summary Job::train() {
   const auto start = Clock::now();
+  say(Phase::kReading);
   auto source = data::open_source(config_, data::Split::kTrain);
   const auto eval_source = data::open_source(config_, data::Split::kEval);
   reading_ = begin_reading(*source, config_);
@@ -816,6 +834,7 @@ Summary Job::eval() {
   if (!config_.debug.skip.empty()) {
     fail(ErrorCode::kConfig, "debug.skip: an evaluation needs all stages; remove the key");
   }
+  say(Phase::kReading);
   const auto source = data::open_source(config_, data::Split::kEval);
   if (source == nullptr) {
     fail(ErrorCode::kConfig,

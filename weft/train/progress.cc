@@ -26,6 +26,28 @@ void add_task(const std::string& group,
 
 }  // namespace
 
+std::string_view to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kReading:
+      return "reading data";
+    case Phase::kVocabularies:
+      return "building vocabularies";
+    case Phase::kFilling:
+      return "filling tables";
+    case Phase::kLoading:
+      return "loading the checkpoint";
+    case Phase::kTraining:
+      return "training";
+    case Phase::kEvaluating:
+      return "evaluating";
+    case Phase::kSaving:
+      return "writing a checkpoint";
+    case Phase::kHashing:
+      return "hashing weights";
+  }
+  return "";
+}
+
 std::vector<Figure> figures_of(const WindowFigures& window) {
   std::vector<Figure> figures;
   for (const TaskFigures& task : window.tasks) {

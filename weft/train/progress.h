@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/metrics/binary.h"
@@ -27,8 +28,32 @@ struct WindowFigures {
   StepBreakdown breakdown;     ///< of rank 0, since the window before
 };
 
+/// What a job does at the moment.
+enum class Phase {
+  kReading,       ///< opening and inspecting the data
+  kVocabularies,  ///< building them
+  kFilling,       ///< making the engine, with initial rows
+  kLoading,       ///< a checkpoint
+  kTraining,
+  kEvaluating,
+  kSaving,   ///< a checkpoint
+  kHashing,  ///< weights and state, at the end
+};
+
+/// "filling tables" and so on.
+std::string_view to_string(Phase phase);
+
+struct Activity {
+  Phase phase = Phase::kReading;
+  std::int64_t done = 0;     ///< steps of the job in kTraining, samples in kEvaluating
+  std::int64_t total = 0;    ///< the same at the end; 0 = not known
+  std::int64_t samples = 0;  ///< trained on in this run, in kTraining
+};
+
 /// Called on rank 0, between steps. Must not block for long.
 struct ProgressSink {
+  /// At the beginning of a phase, and after every batch of it where it has batches.
+  std::function<void(const Activity&)> on_activity;
   std::function<void(const WindowFigures&)> on_window;
   std::function<void(const EvalFigures&)> on_eval;
   std::function<void(const std::string&)> on_note;  ///< e.g. where a checkpoint was written

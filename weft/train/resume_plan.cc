@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/text.h"
 #include "weft/spec/yaml.h"
 
 namespace weft::train {
@@ -88,7 +89,7 @@ std::string why_another_plan(const SavedJob& saved,
                              const spec::Config& config,
                              const planner::PlanTarget& world) {
   if (saved.plan.world() != world.ranks) {
-    return fmt::format("the checkpoint's plan is for {} ranks", saved.plan.world());
+    return fmt::format("the checkpoint's plan is for {}", counted(saved.plan.world(), "rank"));
   }
   if (saved.hosts && *saved.hosts != planner::host_numbers(world)) {
     return "ranks are on other hosts than the checkpoint's";

@@ -9,8 +9,10 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/clock.h"
+#include "weft/spec/changed.h"
 #include "weft/tensor/memory_use.h"
 #include "weft/trace/chrome.h"
+#include "weft/train/agreement.h"
 #include "weft/train/record_files.h"
 
 namespace weft::train {
@@ -123,6 +125,10 @@ void TraceSession::complete(Engine& engine, Context& ctx) {
             .clock_offset_ns = clock.offset_ns,
             .clock_error_ns = clock.error_ns,
             .tables = table_reads(engine)};
+  if (rank == 0) {
+    trace_.configuration =
+        fmt::format("# of weft {}\n{}", version(), spec::to_changed_yaml(engine.config()));
+  }
   comm.broadcast(ctx, &trace_.base_ns, sizeof trace_.base_ns, 0);
   is_first_ = comm.rank() == 0;
   remove_others(folder_, comm.size());

@@ -52,6 +52,7 @@ std::int64_t Trainer::total_steps() const {
 }
 
 void Trainer::run() {
+  say_training();
   data::Batch batch;
   while (!stopped_ && (config_.train.steps == 0 || step_ < config_.train.steps)) {
     if (options_.trace != nullptr) {
@@ -77,6 +78,7 @@ void Trainer::run() {
     take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
     samples_ += batch.global_size;
+    say_training();
     throughput_.add(train_time_, batch.global_size);
     if (outcome.skipped) {
       count_skipped(outcome);
@@ -103,6 +105,13 @@ void Trainer::run() {
   }
   if (!stopped_ && evaluated_step_ != step_) {
     evaluate(step_);
+  }
+}
+
+void Trainer::say_training() const {
+  if (options_.progress.on_activity) {
+    options_.progress.on_activity(
+        {.phase = Phase::kTraining, .done = step_, .total = total_steps(), .samples = samples_});
   }
 }
 
@@ -202,6 +211,7 @@ void Trainer::boundary(std::int64_t step) {
   if (evaluate_now) {
     evaluate(step);
   }
+  say_training();
 }
 
 void Trainer::evaluate(std::int64_t step) {

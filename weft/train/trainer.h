@@ -76,6 +76,7 @@ class Trainer {
 
  private:
   [[nodiscard]] bool stop_asked() const;
+  void say_training() const;
   bool next_batch(data::Batch& batch);
   void take(const GlobalControl& control);
   void warn_of_codecs(const CodecReport& codecs);
