@@ -70,6 +70,8 @@ TEST(Calibrate, OneHost) {
     EXPECT_EQ(cluster.links.host == topology::Link{}, ranks == 1);
     EXPECT_EQ(cluster.links.network, topology::Link{});
     EXPECT_EQ(cluster.compute.rows.points.size(), 4U);
+    EXPECT_GT(cluster.compute.gemm_fp32.value, 0);
+    EXPECT_GT(cluster.compute.gemm_bf16.value, 0);  // every target has products of bf16
     const std::string text = topology::to_yaml(cluster);
     EXPECT_EQ(topology::to_yaml(topology::parse_cluster(text, "here")), text);
   }
