@@ -12,9 +12,10 @@
 namespace weft::train {
 namespace {
 
-/// Trains an epoch of 430 samples in one window; at most `scores` of them are kept for its AUC.
+/// Trains an epoch of seven steps of 61 samples in one window; at most `scores` of them are kept
+/// for its AUC.
 double window_auc(int ranks, std::int64_t scores) {
-  const spec::Config config = make_job({"train.log_every=1000000"});
+  const spec::Config config = make_job({"train.log_every=1000000", "data.synthetic.samples=427"});
   const spec::Plan plan = planner::make_plan(config, ranks);
   double auc = 0.0;
   comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
@@ -29,7 +30,7 @@ double window_auc(int ranks, std::int64_t scores) {
     Summary summary;
     trainer.report(summary);
     if (world.rank() == 0) {
-      EXPECT_EQ(summary.window_samples, 430);
+      EXPECT_EQ(summary.window_samples, 427);
       auc = summary.window.front().auc;
     }
   });
@@ -38,7 +39,7 @@ double window_auc(int ranks, std::int64_t scores) {
 
 TEST(WindowAuc, IsThatOfTheNewestStepsOnAnyNumberOfRanks) {
   const double all = window_auc(1, metrics::kWindowScores);
-  const double newest = window_auc(1, 130);  // two steps of 61
+  const double newest = window_auc(1, 130);  // two steps
   EXPECT_FALSE(std::isnan(newest));
   EXPECT_NE(newest, all);
   for (const int ranks : {2, 3}) {

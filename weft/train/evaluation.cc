@@ -53,8 +53,7 @@ void say_not_numbers(const spec::Config& config,
   }
   const std::string what = fmt::format(
       "evaluation: {} of {} logits of task '{}' are NaN, and so are its figures; lower the "
-      "learning "
-      "rate, or go on from an earlier checkpoint",
+      "learning rate, or go on from an earlier checkpoint",
       found.not_numbers, task.samples, task.task);
   if (config.train.on_non_finite == spec::OnNonFinite::kStop) {
     fail(ErrorCode::kNonFinite, "{}; train.on_non_finite: skip only warns of it", what);
