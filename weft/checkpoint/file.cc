@@ -17,6 +17,8 @@
 namespace weft::checkpoint {
 namespace {
 
+constexpr std::int64_t kUnsyncedBytes = std::int64_t{256} << 20;
+
 constexpr const char* kDamaged = "restore the checkpoint from a copy or resume from another one";
 
 /// What errno `number` means and what to do about it when writing.
@@ -81,7 +83,19 @@ void OutputFile::write(const void* data, std::int64_t bytes) {
     next += written;
     bytes -= written;
     bytes_ += written;
+    if (bytes_ - synced_ >= kUnsyncedBytes) {
+      sync_data();
+    }
   }
+}
+
+/// So that finish() has little left to do: a sync shows no progress, and a rank without is given
+/// up.
+void OutputFile::sync_data() {
+  if (::fdatasync(descriptor_) != 0) {
+    fail_write("write to disk", path_, errno);
+  }
+  synced_ = bytes_;
 }
 
 void OutputFile::finish() {
@@ -95,7 +109,8 @@ void OutputFile::finish() {
 }
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = open_for_reading(path_, 0);
+  // Without O_NONBLOCK the open of a FIFO waits for somebody who writes to it.
+  descriptor_ = open_for_reading(path_, O_NONBLOCK);
   struct stat status{};
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
     const int number = errno;
