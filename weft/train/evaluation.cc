@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "weft/base/error.h"
+#include "weft/train/next_batch.h"
 
 namespace weft::train {
 namespace {
@@ -76,7 +77,7 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   std::vector<metrics::BinarySums> sums(tasks);
   std::vector<metrics::AucSamples> scores(tasks);
   data::Batch batch;
-  while (loader.next(batch)) {
+  while (next_batch(loader, engine.control_comm(), batch)) {
     if (engine.eval_step(batch, stop != nullptr && stop->load())) {
       return std::nullopt;
     }
