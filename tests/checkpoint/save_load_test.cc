@@ -2,10 +2,13 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "tests/checkpoint/memory_state.h"
 #include "weft/checkpoint/agree.h"
@@ -51,14 +54,107 @@ TEST(SaveLoad, ManyChunks) {
 
 TEST(Agree, WaitsForARankThatWorksLongerThanAPeerIsWaitedFor) {
   std::atomic<int> done = 0;
-  comm::run_local(2, {.timeout_s = 2.5}, [&](comm::Communicator& world) {
+  comm::run_local(2, {.timeout_s = 2.0}, [&](comm::Communicator& world) {
     Context ctx;
-    agree(world, ctx, [&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(world.rank() == 0 ? 0 : 3500));
+    agree(world, ctx, [&](WorkProgress& progress) {
+      for (int i = 0; i < 35 && world.rank() == 1; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        progress.add(1);
+      }
       ++done;
     });
     EXPECT_EQ(done, 2);
   });
+}
+
+/// Runs `body` on 2 ranks, of which rank 1 blocks until the backend gives it up. Returns the error,
+/// which every rank must have thrown.
+Error with_a_blocked_rank(std::promise<void>& release,
+                          const std::function<void(comm::Communicator&)>& body) {
+  std::vector<std::string> thrown(2);
+  std::vector<int> given_up;
+  const auto give_up = [&](const Error&, std::span<const int> ranks, double) {
+    given_up.assign(ranks.begin(), ranks.end());
+    release.set_value();
+  };
+  try {
+    comm::run_local(2, {.timeout_s = 1.0, .give_up = give_up}, [&](comm::Communicator& world) {
+      try {
+        body(world);
+      } catch (const Error& error) {
+        thrown[static_cast<std::size_t>(world.rank())] = error.what();
+        throw;
+      }
+    });
+  } catch (const Error& error) {
+    EXPECT_EQ(given_up, std::vector<int>{1});
+    EXPECT_EQ(thrown[0], error.what());
+    EXPECT_EQ(thrown[1], error.what());
+    return error;
+  }
+  return {ErrorCode::kInternal, "no error"};
+}
+
+TEST(Agree, NamesARankWhoseWorkDoesNotMove) {
+  std::promise<void> release;
+  const Error error = with_a_blocked_rank(release, [&](comm::Communicator& world) {
+    Context ctx;
+    agree(world, ctx, [&](WorkProgress& progress) {
+      progress.begin({.activity = "reading", .place = "'rank-0001.bin'", .total = 40 << 20});
+      if (world.rank() == 1) {
+        progress.add(12 << 20);
+        release.get_future().wait();
+      }
+    });
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+  EXPECT_EQ(error.origin_rank(), 1);
+  EXPECT_TRUE(says(error.what(), {"rank 1 has been reading 'rank-0001.bin'", "nothing has moved",
+                                  "for 1.0 s", "at 12.0 MiB of 40.0 MiB"}));
+}
+
+/// A source of one row that never comes.
+class BlockedState final : public StateSource {
+ public:
+  explicit BlockedState(std::shared_future<void> released) : released_(std::move(released)) {}
+
+  [[nodiscard]] std::vector<StateItem> state_items() const override {
+    return {{"tables.blocked", "weight", DType::kFloat32, 1, 8, 0, 1, 0, 8, true, 1}};
+  }
+
+  void read_state(std::size_t, std::int64_t, std::int64_t, void*) const override {
+    released_.wait();
+  }
+
+ private:
+  std::shared_future<void> released_;
+};
+
+TEST(SaveLoad, ASaveThatHangsNamesRankAndFile) {
+  const TemporaryDirectory directory;
+  std::promise<void> release;
+  const BlockedState blocked(release.get_future().share());
+  const Error error = with_a_blocked_rank(release, [&](comm::Communicator& world) {
+    Context ctx;
+    std::vector<const StateSource*> sources;
+    if (world.rank() == 1) {
+      sources.push_back(&blocked);
+    }
+    save(world, ctx, save_options(directory.path(), 10), sources);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+  EXPECT_TRUE(
+      says(error.what(), {"rank 1 has been writing '", "rank-0001.bin'", "at 0 B of 32 B"}));
+}
+
+TEST(SaveLoad, AFifoInPlaceOfAFileIsRefused) {
+  const TemporaryDirectory directory;
+  save_all(save_options(directory.path(), 10), small_matrices(), 1, 2);
+  const std::string file = directory.path() + "/step-00000010/rank-0001.bin";
+  std::filesystem::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_TRUE(says(checkpoint_error([&] { load_all({directory.path()}, small_matrices(), 1, 2); }),
+                   {"rank-0001.bin' is not a regular file"}));
 }
 
 TEST(SaveLoad, MetadataAndBlobsComeBack) {

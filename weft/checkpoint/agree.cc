@@ -1,7 +1,6 @@
 #include "weft/checkpoint/agree.h"
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <new>
 #include <numeric>
@@ -10,26 +9,22 @@
 #include <string_view>
 
 #include "weft/base/error.h"
+#include "weft/comm/work_watch.h"
 
 namespace weft::checkpoint {
 namespace {
 
-/// How often a rank that still works says so: a small part of what others wait for it at most.
-constexpr std::chrono::milliseconds kPulse{1000};
-
-enum class State : std::int64_t { kWorking, kDone, kFailed };
-
-/// How one rank's work goes, as it travels.
+/// How one rank's work has ended, as it travels.
 struct Outcome {
-  State state = State::kWorking;
+  std::int64_t failed = 0;
   std::int64_t code = 0;
   std::int64_t origin = 0;
   std::int64_t message_bytes = 0;
 };
 
-std::optional<Error> attempt(const std::function<void()>& work) {
+std::optional<Error> attempt(const Work& work, WorkProgress& progress) {
   try {
-    work();
+    work(progress);
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -42,10 +37,10 @@ std::optional<Error> attempt(const std::function<void()>& work) {
 
 Outcome outcome_of(const comm::Communicator& comm, const std::optional<Error>& error) {
   if (!error) {
-    return {.state = State::kDone};
+    return {};
   }
   const int origin = error->origin_rank();
-  return {.state = State::kFailed,
+  return {.failed = 1,
           .code = static_cast<std::int64_t>(error->code()),
           .origin = origin >= 0 ? origin : comm.world_rank(comm.rank()),
           .message_bytes = static_cast<std::int64_t>(std::string_view(error->what()).size())};
@@ -53,21 +48,22 @@ Outcome outcome_of(const comm::Communicator& comm, const std::optional<Error>& e
 
 }  // namespace
 
-void agree(comm::Communicator& comm, Context& ctx, const std::function<void()>& work) {
-  auto result = std::async(std::launch::async, [&work] { return attempt(work); });
+void agree(comm::Communicator& comm, Context& ctx, const Work& work) {
+  WorkProgress progress;
   std::optional<Error> error;
-  Outcome own;
-  std::vector<Outcome> all(static_cast<std::size_t>(comm.size()));
-  const auto is_working = [](const Outcome& one) { return one.state == State::kWorking; };
-  do {
-    if (is_working(own) && result.wait_for(kPulse) == std::future_status::ready) {
-      error = result.get();
-      own = outcome_of(comm, error);
+  {
+    auto result = std::async(std::launch::async, [&] { return attempt(work, progress); });
+    comm::WorkWatch watch(comm, progress);
+    while (result.wait_for(watch.interval()) != std::future_status::ready) {
+      watch.look();  // throws: then the end of `result` waits for the work
     }
-    comm.all_gather(ctx, &own, all.data(), sizeof(Outcome));
-  } while (std::any_of(all.begin(), all.end(), is_working));
+    error = result.get();
+  }
+  const Outcome own = outcome_of(comm, error);
+  std::vector<Outcome> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(ctx, &own, all.data(), sizeof(Outcome));
   for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].state == State::kFailed) {
+    if (all[r].failed != 0) {
       std::string message = error ? error->what() : "";
       message.resize(static_cast<std::size_t>(all[r].message_bytes));
       comm.broadcast(ctx, message.data(), all[r].message_bytes, static_cast<int>(r));

@@ -9,16 +9,25 @@
 #include <type_traits>
 #include <vector>
 
+#include "weft/base/work_progress.h"
 #include "weft/comm/communicator.h"
 #include "weft/tensor/device.h"
 
 namespace weft::checkpoint {
 
+/// Work that says in `progress` what it does and how far it is. It must not communicate.
+using Work = std::function<void(WorkProgress& progress)>;
+
 /// Calls work() on a thread of its own and exchanges how it went. Where it threw, all ranks throw
 /// the error of the lowest such rank, with that rank (of the world) as origin; the communicator
-/// stays usable. Collective; work() must not communicate. It may take longer than a rank is waited
-/// for: until all have done theirs, every rank says once a second that it is alive.
-void agree(comm::Communicator& comm, Context& ctx, const std::function<void()>& work);
+/// stays usable. Collective.
+///
+/// The work may take longer than a rank is waited for, as long as its progress moves: the others
+/// wait for it (comm::WorkWatch). Where nothing moves for the timeout of `comm`, an Error(kTimeout)
+/// that names the rank, what it was doing and how far it was is the world's error, and all ranks
+/// end with it. The rank itself throws when its work comes back; work that hangs is ended with its
+/// process.
+void agree(comm::Communicator& comm, Context& ctx, const Work& work);
 
 /// The byte strings of all ranks, in rank order. Collective.
 struct Gathered {

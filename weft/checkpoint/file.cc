@@ -10,6 +10,8 @@
 namespace weft::checkpoint {
 namespace {
 
+constexpr std::int64_t kUnsyncedBytes = std::int64_t{256} << 20;
+
 constexpr const char* kDamaged = "restore the checkpoint from a copy or resume from another one";
 
 bool is(const std::error_code& error, int number) {
@@ -43,6 +45,16 @@ void OutputFile::write(const void* data, std::int64_t bytes) {
          "cannot write '{}' beyond its first {}: {}; earlier checkpoints are as they were", path_,
          format_bytes(static_cast<std::uint64_t>(bytes_)), io::describe_write_error(error));
   }
+  if (bytes_ - synced_ >= kUnsyncedBytes) {
+    sync_data();
+  }
+}
+
+/// So that finish() has little left to do: a sync shows no progress, and a rank without is given
+/// up.
+void OutputFile::sync_data() {
+  check_write("write to disk", path_, file_->sync());
+  synced_ = bytes_;
 }
 
 void OutputFile::finish() {

@@ -24,9 +24,12 @@ class OutputFile {
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
+  void sync_data();
+
   std::string path_;
   std::unique_ptr<io::File> file_;
   std::int64_t bytes_ = 0;
+  std::int64_t synced_ = 0;  ///< of them on the disk
 };
 
 /// An existing file, read at any place.

@@ -84,6 +84,15 @@ std::vector<Wanted> match(std::span<StateSink* const> sinks,
   return wanted;
 }
 
+std::int64_t bytes_to_read(const std::vector<Wanted>& wanted) {
+  std::int64_t bytes = 0;
+  for (const Wanted& one : wanted) {
+    bytes +=
+        one.item.held().size() * (one.item.col_end - one.item.col_begin) * size_of(one.item.dtype);
+  }
+  return bytes;
+}
+
 /// Whether the two have a row in common; true too for some that have none.
 bool may_meet(const RowSet& a, const RowSet& b) {
   return std::max(a.begin, b.begin) < std::min(a.end, b.end) &&
@@ -125,10 +134,14 @@ void check_extra(comm::Communicator& comm,
 /// Reads chunks, checks them, and hands out what sinks want of them.
 class Reader {
  public:
-  Reader(io::FileSystem& system, const Manifest& manifest, std::string directory)
+  Reader(io::FileSystem& system,
+         const Manifest& manifest,
+         std::string directory,
+         WorkProgress& progress)
       : system_(system),
         manifest_(manifest),
         directory_(std::move(directory)),
+        progress_(progress),
         files_(manifest.files.size()) {}
 
   void fill(const Wanted& wanted) {
@@ -148,7 +161,9 @@ class Reader {
     auto& slot = files_[static_cast<std::size_t>(index)];
     if (slot == nullptr) {
       const DataFile& expected = manifest_.files[static_cast<std::size_t>(index)];
-      slot = std::make_unique<InputFile>(system_, join(directory_, expected.name));
+      const std::string path = join(directory_, expected.name);
+      progress_.go_to(fmt::format("'{}'", path));
+      slot = std::make_unique<InputFile>(system_, path);
       if (slot->bytes() != expected.bytes) {
         fail(ErrorCode::kCheckpoint,
              "'{}' has {} bytes, but {} were written; restore the checkpoint from a copy or resume "
@@ -183,7 +198,12 @@ class Reader {
     const std::int64_t offset = block.offset + chunk * block.chunk_rows * row_bytes;
     const InputFile& from = file(block.file);
     chunk_.resize(static_cast<std::size_t>(rows * row_bytes));
+    if (block.file != place_) {
+      progress_.go_to(fmt::format("'{}'", from.path()));
+      place_ = block.file;
+    }
     from.read(offset, chunk_.data(), rows * row_bytes);
+    progress_.move();
     const std::uint64_t checksum = hash_bytes(chunk_);
     const std::uint64_t expected = block.checksums[static_cast<std::size_t>(chunk)];
     if (checksum != expected) {
@@ -243,12 +263,15 @@ class Reader {
       from = cut_.data();
     }
     wanted.sink->write_state(wanted.index, row, rows.count, cols.begin, cols.end, from);
+    progress_.add(rows.count * cols.size() * size);
   }
 
   io::FileSystem& system_;
   const Manifest& manifest_;
   std::string directory_;
+  WorkProgress& progress_;
   std::vector<std::unique_ptr<InputFile>> files_;
+  std::int64_t place_ = -1;  ///< the file that `progress_` names
   std::vector<std::byte> chunk_;
   std::vector<std::byte> cut_;
 };
@@ -264,7 +287,8 @@ Manifest load(comm::Communicator& comm,
   Manifest manifest;
   std::vector<Wanted> wanted;
   std::uint64_t text_hash = 0;
-  agree(comm, ctx, [&] {
+  agree(comm, ctx, [&](WorkProgress& progress) {
+    progress.begin({.activity = "opening", .place = fmt::format("'{}'", options.path)});
     directory = find_checkpoint(options.path, files);
     manifest = read_manifest(directory, files);
     text_hash = hash_string(manifest_to_json(manifest));
@@ -277,12 +301,15 @@ Manifest load(comm::Communicator& comm,
            options.path);
     }
   }
-  agree(comm, ctx, [&] { wanted = match(sinks, manifest, directory); });
+  agree(comm, ctx, [&](WorkProgress& /*progress*/) { wanted = match(sinks, manifest, directory); });
   if (options.extra == ExtraItems::kRefuse) {
     check_extra(comm, ctx, wanted, manifest, directory, options.left_out);
   }
-  agree(comm, ctx, [&] {
-    Reader reader(files, manifest, directory);
+  agree(comm, ctx, [&](WorkProgress& progress) {
+    progress.begin({.activity = "reading",
+                    .place = fmt::format("'{}'", directory),
+                    .total = bytes_to_read(wanted)});
+    Reader reader(files, manifest, directory, progress);
     for (const Wanted& one : wanted) {
       reader.fill(one);
     }

@@ -39,7 +39,8 @@ void write_block(OutputFile& file,
                  const StateSource& source,
                  std::size_t index,
                  const StateItem& item,
-                 StoredItem& stored) {
+                 StoredItem& stored,
+                 WorkProgress& progress) {
   StoredBlock block;
   block.offset = file.bytes();
   block.row_begin = item.row_begin;
@@ -62,8 +63,22 @@ void write_block(OutputFile& file,
                                            static_cast<std::size_t>(count * row_bytes));
     block.checksums.push_back(hash_bytes(bytes));
     file.write(bytes.data(), static_cast<std::int64_t>(bytes.size()));
+    progress.add(static_cast<std::int64_t>(bytes.size()));
   }
   stored.blocks.push_back(std::move(block));
+}
+
+/// What this rank will write of `sources`.
+std::int64_t bytes_to_write(std::span<const StateSource* const> sources) {
+  std::int64_t bytes = 0;
+  for (const StateSource* source : sources) {
+    for (const StateItem& item : source->state_items()) {
+      if (item.first_holder) {
+        bytes += item.held().size() * (item.col_end - item.col_begin) * size_of(item.dtype);
+      }
+    }
+  }
+  return bytes;
 }
 
 /// Every rank: its file, and the table of what is in it. An item of which a rank holds no first
@@ -71,16 +86,21 @@ void write_block(OutputFile& file,
 Manifest write_rank(io::FileSystem& files,
                     const std::string& directory,
                     int rank,
-                    std::span<const StateSource* const> sources) {
+                    std::span<const StateSource* const> sources,
+                    WorkProgress& progress) {
   Manifest table;
   const std::string name = fmt::format("rank-{:04}.bin", rank);
-  OutputFile file(files, join(directory, name));
+  const std::string path = join(directory, name);
+  progress.begin({.activity = "writing",
+                  .place = fmt::format("'{}'", path),
+                  .total = bytes_to_write(sources)});
+  OutputFile file(files, path);
   for (const StateSource* source : sources) {
     const auto items = source->state_items();
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (items[i].first_holder) {
         table.items.push_back(describe(items[i]));
-        write_block(file, *source, i, items[i], table.items.back());
+        write_block(file, *source, i, items[i], table.items.back(), progress);
       }
     }
   }
@@ -194,9 +214,11 @@ std::string save(comm::Communicator& comm,
   std::string unfinished;
   std::string final;
   try {
-    agree(comm, ctx, [&] {
+    agree(comm, ctx, [&](WorkProgress& progress) {
       if (is_first) {
         check_options(options);
+        progress.begin(
+            {.activity = "preparing", .place = fmt::format("'{}'", options.directory)});
         if (folder == nullptr) {
           folder = &own_folder.emplace(
               FolderOptions{.directory = options.directory, .files = options.files});
@@ -206,11 +228,13 @@ std::string save(comm::Communicator& comm,
     });
     unfinished = shared_text(comm, ctx, unfinished);
     std::string table;
-    agree(comm, ctx,
-          [&] { table = manifest_to_json(write_rank(files, unfinished, comm.rank(), sources)); });
+    agree(comm, ctx, [&](WorkProgress& progress) {
+      table = manifest_to_json(write_rank(files, unfinished, comm.rank(), sources, progress));
+    });
     const Gathered tables = gather_bytes(comm, ctx, std::as_bytes(std::span(table)));
-    agree(comm, ctx, [&] {
+    agree(comm, ctx, [&](WorkProgress& progress) {
       if (is_first) {
+        progress.begin({.activity = "completing", .place = fmt::format("'{}'", unfinished)});
         Metadata metadata = options.metadata;
         metadata.ranks = comm.size();
         final = commit(files, *folder, options, unfinished, merge_tables(metadata, tables));

@@ -90,7 +90,8 @@ void add_tasks(std::vector<Task>& tasks,
 void work(const std::vector<Task>& tasks,
           const InitialValues& initial,
           std::atomic<std::size_t>& next,
-          std::vector<std::atomic<std::uint64_t>>& sums) {
+          std::vector<std::atomic<std::uint64_t>>& sums,
+          WorkProgress& progress) {
   std::vector<std::byte> values;
   std::vector<std::byte> start;
   for (std::size_t i = next++; i < tasks.size(); i = next++) {
@@ -104,20 +105,27 @@ void work(const std::vector<Task>& tasks,
       has_initial = initial(*task.item, task.row_begin, task.rows, start.data());
     }
     sums[task.slot] += hash_task(task, values.data(), has_initial ? start.data() : nullptr);
+    progress.add(static_cast<std::int64_t>(bytes));
   }
 }
 
 std::vector<std::uint64_t> run_tasks(Context& ctx,
                                      const std::vector<Task>& tasks,
                                      const InitialValues& initial,
-                                     std::size_t slots) {
+                                     std::size_t slots,
+                                     WorkProgress& progress) {
+  std::int64_t total = 0;
+  for (const Task& task : tasks) {
+    total += task.rows * row_bytes(*task.item);
+  }
+  progress.begin({.activity = "hashing", .place = "its state", .total = total});
   std::vector<std::atomic<std::uint64_t>> sums(slots);
   std::atomic<std::size_t> next = 0;
   if (ctx.pool == nullptr) {
-    work(tasks, initial, next, sums);
+    work(tasks, initial, next, sums, progress);
   } else {
     ctx.pool->parallel_for(ctx.pool->threads(),
-                           [&](std::int64_t) { work(tasks, initial, next, sums); });
+                           [&](std::int64_t) { work(tasks, initial, next, sums, progress); });
   }
   return {sums.begin(), sums.end()};
 }
@@ -216,9 +224,12 @@ std::uint64_t item_key(const StateItem& item) {
   return hash_combine(named, hash_string(to_string(item.dtype)));
 }
 
-StateHash hash_state(Context& ctx,
-                     std::span<const StateSource* const> sources,
-                     const InitialValues& initial) {
+namespace {
+
+StateHash hash_own(Context& ctx,
+                   std::span<const StateSource* const> sources,
+                   const InitialValues& initial,
+                   WorkProgress& progress) {
   const ItemLists lists = all_items(sources);
   std::vector<Task> tasks;
   for (std::size_t s = 0; s < sources.size(); ++s) {
@@ -229,8 +240,17 @@ StateHash hash_state(Context& ctx,
       }
     }
   }
-  const auto sums = run_tasks(ctx, tasks, initial, 2);
+  const auto sums = run_tasks(ctx, tasks, initial, 2, progress);
   return {sums[0], sums[0] + sums[1]};
+}
+
+}  // namespace
+
+StateHash hash_state(Context& ctx,
+                     std::span<const StateSource* const> sources,
+                     const InitialValues& initial) {
+  WorkProgress progress;
+  return hash_own(ctx, sources, initial, progress);
 }
 
 StateHash hash_state(comm::Communicator& comm,
@@ -238,7 +258,8 @@ StateHash hash_state(comm::Communicator& comm,
                      std::span<const StateSource* const> sources,
                      const InitialValues& initial) {
   StateHash own;
-  agree(comm, ctx, [&] { own = hash_state(ctx, sources, initial); });
+  agree(comm, ctx,
+        [&](WorkProgress& progress) { own = hash_own(ctx, sources, initial, progress); });
   std::vector<StateHash> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(ctx, &own, all.data(), sizeof(StateHash));
   StateHash sum;
@@ -269,8 +290,8 @@ void compare_replicas(comm::Communicator& comm,
     }
   }
   std::map<BlockName, std::uint64_t> own_hashes;
-  agree(comm, ctx, [&] {
-    const auto sums = run_tasks(ctx, tasks, {}, own.size());
+  agree(comm, ctx, [&](WorkProgress& progress) {
+    const auto sums = run_tasks(ctx, tasks, {}, own.size(), progress);
     for (std::size_t i = 0; i < own.size(); ++i) {
       own[i].hash = sums[i];
       own_hashes[own[i].name] = sums[i];
@@ -282,7 +303,9 @@ void compare_replicas(comm::Communicator& comm,
       first.emplace(block.name, block);
     }
   }
-  agree(comm, ctx, [&] { check_copies(lists, first, own_hashes, rank, is_compared); });
+  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
+    check_copies(lists, first, own_hashes, rank, is_compared);
+  });
 }
 
 }  // namespace weft::checkpoint

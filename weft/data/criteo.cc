@@ -70,6 +70,8 @@ class CriteoSource final : public Source {
 
   void use(ThreadPool* pool) override { text_.use(pool); }
 
+  void report_to(WorkProgress* progress) override { text_.report_to(progress); }
+
   [[nodiscard]] bool concurrent_reads() const override { return true; }
 
   [[nodiscard]] bool random_access() const override { return false; }

@@ -103,6 +103,9 @@ std::size_t CriteoText::read_bytes(std::size_t bytes) {
   reserve(used_ + wanted + 1);  // and a missing line end
   const std::size_t got = stream_->read(text() + used_, wanted, pool_);
   used_ += got;
+  if (progress_ != nullptr) {
+    progress_->move();
+  }
   return got;
 }
 

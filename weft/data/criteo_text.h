@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "weft/base/thread_pool.h"
+#include "weft/base/work_progress.h"
 #include "weft/data/byte_stream.h"
 #include "weft/data/criteo.h"
 
@@ -28,6 +29,9 @@ class CriteoText {
 
   /// load() reads and cuts by ranges of bytes on this pool; null: on its own thread.
   void use(ThreadPool* pool) { pool_ = pool; }
+
+  /// As Source::report_to().
+  void report_to(WorkProgress* progress) { progress_ = progress; }
 
   /// The loaded lines are [first(), end()).
   [[nodiscard]] std::int64_t first() const { return first_; }
@@ -70,6 +74,7 @@ class CriteoText {
 
   std::vector<std::string> files_;
   ThreadPool* pool_ = nullptr;
+  WorkProgress* progress_ = nullptr;
   std::unique_ptr<ByteStream> stream_;    ///< of file file_first_.size() - 1
   std::vector<std::int64_t> file_first_;  ///< first sample of each file opened so far
   std::int64_t total_ = -1;

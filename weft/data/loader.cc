@@ -7,6 +7,8 @@
 #include <numeric>
 #include <span>
 #include <stop_token>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -134,7 +136,8 @@ class Loader::Impl {
        const Vocabularies& vocabularies,
        const LoaderOptions& options)
       : source_(std::move(source)),
-        mapper_(config, source_->schema(), vocabularies, source_->describe()),
+        described_(source_->describe()),
+        mapper_(config, source_->schema(), vocabularies, described_),
         options_(options),
         window_(window_of(*source_, options)),
         order_(config.seed, options, window_),
@@ -145,6 +148,7 @@ class Loader::Impl {
         returned_samples_(known_samples_),
         slots_(index(options.read_ahead)) {
     source_->select(mapper_.columns());
+    source_->report_to(&progress_);
     free_.reserve(slots_.size());
     ready_.reserve(slots_.size());
     for (Slot& slot : slots_) {
@@ -155,7 +159,37 @@ class Loader::Impl {
 
   bool next(Batch& out) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !ready_.empty() || finished_; });
+    changed_.wait(lock, [this] { return has_next(); });
+    return take(out);
+  }
+
+  Next next_within(Batch& out, std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, limit, [this] { return has_next(); })) {
+      return Next::kNotYet;
+    }
+    return take(out) ? Next::kBatch : Next::kEnd;
+  }
+
+  [[nodiscard]] const WorkProgress& progress() const { return progress_; }
+
+  [[nodiscard]] ReaderPosition position() const { return returned_; }
+
+  [[nodiscard]] std::int64_t epoch_samples() const { return returned_samples_; }
+
+  [[nodiscard]] const Source& source() const { return *source_; }
+
+ private:
+  struct Slot {
+    Batch batch;
+    ReaderPosition after;
+    std::int64_t samples = -1;  ///< of an epoch, as known then
+  };
+
+  [[nodiscard]] bool has_next() const { return !ready_.empty() || finished_; }
+
+  /// Under the mutex. False after the last batch.
+  bool take(Batch& out) {
     if (ready_.empty()) {
       if (error_ != nullptr) {
         std::rethrow_exception(error_);
@@ -171,19 +205,6 @@ class Loader::Impl {
     changed_.notify_all();
     return true;
   }
-
-  [[nodiscard]] ReaderPosition position() const { return returned_; }
-
-  [[nodiscard]] std::int64_t epoch_samples() const { return returned_samples_; }
-
-  [[nodiscard]] const Source& source() const { return *source_; }
-
- private:
-  struct Slot {
-    Batch batch;
-    ReaderPosition after;
-    std::int64_t samples = -1;  ///< of an epoch, as known then
-  };
 
   static Slot* take_first(std::vector<Slot*>& slots) {
     Slot* const slot = slots.front();
@@ -269,6 +290,7 @@ class Loader::Impl {
     const std::int64_t end =
         options_.shuffle ? (last_window + 1) * window_ : at_.sample + options_.batch_size;
     skip_to(stop, first);
+    report("reading samples of", -1, first);
     const std::int64_t existing = first + source_->load(first, end - first);
     if (first < existing && existing < end) {
       known_samples_ = existing;
@@ -279,13 +301,23 @@ class Loader::Impl {
 
   /// A sequential source reads what it skips: in runs, so that the loader can be stopped.
   void skip_to(const std::stop_token& stop, std::int64_t first) {
-    if (!source_->random_access()) {
+    if (!source_->random_access() && loaded_ + kSequentialWindow < first) {
+      report("skipping samples of", first, loaded_);
       while (loaded_ + kSequentialWindow < first && !stop.stop_requested()) {
         loaded_ += kSequentialWindow;
         source_->load(loaded_, 0);
+        progress_.add(kSequentialWindow);
       }
     }
     loaded_ = first;
+  }
+
+  void report(std::string_view activity, std::int64_t total, std::int64_t done) {
+    progress_.begin({.activity = activity,
+                     .place = described_,
+                     .total = total,
+                     .unit = WorkProgress::Unit::kSamples,
+                     .done = done});
   }
 
   void fill(std::int64_t size, Batch& batch) {
@@ -299,7 +331,9 @@ class Loader::Impl {
     mapper_.map(block_, batch);
   }
 
+  WorkProgress progress_;
   std::unique_ptr<Source> source_;
+  std::string described_;  ///< the source
   FeatureMapper mapper_;
   LoaderOptions options_;
   std::int64_t window_;
@@ -338,6 +372,14 @@ Loader::~Loader() = default;
 
 bool Loader::next(Batch& out) {
   return impl_->next(out);
+}
+
+Loader::Next Loader::next_within(Batch& out, std::chrono::milliseconds limit) {
+  return impl_->next_within(out, limit);
+}
+
+const WorkProgress& Loader::progress() const {
+  return impl_->progress();
 }
 
 ReaderPosition Loader::position() const {

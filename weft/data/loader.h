@@ -19,9 +19,11 @@
 ///              per batch once the batches have grown.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
+#include "weft/base/work_progress.h"
 #include "weft/data/batch.h"
 #include "weft/data/source.h"
 #include "weft/data/vocabulary.h"
@@ -80,6 +82,16 @@ class Loader {
 
   /// Swaps the next batch into `out`, whose memory is reused. False after the last epoch.
   bool next(Batch& out);
+
+  /// What next_within() has found.
+  enum class Next { kBatch, kEnd, kNotYet };
+
+  /// next() that waits no longer than `limit`.
+  Next next_within(Batch& out, std::chrono::milliseconds limit);
+
+  /// What the reader does: for who waits long for a batch. It moves with every batch, with every
+  /// run of samples that is skipped and, in a sequential source, with every piece of a file.
+  [[nodiscard]] const WorkProgress& progress() const;
 
   /// After the batch last returned; options.start before the first.
   [[nodiscard]] ReaderPosition position() const;

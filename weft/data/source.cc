@@ -256,6 +256,10 @@ void SubrangeSource::use(ThreadPool* pool) {
   inner_->use(pool);
 }
 
+void SubrangeSource::report_to(WorkProgress* progress) {
+  inner_->report_to(progress);
+}
+
 bool SubrangeSource::concurrent_reads() const {
   return first_ == 0 && inner_->concurrent_reads();  // else the ids are translated in one place
 }

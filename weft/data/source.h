@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "weft/base/thread_pool.h"
+#include "weft/base/work_progress.h"
 #include "weft/data/content.h"
 #include "weft/spec/config.h"
 
@@ -108,6 +109,10 @@ class Source {
   /// a null pointer. Results are the same.
   virtual void use(ThreadPool* /*pool*/) {}
 
+  /// From now on load() moves `progress`, which must live until it is taken back by a null pointer,
+  /// whenever bytes have come. Where load() costs nothing it is not used.
+  virtual void report_to(WorkProgress* /*progress*/) {}
+
   /// Several threads may call read() at once, each with a block of its own, between two loads.
   [[nodiscard]] virtual bool concurrent_reads() const { return false; }
 
@@ -146,6 +151,22 @@ class PoolUse {
   Source& source_;
 };
 
+/// A source's reports to `progress` for the life of this object.
+class ProgressUse {
+ public:
+  ProgressUse(Source& source, WorkProgress& progress) : source_(source) {
+    source.report_to(&progress);
+  }
+
+  ~ProgressUse() { source_.report_to(nullptr); }
+
+  ProgressUse(const ProgressUse&) = delete;
+  ProgressUse& operator=(const ProgressUse&) = delete;
+
+ private:
+  Source& source_;
+};
+
 /// Samples [first, first + count) of another source, as a source; count -1 = to the end.
 class SubrangeSource final : public Source {
  public:
@@ -157,6 +178,7 @@ class SubrangeSource final : public Source {
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override;
   void select(std::span<const std::string> columns) override;
   void use(ThreadPool* pool) override;
+  void report_to(WorkProgress* progress) override;
   [[nodiscard]] bool concurrent_reads() const override;
   [[nodiscard]] bool random_access() const override;
   [[nodiscard]] std::int64_t size() const override;

@@ -169,7 +169,10 @@ struct CountedBlock {
 
 /// Blocks are decoded by as many tasks as the source allows, then each table's ids are counted by
 /// one task: sums do not depend on the order.
-void count_all(Source& train, std::vector<TableCount>& plan, ThreadPool& pool) {
+void count_all(Source& train,
+               std::vector<TableCount>& plan,
+               ThreadPool& pool,
+               WorkProgress& progress) {
   std::vector<CountedBlock> blocks(train.concurrent_reads() ? index(pool.threads()) : 1);
   const std::int64_t window = kBlock * static_cast<std::int64_t>(blocks.size());
   for (std::int64_t first = 0;; first += window) {
@@ -177,6 +180,7 @@ void count_all(Source& train, std::vector<TableCount>& plan, ThreadPool& pool) {
     if (loaded == 0) {
       return;
     }
+    progress.add(loaded);
     const std::int64_t filled = (loaded + kBlock - 1) / kBlock;
     pool.parallel_for(filled, [&](std::int64_t i) {
       blocks[index(i)].read(train, first + i * kBlock, std::min(kBlock, loaded - i * kBlock));
@@ -368,7 +372,10 @@ bool needs_vocabularies(const spec::Config& config) {
                      });
 }
 
-Vocabularies build_vocabularies(Source& train, const spec::Config& config, ThreadPool* pool) {
+Vocabularies build_vocabularies(Source& train,
+                                const spec::Config& config,
+                                ThreadPool* pool,
+                                WorkProgress* progress) {
   if (!needs_vocabularies(config)) {
     return {};
   }
@@ -376,7 +383,15 @@ Vocabularies build_vocabularies(Source& train, const spec::Config& config, Threa
   std::vector<TableCount> plan = plan_counts(config, train.schema());
   ThreadPool own(1);
   const PoolUse use(train, pool != nullptr ? *pool : own);
-  count_all(train, plan, pool != nullptr ? *pool : own);
+  WorkProgress unread;
+  WorkProgress& seen = progress != nullptr ? *progress : unread;
+  const std::string described = train.describe();
+  seen.begin({.activity = "counting the ids of",
+              .place = described,
+              .total = train.size(),
+              .unit = WorkProgress::Unit::kSamples});
+  const ProgressUse reports(train, seen);
+  count_all(train, plan, pool != nullptr ? *pool : own, seen);
   std::vector<Vocabulary> items;
   items.reserve(plan.size());
   for (const TableCount& count : plan) {

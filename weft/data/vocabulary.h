@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "weft/base/thread_pool.h"
+#include "weft/base/work_progress.h"
 #include "weft/spec/config.h"
 
 namespace weft::data {
@@ -92,10 +93,11 @@ bool needs_vocabularies(const spec::Config& config);
 /// table has rows, the most frequent are kept and a warning names the size needed.
 /// Throws Error(kConfig) where features of one table differ in min_count.
 /// Cost: 16 to 32 bytes per distinct id while counting, and about 10 ns per id. `pool`, where
-/// given, decodes and counts.
+/// given, decodes and counts; `progress` moves with the bytes and blocks that are read.
 Vocabularies build_vocabularies(Source& train,
                                 const spec::Config& config,
-                                ThreadPool* pool = nullptr);
+                                ThreadPool* pool = nullptr,
+                                WorkProgress* progress = nullptr);
 
 /// Throws Error(kConfig) naming a table whose vocabulary is missing or larger than the table.
 void check_vocabularies(const Vocabularies& vocabularies, const spec::Config& config);

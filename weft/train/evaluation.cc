@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/train/next_batch.h"
 
 namespace weft::train {
 namespace {
@@ -111,7 +112,7 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   data::Batch batch;
   Activity activity{.phase = Phase::kEvaluating,
                     .total = std::max<std::int64_t>(0, loader.source().size())};
-  while (loader.next(batch)) {
+  while (next_batch(loader, engine.control_comm(), batch)) {
     if (engine.eval_step(batch, watch.stop != nullptr && watch.stop->load())) {
       return std::nullopt;
     }

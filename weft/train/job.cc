@@ -459,9 +459,10 @@ void Job::open_vocabularies(data::Source& train) {
   } else {
     say(Phase::kVocabularies);
     // One reading of all the data may take longer than a rank is waited for.
-    checkpoint::agree(world(), host_context_, [&] {
+    checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
       if (first()) {
-        const auto bytes = data::build_vocabularies(train, config_, &device_->pool()).serialize();
+        const auto bytes =
+            data::build_vocabularies(train, config_, &device_->pool(), &progress).serialize();
         vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
     });

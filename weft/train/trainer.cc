@@ -8,6 +8,7 @@
 #include "weft/base/log.h"
 #include "weft/train/codec_losses.h"
 #include "weft/train/evaluation.h"
+#include "weft/train/next_batch.h"
 
 namespace weft::train {
 namespace {
@@ -117,7 +118,7 @@ void Trainer::say_training() const {
 
 bool Trainer::next_batch(data::Batch& batch) {
   const trace::Scope scope(engine_.caller_track(), "wait_for_batch", trace::Kind::kWait);
-  return loader_.next(batch);
+  return train::next_batch(loader_, engine_.control_comm(), batch);
 }
 
 void Trainer::count_skipped(const StepOutcome& outcome) {
