@@ -135,6 +135,22 @@ TEST(Movielens, SplitsTheLastTenthByTime) {
   EXPECT_EQ(read_range(*eval, 0, 2).dense[kHistory], (std::vector<float>{27, 28}));
 }
 
+TEST(Movielens, FingerprintIsOfAllOfBothFiles) {
+  std::string ratings;
+  for (int i = 0; i < 29; ++i) {
+    ratings += "1,1,4.0," + std::to_string(1000 + i) + "\n";
+  }
+  const auto content = [](const std::string& rows) {
+    const TemporaryFolder folder;
+    folder_of(folder, rows);
+    return fingerprint_of(open_movielens(folder.path(), Split::kTrain)->content(9));
+  };
+  const std::uint64_t base = content(ratings);
+  EXPECT_EQ(content(ratings), base) << "in another folder";
+  ratings.replace(ratings.find("4.0,1007"), 3, "3.0");
+  EXPECT_NE(content(ratings), base);
+}
+
 TEST(Movielens, KeepsTheLatestFiftyFilms) {
   const TemporaryFolder folder;
   std::string movies = "movieId,title,genres\n";
