@@ -230,6 +230,7 @@ class Loader::Impl {
       }
       at_ = {at_.epoch + 1, 0};
       loaded_ = 0;
+      source_->begin_epoch();
     }
     return false;
   }
