@@ -94,8 +94,9 @@ class Records(Case):
         grown(8000)
         self.wait_for((ck / "latest").exists, process, "a checkpoint")
         disk.fill(process, metrics)
-        for text in ("metrics.jsonl: ", "events.out.tfevents", "no checkpoint: "):
-            self.wait_for(lambda: text in self.log_of(process), process, text)
+        for text, times in (("metrics.jsonl: ", 1), ("events.out.tfevents", 1),
+                            ("no checkpoint: ", 2)):  # so at least 40 lines of figures are lost
+            self.wait_for(lambda: self.log_of(process).count(text) >= times, process, text)
         saved = (ck / "latest").read_text()
         disk.free(process)
         grown(4000)
@@ -107,7 +108,9 @@ class Records(Case):
         lost = summary["lost_records"]
         for name in ("metrics", "events", "checkpoints"):
             self.assertGreater(lost[name], 0, name)
-        self.assertEqual(result.err.count("weft: warning: cannot write"), 2, str(result))
+        # Not one warning per record; more than one only where a shorter record still found room.
+        self.assertLess(result.err.count("weft: warning: cannot write"), lost["metrics"] / 2,
+                        str(result))
         steps = [line["step"] for line in self.lines(metrics)]
         self.assertEqual(steps, sorted(set(steps)))
         self.assertEqual(len(steps) + lost["metrics"], summary["last_step"])

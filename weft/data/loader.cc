@@ -259,6 +259,7 @@ class Loader::Impl {
       end_epoch();
       at_ = {at_.epoch + 1, 0};
       loaded_ = 0;
+      source_->begin_epoch();
     }
     return false;
   }

@@ -236,6 +236,10 @@ std::int64_t SubrangeSource::load(std::int64_t first, std::int64_t count) {
   return inner_->load(first_ + first, wanted);
 }
 
+void SubrangeSource::begin_epoch() {
+  inner_->begin_epoch();
+}
+
 void SubrangeSource::read(std::span<const std::int64_t> sample_ids, RawBlock& out) {
   if (first_ == 0) {
     inner_->read(sample_ids, out);

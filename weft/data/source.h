@@ -98,6 +98,11 @@ class Source {
   /// skips. Blocking.
   virtual std::int64_t load(std::int64_t first, std::int64_t count) = 0;
 
+  /// Called where an epoch begins, but for the first: looks whether files are still those that were
+  /// opened. A warning names one that was replaced or written to; what it shows from then on is
+  /// verified anew. Throws Error(kData) for one that has become shorter.
+  virtual void begin_epoch() {}
+
   /// Decodes the selected columns of samples inside the loaded range, in any order, into `out`
   /// (reset first); out.sample_ids is `sample_ids`.
   virtual void read(std::span<const std::int64_t> sample_ids, RawBlock& out) = 0;
@@ -175,6 +180,7 @@ class SubrangeSource final : public Source {
   [[nodiscard]] const Schema& schema() const override;
   [[nodiscard]] std::string describe() const override;
   std::int64_t load(std::int64_t first, std::int64_t count) override;
+  void begin_epoch() override;
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override;
   void select(std::span<const std::string> columns) override;
   void use(ThreadPool* pool) override;

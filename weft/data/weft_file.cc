@@ -1,14 +1,8 @@
 #include "weft/data/weft_file.h"
 
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
@@ -16,12 +10,6 @@
 
 namespace weft::data {
 namespace {
-
-void close_if_open(int descriptor) {
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-}
 
 template <typename... Args>
 [[noreturn]] void damaged(const std::string& name,
@@ -32,34 +20,6 @@ template <typename... Args>
 }
 
 }  // namespace
-
-MappedFile::MappedFile(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status{};
-  if (descriptor < 0 || ::fstat(descriptor, &status) != 0) {
-    const std::string reason = std::strerror(errno);
-    close_if_open(descriptor);
-    fail(ErrorCode::kData, "cannot read weft file '{}': {}; check data.path", path, reason);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    close_if_open(descriptor);
-    fail(ErrorCode::kData, "weft file '{}' is not a regular file; check data.path", path);
-  }
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
-  const std::string reason = data == MAP_FAILED ? std::strerror(errno) : "";
-  close_if_open(descriptor);
-  if (data == MAP_FAILED) {
-    fail(ErrorCode::kData, "cannot map weft file '{}' ({} bytes): {}", path, size, reason);
-  }
-  bytes_ = {static_cast<const std::byte*>(data), size};
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) {
-    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-}
 
 WeftFile::WeftFile(std::span<const std::byte> bytes, std::string name)
     : bytes_(bytes), name_(std::move(name)) {
@@ -113,7 +73,9 @@ void WeftFile::find_footer() {
   if (offset < header_bytes_ || offset > end || length != end - offset) {
     damaged(name_, "a footer of {} bytes at {} in a file of {}", length, offset, bytes_.size());
   }
-  footer_ = bytes_.subspan(offset, length);
+  footer_at_ = offset;
+  const std::span<const std::byte> mapped = bytes_.subspan(offset, length);
+  footer_.assign(mapped.begin(), mapped.end());
   footer_checksum_ = layout::load<std::uint64_t>(trailer + 16);
   if (hash_bytes(footer_) != footer_checksum_) {
     damaged(name_, "the footer's checksum does not match");
@@ -129,7 +91,7 @@ void WeftFile::read_footer() {
   const auto pairs = layout::load<std::uint32_t>(footer_.data() + 12);
   const std::size_t columns = layout::columns(schema_);
   const std::size_t stride = layout::kBlockFixed + columns * layout::kColumnEntry;
-  std::span<const std::byte> rest = footer_.subspan(layout::kFooterFixed);
+  auto rest = std::span<const std::byte>(footer_).subspan(layout::kFooterFixed);
   if (blocks > rest.size() / stride) {
     damaged(name_, "a footer of {} bytes for {} blocks", footer_.size(), blocks);
   }
@@ -153,7 +115,6 @@ void WeftFile::add_block(const std::byte* entry) {
     damaged(name_, "block {} of {} samples", blocks_.size(), samples);
   }
   blocks_.push_back({static_cast<std::int64_t>(samples), entry + layout::kBlockFixed});
-  const auto footer_at = static_cast<std::uint64_t>(footer_.data() - bytes_.data());
   const std::size_t columns = layout::columns(schema_);
   for (std::size_t column = 0; column < columns; ++column) {
     const std::byte* at = blocks_.back().columns + column * layout::kColumnEntry;
@@ -162,7 +123,7 @@ void WeftFile::add_block(const std::byte* entry) {
     const bool categorical = column >= schema_.dense.size() &&
                              column < schema_.dense.size() + schema_.categorical.size();
     const bool inside =
-        offset >= header_bytes_ && offset <= footer_at && length <= footer_at - offset;
+        offset >= header_bytes_ && offset <= footer_at_ && length <= footer_at_ - offset;
     if (!inside || (!categorical && length != layout::padded(samples * sizeof(float)))) {
       damaged(name_, "block {}, column '{}': {} bytes at {}", blocks_.size() - 1,
               column_name(column), length, offset);

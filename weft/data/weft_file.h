@@ -12,21 +12,8 @@
 
 namespace weft::data {
 
-/// A file's bytes, mapped read-only. Throws Error(kData) where it cannot be.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 /// Keeps the bytes, which must outlive it. Throws Error(kData) naming the file and what is wrong.
+/// Of the footer it has a copy: where a chunk lies cannot change with the file.
 class WeftFile {
  public:
   struct Block {
@@ -35,6 +22,11 @@ class WeftFile {
   };
 
   WeftFile(std::span<const std::byte> bytes, std::string name);
+  WeftFile(WeftFile&&) noexcept = default;
+  WeftFile& operator=(WeftFile&&) = delete;
+  WeftFile(const WeftFile&) = delete;  // blocks() points into it
+  WeftFile& operator=(const WeftFile&) = delete;
+  ~WeftFile() = default;
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
@@ -65,7 +57,8 @@ class WeftFile {
   std::string name_;
   Schema schema_;
   std::size_t header_bytes_ = 0;
-  std::span<const std::byte> footer_;
+  std::uint64_t footer_at_ = 0;
+  std::vector<std::byte> footer_;
   std::uint64_t footer_checksum_ = 0;
   std::vector<Block> blocks_;
   std::map<std::string, std::string> metadata_;

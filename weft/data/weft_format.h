@@ -29,7 +29,8 @@ struct EncodedBlock;
 }
 
 /// Opens files as one random-access source, in the order given; their schemas must be equal. The
-/// files must not change while they are open. bayes_ne() is that of a single file which has it.
+/// files should not change while they are open: what is found changed, or cut, is an error, and
+/// what is not is read within its bounds. bayes_ne() is that of a single file which has it.
 /// Throws Error(kData) naming file, block, column and what to do: at opening for a missing, empty,
 /// cut or foreign file, another version, a damaged header or footer; in read() for a damaged block.
 std::unique_ptr<Source> open_weft(const std::vector<std::string>& files);

@@ -7,7 +7,9 @@
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/log.h"
 #include "weft/data/grow.h"
+#include "weft/data/mapped_file.h"
 #include "weft/data/weft_file.h"
 #include "weft/data/weft_format.h"
 #include "weft/data/weft_layout.h"
@@ -44,7 +46,7 @@ class WeftSource final : public Source {
     }
     for (const std::string& path : paths) {
       maps_.push_back(std::make_unique<MappedFile>(path));
-      add(maps_.back()->bytes(), path);
+      read_checked([&] { add(maps_.back()->bytes(), path); });
     }
     index_blocks();
     selection_ = ColumnSelection::all(schema());
@@ -67,25 +69,31 @@ class WeftSource final : public Source {
     return std::clamp<std::int64_t>(size_ - first, 0, count);
   }
 
+  void begin_epoch() override {
+    for (std::size_t i = 0; i < maps_.size(); ++i) {
+      switch (maps_[i]->find_change()) {
+        case MappedFile::Change::kNone:
+          break;
+        case MappedFile::Change::kWritten:
+          log_warning(
+              "weft file '{}' was written to while it is in use; its blocks are verified anew",
+              files_[i].name());
+          std::fill(columns_.begin(), columns_.end(), Column{});
+          break;
+        case MappedFile::Change::kReplaced:
+          if (!replaced_) {
+            log_warning(
+                "weft file '{}' was replaced or removed; this job goes on with the one it opened",
+                files_[i].name());
+          }
+          replaced_ = true;
+          break;
+      }
+    }
+  }
+
   void read(std::span<const std::int64_t> sample_ids, RawBlock& out) override {
-    out.size = static_cast<std::int64_t>(sample_ids.size());
-    out.sample_ids.assign(sample_ids.begin(), sample_ids.end());
-    locate(sample_ids);
-    const std::size_t dense = schema().dense.size();
-    const std::size_t categorical = schema().categorical.size();
-    // What is there is written over, not cleared first.
-    out.dense.resize(dense);
-    out.categorical.resize(categorical);
-    out.labels.resize(schema().labels.size());
-    for (std::size_t i = 0; i < dense; ++i) {
-      read_floats(i, selection_.dense[i], out.dense[i]);
-    }
-    for (std::size_t i = 0; i < categorical; ++i) {
-      read_bags(i, selection_.categorical[i], out.categorical[i]);
-    }
-    for (std::size_t i = 0; i < schema().labels.size(); ++i) {
-      read_floats(dense + categorical + i, selection_.labels[i], out.labels[i]);
-    }
+    read_checked([&] { read_samples(sample_ids, out); });
   }
 
   void select(std::span<const std::string> columns) override {
@@ -121,6 +129,50 @@ class WeftSource final : public Source {
   }
 
  private:
+  // Calls `read`. Where pages of a file were gone meanwhile, what it made or threw is of zeros, and
+  // the error names the file.
+  template <typename Read>
+  void read_checked(const Read& read) {
+    try {
+      read();
+    } catch (const Error&) {
+      check_files();
+      throw;
+    }
+    check_files();
+  }
+
+  void check_files() {
+    const std::uint64_t losses = MappedFile::losses();
+    if (losses != losses_) {
+      for (const auto& map : maps_) {
+        map->check();
+      }
+      losses_ = losses;
+    }
+  }
+
+  void read_samples(std::span<const std::int64_t> sample_ids, RawBlock& out) {
+    out.size = static_cast<std::int64_t>(sample_ids.size());
+    out.sample_ids.assign(sample_ids.begin(), sample_ids.end());
+    locate(sample_ids);
+    const std::size_t dense = schema().dense.size();
+    const std::size_t categorical = schema().categorical.size();
+    // What is there is written over, not cleared first.
+    out.dense.resize(dense);
+    out.categorical.resize(categorical);
+    out.labels.resize(schema().labels.size());
+    for (std::size_t i = 0; i < dense; ++i) {
+      read_floats(i, selection_.dense[i], out.dense[i]);
+    }
+    for (std::size_t i = 0; i < categorical; ++i) {
+      read_bags(i, selection_.categorical[i], out.categorical[i]);
+    }
+    for (std::size_t i = 0; i < schema().labels.size(); ++i) {
+      read_floats(dense + categorical + i, selection_.labels[i], out.labels[i]);
+    }
+  }
+
   // A column of a block, once it has been verified. Runs of one form are read by one loop.
   struct Column {
     static constexpr std::uint32_t kUnseen = 0;
@@ -130,6 +182,7 @@ class WeftSource final : public Source {
     const std::byte* offsets = nullptr;
     const std::byte* weights = nullptr;
     std::uint32_t form = kUnseen;  // of bags: widths of ids and offsets
+    std::uint32_t count = 0;       // of bags: ids
   };
 
   static constexpr std::uint32_t bags_form(std::uint32_t id_bytes, std::uint32_t offset_bytes) {
@@ -236,6 +289,7 @@ class WeftSource final : public Source {
     column.values = bags.ids;
     column.offsets = bags.offsets;
     column.weights = bags.weights;
+    column.count = bags.count;
     column.form = bags_form(bags.id_bytes, bags.offset_bytes);
   }
 
@@ -305,14 +359,22 @@ class WeftSource final : public Source {
 
   struct NoOffsets {};
 
-  // offsets[sample] of a column with offsets of that type.
+  // offsets[sample] of a column with offsets of that type, at most its number of ids: a file may
+  // have changed since the column was verified, and nothing beyond its bounds may be touched then.
   template <typename Offset>
   static std::size_t offset(const Column& column, std::size_t sample) {
     if constexpr (std::is_same_v<Offset, NoOffsets>) {
       return sample;
     } else {
-      return layout::load<Offset>(column.offsets + sizeof(Offset) * sample);
+      return std::min<std::size_t>(layout::load<Offset>(column.offsets + sizeof(Offset) * sample),
+                                   column.count);
     }
+  }
+
+  // The first of the `length` ids of a sample.
+  template <typename Offset>
+  static std::size_t first_of(const Column& column, std::size_t sample, std::size_t length) {
+    return std::min(offset<Offset>(column, sample), column.count - length);
   }
 
   // Of columns with at most one id per sample. An id is read, and written, before it is known to be
@@ -330,7 +392,7 @@ class WeftSource final : public Source {
       const Column& column = columns[places_[i].block];
       const std::size_t at = offset<Offset>(column, places_[i].sample);
       ids[count] = static_cast<std::int64_t>(layout::load<Id>(column.values + sizeof(Id) * at));
-      count += offset<Offset>(column, places_[i].sample + 1) - at;
+      count += offset<Offset>(column, places_[i].sample + 1) != at ? 1 : 0;
       offsets[i] = static_cast<std::int64_t>(count);
     }
     return i;
@@ -344,17 +406,18 @@ class WeftSource final : public Source {
     auto count = static_cast<std::size_t>(out.offsets[i]);
     for (; i < places_.size() && columns[places_[i].block].form == form; ++i) {
       const Column& column = columns[places_[i].block];
-      count +=
-          offset<Offset>(column, places_[i].sample + 1) - offset<Offset>(column, places_[i].sample);
+      const std::size_t first = offset<Offset>(column, places_[i].sample);
+      count += std::max(offset<Offset>(column, places_[i].sample + 1), first) - first;
       out.offsets[i + 1] = static_cast<std::int64_t>(count);
     }
     resize_with_room(out.ids, count);
     for (std::size_t j = begin; j < i; ++j) {
       const Column& column = columns[places_[j].block];
-      const std::byte* from =
-          column.values + sizeof(Id) * offset<Offset>(column, places_[j].sample);
-      std::int64_t* const to = out.ids.data() + out.offsets[j];
       const std::int64_t length = out.offsets[j + 1] - out.offsets[j];
+      const std::byte* from =
+          column.values + sizeof(Id) * first_of<Offset>(column, places_[j].sample,
+                                                        static_cast<std::size_t>(length));
+      std::int64_t* const to = out.ids.data() + out.offsets[j];
       for (std::int64_t k = 0; k < length; ++k, from += sizeof(Id)) {
         to[k] = static_cast<std::int64_t>(layout::load<Id>(from));
       }
@@ -375,14 +438,17 @@ class WeftSource final : public Source {
       const Column& column = columns[places_[j].block];
       const auto length = static_cast<std::size_t>(out.offsets[j + 1] - out.offsets[j]);
       if (length > 0) {
-        std::memcpy(out.weights.data() + out.offsets[j],
-                    column.weights + sizeof(float) * offset<Offset>(column, places_[j].sample),
-                    length * sizeof(float));
+        std::memcpy(
+            out.weights.data() + out.offsets[j],
+            column.weights + sizeof(float) * first_of<Offset>(column, places_[j].sample, length),
+            length * sizeof(float));
       }
     }
   }
 
-  std::vector<std::unique_ptr<MappedFile>> maps_;
+  std::vector<std::unique_ptr<MappedFile>> maps_;  // of files_, unless these are bytes
+  std::uint64_t losses_ = 0;                       // of pages of any file, when last looked at
+  bool replaced_ = false;                          // and said so
   std::vector<WeftFile> files_;
   std::vector<Block> blocks_;
   std::int64_t size_ = 0;

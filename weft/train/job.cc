@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,11 +23,9 @@
 #include "weft/data/vocabulary.h"
 #include "weft/nn/model.h"
 #include "weft/planner/place.h"
-#include "weft/planner/search.h"
 #include "weft/spec/plan.h"
 #include "weft/spec/yaml.h"
 #include "weft/tensor/memory_use.h"
-#include "weft/topology/yaml.h"
 #include "weft/train/agreement.h"
 #include "weft/train/checkpoint_age.h"
 #include "weft/train/codec_losses.h"
@@ -36,6 +33,7 @@
 #include "weft/train/evaluation.h"
 #include "weft/train/memory_check.h"
 #include "weft/train/mesh.h"
+#include "weft/train/plan_choice.h"
 #include "weft/train/process_memory.h"
 #include "weft/train/records.h"
 #include "weft/train/resume_plan.h"
@@ -63,52 +61,6 @@ DeviceKind device_kind(spec::DeviceChoice choice) {
            "train.device: cuda: this version of Weft has no CUDA kernels; set train.device: cpu");
   }
   fail(ErrorCode::kInternal, "device {} has no name", static_cast<int>(choice));
-}
-
-planner::PlanTarget plan_target(const comm::Communicator& world) {
-  planner::PlanTarget target{.ranks = world.size()};
-  for (int r = 0; r < world.size(); ++r) {
-    target.hosts.push_back(world.host(r));
-  }
-  return target;
-}
-
-std::string read_plan_file(const std::string& path) {
-  constexpr std::streamsize kLimit = std::streamsize{16} << 20;
-  std::ifstream in(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(kLimit), '\0');
-  in.read(text.data(), kLimit);
-  if (!in.is_open() || in.bad()) {
-    fail(ErrorCode::kConfig, "cannot read plan {}; it must be a plan's file, as --out writes it",
-         path);
-  }
-  if (in.gcount() == kLimit) {
-    fail(ErrorCode::kConfig, "plan {} is longer than 16 MiB; it must be a plan's file", path);
-  }
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  return text;
-}
-
-std::string read_stats_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in.is_open() || in.bad()) {
-    fail(ErrorCode::kConfig,
-         "cannot read statistics {}; they must be what weft data stats --format json prints", path);
-  }
-  return text;
-}
-
-/// A plan for this configuration; messages name the file.
-spec::Plan load_plan(const std::string& path, const spec::Config& config) {
-  spec::Plan plan = spec::plan_from_yaml(read_plan_file(path), path);
-  try {
-    planner::check_plan(plan, config);
-    planner::check_pins(plan, config);
-  } catch (const Error& error) {
-    fail(error.code(), "{}: {}", path, error.what());
-  }
-  return plan;
 }
 
 nlohmann::json to_json_value(const std::vector<metrics::BinarySums>& sums) {
@@ -149,7 +101,11 @@ class Job {
       saved_ = saved_job(manifest_->metadata, options_.resume);
       check_resume();
     }
-    plan_ = choose_plan();
+    plan_ = choose_plan({.plan_file = options_.plan_file,
+                         .cluster_file = options_.cluster_file,
+                         .stats_file = options_.stats_file,
+                         .saved = saved_ ? &*saved_ : nullptr},
+                        launched_, config_);
     config_.mesh = spec::mesh_of(config_.mesh, plan_);
     warn_of_another_config();
     by_position_ = order_by_position(launched_, plan_);
@@ -174,15 +130,9 @@ class Job {
   void check_skipped() const;
   void check_resume();
   void warn_of_another_config() const;
-  spec::Plan choose_plan();
-  spec::Plan given_plan();
-  [[nodiscard]] spec::Plan plan_for_cluster() const;
-  void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
-  void say_what_is_not_asked() const;
   void say_which_groups() const;
   void explain_losses() const;
   void warn_of_an_end_between_syncs() const;
-  void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
   void agree_on_data(std::uint64_t fingerprint);
@@ -274,117 +224,6 @@ void Job::warn_of_another_config() const {
   if (first() && manifest_ && manifest_->metadata.config_hash != spec::config_hash(config_)) {
     log_warning("resume: the configuration differs from the checkpoint's in what decides results");
   }
-}
-
-void Job::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
-  const planner::PlanTarget group = planner::first_positions(
-      {.groups = plan.groups, .layout = plan.layout}, plan_target(world()), plan.most_ranks());
-  const auto planned = planner::host_numbers({.ranks = plan.most_ranks(), .hosts = plan.hosts});
-  if (first() && planned != planner::host_numbers(group)) {
-    log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
-  }
-}
-
-void Job::say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const {
-  if (first() && saved_ && plan != saved_->plan) {
-    log_info(
-        "resume: {} is another plan than the checkpoint's; where bags are split between cuts of "
-        "rows, bits are those of another order of sums",
-        what);
-  }
-}
-
-/// Without a cluster nothing is chosen.
-void Job::say_what_is_not_asked() const {
-  std::vector<std::string> tables;
-  for (const spec::Table& table : config_.tables) {
-    const auto& allow = table.allow;
-    if (!allow.empty() && planner::may_be_whole(table) &&
-        std::find(allow.begin(), allow.end(), "table_wise") == allow.end()) {
-      tables.push_back(table.name);
-    }
-  }
-  if (first() && !tables.empty()) {
-    log_info(
-        "allow is for a plan for a cluster: without --cluster these tables are whole on one rank: "
-        "{}; set their sharding, or give --cluster or --plan",
-        fmt::join(tables, ", "));
-  }
-}
-
-/// The same on all ranks, which compare it later.
-spec::Plan Job::plan_for_cluster() const {
-  const topology::Cluster cluster =
-      planner::resized(topology::load_cluster(options_.cluster_file), world().size());
-  const std::string& file = options_.stats_file;
-  const planner::Workload workload =
-      file.empty() ? planner::make_workload(config_)
-                   : planner::make_workload(config_, read_stats_file(file), file);
-  const planner::SearchResult found = planner::search(config_, cluster, workload);
-  if (!found.best().fits()) {
-    planner::refuse(found, config_, cluster, workload);
-  }
-  if (first()) {
-    log_info("planned for {}: {}, {:.3f} ms a step as predicted", options_.cluster_file,
-             found.best().name, 1e3 * found.best().cost.step_s);
-    if (found.best().plan.groups > 1) {
-      const spec::Plan& plan = found.best().plan;
-      const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
-      log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
-               counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
-               counted(mesh.sync_every, "step"));
-    }
-  }
-  say_if_for_other_hosts(found.best().plan, "cluster " + options_.cluster_file);
-  say_if_not_the_saved(found.best().plan, "that for cluster " + options_.cluster_file);
-  return found.best().plan;
-}
-
-/// That of --plan.
-spec::Plan Job::given_plan() {
-  spec::Plan plan = load_plan(options_.plan_file, config_);
-  if (plan.world() != world().size()) {
-    fail(ErrorCode::kConfig, "plan {} is for {} and this job has {}; make a new plan",
-         options_.plan_file, counted(plan.world(), "rank"), world().size());
-  }
-  if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
-    fail(ErrorCode::kConfig,
-         "plan {} has {} parts and {} {}; parts decide the order of sums: make a new plan, or "
-         "leave --plan out",
-         options_.plan_file, plan.parts,
-         manifest_ ? "the checkpoint" : "numerics.parts of the configuration is",
-         config_.numerics.parts);
-  }
-  config_.numerics.parts = plan.parts;
-  say_if_for_other_hosts(plan, "plan " + options_.plan_file);
-  say_if_not_the_saved(plan, "plan " + options_.plan_file);
-  return plan;
-}
-
-/// What is asked for; else the checkpoint's, where it fits; else a new one.
-spec::Plan Job::choose_plan() {
-  if (!options_.plan_file.empty()) {
-    return given_plan();
-  }
-  if (!options_.cluster_file.empty()) {
-    return plan_for_cluster();
-  }
-  const planner::PlanTarget target = plan_target(world());
-  const std::string why = saved_ ? why_another_plan(*saved_, config_, target) : std::string();
-  if (saved_ && why.empty()) {
-    return saved_->plan;
-  }
-  const std::string& file = options_.stats_file;
-  spec::Plan made = planner::make_plan(
-      config_, target,
-      file.empty() ? std::vector<planner::HotRows>{}
-                   : planner::measured_hot_rows(config_, read_stats_file(file), file));
-  say_what_is_not_asked();
-  if (first() && saved_ && made != saved_->plan) {
-    log_info("resume: {}; made a new plan for {} ranks, with the same {} parts", why, made.world(),
-             made.parts);
-  }
-  return made;
 }
 
 void Job::say_which_groups() const {

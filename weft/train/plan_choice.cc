@@ -1,0 +1,208 @@
+#include "weft/train/plan_choice.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
+#include "weft/base/text.h"
+#include "weft/planner/search.h"
+#include "weft/spec/yaml.h"
+#include "weft/topology/yaml.h"
+
+namespace weft::train {
+namespace {
+
+std::string read_plan_file(const std::string& path) {
+  constexpr std::streamsize kLimit = std::streamsize{16} << 20;
+  std::ifstream in(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(kLimit), '\0');
+  in.read(text.data(), kLimit);
+  if (!in.is_open() || in.bad()) {
+    fail(ErrorCode::kConfig, "cannot read plan {}; it must be a plan's file, as --out writes it",
+         path);
+  }
+  if (in.gcount() == kLimit) {
+    fail(ErrorCode::kConfig, "plan {} is longer than 16 MiB; it must be a plan's file", path);
+  }
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  return text;
+}
+
+std::string read_stats_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in.is_open() || in.bad()) {
+    fail(ErrorCode::kConfig,
+         "cannot read statistics {}; they must be what weft data stats --format json prints", path);
+  }
+  return text;
+}
+
+/// A plan for this configuration; messages name the file.
+spec::Plan load_plan(const std::string& path, const spec::Config& config) {
+  spec::Plan plan = spec::plan_from_yaml(read_plan_file(path), path);
+  try {
+    planner::check_plan(plan, config);
+    planner::check_pins(plan, config);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", path, error.what());
+  }
+  return plan;
+}
+
+class Choice {
+ public:
+  Choice(const PlanRequest& request, const comm::Communicator& world, spec::Config& config)
+      : request_(request), world_(world), config_(config) {}
+
+  spec::Plan make();
+
+ private:
+  [[nodiscard]] bool first() const { return world_.rank() == 0; }
+
+  spec::Plan given_plan();
+  [[nodiscard]] spec::Plan plan_for_cluster() const;
+  void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
+  void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
+  void say_what_is_not_asked() const;
+
+  const PlanRequest& request_;
+  const comm::Communicator& world_;
+  spec::Config& config_;
+};
+
+void Choice::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
+  const planner::PlanTarget group = planner::first_positions(
+      {.groups = plan.groups, .layout = plan.layout}, plan_target(world_), plan.most_ranks());
+  const auto planned = planner::host_numbers({.ranks = plan.most_ranks(), .hosts = plan.hosts});
+  if (first() && planned != planner::host_numbers(group)) {
+    log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
+  }
+}
+
+void Choice::say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const {
+  if (first() && request_.saved != nullptr && plan != request_.saved->plan) {
+    log_info(
+        "resume: {} is another plan than the checkpoint's; where bags are split between cuts of "
+        "rows, bits are those of another order of sums",
+        what);
+  }
+}
+
+/// Without a cluster nothing is chosen.
+void Choice::say_what_is_not_asked() const {
+  std::vector<std::string> tables;
+  for (const spec::Table& table : config_.tables) {
+    const auto& allow = table.allow;
+    if (!allow.empty() && planner::may_be_whole(table) &&
+        std::find(allow.begin(), allow.end(), "table_wise") == allow.end()) {
+      tables.push_back(table.name);
+    }
+  }
+  if (first() && !tables.empty()) {
+    log_info(
+        "allow is for a plan for a cluster: without --cluster these tables are whole on one rank: "
+        "{}; set their sharding, or give --cluster or --plan",
+        fmt::join(tables, ", "));
+  }
+}
+
+/// The same on all ranks, which compare it later.
+spec::Plan Choice::plan_for_cluster() const {
+  const topology::Cluster cluster =
+      planner::resized(topology::load_cluster(request_.cluster_file), world_.size());
+  const std::string& file = request_.stats_file;
+  const planner::Workload workload =
+      file.empty() ? planner::make_workload(config_)
+                   : planner::make_workload(config_, read_stats_file(file), file);
+  const planner::SearchResult found = planner::search(config_, cluster, workload);
+  if (!found.best().fits()) {
+    planner::refuse(found, config_, cluster, workload);
+  }
+  if (first()) {
+    log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
+             found.best().name, 1e3 * found.best().cost.step_s);
+    if (found.best().plan.groups > 1) {
+      const spec::Plan& plan = found.best().plan;
+      const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
+      log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
+               counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
+               counted(mesh.sync_every, "step"));
+    }
+  }
+  say_if_for_other_hosts(found.best().plan, "cluster " + request_.cluster_file);
+  say_if_not_the_saved(found.best().plan, "that for cluster " + request_.cluster_file);
+  return found.best().plan;
+}
+
+/// That of --plan.
+spec::Plan Choice::given_plan() {
+  spec::Plan plan = load_plan(request_.plan_file, config_);
+  if (plan.world() != world_.size()) {
+    fail(ErrorCode::kConfig, "plan {} is for {} and this job has {}; make a new plan",
+         request_.plan_file, counted(plan.world(), "rank"), world_.size());
+  }
+  if (config_.numerics.parts != 0 && config_.numerics.parts != plan.parts) {
+    fail(ErrorCode::kConfig,
+         "plan {} has {} parts and {} {}; parts decide the order of sums: make a new plan, or "
+         "leave --plan out",
+         request_.plan_file, plan.parts,
+         request_.saved != nullptr ? "the checkpoint" : "numerics.parts of the configuration is",
+         config_.numerics.parts);
+  }
+  config_.numerics.parts = plan.parts;
+  say_if_for_other_hosts(plan, "plan " + request_.plan_file);
+  say_if_not_the_saved(plan, "plan " + request_.plan_file);
+  return plan;
+}
+
+/// What is asked for; else the checkpoint's, where it fits; else a new one.
+spec::Plan Choice::make() {
+  if (!request_.plan_file.empty()) {
+    return given_plan();
+  }
+  if (!request_.cluster_file.empty()) {
+    return plan_for_cluster();
+  }
+  const planner::PlanTarget target = plan_target(world_);
+  const std::string why = request_.saved != nullptr
+                              ? why_another_plan(*request_.saved, config_, target)
+                              : std::string();
+  if (request_.saved != nullptr && why.empty()) {
+    return request_.saved->plan;
+  }
+  const std::string& file = request_.stats_file;
+  spec::Plan made = planner::make_plan(
+      config_, target,
+      file.empty() ? std::vector<planner::HotRows>{}
+                   : planner::measured_hot_rows(config_, read_stats_file(file), file));
+  say_what_is_not_asked();
+  if (first() && request_.saved != nullptr && made != request_.saved->plan) {
+    log_info("resume: {}; made a new plan for {} ranks, with the same {} parts", why, made.world(),
+             made.parts);
+  }
+  return made;
+}
+
+}  // namespace
+
+planner::PlanTarget plan_target(const comm::Communicator& world) {
+  planner::PlanTarget target{.ranks = world.size()};
+  for (int r = 0; r < world.size(); ++r) {
+    target.hosts.push_back(world.host(r));
+  }
+  return target;
+}
+
+spec::Plan choose_plan(const PlanRequest& request,
+                       const comm::Communicator& world,
+                       spec::Config& config) {
+  return Choice(request, world, config).make();
+}
+
+}  // namespace weft::train

@@ -1,0 +1,32 @@
+/// Which plan a job trains by.
+#pragma once
+
+#include <string>
+
+#include "weft/comm/communicator.h"
+#include "weft/planner/place.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/train/resume_plan.h"
+
+namespace weft::train {
+
+struct PlanRequest {
+  std::string plan_file;            ///< of --plan; empty = none
+  std::string cluster_file;         ///< of --cluster; empty = none
+  std::string stats_file;           ///< of --stats; empty = none
+  const SavedJob* saved = nullptr;  ///< of the checkpoint that is resumed; null: there is none
+};
+
+/// The ranks of a communicator, for planners.
+planner::PlanTarget plan_target(const comm::Communicator& world);
+
+/// The plan that is asked for; else the checkpoint's, where it fits; else a new one. Sets
+/// numerics.parts of `config` to that of a plan that is given. Rank 0 logs what others should know.
+/// No communication: every rank makes the same one, and they compare it later. Throws
+/// Error(kConfig) with the file's name for a plan that does not fit the job.
+spec::Plan choose_plan(const PlanRequest& request,
+                       const comm::Communicator& world,
+                       spec::Config& config);
+
+}  // namespace weft::train
