@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <CLI/App.hpp>
+#include <CLI/Formatter.hpp>
 #include <fmt/core.h>
 
 #include "cli/commands.h"
@@ -31,7 +32,7 @@ int run_help(const CLI::App& app, const std::vector<std::string>& words) {
     command = found;
     name += " " + word;
   }
-  fmt::print("{}", command->help(name));
+  fmt::print("{}", app.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal));
   return kDone;
 }
 

@@ -50,11 +50,14 @@ int diff(const TraceArguments& arguments) {
   const trace::Report before = trace::make_report(trace::read_trace(arguments.folder));
   const trace::Report after = trace::make_report(trace);
   if (!arguments.html.empty()) {
-    write_page(arguments.html,
-               trace::diff_to_html(before, after,
-                                   page_origin(fmt::format("the traces {} (before) and {} (after)",
-                                                           arguments.folder, arguments.other),
-                                               trace.front().configuration)));
+    write_page(
+        arguments.html,
+        trace::diff_to_html(
+            before, after,
+            page_origin(
+                fmt::format("the traces {} (before) and {} (after; its configuration is below)",
+                            arguments.folder, arguments.other),
+                trace.front().configuration)));
   }
   fmt::print("{}", arguments.json ? trace::diff_to_json(before, after)
                                   : trace::diff_to_text(before, after));

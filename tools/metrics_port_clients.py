@@ -42,12 +42,12 @@ def repeated(client, port, ended):
 
 
 def main(arguments):
-    weft = arguments[0] if arguments else SOURCE / "build" / "release" / "weft"
+    weft = pathlib.Path(arguments[0] if arguments else SOURCE / "build/release/weft").resolve()
     seconds = float(arguments[1]) if len(arguments) > 1 else 5.0
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [weft, "train", SOURCE / "examples" / "synthetic.yaml", "--set", "train.epochs=1000",
-             "--set", "train.log_every=5", "--quiet", "--metrics-port", "0"],
+             "--set", "train.log_every=1", "--quiet", "--metrics-port", "0"],
             cwd=folder, stderr=subprocess.PIPE, text=True)
         try:
             port = int(re.search(r"at port (\d+)", process.stderr.readline()).group(1))

@@ -9,12 +9,12 @@ for option in --dev --bench --all; do
   [[ -z $missing ]] || fail "$option lacks $missing"
 done
 for package in libgtest-dev librapidcheck-dev clang-format-19 ccache iproute2 python3-yaml; do
-  ! scripts/setup --list | grep -qx "$package" || fail "a user has no need of $package"
-  scripts/setup --list --dev | grep -qx "$package" || fail "--dev lacks $package"
-  scripts/setup --list --all | grep -qx "$package" || fail "--all lacks $package"
+  ! scripts/setup --list | grep -x "$package" >/dev/null || fail "a user has no need of $package"
+  scripts/setup --list --dev | grep -x "$package" >/dev/null || fail "--dev lacks $package"
+  scripts/setup --list --all | grep -x "$package" >/dev/null || fail "--all lacks $package"
 done
 for needed in g++ cmake libdnnl-dev libhwy-dev openmpi-bin; do
-  scripts/setup --list | grep -qx "$needed" || fail "a user needs $needed"
+  scripts/setup --list | grep -x "$needed" >/dev/null || fail "a user needs $needed"
 done
 ! scripts/setup --lits 2>/dev/null || fail "an unknown argument is taken"
 

@@ -64,8 +64,9 @@ class Progress(Case):
         self.assertIn("loading the checkpoint", text)
 
     def test_messages_do_not_share_a_row_with_it(self):
-        config = self.write(with_values(BASE, STEPS | {"train.on_non_finite": "skip"}))
-        rows = self.rows(self.on_terminal(80, config, "--checkpoint", "ck"))
+        config = self.write(with_values(BASE, STEPS))
+        rows = self.rows(self.on_terminal(80, config, "--checkpoint", "ck", "--trace", "t",
+                                          "--trace-steps", "6:7"))
         for row in rows:
             self.assertNotRegex(row, r"^step .*(evaluation at|checkpoint ck|weft:)", rows)
         self.assertEqual(sum(row.startswith("evaluation at step") for row in rows), 3, rows)

@@ -150,9 +150,11 @@ void HtmlPage::box(const PlotBox& box) {
       "<title>{}</title></rect>\n",
       box.colour, x, top(box.row), width, kBar, escaped(box.title));
   if (!box.inside.empty() && kLetter * static_cast<double>(box.inside.size()) + 8 <= width) {
-    const bool light = box.colour == "waiting" || box.colour == "moving" || box.colour == "idle";
-    add("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n",
-        light ? "in light" : "in", x + width / 2, top(box.row) + kBar - 5, escaped(box.inside));
+    const std::string_view on = box.colour == "idle"                                ? ""
+                                : box.colour == "waiting" || box.colour == "moving" ? "in light"
+                                                                                    : "in";
+    add("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text>\n", on,
+        x + width / 2, top(box.row) + kBar - 5, escaped(box.inside));
   }
 }
 

@@ -114,7 +114,8 @@ class ChangedWriter final : public Visitor {
     }
     const std::string key = general_ + std::string(field.name);
     const std::string& otherwise = comparison_.defaults.at(key);
-    const bool comments = !names && !otherwise.empty() && comparison_.said.insert(key).second;
+    const bool comments = !names && !otherwise.empty() && otherwise != "required" &&
+                          comparison_.said.insert(key).second;
     out_ += fmt::format("{:{}}{}: {}{}\n", "", indent_, field.name, text,
                         comments ? "  # default: " + otherwise : "");
   }
