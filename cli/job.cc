@@ -22,6 +22,7 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/spec/yaml.h"
+#include "weft/train/checkpoint_folder.h"
 
 namespace weft::cli {
 namespace {
@@ -246,6 +247,15 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
     fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
   }
+  if (arguments.checkpoint_keep > 0 && arguments.checkpoint.empty()) {
+    fail(ErrorCode::kUsage, "--checkpoint-keep needs --checkpoint DIR");
+  }
+  if (arguments.resume == train::kResumeAuto && arguments.checkpoint.empty()) {
+    fail(
+        ErrorCode::kUsage,
+        "--resume auto is for weft train with --checkpoint DIR, whose newest it takes; without "
+        "that name a checkpoint, or a folder whose newest is meant (a folder called auto: ./auto)");
+  }
   ProgressPrinter printer(arguments.quiet);
   const train::ProgressSink shown =
       printer.sink(options.config.debug.skip.empty() ? "" : "NOT TRAINING  ");
@@ -311,7 +321,9 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
                   "hot_rows need its --hot-rows")
       ->check(not_empty())
       ->excludes(plan);
-  command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")
+  command
+      .add_option("--resume", arguments.resume,
+                  "A checkpoint, or the folder of some; auto: the newest of --checkpoint, if any")
       ->check(not_empty());
   command.add_flag("--quiet", arguments.quiet, "No progress and no report");
 }

@@ -40,7 +40,7 @@ struct Metadata {
   std::uint64_t config_hash = 0;
   std::uint64_t plan_hash = 0;
   std::string extra_json = "{}";  ///< text of a JSON object, for whatever else
-  Lineage lineage;                ///< filled in by save()
+  Lineage lineage = {};           ///< filled in by save()
 
   friend bool operator==(const Metadata&, const Metadata&) = default;
 };

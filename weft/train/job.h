@@ -24,8 +24,10 @@ struct JobOptions {
   std::string stats_file;             ///< of weft data stats, for that; empty = know none
   std::string checkpoint_dir;         ///< empty = none
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
-  std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all
-  std::string resume;                 ///< a checkpoint, or the folder of some; empty = start anew
+  std::int64_t checkpoint_keep = 0;   ///< newest ones of the job's line that stay; 0 = all
+  /// A checkpoint, or the folder of some; kResumeAuto = the newest of checkpoint_dir, if there is
+  /// one; empty = start anew.
+  std::string resume;
   const std::atomic<bool>* stop = nullptr;  ///< set when a stop was asked for
   ProgressSink progress;                    ///< used on rank 0
   std::string tensorboard_dir;              ///< event files; empty = none

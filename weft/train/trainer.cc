@@ -27,7 +27,8 @@ Trainer::Trainer(const spec::Config& config,
       figures_(static_cast<std::int64_t>(config.tasks.size()), config.train.log_every),
       throughput_(std::chrono::nanoseconds(0)),
       step_(options.first_step),
-      scores_(config.tasks.size()) {
+      scores_(config.tasks.size()),
+      saved_step_(options.saved_step) {
 }
 
 bool Trainer::stop_asked() const {

@@ -34,6 +34,7 @@ struct TrainerOptions {
   /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and at the end.
   std::function<void(std::int64_t step)> save;
   std::int64_t checkpoint_every = 0;
+  std::int64_t saved_step = -1;  ///< of which there is a checkpoint already; -1 = none
   /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
   std::function<std::optional<EvalFigures>(std::int64_t step)> evaluate;
 };
@@ -81,7 +82,7 @@ class Trainer {
   std::int64_t samples_ = 0;
   std::int64_t skipped_ = 0;
   CodecReport codec_losses_;  // warned of
-  std::int64_t saved_step_ = -1;
+  std::int64_t saved_step_;
   std::int64_t evaluated_step_ = -1;
   bool stop_agreed_ = false;
   bool stopped_ = false;
