@@ -68,9 +68,8 @@ class Checkpoints(FolderCase):
         done = self.train(config, "--resume", "auto", "--checkpoint", "ck/")
         self.assertEqual(done["steps"], 0)
         self.assert_same_bits(whole, done)
-        self.assertEqual(sorted(path.name.removeprefix("step-").lstrip("0")
-                                for path in (self.folder / "ck").iterdir()), before,
-                         "nothing was trained, so nothing is saved again")
+        (self.folder / "ck/latest").touch()
+        self.assertEqual(self.steps(), before, "nothing was trained, so nothing is saved again")
 
     def test_what_needs_a_folder_says_so(self):
         config = self.write(JOB)
