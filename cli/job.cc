@@ -22,6 +22,7 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/spec/yaml.h"
+#include "weft/train/checkpoint_folder.h"
 #include "weft/train/records.h"
 
 namespace weft::cli {
@@ -229,6 +230,15 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
     fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");
   }
+  if (arguments.checkpoint_keep > 0 && arguments.checkpoint.empty()) {
+    fail(ErrorCode::kUsage, "--checkpoint-keep needs --checkpoint DIR");
+  }
+  if (arguments.resume == train::kResumeAuto && arguments.checkpoint.empty()) {
+    fail(
+        ErrorCode::kUsage,
+        "--resume auto is for weft train with --checkpoint DIR, whose newest it takes; without "
+        "that name a checkpoint, or a folder whose newest is meant (a folder called auto: ./auto)");
+  }
   std::optional<ProgressLine> shown;
   train::ProgressSink sink;
   if (!arguments.quiet) {
@@ -296,7 +306,9 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
                   "hot_rows need its --hot-rows")
       ->check(not_empty())
       ->excludes(plan);
-  command.add_option("--resume", arguments.resume, "A checkpoint, or the folder of some")
+  command
+      .add_option("--resume", arguments.resume,
+                  "A checkpoint, or the folder of some; auto: the newest of --checkpoint, if any")
       ->check(not_empty());
   command.add_flag("--ignore-memory-limits", arguments.ignore_memory_limits,
                    "Start although tables and optimizer state exceed the memory there is");

@@ -17,7 +17,7 @@ void add_train_command(CLI::App& app, Action& chosen) {
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--checkpoint-keep", arguments->checkpoint_keep,
-                   "How many of the newest stay; default: all")
+                   "How many of the newest of the job's line stay; default: all")
       ->check(CLI::NonNegativeNumber);
   command
       ->add_option("--checkpoint-max-age", arguments->checkpoint_max_age,

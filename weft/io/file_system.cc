@@ -31,15 +31,19 @@ std::error_code make_directories(FileSystem& files, const std::string& path) {
   }
   const std::size_t end = path.find_last_not_of('/');
   const std::size_t cut = end == std::string::npos ? end : path.rfind('/', end);
+  const std::string parent = cut == std::string::npos ? "." : path.substr(0, cut + 1);
   if (cut != std::string::npos && cut > 0) {
-    const std::string parent = path.substr(0, cut);
-    if (const auto error = make_directories(files, parent)) {
+    if (const auto error = make_directories(files, path.substr(0, cut))) {
       return error;
     }
   }
-  const std::error_code error = files.make_directory(path);
-  // Another process may have been first.
-  return is(error, EEXIST) ? std::error_code() : error;
+  if (const auto error = files.make_directory(path)) {
+    // Another process may have been first.
+    return is(error, EEXIST) ? std::error_code() : error;
+  }
+  const std::error_code error = files.sync_directory(parent);
+  // A parent that may be passed through and not read cannot be synced by this user.
+  return is(error, EACCES) ? std::error_code() : error;
 }
 
 std::error_code remove_all(FileSystem& files, const std::string& path) {

@@ -132,7 +132,7 @@ FileSystem& real_file_system();
 /// parent/name
 std::string join(const std::string& parent, std::string_view name);
 
-/// Makes a directory and those above it; an existing one is no error.
+/// Makes a directory and those above it, as far as they are missing, and their names durable.
 std::error_code make_directories(FileSystem& files, const std::string& path);
 
 /// Removes a file, or a directory and all that is in it. Goes on after an error and returns the

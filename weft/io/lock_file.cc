@@ -36,6 +36,14 @@ void read_number(const std::string& text, int base, Number& value) {
   }
 }
 
+void read_seconds(const std::string& text, double& value) {
+  double read = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), read);
+  if (error == std::errc() && stop == text.data() + text.size() && read >= 0 && read < 1e9) {
+    value = read;
+  }
+}
+
 /// From lines "key value"; what cannot be read stays empty.
 Holder parse_holder(const std::string& text) {
   Holder holder;
@@ -54,6 +62,8 @@ Holder parse_holder(const std::string& text) {
       read_number(value, 10, holder.process.pid);
     } else if (key == "start") {
       read_number(value, 10, holder.process.start);
+    } else if (key == "timeout") {
+      read_seconds(value, holder.timeout_s);
     } else if (key == "label") {
       holder.label = value;
     } else if (key == "nonce") {
@@ -79,11 +89,12 @@ Found look(FileSystem& files, const LockOptions& options, std::string& text) {
     if (files.status(options.path).kind == Kind::kMissing) {
       return Found::kFree;
     }
-    const Presence presence = presence_of(parse_holder(text).process);
+    const Holder holder = parse_holder(text);
+    const Presence presence = presence_of(holder.process);
     if (presence != Presence::kUnknown) {
       return presence == Presence::kRuns ? Found::kRuns : Found::kGone;
     }
-    if (Clock::now() - begin > Seconds(options.timeout_s)) {
+    if (Clock::now() - begin > Seconds(std::max(options.timeout_s, holder.timeout_s))) {
       return Found::kGone;
     }
     std::this_thread::sleep_for(beat_interval(options.timeout_s) / 2);
@@ -129,7 +140,7 @@ void take_away(FileSystem& files,
 }  // namespace
 
 LockFile::LockFile(FileSystem& files, const LockOptions& options)
-    : files_(files), options_(options), own_{this_process(), "", random_id()} {
+    : files_(files), options_(options), own_{this_process(), "", options.timeout_s, random_id()} {
 }
 
 TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
@@ -236,8 +247,9 @@ std::string LockFile::private_path() const {
 std::string LockFile::content() const {
   const ProcessName& p = own_.process;
   return fmt::format(
-      "host {}\nboot {}\nspace {}\npid {}\nstart {}\nlabel {}\nbeat {}\nnonce {:016x}\n", p.host,
-      p.boot, p.space, p.pid, p.start, own_.label, beats_, own_.nonce);
+      "host {}\nboot {}\nspace {}\npid {}\nstart {}\ntimeout {}\nlabel {}\nbeat {}\nnonce "
+      "{:016x}\n",
+      p.host, p.boot, p.space, p.pid, p.start, own_.timeout_s, own_.label, beats_, own_.nonce);
 }
 
 std::error_code LockFile::write_content(const std::string& path, OpenMode mode) {

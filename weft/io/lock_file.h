@@ -23,14 +23,15 @@ namespace weft::io {
 /// Who holds a lock, as its file says it.
 struct Holder {
   ProcessName process;
-  std::string label;  ///< what the lock is held for, one line
-  std::uint64_t nonce =
-      0;  ///< another for each time the lock is taken; 0: the file is not readable
+  std::string label;     ///< what the lock is held for, one line
+  double timeout_s = 0;  ///< its own: it changes the file ten times in this, or every 10 s
+  /// Another for each time the lock is taken; 0 where the file is not readable.
+  std::uint64_t nonce = 0;
 };
 
 struct LockOptions {
   std::string path;
-  double timeout_s = 300;  ///< how long a heartbeat may stand still
+  double timeout_s = 300;  ///< how long a heartbeat may stand still, or the holder's if longer
 };
 
 struct TakenLock;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -11,7 +10,6 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -28,6 +26,7 @@
 #include "weft/tensor/memory_use.h"
 #include "weft/train/agreement.h"
 #include "weft/train/checkpoint_age.h"
+#include "weft/train/checkpoint_folder.h"
 #include "weft/train/codec_losses.h"
 #include "weft/train/data_identity.h"
 #include "weft/train/evaluation.h"
@@ -96,6 +95,11 @@ class Job {
                  {.config_yaml = spec::to_yaml(config_), .resumes = !options_.resume.empty()});
     check_skipped();
     target_ = agree_on_target(world(), host_context_, config_);
+    checkpoints_ = open_checkpoints(world(), host_context_,
+                                    {.directory = options_.checkpoint_dir,
+                                     .resume = options_.resume,
+                                     .timeout_s = config_.train.timeout_s});
+    options_.resume = checkpoints_.resume;
     if (!options_.resume.empty()) {
       manifest_ = checkpoint::read_manifest(options_.resume);
       saved_ = saved_job(manifest_->metadata, options_.resume);
@@ -153,15 +157,15 @@ class Job {
   void finish(Summary& summary, Clock::time_point start);
   void sum_up_ranks(Summary& summary);
   void prepare_records();
-  void prepare_checkpoints() const;
   void prepare_trace();
   ProgressSink progress();
   void say(Phase phase) const;
 
   comm::Communicator& launched_;
   std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
-  const JobOptions& options_;
+  JobOptions options_;                               // resume: the checkpoint itself
   spec::Config config_;
+  CheckpointFolder checkpoints_;
   std::unique_ptr<Device> device_, host_;
   Context host_context_;
   kernels::Target target_{};
@@ -434,6 +438,7 @@ bool Job::save(std::int64_t step,
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
+  options.folder = checkpoints_.folder.get();
   options.metadata = {.weft_version = version(),
                       .step = step,
                       .epoch = position.epoch,
@@ -538,22 +543,6 @@ void Job::prepare_records() {
   }
 }
 
-/// Finds out now, not after the training, whether checkpoints can be written.
-void Job::prepare_checkpoints() const {
-  if (options_.checkpoint_dir.empty() || !first()) {
-    return;
-  }
-  std::error_code error;
-  fs::create_directories(options_.checkpoint_dir, error);
-  if (!error && access(options_.checkpoint_dir.c_str(), W_OK | X_OK) != 0) {
-    error = {errno, std::generic_category()};
-  }
-  if (error) {
-    fail(ErrorCode::kCheckpoint, "cannot write to --checkpoint {}: {}; name a folder of your own",
-         options_.checkpoint_dir, error.message());
-  }
-}
-
 void Job::prepare_trace() {
   if (!options_.trace.folder.empty()) {
     trace_.emplace(options_.trace, manifest_ ? manifest_->metadata.step : 0);
@@ -609,7 +598,6 @@ Summary Job::train() {
   agree_on_data(fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0));
   resume_data(*source);
   prepare_records();
-  prepare_checkpoints();
   begin_checkpoint_age();
   prepare_trace();
   warn_of_an_end_between_syncs();
@@ -642,6 +630,7 @@ Summary Job::train() {
   Trainer* running = nullptr;
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
+    options.saved_step = checkpoints_.has_resumed ? options.first_step : -1;
     options.save = [&](std::int64_t step, SaveKind kind) {
       if (!reading_.same_data && step == options.first_step) {
         return true;  // no step of the new data: the checkpoint resumed from says all

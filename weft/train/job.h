@@ -26,11 +26,13 @@ struct JobOptions {
   std::string stats_file;             ///< of weft data stats, for that; empty = know none
   std::string checkpoint_dir;         ///< empty = none
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
-  std::int64_t checkpoint_keep = 0;   ///< newest ones that stay; 0 = all
+  std::int64_t checkpoint_keep = 0;   ///< newest ones of the job's line that stay; 0 = all
   /// Steps that the newest complete one may be back when saving fails; 0 = checkpoint_age.h's own.
   /// Rank 0's counts.
   std::int64_t checkpoint_max_age = 0;
-  std::string resume;  ///< a checkpoint, or the folder of some; empty = start anew
+  /// A checkpoint, or the folder of some; kResumeAuto = the newest of checkpoint_dir, if there is
+  /// one; empty = start anew.
+  std::string resume;
   ResumeData resume_data = ResumeData::kSame;  ///< of a resumed training
   const std::atomic<bool>* stop = nullptr;     ///< set when a stop was asked for
   ProgressSink progress;                       ///< used on rank 0

@@ -31,7 +31,8 @@ Trainer::Trainer(const spec::Config& config,
       scores_(
           static_cast<std::int64_t>(config.tasks.size()), config.batch_size, options.window_scores),
       complete_scores_(scores_),
-      skips_(config.train.max_skipped) {
+      skips_(config.train.max_skipped),
+      saved_step_(options.saved_step) {
 }
 
 bool Trainer::stop_asked() const {

@@ -43,6 +43,7 @@ struct TrainerOptions {
   /// same on all ranks.
   std::function<bool(std::int64_t step, SaveKind kind)> save;
   std::int64_t checkpoint_every = 0;
+  std::int64_t saved_step = -1;  ///< of which there is a checkpoint already; -1 = none
   /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
   std::function<std::optional<EvalFigures>(std::int64_t step)> evaluate;
   std::int64_t window_scores = metrics::kWindowScores;  ///< of the AUC of a window; for tests
@@ -103,7 +104,7 @@ class Trainer {
   std::int64_t samples_ = 0;
   SkipLimit skips_;
   CodecReport codec_losses_;  // warned of
-  std::int64_t saved_step_ = -1;
+  std::int64_t saved_step_;
   std::int64_t evaluated_step_ = -1;
   bool stop_agreed_ = false;
   bool stopped_ = false;

@@ -1,0 +1,72 @@
+#include "weft/train/checkpoint_folder.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "weft/base/log.h"
+#include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/train/agreement.h"
+
+namespace weft::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool lies_in(const std::string& checkpoint, const std::string& directory) {
+  fs::path path(checkpoint);
+  if (path.filename().empty()) {
+    path = path.parent_path();  // a slash at the end
+  }
+  std::error_code unreadable;
+  return fs::equivalent(path.has_parent_path() ? path.parent_path() : ".", directory, unreadable);
+}
+
+/// On rank 0.
+void open_here(const CheckpointFolderOptions& options, CheckpointFolder& out) {
+  const bool is_auto = !options.directory.empty() && options.resume == kResumeAuto;
+  if (!options.directory.empty()) {
+    out.folder = std::make_unique<checkpoint::Folder>(
+        checkpoint::FolderOptions{.directory = options.directory, .timeout_s = options.timeout_s});
+  }
+  if (is_auto) {
+    out.resume = out.folder->newest();
+    if (out.resume.empty()) {
+      log_info("resume: there is no checkpoint in {}, so a new job starts", options.directory);
+    }
+  } else if (!options.resume.empty()) {
+    out.resume = checkpoint::find_checkpoint(options.resume);
+  }
+  if (out.folder == nullptr) {
+    return;
+  }
+  if (out.resume.empty()) {
+    out.folder->start_job();
+  } else {
+    out.folder->resume_job(out.resume);
+    out.has_resumed = lies_in(out.resume, options.directory);
+  }
+}
+
+}  // namespace
+
+CheckpointFolder open_checkpoints(comm::Communicator& world,
+                                  Context& ctx,
+                                  const CheckpointFolderOptions& options) {
+  CheckpointFolder out;
+  if (options.directory.empty() && options.resume.empty()) {
+    return out;
+  }
+  checkpoint::agree(world, ctx, [&](WorkProgress& progress) {
+    if (world.rank() == 0) {
+      open_here(options, out);
+    }
+  });
+  broadcast_bytes(world, ctx, out.resume);
+  std::string has_resumed = out.has_resumed ? "1" : "0";
+  broadcast_bytes(world, ctx, has_resumed);
+  out.has_resumed = has_resumed == "1";
+  return out;
+}
+
+}  // namespace weft::train
