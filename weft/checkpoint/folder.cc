@@ -57,7 +57,7 @@ Folder::Folder(const FolderOptions& options)
   made_ = kind_of(files_, directory_) == io::Kind::kMissing;
   create_directories(files_, directory_);
   const std::string path = join(directory_, kLockName);
-  io::TakenLock taken = io::LockFile::take(files_, {path, options.timeout_s});
+  io::TakenLock taken = io::LockFile::take(files_, {path, options.timeout_s, options.on_wait});
   if (taken.error == std::error_code(EAGAIN, std::generic_category())) {
     fail_busy(directory_, taken.holder);
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@ struct FolderOptions {
   std::string directory;            ///< made if it does not exist
   double timeout_s = 300;           ///< a lock whose heartbeat stands still that long is taken over
   io::FileSystem* files = nullptr;  ///< null = the operating system's
+  /// Called again and again while such a lock is waited for.
+  std::function<void()> on_wait = {};
 };
 
 /// On rank 0 of a job, which keeps it as long as it may save. Every error is an Error(kCheckpoint).

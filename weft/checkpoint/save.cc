@@ -217,8 +217,7 @@ std::string save(comm::Communicator& comm,
     agree(comm, ctx, [&](WorkProgress& progress) {
       if (is_first) {
         check_options(options);
-        progress.begin(
-            {.activity = "preparing", .place = fmt::format("'{}'", options.directory)});
+        progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options.directory)});
         if (folder == nullptr) {
           folder = &own_folder.emplace(
               FolderOptions{.directory = options.directory, .files = options.files});

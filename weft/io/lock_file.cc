@@ -97,6 +97,9 @@ Found look(FileSystem& files, const LockOptions& options, std::string& text) {
     if (Clock::now() - begin > Seconds(std::max(options.timeout_s, holder.timeout_s))) {
       return Found::kGone;
     }
+    if (options.on_wait) {
+      options.on_wait();
+    }
     std::this_thread::sleep_for(beat_interval(options.timeout_s) / 2);
     const std::string now = read_text(files, options.path);
     if (now != text && !now.empty()) {
@@ -180,8 +183,9 @@ TakenLock LockFile::take_by_link() {
       return {};
     }
     std::string text;
-    const Found found =
-        error == error_of(EEXIST) ? look(files_, {path, options_.timeout_s}, text) : Found::kRuns;
+    const Found found = error == error_of(EEXIST)
+                            ? look(files_, {path, options_.timeout_s, options_.on_wait}, text)
+                            : Found::kRuns;
     if (found == Found::kRuns) {
       static_cast<void>(files_.remove(private_path()));
       const bool taken = error == error_of(EEXIST);

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,7 @@ struct Holder {
 struct LockOptions {
   std::string path;
   double timeout_s = 300;  ///< how long a heartbeat may stand still, or the holder's if longer
+  std::function<void()> on_wait = {};  ///< called again and again while take() waits for one
 };
 
 struct TakenLock;

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include <fmt/format.h>
+
 #include "weft/base/log.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
@@ -23,11 +25,15 @@ bool lies_in(const std::string& checkpoint, const std::string& directory) {
 }
 
 /// On rank 0.
-void open_here(const CheckpointFolderOptions& options, CheckpointFolder& out) {
+void open_here(const CheckpointFolderOptions& options,
+               WorkProgress& progress,
+               CheckpointFolder& out) {
   const bool is_auto = !options.directory.empty() && options.resume == kResumeAuto;
   if (!options.directory.empty()) {
-    out.folder = std::make_unique<checkpoint::Folder>(
-        checkpoint::FolderOptions{.directory = options.directory, .timeout_s = options.timeout_s});
+    out.folder = std::make_unique<checkpoint::Folder>(checkpoint::FolderOptions{
+        .directory = options.directory, .timeout_s = options.timeout_s, .on_wait = [&progress] {
+          progress.move();
+        }});
   }
   if (is_auto) {
     out.resume = out.folder->newest();
@@ -59,7 +65,8 @@ CheckpointFolder open_checkpoints(comm::Communicator& world,
   }
   checkpoint::agree(world, ctx, [&](WorkProgress& progress) {
     if (world.rank() == 0) {
-      open_here(options, out);
+      progress.begin({.activity = "opening", .place = fmt::format("'{}'", options.directory)});
+      open_here(options, progress, out);
     }
   });
   broadcast_bytes(world, ctx, out.resume);

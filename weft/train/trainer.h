@@ -68,6 +68,7 @@ class Trainer {
   [[nodiscard]] SkipLimit& skips() { return skips_; }
 
   [[nodiscard]] const SkipLimit& skips() const { return skips_; }
+
   /// Behind run(): the job's end was there before its first step, and no stop was asked for.
   [[nodiscard]] bool trained_nothing() const { return step_ == options_.first_step && !stopped_; }
 

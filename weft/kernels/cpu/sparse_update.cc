@@ -480,8 +480,8 @@ HWY_INLINE RowOverflow with_rule(const UpdateParams& p, const Run& run) {
   return {};
 }
 
-/// Usual widths get code of their own where jobs are fast: not with L2 decay, which few use, and not
-/// on the oldest processors. The rest of it was two fifths of what this file compiles to.
+/// Usual widths get code of their own where jobs are fast: not with L2 decay, which few use, and
+/// not on the oldest processors. The rest of it was two fifths of what this file compiles to.
 template <bool kL2>
 constexpr bool has_usual_widths() {
   return !kL2 && HWY_TARGET != HWY_SSE4;
