@@ -12,6 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "bench/timing.h"
+#include "weft/kernels/target.h"
 
 namespace weft::bench {
 namespace {
@@ -74,6 +75,14 @@ class Product {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
+/// The types in which the target in force multiplies `shape`.
+GemmShape as_multiplied(GemmShape shape) {
+  if (!kernels::has_bf16_products(kernels::current_target())) {
+    shape.in = shape.out = DType::kFloat32;
+  }
+  return shape;
+}
+
 /// Passes of about a millisecond, so that waking the threads is not what is measured.
 std::int64_t products_per_pass(const GemmShape& shape) {
   constexpr double kFlopsPerPass = 5e8;
@@ -88,7 +97,7 @@ double gemm_flops_per_s(ThreadPool& pool, const GemmShape& shape, double budget_
   std::vector<std::unique_ptr<Product>> products(static_cast<std::size_t>(threads));
   use_one_thread();  // oneDNN chooses a primitive for as many threads as the maker has
   for (auto& product : products) {
-    product = std::make_unique<Product>(shape, engine);
+    product = std::make_unique<Product>(as_multiplied(shape), engine);
   }
   const std::int64_t times = products_per_pass(shape);
   const double time = median_pass_s(budget_s, [&] {

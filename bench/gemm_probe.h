@@ -2,7 +2,8 @@
 ///
 /// Every thread of the pool makes the same product, single-threaded as Weft calls oneDNN, with
 /// operands of its own in the layouts that oneDNN likes best, converted beforehand. So neither
-/// packing nor waiting for others is in it, and operands are as warm as caches can hold them.
+/// packing nor waiting for others is in it, and operands are as warm as caches can hold them. Where
+/// the target has no products of bf16 (kernels/target.h) the product is that of fp32.
 /// This is the one place beside weft/kernels that calls oneDNN: what is measured is oneDNN itself.
 #pragma once
 
