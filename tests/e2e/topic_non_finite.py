@@ -38,6 +38,15 @@ class NonFinite(Case):
         self.train(config, "--set", "train.steps=5", "--checkpoint", "ck")
         self.assert_same_bits(whole, self.train(config, "--resume", "ck", ranks=2))
 
+    def test_skipping_has_a_limit(self):
+        config = self.write(HOT, values={"train.on_non_finite": "skip", "train.max_skipped": 4})
+        for ranks in (1, 3):
+            self.refused(1, "train", config, "--ranks", ranks, "--checkpoint", f"ck{ranks}",
+                         "--checkpoint-every", "1", "--checkpoint-keep", "1",
+                         says=["step 5: skipped", "4 of the 5 steps", "train.max_skipped 4"])
+            self.assertEqual([p.name for p in sorted(self.folder.glob(f"ck{ranks}/step-*"))],
+                             ["step-00000001"], "that from before the trouble stays")
+
     def test_overflowing_row_is_named(self):
         for sharding in ("table_wise", "row_wise", "column_wise", "data_parallel", "grid_shard"):
             config = self.write(OVERFLOW, values={f"tables.{i}.sharding": sharding for i in range(3)})
