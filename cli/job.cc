@@ -1,6 +1,7 @@
 // Arguments, launching, progress and the report of a job.
 #include "cli/job.h"
 
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -8,7 +9,6 @@
 #include <fstream>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -134,6 +134,19 @@ std::unique_ptr<MetricsServer> serve_figures(const JobArguments& arguments) {
   return server;
 }
 
+/// What rank 0 tells at the end. Under a launcher the other processes still wait here: they end
+/// with the same code, and a code other than 0 of any would have the launcher end this one in its
+/// midst.
+void report(const JobArguments& arguments, const train::Summary& summary, RunFunction run) {
+  if (!arguments.summary.empty()) {
+    write_summary(arguments.summary, summary, run);
+  }
+  if (!arguments.quiet) {
+    print_report(summary, arguments, run);
+  }
+  flush_output();
+}
+
 /// What `sink` does, and the figures to `server`.
 train::ProgressSink served_too(const train::ProgressSink& sink, MetricsServer& server) {
   train::ProgressSink both = sink;
@@ -246,7 +259,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
     sink = shown->sink();
   }
   std::unique_ptr<MetricsServer> server;  // on rank 0
-  std::optional<train::Summary> summary;
+  std::atomic<bool> stopped = false;      // the same on all ranks
   launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
     train::JobOptions own = options;
     own.stop = &stop;
@@ -258,24 +271,14 @@ int run_job(const JobArguments& arguments, RunFunction run) {
         own.progress = served_too(sink, *server);
       }
     }
-    train::Summary result = run(world, own);
+    const train::Summary result = run(world, own);
+    stopped = result.stopped;
     if (world.rank() == 0) {
-      summary = std::move(result);
+      shown.reset();
+      report(arguments, result, run);
     }
   });
-  if (!summary) {
-    // Another process is rank 0, reports, and tells the launcher that the job was stopped. A code
-    // other than 0 from this one would have the launcher end that process in the midst of it.
-    return kDone;
-  }
-  shown.reset();
-  if (!arguments.summary.empty()) {
-    write_summary(arguments.summary, *summary, run);
-  }
-  if (!arguments.quiet) {
-    print_report(*summary, arguments, run);
-  }
-  return summary->stopped ? kStopped : kDone;
+  return stopped ? kStopped : kDone;
 }
 
 void add_job_arguments(CLI::App& command, JobArguments& arguments) {

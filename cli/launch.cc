@@ -4,12 +4,16 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sched.h>
 
+#include "cli/exit_code.h"
+#include "cli/output.h"
 #include "cli/signals.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
@@ -85,12 +89,21 @@ void launch_mpi(const LaunchOptions& options,
   });
 }
 
+/// A rank's thread cannot be taken away from a disk that does not answer, so the process ends.
+[[noreturn]] void end_process(const Error& error, std::span<const int> ranks, double seconds) {
+  write_error(fmt::format(
+      "weft: error: rank {}: {}; ended here: after {:.1f} s rank{} {} had not come to the end\n",
+      error.origin_rank(), error.what(), seconds, ranks.size() == 1 ? "" : "s",
+      fmt::join(ranks, ", ")));
+  std::_Exit(exit_code(error.code()));
+}
+
 void launch_local(const LaunchOptions& options,
                   const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
   const auto activity = std::make_shared<comm::ActivityLog>();
   const StopSignals signals(options.stops, [activity] { return activity->describe(); });
   comm::run_local(std::max(1, options.ranks),
-                  {.timeout_s = options.timeout_s, .activity = activity},
+                  {.timeout_s = options.timeout_s, .give_up = end_process, .activity = activity},
                   [&](comm::Communicator& world) { body(world, signals.flag()); });
 }
 

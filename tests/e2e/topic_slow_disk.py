@@ -78,13 +78,13 @@ class MpiSlowDisk(DiskCase, MpiCase):
 
     def test_a_rank_that_skips_more_slowly_is_waited_for(self):
         """Rank 1 needs some seconds for what rank 0 has at once, more than the timeout."""
-        (self.folder / "train.txt").write_text(criteo_text(20000))
+        (self.folder / "train.txt").write_text(criteo_text(40000))
         config = self.write(CRITEO, values={
-            "data.eval_path": [], "data.shuffle.enabled": False, "batch_size": 1000,
-            "train.steps": 18, "train.timeout_s": 1})
+            "data.eval_path": [], "data.shuffle.enabled": False, "batch_size": 2000,
+            "train.steps": 18, "train.timeout_s": 2})
         whole = self.train(config, "--set", "train.steps=19", "--set", "train.timeout_s=60")
         self.train(config, "--checkpoint", "ck", "--set", "train.timeout_s=60")
-        self.disk = {"SLOW_DISK_FILE": "train.txt", "SLOW_DISK_MS": "150", "SLOW_DISK_RANK": "1"}
+        self.disk = {"SLOW_DISK_FILE": "train.txt", "SLOW_DISK_MS": "400", "SLOW_DISK_RANK": "1"}
         result = self.start_ranks(config, "--resume", "ck", "--set", "train.steps=19",
                                   "--summary", "s.json")
         self.assertEqual(result.code, 0, str(result))

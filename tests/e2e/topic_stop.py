@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import time
@@ -185,6 +186,42 @@ class MpiStop(StopCase, MpiCase):
         result = self.wait(process)
         self.assertEqual(result.code, 130, str(result))
         self.check_stopped()
+
+    def codes(self, ranks, *args):
+        """Runs a job that ends by itself or is stopped by the test; the exit code of each rank.
+
+        The shells end with 0, so that the launcher ends no rank before its own end."""
+        script = (f"echo $$ >pid.$OMPI_COMM_WORLD_RANK; '{self.weft}' \"$@\"; "
+                  "echo $? >code.$OMPI_COMM_WORLD_RANK")
+        process = self.start([self.mpirun, *MPI_FLAGS, "-n", ranks, "sh", "-c", script, "weft",
+                              "train", "job.yaml", *args])
+        yield process
+        result = self.wait(process)
+        yield [(self.folder / f"code.{rank}").read_text().strip() for rank in range(ranks)], result
+
+    def test_all_ranks_end_with_the_same_code(self):
+        self.write(ENDLESS)
+        ending = self.codes(3, "--summary", "s.json", "--out", "out")
+        process = next(ending)
+        self.wait_for_steps(process)
+        children = pathlib.Path(f"/proc/{self.pid(1)}/task/{self.pid(1)}/children").read_text()
+        os.kill(int(children), signal.SIGUSR1)
+        codes, result = next(ending)
+        self.assertEqual(codes, ["130"] * 3, str(result))
+        self.assertIn("weights hash", result.out)  # rank 0 has told all
+        self.check_stopped(checkpoint=False)
+
+    def test_all_ranks_end_with_the_code_of_an_error(self):
+        self.write(BASE, values={"train.steps": 4})
+        ending = self.codes(3, "--summary", ".")  # a folder
+        next(ending)
+        codes, result = next(ending)
+        self.assertEqual(codes, ["1"] * 3, str(result))
+        # Found by rank 0 when all have trained: a full disk.
+        ending = self.codes(3, "--summary", "/dev/full")
+        next(ending)
+        codes, result = next(ending)
+        self.assertEqual(codes, ["1"] * 3, str(result))
 
     def test_killed_rank_ends_the_job(self):
         for rank, args in ((1, ()), (0, ()), (1, ("--set", "mesh.groups=2"))):

@@ -3,13 +3,13 @@
 /// One progress thread per process makes every MPI call, initialisation and finalisation included,
 /// so any level of thread support from MPI_THREAD_FUNNELED on is enough. Exchanges are non-blocking
 /// messages between pairs: a header (sequence, collective, sizes) with the data behind it when it
-/// is small, else the data in pieces of at most 1 GiB. The thread tests, and sleeps between tests
-/// for a time that grows while nothing happens; it never spins.
+/// is small, else the data in messages of at most max_message_bytes. The thread tests, and sleeps
+/// between tests for a time that grows while nothing happens; it never spins.
 ///
 /// Errors travel on a control communicator of their own: a rank that fails tells rank 0, which
 /// makes the first error it hears of the world's and tells everybody. After it nothing is exchanged
 /// any more, all ranks end in order, and MPI_Abort is only for a rank that does not come to the
-/// end.
+/// end. A rank that does long work of its own (Communicator::say_alive) says so there too.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,12 @@ bool launched_by_mpi();
 
 /// Options of MpiSession.
 struct MpiOptions {
-  double timeout_s = 300.0;          ///< how long a collective waits for its peers
+  double timeout_s = 300.0;          ///< how long a collective waits when nothing moves
   double shutdown_timeout_s = 30.0;  ///< how long the end waits for the others after an error; at
                                      ///< most twice timeout_s
-  std::int64_t max_message_bytes = std::int64_t{1} << 30;  ///< longer data travels in pieces
+  /// Longer data travels in messages of this size: docs/collectives.md, "Length of messages". Equal
+  /// on all ranks; at most 1 GiB.
+  std::int64_t max_message_bytes = std::int64_t{4} << 20;
   std::vector<int> hosts = {};  ///< [ranks, or more] as if ranks were there; empty: as found
 };
 
