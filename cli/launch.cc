@@ -72,6 +72,23 @@ class RunningSession {
   const comm::MpiSession* session_ = nullptr;
 };
 
+/// Refuses to be alone in a world of MPI where the launcher says that it started several processes:
+/// it is of another MPI than the program.
+void check_joined(const LaunchOptions& options, const comm::Communicator& world) {
+  const int processes =
+      environment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"}, 1);
+  if (world.size() == 1 && options.ranks == 0 && processes > 1) {
+    fail(ErrorCode::kUsage,
+         "the launcher started {} processes, and this one is alone in its MPI job, so that each "
+         "would "
+         "be a job of its own: the launcher is of another MPI than the one Weft was built with. "
+         "Start "
+         "it with that one's mpirun -n {} {} ..., or build with the launcher's (docs/cluster.md); "
+         "--ranks 1 says that this process is a job by itself",
+         processes, processes, options.command);
+  }
+}
+
 void launch_mpi(const LaunchOptions& options,
                 const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
   RunningSession running;
@@ -85,6 +102,7 @@ void launch_mpi(const LaunchOptions& options,
       fail(ErrorCode::kUsage, "--ranks {} under an MPI launcher that started {}; leave --ranks out",
            options.ranks, world.size());
     }
+    check_joined(options, world);
     body(world, signals.flag());
   });
 }

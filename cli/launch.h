@@ -22,7 +22,8 @@ struct LaunchOptions {
 void check_launch(const LaunchOptions& options);
 
 /// Runs `body` on every rank, with a flag that a stop request sets (cli/signals.h). Rethrows the
-/// world's error, the same on all ranks. Throws Error(kUsage) when --ranks and mpirun disagree.
+/// world's error, the same on all ranks. Throws Error(kUsage) when --ranks and mpirun disagree, and
+/// where this process is alone in an MPI job of which the launcher says that it has several.
 void launch(
     const LaunchOptions& options,
     const std::function<void(comm::Communicator& world, const std::atomic<bool>& stop)>& body);

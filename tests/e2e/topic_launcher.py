@@ -1,6 +1,6 @@
 """Processes that a launcher started in number, and that know nothing of each other."""
 
-from harness import BASE, Case
+from harness import BASE, Case, MpiCase
 
 
 class Launcher(Case):
@@ -25,3 +25,14 @@ class Launcher(Case):
                                   ({"WORLD_SIZE": "1", "SLURM_STEP_NUM_TASKS": "1"}, [])):
             result = self.run_weft("train", config, *args, environment=environment)
             self.assertIn("weights hash", result.out)
+
+
+class MpiLauncher(MpiCase):
+    def test_launcher_of_another_mpi_is_refused(self):
+        """As mpiexec of MPICH starts a program that was built with Open MPI."""
+        config = self.write(BASE, values={"train.steps": 2})
+        environment = {"PMI_RANK": "0", "PMI_SIZE": "4"}
+        result = self.run_weft("train", config, code=2, environment=environment)
+        for part in ("started 4 processes", "another MPI", f"mpirun -n 4 weft train {config}"):
+            self.assertIn(part, result.err)
+        self.run_weft("train", config, "--ranks", 1, environment=environment)
