@@ -40,7 +40,7 @@ enum class CallKind {
 struct Call {
   std::int64_t index = 0;  ///< of all calls since the hook was set
   CallKind kind{};
-  std::string path;  ///< of two names the first
+  std::string path;     ///< of two names the first
   std::string to = {};  ///< the second
   OpenMode mode = OpenMode::kRead;
 
