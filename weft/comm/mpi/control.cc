@@ -33,6 +33,7 @@ struct Record {
 
 Control::Control(MPI_Comm comm, int rank, int size)
     : comm_(comm), rank_(rank), ended_(static_cast<std::size_t>(size)) {
+  waiting_.resize(ended_.size());
 }
 
 void Control::send(int to, Kind kind, const std::optional<Error>& error) {
@@ -135,6 +136,10 @@ void Control::receive(const MPI_Status& status) {
     last_alive_ = Clock::now();
     return;
   }
+  if (record.kind == static_cast<std::uint32_t>(Kind::kWaiting)) {
+    waiting_[static_cast<std::size_t>(status.MPI_SOURCE)] = true;
+    return;
+  }
   const std::string text(reinterpret_cast<const char*>(message.data()) + sizeof record,
                          message.size() - sizeof record);
   decide(Error(static_cast<ErrorCode>(record.code), text, record.origin_rank));
@@ -156,6 +161,28 @@ void Control::say_alive() {
       }
     }
   }
+}
+
+void Control::say_waiting() {
+  if (said_waiting_) {
+    return;
+  }
+  said_waiting_ = true;
+  for (int peer = 0; peer < static_cast<int>(ended_.size()); ++peer) {
+    if (peer != rank_) {
+      send(peer, Kind::kWaiting, std::nullopt);
+    }
+  }
+}
+
+std::vector<int> Control::lost() const {
+  std::vector<int> ranks;
+  for (const int rank : not_ended()) {
+    if (rank != rank_ && !waiting_[static_cast<std::size_t>(rank)]) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
 }
 
 void Control::say_end() {

@@ -41,6 +41,13 @@ class Control {
   /// When any rank, this one included, has last said so; the beginning of time where none has.
   [[nodiscard]] std::chrono::steady_clock::time_point last_alive() const { return last_alive_; }
 
+  /// After an error: tells all others that this rank waits for lost ones to take what was sent to
+  /// them.
+  void say_waiting();
+
+  /// Ranks that have neither said their end nor that they wait, apart from this one.
+  [[nodiscard]] std::vector<int> lost() const;
+
   void say_end();
 
   [[nodiscard]] bool has_said_end() const { return said_end_; }
@@ -60,7 +67,7 @@ class Control {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3, kAlive = 4 };
+  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3, kAlive = 4, kWaiting = 5 };
 
   struct Outgoing {
     std::vector<std::byte> bytes;
@@ -77,6 +84,8 @@ class Control {
   std::optional<Error> own_;  ///< reported, and no verdict yet
   Clock::time_point reported_;
   bool said_end_ = false;
+  bool said_waiting_ = false;
+  std::vector<bool> waiting_;
   bool any_ended_ = false;
   std::vector<std::optional<Clock::time_point>> ended_;
   std::optional<Clock::time_point> failed_end_;  ///< a rank ended with an error not known here

@@ -51,6 +51,10 @@ constexpr auto kLongWait = std::chrono::milliseconds(20);
 // How often an idle process looks for the errors of others. A new exchange wakes it at once.
 constexpr auto kIdlePause = std::chrono::milliseconds(5);
 
+// After an error a rank that lives takes what was sent to it in less; beyond it, some rank does
+// not.
+constexpr auto kLongDrain = std::chrono::seconds(1);
+
 constexpr int kAbortStatus = 4;  // the exit status of communication errors
 
 /// "rank 1, rank 2".
@@ -154,6 +158,7 @@ class ProgressEngine final : public Engine {
   bool drain(Ticket& ticket);
   [[nodiscard]] double shutdown_limit() const;
   [[noreturn]] void end_job(const std::string& who, double limit, const std::string& lost);
+  [[noreturn]] void end_job_without(std::vector<int> ranks);
   void watch_own_end();
   void complete(Ticket& ticket, bool failed);
   bool may_end();
@@ -428,14 +433,12 @@ bool ProgressEngine::drain(Ticket& ticket) {
   if (transfer.complete()) {
     return true;
   }
-  if (Clock::now() - error_time_ > seconds(shutdown_limit())) {
-    const GroupNames& names = transfer.call().names;
-    std::vector<int> ranks;
-    for (const int peer : transfer.missing()) {
-      ranks.push_back(names.world(peer));
-    }
-    end_job(name_ranks(ranks) + " did not take what was sent to them", shutdown_limit(),
-            loss(ranks));
+  const Clock::duration waited = Clock::now() - error_time_;
+  if (waited > kLongDrain) {
+    control_->say_waiting();
+  }
+  if (waited > seconds(shutdown_limit())) {
+    end_job_without(control_->lost());
   }
   return false;
 }
@@ -485,15 +488,22 @@ void ProgressEngine::watch_end() {
   if (Clock::now() - begin < seconds(limit)) {
     return;
   }
-  const std::vector<int> ranks = control_->not_ended();
   if (!error_published_) {
     control_->fail_with(Error(ErrorCode::kTimeout,
                               fmt::format("rank {} has come to the end and waited {:.1f} s for {}",
-                                          rank_, limit, name_ranks(ranks)),
+                                          rank_, limit, name_ranks(control_->not_ended())),
                               rank_));
     return;
   }
-  end_job(name_ranks(ranks) + " did not come to the end", limit, loss(ranks));
+  end_job_without(control_->lost());
+}
+
+/// `ranks` are those of which nothing is heard; where there are none, those that have not ended.
+void ProgressEngine::end_job_without(std::vector<int> ranks) {
+  if (ranks.empty()) {
+    ranks = control_->not_ended();
+  }
+  end_job(name_ranks(ranks) + " did not come to the end", shutdown_limit(), loss(ranks));
 }
 
 /// After an error this rank may hang outside of Weft, and all others too: then nobody has come to
