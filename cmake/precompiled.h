@@ -1,5 +1,5 @@
-// What most files of Weft include, precompiled once per build folder. A source file includes what it
-// uses all the same: the preset arm compiles every module without this header.
+// What most files of Weft include, precompiled once per build folder. A source file includes what
+// it uses all the same: the preset arm compiles every module without this header.
 #pragma once
 
 #include <algorithm>
