@@ -263,11 +263,9 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
   page.section("Proposals", "Predicted milliseconds of a step.");
   page.key(std::array{KeyEntry{"compute", "fits"}, KeyEntry{"idle", "does not fit into memory"}});
   const std::vector<const Proposal*> shown = shown_proposals(report);
-  double most = 0.0;
-  for (const Proposal* one : shown) {
-    most = std::max(most, ms(one->cost.step_s));
-  }
-  page.open_plot(shown.size(), most, "ms");
+  const Proposal* const slowest =
+      std::ranges::max(shown, {}, [](const Proposal* one) { return one->cost.step_s; });
+  page.open_plot(shown.size(), ms(slowest->cost.step_s), "ms");
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const Proposal& one = *shown[i];
     page.label(i, one.name);
