@@ -152,7 +152,7 @@ void Folder::repair() {
   }
 }
 
-std::string Folder::begin(std::int64_t step) {
+std::string Folder::begin(std::int64_t step, const std::function<void()>& on_removed) {
   check_held();
   if (next_.job_id == 0) {
     const std::string before = newest();
@@ -169,7 +169,7 @@ std::string Folder::begin(std::int64_t step) {
     if (!is_unfinished(name)) {
       continue;
     }
-    if (const auto error = io::remove_all(files_, path)) {
+    if (const auto error = io::remove_all(files_, path, on_removed)) {
       log_warning("cannot remove '{}', which a save has left unfinished: {}", path,
                   error.message());
     }
@@ -260,7 +260,7 @@ std::map<std::uint64_t, Folder::Known> Folder::known() {
   return out;
 }
 
-void Folder::prune(std::int64_t keep) noexcept {
+void Folder::prune(std::int64_t keep, const std::function<void()>& on_removed) noexcept {
   try {
     if (keep <= 0 || newest_id_ == 0) {
       return;
@@ -283,7 +283,7 @@ void Folder::prune(std::int64_t keep) noexcept {
       }
     }
     std::reverse(old.begin(), old.end());  // the oldest of the line goes first
-    remove(old);
+    remove(old, on_removed);
   } catch (const std::exception& error) {
     log_warning("old checkpoints stay: {}", error.what());
   }
@@ -291,7 +291,7 @@ void Folder::prune(std::int64_t keep) noexcept {
 
 /// Each gets an unfinished name first, and that on the disk, so that a half-removed one never looks
 /// complete.
-void Folder::remove(const std::vector<Known>& old) {
+void Folder::remove(const std::vector<Known>& old, const std::function<void()>& on_removed) {
   std::vector<std::string> renamed;
   for (const Known& one : old) {
     const std::string unfinished =
@@ -308,7 +308,7 @@ void Folder::remove(const std::vector<Known>& old) {
   }
   sync_directory(files_, directory_);
   for (const std::string& path : renamed) {
-    if (const auto error = io::remove_all(files_, path)) {
+    if (const auto error = io::remove_all(files_, path, on_removed)) {
       log_warning("cannot remove '{}': {}; the next save tries again", path, error.message());
     }
   }

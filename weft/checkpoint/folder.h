@@ -55,7 +55,8 @@ class Folder {
 
   /// Makes the directory that the next checkpoint is written to, and removes what earlier saves
   /// have left unfinished. Throws where the lock has been lost.
-  std::string begin(std::int64_t step);
+  /// `on_removed` hears of every file of these, since removing many takes long.
+  std::string begin(std::int64_t step, const std::function<void()>& on_removed = {});
 
   /// Makes the checkpoint in `unfinished`, all of whose files are on the disk, the newest. Returns
   /// its directory. It is durable then. Throws with `unfinished` as it was.
@@ -68,8 +69,8 @@ class Folder {
 
   /// Removes the oldest checkpoints of the line until `keep` are left (0: all stay), and once the
   /// line has as many, those of the job that are not of it. Other jobs' are never touched. What
-  /// cannot be removed is a warning.
-  void prune(std::int64_t keep) noexcept;
+  /// cannot be removed is a warning. `on_removed` hears of every file.
+  void prune(std::int64_t keep, const std::function<void()>& on_removed = {}) noexcept;
 
  private:
   struct Known {
@@ -83,7 +84,7 @@ class Folder {
   void say_what_is_left_behind(std::int64_t step) const;
   [[nodiscard]] std::string free_name(std::int64_t step) const;
   std::map<std::uint64_t, Known> known();
-  void remove(const std::vector<Known>& old);
+  void remove(const std::vector<Known>& old, const std::function<void()>& on_removed);
 
   io::FileSystem& files_;
   std::string directory_;

@@ -222,7 +222,7 @@ std::string save(comm::Communicator& comm,
           folder = &own_folder.emplace(
               FolderOptions{.directory = options.directory, .files = options.files});
         }
-        unfinished = folder->begin(options.metadata.step);
+        unfinished = folder->begin(options.metadata.step, [&progress] { progress.move(); });
       }
     });
     unfinished = shared_text(comm, ctx, unfinished);
@@ -237,7 +237,7 @@ std::string save(comm::Communicator& comm,
         Metadata metadata = options.metadata;
         metadata.ranks = comm.size();
         final = commit(files, *folder, options, unfinished, merge_tables(metadata, tables));
-        folder->prune(options.keep);
+        folder->prune(options.keep, [&progress] { progress.move(); });
       }
     });
   } catch (...) {

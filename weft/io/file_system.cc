@@ -46,16 +46,21 @@ std::error_code make_directories(FileSystem& files, const std::string& path) {
   return is(error, EACCES) ? std::error_code() : error;
 }
 
-std::error_code remove_all(FileSystem& files, const std::string& path) {
+std::error_code remove_all(FileSystem& files,
+                           const std::string& path,
+                           const std::function<void()>& on_removed) {
   // First as it stands: a link to a directory goes, and what it names does not.
   std::error_code error = files.remove(path);
+  if (on_removed) {
+    on_removed();
+  }
   if (!is(error, ENOTEMPTY) && !is(error, EEXIST)) {
     return is(error, ENOENT) ? std::error_code() : error;
   }
   const Listed listed = files.list(path);
   std::error_code first = listed.error;
   for (const std::string& name : listed.names) {
-    error = remove_all(files, join(path, name));
+    error = remove_all(files, join(path, name), on_removed);
     first = first ? first : error;
   }
   error = files.remove(path);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -136,8 +137,11 @@ std::string join(const std::string& parent, std::string_view name);
 std::error_code make_directories(FileSystem& files, const std::string& path);
 
 /// Removes a file, or a directory and all that is in it. Goes on after an error and returns the
-/// first; what is missing is none.
-std::error_code remove_all(FileSystem& files, const std::string& path);
+/// first; what is missing is none. `on_removed`, if there is one, hears of every name that was
+/// tried: large directories take long.
+std::error_code remove_all(FileSystem& files,
+                           const std::string& path,
+                           const std::function<void()>& on_removed = {});
 
 /// A file with this content, on the disk when it returns without an error. Its name is durable
 /// with sync_directory() of its parent.

@@ -101,7 +101,10 @@ class Job {
                                      .timeout_s = config_.train.timeout_s});
     options_.resume = checkpoints_.resume;
     if (!options_.resume.empty()) {
-      manifest_ = checkpoint::read_manifest(options_.resume);
+      checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
+        progress.begin({.activity = "opening", .place = fmt::format("'{}'", options_.resume)});
+        manifest_ = checkpoint::read_manifest(options_.resume);
+      });
       saved_ = saved_job(manifest_->metadata, options_.resume);
       check_resume();
     }
@@ -298,7 +301,10 @@ void Job::open_vocabularies(data::Source& train) {
     return;
   }
   if (manifest_) {
-    vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
+    checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
+      progress.begin({.activity = "reading", .place = fmt::format("'{}'", options_.resume)});
+      vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
+    });
   } else {
     say(Phase::kVocabularies);
     // One reading of all the data may take longer than a rank is waited for.
