@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/memory_state.h"
@@ -13,8 +14,7 @@ namespace weft::checkpoint {
 namespace {
 
 std::string earlier(int version) {
-  return std::string(WEFT_SOURCE_DIR) + "/tests/checkpoint/earlier/version-" +
-         std::to_string(version);
+  return fmt::format("{}/tests/checkpoint/earlier/version-{}", WEFT_SOURCE_DIR, version);
 }
 
 /// All bytes of a checkpoint, by item.
