@@ -222,6 +222,8 @@ TEST(Manifest, EveryFieldOfRowsInStepsIsChecked) {
 /// With the identity of its data, and without any matrix.
 Manifest with_data() {
   Manifest manifest;
+  manifest.metadata.lineage.job_id = 5;
+  manifest.metadata.lineage.save_number = 1;
   manifest.metadata.data = DataIdentity{.format = "criteo",
                                         .files = {{123456, 0xfedcba9876543210ULL}, {7, 8}},
                                         .max_samples = 5000,

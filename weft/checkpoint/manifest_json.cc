@@ -206,7 +206,7 @@ DataIdentity decode_data(const Fields& fields) {
 
 /// The lowest that has what the manifest needs.
 std::int64_t version_of(const Manifest& manifest) {
-  if (manifest.metadata.lineage.job_id != 0 || manifest.metadata.data) {
+  if (manifest.metadata.lineage.job_id != 0) {
     return kFormatVersion;
   }
   for (const StoredItem& item : manifest.items) {
@@ -348,7 +348,7 @@ Metadata decode_metadata(const Fields& fields, const std::string& file) {
   if (fields.has("data")) {
     metadata.data = decode_data(Fields(fields.object("data"), "data", file));
   }
-  if (fields.has("job")) {
+  if (fields.integer("version", kFirstVersion) >= kFormatVersion) {
     metadata.lineage = decode_lineage(Fields(fields.object("job"), "job", file), file);
   }
   return metadata;
