@@ -158,7 +158,7 @@ class BadConfig(Case):
 
     def test_table_that_does_not_fit(self):
         config = self.write(BASE, values={"tables.0.num_embeddings": 10**12})
-        self.refused(1, "train", config, "--ranks", "2", says=["table 'a'", "memory"])
+        self.refused(1, "train", config, "--ranks", "2", says=["memory", "largest tables there: a "])
 
 
 class BadData(Case):
