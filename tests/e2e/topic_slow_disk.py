@@ -38,7 +38,7 @@ class SlowDisk(DiskCase):
         self.disk = {"SLOW_DISK_FILE": "train.txt"}
         config = self.write(with_values(CRITEO, {"train.timeout_s": 1}))
         self.refused(4, "train", config, "--quiet",
-                     says=["rank 0 has been reading samples of criteo train.txt"])
+                     says=["rank 0 has been opening 'train.txt'"])
 
     def test_a_fifo_in_place_of_a_file_is_refused(self):
         config = self.write(HANGS)

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -142,6 +143,7 @@ class Job {
   void warn_of_an_end_between_syncs() const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
+  void look_at_data(const std::function<void()>& work);
   void agree_on_data(std::uint64_t fingerprint);
   void resume_data(const data::Source& train);
   void explain_no_steps() const;
@@ -322,6 +324,17 @@ void Job::open_vocabularies(data::Source& train) {
   data::check_vocabularies(vocabularies_, config_);
 }
 
+/// Files are opened and read at some places, by every rank for itself: one whose file system does
+/// not answer is named.
+void Job::look_at_data(const std::function<void()>& work) {
+  checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
+    const auto& paths = config_.data.path;
+    progress.begin({.activity = "opening",
+                    .place = paths.empty() ? "data" : fmt::format("'{}'", paths.front())});
+    work();
+  });
+}
+
 void Job::agree_on_data(std::uint64_t fingerprint) {
   agree_on_job(world(), host_context_,
                {.config_yaml = spec::to_yaml(config_),
@@ -336,8 +349,10 @@ void Job::resume_data(const data::Source& train) {
   if (!manifest_) {
     return;
   }
-  resume_reading(reading_, {manifest_->metadata, options_.resume, options_.resume_data}, train,
-                 config_);
+  look_at_data([&] {
+    resume_reading(reading_, {manifest_->metadata, options_.resume, options_.resume_data}, train,
+                   config_);
+  });
   if (first() && !reading_.warning.empty()) {
     log_warning("{}", reading_.warning);
   }
@@ -597,11 +612,17 @@ void Job::sum_up_ranks(Summary& summary) {
 Summary Job::train() {
   const auto start = Clock::now();
   say(Phase::kReading);
-  auto source = data::open_source(config_, data::Split::kTrain);
-  const auto eval_source = data::open_source(config_, data::Split::kEval);
-  reading_ = begin_reading(*source, config_);
+  std::unique_ptr<data::Source> source;
+  std::unique_ptr<data::Source> eval_source;
+  std::uint64_t fingerprint = 0;
+  look_at_data([&] {
+    source = data::open_source(config_, data::Split::kTrain);
+    eval_source = data::open_source(config_, data::Split::kEval);
+    reading_ = begin_reading(*source, config_);
+    fingerprint = fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0);
+  });
   open_vocabularies(*source);
-  agree_on_data(fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0));
+  agree_on_data(fingerprint);
   resume_data(*source);
   prepare_records();
   begin_checkpoint_age();
@@ -670,7 +691,12 @@ Summary Job::eval() {
     fail(ErrorCode::kConfig, "debug.skip: an evaluation needs all stages; remove the key");
   }
   say(Phase::kReading);
-  const auto source = data::open_source(config_, data::Split::kEval);
+  std::unique_ptr<data::Source> source;
+  std::uint64_t fingerprint = 0;
+  look_at_data([&] {
+    source = data::open_source(config_, data::Split::kEval);
+    fingerprint = source ? source->fingerprint() : 0;
+  });
   if (source == nullptr) {
     fail(ErrorCode::kConfig,
          "there is no evaluation data; set data.eval_path or data.eval_fraction");
@@ -684,7 +710,7 @@ Summary Job::eval() {
   if (first() && !options_.out_dir.empty()) {
     make_record_folder(options_.out_dir, "--out");
   }
-  agree_on_data(source->fingerprint());
+  agree_on_data(fingerprint);
   make_engine();
   Summary summary;
   summary.last_step = manifest_ ? manifest_->metadata.step : 0;
