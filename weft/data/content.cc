@@ -78,7 +78,7 @@ std::int64_t size_of_file(const std::string& path) {
   return static_cast<std::int64_t>(bytes);
 }
 
-FileContent sample_file(const std::string& path, std::int64_t places) {
+FileContent sample_file(const std::string& path, std::int64_t places, WorkProgress* progress) {
   FileContent content;
   content.name = std::filesystem::path(path).filename().string();
   if (places == 0) {
@@ -93,6 +93,9 @@ FileContent sample_file(const std::string& path, std::int64_t places) {
     bytes.resize(static_cast<std::size_t>(place.end - place.begin));
     file.read(place, bytes);
     content.fingerprint = hash_combine(content.fingerprint, hash_bytes(bytes));
+    if (progress != nullptr) {
+      progress->move();
+    }
   }
   return content;
 }
@@ -127,15 +130,20 @@ std::vector<Place> choose_places(std::int64_t bytes, std::int64_t places) {
   return chosen;
 }
 
-std::vector<FileContent> sample_files(std::span<const std::string> files, std::int64_t places) {
+std::vector<FileContent> sample_files(std::span<const std::string> files,
+                                      std::int64_t places,
+                                      WorkProgress* progress) {
   std::vector<FileContent> content;
   const auto count = static_cast<std::int64_t>(files.size());
   const auto places_before = [&](std::int64_t file) {  // without an overflow for any count
     return file / count * places + file % count * places / count;
   };
   for (std::int64_t i = 0; i < count; ++i) {
-    content.push_back(
-        sample_file(files[static_cast<std::size_t>(i)], places_before(i + 1) - places_before(i)));
+    content.push_back(sample_file(files[static_cast<std::size_t>(i)],
+                                  places_before(i + 1) - places_before(i), progress));
+    if (progress != nullptr) {
+      progress->move();
+    }
   }
   return content;
 }

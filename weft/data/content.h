@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/work_progress.h"
+
 namespace weft::data {
 
 /// The content of one file, as far as it was looked at.
@@ -38,8 +40,11 @@ std::vector<Place> choose_places(std::int64_t bytes, std::int64_t places);
 
 /// Looks at `files`, which share `places` evenly; with more files than places, at some of them.
 /// The size of every file counts. Blocking; reads 64 KiB per place. Throws Error(kIo) naming a
-/// file that cannot be read, Error(kData) for one that becomes shorter meanwhile.
-std::vector<FileContent> sample_files(std::span<const std::string> files, std::int64_t places);
+/// file that cannot be read, Error(kData) for one that becomes shorter meanwhile. `progress` moves
+/// with every file and place; it may be null.
+std::vector<FileContent> sample_files(std::span<const std::string> files,
+                                      std::int64_t places,
+                                      WorkProgress* progress = nullptr);
 
 /// One number for all of `files`, in their order.
 std::uint64_t fingerprint_of(std::span<const FileContent> files);

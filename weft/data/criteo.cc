@@ -70,7 +70,10 @@ class CriteoSource final : public Source {
 
   void use(ThreadPool* pool) override { text_.use(pool); }
 
-  void report_to(WorkProgress* progress) override { text_.report_to(progress); }
+  void report_to(WorkProgress* progress) override {
+    progress_ = progress;
+    text_.report_to(progress);
+  }
 
   [[nodiscard]] bool concurrent_reads() const override { return true; }
 
@@ -79,13 +82,13 @@ class CriteoSource final : public Source {
   [[nodiscard]] std::int64_t size() const override { return text_.total(); }
 
   [[nodiscard]] std::uint64_t fingerprint() const override {
-    return fingerprint_of(sample_files(text_.files(), kEvalPlaces));
+    return fingerprint_of(sample_files(text_.files(), kEvalPlaces, progress_));
   }
 
   [[nodiscard]] std::vector<FileContent> content(std::int64_t most) const override {
     const std::span<const std::string> files = text_.files();
     const auto count = std::min<std::size_t>(files.size(), static_cast<std::size_t>(most));
-    return sample_files(files.first(count), kTrainPlaces);
+    return sample_files(files.first(count), kTrainPlaces, progress_);
   }
 
  private:
@@ -102,6 +105,7 @@ class CriteoSource final : public Source {
   Schema schema_;
   ColumnSelection selection_;
   CriteoText text_;
+  WorkProgress* progress_ = nullptr;
 };
 
 }  // namespace

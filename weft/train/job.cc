@@ -143,9 +143,9 @@ class Job {
   void warn_of_an_end_between_syncs() const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
-  void look_at_data(const std::function<void()>& work);
+  void look_at_data(const std::function<void(WorkProgress&)>& work);
   void agree_on_data(std::uint64_t fingerprint);
-  void resume_data(const data::Source& train);
+  void resume_data(data::Source& train);
   void explain_no_steps() const;
   void make_engine();
   void load();
@@ -326,12 +326,12 @@ void Job::open_vocabularies(data::Source& train) {
 
 /// Files are opened and read at some places, by every rank for itself: one whose file system does
 /// not answer is named.
-void Job::look_at_data(const std::function<void()>& work) {
+void Job::look_at_data(const std::function<void(WorkProgress&)>& work) {
   checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
     const auto& paths = config_.data.path;
     progress.begin({.activity = "opening",
                     .place = paths.empty() ? "data" : fmt::format("'{}'", paths.front())});
-    work();
+    work(progress);
   });
 }
 
@@ -345,11 +345,12 @@ void Job::agree_on_data(std::uint64_t fingerprint) {
 }
 
 /// Once the ranks have agreed on them, so that a rank with other data than the others is named.
-void Job::resume_data(const data::Source& train) {
+void Job::resume_data(data::Source& train) {
   if (!manifest_) {
     return;
   }
-  look_at_data([&] {
+  look_at_data([&](WorkProgress& progress) {
+    const data::ProgressUse use(train, progress);
     resume_reading(reading_, {manifest_->metadata, options_.resume, options_.resume_data}, train,
                    config_);
   });
@@ -615,9 +616,10 @@ Summary Job::train() {
   std::unique_ptr<data::Source> source;
   std::unique_ptr<data::Source> eval_source;
   std::uint64_t fingerprint = 0;
-  look_at_data([&] {
+  look_at_data([&](WorkProgress& progress) {
     source = data::open_source(config_, data::Split::kTrain);
     eval_source = data::open_source(config_, data::Split::kEval);
+    const data::ProgressUse use(*source, progress);
     reading_ = begin_reading(*source, config_);
     fingerprint = fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0);
   });
@@ -693,7 +695,7 @@ Summary Job::eval() {
   say(Phase::kReading);
   std::unique_ptr<data::Source> source;
   std::uint64_t fingerprint = 0;
-  look_at_data([&] {
+  look_at_data([&](WorkProgress& /*progress*/) {
     source = data::open_source(config_, data::Split::kEval);
     fingerprint = source ? source->fingerprint() : 0;
   });
