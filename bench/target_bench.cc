@@ -42,7 +42,8 @@ constexpr std::array kShapes = {Shape{256, 512, 512}, Shape{32, 512, 256}, Shape
 constexpr std::array kLimits = {"SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_BF16",
                                 "AVX512_CORE_AMX"};
 
-/// Of this thread, which runs a product alone: what others do on the machine does not count.
+/// The CPU time of this thread, which runs a product alone: what others do on the machine does not
+/// count.
 double cpu_seconds() {
   std::timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -95,7 +96,7 @@ void measure(const Options& options) {
 
 using Key = std::array<std::string, 3>;  // target, shape, type
 
-/// What this program says under the limit.
+/// Runs this program under the limit and returns what it prints.
 std::map<Key, std::vector<double>> measure_under(const std::string& limit, const Options& options) {
   if (setenv("ONEDNN_MAX_CPU_ISA", limit.c_str(), 1) != 0) {
     fail(ErrorCode::kIo, "setting ONEDNN_MAX_CPU_ISA to {}", limit);

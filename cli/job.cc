@@ -107,7 +107,7 @@ void check_summary(const std::string& path) {
   }
 }
 
-/// Of a training a figure that is lost is no error: model and checkpoints are there. An evaluation
+/// A figure that a training loses is no error: model and checkpoints are there. An evaluation
 /// has nothing else.
 void write_summary(const std::string& path, const train::Summary& summary, RunFunction run) {
   try {
@@ -134,7 +134,7 @@ std::unique_ptr<MetricsServer> serve_figures(const JobArguments& arguments) {
   return server;
 }
 
-/// What rank 0 tells at the end. Under a launcher the other processes still wait here: they end
+/// Rank 0 reports at the end. Under a launcher the other processes still wait here: they end
 /// with the same code, and a code other than 0 of any would have the launcher end this one in its
 /// midst.
 void report(const JobArguments& arguments, const train::Summary& summary, RunFunction run) {

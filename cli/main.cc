@@ -67,7 +67,7 @@ std::vector<std::string> known_words(const CLI::App& command, const std::string&
   return words;
 }
 
-/// What is wrong with the arguments. Of an unknown word CLI11 says, at best, that it is one.
+/// Says what is wrong with the arguments. CLI11 says of an unknown word, at best, that it is one.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) {

@@ -73,7 +73,7 @@ std::string reply_of(std::string_view status, std::string_view more, std::string
       status, body.size(), more, body);
 }
 
-/// What a complete head of a request is answered with.
+/// The answer to a request whose head is complete.
 std::string answer(std::string_view head, const std::function<std::string()>& page) {
   const std::string_view line = head.substr(0, head.find("\r\n"));
   const std::size_t method_end = line.find(' ');
@@ -100,7 +100,7 @@ class Connection {
 
   [[nodiscard]] Clock::time_point since() const { return since_; }
 
-  /// What poll() is to wait for.
+  /// The events that poll() waits for.
   [[nodiscard]] short awaited() const { return reply_.empty() ? POLLIN : POLLOUT; }
 
   /// One reading of the socket, or the sending of what it takes. Returns whether it is done.
@@ -218,7 +218,7 @@ std::optional<Connection>& PageServer::Impl::place_for_another() {
       [](const auto& a, const auto& b) { return a && b ? a->since() < b->since() : !a && b; });
 }
 
-/// Whether one more may be accepted now.
+/// True where one more connection may be accepted now.
 bool PageServer::Impl::accepts(Clock::time_point now) {
   const std::optional<Connection>& place = place_for_another();
   return accepted < kMostAccepted && (!place || now >= place->since() + kLeastAge);
