@@ -34,6 +34,7 @@
 #include <fmt/ranges.h>
 
 #include "bench/report.h"
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/cost/replicas.h"
@@ -58,10 +59,6 @@ struct Options {
   std::int64_t steps = 4;  ///< that are counted
   bool quick = false;
 };
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::vector<std::int64_t> cycle(const std::vector<std::int64_t>& values) {
   std::vector<std::int64_t> all;

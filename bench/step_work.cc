@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
 #include "weft/storage/row_layout.h"
@@ -12,10 +13,6 @@ namespace weft::bench {
 namespace {
 
 constexpr std::int64_t kSlice = 256;  // samples whose activations stay in a second-level cache
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 struct Layer {
   std::string name;

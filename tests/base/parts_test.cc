@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 
@@ -19,10 +20,6 @@ namespace {
 
 using Terms = std::vector<std::optional<std::string>>;  // one per part
 using Partials = std::map<std::pair<std::int64_t, std::int64_t>, std::optional<std::string>>;
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// The definition, word for word: split after the largest power of two below k, skip the absent.
 std::optional<std::string> reference(const Terms& terms, std::int64_t begin, std::int64_t end) {

@@ -14,6 +14,8 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/at.h"
+
 namespace weft::kernels {
 namespace {
 
@@ -21,10 +23,6 @@ using Ids = std::vector<std::int64_t>;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kMark{0xA5};
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// The packed ids, exactly.
 Bytes pack(const Ids& ids, std::int64_t id_bytes) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/planner/made_up.h"
+#include "weft/base/at.h"
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
 #include "weft/planner/place.h"
@@ -22,10 +23,6 @@ using spec::Sharding;
 using testing::Use;
 
 constexpr double kCopy = 1e10;
-
-std::size_t at(Part part) {
-  return static_cast<std::size_t>(part);
-}
 
 topology::Cluster make_cluster(std::int64_t hosts, std::int64_t ranks_per_host) {
   topology::Cluster cluster;

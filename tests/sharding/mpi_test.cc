@@ -3,6 +3,7 @@
 
 #include "tests/comm/mpi_main.h"
 #include "tests/sharding/sparse_run.h"
+#include "weft/base/at.h"
 #include "weft/comm/local/local.h"
 #include "weft/sharding/replica_average.h"
 
@@ -10,10 +11,6 @@ namespace weft::sharding {
 namespace {
 
 using comm::testing::world;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 void expect_as_one_rank(const spec::Config& config, const spec::Config& plain, RunOptions options) {
   RunResult got;

@@ -15,6 +15,7 @@
 
 #include "tests/base/count_allocations.h"
 #include "tests/sharding/sparse_run.h"
+#include "weft/base/at.h"
 #include "weft/base/philox.h"
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
@@ -185,8 +186,6 @@ class PlainJob {
       }
     }
   }
-
-  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   const spec::Config& config_;
   std::vector<std::vector<float>> tables_;

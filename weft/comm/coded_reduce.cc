@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/comm/rank_terms.h"
 #include "weft/comm/reduce_rows.h"
@@ -21,10 +22,6 @@ namespace weft::comm {
 namespace {
 
 constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t count_of(const std::vector<Range>& nodes) {
   return static_cast<std::int64_t>(nodes.size());

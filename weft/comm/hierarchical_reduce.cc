@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/comm/reduce_rows.h"
@@ -34,11 +35,6 @@ namespace weft::comm {
 namespace {
 
 constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
-
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
 
 HostLayout layout_of(const Communicator& communicator) {
   std::vector<int> hosts;

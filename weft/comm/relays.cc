@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/comm/communicator.h"
@@ -14,10 +15,6 @@ namespace {
 
 constexpr std::int64_t kSilent = -1;  // the size of a silent lane
 constexpr auto kCheckBytes = static_cast<std::int64_t>(sizeof(std::uint64_t));
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();

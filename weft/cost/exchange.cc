@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
 #include "weft/topology/rates.h"
@@ -19,10 +20,6 @@ constexpr double kFloat = sizeof(float);
 constexpr auto kSelf = static_cast<std::size_t>(LinkClass::kSelf);
 constexpr auto kHost = static_cast<std::size_t>(LinkClass::kHost);
 constexpr auto kNetwork = static_cast<std::size_t>(LinkClass::kNetwork);
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Hosts of a group's ranks.
 std::vector<std::int64_t> hosts_of(const Cluster& cluster, const Group& group) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
@@ -20,11 +21,6 @@ using topology::Group;
 constexpr double kFloat = sizeof(float);
 constexpr double kCheckWord = 8.0;     // before what crosses
 constexpr double kSizesOfLane = 16.0;  // of a lane there and one back
-
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
 
 HostLayout layout_of(const Cluster& cluster, const Group& group) {
   std::vector<int> hosts;
@@ -272,8 +268,9 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
       collect.ranks[r].messages[1] = spread.ranks[r].messages[1] = near;
       combine.ranks[r].messages[2] = slices[place];
       back.ranks[r].messages[2] = far;
-      const double added = added_floats(at(terms), host_sums[at(h)], shares[place]) +
-                           added_floats(all_sums, 1, own_slices[at(i)]);
+      const double added =
+          added_floats(static_cast<std::size_t>(terms), host_sums[at(h)], shares[place]) +
+          added_floats(all_sums, 1, own_slices[at(i)]);
       reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloat * added);
       const double coded =
           sums * wire.encoding_bytes(shares[place] - own_slices[at(i)], deputised) +

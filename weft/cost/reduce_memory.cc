@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "weft/base/at.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/cost/memory.h"
@@ -14,11 +15,6 @@ namespace {
 
 constexpr double kFloat = 4.0;
 constexpr double kCodedBlock = 4096.0;  // floats of sums that are encoded at a time
-
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Sums that wait in the tree below `root` over sums at `nodes`, in order, the total apart:
 /// TreeSum::scratch_rows().

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/text.h"
@@ -12,10 +13,6 @@
 
 namespace weft::data {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::vector<std::string> categorical_names(const Schema& schema) {
   std::vector<std::string> names;
@@ -131,7 +128,7 @@ void FeatureMapper::add_sparse(const spec::Config& config,
     fail(ErrorCode::kConfig, "feature '{}': the data have no categorical column '{}'; {}", f.name,
          column, suggestion(column, categorical_names(schema)));
   }
-  if (f.weighted && !schema.categorical[index(feature.column)].weighted) {
+  if (f.weighted && !schema.categorical[at(feature.column)].weighted) {
     fail(
         ErrorCode::kConfig,
         "feature '{}' is weighted, but column '{}' of the data has no weights; set weighted: false",
@@ -168,10 +165,10 @@ void FeatureMapper::map_sparse(const RawBlock& block, Batch& out) const {
     sparse.keys = keys_;
   }
   sparse.batch = block.size;
-  const std::size_t samples = index(block.size);
+  const std::size_t samples = at(block.size);
   std::size_t most = 0;
   for (const Sparse& feature : sparse_) {
-    most += block.categorical[index(feature.column)].ids.size();
+    most += block.categorical[at(feature.column)].ids.size();
   }
   sparse.offsets.resize(sparse_.size() * samples + 1);
   resize_with_room(sparse.values, most);
@@ -179,20 +176,20 @@ void FeatureMapper::map_sparse(const RawBlock& block, Batch& out) const {
   sparse.offsets[0] = 0;
   for (std::size_t f = 0; f < sparse_.size(); ++f) {
     const std::span offsets = std::span(sparse.offsets).subspan(f * samples, samples + 1);
-    const std::size_t first = index(offsets.front());
+    const std::size_t first = at(offsets.front());
     Bags bags{offsets, std::span(sparse.values).subspan(first),
               weighted_ ? std::span(sparse.weights).subspan(first) : std::span<float>()};
     map_bags(sparse_[f], block, bags);
   }
-  const std::size_t values = index(sparse.offsets.back());
+  const std::size_t values = at(sparse.offsets.back());
   sparse.values.resize(values);
   sparse.weights.resize(weighted_ ? values : 0);
 }
 
 /// One feature's bags, cut to max_length, with rows instead of ids.
 void FeatureMapper::map_bags(const Sparse& feature, const RawBlock& block, Bags& out) const {
-  const RawBlock::Bags& bags = block.categorical[index(feature.column)];
-  const std::size_t samples = index(block.size);
+  const RawBlock::Bags& bags = block.categorical[at(feature.column)];
+  const std::size_t samples = at(block.size);
   const std::int64_t base = out.offsets[0];
   if (feature.max_length == 0) {
     for (std::size_t s = 0; s < samples; ++s) {
@@ -203,19 +200,19 @@ void FeatureMapper::map_bags(const Sparse& feature, const RawBlock& block, Bags&
               out.weights.begin());
   } else {
     for (std::size_t s = 0; s < samples; ++s) {
-      const std::size_t begin = index(bags.offsets[s]);
+      const std::size_t begin = at(bags.offsets[s]);
       const std::size_t length =
-          index(std::min(bags.offsets[s + 1] - bags.offsets[s], feature.max_length));
-      const std::size_t at = index(out.offsets[s] - base);
-      map_ids(feature, std::span(bags.ids).subspan(begin, length), out.values.subspan(at));
+          at(std::min(bags.offsets[s + 1] - bags.offsets[s], feature.max_length));
+      const std::size_t first = at(out.offsets[s] - base);
+      map_ids(feature, std::span(bags.ids).subspan(begin, length), out.values.subspan(first));
       if (feature.weighted) {
         std::copy_n(bags.weights.begin() + bags.offsets[s], length,
-                    out.weights.begin() + static_cast<std::ptrdiff_t>(at));
+                    out.weights.begin() + static_cast<std::ptrdiff_t>(first));
       }
       out.offsets[s + 1] = out.offsets[s] + static_cast<std::int64_t>(length);
     }
   }
-  const std::size_t values = index(out.offsets[samples] - base);
+  const std::size_t values = at(out.offsets[samples] - base);
   out.values = out.values.first(values);
   if (!out.weights.empty()) {
     out.weights = out.weights.first(values);
@@ -287,14 +284,14 @@ void FeatureMapper::check_weights(const Sparse& feature,
 
 void FeatureMapper::map_dense(const RawBlock& block, Batch& out) const {
   const std::size_t width = dense_.size();
-  const std::size_t samples = index(block.size);
+  const std::size_t samples = at(block.size);
   out.dense.resize(samples * width);
   bool good = true;
   for (std::size_t first = 0; first < samples; first += kDenseTile) {
     const std::size_t count = std::min(kDenseTile, samples - first);
     float* const tile = out.dense.data() + first * width;
     for (std::size_t d = 0; d < width; ++d) {
-      const std::vector<float>& column = block.dense[index(dense_[d].column)];
+      const std::vector<float>& column = block.dense[at(dense_[d].column)];
       map_dense_column(d, std::span(column).subspan(first, count), tile + d);
     }
     for (std::size_t i = 0; i < count * width; ++i) {
@@ -351,12 +348,12 @@ float FeatureMapper::log_of(float raw) const {
 void FeatureMapper::fail_dense(const RawBlock& block, const Batch& out) const {
   const std::size_t width = dense_.size();
   for (std::size_t d = 0; d < width; ++d) {
-    for (std::size_t s = 0; s < index(block.size); ++s) {
+    for (std::size_t s = 0; s < at(block.size); ++s) {
       if (!std::isfinite(out.dense[s * width + d])) {
         fail(ErrorCode::kData,
              "{}, sample {}: dense feature '{}' is {} (from {}); it must be finite or missing",
              source_name_, block.sample_ids[s], dense_[d].feature.name, out.dense[s * width + d],
-             block.dense[index(dense_[d].column)][s]);
+             block.dense[at(dense_[d].column)][s]);
       }
     }
   }
@@ -366,10 +363,10 @@ void FeatureMapper::fail_dense(const RawBlock& block, const Batch& out) const {
 void FeatureMapper::map_tasks(const RawBlock& block, Batch& out) const {
   const std::size_t width = tasks_.size();
   const auto column_of = [&block](const FloatColumn& column) -> const std::vector<float>& {
-    return column.label >= 0 ? block.labels[index(column.label)] : block.dense[index(column.dense)];
+    return column.label >= 0 ? block.labels[at(column.label)] : block.dense[at(column.dense)];
   };
-  out.labels.resize(index(block.size) * width);
-  out.label_weights.assign(index(block.size) * width, 1.0F);
+  out.labels.resize(at(block.size) * width);
+  out.label_weights.assign(at(block.size) * width, 1.0F);
   for (std::size_t t = 0; t < width; ++t) {
     const Task& task = tasks_[t];
     const std::vector<float>& labels = column_of(task.label);

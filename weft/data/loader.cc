@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/parts.h"
@@ -24,10 +25,6 @@ namespace {
 
 /// Samples permuted together where a source cannot be read at random: 16 MiB of Criteo text.
 constexpr std::int64_t kSequentialWindow = 65536;
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Positions that are loaded together.
 std::int64_t window_of(const Source& source, const LoaderOptions& options) {
@@ -74,8 +71,8 @@ class Order {
     while (!out.empty()) {
       const std::int64_t w = begin / window_;
       const std::int64_t inside = begin - w * window_;
-      const auto run = out.first(std::min(out.size(), index(window_ - inside)));
-      permutations_[index(w - first_window_)].map(static_cast<std::uint64_t>(inside), run);
+      const auto run = out.first(std::min(out.size(), at(window_ - inside)));
+      permutations_[at(w - first_window_)].map(static_cast<std::uint64_t>(inside), run);
       for (std::int64_t& sample : run) {
         sample += w * window_;
       }
@@ -146,7 +143,7 @@ class Loader::Impl {
         known_samples_(source_->random_access() ? source_->size() : -1),
         returned_(options.start),
         returned_samples_(known_samples_),
-        slots_(index(options.read_ahead)) {
+        slots_(at(options.read_ahead)) {
     source_->select(mapper_.columns());
     source_->report_to(&progress_);
     free_.reserve(slots_.size());
@@ -326,7 +323,7 @@ class Loader::Impl {
     batch.step = step_++;
     batch.global_size = size;
     batch.positions = rank_samples(size, options_.parts, options_.ranks, options_.rank);
-    sample_ids_.resize(index(batch.positions.size()));
+    sample_ids_.resize(at(batch.positions.size()));
     order_.samples(at_.sample + batch.positions.begin, sample_ids_);
     source_->read(sample_ids_, block_);
     mapper_.map(block_, batch);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/data/byte_stream.h"
@@ -26,10 +27,6 @@ constexpr std::int64_t kFirstWeekday = 3;  ///< 1970-01-01 was a Thursday
 enum Dense { kClickRate, kGenreRate, kRecentRate, kHistory, kFilmRate, kFilmHistory, kRating };
 
 enum Categorical { kUser, kFilm, kGenres, kHour, kWeekday, kLiked, kDisliked };
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 Schema make_schema() {
   Schema schema;
@@ -86,8 +83,8 @@ class History {
     const Counts& film = films_[event.rating.film];
     Counts on_genres;
     for (const std::int64_t genre : *event.genres) {
-      on_genres.liked += user.on_genres[index(genre)].liked;
-      on_genres.all += user.on_genres[index(genre)].all;
+      on_genres.liked += user.on_genres[at(genre)].liked;
+      on_genres.all += user.on_genres[at(genre)].all;
     }
     const Counts recent = {std::popcount(user.recent),
                            std::min<std::int64_t>(user.counts.all, kRecent)};
@@ -111,7 +108,7 @@ class History {
     user.counts.add(click);
     films_[event.rating.film].add(click);
     for (const std::int64_t genre : *event.genres) {
-      user.on_genres[index(genre)].add(click);
+      user.on_genres[at(genre)].add(click);
     }
     user.recent = (user.recent << 1 | (click ? 1U : 0U)) & ((1U << kRecent) - 1);
     (click ? user.liked : user.disliked).push_back(event.rating.film);
@@ -174,7 +171,7 @@ class MovielensSource final : public Source {
       }
     }
     for (const std::int64_t id : sample_ids) {
-      const Event& event = events_[index(id)];
+      const Event& event = events_[at(id)];
       if (selection_.labels[0] != 0) {
         out.labels[0].push_back(event.rating.rating >= kClickRating ? 1.0F : 0.0F);
       }
@@ -221,7 +218,7 @@ class MovielensSource final : public Source {
     RawBlock::Bags& bags = out.categorical[static_cast<std::size_t>(column)];
     bags.offsets.push_back(0);
     for (const std::int64_t id : out.sample_ids) {
-      append_ids(column, events_[index(id)], bags.ids);
+      append_ids(column, events_[at(id)], bags.ids);
       bags.offsets.push_back(static_cast<std::int64_t>(bags.ids.size()));
     }
   }
@@ -258,7 +255,7 @@ class MovielensSource final : public Source {
                             std::int64_t count,
                             std::vector<std::int64_t>& ids) {
     for (std::int64_t i = count; i > std::max<std::int64_t>(0, count - kMaxFilms); --i) {
-      ids.push_back(films[index(i - 1)]);
+      ids.push_back(films[at(i - 1)]);
     }
   }
 

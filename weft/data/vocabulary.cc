@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/log.h"
@@ -22,10 +23,6 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::int64_t kBlock = 16384;  ///< samples decoded at a time
 constexpr std::uint64_t kMinSlots = 16;
 constexpr std::size_t kFetchAhead = 16;  ///< ids; their places are on the way from memory meanwhile
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 const std::string& table_of(const spec::SparseFeature& feature) {
   return feature.table.empty() ? feature.name : feature.table;
@@ -161,7 +158,7 @@ struct CountedBlock {
   RawBlock columns;
 
   void read(Source& train, std::int64_t first, std::int64_t count) {
-    sample_ids.resize(index(count));
+    sample_ids.resize(at(count));
     std::iota(sample_ids.begin(), sample_ids.end(), first);
     train.read(sample_ids, columns);
   }
@@ -173,7 +170,7 @@ void count_all(Source& train,
                std::vector<TableCount>& plan,
                ThreadPool& pool,
                WorkProgress& progress) {
-  std::vector<CountedBlock> blocks(train.concurrent_reads() ? index(pool.threads()) : 1);
+  std::vector<CountedBlock> blocks(train.concurrent_reads() ? at(pool.threads()) : 1);
   const std::int64_t window = kBlock * static_cast<std::int64_t>(blocks.size());
   for (std::int64_t first = 0;; first += window) {
     const std::int64_t loaded = train.load(first, window);
@@ -183,13 +180,13 @@ void count_all(Source& train,
     progress.add(loaded);
     const std::int64_t filled = (loaded + kBlock - 1) / kBlock;
     pool.parallel_for(filled, [&](std::int64_t i) {
-      blocks[index(i)].read(train, first + i * kBlock, std::min(kBlock, loaded - i * kBlock));
+      blocks[at(i)].read(train, first + i * kBlock, std::min(kBlock, loaded - i * kBlock));
     });
     pool.parallel_for(static_cast<std::int64_t>(plan.size()), [&](std::int64_t t) {
-      TableCount& count = plan[index(t)];
+      TableCount& count = plan[at(t)];
       for (std::int64_t i = 0; i < filled; ++i) {
         for (const std::int64_t column : count.columns) {
-          count.counter.add_all(blocks[index(i)].columns.categorical[index(column)].ids);
+          count.counter.add_all(blocks[at(i)].columns.categorical[at(column)].ids);
         }
       }
     });
@@ -200,7 +197,7 @@ Vocabulary keep_frequent(const TableCount& count) {
   std::vector<std::int64_t> ids = count.counter.frequent(count.min_count);
   const std::size_t distinct = count.counter.distinct();
   const std::size_t kept = ids.size();
-  const std::size_t room = index(std::max<std::int64_t>(0, count.table->num_embeddings - 1));
+  const std::size_t room = at(std::max<std::int64_t>(0, count.table->num_embeddings - 1));
   if (kept > room) {
     log_warning(
         "table '{}': {} ids occur at least {} times, and with the row for unknown ids they need "

@@ -7,25 +7,22 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft {
 namespace {
-
-std::size_t index(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Appends `count` bags of `input` that start at bag `first`.
 void append_bags(const KeyedJaggedTensor& input,
                  std::int64_t first,
                  std::int64_t count,
                  KeyedJaggedTensor& out) {
-  const std::int64_t begin = input.offsets[index(first)];
-  const std::int64_t end = input.offsets[index(first + count)];
+  const std::int64_t begin = input.offsets[at(first)];
+  const std::int64_t end = input.offsets[at(first + count)];
   const std::int64_t shift = out.offsets.back() - begin;
   for (std::int64_t bag = first + 1; bag <= first + count; ++bag) {
-    out.offsets.push_back(input.offsets[index(bag)] + shift);
+    out.offsets.push_back(input.offsets[at(bag)] + shift);
   }
   out.values.insert(out.values.end(), input.values.begin() + begin, input.values.begin() + end);
   if (!input.weights.empty()) {
@@ -53,7 +50,7 @@ void check_range(std::int64_t feature, std::int64_t features) {
 JaggedView KeyedJaggedTensor::feature(std::int64_t f) const {
   check_range(f, num_features());
   JaggedView view;
-  view.offsets = std::span<const std::int64_t>(offsets).subspan(index(f * batch), index(batch + 1));
+  view.offsets = std::span<const std::int64_t>(offsets).subspan(at(f * batch), at(batch + 1));
   view.values = values.data();
   view.weights = weights.empty() ? nullptr : weights.data();
   return view;
@@ -64,7 +61,7 @@ void KeyedJaggedTensor::validate() const {
     fail(ErrorCode::kData, "KeyedJaggedTensor: a batch of {} samples", batch);
   }
   const std::int64_t bags = num_features() * batch;
-  if (offsets.size() != index(bags + 1)) {
+  if (offsets.size() != at(bags + 1)) {
     fail(ErrorCode::kData,
          "KeyedJaggedTensor: {} offsets for {} features of {} samples, which need {}",
          offsets.size(), num_features(), batch, bags + 1);
@@ -74,10 +71,10 @@ void KeyedJaggedTensor::validate() const {
          offsets.front());
   }
   for (std::int64_t bag = 0; bag < bags; ++bag) {
-    if (offsets[index(bag)] > offsets[index(bag + 1)]) {
+    if (offsets[at(bag)] > offsets[at(bag + 1)]) {
       fail(ErrorCode::kData,
            "KeyedJaggedTensor: offsets of feature '{}', sample {} descend from {} to {}",
-           keys[index(bag / batch)], bag % batch, offsets[index(bag)], offsets[index(bag + 1)]);
+           keys[at(bag / batch)], bag % batch, offsets[at(bag)], offsets[at(bag + 1)]);
     }
   }
   const auto ids = static_cast<std::int64_t>(values.size());
@@ -99,17 +96,17 @@ KeyedJaggedTensor from_lengths(std::vector<std::string> keys,
   out.keys = std::move(keys);
   out.batch = batch;
   const std::int64_t bags = out.num_features() * batch;
-  if (lengths.size() != index(bags)) {
+  if (lengths.size() != at(bags)) {
     fail(ErrorCode::kData, "from_lengths: {} lengths for {} features of {} samples, which need {}",
          lengths.size(), out.num_features(), batch, bags);
   }
   out.offsets.reserve(lengths.size() + 1);
   out.offsets.push_back(0);
   for (std::int64_t bag = 0; bag < bags; ++bag) {
-    const std::int64_t length = lengths[index(bag)];
+    const std::int64_t length = lengths[at(bag)];
     if (length < 0) {
       fail(ErrorCode::kData, "from_lengths: length {} of feature '{}', sample {}", length,
-           out.keys[index(bag / batch)], bag % batch);
+           out.keys[at(bag / batch)], bag % batch);
     }
     out.offsets.push_back(out.offsets.back() + length);
   }
@@ -123,7 +120,7 @@ KeyedJaggedTensor permute(const KeyedJaggedTensor& input, std::span<const std::i
   KeyedJaggedTensor out = empty_like(input, input.batch);
   for (const std::int64_t f : order) {
     check_range(f, input.num_features());
-    out.keys.push_back(input.keys[index(f)]);
+    out.keys.push_back(input.keys[at(f)]);
     append_bags(input, f * input.batch, input.batch, out);
   }
   return out;

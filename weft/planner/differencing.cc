@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/planner/partition.h"
 #include "weft/planner/partition_state.h"
 
@@ -11,10 +12,6 @@ namespace weft::planner {
 namespace {
 
 constexpr std::int32_t kNone = -1;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Items that will share a bin: their sum, and a list through Differencing::next_.
 struct Sum {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
@@ -28,14 +29,6 @@ constexpr double kUnpackedId = 12.0;    // read and widened
 constexpr double kLine = 64.0;          // what a scattered access moves
 constexpr double kReplicaEntry = 12.0;  // row, part and place of a partial row
 constexpr double kStages = 12.0;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-std::size_t at(Part part) {
-  return static_cast<std::size_t>(part);
-}
 
 bool is_row_wise(spec::SparseOptimizerKind kind) {
   return kind == spec::SparseOptimizerKind::kRowWiseAdagrad ||

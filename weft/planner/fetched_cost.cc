@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/cost/codec.h"
 #include "weft/planner/estimate.h"
 #include "weft/topology/rates.h"
@@ -18,14 +19,6 @@ constexpr double kLine = 64.0;         // what a look into a hash table moves
 constexpr double kFoundRow = 50.0;     // written per row that is asked for
 constexpr double kSortedRow = 128.0;   // three passes, and packed
 constexpr double kEntryLengths = 8.0;  // two runs per subtree, per shard
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-std::size_t at(Part part) {
-  return static_cast<std::size_t>(part);
-}
 
 }  // namespace
 

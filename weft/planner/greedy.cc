@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/planner/partition.h"
@@ -14,10 +15,6 @@ namespace weft::planner {
 namespace {
 
 constexpr std::int32_t kNone = -1;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 void check_keys(const Problem& problem, std::span<const double> keys) {
   if (keys.size() != problem.items.size()) {

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft::planner {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool is_by_frequency(const spec::Config& config, std::int64_t table) {
   bool any = false;

@@ -3,15 +3,12 @@
 #include <numeric>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/planner/partition.h"
 #include "weft/planner/partition_state.h"
 
 namespace weft::planner {
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 Ticks ceil_div(Ticks a, Ticks b) {
   return (a + b - 1) / b;

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <map>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft::planner {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// The hosts of some ranks with how many of them each has; ranks of a host follow each other.
 struct Held {

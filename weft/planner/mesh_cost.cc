@@ -17,6 +17,7 @@
 #include <cmath>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/cost/replicas.h"
 #include "weft/cost/tables.h"
 #include "weft/planner/estimate.h"
@@ -35,14 +36,6 @@ constexpr double kSegment = 20.0;
 constexpr double kReceivedRow = 16.0;
 constexpr double kFloat = 4.0;
 constexpr double kPlace = 5.0;  // of a touched row's code, cost::coded_sync_buffers
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-std::size_t at(Part part) {
-  return static_cast<std::size_t>(part);
-}
 
 }  // namespace
 

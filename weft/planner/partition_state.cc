@@ -96,9 +96,9 @@ std::vector<Instance::RangeItems> Instance::by_range() const {
 
 State::State(const Instance& instance)
     : instance_(&instance),
-      where_(index(instance.items()), kNone),
-      held_(index(instance.bins())),
-      occupied_((index(instance.groups()) * index(instance.bins()) + 63) / 64) {
+      where_(at(instance.items()), kNone),
+      held_(at(instance.bins())),
+      occupied_((at(instance.groups()) * at(instance.bins()) + 63) / 64) {
   for (std::int32_t b = 0; b < instance.bins(); ++b) {
     load_.push_back(instance.base(b));
     bytes_.push_back(instance.bin(b).bytes);
@@ -109,7 +109,7 @@ bool State::group_is_in(std::int32_t group, std::int32_t bin) const {
   if (group == kNone) {
     return false;
   }
-  const std::size_t bit = index(group) * held_.size() + index(bin);
+  const std::size_t bit = at(group) * held_.size() + at(bin);
   return (occupied_[bit / 64] >> (bit % 64) & 1U) != 0;
 }
 
@@ -126,7 +126,7 @@ bool State::fits(std::int32_t item, std::int32_t bin, std::int32_t without) cons
   const Bytes& need = instance_->bytes(item);
   for (std::size_t t = 0; t < kTiers; ++t) {
     const std::int64_t freed = without == kNone ? 0 : instance_->bytes(without)[t];
-    if (need[t] > 0 && capacity[t] - (bytes_[index(bin)][t] - freed) < need[t]) {
+    if (need[t] > 0 && capacity[t] - (bytes_[at(bin)][t] - freed) < need[t]) {
       return false;
     }
   }
@@ -134,36 +134,36 @@ bool State::fits(std::int32_t item, std::int32_t bin, std::int32_t without) cons
 }
 
 void State::put(std::int32_t item, std::int32_t bin) {
-  where_[index(item)] = bin;
-  load_[index(bin)] += instance_->cost(item);
+  where_[at(item)] = bin;
+  load_[at(bin)] += instance_->cost(item);
   if (!winners_.empty()) {
     replay(bin);
   }
   for (std::size_t t = 0; t < kTiers; ++t) {
-    bytes_[index(bin)][t] += instance_->bytes(item)[t];
+    bytes_[at(bin)][t] += instance_->bytes(item)[t];
   }
-  std::vector<std::int32_t>& list = held_[index(bin)];
+  std::vector<std::int32_t>& list = held_[at(bin)];
   list.insert(std::lower_bound(list.begin(), list.end(), item), item);
   if (instance_->group(item) != kNone) {
-    const std::size_t bit = index(instance_->group(item)) * held_.size() + index(bin);
+    const std::size_t bit = at(instance_->group(item)) * held_.size() + at(bin);
     occupied_[bit / 64] |= std::uint64_t{1} << (bit % 64);
   }
 }
 
 void State::take(std::int32_t item) {
   const std::int32_t bin = bin_of(item);
-  where_[index(item)] = kNone;
-  load_[index(bin)] -= instance_->cost(item);
+  where_[at(item)] = kNone;
+  load_[at(bin)] -= instance_->cost(item);
   if (!winners_.empty()) {
     replay(bin);
   }
   for (std::size_t t = 0; t < kTiers; ++t) {
-    bytes_[index(bin)][t] -= instance_->bytes(item)[t];
+    bytes_[at(bin)][t] -= instance_->bytes(item)[t];
   }
-  std::vector<std::int32_t>& list = held_[index(bin)];
+  std::vector<std::int32_t>& list = held_[at(bin)];
   list.erase(std::lower_bound(list.begin(), list.end(), item));
   if (instance_->group(item) != kNone) {
-    const std::size_t bit = index(instance_->group(item)) * held_.size() + index(bin);
+    const std::size_t bit = at(instance_->group(item)) * held_.size() + at(bin);
     occupied_[bit / 64] &= ~(std::uint64_t{1} << (bit % 64));
   }
 }
@@ -189,7 +189,7 @@ void State::start_tournament() {
 
 /// After its load has changed.
 void State::replay(std::int32_t bin) {
-  for (std::size_t node = (winners_.size() / 2 + index(bin)) / 2; node > 0; node /= 2) {
+  for (std::size_t node = (winners_.size() / 2 + at(bin)) / 2; node > 0; node /= 2) {
     const std::int32_t left = winners_[2 * node];
     const std::int32_t right = winners_[2 * node + 1];
     winners_[node] = is_colder(right, left) ? right : left;
@@ -296,7 +296,7 @@ Misfit State::misfit(std::int32_t item) const {
     }
     Misfit here{.item = least.item, .bin = b};
     for (std::size_t t = 0; t < kTiers; ++t) {
-      const std::int64_t room = instance_->bin(b).capacity[t] - bytes_[index(b)][t];
+      const std::int64_t room = instance_->bin(b).capacity[t] - bytes_[at(b)][t];
       const std::int64_t missing = instance_->bytes(item)[t] - room;
       if (missing > here.missing) {
         here.tier = static_cast<std::int64_t>(t);

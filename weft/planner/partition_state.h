@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/planner/partition.h"
 
 namespace weft::planner {
@@ -86,12 +87,12 @@ class State {
  public:
   explicit State(const Instance& instance);
 
-  [[nodiscard]] std::int32_t bin_of(std::int32_t item) const { return where_[index(item)]; }
+  [[nodiscard]] std::int32_t bin_of(std::int32_t item) const { return where_[at(item)]; }
 
-  [[nodiscard]] Ticks load(std::int32_t bin) const { return load_[index(bin)]; }
+  [[nodiscard]] Ticks load(std::int32_t bin) const { return load_[at(bin)]; }
 
   [[nodiscard]] const std::vector<std::int32_t>& held(std::int32_t bin) const {
-    return held_[index(bin)];
+    return held_[at(bin)];
   }
 
   /// Whether the item may go there: range, group and capacity, with `without` taken away (or -1).
@@ -116,8 +117,6 @@ class State {
     std::int32_t except;
     int left;
   };
-
-  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   [[nodiscard]] bool group_is_in(std::int32_t group, std::int32_t bin) const;
   [[nodiscard]] bool is_colder(std::int32_t bin, std::int32_t than) const;

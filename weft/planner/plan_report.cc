@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "weft/base/at.h"
 #include "weft/base/html_page.h"
 #include "weft/base/text.h"
 #include "weft/base/text_lines.h"
@@ -26,10 +27,6 @@ constexpr std::size_t kMostRanks = 16;
 constexpr std::size_t kMostTables = 40;
 constexpr std::size_t kMostNamedRanks = 5;
 constexpr std::size_t kMostProposals = 6;  // beside the simple ones
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 double ms(double seconds) {
   return 1e3 * seconds;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/planner/place.h"
 
 namespace weft::planner {
@@ -15,10 +16,6 @@ using spec::Sharding;
 
 /// What the search tries.
 constexpr std::array<std::int64_t, 6> kHeadSizes = {64, 256, 1024, 4096, 16384, 65536};
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool allows(const spec::Table& table, std::string_view scheme) {
   return table.allow.empty() ||

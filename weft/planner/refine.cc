@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "weft/base/at.h"
+
 namespace weft::planner {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr std::size_t kTriedTables = 3;         // of the hottest rank
 constexpr std::int64_t kTurnWork = 12'000'000;  // tables × ranks that turning may cost
 constexpr std::int64_t kMostTurns = 24;
 constexpr std::size_t kHeadedTables = 64;  // that may get a head: the costliest
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool better(const Proposal& a, const Proposal& b) {
   return a.fits() != b.fits() ? a.fits() : a.cost.step_s < b.cost.step_s;

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
 #include "weft/cost/memory.h"
 
 namespace weft::planner {
 namespace {
 
 constexpr double kCheckWords = 16.0;  // one out, one in
-
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// The sum of bytes_with(other) and check words over the hosts that `rank` is the relay for.
 template <typename BytesWith>

@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/cost/hierarchical.h"
 #include "weft/planner/estimate.h"
 #include "weft/topology/rates.h"
@@ -18,14 +19,6 @@ constexpr double kControlBytes = 120.0;
 constexpr double kSumBytes = 48.0;  // of a part and task: weights, and metrics of the step before
 constexpr double kFlagBytes = 24.0;
 constexpr double kReplicaCount = 8.0;  // of a table
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-std::size_t at(Part part) {
-  return static_cast<std::size_t>(part);
-}
 
 /// What a rank sends to itself never leaves its memory.
 Exchange away(Exchange exchange) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/cost/codec.h"
@@ -21,11 +22,6 @@ using cost::block_bytes;
 
 constexpr double kFloat = 4.0;
 constexpr double kGrown = 1.125;  // Buffer::resize
-
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// A number of things, and whether every batch has as many.
 struct Count {

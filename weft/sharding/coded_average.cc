@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
@@ -24,10 +25,6 @@ constexpr std::int64_t kChunkFloats = 4096;  ///< 16 KiB: what a task has in han
 // Below these shares of a number what was lost of it is forgotten.
 constexpr float kLeastShare = 0x1p-26F;
 constexpr float kLeast = 0x1p-120F;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// sums = the values of group 0, sums += those of another.
 template <typename Values>

@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/tasks.h"
 #include "weft/sharding/output_dist.h"
 
 namespace weft::sharding {
-namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 FetchedRows::FetchedRows(const Routing& routing, Device& device, std::int64_t rank)
     : routing_(routing), own_parts_(routing.own_parts(rank)) {
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {

@@ -3,16 +3,13 @@
 #include <cstddef>
 #include <span>
 
+#include "weft/base/at.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft::sharding {
 namespace {
 
 using embedding::TableShard;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// An item of a head's state, and the columns of it that one shard has.
 struct Columns {

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft::sharding {
@@ -12,10 +13,6 @@ namespace {
 
 // A task looks at so many ids in 20 to 100 microseconds, against 5 to wake a thread.
 constexpr std::int64_t kIdsPerTask = 32768;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 template <typename T>
 void grow(std::vector<T>& values, std::int64_t size) {

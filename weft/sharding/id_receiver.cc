@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/packed_ids.h"
 
@@ -12,10 +13,6 @@ namespace {
 
 // A task widens so many ids in 20 to 50 microseconds.
 constexpr std::int64_t kIdsPerTask = 32768;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 template <typename T>
 void grow(std::vector<T>& values, std::int64_t size) {

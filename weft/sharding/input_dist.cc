@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
 #include "weft/sharding/id_packer.h"
@@ -22,10 +23,6 @@ struct WireHeader {
   std::int64_t global_size = 0;
   std::int64_t slots = 0;
 };
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t sum(std::span<const std::int64_t> sizes) {
   std::int64_t total = 0;

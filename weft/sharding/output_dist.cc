@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 
@@ -15,10 +16,6 @@ namespace {
 // of some bags, so that it writes one stretch of the matrix while that is in the cache.
 constexpr std::int64_t kTaskFloats = 65536;
 constexpr std::int64_t kFewestBags = 16;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// The usual dimensions without a call.
 void copy_floats(float* to, const float* from, std::int64_t count) {

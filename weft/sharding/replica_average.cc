@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
@@ -15,10 +16,6 @@ namespace {
 constexpr std::int64_t kRoundBytes = std::int64_t{64} << 20;
 constexpr std::int64_t kRowsPerTask = 1024;
 constexpr std::int64_t kColumns = 128;  ///< summed at a time, on the stack
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// sums = the values of group 0, sums += those of another. A sum begins with its first term, so
 /// that minus zeros stay.

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 
 namespace weft::sharding {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Rows per task when row values are added up.
 constexpr std::int64_t kRowsPerTask = 1024;

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/optim/sparse.h"
 
 namespace weft::sharding {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool is_row_wise(spec::SparseOptimizerKind kind) {
   return kind == spec::SparseOptimizerKind::kRowWiseAdagrad ||

@@ -4,18 +4,11 @@
 #include <iterator>
 #include <limits>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 
 namespace weft::sharding {
-namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
-
 TouchedRows::TouchedRows(comm::Communicator& replicas, std::vector<embedding::TableShard*> shards)
     : replicas_(replicas),
       shards_(std::move(shards)),

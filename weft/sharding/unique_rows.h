@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/routing.h"
@@ -76,8 +77,6 @@ class UniqueRows {
     std::int64_t row = 0;
     std::int64_t place = 0;
   };
-
-  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   [[nodiscard]] std::int64_t runs() const { return 2 * static_cast<std::int64_t>(nodes_.size()); }
 

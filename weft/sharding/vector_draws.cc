@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "weft/base/at.h"
 #include "weft/base/philox.h"
 
 namespace weft::sharding {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Of two numbers: unique for 2^27 samples and 2^36 rows; beyond, two vectors may share words.
 std::int64_t draw(std::int64_t sample, std::int64_t row) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft::sharding {
@@ -16,10 +17,6 @@ constexpr std::int64_t kTaskFloats = 65536;
 constexpr std::int64_t kDrawsAtOnce = 256;
 
 static_assert(kernels::kNumCodecFormats == static_cast<int>(spec::CodecFormat::kFbgemmInt8) + 1);
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t tasks_of(const VectorWire::Block& block) {
   return task_count(block.count * block.slot->dim(), kTaskFloats);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
 
@@ -26,10 +27,6 @@ void add_report(const CodecReport& from, CodecReport& to) {
   if (from.table >= 0 && (to.table < 0 || from.table < to.table)) {
     to.table = from.table;
   }
-}
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 #include "weft/nn/loss.h"
@@ -12,10 +13,6 @@
 
 namespace weft::train {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// An exponent of all ones carries into the sign when one is added to it; no other does.
 bool all_finite(const float* values, std::int64_t count) {

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/optim/schedule.h"
 
 namespace weft::train {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 StreamOptions compute_options(const Device& device, trace::Recorder* recorder) {
   return {.name = "compute", .is_inline = device.kind() == DeviceKind::kCpu, .recorder = recorder};

@@ -6,16 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/train/next_batch.h"
 
 namespace weft::train {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Everybody's sums of parts, merged: [T] sums of the global batch.
 std::vector<metrics::BinarySums> batch_sums(Engine& engine, const spec::Plan& plan) {

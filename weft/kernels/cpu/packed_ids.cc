@@ -11,15 +11,13 @@
 #include <bit>
 #include <cstring>
 
+#include "weft/base/at.h"
+
 namespace weft::kernels {
 namespace {
 
 constexpr int kFewBits = 32;
 constexpr int kManyBits = 64;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int64_t bytes_of_bits(std::int64_t bits) {
   return (bits + 7) / 8;

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
+
 namespace weft::kernels::reference {
 
 namespace {
-
-std::size_t at(std::int64_t field) {
-  return static_cast<std::size_t>(field);
-}
 
 // Column of the pair (i, j), i > j.
 std::int64_t pair_column(std::int64_t i, std::int64_t j) {

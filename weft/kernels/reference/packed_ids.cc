@@ -3,12 +3,10 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
+
 namespace weft::kernels::reference {
 namespace {
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 /// Bit `bit` of `count` bits of `value` is bit `begin` + bit of `to`.
 void put_bits(std::uint64_t value, std::int64_t count, std::byte* to, std::int64_t begin) {

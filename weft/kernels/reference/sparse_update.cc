@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/reference/row_values.h"
 #include "weft/kernels/row_statistics.h"
@@ -13,10 +14,6 @@ namespace weft::kernels::reference {
 namespace {
 
 using Values = std::vector<float>;
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// The gradient of unique row u: a vector per part, empty where there is none, then the tree.
 Values row_gradient(const SparseUpdate& update, std::int64_t u) {
