@@ -7,10 +7,6 @@
 namespace weft::io {
 namespace {
 
-std::error_code error_of(int number) {
-  return {number, std::generic_category()};
-}
-
 bool is(const std::error_code& error, int number) {
   return error == error_of(number);
 }

@@ -130,6 +130,11 @@ class FileSystem {
 /// That of the operating system.
 FileSystem& real_file_system();
 
+/// The error of an errno.
+inline std::error_code error_of(int number) {
+  return {number, std::generic_category()};
+}
+
 /// parent/name
 std::string join(const std::string& parent, std::string_view name);
 

@@ -17,10 +17,6 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr std::int64_t kMaxBytes = 4096;
 
-std::error_code error_of(int number) {
-  return {number, std::generic_category()};
-}
-
 /// How often a holder changes its file, and one that waits looks at it.
 Seconds beat_interval(double timeout_s) {
   return Seconds(std::clamp(timeout_s / 10, 0.01, 10.0));
@@ -142,12 +138,12 @@ void take_away(FileSystem& files,
 
 }  // namespace
 
-LockFile::LockFile(FileSystem& files, const LockOptions& options)
-    : files_(files), options_(options), own_{this_process(), "", options.timeout_s, random_id()} {
+LockFile::LockFile(FileSystem& files, std::string path, double timeout_s)
+    : files_(files), path_(std::move(path)), own_{this_process(), "", timeout_s, random_id()} {
 }
 
 TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
-  std::unique_ptr<LockFile> own(new LockFile(files, options));
+  std::unique_ptr<LockFile> own(new LockFile(files, options.path, options.timeout_s));
   Locked locked = files.lock(options.path);
   switch (locked.outcome) {
     case LockOutcome::kHeld:
@@ -162,7 +158,7 @@ TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
     case LockOutcome::kFailed:
       return {nullptr, {}, locked.error};
   }
-  TakenLock taken = own->take_by_link();
+  TakenLock taken = own->take_by_link(options.on_wait);
   if (!taken.error) {
     LockFile& lock = *own;
     lock.heart_ = std::thread([&lock] { lock.beat(); });
@@ -171,8 +167,8 @@ TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
   return taken;
 }
 
-TakenLock LockFile::take_by_link() {
-  const std::string path = linked_path(options_.path);
+TakenLock LockFile::take_by_link(const std::function<void()>& on_wait) {
+  const std::string path = linked_path(path_);
   if (const auto error = write_content(private_path(), OpenMode::kExclusive)) {
     return {nullptr, {}, error};
   }
@@ -184,7 +180,7 @@ TakenLock LockFile::take_by_link() {
     }
     std::string text;
     const Found found = error == error_of(EEXIST)
-                            ? look(files_, {path, options_.timeout_s, options_.on_wait}, text)
+                            ? look(files_, {path, own_.timeout_s, on_wait}, text)
                             : Found::kRuns;
     if (found == Found::kRuns) {
       static_cast<void>(files_.remove(private_path()));
@@ -207,7 +203,7 @@ LockFile::~LockFile() {
     heart_.join();
   }
   if ((lock_ || linked_) && is_held()) {
-    static_cast<void>(files_.remove(lock_ ? options_.path : linked_path(options_.path)));
+    static_cast<void>(files_.remove(lock_ ? path_ : linked_path(path_)));
   }
   if (linked_) {
     static_cast<void>(files_.remove(private_path()));
@@ -220,7 +216,7 @@ void LockFile::set_label(const std::string& label) {
     own_.label = label;
   }
   if (is_held()) {
-    static_cast<void>(write_content(lock_ ? options_.path : private_path(), OpenMode::kReplace));
+    static_cast<void>(write_content(lock_ ? path_ : private_path(), OpenMode::kReplace));
   }
 }
 
@@ -228,7 +224,7 @@ bool LockFile::is_held() const {
   if (lock_) {
     return lock_->is_current();
   }
-  const std::string path = linked_path(options_.path);
+  const std::string path = linked_path(path_);
   // While the holder changes the file it is empty for an instant.
   constexpr int kAttempts = 20;
   for (int i = 0; i < kAttempts; ++i) {
@@ -245,7 +241,7 @@ bool LockFile::is_held() const {
 }
 
 std::string LockFile::private_path() const {
-  return private_name(linked_path(options_.path), own_.nonce);
+  return private_name(linked_path(path_), own_.nonce);
 }
 
 std::string LockFile::content() const {
@@ -265,7 +261,7 @@ std::error_code LockFile::write_content(const std::string& path, OpenMode mode) 
 /// Through the second name, so that a lock taken over by another process is left alone.
 void LockFile::beat() {
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, beat_interval(options_.timeout_s), [this] { return ending_; })) {
+  while (!wake_.wait_for(lock, beat_interval(own_.timeout_s), [this] { return ending_; })) {
     ++beats_;
     static_cast<void>(write_file(files_, private_path(), content()));
   }

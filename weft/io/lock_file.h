@@ -57,16 +57,16 @@ class LockFile {
   [[nodiscard]] bool is_held() const;
 
  private:
-  LockFile(FileSystem& files, const LockOptions& options);
+  LockFile(FileSystem& files, std::string path, double timeout_s);
 
-  TakenLock take_by_link();
+  TakenLock take_by_link(const std::function<void()>& on_wait);
   [[nodiscard]] std::string private_path() const;
   [[nodiscard]] std::string content() const;
   std::error_code write_content(const std::string& path, OpenMode mode);
   void beat();
 
   FileSystem& files_;
-  LockOptions options_;
+  const std::string path_;
   Holder own_;
   std::unique_ptr<Lock> lock_;  ///< null where a file is the lock
   bool linked_ = false;         ///< a file is the lock, and this one's

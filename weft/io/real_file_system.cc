@@ -14,10 +14,6 @@
 namespace weft::io {
 namespace {
 
-std::error_code error_of(int number) {
-  return {number, std::generic_category()};
-}
-
 /// What a call that returned `result` says.
 std::error_code check(int result) {
   return result == 0 ? std::error_code() : error_of(errno);
