@@ -1,7 +1,6 @@
 #include "cli/prometheus.h"
 
 #include <cmath>
-#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -32,19 +31,19 @@ std::string escaped(std::string_view text) {
 class Exposition {
  public:
   void head(std::string_view name, std::string_view type, std::string_view help) {
-    fmt::format_to(std::back_inserter(text_), "# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
   }
 
   void sample(std::string_view name, double value) {
-    fmt::format_to(std::back_inserter(text_), "{} {}\n", name, value_of(value));
+    text_ += fmt::format("{} {}\n", name, value_of(value));
   }
 
   void sample(std::string_view name,
               std::string_view label,
               std::string_view label_value,
               double value) {
-    fmt::format_to(std::back_inserter(text_), "{}{{{}=\"{}\"}} {}\n", name, label,
-                   escaped(label_value), value_of(value));
+    text_ +=
+        fmt::format("{}{{{}=\"{}\"}} {}\n", name, label, escaped(label_value), value_of(value));
   }
 
   void gauge(std::string_view name, std::string_view help, double value) {

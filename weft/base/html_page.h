@@ -1,13 +1,12 @@
 /// A page of HTML with plots that opens offline: text, style and SVG in one file, light and dark.
 #pragma once
 
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -49,7 +48,7 @@ class HtmlPage {
   /// As it is: what is not ours must be escaped.
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+    text_ += fmt::format(format, std::forward<Arguments>(arguments)...);
   }
 
   void section(std::string_view title, std::string_view note);

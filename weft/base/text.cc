@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <vector>
@@ -69,6 +70,10 @@ std::string format_bytes(std::uint64_t bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string format_estimated_bytes(double bytes) {
+  return format_bytes(static_cast<std::uint64_t>(std::llround(std::max(bytes, 0.0))));
 }
 
 std::string format_count(std::int64_t count) {

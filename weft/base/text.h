@@ -18,6 +18,14 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
 /// 1536 -> "1.5 KiB".
 std::string format_bytes(std::uint64_t bytes);
 
+/// Of an estimate: rounded, and 0 for what is below.
+std::string format_estimated_bytes(double bytes);
+
+/// For tables of times.
+constexpr double to_ms(double seconds) {
+  return seconds * 1e3;
+}
+
 /// 1234567 -> "1,234,567".
 std::string format_count(std::int64_t count);
 

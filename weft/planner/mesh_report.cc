@@ -16,15 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostRows = 36;
-
-double ms(double seconds) {
-  return 1e3 * seconds;
-}
-
-std::string bytes(double count) {
-  return format_bytes(static_cast<std::uint64_t>(std::llround(std::max(count, 0.0))));
-}
+constexpr std::size_t kMostLayouts = 36;
 
 std::string layout_of(const MeshOption& option) {
   return option.groups == 1 ? "-" : std::string(to_string(option.layout));
@@ -50,7 +42,7 @@ std::vector<std::size_t> shown_options(const PlanReport& report) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const bool begins = shown.empty() || all[shown.back()].groups != all[i].groups ||
                         all[shown.back()].layout != all[i].layout;
-    if (all.size() <= kMostRows || begins) {
+    if (all.size() <= kMostLayouts || begins) {
       shown.push_back(i);
     } else if (shown.back() != report.result.chosen &&
                (i == report.result.chosen ||
@@ -86,9 +78,10 @@ std::string rule_line(const MeshOption& option) {
   const LayoutRule& rule = option.rule;
   const char* const compares = rule.holds() ? "<" : ">=";
   return fmt::format("{} x {}, {}: W {} τ g A / 2, {} {} {} x {} x {} / 2 = {}", option.groups,
-                     option.ranks, to_string(option.sync), compares, bytes(rule.replica_bytes),
-                     compares, rule.sync_every, rule.ranks, bytes(rule.exchanged_bytes),
-                     bytes(rule.limit()));
+                     option.ranks, to_string(option.sync), compares,
+                     format_estimated_bytes(rule.replica_bytes), compares, rule.sync_every,
+                     rule.ranks, format_estimated_bytes(rule.exchanged_bytes),
+                     format_estimated_bytes(rule.limit()));
 }
 
 std::string verdict(const MeshOption& option) {
@@ -148,9 +141,10 @@ void write_meshes(TextLines& text, const PlanReport& report) {
     const MeshOption& one = all[i];
     text.line("{:<12} {:<16} {:<9} {:>5} {:>10.3f} {:>10.3f} {:>11} {:>11} {:>11}  {}",
               fmt::format("{} x {}", one.groups, one.ranks), layout_of(one), form_of(one),
-              one.groups == 1 ? std::string("-") : std::to_string(one.sync_every), ms(one.step_s),
-              ms(one.sync_s), bytes(one.sync_bytes), bytes(one.network_bytes),
-              bytes(one.memory_bytes), remark(report, i));
+              one.groups == 1 ? std::string("-") : std::to_string(one.sync_every),
+              to_ms(one.step_s), to_ms(one.sync_s), format_estimated_bytes(one.sync_bytes),
+              format_estimated_bytes(one.network_bytes), format_estimated_bytes(one.memory_bytes),
+              remark(report, i));
   }
   if (shown.size() < all.size()) {
     text.line("... {} slower forms", all.size() - shown.size());
@@ -197,8 +191,9 @@ void draw_meshes(HtmlPage& page, const PlanReport& report) {
         "<tr><td>{} x {}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td>"
         "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         all[i].groups, all[i].ranks, layout_of(all[i]), form_of(all[i]), all[i].sync_every,
-        ms(all[i].step_s), ms(all[i].sync_s), bytes(all[i].sync_bytes), bytes(all[i].network_bytes),
-        bytes(all[i].memory_bytes), remark(report, i));
+        to_ms(all[i].step_s), to_ms(all[i].sync_s), format_estimated_bytes(all[i].sync_bytes),
+        format_estimated_bytes(all[i].network_bytes), format_estimated_bytes(all[i].memory_bytes),
+        remark(report, i));
   }
   page.add("</table></div>\n");
 }

@@ -28,14 +28,6 @@ constexpr std::size_t kMostTables = 40;
 constexpr std::size_t kMostNamedRanks = 5;
 constexpr std::size_t kMostProposals = 6;  // beside the simple ones
 
-double ms(double seconds) {
-  return 1e3 * seconds;
-}
-
-std::string bytes(double count) {
-  return format_bytes(static_cast<std::uint64_t>(std::llround(std::max(count, 0.0))));
-}
-
 /// "0 3 4 5 ... 63".
 std::string ranks_of(const spec::TablePlan& table) {
   std::string text;
@@ -176,7 +168,7 @@ void write_head(TextLines& text, const PlanReport& report) {
   }
   text.line("{}", imbalance_line(report));
   text.line("a step of {} samples takes {:.3f} ms, {:.0f} samples/s, as predicted",
-            report.config.batch_size, ms(best.cost.step_s),
+            report.config.batch_size, to_ms(best.cost.step_s),
             static_cast<double>(report.config.batch_size) / best.cost.step_s);
   if (!measured) {
     text.line("lengths and popularity of ids are {}; weft data stats --format json measures them",
@@ -191,8 +183,8 @@ void write_parts(TextLines& text, const PlanReport& report) {
   text.line("Parts of a step, ms");
   text.line("{:<20} {:>12} {:>12}", "", "slowest rank", "exchange");
   for (std::size_t p = 0; p < kParts; ++p) {
-    text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(static_cast<Part>(p)), ms(cost.parts[p]),
-              ms(cost.exchanges[p]));
+    text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(static_cast<Part>(p)), to_ms(cost.parts[p]),
+              to_ms(cost.exchanges[p]));
   }
 }
 
@@ -206,8 +198,10 @@ void write_ranks(TextLines& text, const PlanReport& report) {
   for (std::size_t i = 0; i < std::min(kMostRanks, order.size()); ++i) {
     const RankCost& rank = cost.ranks[order[i]];
     text.line("rank {:<5} {:>9.3f} {:>12.0f} {:>12} {:>12} {:>14} {:>14}", order[i],
-              ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
-              bytes(rank.buffer_bytes), bytes(rank.sent[1]), bytes(rank.sent[2]));
+              to_ms(rank.own_s()), rank.load.ids,
+              format_estimated_bytes(static_cast<double>(rank.table_bytes)),
+              format_estimated_bytes(rank.buffer_bytes), format_estimated_bytes(rank.sent[1]),
+              format_estimated_bytes(rank.sent[2]));
   }
   if (order.size() > kMostRanks) {
     text.line("... {} more", order.size() - kMostRanks);
@@ -224,8 +218,8 @@ void write_tables(TextLines& text, const PlanReport& report) {
     const std::int64_t t = order[i];
     const spec::TablePlan& table = report.result.best().plan.tables[at(t)];
     text.line("{:<20} {:>11} {:>8.2f} {:<24} {:>6} {:<18} {}", table.table,
-              bytes(table_bytes(report, t)), ids_per_sample(report, t), scheme(table),
-              table.shards.size(), where(report, table), why(report, t));
+              format_estimated_bytes(table_bytes(report, t)), ids_per_sample(report, t),
+              scheme(table), table.shards.size(), where(report, table), why(report, t));
   }
   if (order.size() > kMostTables) {
     std::map<std::string, int> schemes;
@@ -247,9 +241,10 @@ void write_proposals(TextLines& text, const PlanReport& report) {
   text.line("{:<32} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
   const std::vector<const Proposal*> shown = shown_proposals(report);
   for (const Proposal* one : shown) {
-    text.line("{:<32} {:>10.3f} {:>+7.1f} % {:>9.2f} {:>9.2f}{}", one->name, ms(one->cost.step_s),
-              100.0 * (one->cost.step_s / best - 1.0), one->cost.imbalance(),
-              one->cost.bytes_imbalance(), one->fits() ? "" : "  does not fit");
+    text.line("{:<32} {:>10.3f} {:>+7.1f} % {:>9.2f} {:>9.2f}{}", one->name,
+              to_ms(one->cost.step_s), 100.0 * (one->cost.step_s / best - 1.0),
+              one->cost.imbalance(), one->cost.bytes_imbalance(),
+              one->fits() ? "" : "  does not fit");
   }
   if (shown.size() < report.result.proposals.size()) {
     text.line("... {} more balanced ones", report.result.proposals.size() - shown.size());
@@ -262,17 +257,17 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
   const std::vector<const Proposal*> shown = shown_proposals(report);
   const Proposal* const slowest =
       std::ranges::max(shown, {}, [](const Proposal* one) { return one->cost.step_s; });
-  page.open_plot(shown.size(), ms(slowest->cost.step_s), "ms");
+  page.open_plot(shown.size(), to_ms(slowest->cost.step_s), "ms");
   for (std::size_t i = 0; i < shown.size(); ++i) {
     const Proposal& one = *shown[i];
     page.label(i, one.name);
     page.box({.row = i,
-              .end = ms(one.cost.step_s),
+              .end = to_ms(one.cost.step_s),
               .colour = one.fits() ? "compute" : "idle",
               .title = fmt::format("{:.3f} ms, work {:.2f} and bytes {:.2f} times the mean at most",
-                                   ms(one.cost.step_s), one.cost.imbalance(),
+                                   to_ms(one.cost.step_s), one.cost.imbalance(),
                                    one.cost.bytes_imbalance())});
-    page.figure(i, ms(one.cost.step_s), fmt::format("{:.3f} ms", ms(one.cost.step_s)));
+    page.figure(i, to_ms(one.cost.step_s), fmt::format("{:.3f} ms", to_ms(one.cost.step_s)));
   }
   page.close_plot();
 }
@@ -280,22 +275,22 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
 void draw_parts(HtmlPage& page, const PlanCost& cost) {
   page.section("Parts of a step", "Predicted milliseconds of the slowest rank.");
   page.key(std::array{KeyEntry{"compute", "work"}, KeyEntry{"moving", "exchange between ranks"}});
-  page.open_plot(kParts, ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
+  page.open_plot(kParts, to_ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
   for (std::size_t p = 0; p < kParts; ++p) {
     const double own = cost.parts[p] - cost.exchanges[p];
     page.label(p, to_string(static_cast<Part>(p)));
     page.box({.row = p,
-              .end = ms(own),
+              .end = to_ms(own),
               .colour = "compute",
-              .title = fmt::format("work: {:.3f} ms", ms(own)),
-              .inside = fmt::format("{:.3f}", ms(own))});
+              .title = fmt::format("work: {:.3f} ms", to_ms(own)),
+              .inside = fmt::format("{:.3f}", to_ms(own))});
     page.box({.row = p,
-              .begin = ms(own),
-              .end = ms(cost.parts[p]),
+              .begin = to_ms(own),
+              .end = to_ms(cost.parts[p]),
               .colour = "moving",
-              .title = fmt::format("exchange: {:.3f} ms", ms(cost.exchanges[p])),
-              .inside = fmt::format("{:.3f}", ms(cost.exchanges[p]))});
-    page.figure(p, ms(cost.parts[p]), fmt::format("{:.3f} ms", ms(cost.parts[p])));
+              .title = fmt::format("exchange: {:.3f} ms", to_ms(cost.exchanges[p])),
+              .inside = fmt::format("{:.3f}", to_ms(cost.exchanges[p]))});
+    page.figure(p, to_ms(cost.parts[p]), fmt::format("{:.3f} ms", to_ms(cost.parts[p])));
   }
   page.close_plot();
 }
@@ -307,18 +302,20 @@ void draw_ranks(HtmlPage& page, const PlanCost& cost) {
                fmt::format("Milliseconds of lookup, coalescing and update; {} of {} ranks, "
                            "most work first.",
                            shown, order.size()));
-  page.open_plot(shown, ms(cost.ranks[order.front()].own_s()), "ms");
+  page.open_plot(shown, to_ms(cost.ranks[order.front()].own_s()), "ms");
   for (std::size_t i = 0; i < shown; ++i) {
     const RankCost& rank = cost.ranks[order[i]];
     page.label(i, fmt::format("rank {}", order[i]));
-    page.box({.row = i,
-              .end = ms(rank.own_s()),
-              .colour = "lookup",
-              .title = fmt::format(
-                  "{:.3f} ms, {:.0f} lookups, tables {}, buffers {}, to other hosts {}",
-                  ms(rank.own_s()), rank.load.ids, bytes(static_cast<double>(rank.table_bytes)),
-                  bytes(rank.buffer_bytes), bytes(rank.sent[2]))});
-    page.figure(i, ms(rank.own_s()), fmt::format("{:.3f} ms", ms(rank.own_s())));
+    page.box(
+        {.row = i,
+         .end = to_ms(rank.own_s()),
+         .colour = "lookup",
+         .title = fmt::format("{:.3f} ms, {:.0f} lookups, tables {}, buffers {}, to other hosts {}",
+                              to_ms(rank.own_s()), rank.load.ids,
+                              format_estimated_bytes(static_cast<double>(rank.table_bytes)),
+                              format_estimated_bytes(rank.buffer_bytes),
+                              format_estimated_bytes(rank.sent[2]))});
+    page.figure(i, to_ms(rank.own_s()), fmt::format("{:.3f} ms", to_ms(rank.own_s())));
   }
   page.close_plot();
 }
@@ -333,8 +330,8 @@ void draw_tables(HtmlPage& page, const PlanReport& report) {
     page.add(
         "<tr><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "</tr>\n",
-        HtmlPage::escaped(table.table), bytes(table_bytes(report, t)), ids_per_sample(report, t),
-        scheme(table), table.shards.size(), where(report, table),
+        HtmlPage::escaped(table.table), format_estimated_bytes(table_bytes(report, t)),
+        ids_per_sample(report, t), scheme(table), table.shards.size(), where(report, table),
         HtmlPage::escaped(why(report, t)));
   }
   page.add("</table></div>\n");
@@ -365,9 +362,10 @@ std::string why_so(const PlanReport& report, const Estimator& estimator, std::in
   const spec::TablePlan& held = best.plan.tables[at(table)];
   const bool is_asked = asked.sharding != Sharding::kAuto || asked.rank >= 0 || asked.host >= 0;
   if (is_fetched(held) && asked.pooled_at == spec::PooledAt::kAuto) {
-    return fmt::format("{}rows once a rank: {} a step, not {}", is_asked ? "asked for; " : "",
-                       bytes(exchanged(estimator, table, held, spec::PooledAt::kSample)),
-                       bytes(exchanged(estimator, table, held, spec::PooledAt::kOwner)));
+    return fmt::format(
+        "{}rows once a rank: {} a step, not {}", is_asked ? "asked for; " : "",
+        format_estimated_bytes(exchanged(estimator, table, held, spec::PooledAt::kSample)),
+        format_estimated_bytes(exchanged(estimator, table, held, spec::PooledAt::kOwner)));
   }
   if (is_asked) {
     return "asked for";
@@ -378,7 +376,8 @@ std::string why_so(const PlanReport& report, const Estimator& estimator, std::in
   const double seconds = estimator.scalar_s(whole);
   if (held.sharding == Sharding::kDataParallel) {
     const ShardLoad replica = estimator.replica(table);
-    return fmt::format("{:.3f} ms, on each {:.3f}", ms(seconds), ms(estimator.scalar_s(replica)));
+    return fmt::format("{:.3f} ms, on each {:.3f}", to_ms(seconds),
+                       to_ms(estimator.scalar_s(replica)));
   }
   if (held.shards.size() == 1) {
     return "fits in one piece";
@@ -475,7 +474,7 @@ std::string to_html(const PlanReport& report, const PageOrigin& origin) {
   page.open("Weft plan");
   page.add("<h1>{} on {}: {:.3f} ms a step, as predicted</h1>\n",
            counted(std::ssize(report.config.tables), "table"), counted(best.plan.world(), "rank"),
-           ms(best.cost.step_s));
+           to_ms(best.cost.step_s));
   page.add("<p>Cluster {}, {}; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
            counted(topology::hosts(report.cluster), "host"), HtmlPage::escaped(best.name));
   if (const std::string mesh_text = mesh_line(report); !mesh_text.empty()) {

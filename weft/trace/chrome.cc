@@ -101,7 +101,7 @@ class Writer {
  private:
   template <typename... Arguments>
   void append(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+    text_ += fmt::format(format, std::forward<Arguments>(arguments)...);
   }
 
   static std::string escaped(std::string_view text) {

@@ -41,10 +41,6 @@ constexpr std::array<KeyEntry, 2> kWhere = {
 
 constexpr std::array<KeyEntry, 2> kWhen = {{{"idle", "before"}, {"compute", "after"}}};
 
-double ms(double seconds) {
-  return seconds * 1e3;
-}
-
 /// The place of the step of median length, by rank 0.
 std::size_t median_step(const RankWork& rank) {
   std::vector<std::size_t> order(rank.steps.size());
@@ -166,14 +162,14 @@ void draw_breakdown(HtmlPage& page, const Report& report) {
   page.key(kKinds);
   double longest = 0;
   for (const Breakdown& rank : report.ranks) {
-    longest = std::max(longest, ms(rank.step));
+    longest = std::max(longest, to_ms(rank.step));
   }
   page.open_plot(report.ranks.size(), longest, "ms");
   for (std::size_t r = 0; r < report.ranks.size(); ++r) {
     page.label(r, fmt::format("rank {}", r));
     double begin = 0;
     for (const auto& [name, share] : kShares) {
-      const double width = ms(report.ranks[r].*share);
+      const double width = to_ms(report.ranks[r].*share);
       page.box({.row = r,
                 .begin = begin,
                 .end = begin + width,
@@ -239,7 +235,7 @@ void draw_links(HtmlPage& page, const Report& report) {
               .end = link.rate() / 1e6,
               .colour = link.from == link.to ? "compute" : "moving",
               .title = fmt::format("{:.1f} MB/s: {:.3f} MB in {:.3f} ms of a step",
-                                   link.rate() / 1e6, link.bytes / 1e6, ms(link.seconds))});
+                                   link.rate() / 1e6, link.bytes / 1e6, to_ms(link.seconds))});
     page.figure(i, link.rate() / 1e6, fmt::format("{:.1f} MB/s", link.rate() / 1e6));
   }
   page.close_plot();
@@ -275,16 +271,16 @@ void draw_stragglers(HtmlPage& page, const Report& report) {
   std::vector<Straggler> by_rank = report.stragglers;
   std::sort(by_rank.begin(), by_rank.end(),
             [](const Straggler& a, const Straggler& b) { return a.rank < b.rank; });
-  page.open_plot(by_rank.size(), ms(report.stragglers.front().waited_for), "ms");
+  page.open_plot(by_rank.size(), to_ms(report.stragglers.front().waited_for), "ms");
   for (std::size_t i = 0; i < by_rank.size(); ++i) {
     page.label(i, fmt::format("rank {}", by_rank[i].rank));
     const Straggler& one = by_rank[i];
     page.box({.row = i,
-              .end = ms(one.waited_for),
+              .end = to_ms(one.waited_for),
               .colour = "waiting",
               .title = fmt::format("{:.3f} ms, last in {} of {} collectives, most in {}",
-                                   ms(one.waited_for), one.last, one.of, one.part)});
-    page.figure(i, ms(one.waited_for), fmt::format("{:.3f} ms", ms(one.waited_for)));
+                                   to_ms(one.waited_for), one.last, one.of, one.part)});
+    page.figure(i, to_ms(one.waited_for), fmt::format("{:.3f} ms", to_ms(one.waited_for)));
   }
   page.close_plot();
 }
@@ -294,7 +290,7 @@ void write_tables(HtmlPage& page, const Report& report) {
   page.add("<div class=\"wide\"><table><tr><th>part</th><th>rank</th><th>ms</th><th>%</th></tr>\n");
   for (const PathShare& share : report.path) {
     page.add("<tr><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td></tr>\n",
-             HtmlPage::escaped(share.name), share.rank, ms(share.seconds),
+             HtmlPage::escaped(share.name), share.rank, to_ms(share.seconds),
              100 * share.seconds / report.mean.step);
   }
   page.add("</table></div>\n");
@@ -303,7 +299,7 @@ void write_tables(HtmlPage& page, const Report& report) {
   for (const auto& [what, value] : {std::pair{"perfect overlap", report.perfect_overlap},
                                     {"balanced ranks", report.balanced_ranks},
                                     {"a doubled link", report.doubled_link}}) {
-    page.add("<tr><td>{}</td><td>{:.3f}</td><td>{:+.1f} %</td></tr>\n", what, ms(value),
+    page.add("<tr><td>{}</td><td>{:.3f}</td><td>{:+.1f} %</td></tr>\n", what, to_ms(value),
              100 * (value - report.mean.step) / report.mean.step);
   }
   page.add("</table>\n");
@@ -321,8 +317,8 @@ void write_tables(HtmlPage& page, const Report& report) {
     page.add(
         "<tr><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td></tr>\n",
-        HtmlPage::escaped(part.name), ms(part.mean()), ms(part.longest()),
-        part.kind == Kind::kCollective ? fmt::format("{:.3f}", ms(sum_of(part.waiting) / ranks))
+        HtmlPage::escaped(part.name), to_ms(part.mean()), to_ms(part.longest()),
+        part.kind == Kind::kCollective ? fmt::format("{:.3f}", to_ms(sum_of(part.waiting) / ranks))
                                        : std::string(),
         bytes(part.bytes), bytes(part.cross_host_bytes),
         part.kind == Kind::kCollective ? fmt::format("{:.1f}", part.bus_bandwidth() / 1e6)
@@ -339,7 +335,7 @@ std::string to_html(const Report& report,
   HtmlPage page;
   page.open("Weft trace");
   page.add("<h1>{} of {}: {:.3f} ms a step</h1>\n", counted(report.steps, "step"),
-           counted(std::ssize(report.ranks), "rank"), ms(report.mean.step));
+           counted(std::ssize(report.ranks), "rank"), to_ms(report.mean.step));
   for (const Finding& finding : report.findings) {
     page.add("<p class=\"finding\">{}</p>\n", HtmlPage::escaped(finding.text));
   }
@@ -362,29 +358,30 @@ std::string diff_to_html(const Report& before, const Report& after, const PageOr
   const double delta = after.mean.step - before.mean.step;
   HtmlPage page;
   page.open("Weft trace");
-  page.add("<h1>A step took {:.3f} ms and takes {:.3f} ms: {:+.1f} %</h1>\n", ms(before.mean.step),
-           ms(after.mean.step), before.mean.step > 0 ? 100 * delta / before.mean.step : 0.0);
+  page.add("<h1>A step took {:.3f} ms and takes {:.3f} ms: {:+.1f} %</h1>\n",
+           to_ms(before.mean.step), to_ms(after.mean.step),
+           before.mean.step > 0 ? 100 * delta / before.mean.step : 0.0);
   page.section("Parts", "Milliseconds per step of the mean rank, largest change first.");
   page.key(kWhen);
   double most = 0;
   for (const Change& change : all) {
-    most = std::max({most, ms(change.before), ms(change.after)});
+    most = std::max({most, to_ms(change.before), to_ms(change.after)});
   }
   page.open_plot(2 * all.size(), most, "ms");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Change& change = all[i];
     page.label(2 * i, change.name);
-    page.label(2 * i + 1, fmt::format("{:+.3f}", ms(change.delta())));
+    page.label(2 * i + 1, fmt::format("{:+.3f}", to_ms(change.delta())));
     page.box({.row = 2 * i,
-              .end = ms(change.before),
+              .end = to_ms(change.before),
               .colour = "idle",
-              .title = fmt::format("before: {:.3f} ms", ms(change.before))});
-    page.figure(2 * i, ms(change.before), fmt::format("{:.3f} ms", ms(change.before)));
+              .title = fmt::format("before: {:.3f} ms", to_ms(change.before))});
+    page.figure(2 * i, to_ms(change.before), fmt::format("{:.3f} ms", to_ms(change.before)));
     page.box({.row = 2 * i + 1,
-              .end = ms(change.after),
+              .end = to_ms(change.after),
               .colour = "compute",
-              .title = fmt::format("after: {:.3f} ms", ms(change.after))});
-    page.figure(2 * i + 1, ms(change.after), fmt::format("{:.3f} ms", ms(change.after)));
+              .title = fmt::format("after: {:.3f} ms", to_ms(change.after))});
+    page.figure(2 * i + 1, to_ms(change.after), fmt::format("{:.3f} ms", to_ms(change.after)));
   }
   page.close_plot();
   page.origin(origin);

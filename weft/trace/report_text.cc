@@ -21,16 +21,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMostLines = 12;  // of a table that goes on
 
-double ms(double seconds) {
-  return seconds * 1e3;
-}
-
 double percent(double part, double whole) {
   return whole > 0 ? 100 * part / whole : 0.0;
-}
-
-std::string bytes(double count) {
-  return format_bytes(static_cast<std::uint64_t>(std::llround(std::max(count, 0.0))));
 }
 
 double mean(const std::vector<double>& values) {
@@ -43,8 +35,8 @@ double mean(const std::vector<double>& values) {
 
 void breakdown_row(TextLines& text, const std::string& name, const Breakdown& b) {
   text.line("{:<12} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.0f} %",
-            name, ms(b.step), ms(b.compute), ms(b.lookup), ms(b.moving), ms(b.waiting), ms(b.other),
-            ms(b.idle), percent(b.overlapped, b.collectives));
+            name, to_ms(b.step), to_ms(b.compute), to_ms(b.lookup), to_ms(b.moving),
+            to_ms(b.waiting), to_ms(b.other), to_ms(b.idle), percent(b.overlapped, b.collectives));
 }
 
 void write_breakdown(TextLines& text, const Report& report) {
@@ -70,10 +62,11 @@ void write_parts(TextLines& text, const Report& report) {
     const double ratio = part.mean() > 0 ? part.longest() / part.mean() : 1.0;
     const bool is_collective = part.kind == Kind::kCollective;
     text.line("{:<34} {:>9.3f} {:>9.3f} {:>12} {:>9} {:>10} {:>10} {:>11}", part.name,
-              ms(part.mean()), ms(part.longest()), fmt::format("{:.2f} rank {}", ratio, slowest),
-              is_collective ? fmt::format("{:.3f}", ms(mean(part.waiting))) : "",
-              is_collective ? bytes(mean(part.bytes)) : "",
-              is_collective ? bytes(mean(part.cross_host_bytes)) : "",
+              to_ms(part.mean()), to_ms(part.longest()),
+              fmt::format("{:.2f} rank {}", ratio, slowest),
+              is_collective ? fmt::format("{:.3f}", to_ms(mean(part.waiting))) : "",
+              is_collective ? format_estimated_bytes(mean(part.bytes)) : "",
+              is_collective ? format_estimated_bytes(mean(part.cross_host_bytes)) : "",
               is_collective ? fmt::format("{:.1f}", part.bus_bandwidth() / 1e6) : "");
   }
 }
@@ -87,8 +80,8 @@ void write_stragglers(TextLines& text, const Report& report) {
   text.line("{:<12} {:>9} {:>20}   {}", "", "ms", "last in collectives", "most in");
   for (std::size_t i = 0; i < std::min(kMostLines, report.stragglers.size()); ++i) {
     const Straggler& one = report.stragglers[i];
-    text.line("{:<12} {:>9.3f} {:>20}   {}", fmt::format("rank {}", one.rank), ms(one.waited_for),
-              fmt::format("{} of {}", one.last, one.of), one.part);
+    text.line("{:<12} {:>9.3f} {:>20}   {}", fmt::format("rank {}", one.rank),
+              to_ms(one.waited_for), fmt::format("{} of {}", one.last, one.of), one.part);
   }
 }
 
@@ -108,7 +101,7 @@ void write_links(TextLines& text, const Report& report) {
   for (std::size_t i = 0; i < std::min(kMostLines, report.links.size()); ++i) {
     const LinkUse& link = report.links[i];
     text.line("{:<40} {:>12} {:>9.3f} {:>12.1f}", fmt::format("{} to {}", link.from, link.to),
-              bytes(link.bytes), ms(link.seconds), link.rate() / 1e6);
+              format_estimated_bytes(link.bytes), to_ms(link.seconds), link.rate() / 1e6);
   }
 }
 
@@ -126,7 +119,7 @@ void write_tables(TextLines& text, const Report& report) {
   for (std::size_t i = 0; i < std::min(kMostLines, report.tables.size()); ++i) {
     const TableShare& share = report.tables[i];
     text.line("{:<34} {:>9} {:>12.0f} {:>12} {:>6.1f} %", share.table, share.rank, share.rows,
-              bytes(share.bytes), percent(share.bytes, all));
+              format_estimated_bytes(share.bytes), percent(share.bytes, all));
   }
 }
 
@@ -135,7 +128,7 @@ void write_path(TextLines& text, const Report& report) {
   text.line("Critical path, ms per step: what the step's length follows from");
   for (std::size_t i = 0; i < std::min(kMostLines, report.path.size()); ++i) {
     const PathShare& share = report.path[i];
-    text.line("{:<34} {:>9.3f} {:>6.1f} %   rank {}", share.name, ms(share.seconds),
+    text.line("{:<34} {:>9.3f} {:>6.1f} %   rank {}", share.name, to_ms(share.seconds),
               percent(share.seconds, report.mean.step), share.rank);
   }
 }
@@ -147,7 +140,7 @@ void write_what_if(TextLines& text, const Report& report) {
   for (const auto& [what, value] : {std::pair{"with perfect overlap", report.perfect_overlap},
                                     {"with balanced ranks", report.balanced_ranks},
                                     {"with a doubled link", report.doubled_link}}) {
-    text.line("{:<34} {:>9.3f} {:>+6.1f} %", what, ms(value), percent(value - step, step));
+    text.line("{:<34} {:>9.3f} {:>+6.1f} %", what, to_ms(value), percent(value - step, step));
   }
 }
 
@@ -184,9 +177,9 @@ std::string to_text(const Report& report) {
   const std::set<std::string> hosts(report.hosts.begin(), report.hosts.end());
   text.line("{} of {} on {}; a step takes {:.3f} ms", counted(report.steps, "step"),
             counted(std::ssize(report.ranks), "rank"), counted(std::ssize(hosts), "host"),
-            ms(report.mean.step));
+            to_ms(report.mean.step));
   if (report.clock_error > 0) {
-    text.line("clocks of hosts agree within {:.3f} ms", ms(report.clock_error));
+    text.line("clocks of hosts agree within {:.3f} ms", to_ms(report.clock_error));
   }
   if (report.dropped > 0) {
     text.line("{} spans found no room: record fewer steps", report.dropped);
@@ -265,15 +258,16 @@ std::string diff_to_text(const Report& before, const Report& after) {
   TextLines text;
   const double delta = after.mean.step - before.mean.step;
   text.line("a step took {:.3f} ms and takes {:.3f} ms: {:+.3f} ms, {:+.1f} %",
-            ms(before.mean.step), ms(after.mean.step), ms(delta), percent(delta, before.mean.step));
+            to_ms(before.mean.step), to_ms(after.mean.step), to_ms(delta),
+            percent(delta, before.mean.step));
   text.line("");
   text.line("Parts, ms per step of the mean rank, largest change first");
   text.line("{:<34} {:>9} {:>9} {:>9} {:>16}", "", "before", "after", "change", "of the change");
   const std::vector<Change> all = changes(before, after);
   for (std::size_t i = 0; i < std::min(kMostLines, all.size()); ++i) {
     const Change& change = all[i];
-    text.line("{:<34} {:>9.3f} {:>9.3f} {:>+9.3f} {:>14.0f} %", change.name, ms(change.before),
-              ms(change.after), ms(change.delta()),
+    text.line("{:<34} {:>9.3f} {:>9.3f} {:>+9.3f} {:>14.0f} %", change.name, to_ms(change.before),
+              to_ms(change.after), to_ms(change.delta()),
               delta != 0 ? 100 * change.delta() / delta : 0.0);
   }
   return text.take();
