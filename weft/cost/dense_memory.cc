@@ -12,15 +12,8 @@
 namespace weft::cost {
 namespace {
 
-constexpr double kFloat = 4.0;
-constexpr double kPanel = 64.0;      // columns of a packed matrix: kernels::kPanel
-constexpr double kTileRows = 256.0;  // of a weight gradient, and columns
-constexpr double kTileCols = 512.0;
+constexpr double kTileCols = 512.0;   // of a weight gradient
 constexpr std::int64_t kSlice = 512;  // nn::kMaxSlice
-
-double round_up(double x, double unit) {
-  return std::ceil(x / unit) * unit;
-}
 
 /// Of one tile of weights, the largest.
 double tile_floats(const std::vector<Linear>& linears) {
@@ -34,7 +27,7 @@ double tile_floats(const std::vector<Linear>& linears) {
 }
 
 double packed_bytes(const std::vector<Linear>& linears, double value) {
-  const double unit = value < kFloat ? 32.0 : 16.0;
+  const double unit = value < kFloatBytes ? 32.0 : 16.0;
   double bytes = 0.0;
   for (const Linear& layer : linears) {
     bytes += value * (round_up(layer.in, unit) * round_up(layer.out, kPanel) +
@@ -72,7 +65,7 @@ DenseMemory dense_memory(const spec::Config& config, const DenseMemoryShape& sha
   for (const Range& subtree : subtrees) {
     subtree_slots = std::max(subtree_slots, static_cast<double>(tree_slots(subtree.size())));
   }
-  const double one = block_bytes(kFloat * bucket);
+  const double one = block_bytes(kFloatBytes * bucket);
   memory.parameters = (2.0 + dense_state_floats(config.dense_optimizer.type)) * one +
                       reduce_memory({.parts = shape.parts,
                                      .ranks = shape.ranks,
@@ -89,13 +82,14 @@ DenseMemory dense_memory(const spec::Config& config, const DenseMemoryShape& sha
       config.sparse_features.begin(), config.sparse_features.end(),
       [](const spec::SparseFeature& f) { return f.pooling == spec::Pooling::kNone; }));
   const auto tasks = static_cast<double>(config.tasks.size());
-  memory.batch = block_bytes(kFloat * samples * static_cast<double>(config.dense_features.size())) +
-                 4.0 * block_bytes(kFloat * samples * tasks) +
-                 block_bytes(8.0 * sequences * (samples + static_cast<double>(slices.size())));
+  memory.batch =
+      block_bytes(kFloatBytes * samples * static_cast<double>(config.dense_features.size())) +
+      4.0 * block_bytes(kFloatBytes * samples * tasks) +
+      block_bytes(8.0 * sequences * (samples + static_cast<double>(slices.size())));
   memory.lanes = std::min(static_cast<double>(shape.threads),
                           std::max(static_cast<double>(slices.size()), 1.0)) *
-                 (of_slices.lane + block_bytes(kFloat * subtree_slots * biases) +
-                  block_bytes(kFloat * subtree_slots * tile_floats(layers)));
+                 (of_slices.lane + block_bytes(kFloatBytes * subtree_slots * biases) +
+                  block_bytes(kFloatBytes * subtree_slots * tile_floats(layers)));
   return memory;
 }
 

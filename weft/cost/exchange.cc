@@ -7,6 +7,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/cost/memory.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -16,7 +17,6 @@ using topology::Cluster;
 using topology::Group;
 using topology::LinkClass;
 
-constexpr double kFloat = sizeof(float);
 constexpr auto kSelf = static_cast<std::size_t>(LinkClass::kSelf);
 constexpr auto kHost = static_cast<std::size_t>(LinkClass::kHost);
 constexpr auto kNetwork = static_cast<std::size_t>(LinkClass::kNetwork);
@@ -125,7 +125,7 @@ Exchange all_gather(const Cluster& cluster, const Group& group, std::span<const 
 Exchange reduce_scatter(const Cluster& cluster, const Group& group, std::int64_t count) {
   std::vector<double> slices;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    slices.push_back(kFloat * slice(count, group, i));
+    slices.push_back(kFloatBytes * slice(count, group, i));
   }
   return outer(cluster, group, std::vector<double>(group.size(), 1.0), slices, Own::kKept);
 }
@@ -184,7 +184,7 @@ OrderedAllReduce ordered_all_reduce(const Cluster& cluster,
     slices.push_back(static_cast<double>(wire.bytes(floats)));
     slice_floats.push_back(static_cast<double>(floats));
     terms += partials.back();
-    largest = std::max(largest, kFloat * static_cast<double>(floats));
+    largest = std::max(largest, kFloatBytes * static_cast<double>(floats));
   }
   OrderedAllReduce reduce;
   reduce.partials = outer(cluster, group, partials, slices, Own::kKept);

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
+#include "weft/cost/memory.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -18,7 +19,6 @@ namespace {
 using topology::Cluster;
 using topology::Group;
 
-constexpr double kFloat = sizeof(float);
 constexpr double kCheckWord = 8.0;     // before what crosses
 constexpr double kSizesOfLane = 16.0;  // of a lane there and one back
 
@@ -257,8 +257,8 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
       const double own = partials[at(i)];
       const double deputised = share_bytes[place] - own_bytes[at(i)];
       const double other_sums = static_cast<double>(all_sums) - sums;
-      collect.ranks[r].sent[1] = own * (kFloat * (n - shares[place]) + near);
-      collect.ranks[r].received[1] = (terms - own) * (kFloat * shares[place] + 1.0);
+      collect.ranks[r].sent[1] = own * (kFloatBytes * (n - shares[place]) + near);
+      collect.ranks[r].received[1] = (terms - own) * (kFloatBytes * shares[place] + 1.0);
       combine.ranks[r].sent[2] = sums * (deputised + slices[place]);
       combine.ranks[r].received[2] = other_sums * (own_bytes[at(i)] + 1.0);
       back.ranks[r].sent[2] = far * own_bytes[at(i)];
@@ -271,7 +271,7 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
       const double added =
           added_floats(static_cast<std::size_t>(terms), host_sums[at(h)], shares[place]) +
           added_floats(all_sums, 1, own_slices[at(i)]);
-      reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloat * added);
+      reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloatBytes * added);
       const double coded =
           sums * wire.encoding_bytes(shares[place] - own_slices[at(i)], deputised) +
           other_sums * wire.decoding_bytes(own_slices[at(i)], own_bytes[at(i)]) +

@@ -10,10 +10,6 @@ constexpr double kLine = 64.0;
 constexpr double kMapUnit = 65536.0;
 constexpr double kHugePage = 2097152.0;
 
-double round_up(double bytes, double unit) {
-  return std::ceil(bytes / unit) * unit;
-}
-
 }  // namespace
 
 double block_bytes(double bytes) {

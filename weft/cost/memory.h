@@ -10,10 +10,18 @@
 /// objects. Pure values.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
 namespace weft::cost {
+
+inline constexpr double kFloatBytes = 4.0;
+
+/// The next whole number of units.
+inline double round_up(double x, double unit) {
+  return std::ceil(x / unit) * unit;
+}
 
 /// What a block of so many bytes counts for.
 double block_bytes(double bytes);

@@ -13,7 +13,6 @@
 namespace weft::cost {
 namespace {
 
-constexpr double kFloat = 4.0;
 constexpr double kCodedBlock = 4096.0;  // floats of sums that are encoded at a time
 
 /// Sums that wait in the tree below `root` over sums at `nodes`, in order, the total apart:
@@ -43,7 +42,7 @@ double feedback_bytes(const ReduceShape& shape, double partials, double slice) {
       static_cast<double>(spec::is_grouped(shape.wire.format) ? shape.wire.group : 1);
   const double block = std::ceil(kCodedBlock / group) * group;
   return block_bytes(partials) + block_bytes(slice) +
-         block_bytes(static_cast<double>(shape.threads) * kFloat * block);
+         block_bytes(static_cast<double>(shape.threads) * kFloatBytes * block);
 }
 
 class Reduce {
@@ -55,7 +54,7 @@ class Reduce {
   }
 
   [[nodiscard]] double flat() const {
-    const double slice = kFloat * floats(shape_.rank);
+    const double slice = kFloatBytes * floats(shape_.rank);
     double others = 0.0;  // partial sums
     double away = 0.0;    // code of others' slices
     std::vector<Range> nodes;
@@ -72,7 +71,7 @@ class Reduce {
     bytes += block_bytes(own * away) + block_bytes(others * slice) + block_bytes(slice) +
              block_bytes(wire(shape_.rank)) +
              (shape_.lent ? 0.0 : block_bytes(std::max(others * wire(shape_.rank), away)));
-    return bytes + feedback_bytes(shape_, own * kFloat * static_cast<double>(floats_), slice);
+    return bytes + feedback_bytes(shape_, own * kFloatBytes * static_cast<double>(floats_), slice);
   }
 
   [[nodiscard]] double hierarchical(const HostLayout& layout) const {
@@ -114,20 +113,21 @@ class Reduce {
     }
     const auto host_sums = static_cast<double>(own_nodes.size());
     const double crossed = static_cast<double>(nodes.size()) - host_sums;
-    const double slice = kFloat * floats(shape_.rank);
-    const double bytes = (shape_.lent ? 0.0 : block_bytes(others * kFloat * acted)) +
-                         block_bytes(host_sums * kFloat * acted) + block_bytes(crossed * slice) +
-                         block_bytes(waiting * kFloat * largest);
+    const double slice = kFloatBytes * floats(shape_.rank);
+    const double bytes = (shape_.lent ? 0.0 : block_bytes(others * kFloatBytes * acted)) +
+                         block_bytes(host_sums * kFloatBytes * acted) +
+                         block_bytes(crossed * slice) +
+                         block_bytes(waiting * kFloatBytes * largest);
     if (!shape_.wire.is_coded()) {
       return bytes;
     }
     return bytes + block_bytes(host_sums * deputised) + block_bytes(crossed * wire(shape_.rank)) +
            block_bytes(sums) + block_bytes(slice) +
-           feedback_bytes(shape_, host_sums * kFloat * acted, slice);
+           feedback_bytes(shape_, host_sums * kFloatBytes * acted, slice);
   }
 
   [[nodiscard]] double partial_sums() const {
-    return block_bytes(terms(shape_.rank) * kFloat * static_cast<double>(floats_));
+    return block_bytes(terms(shape_.rank) * kFloatBytes * static_cast<double>(floats_));
   }
 
  private:

@@ -11,15 +11,8 @@
 namespace weft::cost {
 namespace {
 
-constexpr double kFloat = 4.0;
-constexpr double kPanel = 64.0;      // columns of a packed matrix: kernels::kPanel
-constexpr double kPiece = 256.0;     // samples of a weight gradient's product: kernels::kMaxPiece
-constexpr double kTileRows = 256.0;  // of a weight gradient
+constexpr double kPiece = 256.0;  // samples of a weight gradient's product: kernels::kMaxPiece
 constexpr std::size_t kGradientSlots[] = {0, 1};
-
-double round_up(double x, double unit) {
-  return std::ceil(x / unit) * unit;
-}
 
 /// Rows of a product over elements of sequences: nn::padded_elements.
 double padded_elements(double n) {
@@ -30,7 +23,7 @@ double padded_elements(double n) {
 /// A matrix as a layer meets it.
 struct Values {
   double cols = 0.0;
-  double bytes = kFloat;  ///< of a value
+  double bytes = kFloatBytes;  ///< of a value
   bool compact = true;
 };
 
@@ -48,7 +41,7 @@ class SlicePass {
   SlicePass(const spec::Config& config, const std::vector<double>& elements)
       : config_(config),
         elements_(elements),
-        value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat),
+        value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloatBytes),
         stored_(stored_bytes(config)) {}
 
   /// Forward and backward of a slice of so many samples.
@@ -121,7 +114,7 @@ class SlicePass {
   /// A product [rows, in] to [rows, out]: copies of what is not compact, too short, or not of the
   /// type that is multiplied.
   void product(double rows, const Values& in, const Values& out) {
-    const bool is_short = stored_ < kFloat || in.cols < 16.0;
+    const bool is_short = stored_ < kFloatBytes || in.cols < 16.0;
     const double k = is_short ? round_up(in.cols, unit()) : in.cols;
     if (!in.compact || k != in.cols || in.bytes != stored_) {
       compact_in_ = std::max(compact_in_, rows * k * stored_);
@@ -133,7 +126,7 @@ class SlicePass {
   }
 
   /// Rows of packed matrices come in so many.
-  [[nodiscard]] double unit() const { return stored_ < kFloat ? 32.0 : 16.0; }
+  [[nodiscard]] double unit() const { return stored_ < kFloatBytes ? 32.0 : 16.0; }
 
   void forward(const Layers& chain, double rows, Values x, const Values& y) {
     if (x.bytes != value_) {
@@ -225,17 +218,17 @@ class SlicePass {
     for (const Feature& feature : features_) {
       if (feature.attended) {
         const double rows = padded_elements(feature.elements);
-        need(feature.inputs, rows * 4.0 * feature.dim, kFloat);
-        need(feature.weights, rows, kFloat);
+        need(feature.inputs, rows * 4.0 * feature.dim, kFloatBytes);
+        need(feature.weights, rows, kFloatBytes);
         forward(feature.attention, rows, {.cols = 4.0 * feature.dim}, {.cols = 1.0});
       }
       if (feature.sequence) {
-        need(feature.vector, b_ * feature.dim, kFloat);
+        need(feature.vector, b_ * feature.dim, kFloatBytes);
       }
     }
     for (const Feature& feature : features_) {
       if (feature.projected) {
-        need(feature.fields, b_ * feature.field, kFloat);
+        need(feature.fields, b_ * feature.field, kFloatBytes);
         forward(feature.projection, b_, vector_of(feature), {.cols = feature.field});
       }
     }
@@ -249,10 +242,10 @@ class SlicePass {
   void place_gradients() {
     for (const Feature& feature : features_) {
       if (feature.sequence) {
-        need(feature.dvector, b_ * feature.dim, kFloat);
+        need(feature.dvector, b_ * feature.dim, kFloatBytes);
       }
       if (feature.projected) {
-        need(feature.dfields, b_ * feature.field, kFloat);
+        need(feature.dfields, b_ * feature.field, kFloatBytes);
       }
     }
   }
@@ -266,8 +259,8 @@ class SlicePass {
     for (const Feature& feature : features_) {
       if (feature.attended) {
         const double rows = padded_elements(feature.elements);
-        need(feature.dinputs, rows * 4.0 * feature.dim, kFloat);
-        need(feature.dweights, rows, kFloat);
+        need(feature.dinputs, rows * 4.0 * feature.dim, kFloatBytes);
+        need(feature.dweights, rows, kFloatBytes);
         backward(feature.attention, rows, {.cols = 1.0}, {.cols = 4.0 * feature.dim});
       }
     }
@@ -298,16 +291,16 @@ class SlicePass {
     const std::size_t dtop_in = slots_++;
     const std::size_t interaction = slots_++;
     const double rows = round_up(fields, 16.0);
-    const Values x{.cols = dim, .bytes = kFloat, .compact = false};
-    need(top_in, b_ * width, kFloat);
+    const Values x{.cols = dim, .bytes = kFloatBytes, .compact = false};
+    need(top_in, b_ * width, kFloatBytes);
     if (bottom) {
       forward(low, b_, {.cols = dense()}, x);
     }
     forward_features();
-    need(interaction, rows * (2.0 * round_up(dim, 16.0) + rows), kFloat);
+    need(interaction, rows * (2.0 * round_up(dim, 16.0) + rows), kFloatBytes);
     forward(top, b_, {.cols = width}, {.cols = tasks()});
-    need(dlogits, b_ * tasks(), kFloat);
-    need(dtop_in, b_ * width, kFloat);
+    need(dlogits, b_ * tasks(), kFloatBytes);
+    need(dtop_in, b_ * width, kFloatBytes);
     backward(top, b_, {.cols = tasks()}, {.cols = width});
     place_gradients();
     backward_features();
@@ -318,7 +311,7 @@ class SlicePass {
 
   /// Dense values or what a bottom MLP makes of them, and all vectors, side by side.
   struct All {
-    double x = 0.0, width = 0.0, bytes = kFloat;
+    double x = 0.0, width = 0.0, bytes = kFloatBytes;
     std::size_t slot = 0;
     Layers bottom;
   };
@@ -379,7 +372,7 @@ class SlicePass {
       forward(cross[l], b_, wide, wide);
     }
     forward(top, b_, wide, {.cols = tasks()});
-    need(dlogits, b_ * tasks(), kFloat);
+    need(dlogits, b_ * tasks(), kFloatBytes);
     for (const std::size_t slot : gradients) {
       need(slot, b_ * all.width, value_);
     }
@@ -391,24 +384,24 @@ class SlicePass {
   }
 
   void deepfm(std::size_t dlogits) {
-    const All all = concatenated(common_dim(), kFloat);
+    const All all = concatenated(common_dim(), kFloatBytes);
     const std::size_t first = slots_++, second = slots_++, sums = slots_++, dz = slots_++,
                       dfirst = slots_++, dsecond = slots_++;
     const Values z{.cols = all.width};
     const Layers linear = layers(all.width, {static_cast<std::int64_t>(tasks())}, false);
     const Layers deep = head(all.width);
     forward_all(all);
-    need(first, b_ * tasks(), kFloat);
+    need(first, b_ * tasks(), kFloatBytes);
     forward(linear, b_, z, {.cols = tasks()});
     forward(deep, b_, z, {.cols = tasks()});
-    need(sums, b_ * common_dim(), kFloat);
-    need(second, b_, kFloat);
-    need(dlogits, b_ * tasks(), kFloat);
-    need(dz, b_ * all.width, kFloat);
-    need(dfirst, b_ * all.width, kFloat);
+    need(sums, b_ * common_dim(), kFloatBytes);
+    need(second, b_, kFloatBytes);
+    need(dlogits, b_ * tasks(), kFloatBytes);
+    need(dz, b_ * all.width, kFloatBytes);
+    need(dfirst, b_ * all.width, kFloatBytes);
     backward(deep, b_, {.cols = tasks()}, z);
     backward(linear, b_, {.cols = tasks()}, z);
-    need(dsecond, b_, kFloat);
+    need(dsecond, b_, kFloatBytes);
     backward_all(all);
   }
 
@@ -430,7 +423,7 @@ double stored_bytes(const spec::Config& config) {
   const spec::Target target = config.numerics.target;
   const bool widened = target == spec::Target::kSse4 || target == spec::Target::kAvx2 ||
                        target == spec::Target::kAvx512;
-  return config.model.compute == spec::Compute::kBf16 && !widened ? 2.0 : kFloat;
+  return config.model.compute == spec::Compute::kBf16 && !widened ? 2.0 : kFloatBytes;
 }
 
 double largest_piece(double count, double most, double unit) {

@@ -7,6 +7,9 @@
 
 namespace weft::cost {
 
+inline constexpr double kPanel = 64.0;      ///< columns of a packed matrix: kernels::kPanel
+inline constexpr double kTileRows = 256.0;  ///< of a weight gradient
+
 /// Bytes of a value of the model's precision as products read it: those of bf16 are fp32 where
 /// `numerics.target` names a target that has no products of bf16 (kernels/pack.h). auto counts as
 /// one that has them.

@@ -16,7 +16,7 @@ using topology::RowAccess;
 
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kHalf = 2;
-constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kCacheLine = 64;
 constexpr double kEntryBytes = 64.0;  // of coalescing, beside the passes
 constexpr double kPassBytes = 24.0;
 constexpr double kNotedBytes = 24.0;
@@ -68,7 +68,7 @@ RowParts row_parts(const spec::Table& table, std::int64_t cols) {
 std::int64_t stride_of(const RowParts& row) {
   const std::int64_t bytes = align(row.weights, kFloat) + row.state + row.low;
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
-  return align(bytes, std::min(kLine, std::max<std::int64_t>(16, power)));
+  return align(bytes, std::min(kCacheLine, std::max<std::int64_t>(16, power)));
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64
   const RowParts row = row_parts(table, cols);
   return row.together
              ? rows * stride_of(row)
-             : align(rows * row.weights, kLine) + rows * align(row.state + row.low, kFloat);
+             : align(rows * row.weights, kCacheLine) + rows * align(row.state + row.low, kFloat);
 }
 
 double expected_unique(double rows, double ids) {
@@ -131,8 +131,8 @@ double update_s(const Cluster& cluster,
   const auto update = [&](double bytes) {
     return topology::row_s(cluster, RowAccess::kUpdate, bytes);
   };
-  const double lines = work.rows * row.rest / static_cast<double>(kLine);
-  const double touched = row.rest < static_cast<double>(kLine) && lines > 0.0
+  const double lines = work.rows * row.rest / static_cast<double>(kCacheLine);
+  const double touched = row.rest < static_cast<double>(kCacheLine) && lines > 0.0
                              ? expected_unique(lines, work.unique)
                              : work.unique;
   const double rows = row.stride > 0.0

@@ -8,7 +8,7 @@ namespace weft::planner {
 namespace {
 
 // Relays of h hosts are h² pairs to go through in each estimate.
-constexpr std::int64_t kMostRanks = 8192;
+constexpr std::int64_t kMostRelayedRanks = 8192;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ PlanCost choose_forms(const Estimator& estimator,
   const bool inside = estimator.has_hierarchy();  // of a group's
   const bool dense = estimator.has_dense_hierarchy();
   if ((!inside && !dense) || config.collectives == spec::Collectives::kFlat ||
-      (is_open && estimator.world_ranks() > kMostRanks)) {
+      (is_open && estimator.world_ranks() > kMostRelayedRanks)) {
     return estimator.cost(plan, loads);
   }
   spec::CollectiveForms& forms = plan.collectives;

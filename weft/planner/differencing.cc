@@ -11,8 +11,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr std::int32_t kNone = -1;
-
 /// Items that will share a bin: their sum, and a list through Differencing::next_.
 struct Sum {
   Ticks ticks = 0;

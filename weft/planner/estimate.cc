@@ -11,6 +11,7 @@
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
 #include "weft/cost/hierarchical.h"
+#include "weft/cost/memory.h"
 #include "weft/planner/shard_loads.h"
 #include "weft/planner/step_memory.h"
 #include "weft/topology/rates.h"
@@ -22,7 +23,6 @@ using cost::Exchange;
 using spec::Sharding;
 using topology::copy_s;
 
-constexpr double kFloat = 4.0;
 constexpr double kCheckedId = 8.0;      // read once
 constexpr double kPackedId = 12.0;      // read and narrowed
 constexpr double kUnpackedId = 12.0;    // read and widened
@@ -49,7 +49,7 @@ double matrix_bytes(const spec::Config& config, const Workload& workload, double
     columns += static_cast<double>(config.tables[at(use.table)].embedding_dim) *
                (use.pooled ? 1.0 : use.length);
   }
-  return kFloat * samples * columns;
+  return cost::kFloatBytes * samples * columns;
 }
 
 bool rows_are_cut(const spec::TablePlan& table) {
@@ -263,8 +263,9 @@ ShardLoad Estimator::shard(std::int64_t t,
                                .pooled = use->pooled};
     load.lookup_s += cost::lookup_s(cluster_, table, cols.size(), work);
     load.ids += ids;
-    load.ids_bytes += length_bytes(*use, share) * samples_ +
-                      (ids / batch_) * samples_ * (id_bytes + (use->weighted ? kFloat : 0.0));
+    load.ids_bytes +=
+        length_bytes(*use, share) * samples_ +
+        (ids / batch_) * samples_ * (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
     vectors += use->pooled ? bags : ids;
   }
   // Entries of all features are sorted and added up together.
@@ -327,12 +328,12 @@ void Estimator::add_statistics(ShardLoad& load,
   if (column_shards < 2 || times == 0.0) {
     return;
   }
-  const double vectors = kFloat * static_cast<double>(cols.size()) * load.unique;
+  const double vectors = cost::kFloatBytes * static_cast<double>(cols.size()) * load.unique;
   load.update_s += copy_s(cluster_, 3.0 * times * vectors);
   const double blocks =
       std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
   load.statistic_bytes =
-      kFloat * times * load.unique * blocks * static_cast<double>(column_shards - 1);
+      cost::kFloatBytes * times * load.unique * blocks * static_cast<double>(column_shards - 1);
 }
 
 ShardLoad Estimator::replica(std::int64_t t) const {
@@ -352,7 +353,7 @@ ShardLoad Estimator::copies(std::int64_t t,
                             const FeatureUse& use,
                             bool fetched) const {
   const spec::Table& table = config_.tables[at(t)];
-  const double width = kFloat * static_cast<double>(table.embedding_dim);
+  const double width = cost::kFloatBytes * static_cast<double>(table.embedding_dim);
   ShardLoad load{.bytes = cost::shard_bytes(table, held, table.embedding_dim)};
   double vectors = 0.0;
   if (fetched) {
@@ -551,10 +552,11 @@ void Estimator::add_cut_feature(SampleSeconds& seconds,
   }
   const double sums = use.pooled ? samples_ * use.present : ids;
   add_to_all(seconds.counts, copy_s(cluster_, ids * (kCheckedId + kLine) + vectors * kLine));
-  add_to_all(seconds.output_dist, matrix_s(vectors * (kFloat * dim + kLine) + sums * kFloat * dim) +
+  add_to_all(seconds.output_dist, matrix_s(vectors * (cost::kFloatBytes * dim + kLine) +
+                                           sums * cost::kFloatBytes * dim) +
                                       vectors * cluster_.compute.repeat.value);
   if (config_.codecs.backward == spec::CodecFormat::kFp32) {
-    add_to_all(seconds.grad_dist, matrix_s(vectors * kFloat * dim));
+    add_to_all(seconds.grad_dist, matrix_s(vectors * cost::kFloatBytes * dim));
   }
 }
 
@@ -578,7 +580,9 @@ void Estimator::add_whole_feature(SampleSeconds& seconds,
     }
     add_by_rank(of_ranks, of_columns(all), some);
   };
-  const auto moved_s = [&](double columns) { return matrix_s(2.0 * kFloat * columns * vectors); };
+  const auto moved_s = [&](double columns) {
+    return matrix_s(2.0 * cost::kFloatBytes * columns * vectors);
+  };
   add(seconds.counts,
       [&](double columns) { return columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0; });
   if (config_.codecs.forward == spec::CodecFormat::kFp32) {

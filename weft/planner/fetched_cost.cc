@@ -6,6 +6,7 @@
 
 #include "weft/base/at.h"
 #include "weft/cost/codec.h"
+#include "weft/cost/memory.h"
 #include "weft/planner/estimate.h"
 #include "weft/topology/rates.h"
 
@@ -14,8 +15,7 @@ namespace {
 
 using topology::copy_s;
 
-constexpr double kFloat = 4.0;
-constexpr double kLine = 64.0;         // what a look into a hash table moves
+constexpr double kHashLine = 64.0;     // what a look into a hash table moves
 constexpr double kFoundRow = 50.0;     // written per row that is asked for
 constexpr double kSortedRow = 128.0;   // three passes, and packed
 constexpr double kEntryLengths = 8.0;  // two runs per subtree, per shard
@@ -79,7 +79,7 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
                                    const HeadedUse* headed) const {
   const spec::Table& table = config_.tables[at(t)];
   const auto ranks = static_cast<double>(ranks_);
-  const double width = kFloat * static_cast<double>(cols.size());
+  const double width = cost::kFloatBytes * static_cast<double>(cols.size());
   const FeatureUse& use = headed != nullptr ? headed->tail.joined : joined_[at(t)];
   ShardLoad load{.ids_bytes = by_table_[at(t)].empty()
                                   ? 0.0
@@ -134,7 +134,7 @@ void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
   spec::Table matrix = config_.tables[at(t)];
   matrix.dtype = spec::RowDType::kFp32;
   const std::int64_t dim = matrix.embedding_dim;
-  const double width = kFloat * static_cast<double>(dim);
+  const double width = cost::kFloatBytes * static_cast<double>(dim);
   const double ids = samples_ * joined_[at(t)].length;
   const Asked own = asked(joined_[at(t)], ids);
   double lookup_s = 0.0;
@@ -154,7 +154,8 @@ void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
   const auto rows = static_cast<std::int64_t>(std::max(1.0, own.rows));
   const double sorted =
       config_.codecs.ids == spec::IdCodec::kPacked && ranks_ > 1 ? kSortedRow : 0.0;
-  const double counts_s = copy_s(cluster_, ids * kLine + own.rows * (kLine + kFoundRow + sorted));
+  const double counts_s =
+      copy_s(cluster_, ids * kHashLine + own.rows * (kHashLine + kFoundRow + sorted));
   const double rows_s = config_.codecs.forward == spec::CodecFormat::kFp32
                             ? copy_s(cluster_, 2.0 * width * own.rows)
                             : decode_s(config_.codecs.forward, dim, own.rows);

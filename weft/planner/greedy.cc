@@ -14,8 +14,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr std::int32_t kNone = -1;
-
 void check_keys(const Problem& problem, std::span<const double> keys) {
   if (keys.size() != problem.items.size()) {
     fail(ErrorCode::kUsage, "partition: {} keys for {} items; give one for each", keys.size(),

@@ -12,7 +12,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr std::int32_t kNone = -1;
 /// Items on either side of the best partner of a swap that are tried, should it not fit.
 constexpr int kPartners = 4;
 /// Least costly bins that are asked to take something, before the search gives up.
@@ -25,9 +24,9 @@ struct Step {
   Ticks unevenness = 0;  ///< between the two bins afterwards
 };
 
-class Search {
+class LocalSearch {
  public:
-  Search(const Instance& instance, State& state) : instance_(instance), state_(state) {
+  LocalSearch(const Instance& instance, State& state) : instance_(instance), state_(state) {
     for (std::int32_t b = 0; b < instance.bins(); ++b) {
       order_.emplace(state.load(b), b);
     }
@@ -151,7 +150,7 @@ Partition improved(const Instance& instance, State state, Ticks bound, const Sea
   state.place_rest();
   const auto size = static_cast<std::int64_t>(instance.items()) + instance.bins();
   const auto slack = static_cast<Ticks>(static_cast<double>(bound) * limits.good_enough);
-  Search search(instance, state);
+  LocalSearch search(instance, state);
   search.run(limits.max_steps > 0 ? limits.max_steps : 4 * size, bound + slack);
   return state.result();
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "weft/base/at.h"
+#include "weft/cost/memory.h"
 #include "weft/cost/replicas.h"
 #include "weft/cost/tables.h"
 #include "weft/planner/estimate.h"
@@ -34,7 +35,6 @@ constexpr double kPartialRow = 12.0;                    // row, part and place o
 constexpr double kEntry = 28.0;                         // as in step_memory.h
 constexpr double kSegment = 20.0;
 constexpr double kReceivedRow = 16.0;
-constexpr double kFloat = 4.0;
 constexpr double kPlace = 5.0;  // of a touched row's code, cost::coded_sync_buffers
 
 }  // namespace
@@ -98,7 +98,7 @@ void Estimator::add_group_gradients(ShardLoad& load, const GroupWork& work) cons
   const spec::Table& table = config_.tables[at(work.table)];
   const auto groups = static_cast<double>(mesh_->groups);
   const auto all = static_cast<double>(work.rows);
-  const double width = kFloat * static_cast<double>(work.cols);
+  const double width = cost::kFloatBytes * static_cast<double>(work.cols);
   double partials = 0.0;  // of (row, whole subtree of the group's parts)
   for (const double share : group_subtrees_) {
     partials += std::min(all, unique_rows(work.held, work.ids * share));

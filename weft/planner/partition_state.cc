@@ -12,7 +12,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr std::int32_t kNone = -1;
 constexpr std::int32_t kManyBins = 512;  ///< below them going through all is as quick
 constexpr int kVain = 6;      ///< bins without room, after which going through all is quicker
 constexpr int kTries = 1000;  ///< items asked to leave for one that found no place

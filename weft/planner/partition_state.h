@@ -82,6 +82,8 @@ class Instance {
   std::int32_t groups_ = 0;
 };
 
+inline constexpr std::int32_t kNone = -1;  ///< no item, no bin
+
 /// Which item is where. Every bin's items are kept in order.
 class State {
  public:

@@ -19,10 +19,6 @@ constexpr std::int64_t kTurnWork = 12'000'000;  // tables × ranks that turning 
 constexpr std::int64_t kMostTurns = 24;
 constexpr std::size_t kHeadedTables = 64;  // that may get a head: the costliest
 
-bool better(const Proposal& a, const Proposal& b) {
-  return a.fits() != b.fits() ? a.fits() : a.cost.step_s < b.cost.step_s;
-}
-
 /// One of a table's ways to be held that leaves its shards where they are.
 struct Turn {
   std::int64_t table = 0;
@@ -264,6 +260,10 @@ class Refiner {
 };
 
 }  // namespace
+
+bool better(const Proposal& a, const Proposal& b) {
+  return a.fits() != b.fits() ? a.fits() : a.cost.step_s < b.cost.step_s;
+}
 
 bool refine(Proposer& proposer, Proposal& best, Manner manner) {
   return Refiner(proposer, best, std::move(manner)).run();

@@ -13,6 +13,9 @@
 
 namespace weft::planner {
 
+/// Whether a is to be taken rather than b: it fits, and its step is shorter.
+bool better(const Proposal& a, const Proposal& b);
+
 /// Whether `best`, made in the manner given, has become shorter; it keeps its name. Which changes
 /// are tried depends on sizes alone.
 bool refine(Proposer& proposer, Proposal& best, Manner manner);

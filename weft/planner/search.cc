@@ -20,10 +20,6 @@ constexpr std::array<double, 5> kReplicaFactors = {0.0, 0.5, 1.0, 2.0, 4.0};
 constexpr std::array<double, 3> kLinkWeights = {1.0, 0.25, 4.0};
 constexpr std::size_t kFormedProposals = 4;  // the best ones, whose collectives' forms are chosen
 
-bool better(const Proposal& a, const Proposal& b) {
-  return a.fits() != b.fits() ? a.fits() : a.cost.step_s < b.cost.step_s;
-}
-
 class Search {
  public:
   Search(const spec::Config& config, Proposer& proposer, std::int64_t hosts)

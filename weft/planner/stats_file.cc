@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostIds = 1e9;    // of a sample
-constexpr double kMostRows = 1e18;  // int64 holds it
+constexpr double kMostIds = 1e9;        // of a sample
+constexpr double kMostDistinct = 1e18;  // int64 holds it
 constexpr double kRounding = 1e-6;
 
 /// Of what was read, short enough for a line.
@@ -98,7 +98,7 @@ class Reader {
   [[nodiscard]] ColumnStats column(const json& entry) const {
     const ColumnStats column{.missing = number(entry, "missing", 1.0),
                              .length_mean = number(entry, "length_mean", kMostIds),
-                             .distinct = number(entry, "distinct", kMostRows),
+                             .distinct = number(entry, "distinct", kMostDistinct),
                              .top_1 = number(entry, "top_1", 1.0),
                              .top_10 = number(entry, "top_10", 1.0),
                              .top_100 = number(entry, "top_100", 1.0),

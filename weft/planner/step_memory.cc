@@ -20,7 +20,6 @@ namespace {
 
 using cost::block_bytes;
 
-constexpr double kFloat = 4.0;
 constexpr double kGrown = 1.125;  // Buffer::resize
 
 /// A number of things, and whether every batch has as many.
@@ -129,11 +128,11 @@ class Counter {
     add_up_relays();
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
       StepMemory& memory = memory_[rank];
-      memory.served = buffer_bytes(served_[rank], kFloat);
+      memory.served = buffer_bytes(served_[rank], cost::kFloatBytes);
       if (transport_ == Transport::kReceived || forward_.is_on()) {
         Count asked = asked_[kind_of_[rank]];
         asked.value -= asked_of_itself_[rank];
-        memory.served += buffer_bytes(asked, kFloat);
+        memory.served += buffer_bytes(asked, cost::kFloatBytes);
       }
       memory.encoded = encoded_of(rank);
       memory.relays = relays_of(rank);
@@ -231,7 +230,7 @@ class Counter {
 
   static double entry_bytes(const Count& entries, bool weighted) {
     return 2.0 * buffer_bytes(entries, 8.0) + 3.0 * buffer_bytes(entries, 4.0) +
-           (weighted ? buffer_bytes(entries, kFloat) : 0.0);
+           (weighted ? buffer_bytes(entries, cost::kFloatBytes) : 0.0);
   }
 
   static void add_entries(StepMemory& memory, const Count& entries, bool weighted) {
@@ -241,7 +240,7 @@ class Counter {
   static void add_partials(StepMemory& memory, const Partials& partials, double columns) {
     memory.partials += 2.0 * buffer_bytes(partials.segments, 8.0) +
                        buffer_bytes(partials.segments, 4.0) +
-                       buffer_bytes(partials.sums, kFloat * columns);
+                       buffer_bytes(partials.sums, cost::kFloatBytes * columns);
   }
 
   [[nodiscard]] bool is_weighted(std::size_t t) const {
@@ -456,7 +455,8 @@ class Counter {
   /// Lengths of bags, as good as always in one byte, and ids of a feature that go to a shard.
   void add_ids(std::int64_t rank, const FeatureUse& use, double share, std::int64_t rows) {
     const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
-    const double id = static_cast<double>(spec::id_bytes(rows)) + (use.weighted ? kFloat : 0.0);
+    const double id =
+        static_cast<double>(spec::id_bytes(rows)) + (use.weighted ? cost::kFloatBytes : 0.0);
     const double sample = (all_of_one || share <= 0.0 ? 0.0 : 1.0) + use.length * share * id;
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       ids_->add(at(rank), kind, kinds_[kind].samples * sample);
@@ -490,7 +490,8 @@ class Counter {
   void add_pairs(std::span<const spec::Shard> beside, double rows) {
     for (const spec::Shard& from : beside) {
       for (const spec::Shard& to : beside) {
-        statistics_->add(at(from.rank), at(to.rank), kFloat * rows * blocks_of(from.cols.size()));
+        statistics_->add(at(from.rank), at(to.rank),
+                         cost::kFloatBytes * rows * blocks_of(from.cols.size()));
       }
     }
   }
@@ -529,10 +530,11 @@ class Counter {
                        const Count& rows) {
     const spec::Table& table = config_.tables[t];
     const double own = blocks_of(shard.cols.size());
-    memory.rows += buffer_bytes(rows, kFloat * static_cast<double>(shard.cols.size())) +
-                   buffer_bytes(rows, kFloat * own) + buffer_bytes(rows, kFloat);
+    memory.rows += buffer_bytes(rows, cost::kFloatBytes * static_cast<double>(shard.cols.size())) +
+                   buffer_bytes(rows, cost::kFloatBytes * own) +
+                   buffer_bytes(rows, cost::kFloatBytes);
     if (transport_ == Transport::kReceived) {
-      memory.rows += buffer_bytes(rows, kFloat * (blocks_of(table.embedding_dim) - own));
+      memory.rows += buffer_bytes(rows, cost::kFloatBytes * (blocks_of(table.embedding_dim) - own));
     }
   }
 
@@ -561,7 +563,7 @@ class Counter {
       all += made.back().sums.value * kind.ranks * static_cast<double>(plan_.groups);
     }
     for (std::size_t kind = 0; kind < replica_rows_.size() && plan_.groups == 1; ++kind) {
-      replica_rows_[kind] += made[kind].sums.value * (12.0 + kFloat * columns);
+      replica_rows_[kind] += made[kind].sums.value * (12.0 + cost::kFloatBytes * columns);
     }
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       StepMemory memory{.tables = block_bytes(static_cast<double>(
@@ -573,8 +575,9 @@ class Counter {
         add_partials(memory, made[kind], columns);
         memory.partials += buffer_bytes({most, false}, 8.0);
         const double others = all - made[kind].sums.value;
-        memory.partials +=
-            transport_ == Transport::kReceived ? kGrown * others * (16.0 + kFloat * columns) : 0.0;
+        memory.partials += transport_ == Transport::kReceived
+                               ? kGrown * others * (16.0 + cost::kFloatBytes * columns)
+                               : 0.0;
       }
       add_to_ranks(kind, memory);
     }
@@ -642,8 +645,8 @@ class Counter {
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
       const Count own = ids(uses_[t], kinds_[kind].samples);
       StepMemory memory;
-      memory.rows =
-          buffer_bytes({unique_rows(uses_[t].joined, own.value), false}, kFloat * columns);
+      memory.rows = buffer_bytes({unique_rows(uses_[t].joined, own.value), false},
+                                 cost::kFloatBytes * columns);
       add_entries(memory, own, is_weighted(t));
       add_partials(memory, partials(kinds_[kind], uses_[t].joined, own.value), columns);
       add_to_ranks(kind, memory);
@@ -695,10 +698,10 @@ class Counter {
         const auto dim = static_cast<double>(config_.tables[at(use->table)].embedding_dim);
         const Count ids{kind.samples * use->length * dim, has_fixed_length(*use)};
         pooled += use->pooled ? kind.samples * dim : 0.0;
-        sequences += use->pooled ? 0.0 : 2.0 * buffer_bytes(ids, kFloat);
+        sequences += use->pooled ? 0.0 : 2.0 * buffer_bytes(ids, cost::kFloatBytes);
       }
     }
-    return sequences + 2.0 * block_bytes(kFloat * pooled);
+    return sequences + 2.0 * block_bytes(cost::kFloatBytes * pooled);
   }
 
   static constexpr std::size_t kMostHeld = 8;
