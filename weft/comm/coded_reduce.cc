@@ -21,8 +21,6 @@
 namespace weft::comm {
 namespace {
 
-constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
-
 std::int64_t count_of(const std::vector<Range>& nodes) {
   return static_cast<std::int64_t>(nodes.size());
 }
@@ -106,21 +104,22 @@ void CodedReduce::make_buffers(Device& device) {
   }
   sent_ = Buffer(device, own_terms_ * away);
   received_ = Buffer(device, communicator_.lends() ? 0 : std::max(other_terms_ * own_bytes, away));
-  rows_memory_ = Buffer(device, other_terms_ * slice_.size() * kUnit);
-  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kUnit);
-  total_ = Buffer(device, slice_.size() * kUnit);
+  rows_memory_ = Buffer(device, other_terms_ * slice_.size() * kFloatBytes);
+  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kFloatBytes);
+  total_ = Buffer(device, slice_.size() * kFloatBytes);
   total_bytes_ = Buffer(device, own_bytes);
   if (!codec_.has_feedback()) {
     return;
   }
-  const std::int64_t partials = own_terms_ * shape_.count * kUnit;
+  const std::int64_t partials = own_terms_ * shape_.count * kFloatBytes;
   spare_ = Buffer(device, partials);
   residual_ = spare_.as<float>();
-  total_residual_ = Buffer(device, slice_.size() * kUnit);
-  const std::vector<std::byte> zeros(at(std::max(partials, slice_.size() * kUnit)));
+  total_residual_ = Buffer(device, slice_.size() * kFloatBytes);
+  const std::vector<std::byte> zeros(at(std::max(partials, slice_.size() * kFloatBytes)));
   Context ctx{.device = &device};
   device.copy_to_device(ctx, residual_, zeros.data(), partials);
-  device.copy_to_device(ctx, total_residual_.as<float>(), zeros.data(), slice_.size() * kUnit);
+  device.copy_to_device(ctx, total_residual_.as<float>(), zeros.data(),
+                        slice_.size() * kFloatBytes);
 }
 
 void CodedReduce::encode_partials(Context& ctx) {

@@ -21,7 +21,7 @@ void* writable(const void* data) {
   return const_cast<void*>(data);  // a Piece that is sent is only read
 }
 
-std::byte* at(const void* data, std::int64_t offset) {
+std::byte* byte_at(const void* data, std::int64_t offset) {
   return static_cast<std::byte*>(writable(data)) + offset;
 }
 
@@ -172,8 +172,8 @@ void Communicator::all_to_all_v(Context& ctx, const AllToAllV& operands) {
   std::int64_t received = 0;
   for (int p = 0; p < size_; ++p) {
     const auto i = static_cast<std::size_t>(p);
-    send_to(p, at(operands.send, sent), operands.send_bytes[i]);
-    receive_from(p, at(operands.recv, received), operands.recv_bytes[i]);
+    send_to(p, byte_at(operands.send, sent), operands.send_bytes[i]);
+    receive_from(p, byte_at(operands.recv, received), operands.recv_bytes[i]);
     sent += operands.send_bytes[i];
     received += operands.recv_bytes[i];
   }
@@ -186,8 +186,8 @@ void Communicator::all_to_all(Context& ctx,
                               std::int64_t bytes_per_peer) {
   const CallGuard guard(busy_, name(), ctx);
   for (int p = 0; p < size_; ++p) {
-    send_to(p, at(send, p * bytes_per_peer), bytes_per_peer);
-    receive_from(p, at(recv, p * bytes_per_peer), bytes_per_peer);
+    send_to(p, byte_at(send, p * bytes_per_peer), bytes_per_peer);
+    receive_from(p, byte_at(recv, p * bytes_per_peer), bytes_per_peer);
   }
   copy(ctx, next_stamp(Collective::kAllToAll, bytes_per_peer, 0), send_, recv_, Payload::kDistinct);
 }
@@ -208,7 +208,7 @@ void Communicator::all_gather(Context& ctx, const void* send, void* recv, std::i
   const CallGuard guard(busy_, name(), ctx);
   for (int p = 0; p < size_; ++p) {
     send_to(p, send, bytes);
-    receive_from(p, at(recv, p * bytes), bytes);
+    receive_from(p, byte_at(recv, p * bytes), bytes);
   }
   copy(ctx, next_stamp(Collective::kAllGather, bytes, 0), send_, recv_, Payload::kSame);
 }
@@ -222,7 +222,7 @@ void Communicator::all_gather_v(Context& ctx, const AllGatherV& operands) {
   for (int p = 0; p < size_; ++p) {
     const std::int64_t bytes = operands.recv_bytes[static_cast<std::size_t>(p)];
     send_to(p, operands.send, operands.send_bytes);
-    receive_from(p, at(operands.recv, received), bytes);
+    receive_from(p, byte_at(operands.recv, received), bytes);
     received += bytes;
   }
   copy(ctx, next_stamp(Collective::kAllGather, -1, 0), send_, recv_, Payload::kSame);

@@ -12,8 +12,6 @@
 namespace weft::comm {
 namespace {
 
-constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
-
 class FlatReduce final : public SliceReduce {
  public:
   FlatReduce(Communicator& communicator, Device& device, const ReduceShape& shape);
@@ -63,8 +61,8 @@ FlatReduce::FlatReduce(Communicator& communicator, Device& device, const ReduceS
     terms += rank.nodes.size();
   }
   const auto others = static_cast<std::int64_t>(terms - ranks_[self_].nodes.size());
-  received_ = Buffer(device, communicator.lends() ? 0 : others * slice_.size() * kUnit);
-  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kUnit);
+  received_ = Buffer(device, communicator.lends() ? 0 : others * slice_.size() * kFloatBytes);
+  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kFloatBytes);
   rows_.resize(terms);
   present_.resize(terms);
   const std::size_t lanes = ranks_.size();
@@ -92,7 +90,7 @@ void FlatReduce::describe_lanes() {
     Piece* const send = &send_pieces_[p * stride];
     send[0] = {own_present.data(), static_cast<std::int64_t>(own_nodes)};
     for (std::size_t i = 0; i < own_nodes; ++i) {
-      send[i + 1] = {partial(i) + theirs.begin, theirs.size() * kUnit};
+      send[i + 1] = {partial(i) + theirs.begin, theirs.size() * kFloatBytes};
     }
     RankTerms& terms = ranks_[p];
     Piece* const recv = &recv_pieces_[p * stride];
@@ -100,7 +98,7 @@ void FlatReduce::describe_lanes() {
     for (std::size_t i = 0; i < terms.nodes.size(); ++i) {
       float* const received = received_.as<float>();
       const std::int64_t at = (terms.first_row + static_cast<std::int64_t>(i)) * slice_.size();
-      recv[i + 1] = {received == nullptr ? nullptr : received + at, slice_.size() * kUnit};
+      recv[i + 1] = {received == nullptr ? nullptr : received + at, slice_.size() * kFloatBytes};
     }
     send_[p] = {.pieces = {send, own_nodes + 1}, .silent = false};
     recv_[p] = {.pieces = {recv, terms.nodes.size() + 1}, .silent = false};
@@ -130,8 +128,8 @@ void FlatReduce::gather_sums(Context& ctx, float* out) {
       continue;  // silent
     }
     const Range theirs = piece(shape_.count, communicator_.size(), static_cast<std::int64_t>(p));
-    gather_pieces_[2 * p] = {out + slice_.begin, slice_.size() * kUnit};
-    gather_pieces_[2 * p + 1] = {out + theirs.begin, theirs.size() * kUnit};
+    gather_pieces_[2 * p] = {out + slice_.begin, slice_.size() * kFloatBytes};
+    gather_pieces_[2 * p + 1] = {out + theirs.begin, theirs.size() * kFloatBytes};
     gather_send_[p] = {.pieces = {&gather_pieces_[2 * p], 1}, .silent = false};
     gather_recv_[p] = {.pieces = {&gather_pieces_[2 * p + 1], 1}, .silent = false};
   }

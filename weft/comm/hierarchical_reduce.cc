@@ -34,8 +34,6 @@
 namespace weft::comm {
 namespace {
 
-constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
-
 HostLayout layout_of(const Communicator& communicator) {
   std::vector<int> hosts;
   for (int p = 0; p < communicator.size(); ++p) {
@@ -96,7 +94,7 @@ class HierarchicalReduce final : public SliceReduce {
 
   /// Bytes of a slice on its way.
   [[nodiscard]] std::int64_t wire_bytes(int owner) const {
-    return codec_ ? codec_->bytes(slice(owner).size()) : slice(owner).size() * kUnit;
+    return codec_ ? codec_->bytes(slice(owner).size()) : slice(owner).size() * kFloatBytes;
   }
 
   /// Where the sum of a slice lies when it travels.
@@ -243,9 +241,9 @@ void HierarchicalReduce::make_buffers(Device& device) {
   const auto rows = [](std::size_t count) { return static_cast<std::int64_t>(count); };
   const std::size_t others = local_terms_.size() - own_present_.size();
   const Range own = slice(self_);
-  received_ = Buffer(device, inside_.lends() ? 0 : rows(others) * share_floats_ * kUnit);
-  host_sums_ = Buffer(device, rows(nodes_.size()) * share_floats_ * kUnit);
-  crossed_ = Buffer(device, rows(order_.size() - nodes_.size()) * own.size() * kUnit);
+  received_ = Buffer(device, inside_.lends() ? 0 : rows(others) * share_floats_ * kFloatBytes);
+  host_sums_ = Buffer(device, rows(nodes_.size()) * share_floats_ * kFloatBytes);
+  crossed_ = Buffer(device, rows(order_.size() - nodes_.size()) * own.size() * kFloatBytes);
   auto* place = crossed_.as<float>();
   for (int h = 0; h < layout_.hosts(); ++h) {
     if (h != host_) {
@@ -260,7 +258,7 @@ void HierarchicalReduce::make_buffers(Device& device) {
   for (const int owner : own_shares()) {
     scratch_stride_ = std::max(scratch_stride_, slice(owner).size());
   }
-  scratch_ = Buffer(device, depth * scratch_stride_ * kUnit);
+  scratch_ = Buffer(device, depth * scratch_stride_ * kFloatBytes);
   rows_.resize(std::max(order_.size(), local_terms_.size()));
   term_present_.resize(rows_.size());
 }
@@ -279,12 +277,13 @@ void HierarchicalReduce::make_codec_buffers(Device& device) {
     all += wire_bytes(owner);
   }
   sum_bytes_ = Buffer(device, all);
-  const std::int64_t own = slice(self_).size() * kUnit;
+  const std::int64_t own = slice(self_).size() * kFloatBytes;
   sum_ = Buffer(device, own);
   if (!has_feedback()) {
     return;
   }
-  const std::int64_t partials = static_cast<std::int64_t>(nodes_.size()) * share_floats_ * kUnit;
+  const std::int64_t partials =
+      static_cast<std::int64_t>(nodes_.size()) * share_floats_ * kFloatBytes;
   host_residual_ = Buffer(device, partials);
   sum_residual_ = Buffer(device, own);
   const std::vector<std::byte> zeros(at(std::max(partials, own)));
@@ -298,7 +297,7 @@ void HierarchicalReduce::collect(Context& ctx) {
   recv_.clear();
   auto* received = received_.as<float>();
   const auto add = [](LaneList& lanes, float* data, std::int64_t floats) {
-    lanes.add({data, floats * kUnit});
+    lanes.add({data, floats * kFloatBytes});
   };
   for (std::size_t place = 0; place < here().size(); ++place) {
     send_.next();
@@ -417,7 +416,7 @@ void HierarchicalReduce::combine(Context& ctx) {
           add(send_, encoded, rows, wire_bytes(owner));
         }
         for (std::size_t n = 0; !codec_ && n < own.count; ++n) {
-          send_.add({host_row(n, offset), slice(owner).size() * kUnit});
+          send_.add({host_row(n, offset), slice(owner).size() * kFloatBytes});
         }
       }
       encoded += codec_ && owner != self_ ? rows * wire_bytes(owner) : 0;
@@ -433,7 +432,7 @@ void HierarchicalReduce::combine(Context& ctx) {
         crossed += their_rows * own_bytes;
       }
       for (std::size_t n = 0; !codec_ && n < theirs.count; ++n) {
-        recv_.add({theirs.rows + static_cast<std::int64_t>(n) * floats, floats * kUnit});
+        recv_.add({theirs.rows + static_cast<std::int64_t>(n) * floats, floats * kFloatBytes});
       }
     }
   }

@@ -6,11 +6,10 @@
 
 #include "weft/base/error.h"
 #include "weft/base/host_layout.h"
+#include "weft/comm/slice_reduce.h"
 
 namespace weft::comm {
 namespace {
-
-constexpr auto kUnit = static_cast<std::int64_t>(sizeof(float));
 
 /// Blocks with a number in them.
 std::vector<ResidualBlock> blocks_of(const OrderedAllReduce& reduce) {
@@ -63,7 +62,7 @@ void ReduceState::read_state(std::size_t index,
   for (std::int64_t r = 0; r < rows; ++r) {
     device_.copy_to_host(ctx, static_cast<float*>(out) + r * width,
                          from.data + (row_begin - from.row_range.begin + r) * from.stride,
-                         width * kUnit);
+                         width * kFloatBytes);
   }
 }
 
@@ -85,7 +84,7 @@ void ReduceState::write_state(std::size_t index,
     device_.copy_to_device(ctx,
                            to.data + (row_begin - to.row_range.begin + r) * to.stride +
                                (col_begin - to.col_range.begin),
-                           static_cast<const float*>(in) + r * width, width * kUnit);
+                           static_cast<const float*>(in) + r * width, width * kFloatBytes);
   }
 }
 

@@ -13,6 +13,8 @@
 
 namespace weft::comm {
 
+inline constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+
 /// What an OrderedAllReduce reduces.
 struct ReduceShape {
   std::int64_t parts = 1;

@@ -14,7 +14,6 @@ constexpr double kVisitorSkew = 0.6;
 constexpr double kDenseMissing = 0.05;
 constexpr double kCountLogMean = 1.0;  // a dense column is floor(exp(kCountLogMean + normal))
 constexpr int kQuantileBits = 12;
-constexpr double kTwo32 = 4294967296.0;
 
 std::uint64_t to_threshold(double probability) {
   return static_cast<std::uint64_t>(std::llround(probability * kTwo32));

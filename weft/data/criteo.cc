@@ -13,7 +13,7 @@
 namespace weft::data {
 namespace {
 
-Schema make_schema() {
+Schema criteo_schema() {
   Schema schema;
   schema.labels = {"label"};
   for (std::size_t field = 1; field < kCriteoFields; ++field) {
@@ -29,7 +29,7 @@ Schema make_schema() {
 class CriteoSource final : public Source {
  public:
   explicit CriteoSource(std::vector<std::string> files)
-      : schema_(make_schema()),
+      : schema_(criteo_schema()),
         selection_(ColumnSelection::all(schema_)),
         text_(std::move(files)) {}
 

@@ -28,7 +28,7 @@ enum Dense { kClickRate, kGenreRate, kRecentRate, kHistory, kFilmRate, kFilmHist
 
 enum Categorical { kUser, kFilm, kGenres, kHour, kWeekday, kLiked, kDisliked };
 
-Schema make_schema() {
+Schema movielens_schema() {
   Schema schema;
   schema.labels = {"label"};
   schema.dense = {"click_rate", "genre_click_rate", "recent_click_rate",
@@ -136,7 +136,7 @@ class History {
 class MovielensSource final : public Source {
  public:
   MovielensSource(MovielensLog log, Split split, std::uint64_t fingerprint)
-      : schema_(make_schema()),
+      : schema_(movielens_schema()),
         selection_(ColumnSelection::all(schema_)),
         genres_(std::move(log.genres)),
         split_(split),

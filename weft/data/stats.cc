@@ -12,7 +12,7 @@
 namespace weft::data {
 namespace {
 
-constexpr std::int64_t kBlock = 16384;
+constexpr std::int64_t kCountedBlock = 16384;  ///< samples decoded at a time
 
 struct CategoricalState {
   explicit CategoricalState(std::int64_t limit) : counter(limit) {}
@@ -146,7 +146,7 @@ Stats compute_stats(Source& source, const StatsOptions& options, const ProgressC
                                  : options.max_samples;
   while (all || stats.samples < options.max_samples) {
     const std::int64_t wanted =
-        all ? kBlock : std::min(kBlock, options.max_samples - stats.samples);
+        all ? kCountedBlock : std::min(kCountedBlock, options.max_samples - stats.samples);
     const std::int64_t got = source.load(stats.samples, wanted);
     if (got > 0) {
       ids.resize(static_cast<std::size_t>(got));

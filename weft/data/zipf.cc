@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::uint64_t kBucketsPerOctave = 32;  // width of a bucket = first rank / this
 constexpr std::int64_t kSummed = 4096;           // terms of the normaliser added one by one
-constexpr double kTwo32 = 4294967296.0;
 
 // 2^32 x a probability, as a threshold that a 32-bit word is compared with. A share of one would
 // not fit; 2^32 - 1 is as near as 32 bits come.

@@ -9,6 +9,8 @@
 
 namespace weft::data {
 
+inline constexpr double kTwo32 = 4294967296.0;  ///< values of a random word
+
 /// A stream of 64-bit words from one 64-bit state (SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
 /// The state comes from Philox, so that every (seed, sample, column) has its own stream.
 class WordStream {

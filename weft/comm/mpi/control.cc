@@ -8,8 +8,8 @@
 namespace weft::comm {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c544357;  // "WCTL"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kControlMagic = 0x4c544357;  // "WCTL"
+constexpr std::uint32_t kControlVersion = 2;
 
 // Short enough for an eager message, so that receiving it never waits for its sender.
 constexpr std::size_t kMaxText = 3000;
@@ -37,7 +37,8 @@ Control::Control(MPI_Comm comm, int rank, int size)
 }
 
 void Control::send(int to, Kind kind, const std::optional<Error>& error) {
-  Record record{.magic = kMagic, .version = kVersion, .kind = static_cast<std::uint32_t>(kind)};
+  Record record{
+      .magic = kControlMagic, .version = kControlVersion, .kind = static_cast<std::uint32_t>(kind)};
   std::string_view text;
   if (error) {
     record.has_error = 1;
@@ -118,7 +119,7 @@ void Control::receive(const MPI_Status& status) {
     fail(ErrorCode::kComm, "rank {} sent a control message of {} bytes", status.MPI_SOURCE, bytes);
   }
   std::memcpy(&record, message.data(), sizeof record);
-  if (record.magic != kMagic || record.version != kVersion) {
+  if (record.magic != kControlMagic || record.version != kControlVersion) {
     fail(ErrorCode::kComm,
          "rank {} sent a control message with magic {:x} and version {}; do all ranks run the same "
          "version of Weft?",
