@@ -12,28 +12,18 @@
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
+#include "weft/sharding/group_average.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::sharding {
 namespace {
 
-constexpr std::int64_t kRoundBytes = std::int64_t{64} << 20;
-constexpr std::int64_t kRowsPerTask = 1024;
 constexpr std::int64_t kChunkFloats = 4096;  ///< 16 KiB: what a task has in hand stays in the cache
 
 // Below these shares of a number what was lost of it is forgotten.
 constexpr float kLeastShare = 0x1p-26F;
 constexpr float kLeast = 0x1p-120F;
-
-/// sums = the values of group 0, sums += those of another.
-template <typename Values>
-void add(std::size_t group, std::int64_t count, const Values& values, double* sums) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const double value = values(i);
-    sums[i] = group == 0 ? value : sums[i] + value;
-  }
-}
 
 bool is_half(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
@@ -44,14 +34,6 @@ void to_floats(const Element* halves, std::int64_t count, float* out) {
   for (std::int64_t i = 0; i < count; ++i) {
     out[i] = to_float(halves[i]);
   }
-}
-
-BFloat16 round(BFloat16 /*type*/, float value, std::uint32_t random) {
-  return to_bfloat16_stochastic(value, random);
-}
-
-Float16 round(Float16 /*type*/, float value, std::uint32_t random) {
-  return to_float16_stochastic(value, random);
 }
 
 std::byte* weights_of(const kernels::RowTable& table, std::int64_t row) {
@@ -516,7 +498,7 @@ void CodedAverage::average(const Task& task,
     const std::int64_t count = chunk.floats();
     for (std::size_t m = 0; m < groups_; ++m) {
       if (m == self_) {
-        add(
+        add_term(
             m, count,
             [&](std::int64_t i) {
               return static_cast<double>(scratch.values[i]) - static_cast<double>(scratch.last[i]);
@@ -526,7 +508,7 @@ void CodedAverage::average(const Task& task,
       }
       const void* const from = arrived[m].pieces.front().data;
       decode(chunk, static_cast<const std::byte*>(from), scratch.decoded);
-      add(
+      add_term(
           m, count, [&](std::int64_t i) { return static_cast<double>(scratch.decoded[i]); },
           scratch.sums);
     }
@@ -714,7 +696,7 @@ void CodedAverage::write_halves(const Member& member,
       random = philox(member.random_key, static_cast<std::uint64_t>(table.whole_row(row)),
                       (static_cast<std::uint64_t>(step) << 20) + col / 4);
     }
-    out[c] = round(Element{}, values[c], random[col % 4]);
+    out[c] = rounded(Element{}, values[c], random[col % 4]);
   }
   std::memcpy(member.weights.as<Element>() + row * table.cols, out,
               at(table.cols) * sizeof(Element));

@@ -9,19 +9,7 @@
 #include "weft/base/error.h"
 
 namespace weft::sharding {
-namespace {
-
-// A task looks at so many ids in 20 to 100 microseconds, against 5 to wake a thread.
-constexpr std::int64_t kIdsPerTask = 32768;
-
-template <typename T>
-void grow(std::vector<T>& values, std::int64_t size) {
-  if (values.size() < at(size)) {
-    values.resize(at(size));
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
     : routing_(routing),

@@ -11,16 +11,6 @@
 namespace weft::sharding {
 namespace {
 
-// A task widens so many ids in 20 to 50 microseconds.
-constexpr std::int64_t kIdsPerTask = 32768;
-
-template <typename T>
-void grow(std::vector<T>& values, std::int64_t size) {
-  if (values.size() < at(size)) {
-    values.resize(at(size));
-  }
-}
-
 /// Writes ids as int64; returns a negative number where one is outside [0, rows).
 template <typename Id>
 std::int64_t widen(const Id* ids, std::int64_t count, std::int64_t rows, std::int64_t* out) {

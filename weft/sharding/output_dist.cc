@@ -12,9 +12,6 @@
 namespace weft::sharding {
 namespace {
 
-// A task moves so much in 10 to 100 microseconds, against 5 to wake a thread. It takes all features
-// of some bags, so that it writes one stretch of the matrix while that is in the cache.
-constexpr std::int64_t kTaskFloats = 65536;
 constexpr std::int64_t kFewestBags = 16;
 
 /// The usual dimensions without a call.
@@ -160,14 +157,14 @@ void OutputDist::prepare(const InputDist& input) {
   fetched_.prepare(input);
   place_served(input);
   place_asked(input);
-  bags_per_task_ = std::clamp(kTaskFloats / std::max<std::int64_t>(routing_.pooled_columns, 1),
+  bags_per_task_ = std::clamp(kFloatsPerTask / std::max<std::int64_t>(routing_.pooled_columns, 1),
                               kFewestBags, kMostBags);
   bag_tasks_ = task_count(outputs_.pooled.rows, bags_per_task_);
   tasks_.clear();
   tasks_.add(jobs_.empty() ? 0 : bag_tasks_);
   for (const SlotAddress& address : sequences_to_copy_) {
     const std::int64_t floats = input.sent_vectors(address) * routing_.slot(address).dim();
-    tasks_.add(forward_wire_.is_on() ? 0 : task_count(floats, kTaskFloats));
+    tasks_.add(forward_wire_.is_on() ? 0 : task_count(floats, kFloatsPerTask));
   }
   size_scratch();
 }
@@ -528,7 +525,7 @@ void OutputDist::copy_sequence(const SlotAddress& address,
                                const InputDist& input) {
   const Slot& slot = routing_.slot(address);
   const std::int64_t count = input.sent_vectors(address);
-  const Range vectors = piece(count, task_count(count * slot.dim(), kTaskFloats), task);
+  const Range vectors = piece(count, task_count(count * slot.dim(), kFloatsPerTask), task);
   const std::int32_t* const rows = input.sent_rows(address);
   const VectorPlace to = sequence_place(slot);
   const float* const from = asked(address);

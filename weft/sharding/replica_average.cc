@@ -9,23 +9,12 @@
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
 #include "weft/optim/sparse.h"
+#include "weft/sharding/group_average.h"
 
 namespace weft::sharding {
 namespace {
 
-constexpr std::int64_t kRoundBytes = std::int64_t{64} << 20;
-constexpr std::int64_t kRowsPerTask = 1024;
 constexpr std::int64_t kColumns = 128;  ///< summed at a time, on the stack
-
-/// sums = the values of group 0, sums += those of another. A sum begins with its first term, so
-/// that minus zeros stay.
-template <typename Values>
-void add(std::size_t group, const Values& values, std::int64_t count, double* sums) {
-  for (std::int64_t c = 0; c < count; ++c) {
-    const auto value = static_cast<double>(values(c));
-    sums[c] = group == 0 ? value : sums[c] + value;
-  }
-}
 
 /// Runs body(first column, columns) over [0, cols).
 template <typename Body>
@@ -33,14 +22,6 @@ void for_columns(std::int64_t cols, const Body& body) {
   for (std::int64_t first = 0; first < cols; first += kColumns) {
     body(first, std::min(kColumns, cols - first));
   }
-}
-
-BFloat16 round(BFloat16 /*type*/, float value, std::uint32_t random) {
-  return to_bfloat16_stochastic(value, random);
-}
-
-Float16 round(Float16 /*type*/, float value, std::uint32_t random) {
-  return to_float16_stochastic(value, random);
 }
 
 }  // namespace
@@ -323,7 +304,7 @@ void ReplicaAverage::average_floats(const Member& member,
     for (std::size_t m = 0; m < send_.size(); ++m) {
       const auto* const values =
           reinterpret_cast<const float*>(at_group(member, field, replicas, m)) + first;
-      add(m, [&](std::int64_t c) { return values[c]; }, count, sums.data());
+      add_term(m, count, [&](std::int64_t c) { return values[c]; }, sums.data());
     }
     for (std::int64_t c = 0; c < count; ++c) {
       out[first + c] = static_cast<float>(sums[at(c)] / groups_);
@@ -343,7 +324,7 @@ void ReplicaAverage::average_halves(const Member& member,
     for (std::size_t m = 0; m < send_.size(); ++m) {
       const auto* const values =
           reinterpret_cast<const Element*>(at_group(member, 0, replicas, m)) + first;
-      add(m, [&](std::int64_t c) { return to_float(values[c]); }, count, sums.data());
+      add_term(m, count, [&](std::int64_t c) { return to_float(values[c]); }, sums.data());
     }
     std::array<std::uint32_t, 4> random{};
     for (std::int64_t c = 0; c < count; ++c) {
@@ -354,7 +335,7 @@ void ReplicaAverage::average_halves(const Member& member,
                    (static_cast<std::uint64_t>(step) << 20) + col / 4);
       }
       out[first + c] =
-          round(Element{}, static_cast<float>(sums[at(c)] / groups_), random[at(col % 4)]);
+          rounded(Element{}, static_cast<float>(sums[at(c)] / groups_), random[at(col % 4)]);
     }
   });
 }
@@ -371,8 +352,8 @@ void ReplicaAverage::average_split(const Member& member, const Replicas& replica
           reinterpret_cast<const BFloat16*>(at_group(member, 0, replicas, m)) + first;
       const auto* const lows =
           reinterpret_cast<const std::int16_t*>(at_group(member, 1, replicas, m)) + first;
-      add(
-          m, [&](std::int64_t c) { return to_float(SplitBFloat16{highs[c], lows[c]}); }, count,
+      add_term(
+          m, count, [&](std::int64_t c) { return to_float(SplitBFloat16{highs[c], lows[c]}); },
           sums.data());
     }
     for (std::int64_t c = 0; c < count; ++c) {

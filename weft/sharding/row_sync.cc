@@ -10,7 +10,6 @@ namespace weft::sharding {
 namespace {
 
 /// Rows per task when row values are added up.
-constexpr std::int64_t kRowsPerTask = 1024;
 
 }  // namespace
 

@@ -10,16 +10,13 @@
 namespace weft::sharding {
 namespace {
 
-// Encoding so many floats takes 10 to 100 microseconds.
-constexpr std::int64_t kTaskFloats = 65536;
-
 // Vectors whose draws are found at once.
 constexpr std::int64_t kDrawsAtOnce = 256;
 
 static_assert(kernels::kNumCodecFormats == static_cast<int>(spec::CodecFormat::kFbgemmInt8) + 1);
 
 std::int64_t tasks_of(const VectorWire::Block& block) {
-  return task_count(block.count * block.slot->dim(), kTaskFloats);
+  return task_count(block.count * block.slot->dim(), kFloatsPerTask);
 }
 
 }  // namespace

@@ -12,11 +12,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/spec/plan.h"
 
 namespace weft::sharding {
+
+/// Buffers of ids grow and keep their size from step to step.
+template <typename T>
+void grow(std::vector<T>& values, std::int64_t size) {
+  if (values.size() < at(size)) {
+    values.resize(at(size));
+  }
+}
 
 /// What a slot is about to get from one rank.
 struct SlotCounts {
