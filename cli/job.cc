@@ -28,10 +28,6 @@
 namespace weft::cli {
 namespace {
 
-std::string figure(double value, int digits) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
-}
-
 void print_eval(const train::EvalFigures& eval) {
   const train::TaskFigures& task = eval.tasks.front();
   if (eval.bayes_ne) {

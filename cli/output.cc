@@ -1,12 +1,14 @@
 #include "cli/output.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string>
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "weft/base/error.h"
@@ -56,6 +58,10 @@ void flush_output() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     fail(ErrorCode::kIo, "cannot write to standard output: {}", std::strerror(errno));
   }
+}
+
+std::string figure(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
 }
 
 }  // namespace weft::cli

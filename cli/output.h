@@ -1,6 +1,7 @@
 /// Standard output and standard error, which may be closed, full, or a reader that has gone.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace weft::cli {
@@ -20,5 +21,8 @@ void show_status(std::string_view text);
 
 /// Throws Error(kIo) where what was printed did not reach standard output.
 void flush_output();
+
+/// A figure with so many digits behind the point; "-" where it is not finite.
+std::string figure(double value, int digits);
 
 }  // namespace weft::cli

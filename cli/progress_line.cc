@@ -21,10 +21,6 @@ constexpr std::chrono::seconds kTick{1};
 constexpr std::chrono::seconds kPlainPause{30};   // without a line where there is no terminal
 constexpr std::chrono::milliseconds kPause{100};  // between two windows that are both drawn
 
-std::string figure(double value, int digits) {
-  return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
-}
-
 /// Columns of the terminal that a line may use: the last stays free, for a terminal that wraps when
 /// it is written.
 std::size_t columns() {

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 /// At least this is no limit: v1 says "none" by the largest multiple of a page.
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 60;
 
-std::optional<std::int64_t> number(std::string_view text) {
+std::optional<std::int64_t> limit_of(std::string_view text) {
   std::int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
@@ -37,7 +37,7 @@ std::optional<std::int64_t> number(std::string_view text) {
 std::optional<std::int64_t> read_number(const fs::path& path) {
   std::string word;
   std::ifstream(path) >> word;
-  return number(word);
+  return limit_of(word);
 }
 
 /// Lines of a name, perhaps a colon, and a number.
@@ -49,7 +49,7 @@ std::map<std::string, std::int64_t> read_numbers(const fs::path& path) {
     std::string name;
     std::string value;
     words >> name >> value;
-    if (const auto parsed = number(value)) {
+    if (const auto parsed = limit_of(value)) {
       values[name.substr(0, name.find(':'))] = *parsed;
     }
   }
@@ -92,7 +92,7 @@ void add_address_space(const std::string& root, std::vector<MemoryLimit>& limits
     std::istringstream words(line.substr(kName.size()));
     std::string soft;
     words >> soft;
-    const auto limit = number(soft);
+    const auto limit = limit_of(soft);
     const auto pages = read_number(root + "/proc/self/statm");
     if (limit && *limit < kUnlimited && pages) {
       limits.push_back(

@@ -5,14 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "weft/train/json_number.h"
+
 namespace weft::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
 
 void add_task(const std::string& group,
               const TaskFigures& task,

@@ -6,15 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/train/agreement.h"
+#include "weft/train/json_number.h"
 
 namespace weft::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
 
 void put(Json& json, const TaskFigures& figures) {
   json["loss"] = number(figures.loss);
