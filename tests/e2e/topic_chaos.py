@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 
 import chaos
 from harness import Case, MpiCase
@@ -10,6 +11,16 @@ from harness import Case, MpiCase
 class Chaos(Case):
     def test_as_threads(self):
         self.run_cases(1, 14)
+
+    def test_a_lost_checkpoint_is_found(self):
+        folder = self.folder
+        case = chaos.Chaos(os.path.realpath(self.weft), None, 1, folder, reference=None)
+        case.events = ["end"]
+        case.checked(case.start(case.command(keep=2)), (0,))
+        newest = max((folder / "ck/job").glob("step-*[0-9]"))
+        shutil.rmtree(newest)
+        with self.assertRaisesRegex(chaos.Failed, f"but step {chaos.STEPS} was announced"):
+            case.checked(case.start(case.command(keep=2)), (0,))
 
     def run_cases(self, seed, cases):
         told = io.StringIO()
@@ -21,6 +32,8 @@ class Chaos(Case):
 class MpiChaos(Chaos, MpiCase):
     def test_as_threads(self):
         self.skipTest("is Chaos")
+
+    test_a_lost_checkpoint_is_found = test_as_threads
 
     def test_some_under_mpirun(self):
         self.run_cases(101, 6)
