@@ -6,10 +6,6 @@
 namespace weft::io {
 namespace {
 
-std::error_code error_of(int number) {
-  return {number, std::generic_category()};
-}
-
 std::vector<std::string> parts_of(const std::string& path) {
   std::vector<std::string> parts;
   std::string part;

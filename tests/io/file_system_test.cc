@@ -13,10 +13,6 @@
 namespace weft::io {
 namespace {
 
-std::error_code error_of(int number) {
-  return {number, std::generic_category()};
-}
-
 std::string text_of(FileSystem& files, const std::string& path) {
   std::string text;
   const std::error_code error = read_file(files, path, 1 << 20, text);

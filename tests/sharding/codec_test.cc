@@ -36,12 +36,6 @@ std::string name(CodecFormat format) {
   return std::string(spec::to_string(format));
 }
 
-void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
-  EXPECT_EQ(got.hash, expected.hash) << what;
-  EXPECT_EQ(got.pooled, expected.pooled) << what;
-  EXPECT_EQ(got.sequences, expected.sequences) << what;
-}
-
 TEST(Codecs, WholeBagsKeepOneHashOverRanksAndColumnShards) {
   for (const CodecFormat format : kEncoded) {
     const auto run_with = [format](spec::Sharding sharding, int ranks, DeviceKind device) {

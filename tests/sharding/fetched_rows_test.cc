@@ -41,12 +41,6 @@ spec::Config at_sample(spec::Config config, spec::Sharding sharding, spec::RowSp
   return config;
 }
 
-void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
-  EXPECT_EQ(got.hash, expected.hash) << what;
-  EXPECT_EQ(got.pooled, expected.pooled) << what;
-  EXPECT_EQ(got.sequences, expected.sequences) << what;
-}
-
 /// All schemes on all numbers of ranks.
 void expect_bits_of_one_rank(const spec::Config& plain, RunOptions options) {
   options.gradients = Gradients::kRounded;

@@ -80,12 +80,6 @@ INSTANTIATE_TEST_SUITE_P(Optimizers,
                                            spec::SparseOptimizerKind::kAdam,
                                            spec::SparseOptimizerKind::kRowWiseAdam));
 
-void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
-  EXPECT_EQ(got.hash, expected.hash) << what;
-  EXPECT_EQ(got.pooled, expected.pooled) << what;
-  EXPECT_EQ(got.sequences, expected.sequences) << what;
-}
-
 TEST(Head, IntegerRowsGiveEqualVectors) {
   const std::vector<std::int64_t> sizes = {29, 3, 1, 600, 29};
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {.sizes = sizes});

@@ -64,12 +64,6 @@ INSTANTIATE_TEST_SUITE_P(Optimizers,
                                            spec::SparseOptimizerKind::kAdam,
                                            spec::SparseOptimizerKind::kRowWiseAdam));
 
-void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
-  EXPECT_EQ(got.hash, expected.hash) << what;
-  EXPECT_EQ(got.pooled, expected.pooled) << what;
-  EXPECT_EQ(got.sequences, expected.sequences) << what;
-}
-
 TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
   for (const spec::Sharding sharding : kShardings) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "weft/base/philox.h"
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
@@ -284,6 +286,13 @@ inline spec::Config make_integer_config(spec::Sharding sharding) {
     table.init = spec::TableInit::kZero;
   }
   return config;
+}
+
+/// Two runs that end with the same bits.
+inline void expect_equal(const RunResult& got, const RunResult& expected, const std::string& what) {
+  EXPECT_EQ(got.hash, expected.hash) << what;
+  EXPECT_EQ(got.pooled, expected.pooled) << what;
+  EXPECT_EQ(got.sequences, expected.sequences) << what;
 }
 
 }  // namespace weft::sharding

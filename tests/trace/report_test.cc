@@ -174,9 +174,9 @@ TEST(Report, DiffNamesThePartThatExplains) {
   }
   const Report before = make_report(straggling());
   const Report after = make_report(slower);
-  const auto json = nlohmann::json::parse(diff_to_json(before, after));
-  EXPECT_EQ(json["parts"][0]["name"], "output_dist: all_to_all");
-  EXPECT_NEAR(json["parts"][0]["after"].get<double>() - json["parts"][0]["before"].get<double>(),
+  const auto found = nlohmann::json::parse(diff_to_json(before, after));
+  EXPECT_EQ(found["parts"][0]["name"], "output_dist: all_to_all");
+  EXPECT_NEAR(found["parts"][0]["after"].get<double>() - found["parts"][0]["before"].get<double>(),
               0.002, kNear);
   const std::string text = diff_to_text(before, after);
   EXPECT_NE(text.find("10.000 ms and takes 12.000 ms: +2.000 ms, +20.0 %"), std::string::npos)
@@ -185,12 +185,12 @@ TEST(Report, DiffNamesThePartThatExplains) {
 }
 
 TEST(Report, JsonSaysTheSame) {
-  const auto json = nlohmann::json::parse(to_json(make_report(straggling())));
-  EXPECT_EQ(json["steps"], 1);
-  EXPECT_EQ(json["hosts"].size(), 2U);
-  EXPECT_NEAR(json["mean"]["step"].get<double>(), 0.010, kNear);
-  EXPECT_EQ(json["stragglers"][0]["rank"], 1);
-  EXPECT_EQ(json["parts"].size(), 3U);
+  const auto found = nlohmann::json::parse(to_json(make_report(straggling())));
+  EXPECT_EQ(found["steps"], 1);
+  EXPECT_EQ(found["hosts"].size(), 2U);
+  EXPECT_NEAR(found["mean"]["step"].get<double>(), 0.010, kNear);
+  EXPECT_EQ(found["stragglers"][0]["rank"], 1);
+  EXPECT_EQ(found["parts"].size(), 3U);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Jobs whose vectors and gradients travel encoded: one hash over ranks and threads where no bag is
 // split, a quality near that of fp32, and a report of what did not fit.
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,31 +14,25 @@
 namespace weft::train {
 namespace {
 
-std::vector<std::string> coded(const std::string& forward,
-                               const std::string& backward,
-                               std::vector<std::string> overrides = {}) {
+std::vector<std::string> exchanged(const std::string& forward,
+                                   const std::string& backward,
+                                   std::vector<std::string> overrides = {}) {
   overrides.push_back("codecs.forward=" + forward);
   overrides.push_back("codecs.backward=" + backward);
   overrides.emplace_back("codecs.group_size=16");
   return overrides;
 }
 
-void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
-  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
-  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
-  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
-}
-
 TEST(Codecs, OneHashOverRanksThreadsAndColumnShards) {
   const Summary plain = train_on(1, job_options(make_job()));
   for (const auto& [forward, backward] : std::vector<std::pair<std::string, std::string>>{
            {"fp8_e4m3", "fp8_e5m2"}, {"int8", "int8"}, {"fp16", "bf16"}}) {
-    const Summary expected = train_on(1, job_options(make_job(coded(forward, backward))));
+    const Summary expected = train_on(1, job_options(make_job(exchanged(forward, backward))));
     EXPECT_NE(expected.weights_hash, plain.weights_hash) << forward;
     for (const char* sharding : {"table_wise", "column_wise"}) {
       for (const int ranks : {1, 2, 3, 4}) {
         JobOptions options =
-            job_options(make_job(coded(forward, backward, all_tables("sharding", sharding))));
+            job_options(make_job(exchanged(forward, backward, all_tables("sharding", sharding))));
         options.threads = ranks == 2 ? 3 : 1;
         expect_same(train_on(ranks, options), expected,
                     forward + " " + sharding + " on " + std::to_string(ranks) + " ranks");
@@ -52,12 +45,12 @@ TEST(Codecs, OneHashWithStochasticRounding) {
   const auto drawn = [](const std::string& forward, const std::string& backward,
                         std::vector<std::string> more = {}) {
     more.emplace_back("codecs.rounding=stochastic");
-    return job_options(make_job(coded(forward, backward, more)));
+    return job_options(make_job(exchanged(forward, backward, more)));
   };
   for (const auto& [forward, backward] : std::vector<std::pair<std::string, std::string>>{
            {"fp8_e4m3", "fp8_e5m2"}, {"int8", "int8"}, {"bf16", "bf16"}}) {
     const Summary expected = train_on(1, drawn(forward, backward));
-    const Summary nearest = train_on(1, job_options(make_job(coded(forward, backward))));
+    const Summary nearest = train_on(1, job_options(make_job(exchanged(forward, backward))));
     EXPECT_NE(expected.weights_hash, nearest.weights_hash) << forward;
     for (const char* sharding : {"table_wise", "column_wise"}) {
       for (const int ranks : {2, 5, 8}) {
@@ -74,7 +67,7 @@ TEST(Codecs, OneHashWithStochasticRounding) {
 }
 
 TEST(Codecs, Fp32IsTheUncodedRun) {
-  expect_same(train_on(3, job_options(make_job(coded("fp32", "fp32", {"codecs.dense=fp32"})))),
+  expect_same(train_on(3, job_options(make_job(exchanged("fp32", "fp32", {"codecs.dense=fp32"})))),
               train_on(3, job_options(make_job())), "fp32");
 }
 
@@ -94,7 +87,8 @@ TEST(Codecs, PackedIdsAreTheRunOfNarrowOnes) {
 TEST(Codecs, DenseGradientsGiveTheSameBitsTwice) {
   const auto run = [](const std::string& dense, int ranks, int threads, bool overlap,
                       const std::vector<int>& hosts = {}) {
-    JobOptions options = job_options(make_job(coded("fp32", "fp32", {"codecs.dense=" + dense})));
+    JobOptions options =
+        job_options(make_job(exchanged("fp32", "fp32", {"codecs.dense=" + dense})));
     options.config.train.overlap = overlap;
     options.config.collectives =
         hosts.empty() ? spec::Collectives::kAuto : spec::Collectives::kHierarchical;
@@ -117,7 +111,7 @@ TEST(Codecs, DenseGradientsGiveTheSameBitsTwice) {
 TEST(Codecs, SplitBagsGiveTheSameBitsTwice) {
   const auto job = [](int threads, const char* overlap) {
     JobOptions options =
-        job_options(make_job(coded("int8", "fp8_e5m2", all_tables("sharding", "row_wise"))));
+        job_options(make_job(exchanged("int8", "fp8_e5m2", all_tables("sharding", "row_wise"))));
     options.config.train.overlap = std::string(overlap) == "on";
     options.threads = threads;
     return train_on(4, options);
@@ -129,7 +123,7 @@ TEST(Codecs, SplitBagsGiveTheSameBitsTwice) {
 double evaluated_ne(const std::string& forward,
                     const std::string& backward,
                     const std::vector<std::string>& others = {}) {
-  std::vector<std::string> overrides = coded(forward, backward, others);
+  std::vector<std::string> overrides = exchanged(forward, backward, others);
   overrides.insert(overrides.end(), {"data.synthetic.samples=12000", "batch_size=128",
                                      "data.synthetic.eval_samples=4000", "train.log_every=50"});
   return train_on(2, job_options(make_job(overrides))).eval->tasks.front().ne;
@@ -145,30 +139,6 @@ TEST(Codecs, QualityIsNearThatOfFp32) {
   EXPECT_NEAR(evaluated_ne("fp32", "fp32", {"codecs.dense=int8"}), plain, 0.003);
   EXPECT_NEAR(evaluated_ne("fp32", "fp32", {"codecs.dense=fp8_e5m2"}), plain, 0.005);
 }
-
-/// What is warned of codecs while it lives.
-class Warnings {
- public:
-  Warnings() {
-    set_log_sink([this](LogLevel level, std::string_view text) {
-      const std::scoped_lock lock(mutex_);
-      if (level == LogLevel::kWarning && text.starts_with("codecs")) {
-        all_.emplace_back(text);
-      }
-    });
-  }
-
-  ~Warnings() { set_log_sink(nullptr); }
-
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-
-  [[nodiscard]] const std::vector<std::string>& all() const { return all_; }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> all_;
-};
 
 /// The number behind some words of a warning.
 std::int64_t number_behind(const std::string& warning, std::string_view words, std::size_t from) {
@@ -198,7 +168,7 @@ std::pair<std::int64_t, std::int64_t> cut_off(const Summary& summary) {
 
 /// Gradients of about 1e6, which fp16 cuts off.
 spec::Config saturating_job(int steps, int log_every) {
-  spec::Config config = make_job(coded("fp32", "fp16"));
+  spec::Config config = make_job(exchanged("fp32", "fp16"));
   config.tasks[0].weight = 1e9;
   config.train.steps = steps;
   config.train.log_every = log_every;
@@ -207,7 +177,7 @@ spec::Config saturating_job(int steps, int log_every) {
 
 TEST(Codecs, EveryLossIsWarnedOfOnce) {
   for (const int log_every : {1, 2, 3, 100}) {
-    const Warnings warnings;
+    const Warnings warnings("codecs");
     const Summary summary = train_on(2, job_options(saturating_job(5, log_every)));
     EXPECT_GT(cut_off(summary).second, 0);
     EXPECT_EQ(cut_off(warnings.all()), cut_off(summary)) << "windows of " << log_every;
@@ -219,7 +189,7 @@ TEST(Codecs, EveryLossIsWarnedOfOnce) {
 
 /// Rows beyond fp16's largest number.
 spec::Config large_rows(std::vector<std::string> overrides) {
-  spec::Config config = make_job(coded("fp16", "fp32", std::move(overrides)));
+  spec::Config config = make_job(exchanged("fp16", "fp32", std::move(overrides)));
   for (spec::Table& table : config.tables) {
     table.init_scale = 1e5;
   }
@@ -229,7 +199,7 @@ spec::Config large_rows(std::vector<std::string> overrides) {
 TEST(Codecs, LossesOfEvaluationsAreWarnedOf) {
   // Trained on nothing: what is lost is lost in the evaluation at the end.
   spec::Config config = large_rows({"train.steps=1", "train.log_every=1"});
-  const Warnings of_training;
+  const Warnings of_training("codecs");
   const Summary trained = train_on(2, job_options(config));
   EXPECT_GT(cut_off(trained).first, 0);
   EXPECT_EQ(cut_off(of_training.all()), cut_off(trained));
@@ -248,7 +218,7 @@ TEST(Codecs, AnEvaluationAloneWarnsToo) {
     return summary;
   };
   {
-    const Warnings warnings;
+    const Warnings warnings("codecs");
     const Summary summary = evaluate(large_rows({}));
     EXPECT_GT(cut_off(summary).first, 0);
     EXPECT_EQ(cut_off(warnings.all()), cut_off(summary));
@@ -256,8 +226,8 @@ TEST(Codecs, AnEvaluationAloneWarnsToo) {
     EXPECT_NE(warnings.all().front().find("of the evaluation"), std::string::npos);
     EXPECT_NE(to_json(summary).find("\"saturated\": "), std::string::npos);
   }
-  const Warnings none;
-  EXPECT_TRUE(evaluate(make_job(coded("fp16", "fp32"))).codec_losses.empty());
+  const Warnings none("codecs");
+  EXPECT_TRUE(evaluate(make_job(exchanged("fp16", "fp32"))).codec_losses.empty());
   EXPECT_TRUE(none.all().empty());
 }
 
@@ -265,7 +235,7 @@ TEST(Codecs, WhatDoesNotFitIsWarnedOfAndSummed) {
   std::vector<std::string> warnings;
   Summary summary;
   {
-    const Warnings kept;
+    const Warnings kept("codecs");
     summary = train_on(2, job_options(saturating_job(4, 2)));
     warnings = kept.all();
   }
@@ -280,12 +250,12 @@ TEST(Codecs, WhatDoesNotFitIsWarnedOfAndSummed) {
 }
 
 TEST(Codecs, DenseGradientsThatDoNotFitAreWarnedOfAndSummed) {
-  spec::Config config = make_job(coded("fp32", "fp32", {"train.steps=4", "codecs.dense=fp16"}));
+  spec::Config config = make_job(exchanged("fp32", "fp32", {"train.steps=4", "codecs.dense=fp16"}));
   config.tasks[0].weight = 1e9;
   Summary summary;
   std::vector<std::string> warnings;
   {
-    const Warnings kept;
+    const Warnings kept("codecs");
     summary = train_on(2, job_options(config));
     warnings = kept.all();
   }
@@ -297,7 +267,7 @@ TEST(Codecs, DenseGradientsThatDoNotFitAreWarnedOfAndSummed) {
 }
 
 TEST(Codecs, DenseGradientsThatAreNotFiniteEndTheJob) {
-  spec::Config config = make_job(coded("fp32", "fp32", {"codecs.dense=int8"}));
+  spec::Config config = make_job(exchanged("fp32", "fp32", {"codecs.dense=int8"}));
   config.tasks[0].weight = 1e30;
   config.dense_optimizer.learning_rate = 1e20;
   config.dense_optimizer.type = spec::DenseOptimizerKind::kSgd;
@@ -316,8 +286,8 @@ TEST(Codecs, VectorsThatAreNotFiniteEndTheJob) {
                               "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"}) {
     for (const char* rounding : {"nearest", "stochastic"}) {
       spec::Config config = make_job(
-          coded(forward, "fp32",
-                {std::string("codecs.rounding=") + rounding, "data.synthetic.eval_samples=0"}));
+          exchanged(forward, "fp32",
+                    {std::string("codecs.rounding=") + rounding, "data.synthetic.eval_samples=0"}));
       for (spec::Table& table : config.tables) {
         table.init_scale = 3.3e38;
       }

@@ -19,14 +19,10 @@
 namespace weft::train {
 namespace {
 
-void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
-  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
-  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
+void expect_same_window(const Summary& got, const Summary& expected, const std::string& what) {
+  expect_same(got, expected, what);
   EXPECT_EQ(got.window.front().ne, expected.window.front().ne) << what;
   EXPECT_EQ(got.window.front().auc, expected.window.front().auc) << what;
-  ASSERT_TRUE(got.eval.has_value());
-  EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc) << what;
-  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
 }
 
 TEST(SameBits, TwoRunsAndAnyNumberOfThreads) {
@@ -35,7 +31,7 @@ TEST(SameBits, TwoRunsAndAnyNumberOfThreads) {
   for (const int threads : {1, 2, 3}) {
     JobOptions options = job_options(make_job());
     options.threads = threads;
-    expect_same(train_on(2, options), expected, std::to_string(threads) + " threads");
+    expect_same_window(train_on(2, options), expected, std::to_string(threads) + " threads");
   }
 }
 
@@ -67,8 +63,8 @@ TEST_P(Sharded, AnyNumberOfRanksGivesOneHash) {
   const Summary expected = train_on(1, job_options(make_job({}, longest)));
   for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
     const spec::Config config = make_job(all_tables("sharding", GetParam()), longest);
-    expect_same(train_on_hosts(two_hosts(ranks), job_options(config), folder.path()), expected,
-                GetParam() + " on " + std::to_string(ranks) + " ranks");
+    expect_same_window(train_on_hosts(two_hosts(ranks), job_options(config), folder.path()),
+                       expected, GetParam() + " on " + std::to_string(ranks) + " ranks");
   }
 }
 
@@ -79,7 +75,7 @@ TEST_P(Sharded, OnTheCheckDevice) {
   std::vector<std::string> overrides = all_tables("sharding", GetParam());
   overrides.emplace_back("train.device=check");
   const JobOptions options = job_options(make_job(overrides, longest));
-  expect_same(train_on_hosts(two_hosts(4), options, folder.path()), expected, GetParam());
+  expect_same_window(train_on_hosts(two_hosts(4), options, folder.path()), expected, GetParam());
 }
 
 TEST_P(Sharded, HierarchicalCollectivesGiveTheSameHash) {
@@ -92,8 +88,8 @@ TEST_P(Sharded, HierarchicalCollectivesGiveTheSameHash) {
        {std::vector{0, 0, 1}, std::vector{0, 0, 1, 1}, std::vector{0, 1, 0, 1, 1},
         std::vector{0, 0, 0, 1, 2, 2, 3, 3}}) {
     const auto ranks = static_cast<int>(hosts.size());
-    expect_same(train_on(ranks, options, hosts), expected,
-                GetParam() + " on " + std::to_string(ranks) + " ranks");
+    expect_same_window(train_on(ranks, options, hosts), expected,
+                       GetParam() + " on " + std::to_string(ranks) + " ranks");
   }
 }
 
@@ -118,8 +114,8 @@ TEST(RowSplit, ModuloGivesTheHashOfRanges) {
     }
     const JobOptions options = job_options(make_job(overrides, 1));
     for (const int ranks : {2, 3, 4, 8}) {
-      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
-                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+      expect_same_window(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
+                         std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
     }
   }
 }
@@ -135,8 +131,8 @@ TEST(PooledAt, TheSampleGivesTheHashOfOneRank) {
     }
     const JobOptions options = job_options(make_job(overrides, 12));
     for (const int ranks : {2, 3, 4, 8}) {
-      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
-                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+      expect_same_window(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
+                         std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
     }
   }
 }
@@ -152,12 +148,13 @@ TEST(GridShard, HasTheBitsOfRowWiseWithTheSameCutsOfRows) {
       return job_options(make_job(overrides, 12));
     };
     const Summary rows = train_on(2, job("row_wise"));
-    expect_same(train_on_hosts({0, 0, 1, 1}, job("grid_shard"), folder.path()), rows, optimizer);
+    expect_same_window(train_on_hosts({0, 0, 1, 1}, job("grid_shard"), folder.path()), rows,
+                       optimizer);
     JobOptions pinned = job("table_row_wise");
     for (spec::Table& table : pinned.config.tables) {
       table.host = 1;
     }
-    expect_same(train_on_hosts({0, 1, 1}, pinned, folder.path()), rows, optimizer);
+    expect_same_window(train_on_hosts({0, 1, 1}, pinned, folder.path()), rows, optimizer);
     EXPECT_NE(train_on(1, job("row_wise")).weights_hash, rows.weights_hash)
         << "no bag was split: the test shows nothing";
   }
@@ -172,8 +169,8 @@ TEST(Mixed, ADifferentSchemeForEveryTable) {
   const Summary expected = train_on(1, job_options(make_job({}, 1)));
   for (const std::vector<std::int64_t>& hosts :
        {std::vector<std::int64_t>{0, 0, 1, 1}, {0, 0, 0, 1, 1}, {0, 1, 2}}) {
-    expect_same(train_on_hosts(hosts, job_options(make_job(mixed, 1)), folder.path()), expected,
-                std::to_string(hosts.size()) + " ranks");
+    expect_same_window(train_on_hosts(hosts, job_options(make_job(mixed, 1)), folder.path()),
+                       expected, std::to_string(hosts.size()) + " ranks");
   }
 }
 
@@ -197,8 +194,8 @@ TEST(SameBits, EveryModelAndOptimizerOverRanks) {
       for (const std::string& entry : all_tables("sharding", sharding)) {
         sharded.push_back(entry);
       }
-      expect_same(train_on(3, job_options(make_job(sharded))), expected,
-                  overrides.front() + ", " + sharding);
+      expect_same_window(train_on(3, job_options(make_job(sharded))), expected,
+                         overrides.front() + ", " + sharding);
     }
   }
 }
@@ -215,8 +212,8 @@ TEST(SplitBf16, AnyRanksAndShardingGiveOneHash) {
     sharded.insert(sharded.end(), halves.begin(), halves.end());
     for (const int ranks : {1, 2, 3, 4}) {
       const JobOptions options = job_options(make_job(sharded, longest));
-      expect_same(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
-                  std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
+      expect_same_window(train_on_hosts(two_hosts(ranks), options, folder.path()), expected,
+                         std::string(sharding) + " on " + std::to_string(ranks) + " ranks");
     }
   }
 }
@@ -242,7 +239,8 @@ TEST(SameBits, PartsThatAreNoPowerOfTwo) {
   const std::vector<std::string> parts = {"numerics.parts=7"};
   const Summary expected = train_on(1, job_options(make_job(parts)));
   for (const int ranks : {2, 3, 5, 7}) {
-    expect_same(train_on(ranks, job_options(make_job(parts))), expected, std::to_string(ranks));
+    expect_same_window(train_on(ranks, job_options(make_job(parts))), expected,
+                       std::to_string(ranks));
   }
   EXPECT_NE(expected.weights_hash, train_on(1, job_options(make_job())).weights_hash)
       << "the number of parts is part of the configuration's meaning";
@@ -253,13 +251,13 @@ TEST(SameBits, FewerSamplesThanRanksAndAPartialBatch) {
   const Summary expected = train_on(1, job_options(make_job(small)));
   EXPECT_EQ(expected.steps, 2);
   EXPECT_EQ(expected.samples, 10);
-  expect_same(train_on(8, job_options(make_job(small))), expected, "8 ranks");
+  expect_same_window(train_on(8, job_options(make_job(small))), expected, "8 ranks");
 }
 
 TEST(Overlap, ChangesNothing) {
   const Summary expected = train_on(2, job_options(make_job({"train.overlap=false"})));
-  expect_same(train_on(2, job_options(make_job())), expected, "cpu");
-  expect_same(train_on(2, job_options(make_job({"train.device=check"}))), expected, "check");
+  expect_same_window(train_on(2, job_options(make_job())), expected, "cpu");
+  expect_same_window(train_on(2, job_options(make_job({"train.device=check"}))), expected, "check");
 }
 
 TEST(Overlap, ALateAllReduceIsWaitedFor) {
@@ -267,7 +265,7 @@ TEST(Overlap, ALateAllReduceIsWaitedFor) {
   for (const char* device : {"cpu", "check"}) {
     JobOptions options = job_options(make_job({std::string("train.device=") + device}));
     options.engine.dense_delay = std::chrono::milliseconds(10);
-    expect_same(train_on(2, options), expected, device);
+    expect_same_window(train_on(2, options), expected, device);
   }
 }
 

@@ -1,12 +1,20 @@
-// A small job with every kind of feature, run on ranks as threads.
+// A small job with every kind of feature, run on ranks as threads, and what tests ask of it.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/comm/local/local.h"
 #include "weft/planner/place.h"
 #include "weft/spec/plan.h"
@@ -77,6 +85,17 @@ inline std::vector<std::string> all_tables(const std::string& key, const std::st
   return overrides;
 }
 
+inline std::vector<std::string> joined(std::vector<std::string> a,
+                                       const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Overrides for a mesh of so many groups.
+inline std::vector<std::string> mesh(int groups, const std::string& sync) {
+  return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
+}
+
 inline JobOptions job_options(const spec::Config& config) {
   JobOptions options;
   options.config = config;
@@ -123,6 +142,61 @@ inline JobOptions headed(JobOptions options,
   std::ofstream(options.plan_file) << spec::plan_to_yaml(plan);
   return options;
 }
+
+/// Two trainings that end with the same bits.
+inline void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
+  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
+  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
+  EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne) << what;
+  ASSERT_TRUE(got.eval.has_value()) << what;
+  EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc) << what;
+  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
+}
+
+/// Of the Error(kConfig) that `run` ends with.
+inline std::string message_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Warnings with some words, while it lives.
+class Warnings {
+ public:
+  explicit Warnings(std::string_view words) : words_(words) {
+    set_log_sink([this](LogLevel level, std::string_view text) {
+      const std::scoped_lock lock(mutex_);
+      if (level == LogLevel::kWarning && text.find(words_) != std::string_view::npos) {
+        texts_.emplace_back(text);
+      }
+    });
+  }
+
+  ~Warnings() { set_log_sink(nullptr); }
+
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+
+  [[nodiscard]] std::vector<std::string> all() const {
+    const std::scoped_lock lock(mutex_);
+    return texts_;
+  }
+
+  /// Those since it was last asked.
+  std::vector<std::string> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string words_;
+  std::vector<std::string> texts_;
+};
 
 /// A folder that is removed at the end.
 class TemporaryFolder {

@@ -1,5 +1,4 @@
 // Jobs on a mesh of replica groups whose syncs travel encoded.
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,51 +12,10 @@
 namespace weft::train {
 namespace {
 
-std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 /// Two groups, groups of 16 columns, some tables of 16 bits and some cut.
 std::vector<std::string> coded(const std::string& format, const std::vector<std::string>& more) {
   return joined({"mesh.groups=2", "codecs.sync=" + format, "codecs.group_size=16"}, more);
 }
-
-void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
-  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
-  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
-  EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne) << what;
-  ASSERT_TRUE(got.eval.has_value()) << what;
-  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
-}
-
-/// Warnings with some words, while it lives.
-class Warnings {
- public:
-  explicit Warnings(std::string_view words) : words_(words) {
-    set_log_sink([this](LogLevel level, std::string_view text) {
-      const std::scoped_lock lock(mutex_);
-      if (level == LogLevel::kWarning && text.find(words_) != std::string_view::npos) {
-        texts_.emplace_back(text);
-      }
-    });
-  }
-
-  ~Warnings() { set_log_sink(nullptr); }
-
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-
-  std::vector<std::string> take() {
-    const std::scoped_lock lock(mutex_);
-    return std::exchange(texts_, {});
-  }
-
- private:
-  std::mutex mutex_;
-  std::string words_;
-  std::vector<std::string> texts_;
-};
 
 TEST(MeshCodec, FormsLayoutsAndDevicesGiveTheSameBits) {
   const std::vector<std::string> tables = {

@@ -25,35 +25,6 @@
 namespace weft::train {
 namespace {
 
-std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// Of M groups.
-std::vector<std::string> mesh(int groups, const std::string& sync) {
-  return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
-}
-
-void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
-  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
-  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
-  EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne) << what;
-  ASSERT_TRUE(got.eval.has_value()) << what;
-  EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc) << what;
-  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
-}
-
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(MeshLayout, PlacesRanksAsItSays) {
   using spec::MeshLayout;
   // 8 ranks, 2 groups of 4: strided groups {0, 2, 4, 6} and {1, 3, 5, 7}, replicas {0, 1}, {2,

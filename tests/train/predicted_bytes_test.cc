@@ -63,7 +63,7 @@ class Random {
 };
 
 /// How ids are made.
-enum class Ids {
+enum class IdKind {
   kDealt,  ///< one per bag, sample p has row p mod E: every sum that the planner expects is exact
   kDrawn,  ///< some per bag, drawn evenly: it is right on average
 };
@@ -73,24 +73,24 @@ struct Job {
   spec::Plan plan;
 };
 
-void add_table(spec::Config& config, Random& random, Ids ids) {
+void add_table(spec::Config& config, Random& random, IdKind ids) {
   spec::Table& table = config.tables.emplace_back();
   table.name = "t" + std::to_string(config.tables.size());
-  table.num_embeddings = ids == Ids::kDealt ? random.one_of<4>({1, 2, 8, 8})
-                                            : random.one_of<4>({64, 500, 2000, 30'000});
+  table.num_embeddings = ids == IdKind::kDealt ? random.one_of<4>({1, 2, 8, 8})
+                                               : random.one_of<4>({64, 500, 2000, 30'000});
   table.embedding_dim = random.one_of<5>({8, 16, 33, 48, 70});
   table.optimizer.type = static_cast<spec::SparseOptimizerKind>(random.below(5));
   table.optimizer.max_norm = random.below(4) == 0 ? 0.5 : 0.0;
 }
 
-void add_feature(spec::Config& config, Random& random, Ids ids) {
+void add_feature(spec::Config& config, Random& random, IdKind ids) {
   const spec::Table& table = config.tables[static_cast<std::size_t>(
       random.below(static_cast<std::int64_t>(config.tables.size())))];
   spec::SyntheticColumn& column = config.data.synthetic.columns.emplace_back();
   column.name = "f" + std::to_string(config.data.synthetic.columns.size());
   column.cardinality = table.num_embeddings;
   column.zipf = 0.0;
-  column.min_length = column.max_length = ids == Ids::kDealt ? 1 : 1 + random.below(12);
+  column.min_length = column.max_length = ids == IdKind::kDealt ? 1 : 1 + random.below(12);
   spec::SparseFeature& feature = config.sparse_features.emplace_back();
   feature.name = feature.column = column.name;
   feature.table = table.name;
@@ -160,7 +160,7 @@ spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Rand
 /// As many samples in each part, and so many that each part asks for every row of a small table.
 /// All ranks have as many whole subtrees of parts, one or two: else the planner takes for all what
 /// one has. `mesh`: of groups for which there are 2, 4 or 8 ranks.
-Job random_job(Random& random, Ids ids, const spec::Mesh& mesh = {}) {
+Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}) {
   const std::int64_t ranks = mesh.groups > 1
                                  ? mesh.groups * random.one_of<3>({1, 2, mesh.groups == 4 ? 2 : 4})
                                  : random.one_of<5>({2, 3, 4, 5, 8});
@@ -198,7 +198,7 @@ Job random_job(Random& random, Ids ids, const spec::Mesh& mesh = {}) {
               .tables = {}};
   for (const spec::Table& table : config.tables) {
     job.plan.tables.push_back(random_shards(table, job.plan.ranks, random));
-    if (ids == Ids::kDealt && config.codecs.ids == spec::IdCodec::kPacked &&
+    if (ids == IdKind::kDealt && config.codecs.ids == spec::IdCodec::kPacked &&
         job.plan.tables.back().pooled_at == spec::PooledAt::kSample) {
       job.plan.tables.back().head.clear();  // which leaves gaps: their bits are right on average
     }
@@ -207,7 +207,7 @@ Job random_job(Random& random, Ids ids, const spec::Mesh& mesh = {}) {
   return job;
 }
 
-data::Batch make_batch(const Job& job, std::int64_t rank, Ids ids) {
+data::Batch make_batch(const Job& job, std::int64_t rank, IdKind ids) {
   const spec::Config& config = job.config;
   data::Batch batch;
   batch.global_size = config.batch_size;
@@ -223,7 +223,7 @@ data::Batch make_batch(const Job& job, std::int64_t rank, Ids ids) {
     for (std::int64_t p = batch.positions.begin; p < batch.positions.end; ++p) {
       for (std::int64_t i = 0; i < config.data.synthetic.columns[f].max_length; ++i) {
         const auto draw = philox(f, static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(i));
-        batch.sparse.values.push_back(ids == Ids::kDealt ? p % rows : draw[0] % rows);
+        batch.sparse.values.push_back(ids == IdKind::kDealt ? p % rows : draw[0] % rows);
         batch.sparse.weights.push_back(1.0F);
       }
       batch.sparse.offsets.push_back(static_cast<std::int64_t>(batch.sparse.values.size()));
@@ -239,7 +239,7 @@ data::Batch make_batch(const Job& job, std::int64_t rank, Ids ids) {
 }
 
 /// [ranks] bytes that a step sends to other ranks.
-std::vector<double> sent_bytes(const Job& job, Ids ids) {
+std::vector<double> sent_bytes(const Job& job, IdKind ids) {
   std::vector<double> sent(static_cast<std::size_t>(job.plan.world()));
   comm::run_local(
       static_cast<int>(job.plan.world()), {.timeout_s = 60}, [&](comm::Communicator& world) {
@@ -285,8 +285,8 @@ std::vector<double> predicted_bytes(const Job& job) {
 TEST(PredictedBytes, AreThoseOfAStepWhereIdsAreDealt) {
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
     Random random(seed);
-    const Job job = random_job(random, Ids::kDealt);
-    const std::vector<double> sent = sent_bytes(job, Ids::kDealt);
+    const Job job = random_job(random, IdKind::kDealt);
+    const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
     const std::vector<double> predicted = predicted_bytes(job);
     for (std::size_t r = 0; r < sent.size(); ++r) {
       ASSERT_NEAR(predicted[r], sent[r], 1e-6 * sent[r])
@@ -303,12 +303,12 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
     for (const std::int64_t groups : {2, 4}) {
       for (std::uint64_t seed = 0; seed < 6; ++seed) {
         Random random(2000 + seed);
-        Job job = random_job(random, Ids::kDealt, {.groups = groups, .sync = form});
+        Job job = random_job(random, IdKind::kDealt, {.groups = groups, .sync = form});
         if (seed % 2 == 1 && form != SyncForm::kGradients) {
           job.config.codecs.sync = spec::CodecFormat::kBf16;
         }
         job.config.mesh.sync_state = seed < 4 || form == SyncForm::kGradients;
-        const std::vector<double> sent = sent_bytes(job, Ids::kDealt);
+        const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
         const std::vector<double> predicted = predicted_bytes(job);
         for (std::size_t place = 0; place < predicted.size(); ++place) {
           double mean = 0.0;
@@ -328,8 +328,8 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
 TEST(PredictedBytes, AreNearThoseOfAStepWhereIdsAreDrawn) {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     Random random(1000 + seed);
-    const Job job = random_job(random, Ids::kDrawn);
-    const std::vector<double> sent = sent_bytes(job, Ids::kDrawn);
+    const Job job = random_job(random, IdKind::kDrawn);
+    const std::vector<double> sent = sent_bytes(job, IdKind::kDrawn);
     const std::vector<double> predicted = predicted_bytes(job);
     for (std::size_t r = 0; r < sent.size(); ++r) {
       EXPECT_NEAR(predicted[r], sent[r], 0.04 * sent[r])

@@ -154,19 +154,20 @@ TEST_F(ResumePlan, ForOtherHostsThanTheJobsIsKeptOnThese) {
 TEST_F(ResumePlan, OfKeysThatContradictItIsANewOne) {
   stop_at_four();
 
-  struct Case {
+  struct Contradiction {
     const char* change;
     const char* says;
   };
 
-  for (const Case& one :
-       {Case{"tables.tags.sharding=column_wise",
-             "(tables.tags.sharding is column_wise in the configuration and the plan has row_wise"},
-        Case{"tables.tags.sharding=table_wise", "tables.tags.sharding is table_wise"},
-        Case{"tables.tags.allow=[column_wise]", "tables.tags.allow is [column_wise]"},
-        Case{"tables.item.host=0", ""},
-        Case{"tables.tags.pooled_at=sample", "tables.tags.pooled_at is sample"},
-        Case{"tables.tags.rank=0", "tables.tags.rank is 0"}}) {
+  for (const Contradiction& one :
+       {Contradiction{
+            "tables.tags.sharding=column_wise",
+            "(tables.tags.sharding is column_wise in the configuration and the plan has row_wise"},
+        Contradiction{"tables.tags.sharding=table_wise", "tables.tags.sharding is table_wise"},
+        Contradiction{"tables.tags.allow=[column_wise]", "tables.tags.allow is [column_wise]"},
+        Contradiction{"tables.item.host=0", ""},
+        Contradiction{"tables.tags.pooled_at=sample", "tables.tags.pooled_at is sample"},
+        Contradiction{"tables.tags.rank=0", "tables.tags.rank is 0"}}) {
     const Logged got = logged(2, rest({one.change}));
     EXPECT_EQ(got.says(kNewPlan), *one.says != '\0') << one.change << "\n" << got.text;
     EXPECT_TRUE(got.says(one.says)) << got.text;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,35 +47,8 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
   }
 }
 
-/// Warnings that resumes give of residuals, while it lives.
-class ResidualWarnings {
- public:
-  ResidualWarnings() {
-    set_log_sink([this](LogLevel level, std::string_view text) {
-      const std::scoped_lock lock(mutex_);
-      if (level == LogLevel::kWarning && text.find("rounded away") != std::string_view::npos) {
-        texts_.emplace_back(text);
-      }
-    });
-  }
-
-  ~ResidualWarnings() { set_log_sink(nullptr); }
-
-  ResidualWarnings(const ResidualWarnings&) = delete;
-  ResidualWarnings& operator=(const ResidualWarnings&) = delete;
-
-  std::vector<std::string> take() {
-    const std::scoped_lock lock(mutex_);
-    return std::exchange(texts_, {});
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> texts_;
-};
-
 TEST(Resume, ResidualsOfDenseGradientsGoOnOnTheSameRanks) {
-  ResidualWarnings warnings;
+  Warnings warnings("rounded away");
   const spec::Config config = make_job({"codecs.dense=int4", "codecs.group_size=48"});
   const TemporaryFolder folder;
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{}, {0, 0, 1}}) {
@@ -98,7 +70,7 @@ TEST(Resume, ResidualsOfDenseGradientsGoOnOnTheSameRanks) {
 }
 
 TEST(Resume, ResidualsOfOtherRanksFormsAndCodecsAreDroppedWithAWarning) {
-  ResidualWarnings warnings;
+  Warnings warnings("rounded away");
   const TemporaryFolder folder;
   const auto job = [](const std::string& dense, std::int64_t steps) {
     JobOptions options = job_options(make_job({"codecs.dense=" + dense}));

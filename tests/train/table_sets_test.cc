@@ -13,45 +13,26 @@
 namespace weft::train {
 namespace {
 
-using Keys = std::vector<std::string>;
-
-Keys joined(Keys a, const Keys& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// Of M groups.
-Keys mesh(int groups, const std::string& sync) {
-  return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
-}
+using Overrides = std::vector<std::string>;
 
 /// Three sets of a mesh of 4 groups, and a table of none.
-Keys mixture() {
+Overrides mixture() {
   return {"tables.item.groups=1",          "tables.item.sharding=column_wise",
           "tables.tags.groups=2",          "tables.tags.dtype=bf16",
           "tables.tags.sharding=row_wise", "tables.few.sharding=data_parallel"};
 }
 
-void expect_same(const Summary& got, const Summary& expected, const std::string& what) {
-  EXPECT_EQ(got.weights_hash, expected.weights_hash) << what;
-  EXPECT_EQ(got.state_hash, expected.state_hash) << what;
-  EXPECT_EQ(got.lifetime_ne, expected.lifetime_ne) << what;
-  ASSERT_TRUE(got.eval.has_value()) << what;
-  EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc) << what;
-  EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
-}
-
-Summary trained(int ranks, const Keys& job) {
+Summary trained(int ranks, const Overrides& job) {
   return train_on(ranks, job_options(make_job(job)));
 }
 
 TEST(TableSetsOfJobs, OfOneGroupAreNoMesh) {
   for (const char* optimizer : {"sgd", "adagrad", "row_wise_adagrad"}) {
-    const Keys job = {std::string("sparse_optimizer.type=") + optimizer,
-                      "tables.tags.sharding=row_wise", "tables.item.sharding=column_wise",
-                      "tables.few.sharding=data_parallel"};
+    const Overrides job = {std::string("sparse_optimizer.type=") + optimizer,
+                           "tables.tags.sharding=row_wise", "tables.item.sharding=column_wise",
+                           "tables.few.sharding=data_parallel"};
     const Summary expected = trained(4, job);
-    Keys sets = joined(job, mesh(2, "dense"));
+    Overrides sets = joined(job, mesh(2, "dense"));
     for (const char* table : {"one", "item", "tags", "rare"}) {
       sets.push_back(std::string("tables.") + table + ".groups=1");
     }
@@ -65,7 +46,7 @@ TEST(TableSetsOfJobs, OfOneGroupAreNoMesh) {
 }
 
 TEST(TableSetsOfJobs, OfAllGroupsAreTheMesh) {
-  const Keys job = joined(mesh(2, "touched"), {"tables.tags.sharding=row_wise"});
+  const Overrides job = joined(mesh(2, "touched"), {"tables.tags.sharding=row_wise"});
   const Summary expected = trained(4, job);
   const Summary got = trained(4, joined(job, all_tables("groups", "2")));
   expect_same(got, expected, "K = M");
@@ -74,7 +55,7 @@ TEST(TableSetsOfJobs, OfAllGroupsAreTheMesh) {
 
 // At their ends jobs compare all replicas.
 TEST(TableSetsOfJobs, LayoutsAndFormsGiveTheSameBits) {
-  const Keys job = joined(joined(mesh(4, "dense"), {"mesh.sync_every=2"}), mixture());
+  const Overrides job = joined(joined(mesh(4, "dense"), {"mesh.sync_every=2"}), mixture());
   const Summary near = trained(8, job);
   for (const char* more : {"mesh.layout=local_all_reduce", "train.device=check",
                            "train.overlap=false", "mesh.sync=touched"}) {
@@ -84,7 +65,7 @@ TEST(TableSetsOfJobs, LayoutsAndFormsGiveTheSameBits) {
 }
 
 TEST(TableSetsOfJobs, HierarchicalCollectivesGiveTheBitsOfFlatOnes) {
-  const Keys job =
+  const Overrides job =
       joined(joined(mesh(4, "touched"), {"codecs.forward=int8", "codecs.backward=fp8_e5m2",
                                          "codecs.group_size=16", "train.steps=4"}),
              mixture());
@@ -102,20 +83,20 @@ TEST(TableSetsOfJobs, HierarchicalCollectivesGiveTheBitsOfFlatOnes) {
 
 // Merged sums of gradients: c is 1 and no bag is split, so the number of ranks changes nothing.
 TEST(TableSetsOfJobs, GradientsGiveTheBitsOfOneGroup) {
-  const Keys job = {"sparse_optimizer.type=adagrad", "tables.item.sharding=column_wise",
-                    "tables.few.sharding=data_parallel"};
-  const Keys groups = {"tables.item.groups=1", "tables.tags.groups=2"};
+  const Overrides job = {"sparse_optimizer.type=adagrad", "tables.item.sharding=column_wise",
+                         "tables.few.sharding=data_parallel"};
+  const Overrides groups = {"tables.item.groups=1", "tables.tags.groups=2"};
   expect_same(trained(8, joined(joined(job, mesh(4, "gradients")), groups)), trained(2, job),
               "gradients");
 }
 
 TEST(TableSetsOfJobs, HaveHeads) {
   const TemporaryFolder plans;
-  const Keys job = joined(mesh(4, "dense"),
-                          {"mesh.sync_every=2", "sparse_optimizer.type=adagrad",
-                           "tables.item.groups=1", "tables.tags.groups=2",
-                           "tables.tags.sharding=row_wise", "tables.item.sharding=column_wise"});
-  const auto options = [&](const Keys& more) {
+  const Overrides job = joined(
+      mesh(4, "dense"), {"mesh.sync_every=2", "sparse_optimizer.type=adagrad",
+                         "tables.item.groups=1", "tables.tags.groups=2",
+                         "tables.tags.sharding=row_wise", "tables.item.sharding=column_wise"});
+  const auto options = [&](const Overrides& more) {
     return headed(job_options(make_job(joined(job, more))), 8, {2, 60}, plans.path());
   };
   const Summary expected = train_on(8, options({}));
@@ -133,7 +114,7 @@ TEST(TableSetsOfJobs, HaveHeads) {
 }
 
 TEST(TableSetsOfJobs, ResumeWithTheSameBits) {
-  const Keys job = joined(joined(mesh(4, "touched"), {"mesh.sync_every=2"}), mixture());
+  const Overrides job = joined(joined(mesh(4, "touched"), {"mesh.sync_every=2"}), mixture());
   const Summary expected = trained(8, job);
   const TemporaryFolder folder;
   JobOptions first = job_options(make_job(job));
@@ -148,7 +129,7 @@ TEST(TableSetsOfJobs, ResumeWithTheSameBits) {
 }
 
 /// Encoded syncs of the mixture: of tables of 2 and 4 groups, none of one.
-Keys coded_mixture(const std::string& sync) {
+Overrides coded_mixture(const std::string& sync) {
   return joined(joined(mesh(4, sync), mixture()),
                 {"codecs.sync=int8", "codecs.group_size=16", "sparse_optimizer.type=adam"});
 }
@@ -159,7 +140,7 @@ TEST(TableSetsOfJobs, EncodedSyncsGiveTheSameBitsBesideAndInLine) {
   for (const char* sync : {"dense", "touched"}) {
     for (const char* more :
          {"mesh.layout=local_all_to_all", "mesh.layout=local_all_reduce", "train.device=check"}) {
-      const Keys job = joined(coded_mixture(sync), {"mesh.sync_every=2", more});
+      const Overrides job = joined(coded_mixture(sync), {"mesh.sync_every=2", more});
       JobOptions late = job_options(make_job(job));
       expect_same(train_on(8, late), expected, std::string(sync) + ", " + more);
       late.engine.sync_delay = std::chrono::milliseconds(10);
@@ -176,7 +157,7 @@ TEST(TableSetsOfJobs, EncodedSyncsGiveTheSameBitsBesideAndInLine) {
 TEST(TableSetsOfJobs, EncodedSyncsResumeWithTheSameBits) {
   const TemporaryFolder plans;
   for (const char* sync : {"dense", "touched"}) {
-    const Keys job = joined(coded_mixture(sync), {"tables.few.sharding=table_wise"});
+    const Overrides job = joined(coded_mixture(sync), {"tables.few.sharding=table_wise"});
     const JobOptions whole = headed(job_options(make_job(job)), 8, {2, 60}, plans.path());
     const Summary expected = train_on(8, whole);
     const TemporaryFolder folder;
@@ -192,19 +173,19 @@ TEST(TableSetsOfJobs, EncodedSyncsResumeWithTheSameBits) {
 
 // Sums of squares are multiples of each table's groups: powers of two, so nothing is rounded.
 TEST(TableSetsOfJobs, ACheckpointContinuesWithOtherGroups) {
-  const Keys job = joined(mesh(4, "dense"), {"sparse_optimizer.type=adagrad", "train.steps=4",
-                                             "sparse_optimizer.initial_accumulator=0.1",
-                                             "tables.few.sharding=data_parallel"});
+  const Overrides job = joined(mesh(4, "dense"), {"sparse_optimizer.type=adagrad", "train.steps=4",
+                                                  "sparse_optimizer.initial_accumulator=0.1",
+                                                  "tables.few.sharding=data_parallel"});
   const auto of = [](const char* item, const char* tags) {
-    return Keys{std::string("tables.item.groups=") + item,
-                std::string("tables.tags.groups=") + tags};
+    return Overrides{std::string("tables.item.groups=") + item,
+                     std::string("tables.tags.groups=") + tags};
   };
   const TemporaryFolder folder;
   JobOptions options = job_options(make_job(joined(job, of("1", "2"))));
   options.checkpoint_dir = folder.path() + "/0";
   const Summary expected = train_on(8, options);
   std::string from = options.checkpoint_dir;
-  for (const Keys& groups : {of("4", "4"), of("2", "1"), of("1", "1"), of("1", "2")}) {
+  for (const Overrides& groups : {of("4", "4"), of("2", "1"), of("1", "1"), of("1", "2")}) {
     JobOptions rest = job_options(make_job(joined(job, groups)));
     rest.resume = from;
     rest.checkpoint_dir = from + "0";
@@ -231,19 +212,9 @@ TEST(TableSetsOfJobs, MomentScalesAreOfEachTablesGroups) {
   EXPECT_EQ(scales, expected);
 }
 
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(TableSetsOfJobs, APlanIsForItsGroups) {
   const TemporaryFolder folder;
-  const Keys job = joined(mesh(4, "dense"), {"train.steps=2"});
+  const Overrides job = joined(mesh(4, "dense"), {"train.steps=2"});
   JobOptions options = job_options(make_job(joined(job, mixture())));
   options.out_dir = folder.path();
   const Summary made = train_on(8, options);
