@@ -1,18 +1,24 @@
 include(GoogleTest)
 
-# weft_add_test(<name> SOURCES ... LIBS ... [LABELS ...]): one GoogleTest binary, one ctest entry
-# per TEST. Real data is looked for in $WEFT_DATA, else ../shared/data beside the checkout.
+# weft_add_test(<name> SOURCES ... [APART ...] LIBS ... [LABELS ...]): one GoogleTest binary, one ctest
+# entry per TEST. SOURCES are compiled several at once, APART one by one: files that replace functions, or
+# whose helpers have the names of others'. Real data is looked for in $WEFT_DATA, else ../shared/data beside
+# the checkout.
 function(weft_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;APART;LIBS;LABELS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)  # an empty value would vanish from the list of properties
   endif()
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name} ${arg_SOURCES} ${arg_APART})
   weft_options(${name})
   weft_optimise_lightly(${name})
+  weft_join_sources(${name})
+  foreach(file IN LISTS arg_APART)
+    set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest_main)
