@@ -308,6 +308,28 @@ TEST(DataIdentity, CheckpointsWithoutOneLoadWithAWarning) {
   EXPECT_EQ(resumed.weights_hash, whole.weights_hash);
 }
 
+TEST(DataIdentity, CheckpointsWithoutOneHeededNoSalt) {
+  JobOptions options = job_options(make_job({"train.steps=4"}));
+  const TemporaryFolder folder;
+  options.checkpoint_dir = folder.path();
+  train_on(1, options);
+  options.resume = std::exchange(options.checkpoint_dir, "");
+  options.config = make_job({"train.steps=6", "sparse_features.rare.salt=other"});
+  train_on(1, options);  // another mapping of ids, as asked for: a warning
+  forget_data(folder.path());
+  try {
+    train_on(1, options);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+    const std::string text = error.what();
+    EXPECT_NE(text.find("did not heed salts: feature rare"), std::string::npos) << text;
+    EXPECT_NE(text.find("Remove the key"), std::string::npos) << text;
+  }
+  options.config = make_job({"train.steps=6"});
+  train_on(1, options);
+}
+
 TEST(DataIdentity, MoreGeneratedSamplesAreAnotherOrderUnlessInWindows) {
   for (const char* window : {"0", "61"}) {
     const std::string shuffle = std::string("data.shuffle.window=") + window;

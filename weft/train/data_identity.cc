@@ -256,6 +256,22 @@ void take_over(const DataIdentity& known,
 
 }  // namespace
 
+void check_salts(const SavedReading& saved, const spec::Config& config) {
+  if (saved.metadata.data) {
+    return;
+  }
+  for (const spec::SparseFeature& feature : config.sparse_features) {
+    if (feature.mapping == spec::IdMapping::kHash && !feature.salt.empty() &&
+        feature.salt != feature.table) {
+      fail(ErrorCode::kCheckpoint,
+           "resume from {}: it was written by Weft {}, which did not heed salts: feature {} was "
+           "trained on the rows of its table's name, and salt: {} would give it others. Remove the "
+           "key to go on with the rows that were trained",
+           saved.name, saved.metadata.weft_version, feature.name, feature.salt);
+    }
+  }
+}
+
 Reading begin_reading(const data::Source& source, const spec::Config& config) {
   Reading reading;
   reading.files = source.content(std::numeric_limits<std::int64_t>::max());

@@ -58,6 +58,10 @@ struct SavedReading {
   ResumeData mode = ResumeData::kSame;
 };
 
+/// Throws Error(kCheckpoint) where the configuration has a `salt` and the checkpoint is of a build
+/// that kept nothing of its data: those builds knew the key and did not heed it.
+void check_salts(const SavedReading& saved, const spec::Config& config);
+
 /// Makes `reading`, as begin_reading() has made it, that of a job which resumes. Looks at the
 /// source again where files were appended.
 /// Throws Error(kCheckpoint) for other data with ResumeData::kSame, naming the difference and the

@@ -217,6 +217,7 @@ void Job::check_resume() {
          options_.resume, saved.parts, config_.numerics.parts, saved.parts);
   }
   config_.numerics.parts = saved.parts;
+  check_salts({.metadata = saved, .name = options_.resume}, config_);
   if (!first()) {
     return;
   }
