@@ -238,6 +238,24 @@ TEST(DataIdentity, OtherFilesAreRefused) {
   EXPECT_EQ(refusal(epoch.saved[2], {.files = {23, 9}, .window = 8}), "");
 }
 
+TEST(DataIdentity, AnotherOrderIsRefusedInTheMiddleOfAnEpoch) {
+  const Log before{.files = {23, 9}, .window = 8};
+  const Epoch epoch = read_epoch(before);
+  const std::pair<Log, const char*> others[] = {
+      {{.files = {23, 9}, .window = 8, .seed = 2}, "seed was 1 and is 2"},
+      {{.files = {23, 9}, .window = 5}, "mixed 8 samples at a time and now 5"},
+      {{.files = {23, 9}, .window = 8, .shuffle = false}, "mixed 8 samples at a time and now 1"}};
+  for (const checkpoint::Metadata& saved : epoch.saved) {
+    EXPECT_EQ(refusal(saved, before), "");
+    const bool between = saved.sample == 0 || saved.sample == 32;
+    for (const auto& [log, why] : others) {
+      const std::string text = refusal(saved, log);
+      EXPECT_EQ(text.empty(), between) << saved.sample << ": " << text;
+      EXPECT_TRUE(between || text.find(why) != std::string::npos) << text;
+    }
+  }
+}
+
 TEST(DataIdentity, ModesDecideWhereOtherDataAreRead) {
   const Epoch epoch = read_epoch({.files = {23, 9}, .window = 8});
   const checkpoint::Metadata& saved = epoch.saved[2];

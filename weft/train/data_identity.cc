@@ -242,6 +242,13 @@ void take_over(const DataIdentity& known,
     learn_samples(known, reading.data);
   }
   if (found.equal) {
+    const std::string why = why_order_differs(known, reading.data, reading.start.sample);
+    const bool all = reading.start.sample == known.samples;  // in whatever order
+    if (!why.empty() && !all) {
+      accept_other(fmt::format("in their order the first {} of epoch {} are not those consumed: {}",
+                               count_samples(reading.start.sample), reading.start.epoch, why),
+                   saved, reading);
+    }
     return;
   }
   std::string reason = found.other_files;

@@ -5,7 +5,8 @@
 /// as data/content.h looks at them) and, where both numbers are known, the samples of an epoch.
 /// Files appended behind the known ones, or another part of the same files, are accepted where the
 /// samples consumed in the checkpoint's epoch are the first of the epoch in the new data too, in
-/// the same order; why_order_differs() decides it.
+/// the same order; why_order_differs() decides it. So are equal files in another order: another
+/// seed or data.shuffle in the middle of an epoch.
 #pragma once
 
 #include <cstdint>
