@@ -50,6 +50,7 @@ static void answer_late(int file) {
 FORWARD(ssize_t, read, (int file, void *to, size_t size), (file, to, size))
 FORWARD(ssize_t, pread, (int file, void *to, size_t size, off_t at), (file, to, size, at))
 FORWARD(ssize_t, pread64, (int file, void *to, size_t size, off_t at), (file, to, size, at))
+FORWARD(ssize_t, write, (int file, const void *from, size_t size), (file, from, size))
 FORWARD(ssize_t, pwrite, (int file, const void *from, size_t size, off_t at), (file, from, size, at))
 FORWARD(ssize_t, pwrite64, (int file, const void *from, size_t size, off_t at), (file, from, size, at))
 FORWARD(int, fsync, (int file), (file))

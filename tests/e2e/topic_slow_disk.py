@@ -40,6 +40,17 @@ class SlowDisk(DiskCase):
         self.refused(4, "train", config, "--quiet",
                      says=["rank 0 has been opening 'train.txt'"])
 
+    def test_records_that_hang_end_the_job(self):
+        config = self.write(HANGS)
+        for ranks in (1, 2):
+            for name, args in (("metrics.jsonl", ["--out"]), ("summary.json", ["--out"]),
+                               ("trace-00000.json", ["--trace-steps", "1:3", "--trace"])):
+                out = f"{name}-{ranks}"
+                self.disk = {"SLOW_DISK_FILE": f"{out}/{name}"}
+                self.refused(4, "train", config, "--ranks", ranks, "--quiet", *args, out,
+                             says=[f"rank 0 has been writing '{out}/{name}",
+                                   "and nothing has moved for 1.0 s"])
+
     def test_a_fifo_in_place_of_a_file_is_refused(self):
         config = self.write(HANGS)
         self.train(config, "--checkpoint", "ck", ranks=2)

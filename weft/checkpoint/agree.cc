@@ -1,7 +1,6 @@
 #include "weft/checkpoint/agree.h"
 
 #include <algorithm>
-#include <future>
 #include <new>
 #include <numeric>
 #include <optional>
@@ -49,16 +48,8 @@ Outcome outcome_of(const comm::Communicator& comm, const std::optional<Error>& e
 }  // namespace
 
 void agree(comm::Communicator& comm, Context& ctx, const Work& work) {
-  WorkProgress progress;
   std::optional<Error> error;
-  {
-    auto result = std::async(std::launch::async, [&] { return attempt(work, progress); });
-    comm::WorkWatch watch(comm, progress);
-    while (result.wait_for(watch.interval()) != std::future_status::ready) {
-      watch.look();  // throws: then the end of `result` waits for the work
-    }
-    error = result.get();
-  }
+  comm::run_watched(comm, [&](WorkProgress& progress) { error = attempt(work, progress); });
   const Outcome own = outcome_of(comm, error);
   std::vector<Outcome> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(ctx, &own, all.data(), sizeof(Outcome));

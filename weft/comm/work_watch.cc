@@ -1,6 +1,7 @@
 #include "weft/comm/work_watch.h"
 
 #include <algorithm>
+#include <future>
 #include <string>
 
 #include <fmt/core.h>
@@ -73,6 +74,16 @@ void WorkWatch::note(Clock::time_point now) {
   const std::string amounts = progress_.how_much();
   log_info("rank {} has been {} for {:.0f} s{}{}", comm_.world_rank(comm_.rank()), progress_.what(),
            passed.count(), amounts.empty() ? "" : ", ", amounts);
+}
+
+void run_watched(Communicator& comm, const std::function<void(WorkProgress& progress)>& work) {
+  WorkProgress progress;
+  auto result = std::async(std::launch::async, [&] { work(progress); });
+  WorkWatch watch(comm, progress);
+  while (result.wait_for(watch.interval()) != std::future_status::ready) {
+    watch.look();  // throws: then the end of `result` waits for the work
+  }
+  result.get();
 }
 
 }  // namespace weft::comm

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 
 #include "weft/base/work_progress.h"
 #include "weft/comm/activity.h"
@@ -58,5 +59,10 @@ class WorkWatch {
   std::uint64_t moves_;
   std::int64_t notes_ = 0;
 };
+
+/// Calls work(progress) on a thread of its own, which is watched as above, and throws what it
+/// throws. Where the work hangs this throws once the work has come back. Not collective; the work
+/// must not communicate. Cost: a thread.
+void run_watched(Communicator& comm, const std::function<void(WorkProgress& progress)>& work);
 
 }  // namespace weft::comm

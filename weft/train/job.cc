@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/work_watch.h"
 #include "weft/data/loader.h"
 #include "weft/data/source.h"
 #include "weft/data/vocabulary.h"
@@ -171,6 +173,8 @@ class Job {
   JobOptions options_;                               // resume: the checkpoint itself
   spec::Config config_;
   CheckpointFolder checkpoints_;
+  // Shared with the text of a loss, which another thread makes when this job may be gone.
+  std::shared_ptr<std::atomic<bool>> has_saved_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<Device> device_, host_;
   Context host_context_;
   kernels::Target target_{};
@@ -256,11 +260,10 @@ void Job::explain_losses() const {
   if (plan_.groups == 1) {
     return;
   }
-  launched_.explain_loss([plan = plan_, folder = options_.checkpoint_dir,
+  launched_.explain_loss([plan = plan_, saved = has_saved_, folder = options_.checkpoint_dir,
                           resumed = options_.resume](std::span<const int> ranks) {
-    std::error_code unreadable;
-    const bool saved = !folder.empty() && fs::exists(fs::path(folder) / "latest", unreadable);
-    return describe_loss(plan, ranks, saved ? folder : resumed);
+    // No look at the disk, which may be what does not answer.
+    return describe_loss(plan, ranks, *saved ? folder : resumed);
   });
 }
 
@@ -290,11 +293,10 @@ void Job::advise_on_parts() const {
       parts * std::max<std::int64_t>(1, (samples + nn::kMaxSlice - 1) / nn::kMaxSlice);
   if (first() && slices < options_.threads) {
     log_info(
-        "numerics.parts is {}: a rank has {} parts of {} samples for its {} threads, {} tasks at "
-        "once; for speed set a multiple of {} (that changes the order of sums, so choose before "
-        "training)",
-        plan_.parts, parts, samples, options_.threads, slices,
-        static_cast<std::int64_t>(options_.threads) * world().size());
+        "numerics.parts is {}: a rank has {} of {} for its {} threads, {} at once; for speed set "
+        "a multiple of {} (that changes the order of sums, so choose before training)",
+        plan_.parts, counted(parts, "part"), counted(samples, "sample"), options_.threads,
+        counted(slices, "task"), static_cast<std::int64_t>(options_.threads) * world().size());
   }
 }
 
@@ -494,6 +496,7 @@ bool Job::save(std::int64_t step,
   engine_->run_stage([&](Context& ctx) {
     try {
       where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
+      *has_saved_ = true;
     } catch (const Error& error) {
       engine_->control_comm().check();  // an error of the world is none of the checkpoint's
       failed = error;
@@ -562,13 +565,22 @@ void Job::prepare_records() {
         .tensorboard = options_.tensorboard_dir,
         .resumed_step = manifest_ ? std::optional(manifest_->metadata.step) : std::nullopt,
         .config_yaml = spec::to_yaml(config_),
-        .plan_yaml = spec::plan_to_yaml(plan_)});
+        .plan_yaml = spec::plan_to_yaml(plan_),
+        .run = [this](const std::string& path, const std::function<void()>& write) {
+          comm::run_watched(world(), [&](WorkProgress& progress) {
+            progress.begin({.activity = "writing", .place = fmt::format("'{}'", path)});
+            write();
+          });
+        }});
   }
 }
 
 void Job::prepare_trace() {
   if (!options_.trace.folder.empty()) {
-    trace_.emplace(options_.trace, manifest_ ? manifest_->metadata.step : 0);
+    comm::run_watched(world(), [&](WorkProgress& progress) {
+      progress.begin({.activity = "writing", .place = fmt::format("'{}'", options_.trace.folder)});
+      trace_.emplace(options_.trace, manifest_ ? manifest_->metadata.step : 0);
+    });
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 
 namespace weft::train {
 namespace {
@@ -56,14 +57,17 @@ void keep_earlier_run(const fs::path& folder) {
 
 }  // namespace
 
-Records::Records(const RecordsOptions& options) : folder_(options.folder) {
+Records::Records(const RecordsOptions& options) : folder_(options.folder), run_(options.run) {
   if (!folder_.empty()) {
-    prepare_folder(options);
-    metrics_.emplace((fs::path(folder_) / "metrics.jsonl").string(), "check space and permissions");
-    metrics_->append("");
+    const std::string path = (fs::path(folder_) / "metrics.jsonl").string();
+    metrics_.emplace(path, "check space and permissions");
+    run_(path, [&] {
+      prepare_folder(options);
+      metrics_->append("");
+    });
   }
   if (!options.tensorboard.empty()) {
-    events_.emplace(options.tensorboard);
+    run_(options.tensorboard, [&] { events_.emplace(options.tensorboard); });
   }
 }
 
@@ -73,8 +77,8 @@ void Records::prepare_folder(const RecordsOptions& options) const {
   if (!options.resumed_step) {
     keep_earlier_run(folder);
   } else if (const auto gone = trim_lines(folder / "metrics.jsonl", *options.resumed_step)) {
-    log_info("--out {}: {} lines of metrics.jsonl were of steps beyond {}, or cut, and are removed",
-             folder_, gone, *options.resumed_step);
+    log_info("--out {}: removed {} of metrics.jsonl, cut or beyond step {}", folder_,
+             counted(gone, "line"), *options.resumed_step);
   }
   replace_file(folder / "config.yaml", options.config_yaml);
   replace_file(folder / "plan.yaml", options.plan_yaml);
@@ -92,24 +96,26 @@ void Records::add(const EvalFigures& eval) {
 
 void Records::add_line(const std::string& line) {
   if (metrics_) {
-    attempt("lines of metrics.jsonl", lost_.metrics, reported_.metrics,
+    attempt("lines of metrics.jsonl", metrics_->path(), lost_.metrics, reported_.metrics,
             [&] { metrics_->append(line); });
   }
 }
 
 void Records::add_event(std::int64_t step, const std::vector<Figure>& figures) {
   if (events_) {
-    attempt("events", lost_.events, reported_.events, [&] { events_->add(step, figures); });
+    attempt("events", events_->path(), lost_.events, reported_.events,
+            [&] { events_->add(step, figures); });
   }
 }
 
 /// A warning at the first failure, a note at the first success after some.
 void Records::attempt(const char* what,
+                      const std::string& path,
                       std::int64_t& lost,
                       std::int64_t& lost_before,
-                      const std::function<void()>& write) {
+                      const std::function<void()>& write) const {
   try {
-    write();
+    run_(path, write);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kIo) {
       throw;
@@ -129,9 +135,13 @@ void Records::write_summary(const Summary& summary) {
   if (folder_.empty()) {
     return;
   }
+  const fs::path path = fs::path(folder_) / "summary.json";
   try {
-    replace_file(fs::path(folder_) / "summary.json", to_json(summary));
+    run_(path.string(), [&] { replace_file(path, to_json(summary)); });
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) {
+      throw;
+    }
     log_warning("{}; the training is complete", error.what());
   }
 }

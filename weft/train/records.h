@@ -25,12 +25,16 @@
 
 namespace weft::train {
 
+/// Runs a write to a file. The file system may not answer: a job watches it (comm::run_watched).
+using RunWrite = std::function<void(const std::string& path, const std::function<void()>& write)>;
+
 struct RecordsOptions {
   std::string folder;                        ///< of --out; empty = none
   std::string tensorboard;                   ///< of --tensorboard; empty = none
   std::optional<std::int64_t> resumed_step;  ///< none: a training that begins anew
   std::string config_yaml;                   ///< as resolved
   std::string plan_yaml;
+  RunWrite run = [](const std::string& /*path*/, const std::function<void()>& write) { write(); };
 };
 
 /// Used by one thread.
@@ -54,12 +58,14 @@ class Records {
   void prepare_folder(const RecordsOptions& options) const;
   void add_line(const std::string& line);
   void add_event(std::int64_t step, const std::vector<Figure>& figures);
-  static void attempt(const char* what,
-                      std::int64_t& lost,
-                      std::int64_t& lost_before,
-                      const std::function<void()>& write);
+  void attempt(const char* what,
+               const std::string& path,
+               std::int64_t& lost,
+               std::int64_t& lost_before,
+               const std::function<void()>& write) const;
 
   std::string folder_;
+  RunWrite run_;
   std::optional<AppendFile> metrics_;
   std::optional<EventFile> events_;
   LostRecords lost_;

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/comm/clock.h"
+#include "weft/comm/work_watch.h"
 #include "weft/spec/changed.h"
 #include "weft/tensor/memory_use.h"
 #include "weft/trace/chrome.h"
@@ -64,7 +65,7 @@ void TraceSession::before_step(std::int64_t step, Engine& engine) {
 void TraceSession::finish(Engine& engine) {
   if (written_) {
     if (lost_) {
-      write_file();
+      write_file(engine.control_comm());
     }
     return;
   }
@@ -81,7 +82,7 @@ void TraceSession::write(Engine& engine) {
   recorder_.stop();
   written_ = true;
   engine.run_stage([&](Context& ctx) { complete(engine, ctx); });
-  write_file();
+  write_file(engine.control_comm());
 }
 
 /// What changes from step to step, as counters beside the spans.
@@ -131,15 +132,21 @@ void TraceSession::complete(Engine& engine, Context& ctx) {
   }
   comm.broadcast(ctx, &trace_.base_ns, sizeof trace_.base_ns, 0);
   is_first_ = comm.rank() == 0;
-  remove_others(folder_, comm.size());
 }
 
-void TraceSession::write_file() {
+void TraceSession::write_file(comm::Communicator& comm) {
   const fs::path path = fs::path(folder_) / trace::chrome_file_name(static_cast<int>(trace_.rank));
   try {
-    replace_file(path, trace::to_chrome_json(recorder_, trace_));
+    comm::run_watched(comm, [&](WorkProgress& progress) {
+      progress.begin({.activity = "writing", .place = fmt::format("'{}'", path.string())});
+      replace_file(path, trace::to_chrome_json(recorder_, trace_));
+      remove_others(folder_, static_cast<int>(trace_.ranks));
+    });
     lost_ = false;
   } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo) {
+      throw;
+    }
     log_warning(
         "rank {}: {}; the training goes on{}", trace_.rank, error.what(),
         lost_ ? ", this part of the trace is lost" : ", the trace is tried again at its end");

@@ -44,7 +44,7 @@ class TraceSession {
   [[nodiscard]] std::vector<trace::TableReads> table_reads(const Engine& engine) const;
   void write(Engine& engine);
   void complete(Engine& engine, Context& ctx);
-  void write_file();
+  void write_file(comm::Communicator& comm);
 
   std::string folder_;
   Range steps_;
