@@ -10,6 +10,8 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +36,15 @@ class WeftFormat : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+
+  /// Of all files in the folder.
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
 
  private:
   fs::path folder_;
@@ -151,7 +162,7 @@ TEST_F(WeftFormat, ReadsBackWhatWasWritten) {
       writer.append(block);
       writer.finish();
     }
-    EXPECT_FALSE(fs::exists(file + ".partial"));
+    EXPECT_EQ(names(), std::vector<std::string>{"log.weft"});
     const auto source = open_weft({file});
     EXPECT_EQ(source->schema(), full_schema());
     ASSERT_EQ(source->size(), 200);
@@ -348,10 +359,11 @@ TEST_F(WeftFormat, UnfinishedFilesLeaveNothing) {
   {
     WeftWriter writer(file, full_schema());
     writer.append(full_block(5));
-    EXPECT_TRUE(fs::exists(file + ".partial"));
+    ASSERT_EQ(names().size(), 1U);
+    EXPECT_TRUE(names().front().starts_with("log.weft.")) << names().front();
+    EXPECT_TRUE(names().front().ends_with(".partial")) << names().front();
   }
-  EXPECT_FALSE(fs::exists(file));
-  EXPECT_FALSE(fs::exists(file + ".partial"));
+  EXPECT_TRUE(names().empty());
   EXPECT_THROW(WeftWriter(path("no/such/folder/log.weft"), full_schema()), Error);
   EXPECT_THROW(WeftWriter(file, full_schema(), {0, {}}), Error);
 }

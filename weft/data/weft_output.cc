@@ -1,95 +1,104 @@
 #include "weft/data/weft_output.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <span>
+#include <system_error>
 #include <utility>
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/io/process.h"
 
 namespace weft::data {
-
 namespace {
 
-std::string reason() {
-  return std::strerror(errno);
+/// Of a path without one, the working folder.
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 }  // namespace
 
-// The file under its temporary name.
+/// The file under a name of its own beside its place, until it is published.
 class WeftOutput::File {
  public:
-  explicit File(std::string path) : path_(std::move(path)), temporary_(path_ + ".partial") {
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) {
+  File(std::string path, io::FileSystem& files)
+      : files_(files),
+        path_(std::move(path)),
+        temporary_(fmt::format("{}.{:016x}.partial", path_, io::random_id())) {
+    io::Opened opened = files_.open(temporary_, io::OpenMode::kExclusive);
+    if (opened.error) {
       fail(ErrorCode::kIo, "cannot create '{}': {}; does its folder exist and may you write there?",
-           temporary_, reason());
+           temporary_, opened.error.message());
     }
+    file_ = std::move(opened.file);
   }
 
   ~File() {
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-      ::unlink(temporary_.c_str());
+    file_.reset();
+    if (!has_name_) {
+      // What went wrong is said already, or nobody wants the file.
+      static_cast<void>(files_.remove(temporary_));
     }
   }
 
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  [[nodiscard]] std::uint64_t size() const { return size_; }
+  [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(size_); }
 
   void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      if (written < 0) {
-        fail(ErrorCode::kIo, "cannot write '{}' after {} bytes: {}; is the disk full?", temporary_,
-             size_, reason());
-      }
-      size_ += static_cast<std::uint64_t>(written);
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    if (const auto error = io::write_all(*file_, bytes.data(), std::ssize(bytes), size_)) {
+      fail(ErrorCode::kIo, "cannot write '{}' after {} bytes: {}", temporary_, size_,
+           io::describe_write_error(error));
     }
   }
 
   void publish() {
-    if (::fsync(descriptor_) != 0) {
-      fail(ErrorCode::kIo, "cannot synchronise '{}': {}; is the disk full?", temporary_, reason());
+    if (const auto error = file_->sync()) {
+      fail(ErrorCode::kIo, "cannot synchronise '{}': {}", temporary_,
+           io::describe_write_error(error));
     }
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      fail(ErrorCode::kIo, "cannot rename '{}' to '{}': {}", temporary_, path_, reason());
+    // A file system on another machine may say as late as here that bytes are lost.
+    if (const auto error = file_->close()) {
+      fail(ErrorCode::kIo, "cannot close '{}': {}", temporary_, io::describe_write_error(error));
     }
-    ::close(std::exchange(descriptor_, -1));
-    // The name is durable when its folder is; a file system that cannot say so loses nothing else.
-    std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-    folder = folder.empty() ? "." : folder;
-    const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (handle >= 0) {
-      ::fsync(handle);
-      ::close(handle);
+    if (const auto error = files_.rename(temporary_, path_)) {
+      fail(ErrorCode::kIo, "cannot rename '{}' to '{}': {}", temporary_, path_,
+           io::describe_write_error(error));
+    }
+    has_name_ = true;
+    const std::error_code error = files_.sync_directory(folder_of(path_));
+    // A folder that may be written to and not read cannot be synchronised by this user.
+    if (error && error != io::error_of(EACCES)) {
+      fail(ErrorCode::kIo,
+           "'{}' is complete, but its folder cannot be synchronised, so a crash of the machine may "
+           "still take its name: {}",
+           path_, io::describe_write_error(error));
     }
   }
 
  private:
+  io::FileSystem& files_;
   std::string path_;
   std::string temporary_;
-  int descriptor_ = -1;
-  std::uint64_t size_ = 0;
+  std::unique_ptr<io::File> file_;
+  std::int64_t size_ = 0;
+  bool has_name_ = false;
 };
 
 WeftOutput::WeftOutput(std::string path,
                        const Schema& schema,
-                       std::map<std::string, std::string> metadata)
+                       std::map<std::string, std::string> metadata,
+                       io::FileSystem& files)
     : metadata_(std::move(metadata)) {
   const std::vector<std::byte> header = layout::encode_header(schema);
-  file_ = std::make_unique<File>(std::move(path));
+  file_ = std::make_unique<File>(std::move(path), files);
   file_->write(header);
 }
 
