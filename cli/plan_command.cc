@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/option_file.h"
 #include "cli/output.h"
 #include "cli/page_origin.h"
 #include "weft/base/error.h"
@@ -99,13 +100,7 @@ int run_plan(const PlanArguments& arguments) {
     fmt::print("{}", text);
     return kDone;
   }
-  std::ofstream out(arguments.output, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.flush();
-  if (!out) {
-    fail(ErrorCode::kIo, "cannot write --output {}; check the folder and its permissions",
-         arguments.output);
-  }
+  write_option_file("--output", arguments.output, text);
   return kDone;
 }
 

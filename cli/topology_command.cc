@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/launch.h"
+#include "cli/option_file.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/topology/show.h"
@@ -37,28 +38,15 @@ int show(const TopologyArguments& arguments) {
   return kDone;
 }
 
-[[noreturn]] void fail_output(const std::string& path) {
-  fail(ErrorCode::kIo, "cannot write --output {}; check the folder and its permissions", path);
-}
-
 /// Finds out before the measurement whether the file can be written; changes nothing.
 void check_output(const std::string& path) {
   std::error_code ignored;
   const bool existed = std::filesystem::exists(path, ignored);
   if (!std::ofstream(path, std::ios::app)) {
-    fail_output(path);
+    fail(ErrorCode::kIo, "cannot write --output {}; check the folder and its permissions", path);
   }
   if (!existed) {
     std::filesystem::remove(path, ignored);
-  }
-}
-
-void write_output(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.flush();
-  if (!out) {
-    fail_output(path);
   }
 }
 
@@ -90,7 +78,7 @@ int calibrate(const TopologyArguments& arguments) {
   if (arguments.output.empty()) {
     fmt::print("{}", topology::to_yaml(*measured));
   } else {
-    write_output(arguments.output, topology::to_yaml(*measured));
+    write_option_file("--output", arguments.output, topology::to_yaml(*measured));
     fmt::print("{}", topology::to_text(*measured));
   }
   return kDone;

@@ -1,5 +1,4 @@
 // weft trace: what the files of weft train --trace say.
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +8,8 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/option_file.h"
 #include "cli/page_origin.h"
-#include "weft/base/error.h"
 #include "weft/trace/report.h"
 #include "weft/trace/report_html.h"
 #include "weft/trace/trace_file.h"
@@ -24,22 +23,14 @@ struct TraceArguments {
   bool json = false;
 };
 
-void write_page(const std::string& path, const std::string& page) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << page;
-  out.flush();
-  if (!out) {
-    fail(ErrorCode::kIo, "cannot write --html {}; check the folder and its permissions", path);
-  }
-}
-
 int report(const TraceArguments& arguments) {
   const std::vector<trace::RankWork> trace = trace::read_trace(arguments.folder);
   const trace::Report found = trace::make_report(trace);
   if (!arguments.html.empty()) {
-    write_page(arguments.html, trace::to_html(found, trace,
-                                              page_origin("the trace " + arguments.folder,
-                                                          trace.front().configuration)));
+    write_option_file(
+        "--html", arguments.html,
+        trace::to_html(found, trace,
+                       page_origin("the trace " + arguments.folder, trace.front().configuration)));
   }
   fmt::print("{}", arguments.json ? trace::to_json(found) : trace::to_text(found));
   return kDone;
@@ -50,8 +41,8 @@ int diff(const TraceArguments& arguments) {
   const trace::Report before = trace::make_report(trace::read_trace(arguments.folder));
   const trace::Report after = trace::make_report(trace);
   if (!arguments.html.empty()) {
-    write_page(
-        arguments.html,
+    write_option_file(
+        "--html", arguments.html,
         trace::diff_to_html(
             before, after,
             page_origin(
