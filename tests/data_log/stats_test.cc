@@ -118,6 +118,14 @@ TEST(Stats, TextIsGolden) {
             "price    25.0%     2     0.8165    1    3\n");
 }
 
+TEST(Stats, TextOfOneSampleIsSingular) {
+  FourSamples source;
+  StatsOptions first;
+  first.max_samples = 1;
+  const std::string text = stats_text(compute_stats(source, first));
+  EXPECT_NE(text.find("\n1 sample read\n"), std::string::npos) << text;
+}
+
 TEST(Stats, JsonHasAVersionAndTheSameNumbers) {
   FourSamples source;
   const auto json = nlohmann::json::parse(stats_json(compute_stats(source)));

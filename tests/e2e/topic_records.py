@@ -201,7 +201,7 @@ class Records(Case):
         with open(metrics, "a") as file:
             file.write('{"version": 1, "type": "train", "step": 3')  # cut by a crash
         result = self.run_weft("train", config, "--out", "out", "--resume", "ck/step-00000008")
-        self.assertIn("lines of metrics.jsonl were of steps beyond 8", result.err)
+        self.assertIn("lines of metrics.jsonl, cut or beyond step 8", result.err)
 
         def steps(path):
             return [(line["type"], line["step"]) for line in self.lines(path)]

@@ -55,6 +55,11 @@ TEST(MeshLoss, NamesGroupsAndHowToGoOn) {
   EXPECT_EQ(describe_loss(plan, std::array{5, 7}, "ck"),
             "Lost: rank 5 (group 2), rank 7 (group 3); whole replica groups: 2 of 4; resume with "
             "--resume ck on their 4 ranks with mesh.groups=2");
+  plan.ranks = 1;
+  EXPECT_EQ(describe_loss(plan, std::array{0, 2, 3}, "ck"),
+            "Lost: rank 0 (group 0), rank 2 (group 2), rank 3 (group 3); whole replica groups: 1 "
+            "of 4; resume with --resume ck on their 1 rank with mesh.groups=1");
+  plan.ranks = 2;
   plan.layout = spec::MeshLayout::kLocalAllReduce;
   EXPECT_EQ(describe_groups(plan), "rank r of the world is in group r mod 4");
   EXPECT_EQ(describe_loss(plan, std::array{5, 1}, ""),

@@ -7,6 +7,7 @@
 
 #include "tests/train/job_fixture.h"
 #include "weft/base/log.h"
+#include "weft/base/text.h"
 
 namespace weft::train {
 namespace {
@@ -131,7 +132,7 @@ TEST_F(ResumePlan, OnOtherRanksIsANewOneOfTheSameParts) {
     const Logged got = logged(ranks, rest());
     EXPECT_EQ(got.summary.parts, whole_.parts);
     EXPECT_TRUE(got.says("resume: the checkpoint's plan is for 2 ranks; made a new plan for " +
-                         std::to_string(ranks) + " ranks, with the same 8 parts"))
+                         counted(ranks, "rank") + ", with the same 8 parts"))
         << got.text;
   }
 }

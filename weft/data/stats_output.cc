@@ -65,8 +65,8 @@ nlohmann::ordered_json to_value(const HotRows& hot) {
 }  // namespace
 
 std::string stats_text(const Stats& stats) {
-  std::string text =
-      fmt::format("{}\n{} samples read\n", stats.source, format_count(stats.samples));
+  std::string text = fmt::format("{}\n{} {} read\n", stats.source, format_count(stats.samples),
+                                 stats.samples == 1 ? "sample" : "samples");
   if (stats.bayes_ne) {
     text += fmt::format("best possible NE {:.4f}\n", *stats.bayes_ne);
   }

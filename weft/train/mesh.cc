@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/text.h"
 #include "weft/optim/sparse.h"
 
 namespace weft::train {
@@ -100,8 +101,8 @@ std::string describe_loss(const spec::Plan& plan,
                                              : fmt::format("resume with --resume {}", checkpoint);
   return fmt::format("Lost: {}; whole replica groups: {} of {}{}", names, left, plan.groups,
                      left == 0 ? fmt::format("; {} on the ranks there are", how)
-                               : fmt::format("; {} on their {} ranks with mesh.groups={}", how,
-                                             left * plan.ranks, left));
+                               : fmt::format("; {} on their {} with mesh.groups={}", how,
+                                             counted(left * plan.ranks, "rank"), left));
 }
 
 double MomentScale::of(std::int64_t row) const {

@@ -183,8 +183,8 @@ spec::Plan Choice::make() {
                    : planner::measured_hot_rows(config_, read_stats_file(file), file));
   say_what_is_not_asked();
   if (first() && request_.saved != nullptr && made != request_.saved->plan) {
-    log_info("resume: {}; made a new plan for {} ranks, with the same {} parts", why, made.world(),
-             made.parts);
+    log_info("resume: {}; made a new plan for {}, with the same {}", why,
+             counted(made.world(), "rank"), counted(made.parts, "part"));
   }
   return made;
 }
