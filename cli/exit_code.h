@@ -26,6 +26,7 @@ inline int exit_code(ErrorCode code) {
     case ErrorCode::kTimeout:
       return kBadComm;
     case ErrorCode::kCheckpoint:
+    case ErrorCode::kLockLost:
       return kBadCheckpoint;
     case ErrorCode::kInternal:
     case ErrorCode::kNonFinite:

@@ -1,5 +1,6 @@
 // Saves and removals on a disk that fails and forgets: whatever happens, between any two calls, the
 // newest complete checkpoint is found, all of it, and the job can go on.
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "tests/checkpoint/memory_state.h"
 #include "tests/io/faulty_file_system.h"
 #include "weft/checkpoint/step_names.h"
+#include "weft/io/process.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -46,8 +48,8 @@ int number_of(FaultyFileSystem& files, const std::string& directory) {
   return std::stoi(read_manifest(directory, files).metadata.config_yaml);
 }
 
-FolderOptions folder_of(FaultyFileSystem& files) {
-  return {.directory = kFolder, .timeout_s = 1e6, .files = &files};
+FolderOptions folder_of(FaultyFileSystem& files, double timeout_s = 1e6) {
+  return {.directory = kFolder, .timeout_s = timeout_s, .files = &files};
 }
 
 /// What is there before the faults: 10 and 20, of one line.
@@ -101,8 +103,9 @@ std::string find_fault(FaultyFileSystem& files, int done) {
       return fmt::format("save {} is taken for the newest, {} is there and {} has returned", newest,
                          last, done);
     }
-    // The job goes on: what was left unfinished goes.
-    Folder folder(folder_of(files));
+    // The job goes on: what was left unfinished goes. It waits only for a lock whose file was torn
+    // and no longer says who has it.
+    Folder folder(folder_of(files, 0.05));
     folder.resume_job(kFolder);
     save_number(files, folder, 9, 40);
     if (number_of(files, find_checkpoint(kFolder, files)) != 9) {
@@ -124,8 +127,26 @@ io::Hook killed_at(std::int64_t at) {
   return [at](const Call& call) { return call.index < at ? Verdict{} : Verdict{What::kFail, EIO}; };
 }
 
-std::vector<Call> calls_of(const std::function<void(FaultyFileSystem&)>& job) {
-  FaultyFileSystem files;
+/// Where a file is the lock: its holder has ended. The test's own process stands for it and goes
+/// on, so the file says that it began at another time. Returns whether there is such a file.
+bool end_holder(FaultyFileSystem& files) {
+  const std::string path = fmt::format("{}/lock.held", kFolder);
+  std::string text;
+  if (io::read_file(files, path, 1 << 20, text)) {
+    return false;
+  }
+  const std::int64_t start = io::this_process().start;
+  const std::string own = fmt::format("start {}", start);
+  if (const std::size_t begin = text.find(own); begin != std::string::npos) {
+    text.replace(begin, own.size(), fmt::format("start {}", start - 1));
+  }
+  EXPECT_FALSE(io::write_file(files, path, text));
+  return true;
+}
+
+std::vector<Call> calls_of(const std::function<void(FaultyFileSystem&)>& job,
+                           const FaultyFileSystem::Options& options = {}) {
+  FaultyFileSystem files(options);
   begin_job(files);
   files.set_hook([](const Call&) { return Verdict{}; });
   job(files);
@@ -139,7 +160,8 @@ struct Kills {
   std::int64_t keep = 2;
   std::size_t enough = 5;  ///< faults
   FaultyFileSystem::Options options = {};
-  io::Hook too = {};  ///< asked about calls before the kill
+  io::Hook too = {};               ///< asked about calls before the kill
+  std::int64_t* locked = nullptr;  ///< counts the kills that have left a file that is the lock
 };
 
 /// The faults that are found when the process is killed at each call in [begin, end), and the
@@ -163,6 +185,10 @@ std::vector<std::string> faults_of_kills(const Kills& kills) {
                                 : seed == kSeeds ? Survival::kNothing
                                                  : Survival::kAll;
       files.crash(survival, seed * 1000 + static_cast<std::uint32_t>(at));
+      const bool was_locked = end_holder(files);
+      if (kills.locked != nullptr) {
+        *kills.locked += was_locked ? 1 : 0;
+      }
       if (const std::string fault = find_fault(files, done); !fault.empty()) {
         faults.push_back(fmt::format("killed at call {}, seed {}: {}", at, seed, fault));
       }
@@ -178,7 +204,7 @@ TEST(Crash, BetweenAnyTwoCallsTheNewestCompleteCheckpointIsFound) {
   EXPECT_EQ(faults_of_kills({.end = count + 1}), std::vector<std::string>{});
 }
 
-TEST(Crash, AlsoWithoutAnAtomicExchangeAndWithoutLocks) {
+TEST(Crash, AlsoWithoutAnAtomicExchange) {
   const auto calls = calls_of([](FaultyFileSystem& files) { go_back_and_on(files); });
   const auto count = static_cast<std::int64_t>(calls.size());
   EXPECT_EQ(faults_of_kills({.end = count + 1, .stride = 5, .options = {.has_exchange = false}}),
@@ -186,10 +212,29 @@ TEST(Crash, AlsoWithoutAnAtomicExchangeAndWithoutLocks) {
   for (const Call& call : calls) {
     EXPECT_NE(call.kind, CallKind::kExchange) << "a step is never replaced in its place";
   }
-  FaultyFileSystem files({.has_exchange = false, .has_locks = false});
-  begin_job(files);
-  EXPECT_EQ(go_back_and_on(files), 4);
-  EXPECT_EQ(find_fault(files, 4), "");
+}
+
+/// Where `lock.held` is the lock it outlives its holder: the next one sees that it is gone, takes
+/// the folder over, and finds what it would find anywhere.
+TEST(Crash, AlsoWithoutLocks) {
+  const FaultyFileSystem::Options options{.has_exchange = false, .has_locks = false};
+  const auto calls =
+      calls_of([](FaultyFileSystem& files) { EXPECT_EQ(go_back_and_on(files), 4); }, options);
+  const auto count = static_cast<std::int64_t>(calls.size());
+  const auto linked = std::find_if(calls.begin(), calls.end(),
+                                   [](const Call& call) { return call.kind == CallKind::kLink; });
+  ASSERT_NE(linked, calls.end());
+  // While the lock is taken and released, at every call; between that at every fifth.
+  const std::int64_t taken = linked->index + 3;
+  const std::int64_t released = count - 5;
+  std::int64_t locked = 0;
+  for (const Kills& kills :
+       {Kills{.end = taken, .options = options, .locked = &locked},
+        Kills{.begin = taken, .end = released, .stride = 5, .options = options, .locked = &locked},
+        Kills{.begin = released, .end = count + 1, .options = options, .locked = &locked}}) {
+    EXPECT_EQ(faults_of_kills(kills), std::vector<std::string>{});
+  }
+  EXPECT_GT(locked, count / 5) << "most kills leave the lock to be taken over";
 }
 
 /// Negative control: the crashes above find every sync that is left out.

@@ -91,6 +91,41 @@ TEST_F(Retention, AfterAReturnTheRunningLineCounts) {
   EXPECT_EQ(steps(), "12 13 14");
 }
 
+/// Whatever its step and save number: none goes without having been named.
+TEST_F(Retention, AllThatIsLeftBehindIsNamedAndSoIsWhatGoes) {
+  run_job("", {5, 10, 15, 20}, 0);
+  run_job(at("step-00000005"), {6, 7}, 0);
+  const Logged logged;
+  run_job(at("step-00000020"), {22}, 3);
+  EXPECT_EQ(steps(), "15 20 22");
+  EXPECT_NE(logged.text().find("leaves behind step-00000006, step-00000007 of"), std::string::npos)
+      << logged.text();
+  EXPECT_NE(logged.text().find("removes step-00000006, step-00000007 of"), std::string::npos)
+      << logged.text();
+  EXPECT_EQ(logged.text().find("step-00000005"), std::string::npos)
+      << "5 went as the oldest of its line: " << logged.text();
+  // Many of them are named too.
+  run_job(folder_.path(), {31, 32, 33, 34, 35, 36, 37, 38, 39, 40}, 0);
+  run_job(at("step-00000022"), {23, 24, 25}, 3);
+  EXPECT_EQ(steps(), "23 24 25");
+  for (const char* text : {"leaves behind step-00000031, ", "removes step-00000031, ",
+                           "step-00000039, step-00000040 of"}) {
+    EXPECT_NE(logged.text().find(text), std::string::npos) << logged.text();
+  }
+}
+
+/// What a checkpoint of another folder descends from is of its line here too.
+TEST_F(Retention, ParentsOfACheckpointElsewhereAreNotLeftBehind) {
+  run_job("", {5, 10, 15}, 0);
+  const TemporaryDirectory elsewhere;
+  const std::string moved = elsewhere.path() + "/step-00000010";
+  std::filesystem::rename(at("step-00000010"), moved);
+  const Logged logged;
+  run_job(moved, {12}, 0);
+  EXPECT_NE(logged.text().find("leaves behind step-00000015 of"), std::string::npos)
+      << logged.text();
+}
+
 /// Another job's checkpoints in the same folder are neither counted nor removed.
 TEST_F(Retention, OtherJobsAreNeverTouched) {
   run_job("", {5, 10, 15, 20}, 0);
@@ -195,8 +230,43 @@ TEST_F(Retention, AJobThatHasLostItsLockWritesNothing) {
   folder.start_job();
   save_step(folder, 5, 0);
   std::filesystem::remove(at("lock"));
-  EXPECT_TRUE(says(checkpoint_error([&] { save_step(folder, 10, 0); }), {"no longer this job's"}));
+  try {
+    save_step(folder, 10, 0);
+    ADD_FAILURE() << "it was written";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kLockLost)
+        << "unlike a full disk: no later save can succeed";
+    EXPECT_TRUE(says(error.what(), {"no longer this job's"}));
+  }
   EXPECT_EQ(steps(), "5");
+}
+
+/// A file system that is away for a while is no lost lock.
+TEST_F(Retention, ALockThatCannotBeLookedAtIsNotLost) {
+  const std::string aside = folder_.path() + ".aside";
+  {
+    Folder folder({.directory = folder_.path()});
+    folder.start_job();
+    std::filesystem::rename(folder_.path(), aside);
+    EXPECT_TRUE(says(checkpoint_error([&] { folder.begin(5); }), {"it cannot be seen whether"}));
+    std::filesystem::rename(aside, folder_.path());
+    save_step(folder, 5, 0);
+  }
+  EXPECT_EQ(steps(), "5");
+
+  io::FaultyFileSystem files({.has_locks = false});
+  Folder folder({.directory = "/ck", .timeout_s = 1e6, .files = &files});
+  folder.start_job();
+  files.set_hook([](const io::Call& call) {
+    const bool away = call.path.starts_with("/ck/lock");
+    return away ? io::Verdict{io::Verdict::What::kFail, EIO} : io::Verdict{};
+  });
+  EXPECT_TRUE(says(checkpoint_error([&] { folder.begin(5); }), {"it cannot be seen whether"}))
+      << "not the message of a lock that is gone";
+  files.set_hook({});
+  folder.discard(folder.begin(5));
+  ASSERT_FALSE(files.remove("/ck/lock.held"));
+  EXPECT_TRUE(says(checkpoint_error([&] { folder.begin(5); }), {"OTHER CODE: the lock of '/ck'"}));
 }
 
 /// Another process holds the folder and is killed: nobody has to remove anything.

@@ -80,7 +80,8 @@ class Checkpoints(FolderCase):
 
     def test_one_writer(self):
         first = self.start_endless([self.weft])
-        for args in (["--resume", "auto"], ["--resume", "ck"], []):
+        soon = ["--set", "train.timeout_s=5"]  # auto waits so long for the first to end
+        for args in (["--resume", "auto", *soon], ["--resume", "ck"], []):
             self.refused(5, "train", "job.yaml", "--set", "seed=4", "--checkpoint", "ck",
                          "--ranks", 2, *args,
                          says=["another job writes checkpoints to 'ck'", f"process {first.pid} on",
@@ -91,6 +92,24 @@ class Checkpoints(FolderCase):
         self.assertEqual(len(self.steps()), 2)
         self.train("job.yaml", "--resume", "ck", "--set",
                    f"train.steps={int(self.steps()[-1]) + 2}")
+
+    def test_auto_waits_for_the_run_before(self):
+        first = self.start_endless([self.weft])
+        second = self.start([self.weft, "train", "job.yaml", "--checkpoint", "ck", "--resume",
+                             "auto", "--set", "train.steps=1"])
+        self.wait_for(lambda: "waiting for up to 300 s" in self.log_of(second), second, "a wait")
+        first.send_signal(signal.SIGTERM)
+        self.wait(first)
+        result = self.wait(second)
+        self.assertEqual(result.code, 0, str(result))
+
+    def test_a_lost_lock_ends_the_job_at_once(self):
+        first = self.start_endless([self.weft], "--checkpoint-max-age", 10**9)
+        (self.folder / "ck/lock").unlink()
+        result = self.wait(first)
+        self.assertEqual(result.code, 5, str(result))
+        self.assertIn("is no longer this job's", result.err)
+        self.assertNotIn("tries again at step", result.err)
 
     def test_killed_and_started_again(self):
         """Whatever a kill leaves, the same command goes on, and no file has to be removed."""
@@ -109,7 +128,8 @@ class MpiCheckpoints(FolderCase, MpiCase):
     def test_one_writer(self):
         first = self.start_endless(self.mpi_command(2))
         result = self.wait(self.start(self.mpi_command(
-            2, "train", "job.yaml", "--resume", "auto", "--checkpoint", "ck")))
+            2, "train", "job.yaml", "--resume", "auto", "--checkpoint", "ck", "--set",
+            "train.timeout_s=5")))
         self.assertEqual(result.code, 5, str(result))
         self.assertIn("another job writes checkpoints to 'ck'", result.err)
         first.kill()  # the launcher; its ranks end, and their lock with them

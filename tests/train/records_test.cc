@@ -1,17 +1,23 @@
 // Files of figures on a file system that is full for a while, and how long checkpoints may fail.
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include "tests/train/job_fixture.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/train/checkpoint_age.h"
+#include "weft/train/checkpoint_folder.h"
 #include "weft/train/record_files.h"
 
 namespace weft::train {
@@ -137,6 +143,85 @@ TEST(CheckpointAge, OutlivesNeitherAFinalOneNorOtherErrors) {
   EXPECT_THROW(age.failed(10, SaveKind::kInterval, {ErrorCode::kTimeout, "rank 1 is missing"}),
                Error);
   EXPECT_EQ(age.failures(), 0);
+}
+
+/// Nothing brings a lost lock back, so the job ends at the first save that finds it lost, and says
+/// why and no more.
+TEST(CheckpointAge, EndsTheJobAtOnceWhenItsLockIsLost) {
+  const TemporaryFolder folder;
+  const std::string directory = folder.path() + "/ck";
+  checkpoint::Folder own({.directory = directory});
+  own.start_job();
+  fs::remove(directory + "/lock");
+  CheckpointAge age(0, 10, 1000);
+  try {
+    try {
+      own.begin(10);
+      ADD_FAILURE() << "it has no lock";
+    } catch (const Error& error) {
+      age.failed(10, SaveKind::kInterval, error);
+      ADD_FAILURE() << "it went on";
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kLockLost);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("no longer this job's"), std::string::npos) << message;
+    EXPECT_EQ(message.find("--checkpoint-max-age"), std::string::npos) << message;
+  }
+  EXPECT_EQ(age.failures(), 0);
+}
+
+/// As a job does that is started again.
+CheckpointFolder open_again(const std::string& directory,
+                            const std::string& resume,
+                            double timeout_s) {
+  CheckpointFolder out;
+  comm::run_local(1, {}, [&](comm::Communicator& world) {
+    Context ctx;
+    out = open_checkpoints(world, ctx,
+                           {.directory = directory, .resume = resume, .timeout_s = timeout_s});
+  });
+  return out;
+}
+
+TEST(CheckpointFolder, AutoWaitsForTheRunBefore) {
+  const TemporaryFolder folder;
+  const std::string directory = folder.path() + "/ck";
+  std::string logged;
+  set_log_sink([&logged](LogLevel, std::string_view text) { logged += std::string(text) + "\n"; });
+  std::optional<checkpoint::Folder> before;
+  before.emplace(checkpoint::FolderOptions{.directory = directory});
+  before->start_job();
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    before.reset();
+  });
+  const CheckpointFolder after = open_again(directory, kResumeAuto, 60);
+  ends.join();
+  set_log_sink({});
+  EXPECT_TRUE(after.folder);
+  EXPECT_EQ(after.resume, "");
+  EXPECT_NE(logged.find("waiting for up to 60 s (train.timeout_s), because another job writes"),
+            std::string::npos)
+      << logged;
+}
+
+TEST(CheckpointFolder, AJobThatGoesOnRunningIsNotWaitedForLonger) {
+  const TemporaryFolder folder;
+  const std::string directory = folder.path() + "/ck";
+  const checkpoint::Folder other({.directory = directory});
+  for (const char* resume : {kResumeAuto, ""}) {  // without auto nothing is waited for
+    const double timeout_s = *resume == '\0' ? 1e6 : 0.2;
+    try {
+      open_again(directory, resume, timeout_s);
+      ADD_FAILURE() << "two have the folder";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
+      EXPECT_NE(std::string(error.what()).find("another job writes checkpoints to"),
+                std::string::npos)
+          << error.what();
+    }
+  }
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ std::string_view to_string(ErrorCode code) {
       return "timeout";
     case ErrorCode::kCheckpoint:
       return "checkpoint";
+    case ErrorCode::kLockLost:
+      return "lock_lost";
     case ErrorCode::kNonFinite:
       return "non_finite";
     case ErrorCode::kIo:

@@ -21,6 +21,7 @@ enum class ErrorCode {
   kComm,        ///< a peer, a link, or ranks out of step
   kTimeout,     ///< a peer did not arrive in time
   kCheckpoint,  ///< a checkpoint cannot be written or read
+  kLockLost,    ///< the folder for checkpoints is no longer this job's; nothing brings it back
   kNonFinite,   ///< training produced a non-finite value
   kIo,          ///< any other file
   kResource,    ///< memory or another limit of the machine

@@ -51,8 +51,9 @@ struct SaveOptions {
 ///
 /// Errors: Error(kCheckpoint) on all ranks with the rank of origin, naming the file and what to do;
 /// what was written is removed and earlier checkpoints are as they were. The communicator and the
-/// folder stay usable, so a job may go on, and save again. An old checkpoint that cannot be removed
-/// is a warning.
+/// folder stay usable, so a job may go on, and save again. Error(kLockLost) where the folder is no
+/// longer the job's: then no later save can succeed. An old checkpoint that cannot be removed is a
+/// warning.
 std::string save(comm::Communicator& comm,
                  Context& ctx,
                  const SaveOptions& options,

@@ -34,19 +34,20 @@ std::string job_label(std::uint64_t job_id) {
           ? "a process that has not said its name"
           : fmt::format("process {} on host '{}', {}", holder.process.pid, holder.process.host,
                         holder.label.empty() ? "which has not begun" : holder.label);
-  fail(ErrorCode::kCheckpoint,
-       "another job writes checkpoints to '{}': {}; wait until it has ended, or end it, or give "
-       "another directory. The lock goes with its process: no file has to be removed",
-       directory, who);
+  throw FolderBusy(
+      ErrorCode::kCheckpoint,
+      fmt::format(
+          "another job writes checkpoints to '{}': {}; wait until it has ended, or end it, or give "
+          "another directory. The lock goes with its process: no file has to be removed",
+          directory, who));
 }
 
 std::string list_names(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 8;
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + name;
   }
-  return names.size() > kShown ? fmt::format("{} and {} more", text, names.size() - kShown) : text;
+  return text;
 }
 
 }  // namespace
@@ -95,7 +96,7 @@ void Folder::start_job() {
   lock_->set_label(job_label(next_.job_id));
 }
 
-void Folder::resume_job(const std::string& checkpoint) {
+void Folder::resume_job(const std::string& checkpoint, const std::function<void()>& on_read) {
   const std::string directory = find_checkpoint(checkpoint, files_);
   const Heading from = read_heading(files_, directory);
   next_ = {.job_id = from.lineage.job_id != 0 ? from.lineage.job_id : io::random_id(),
@@ -104,36 +105,46 @@ void Folder::resume_job(const std::string& checkpoint) {
            .parent_id = from.id};
   lock_->set_label(job_label(next_.job_id));
   if (from.lineage.job_id != 0) {
-    say_what_is_left_behind(from.step);
+    const auto all = known(on_read);
+    std::set<std::uint64_t> line{from.id};  // which may lie in another directory than its parents
+    for (const Known& one : line_of(all, from.lineage.parent_id)) {
+      line.insert(one.id);
+    }
+    say_what_is_left_behind(line);
   }
 }
 
-/// Later ones of the job that are not in the line, where the line ends with one of `step`.
-void Folder::say_what_is_left_behind(std::int64_t step) const {
+/// Those of the job that are not of the line that it goes on with; known() has read them.
+void Folder::say_what_is_left_behind(const std::set<std::uint64_t>& line) const {
   std::vector<std::string> names;
-  for (const Found& one : list_complete(files_, directory_)) {
-    const bool later = one.name.step >= step;
-    const auto heading = later ? try_heading(files_, one.directory) : std::nullopt;
-    if (heading && heading->lineage.job_id == next_.job_id && heading->id != next_.parent_id &&
-        heading->lineage.save_number >= next_.save_number - 1) {
-      names.push_back(last_part(one.directory));
-    }
+  for (const Known& one : outside_of(line)) {
+    names.push_back(last_part(one.directory));
   }
   if (!names.empty()) {
     log_info(
-        "resume: this leaves behind {} of '{}', written by the same job after the checkpoint that "
-        "it goes on from; with --checkpoint-keep they are removed once the new line has as many",
+        "resume: this leaves behind {} of '{}', written by the same job and not of the line that "
+        "it goes on with; with --checkpoint-keep they are removed once that line has as many",
         list_names(names), directory_);
   }
 }
 
 void Folder::check_held() const {
-  if (!lock_->is_held()) {
-    fail(ErrorCode::kCheckpoint,
-         "the lock of '{}' is no longer this job's: '{}' was removed, or another job has taken it "
-         "because this one stood still; nothing is written there: look which job is to go on",
-         directory_, join(directory_, kLockName));
+  const io::Hold hold = lock_->hold();
+  if (hold == io::Hold::kHeld) {
+    return;
   }
+  const std::string path = join(directory_, kLockName);
+  // Where the whole directory is missing, its file system may come back.
+  if (hold == io::Hold::kUnknown || kind_of(files_, directory_) == io::Kind::kMissing) {
+    fail(ErrorCode::kCheckpoint,
+         "it cannot be seen whether the lock '{}' is still this job's, and nothing is written to "
+         "'{}' without it: look at that file system",
+         path, directory_);
+  }
+  fail(ErrorCode::kLockLost,
+       "the lock of '{}' is no longer this job's: '{}' was removed, or another job has taken it "
+       "because this one stood still; nothing is written there: look which job is to go on",
+       directory_, path);
 }
 
 /// Brings the names to where an interrupted save would have brought them.
@@ -240,7 +251,7 @@ void Folder::discard(const std::string& unfinished) noexcept {
 }
 
 /// All complete checkpoints of the directory whose manifest can be read, by id.
-std::map<std::uint64_t, Folder::Known> Folder::known() {
+std::map<std::uint64_t, Folder::Known> Folder::known(const std::function<void()>& on_read) {
   std::map<std::string, Known> read;
   std::map<std::uint64_t, Known> out;
   for (const Found& one : list_complete(files_, directory_)) {
@@ -255,8 +266,37 @@ std::map<std::uint64_t, Folder::Known> Folder::known() {
     }
     read[one.directory] = now;
     out[now.id] = now;
+    if (on_read) {
+      on_read();
+    }
   }
   read_ = std::move(read);
+  return out;
+}
+
+/// The line that ends with checkpoint `id`, the newest first, as far as it is in `all`.
+std::vector<Folder::Known> Folder::line_of(const std::map<std::uint64_t, Known>& all,
+                                           std::uint64_t id) {
+  std::vector<Known> line;
+  std::set<std::uint64_t> seen;
+  for (auto at = all.find(id); at != all.end() && seen.insert(at->first).second;
+       at = all.find(at->second.lineage.parent_id)) {
+    line.push_back(at->second);
+  }
+  return line;
+}
+
+/// The job's that known() has read and that are not of `line`, by ascending name.
+std::vector<Folder::Known> Folder::outside_of(const std::set<std::uint64_t>& line) const {
+  std::vector<Known> out;
+  for (const auto& [directory, one] : read_) {
+    if (one.lineage.job_id == next_.job_id && !line.contains(one.id)) {
+      out.push_back(one);
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Known& a, const Known& b) {
+    return parse_step_name(last_part(a.directory)) < parse_step_name(last_part(b.directory));
+  });
   return out;
 }
 
@@ -266,33 +306,30 @@ void Folder::prune(std::int64_t keep, const std::function<void()>& on_removed) n
       return;
     }
     check_held();
-    const auto all = known();
+    const std::vector<Known> running = line_of(known(), newest_id_);
+    const auto count = static_cast<std::int64_t>(running.size());
+    if (count < keep) {
+      return;
+    }
     std::set<std::uint64_t> line;
-    std::vector<Known> old;
-    for (auto at = all.find(newest_id_); at != all.end() && line.insert(at->first).second;
-         at = all.find(at->second.lineage.parent_id)) {
-      if (static_cast<std::int64_t>(line.size()) > keep) {
-        old.push_back(at->second);
-      }
+    for (const Known& one : running) {
+      line.insert(one.id);
     }
-    if (static_cast<std::int64_t>(line.size()) >= keep) {
-      for (const auto& [id, one] : all) {
-        if (one.lineage.job_id == next_.job_id && !line.contains(id)) {
-          old.push_back(one);
-        }
-      }
-    }
-    std::reverse(old.begin(), old.end());  // the oldest of the line goes first
-    remove(old, on_removed);
+    std::vector<Known> old = outside_of(line);
+    old.insert(old.end(), running.rbegin(), running.rend() - keep);  // the oldest goes first
+    remove(old, line, on_removed);
   } catch (const std::exception& error) {
     log_warning("old checkpoints stay: {}", error.what());
   }
 }
 
 /// Each gets an unfinished name first, and that on the disk, so that a half-removed one never looks
-/// complete.
-void Folder::remove(const std::vector<Known>& old, const std::function<void()>& on_removed) {
+/// complete. Those that are not of the running line are named.
+void Folder::remove(const std::vector<Known>& old,
+                    const std::set<std::uint64_t>& line,
+                    const std::function<void()>& on_removed) {
   std::vector<std::string> renamed;
+  std::vector<std::string> left_behind;
   for (const Known& one : old) {
     const std::string unfinished =
         join(directory_, unfinished_name(last_part(one.directory), next_.job_id));
@@ -301,10 +338,19 @@ void Folder::remove(const std::vector<Known>& old, const std::function<void()>& 
                   error.message());
     } else {
       renamed.push_back(unfinished);
+      if (!line.contains(one.id)) {
+        left_behind.push_back(last_part(one.directory));
+      }
     }
   }
   if (renamed.empty()) {
     return;
+  }
+  if (!left_behind.empty()) {
+    log_info(
+        "checkpoint: this removes {} of '{}', written by the same job and not of the line that it "
+        "goes on with, which has as many as --checkpoint-keep asks for",
+        list_names(left_behind), directory_);
   }
   sync_directory(files_, directory_);
   for (const std::string& path : renamed) {

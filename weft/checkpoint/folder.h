@@ -11,8 +11,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "weft/base/error.h"
 #include "weft/checkpoint/manifest.h"
 #include "weft/io/file_system.h"
 #include "weft/io/lock_file.h"
@@ -27,12 +30,19 @@ struct FolderOptions {
   std::function<void()> on_wait = {};
 };
 
-/// On rank 0 of a job, which keeps it as long as it may save. Every error is an Error(kCheckpoint).
+/// An Error(kCheckpoint): another job has the lock. It may end, so a second try may succeed.
+class FolderBusy : public Error {
+ public:
+  using Error::Error;
+};
+
+/// On rank 0 of a job, which keeps it as long as it may save. Every error is an Error(kCheckpoint),
+/// but that of a lock that was lost: it is an Error(kLockLost), since no later try can succeed.
 /// Used by one thread at a time.
 class Folder {
  public:
-  /// Takes the lock of the directory. Throws where another job has it, naming its host, process and
-  /// id. May wait for timeout_s on a file system without locks.
+  /// Takes the lock of the directory. Throws FolderBusy where another job has it, naming its host,
+  /// process and id. May wait for timeout_s on a file system without locks.
   explicit Folder(const FolderOptions& options);
 
   /// Releases the lock, and removes the directory if it was made here and is empty.
@@ -47,19 +57,21 @@ class Folder {
   void start_job();
 
   /// The job goes on with the line of a checkpoint, of this directory or another (as
-  /// find_checkpoint takes it). Says in the log which later ones of the job are left behind.
-  void resume_job(const std::string& checkpoint);
+  /// find_checkpoint takes it). Names in the log all of the job that are not of this line: they are
+  /// left behind. `on_read` hears of every manifest, since reading many may take long.
+  void resume_job(const std::string& checkpoint, const std::function<void()>& on_read = {});
 
   /// What the next checkpoint's manifest says. job_id 0 before start_job() and resume_job().
   [[nodiscard]] const Lineage& lineage() const { return next_; }
 
   /// Makes the directory that the next checkpoint is written to, and removes what earlier saves
-  /// have left unfinished. Throws where the lock has been lost.
+  /// have left unfinished. Throws Error(kLockLost) where the lock has been lost.
   /// `on_removed` hears of every file of these, since removing many takes long.
   std::string begin(std::int64_t step, const std::function<void()>& on_removed = {});
 
   /// Makes the checkpoint in `unfinished`, all of whose files are on the disk, the newest. Returns
-  /// its directory. It is durable then. Throws with `unfinished` as it was.
+  /// its directory. It is durable then. Throws with `unfinished` as it was; Error(kLockLost) where
+  /// the lock has been lost.
   std::string commit(const std::string& unfinished,
                      std::int64_t step,
                      const std::string& manifest_text);
@@ -68,8 +80,8 @@ class Folder {
   void discard(const std::string& unfinished) noexcept;
 
   /// Removes the oldest checkpoints of the line until `keep` are left (0: all stay), and once the
-  /// line has as many, those of the job that are not of it. Other jobs' are never touched. What
-  /// cannot be removed is a warning. `on_removed` hears of every file.
+  /// line has as many, those of the job that are not of it, which the log then names. Other jobs'
+  /// are never touched. What cannot be removed is a warning. `on_removed` hears of every file.
   void prune(std::int64_t keep, const std::function<void()>& on_removed = {}) noexcept;
 
  private:
@@ -81,10 +93,14 @@ class Folder {
 
   void check_held() const;
   void repair();
-  void say_what_is_left_behind(std::int64_t step) const;
+  void say_what_is_left_behind(const std::set<std::uint64_t>& line) const;
   [[nodiscard]] std::string free_name(std::int64_t step) const;
-  std::map<std::uint64_t, Known> known();
-  void remove(const std::vector<Known>& old, const std::function<void()>& on_removed);
+  std::map<std::uint64_t, Known> known(const std::function<void()>& on_read = {});
+  static std::vector<Known> line_of(const std::map<std::uint64_t, Known>& all, std::uint64_t id);
+  [[nodiscard]] std::vector<Known> outside_of(const std::set<std::uint64_t>& line) const;
+  void remove(const std::vector<Known>& old,
+              const std::set<std::uint64_t>& line,
+              const std::function<void()>& on_removed);
 
   io::FileSystem& files_;
   std::string directory_;

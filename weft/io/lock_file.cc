@@ -220,9 +220,16 @@ void LockFile::set_label(const std::string& label) {
   }
 }
 
-bool LockFile::is_held() const {
+Hold LockFile::hold() const {
   if (lock_) {
-    return lock_->is_current();
+    if (lock_->is_current()) {
+      return Hold::kHeld;
+    }
+    if (files_.status(path_).error) {
+      return Hold::kUnknown;
+    }
+    // The first look may have failed for an instant.
+    return lock_->is_current() ? Hold::kHeld : Hold::kLost;
   }
   const std::string path = linked_path(path_);
   // While the holder changes the file it is empty for an instant.
@@ -230,14 +237,21 @@ bool LockFile::is_held() const {
   for (int i = 0; i < kAttempts; ++i) {
     const std::uint64_t nonce = parse_holder(read_text(files_, path)).nonce;
     if (nonce == own_.nonce) {
-      return true;
+      return Hold::kHeld;
     }
-    if (nonce != 0 || files_.status(path).kind == Kind::kMissing) {
-      return false;
+    if (nonce != 0) {
+      return Hold::kLost;
+    }
+    const Status status = files_.status(path);
+    if (status.error) {
+      return Hold::kUnknown;
+    }
+    if (status.kind == Kind::kMissing) {
+      return Hold::kLost;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return false;
+  return Hold::kUnknown;
 }
 
 std::string LockFile::private_path() const {

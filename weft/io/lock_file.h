@@ -38,6 +38,13 @@ struct LockOptions {
 
 struct TakenLock;
 
+/// What can be seen of a lock that was taken.
+enum class Hold {
+  kHeld,
+  kLost,     ///< removed by a person, or taken over by another process because this one stood still
+  kUnknown,  ///< its file cannot be looked at, as on a file system that is away for a while
+};
+
 class LockFile {
  public:
   /// Takes the lock. Returns at once with an OS lock, and else where the holder is seen to run or
@@ -52,9 +59,10 @@ class LockFile {
   /// Says in the file what the lock is held for.
   void set_label(const std::string& label);
 
-  /// Whether it is still this one's: not removed by a person, nor taken over by another process
-  /// because this one stood still.
-  [[nodiscard]] bool is_held() const;
+  /// Whether it is still this one's. A lost one does not come back.
+  [[nodiscard]] Hold hold() const;
+
+  [[nodiscard]] bool is_held() const { return hold() == Hold::kHeld; }
 
  private:
   LockFile(FileSystem& files, std::string path, double timeout_s);

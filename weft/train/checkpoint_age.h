@@ -3,7 +3,8 @@
 /// A checkpoint that fails at an interval is tried again at the next one: a full disk or a file
 /// system that was away for minutes is no reason to lose the steps since the last one. The job ends
 /// when a save fails and the newest complete checkpoint, or without one the step at which this run
-/// began, is more than a limit of steps back. Steps decide and no clock, so all ranks decide alike.
+/// began, is more than a limit of steps back; at once where the folder is no longer the job's
+/// (kLockLost). Steps decide and no clock, so all ranks decide alike.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ class CheckpointAge {
   void saved(std::int64_t step) { newest_ = step; }
 
   /// The save of `step` has failed with `error`. Throws it where the job ends for that: a final
-  /// one, another error than kCheckpoint, and, with what the limit says, where the newest is too
-  /// old. Else counts it and returns what to warn of.
+  /// one, another error than kCheckpoint, such as kLockLost, which no later save can mend, and,
+  /// with what the limit says, where the newest is too old. Else counts it and returns what to warn
+  /// of.
   std::string failed(std::int64_t step, SaveKind kind, const Error& error);
 
   /// Saves that failed and did not end the job.

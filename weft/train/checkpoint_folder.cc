@@ -1,7 +1,10 @@
 #include "weft/train/checkpoint_folder.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -24,16 +27,40 @@ bool lies_in(const std::string& checkpoint, const std::string& directory) {
   return fs::equivalent(path.has_parent_path() ? path.parent_path() : ".", directory, unreadable);
 }
 
+/// Takes the lock; with `waits` tries again while another job has it.
+std::unique_ptr<checkpoint::Folder> take_folder(const CheckpointFolderOptions& options,
+                                                bool waits,
+                                                WorkProgress& progress) {
+  using std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+  const checkpoint::FolderOptions taken{.directory = options.directory,
+                                        .timeout_s = options.timeout_s,
+                                        .on_wait = [&progress] { progress.move(); }};
+  const auto begin = steady_clock::now();
+  for (bool said = false;; said = true) {
+    try {
+      return std::make_unique<checkpoint::Folder>(taken);
+    } catch (const checkpoint::FolderBusy& busy) {
+      if (!waits || steady_clock::now() - begin > Seconds(options.timeout_s)) {
+        throw;
+      }
+      if (!said) {
+        log_info("resume: waiting for up to {:g} s (train.timeout_s), because {}",
+                 options.timeout_s, busy.what());
+      }
+    }
+    taken.on_wait();
+    std::this_thread::sleep_for(Seconds(std::min(options.timeout_s / 10, 1.0)));
+  }
+}
+
 /// On rank 0.
 void open_here(const CheckpointFolderOptions& options,
                WorkProgress& progress,
                CheckpointFolder& out) {
   const bool is_auto = !options.directory.empty() && options.resume == kResumeAuto;
   if (!options.directory.empty()) {
-    out.folder = std::make_unique<checkpoint::Folder>(checkpoint::FolderOptions{
-        .directory = options.directory, .timeout_s = options.timeout_s, .on_wait = [&progress] {
-          progress.move();
-        }});
+    out.folder = take_folder(options, is_auto, progress);
   }
   if (is_auto) {
     out.resume = out.folder->newest();
@@ -49,7 +76,7 @@ void open_here(const CheckpointFolderOptions& options,
   if (out.resume.empty()) {
     out.folder->start_job();
   } else {
-    out.folder->resume_job(out.resume);
+    out.folder->resume_job(out.resume, [&progress] { progress.move(); });
     out.has_resumed = lies_in(out.resume, options.directory);
   }
 }

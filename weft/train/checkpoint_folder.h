@@ -27,7 +27,9 @@ struct CheckpointFolder {
 };
 
 /// Rank 0 takes the folder, settles what is resumed, and tells all. Collective. May wait for
-/// timeout_s for the lock of a job that is gone, where the file system has no locks.
+/// timeout_s for the lock of a job that is gone, where the file system has no locks. With
+/// kResumeAuto it waits as long for one that still runs, and says so: a job that is started again
+/// may meet ranks of its run before, which end soon.
 ///
 /// Errors: Error(kCheckpoint) on all ranks: a folder that cannot be written, that another job
 /// writes to, or that has checkpoints where the job would start anew; no checkpoint to resume.
