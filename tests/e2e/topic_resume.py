@@ -130,6 +130,20 @@ class Resume(Case):
                      "--set", "numerics.parts=4", says=["numerics.parts is 8 there and 4"])
         self.train(config, "--resume", "ck", "--set", "numerics.parts=8")
 
+    def test_another_learning_rate_is_a_warning(self):
+        config = self.write(LONG)
+        whole = self.train(config)
+        self.train(config, "--set", "train.steps=10", "--checkpoint", "ck")
+        says = "warning: resume: the configuration differs from the checkpoint's in what decides"
+        for args, differs in (((), False),
+                              (("--set", "dense_optimizer.learning_rate=0.5"), True),
+                              (("--set", "sparse_optimizer.learning_rate=0.5"), True)):
+            result = self.run_weft("train", config, "--resume", "ck", "--summary", "s.json", *args)
+            self.assertEqual(differs, f"{says} results" in result.err, str(result))
+            resumed = self.summary("s.json")
+            self.assertEqual((resumed["steps"], resumed["last_step"]), (14, 24))
+            self.assertEqual(differs, resumed["state_hash"] != whole["state_hash"], args)
+
     def test_another_model_is_refused(self):
         config = self.write(LONG)
         self.train(config, "--set", "train.steps=2", "--checkpoint", "ck")
