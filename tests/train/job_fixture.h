@@ -153,7 +153,7 @@ inline void expect_same(const Summary& got, const Summary& expected, const std::
   EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
 }
 
-/// Of the Error(kConfig) that `run` ends with.
+/// The message of the Error(kConfig) that `run` ends with.
 inline std::string message_of(const std::function<void()>& run) {
   try {
     run();

@@ -171,7 +171,7 @@ TEST(CheckpointAge, EndsTheJobAtOnceWhenItsLockIsLost) {
   EXPECT_EQ(age.failures(), 0);
 }
 
-/// As a job does that is started again.
+/// Opens the folder as a job does that is started again.
 CheckpointFolder open_again(const std::string& directory,
                             const std::string& resume,
                             double timeout_s) {

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// Of a signed number that is not negative, or of an enumeration. Nothing is checked.
+/// `i` is a number that is not negative, or an enumeration. Nothing is checked.
 template <typename T>
   requires std::integral<T> || std::is_enum_v<T>
 constexpr std::size_t at(T i) {

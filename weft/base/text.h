@@ -18,7 +18,7 @@ std::string suggestion(std::string_view word, std::span<const std::string> candi
 /// 1536 -> "1.5 KiB".
 std::string format_bytes(std::uint64_t bytes);
 
-/// Of an estimate: rounded, and 0 for what is below.
+/// format_bytes() of an estimate, which is rounded; a negative one counts as 0.
 std::string format_estimated_bytes(double bytes);
 
 /// For tables of times.

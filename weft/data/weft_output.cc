@@ -16,7 +16,7 @@
 namespace weft::data {
 namespace {
 
-/// Of a path without one, the working folder.
+/// The folder of a file; "." for a name alone.
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
