@@ -129,8 +129,11 @@ class Chaos:
         return code, text
 
     def signal_ranks(self, process, number):
-        """To one process of the job: a rank, as a scheduler on its machine would."""
+        """To one process of the job: a rank, as a scheduler on its machine would. Open MPI's launcher is
+        spared, because it may crash when it is signalled twice before it has started the ranks."""
         ranks = self.ranks_of(process)
+        if not ranks and process.args[0] == self.mpirun:
+            return
         try:
             os.kill(self.random.choice(ranks) if ranks else process.pid, number)
         except ProcessLookupError:
