@@ -42,7 +42,7 @@ class WeftOutput::File {
   ~File() {
     file_.reset();
     if (!has_name_) {
-      // What went wrong is said already, or nobody wants the file.
+      // The failure is said already, or nobody wants the file.
       static_cast<void>(files_.remove(temporary_));
     }
   }

@@ -38,7 +38,7 @@ struct LockOptions {
 
 struct TakenLock;
 
-/// What can be seen of a lock that was taken.
+/// How a lock that was taken looks later.
 enum class Hold {
   kHeld,
   kLost,     ///< removed by a person, or taken over by another process because this one stood still
@@ -59,7 +59,7 @@ class LockFile {
   /// Says in the file what the lock is held for.
   void set_label(const std::string& label);
 
-  /// Whether it is still this one's. A lost one does not come back.
+  /// Says whether the lock is still this one's. A lost one does not come back.
   [[nodiscard]] Hold hold() const;
 
   [[nodiscard]] bool is_held() const { return hold() == Hold::kHeld; }

@@ -13,7 +13,7 @@
 
 namespace weft::planner {
 
-/// Whether a is to be taken rather than b: it fits, and its step is shorter.
+/// a is to be taken rather than b where it alone fits, or its step is shorter.
 bool better(const Proposal& a, const Proposal& b);
 
 /// Whether `best`, made in the manner given, has become shorter; it keeps its name. Which changes

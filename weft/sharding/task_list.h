@@ -10,7 +10,7 @@
 
 namespace weft::sharding {
 
-/// What one task takes on. A task takes 20 to 100 microseconds, against 5 to wake a thread.
+/// One task takes on at most so much. It takes 20 to 100 microseconds, against 5 to wake a thread.
 inline constexpr std::int64_t kIdsPerTask = 32768;
 inline constexpr std::int64_t kRowsPerTask = 1024;
 inline constexpr std::int64_t kFloatsPerTask = 65536;
