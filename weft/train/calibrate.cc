@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kRowBytes[] = {64, 256, 512, 1024};
+constexpr std::int64_t kProbedRowBytes[] = {64, 256, 512, 1024};
 constexpr std::int64_t kMessageBytes[] = {64, 1024, 8192, 65536, 262144, 1048576};
 constexpr std::int64_t kQuickTable = std::int64_t{16} << 20;
 constexpr std::int64_t kHostTable = std::int64_t{2} << 30;
@@ -170,7 +170,7 @@ class Calibration {
                             "dot interactions of 16 fields of 64 values on every thread");
     compute.copy =
         measured(measure([&] { return probe.copy_bytes_per_s(); }), "memcpy by all ranks at once");
-    for (const std::int64_t row_bytes : kRowBytes) {
+    for (const std::int64_t row_bytes : kProbedRowBytes) {
       const double read = measure([&] { return probe.row_read_bytes_per_s(row_bytes); });
       const double update = measure([&] { return probe.row_update_bytes_per_s(row_bytes); });
       const double near = measure([&] { return probe.near_row_bytes_per_s(row_bytes); });
