@@ -1,10 +1,14 @@
 #include "weft/data/click_log.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/base/philox.h"
 
 namespace weft::data {
@@ -28,6 +32,49 @@ double normal_quantile(double p) {
     (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
   }
   return low;
+}
+
+// What the bits of a dense column's word stand for: the count, and ln(1 + count).
+struct Quantiles {
+  std::vector<float> counts;
+  std::vector<float> log_counts;
+};
+
+Quantiles make_quantiles() {
+  constexpr int kQuantiles = 1 << kQuantileBits;
+  Quantiles out;
+  for (int i = 0; i < kQuantiles; ++i) {
+    const double quantile = normal_quantile((i + 0.5) / kQuantiles);
+    out.counts.push_back(static_cast<float>(std::floor(std::exp(kCountLogMean + quantile))));
+    out.log_counts.push_back(std::log1p(out.counts.back()));
+  }
+  return out;
+}
+
+// The same for every log.
+const Quantiles& quantiles() {
+  static const Quantiles made = make_quantiles();
+  return made;
+}
+
+// Of what decides a sample of a given number.
+std::uint64_t fingerprint_of(const spec::SyntheticConfig& config, std::uint64_t seed) {
+  const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+  const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  std::uint64_t hash = mix64(seed);
+  for (const std::uint64_t word : {number(config.dense_columns), number(config.visitors),
+                                   bits(config.base_rate), bits(config.signal)}) {
+    hash = hash_combine(hash, word);
+  }
+  for (const spec::SyntheticColumn& column : config.columns) {
+    for (const std::uint64_t word :
+         {hash_string(column.name), number(column.cardinality), bits(column.zipf),
+          number(column.min_length), number(column.max_length), bits(column.missing),
+          bits(column.repeat), bits(column.teacher_scale), std::uint64_t{column.weighted}}) {
+      hash = hash_combine(hash, word);
+    }
+  }
+  return hash;
 }
 
 std::vector<ZipfSampler> make_popularity(const spec::SyntheticConfig& config) {
@@ -85,6 +132,7 @@ const spec::SyntheticConfig& checked(const spec::SyntheticConfig& config) {
 
 ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
     : config_(checked(config)),
+      fingerprint_(fingerprint_of(config, seed)),
       sample_key_(random_key(seed, RandomPurpose::kSynthetic, "sample")),
       visitor_key_(random_key(seed, RandomPurpose::kSynthetic, "visitor")),
       visitors_(config.visitors, kVisitorSkew),
@@ -105,14 +153,8 @@ ClickLog::ClickLog(const spec::SyntheticConfig& config, std::uint64_t seed)
         random_key(seed, RandomPurpose::kSynthetic, "dense/" + schema_.dense.back()));
   }
   schema_.labels = {"label"};
-  constexpr int kQuantiles = 1 << kQuantileBits;
-  for (int i = 0; i < kQuantiles; ++i) {
-    const double quantile = normal_quantile((i + 0.5) / kQuantiles);
-    counts_.push_back(static_cast<float>(std::floor(std::exp(kCountLogMean + quantile))));
-    log_counts_.push_back(std::log1p(counts_.back()));
-  }
   chunk_.resize(kChunk);
-  calibrate();
+  calibration_ = calibrated_once();
 }
 
 void ClickLog::read(std::int64_t first,
@@ -243,6 +285,7 @@ float ClickLog::draw_bag(std::size_t index,
 }
 
 void ClickLog::add_dense(std::size_t index, std::span<Sample> samples, float* out) const {
+  const Quantiles& of = quantiles();
   const float weight = teacher_.dense_weight(index);
   const std::uint64_t missing = to_threshold(kDenseMissing);
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -250,10 +293,10 @@ void ClickLog::add_dense(std::size_t index, std::span<Sample> samples, float* ou
     const std::size_t quantile = word >> (64 - kQuantileBits);
     const bool is_missing = (word & 0xffffffffU) < missing;
     if (!is_missing) {
-      samples[i].score += static_cast<double>(weight * log_counts_[quantile]);
+      samples[i].score += static_cast<double>(weight * of.log_counts[quantile]);
     }
     if (out != nullptr) {
-      out[i] = is_missing ? std::numeric_limits<float>::quiet_NaN() : counts_[quantile];
+      out[i] = is_missing ? std::numeric_limits<float>::quiet_NaN() : of.counts[quantile];
     }
   }
 }
@@ -289,11 +332,15 @@ void ClickLog::probabilities(std::int64_t first, std::int64_t count, std::vector
 }
 
 double ClickLog::probability(double score) const {
-  return 1.0 / (1.0 + std::exp(-(bias_ + slope_ * score)));
+  return probability(calibration_, score);
 }
 
-// Sets slope and bias: deviation of the logit = signal, mean of p = base_rate (by bisection).
-void ClickLog::calibrate() {
+double ClickLog::probability(const Calibration& calibration, double score) {
+  return 1.0 / (1.0 + std::exp(-(calibration.bias + calibration.slope * score)));
+}
+
+// Deviation of the logit = signal, mean of p = base_rate (by bisection). Some ten milliseconds.
+ClickLog::Calibration ClickLog::calibrate() {
   std::vector<double> scores;
   score(0, kCalibration, scores);
   const double n = static_cast<double>(scores.size());
@@ -307,18 +354,31 @@ void ClickLog::calibrate() {
   }
   // A constant score has a deviation of rounding errors only.
   const double deviation = std::sqrt(variance);
-  slope_ = deviation > 1e-9 ? config_.signal / deviation : 0.0;
+  Calibration out;
+  out.slope = deviation > 1e-9 ? config_.signal / deviation : 0.0;
   double low = -1000.0;
   double high = 1000.0;
   for (int i = 0; i < 50; ++i) {
     const double middle = 0.5 * (low + high);
-    bias_ = middle - slope_ * mean;
+    out.bias = middle - out.slope * mean;
     double clicks = 0.0;
     for (const double value : scores) {
-      clicks += probability(value);
+      clicks += probability(out, value);
     }
     (clicks / n < config_.base_rate ? low : high) = middle;
   }
+  return out;
+}
+
+// The same for every rank of this process and for both parts of its data: computed by the first
+// who asks, while the others wait.
+ClickLog::Calibration ClickLog::calibrated_once() {
+  static std::mutex mutex;
+  static std::map<std::uint64_t, Calibration> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(fingerprint_);
+  return found != known.end() ? found->second
+                              : known.emplace(fingerprint_, calibrate()).first->second;
 }
 
 }  // namespace weft::data

@@ -19,6 +19,10 @@ class ClickLog {
 
   [[nodiscard]] const Schema& schema() const { return schema_; }
 
+  /// Of what decides a sample of a given number: configuration (without the numbers of samples) and
+  /// seed.
+  [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_; }
+
   /// Fills the selected columns of `out` with samples `first + ids[i]` of the stream.
   void read(std::int64_t first,
             std::span<const std::int64_t> ids,
@@ -51,6 +55,12 @@ class ClickLog {
     std::array<float, Teacher::kHidden> hidden;  // of the first column of a pair
   };
 
+  // logit = bias + slope x score
+  struct Calibration {
+    double bias = 0.0;
+    double slope = 0.0;
+  };
+
   void draw_samples(std::int64_t first,
                     std::span<const std::int64_t> ids,
                     std::span<Sample> samples);
@@ -61,10 +71,13 @@ class ClickLog {
                  RawBlock::Bags* out) const;
   void add_dense(std::size_t index, std::span<Sample> samples, float* out) const;
   void score(std::int64_t first, std::int64_t count, std::vector<double>& out);
-  void calibrate();
+  [[nodiscard]] Calibration calibrate();
+  [[nodiscard]] Calibration calibrated_once();
   [[nodiscard]] double probability(double score) const;
+  static double probability(const Calibration& calibration, double score);
 
   spec::SyntheticConfig config_;
+  std::uint64_t fingerprint_;
   Schema schema_;
   std::uint64_t sample_key_;
   std::uint64_t visitor_key_;
@@ -72,11 +85,8 @@ class ClickLog {
   std::vector<ZipfSampler> popularity_;
   std::vector<Column> columns_;
   std::vector<std::uint64_t> dense_keys_;
-  std::vector<float> counts_;      // the quantiles of a dense column
-  std::vector<float> log_counts_;  // ln(1 + count)
   Teacher teacher_;
-  double bias_ = 0.0;  // logit = bias + slope x score
-  double slope_ = 0.0;
+  Calibration calibration_;
   std::vector<Sample> chunk_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
@@ -17,30 +16,6 @@ double entropy(double p) {
   return p <= 0.0 || p >= 1.0 ? 0.0 : -p * std::log(p) - (1.0 - p) * std::log1p(-p);
 }
 
-/// Of what decides a sample of a given number.
-std::uint64_t fingerprint_of_stream(const spec::SyntheticConfig& config, std::uint64_t seed) {
-  const auto bits = [](double value) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, &value, sizeof(word));
-    return word;
-  };
-  const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  std::uint64_t hash = mix64(seed);
-  for (const std::uint64_t word : {number(config.dense_columns), number(config.visitors),
-                                   bits(config.base_rate), bits(config.signal)}) {
-    hash = hash_combine(hash, word);
-  }
-  for (const spec::SyntheticColumn& column : config.columns) {
-    for (const std::uint64_t word :
-         {hash_string(column.name), number(column.cardinality), bits(column.zipf),
-          number(column.min_length), number(column.max_length), bits(column.missing),
-          bits(column.repeat), bits(column.teacher_scale), std::uint64_t{column.weighted}}) {
-      hash = hash_combine(hash, word);
-    }
-  }
-  return hash;
-}
-
 class SyntheticSource final : public Source {
  public:
   SyntheticSource(const spec::DataConfig& config, std::uint64_t seed, Split split)
@@ -49,8 +24,7 @@ class SyntheticSource final : public Source {
         split_(split),
         first_(split == Split::kTrain ? 0 : config.synthetic.samples),
         size_(split == Split::kTrain ? config.synthetic.samples : config.synthetic.eval_samples),
-        stream_(hash_combine(fingerprint_of_stream(config.synthetic, seed),
-                             static_cast<std::uint64_t>(first_))) {
+        stream_(hash_combine(log_.fingerprint(), static_cast<std::uint64_t>(first_))) {
     const std::int64_t most = split == Split::kTrain ? config.max_samples : config.max_eval_samples;
     if (most > 0) {
       size_ = std::min(size_, most);
