@@ -26,7 +26,7 @@ struct Vectors {
   Vectors(const kernels::Codec& codec_in, std::int64_t cols_in)
       : codec(codec_in),
         cols(cols_in),
-        count(kVectorBytes / (4 * cols_in)),
+        count(bytes_of_run(kVectorBytes) / (4 * cols_in)),
         bytes(kernels::encoded_bytes(codec_in, cols_in)),
         device(make_device({.threads = 1})),
         floats(*device, 4 * count * cols),
@@ -79,7 +79,7 @@ void codec(benchmark::State& state,
            kernels::CodecFormat format,
            kernels::CodecRounding rounding) {
   const Vectors vectors({format, 128, rounding}, state.range(0));
-  Limits limits(*vectors.device);
+  Limits limits(*vectors.device, {.budget_s = probe_seconds(), .align = {}});
   const std::int64_t moved = vectors.count * (4 * vectors.cols + vectors.bytes);
   const double limit = limits.copy_bytes_per_s(moved);
   for (auto _ : state) {
@@ -94,7 +94,7 @@ void codec(benchmark::State& state,
 /// Ascending ids whose differences are 1 to 2 `gap` - 1, as int64 and packed.
 struct Ids {
   explicit Ids(std::int64_t gap)
-      : ids(kVectorBytes / 8),
+      : ids(static_cast<std::size_t>(bytes_of_run(kVectorBytes) / 8)),
         packed(static_cast<std::size_t>(
             kernels::most_packed_bytes(static_cast<std::int64_t>(ids.size()), 8) +
             kernels::kPackedIdSlack)) {
@@ -115,7 +115,7 @@ struct Ids {
 void packed_ids(benchmark::State& state, Way way) {
   Ids list(state.range(0));
   const auto device = make_device({.threads = 1});
-  Limits limits(*device);
+  Limits limits(*device, {.budget_s = probe_seconds(), .align = {}});
   const auto count = static_cast<std::int64_t>(list.ids.size());
   const std::int64_t moved = 8 * count + list.bytes;
   const double limit = limits.copy_bytes_per_s(moved);

@@ -43,6 +43,7 @@ struct Options {
   int rounds = 5;
   double budget_s = 0.1;  // of one measurement
   int threads = 0;        // of a rank; 0: as many as cores, shared by the ranks
+  bool quick = false;     // tiny sizes, whose figures say nothing
 };
 
 /// One batch as a job of the benchmark suite has it.
@@ -56,13 +57,16 @@ struct Shape {
   spec::PooledAt pooled_at = spec::PooledAt::kAuto;
 };
 
-std::vector<Shape> make_shapes() {
+std::vector<Shape> make_shapes(bool quick) {
   const std::vector<std::int64_t> single(26, 1);
   const std::vector<std::int64_t> multi = {3, 2, 1, 2, 6, 1, 1,  1,   1,  7,  3, 8, 1,
                                            6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
   using spec::Sharding;
   Shape kaggle{.name = "dlrm_kaggle", .batch = 16384, .dim = 16, .lengths = single};
   Shape mlperf{.name = "dcnv2_mlperf", .batch = 4096, .dim = 128, .lengths = multi};
+  if (quick) {
+    kaggle.batch = mlperf.batch = 64;
+  }
   std::vector<Shape> shapes;
   const auto add = [&](Shape shape, const std::string& what, Sharding sharding) -> Shape& {
     shape.name += what;
@@ -467,36 +471,37 @@ class ExchangeBench {
 };
 
 /// The exchange itself, and the sum of the dense parameters' gradients.
-void run_collectives(Bench& bench, comm::Communicator& world, Device& device) {
-  constexpr std::int64_t kBytes = std::int64_t{32} << 20;
+void run_collectives(Bench& bench, bool quick, comm::Communicator& world, Device& device) {
+  const std::int64_t size = quick ? 1 : 32;
+  const std::int64_t run_bytes = size << 20;
   const std::int64_t ranks = world.size();
-  Buffer from(device, kBytes);
-  Buffer to(device, kBytes);
-  std::fill_n(from.as<std::byte>(), kBytes, std::byte{1});
-  bench.measure("exchange of runs", "32 MiB", 2 * kBytes, [&] {
-    world.all_to_all(bench.context(), from.as<void>(), to.as<void>(), kBytes / ranks);
+  Buffer from(device, run_bytes);
+  Buffer to(device, run_bytes);
+  std::fill_n(from.as<std::byte>(), run_bytes, std::byte{1});
+  bench.measure("exchange of runs", fmt::format("{} MiB", size), 2 * run_bytes, [&] {
+    world.all_to_all(bench.context(), from.as<void>(), to.as<void>(), run_bytes / ranks);
   });
-  constexpr std::int64_t kCount = std::int64_t{16} << 20;
-  comm::OrderedAllReduce reduce(world, device, std::max<std::int64_t>(8, ranks), kCount);
+  const std::int64_t count = (quick ? std::int64_t{1} : std::int64_t{16}) << 20;
+  comm::OrderedAllReduce reduce(world, device, std::max<std::int64_t>(8, ranks), count);
   const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
-  std::fill_n(reduce.partial(0), reduce.num_partials() * kCount, 0.0F);
-  const std::int64_t slice = 4 * kCount / ranks;
+  std::fill_n(reduce.partial(0), reduce.num_partials() * count, 0.0F);
+  const std::int64_t slice = 4 * count / ranks;
   // Of its slice a rank reads every rank's term and writes the sum; the other slices are copied.
   const std::int64_t bytes = ranks == 1 ? 0 : (ranks + 1) * slice + 2 * (ranks - 1) * slice;
-  bench.measure("sum of dense gradients", "16 Mi", bytes,
+  bench.measure("sum of dense gradients", fmt::format("{} Mi", count >> 20), bytes,
                 [&] { reduce.run(bench.context(), present); });
 }
 
 std::vector<Figure> run_ranks(const Options& options, comm::Communicator& world, int threads) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = threads});
   Bench bench(options, world, *device);
-  const std::vector<Shape> shapes = make_shapes();
+  const std::vector<Shape> shapes = make_shapes(options.quick);
   std::vector<std::unique_ptr<ExchangeBench>> exchanges;
   for (const Shape& shape : shapes) {
     exchanges.push_back(std::make_unique<ExchangeBench>(bench, shape, world, *device));
   }
   for (int round = 0; round < options.rounds; ++round) {
-    run_collectives(bench, world, *device);
+    run_collectives(bench, options.quick, world, *device);
     for (const auto& exchange : exchanges) {
       exchange->run();
     }
@@ -546,6 +551,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "Repetitions")->check(CLI::Range(1, 1000));
   app.add_option("--probe-seconds", options.budget_s, "How long one measurement takes");
   app.add_option("--threads", options.threads, "Of each rank; 0: cores / ranks");
+  app.add_flag("--quick", options.quick, "Tiny sizes, whose figures say nothing");
   CLI11_PARSE(app, argc, argv);
   try {
     weft::bench::run(options);

@@ -83,10 +83,12 @@ GemmShape as_multiplied(GemmShape shape) {
   return shape;
 }
 
-/// Passes of about a millisecond, so that waking the threads is not what is measured.
+/// Passes of some milliseconds, so that waking the threads is not what is measured; of tiny
+/// products the calls take the time.
 std::int64_t products_per_pass(const GemmShape& shape) {
   constexpr double kFlopsPerPass = 5e8;
-  return std::max<std::int64_t>(1, std::llround(kFlopsPerPass / shape.flops()));
+  constexpr std::int64_t kMost = 5000;
+  return std::clamp<std::int64_t>(std::llround(kFlopsPerPass / shape.flops()), 1, kMost);
 }
 
 }  // namespace

@@ -118,8 +118,16 @@ Arguments parse(int argc, char** argv) {
 
 }  // namespace
 
+std::int64_t bytes_of_run(std::int64_t bytes) {
+  return quick_run ? bytes / 128 : bytes;
+}
+
+double probe_seconds() {
+  return quick_run ? 0.001 : 0.1;
+}
+
 std::int64_t row_memory_bytes() {
-  return std::int64_t{1} << (quick_run ? 24 : 31);
+  return bytes_of_run(std::int64_t{1} << 31);
 }
 
 void report_rate(benchmark::State& state, const Rate& rate) {

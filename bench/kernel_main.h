@@ -28,6 +28,12 @@ struct Rate {
 
 void report_rate(benchmark::State& state, const Rate& rate);
 
+/// `bytes`, or a small part of them in a run with --quick.
+std::int64_t bytes_of_run(std::int64_t bytes);
+
+/// How long one probe of a limit measures, or hardly at all in a run with --quick.
+double probe_seconds();
+
 /// Bytes of rows that a benchmark of random rows should lie in: more than any cache holds, or a few
 /// in a run with --quick.
 std::int64_t row_memory_bytes();
