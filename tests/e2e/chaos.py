@@ -29,14 +29,14 @@ import time
 
 import harness
 
-STEPS = 4000
+STEPS = 1600
 TIMEOUT_S = 10  # train.timeout_s of the jobs
 TIMED_OUT = 4  # the exit code after train.timeout_s
 STOPPED = 130  # the exit code of a job that a signal has ended and that has saved
 END_S = 90  # a start that takes longer hangs: STEPS take some seconds, on a loaded machine too
 
 CONFIG = harness.with_values(harness.BASE, {
-    "data.synthetic.samples": 4000,
+    "data.synthetic.samples": STEPS,
     "data.synthetic.eval_samples": 100,
     "train": {"steps": STEPS, "log_every": 100, "timeout_s": TIMEOUT_S},
 })
@@ -102,7 +102,7 @@ class Chaos:
 
     def run_for_a_while(self, process):
         """Waits a random time, shorter more often; the job may be at any place, or at its end."""
-        time.sleep(self.random.choice([0.1, 0.3, 0.8, 1.5, 3.0]) * self.random.random())
+        time.sleep(self.random.choice([0.1, 0.3, 0.6, 1.0, 1.6]) * self.random.random())
 
     def note_saved(self, text):
         """A checkpoint that was announced is never lost."""
@@ -214,7 +214,7 @@ class Chaos:
         if metrics.exists():
             metrics.rename(metrics.with_suffix(".kept"))
         os.mkfifo(metrics)  # that nobody reads
-        self.checked(self.start(self.command("--set", "train.timeout_s=2")),
+        self.checked(self.start(self.command("--set", "train.timeout_s=1")),
                      (TIMED_OUT,), "out/metrics.jsonl' and nothing has moved")
         metrics.unlink()
         if metrics.with_suffix(".kept").exists():
@@ -239,7 +239,7 @@ class Chaos:
     def other_data(self):
         if self.announced == 0:
             return self.kill(instead=True)
-        process = self.start(self.command("--set", "data.synthetic.samples=4001"))
+        process = self.start(self.command("--set", f"data.synthetic.samples={STEPS + 1}"))
         if self.announced == STEPS:
             self.checked(process, (0,), "the job is complete")  # nothing of the data is used
         else:
