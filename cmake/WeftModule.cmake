@@ -64,8 +64,8 @@ endfunction()
 
 # weft_join_sources(<target>): the compiler reads eight files of a target at once, and what they include
 # and instantiate once for all of them. It halves the time of a build. Names in unnamed namespaces
-# therefore differ within a module. The presets dev and arm compile every file by itself: after a
-# change of one file the first has less to do, and the second shows that each includes what it uses.
+# therefore differ within a module. The preset dev compiles every file by itself: after a change of one
+# file it has less to do, and it shows that each file includes what it uses.
 option(WEFT_JOIN_SOURCES "Compile several source files of a module at once" ON)
 function(weft_join_sources target)
   if(WEFT_JOIN_SOURCES)
