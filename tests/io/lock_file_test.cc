@@ -91,6 +91,21 @@ TEST(LockByLink, AHolderElsewhereIsWaitedForAndReplacedWhenItStandsStill) {
   EXPECT_TRUE(files.list("/").names.empty());
 }
 
+/// It neither spins nor takes the lock for free.
+TEST(LockByLink, AFileThatCannotBeLookedAtIsAnError) {
+  FaultyFileSystem files({.has_locks = false});
+  ASSERT_FALSE(write_file(files, "/lock.held", file_of(this_process())));
+  files.set_hook([](const Call& call) {
+    return call.kind == CallKind::kStatus ? Verdict{.what = Verdict::What::kFail, .error = EIO}
+                                          : Verdict{};
+  });
+  const TakenLock taken = LockFile::take(files, {"/lock", 10});
+  EXPECT_FALSE(taken.lock);
+  EXPECT_EQ(taken.error, error_of(EIO));
+  files.set_hook({});
+  EXPECT_EQ(files.list("/").names, std::vector<std::string>{"lock.held"});
+}
+
 TEST(LockByLink, AHolderElsewhereThatBeatsKeepsItsLock) {
   FaultyFileSystem files({.has_locks = false});
   const ProcessName elsewhere{"elsewhere", "b", "s", 5, 6};

@@ -75,14 +75,23 @@ std::string read_text(FileSystem& files, const std::string& path) {
   return read_file(files, path, kMaxBytes, text) ? std::string() : text;
 }
 
-enum class Found { kFree, kRuns, kGone };
+enum class Found { kFree, kRuns, kGone, kUnknown };
 
-/// What the lock's file says of its holder; waits for a heartbeat where nothing else tells.
-Found look(FileSystem& files, const LockOptions& options, std::string& text) {
+/// What the lock's file says of its holder; waits for a heartbeat where nothing else tells. With
+/// kUnknown `error` says why the file could not be looked at.
+Found look(FileSystem& files,
+           const LockOptions& options,
+           std::string& text,
+           std::error_code& error) {
   text = read_text(files, options.path);
   const auto begin = Clock::now();
   for (;;) {
-    if (files.status(options.path).kind == Kind::kMissing) {
+    const Status status = files.status(options.path);
+    if (status.error) {
+      error = status.error;
+      return Found::kUnknown;
+    }
+    if (status.kind == Kind::kMissing) {
       return Found::kFree;
     }
     const Holder holder = parse_holder(text);
@@ -173,19 +182,18 @@ TakenLock LockFile::take_by_link(const std::function<void()>& on_wait) {
     return {nullptr, {}, error};
   }
   for (;;) {
-    const std::error_code error = files_.link(private_path(), path);
+    std::error_code error = files_.link(private_path(), path);
     if (!error) {
       linked_ = true;
       return {};
     }
     std::string text;
     const Found found = error == error_of(EEXIST)
-                            ? look(files_, {path, own_.timeout_s, on_wait}, text)
-                            : Found::kRuns;
-    if (found == Found::kRuns) {
+                            ? look(files_, {path, own_.timeout_s, on_wait}, text, error)
+                            : Found::kUnknown;
+    if (found == Found::kRuns || found == Found::kUnknown) {
       static_cast<void>(files_.remove(private_path()));
-      const bool taken = error == error_of(EEXIST);
-      return {nullptr, parse_holder(text), taken ? error_of(EAGAIN) : error};
+      return {nullptr, parse_holder(text), found == Found::kRuns ? error_of(EAGAIN) : error};
     }
     if (found == Found::kGone) {
       take_away(files_, path, text, own_.nonce);
