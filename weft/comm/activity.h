@@ -19,7 +19,7 @@ class ActivityLog {
  public:
   struct Entry {
     std::string group;
-    int rank = 0;
+    int rank = 0;  ///< of the world
     Stamp stamp;
     std::chrono::steady_clock::time_point since;
     bool busy = false;
@@ -29,6 +29,7 @@ class ActivityLog {
   /// One communicator's line in the log, for as long as it lives.
   class Slot {
    public:
+    /// `rank` is the rank of the world, as messages name it.
     Slot(ActivityLog& log, std::string group, int rank);
     ~Slot();
     Slot(const Slot&) = delete;
@@ -46,7 +47,7 @@ class ActivityLog {
   };
 
   /// One line per waiting group: "rank 1: all_gather #17 of group 'dense' for 12.3 s"; per long
-  /// work: "rank 1: writing 'FILE', 12.0 of 40.0 GiB for 12.3 s"; or "no collective under way".
+  /// work: "rank 1: writing 'FILE', 12.0 GiB of 40.0 GiB for 12.3 s"; or "no collective under way".
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -31,7 +31,7 @@ Communicator::Communicator(std::unique_ptr<Group> group)
     : group_(std::move(group)),
       rank_(group_->rank()),
       size_(group_->size()),
-      activity_(group_->activity(), group_->name(), rank_) {
+      activity_(group_->activity(), group_->name(), group_->world_rank(rank_)) {
   const auto ranks = static_cast<std::size_t>(size_);
   send_pieces_.resize(ranks);
   recv_pieces_.resize(ranks);

@@ -22,7 +22,7 @@ WorkWatch::WorkWatch(Communicator& comm, const WorkProgress& progress, const Opt
     : comm_(comm),
       progress_(progress),
       options_(options),
-      activity_(comm.activity_log(), comm.name(), comm.rank()),
+      activity_(comm.activity_log(), comm.name(), comm.world_rank(comm.rank())),
       begin_(Clock::now()),
       moved_(begin_),
       moves_(progress.moves()) {
