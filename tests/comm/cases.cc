@@ -5,6 +5,7 @@
 #include <bit>
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -206,13 +207,22 @@ bool has_term(int pattern, std::int64_t part) {
   }
 }
 
-std::vector<Term> terms_of(std::int64_t parts, int pattern, std::int64_t i) {
-  std::vector<Term> terms;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    terms.push_back({has_term(pattern, part), random_float(static_cast<std::uint64_t>(part) + 77,
-                                                           static_cast<std::uint64_t>(i))});
+/// What the parts add, whatever the pattern.
+struct PartValues {
+  std::int64_t parts;
+  std::vector<float> values;  ///< [count][parts]
+};
+
+PartValues values_of(std::int64_t parts, std::int64_t count) {
+  std::vector<float> values;
+  values.reserve(static_cast<std::size_t>(parts * count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      values.push_back(
+          random_float(static_cast<std::uint64_t>(part) + 77, static_cast<std::uint64_t>(i)));
+    }
   }
-  return terms;
+  return {parts, std::move(values)};
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -222,11 +232,16 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 void check_ordered_pattern(
-    Context& ctx, OrderedAllReduce& reduce, std::int64_t parts, int pattern, bool in_place) {
+    Context& ctx, OrderedAllReduce& reduce, const PartValues& added, int pattern, bool in_place) {
+  const std::int64_t parts = added.parts;
   std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()));
   std::vector<float> expected;
+  std::vector<Term> terms(static_cast<std::size_t>(parts));
   for (std::int64_t i = 0; i < reduce.count(); ++i) {
-    const std::vector<Term> terms = terms_of(parts, pattern, i);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      terms[static_cast<std::size_t>(part)] = {
+          has_term(pattern, part), added.values[static_cast<std::size_t>(i * parts + part)]};
+    }
     expected.push_back(tree_sum(terms, 0, terms.size()).value * (pattern == 3 ? 0.0F : 1.0F));
     for (std::int64_t k = 0; k < reduce.num_partials(); ++k) {
       const Range run = reduce.partial_parts(k);
@@ -580,9 +595,10 @@ void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t 
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
   OrderedAllReduce reduce(world, *device, parts, count);
+  const PartValues added = values_of(parts, count);
   for (int pattern = 0; pattern < 4; ++pattern) {
-    check_ordered_pattern(ctx, reduce, parts, pattern, false);
-    check_ordered_pattern(ctx, reduce, parts, pattern, true);
+    check_ordered_pattern(ctx, reduce, added, pattern, false);
+    check_ordered_pattern(ctx, reduce, added, pattern, true);
   }
 }
 
