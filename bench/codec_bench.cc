@@ -74,10 +74,7 @@ struct Vectors {
   std::vector<std::int64_t> numbers;
 };
 
-void codec(benchmark::State& state,
-           Way way,
-           kernels::CodecFormat format,
-           kernels::CodecRounding rounding) {
+void codec(benchmark::State& state, Way way, CodecFormat format, CodecRounding rounding) {
   const Vectors vectors({format, 128, rounding}, state.range(0));
   Limits limits(*vectors.device, {.budget_s = probe_seconds(), .align = {}});
   const std::int64_t moved = vectors.count * (4 * vectors.cols + vectors.bytes);
@@ -134,7 +131,6 @@ void packed_ids(benchmark::State& state, Way way) {
 }
 
 void register_all() {
-  using kernels::CodecRounding;
   for (const Way way : {Way::kEncode, Way::kDecode}) {
     benchmark::RegisterBenchmark(way == Way::kEncode ? "pack_ids" : "unpack_ids", packed_ids, way)
         ->ArgName("gap")
@@ -143,9 +139,9 @@ void register_all() {
         ->Arg(5000)
         ->UseRealTime();
   }
-  for (int i = 0; i < kernels::kNumCodecFormats; ++i) {
-    const auto format = static_cast<kernels::CodecFormat>(i);
-    const std::string name(kernels::to_string(format));
+  for (int i = 0; i < kNumCodecFormats; ++i) {
+    const auto format = static_cast<CodecFormat>(i);
+    const std::string name(to_string(format));
     const auto add = [&](const std::string& what, Way way, CodecRounding rounding) {
       benchmark::RegisterBenchmark((what + "/" + name).c_str(), codec, way, format, rounding)
           ->ArgName("dim")

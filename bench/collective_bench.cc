@@ -92,7 +92,7 @@ class CollectiveBench {
       for (const Form form : {Form::kFlat, Form::kHierarchical}) {
         add_reduce("ordered_all_reduce", form, bytes, {});
         add_reduce("ordered_all_reduce_int8", form, bytes,
-                   {.codec = {.format = kernels::CodecFormat::kInt8}, .error_feedback = true});
+                   {.codec = {.format = CodecFormat::kInt8}, .error_feedback = true});
       }
     }
   }

@@ -15,8 +15,6 @@
 namespace weft::comm::testing {
 namespace {
 
-using kernels::CodecFormat;
-
 float random_float(std::int64_t part, std::int64_t i, std::int64_t step) {
   const auto word = philox(static_cast<std::uint64_t>(part + 1), static_cast<std::uint64_t>(i),
                            static_cast<std::uint64_t>(step))[0];
@@ -122,7 +120,7 @@ void check_cover(Context& ctx, Communicator& world, const ReduceState& state, st
 }  // namespace
 
 double codec_error(CodecFormat format) {
-  constexpr std::array<double, kernels::kNumCodecFormats> kErrors = {
+  constexpr std::array<double, kNumCodecFormats> kErrors = {
       0.0,         0x1p-11,    0x1p-8,     1.0 / 27.0, 1.0 / 13.0,
       1.0 / 252.0, 1.0 / 13.0, 1.0 / 30.0, 1.0 / 14.0, 2.0 / 510.0};  // the last: of max - min
   return kErrors[static_cast<std::size_t>(format)];
@@ -132,7 +130,7 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
   OrderedAllReduce plain(world, *device, parts, count);
-  for (int format = 0; format < kernels::kNumCodecFormats; ++format) {
+  for (int format = 0; format < kNumCodecFormats; ++format) {
     const auto named = static_cast<CodecFormat>(format);
     OrderedAllReduce reduce(world, *device, parts, count,
                             {.codec = {.format = named, .group = 17}, .error_feedback = false});
@@ -140,9 +138,9 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
       const Step step{.number = 3, .scale = 0.25F, .with_absent = with_absent};
       const std::vector<float> expected = run(ctx, plain, step);
       const std::vector<float> got = run(ctx, reduce, step);
-      EXPECT_TRUE(same_bits(got, of_rank_0(ctx, world, got))) << kernels::to_string(named);
+      EXPECT_TRUE(same_bits(got, of_rank_0(ctx, world, got))) << to_string(named);
       if (named == CodecFormat::kFp32 || world.size() == 1) {
-        EXPECT_TRUE(same_bits(got, expected)) << kernels::to_string(named);
+        EXPECT_TRUE(same_bits(got, expected)) << to_string(named);
         continue;
       }
       // No partial sum is larger than `scale` for each of its parts.
@@ -150,9 +148,9 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
       const double largest = static_cast<double>(step.scale) * static_cast<double>(parts);
       const double bound = e * largest + e * (1.0 + e) * largest + 1e-5;
       for (std::size_t i = 0; i < got.size(); ++i) {
-        ASSERT_NEAR(got[i], expected[i], bound) << kernels::to_string(named) << " at " << i;
+        ASSERT_NEAR(got[i], expected[i], bound) << to_string(named) << " at " << i;
       }
-      EXPECT_EQ(reduce.losses(), kernels::CodecCounts{}) << kernels::to_string(named);
+      EXPECT_EQ(reduce.losses(), kernels::CodecCounts{}) << to_string(named);
     }
   }
 }
@@ -163,7 +161,7 @@ void check_feedback(Communicator& world, std::int64_t parts, std::int64_t count)
   Context ctx{.device = device.get(), .pool = &device->pool()};
   for (const CodecFormat format :
        {CodecFormat::kInt4, CodecFormat::kFp8E5m2, CodecFormat::kBf16, CodecFormat::kFbgemmInt8}) {
-    SCOPED_TRACE(kernels::to_string(format));
+    SCOPED_TRACE(to_string(format));
     const ReduceCodec codec{.codec = {.format = format, .group = 16}, .error_feedback = true};
     OrderedAllReduce reduce(world, *device, parts, count, codec);
     const ReduceState state(reduce, *device, "sums");

@@ -10,7 +10,7 @@
 namespace weft::comm::testing {
 
 /// A codec's largest error, as a share of its group's largest magnitude.
-double codec_error(kernels::CodecFormat format);
+double codec_error(CodecFormat format);
 
 /// The sum of random partial sums: the same bits on all ranks, within the bound of two roundings
 /// of the plain sum, and with one rank or fp32 the plain sum itself. Every format.

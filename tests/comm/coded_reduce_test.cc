@@ -20,8 +20,6 @@
 namespace weft::comm {
 namespace {
 
-using kernels::CodecFormat;
-
 constexpr std::int64_t kParts = 11;
 
 class CodedReduce : public ::testing::TestWithParam<Hosts> {};
@@ -143,7 +141,7 @@ TEST(CodedReduceLosses, AreCountedAndNothingIsHidden) {
     run_on(hosts, [&](Communicator& comm) {
       const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
       Context ctx{.device = device.get(), .pool = &device->pool()};
-      for (int format = 1; format < kernels::kNumCodecFormats; ++format) {
+      for (int format = 1; format < kNumCodecFormats; ++format) {
         OrderedAllReduce reduce(comm, *device, 8, kCount,
                                 {.codec = {.format = static_cast<CodecFormat>(format), .group = 8},
                                  .error_feedback = true});
@@ -158,7 +156,7 @@ TEST(CodedReduceLosses, AreCountedAndNothingIsHidden) {
           reduce.run(ctx, present, out.data());
           return out;
         };
-        const std::string name(kernels::to_string(static_cast<CodecFormat>(format)));
+        const std::string name(to_string(static_cast<CodecFormat>(format)));
         const std::vector<float> clean = run(1.0F);
         EXPECT_EQ(reduce.losses(), kernels::CodecCounts{}) << name;
         for (const float bad :

@@ -1,4 +1,4 @@
-// Bytes of encoded vectors against the codecs.
+// Seconds of encoding, and bytes of packed rows against those that kernels pack.
 #include "weft/cost/codec.h"
 
 #include <cstddef>
@@ -9,37 +9,20 @@
 
 #include "tests/topology/small_cluster.h"
 #include "weft/base/philox.h"
-#include "weft/kernels/codec.h"
 #include "weft/kernels/packed_ids.h"
 
 namespace weft::cost {
 namespace {
 
-TEST(CodecBytes, AreThoseOfTheKernels) {
-  for (int i = 0; i < kernels::kNumCodecFormats; ++i) {
-    const auto format = static_cast<spec::CodecFormat>(i);
-    const auto same = static_cast<kernels::CodecFormat>(i);
-    EXPECT_EQ(spec::to_string(format), kernels::to_string(same));
-    EXPECT_EQ(spec::is_grouped(format), kernels::is_grouped(same));
-    for (const std::int64_t group : {1, 3, 16, 32, 128, 1000}) {
-      for (std::int64_t cols = 1; cols <= 300; ++cols) {
-        EXPECT_EQ(encoded_bytes(format, group, cols),
-                  kernels::encoded_bytes({.format = same, .group = group}, cols))
-            << spec::to_string(format) << ", " << cols << " in groups of " << group;
-      }
-    }
-  }
-}
-
 TEST(CodecSeconds, AreThoseOfBothSidesBytes) {
   const topology::Cluster cluster = topology::small_cluster({{.count = 1, .ranks = 1}});
-  for (int i = 1; i < kernels::kNumCodecFormats; ++i) {
-    const auto format = static_cast<spec::CodecFormat>(i);
+  for (int i = 1; i < kNumCodecFormats; ++i) {
+    const auto format = static_cast<CodecFormat>(i);
     const CodecWork work{.format = format, .group = 32, .cols = 48, .vectors = 1000.0};
     const double copied =
         1000.0 * static_cast<double>(4 * 48 + encoded_bytes(format, 32, 48)) / 1e11;
-    EXPECT_DOUBLE_EQ(encode_s(cluster, work), copied) << spec::to_string(format);
-    EXPECT_DOUBLE_EQ(decode_s(cluster, work), copied) << spec::to_string(format);
+    EXPECT_DOUBLE_EQ(encode_s(cluster, work), copied) << to_string(format);
+    EXPECT_DOUBLE_EQ(decode_s(cluster, work), copied) << to_string(format);
     CodecWork twice = work;
     twice.vectors *= 2.0;
     EXPECT_EQ(encode_s(cluster, twice), 2.0 * encode_s(cluster, work));
@@ -51,11 +34,11 @@ TEST(CodecSeconds, AreThoseOfBothSidesBytes) {
 TEST(CodecSeconds, StochasticRoundingAddsItsDraws) {
   topology::Cluster cluster = topology::small_cluster({{.count = 1, .ranks = 1}});
   cluster.compute.draw.value = 1e-9;
-  for (int i = 0; i < kernels::kNumCodecFormats; ++i) {
-    CodecWork work{.format = static_cast<spec::CodecFormat>(i), .cols = 48, .vectors = 1000.0};
+  for (int i = 0; i < kNumCodecFormats; ++i) {
+    CodecWork work{.format = static_cast<CodecFormat>(i), .cols = 48, .vectors = 1000.0};
     const double nearest = encode_s(cluster, work);
     const double decoded = decode_s(cluster, work);
-    work.rounding = spec::CodecRounding::kStochastic;
+    work.rounding = CodecRounding::kStochastic;
     const double drawn = i == 0 ? 0.0 : 1000.0 * 64 * 1e-9;  // fp32 is not encoded
     EXPECT_NEAR(encode_s(cluster, work), nearest + drawn, 1e-15) << i;
     EXPECT_EQ(decode_s(cluster, work), decoded) << i;

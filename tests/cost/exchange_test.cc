@@ -129,18 +129,18 @@ TEST(Exchange, OrderedAllReduceOfAlignedRunsIsARing) {
 
 TEST(Exchange, OrderedAllReduceEncodesAndDecodes) {
   const Cluster cluster = small_cluster({{1, 4}});
-  const auto reduce = [&](spec::CodecFormat format, bool feedback) {
+  const auto reduce = [&](CodecFormat format, bool feedback) {
     return ordered_all_reduce(cluster, all_ranks(cluster), 8, 1000,
                               {.format = format, .group = 16, .error_feedback = feedback});
   };
-  EXPECT_EQ(reduce(spec::CodecFormat::kFp32, true).coded_bytes, 0.0);
+  EXPECT_EQ(reduce(CodecFormat::kFp32, true).coded_bytes, 0.0);
   // Slices of 250 floats are 500 bytes. Three are encoded and sent, three come and are decoded, the
   // sum is encoded and decoded in one, and three sums are decoded.
-  EXPECT_EQ(reduce(spec::CodecFormat::kFp16, false).coded_bytes,
+  EXPECT_EQ(reduce(CodecFormat::kFp16, false).coded_bytes,
             3 * (1000 + 500) + 3 * (1000 + 500) + (1000 + 500 + 1000) + 3 * (1000 + 500));
   // What is lost: residuals read, numbers written.
-  const OrderedAllReduce lost = reduce(spec::CodecFormat::kFp16, true);
-  EXPECT_EQ(lost.coded_bytes, reduce(spec::CodecFormat::kFp16, false).coded_bytes + 4 * 2000);
+  const OrderedAllReduce lost = reduce(CodecFormat::kFp16, true);
+  EXPECT_EQ(lost.coded_bytes, reduce(CodecFormat::kFp16, false).coded_bytes + 4 * 2000);
   EXPECT_DOUBLE_EQ(all_reduce_s(cluster, lost), exchange_s(cluster, lost.partials) +
                                                     exchange_s(cluster, lost.sums) +
                                                     (lost.added_bytes + lost.coded_bytes) / 1e11);

@@ -130,21 +130,20 @@ TEST(HierarchicalTraffic, OrderedAllReduce) {
 TEST(HierarchicalTraffic, OrderedAllReduceWithACodec) {
   for (const Cluster& cluster : clusters()) {
     for (const int format : {1, 5, 6, 7}) {
-      compare(
-          cluster, comm::Collective::kAllToAll,
-          hierarchical_all_reduce(cluster, all_ranks(cluster), 13, 1003,
-                                  {.format = static_cast<spec::CodecFormat>(format), .group = 16})
-              .exchanges,
-          [&](Communicator& group) {
-            const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-            Context ctx{.device = device.get(), .pool = &device->pool()};
-            comm::OrderedAllReduce reduce(
-                group, *device, 13, 1003,
-                {.codec = {.format = static_cast<kernels::CodecFormat>(format), .group = 16}});
-            std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
-            reduce.run(
-                ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
-          });
+      compare(cluster, comm::Collective::kAllToAll,
+              hierarchical_all_reduce(cluster, all_ranks(cluster), 13, 1003,
+                                      {.format = static_cast<CodecFormat>(format), .group = 16})
+                  .exchanges,
+              [&](Communicator& group) {
+                const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+                Context ctx{.device = device.get(), .pool = &device->pool()};
+                comm::OrderedAllReduce reduce(
+                    group, *device, 13, 1003,
+                    {.codec = {.format = static_cast<CodecFormat>(format), .group = 16}});
+                std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
+                reduce.run(ctx, std::vector<std::uint8_t>(
+                                    static_cast<std::size_t>(reduce.num_partials()), 1));
+              });
     }
   }
 }
@@ -173,18 +172,17 @@ TEST(Hierarchical, CrossesLessOnlyWhereHostsAdd) {
 
 TEST(Hierarchical, EncodesWhatLeavesTheHost) {
   const Cluster cluster = small_cluster({{2, 2}});
-  const auto coded = [&](spec::CodecFormat format, bool feedback) {
+  const auto coded = [&](CodecFormat format, bool feedback) {
     return hierarchical_all_reduce(cluster, all_ranks(cluster), 8, 1000,
                                    {.format = format, .group = 16, .error_feedback = feedback})
         .coded_bytes;
   };
-  EXPECT_EQ(coded(spec::CodecFormat::kFp32, true), 0.0);
+  EXPECT_EQ(coded(CodecFormat::kFp32, true), 0.0);
   // Of slices of 250 floats, 500 bytes: the host's sum of the slice that it acts for, the other
   // host's of its own, its own sum, which it decodes too, and those of three others.
-  EXPECT_EQ(coded(spec::CodecFormat::kFp16, false),
+  EXPECT_EQ(coded(CodecFormat::kFp16, false),
             (1000 + 500) + (1000 + 500) + (1000 + 500 + 1000) + 3 * (1000 + 500));
-  EXPECT_EQ(coded(spec::CodecFormat::kFp16, true),
-            coded(spec::CodecFormat::kFp16, false) + 2 * 2000);
+  EXPECT_EQ(coded(CodecFormat::kFp16, true), coded(CodecFormat::kFp16, false) + 2 * 2000);
 }
 
 TEST(Hierarchical, NeedsSeveralHostsAndOneWithSeveralRanks) {

@@ -27,8 +27,7 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
                           {.kind = DeviceKind::kCpu, .threads = static_cast<int>(shape.threads)});
                       const comm::OrderedAllReduce reduce(
                           *group, *device, shape.parts, floats,
-                          {.codec = {.format = static_cast<kernels::CodecFormat>(shape.wire.format),
-                                     .group = shape.wire.group},
+                          {.codec = {.format = shape.wire.format, .group = shape.wire.group},
                            .error_feedback = shape.wire.error_feedback});
                       counted[static_cast<std::size_t>(world.rank())] =
                           static_cast<double>(device->memory_use());
@@ -37,7 +36,7 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
       shape.rank = static_cast<std::int64_t>(rank);
       EXPECT_EQ(reduce_memory(shape, floats), counted[rank])
           << "rank " << rank << " of " << hosts.size() << ", " << floats << " floats, "
-          << shape.parts << " parts, " << spec::to_string(shape.wire.format)
+          << shape.parts << " parts, " << to_string(shape.wire.format)
           << (shape.wire.error_feedback ? " with feedback" : "")
           << (shape.hosts.empty() ? "" : ", hierarchical");
     }
@@ -58,8 +57,7 @@ TEST(ReduceMemory, IsWhatItsFormsTake) {
                                               {0, 1, 0, 1, 2},
                                               {0, 0, 1, 1, 2, 2, 3, 3}}) {
     for (const std::int64_t parts : {8, 13}) {
-      for (const auto format :
-           {spec::CodecFormat::kFp32, spec::CodecFormat::kBf16, spec::CodecFormat::kInt4}) {
+      for (const auto format : {CodecFormat::kFp32, CodecFormat::kBf16, CodecFormat::kInt4}) {
         for (const bool feedback : {false, true}) {
           const ReduceShape shape{
               .parts = parts,

@@ -18,7 +18,7 @@ spec::Table table_of(spec::SparseOptimizerKind kind, spec::RowDType dtype) {
 
 TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
   using Kind = spec::SparseOptimizerKind;
-  const spec::Codecs codecs{.sync = spec::CodecFormat::kInt8, .group_size = 16};
+  const spec::Codecs codecs{.sync = CodecFormat::kInt8, .group_size = 16};
   const auto bytes = [&](Kind kind) {
     return coded_row_bytes(table_of(kind, spec::RowDType::kBf16), 40, codecs);
   };
@@ -33,11 +33,11 @@ TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
 TEST(CodedSync, KeepsTheLastValueAndWhatWasLost) {
   const spec::Table table =
       table_of(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kBf16);
-  spec::Codecs codecs{.sync = spec::CodecFormat::kInt8};
+  spec::Codecs codecs{.sync = CodecFormat::kInt8};
   EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 100.0 * (2 * 40 + 4 + 4 * 41));
   codecs.error_feedback = false;
   EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 100.0 * (2 * 40 + 4));
-  codecs.sync = spec::CodecFormat::kFp32;
+  codecs.sync = CodecFormat::kFp32;
   EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 0.0);
   EXPECT_EQ(sync_row_bytes(table, 40, codecs), replica_row_bytes(table, 40));
 }
@@ -51,7 +51,7 @@ TEST(ReplicaSync, WithoutStateRowsAreWeightsAndTheirLowHalves) {
     const spec::Table split = table_of(kind, spec::RowDType::kSplitBf16);
     EXPECT_EQ(replica_row_bytes(split, 40, false), 160.0);
     EXPECT_EQ(sync_row_bytes(split, 40, {}, false), 160.0);
-    const spec::Codecs codecs{.sync = spec::CodecFormat::kInt8, .group_size = 16};
+    const spec::Codecs codecs{.sync = CodecFormat::kInt8, .group_size = 16};
     EXPECT_EQ(coded_row_bytes(split, 40, codecs, false), 46.0);
     EXPECT_EQ(sync_row_bytes(split, 40, codecs, false), 46.0);
     EXPECT_EQ(coded_sync_memory(split, 100.0, 40, codecs, false), 100.0 * (160 + 160));
@@ -61,7 +61,7 @@ TEST(ReplicaSync, WithoutStateRowsAreWeightsAndTheirLowHalves) {
 }
 
 TEST(CodedSync, BuffersAreThoseOfARound) {
-  const spec::Codecs codecs{.sync = spec::CodecFormat::kInt8};
+  const spec::Codecs codecs{.sync = CodecFormat::kInt8};
   EXPECT_EQ(coded_sync_buffers(4, 1000.0, 0.0, false, codecs), 1000.0);
   EXPECT_EQ(coded_sync_buffers(4, 1000.0, 10.0, true, codecs), 1750.0 + 50.0);
   EXPECT_EQ(coded_sync_buffers(2, 1e12, 0.0, true, codecs), 1.5 * 64 * 1024 * 1024);

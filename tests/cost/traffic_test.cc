@@ -109,21 +109,21 @@ TEST(Traffic, OrderedAllReduce) {
 }
 
 TEST(Traffic, OrderedAllReduceWithACodec) {
-  for (int format = 0; format < kernels::kNumCodecFormats; ++format) {
+  for (int format = 0; format < kNumCodecFormats; ++format) {
     for (const int ranks : {1, 2, 3, 5}) {
       for (const std::int64_t count : {3, 1001}) {
         SCOPED_TRACE(testing::Message() << ranks << " ranks, format " << format);
         const Cluster cluster = small_cluster({{1, ranks}});
         OrderedAllReduce said =
             ordered_all_reduce(cluster, all_ranks(cluster), 13, count,
-                               {.format = static_cast<spec::CodecFormat>(format), .group = 16});
+                               {.format = static_cast<CodecFormat>(format), .group = 16});
         add(said.partials, said.sums);
         compare(ranks, Collective::kAllToAll, said.partials, [&](Communicator& world) {
           const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
           Context ctx{.device = device.get(), .pool = &device->pool()};
           comm::OrderedAllReduce reduce(
               world, *device, 13, count,
-              {.codec = {.format = static_cast<kernels::CodecFormat>(format), .group = 16},
+              {.codec = {.format = static_cast<CodecFormat>(format), .group = 16},
                .error_feedback = true});
           std::fill_n(reduce.partial(0), count * reduce.num_partials(), 1.0F);
           std::vector<float> out(static_cast<std::size_t>(count));

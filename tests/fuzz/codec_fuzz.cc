@@ -11,9 +11,9 @@
 
 namespace {
 
+using weft::CodecFormat;
+using weft::CodecRounding;
 using weft::kernels::Codec;
-using weft::kernels::CodecFormat;
-using weft::kernels::CodecRounding;
 
 /// format, group, columns, rounding; then the bytes.
 constexpr std::size_t kHeader = 4;
@@ -69,8 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < kHeader) {
     return 0;
   }
-  const Codec codec{static_cast<CodecFormat>(data[0] % weft::kernels::kNumCodecFormats),
-                    1 + data[1] % 64,
+  const Codec codec{static_cast<CodecFormat>(data[0] % weft::kNumCodecFormats), 1 + data[1] % 64,
                     data[3] % 2 == 0 ? CodecRounding::kNearest : CodecRounding::kStochastic};
   const std::int64_t cols = 1 + data[2] % 100;
   const auto* const first = reinterpret_cast<const std::byte*>(data);

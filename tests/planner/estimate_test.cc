@@ -99,17 +99,16 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
 TEST(Estimate, CodecsByHand) {
   spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
-  config.codecs = {.forward = spec::CodecFormat::kInt8, .backward = spec::CodecFormat::kFp16};
+  config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
   const topology::Cluster cluster = make_cluster(1, 2);
   const PlanCost cost = cost_of(config, cluster);
   const auto own_s = [&](std::size_t rank, Part part) {
     return cost.ranks[rank].seconds[at(part)] - cost.exchanges[at(part)];
   };
-  const auto seconds = [&](spec::CodecFormat format, bool encode) {  // of 2048 vectors
+  const auto seconds = [&](CodecFormat format, bool encode) {  // of 2048 vectors
     const cost::CodecWork work{.format = format, .group = 128, .cols = 16, .vectors = 2048};
     return encode ? cost::encode_s(cluster, work) : cost::decode_s(cluster, work);
   };
-  using spec::CodecFormat;
   const double out = seconds(CodecFormat::kInt8, true);
   const double in = seconds(CodecFormat::kInt8, false);
   EXPECT_GT(out, 2048 * (64 + 18) / kCopy * 0.999) << "not above the rate of a copy";
@@ -126,13 +125,13 @@ TEST(Estimate, CodecsByHand) {
 
 TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
   spec::Config config = make_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
-  config.codecs.forward = spec::CodecFormat::kInt8;
+  config.codecs.forward = CodecFormat::kInt8;
   const auto own_s = [](const PlanCost& cost, std::size_t rank) {
     return cost.ranks[rank].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)];
   };
   const auto seconds = [](const topology::Cluster& cluster, double vectors) {
     const cost::CodecWork work{
-        .format = spec::CodecFormat::kInt8, .group = 128, .cols = 16, .vectors = vectors};
+        .format = CodecFormat::kInt8, .group = 128, .cols = 16, .vectors = vectors};
     return cost::encode_s(cluster, work) + cost::decode_s(cluster, work);
   };
   const topology::Cluster alone = make_cluster(1, 1);
@@ -141,7 +140,7 @@ TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
   shard_all(config, Sharding::kRowWise);
   const topology::Cluster two = make_cluster(1, 2);
   const double with = own_s(cost_of(config, two), 1);
-  config.codecs.forward = spec::CodecFormat::kFp32;
+  config.codecs.forward = CodecFormat::kFp32;
   EXPECT_NEAR(with - own_s(cost_of(config, two), 1), seconds(two, 2048), 1e-12);
 }
 
@@ -149,7 +148,7 @@ TEST(Estimate, StochasticRoundingTakesItsDraws) {
   spec::Config config = make_config({{.rows = 1'000'000, .dim = 16, .length = 1}}, 4096);
   config.tables[0].rank = 0;
   config.tables[0].dtype = spec::RowDType::kBf16;
-  config.codecs = {.forward = spec::CodecFormat::kInt8, .backward = spec::CodecFormat::kFp16};
+  config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
   topology::Cluster cluster = make_cluster(1, 2);
   const auto more = [&](std::size_t rank, Part part, double draw) {
     cluster.compute.draw.value = draw;
@@ -159,7 +158,7 @@ TEST(Estimate, StochasticRoundingTakesItsDraws) {
   };
   const double draws = 64.0 * 1e-9;  // of a vector
   EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "codecs round to nearest";
-  config.codecs.rounding = spec::CodecRounding::kStochastic;
+  config.codecs.rounding = CodecRounding::kStochastic;
   EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 4096 * draws, 1e-12) << "for others and itself";
   EXPECT_NEAR(more(1, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "decodes";
   EXPECT_NEAR(more(0, Part::kGradDist, 1e-9), 2048 * draws, 1e-12);
@@ -175,12 +174,12 @@ TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
   const topology::Cluster cluster = make_cluster(1, 2);
   const auto floats =
       static_cast<std::int64_t>(cost::dense_work(config, std::vector<double>{3.0}).bucket);
-  config.codecs.dense = spec::CodecFormat::kFp16;
+  config.codecs.dense = CodecFormat::kFp16;
   for (const bool feedback : {false, true}) {
     config.codecs.error_feedback = feedback;
     const cost::OrderedAllReduce reduce =
         cost::ordered_all_reduce(cluster, topology::all_ranks(cluster), 8, floats,
-                                 {.format = spec::CodecFormat::kFp16, .error_feedback = feedback});
+                                 {.format = CodecFormat::kFp16, .error_feedback = feedback});
     EXPECT_GT(reduce.coded_bytes, 0.0);
     EXPECT_NEAR(cost_of(config, cluster).exchanges[at(Part::kReduce)],
                 cost::all_reduce_s(cluster, reduce), 1e-12);

@@ -305,7 +305,7 @@ TEST(MeshSearch, ACodecOfSyncsIsForAverages) {
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
   for (spec::Config config : {small_tables(), large_tables()}) {
     config.mesh = {.groups = 2, .sync = SyncForm::kAuto};
-    config.codecs.sync = spec::CodecFormat::kInt8;
+    config.codecs.sync = CodecFormat::kInt8;
     const SearchResult result = search_on(config, cluster);
     for (const MeshOption& one : result.meshes) {
       EXPECT_EQ(one.asked, one.sync != SyncForm::kGradients) << to_string(one.sync);
@@ -318,7 +318,7 @@ TEST(MeshSearch, ACodecOfSyncsIsForAverages) {
     EXPECT_EQ(message_of([&] { check_plan(plan, config); }),
               "codecs.sync is for replicas that are averaged, and with the plan's sync gradients "
               "there are none; set codecs.sync=fp32, or make a new plan");
-    config.codecs.sync = spec::CodecFormat::kFp32;
+    config.codecs.sync = CodecFormat::kFp32;
     EXPECT_NO_THROW(check_plan(plan, config));
     config.mesh.sync_every = 4;
     EXPECT_EQ(message_of([&] { check_plan(plan, config); }),

@@ -152,7 +152,7 @@ TEST(MakePlan, NoGroupOfACodecLiesInTwoShards) {
   config.tables[0].sharding = Sharding::kColumnWise;
   const Plan plain = make_plan(config, 8);
   ASSERT_EQ(plain.tables[0].shards.size(), 8U);
-  config.codecs = {.forward = spec::CodecFormat::kInt8, .group_size = 24};
+  config.codecs = {.forward = CodecFormat::kInt8, .group_size = 24};
   const Plan plan = make_plan(config, 8);
   ASSERT_EQ(plan.tables[0].shards.size(), 5U);
   for (const Shard& shard : plan.tables[0].shards) {
@@ -162,7 +162,7 @@ TEST(MakePlan, NoGroupOfACodecLiesInTwoShards) {
   EXPECT_EQ(error_of([&] { check_plan(plain, config); }),
             "the plan of table t: columns [0, 16) are not cut at multiples of 48, of 16 and of "
             "codecs.group_size; make a new plan for this configuration");
-  config.codecs.forward = spec::CodecFormat::kBf16;
+  config.codecs.forward = CodecFormat::kBf16;
   EXPECT_EQ(make_plan(config, 8).tables[0].shards, plain.tables[0].shards);
 }
 

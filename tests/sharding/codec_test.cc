@@ -16,8 +16,6 @@
 namespace weft::sharding {
 namespace {
 
-using spec::CodecFormat;
-
 constexpr std::array<CodecFormat, 9> kEncoded = {
     CodecFormat::kFp16,         CodecFormat::kBf16,         CodecFormat::kFp8E4m3,
     CodecFormat::kFp8E5m2,      CodecFormat::kInt8,         CodecFormat::kInt4,
@@ -33,7 +31,7 @@ spec::Config adagrad(spec::Sharding sharding) {
 }
 
 std::string name(CodecFormat format) {
-  return std::string(spec::to_string(format));
+  return std::string(to_string(format));
 }
 
 TEST(Codecs, WholeBagsKeepOneHashOverRanksAndColumnShards) {
@@ -175,7 +173,7 @@ Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
 TEST(Codecs, BytesAreThoseOfTheFormat) {
   for (const CodecFormat format : kEncoded) {
     const Sent sent = send_one_table(format, CodecFormat::kFp32, 1.0F);
-    const kernels::Codec codec{static_cast<kernels::CodecFormat>(format), 16};
+    const kernels::Codec codec{static_cast<CodecFormat>(format), 16};
     EXPECT_EQ(sent.forward, 8 * kernels::encoded_bytes(codec, 40)) << name(format);
     EXPECT_EQ(sent.backward, 8 * 40 * 4);
     const Sent other = send_one_table(CodecFormat::kFp32, format, 1.0F);

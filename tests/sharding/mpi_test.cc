@@ -107,14 +107,14 @@ TEST(ShardedOverMpi, TablesOfDifferentGroups) {
   }
 }
 
-class EncodedOverMpi : public ::testing::TestWithParam<spec::CodecRounding> {};
+class EncodedOverMpi : public ::testing::TestWithParam<CodecRounding> {};
 
 TEST_P(EncodedOverMpi, GivesTheBitsOfThreads) {
   const auto coded = [](spec::Sharding sharding) {
     spec::Config config =
         make_config(sharding, make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
-    config.codecs = {.forward = spec::CodecFormat::kInt8,
-                     .backward = spec::CodecFormat::kFp8E5m2,
+    config.codecs = {.forward = CodecFormat::kInt8,
+                     .backward = CodecFormat::kFp8E5m2,
                      .group_size = 16,
                      .rounding = GetParam()};
     return config;
@@ -137,11 +137,10 @@ TEST_P(EncodedOverMpi, GivesTheBitsOfThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Roundings,
                          EncodedOverMpi,
-                         ::testing::Values(spec::CodecRounding::kNearest,
-                                           spec::CodecRounding::kStochastic));
+                         ::testing::Values(CodecRounding::kNearest, CodecRounding::kStochastic));
 
 /// Rows, state and residuals of a replica after syncs of changes that are the group's own.
-std::vector<float> after_coded_syncs(comm::Communicator& replicas, kernels::CodecFormat format) {
+std::vector<float> after_coded_syncs(comm::Communicator& replicas, CodecFormat format) {
   constexpr std::int64_t kRows = 37;
   spec::Table table;
   table.name = "t";
@@ -178,7 +177,7 @@ std::vector<float> after_coded_syncs(comm::Communicator& replicas, kernels::Code
 }
 
 TEST(CodedAverageOverMpi, GivesTheBitsOfThreads) {
-  for (const auto format : {kernels::CodecFormat::kInt8, kernels::CodecFormat::kBf16}) {
+  for (const auto format : {CodecFormat::kInt8, CodecFormat::kBf16}) {
     const std::vector<float> got = after_coded_syncs(*world(), format);
     if (world()->rank() == 0) {
       std::vector<float> expected;

@@ -15,8 +15,6 @@
 namespace weft::sharding {
 namespace {
 
-using spec::CodecFormat;
-
 constexpr std::int64_t kRows = 10;
 constexpr std::int64_t kCols = 40;
 constexpr std::int64_t kSamples = 20;
@@ -183,12 +181,11 @@ class NonFinite : public ::testing::TestWithParam<CodecFormat> {
   template <typename Body>
   static void for_all(const Body& body) {
     for (const Scheme& scheme : kSchemes) {
-      for (const auto rounding :
-           {spec::CodecRounding::kNearest, spec::CodecRounding::kStochastic}) {
+      for (const auto rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
         for (const float bad : kBad) {
           body(scheme, rounding, bad,
                fmt::format("{}, sharding {}, pooled at {}, rounding {}, {}",
-                           spec::to_string(GetParam()), static_cast<int>(scheme.sharding),
+                           to_string(GetParam()), static_cast<int>(scheme.sharding),
                            static_cast<int>(scheme.pooled_at), static_cast<int>(rounding), bad));
         }
       }
@@ -197,22 +194,20 @@ class NonFinite : public ::testing::TestWithParam<CodecFormat> {
 };
 
 TEST_P(NonFinite, RowsArriveSo) {
-  for_all(
-      [](const Scheme& scheme, spec::CodecRounding rounding, float bad, const std::string& what) {
-        const spec::Codecs codecs{.forward = GetParam(), .group_size = 16, .rounding = rounding};
-        const Found found = step_with(scheme, codecs, Direction::kForward, bad, what);
-        EXPECT_EQ(found.encoded > 0, GetParam() != CodecFormat::kFp32) << what;
-      });
+  for_all([](const Scheme& scheme, CodecRounding rounding, float bad, const std::string& what) {
+    const spec::Codecs codecs{.forward = GetParam(), .group_size = 16, .rounding = rounding};
+    const Found found = step_with(scheme, codecs, Direction::kForward, bad, what);
+    EXPECT_EQ(found.encoded > 0, GetParam() != CodecFormat::kFp32) << what;
+  });
 }
 
 TEST_P(NonFinite, GradientsArriveSoAndChangeNothing) {
-  for_all(
-      [](const Scheme& scheme, spec::CodecRounding rounding, float bad, const std::string& what) {
-        const spec::Codecs codecs{.backward = GetParam(), .group_size = 16, .rounding = rounding};
-        const Found found = step_with(scheme, codecs, Direction::kBackward, bad, what);
-        EXPECT_EQ(found.encoded > 0, GetParam() != CodecFormat::kFp32) << what;
-        EXPECT_GE(found.overflow, 2) << "the bag has two rows: " << what;
-      });
+  for_all([](const Scheme& scheme, CodecRounding rounding, float bad, const std::string& what) {
+    const spec::Codecs codecs{.backward = GetParam(), .group_size = 16, .rounding = rounding};
+    const Found found = step_with(scheme, codecs, Direction::kBackward, bad, what);
+    EXPECT_EQ(found.encoded > 0, GetParam() != CodecFormat::kFp32) << what;
+    EXPECT_GE(found.overflow, 2) << "the bag has two rows: " << what;
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats,
@@ -227,7 +222,7 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                                            CodecFormat::kFbgemmFp8143,
                                            CodecFormat::kFbgemmFp8152,
                                            CodecFormat::kFbgemmInt8),
-                         [](const auto& each) { return std::string(spec::to_string(each.param)); });
+                         [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace
 }  // namespace weft::sharding

@@ -21,7 +21,6 @@ namespace weft::sharding {
 namespace {
 
 using embedding::TableShard;
-using kernels::CodecFormat;
 
 constexpr std::int64_t kRows = 96;
 constexpr std::int64_t kCols = 24;
@@ -161,7 +160,7 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
     for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
                              spec::RowDType::kSplitBf16}) {
       const spec::Table table = make_table(kOptimizers[turn++ % std::size(kOptimizers)], dtype);
-      const std::string what = std::string(kernels::to_string(format)) + ", optimizer " +
+      const std::string what = std::string(to_string(format)) + ", optimizer " +
                                std::to_string(static_cast<int>(table.optimizer.type)) + ", rows " +
                                std::to_string(static_cast<int>(dtype));
       on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
@@ -240,9 +239,9 @@ TEST(CodedAverage, WithoutStateOnlyWeightsAreEncoded) {
             const std::size_t place = i % own.size();
             (place < weights ? equal_weights : equal_state) &= all[i] == all[place];
           }
-          EXPECT_TRUE(equal_weights) << kernels::to_string(format) << ", step " << step;
+          EXPECT_TRUE(equal_weights) << to_string(format) << ", step " << step;
           EXPECT_FALSE(equal_state) << "nothing would show in a sync of it";
-          ASSERT_EQ(bits(touched.shard), own) << kernels::to_string(format) << ", step " << step;
+          ASSERT_EQ(bits(touched.shard), own) << to_string(format) << ", step " << step;
           ASSERT_EQ(bits(*touched.average.residuals()), bits(*dense.average.residuals()));
           EXPECT_EQ(dense.average.residuals()->state_items().size(), 1U);
         }
@@ -265,7 +264,7 @@ TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
       replica.average.restored(ctx);
       const std::vector<std::uint32_t> before = bits(replica.shard);
       replica.average.run(ctx, 1);
-      EXPECT_EQ(bits(replica.shard), before) << kernels::to_string(format);
+      EXPECT_EQ(bits(replica.shard), before) << to_string(format);
     });
   }
 }
@@ -344,11 +343,11 @@ TEST(CodedAverage, WhatIsLostFollows) {
     // Half a step of the change, half of one of the mean, of numbers of up to 1 and what was lost;
     // and a hundred roundings of numbers of up to 100.
     const double bound = 2.0 * error_of(format) * (1.0 + 2.0 * error_of(format)) + 1e-3;
-    EXPECT_LE(drift_error(format, true), bound) << kernels::to_string(format);
+    EXPECT_LE(drift_error(format, true), bound) << to_string(format);
   }
   // The test can fail: a drift of 0.003 is below half a step, and in 100 syncs it is 0.3.
   for (const CodecFormat format : {CodecFormat::kInt8, CodecFormat::kInt4}) {
-    EXPECT_GT(drift_error(format, false), 0.25) << kernels::to_string(format);
+    EXPECT_GT(drift_error(format, false), 0.25) << to_string(format);
   }
 }
 
@@ -358,8 +357,7 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
       for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
         for (const int groups : {2, 4, 8}) {
           const spec::Table table = make_table(kind, spec::RowDType::kBf16);
-          const spec::Codecs codecs{.sync = static_cast<spec::CodecFormat>(format),
-                                    .group_size = 16};
+          const spec::Codecs codecs{.sync = static_cast<CodecFormat>(format), .group_size = 16};
           const bool state = groups != 4;
           on_groups(groups, [&](comm::Communicator& world, Context& ctx, Device& device) {
             ReplicaAverageOptions options = coded(format, form);
@@ -382,7 +380,7 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
             const double lists = all ? 0.0 : cost::touched_list_bytes(groups, 1, 8);
             EXPECT_EQ(sent,
                       row_bytes * static_cast<double>(rows - own + (groups - 1) * own) + lists)
-                << kernels::to_string(format) << ", " << groups << " groups";
+                << to_string(format) << ", " << groups << " groups";
             if (all) {
               EXPECT_EQ(sent, cost::replica_average_bytes(groups, row_bytes * kRows));
             }
@@ -411,8 +409,8 @@ TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
         replica.average.run(ctx, step);
         sent.push_back(static_cast<double>(world.traffic().total().bytes - before));
       }
-      EXPECT_GT(sent.front(), cost::touched_list_bytes(2, 1, 0)) << kernels::to_string(format);
-      EXPECT_EQ(sent.back(), cost::touched_list_bytes(2, 1, 0)) << kernels::to_string(format);
+      EXPECT_GT(sent.front(), cost::touched_list_bytes(2, 1, 0)) << to_string(format);
+      EXPECT_EQ(sent.back(), cost::touched_list_bytes(2, 1, 0)) << to_string(format);
     });
   }
 }
@@ -432,7 +430,7 @@ TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
             EXPECT_EQ(static_cast<double>(replica.average.copies_bytes()),
                       cost::coded_sync_memory(
                           table, kRows, kCols,
-                          {.sync = spec::CodecFormat::kInt8, .error_feedback = feedback}, state));
+                          {.sync = CodecFormat::kInt8, .error_feedback = feedback}, state));
           }
         });
       }

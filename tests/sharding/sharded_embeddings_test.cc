@@ -318,10 +318,9 @@ TEST(ShardedEmbeddings, AnEncodedStepAllocatesNothing) {
   const spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
   for (const spec::Sharding sharding : {spec::Sharding::kColumnWise, spec::Sharding::kRowWise}) {
     spec::Config config = make_config(sharding, optimizer);
-    config.codecs = {.forward = spec::CodecFormat::kInt4,
-                     .backward = spec::CodecFormat::kFbgemmFp8152,
-                     .group_size = 16};
-    for (const auto rounding : {spec::CodecRounding::kNearest, spec::CodecRounding::kStochastic}) {
+    config.codecs = {
+        .forward = CodecFormat::kInt4, .backward = CodecFormat::kFbgemmFp8152, .group_size = 16};
+    for (const auto rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
       config.codecs.rounding = rounding;
       for (const int ranks : {1, 3}) {
         EXPECT_EQ(allocations_of_steps(config, ranks), 0)

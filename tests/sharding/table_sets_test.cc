@@ -46,12 +46,11 @@ TEST(TableSets, OfOneGroupHaveTheBitsOfAllRanks) {
   for (const auto kind : {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
                           spec::SparseOptimizerKind::kRowWiseAdam}) {
     for (const spec::Sharding sharding : kShardings) {
-      for (const spec::CodecFormat format :
-           {spec::CodecFormat::kFp32, spec::CodecFormat::kFp8E5m2}) {
+      for (const CodecFormat format : {CodecFormat::kFp32, CodecFormat::kFp8E5m2}) {
         spec::Config config = make_config(sharding, make_optimizer(kind));
         config.codecs.forward = config.codecs.backward = format;
         config.codecs.group_size = 16;
-        config.codecs.rounding = spec::CodecRounding::kStochastic;
+        config.codecs.rounding = CodecRounding::kStochastic;
         const RunOptions options{.ranks = kRanks, .gradients = Gradients::kRounded};
         const spec::Config sets = with_groups(config, {1, 1, 1}, spec::SyncForm::kDense);
         expect_same(run(sets, options), run(config, options),

@@ -17,15 +17,13 @@
 namespace weft::sharding {
 namespace {
 
-using spec::CodecFormat;
-
 constexpr std::array<CodecFormat, 4> kFormats = {CodecFormat::kInt8, CodecFormat::kFp8E4m3,
                                                  CodecFormat::kBf16, CodecFormat::kFbgemmInt8};
 
 spec::Config coded(spec::Config config,
                    CodecFormat forward,
                    CodecFormat backward,
-                   spec::CodecRounding rounding = spec::CodecRounding::kStochastic) {
+                   CodecRounding rounding = CodecRounding::kStochastic) {
   config.codecs = {
       .forward = forward, .backward = backward, .group_size = 16, .rounding = rounding};
   return config;
@@ -36,7 +34,7 @@ spec::Config adagrad(spec::Sharding sharding) {
 }
 
 std::string name(CodecFormat format) {
-  return std::string(spec::to_string(format));
+  return std::string(to_string(format));
 }
 
 TEST(StochasticWire, WholeBagsKeepOneHashOverRanksAndColumnShards) {
@@ -46,11 +44,11 @@ TEST(StochasticWire, WholeBagsKeepOneHashOverRanksAndColumnShards) {
       return run(coded(adagrad(sharding), format, format), options);
     };
     const RunResult expected = run_with(spec::Sharding::kTableWise, {});
-    EXPECT_NE(run(coded(adagrad(spec::Sharding::kTableWise), format, format,
-                        spec::CodecRounding::kNearest),
-                  {.gradients = Gradients::kRounded})
-                  .hash,
-              expected.hash)
+    EXPECT_NE(
+        run(coded(adagrad(spec::Sharding::kTableWise), format, format, CodecRounding::kNearest),
+            {.gradients = Gradients::kRounded})
+            .hash,
+        expected.hash)
         << name(format);
     for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kColumnWise,
                                           spec::Sharding::kTableColumnWise}) {
@@ -236,7 +234,7 @@ TEST(StochasticWire, IsRightOnAverage) {
     const spec::Codecs nearest{
         .forward = CodecFormat::kInt8, .backward = CodecFormat::kInt8, .group_size = 16};
     spec::Codecs stochastic = nearest;
-    stochastic.rounding = spec::CodecRounding::kStochastic;
+    stochastic.rounding = CodecRounding::kStochastic;
     const double most = 1.0 / std::sqrt(static_cast<double>(kRows));
     const Repeated exact = repeat(plain, place, 0.0);
     EXPECT_GT(distance(repeat(nearest, place, 0.0).vectors, exact.vectors, most), 0.3);
@@ -255,7 +253,7 @@ TEST(StochasticWire, SamplesWithTheSameBagDrawByThemselves) {
     return !std::equal(row.begin(), row.begin() + kCols, row.begin() + kCols);
   };
   EXPECT_FALSE(differ(spec::PooledAt::kOwner));
-  codecs.rounding = spec::CodecRounding::kStochastic;
+  codecs.rounding = CodecRounding::kStochastic;
   EXPECT_TRUE(differ(spec::PooledAt::kOwner));
   EXPECT_FALSE(differ(spec::PooledAt::kSample)) << "a fetched row travels once";
 }

@@ -182,7 +182,7 @@ Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}) {
   for (std::int64_t f = 1 + random.below(6); f > 0; --f) {
     add_feature(config, random, ids);
   }
-  const auto any_format = [&random] { return static_cast<spec::CodecFormat>(random.below(10)); };
+  const auto any_format = [&random] { return static_cast<CodecFormat>(random.below(10)); };
   if (random.coin()) {
     config.codecs = {
         .forward = any_format(), .backward = any_format(), .dense = any_format(), .group_size = 16};
@@ -305,7 +305,7 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
         Random random(2000 + seed);
         Job job = random_job(random, IdKind::kDealt, {.groups = groups, .sync = form});
         if (seed % 2 == 1 && form != SyncForm::kGradients) {
-          job.config.codecs.sync = spec::CodecFormat::kBf16;
+          job.config.codecs.sync = CodecFormat::kBf16;
         }
         job.config.mesh.sync_state = seed < 4 || form == SyncForm::kGradients;
         const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);

@@ -226,7 +226,6 @@ TEST_F(PredictedMemory, OfBagsAddedAtTheSamples) {
 }
 
 TEST_F(PredictedMemory, OfCodecs) {
-  using spec::CodecFormat;
   for (const spec::Codecs& codecs :
        {spec::Codecs{.forward = CodecFormat::kFp16, .backward = CodecFormat::kBf16},
         spec::Codecs{
@@ -263,7 +262,6 @@ TEST_F(PredictedMemory, OfHeads) {
 
 /// Encoded as if they travelled: bags, sequences, and rows that are pooled at the samples.
 TEST_F(PredictedMemory, OfHeadsWithCodecs) {
-  using spec::CodecFormat;
   const spec::Codecs codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16};
   for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
     for (const std::string last : {"", ", pooling: none, target: C2"}) {
@@ -281,7 +279,6 @@ TEST_F(PredictedMemory, OfHeadsWithCodecs) {
 /// A buffer whose first batch was the longest does not grow, and is then an eighth less than
 /// expected: after many steps hardly one is.
 TEST_F(PredictedMemory, OfRelays) {
-  using spec::CodecFormat;
   for (const spec::Codecs& codecs :
        {spec::Codecs{}, spec::Codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16},
         spec::Codecs{.dense = CodecFormat::kInt8}}) {
@@ -327,7 +324,7 @@ TEST_F(PredictedMemory, OfACodecOfDenseGradients) {
     for (const bool feedback : {false, true}) {
       expect_predicted({.model = model,
                         .ranks = ranks,
-                        .codecs = {.dense = spec::CodecFormat::kInt8, .error_feedback = feedback}},
+                        .codecs = {.dense = CodecFormat::kInt8, .error_feedback = feedback}},
                        0.01);
     }
   }

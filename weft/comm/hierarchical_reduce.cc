@@ -174,7 +174,7 @@ HierarchicalReduce::HierarchicalReduce(Communicator& communicator,
   list_local_terms();
   list_all_terms();
   make_buffers(device);
-  if (shape.codec.codec.format != kernels::CodecFormat::kFp32) {
+  if (shape.codec.codec.format != CodecFormat::kFp32) {
     codec_.emplace(shape.codec, device);
     make_codec_buffers(device);
   }

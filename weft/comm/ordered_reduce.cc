@@ -19,7 +19,7 @@ OrderedAllReduce::OrderedAllReduce(Communicator& communicator,
   WEFT_CHECK(ranks <= parts, "{} ranks share {} parts; a rank needs at least one", ranks, parts);
   nodes_ = maximal_subtrees(parts, rank_parts(parts, ranks, communicator.rank()));
   partials_ = Buffer(device, num_partials() * count * static_cast<std::int64_t>(sizeof(float)));
-  const bool coded = ranks > 1 && codec.codec.format != kernels::CodecFormat::kFp32;
+  const bool coded = ranks > 1 && codec.codec.format != CodecFormat::kFp32;
   has_feedback_ = coded && codec.error_feedback;
   const ReduceShape shape{.parts = parts,
                           .count = count,

@@ -89,8 +89,8 @@ void ReduceState::write_state(std::size_t index,
 }
 
 std::string residual_layout(const Communicator& communicator, const ReduceCodec& codec) {
-  std::string text = fmt::format("{}", kernels::to_string(codec.codec.format));
-  if (kernels::is_grouped(codec.codec.format)) {
+  std::string text = fmt::format("{}", to_string(codec.codec.format));
+  if (is_grouped(codec.codec.format)) {
     text += fmt::format(" in groups of {}", codec.codec.group);
   }
   text += fmt::format(", {} ranks", communicator.size());

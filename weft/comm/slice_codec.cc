@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kBlockFloats = 4096;
 
 std::int64_t block_floats_of(const kernels::Codec& codec) {
-  const std::int64_t group = kernels::is_grouped(codec.format) ? codec.group : 1;
+  const std::int64_t group = is_grouped(codec.format) ? codec.group : 1;
   return (kBlockFloats + group - 1) / group * group;
 }
 

@@ -9,33 +9,6 @@
 namespace weft::cost {
 namespace {
 
-using spec::CodecFormat;
-
-constexpr std::int64_t kScale = 2;        // bf16
-constexpr std::int64_t kFbgemmScale = 8;  // fp32, and fp32 of a bias or zero
-
-std::int64_t group_bytes(CodecFormat format, std::int64_t cols) {
-  switch (format) {
-    case CodecFormat::kFp32:
-      return 4 * cols;
-    case CodecFormat::kFp16:
-    case CodecFormat::kBf16:
-      return 2 * cols;
-    case CodecFormat::kFp8E4m3:
-    case CodecFormat::kFp8E5m2:
-    case CodecFormat::kInt8:
-      return cols + kScale;
-    case CodecFormat::kInt4:
-      return (cols + 1) / 2 + kScale;
-    case CodecFormat::kFbgemmFp8143:
-    case CodecFormat::kFbgemmFp8152:
-      return (cols + 3) / 4 * 4 + kFbgemmScale;
-    case CodecFormat::kFbgemmInt8:
-      return cols + kFbgemmScale;
-  }
-  return 0;
-}
-
 /// Either way.
 double moved_s(const topology::Cluster& cluster, const CodecWork& work) {
   if (work.format == CodecFormat::kFp32 || work.cols == 0) {
@@ -50,18 +23,12 @@ double moved_s(const topology::Cluster& cluster, const CodecWork& work) {
 
 double encode_s(const topology::Cluster& cluster, const CodecWork& work) {
   const bool is_drawn =
-      work.format != CodecFormat::kFp32 && work.rounding == spec::CodecRounding::kStochastic;
+      work.format != CodecFormat::kFp32 && work.rounding == CodecRounding::kStochastic;
   return moved_s(cluster, work) + (is_drawn ? rounding_s(cluster, work.cols, work.vectors) : 0.0);
 }
 
 double decode_s(const topology::Cluster& cluster, const CodecWork& work) {
   return moved_s(cluster, work);
-}
-
-std::int64_t encoded_bytes(CodecFormat format, std::int64_t group, std::int64_t cols) {
-  const std::int64_t step = spec::is_grouped(format) ? std::min(group, cols) : cols;
-  const std::int64_t rest = cols % step;
-  return cols / step * group_bytes(format, step) + (rest == 0 ? 0 : group_bytes(format, rest));
 }
 
 namespace {

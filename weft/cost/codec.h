@@ -20,21 +20,19 @@
 #include <cstdint>
 #include <span>
 
+#include "weft/base/codec_format.h"
 #include "weft/spec/config.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::cost {
 
-/// Of one vector of `cols` columns; `group` is codecs.group_size.
-std::int64_t encoded_bytes(spec::CodecFormat format, std::int64_t group, std::int64_t cols);
-
 /// Vectors of one direction. fp32 takes no time, as nothing is encoded.
 struct CodecWork {
-  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  CodecFormat format = CodecFormat::kFp32;
   std::int64_t group = 128;
   std::int64_t cols = 0;
   double vectors = 0.0;
-  spec::CodecRounding rounding = spec::CodecRounding::kNearest;
+  CodecRounding rounding = CodecRounding::kNearest;
 };
 
 double encode_s(const topology::Cluster& cluster, const CodecWork& work);
@@ -52,11 +50,11 @@ double packed_id_bytes(std::span<const DrawnRows> drawn, double id_bytes);
 
 /// How slices of sums travel, each encoded as one vector, rounded to nearest.
 struct ReduceWire {
-  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  CodecFormat format = CodecFormat::kFp32;
   std::int64_t group = 128;
   bool error_feedback = false;
 
-  [[nodiscard]] bool is_coded() const { return format != spec::CodecFormat::kFp32; }
+  [[nodiscard]] bool is_coded() const { return format != CodecFormat::kFp32; }
 
   /// Of a slice of `floats`, which may be none.
   [[nodiscard]] std::int64_t bytes(std::int64_t floats) const {

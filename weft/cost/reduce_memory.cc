@@ -38,8 +38,7 @@ double feedback_bytes(const ReduceShape& shape, double partials, double slice) {
   if (!shape.wire.is_coded() || !shape.wire.error_feedback) {
     return 0.0;
   }
-  const auto group =
-      static_cast<double>(spec::is_grouped(shape.wire.format) ? shape.wire.group : 1);
+  const auto group = static_cast<double>(is_grouped(shape.wire.format) ? shape.wire.group : 1);
   const double block = std::ceil(kCodedBlock / group) * group;
   return block_bytes(partials) + block_bytes(slice) +
          block_bytes(static_cast<double>(shape.threads) * kFloatBytes * block);

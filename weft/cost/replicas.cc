@@ -42,7 +42,7 @@ double state_bytes(const spec::Table& table, std::int64_t cols) {
 }
 
 bool is_coded(const spec::Codecs& codecs) {
-  return codecs.sync != spec::CodecFormat::kFp32;
+  return codecs.sync != CodecFormat::kFp32;
 }
 
 }  // namespace

@@ -46,28 +46,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
+#include "weft/base/codec_format.h"
 #include "weft/base/parts.h"
 
 namespace weft::kernels {
-
-enum class CodecFormat : std::uint8_t {
-  kFp32,
-  kFp16,
-  kBf16,
-  kFp8E4m3,
-  kFp8E5m2,
-  kInt8,
-  kInt4,
-  kFbgemmFp8143,
-  kFbgemmFp8152,
-  kFbgemmInt8,
-};
-
-inline constexpr int kNumCodecFormats = 10;
-
-enum class CodecRounding : std::uint8_t { kNearest, kStochastic };
 
 /// How vectors are encoded. Sender and receiver have the same.
 struct Codec {
@@ -76,14 +59,10 @@ struct Codec {
   CodecRounding rounding = CodecRounding::kNearest;
 };
 
-/// As in configurations: "fp8_e4m3".
-std::string_view to_string(CodecFormat format);
-
-/// Whether a group has a scale, so that vectors may be cut at multiples of G alone.
-bool is_grouped(CodecFormat format);
-
 /// Bytes of a vector of `cols` columns.
-std::int64_t encoded_bytes(const Codec& codec, std::int64_t cols);
+inline std::int64_t encoded_bytes(const Codec& codec, std::int64_t cols) {
+  return weft::encoded_bytes(codec.format, codec.group, cols);
+}
 
 /// What did not fit.
 struct CodecCounts {

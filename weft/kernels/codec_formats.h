@@ -109,29 +109,6 @@ constexpr float codec_limit(CodecFormat format) {
   }
 }
 
-/// Bytes of an encoded group of `cols` columns.
-constexpr std::int64_t group_bytes(CodecFormat format, std::int64_t cols) {
-  switch (format) {
-    case CodecFormat::kFp32:
-      return 4 * cols;
-    case CodecFormat::kFp16:
-    case CodecFormat::kBf16:
-      return 2 * cols;
-    case CodecFormat::kFp8E4m3:
-    case CodecFormat::kFp8E5m2:
-    case CodecFormat::kInt8:
-      return 2 + cols;
-    case CodecFormat::kInt4:
-      return 2 + (cols + 1) / 2;
-    case CodecFormat::kFbgemmFp8143:
-    case CodecFormat::kFbgemmFp8152:
-      return (cols + 3) / 4 * 4 + 8;
-    case CodecFormat::kFbgemmInt8:
-      return cols + 8;
-  }
-  return 0;
-}
-
 /// Calls body(first column, columns, byte offset) for the groups of a vector.
 template <typename Body>
 void for_groups(const Codec& codec, std::int64_t cols, const Body& body) {

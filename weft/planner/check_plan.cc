@@ -295,7 +295,7 @@ void check_sync(const spec::Plan& plan, const spec::Config& config) {
          mesh.sync == spec::SyncForm::kAuto ? " of the plan" : "",
          mesh.sync_every != 0 ? ", or set mesh.sync_every=1" : "");
   }
-  if (both.sync == spec::SyncForm::kGradients && config.codecs.sync != spec::CodecFormat::kFp32) {
+  if (both.sync == spec::SyncForm::kGradients && config.codecs.sync != CodecFormat::kFp32) {
     fail(ErrorCode::kConfig,
          "codecs.sync is for replicas that are averaged, and with the plan's sync gradients there "
          "are none; set codecs.sync=fp32, or make a new plan");

@@ -22,8 +22,8 @@ void Estimator::add_codecs(SampleSeconds& seconds,
     return use.pooled ? bags_of(use, share, samples_) : ids * share;
   });
   for (const bool forward : {true, false}) {
-    const spec::CodecFormat format = forward ? config_.codecs.forward : config_.codecs.backward;
-    if (format == spec::CodecFormat::kFp32) {
+    const CodecFormat format = forward ? config_.codecs.forward : config_.codecs.backward;
+    if (format == CodecFormat::kFp32) {
       continue;
     }
     // Partial sums of cut rows come from the own shard as from others; gradients of pooled bags are

@@ -298,21 +298,21 @@ ShardLoad Estimator::shard(std::int64_t t,
 }
 
 /// Bytes of a vector on the wire.
-double Estimator::encoded_width(spec::CodecFormat format, std::int64_t cols) const {
-  return static_cast<double>(cost::encoded_bytes(format, config_.codecs.group_size, cols));
+double Estimator::encoded_width(CodecFormat format, std::int64_t cols) const {
+  return static_cast<double>(encoded_bytes(format, config_.codecs.group_size, cols));
 }
 
-double Estimator::encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+double Estimator::encode_s(CodecFormat format, std::int64_t cols, double vectors) const {
   return cost::encode_s(
       cluster_, {format, config_.codecs.group_size, cols, vectors, config_.codecs.rounding});
 }
 
-double Estimator::decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+double Estimator::decode_s(CodecFormat format, std::int64_t cols, double vectors) const {
   return cost::decode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
 }
 
 /// Encoded and decoded in place: what a rank has for itself.
-double Estimator::round_s(spec::CodecFormat format, std::int64_t cols, double vectors) const {
+double Estimator::round_s(CodecFormat format, std::int64_t cols, double vectors) const {
   return encode_s(format, cols, vectors) + decode_s(format, cols, vectors);
 }
 
@@ -555,7 +555,7 @@ void Estimator::add_cut_feature(SampleSeconds& seconds,
   add_to_all(seconds.output_dist, matrix_s(vectors * (cost::kFloatBytes * dim + kLine) +
                                            sums * cost::kFloatBytes * dim) +
                                       vectors * cluster_.compute.repeat.value);
-  if (config_.codecs.backward == spec::CodecFormat::kFp32) {
+  if (config_.codecs.backward == CodecFormat::kFp32) {
     add_to_all(seconds.grad_dist, matrix_s(vectors * cost::kFloatBytes * dim));
   }
 }
@@ -585,10 +585,10 @@ void Estimator::add_whole_feature(SampleSeconds& seconds,
   };
   add(seconds.counts,
       [&](double columns) { return columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0; });
-  if (config_.codecs.forward == spec::CodecFormat::kFp32) {
+  if (config_.codecs.forward == CodecFormat::kFp32) {
     add(seconds.output_dist, moved_s);
   }
-  if (config_.codecs.backward == spec::CodecFormat::kFp32) {
+  if (config_.codecs.backward == CodecFormat::kFp32) {
     add(seconds.grad_dist, moved_s);
   }
 }

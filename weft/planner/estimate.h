@@ -202,10 +202,10 @@ class Estimator {
 
   [[nodiscard]] double matrix_s(double bytes) const;
   [[nodiscard]] double hot(const FeatureUse& use, double ids, double row_bytes) const;
-  [[nodiscard]] double encoded_width(spec::CodecFormat format, std::int64_t cols) const;
-  [[nodiscard]] double encode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
-  [[nodiscard]] double decode_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
-  [[nodiscard]] double round_s(spec::CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] double encoded_width(CodecFormat format, std::int64_t cols) const;
+  [[nodiscard]] double encode_s(CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] double decode_s(CodecFormat format, std::int64_t cols, double vectors) const;
+  [[nodiscard]] double round_s(CodecFormat format, std::int64_t cols, double vectors) const;
   [[nodiscard]] Asked asked(const FeatureUse& held, double ids) const;
   [[nodiscard]] double fetched_id_bytes(const FeatureUse& held,
                                         const RowSet& rows,

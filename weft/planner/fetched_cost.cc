@@ -110,7 +110,7 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
   load.coalesce_s = cost::coalesce_s(cluster_, rows.size(), merged);
   load.encode_s = encode_s(config_.codecs.forward, cols.size(), load.ids);
   load.decode_s = decode_s(config_.codecs.backward, cols.size(), partials);
-  const bool coded = config_.codecs.backward != spec::CodecFormat::kFp32;
+  const bool coded = config_.codecs.backward != CodecFormat::kFp32;
   load.update_s = (coded ? 0.0 : copy_s(cluster_, 2.0 * width * partials)) +  // to one place
                   cost::update_s(cluster_, table, cols.size(), merged);
   load.ids_bytes += fetched_id_bytes(held, rows, asking, one, headed);
@@ -156,10 +156,10 @@ void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
       config_.codecs.ids == spec::IdCodec::kPacked && ranks_ > 1 ? kSortedRow : 0.0;
   const double counts_s =
       copy_s(cluster_, ids * kHashLine + own.rows * (kHashLine + kFoundRow + sorted));
-  const double rows_s = config_.codecs.forward == spec::CodecFormat::kFp32
+  const double rows_s = config_.codecs.forward == CodecFormat::kFp32
                             ? copy_s(cluster_, 2.0 * width * own.rows)
                             : decode_s(config_.codecs.forward, dim, own.rows);
-  const double sums_s = config_.codecs.backward == spec::CodecFormat::kFp32
+  const double sums_s = config_.codecs.backward == CodecFormat::kFp32
                             ? copy_s(cluster_, width * own.partials)
                             : encode_s(config_.codecs.backward, dim, own.partials);
   const double output_s = rows_s + lookup_s;

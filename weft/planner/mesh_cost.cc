@@ -72,7 +72,7 @@ void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
   const auto all = static_cast<double>(work.rows);
   load.sync_memory = cost::coded_sync_memory(table, all, work.cols, codecs, state);
   // Of encoding, per row: values, copies and residuals are read and written.
-  const double coded_s = codecs.sync == spec::CodecFormat::kFp32
+  const double coded_s = codecs.sync == CodecFormat::kFp32
                              ? 0.0
                              : copy_s(cluster_, 4.0 * held_bytes + 2.0 * row_bytes);
   if (mesh_->sync == spec::SyncForm::kDense) {
@@ -90,7 +90,7 @@ void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
                    copy_s(cluster_, load.synced_bytes) + any * coded_s;
   // Own list while it grows, rows of one step, lists of the others.
   load.sync_memory += 8.0 * own + 4.0 * load.unique + 4.0 * (groups - 1.0) * own;
-  load.sync_memory += codecs.sync == spec::CodecFormat::kFp32 ? 0.0 : kPlace * any;
+  load.sync_memory += codecs.sync == CodecFormat::kFp32 ? 0.0 : kPlace * any;
 }
 
 /// In place of the update of the group's own rows.
@@ -130,7 +130,7 @@ void Estimator::add_group_gradients(ShardLoad& load, const GroupWork& work) cons
 double Estimator::sync_memory(const ShardLoad& load) const {
   const double others = 1.0 - 1.0 / static_cast<double>(mesh_->groups);
   const bool received = topology::hosts(world_) > 1;
-  if (config_.codecs.sync != spec::CodecFormat::kFp32) {
+  if (config_.codecs.sync != CodecFormat::kFp32) {
     return load.sync_memory + cost::coded_sync_buffers(mesh_->groups, load.synced_bytes, 0.0,
                                                        received, config_.codecs);
   }

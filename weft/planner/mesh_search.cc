@@ -146,7 +146,7 @@ class MeshSearch {
     }
     if (form == SyncForm::kGradients) {
       return mesh.moment_scale <= 1.0 && mesh.sync_state && mesh.sync_every <= 1 &&
-             config_.codecs.sync == spec::CodecFormat::kFp32;
+             config_.codecs.sync == CodecFormat::kFp32;
     }
     return form != SyncForm::kTouched || is_touchable(plan);
   }

@@ -69,7 +69,7 @@ struct Asked {
 
 /// Bytes of vectors, or of gradients: of shards (at their rank), and of samples.
 struct Wire {
-  spec::CodecFormat format = spec::CodecFormat::kFp32;
+  CodecFormat format = CodecFormat::kFp32;
   std::vector<Count> at_shards = {};   ///< [ranks] to or from all ranks
   std::vector<Count> at_samples = {};  ///< [kinds] from or to all shards
   std::vector<double> kept = {};       ///< [ranks] of these what is the rank's own and goes no way
@@ -78,7 +78,7 @@ struct Wire {
   std::vector<int> slots = {};         ///< [ranks] blocks that a rank has for each rank
   std::optional<RelayedLanes> relayed = {};
 
-  [[nodiscard]] bool is_on() const { return format != spec::CodecFormat::kFp32; }
+  [[nodiscard]] bool is_on() const { return format != CodecFormat::kFp32; }
 };
 
 class Counter {
@@ -376,7 +376,7 @@ class Counter {
                 std::span<const Count> vectors,
                 const Kept& kept) {
     const auto width = static_cast<double>(
-        cost::encoded_bytes(wire.format, config_.codecs.group_size, shard.cols.size()));
+        encoded_bytes(wire.format, config_.codecs.group_size, shard.cols.size()));
     const std::size_t rank = at(shard.rank);
     const std::size_t own = kind_of_[rank];
     for (std::size_t kind = 0; kind < kinds_.size() && wire.relayed; ++kind) {
@@ -592,7 +592,7 @@ class Counter {
     const auto columns = static_cast<double>(table.embedding_dim);
     const auto width = [&](const Wire& wire) {
       return static_cast<double>(
-          cost::encoded_bytes(wire.format, config_.codecs.group_size, table.embedding_dim));
+          encoded_bytes(wire.format, config_.codecs.group_size, table.embedding_dim));
     };
     std::vector<HeadVectors> of_kinds;
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {

@@ -102,7 +102,7 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
       recv_pieces_(groups_),
       send_(groups_),
       recv_(groups_) {
-  WEFT_CHECK(codec_.rounding == kernels::CodecRounding::kNearest, "syncs round to nearest");
+  WEFT_CHECK(codec_.rounding == CodecRounding::kNearest, "syncs round to nearest");
   for (const embedding::TableShard* shard : shards) {
     add_member(device, *shard, options);
   }

@@ -67,7 +67,7 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
   if (options.form == spec::SyncForm::kTouched) {
     touched_.emplace(replicas, shards);
   }
-  if (options.codec.format != kernels::CodecFormat::kFp32) {
+  if (options.codec.format != CodecFormat::kFp32) {
     coded_ =
         std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
                                        CodedAverageOptions{.codec = options.codec,

@@ -55,7 +55,7 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
     replicas_comm_ =
         world.split(static_cast<int>(rank_), static_cast<int>(group_), "replicas" + options.set);
   }
-  if (config.codecs.rounding == spec::CodecRounding::kStochastic) {
+  if (config.codecs.rounding == CodecRounding::kStochastic) {
     input_.keep_samples();
   }
   make_shards(device);
@@ -193,8 +193,7 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
         ReplicaAverageOptions{
             .form = config_.mesh.sync,
             .seed = config_.seed,
-            .codec = {.format = static_cast<kernels::CodecFormat>(config_.codecs.sync),
-                      .group = config_.codecs.group_size},
+            .codec = {.format = config_.codecs.sync, .group = config_.codecs.group_size},
             .error_feedback = config_.codecs.error_feedback,
             .state = config_.mesh.sync_state});
   } else {

@@ -88,9 +88,7 @@ void VectorDraws::number_partial_sums(Range vectors, std::int64_t* out) const {
 }
 
 WireDraws::WireDraws(const spec::Config& config, const Routing& routing, std::int64_t rank)
-    : routing_(routing),
-      rank_(rank),
-      on_(config.codecs.rounding == spec::CodecRounding::kStochastic) {
+    : routing_(routing), rank_(rank), on_(config.codecs.rounding == CodecRounding::kStochastic) {
   if (!on_) {
     return;
   }

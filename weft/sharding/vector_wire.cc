@@ -13,8 +13,6 @@ namespace {
 // Vectors whose draws are found at once.
 constexpr std::int64_t kDrawsAtOnce = 256;
 
-static_assert(kernels::kNumCodecFormats == static_cast<int>(spec::CodecFormat::kFbgemmInt8) + 1);
-
 std::int64_t tasks_of(const VectorWire::Block& block) {
   return task_count(block.count * block.slot->dim(), kFloatsPerTask);
 }
@@ -27,12 +25,12 @@ struct VectorWire::Losses {
 };
 
 VectorWire::VectorWire(const spec::Config& config,
-                       spec::CodecFormat format,
+                       CodecFormat format,
                        std::int64_t ranks,
                        Device& device)
-    : codec_{.format = static_cast<kernels::CodecFormat>(format),
+    : codec_{.format = format,
              .group = config.codecs.group_size,
-             .rounding = static_cast<kernels::CodecRounding>(config.codecs.rounding)},
+             .rounding = config.codecs.rounding},
       losses_(config.tables.size()),
       sent_(device),
       received_(device),
@@ -120,7 +118,7 @@ Range VectorWire::task_vectors(const Block& block, std::int64_t task) {
 }
 
 void VectorWire::encode(const Block& block, Range vectors, std::byte* wire) {
-  const bool drawn = codec_.rounding == kernels::CodecRounding::kStochastic;
+  const bool drawn = codec_.rounding == CodecRounding::kStochastic;
   const CodecLosses lost = drawn ? encode_drawn(block, vectors, wire)
                                  : kernels::encode(codec_,
                                                    {.vectors = block.place.data,

@@ -45,14 +45,11 @@ class VectorWire {
     VectorDraws draws = {};  ///< of what is encoded
   };
 
-  VectorWire(const spec::Config& config,
-             spec::CodecFormat format,
-             std::int64_t ranks,
-             Device& device);
+  VectorWire(const spec::Config& config, CodecFormat format, std::int64_t ranks, Device& device);
   ~VectorWire();
 
   /// Whether vectors are encoded; where not, nothing here is used.
-  [[nodiscard]] bool is_on() const { return codec_.format != kernels::CodecFormat::kFp32; }
+  [[nodiscard]] bool is_on() const { return codec_.format != CodecFormat::kFp32; }
 
   /// Begins the list of an exchange of `step`.
   void clear(std::int64_t step);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/codec_format.h"
 #include "weft/spec/mesh.h"
 
 namespace weft::spec {
@@ -224,28 +225,11 @@ struct Schedule {
 
 // ---- running -------------------------------------------------------------------------------
 
-/// How an fp32 vector is written for the way to another rank (weft/kernels/codec.h).
-enum class CodecFormat {
-  kFp32,
-  kFp16,
-  kBf16,
-  kFp8E4m3,
-  kFp8E5m2,
-  kInt8,
-  kInt4,
-  kFbgemmFp8143,
-  kFbgemmFp8152,
-  kFbgemmInt8,
-};
-
 /// Of lists of ids that may travel in ascending order.
 enum class IdCodec {
   kNarrow,  ///< in the bytes that the largest possible one takes
   kPacked,  ///< sorted, as packed differences (weft/kernels/packed_ids.h)
 };
-
-/// To the nearest code, or to one of its neighbours as often as the distance to the other says.
-enum class CodecRounding { kNearest, kStochastic };
 
 /// Of vectors on their way to the samples, of their gradients on the way back, of sums of dense
 /// gradients, and of what averaged replicas have changed by.
@@ -259,9 +243,6 @@ struct Codecs {
   CodecRounding rounding = CodecRounding::kNearest;
   bool error_feedback = true;  ///< what `dense` and `sync` lose is added the next time
 };
-
-/// Whether columns share a scale.
-bool is_grouped(CodecFormat format);
 
 enum class OnNonFinite { kStop, kSkip };
 enum class DeviceChoice { kCpu, kCheck, kCuda };
@@ -326,7 +307,6 @@ struct Config {
 
 /// As in YAML: "table_wise".
 std::string_view to_string(Sharding sharding);
-std::string_view to_string(CodecFormat format);
 
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);

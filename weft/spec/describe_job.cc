@@ -24,9 +24,6 @@ constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers = {"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 2> kSchedules = {"constant", "polynomial"};
-constexpr std::array<std::string_view, 10> kCodecFormats = {
-    "fp32", "fp16", "bf16",           "fp8_e4m3",       "fp8_e5m2",
-    "int8", "int4", "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"};
 constexpr std::array<std::string_view, 2> kIdCodecs = {"narrow", "packed"};
 constexpr std::array<std::string_view, 2> kCodecRoundings = {"nearest", "stochastic"};
 constexpr std::array<std::string_view, 2> kOnNonFinites = {"stop", "skip"};
@@ -40,15 +37,6 @@ constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "
 
 std::string_view to_string(Sharding sharding) {
   return kShardings[static_cast<std::size_t>(sharding)];
-}
-
-std::string_view to_string(CodecFormat format) {
-  return kCodecFormats[static_cast<std::size_t>(format)];
-}
-
-bool is_grouped(CodecFormat format) {
-  return format != CodecFormat::kFp32 && format != CodecFormat::kFp16 &&
-         format != CodecFormat::kBf16;
 }
 
 void walk(Visitor& v, SparseOptimizer& c) {
@@ -349,18 +337,18 @@ void walk(Visitor& v, Codecs& c) {
   v.value({.name = "forward",
            .meaning = "Of looked-up vectors and partial sums on their way to the samples; fp32: as "
                       "they are (docs/codecs.md)."},
-          choice(c.forward, kCodecFormats));
+          choice(c.forward, kCodecFormatNames));
   v.value({.name = "backward", .meaning = "Of their gradients on the way back."},
-          choice(c.backward, kCodecFormats));
+          choice(c.backward, kCodecFormatNames));
   v.value({.name = "dense",
            .meaning = "Of partial sums of the dense gradients and of their sums; fp32: as they "
                       "are."},
-          choice(c.dense, kCodecFormats));
+          choice(c.dense, kCodecFormatNames));
   v.value({.name = "sync",
            .meaning = "Of what rows and their optimizer state have changed by since the last sync "
                       "of replica groups that are averaged, and of the means of these changes; "
                       "fp32: rows and state as they are (docs/2d.md)."},
-          choice(c.sync, kCodecFormats));
+          choice(c.sync, kCodecFormatNames));
   v.value({.name = "group_size",
            .meaning = "Of formats of 8 and 4 bits: columns that share a scale, counted from column "
                       "0 of the row, or from the start of a rank's slice of the dense gradients. "

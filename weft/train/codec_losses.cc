@@ -54,10 +54,8 @@ void warn_of_losses(const spec::Config& config,
     log_warning(
         "codecs, {}: cut off as too large {} numbers of vectors ({}) and {} of gradients ({}); not "
         "finite {} and {}; first in table {}. A wider format loses none (docs/codecs.md)",
-        when, forward.saturated - before.losses.forward.saturated,
-        spec::to_string(config.codecs.forward),
-        backward.saturated - before.losses.backward.saturated,
-        spec::to_string(config.codecs.backward),
+        when, forward.saturated - before.losses.forward.saturated, to_string(config.codecs.forward),
+        backward.saturated - before.losses.backward.saturated, to_string(config.codecs.backward),
         forward.non_finite - before.losses.forward.non_finite,
         backward.non_finite - before.losses.backward.non_finite,
         config.tables[static_cast<std::size_t>(now.table)].name);
@@ -66,7 +64,7 @@ void warn_of_losses(const spec::Config& config,
     log_warning(
         "codecs, {}: cut off as too large {} numbers of sums of dense gradients ({}); not finite "
         "{}. A wider format loses none (docs/codecs.md)",
-        when, now.dense.saturated - before.dense.saturated, spec::to_string(config.codecs.dense),
+        when, now.dense.saturated - before.dense.saturated, to_string(config.codecs.dense),
         now.dense.non_finite - before.dense.non_finite);
   }
   if (now.sync != before.sync) {
@@ -74,8 +72,7 @@ void warn_of_losses(const spec::Config& config,
         "codecs, {}: of syncs of replica groups ({}): cut off as too large {} numbers; not finite "
         "{}; left as they were at the sync before, as they would not be finite, or be negative "
         "moments, {}. A wider format, or smaller codecs.group_size, loses fewer (docs/2d.md)",
-        when, spec::to_string(config.codecs.sync),
-        now.sync.codec.saturated - before.sync.codec.saturated,
+        when, to_string(config.codecs.sync), now.sync.codec.saturated - before.sync.codec.saturated,
         now.sync.codec.non_finite - before.sync.codec.non_finite, now.sync.kept - before.sync.kept);
   }
 }

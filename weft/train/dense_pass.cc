@@ -43,8 +43,7 @@ nn::ModelShape model_shape(const spec::Config& config) {
 }
 
 comm::ReduceCodec reduce_codec(const spec::Config& config) {
-  return {.codec = {.format = static_cast<kernels::CodecFormat>(config.codecs.dense),
-                    .group = config.codecs.group_size},
+  return {.codec = {.format = config.codecs.dense, .group = config.codecs.group_size},
           .error_feedback = config.codecs.error_feedback};
 }
 

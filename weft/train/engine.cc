@@ -487,18 +487,17 @@ std::string Engine::residual_layout() const {
 /// of Adagrad's sums is a multiple as they are.
 std::string Engine::sync_residual_layout() const {
   // Of all groups or of none: a rank may hold no table.
-  if (config_.codecs.sync == spec::CodecFormat::kFp32 || !config_.codecs.error_feedback ||
+  if (config_.codecs.sync == CodecFormat::kFp32 || !config_.codecs.error_feedback ||
       !config_.mesh.averages()) {
     return "";
   }
   const spec::Codecs& codecs = config_.codecs;
-  return fmt::format("{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
-                     spec::to_string(codecs.sync),
-                     spec::is_grouped(codecs.sync)
-                         ? fmt::format(" in groups of {}", codecs.group_size)
-                         : "",
-                     plan_.groups, spec::to_string(plan_.layout), plan_.ranks,
-                     config_.mesh.moment_scale, spec::plan_hash(plan_)) +
+  return fmt::format(
+             "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
+             to_string(codecs.sync),
+             is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
+             plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
+             spec::plan_hash(plan_)) +
          (config_.mesh.sync_state ? "" : ", weights alone");
 }
 

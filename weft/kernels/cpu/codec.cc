@@ -452,27 +452,6 @@ namespace weft::kernels {
 HWY_EXPORT(encode_any);
 HWY_EXPORT(decode_any);
 
-std::string_view to_string(CodecFormat format) {
-  static constexpr std::string_view kNames[kNumCodecFormats] = {
-      "fp32", "fp16", "bf16",           "fp8_e4m3",       "fp8_e5m2",
-      "int8", "int4", "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"};
-  return kNames[static_cast<std::size_t>(format)];
-}
-
-bool is_grouped(CodecFormat format) {
-  return format != CodecFormat::kFp32 && format != CodecFormat::kFp16 &&
-         format != CodecFormat::kBf16;
-}
-
-std::int64_t encoded_bytes(const Codec& codec, std::int64_t cols) {
-  if (!is_grouped(codec.format) || codec.group >= cols) {
-    return group_bytes(codec.format, cols);
-  }
-  const std::int64_t rest = cols % codec.group;
-  return cols / codec.group * group_bytes(codec.format, codec.group) +
-         (rest == 0 ? 0 : group_bytes(codec.format, rest));
-}
-
 CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range) {
   if (codec.format != CodecFormat::kFp32) {
     return HWY_DYNAMIC_DISPATCH(encode_any)(codec, job, range);
