@@ -85,9 +85,9 @@ class Comparison {
   void compare_tables() {
     const topology::Cluster cluster = calibrated(1);
     for (const auto& [name, kind] :
-         {std::pair("sgd", spec::SparseOptimizerKind::kSgd),
-          std::pair("row_wise_adagrad", spec::SparseOptimizerKind::kRowWiseAdagrad),
-          std::pair("adam", spec::SparseOptimizerKind::kAdam)}) {
+         {std::pair("sgd", SparseOptimizerKind::kSgd),
+          std::pair("row_wise_adagrad", SparseOptimizerKind::kRowWiseAdagrad),
+          std::pair("adam", SparseOptimizerKind::kAdam)}) {
       for (const std::int64_t dim : {16, 64, 128}) {
         SparseShape shape;
         shape.optimizer.type = kind;

@@ -35,7 +35,7 @@ spec::Table table_of(std::int64_t dim, spec::TableInit init, spec::RowDType dtyp
   table.num_embeddings = bytes_of_run(kTableBytes) / (4 * dim);
   table.init = init;
   table.dtype = dtype;
-  table.optimizer.type = spec::SparseOptimizerKind::kSgd;
+  table.optimizer.type = SparseOptimizerKind::kSgd;
   return table;
 }
 

@@ -41,12 +41,12 @@ const std::map<std::string, spec::RowDType> kDTypes = {{"fp32", spec::RowDType::
                                                        {"bf16", spec::RowDType::kBf16},
                                                        {"split_bf16", spec::RowDType::kSplitBf16}};
 
-const std::map<std::string, spec::SparseOptimizerKind> kOptimizers = {
-    {"sgd", spec::SparseOptimizerKind::kSgd},
-    {"adagrad", spec::SparseOptimizerKind::kAdagrad},
-    {"row_wise_adagrad", spec::SparseOptimizerKind::kRowWiseAdagrad},
-    {"adam", spec::SparseOptimizerKind::kAdam},
-    {"row_wise_adam", spec::SparseOptimizerKind::kRowWiseAdam}};
+const std::map<std::string, SparseOptimizerKind> kOptimizers = {
+    {"sgd", SparseOptimizerKind::kSgd},
+    {"adagrad", SparseOptimizerKind::kAdagrad},
+    {"row_wise_adagrad", SparseOptimizerKind::kRowWiseAdagrad},
+    {"adam", SparseOptimizerKind::kAdam},
+    {"row_wise_adam", SparseOptimizerKind::kRowWiseAdam}};
 
 /// One shape's figures.
 class Case {

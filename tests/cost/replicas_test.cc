@@ -7,7 +7,7 @@
 namespace weft::cost {
 namespace {
 
-spec::Table table_of(spec::SparseOptimizerKind kind, spec::RowDType dtype) {
+spec::Table table_of(SparseOptimizerKind kind, spec::RowDType dtype) {
   spec::Table table;
   table.num_embeddings = 100;
   table.embedding_dim = 40;
@@ -17,7 +17,7 @@ spec::Table table_of(spec::SparseOptimizerKind kind, spec::RowDType dtype) {
 }
 
 TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
-  using Kind = spec::SparseOptimizerKind;
+  using Kind = SparseOptimizerKind;
   const spec::Codecs codecs{.sync = CodecFormat::kInt8, .group_size = 16};
   const auto bytes = [&](Kind kind) {
     return coded_row_bytes(table_of(kind, spec::RowDType::kBf16), 40, codecs);
@@ -31,8 +31,7 @@ TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
 }
 
 TEST(CodedSync, KeepsTheLastValueAndWhatWasLost) {
-  const spec::Table table =
-      table_of(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kBf16);
+  const spec::Table table = table_of(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kBf16);
   spec::Codecs codecs{.sync = CodecFormat::kInt8};
   EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 100.0 * (2 * 40 + 4 + 4 * 41));
   codecs.error_feedback = false;
@@ -43,7 +42,7 @@ TEST(CodedSync, KeepsTheLastValueAndWhatWasLost) {
 }
 
 TEST(ReplicaSync, WithoutStateRowsAreWeightsAndTheirLowHalves) {
-  using Kind = spec::SparseOptimizerKind;
+  using Kind = SparseOptimizerKind;
   for (const Kind kind :
        {Kind::kSgd, Kind::kAdagrad, Kind::kRowWiseAdagrad, Kind::kAdam, Kind::kRowWiseAdam}) {
     EXPECT_EQ(replica_row_bytes(table_of(kind, spec::RowDType::kFp32), 40, false), 160.0);

@@ -60,12 +60,12 @@ std::unique_ptr<TableShard> make_shard(Device& device, const spec::SparseOptimiz
 }
 
 spec::SparseOptimizer read_optimizer(const json& one) {
-  const std::map<std::string, spec::SparseOptimizerKind> kinds = {
-      {"sgd", spec::SparseOptimizerKind::kSgd},
-      {"adagrad", spec::SparseOptimizerKind::kAdagrad},
-      {"row_wise_adagrad", spec::SparseOptimizerKind::kRowWiseAdagrad},
-      {"adam", spec::SparseOptimizerKind::kAdam},
-      {"row_wise_adam", spec::SparseOptimizerKind::kRowWiseAdam}};
+  const std::map<std::string, SparseOptimizerKind> kinds = {
+      {"sgd", SparseOptimizerKind::kSgd},
+      {"adagrad", SparseOptimizerKind::kAdagrad},
+      {"row_wise_adagrad", SparseOptimizerKind::kRowWiseAdagrad},
+      {"adam", SparseOptimizerKind::kAdam},
+      {"row_wise_adam", SparseOptimizerKind::kRowWiseAdam}};
   const std::map<std::string, spec::WeightDecayMode> modes = {
       {"none", spec::WeightDecayMode::kNone},
       {"l2", spec::WeightDecayMode::kL2},

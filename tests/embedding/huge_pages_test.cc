@@ -53,8 +53,7 @@ TEST(HugePages, HoldALargeTable) {
   if (huge_bytes_of_control() < kBytes) {
     GTEST_SKIP() << "the system gives no huge pages";
   }
-  for (const auto type :
-       {spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam}) {
+  for (const auto type : {SparseOptimizerKind::kRowWiseAdagrad, SparseOptimizerKind::kAdam}) {
     for (const int threads : {1, 2}) {
       const std::unique_ptr<Device> device = make_device({.threads = threads});
       const std::int64_t before = huge_bytes();

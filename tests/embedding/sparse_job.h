@@ -168,10 +168,9 @@ inline spec::Table make_table(std::int64_t rows, std::int64_t dim) {
 /// Every optimizer × decay × max-norm.
 inline std::vector<spec::SparseOptimizer> all_optimizers() {
   std::vector<spec::SparseOptimizer> all;
-  for (const auto type :
-       {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
-        spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam,
-        spec::SparseOptimizerKind::kRowWiseAdam}) {
+  for (const auto type : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad,
+                          SparseOptimizerKind::kRowWiseAdagrad, SparseOptimizerKind::kAdam,
+                          SparseOptimizerKind::kRowWiseAdam}) {
     for (const auto mode : {spec::WeightDecayMode::kNone, spec::WeightDecayMode::kL2,
                             spec::WeightDecayMode::kDecoupled}) {
       for (const double max_norm : {0.0, 0.3}) {

@@ -18,8 +18,8 @@ TEST(WholePower, IsThePower) {
 // Adam's corrections 1 / (1 - beta^step) are made by squarings, not by the C library's pow(). At
 // these steps the two differ in their fp32.
 TEST(StepScalars, CorrectionsComeFromMultiplicationsAlone) {
-  for (const spec::SparseOptimizerKind kind :
-       {spec::SparseOptimizerKind::kAdam, spec::SparseOptimizerKind::kRowWiseAdam}) {
+  for (const SparseOptimizerKind kind :
+       {SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam}) {
     spec::SparseOptimizer optimizer;
     optimizer.type = kind;
     optimizer.beta1 = 0.99999;

@@ -339,12 +339,11 @@ State train_on_stream(Device& device,
 
 TEST(Devices, ThreadsAndTheCheckDeviceChangeNoBit) {
   const std::vector<StepData> steps = make_steps({.rows = 2000, .dim = 20, .samples = 2000});
-  for (const auto type :
-       {spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam}) {
+  for (const auto type : {SparseOptimizerKind::kRowWiseAdagrad, SparseOptimizerKind::kAdam}) {
     spec::Table table = make_table(2000, 20);
     table.optimizer.type = type;
-    table.dtype = type == spec::SparseOptimizerKind::kAdam ? spec::RowDType::kFp16
-                                                           : spec::RowDType::kSplitBf16;
+    table.dtype =
+        type == SparseOptimizerKind::kAdam ? spec::RowDType::kFp16 : spec::RowDType::kSplitBf16;
     const State expected = train_whole(table, steps);
     std::vector<float> first_lookup;
     for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCheck}) {
@@ -425,8 +424,7 @@ TEST(Forward, SumsInTheOrderOfTheBag) {
 TEST(Forward, ReadsTheHighHalves) {
   const std::unique_ptr<Device> device = make_device({});
   spec::Table table = make_table(10, 20);
-  for (const auto type :
-       {spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam}) {
+  for (const auto type : {SparseOptimizerKind::kRowWiseAdagrad, SparseOptimizerKind::kAdam}) {
     table.optimizer.type = type;
     table.dtype = spec::RowDType::kSplitBf16;
     const auto shard = whole(*device, table);

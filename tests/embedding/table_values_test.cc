@@ -99,7 +99,7 @@ TEST(InitialState, IsWhatAFreshTableHolds) {
 TEST(StateItems, NameKindsShapesAndHolders) {
   const std::unique_ptr<Device> device = make_device({});
   spec::Table table = make_table(100, 48);
-  table.optimizer.type = spec::SparseOptimizerKind::kRowWiseAdam;
+  table.optimizer.type = SparseOptimizerKind::kRowWiseAdam;
   table.dtype = spec::RowDType::kBf16;
   const TableShard right(*device, table, {20, 50}, {16, 48}, kSeed, {});
   const std::vector<StateItem> items = right.state_items();
@@ -135,7 +135,7 @@ std::vector<Range> runs_of(const storage::RowGeometry& g,
   const std::int64_t lows = g.low_offset + row * g.rest_stride;
   const std::int64_t size = cols * size_of(storage::row_dtype(table.dtype)) - low;
   return {{weights, weights + size},
-          {state, state + 4 * storage::state_floats(table.optimizer, cols)},
+          {state, state + 4 * state_floats(table.optimizer.type, cols)},
           {lows, lows + low}};
 }
 
@@ -222,7 +222,7 @@ std::vector<float> rounded_ones(spec::RowDType dtype, float gradient, const Upda
   const std::unique_ptr<Device> device = make_device({});
   spec::Table table = make_table(kRows, kDim);
   table.dtype = dtype;
-  table.optimizer.type = spec::SparseOptimizerKind::kSgd;
+  table.optimizer.type = SparseOptimizerKind::kSgd;
   table.optimizer.learning_rate = 1.0;
   const auto shard = whole(*device, table);
   const std::uint16_t one =

@@ -84,7 +84,7 @@ class Lookup : public testing::TestWithParam<std::int64_t> {};
 TEST_P(Lookup, EqualsPlainLoopsOnEveryTargetAndPool) {
   Random random(11);
   for (const DType dtype : kRowTypes) {
-    const TableCase table(random, 37, GetParam(), dtype, UpdateRule::kAdagrad);
+    const TableCase table(random, 37, GetParam(), dtype, SparseOptimizerKind::kAdagrad);
     LookupCase cases(random, table);
     const auto expected = cases.run([&] { reference::embedding_bag(cases.lookups); });
     for (const std::int64_t target : targets()) {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Dims, Lookup, testing::ValuesIn(kDims));
 /// Bags that are cut into many tasks: none, one, and one with more ids than a task has.
 TEST(LookupTasks, CoverBagsOfAnyLengthOnce) {
   Random random(12);
-  const TableCase table(random, 50, 16, DType::kFloat32, UpdateRule::kSgd);
+  const TableCase table(random, 50, 16, DType::kFloat32, SparseOptimizerKind::kSgd);
   BagsCase bags;
   bags.cols = 16;
   for (std::int64_t b = 0; b < 9000; ++b) {

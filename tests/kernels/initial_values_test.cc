@@ -38,8 +38,9 @@ TEST(InitialRows, HaveTheBitsOfPlainLoops) {
   Random random(1);
   for (const DType dtype : kRowTypes) {
     for (const std::int64_t cols : kDims) {
-      for (const UpdateRule update :
-           {UpdateRule::kSgd, UpdateRule::kRowWiseAdagrad, UpdateRule::kAdam}) {
+      for (const SparseOptimizerKind update :
+           {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
+            SparseOptimizerKind::kAdam}) {
         TableCase table(random, 67, cols, dtype, update);
         InitialRows initial{.table = table.view,
                             .key = kKey,
@@ -68,7 +69,7 @@ TEST(InitialRows, HaveTheBitsOfPlainLoops) {
 TEST(InitialRows, WiderThanABlockOfScratch) {
   Random random(2);
   for (const std::int64_t cols : {4095, 4096, 4097, 9001}) {
-    TableCase table(random, 3, cols, DType::kFloat32, UpdateRule::kSgd);
+    TableCase table(random, 3, cols, DType::kFloat32, SparseOptimizerKind::kSgd);
     expect_parity(table, {.table = table.view, .rule = InitialRule::kNormal, .key = kKey}, {0, 3});
     expect_parity(table, {.table = table.view, .rule = InitialRule::kUniform, .key = kKey}, {1, 1});
   }

@@ -144,10 +144,13 @@ struct TableCase {
   TableCase(const TableCase&) = delete;
   TableCase& operator=(const TableCase&) = delete;
 
-  TableCase(Random& random, std::int64_t num_rows, std::int64_t cols, DType dtype, UpdateRule rule)
+  TableCase(Random& random,
+            std::int64_t num_rows,
+            std::int64_t cols,
+            DType dtype,
+            SparseOptimizerKind rule)
       : rows(num_rows) {
-    const bool interleaved = rule == UpdateRule::kAdam || rule == UpdateRule::kAdagrad ||
-                             rule == UpdateRule::kRowWiseAdam;
+    const bool interleaved = state_floats(rule, 2) > state_floats(rule, 1);
     const bool split = dtype == DType::kSplitBFloat16;
     const std::int64_t row_bytes = cols * (split ? 2 : size_of(dtype));
     const std::int64_t low_bytes = split ? cols * 2 : 0;
@@ -173,7 +176,7 @@ struct TableCase {
     fill(random, rule);
   }
 
-  void fill(Random& random, UpdateRule rule) {
+  void fill(Random& random, SparseOptimizerKind rule) {
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t i = 0; i < view.cols; ++i) {
         set(row, i, number(random));

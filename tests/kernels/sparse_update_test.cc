@@ -18,12 +18,12 @@
 namespace weft::kernels::test {
 namespace {
 
-constexpr UpdateRule kRules[] = {UpdateRule::kSgd, UpdateRule::kAdagrad,
-                                 UpdateRule::kRowWiseAdagrad, UpdateRule::kAdam,
-                                 UpdateRule::kRowWiseAdam};
+constexpr SparseOptimizerKind kRules[] = {
+    SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
+    SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
 constexpr WeightDecay kDecays[] = {WeightDecay::kNone, WeightDecay::kL2, WeightDecay::kDecoupled};
 
-UpdateParams make_params(UpdateRule rule, WeightDecay decay, float max_norm) {
+UpdateParams make_params(SparseOptimizerKind rule, WeightDecay decay, float max_norm) {
   UpdateParams p;
   p.rule = rule;
   p.decay = decay;
@@ -105,7 +105,7 @@ TEST_P(Parity, EveryOptimizerOnEveryTarget) {
   const std::int64_t parts = cols % 3 == 0 ? 3 : cols % 2 == 0 ? 8 : 1;
   const Step step(random, {.bags = 24, .rows = 20, .cols = cols, .parts = parts});
   for (const DType dtype : kRowTypes) {
-    for (const UpdateRule rule : kRules) {
+    for (const SparseOptimizerKind rule : kRules) {
       TableCase table(random, 20, cols, dtype, rule);
       table.view.first_row = 1000;
       table.view.row_step = 3;
@@ -131,7 +131,7 @@ TEST(ParityWithoutEps, PaddingIsNoOverflow) {
   for (const std::int64_t cols : {3, 16, 33}) {
     Random random(14);
     const Step step(random, {.bags = 24, .rows = 20, .cols = cols});
-    for (const UpdateRule rule : kRules) {
+    for (const SparseOptimizerKind rule : kRules) {
       TableCase table(random, 20, cols, DType::kFloat32, rule);
       UpdateParams params = make_params(rule, WeightDecay::kNone, 0.0F);
       params.eps = 0.0F;
@@ -203,11 +203,11 @@ TEST(RowStatistics, BlocksEqualPlainLoopsAndTheTreeIsThatOfParts) {
   Random random(4);
   for (const std::int64_t cols : kDims) {
     const Step step(random, {.rows = 20, .cols = cols});
-    const TableCase table(random, 20, cols, DType::kBFloat16, UpdateRule::kSgd);
+    const TableCase table(random, 20, cols, DType::kBFloat16, SparseOptimizerKind::kSgd);
     std::vector<float> gradients(static_cast<std::size_t>(step.runs.num_rows * cols));
     for (const WeightDecay decay : kDecays) {
-      const SparseUpdate update{table.view, make_params(UpdateRule::kRowWiseAdagrad, decay, 0.0F),
-                                step.runs, 8};
+      const SparseUpdate update{
+          table.view, make_params(SparseOptimizerKind::kRowWiseAdagrad, decay, 0.0F), step.runs, 8};
       const Range all{0, step.runs.num_rows};
       sum_gradients(update, all, gradients.data());
       std::vector<float> expected(static_cast<std::size_t>(all.end * statistic_blocks(cols)));
@@ -233,7 +233,7 @@ TEST(StochasticRounding, EqualsTheScalarConversions) {
   constexpr std::int64_t kRows = 2000;
   Random random(9);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    TableCase table(random, kRows, kCols, dtype, UpdateRule::kSgd);
+    TableCase table(random, kRows, kCols, dtype, SparseOptimizerKind::kSgd);
     std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
     BagsCase bags;
     bags.cols = kCols;
@@ -251,7 +251,7 @@ TEST(StochasticRounding, EqualsTheScalarConversions) {
     const std::unique_ptr<Device> device = make_device({});
     Coalescer coalescer(*device);
     const GradientBlock block = bags.block();
-    UpdateParams params = make_params(UpdateRule::kSgd, WeightDecay::kNone, 0.0F);
+    UpdateParams params = make_params(SparseOptimizerKind::kSgd, WeightDecay::kNone, 0.0F);
     params.learning_rate = 1.0F;
     for (const std::uint64_t step : {1ULL, 4095ULL, 4096ULL, 1ULL << 33}) {
       params.step = step;
@@ -269,7 +269,7 @@ TEST(Overflow, SuchRowsAreLeftAsTheyWereAndCounted) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float largest = std::numeric_limits<float>::max();
   for (const std::int64_t cols : {3, 16, 33}) {
-    for (const UpdateRule rule : kRules) {
+    for (const SparseOptimizerKind rule : kRules) {
       for (const DType dtype : kRowTypes) {
         TableCase table(random, 40, cols, dtype, rule);
         Step step(random, {.bags = 40, .rows = 40, .cols = cols});
@@ -311,7 +311,7 @@ TEST(SplitRows, HaveTheBitsOfFp32Rows) {
   for (const std::int64_t cols : {3, 16, 33, 64}) {
     Random random(static_cast<std::uint64_t>(cols));
     const Step step(random, {.bags = 24, .rows = kRows, .cols = cols});
-    for (const UpdateRule rule : kRules) {
+    for (const SparseOptimizerKind rule : kRules) {
       const Random start = random;
       Random again = start;
       TableCase whole(random, kRows, cols, DType::kFloat32, rule);
@@ -340,7 +340,7 @@ TEST(SplitRows, AWeightWithoutAFiniteHighHalfIsAnOverflow) {
   const float limit = std::bit_cast<float>(kSplitLimit);
   for (const std::int64_t cols : {3, 16}) {
     Random random(2);
-    TableCase table(random, 2, cols, DType::kSplitBFloat16, UpdateRule::kSgd);
+    TableCase table(random, 2, cols, DType::kSplitBFloat16, SparseOptimizerKind::kSgd);
     BagsCase bags;
     bags.cols = cols;
     bags.ids = {0, 1};
@@ -357,7 +357,7 @@ TEST(SplitRows, AWeightWithoutAFiniteHighHalfIsAnOverflow) {
     const std::unique_ptr<Device> device = make_device({});
     Coalescer coalescer(*device);
     const GradientBlock block = bags.block();
-    UpdateParams params = make_params(UpdateRule::kSgd, WeightDecay::kNone, 0.0F);
+    UpdateParams params = make_params(SparseOptimizerKind::kSgd, WeightDecay::kNone, 0.0F);
     params.learning_rate = 1.0F;
     const SparseUpdate update{table.view, params, coalescer.run(std::span(&block, 1), 2, 1), 1};
     expect_parity(table, update, std::to_string(cols));

@@ -307,8 +307,8 @@ TEST(Estimate, TableBytesAreThoseOfTheShards) {
                                        {.rows = 70'001, .dim = 48, .length = 1},
                                        {.rows = 800, .length = 7}});
     shard_all(config, sharding);
-    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kAdam;
-    config.tables[1].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+    config.tables[0].optimizer.type = SparseOptimizerKind::kAdam;
+    config.tables[1].optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
     const topology::Cluster cluster = make_cluster(1, 4);
     const spec::Plan plan = make_plan(config, 4);
     std::vector<std::int64_t> bytes(4, 0);
@@ -326,7 +326,7 @@ TEST(Estimate, TableBytesAreThoseOfTheShards) {
 }
 
 TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
-  for (const auto kind : {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdam}) {
+  for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdam}) {
     spec::Config config = make_config({{.rows = 5000, .length = 3}});
     config.tables[0].optimizer.type = kind;
     topology::Cluster cluster = make_cluster(1, 1);
@@ -395,18 +395,18 @@ TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
 
 TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
   spec::Config config = make_config({{.rows = 5000, .dim = 64, .length = 1}});
-  config.tables[0].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+  config.tables[0].optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
   const topology::Cluster cluster = make_cluster(2, 4);
   const auto statistics = [&](Sharding sharding, std::size_t link) {
     config.tables[0].sharding = sharding;
     config.tables[0].host = sharding == Sharding::kTableColumnWise ? 1 : -1;
     config.tables[0].column_shards = 4;
-    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+    config.tables[0].optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
     double bytes = 0.0;
     for (const RankCost& rank : cost_of(config, cluster).ranks) {
       bytes += rank.sent[link];
     }
-    config.tables[0].optimizer.type = spec::SparseOptimizerKind::kSgd;  // needs none
+    config.tables[0].optimizer.type = SparseOptimizerKind::kSgd;  // needs none
     for (const RankCost& rank : cost_of(config, cluster).ranks) {
       bytes -= rank.sent[link];
     }

@@ -160,7 +160,7 @@ TEST(Search, KeepsRowStatisticsInsideAHost) {
   // Columns are worth cutting, and their statistics are dear between hosts.
   spec::Config config = make_config({{.rows = 200'000, .dim = 128, .length = 40}, {}, {}});
   for (spec::Table& table : config.tables) {
-    table.optimizer.type = spec::SparseOptimizerKind::kRowWiseAdagrad;
+    table.optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
   }
   config.tables[0].allow = {"column_wise", "table_column_wise"};
   const SearchResult result = plan(config, make_cluster({{.count = 2, .ranks = 4}}, 2e7));

@@ -27,7 +27,7 @@ spec::Config coded(spec::Config config, CodecFormat forward, CodecFormat backwar
 }
 
 spec::Config adagrad(spec::Sharding sharding) {
-  return make_config(sharding, make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+  return make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
 }
 
 std::string name(CodecFormat format) {

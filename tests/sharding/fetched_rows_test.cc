@@ -55,7 +55,7 @@ void expect_bits_of_one_rank(const spec::Config& plain, RunOptions options) {
   }
 }
 
-class Fetched : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+class Fetched : public ::testing::TestWithParam<SparseOptimizerKind> {};
 
 TEST_P(Fetched, EveryNumberOfRanksGivesTheBitsOfOne) {
   expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, make_optimizer(GetParam())), {});
@@ -71,15 +71,15 @@ TEST_P(Fetched, WithDecayAndMaxNorm) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers,
                          Fetched,
-                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
-                                           spec::SparseOptimizerKind::kAdagrad,
-                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
-                                           spec::SparseOptimizerKind::kAdam,
-                                           spec::SparseOptimizerKind::kRowWiseAdam));
+                         ::testing::Values(SparseOptimizerKind::kSgd,
+                                           SparseOptimizerKind::kAdagrad,
+                                           SparseOptimizerKind::kRowWiseAdagrad,
+                                           SparseOptimizerKind::kAdam,
+                                           SparseOptimizerKind::kRowWiseAdam));
 
 TEST(FetchedRows, OneOrderOfAdditionIsNotAnother) {
   // What the tests above compare depends on where sums are made: the other form differs.
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kAdagrad);
   RunOptions options{.gradients = Gradients::kRounded};
   const RunResult one = run(mixed_config(spec::Sharding::kTableWise, optimizer), options);
   options.ranks = 4;
@@ -90,7 +90,7 @@ TEST(FetchedRows, OneOrderOfAdditionIsNotAnother) {
 }
 
 TEST(FetchedRows, BatchesOfAllSizes) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer),
                           {.sizes = {1, 300, 3, 29, 2}});
 }
@@ -102,7 +102,7 @@ TEST_P(Fetched, PackedRowsToo) {
 }
 
 TEST(FetchedRows, OnTheCheckDevice) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdam);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kAdam);
   expect_bits_of_one_rank(mixed_config(spec::Sharding::kTableWise, optimizer),
                           {.steps = 2, .device = DeviceKind::kCheck});
 }
@@ -110,8 +110,8 @@ TEST(FetchedRows, OnTheCheckDevice) {
 TEST(FetchedRows, RowsOfSixteenBits) {
   for (const spec::RowDType dtype :
        {spec::RowDType::kBf16, spec::RowDType::kFp16, spec::RowDType::kSplitBf16}) {
-    spec::Config config = mixed_config(spec::Sharding::kTableWise,
-                                       make_optimizer(spec::SparseOptimizerKind::kAdagrad));
+    spec::Config config =
+        mixed_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kAdagrad));
     for (spec::Table& table : config.tables) {
       table.dtype = dtype;
     }
@@ -258,7 +258,7 @@ std::vector<IncomingBlock> receive(const Asked& asked,
 }
 
 TEST(FetchedRows, EachRowIsAskedForOnce) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   for (const int ranks : {2, 3, 5, 7}) {
     for (const bool packed : {false, true}) {
       const auto split = (ranks == 3) == packed ? spec::RowSplit::kRange : spec::RowSplit::kModulo;
@@ -326,9 +326,9 @@ struct Damage {
 };
 
 void expect_refused(const Damage& damage, spec::IdCodec ids, const std::string& message) {
-  spec::Config config = at_sample(
-      make_config(spec::Sharding::kRowWise, make_optimizer(spec::SparseOptimizerKind::kSgd)),
-      spec::Sharding::kRowWise, spec::RowSplit::kRange);
+  spec::Config config =
+      at_sample(make_config(spec::Sharding::kRowWise, make_optimizer(SparseOptimizerKind::kSgd)),
+                spec::Sharding::kRowWise, spec::RowSplit::kRange);
   config.codecs.ids = ids;
   config.tables = {config.tables[2]};
   config.sparse_features = {config.sparse_features[0]};

@@ -45,7 +45,7 @@ void pool_at(spec::Plan& plan, spec::PooledAt place) {
   }
 }
 
-class Head : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+class Head : public ::testing::TestWithParam<SparseOptimizerKind> {};
 
 TEST_P(Head, GivesTheHashOfTheUnsplitTableByAnyScheme) {
   spec::SparseOptimizer optimizer = make_optimizer(GetParam());
@@ -74,11 +74,11 @@ TEST_P(Head, GivesTheHashOfTheUnsplitTableByAnyScheme) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers,
                          Head,
-                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
-                                           spec::SparseOptimizerKind::kAdagrad,
-                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
-                                           spec::SparseOptimizerKind::kAdam,
-                                           spec::SparseOptimizerKind::kRowWiseAdam));
+                         ::testing::Values(SparseOptimizerKind::kSgd,
+                                           SparseOptimizerKind::kAdagrad,
+                                           SparseOptimizerKind::kRowWiseAdagrad,
+                                           SparseOptimizerKind::kAdam,
+                                           SparseOptimizerKind::kRowWiseAdam));
 
 TEST(Head, IntegerRowsGiveEqualVectors) {
   const std::vector<std::int64_t> sizes = {29, 3, 1, 600, 29};
@@ -98,7 +98,7 @@ TEST(Head, IntegerRowsGiveEqualVectors) {
 
 /// Rounded gradients and rows, so that another order of addition would show.
 TEST(Head, KeepsEveryBitWhereNoBagIsSplit) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   for (const bool at_sample : {false, true}) {
     RunOptions options{.sizes = {29, 64, 7}, .gradients = Gradients::kRounded};
     options.most_ids = at_sample ? 4 : 1;
@@ -120,7 +120,7 @@ TEST(Head, KeepsEveryBitWhereNoBagIsSplit) {
 }
 
 TEST(Head, StaysWithinTheBoundWhereBagsAreSplit) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   const spec::Config config = make_config(spec::Sharding::kTableWise, optimizer);
   RunOptions options{.sizes = {200}};
   const RunResult expected = run(config, options);
@@ -157,7 +157,7 @@ TEST(HeadRows, AreFoundByTheirNumbers) {
 
 /// Nothing of a head's rows travels but their gradients' partial sums.
 TEST(Head, ItsIdsStayOnTheRank) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   spec::Config config;
   config.seed = 7;
   config.tables = {make_table("t", 97, 16)};

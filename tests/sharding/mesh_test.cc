@@ -35,7 +35,7 @@ RunResult run_mesh(const spec::Config& config, const Shape& shape, RunOptions op
   return run(config, options);
 }
 
-class GroupGradients : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+class GroupGradients : public ::testing::TestWithParam<SparseOptimizerKind> {};
 
 // Sums that depend on the order of addition: only the order of one group on N ranks has the bits.
 TEST_P(GroupGradients, HaveTheBitsOfTheGroupsPlanOnItsRanks) {
@@ -65,11 +65,11 @@ TEST_P(GroupGradients, HaveTheBitsOfTheGroupsPlanOnItsRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers,
                          GroupGradients,
-                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
-                                           spec::SparseOptimizerKind::kAdagrad,
-                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
-                                           spec::SparseOptimizerKind::kAdam,
-                                           spec::SparseOptimizerKind::kRowWiseAdam));
+                         ::testing::Values(SparseOptimizerKind::kSgd,
+                                           SparseOptimizerKind::kAdagrad,
+                                           SparseOptimizerKind::kRowWiseAdagrad,
+                                           SparseOptimizerKind::kAdam,
+                                           SparseOptimizerKind::kRowWiseAdam));
 
 // Integers, and M a power of two: the average of M steps with M-fold gradients is exact.
 TEST(ReplicaAverages, OfSgdStepsAreTheStepOfTheWholeBatch) {
@@ -112,9 +112,8 @@ TEST(ReplicaAverages, PooledAtTheSampleToo) {
 TEST(ReplicaAverages, TouchedRowsGiveTheBitsOfAllRows) {
   for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16,
                                      spec::RowDType::kFp16, spec::RowDType::kSplitBf16}) {
-    for (const auto kind :
-         {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kRowWiseAdagrad,
-          spec::SparseOptimizerKind::kAdam}) {
+    for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
+                            SparseOptimizerKind::kAdam}) {
       for (const std::int64_t every : {1, 2}) {
         for (const Shape& shape : {Shape{2, 2}, Shape{3, 2}, Shape{4, 1}}) {
           spec::Config config = make_config(spec::Sharding::kColumnWise, make_optimizer(kind));
@@ -189,7 +188,7 @@ TEST(ReplicaAverages, GroupsThatAreAveragedRoundWithOtherWords) {
   for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const spec::SyncForm form : {spec::SyncForm::kDense, spec::SyncForm::kGradients}) {
       spec::Config config =
-          make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+          make_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kSgd));
       for (spec::Table& table : config.tables) {
         table.dtype = dtype;
       }
@@ -209,7 +208,7 @@ TEST(ReplicaAverages, GroupsThatAreAveragedRoundWithOtherWords) {
 
 TEST(ReplicaAverages, ReplicasPartBetweenSyncs) {
   spec::Config config =
-      make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+      make_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kSgd));
   const RunResult every_step =
       run_mesh(with_mesh(config, 2, spec::SyncForm::kDense), {2, 2}, {.steps = 4});
   config.mesh.sync_every = 2;

@@ -46,7 +46,7 @@ TEST(ShardedOverMpi, EveryNthRow) {
 TEST(ShardedOverMpi, PooledAtTheSample) {
   for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
     for (const spec::RowSplit split : {spec::RowSplit::kRange, spec::RowSplit::kModulo}) {
-      spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+      spec::SparseOptimizer optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
       optimizer.max_norm = 0.5;
       const spec::Config plain = make_config(spec::Sharding::kTableWise, optimizer);
       spec::Config config = plain;
@@ -112,7 +112,7 @@ class EncodedOverMpi : public ::testing::TestWithParam<CodecRounding> {};
 TEST_P(EncodedOverMpi, GivesTheBitsOfThreads) {
   const auto coded = [](spec::Sharding sharding) {
     spec::Config config =
-        make_config(sharding, make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+        make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
     config.codecs = {.forward = CodecFormat::kInt8,
                      .backward = CodecFormat::kFp8E5m2,
                      .group_size = 16,
@@ -146,7 +146,7 @@ std::vector<float> after_coded_syncs(comm::Communicator& replicas, CodecFormat f
   table.name = "t";
   table.num_embeddings = kRows;
   table.embedding_dim = 24;
-  table.optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  table.optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   const auto device = make_device({.threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
   embedding::TableShard shard(*device, table, Range{0, kRows}, {0, 24}, 1, {});
@@ -194,7 +194,7 @@ TEST(CodedAverageOverMpi, GivesTheBitsOfThreads) {
 
 TEST(ShardedOverMpi, RowStatisticsAndMaxNorm) {
   for (const spec::Sharding sharding : kShardings) {
-    spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+    spec::SparseOptimizer optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
     optimizer.max_norm = 0.5;
     RunResult got;
     run_on(*world(), make_config(sharding, optimizer), {}, got);

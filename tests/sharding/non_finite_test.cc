@@ -52,7 +52,7 @@ spec::Config make_job(const Scheme& scheme, const spec::Codecs& codecs) {
   config.tables = {make_table("t", kRows, kCols)};
   config.tables[0].sharding = scheme.sharding;
   config.tables[0].pooled_at = scheme.pooled_at;
-  config.tables[0].optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   config.sparse_features = {make_feature("bag", "t", spec::Pooling::kSum),
                             make_feature("sequence", "t", spec::Pooling::kNone)};
   return config;

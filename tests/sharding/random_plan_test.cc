@@ -173,7 +173,7 @@ spec::Plan whole_rows(const spec::Plan& plan, const spec::Config& config) {
 
 spec::SparseOptimizer random_optimizer(Random& random) {
   spec::SparseOptimizer optimizer =
-      make_optimizer(static_cast<spec::SparseOptimizerKind>(random.below(5)));
+      make_optimizer(static_cast<SparseOptimizerKind>(random.below(5)));
   optimizer.max_norm = random.below(2) == 0 ? 0.4 : 0.0;
   return optimizer;
 }
@@ -181,7 +181,7 @@ spec::SparseOptimizer random_optimizer(Random& random) {
 TEST(RandomPlan, IntegersGiveTheVectorsAndStateOfOneRank) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
-    spec::SparseOptimizer sgd = make_optimizer(spec::SparseOptimizerKind::kSgd);
+    spec::SparseOptimizer sgd = make_optimizer(SparseOptimizerKind::kSgd);
     sgd.learning_rate = 1.0;
     spec::Config config = random_job(random, sgd);
     for (spec::Table& table : config.tables) {
@@ -282,7 +282,7 @@ TEST(RandomPlan, PartialSumsOfABagGoUpTheTreeOverCutsOfRows) {
   spec::Config config;
   config.seed = 7;
   config.tables = {make_table("t", 40, 40)};
-  config.tables[0].optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   config.sparse_features = {make_feature("f", "t", spec::Pooling::kSum)};
   const std::vector<float> values = initial_rows(config);
   const KeyedJaggedTensor batch = make_batch(config, 1, {0, 200});
@@ -329,7 +329,7 @@ TEST(RandomPlan, EveryPatternOfHosts) {
   const std::vector<std::vector<std::int64_t>> patterns = {
       {0, 1, 2},    {0, 0, 1, 1, 2, 2, 3},    {0, 0, 0, 1, 1}, {0, 1, 0, 1, 0},
       {5, 5, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 1, 1, 1}};
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdam);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdam);
   const RunResult expected = run(make_config(spec::Sharding::kTableWise, optimizer), {});
   const RunResult sums = run(make_integer_config(spec::Sharding::kTableWise), {});
   for (const auto& hosts : patterns) {

@@ -25,7 +25,7 @@ using embedding::TableShard;
 constexpr std::int64_t kRows = 96;
 constexpr std::int64_t kCols = 24;
 
-spec::Table make_table(spec::SparseOptimizerKind kind, spec::RowDType dtype) {
+spec::Table make_table(SparseOptimizerKind kind, spec::RowDType dtype) {
   spec::Table table;
   table.name = "t";
   table.num_embeddings = kRows;
@@ -97,8 +97,7 @@ TEST(ReplicaAverage, IsTheMeanOfEveryElementRoundedOnce) {
   for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kSplitBf16}) {
     for (const int groups : {2, 3, 5}) {
       with_replicas(
-          groups, make_table(spec::SparseOptimizerKind::kRowWiseAdam, dtype),
-          spec::SyncForm::kDense,
+          groups, make_table(SparseOptimizerKind::kRowWiseAdam, dtype), spec::SyncForm::kDense,
           [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
             const std::size_t items = shard.state_items().size();
             ASSERT_EQ(items, 3U);
@@ -132,7 +131,7 @@ TEST(ReplicaAverage, EqualValuesStayBesideOthers) {
   for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const int groups : {3, 7, 8}) {
       with_replicas(
-          groups, make_table(spec::SparseOptimizerKind::kSgd, dtype), spec::SyncForm::kDense,
+          groups, make_table(SparseOptimizerKind::kSgd, dtype), spec::SyncForm::kDense,
           [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
             std::vector<float> values = read(shard, 0);
             for (std::size_t i = 0; i < values.size(); ++i) {
@@ -161,7 +160,7 @@ TEST(ReplicaAverage, EqualValuesStayBesideOthers) {
 TEST(ReplicaAverage, HalvesAreRoundedUpAsOftenAsNot) {
   // 1 and the next bf16 above it: the mean lies half-way.
   with_replicas(
-      2, make_table(spec::SparseOptimizerKind::kSgd, spec::RowDType::kBf16), spec::SyncForm::kDense,
+      2, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kBf16), spec::SyncForm::kDense,
       [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
         const float next = 1.0F + 0x1.0p-7F;
         std::vector<float> first;
@@ -205,9 +204,8 @@ void touch(
 TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
   for (const auto dtype :
        {spec::RowDType::kFp32, spec::RowDType::kBf16, spec::RowDType::kSplitBf16}) {
-    for (const auto kind :
-         {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kRowWiseAdagrad,
-          spec::SparseOptimizerKind::kAdam}) {
+    for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
+                            SparseOptimizerKind::kAdam}) {
       for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
         for (const bool state : {true, false}) {
           for (const int groups : {2, 4, 8}) {
@@ -265,7 +263,7 @@ bool equal_everywhere(comm::Communicator& world,
 }
 
 TEST(ReplicaAverage, WithoutStateWeightsAreEqualAndEveryReplicaKeepsItsOwnState) {
-  using Kind = spec::SparseOptimizerKind;
+  using Kind = SparseOptimizerKind;
   for (const auto dtype :
        {spec::RowDType::kFp32, spec::RowDType::kBf16, spec::RowDType::kSplitBf16}) {
     for (const Kind kind :
@@ -320,7 +318,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    TableShard shard(*device, make_table(spec::SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+    TableShard shard(*device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
                      Range{0, kRows}, {0, kCols}, 1, {});
     TouchedRows touched(world, {&shard});
     for (int round = 0; round < 2; ++round) {
@@ -349,8 +347,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
 
 TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
   constexpr double kScale = 5.0;
-  for (const auto kind :
-       {spec::SparseOptimizerKind::kAdagrad, spec::SparseOptimizerKind::kRowWiseAdagrad}) {
+  for (const auto kind : {SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad}) {
     spec::Table table = make_table(kind, spec::RowDType::kFp32);
     table.optimizer.learning_rate = 0.3;
     table.optimizer.eps = 0.1;
@@ -373,7 +370,7 @@ TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
                     }
                   });
   }
-  const spec::SparseOptimizer adam = {.type = spec::SparseOptimizerKind::kAdam};
+  const spec::SparseOptimizer adam = {.type = SparseOptimizerKind::kAdam};
   EXPECT_EQ(optim::momentum_scaled(adam, 4.0), adam);
 }
 
@@ -381,8 +378,7 @@ TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
 // group counts the step before as it is after the sync.
 TEST(MomentumScaled, AveragedOwnSquaresGiveTheFirstStepOfOneGroup) {
   constexpr int kGroups = 4;
-  for (const auto kind :
-       {spec::SparseOptimizerKind::kAdagrad, spec::SparseOptimizerKind::kRowWiseAdagrad}) {
+  for (const auto kind : {SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad}) {
     spec::Table table = make_table(kind, spec::RowDType::kFp32);
     table.optimizer.learning_rate = 0.3;
     table.optimizer.eps = 0.1;
@@ -415,8 +411,7 @@ TEST(MomentumScaled, AveragedOwnSquaresGiveTheFirstStepOfOneGroup) {
 // The mean of the groups' squares of M-fold gradients: M times the square of one group's.
 TEST(MomentumScaled, ARowThatOneGroupTouchesHasTheSumOfOneGroup) {
   for (const int groups : {2, 4, 8}) {
-    spec::Table table =
-        make_table(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32);
+    spec::Table table = make_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32);
     table.optimizer.initial_accumulator = 0.25;
     table.optimizer = optim::momentum_scaled(table.optimizer, groups);
     with_replicas(

@@ -30,12 +30,11 @@ constexpr CodecFormat kLossy[] = {
     CodecFormat::kFp8E5m2,      CodecFormat::kInt8,         CodecFormat::kInt4,
     CodecFormat::kFbgemmFp8143, CodecFormat::kFbgemmFp8152, CodecFormat::kFbgemmInt8};
 
-constexpr spec::SparseOptimizerKind kOptimizers[] = {
-    spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
-    spec::SparseOptimizerKind::kRowWiseAdagrad, spec::SparseOptimizerKind::kAdam,
-    spec::SparseOptimizerKind::kRowWiseAdam};
+constexpr SparseOptimizerKind kOptimizers[] = {
+    SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
+    SparseOptimizerKind::kAdam, SparseOptimizerKind::kRowWiseAdam};
 
-spec::Table make_table(spec::SparseOptimizerKind kind, spec::RowDType dtype) {
+spec::Table make_table(SparseOptimizerKind kind, spec::RowDType dtype) {
   spec::Table table;
   table.name = "t";
   table.num_embeddings = kRows;
@@ -253,8 +252,7 @@ TEST(CodedAverage, WithoutStateOnlyWeightsAreEncoded) {
 TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
   for (const CodecFormat format : kLossy) {
     on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-      Replica replica(world, device,
-                      make_table(spec::SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+      Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
                       coded(format));
       std::vector<float> values = read(replica.shard, 0);
       for (std::size_t i = 0; i < values.size(); i += 3) {
@@ -271,7 +269,7 @@ TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
 
 TEST(CodedAverage, Fp32HasTheBitsOfNoCodec) {
   on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    const spec::Table table = make_table(spec::SparseOptimizerKind::kAdam, spec::RowDType::kBf16);
+    const spec::Table table = make_table(SparseOptimizerKind::kAdam, spec::RowDType::kBf16);
     Replica plain(world, device, table, {.form = spec::SyncForm::kTouched, .seed = 5});
     Replica fp32(world, device, table, coded(CodecFormat::kFp32, spec::SyncForm::kTouched));
     for (int step = 1; step <= 4; ++step) {
@@ -314,8 +312,7 @@ double drift_error(CodecFormat format, bool error_feedback) {
   constexpr int kGroups = 2;
   double largest = 0.0;
   on_groups(kGroups, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device,
-                    make_table(spec::SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+    Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
                     coded(format, spec::SyncForm::kDense, error_feedback));
     std::vector<float> values = read(replica.shard, 0);
     std::vector<double> expected(values.begin(), values.end());
@@ -396,7 +393,7 @@ TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
   for (const CodecFormat format : {CodecFormat::kBf16, CodecFormat::kInt8, CodecFormat::kInt4}) {
     on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
       Replica replica(world, device,
-                      make_table(spec::SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
+                      make_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
                       coded(format, spec::SyncForm::kTouched));
       touch(ctx, replica.shard, 10 * world.rank(), 10, 1);
       replica.average.note_updated();
@@ -441,8 +438,7 @@ TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
 // A moment of 0.1 falls by 0.099 beside one that falls by 20 of its group: a step is 0.16.
 TEST(CodedAverage, MomentsThatWouldBeNegativeStayAndAreCounted) {
   on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device,
-                    make_table(spec::SparseOptimizerKind::kAdam, spec::RowDType::kFp32),
+    Replica replica(world, device, make_table(SparseOptimizerKind::kAdam, spec::RowDType::kFp32),
                     coded(CodecFormat::kInt8));
     constexpr std::size_t kSquares = 2;  // behind weights and means
     std::vector<float> squares(kRows * kCols, 1.0F);
@@ -482,8 +478,7 @@ TEST(CodedAverage, MomentsThatWouldBeNegativeStayAndAreCounted) {
 
 TEST(CodedAverage, WhatIsTooLargeIsCountedAndFollows) {
   on_groups(2, [&](comm::Communicator& world, Context& ctx, Device& device) {
-    Replica replica(world, device,
-                    make_table(spec::SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
+    Replica replica(world, device, make_table(SparseOptimizerKind::kSgd, spec::RowDType::kFp32),
                     coded(CodecFormat::kFp16));
     std::vector<float> values = read(replica.shard, 0);
     values[7] += 1e5F;
@@ -505,7 +500,7 @@ TEST(CodedAverage, GoesOnFromSavedResiduals) {
   for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
     on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
       const spec::Table table =
-          make_table(spec::SparseOptimizerKind::kRowWiseAdam, spec::RowDType::kBf16);
+          make_table(SparseOptimizerKind::kRowWiseAdam, spec::RowDType::kBf16);
       Replica whole(world, device, table, coded(CodecFormat::kInt4, form));
       Replica resumed(world, device, table, coded(CodecFormat::kInt4, form));
       Replica dropped(world, device, table, coded(CodecFormat::kInt4, form));

@@ -25,7 +25,7 @@
 namespace weft::sharding {
 namespace {
 
-class Exact : public ::testing::TestWithParam<spec::SparseOptimizerKind> {};
+class Exact : public ::testing::TestWithParam<SparseOptimizerKind> {};
 
 TEST_P(Exact, EveryShardingAndNumberOfRanksGivesOneHash) {
   const spec::SparseOptimizer optimizer = make_optimizer(GetParam());
@@ -58,11 +58,11 @@ TEST_P(Exact, DecayAndMaxNormToo) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers,
                          Exact,
-                         ::testing::Values(spec::SparseOptimizerKind::kSgd,
-                                           spec::SparseOptimizerKind::kAdagrad,
-                                           spec::SparseOptimizerKind::kRowWiseAdagrad,
-                                           spec::SparseOptimizerKind::kAdam,
-                                           spec::SparseOptimizerKind::kRowWiseAdam));
+                         ::testing::Values(SparseOptimizerKind::kSgd,
+                                           SparseOptimizerKind::kAdagrad,
+                                           SparseOptimizerKind::kRowWiseAdagrad,
+                                           SparseOptimizerKind::kAdam,
+                                           SparseOptimizerKind::kRowWiseAdam));
 
 TEST(ShardedEmbeddings, IntegerRowsGiveEqualVectorsUnderEverySharding) {
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {});
@@ -228,8 +228,7 @@ TEST(ShardedEmbeddings, AnyMixtureOfShardingsGivesTheSameBits) {
     const auto draw = [seed](std::uint64_t what) {
       return philox(random_key(seed, RandomPurpose::kTest), what, 0)[0];
     };
-    spec::SparseOptimizer optimizer =
-        make_optimizer(static_cast<spec::SparseOptimizerKind>(draw(0) % 5));
+    spec::SparseOptimizer optimizer = make_optimizer(static_cast<SparseOptimizerKind>(draw(0) % 5));
     optimizer.max_norm = draw(1) % 2 == 0 ? 0.4 : 0.0;
     const std::int64_t samples = 1 + draw(2) % 40;
     const RunResult expected =
@@ -291,7 +290,7 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
 }
 
 TEST(ShardedEmbeddings, AStepAllocatesNothing) {
-  spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  spec::SparseOptimizer optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   optimizer.max_norm = 0.5;  // column shards exchange twice
   for (const spec::Sharding sharding : kShardings) {
     for (const int ranks : {1, 3, 4}) {
@@ -303,7 +302,7 @@ TEST(ShardedEmbeddings, AStepAllocatesNothing) {
 }
 
 TEST(ShardedEmbeddings, AStepOfSeveralSetsAllocatesNothing) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
     spec::Config config = make_config(sharding, optimizer);
     config.mesh.groups = 4;
@@ -315,7 +314,7 @@ TEST(ShardedEmbeddings, AStepOfSeveralSetsAllocatesNothing) {
 }
 
 TEST(ShardedEmbeddings, AnEncodedStepAllocatesNothing) {
-  const spec::SparseOptimizer optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  const spec::SparseOptimizer optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   for (const spec::Sharding sharding : {spec::Sharding::kColumnWise, spec::Sharding::kRowWise}) {
     spec::Config config = make_config(sharding, optimizer);
     config.codecs = {
@@ -332,7 +331,7 @@ TEST(ShardedEmbeddings, AnEncodedStepAllocatesNothing) {
 }
 
 TEST(ShardedEmbeddings, AStepThatPoolsAtTheSampleAllocatesNothing) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kGridShard}) {
     for (const int ranks : {1, 3, 4}) {
       spec::Config config = make_config(sharding, optimizer);
@@ -347,7 +346,7 @@ TEST(ShardedEmbeddings, AStepThatPoolsAtTheSampleAllocatesNothing) {
 }
 
 TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   for (const std::int64_t samples : {1, 3}) {
     const RunResult expected =
         run(make_config(spec::Sharding::kTableWise, optimizer), {.samples = samples});
@@ -362,7 +361,7 @@ TEST(ShardedEmbeddings, FewerSamplesThanRanks) {
 TEST(ShardedEmbeddings, HalfPrecisionRowsRoundTheSameEverywhere) {
   for (const spec::RowDType dtype :
        {spec::RowDType::kBf16, spec::RowDType::kFp16, spec::RowDType::kSplitBf16}) {
-    const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kAdagrad);
+    const auto optimizer = make_optimizer(SparseOptimizerKind::kAdagrad);
     checkpoint::StateHash expected;
     for (const spec::Sharding sharding : kShardings) {
       for (const int ranks : {1, 3, 4}) {
@@ -380,7 +379,7 @@ TEST(ShardedEmbeddings, HalfPrecisionRowsRoundTheSameEverywhere) {
 }
 
 TEST(ShardedEmbeddings, CheckDeviceGivesTheSameBits) {
-  const auto optimizer = make_optimizer(spec::SparseOptimizerKind::kRowWiseAdam);
+  const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdam);
   for (const spec::Sharding sharding : kShardings) {
     const spec::Config config = make_config(sharding, optimizer);
     EXPECT_EQ(run(config, {.ranks = 4, .device = DeviceKind::kCheck}).hash, run(config, {}).hash)
@@ -390,7 +389,7 @@ TEST(ShardedEmbeddings, CheckDeviceGivesTheSameBits) {
 
 TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
   const spec::Config config =
-      make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+      make_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kSgd));
   const spec::Plan plan = planner::make_plan(config, 2);
   const auto body = [&](comm::Communicator& world) {
     const auto device = make_device({});
@@ -427,7 +426,7 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
 /// What ranks of a mesh say where rank `late` of the world is a step behind.
 std::string message_of_a_late_rank(int groups, spec::MeshLayout layout, int late) {
   spec::Config config =
-      make_config(spec::Sharding::kTableWise, make_optimizer(spec::SparseOptimizerKind::kSgd));
+      make_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kSgd));
   config.mesh = {.groups = groups, .layout = layout};
   const int ranks = 2 * groups;
   const spec::Plan plan = planner::make_plan(config, ranks);

@@ -265,7 +265,7 @@ inline RunResult run(const spec::Config& config, const RunOptions& options) {
   return result;
 }
 
-inline spec::SparseOptimizer make_optimizer(spec::SparseOptimizerKind kind) {
+inline spec::SparseOptimizer make_optimizer(SparseOptimizerKind kind) {
   spec::SparseOptimizer optimizer;
   optimizer.type = kind;
   optimizer.learning_rate = 0.05;
@@ -279,7 +279,7 @@ inline constexpr std::array<spec::Sharding, 7> kShardings = {
 
 /// Rows start at zero and move by integers, so pooled sums are exact in any order too.
 inline spec::Config make_integer_config(spec::Sharding sharding) {
-  spec::SparseOptimizer sgd = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  spec::SparseOptimizer sgd = make_optimizer(SparseOptimizerKind::kSgd);
   sgd.learning_rate = 1.0;
   spec::Config config = make_config(sharding, sgd);
   for (spec::Table& table : config.tables) {

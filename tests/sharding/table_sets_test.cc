@@ -43,8 +43,8 @@ void expect_same(const RunResult& got, const RunResult& expected, const std::str
 
 // Sums that depend on the order of addition, split bags too: the plan is that of one group.
 TEST(TableSets, OfOneGroupHaveTheBitsOfAllRanks) {
-  for (const auto kind : {spec::SparseOptimizerKind::kSgd, spec::SparseOptimizerKind::kAdagrad,
-                          spec::SparseOptimizerKind::kRowWiseAdam}) {
+  for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad,
+                          SparseOptimizerKind::kRowWiseAdam}) {
     for (const spec::Sharding sharding : kShardings) {
       for (const CodecFormat format : {CodecFormat::kFp32, CodecFormat::kFp8E5m2}) {
         spec::Config config = make_config(sharding, make_optimizer(kind));
@@ -64,7 +64,7 @@ TEST(TableSets, OfAllGroupsAreTheMesh) {
   for (const spec::SyncForm sync : {spec::SyncForm::kTouched, spec::SyncForm::kGradients}) {
     for (const spec::Sharding sharding : kShardings) {
       const spec::Config config =
-          make_config(sharding, make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+          make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
       const spec::Config mesh = with_groups(config, {0, 0, 0}, sync);
       const spec::Config sets = with_groups(config, {4, 4, 4}, sync);
       EXPECT_EQ(planner::make_plan(sets, two_hosts(kRanks)),
@@ -109,9 +109,8 @@ TEST(TableSets, PooledAtTheSampleToo) {
 
 // No bag is split: sums that depend on the order of addition, and c counts nothing.
 TEST(TableSets, GradientsHaveTheBitsOfOneRank) {
-  for (const auto kind :
-       {spec::SparseOptimizerKind::kAdagrad, spec::SparseOptimizerKind::kRowWiseAdagrad,
-        spec::SparseOptimizerKind::kAdam}) {
+  for (const auto kind : {SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
+                          SparseOptimizerKind::kAdam}) {
     for (const spec::Sharding sharding :
          {spec::Sharding::kTableWise, spec::Sharding::kColumnWise}) {
       spec::SparseOptimizer optimizer = make_optimizer(kind);
@@ -132,7 +131,7 @@ TEST(TableSets, TouchedRowsGiveTheBitsOfAllRows) {
   for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const Groups& groups : kMixtures) {
       spec::Config config = make_config(spec::Sharding::kColumnWise,
-                                        make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+                                        make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
       config.mesh.sync_every = 2;
       for (spec::Table& table : config.tables) {
         table.dtype = dtype;
@@ -147,7 +146,7 @@ TEST(TableSets, TouchedRowsGiveTheBitsOfAllRows) {
 
 TEST(TableSets, OnTheCheckDeviceGiveTheSameBits) {
   const spec::Config config = with_groups(
-      make_config(spec::Sharding::kRowWise, make_optimizer(spec::SparseOptimizerKind::kAdagrad)),
+      make_config(spec::Sharding::kRowWise, make_optimizer(SparseOptimizerKind::kAdagrad)),
       {1, 4, 2}, spec::SyncForm::kDense);
   RunOptions options{.ranks = kRanks, .gradients = Gradients::kRounded};
   const RunResult expected = run(config, options);
@@ -170,10 +169,9 @@ TEST(TableSets, FollowBatchesOfAllSizes) {
 // What the tests above would not see if all tables were in one set.
 TEST(TableSets, NumbersOfGroupsCount) {
   const auto averaged = [](const Groups& groups) {
-    const spec::Config config =
-        with_groups(make_config(spec::Sharding::kTableWise,
-                                make_optimizer(spec::SparseOptimizerKind::kAdagrad)),
-                    groups, spec::SyncForm::kDense);
+    const spec::Config config = with_groups(
+        make_config(spec::Sharding::kTableWise, make_optimizer(SparseOptimizerKind::kAdagrad)),
+        groups, spec::SyncForm::kDense);
     return run(config, {.ranks = kRanks, .gradients = Gradients::kRounded});
   };
   const RunResult all = averaged({4, 4, 4});
@@ -183,9 +181,9 @@ TEST(TableSets, NumbersOfGroupsCount) {
 }
 
 TEST(TableSets, ExchangeOverTheirGroups) {
-  spec::Config config = with_groups(
-      make_config(spec::Sharding::kRowWise, make_optimizer(spec::SparseOptimizerKind::kSgd)),
-      {1, 0, 2}, spec::SyncForm::kDense);
+  spec::Config config =
+      with_groups(make_config(spec::Sharding::kRowWise, make_optimizer(SparseOptimizerKind::kSgd)),
+                  {1, 0, 2}, spec::SyncForm::kDense);
   spec::Plan plan = planner::make_plan(config, kRanks);
   EXPECT_EQ(plan.most_ranks(), kRanks);
   comm::run_local(kRanks, {.timeout_s = 60}, [&](comm::Communicator& world) {

@@ -30,7 +30,7 @@ spec::Config coded(spec::Config config,
 }
 
 spec::Config adagrad(spec::Sharding sharding) {
-  return make_config(sharding, make_optimizer(spec::SparseOptimizerKind::kRowWiseAdagrad));
+  return make_config(sharding, make_optimizer(SparseOptimizerKind::kRowWiseAdagrad));
 }
 
 std::string name(CodecFormat format) {
@@ -151,7 +151,7 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
   spec::Config config;
   config.seed = 5;
   config.tables = {make_table("t", kRows, kCols)};
-  config.tables[0].optimizer = make_optimizer(spec::SparseOptimizerKind::kSgd);
+  config.tables[0].optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   config.tables[0].optimizer.learning_rate = learning_rate;
   config.tables[0].sharding = spec::Sharding::kRowWise;
   config.tables[0].pooled_at = pooled_at;

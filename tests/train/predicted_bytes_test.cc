@@ -79,7 +79,7 @@ void add_table(spec::Config& config, Random& random, IdKind ids) {
   table.num_embeddings = ids == IdKind::kDealt ? random.one_of<4>({1, 2, 8, 8})
                                                : random.one_of<4>({64, 500, 2000, 30'000});
   table.embedding_dim = random.one_of<5>({8, 16, 33, 48, 70});
-  table.optimizer.type = static_cast<spec::SparseOptimizerKind>(random.below(5));
+  table.optimizer.type = static_cast<SparseOptimizerKind>(random.below(5));
   table.optimizer.max_norm = random.below(4) == 0 ? 0.5 : 0.0;
 }
 

@@ -16,29 +16,16 @@ struct StateParts {
   std::int64_t per_row = 0;
 };
 
-StateParts state_parts(spec::SparseOptimizerKind kind) {
-  switch (kind) {
-    case spec::SparseOptimizerKind::kSgd:
-      break;
-    case spec::SparseOptimizerKind::kAdagrad:
-      return {.per_element = 1};
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      return {.per_row = 1};
-    case spec::SparseOptimizerKind::kAdam:
-      return {.per_element = 2};
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      return {.per_element = 1, .per_row = 1};
+StateParts state_parts(SparseOptimizerKind optimizer) {
+  StateParts parts;
+  for (const SparseStateKind& kind : traits(optimizer).state()) {
+    ++(kind.per_element ? parts.per_element : parts.per_row);
   }
-  return {};
+  return parts;
 }
 
 StateParts averaged_parts(const spec::Table& table, bool state) {
   return state ? state_parts(table.optimizer.type) : StateParts{};
-}
-
-double state_bytes(const spec::Table& table, std::int64_t cols) {
-  const StateParts parts = state_parts(table.optimizer.type);
-  return 4.0 * static_cast<double>(parts.per_element * cols + parts.per_row);
 }
 
 bool is_coded(const spec::Codecs& codecs) {
@@ -49,7 +36,8 @@ bool is_coded(const spec::Codecs& codecs) {
 
 double replica_row_bytes(const spec::Table& table, std::int64_t cols, bool state) {
   const RowShape shape = row_shape(table, cols);
-  return shape.weights + shape.rest - (state ? 0.0 : state_bytes(table, cols));
+  return shape.weights + shape.rest -
+         (state ? 0.0 : 4.0 * static_cast<double>(state_floats(table.optimizer.type, cols)));
 }
 
 double coded_row_bytes(const spec::Table& table,

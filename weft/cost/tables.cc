@@ -40,24 +40,9 @@ struct RowParts {
 
 RowParts row_parts(const spec::Table& table, std::int64_t cols) {
   RowParts row;
-  switch (table.optimizer.type) {
-    case spec::SparseOptimizerKind::kSgd:
-      break;
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      row.state = kFloat;
-      break;
-    case spec::SparseOptimizerKind::kAdagrad:
-      row.state = cols * kFloat;
-      row.together = true;
-      break;
-    case spec::SparseOptimizerKind::kAdam:
-      row.state = 2 * cols * kFloat;
-      row.together = true;
-      break;
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      row.state = (cols + 1) * kFloat;
-      row.together = true;
-      break;
+  row.state = state_floats(table.optimizer.type, cols) * kFloat;
+  for (const SparseStateKind& kind : traits(table.optimizer.type).state()) {
+    row.together |= kind.per_element;
   }
   row.weights = cols * (table.dtype == spec::RowDType::kFp32 ? kFloat : kHalf);
   row.low = table.dtype == spec::RowDType::kSplitBf16 ? cols * kHalf : 0;

@@ -69,8 +69,7 @@ TableShard::TableShard(Device& device,
 }
 
 bool TableShard::needs_statistic() const {
-  return kernels::is_row_wise(optim::update_rule(table_.optimizer.type)) &&
-         cols_.size() != table_.embedding_dim;
+  return traits(table_.optimizer.type).is_row_wise && cols_.size() != table_.embedding_dim;
 }
 
 bool TableShard::needs_max_norm() const {
@@ -234,7 +233,7 @@ void TableShard::update_with_statistic(Context& ctx,
              "table '{}': update_with_statistic before accumulate", table_.name);
   prepare(step);
   WEFT_CHECK(
-      mean_square != nullptr || !kernels::is_row_wise(update_.params.rule) || runs_.num_rows == 0,
+      mean_square != nullptr || !traits(update_.params.rule).is_row_wise || runs_.num_rows == 0,
       "table '{}' needs the statistic of its rows", table_.name);
   for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
     task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =

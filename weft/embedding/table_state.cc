@@ -17,25 +17,19 @@ constexpr std::int64_t kBytesPerTask = std::int64_t{2} << 20;
 
 /// A matrix of optimizer state, `offset` floats into each row's state.
 struct StatePart {
-  const char* kind;
+  const char* kind;  // a literal
   std::int64_t offset;
   bool per_element;
 };
 
-std::vector<StatePart> state_parts(spec::SparseOptimizerKind kind, std::int64_t cols) {
-  switch (kind) {
-    case spec::SparseOptimizerKind::kSgd:
-      return {};
-    case spec::SparseOptimizerKind::kAdagrad:
-      return {{"sum", 0, true}};
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      return {{"sum", 0, false}};
-    case spec::SparseOptimizerKind::kAdam:
-      return {{"exp_avg", 0, true}, {"exp_avg_sq", cols, true}};
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      return {{"exp_avg", 0, true}, {"exp_avg_sq", cols, false}};
+std::vector<StatePart> state_parts(SparseOptimizerKind optimizer, std::int64_t cols) {
+  std::vector<StatePart> parts;
+  std::int64_t offset = 0;
+  for (const SparseStateKind& kind : traits(optimizer).state()) {
+    parts.push_back({kind.name.data(), offset, kind.per_element});
+    offset += kind.per_element ? cols : 1;
   }
-  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist", static_cast<int>(kind));
+  return parts;
 }
 
 /// The type in which weights are saved and compared: that of the rows, or of the words which rows

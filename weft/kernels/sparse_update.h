@@ -24,8 +24,8 @@
 /// split_bf16 rows are fp32 rows in two halves: read, updated and written without rounding.
 /// A row whose new weights or state are not all finite is left as it was, and counted; so is a
 /// split_bf16 row with a weight whose high half would not be finite (weft/tensor/dtype.h).
-/// State of a row, in floats: sgd none; adagrad m[cols]; row_wise_adagrad m; adam m[cols] v[cols];
-/// row_wise_adam m[cols] v.
+/// State of a row, in floats (weft/base/sparse_optimizer.h): sgd none; adagrad m[cols];
+/// row_wise_adagrad m; adam m[cols] v[cols]; row_wise_adam m[cols] v.
 /// Cost: reads and writes a row and its state once; 2 to 8 flops per column and touched row, plus
 /// one add per column and entry. A row is one task's: a row hit by every sample costs one thread.
 /// Source of the formulas: FBGEMM's table-batched embedding, exact variants.
@@ -34,24 +34,16 @@
 #include <cstdint>
 
 #include "weft/base/parts.h"
+#include "weft/base/sparse_optimizer.h"
 #include "weft/kernels/rows.h"
 
 namespace weft::kernels {
 
-enum class UpdateRule : std::uint8_t { kSgd, kAdagrad, kRowWiseAdagrad, kAdam, kRowWiseAdam };
 enum class WeightDecay : std::uint8_t { kNone, kL2, kDecoupled };
-
-/// Whether the rule needs the mean of squares of the row.
-inline bool is_row_wise(UpdateRule rule) {
-  return rule == UpdateRule::kRowWiseAdagrad || rule == UpdateRule::kRowWiseAdam;
-}
-
-/// Floats of state per row.
-std::int64_t state_floats(UpdateRule rule, std::int64_t cols);
 
 /// One step's scalars (weft/optim/sparse.h makes them).
 struct UpdateParams {
-  UpdateRule rule = UpdateRule::kSgd;
+  SparseOptimizerKind rule = SparseOptimizerKind::kSgd;
   WeightDecay decay = WeightDecay::kNone;
   float learning_rate = 0.0F;
   float weight_decay = 0.0F;

@@ -30,32 +30,16 @@ float to_fp32(double value) {
 
 }  // namespace
 
-kernels::UpdateRule update_rule(spec::SparseOptimizerKind kind) {
-  switch (kind) {
-    case spec::SparseOptimizerKind::kSgd:
-      return kernels::UpdateRule::kSgd;
-    case spec::SparseOptimizerKind::kAdagrad:
-      return kernels::UpdateRule::kAdagrad;
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      return kernels::UpdateRule::kRowWiseAdagrad;
-    case spec::SparseOptimizerKind::kAdam:
-      return kernels::UpdateRule::kAdam;
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      return kernels::UpdateRule::kRowWiseAdam;
-  }
-  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist", static_cast<int>(kind));
-}
-
 kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,
                                     double learning_rate_factor,
                                     std::int64_t step) {
   WEFT_CHECK(step >= 1, "step {}: steps count from 1", step);
   const double learning_rate = optimizer.learning_rate * learning_rate_factor;
   kernels::UpdateParams params;
-  params.rule = update_rule(optimizer.type);
+  params.rule = optimizer.type;
   params.decay = weight_decay(optimizer);
-  const bool adam =
-      params.rule == kernels::UpdateRule::kAdam || params.rule == kernels::UpdateRule::kRowWiseAdam;
+  const bool adam = optimizer.type == SparseOptimizerKind::kAdam ||
+                    optimizer.type == SparseOptimizerKind::kRowWiseAdam;
   params.learning_rate = to_fp32(learning_rate);
   params.weight_decay = to_fp32(optimizer.weight_decay);
   params.keep = params.decay == kernels::WeightDecay::kDecoupled && !adam
@@ -74,8 +58,7 @@ kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,
 }
 
 bool has_scaled_moment(const spec::SparseOptimizer& optimizer) {
-  return optimizer.type == spec::SparseOptimizerKind::kAdagrad ||
-         optimizer.type == spec::SparseOptimizerKind::kRowWiseAdagrad;
+  return traits(optimizer.type).is_adagrad;
 }
 
 spec::SparseOptimizer momentum_scaled(const spec::SparseOptimizer& optimizer, double c) {

@@ -8,8 +8,6 @@
 
 namespace weft::optim {
 
-kernels::UpdateRule update_rule(spec::SparseOptimizerKind kind);
-
 /// Scalars are made in double and rounded once. `step` counts from 1; Adam's bias corrections use
 /// it, the global step, for every row. The random key is left to the caller.
 kernels::UpdateParams update_params(const spec::SparseOptimizer& optimizer,

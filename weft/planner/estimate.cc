@@ -30,11 +30,6 @@ constexpr double kLine = 64.0;          // what a scattered access moves
 constexpr double kReplicaEntry = 12.0;  // row, part and place of a partial row
 constexpr double kStages = 12.0;
 
-bool is_row_wise(spec::SparseOptimizerKind kind) {
-  return kind == spec::SparseOptimizerKind::kRowWiseAdagrad ||
-         kind == spec::SparseOptimizerKind::kRowWiseAdam;
-}
-
 /// Of a bag's length on the wire: none where a shard gets all bags, each of one id, or no id; else
 /// one byte, as good as always.
 double length_bytes(const FeatureUse& use, double share) {
@@ -324,7 +319,7 @@ void Estimator::add_statistics(ShardLoad& load,
                                std::int64_t column_shards) const {
   const spec::SparseOptimizer& optimizer = config_.tables[at(t)].optimizer;
   const double times =
-      (is_row_wise(optimizer.type) ? 1.0 : 0.0) + (optimizer.max_norm > 0.0 ? 1.0 : 0.0);
+      (traits(optimizer.type).is_row_wise ? 1.0 : 0.0) + (optimizer.max_norm > 0.0 ? 1.0 : 0.0);
   if (column_shards < 2 || times == 0.0) {
     return;
   }

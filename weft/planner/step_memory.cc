@@ -45,8 +45,7 @@ bool has_fixed_length(const FeatureUse& use) {
 }
 
 bool looks_at_whole_rows(const spec::SparseOptimizer& optimizer) {
-  return optimizer.type == spec::SparseOptimizerKind::kRowWiseAdagrad ||
-         optimizer.type == spec::SparseOptimizerKind::kRowWiseAdam || optimizer.max_norm > 0.0;
+  return traits(optimizer.type).is_row_wise || optimizer.max_norm > 0.0;
 }
 
 /// Ranks with as many samples, in parts that lie alike in the tree.

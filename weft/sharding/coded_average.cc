@@ -137,7 +137,7 @@ void CodedAverage::add_member(Device& device,
     if (!vector.of_weights && !options.state) {
       continue;
     }
-    vector.squares = item.kind == "sum" || item.kind == "exp_avg_sq";
+    vector.squares = is_squares(shard.table().optimizer.type, item.kind);
     vector.cols = item.col_end - item.col_begin;
     vector.residual = residual;
     vector.bytes = kernels::encoded_bytes(codec_, vector.cols);

@@ -8,7 +8,6 @@
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
-#include "weft/optim/sparse.h"
 #include "weft/sharding/group_average.h"
 
 namespace weft::sharding {
@@ -50,9 +49,7 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
           {static_cast<std::byte*>(table.low), table.low_stride, table.cols * 2});
     }
     member.state_floats =
-        options.state
-            ? kernels::state_floats(optim::update_rule(shard->table().optimizer.type), table.cols)
-            : 0;
+        options.state ? state_floats(shard->table().optimizer.type, table.cols) : 0;
     if (member.state_floats > 0) {
       member.fields.push_back(
           {static_cast<std::byte*>(table.state), table.state_stride, 4 * member.state_floats});

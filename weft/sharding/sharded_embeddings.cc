@@ -9,11 +9,6 @@
 namespace weft::sharding {
 namespace {
 
-bool is_row_wise(spec::SparseOptimizerKind kind) {
-  return kind == spec::SparseOptimizerKind::kRowWiseAdagrad ||
-         kind == spec::SparseOptimizerKind::kRowWiseAdam;
-}
-
 /// The ranks of the own group.
 std::unique_ptr<comm::Communicator> group_comm(comm::Communicator& world,
                                                const spec::Plan& plan,
@@ -167,7 +162,7 @@ void ShardedEmbeddings::make_sync(Device& device) {
   for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
     const auto& shards = plan_.tables[t].shards;
     if (!shards.empty() && shards.front().cols.size() < config_.tables[t].embedding_dim) {
-      any_statistic |= is_row_wise(config_.tables[t].optimizer.type);
+      any_statistic |= traits(config_.tables[t].optimizer.type).is_row_wise;
       any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
     }
   }

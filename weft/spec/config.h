@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/base/codec_format.h"
+#include "weft/base/sparse_optimizer.h"
 #include "weft/spec/mesh.h"
 
 namespace weft::spec {
@@ -109,7 +110,6 @@ struct Task {
 
 // ---- tables --------------------------------------------------------------------------------
 
-enum class SparseOptimizerKind { kSgd, kAdagrad, kRowWiseAdagrad, kAdam, kRowWiseAdam };
 enum class WeightDecayMode { kNone, kL2, kDecoupled };
 
 struct SparseOptimizer {

@@ -8,8 +8,13 @@ namespace weft::spec {
 namespace {
 
 // Spellings, in the order of the enumerators.
-constexpr std::array<std::string_view, 5> kSparseOptimizers = {"sgd", "adagrad", "row_wise_adagrad",
-                                                               "adam", "row_wise_adam"};
+constexpr std::array<std::string_view, kSparseOptimizers.size()> kSparseOptimizerNames = [] {
+  std::array<std::string_view, kSparseOptimizers.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i] = kSparseOptimizers[i].name;
+  }
+  return names;
+}();
 constexpr std::array<std::string_view, 3> kWeightDecayModes = {"none", "l2", "decoupled"};
 constexpr std::array<std::string_view, 4> kRowDTypes = {"fp32", "fp16", "bf16", "split_bf16"};
 constexpr std::array<std::string_view, 3> kTableInits = {"uniform", "normal", "zero"};
@@ -43,7 +48,7 @@ void walk(Visitor& v, SparseOptimizer& c) {
   v.value({.name = "type",
            .meaning = "Runs once per touched row on its summed gradient; row_wise_* keep one "
                       "statistic per row instead of one per element."},
-          choice(c.type, kSparseOptimizers));
+          choice(c.type, kSparseOptimizerNames));
   v.value({.name = "learning_rate",
            .meaning = "Multiplied by the schedule.",
            .bounds = at_least(0, kMaxReal)},

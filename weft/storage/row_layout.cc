@@ -1,5 +1,7 @@
 #include "weft/storage/row_layout.h"
 
+#include <algorithm>
+
 #include "weft/base/error.h"
 
 namespace weft::storage {
@@ -24,34 +26,11 @@ std::int64_t interleaved_stride(std::int64_t bytes) {
 }  // namespace
 
 RowLayout row_layout(const spec::SparseOptimizer& optimizer) {
-  switch (optimizer.type) {
-    case spec::SparseOptimizerKind::kSgd:
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      return RowLayout::kSplit;
-    case spec::SparseOptimizerKind::kAdagrad:
-    case spec::SparseOptimizerKind::kAdam:
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      return RowLayout::kInterleaved;
-  }
-  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist",
-       static_cast<int>(optimizer.type));
-}
-
-std::int64_t state_floats(const spec::SparseOptimizer& optimizer, std::int64_t cols) {
-  switch (optimizer.type) {
-    case spec::SparseOptimizerKind::kSgd:
-      return 0;
-    case spec::SparseOptimizerKind::kRowWiseAdagrad:
-      return 1;
-    case spec::SparseOptimizerKind::kAdagrad:
-      return cols;
-    case spec::SparseOptimizerKind::kAdam:
-      return 2 * cols;
-    case spec::SparseOptimizerKind::kRowWiseAdam:
-      return cols + 1;
-  }
-  fail(ErrorCode::kInternal, "sparse optimizer number {} does not exist",
-       static_cast<int>(optimizer.type));
+  const auto state = traits(optimizer.type).state();
+  return std::any_of(state.begin(), state.end(),
+                     [](const SparseStateKind& kind) { return kind.per_element; })
+             ? RowLayout::kInterleaved
+             : RowLayout::kSplit;
 }
 
 DType row_dtype(spec::RowDType dtype) {
@@ -72,7 +51,7 @@ RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64
   const bool halves = row_dtype(table.dtype) == DType::kSplitBFloat16;
   const std::int64_t low_bytes = halves ? cols * size_of(DType::kBFloat16) : 0;
   const std::int64_t weight_bytes = cols * size_of(row_dtype(table.dtype)) - low_bytes;
-  const std::int64_t state_bytes = state_floats(table.optimizer, cols) * kFloat;
+  const std::int64_t state_bytes = state_floats(table.optimizer.type, cols) * kFloat;
   RowGeometry geometry;
   geometry.row_bytes = weight_bytes + state_bytes + low_bytes;
   if (row_layout(table.optimizer) == RowLayout::kSplit) {

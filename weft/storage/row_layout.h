@@ -21,9 +21,6 @@ enum class RowLayout {
 /// places of memory, slower by more (D 16 to 128, from memory, sum of both 5 to 30 % worse).
 RowLayout row_layout(const spec::SparseOptimizer& optimizer);
 
-/// Floats of optimizer state of a row of `cols` columns.
-std::int64_t state_floats(const spec::SparseOptimizer& optimizer, std::int64_t cols);
-
 DType row_dtype(spec::RowDType dtype);
 
 /// Where things are, in bytes. Row r: weights (of split_bf16 the high halves) at

@@ -21,7 +21,7 @@ RowStore::RowStore(Device& device, const spec::Table& table, std::int64_t rows, 
     : rows_(rows),
       cols_(cols),
       dtype_(row_dtype(table.dtype)),
-      state_floats_(storage::state_floats(table.optimizer, cols)),
+      state_floats_(weft::state_floats(table.optimizer.type, cols)),
       geometry_(row_geometry(table, rows, cols)),
       memory_(allocate(device, table, geometry_)) {
 }

@@ -250,7 +250,7 @@ double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
   kernels::SparseUpdate update;
   update.table = {
       .weights = table_.as<void>(), .weight_stride = row_bytes, .cols = cols, .dim = cols};
-  update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+  update.params = {.rule = SparseOptimizerKind::kSgd, .learning_rate = 1e-6F};
   double updated = 0.0;
   double passes = 0.0;
   const auto redraw = [&] {
@@ -291,7 +291,7 @@ double ComputeProbe::draw_s() {
                     .dtype = dtype,
                     .cols = kCols,
                     .dim = kCols};
-    update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+    update.params = {.rule = SparseOptimizerKind::kSgd, .learning_rate = 1e-6F};
     update.runs = runs.of(rows);
     return median_pass_s(options_.budget_s / 2, [&] {
       for (std::int64_t i = 0; i < kTimes; ++i) {
@@ -353,7 +353,7 @@ double ComputeProbe::repeat_s() {
   kernels::Coalescer coalescer(device_);
   const OneEntryRuns single(device_, kIds, kCols);
   kernels::SparseUpdate update;
-  update.params = {.rule = kernels::UpdateRule::kSgd, .learning_rate = 1e-6F};
+  update.params = {.rule = SparseOptimizerKind::kSgd, .learning_rate = 1e-6F};
   update.parts = kParts;
   std::vector<double> seconds;  // of a repeated gradient
   std::int64_t window = 0;      // of rows that no pass found before

@@ -451,7 +451,7 @@ HWY_INLINE void row_wise_adam(Columns<kCols> columns, const UpdateParams& p, Row
 }
 
 /// New state, rate and k of row-wise rules from old state and mean of squares.
-template <UpdateRule kRule, bool kL2>
+template <SparseOptimizerKind kRule, bool kL2>
 HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
   const hn::CappedTag<float, kBatch> d;
   constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(d));
@@ -459,7 +459,7 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
     const auto mean = hn::Load(d, batch.mean_square + i);
     const auto old = hn::Load(d, batch.state + i);
     const auto eps = hn::Set(d, p.eps);
-    if constexpr (kRule == UpdateRule::kRowWiseAdagrad) {
+    if constexpr (kRule == SparseOptimizerKind::kRowWiseAdagrad) {
       const auto used = hn::Add(old, hn::Mul(hn::Set(d, p.own_squares), mean));
       const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(used), eps));
       const auto decay = hn::Mul(rate, hn::Set(d, p.weight_decay));
@@ -475,15 +475,15 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
   }
 }
 
-template <UpdateRule kRule, bool kL2, int kCols>
+template <SparseOptimizerKind kRule, bool kL2, int kCols>
 HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
-  if constexpr (kRule == UpdateRule::kSgd) {
+  if constexpr (kRule == SparseOptimizerKind::kSgd) {
     sgd<kL2>(columns, p, r);
-  } else if constexpr (kRule == UpdateRule::kAdagrad) {
+  } else if constexpr (kRule == SparseOptimizerKind::kAdagrad) {
     adagrad<kL2>(columns, p, r);
-  } else if constexpr (kRule == UpdateRule::kRowWiseAdagrad) {
+  } else if constexpr (kRule == SparseOptimizerKind::kRowWiseAdagrad) {
     row_wise_adagrad(columns, r);
-  } else if constexpr (kRule == UpdateRule::kAdam) {
+  } else if constexpr (kRule == SparseOptimizerKind::kAdam) {
     adam<kL2>(columns, p, r);
   } else {
     row_wise_adam<kL2>(columns, p, r);

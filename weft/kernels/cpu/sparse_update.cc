@@ -191,22 +191,18 @@ HWY_INLINE const float* row_gradient(const SparseUpdate& update,
   return summed_gradient(update, u, scratch, out);
 }
 
-constexpr bool is_row_wise_rule(UpdateRule rule) {
-  return rule == UpdateRule::kRowWiseAdagrad || rule == UpdateRule::kRowWiseAdam;
-}
-
 inline float* state_at(const RowTable& table, std::int64_t row) {
   return reinterpret_cast<float*>(static_cast<char*>(table.state) + row * table.state_stride);
 }
 
 /// Row-wise state among the floats of a row's state.
-template <UpdateRule kRule, int kCols>
+template <SparseOptimizerKind kRule, int kCols>
 HWY_INLINE float* row_state(Columns<kCols> columns, float* state) {
-  return kRule == UpdateRule::kRowWiseAdam ? state + columns.count() : state;
+  return kRule == SparseOptimizerKind::kRowWiseAdam ? state + columns.count() : state;
 }
 
 /// Puts a row into place i of the batch, and pads its gradient there.
-template <UpdateRule kRule, int kCols>
+template <SparseOptimizerKind kRule, int kCols>
 HWY_INLINE void take_row(Columns<kCols> columns,
                          const RowTable& table,
                          std::int64_t row,
@@ -223,14 +219,14 @@ HWY_INLINE void take_row(Columns<kCols> columns,
     }
   }
   batch.w[i] = read_row(columns, table, row, s, i);
-  if constexpr (is_row_wise_rule(kRule)) {
+  if constexpr (traits(kRule).is_row_wise) {
     batch.state[i] = *row_state<kRule>(columns, state_at(table, row));
   }
 }
 
 /// New values of row i in scratch. False if not all finite. What is padded stays finite where all
 /// columns are: state that is divided by is padded with ones.
-template <UpdateRule kRule, bool kL2, int kCols>
+template <SparseOptimizerKind kRule, bool kL2, int kCols>
 HWY_INLINE bool compute_row(Columns<kCols> columns,
                             const SparseUpdate& update,
                             const Batch& batch,
@@ -248,15 +244,16 @@ HWY_INLINE bool compute_row(Columns<kCols> columns,
                .new_v = s.new_state + columns.padded(),
                .weights = {},
                .state = {}};
-  if constexpr (kRule != UpdateRule::kSgd && kRule != UpdateRule::kRowWiseAdagrad) {
+  if constexpr (kRule != SparseOptimizerKind::kSgd &&
+                kRule != SparseOptimizerKind::kRowWiseAdagrad) {
     const float* const state = state_at(table, batch.row[i]);
-    step.m = pad(columns, state, s.state, kRule == UpdateRule::kAdagrad ? 1.0F : 0.0F);
-    if constexpr (kRule == UpdateRule::kAdam) {
+    step.m = pad(columns, state, s.state, kRule == SparseOptimizerKind::kAdagrad ? 1.0F : 0.0F);
+    if constexpr (kRule == SparseOptimizerKind::kAdam) {
       step.v = pad(columns, state + columns.count(), s.state + columns.padded(), 1.0F);
     }
   }
   bool finite = true;
-  if constexpr (is_row_wise_rule(kRule)) {
+  if constexpr (traits(kRule).is_row_wise) {
     step.rate = batch.rate[i];
     step.keep = batch.keep[i];
     finite = std::isfinite(batch.state[i]);
@@ -266,23 +263,23 @@ HWY_INLINE bool compute_row(Columns<kCols> columns,
   return finite && step.weights.is_below(limit) && step.state.is_below(kInfinity);
 }
 
-template <UpdateRule kRule, int kCols>
+template <SparseOptimizerKind kRule, int kCols>
 HWY_INLINE void write_state(Columns<kCols> columns,
                             const SparseUpdate& update,
                             const Batch& batch,
                             std::int64_t i,
                             const RowScratch& s) {
-  if constexpr (kRule == UpdateRule::kSgd) {
+  if constexpr (kRule == SparseOptimizerKind::kSgd) {
     return;
   }
   float* const state = state_at(update.table, batch.row[i]);
-  if constexpr (kRule != UpdateRule::kRowWiseAdagrad) {
+  if constexpr (kRule != SparseOptimizerKind::kRowWiseAdagrad) {
     copy_floats(columns, s.new_state, state);
   }
-  if constexpr (kRule == UpdateRule::kAdam) {
+  if constexpr (kRule == SparseOptimizerKind::kAdam) {
     copy_floats(columns, s.new_state + columns.padded(), state + columns.count());
   }
-  if constexpr (is_row_wise_rule(kRule)) {
+  if constexpr (traits(kRule).is_row_wise) {
     *row_state<kRule>(columns, state) = batch.state[i];
   }
 }
@@ -300,7 +297,7 @@ bool limit_norm(const UpdateParams& p, float square, float* values, std::int64_t
 }
 
 /// Computes and writes row i. False if it is left as it was.
-template <UpdateRule kRule, bool kL2, int kCols>
+template <SparseOptimizerKind kRule, bool kL2, int kCols>
 HWY_INLINE bool update_row(Columns<kCols> columns,
                            const SparseUpdate& update,
                            const Batch& batch,
@@ -424,7 +421,7 @@ HWY_INLINE void take_gradients(Columns<kCols> columns,
   }
 }
 
-template <UpdateRule kRule, bool kL2, int kCols>
+template <SparseOptimizerKind kRule, bool kL2, int kCols>
 RowOverflow update_range_by(const SparseUpdate& update, Range range, const float* gradients) {
   const RowTable& table = update.table;
   const RowScratch s = make_scratch(table.cols, update.parts);
@@ -438,13 +435,13 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range, const float
     take_gradients(columns, update, rows, gradients, s, batch);
     for (std::int64_t i = 0; i < rows.size(); ++i) {
       take_row<kRule>(columns, table, update.runs.rows[first + i], i, s, batch);
-      if constexpr (is_row_wise_rule(kRule)) {
+      if constexpr (traits(kRule).is_row_wise) {
         batch.mean_square[i] =
             square_sum<kL2>(columns, batch.g[i], batch.w[i], update.params.weight_decay, s.blocks) /
             static_cast<float>(columns.count());
       }
     }
-    if constexpr (is_row_wise_rule(kRule)) {
+    if constexpr (traits(kRule).is_row_wise) {
       make_rates<kRule, kL2>(update.params, batch);
     }
     for (std::int64_t i = 0; i < rows.size(); ++i) {
@@ -461,21 +458,21 @@ template <class Run>
 HWY_INLINE RowOverflow with_rule(const UpdateParams& p, const Run& run) {
   const bool l2 = p.decay == WeightDecay::kL2;
   switch (p.rule) {
-    case UpdateRule::kSgd:
-      return l2 ? run.template operator()<UpdateRule::kSgd, true>()
-                : run.template operator()<UpdateRule::kSgd, false>();
-    case UpdateRule::kAdagrad:
-      return l2 ? run.template operator()<UpdateRule::kAdagrad, true>()
-                : run.template operator()<UpdateRule::kAdagrad, false>();
-    case UpdateRule::kRowWiseAdagrad:
-      return l2 ? run.template operator()<UpdateRule::kRowWiseAdagrad, true>()
-                : run.template operator()<UpdateRule::kRowWiseAdagrad, false>();
-    case UpdateRule::kAdam:
-      return l2 ? run.template operator()<UpdateRule::kAdam, true>()
-                : run.template operator()<UpdateRule::kAdam, false>();
-    case UpdateRule::kRowWiseAdam:
-      return l2 ? run.template operator()<UpdateRule::kRowWiseAdam, true>()
-                : run.template operator()<UpdateRule::kRowWiseAdam, false>();
+    case SparseOptimizerKind::kSgd:
+      return l2 ? run.template operator()<SparseOptimizerKind::kSgd, true>()
+                : run.template operator()<SparseOptimizerKind::kSgd, false>();
+    case SparseOptimizerKind::kAdagrad:
+      return l2 ? run.template operator()<SparseOptimizerKind::kAdagrad, true>()
+                : run.template operator()<SparseOptimizerKind::kAdagrad, false>();
+    case SparseOptimizerKind::kRowWiseAdagrad:
+      return l2 ? run.template operator()<SparseOptimizerKind::kRowWiseAdagrad, true>()
+                : run.template operator()<SparseOptimizerKind::kRowWiseAdagrad, false>();
+    case SparseOptimizerKind::kAdam:
+      return l2 ? run.template operator()<SparseOptimizerKind::kAdam, true>()
+                : run.template operator()<SparseOptimizerKind::kAdam, false>();
+    case SparseOptimizerKind::kRowWiseAdam:
+      return l2 ? run.template operator()<SparseOptimizerKind::kRowWiseAdam, true>()
+                : run.template operator()<SparseOptimizerKind::kRowWiseAdam, false>();
   }
   return {};
 }
@@ -488,7 +485,7 @@ constexpr bool has_usual_widths() {
 }
 
 RowOverflow update_range(const SparseUpdate& update, Range range, const float* gradients) {
-  return with_rule(update.params, [&]<UpdateRule kRule, bool kL2>() HWY_ATTR {
+  return with_rule(update.params, [&]<SparseOptimizerKind kRule, bool kL2>() HWY_ATTR {
     if constexpr (has_usual_widths<kL2>()) {
       switch (update.table.dtype == DType::kFloat32 ? update.table.cols : 0) {
         case 16:
@@ -549,7 +546,7 @@ void gradient_square_range(const SparseUpdate& update,
   }
 }
 
-template <UpdateRule kRule, bool kL2>
+template <SparseOptimizerKind kRule, bool kL2>
 RowOverflow statistic_range_by(const SparseUpdate& update,
                                Range range,
                                float* gradients,
@@ -563,7 +560,7 @@ RowOverflow statistic_range_by(const SparseUpdate& update,
     float* const kept = gradients + u * table.cols;
     batch.g[0] = kept;
     take_row<kRule>(columns, table, update.runs.rows[u], 0, s, batch);
-    if constexpr (is_row_wise_rule(kRule)) {
+    if constexpr (traits(kRule).is_row_wise) {
       batch.mean_square[0] = mean_squares[u];
       make_rates<kRule, kL2>(update.params, batch);
     }
@@ -586,7 +583,7 @@ RowOverflow statistic_range(const SparseUpdate& update,
                             Range range,
                             float* gradients,
                             const float* mean_squares) {
-  return with_rule(update.params, [&]<UpdateRule kRule, bool kL2>() HWY_ATTR {
+  return with_rule(update.params, [&]<SparseOptimizerKind kRule, bool kL2>() HWY_ATTR {
     return statistic_range_by<kRule, kL2>(update, range, gradients, mean_squares);
   });
 }
@@ -660,22 +657,6 @@ std::int64_t row_at(const RowRuns& runs, std::int64_t cost) {
 }
 
 }  // namespace
-
-std::int64_t state_floats(UpdateRule rule, std::int64_t cols) {
-  switch (rule) {
-    case UpdateRule::kSgd:
-      return 0;
-    case UpdateRule::kAdagrad:
-      return cols;
-    case UpdateRule::kRowWiseAdagrad:
-      return 1;
-    case UpdateRule::kAdam:
-      return 2 * cols;
-    case UpdateRule::kRowWiseAdam:
-      return cols + 1;
-  }
-  fail(ErrorCode::kInternal, "update rule number {} does not exist", static_cast<int>(rule));
-}
 
 std::int64_t update_tasks(const RowRuns& runs) {
   return (runs.num_rows + runs.num_entries + kCostPerTask - 1) / kCostPerTask;

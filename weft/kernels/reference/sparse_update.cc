@@ -118,33 +118,33 @@ NewRow apply_rule(const UpdateParams& p, const Values& g, const Values& w, Value
   Values& s = row.state;
   float rate = 0.0F;
   float keep = p.keep;
-  if (p.rule == UpdateRule::kRowWiseAdagrad) {
+  if (p.rule == SparseOptimizerKind::kRowWiseAdagrad) {
     rate = p.learning_rate / (std::sqrt(s[0] + p.own_squares * mean) + p.eps);
     s[0] = s[0] + mean;
     keep = p.decay == WeightDecay::kL2 ? 1.0F - rate * p.weight_decay : p.keep;
   }
-  if (p.rule == UpdateRule::kRowWiseAdam) {
+  if (p.rule == SparseOptimizerKind::kRowWiseAdam) {
     s[cols] = p.beta2 * s[cols] + p.one_minus_beta2 * mean;
   }
   for (std::size_t i = 0; i < cols; ++i) {
     switch (p.rule) {
-      case UpdateRule::kSgd:
+      case SparseOptimizerKind::kSgd:
         row.w[i] = p.keep * w[i] - p.learning_rate * g2[i];
         break;
-      case UpdateRule::kAdagrad:
+      case SparseOptimizerKind::kAdagrad:
         row.w[i] = p.keep * w[i] - p.learning_rate * g2[i] /
                                        (std::sqrt(s[i] + p.own_squares * (g2[i] * g2[i])) + p.eps);
         s[i] = s[i] + g2[i] * g2[i];
         break;
-      case UpdateRule::kRowWiseAdagrad:
+      case SparseOptimizerKind::kRowWiseAdagrad:
         row.w[i] = keep * w[i] - rate * g[i];
         break;
-      case UpdateRule::kAdam:
+      case SparseOptimizerKind::kAdam:
         s[i] = p.beta1 * s[i] + p.one_minus_beta1 * g2[i];
         s[cols + i] = p.beta2 * s[cols + i] + p.one_minus_beta2 * (g2[i] * g2[i]);
         row.w[i] = adam_step(p, w[i], s[i], std::sqrt(s[cols + i] * p.correction2) + p.eps);
         break;
-      case UpdateRule::kRowWiseAdam:
+      case SparseOptimizerKind::kRowWiseAdam:
         s[i] = p.beta1 * s[i] + p.one_minus_beta1 * g2[i];
         row.w[i] = adam_step(p, w[i], s[i], std::sqrt(s[cols] * p.correction2) + p.eps);
         break;
