@@ -138,8 +138,8 @@ Asked rows_of(const spec::Config& config, const data::Batch& batch) {
 
 /// Whether a span is a part of a step: what collectives before it in a track belong to.
 bool is_part(std::string_view name) {
-  for (std::size_t p = 0; p < train::kStepParts; ++p) {
-    if (name == train::to_string(static_cast<train::StepPart>(p))) {
+  for (std::size_t p = 0; p < kStepParts; ++p) {
+    if (name == to_string(static_cast<StepPart>(p))) {
       return true;
     }
   }

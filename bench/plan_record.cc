@@ -38,17 +38,17 @@ void write_text(const std::string& path, const std::string& text) {
 
 json to_json(const Seconds& seconds) {
   json parts = json::object();
-  for (std::size_t p = 0; p < planner::kParts; ++p) {
-    parts[std::string(planner::to_string(static_cast<planner::Part>(p)))] = seconds.parts[p];
+  for (const StepPart part : planner::kPredictedParts) {
+    parts[std::string(to_string(part))] = seconds.parts[static_cast<std::size_t>(part)];
   }
   return {{"step", seconds.step}, {"parts", parts}, {"other", seconds.other}};
 }
 
 Seconds seconds_of(const json& node) {
   Seconds seconds{.step = node.at("step"), .other = node.at("other")};
-  for (std::size_t p = 0; p < planner::kParts; ++p) {
-    seconds.parts[p] =
-        node.at("parts").value(std::string(planner::to_string(static_cast<planner::Part>(p))), 0.0);
+  for (const StepPart part : planner::kPredictedParts) {
+    seconds.parts[static_cast<std::size_t>(part)] =
+        node.at("parts").value(std::string(to_string(part)), 0.0);
   }
   return seconds;
 }

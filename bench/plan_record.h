@@ -16,7 +16,7 @@ namespace weft::bench {
 /// What a case takes, or should take.
 struct Seconds {
   double step = 0.0;
-  std::array<double, planner::kParts> parts{};
+  std::array<double, kStepParts> parts{};
   double other = 0.0;  ///< measured only: what no part of the planner has
 };
 

@@ -17,7 +17,6 @@
 namespace weft::bench {
 namespace {
 
-using planner::Part;
 using planner::PlanCost;
 
 constexpr auto kStep = [](const Seconds& s) { return s.step; };
@@ -29,12 +28,12 @@ constexpr std::array<std::pair<const char*, OfMemory>, 2> kMemories = {
       [](const RankMemory& m, std::size_t rank) { return m.tables[rank] + m.buffers[rank]; }},
      {"memory.buffers", [](const RankMemory& m, std::size_t rank) { return m.buffers[rank]; }}}};
 
-constexpr auto part_of(std::size_t p) {
-  return [p](const Seconds& s) { return s.parts[p]; };
+constexpr auto part_of(StepPart part) {
+  return [p = static_cast<std::size_t>(part)](const Seconds& s) { return s.parts[p]; };
 }
 
-std::string name_of(std::size_t part) {
-  return std::string(planner::to_string(static_cast<Part>(part)));
+std::string name_of(StepPart part) {
+  return std::string(to_string(part));
 }
 
 std::vector<double> times(const PlanFigures& one, const auto& of) {
@@ -75,9 +74,9 @@ void add_case(std::vector<Figure>& figures, const PlanFigures& one) {
     figures.push_back(std::move(figure));
   };
   add("step", "ms", quiet(one, kStep), predicted(one, kStep));
-  for (std::size_t p = 0; p < planner::kParts; ++p) {
-    if (happens(one, part_of(p))) {
-      add("part." + name_of(p), "ms", quiet(one, part_of(p)), predicted(one, part_of(p)));
+  for (const StepPart part : planner::kPredictedParts) {
+    if (happens(one, part_of(part))) {
+      add("part." + name_of(part), "ms", quiet(one, part_of(part)), predicted(one, part_of(part)));
     }
   }
   add("part.other", "ms", quiet(one, [](const Seconds& s) { return s.other; }), std::nullopt);
@@ -128,8 +127,8 @@ void add_errors(Summary& summary, const Cases& cases) {
     summary.add("noise", name, "%", std::move(noise));
   };
   add("step", kStep);
-  for (std::size_t p = 0; p < planner::kParts; ++p) {
-    add(name_of(p), part_of(p));
+  for (const StepPart part : planner::kPredictedParts) {
+    add(name_of(part), part_of(part));
   }
 }
 

@@ -22,31 +22,19 @@
 namespace weft::bench {
 namespace {
 
-using planner::Part;
-
 struct Shape {
   int ranks = 1;
   int threads = 1;
 };
 
-constexpr std::array kExchanges = {Part::kExchangeCounts, Part::kExchangeIds,   Part::kOutputDist,
-                                   Part::kReduce,         Part::kExchangeFlags, Part::kGradDist};
-
-/// The engine's part of the planner's name.
-train::StepPart step_part(Part part) {
-  for (std::size_t p = 0; p < train::kStepParts; ++p) {
-    const auto candidate = static_cast<train::StepPart>(p);
-    if (train::to_string(candidate) == planner::to_string(part)) {
-      return candidate;
-    }
-  }
-  fail(ErrorCode::kInternal, "steps have no part '{}'", planner::to_string(part));
-}
+constexpr std::array kExchanges = {StepPart::kExchangeCounts, StepPart::kExchangeIds,
+                                   StepPart::kOutputDist,     StepPart::kReduce,
+                                   StepPart::kExchangeFlags,  StepPart::kGradDist};
 
 /// One step on one rank: begin, and seconds by StepPart.
 struct StepRecord {
   double begin = 0.0;
-  std::array<double, train::kStepParts> parts{};
+  std::array<double, kStepParts> parts{};
 };
 
 using Records = std::vector<std::vector<StepRecord>>;  // [ranks][steps + 1]
@@ -58,10 +46,9 @@ class Reading {
 
   [[nodiscard]] Seconds seconds() const {
     Seconds found{.step = step_s(), .other = other_s()};
-    for (std::size_t p = 0; p < planner::kParts; ++p) {
-      const auto part = static_cast<Part>(p);
-      const auto index = static_cast<std::size_t>(step_part(part));
-      found.parts[p] = has_exchange(part) ? shortest_s(index) : slowest_s(index);
+    for (const StepPart part : planner::kPredictedParts) {
+      const auto index = static_cast<std::size_t>(part);
+      found.parts[index] = has_exchange(part) ? shortest_s(index) : slowest_s(index);
     }
     return found;
   }
@@ -110,10 +97,10 @@ class Reading {
   [[nodiscard]] double other_s() const {
     return over_steps([this](std::size_t i) {
       double rest = step_s(i);
-      for (std::size_t p = 0; p < train::kStepParts; ++p) {
-        const auto part = static_cast<train::StepPart>(p);
-        const bool left = part == train::StepPart::kReduce || part == train::StepPart::kPrepare ||
-                          part == train::StepPart::kLoad;
+      for (std::size_t p = 0; p < kStepParts; ++p) {
+        const auto part = static_cast<StepPart>(p);
+        const bool left =
+            part == StepPart::kReduce || part == StepPart::kPrepare || part == StepPart::kLoad;
         rest -= left ? 0.0 : ranks_[0][i].parts[p];
       }
       return rest;
@@ -121,13 +108,13 @@ class Reading {
   }
 
   /// Copies exchange partial rows in the update, shards of columns statistics.
-  [[nodiscard]] bool has_exchange(Part part) const {
+  [[nodiscard]] bool has_exchange(StepPart part) const {
     const bool columns_or_copies =
         std::any_of(plan_.tables.begin(), plan_.tables.end(), [](const spec::TablePlan& table) {
           return table.sharding == spec::Sharding::kDataParallel ||
                  table.sharding == spec::Sharding::kColumnWise;
         });
-    return part == Part::kUpdateRows
+    return part == StepPart::kUpdateRows
                ? ranks_.size() > 1 && columns_or_copies
                : std::find(kExchanges.begin(), kExchanges.end(), part) != kExchanges.end();
   }
@@ -194,7 +181,7 @@ Records PlanBench::take_steps(train::Engine& engine, std::int64_t count) {
     StepRecord& record = own.emplace_back();
     const train::StepTimes& times = engine.times();
     record.begin = std::chrono::duration<double>(times.step.begin.time_since_epoch()).count();
-    for (std::size_t p = 0; p < train::kStepParts; ++p) {
+    for (std::size_t p = 0; p < kStepParts; ++p) {
       record.parts[p] = times.parts[p].seconds();
     }
   }

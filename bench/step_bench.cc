@@ -93,7 +93,7 @@ class StepBench {
   void make_engine(std::size_t v);
   void take_burst(std::size_t v, std::int64_t bursts, Turn& turn);
   void take_turns();
-  double run_steps(std::size_t v, std::int64_t count, std::array<double, train::kStepParts>* parts);
+  double run_steps(std::size_t v, std::int64_t count, std::array<double, kStepParts>* parts);
   double run_steps_with_reader(std::size_t v, std::int64_t count);
   double reader_rate();
   void measure_limits(std::size_t v, std::map<GemmShape, double>& shapes);
@@ -194,7 +194,7 @@ void StepBench::make_engine(std::size_t v) {
 /// Seconds per step of the next `count` steps; their parts' mean seconds to `parts`.
 double StepBench::run_steps(std::size_t v,
                             std::int64_t count,
-                            std::array<double, train::kStepParts>* parts) {
+                            std::array<double, kStepParts>* parts) {
   train::Engine& engine = *engines_[v];
   world_->barrier(host_);
   const auto start = std::chrono::steady_clock::now();
@@ -252,7 +252,7 @@ void StepBench::take_burst(std::size_t v, std::int64_t bursts, Turn& turn) {
     steps_per_turn_ = std::clamp<std::int64_t>(std::llround(options_.turn_s / step_s), 2, 1000);
   }
   const std::int64_t steps = std::max<std::int64_t>(2, steps_per_turn_ / bursts);
-  std::array<double, train::kStepParts> parts{};
+  std::array<double, kStepParts> parts{};
   turn.step_s += share * run_steps(v, steps, &parts);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     turn.parts[p] += share * parts[p];

@@ -6,8 +6,6 @@
 namespace weft::bench {
 namespace {
 
-using train::StepPart;
-
 /// One value per turn.
 template <typename Value>
 std::vector<double> each(const std::vector<Turn>& turns, const Value& value) {
@@ -64,7 +62,7 @@ std::vector<Figure> whole_step(const spec::Config& config, const std::vector<Tur
 
 std::vector<Figure> step_figures(const spec::Config& config, const std::vector<Turn>& turns) {
   std::vector<Figure> figures = whole_step(config, turns);
-  for (std::size_t p = 0; p < train::kStepParts; ++p) {
+  for (std::size_t p = 0; p < kStepParts; ++p) {
     Figure part =
         figure("part." + std::string(to_string(static_cast<StepPart>(p))), "ms", Better::kLower,
                each(turns, [p](const Turn& t) { return 1e3 * t.parts[p]; }));

@@ -14,7 +14,7 @@ namespace weft::bench {
 /// What one round measured of a variant.
 struct Turn {
   double step_s = 0.0;
-  std::array<double, train::kStepParts> parts{};  ///< seconds, mean of the turn's steps
+  std::array<double, kStepParts> parts{};  ///< seconds, mean of the turn's steps
   PartLimits limits{};
   double step_with_reader_s = 0.0;  ///< 0: not measured
   double dense_flops = 0.0;         ///< of one rank in a step

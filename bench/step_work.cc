@@ -277,7 +277,7 @@ PartLimits part_limits(Limits& limits,
                        const RankWork& rank,
                        std::map<GemmShape, double>& shapes) {
   PartLimits seconds{};
-  const auto part = [&seconds](train::StepPart name) -> double& {
+  const auto part = [&seconds](StepPart name) -> double& {
     return seconds[static_cast<std::size_t>(name)];
   };
   const double share = 1.0 / static_cast<double>(rank.ranks);
@@ -296,18 +296,18 @@ PartLimits part_limits(Limits& limits,
     }
     return time;
   };
-  part(train::StepPart::kExchangeIds) = copy(2.0 * moved * work.sparse_bytes);
-  part(train::StepPart::kLoad) = copy(2.0 * share * work.input_bytes);
-  part(train::StepPart::kLookup) =
+  part(StepPart::kExchangeIds) = copy(2.0 * moved * work.sparse_bytes);
+  part(StepPart::kLoad) = copy(2.0 * share * work.input_bytes);
+  part(StepPart::kLookup) =
       rows(work.lookups, RowAccess::kGather) + copy(2.0 * share * work.vector_bytes) / 2.0;
-  part(train::StepPart::kOutputDist) = copy(2.0 * moved * work.vector_bytes);
-  part(train::StepPart::kForwardBackward) = dense_limit(limits, config, rank, shapes);
-  part(train::StepPart::kReduce) = copy(2.0 * 4.0 * work.dense_parameters);
-  part(train::StepPart::kCoalesce) = copy(2.0 * share * 8.0 * work.ids);
-  part(train::StepPart::kGradDist) = part(train::StepPart::kOutputDist);
-  part(train::StepPart::kUpdateRows) =
+  part(StepPart::kOutputDist) = copy(2.0 * moved * work.vector_bytes);
+  part(StepPart::kForwardBackward) = dense_limit(limits, config, rank, shapes);
+  part(StepPart::kReduce) = copy(2.0 * 4.0 * work.dense_parameters);
+  part(StepPart::kCoalesce) = copy(2.0 * share * 8.0 * work.ids);
+  part(StepPart::kGradDist) = part(StepPart::kOutputDist);
+  part(StepPart::kUpdateRows) =
       rows(work.gradients, RowAccess::kGather) + rows(work.updates, RowAccess::kGatherScatter);
-  part(train::StepPart::kUpdateDense) = limits.update_s(
+  part(StepPart::kUpdateDense) = limits.update_s(
       static_cast<std::int64_t>(4.0 * (1.0 + work.dense_state) * work.dense_parameters),
       static_cast<std::int64_t>(4.0 * work.dense_parameters));
   return seconds;

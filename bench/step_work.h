@@ -88,7 +88,7 @@ StepWork step_work(const spec::Config& config,
                    std::int64_t memory_bytes);
 
 /// Seconds per part at the limits; 0 where there is none.
-using PartLimits = std::array<double, train::kStepParts>;
+using PartLimits = std::array<double, kStepParts>;
 
 /// What of a rank's work is a matter of the variant.
 struct RankWork {

@@ -22,7 +22,7 @@ ShapeFigures one_shape() {
   const PlanGroup group = plan_groups(2, false).front();
   PlanFigures figures = plan_figures(group, plan_cases(group, 2)[1], 2, 1, "local");
   Seconds seconds{.step = 0.5, .other = 0.125};
-  seconds.parts[static_cast<std::size_t>(planner::Part::kLookup)] = 0.25;
+  seconds.parts[static_cast<std::size_t>(StepPart::kLookup)] = 0.25;
   figures.measured = {seconds, {.step = 0.75}};
   figures.counted = {.tables = {10, 20}, .buffers = {1, 2}};
   topology::Cluster slow = topology::small_cluster({{1, 2}});

@@ -86,11 +86,12 @@ TEST(Estimate, OneTableOnTwoRanksByHand) {
   const double lines = cost::expected_unique(1'000'000 * 4 / 64.0, load.unique);
   EXPECT_NEAR(load.update_s, 4096 * 64e-9 + (load.unique + lines) * 128e-9, 1e-12);
   // The other rank's vectors: out over the link, and read and written once there.
-  EXPECT_NEAR(cost.exchanges[at(Part::kOutputDist)], 2048 * 64 / 1e9 + 1e-6, 1e-12);
-  EXPECT_NEAR(cost.ranks[1].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)],
-              2.0 * 2048 * 64 / kCopy, 1e-12);
-  EXPECT_NEAR(cost.ranks[0].seconds[at(Part::kOutputDist)], cost.exchanges[at(Part::kOutputDist)],
-              1e-12);
+  EXPECT_NEAR(cost.exchanges[at(StepPart::kOutputDist)], 2048 * 64 / 1e9 + 1e-6, 1e-12);
+  EXPECT_NEAR(
+      cost.ranks[1].seconds[at(StepPart::kOutputDist)] - cost.exchanges[at(StepPart::kOutputDist)],
+      2.0 * 2048 * 64 / kCopy, 1e-12);
+  EXPECT_NEAR(cost.ranks[0].seconds[at(StepPart::kOutputDist)],
+              cost.exchanges[at(StepPart::kOutputDist)], 1e-12);
   // Of ids, vectors and gradients only the first and the last leave rank 1, and flags and counts.
   EXPECT_GT(cost.ranks[0].sent[1], 2048 * 64.0);
   EXPECT_GT(cost.ranks[1].sent[1], 2048 * (8 + 64.0));
@@ -102,7 +103,7 @@ TEST(Estimate, CodecsByHand) {
   config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
   const topology::Cluster cluster = make_cluster(1, 2);
   const PlanCost cost = cost_of(config, cluster);
-  const auto own_s = [&](std::size_t rank, Part part) {
+  const auto own_s = [&](std::size_t rank, StepPart part) {
     return cost.ranks[rank].seconds[at(part)] - cost.exchanges[at(part)];
   };
   const auto seconds = [&](CodecFormat format, bool encode) {  // of 2048 vectors
@@ -113,12 +114,12 @@ TEST(Estimate, CodecsByHand) {
   const double in = seconds(CodecFormat::kInt8, false);
   EXPECT_GT(out, 2048 * (64 + 18) / kCopy * 0.999) << "not above the rate of a copy";
   // Rank 0 encodes for rank 1, which decodes, and passes its own vectors through both.
-  EXPECT_NEAR(own_s(0, Part::kOutputDist), 2.0 * out + in, 1e-12);
-  EXPECT_NEAR(own_s(1, Part::kOutputDist), in, 1e-12);
+  EXPECT_NEAR(own_s(0, StepPart::kOutputDist), 2.0 * out + in, 1e-12);
+  EXPECT_NEAR(own_s(1, StepPart::kOutputDist), in, 1e-12);
   const double back_out = seconds(CodecFormat::kFp16, true);
   const double back_in = seconds(CodecFormat::kFp16, false);
-  EXPECT_NEAR(own_s(0, Part::kGradDist), 2.0 * back_in + back_out, 1e-12);
-  EXPECT_NEAR(own_s(1, Part::kGradDist), back_out, 1e-12);
+  EXPECT_NEAR(own_s(0, StepPart::kGradDist), 2.0 * back_in + back_out, 1e-12);
+  EXPECT_NEAR(own_s(1, StepPart::kGradDist), back_out, 1e-12);
   EXPECT_EQ(cost.ranks[0].load.vector_bytes, 2048 * 18);
   EXPECT_EQ(cost.ranks[0].load.gradient_bytes, 2048 * 32);
 }
@@ -127,7 +128,8 @@ TEST(Estimate, CodecsOfCutRowsAndOfOneRank) {
   spec::Config config = make_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
   config.codecs.forward = CodecFormat::kInt8;
   const auto own_s = [](const PlanCost& cost, std::size_t rank) {
-    return cost.ranks[rank].seconds[at(Part::kOutputDist)] - cost.exchanges[at(Part::kOutputDist)];
+    return cost.ranks[rank].seconds[at(StepPart::kOutputDist)] -
+           cost.exchanges[at(StepPart::kOutputDist)];
   };
   const auto seconds = [](const topology::Cluster& cluster, double vectors) {
     const cost::CodecWork work{
@@ -150,23 +152,23 @@ TEST(Estimate, StochasticRoundingTakesItsDraws) {
   config.tables[0].dtype = spec::RowDType::kBf16;
   config.codecs = {.forward = CodecFormat::kInt8, .backward = CodecFormat::kFp16};
   topology::Cluster cluster = make_cluster(1, 2);
-  const auto more = [&](std::size_t rank, Part part, double draw) {
+  const auto more = [&](std::size_t rank, StepPart part, double draw) {
     cluster.compute.draw.value = draw;
     const double with = cost_of(config, cluster).ranks[rank].seconds[at(part)];
     cluster.compute.draw.value = 0.0;
     return with - cost_of(config, cluster).ranks[rank].seconds[at(part)];
   };
   const double draws = 64.0 * 1e-9;  // of a vector
-  EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "codecs round to nearest";
+  EXPECT_NEAR(more(0, StepPart::kOutputDist, 1e-9), 0.0, 1e-12) << "codecs round to nearest";
   config.codecs.rounding = CodecRounding::kStochastic;
-  EXPECT_NEAR(more(0, Part::kOutputDist, 1e-9), 4096 * draws, 1e-12) << "for others and itself";
-  EXPECT_NEAR(more(1, Part::kOutputDist, 1e-9), 0.0, 1e-12) << "decodes";
-  EXPECT_NEAR(more(0, Part::kGradDist, 1e-9), 2048 * draws, 1e-12);
-  EXPECT_NEAR(more(1, Part::kGradDist, 1e-9), 2048 * draws, 1e-12);
+  EXPECT_NEAR(more(0, StepPart::kOutputDist, 1e-9), 4096 * draws, 1e-12) << "for others and itself";
+  EXPECT_NEAR(more(1, StepPart::kOutputDist, 1e-9), 0.0, 1e-12) << "decodes";
+  EXPECT_NEAR(more(0, StepPart::kGradDist, 1e-9), 2048 * draws, 1e-12);
+  EXPECT_NEAR(more(1, StepPart::kGradDist, 1e-9), 2048 * draws, 1e-12);
   const double rows = cost_of(config, cluster).ranks[0].load.unique;
-  EXPECT_NEAR(more(0, Part::kUpdateRows, 1e-9), rows * draws, 1e-12);
+  EXPECT_NEAR(more(0, StepPart::kUpdateRows, 1e-9), rows * draws, 1e-12);
   config.tables[0].dtype = spec::RowDType::kFp32;
-  EXPECT_NEAR(more(0, Part::kUpdateRows, 1e-9), 0.0, 1e-12);
+  EXPECT_NEAR(more(0, StepPart::kUpdateRows, 1e-9), 0.0, 1e-12);
 }
 
 TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
@@ -181,7 +183,7 @@ TEST(Estimate, SumsOfDenseGradientsAreEncoded) {
         cost::ordered_all_reduce(cluster, topology::all_ranks(cluster), 8, floats,
                                  {.format = CodecFormat::kFp16, .error_feedback = feedback});
     EXPECT_GT(reduce.coded_bytes, 0.0);
-    EXPECT_NEAR(cost_of(config, cluster).exchanges[at(Part::kReduce)],
+    EXPECT_NEAR(cost_of(config, cluster).exchanges[at(StepPart::kReduce)],
                 cost::all_reduce_s(cluster, reduce), 1e-12);
   }
 }
@@ -190,14 +192,14 @@ TEST(Estimate, HotRowsAreNear) {
   topology::Cluster cluster = make_cluster(1, 1);
   // 4096 ids of 64 rows: all but the first of each row find it near, where 64 rows fit the cache.
   const spec::Config config = make_config({{.rows = 64, .dim = 16, .length = 1}}, 4096);
-  const double far = cost_of(config, cluster).parts[at(Part::kLookup)];
+  const double far = cost_of(config, cluster).parts[at(StepPart::kLookup)];
   cluster.compute.cache.value = 1e9;
-  const double near = cost_of(config, cluster).parts[at(Part::kLookup)];
+  const double near = cost_of(config, cluster).parts[at(StepPart::kLookup)];
   EXPECT_NEAR(far, 2 * 4096 * 64e-9, 1e-12);
   EXPECT_NEAR(near, 64 * 64e-9 + 4032 * 64 / 4e10 + 4096 * 64 / kCopy, 1e-12);
   // A cache of half the rows holds half of the ids' at best.
   cluster.compute.cache.value = 32 * 64;
-  const double half = cost_of(config, cluster).parts[at(Part::kLookup)];
+  const double half = cost_of(config, cluster).parts[at(StepPart::kLookup)];
   EXPECT_GT(half, near);
   EXPECT_LT(half, far);
 }
@@ -212,28 +214,28 @@ TEST(Estimate, StepIsTheSumOfItsStretches) {
       config.train.overlap = overlap;
       const topology::Cluster cluster = make_cluster(2, 2);
       const PlanCost cost = cost_of(config, cluster);
-      const auto exchange = [&](Part part) { return cost.exchanges[at(part)]; };
-      const auto slowest = [&](const std::vector<Part>& parts) {
+      const auto exchange = [&](StepPart part) { return cost.exchanges[at(part)]; };
+      const auto slowest = [&](const std::vector<StepPart>& parts) {
         double most = 0.0;
         for (const RankCost& rank : cost.ranks) {
           double sum = 0.0;
-          for (const Part part : parts) {
+          for (const StepPart part : parts) {
             sum += rank.seconds[at(part)] - exchange(part);
           }
           most = std::max(most, sum);
         }
         return most;
       };
-      const double links =
-          exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) + exchange(Part::kUpdateRows);
-      const double head = exchange(Part::kExchangeCounts) + exchange(Part::kExchangeIds) +
-                          exchange(Part::kOutputDist) +
-                          slowest({Part::kExchangeIds, Part::kLookup}) +
-                          slowest({Part::kOutputDist, Part::kForwardBackward});
-      const double rows =
-          links + slowest({Part::kCoalesce}) +
-          slowest({Part::kGradDist, Part::kUpdateRows, Part::kUpdateDense, Part::kExchangeCounts});
-      const double reduce = exchange(Part::kReduce);
+      const double links = exchange(StepPart::kExchangeFlags) + exchange(StepPart::kGradDist) +
+                           exchange(StepPart::kUpdateRows);
+      const double head = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+                          exchange(StepPart::kOutputDist) +
+                          slowest({StepPart::kExchangeIds, StepPart::kLookup}) +
+                          slowest({StepPart::kOutputDist, StepPart::kForwardBackward});
+      const double rows = links + slowest({StepPart::kCoalesce}) +
+                          slowest({StepPart::kGradDist, StepPart::kUpdateRows,
+                                   StepPart::kUpdateDense, StepPart::kExchangeCounts});
+      const double reduce = exchange(StepPart::kReduce);
       const double tail = overlap ? std::max(rows, links + reduce) : rows + reduce;
       EXPECT_NEAR(cost.step_s, head + tail + 12e-6, 1e-9) << static_cast<int>(sharding) << overlap;
     }
@@ -386,11 +388,13 @@ TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
   const PlanCost at_samples = cost_of(config, cluster);
   config.tables[0].pooled_at = spec::PooledAt::kOwner;
   const PlanCost at_owners = cost_of(config, cluster);
-  EXPECT_LT(at_samples.exchanges[at(Part::kOutputDist)],
-            at_owners.exchanges[at(Part::kOutputDist)]);
-  EXPECT_GT(at_samples.parts[at(Part::kOutputDist)] - at_samples.exchanges[at(Part::kOutputDist)],
-            12 * 128 * 40 * 64e-9);  // every id's row is read
-  EXPECT_GT(at_samples.parts[at(Part::kCoalesce)], at_owners.parts[at(Part::kCoalesce)] / 10);
+  EXPECT_LT(at_samples.exchanges[at(StepPart::kOutputDist)],
+            at_owners.exchanges[at(StepPart::kOutputDist)]);
+  EXPECT_GT(
+      at_samples.parts[at(StepPart::kOutputDist)] - at_samples.exchanges[at(StepPart::kOutputDist)],
+      12 * 128 * 40 * 64e-9);  // every id's row is read
+  EXPECT_GT(at_samples.parts[at(StepPart::kCoalesce)],
+            at_owners.parts[at(StepPart::kCoalesce)] / 10);
 }
 
 TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
@@ -430,10 +434,10 @@ TEST(Estimate, CopiesSendGradientsInsteadOfVectors) {
   for (const RankCost& rank : cost.ranks) {
     EXPECT_EQ(rank.load.vector_bytes, 0);
     EXPECT_EQ(rank.load.ids_bytes, 0);
-    EXPECT_EQ(rank.seconds[at(Part::kOutputDist)], cost.exchanges[at(Part::kOutputDist)]);
+    EXPECT_EQ(rank.seconds[at(StepPart::kOutputDist)], cost.exchanges[at(StepPart::kOutputDist)]);
   }
-  EXPECT_GT(cost.exchanges[at(Part::kUpdateRows)], 0.0);
-  EXPECT_EQ(cost.exchanges[at(Part::kOutputDist)], 1e-6);  // nothing but the latency
+  EXPECT_GT(cost.exchanges[at(StepPart::kUpdateRows)], 0.0);
+  EXPECT_EQ(cost.exchanges[at(StepPart::kOutputDist)], 1e-6);  // nothing but the latency
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST(MeshCost, OneGroupIsNoMesh) {
       EXPECT_EQ(mesh.step_s, plain.step_s);
       EXPECT_EQ(mesh.parts, plain.parts);
       EXPECT_EQ(mesh.exchanges, plain.exchanges);
-      EXPECT_EQ(mesh.parts[static_cast<std::size_t>(Part::kSyncReplicas)], 0.0);
+      EXPECT_EQ(mesh.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)], 0.0);
       for (std::size_t r = 0; r < plain.ranks.size(); ++r) {
         EXPECT_EQ(mesh.ranks[r].sent, plain.ranks[r].sent);
         EXPECT_EQ(mesh.ranks[r].buffer_bytes, plain.ranks[r].buffer_bytes);
@@ -195,7 +195,7 @@ TEST(MeshCost, SyncsCountByTheStep) {
   config.mesh = {.groups = 2, .sync = SyncForm::kDense};
   const topology::Cluster cluster = make_cluster({{.count = 2, .ranks = 4}});
   const PlanCost each = cost_on(config, cluster);
-  const auto part = static_cast<std::size_t>(Part::kSyncReplicas);
+  const auto part = static_cast<std::size_t>(StepPart::kSyncReplicas);
   // 2 tables, 100,000 rows of 64 floats and a statistic: to the other host and back, and averaged.
   const double bytes = 2.0 * 100'000 * (256 + 4);
   EXPECT_NEAR(each.exchanges[part], 2.0 * (0.5 * bytes / 1e8 + 1e-5), 1e-9);

@@ -79,14 +79,6 @@ double max_over_mean(const std::vector<RankCost>& ranks,
 
 }  // namespace
 
-std::string_view to_string(Part part) {
-  static constexpr std::array<std::string_view, kParts> kNames = {
-      "exchange_counts",  "exchange_ids", "lookup",         "output_dist",
-      "forward_backward", "reduce",       "exchange_flags", "coalesce",
-      "grad_dist",        "update_rows",  "sync_replicas",  "update_dense"};
-  return kNames[at(part)];
-}
-
 bool is_fetched(const spec::TablePlan& table) {
   return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.head.empty());
 }
@@ -477,8 +469,8 @@ void Estimator::add_dense(PlanCost& cost, const spec::Plan& plan) const {
                          cost::backward_s(cluster_, config_, work, batch);
   const double update_s = cost::dense_update_s(cluster_, config_, work);
   for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(Part::kForwardBackward)] += model_s;
-    rank.seconds[at(Part::kUpdateDense)] += update_s;
+    rank.seconds[at(StepPart::kForwardBackward)] += model_s;
+    rank.seconds[at(StepPart::kUpdateDense)] += update_s;
   }
   add_reduce(cost, plan.collectives.dense, static_cast<std::int64_t>(work.bucket));
 }
@@ -492,14 +484,14 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
   }
   const double elsewhere = 1.0 - 1.0 / static_cast<double>(ranks_);
   for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(Part::kExchangeIds)] +=
+    rank.seconds[at(StepPart::kExchangeIds)] +=
         copy_s(cluster_, rank.load.ids * elsewhere * kUnpackedId);
   }
   SampleSeconds seconds;
   for (const RankCost& rank : cost.ranks) {
-    seconds.counts.push_back(rank.seconds[at(Part::kExchangeCounts)]);
-    seconds.output_dist.push_back(rank.seconds[at(Part::kOutputDist)]);
-    seconds.grad_dist.push_back(rank.seconds[at(Part::kGradDist)]);
+    seconds.counts.push_back(rank.seconds[at(StepPart::kExchangeCounts)]);
+    seconds.output_dist.push_back(rank.seconds[at(StepPart::kOutputDist)]);
+    seconds.grad_dist.push_back(rank.seconds[at(StepPart::kGradDist)]);
   }
   for (const FeatureUse& use : workload_.features) {
     const spec::TablePlan& table = plan.tables[at(use.table)];
@@ -516,9 +508,9 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
     add_codecs(seconds, use, table, cut);
   }
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-    cost.ranks[r].seconds[at(Part::kExchangeCounts)] = seconds.counts[r];
-    cost.ranks[r].seconds[at(Part::kOutputDist)] = seconds.output_dist[r];
-    cost.ranks[r].seconds[at(Part::kGradDist)] = seconds.grad_dist[r];
+    cost.ranks[r].seconds[at(StepPart::kExchangeCounts)] = seconds.counts[r];
+    cost.ranks[r].seconds[at(StepPart::kOutputDist)] = seconds.output_dist[r];
+    cost.ranks[r].seconds[at(StepPart::kGradDist)] = seconds.grad_dist[r];
   }
 }
 
@@ -650,11 +642,11 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
   for (RankCost& rank : cost.ranks) {
     rank.load += replicas;
     rank.table_bytes = rank.load.bytes;
-    rank.seconds[at(Part::kLookup)] += rank.load.lookup_s;
-    rank.seconds[at(Part::kOutputDist)] += rank.load.encode_s;
-    rank.seconds[at(Part::kCoalesce)] += rank.load.coalesce_s;
-    rank.seconds[at(Part::kGradDist)] += rank.load.decode_s;
-    rank.seconds[at(Part::kUpdateRows)] += rank.load.update_s;
+    rank.seconds[at(StepPart::kLookup)] += rank.load.lookup_s;
+    rank.seconds[at(StepPart::kOutputDist)] += rank.load.encode_s;
+    rank.seconds[at(StepPart::kCoalesce)] += rank.load.coalesce_s;
+    rank.seconds[at(StepPart::kGradDist)] += rank.load.decode_s;
+    rank.seconds[at(StepPart::kUpdateRows)] += rank.load.update_s;
   }
   add_memory(cost, plan);
   add_dense(cost, plan);
@@ -667,33 +659,34 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
 }
 
 void Estimator::finish(PlanCost& cost) const {
-  const auto own = [](std::initializer_list<Part> parts) {
-    return [parts = std::vector<Part>(parts)](const RankCost& rank) {
+  const auto own = [](std::initializer_list<StepPart> parts) {
+    return [parts = std::vector<StepPart>(parts)](const RankCost& rank) {
       double sum = 0.0;
-      for (const Part part : parts) {
+      for (const StepPart part : parts) {
         sum += rank.seconds[at(part)];
       }
       return sum;
     };
   };
-  const auto exchange = [&](Part part) { return cost.exchanges[at(part)]; };
-  const double begin = exchange(Part::kExchangeCounts) + exchange(Part::kExchangeIds) +
-                       max_over(cost.ranks, own({Part::kExchangeIds, Part::kLookup})) +
-                       exchange(Part::kOutputDist) +
-                       max_over(cost.ranks, own({Part::kOutputDist, Part::kForwardBackward}));
-  const double links = exchange(Part::kExchangeFlags) + exchange(Part::kGradDist) +
-                       exchange(Part::kUpdateRows) + exchange(Part::kSyncReplicas);
+  const auto exchange = [&](StepPart part) { return cost.exchanges[at(part)]; };
+  const double begin =
+      exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+      max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kLookup})) +
+      exchange(StepPart::kOutputDist) +
+      max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward}));
+  const double links = exchange(StepPart::kExchangeFlags) + exchange(StepPart::kGradDist) +
+                       exchange(StepPart::kUpdateRows) + exchange(StepPart::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.
   const double rows =
-      links + max_over(cost.ranks, own({Part::kCoalesce})) +
-      max_over(cost.ranks, own({Part::kGradDist, Part::kUpdateRows, Part::kSyncReplicas,
-                                Part::kUpdateDense, Part::kExchangeCounts}));
-  const double reduce = exchange(Part::kReduce);
+      links + max_over(cost.ranks, own({StepPart::kCoalesce})) +
+      max_over(cost.ranks, own({StepPart::kGradDist, StepPart::kUpdateRows, StepPart::kSyncReplicas,
+                                StepPart::kUpdateDense, StepPart::kExchangeCounts}));
+  const double reduce = exchange(StepPart::kReduce);
   const double tail = config_.train.overlap ? std::max(rows, links + reduce) : rows + reduce;
   const double stages = mesh_ == nullptr ? kStages : kStages + 1.0;  // sync_replicas
   cost.step_s = begin + tail + stages * cluster_.compute.stage.value;
-  for (std::size_t p = 0; p < kParts; ++p) {
-    const auto part = static_cast<Part>(p);
+  for (const StepPart part : kPredictedParts) {
+    const auto p = static_cast<std::size_t>(part);
     cost.parts[p] = max_over(cost.ranks, own({part})) + cost.exchanges[p];
     for (RankCost& rank : cost.ranks) {
       rank.seconds[p] += cost.exchanges[p];

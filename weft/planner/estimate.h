@@ -30,6 +30,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
 #include "weft/planner/heads.h"
@@ -42,24 +43,12 @@ namespace weft::planner {
 
 class ShardLoads;
 
-enum class Part : std::uint8_t {
-  kExchangeCounts,
-  kExchangeIds,
-  kLookup,
-  kOutputDist,
-  kForwardBackward,
-  kReduce,
-  kExchangeFlags,
-  kCoalesce,
-  kGradDist,
-  kUpdateRows,
-  kSyncReplicas,  ///< per step: over τ
-  kUpdateDense,
-};
-
-inline constexpr std::size_t kParts = 12;
-
-std::string_view to_string(Part part);  ///< as in traces
+/// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
+inline constexpr std::array kPredictedParts = {
+    StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
+    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kReduce,
+    StepPart::kExchangeFlags,  StepPart::kCoalesce,        StepPart::kGradDist,
+    StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
 
 /// Whether bags are added at the samples: where the plan says so and rows are cut, or have a head.
 bool is_fetched(const spec::TablePlan& table);
@@ -90,8 +79,8 @@ struct ShardLoad {
 
 /// One rank's share of a step.
 struct RankCost {
-  std::array<double, kParts> seconds{};  ///< exchanges included, waiting not
-  ShardLoad load;                        ///< of all its shards
+  std::array<double, kStepParts> seconds{};  ///< exchanges included, waiting not
+  ShardLoad load;                            ///< of all its shards
   std::int64_t table_bytes = 0;
   double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
   double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
@@ -104,9 +93,9 @@ struct RankCost {
 
 struct PlanCost {
   double step_s = 0.0;
-  std::array<double, kParts> parts{};      ///< of the slowest rank
-  std::array<double, kParts> exchanges{};  ///< seconds of these that are an exchange
-  std::vector<RankCost> ranks;             ///< of one group
+  std::array<double, kStepParts> parts{};      ///< of the slowest rank
+  std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
+  std::vector<RankCost> ranks;                 ///< of one group
   double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
 
   /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
@@ -277,9 +266,9 @@ class Estimator {
     std::vector<double> to;    ///< [ranks]
   };
 
-  void add_stage(PlanCost& cost, Part part, const cost::Exchange& exchange) const;
+  void add_stage(PlanCost& cost, StepPart part, const cost::Exchange& exchange) const;
   void add_world_stage(PlanCost& cost,
-                       Part part,
+                       StepPart part,
                        const cost::Exchange& exchange,
                        double times = 1.0) const;
   void add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const;
@@ -288,7 +277,10 @@ class Estimator {
   [[nodiscard]] double control_bytes() const;
   [[nodiscard]] double sync_link_s(const ShardLoad& load) const;
   [[nodiscard]] double sync_memory(const ShardLoad& load) const;
-  void add_exchange(PlanCost& cost, Part part, spec::CollectiveForm form, const Outer& bytes) const;
+  void add_exchange(PlanCost& cost,
+                    StepPart part,
+                    spec::CollectiveForm form,
+                    const Outer& bytes) const;
   void add_statistics(PlanCost& cost,
                       spec::CollectiveForm form,
                       const cost::Exchange& statistics) const;

@@ -166,10 +166,10 @@ void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
   const double coalesce_s = cost::coalesce_s(cluster_, rows, all);
   const double gradients_s = cost::gradients_s(cluster_, dim, all) + sums_s;
   for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(Part::kExchangeCounts)] += counts_s;
-    rank.seconds[at(Part::kOutputDist)] += output_s;
-    rank.seconds[at(Part::kCoalesce)] += coalesce_s;
-    rank.seconds[at(Part::kGradDist)] += gradients_s;
+    rank.seconds[at(StepPart::kExchangeCounts)] += counts_s;
+    rank.seconds[at(StepPart::kOutputDist)] += output_s;
+    rank.seconds[at(StepPart::kCoalesce)] += coalesce_s;
+    rank.seconds[at(StepPart::kGradDist)] += gradients_s;
   }
 }
 

@@ -153,7 +153,7 @@ double Estimator::sync_link_s(const ShardLoad& load) const {
 /// `times` such exchanges one after the other. What ranks at one place of their groups send is, on
 /// average, what is said of the place.
 void Estimator::add_world_stage(PlanCost& cost,
-                                Part part,
+                                StepPart part,
                                 const cost::Exchange& exchange,
                                 double times) const {
   if (mesh_ == nullptr) {
@@ -173,7 +173,7 @@ void Estimator::add_world_stage(PlanCost& cost,
 void Estimator::add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const {
   // Control blocks of a group's ranks to the same places of the others.
   const std::vector<double> control(at(ranks_), static_cast<double>(ranks_) * control_bytes());
-  add_world_stage(cost, Part::kExchangeCounts, replica_exchange(*mesh_, control));
+  add_world_stage(cost, StepPart::kExchangeCounts, replica_exchange(*mesh_, control));
   std::vector<double> counts(at(ranks_), 0.0);
   double shards = 0.0;
   for (const spec::TablePlan& table : plan.tables) {
@@ -199,10 +199,10 @@ void Estimator::add_group_sums(PlanCost& cost, std::span<const double> counts) c
     rows.push_back(partials - counts[r]);
     cost.ranks[r].sync_bytes = static_cast<double>(mesh_->groups - 1) * partials;
   }
-  const double before = cost.exchanges[at(Part::kUpdateRows)];
-  add_world_stage(cost, Part::kUpdateRows, replica_exchange(*mesh_, counts));
-  add_world_stage(cost, Part::kUpdateRows, replica_exchange(*mesh_, rows));
-  cost.sync_s = cost.exchanges[at(Part::kUpdateRows)] - before;
+  const double before = cost.exchanges[at(StepPart::kUpdateRows)];
+  add_world_stage(cost, StepPart::kUpdateRows, replica_exchange(*mesh_, counts));
+  add_world_stage(cost, StepPart::kUpdateRows, replica_exchange(*mesh_, rows));
+  cost.sync_s = cost.exchanges[at(StepPart::kUpdateRows)] - before;
 }
 
 /// A sync's seconds and bytes count by the step.
@@ -214,18 +214,18 @@ void Estimator::add_averages(PlanCost& cost, std::span<const double> counts) con
   for (RankCost& rank : cost.ranks) {
     most = std::max(most, rank.load.synced_bytes);
     work = std::max(work, rank.load.average_s);
-    rank.seconds[at(Part::kSyncReplicas)] += syncs * rank.load.average_s;
+    rank.seconds[at(StepPart::kSyncReplicas)] += syncs * rank.load.average_s;
     rank.sync_bytes = cost::replica_average_bytes(mesh_->groups, rank.load.synced_bytes) +
                       (groups - 1.0) * rank.load.list_bytes;
   }
-  const double before = cost.exchanges[at(Part::kSyncReplicas)];
+  const double before = cost.exchanges[at(StepPart::kSyncReplicas)];
   if (mesh_->sync == spec::SyncForm::kTouched) {
     std::vector<double> lists;
     for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
       lists.push_back(cost.ranks[r].load.list_bytes - counts[r]);
     }
-    add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, counts), syncs);
-    add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, lists), syncs);
+    add_world_stage(cost, StepPart::kSyncReplicas, replica_exchange(*mesh_, counts), syncs);
+    add_world_stage(cost, StepPart::kSyncReplicas, replica_exchange(*mesh_, lists), syncs);
   }
   const double rounds = std::max(1.0, std::ceil(most / kRoundBytes));
   std::vector<double> rows;
@@ -233,8 +233,9 @@ void Estimator::add_averages(PlanCost& cost, std::span<const double> counts) con
     rows.push_back(rank.load.synced_bytes / (groups * rounds));
   }
   // To the owners, and their averages back.
-  add_world_stage(cost, Part::kSyncReplicas, replica_exchange(*mesh_, rows), 2.0 * rounds * syncs);
-  cost.sync_s = (cost.exchanges[at(Part::kSyncReplicas)] - before) / syncs + work;
+  add_world_stage(cost, StepPart::kSyncReplicas, replica_exchange(*mesh_, rows),
+                  2.0 * rounds * syncs);
+  cost.sync_s = (cost.exchanges[at(StepPart::kSyncReplicas)] - before) / syncs + work;
 }
 
 }  // namespace weft::planner

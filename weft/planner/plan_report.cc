@@ -182,8 +182,9 @@ void write_parts(TextLines& text, const PlanReport& report) {
   text.line("");
   text.line("Parts of a step, ms");
   text.line("{:<20} {:>12} {:>12}", "", "slowest rank", "exchange");
-  for (std::size_t p = 0; p < kParts; ++p) {
-    text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(static_cast<Part>(p)), to_ms(cost.parts[p]),
+  for (const StepPart part : kPredictedParts) {
+    const auto p = static_cast<std::size_t>(part);
+    text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(part), to_ms(cost.parts[p]),
               to_ms(cost.exchanges[p]));
   }
 }
@@ -275,16 +276,18 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
 void draw_parts(HtmlPage& page, const PlanCost& cost) {
   page.section("Parts of a step", "Predicted milliseconds of the slowest rank.");
   page.key(std::array{KeyEntry{"compute", "work"}, KeyEntry{"moving", "exchange between ranks"}});
-  page.open_plot(kParts, to_ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
-  for (std::size_t p = 0; p < kParts; ++p) {
+  page.open_plot(kPredictedParts.size(),
+                 to_ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
+  for (std::size_t row = 0; row < kPredictedParts.size(); ++row) {
+    const auto p = static_cast<std::size_t>(kPredictedParts[row]);
     const double own = cost.parts[p] - cost.exchanges[p];
-    page.label(p, to_string(static_cast<Part>(p)));
-    page.box({.row = p,
+    page.label(row, to_string(kPredictedParts[row]));
+    page.box({.row = row,
               .end = to_ms(own),
               .colour = "compute",
               .title = fmt::format("work: {:.3f} ms", to_ms(own)),
               .inside = fmt::format("{:.3f}", to_ms(own))});
-    page.box({.row = p,
+    page.box({.row = row,
               .begin = to_ms(own),
               .end = to_ms(cost.parts[p]),
               .colour = "moving",
@@ -337,10 +340,10 @@ void draw_tables(HtmlPage& page, const PlanReport& report) {
   page.add("</table></div>\n");
 }
 
-json parts_of(const std::array<double, kParts>& seconds) {
+json parts_of(const std::array<double, kStepParts>& seconds) {
   json out = json::object();
-  for (std::size_t p = 0; p < kParts; ++p) {
-    out[std::string(to_string(static_cast<Part>(p)))] = seconds[p];
+  for (const StepPart part : kPredictedParts) {
+    out[std::string(to_string(part))] = seconds[static_cast<std::size_t>(part)];
   }
   return out;
 }

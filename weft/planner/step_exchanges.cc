@@ -94,12 +94,13 @@ void Estimator::add_exchanges(PlanCost& cost,
   const std::vector<double> ones(cost.ranks.size(), 1.0);
   const spec::CollectiveForms& forms = plan.collectives;
   if (ranks_ > 1) {
-    add_exchange(cost, Part::kExchangeCounts, forms.ids, {.from = ones, .to = count_bytes(plan)});
-    add_exchange(cost, Part::kExchangeIds, forms.ids, {.from = ones, .to = ids});
-    add_exchange(cost, Part::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
-    add_exchange(cost, Part::kGradDist, forms.vectors, {.from = ones, .to = gradients});
+    add_exchange(cost, StepPart::kExchangeCounts, forms.ids,
+                 {.from = ones, .to = count_bytes(plan)});
+    add_exchange(cost, StepPart::kExchangeIds, forms.ids, {.from = ones, .to = ids});
+    add_exchange(cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
+    add_exchange(cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});
   }
-  add_world_stage(cost, Part::kExchangeFlags,
+  add_world_stage(cost, StepPart::kExchangeFlags,
                   away(cost::all_gather(world_, everybody_, each(kFlagBytes))));
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
     add_statistics(cost, forms.vectors, statistics);
@@ -115,7 +116,7 @@ void Estimator::add_exchanges(PlanCost& cost,
   }
 }
 
-void Estimator::add_stage(PlanCost& cost, Part part, const Exchange& exchange) const {
+void Estimator::add_stage(PlanCost& cost, StepPart part, const Exchange& exchange) const {
   cost.exchanges[at(part)] += cost::exchange_s(cluster_, exchange);
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
@@ -125,7 +126,7 @@ void Estimator::add_stage(PlanCost& cost, Part part, const Exchange& exchange) c
 }
 
 void Estimator::add_exchange(PlanCost& cost,
-                             Part part,
+                             StepPart part,
                              spec::CollectiveForm form,
                              const Outer& bytes) const {
   const topology::Group all = topology::all_ranks(cluster_);
@@ -149,13 +150,13 @@ void Estimator::add_statistics(PlanCost& cost,
     cost::Staged staged = cost::relayed(cluster_, all, nothing, nothing);
     cost::add(staged.stages[2], statistics);
     for (const Exchange& stage : staged.stages) {
-      add_stage(cost, Part::kUpdateRows, stage);
+      add_stage(cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
   Exchange exchange = cost::barrier(cluster_, all);  // its messages
   cost::add(exchange, statistics);
-  add_stage(cost, Part::kUpdateRows, exchange);
+  add_stage(cost, StepPart::kUpdateRows, exchange);
 }
 
 /// Over all groups it is flat, on a communicator of its own.
@@ -164,11 +165,11 @@ void Estimator::add_gather(PlanCost& cost,
                            std::span<const double> bytes) const {
   if (is_hierarchical(form) && mesh_ == nullptr) {
     for (const Exchange& stage : cost::relayed_all_gather(cluster_, everybody_, bytes).stages) {
-      add_stage(cost, Part::kUpdateRows, stage);
+      add_stage(cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
-  add_world_stage(cost, Part::kUpdateRows, away(cost::all_gather(world_, everybody_, bytes)));
+  add_world_stage(cost, StepPart::kUpdateRows, away(cost::all_gather(world_, everybody_, bytes)));
 }
 
 /// The sum of dense gradients.
@@ -182,16 +183,16 @@ void Estimator::add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64
   if (form == spec::CollectiveForm::kHierarchical && has_dense_hierarchy_) {
     const auto reduce = cost::hierarchical_all_reduce(world_, everybody_, parts_, count, wire);
     for (const Exchange& stage : reduce.exchanges.stages) {
-      add_world_stage(cost, Part::kReduce, stage);
+      add_world_stage(cost, StepPart::kReduce, stage);
     }
-    cost.exchanges[at(Part::kReduce)] +=
+    cost.exchanges[at(StepPart::kReduce)] +=
         topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
     return;
   }
   const auto reduce = cost::ordered_all_reduce(world_, everybody_, parts_, count, wire);
-  add_world_stage(cost, Part::kReduce, reduce.partials);
-  add_world_stage(cost, Part::kReduce, reduce.sums);
-  cost.exchanges[at(Part::kReduce)] +=
+  add_world_stage(cost, StepPart::kReduce, reduce.partials);
+  add_world_stage(cost, StepPart::kReduce, reduce.sums);
+  cost.exchanges[at(StepPart::kReduce)] +=
       topology::copy_s(cluster_, reduce.added_bytes + reduce.coded_bytes);
 }
 

@@ -6,14 +6,6 @@
 
 namespace weft::train {
 
-std::string_view to_string(StepPart part) {
-  constexpr std::array<std::string_view, kStepParts> kNames = {
-      "prepare",     "exchange_counts",  "exchange_ids",  "load",           "lookup",
-      "output_dist", "forward_backward", "reduce",        "exchange_flags", "coalesce",
-      "grad_dist",   "update_rows",      "sync_replicas", "update_dense"};
-  return kNames[static_cast<std::size_t>(part)];
-}
-
 void StepBreakdown::add(const StepTimes& step, double data_s, double total_s) {
   const auto seconds = [&step](std::initializer_list<StepPart> parts) {
     double sum = 0;

@@ -10,32 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
+
+#include "weft/base/step_part.h"
 
 namespace weft::train {
-
-/// The parts of a step, in the order of ARCHITECTURE.md.
-enum class StepPart : std::uint8_t {
-  kPrepare,          ///< sums of label weights, the control block
-  kExchangeCounts,   ///< ids cut into slots, counts exchanged
-  kExchangeIds,      ///< ids exchanged and placed on the device
-  kLoad,             ///< dense values and labels placed on the device
-  kLookup,           ///< rows read and pooled
-  kOutputDist,       ///< vectors to the samples
-  kForwardBackward,  ///< dense model, loss, sums over this rank's parts
-  kReduce,           ///< all-reduce of the dense gradients, on the dense stream
-  kExchangeFlags,    ///< is anything not finite, anywhere?
-  kCoalesce,         ///< entries sorted by row and part
-  kGradDist,         ///< gradients to the rows' owners
-  kUpdateRows,       ///< sums up the tree of parts, sparse optimizer
-  kSyncReplicas,     ///< replicas of the groups averaged, on the sync stream
-  kUpdateDense,      ///< dense optimizer
-};
-
-inline constexpr std::size_t kStepParts = 14;
-
-/// As in benchmarks' tables, e.g. "forward_backward".
-std::string_view to_string(StepPart part);
 
 struct StepTimes {
   using Clock = std::chrono::steady_clock;
