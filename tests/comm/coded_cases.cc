@@ -150,7 +150,7 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
       for (std::size_t i = 0; i < got.size(); ++i) {
         ASSERT_NEAR(got[i], expected[i], bound) << to_string(named) << " at " << i;
       }
-      EXPECT_EQ(reduce.losses(), kernels::CodecCounts{}) << to_string(named);
+      EXPECT_EQ(reduce.clips(), kernels::CodecClips{}) << to_string(named);
     }
   }
 }

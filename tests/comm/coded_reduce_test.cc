@@ -135,7 +135,7 @@ TEST(CodedReduceFeedback, CarriesGradientsBelowHalfAStep) {
   }
 }
 
-TEST(CodedReduceLosses, AreCountedAndNothingIsHidden) {
+TEST(CodedReduceClips, AreCountedAndNothingIsHidden) {
   constexpr std::int64_t kCount = 64;
   for (const Hosts& hosts : {Hosts{0, 0, 0}, Hosts{0, 0, 1}}) {
     run_on(hosts, [&](Communicator& comm) {
@@ -158,13 +158,13 @@ TEST(CodedReduceLosses, AreCountedAndNothingIsHidden) {
         };
         const std::string name(to_string(static_cast<CodecFormat>(format)));
         const std::vector<float> clean = run(1.0F);
-        EXPECT_EQ(reduce.losses(), kernels::CodecCounts{}) << name;
+        EXPECT_EQ(reduce.clips(), kernels::CodecClips{}) << name;
         for (const float bad :
              {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
           EXPECT_FALSE(std::isfinite(run(bad).back())) << name << ", rank " << comm.rank();
         }
         // Rank 0 encodes it, or the owner of the last slice what it is a term of.
-        std::int64_t lost = reduce.losses().non_finite;
+        std::int64_t lost = reduce.clips().non_finite;
         comm.all_reduce(ctx, &lost, 1);
         EXPECT_GE(lost, 2) << name;
         EXPECT_EQ(run(1.0F), clean) << name << ": runs that are not kept leave nothing";
@@ -175,7 +175,7 @@ TEST(CodedReduceLosses, AreCountedAndNothingIsHidden) {
       reduce.run(ctx,
                  std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
       EXPECT_EQ(reduce.partial(0)[5], 65504.0F);
-      EXPECT_GT(reduce.losses().saturated, 0);
+      EXPECT_GT(reduce.clips().clipped, 0);
     });
   }
 }

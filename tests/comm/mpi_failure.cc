@@ -128,7 +128,7 @@ void killed(Communicator& world) {
 /// The last rank never comes to the end.
 void stuck(Communicator& world) {
   Context ctx;
-  world.explain_loss([](std::span<const int> ranks) {
+  world.explain_lost_ranks([](std::span<const int> ranks) {
     return "Lost: " + std::to_string(ranks.size()) + ", the first " + std::to_string(ranks[0]);
   });
   world.barrier(ctx);

@@ -51,7 +51,7 @@ void encode_floats(const Codec& codec, const std::vector<std::byte>& bytes, std:
                                .cols = cols,
                                .to = fast.data(),
                                .draws = {.key = 1, .step = 2, .numbers = numbers.data()}};
-  const weft::kernels::CodecCounts counts = weft::kernels::encode(codec, job, {0, vectors});
+  const weft::kernels::CodecClips counts = weft::kernels::encode(codec, job, {0, vectors});
   job.to = plain.data();
   check(weft::kernels::reference::encode(codec, job, {0, vectors}) == counts);
   check(fast == plain);

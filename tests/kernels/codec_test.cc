@@ -47,10 +47,10 @@ CodecDraws draws() {
 
 struct Encoded {
   Bytes bytes;
-  CodecCounts counts;
+  CodecClips counts;
 };
 
-using EncodeFunction = CodecCounts (*)(const Codec&, const EncodeJob&, Range);
+using EncodeFunction = CodecClips (*)(const Codec&, const EncodeJob&, Range);
 using DecodeFunction = void (*)(const Codec&, const DecodeJob&, Range);
 
 /// x holds `vectors` of `cols` columns.
@@ -396,7 +396,7 @@ TEST(Codec, WhatIsNotFiniteIsCountedAndStaysSo) {
     const Floats y = decode_with(decode, codec, encoded.bytes, 6);
     const bool fbgemm = codec.format >= CodecFormat::kFbgemmFp8143;
     EXPECT_EQ(encoded.counts.non_finite, codec.format == CodecFormat::kFp32 ? 0 : 3);
-    EXPECT_EQ(encoded.counts.saturated, 0);
+    EXPECT_EQ(encoded.counts.clipped, 0);
     for (std::size_t i = 0; i < x.size(); ++i) {
       EXPECT_EQ(std::isfinite(y[i]), std::isfinite(x[i]) && !fbgemm)
           << to_string(codec.format) << " " << i;
@@ -414,7 +414,7 @@ TEST(Codec, WhatIsFiniteStaysFinite) {
     const Encoded encoded = encode_with(encode, codec, x, 6);
     EXPECT_EQ(encoded.counts.non_finite, 0);
     const bool exact = codec.format == CodecFormat::kFp32;
-    EXPECT_EQ(encoded.counts.saturated > 0, !exact) << to_string(codec.format);
+    EXPECT_EQ(encoded.counts.clipped > 0, !exact) << to_string(codec.format);
     for (const float y : decode_with(decode, codec, encoded.bytes, 6)) {
       EXPECT_TRUE(std::isfinite(y)) << to_string(codec.format);
     }

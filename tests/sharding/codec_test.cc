@@ -122,7 +122,7 @@ TEST(Codecs, RowWiseIsTheSameTwice) {
 struct Sent {
   std::int64_t forward = 0;   ///< of rank 0
   std::int64_t backward = 0;  ///< of rank 1
-  CodecLosses losses;
+  kernels::CodecClips clips;
 };
 
 Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
@@ -164,7 +164,7 @@ Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
       sent.forward = after - before;
     } else {
       sent.backward = bytes() - after;
-      sent.losses = embeddings.codec_losses(0).backward;
+      sent.clips = embeddings.codec_clips(0).backward;
     }
   });
   return sent;
@@ -179,16 +179,16 @@ TEST(Codecs, BytesAreThoseOfTheFormat) {
     const Sent other = send_one_table(CodecFormat::kFp32, format, 1.0F);
     EXPECT_EQ(other.forward, 8 * 40 * 4);
     EXPECT_EQ(other.backward, 8 * kernels::encoded_bytes(codec, 40)) << name(format);
-    EXPECT_EQ(other.losses, CodecLosses{});
+    EXPECT_EQ(other.clips, kernels::CodecClips{});
   }
 }
 
 TEST(Codecs, LossesAreCountedWhereTheyAreEncoded) {
   const Sent large = send_one_table(CodecFormat::kFp32, CodecFormat::kFp16, 1e6F);
-  EXPECT_EQ(large.losses, (CodecLosses{.non_finite = 0, .saturated = 8 * 40}));
+  EXPECT_EQ(large.clips, (kernels::CodecClips{.non_finite = 0, .clipped = 8 * 40}));
   const Sent bad = send_one_table(CodecFormat::kFp32, CodecFormat::kInt8,
                                   std::numeric_limits<float>::infinity());
-  EXPECT_EQ(bad.losses, (CodecLosses{.non_finite = 8 * 40, .saturated = 0}));
+  EXPECT_EQ(bad.clips, (kernels::CodecClips{.non_finite = 8 * 40, .clipped = 0}));
 }
 
 }  // namespace

@@ -153,8 +153,8 @@ Found step_with(const Scheme& scheme,
       embeddings.grad_dist(ctx);
       embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
     }
-    const TableLosses losses = embeddings.codec_losses(0);
-    std::array<std::int64_t, 2> counts = {losses.forward.non_finite + losses.backward.non_finite,
+    const TableClips clips = embeddings.codec_clips(0);
+    std::array<std::int64_t, 2> counts = {clips.forward.non_finite + clips.backward.non_finite,
                                           embeddings.overflow().count};
     world.all_reduce(ctx, counts.data(), 2);
     if (world.rank() == 0) {

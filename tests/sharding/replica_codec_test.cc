@@ -187,7 +187,7 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
         EXPECT_FALSE(std::equal(last.begin(), last.begin() + 80 * kCols, initial.begin()));
         EXPECT_TRUE(std::equal(last.begin() + 80 * kCols, last.end(), initial.begin() + 80 * kCols))
             << "rows that nobody touched have moved";
-        EXPECT_EQ(dense.average.losses().codec, kernels::CodecCounts{}) << what;
+        EXPECT_EQ(dense.average.clips().codec, kernels::CodecClips{}) << what;
       });
     }
   }
@@ -455,7 +455,7 @@ TEST(CodedAverage, MomentsThatWouldBeNegativeStayAndAreCounted) {
     }
     write(replica.shard, kSquares, squares);
     replica.average.run(ctx, 1);
-    std::int64_t kept = replica.average.losses().kept;
+    std::int64_t kept = replica.average.clips().kept;
     world.all_reduce(ctx, &kept, 1);
     EXPECT_EQ(kept, kRows);
     std::vector<float> got = read(replica.shard, kSquares);
@@ -484,9 +484,9 @@ TEST(CodedAverage, WhatIsTooLargeIsCountedAndFollows) {
     values[7] += 1e5F;
     write(replica.shard, 0, values);
     replica.average.run(ctx, 1);
-    std::int64_t saturated = replica.average.losses().codec.saturated;
-    world.all_reduce(ctx, &saturated, 1);
-    EXPECT_EQ(saturated, 2) << "of the change, and of the mean";
+    std::int64_t clipped = replica.average.clips().codec.clipped;
+    world.all_reduce(ctx, &clipped, 1);
+    EXPECT_EQ(clipped, 2) << "of the change, and of the mean";
     EXPECT_LT(read(replica.shard, 0)[7], 0.7e5F);
     for (int step = 2; step < 6; ++step) {
       replica.average.run(ctx, step);

@@ -159,9 +159,9 @@ std::pair<std::int64_t, std::int64_t> cut_off(const std::vector<std::string>& wa
 
 std::pair<std::int64_t, std::int64_t> cut_off(const Summary& summary) {
   std::pair<std::int64_t, std::int64_t> sum;
-  for (const auto& [table, losses] : summary.codec_losses) {
-    sum.first += losses.forward.saturated;
-    sum.second += losses.backward.saturated;
+  for (const auto& [table, clips] : summary.codec_clips) {
+    sum.first += clips.forward.clipped;
+    sum.second += clips.backward.clipped;
   }
   return sum;
 }
@@ -227,7 +227,7 @@ TEST(Codecs, AnEvaluationAloneWarnsToo) {
     EXPECT_NE(to_json(summary).find("\"saturated\": "), std::string::npos);
   }
   const Warnings none("codecs");
-  EXPECT_TRUE(evaluate(make_job(exchanged("fp16", "fp32"))).codec_losses.empty());
+  EXPECT_TRUE(evaluate(make_job(exchanged("fp16", "fp32"))).codec_clips.empty());
   EXPECT_TRUE(none.all().empty());
 }
 
@@ -239,10 +239,10 @@ TEST(Codecs, WhatDoesNotFitIsWarnedOfAndSummed) {
     summary = train_on(2, job_options(saturating_job(4, 2)));
     warnings = kept.all();
   }
-  ASSERT_FALSE(summary.codec_losses.empty());
-  EXPECT_GT(summary.codec_losses.front().second.backward.saturated, 0);
-  EXPECT_EQ(summary.codec_losses.front().second.forward, sharding::CodecLosses{});
-  EXPECT_EQ(summary.dense_codec_losses, sharding::CodecLosses{});
+  ASSERT_FALSE(summary.codec_clips.empty());
+  EXPECT_GT(summary.codec_clips.front().second.backward.clipped, 0);
+  EXPECT_EQ(summary.codec_clips.front().second.forward, kernels::CodecClips{});
+  EXPECT_EQ(summary.dense_codec_clips, kernels::CodecClips{});
   EXPECT_NE(to_json(summary).find("\"saturated\": "), std::string::npos);
   ASSERT_FALSE(warnings.empty());
   EXPECT_NE(warnings.front().find("fp16"), std::string::npos) << warnings.front();
@@ -259,9 +259,9 @@ TEST(Codecs, DenseGradientsThatDoNotFitAreWarnedOfAndSummed) {
     summary = train_on(2, job_options(config));
     warnings = kept.all();
   }
-  EXPECT_TRUE(summary.codec_losses.empty());
-  EXPECT_GT(summary.dense_codec_losses.saturated, 0);
-  EXPECT_EQ(summary.dense_codec_losses.non_finite, 0);
+  EXPECT_TRUE(summary.codec_clips.empty());
+  EXPECT_GT(summary.dense_codec_clips.clipped, 0);
+  EXPECT_EQ(summary.dense_codec_clips.non_finite, 0);
   ASSERT_FALSE(warnings.empty());
   EXPECT_NE(warnings.front().find("dense gradients (fp16)"), std::string::npos) << warnings.front();
 }
@@ -304,8 +304,8 @@ TEST(Codecs, VectorsThatAreNotFiniteEndTheJob) {
       const Summary skipped = train_on(2, job_options(config));
       EXPECT_EQ(skipped.skipped_steps, 3) << forward;
       std::int64_t non_finite = 0;
-      for (const auto& [table, losses] : skipped.codec_losses) {
-        non_finite += losses.forward.non_finite;
+      for (const auto& [table, clips] : skipped.codec_clips) {
+        non_finite += clips.forward.non_finite;
       }
       EXPECT_GT(non_finite, 0) << forward << ", " << rounding;
     }

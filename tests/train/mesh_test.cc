@@ -52,20 +52,20 @@ TEST(MeshLoss, NamesGroupsAndHowToGoOn) {
   plan.ranks = 2;
   plan.groups = 4;
   EXPECT_EQ(describe_groups(plan), "rank r of the world is in group r / 2");
-  EXPECT_EQ(describe_loss(plan, std::array{5, 7}, "ck"),
+  EXPECT_EQ(describe_lost_ranks(plan, std::array{5, 7}, "ck"),
             "Lost: rank 5 (group 2), rank 7 (group 3); whole replica groups: 2 of 4; resume with "
             "--resume ck on their 4 ranks with mesh.groups=2");
   plan.ranks = 1;
-  EXPECT_EQ(describe_loss(plan, std::array{0, 2, 3}, "ck"),
+  EXPECT_EQ(describe_lost_ranks(plan, std::array{0, 2, 3}, "ck"),
             "Lost: rank 0 (group 0), rank 2 (group 2), rank 3 (group 3); whole replica groups: 1 "
             "of 4; resume with --resume ck on their 1 rank with mesh.groups=1");
   plan.ranks = 2;
   plan.layout = spec::MeshLayout::kLocalAllReduce;
   EXPECT_EQ(describe_groups(plan), "rank r of the world is in group r mod 4");
-  EXPECT_EQ(describe_loss(plan, std::array{5, 1}, ""),
+  EXPECT_EQ(describe_lost_ranks(plan, std::array{5, 1}, ""),
             "Lost: rank 5 (group 1), rank 1 (group 1); whole replica groups: 3 of 4; there is no "
             "checkpoint: start anew on their 6 ranks with mesh.groups=3");
-  EXPECT_EQ(describe_loss(plan, std::array{0, 1, 2, 3}, "ck"),
+  EXPECT_EQ(describe_lost_ranks(plan, std::array{0, 1, 2, 3}, "ck"),
             "Lost: rank 0 (group 0), rank 1 (group 1), rank 2 (group 2), rank 3 (group 3); whole "
             "replica groups: 0 of 4; resume with --resume ck on the ranks there are");
 }

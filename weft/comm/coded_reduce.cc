@@ -33,7 +33,7 @@ class CodedReduce final : public SliceReduce {
   void keep_residuals() override;
   [[nodiscard]] std::vector<ResidualBlock> residuals() const override;
 
-  [[nodiscard]] kernels::CodecCounts losses() const override { return codec_.losses(); }
+  [[nodiscard]] kernels::CodecClips clips() const override { return codec_.clips(); }
 
  private:
   [[nodiscard]] Range slice(std::int64_t rank) const {

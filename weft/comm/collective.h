@@ -119,9 +119,9 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
 };
 
-/// What it means to a job that these ranks of the world are lost: a sentence without a full stop,
-/// or nothing.
-using LossText = std::function<std::string(std::span<const int> ranks)>;
+/// Says what it means to a job that these ranks of the world are lost: a sentence without a full
+/// stop, or nothing.
+using LostRanksText = std::function<std::string(std::span<const int> ranks)>;
 
 /// "all_gather #17 of group 'dense'".
 std::string describe(const Stamp& stamp, std::string_view group);

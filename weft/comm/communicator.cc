@@ -366,8 +366,8 @@ void Communicator::abort(const Error& error) noexcept {
   }
 }
 
-void Communicator::explain_loss(LossText text) {
-  group_->explain_loss(std::move(text));
+void Communicator::explain_lost_ranks(LostRanksText text) {
+  group_->explain_lost_ranks(std::move(text));
 }
 
 double Communicator::timeout_s() const {

@@ -206,7 +206,7 @@ class Communicator {
   /// What is said beside the ranks that did not come to the end, where the backend ends the job for
   /// that. Of the whole world; the last call counts. `text` may be called by another thread at any
   /// time until the world ends, so it holds values.
-  void explain_loss(LossText text);
+  void explain_lost_ranks(LostRanksText text);
 
   /// What this rank has sent through this communicator, its group of the host included.
   [[nodiscard]] Traffic traffic() const;

@@ -94,8 +94,8 @@ class Group {
   /// As Communicator::say_alive. Any thread.
   virtual void say_alive() noexcept = 0;
 
-  /// As Communicator::explain_loss. A backend whose ranks end together has nothing to say.
-  virtual void explain_loss(LossText /*text*/) {}
+  /// As Communicator::explain_lost_ranks. A backend whose ranks end together has nothing to say.
+  virtual void explain_lost_ranks(LostRanksText /*text*/) {}
 
   /// Where this rank notes what it is doing.
   [[nodiscard]] virtual ActivityLog& activity() = 0;

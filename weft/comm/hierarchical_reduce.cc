@@ -72,8 +72,8 @@ class HierarchicalReduce final : public SliceReduce {
   void keep_residuals() override;
   [[nodiscard]] std::vector<ResidualBlock> residuals() const override;
 
-  [[nodiscard]] kernels::CodecCounts losses() const override {
-    return codec_ ? codec_->losses() : kernels::CodecCounts{};
+  [[nodiscard]] kernels::CodecClips clips() const override {
+    return codec_ ? codec_->clips() : kernels::CodecClips{};
   }
 
  private:

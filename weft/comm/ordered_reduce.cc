@@ -48,8 +48,8 @@ std::vector<ResidualBlock> OrderedAllReduce::residuals() const {
   return reduce_->residuals();
 }
 
-kernels::CodecCounts OrderedAllReduce::losses() const {
-  return reduce_->losses();
+kernels::CodecClips OrderedAllReduce::clips() const {
+  return reduce_->clips();
 }
 
 void OrderedAllReduce::run(Context& ctx, std::span<const std::uint8_t> present, float* out) {

@@ -121,7 +121,7 @@ class OrderedAllReduce {
   [[nodiscard]] std::vector<ResidualBlock> residuals() const;
 
   /// What this rank could not encode since the start. From any thread.
-  [[nodiscard]] kernels::CodecCounts losses() const;
+  [[nodiscard]] kernels::CodecClips clips() const;
 
  private:
   std::int64_t count_;

@@ -78,10 +78,10 @@ void SliceCodec::encode_block(const Source& slice, std::int64_t block, float* sc
       values[i] += residual[i];
     }
   }
-  const kernels::CodecCounts lost = kernels::encode(
+  const kernels::CodecClips lost = kernels::encode(
       codec_, {.vectors = values, .stride = count, .cols = count, .to = to}, Range{0, 1});
   non_finite_.fetch_add(lost.non_finite, std::memory_order_relaxed);
-  saturated_.fetch_add(lost.saturated, std::memory_order_relaxed);
+  clipped_.fetch_add(lost.clipped, std::memory_order_relaxed);
   float* const decoded = slice.decoded == nullptr ? scratch : slice.decoded + range.begin;
   if (slice.decoded != nullptr || slice.residual != nullptr) {
     kernels::decode(codec_, {.from = to, .vectors = decoded, .stride = count, .cols = count},
@@ -116,9 +116,9 @@ void SliceCodec::decode(Context& ctx, std::span<const Target> slices) const {
   });
 }
 
-kernels::CodecCounts SliceCodec::losses() const {
+kernels::CodecClips SliceCodec::clips() const {
   return {.non_finite = non_finite_.load(std::memory_order_relaxed),
-          .saturated = saturated_.load(std::memory_order_relaxed)};
+          .clipped = clipped_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace weft::comm

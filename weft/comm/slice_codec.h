@@ -46,7 +46,7 @@ class SliceCodec {
   void decode(Context& ctx, std::span<const Target> slices) const;
 
   /// Since it was made. From any thread.
-  [[nodiscard]] kernels::CodecCounts losses() const;
+  [[nodiscard]] kernels::CodecClips clips() const;
 
  private:
   void encode_block(const Source& slice, std::int64_t block, float* scratch);
@@ -63,7 +63,7 @@ class SliceCodec {
   std::int64_t lanes_;        ///< tasks that may run at once
   Buffer scratch_;            ///< [lanes][block], with feedback
   std::atomic<std::int64_t> non_finite_ = 0;
-  std::atomic<std::int64_t> saturated_ = 0;
+  std::atomic<std::int64_t> clipped_ = 0;
 };
 
 }  // namespace weft::comm

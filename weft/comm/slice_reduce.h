@@ -43,7 +43,7 @@ class SliceReduce {
 
   [[nodiscard]] virtual std::vector<ResidualBlock> residuals() const { return {}; }
 
-  [[nodiscard]] virtual kernels::CodecCounts losses() const { return {}; }
+  [[nodiscard]] virtual kernels::CodecClips clips() const { return {}; }
 
  protected:
   float* partials_;

@@ -60,7 +60,7 @@ class BusErrors {
 
   static void remove(MappedFile::Range* range) { range->begin = 0; }
 
-  [[nodiscard]] static std::uint64_t losses() { return losses_.load(); }
+  [[nodiscard]] static std::uint64_t lost_pages() { return lost_pages_.load(); }
 
  private:
   BusErrors() {
@@ -81,7 +81,7 @@ class BusErrors {
         continue;
       }
       range->lost = true;
-      ++losses_;
+      ++lost_pages_;
       const std::uintptr_t page = at / page_ * page_;
       if (mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
@@ -100,7 +100,7 @@ class BusErrors {
   }
 
   static inline std::atomic<MappedFile::Range*> first_{nullptr};
-  static inline std::atomic<std::uint64_t> losses_{0};
+  static inline std::atomic<std::uint64_t> lost_pages_{0};
   static inline const auto page_ = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   static inline struct sigaction before_{};
 
@@ -152,8 +152,8 @@ void MappedFile::check() const {
   }
 }
 
-std::uint64_t MappedFile::losses() {
-  return BusErrors::losses();
+std::uint64_t MappedFile::lost_pages() {
+  return BusErrors::lost_pages();
 }
 
 MappedFile::Change MappedFile::find_change() {

@@ -34,7 +34,7 @@ class MappedFile {
 
   /// How often pages were found gone, of all files of the process: while it stays, so does every
   /// check(). From any thread.
-  static std::uint64_t losses();
+  static std::uint64_t lost_pages();
 
   enum class Change {
     kNone,

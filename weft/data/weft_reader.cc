@@ -143,12 +143,12 @@ class WeftSource final : public Source {
   }
 
   void check_files() {
-    const std::uint64_t losses = MappedFile::losses();
-    if (losses != losses_) {
+    const std::uint64_t lost_pages = MappedFile::lost_pages();
+    if (lost_pages != lost_pages_) {
       for (const auto& map : maps_) {
         map->check();
       }
-      losses_ = losses;
+      lost_pages_ = lost_pages;
     }
   }
 
@@ -447,7 +447,7 @@ class WeftSource final : public Source {
   }
 
   std::vector<std::unique_ptr<MappedFile>> maps_;  // of files_, unless these are bytes
-  std::uint64_t losses_ = 0;                       // of pages of any file, when last looked at
+  std::uint64_t lost_pages_ = 0;                   // of pages of any file, when last looked at
   bool replaced_ = false;                          // and said so
   std::vector<WeftFile> files_;
   std::vector<Block> blocks_;

@@ -64,18 +64,18 @@ inline std::int64_t encoded_bytes(const Codec& codec, std::int64_t cols) {
   return weft::encoded_bytes(codec.format, codec.group, cols);
 }
 
-/// What did not fit.
-struct CodecCounts {
+/// Counts of values that an encoder clipped or found non-finite.
+struct CodecClips {
   std::int64_t non_finite = 0;
-  std::int64_t saturated = 0;  ///< finite, cut off at the largest number
+  std::int64_t clipped = 0;  ///< finite, cut off at the largest number
 
-  CodecCounts& operator+=(const CodecCounts& other) {
+  CodecClips& operator+=(const CodecClips& other) {
     non_finite += other.non_finite;
-    saturated += other.saturated;
+    clipped += other.clipped;
     return *this;
   }
 
-  friend bool operator==(const CodecCounts&, const CodecCounts&) = default;
+  friend bool operator==(const CodecClips&, const CodecClips&) = default;
 };
 
 /// Whose random words a vector gets; of stochastic rounding alone.
@@ -106,13 +106,13 @@ struct DecodeJob {
 };
 
 /// Encodes vectors [range).
-CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range);
+CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
 
 /// Decodes vectors [range).
 void decode(const Codec& codec, const DecodeJob& job, Range range);
 
 namespace reference {
-CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range);
+CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
 void decode(const Codec& codec, const DecodeJob& job, Range range);
 }  // namespace reference
 

@@ -218,9 +218,9 @@ std::int64_t CodedAverage::copies_bytes() const {
   return bytes;
 }
 
-SyncLosses CodedAverage::losses() const {
+SyncClips CodedAverage::clips() const {
   return {.codec = {.non_finite = non_finite_.load(std::memory_order_relaxed),
-                    .saturated = saturated_.load(std::memory_order_relaxed)},
+                    .clipped = clipped_.load(std::memory_order_relaxed)},
           .kept = kept_.load(std::memory_order_relaxed)};
 }
 
@@ -581,12 +581,12 @@ void CodedAverage::read_last(const Chunk& chunk, float* out) const {
 
 void CodedAverage::encode(const Chunk& chunk, const float* values, std::byte* owner_bytes) {
   const std::int64_t cols = chunk.vector->cols;
-  const kernels::CodecCounts lost = kernels::encode(
+  const kernels::CodecClips lost = kernels::encode(
       codec_, {.vectors = values, .stride = cols, .cols = cols, .to = owner_bytes + chunk.offset},
       Range{0, chunk.rows.size()});
-  if (lost != kernels::CodecCounts{}) {
+  if (lost != kernels::CodecClips{}) {
     non_finite_.fetch_add(lost.non_finite, std::memory_order_relaxed);
-    saturated_.fetch_add(lost.saturated, std::memory_order_relaxed);
+    clipped_.fetch_add(lost.clipped, std::memory_order_relaxed);
   }
 }
 

@@ -58,19 +58,19 @@
 
 namespace weft::sharding {
 
-/// What codecs could not say of changes and means (weft/kernels/codec.h, "Limits"), and numbers
-/// that stayed as they were at a sync, counted by the owners of their rows.
-struct SyncLosses {
-  kernels::CodecCounts codec;
+/// Counts of changes and means that an encoder clipped or found non-finite (weft/kernels/codec.h,
+/// "Limits"), and of values that stayed as they were at a sync, by the owners of their rows.
+struct SyncClips {
+  kernels::CodecClips codec;
   std::int64_t kept = 0;
 
-  SyncLosses& operator+=(const SyncLosses& other) {
+  SyncClips& operator+=(const SyncClips& other) {
     codec += other.codec;
     kept += other.kept;
     return *this;
   }
 
-  friend bool operator==(const SyncLosses&, const SyncLosses&) = default;
+  friend bool operator==(const SyncClips&, const SyncClips&) = default;
 };
 
 struct CodedAverageOptions {
@@ -108,7 +108,7 @@ class CodedAverage {
   [[nodiscard]] std::int64_t copies_bytes() const;
 
   /// Of this rank, since it was made. From any thread.
-  [[nodiscard]] SyncLosses losses() const;
+  [[nodiscard]] SyncClips clips() const;
 
  private:
   /// Part of every row that is encoded by itself.
@@ -252,7 +252,7 @@ class CodedAverage {
   std::vector<comm::Piece> send_pieces_, recv_pieces_;  // [M]
   std::vector<comm::Lane> send_, recv_;                 // [M]
   TaskList copies_;                                     // of members
-  std::atomic<std::int64_t> non_finite_ = 0, saturated_ = 0, kept_ = 0;
+  std::atomic<std::int64_t> non_finite_ = 0, clipped_ = 0, kept_ = 0;
 };
 
 }  // namespace weft::sharding

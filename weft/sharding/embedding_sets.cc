@@ -171,15 +171,15 @@ std::vector<TableReads> EmbeddingSets::reads() const {
   return all;
 }
 
-TableLosses EmbeddingSets::codec_losses(std::int64_t table) const {
+TableClips EmbeddingSets::codec_clips(std::int64_t table) const {
   const std::size_t set = set_of_table_[static_cast<std::size_t>(table)];
-  return sets_[set]->tables->codec_losses(table);
+  return sets_[set]->tables->codec_clips(table);
 }
 
-SyncLosses EmbeddingSets::sync_losses() const {
-  SyncLosses all;
+SyncClips EmbeddingSets::sync_clips() const {
+  SyncClips all;
   for (const auto& set : sets_) {
-    all += set->tables->sync_losses();
+    all += set->tables->sync_clips();
   }
   return all;
 }

@@ -80,10 +80,10 @@ class EmbeddingSets {
   /// In the order of tables.
   [[nodiscard]] std::vector<TableReads> reads() const;
 
-  [[nodiscard]] TableLosses codec_losses(std::int64_t table) const;
+  [[nodiscard]] TableClips codec_clips(std::int64_t table) const;
 
   /// Of syncs of replicas, of all sets together.
-  [[nodiscard]] SyncLosses sync_losses() const;
+  [[nodiscard]] SyncClips sync_clips() const;
 
   /// What encoding syncs has lost, as state, set after set.
   [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;

@@ -98,13 +98,14 @@ class OutputDist {
   /// Divides gradients() of means in place, and sends gradients to the servers.
   void backward(Context& ctx, const InputDist& input);
 
-  /// What this rank's codecs could not say of a table's vectors and gradients since the start.
-  [[nodiscard]] CodecLosses forward_losses(std::int64_t table) const {
-    return forward_wire_.losses(table);
+  /// Values of a table's vectors, and of their gradients, that this rank's codecs have clipped or
+  /// found non-finite since the start of the run.
+  [[nodiscard]] kernels::CodecClips forward_clips(std::int64_t table) const {
+    return forward_wire_.clips(table);
   }
 
-  [[nodiscard]] CodecLosses backward_losses(std::int64_t table) const {
-    return backward_wire_.losses(table);
+  [[nodiscard]] kernels::CodecClips backward_clips(std::int64_t table) const {
+    return backward_wire_.clips(table);
   }
 
   [[nodiscard]] FeatureMatrices& outputs() { return outputs_; }

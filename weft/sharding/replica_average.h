@@ -81,7 +81,7 @@ class ReplicaAverage {
   [[nodiscard]] std::int64_t copies_bytes() const { return coded_ ? coded_->copies_bytes() : 0; }
 
   /// Of this rank, since it was made. From any thread.
-  [[nodiscard]] SyncLosses losses() const { return coded_ ? coded_->losses() : SyncLosses{}; }
+  [[nodiscard]] SyncClips clips() const { return coded_ ? coded_->clips() : SyncClips{}; }
 
  private:
   /// Part of every row of a shard.

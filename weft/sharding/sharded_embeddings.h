@@ -67,11 +67,11 @@ struct TableReads {
   std::int64_t bytes = 0;  ///< of their weights
 };
 
-/// Numbers of a table's vectors and gradients that codecs could not say.
-struct TableLosses {
-  CodecLosses forward, backward;
+/// Values of a table's vectors and gradients that codecs clipped or found non-finite.
+struct TableClips {
+  kernels::CodecClips forward, backward;
 
-  friend bool operator==(const TableLosses&, const TableLosses&) = default;
+  friend bool operator==(const TableClips&, const TableClips&) = default;
 };
 
 class ShardedEmbeddings;
@@ -135,14 +135,12 @@ class ShardedEmbeddings {
   [[nodiscard]] std::vector<TableReads> reads() const;
 
   /// Since construction, of what this rank has encoded (weft/kernels/codec.h, "Limits").
-  [[nodiscard]] TableLosses codec_losses(std::int64_t table) const {
-    return {.forward = output_.forward_losses(table), .backward = output_.backward_losses(table)};
+  [[nodiscard]] TableClips codec_clips(std::int64_t table) const {
+    return {.forward = output_.forward_clips(table), .backward = output_.backward_clips(table)};
   }
 
   /// The same of syncs of replicas, where they are encoded.
-  [[nodiscard]] SyncLosses sync_losses() const {
-    return average_ ? average_->losses() : SyncLosses{};
-  }
+  [[nodiscard]] SyncClips sync_clips() const { return average_ ? average_->clips() : SyncClips{}; }
 
   /// What encoding syncs has lost, as state; none where nothing is kept.
   [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;

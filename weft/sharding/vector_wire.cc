@@ -19,9 +19,9 @@ std::int64_t tasks_of(const VectorWire::Block& block) {
 
 }  // namespace
 
-struct VectorWire::Losses {
+struct VectorWire::Clips {
   std::atomic<std::int64_t> non_finite = 0;
-  std::atomic<std::int64_t> saturated = 0;
+  std::atomic<std::int64_t> clipped = 0;
 };
 
 VectorWire::VectorWire(const spec::Config& config,
@@ -31,7 +31,7 @@ VectorWire::VectorWire(const spec::Config& config,
     : codec_{.format = format,
              .group = config.codecs.group_size,
              .rounding = config.codecs.rounding},
-      losses_(config.tables.size()),
+      clips_(config.tables.size()),
       sent_(device),
       received_(device),
       send_runs_(at(ranks)),
@@ -119,26 +119,28 @@ Range VectorWire::task_vectors(const Block& block, std::int64_t task) {
 
 void VectorWire::encode(const Block& block, Range vectors, std::byte* wire) {
   const bool drawn = codec_.rounding == CodecRounding::kStochastic;
-  const CodecLosses lost = drawn ? encode_drawn(block, vectors, wire)
-                                 : kernels::encode(codec_,
-                                                   {.vectors = block.place.data,
-                                                    .stride = block.place.stride,
-                                                    .rows = block.rows,
-                                                    .cols = block.slot->dim(),
-                                                    .to = wire},
-                                                   vectors);
-  if (lost != CodecLosses{}) {
-    Losses& losses = losses_[at(block.slot->table)];
-    losses.non_finite.fetch_add(lost.non_finite, std::memory_order_relaxed);
-    losses.saturated.fetch_add(lost.saturated, std::memory_order_relaxed);
+  const kernels::CodecClips lost = drawn ? encode_drawn(block, vectors, wire)
+                                         : kernels::encode(codec_,
+                                                           {.vectors = block.place.data,
+                                                            .stride = block.place.stride,
+                                                            .rows = block.rows,
+                                                            .cols = block.slot->dim(),
+                                                            .to = wire},
+                                                           vectors);
+  if (lost != kernels::CodecClips{}) {
+    Clips& clips = clips_[at(block.slot->table)];
+    clips.non_finite.fetch_add(lost.non_finite, std::memory_order_relaxed);
+    clips.clipped.fetch_add(lost.clipped, std::memory_order_relaxed);
   }
 }
 
-CodecLosses VectorWire::encode_drawn(const Block& block, Range vectors, std::byte* wire) const {
+kernels::CodecClips VectorWire::encode_drawn(const Block& block,
+                                             Range vectors,
+                                             std::byte* wire) const {
   const std::int64_t dim = block.slot->dim();
   const std::int64_t bytes = kernels::encoded_bytes(codec_, dim);
   std::array<std::int64_t, kDrawsAtOnce> numbers;
-  CodecLosses lost;
+  kernels::CodecClips lost;
   for (std::int64_t first = vectors.begin; first < vectors.end; first += kDrawsAtOnce) {
     const Range some{first, std::min(first + kDrawsAtOnce, vectors.end)};
     block.draws.number(some, numbers.data());
@@ -169,10 +171,10 @@ void VectorWire::decode(const Block& block, Range vectors, const std::byte* wire
                   vectors);
 }
 
-CodecLosses VectorWire::losses(std::int64_t table) const {
-  const Losses& losses = losses_[at(table)];
-  return {.non_finite = losses.non_finite.load(std::memory_order_relaxed),
-          .saturated = losses.saturated.load(std::memory_order_relaxed)};
+kernels::CodecClips VectorWire::clips(std::int64_t table) const {
+  const Clips& clips = clips_[at(table)];
+  return {.non_finite = clips.non_finite.load(std::memory_order_relaxed),
+          .clipped = clips.clipped.load(std::memory_order_relaxed)};
 }
 
 }  // namespace weft::sharding

@@ -30,9 +30,6 @@ struct VectorPlace {
   std::int64_t stride = 0;
 };
 
-/// Numbers that codecs could not say: weft/kernels/codec.h, "Limits".
-using CodecLosses = kernels::CodecCounts;
-
 class VectorWire {
  public:
   /// Vectors of a slot on their way to or from `peer`; vector i is row rows[i] of `place`, or i.
@@ -59,17 +56,19 @@ class VectorWire {
 
   void add_incoming(const Block& block) { incoming_.add(block, codec_); }
 
-  /// To be replaced by what it would be on another rank. Its peer is this rank.
+  /// Rounds the block in place in exchange(), as if it had been sent and received. Its peer is this
+  /// rank.
   void add_in_place(const Block& block) { in_place_.add(block, codec_); }
 
   /// Encodes, sends, decodes. Collective.
   void exchange(Context& ctx, comm::Communicator& comm);
 
-  /// Of all vectors of a table that this rank has encoded since the start of the run.
-  [[nodiscard]] CodecLosses losses(std::int64_t table) const;
+  /// Values that this rank has clipped or found non-finite in vectors of a table since the start of
+  /// the run.
+  [[nodiscard]] kernels::CodecClips clips(std::int64_t table) const;
 
  private:
-  struct Losses;
+  struct Clips;
 
   /// Blocks, and where each lies on the wire.
   struct Blocks {
@@ -87,13 +86,15 @@ class VectorWire {
 
   void describe_lanes(comm::Communicator& comm);
   void encode(const Block& block, Range vectors, std::byte* wire);
-  [[nodiscard]] CodecLosses encode_drawn(const Block& block, Range vectors, std::byte* wire) const;
+  [[nodiscard]] kernels::CodecClips encode_drawn(const Block& block,
+                                                 Range vectors,
+                                                 std::byte* wire) const;
   void decode(const Block& block, Range vectors, const std::byte* wire) const;
   [[nodiscard]] static Range task_vectors(const Block& block, std::int64_t task);
 
   kernels::Codec codec_;
   std::uint64_t step_ = 0;
-  std::vector<Losses> losses_;  // [tables]
+  std::vector<Clips> clips_;  // [tables]
   Blocks outgoing_, incoming_, in_place_;
   Buffer sent_, received_;                          // sent_: outgoing, then in place
   std::vector<comm::Piece> send_runs_, recv_runs_;  // [W]

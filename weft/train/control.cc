@@ -20,8 +20,8 @@ struct Header {
 
 /// Of tables the lowest.
 void add_report(const CodecReport& from, CodecReport& to) {
-  to.losses.forward += from.losses.forward;
-  to.losses.backward += from.losses.backward;
+  to.clips.forward += from.clips.forward;
+  to.clips.backward += from.clips.backward;
   to.dense += from.dense;
   to.sync += from.sync;
   if (from.table >= 0 && (to.table < 0 || from.table < to.table)) {

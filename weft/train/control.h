@@ -18,12 +18,12 @@
 
 namespace weft::train {
 
-/// Numbers that codecs could not say, since the start of the run.
+/// Counts of values that codecs have clipped or found non-finite since the start of the run.
 struct CodecReport {
-  sharding::TableLosses losses;
+  sharding::TableClips clips;
   std::int64_t table = -1;  ///< the first that has any
-  sharding::CodecLosses dense;
-  sharding::SyncLosses sync;
+  kernels::CodecClips dense;
+  sharding::SyncClips sync;
 };
 
 /// What one rank says.

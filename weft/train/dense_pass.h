@@ -95,7 +95,7 @@ class DensePass {
   [[nodiscard]] const std::string& residual_layout() const { return residual_layout_; }
 
   /// Of this rank since the start. From any thread.
-  [[nodiscard]] kernels::CodecCounts codec_losses() const { return all_reduce_->losses(); }
+  [[nodiscard]] kernels::CodecClips codec_clips() const { return all_reduce_->clips(); }
 
   [[nodiscard]] const optim::ParameterLayout& layout() const { return model_->layout(); }
 

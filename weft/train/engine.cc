@@ -191,14 +191,13 @@ int Engine::world_rank(std::int64_t position) const {
 }
 
 CodecReport Engine::codec_report() const {
-  CodecReport report{
-      .losses = {}, .dense = dense_.codec_losses(), .sync = embeddings_.sync_losses()};
+  CodecReport report{.clips = {}, .dense = dense_.codec_clips(), .sync = embeddings_.sync_clips()};
   for (std::size_t t = 0; t < config_.tables.size(); ++t) {
     const auto table = static_cast<std::int64_t>(t);
-    const sharding::TableLosses losses = embeddings_.codec_losses(table);
-    report.losses.forward += losses.forward;
-    report.losses.backward += losses.backward;
-    if (report.table < 0 && losses != sharding::TableLosses{}) {
+    const sharding::TableClips clips = embeddings_.codec_clips(table);
+    report.clips.forward += clips.forward;
+    report.clips.backward += clips.backward;
+    if (report.table < 0 && clips != sharding::TableClips{}) {
       report.table = table;
     }
   }
@@ -213,7 +212,7 @@ void Engine::encode_control(bool stop) {
     local_.overflow = dense_overflow_;
   }
   local_.codecs = codec_report();
-  encoded_non_finite_ = local_.codecs.losses.forward.non_finite;
+  encoded_non_finite_ = local_.codecs.clips.forward.non_finite;
   local_.has_previous = has_previous_;
   local_.previous = dense_.sums();
   codec_.encode(local_, rank_, control_bytes_);
@@ -298,7 +297,7 @@ bool Engine::eval_step(const data::Batch& batch, bool stop) {
 /// One flag after the last backward stage; rows and weights are updated only behind it.
 void Engine::exchange_flags(Context& ctx) {
   NonFinite own = dense_.non_finite();
-  if (own.position < 0 && codec_report().losses.forward.non_finite > encoded_non_finite_) {
+  if (own.position < 0 && codec_report().clips.forward.non_finite > encoded_non_finite_) {
     own = {.position = batch_->global_size,
            .rank = control_comm_->rank()};  // behind those that name a sample
   }

@@ -114,7 +114,7 @@ class Engine {
   /// Exchanges what the last step left to say (its metric sums, overflows). Collective.
   GlobalControl flush();
 
-  /// What this rank's codecs could not say since the start of the run.
+  /// Values that this rank's codecs have clipped or found non-finite since the start of the run.
   [[nodiscard]] CodecReport codec_report() const;
 
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.

@@ -30,7 +30,7 @@
 #include "weft/train/agreement.h"
 #include "weft/train/checkpoint_age.h"
 #include "weft/train/checkpoint_folder.h"
-#include "weft/train/codec_losses.h"
+#include "weft/train/codec_clips.h"
 #include "weft/train/data_identity.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/memory_check.h"
@@ -120,7 +120,7 @@ class Job {
     warn_of_another_config();
     by_position_ = order_by_position(launched_, plan_);
     say_which_groups();
-    explain_losses();
+    explain_lost_ranks();
     advise_on_parts();
     check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
     check_one_state(config_.mesh, options_.checkpoint_dir);
@@ -141,7 +141,7 @@ class Job {
   void check_resume();
   void warn_of_another_config() const;
   void say_which_groups() const;
-  void explain_losses() const;
+  void explain_lost_ranks() const;
   void warn_of_an_end_between_syncs() const;
   void advise_on_parts() const;
   void open_vocabularies(data::Source& train);
@@ -256,14 +256,14 @@ void Job::say_which_groups() const {
 }
 
 /// Called when ranks have not come to the end after an error, by another thread.
-void Job::explain_losses() const {
+void Job::explain_lost_ranks() const {
   if (plan_.groups == 1) {
     return;
   }
-  launched_.explain_loss([plan = plan_, saved = has_saved_, folder = options_.checkpoint_dir,
-                          resumed = options_.resume](std::span<const int> ranks) {
+  launched_.explain_lost_ranks([plan = plan_, saved = has_saved_, folder = options_.checkpoint_dir,
+                                resumed = options_.resume](std::span<const int> ranks) {
     // No look at the disk, which may be what does not answer.
-    return describe_loss(plan, ranks, *saved ? folder : resumed);
+    return describe_lost_ranks(plan, ranks, *saved ? folder : resumed);
   });
 }
 
@@ -734,9 +734,9 @@ Summary Job::eval() {
   if (summary.eval) {
     summary.eval->step = summary.last_step;
   }
-  const CodecReport losses = sum_losses(*engine_, config_, summary);
+  const CodecReport clips = sum_clips(*engine_, config_, summary);
   if (first()) {
-    warn_of_losses(config_, losses, {}, "of the evaluation");
+    warn_of_clips(config_, clips, {}, "of the evaluation");
   }
   if (summary.eval && first() && options_.progress.on_eval) {
     options_.progress.on_eval(*summary.eval);

@@ -84,9 +84,9 @@ std::string describe_groups(const spec::Plan& plan) {
              : fmt::format("rank r of the world is in group r / {}", plan.ranks);
 }
 
-std::string describe_loss(const spec::Plan& plan,
-                          std::span<const int> lost,
-                          const std::string& checkpoint) {
+std::string describe_lost_ranks(const spec::Plan& plan,
+                                std::span<const int> lost,
+                                const std::string& checkpoint) {
   std::set<std::int64_t> groups;
   std::string names;
   for (const int rank : lost) {

@@ -37,9 +37,9 @@ std::string describe_groups(const spec::Plan& plan);
 
 /// What became of the groups of a job that has lost these ranks of the world, and how it goes on
 /// without them. `checkpoint`: to resume from; empty: there is none.
-std::string describe_loss(const spec::Plan& plan,
-                          std::span<const int> lost,
-                          const std::string& checkpoint);
+std::string describe_lost_ranks(const spec::Plan& plan,
+                                std::span<const int> lost,
+                                const std::string& checkpoint);
 
 /// What a table's Adagrad sums are multiples of: c, and of rows of its head 1, since these are kept
 /// as one group would have them.

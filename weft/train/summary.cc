@@ -32,16 +32,16 @@ Json task_list(const std::vector<TaskFigures>& tasks) {
   return list;
 }
 
-Json counts(const sharding::CodecLosses& losses) {
-  return Json{{"non_finite", losses.non_finite}, {"saturated", losses.saturated}};
+Json counts(const kernels::CodecClips& clips) {
+  return Json{{"non_finite", clips.non_finite}, {"saturated", clips.clipped}};
 }
 
-Json codec_losses(const Summary& summary) {
+Json codec_clips(const Summary& summary) {
   Json list = Json::array();
-  for (const auto& [table, losses] : summary.codec_losses) {
+  for (const auto& [table, clips] : summary.codec_clips) {
     list.push_back({{"table", table},
-                    {"forward", counts(losses.forward)},
-                    {"backward", counts(losses.backward)}});
+                    {"forward", counts(clips.forward)},
+                    {"backward", counts(clips.backward)}});
   }
   return list;
 }
@@ -121,10 +121,10 @@ std::string to_json(const Summary& summary) {
                     {"buffers_peak_bytes", summary.memory.buffers_peak},
                     {"heap_bytes", summary.memory.heap},
                     {"program_bytes", summary.memory.program}};
-  json["codec_losses"] = codec_losses(summary);
-  json["dense_codec_losses"] = counts(summary.dense_codec_losses);
-  json["sync_codec_losses"] = counts(summary.sync_codec_losses.codec);
-  json["sync_codec_losses"]["kept"] = summary.sync_codec_losses.kept;
+  json["codec_losses"] = codec_clips(summary);
+  json["dense_codec_losses"] = counts(summary.dense_codec_clips);
+  json["sync_codec_losses"] = counts(summary.sync_codec_clips.codec);
+  json["sync_codec_losses"]["kept"] = summary.sync_codec_clips.kept;
   json["lost_records"] = {{"metrics", summary.lost.metrics},
                           {"events", summary.lost.events},
                           {"traces", summary.lost.traces},

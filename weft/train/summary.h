@@ -65,12 +65,12 @@ struct Summary {
   std::vector<TaskFigures> window;  ///< the last complete window of training
   std::vector<double> lifetime_ne;  ///< per task, over the run
   std::optional<EvalFigures> eval;
-  /// By table, of those with any: numbers that codecs could not say, over the run, its evaluations
-  /// and all ranks.
-  std::vector<std::pair<std::string, sharding::TableLosses>> codec_losses;
-  sharding::CodecLosses dense_codec_losses;  ///< of sums of dense gradients
-  sharding::SyncLosses sync_codec_losses;    ///< of syncs of replica groups
-  std::vector<std::string> skipped_stages;   ///< debug.skip: with any, nothing was trained
+  /// By table, of those with any: values that codecs clipped or found non-finite, over the run, its
+  /// evaluations and all ranks.
+  std::vector<std::pair<std::string, sharding::TableClips>> codec_clips;
+  kernels::CodecClips dense_codec_clips;    ///< of sums of dense gradients
+  sharding::SyncClips sync_codec_clips;     ///< of syncs of replica groups
+  std::vector<std::string> skipped_stages;  ///< debug.skip: with any, nothing was trained
   std::uint64_t weights_hash = 0;
   std::uint64_t state_hash = 0;
   std::int64_t ranks = 1;

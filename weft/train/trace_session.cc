@@ -93,10 +93,9 @@ void TraceSession::sample(Engine& engine) {
   }
   const CodecReport report = engine.codec_report();
   trace::Track& track = *engine.caller_track();
-  track.sample(
-      "numbers cut off by codecs",
-      static_cast<double>(report.losses.forward.saturated + report.losses.backward.saturated +
-                          report.dense.saturated + report.sync.codec.saturated));
+  track.sample("numbers cut off by codecs",
+               static_cast<double>(report.clips.forward.clipped + report.clips.backward.clipped +
+                                   report.dense.clipped + report.sync.codec.clipped));
   track.sample("rows read", static_cast<double>(rows));
   track.sample("bytes of tables and buffers", static_cast<double>(host_memory_use().now));
 }

@@ -6,7 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
-#include "weft/train/codec_losses.h"
+#include "weft/train/codec_clips.h"
 #include "weft/train/evaluation.h"
 #include "weft/train/next_batch.h"
 
@@ -181,11 +181,11 @@ void Trainer::take(const GlobalControl& control) {
   options_.progress.on_window(window);
 }
 
-/// What codecs could not say since the warning before.
+/// Warns of values that encoders have clipped or found non-finite since the warning before.
 void Trainer::warn_of_codecs(const CodecReport& codecs) {
   const CodecReport before = std::exchange(codec_losses_, codecs);
   if (engine_.control_comm().rank() == 0) {
-    warn_of_losses(config_, codecs, before, fmt::format("up to step {}", step_));
+    warn_of_clips(config_, codecs, before, fmt::format("up to step {}", step_));
   }
 }
 
@@ -242,7 +242,7 @@ void Trainer::report(Summary& summary) {
   summary.train_s = std::chrono::duration<double>(train_time_).count();
   summary.stopped = stopped_;
   summary.eval = eval_;
-  warn_of_codecs(sum_losses(engine_, config_, summary));  // behind the last whole window
+  warn_of_codecs(sum_clips(engine_, config_, summary));  // behind the last whole window
   for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
     const metrics::BinarySums& sums = figures_.window()[t];
     TaskFigures task = train::figures(config_.tasks[t].name, sums);

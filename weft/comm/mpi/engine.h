@@ -64,8 +64,8 @@ class Engine {
   /// As Communicator::say_alive. Any thread.
   virtual void say_alive() noexcept = 0;
 
-  /// As Communicator::explain_loss. Any thread.
-  virtual void explain_loss(LossText text) = 0;
+  /// As Communicator::explain_lost_ranks. Any thread.
+  virtual void explain_lost_ranks(LostRanksText text) = 0;
 
   /// As MpiSession::finish.
   virtual void finish() = 0;

@@ -135,9 +135,9 @@ class ProgressEngine final : public Engine {
     wake_.notify_one();
   }
 
-  void explain_loss(LossText text) override {
+  void explain_lost_ranks(LostRanksText text) override {
     const std::lock_guard lock(mutex_);
-    loss_text_ = std::move(text);
+    lost_ranks_text_ = std::move(text);
   }
 
   void finish() override {
@@ -181,7 +181,7 @@ class ProgressEngine final : public Engine {
   std::vector<Ticket*> submitted_;
   std::optional<Error> abort_request_;
   std::optional<Error> error_;  ///< the world's
-  LossText loss_text_;
+  LostRanksText lost_ranks_text_;
   bool started_ = false;
   bool finishing_ = false;
   bool alive_request_ = false;
@@ -467,10 +467,10 @@ bool ProgressEngine::may_end() {
 
 /// "TEXT. ", where the program has something to say of it.
 std::string ProgressEngine::loss(const std::vector<int>& ranks) const {
-  LossText text;
+  LostRanksText text;
   {
     const std::lock_guard lock(mutex_);
-    text = loss_text_;
+    text = lost_ranks_text_;
   }
   const std::string told = text ? text(ranks) : "";
   return told.empty() ? told : told + ". ";

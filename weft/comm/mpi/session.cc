@@ -90,7 +90,9 @@ class MpiGroup final : public Group {
 
   void check() const override { process_.engine->check(); }
 
-  void explain_loss(LossText text) override { process_.engine->explain_loss(std::move(text)); }
+  void explain_lost_ranks(LostRanksText text) override {
+    process_.engine->explain_lost_ranks(std::move(text));
+  }
 
   [[nodiscard]] double timeout_s() const override { return process_.engine->timeout_s(); }
 

@@ -92,7 +92,7 @@ HWY_INLINE std::uint32_t largest_bits(const GroupIn& group) {
 }
 
 /// The largest finite |x|, and counts of what is above `limit`.
-inline float look_closely(const GroupIn& group, float limit, CodecCounts& counts) {
+inline float look_closely(const GroupIn& group, float limit, CodecClips& counts) {
   float most = 0.0F;
   for (std::int64_t i = 0; i < group.cols; ++i) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(group.x[i]) & 0x7FFFFFFFU;
@@ -100,7 +100,7 @@ inline float look_closely(const GroupIn& group, float limit, CodecCounts& counts
     if (bits >= 0x7F800000U) {
       ++counts.non_finite;
     } else {
-      counts.saturated += size > limit ? 1 : 0;
+      counts.clipped += size > limit ? 1 : 0;
       most = std::max(most, size);
     }
   }
@@ -251,7 +251,7 @@ struct GroupLayout {
 };
 
 template <class F, class Rounding>
-HWY_INLINE void encode_group(const GroupIn& group, CodecCounts& counts) {
+HWY_INLINE void encode_group(const GroupIn& group, CodecClips& counts) {
   using Layout = GroupLayout<F>;
   constexpr float kLimit = codec_limit(F::kFormat);
   const float most = std::bit_cast<float>(largest_bits(group));
@@ -260,7 +260,7 @@ HWY_INLINE void encode_group(const GroupIn& group, CodecCounts& counts) {
     write_group<F, Rounding, false>(group, Layout::write_scale(group, most, true), codes);
     return;
   }
-  CodecCounts own;
+  CodecClips own;
   const float finite = look_closely(group, kLimit, own);
   const float multiplier = Layout::write_scale(group, finite, own.non_finite == 0);
   counts += own;
@@ -294,13 +294,13 @@ HWY_INLINE void decode_group(const GroupOut& group) {
 struct FbgemmInt8Lanes {};
 
 template <class Rounding>
-HWY_INLINE void encode_biased(const GroupIn& group, CodecCounts& counts) {
+HWY_INLINE void encode_biased(const GroupIn& group, CodecClips& counts) {
   const F32 d;
   const auto limit = hn::Set(d, kFbgemmLimit);
   const auto below = hn::Set(d, -kFbgemmLimit);
   bool finite = true;
   if (HWY_UNLIKELY(largest_bits(group) > std::bit_cast<std::uint32_t>(kFbgemmLimit))) {
-    CodecCounts own;
+    CodecClips own;
     look_closely(group, kFbgemmLimit, own);
     finite = own.non_finite == 0;
     counts += own;
@@ -355,8 +355,8 @@ HWY_INLINE void decode_biased(const GroupOut& group) {
 }
 
 template <class F, class Rounding>
-CodecCounts encode_vectors(const Codec& codec, const EncodeJob& job, Range range) {
-  CodecCounts counts;
+CodecClips encode_vectors(const Codec& codec, const EncodeJob& job, Range range) {
+  CodecClips counts;
   const std::int64_t bytes = encoded_bytes(codec, job.cols);
   std::uint32_t* words = nullptr;
   if constexpr (Rounding::kDraws) {
@@ -428,7 +428,7 @@ auto with_format(CodecFormat format, const Run& run) {
   }
 }
 
-CodecCounts encode_any(const Codec& codec, const EncodeJob& job, Range range) {
+CodecClips encode_any(const Codec& codec, const EncodeJob& job, Range range) {
   return with_format(codec.format, [&](auto lanes) {
     return codec.rounding == CodecRounding::kNearest
                ? encode_vectors<decltype(lanes), Nearest>(codec, job, range)
@@ -452,7 +452,7 @@ namespace weft::kernels {
 HWY_EXPORT(encode_any);
 HWY_EXPORT(decode_any);
 
-CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range) {
+CodecClips encode(const Codec& codec, const EncodeJob& job, Range range) {
   if (codec.format != CodecFormat::kFp32) {
     return HWY_DYNAMIC_DISPATCH(encode_any)(codec, job, range);
   }

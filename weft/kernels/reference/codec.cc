@@ -150,13 +150,13 @@ Word code_of(const Group& group, std::int64_t i, float multiplier) {
   }
 }
 
-CodecCounts count(const Group& group) {
-  CodecCounts counts;
+CodecClips count(const Group& group) {
+  CodecClips counts;
   for (std::int64_t i = 0; i < group.cols; ++i) {
     if (!std::isfinite(group.x[i])) {
       ++counts.non_finite;
     } else if (std::fabs(group.x[i]) > codec_limit(group.codec->format)) {
-      ++counts.saturated;
+      ++counts.clipped;
     }
   }
   return counts;
@@ -217,12 +217,12 @@ void encode_fbgemm_int8(const Group& group, bool finite) {
   put(group.to + group.cols + 4, finite ? least : 0.0F);
 }
 
-CodecCounts encode_group(const Group& group) {
+CodecClips encode_group(const Group& group) {
   if (group.codec->format == CodecFormat::kFp32) {
     std::memcpy(group.to, group.x, static_cast<std::size_t>(4 * group.cols));
     return {};
   }
-  const CodecCounts counts = count(group);
+  const CodecClips counts = count(group);
   switch (group.codec->format) {
     case CodecFormat::kFp16:
     case CodecFormat::kBf16:
@@ -275,8 +275,8 @@ float decode_column(CodecFormat format, const std::byte* from, std::int64_t cols
 
 }  // namespace
 
-CodecCounts encode(const Codec& codec, const EncodeJob& job, Range range) {
-  CodecCounts counts;
+CodecClips encode(const Codec& codec, const EncodeJob& job, Range range) {
+  CodecClips counts;
   const std::int64_t bytes = encoded_bytes(codec, job.cols);
   for (std::int64_t v = range.begin; v < range.end; ++v) {
     const float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
