@@ -25,7 +25,7 @@
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/planner/partition.h"
-#include "weft/planner/table_sets.h"
+#include "weft/planner/sample_tables.h"
 
 namespace weft::bench {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "bench/report.h"
 #include "bench/timing.h"
+#include "weft/planner/sample_tables.h"
 #include "weft/planner/search.h"
-#include "weft/planner/table_sets.h"
 #include "weft/topology/yaml.h"
 
 namespace weft::bench {

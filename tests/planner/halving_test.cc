@@ -11,7 +11,7 @@
 
 #include "tests/planner/partition_cases.h"
 #include "weft/planner/partition.h"
-#include "weft/planner/table_sets.h"
+#include "weft/planner/sample_tables.h"
 
 namespace weft::planner {
 namespace {

@@ -1,4 +1,4 @@
-// Made-up jobs for tests of the planner.
+// Candidate-up jobs for tests of the planner.
 #pragma once
 
 #include <cstdint>

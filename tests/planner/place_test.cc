@@ -67,7 +67,7 @@ TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
         const spec::Config config = config_of({one, table("u", 100, 16)});
         for (const std::int64_t ranks : {1, 2, 3, 4, 5, 8, 31}) {
           for (const std::int64_t per_host : {1, 2, 3, 31}) {
-            PlanTarget target{.ranks = ranks};
+            RankLayout target{.ranks = ranks};
             for (std::int64_t r = 0; r < ranks; ++r) {
               target.hosts.push_back(r / per_host);
             }
@@ -218,7 +218,7 @@ TEST(MakePlan, HostsAreNumberedByTheirFirstRanks) {
 
 TEST(MakePlan, RowsAndColumnsOverTheRanksOfOneHost) {
   spec::Config config = config_of({table("a", 10, 40), table("b", 1000, 16)});
-  const PlanTarget target{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
+  const RankLayout target{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
   config.tables[0].sharding = Sharding::kTableRowWise;  // after b, which is on rank 0
   EXPECT_EQ(blocks_of(make_plan(config, target)), (Blocks{"3: 0-5 x 0-40", "4: 5-10 x 0-40"}));
   config.tables[0].host = 0;
@@ -240,11 +240,11 @@ TEST(MakePlan, RowsAndColumnsOverTheRanksOfOneHost) {
 TEST(MakePlan, GridsAreColumnsOverHostsAndRowsOverTheirRanks) {
   spec::Config config = config_of({table("a", 10, 40)});
   config.tables[0].sharding = Sharding::kGridShard;
-  const PlanTarget even{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  const RankLayout even{.ranks = 4, .hosts = {0, 0, 1, 1}};
   EXPECT_EQ(blocks_of(make_plan(config, even)),
             (Blocks{"0: 0-5 x 0-16", "2: 0-5 x 16-40", "1: 5-10 x 0-16", "3: 5-10 x 16-40"}));
   // The second host suffices for two cuts of rows, so the first makes no third.
-  const PlanTarget uneven{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
+  const RankLayout uneven{.ranks = 5, .hosts = {0, 0, 0, 1, 1}};
   EXPECT_EQ(blocks_of(make_plan(config, uneven)),
             (Blocks{"0: 0-5 x 0-16", "3: 0-5 x 16-40", "1: 5-10 x 0-16", "4: 5-10 x 16-40"}));
   config.tables[0].column_shards = 1;
@@ -352,7 +352,7 @@ TEST(MakePlan, OnlyCopiesWhereNothingElseIsAllowed) {
 /// The message about a plan that was made for `made` and is used for `used`.
 std::string pinned(const std::function<void(spec::Table&)>& made,
                    const std::function<void(spec::Table&)>& used,
-                   const PlanTarget& target) {
+                   const RankLayout& target) {
   spec::Config config = config_of({table("a", 100, 64), table("b", 10, 16)});
   const spec::Config plain = config;
   made(config.tables[0]);
@@ -364,7 +364,7 @@ std::string pinned(const std::function<void(spec::Table&)>& made,
 
 TEST(CheckPins, WhatTheConfigurationPinsIsSo) {
   using spec::Table;
-  const PlanTarget four{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  const RankLayout four{.ranks = 4, .hosts = {0, 0, 1, 1}};
   const auto refused = [](const std::string& key, const std::string& rest) {
     return "tables.a." + key + " is " + rest + ", or make a new plan";
   };
@@ -443,7 +443,7 @@ TEST(CheckPins, WhatTheConfigurationPinsIsSo) {
 
 TEST(CheckPins, CollectivesThatAreAskedForArePinnedToo) {
   spec::Config config = config_of({table("a", 10, 16)});
-  const PlanTarget four{.ranks = 4, .hosts = {0, 0, 1, 1}};
+  const RankLayout four{.ranks = 4, .hosts = {0, 0, 1, 1}};
   const Plan flat = make_plan(config, four);
   config.collectives = spec::Collectives::kHierarchical;
   const Plan relayed = make_plan(config, four);
@@ -536,7 +536,7 @@ TEST(MakePlan, TablesMayHaveFewerGroupsThanTheMesh) {
   }
   config.tables[0].groups = 1;
   config.tables[1].groups = 2;
-  const PlanTarget world{.ranks = 8, .hosts = {0, 0, 0, 0, 1, 1, 1, 1}};
+  const RankLayout world{.ranks = 8, .hosts = {0, 0, 0, 0, 1, 1, 1, 1}};
   const Plan plan = make_plan(config, world);
   EXPECT_EQ(plan.ranks, 2);
   EXPECT_EQ(plan.groups, 4);

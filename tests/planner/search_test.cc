@@ -11,7 +11,7 @@
 #include "weft/base/philox.h"
 #include "weft/planner/place.h"
 #include "weft/planner/plan_report.h"
-#include "weft/planner/table_sets.h"
+#include "weft/planner/sample_tables.h"
 #include "weft/spec/yaml.h"
 
 namespace weft::planner {

@@ -192,7 +192,7 @@ struct Ranks {
   }
 
   static spec::Plan make_plan(const spec::Config& job, int count) {
-    planner::PlanTarget target{.ranks = count};
+    planner::RankLayout target{.ranks = count};
     for (int r = 0; r < count; ++r) {
       target.hosts.push_back(r / 2);  // of two ranks, the last perhaps of one
     }

@@ -139,7 +139,7 @@ TEST(ReplicaAverages, TouchedRowsGiveTheBitsOfAllRows) {
 std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config config,
                                                               spec::Sharding of_few) {
   config.tables[1].sharding = of_few;
-  spec::Plan plan = planner::make_plan(config, planner::PlanTarget{.ranks = 2});
+  spec::Plan plan = planner::make_plan(config, planner::RankLayout{.ranks = 2});
   plan.parts = kParts;
   plan.tables[2].head = {{0, 5}};
   std::array<std::vector<std::vector<float>>, 2> rows;

@@ -336,7 +336,7 @@ TEST(RandomPlan, EveryPatternOfHosts) {
     for (const spec::Sharding sharding :
          {spec::Sharding::kTableRowWise, spec::Sharding::kTableColumnWise,
           spec::Sharding::kGridShard, spec::Sharding::kRowWise}) {
-      const planner::PlanTarget target{.ranks = static_cast<std::int64_t>(hosts.size()),
+      const planner::RankLayout target{.ranks = static_cast<std::int64_t>(hosts.size()),
                                        .hosts = hosts};
       const auto run_planned = [&](spec::Config config) {
         for (std::size_t t = 0; t < config.tables.size(); ++t) {

@@ -114,8 +114,8 @@ inline float gradient_value(Gradients kind,
 
 /// Pretended: half of the ranks on each of two hosts, the first of which has one more of an odd
 /// number.
-inline planner::PlanTarget two_hosts(int ranks) {
-  planner::PlanTarget target{.ranks = ranks};
+inline planner::RankLayout two_hosts(int ranks) {
+  planner::RankLayout target{.ranks = ranks};
   for (int r = 0; r < ranks; ++r) {
     target.hosts.push_back(2 * r / ranks);
   }

@@ -125,14 +125,14 @@ std::vector<Shard> column_shards(const spec::Table& table, std::int64_t cut, std
 }
 
 /// The ranks of each host; hosts by the order of their first ranks.
-std::vector<std::vector<std::int64_t>> ranks_of_hosts(const PlanTarget& target) {
-  if (target.hosts.empty()) {
-    return {all_below(target.ranks)};
+std::vector<std::vector<std::int64_t>> ranks_of_hosts(const RankLayout& layout) {
+  if (layout.hosts.empty()) {
+    return {all_below(layout.ranks)};
   }
   std::vector<std::vector<std::int64_t>> hosts;
   std::map<std::int64_t, std::size_t> known;
-  for (std::size_t r = 0; r < target.hosts.size(); ++r) {
-    const auto [place, is_new] = known.try_emplace(target.hosts[r], hosts.size());
+  for (std::size_t r = 0; r < layout.hosts.size(); ++r) {
+    const auto [place, is_new] = known.try_emplace(layout.hosts[r], hosts.size());
     if (is_new) {
       hosts.emplace_back();
     }
@@ -144,12 +144,12 @@ std::vector<std::vector<std::int64_t>> ranks_of_hosts(const PlanTarget& target) 
 /// Ranks, their hosts, and their loads while tables are dealt out.
 class Ranks {
  public:
-  explicit Ranks(const PlanTarget& target)
-      : all_(all_below(target.ranks)),
-        hosts_(ranks_of_hosts(target)),
-        loads_(static_cast<std::size_t>(target.ranks), 0.0) {}
+  explicit Ranks(const RankLayout& layout)
+      : all_(all_below(layout.ranks)),
+        hosts_(ranks_of_hosts(layout)),
+        loads_(static_cast<std::size_t>(layout.ranks), 0.0) {}
 
-  Ranks(const PlanTarget& target, std::span<const double> loads) : Ranks(target) {
+  Ranks(const RankLayout& layout, std::span<const double> loads) : Ranks(layout) {
     set_loads(loads);
   }
 
@@ -202,7 +202,7 @@ class Ranks {
 /// put their loads on the same positions of the mesh.
 class MeshRanks {
  public:
-  MeshRanks(const spec::Mesh& mesh, const PlanTarget& world)
+  MeshRanks(const spec::Mesh& mesh, const RankLayout& world)
       : mesh_(mesh), world_(world), loads_(static_cast<std::size_t>(world.ranks), 0.0) {}
 
   /// Of tables with so many groups, with the loads so far: of a place the most that any group's
@@ -234,7 +234,7 @@ class MeshRanks {
 
  private:
   const spec::Mesh& mesh_;
-  const PlanTarget& world_;
+  const RankLayout& world_;
   std::map<std::int64_t, Ranks> ranks_;
   std::vector<double> loads_;  // [positions]
 };
@@ -386,8 +386,8 @@ std::vector<Shard> free_shards(const spec::Table& table, std::int64_t cut, const
 
 }  // namespace
 
-std::vector<std::int64_t> host_numbers(const PlanTarget& target) {
-  const Ranks ranks(target);
+std::vector<std::int64_t> host_numbers(const RankLayout& layout) {
+  const Ranks ranks(layout);
   if (ranks.hosts() == 1) {
     return {};
   }
@@ -412,15 +412,15 @@ spec::CollectiveForms asked_forms(const spec::Config& config,
 
 std::vector<Shard> place_table(const spec::Table& table,
                                std::int64_t cut,
-                               const PlanTarget& target,
+                               const RankLayout& layout,
                                std::span<const double> loads) {
-  return free_shards(table, cut, Ranks(target, loads));
+  return free_shards(table, cut, Ranks(layout, loads));
 }
 
-PlanTarget first_positions(const spec::Mesh& mesh, const PlanTarget& world, std::int64_t count) {
+RankLayout first_positions(const spec::Mesh& mesh, const RankLayout& world, std::int64_t count) {
   spec::check_groups(mesh.groups_or_one(), world.ranks);
   const std::int64_t group_ranks = world.ranks / mesh.groups_or_one();
-  PlanTarget first{.ranks = count};
+  RankLayout first{.ranks = count};
   for (std::int64_t p = 0; p < count && !world.hosts.empty(); ++p) {
     const std::int64_t rank = spec::mesh_rank(mesh.layout, mesh.groups_or_one(), group_ranks, p);
     first.hosts.push_back(world.hosts[static_cast<std::size_t>(rank)]);
@@ -428,22 +428,22 @@ PlanTarget first_positions(const spec::Mesh& mesh, const PlanTarget& world, std:
   return first;
 }
 
-PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world) {
+RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world) {
   spec::check_groups(mesh.groups_or_one(), world.ranks);
   return first_positions(mesh, world, world.ranks / mesh.groups_or_one());
 }
 
 spec::Plan make_plan(const spec::Config& config,
-                     const PlanTarget& world,
+                     const RankLayout& world,
                      const std::vector<HotRows>& hot_rows) {
   if (world.ranks < 1) {
     fail(ErrorCode::kConfig, "a plan needs at least one rank, not {}", world.ranks);
   }
   WEFT_CHECK(world.hosts.empty() || static_cast<std::int64_t>(world.hosts.size()) == world.ranks,
              "hosts of {} ranks for a plan of {}", world.hosts.size(), world.ranks);
-  const PlanTarget target = first_group(config.mesh, world);
+  const RankLayout layout = first_group(config.mesh, world);
   spec::Plan plan{.version = 1,
-                  .ranks = target.ranks,
+                  .ranks = layout.ranks,
                   .groups = config.mesh.groups_or_one(),
                   .parts = resolve_parts(config, world.ranks),
                   .hosts = {},

@@ -13,27 +13,27 @@
 namespace weft::planner {
 
 /// What a plan is made for.
-struct PlanTarget {
+struct RankLayout {
   std::int64_t ranks = 1;
   std::vector<std::int64_t> hosts = {};  ///< [ranks] equal where ranks share a host; empty: all do
 };
 
 /// Host of each rank as plans have it: numbered by their first ranks; empty where there is one.
-std::vector<std::int64_t> host_numbers(const PlanTarget& target);
+std::vector<std::int64_t> host_numbers(const RankLayout& layout);
 
 /// The ranks of the first `count` positions of the mesh, in their order (weft/spec/mesh.h): group 0
 /// of a table where that many are one of its groups. Throws Error(kConfig) where the mesh's groups
 /// do not divide the ranks of the world. Groups that are left to a search are one.
-PlanTarget first_positions(const spec::Mesh& mesh, const PlanTarget& world, std::int64_t count);
+RankLayout first_positions(const spec::Mesh& mesh, const RankLayout& world, std::int64_t count);
 
 /// Those of group 0 of the mesh.
-PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
+RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world);
 
-/// Who holds what (K = spec::column_cut()), on the ranks of the world `target`. Of a mesh of
+/// Who holds what (K = spec::column_cut()), on the ranks of the world `layout`. Of a mesh of
 /// several groups: on those of the first one, and every other alike, so the schemes below are over
 /// its ranks; of a table with fewer groups over those of its first one, the first positions.
 /// Requires a validated configuration. Hosts are numbered by their first ranks, whatever the
-/// numbers in `target`.
+/// numbers in `layout`.
 ///
 /// data_parallel: the whole table on every rank; also of auto tables that may be nothing else
 /// (`allow`). row_wise: rows piece(E, W, r) on rank r, ranks
@@ -64,12 +64,12 @@ PlanTarget first_group(const spec::Mesh& mesh, const PlanTarget& world);
 /// Errors: kConfig where ranks < 1, numerics.parts < ranks, a table's rank or host is not there, or
 /// nobody knows its hot rows.
 spec::Plan make_plan(const spec::Config& config,
-                     const PlanTarget& target,
+                     const RankLayout& layout,
                      const std::vector<HotRows>& hot_rows = {});
 
 /// The same for ranks of one host.
 inline spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
-  return make_plan(config, PlanTarget{.ranks = ranks});
+  return make_plan(config, RankLayout{.ranks = ranks});
 }
 
 /// Shards of one table of a scheme whose place make_plan() finds, on the least loaded hosts and
@@ -77,7 +77,7 @@ inline spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
 /// counts.
 std::vector<spec::Shard> place_table(const spec::Table& table,
                                      std::int64_t cut,
-                                     const PlanTarget& target,
+                                     const RankLayout& layout,
                                      std::span<const double> loads);
 
 /// Throws Error(kConfig) unless the plan fits the configuration: same tables in the same order,

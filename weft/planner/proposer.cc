@@ -27,28 +27,29 @@ bool is_pinned(const spec::Table& table) {
 }
 
 /// What a table whose scheme is left open may be.
-Choice auto_choice(const spec::Table& table) {
+TableSketch auto_sketch(const spec::Table& table) {
   if (is_pinned(table)) {
-    return Choice::kFixed;
+    return TableSketch::kFixed;
   }
   const bool only_replica = table.allow.size() == 1 && allows(table, "data_parallel");
-  return only_replica ? Choice::kReplicate : Choice::kCut;
+  return only_replica ? TableSketch::kReplicate : TableSketch::kCut;
 }
 
-bool is_on_hosts(Choice choice) {
-  return choice == Choice::kHostRows || choice == Choice::kHostColumns || choice == Choice::kGrid;
+bool is_on_hosts(TableSketch choice) {
+  return choice == TableSketch::kHostRows || choice == TableSketch::kHostColumns ||
+         choice == TableSketch::kGrid;
 }
 
 /// Of a choice that is a scheme over all ranks or hosts.
-Sharding sharding_of(Choice choice) {
+Sharding sharding_of(TableSketch choice) {
   switch (choice) {
-    case Choice::kHostRows:
+    case TableSketch::kHostRows:
       return Sharding::kTableRowWise;
-    case Choice::kHostColumns:
+    case TableSketch::kHostColumns:
       return Sharding::kTableColumnWise;
-    case Choice::kGrid:
+    case TableSketch::kGrid:
       return Sharding::kGridShard;
-    case Choice::kReplicate:
+    case TableSketch::kReplicate:
       return Sharding::kDataParallel;
     default:
       return Sharding::kRowWise;
@@ -70,34 +71,34 @@ Proposer::Proposer(const spec::Config& config,
       capacity_(estimator_.capacity()) {
 }
 
-Manner Proposer::open() const {
-  Manner manner;
+PlanSketch Proposer::open() const {
+  PlanSketch sketch;
   for (const spec::Table& table : config_.tables) {
-    Choice choice = Choice::kFixed;
+    TableSketch choice = TableSketch::kFixed;
     if (table.sharding == Sharding::kAuto) {
-      choice = auto_choice(table);
+      choice = auto_sketch(table);
     } else if (table.sharding == Sharding::kTableWise && !is_pinned(table)) {
-      choice = Choice::kWhole;
+      choice = TableSketch::kWhole;
     } else if (table.sharding == Sharding::kColumnWise) {
-      choice = Choice::kColumns;
+      choice = TableSketch::kColumns;
     }
-    manner.choices.push_back(choice);
-    manner.pooled_at.push_back(table.pooled_at == PooledAt::kSample ? PooledAt::kSample
+    sketch.tables.push_back(choice);
+    sketch.pooled_at.push_back(table.pooled_at == PooledAt::kSample ? PooledAt::kSample
                                                                     : PooledAt::kOwner);
-    manner.heads.push_back(table.hot_rows);
+    sketch.heads.push_back(table.hot_rows);
   }
-  return manner;
+  return sketch;
 }
 
-bool Proposer::allows(std::int64_t t, Choice choice) const {
+bool Proposer::allows(std::int64_t t, TableSketch choice) const {
   const spec::Table& table = config_.tables[at(t)];
   switch (choice) {
-    case Choice::kReplicate:
+    case TableSketch::kReplicate:
       return table.hot_rows == 0 && planner::allows(table, to_string(sharding_of(choice)));
-    case Choice::kSpread:
-    case Choice::kHostRows:
-    case Choice::kHostColumns:
-    case Choice::kGrid:
+    case TableSketch::kSpread:
+    case TableSketch::kHostRows:
+    case TableSketch::kHostColumns:
+    case TableSketch::kGrid:
       return planner::allows(table, to_string(sharding_of(choice)));
     default:
       return true;
@@ -135,19 +136,20 @@ const std::vector<Range>& Proposer::head_rows(std::int64_t t, std::int64_t rows)
   return found->second;
 }
 
-/// In the manner in hand; the estimator keeps it.
+/// In the sketch in hand; the estimator keeps it.
 const HeadedUse* Proposer::headed(std::int64_t t) {
-  const bool any = manner_.heads[at(t)] > 0 && manner_.choices[at(t)] != Choice::kReplicate;
-  return any ? estimator_.headed_use(t, head_rows(t, manner_.heads[at(t)])).get() : nullptr;
+  const bool any = sketch_.heads[at(t)] > 0 && sketch_.tables[at(t)] != TableSketch::kReplicate;
+  return any ? estimator_.headed_use(t, head_rows(t, sketch_.heads[at(t)])).get() : nullptr;
 }
 
-Manner Proposer::with(Manner manner, Choice instead) const {
-  for (std::size_t t = 0; t < manner.choices.size(); ++t) {
-    if (manner.choices[t] == Choice::kCut) {
-      manner.choices[t] = allows(static_cast<std::int64_t>(t), instead) ? instead : Choice::kWhole;
+PlanSketch Proposer::with(PlanSketch sketch, TableSketch instead) const {
+  for (std::size_t t = 0; t < sketch.tables.size(); ++t) {
+    if (sketch.tables[t] == TableSketch::kCut) {
+      sketch.tables[t] =
+          allows(static_cast<std::int64_t>(t), instead) ? instead : TableSketch::kWhole;
     }
   }
-  return manner;
+  return sketch;
 }
 
 Range Proposer::all_rows(std::int64_t t) const {
@@ -159,7 +161,7 @@ Range Proposer::all_cols(std::int64_t t) const {
 }
 
 double Proposer::seconds(const ShardLoad& load) const {
-  return estimator_.work_s(load) + manner_.link_weight * estimator_.link_s(load);
+  return estimator_.work_s(load) + sketch_.link_weight * estimator_.link_s(load);
 }
 
 /// The gathering of row gradients included.
@@ -173,36 +175,36 @@ double Proposer::replica_s(std::int64_t t) {
   return seconds(gathered(loads_.replica(t)));
 }
 
-Manner Proposer::replicated(Manner manner, double factor) {
-  manner_ = manner;
+PlanSketch Proposer::replicated(PlanSketch sketch, double factor) {
+  sketch_ = sketch;
   std::int64_t bytes = 0;
   for (std::int64_t t = 0; t < tables() && factor > 0.0; ++t) {
-    if (manner.choices[at(t)] != Choice::kCut || !allows(t, Choice::kReplicate)) {
+    if (sketch.tables[at(t)] != TableSketch::kCut || !allows(t, TableSketch::kReplicate)) {
       continue;
     }
     const ShardLoad& whole = loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner);
     if (replica_s(t) < factor * seconds(whole) / static_cast<double>(ranks()) &&
         bytes + whole.bytes < capacity_ / 4) {
-      manner.choices[at(t)] = Choice::kReplicate;
+      sketch.tables[at(t)] = TableSketch::kReplicate;
       bytes += whole.bytes;
     }
   }
-  return manner;
+  return sketch;
 }
 
-Manner Proposer::pooled_at_samples(Manner manner) {
+PlanSketch Proposer::pooled_at_samples(PlanSketch sketch) {
   for (std::int64_t t = 0; t < tables(); ++t) {
-    if (manner.choices[at(t)] != Choice::kFixed && may_pool_anywhere(t)) {
+    if (sketch.tables[at(t)] != TableSketch::kFixed && may_pool_anywhere(t)) {
       const std::vector<Shard> shards = spread(t);
       const auto head = estimator_.headed_use(
-          t, manner.heads[at(t)] > 0 ? head_rows(t, manner.heads[at(t)]) : std::vector<Range>{});
-      manner.pooled_at[at(t)] = wire_bytes(t, shards, PooledAt::kSample, head.get()) <
+          t, sketch.heads[at(t)] > 0 ? head_rows(t, sketch.heads[at(t)]) : std::vector<Range>{});
+      sketch.pooled_at[at(t)] = wire_bytes(t, shards, PooledAt::kSample, head.get()) <
                                         wire_bytes(t, shards, PooledAt::kOwner, head.get())
                                     ? PooledAt::kSample
                                     : PooledAt::kOwner;
     }
   }
-  return manner;
+  return sketch;
 }
 
 double Proposer::wire_bytes(std::int64_t t,
@@ -238,8 +240,8 @@ double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {
 
 /// A table of one piece without a head has its bags added where it is.
 PooledAt Proposer::pooled_at(std::int64_t t, const RowSet& rows) const {
-  return rows == RowSet(all_rows(t)) && manner_.heads[at(t)] == 0 ? PooledAt::kOwner
-                                                                  : manner_.pooled_at[at(t)];
+  return rows == RowSet(all_rows(t)) && sketch_.heads[at(t)] == 0 ? PooledAt::kOwner
+                                                                  : sketch_.pooled_at[at(t)];
 }
 
 Item Proposer::item(const Block& block, std::int64_t column_shards, std::int64_t group) {
@@ -275,7 +277,7 @@ std::optional<std::array<Item, 2>> Proposer::halve(const Item& whole) {
   const std::int64_t width = block.cols.size() / cut;
   std::optional<std::array<Item, 2>> best;
   const spec::Table& table = config_.tables[at(block.table)];
-  if (manner_.axes == Axes::kBoth && !by_rows && width >= 2 &&
+  if (sketch_.axes == Axes::kBoth && !by_rows && width >= 2 &&
       planner::allows(table, "column_wise")) {
     best = halves(whole, &Block::cols, block.cols.begin + width / 2 * cut);
   }
@@ -310,16 +312,16 @@ void Proposer::add_replica(Problem& problem, std::int64_t t) {
   }
 }
 
-/// The head of the manner in hand, which every rank serves.
+/// The head of the sketch in hand, which every rank serves.
 void Proposer::add_head(Problem& problem, std::int64_t t, spec::TablePlan& plan) {
   plan.head.clear();
   const HeadedUse* const use = headed(t);
   if (use == nullptr) {
     return;
   }
-  plan.head = head_rows(t, manner_.heads[at(t)]);
+  plan.head = head_rows(t, sketch_.heads[at(t)]);
   const PooledAt place =
-      config_.tables[at(t)].sharding == Sharding::kAuto ? manner_.pooled_at[at(t)] : plan.pooled_at;
+      config_.tables[at(t)].sharding == Sharding::kAuto ? sketch_.pooled_at[at(t)] : plan.pooled_at;
   const ShardLoad load = gathered(estimator_.head(t, *use, place));
   for (Bin& bin : problem.bins) {
     bin.cost += seconds(load);
@@ -363,32 +365,32 @@ void Proposer::add_columns(Problem& problem, std::int64_t t) {
 /// A table's shards, where the choice says them, or its item.
 void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
   add_head(problem, t, table);
-  switch (manner_.choices[at(t)]) {
-    case Choice::kFixed:
+  switch (sketch_.tables[at(t)]) {
+    case TableSketch::kFixed:
       break;
-    case Choice::kReplicate:
+    case TableSketch::kReplicate:
       table.sharding = Sharding::kDataParallel;
       table.shards = every_rank(t);
       break;
-    case Choice::kSpread:
+    case TableSketch::kSpread:
       table.sharding = Sharding::kRowWise;
       table.shards = spread(t);
       break;
-    case Choice::kHostRows:
-    case Choice::kHostColumns:
-    case Choice::kGrid:
+    case TableSketch::kHostRows:
+    case TableSketch::kHostColumns:
+    case TableSketch::kGrid:
       table.shards.clear();
       return;
-    case Choice::kColumns:
+    case TableSketch::kColumns:
       add_columns(problem, t);
       table.shards.clear();
       return;
-    case Choice::kWhole:
-    case Choice::kCut:
+    case TableSketch::kWhole:
+    case TableSketch::kCut:
       problem.items.push_back(item({.table = t,
                                     .rows = all_rows(t),
                                     .cols = all_cols(t),
-                                    .may_be_cut = manner_.choices[at(t)] == Choice::kCut},
+                                    .may_be_cut = sketch_.tables[at(t)] == TableSketch::kCut},
                                    1, kNoGroup));
       table.shards.clear();
       return;
@@ -401,17 +403,17 @@ void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
 void Proposer::add_on_hosts(Problem& problem, spec::Plan& plan) {
   std::vector<std::pair<double, std::int64_t>> order;
   for (std::int64_t t = 0; t < tables(); ++t) {
-    if (is_on_hosts(manner_.choices[at(t)])) {
+    if (is_on_hosts(sketch_.tables[at(t)])) {
       const ShardLoad& whole =
           loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner, headed(t));
       order.emplace_back(-seconds(whole), t);
     }
   }
   std::sort(order.begin(), order.end());
-  const PlanTarget target{.ranks = ranks(), .hosts = topology::rank_hosts(cluster_)};
+  const RankLayout target{.ranks = ranks(), .hosts = topology::rank_hosts(cluster_)};
   for (const auto& [cost, t] : order) {
     spec::Table table = config_.tables[at(t)];
-    table.sharding = sharding_of(manner_.choices[at(t)]);
+    table.sharding = sharding_of(sketch_.tables[at(t)]);
     table.row_split = is_by_frequency(t) ? spec::RowSplit::kModulo : spec::RowSplit::kRange;
     std::vector<double> loads;
     for (const Bin& bin : problem.bins) {
@@ -474,8 +476,8 @@ void Proposer::finish_table(std::int64_t t, spec::TablePlan& table) const {
   if (config_.tables[at(t)].sharding != Sharding::kAuto) {
     return;
   }
-  const Choice choice = manner_.choices[at(t)];
-  if (!is_on_hosts(choice) && choice != Choice::kReplicate) {
+  const TableSketch choice = sketch_.tables[at(t)];
+  if (!is_on_hosts(choice) && choice != TableSketch::kReplicate) {
     table.sharding = table.shards.size() == 1                           ? Sharding::kTableWise
                      : table.shards.front().rows == RowSet(all_rows(t)) ? Sharding::kColumnWise
                                                                         : Sharding::kRowWise;
@@ -497,8 +499,10 @@ Proposal Proposer::propose(std::string name, spec::Plan plan) {
   return proposal;
 }
 
-Proposal Proposer::propose(std::string name, const Manner& manner, const HalvingLimits& limits) {
-  manner_ = manner;
+Proposal Proposer::propose(std::string name,
+                           const PlanSketch& sketch,
+                           const HalvingLimits& limits) {
+  sketch_ = sketch;
   Placed placed = partitioned(limits);
   Proposal proposal = propose(std::move(name), std::move(placed.plan));
   if (!placed.shortages.empty()) {

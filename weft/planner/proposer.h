@@ -1,4 +1,4 @@
-/// Private to planner/: makes proposals. A manner says of every table how it is held; what that
+/// Private to planner/: makes proposals. A sketch says of every table how it is held; what that
 /// leaves open is placed: tables of a host's schemes on the hosts with least work, the rest as
 /// items, cut and spread by halve_hottest().
 #pragma once
@@ -18,7 +18,7 @@
 namespace weft::planner {
 
 /// How a table is held.
-enum class Choice : std::uint8_t {
+enum class TableSketch : std::uint8_t {
   kFixed,        ///< as make_plan() has it
   kWhole,        ///< one shard, placed by the search
   kColumns,      ///< as many column shards as the configuration says, placed by the search
@@ -33,8 +33,8 @@ enum class Choice : std::uint8_t {
 /// Along what a table may be cut. Cut by columns it needs one more exchange, of row statistics.
 enum class Axes : std::uint8_t { kBoth, kRows };
 
-struct Manner {
-  std::vector<Choice> choices;            ///< [tables]
+struct PlanSketch {
+  std::vector<TableSketch> tables;        ///< [tables]
   std::vector<spec::PooledAt> pooled_at;  ///< [tables] where bags are added if rows are cut
   std::vector<std::int64_t> heads;        ///< [tables] rows of the head, unless replicated; 0: none
   Axes axes = Axes::kBoth;
@@ -42,7 +42,7 @@ struct Manner {
   /// sum is best to balance depends on which of them stand out.
   double link_weight = 1.0;
 
-  friend bool operator==(const Manner&, const Manner&) = default;
+  friend bool operator==(const PlanSketch&, const PlanSketch&) = default;
 };
 
 class Proposer {
@@ -69,9 +69,9 @@ class Proposer {
   }
 
   /// What the configuration leaves open: kCut where anything goes, bags at owners unless pinned.
-  [[nodiscard]] Manner open() const;
+  [[nodiscard]] PlanSketch open() const;
 
-  [[nodiscard]] bool allows(std::int64_t table, Choice choice) const;
+  [[nodiscard]] bool allows(std::int64_t table, TableSketch choice) const;
 
   /// Whether the search decides where the table's bags are added.
   [[nodiscard]] bool may_pool_anywhere(std::int64_t table) const {
@@ -89,14 +89,14 @@ class Proposer {
   [[nodiscard]] const std::vector<Range>& head_rows(std::int64_t table, std::int64_t rows);
 
   /// `instead` of cuts, where that is allowed, and whole where not.
-  [[nodiscard]] Manner with(Manner manner, Choice instead) const;
+  [[nodiscard]] PlanSketch with(PlanSketch sketch, TableSketch instead) const;
 
   /// Tables whose replica costs every rank less than `factor` times its share of the table as one
   /// shard are replicated, the first ones until a quarter of a rank's memory is full.
-  [[nodiscard]] Manner replicated(Manner manner, double factor);
+  [[nodiscard]] PlanSketch replicated(PlanSketch sketch, double factor);
 
   /// Bags are added at the samples where spread rows then need fewer bytes.
-  [[nodiscard]] Manner pooled_at_samples(Manner manner);
+  [[nodiscard]] PlanSketch pooled_at_samples(PlanSketch sketch);
 
   /// Bytes of ids, vectors and gradients of a table's shards between two ranks. `headed` as in
   /// Estimator::shard().
@@ -112,7 +112,7 @@ class Proposer {
   [[nodiscard]] double held_s(std::int64_t table, const spec::TablePlan& plan);
 
   [[nodiscard]] Proposal propose(std::string name,
-                                 const Manner& manner,
+                                 const PlanSketch& sketch,
                                  const HalvingLimits& limits = {});
   [[nodiscard]] Proposal propose(std::string name, spec::Plan plan);
 
@@ -160,7 +160,7 @@ class Proposer {
   spec::Plan start_;
   std::int64_t capacity_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Range>> heads_;  // by table, rows
-  Manner manner_;              // of the proposal in hand
+  PlanSketch sketch_;          // of the proposal in hand
   std::vector<Block> blocks_;  // of its items, by tag
 };
 

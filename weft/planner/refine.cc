@@ -29,8 +29,8 @@ struct Turn {
 
 class Refiner {
  public:
-  Refiner(Proposer& proposer, Proposal& best, Manner manner)
-      : proposer_(proposer), best_(best), manner_(std::move(manner)) {}
+  Refiner(Proposer& proposer, Proposal& best, PlanSketch sketch)
+      : proposer_(proposer), best_(best), sketch_(std::move(sketch)) {}
 
   bool run() {
     const std::int64_t size = std::max<std::int64_t>(proposer_.tables() * proposer_.ranks(), 1);
@@ -96,7 +96,7 @@ class Refiner {
     std::vector<Turn> turns;
     for (std::int64_t t = 0; t < proposer_.tables(); ++t) {
       const spec::TablePlan& table = best_.plan.tables[at(t)];
-      if (manner_.choices[at(t)] == Choice::kCut && rows_are_cut(table) &&
+      if (sketch_.tables[at(t)] == TableSketch::kCut && rows_are_cut(table) &&
           proposer_.is_by_frequency(t)) {
         turns.push_back({.table = t, .plan = dealt(table)});
       }
@@ -143,9 +143,9 @@ class Refiner {
       return false;
     }
     for (std::size_t i = 0; i < count; ++i) {
-      manner_.pooled_at[at(turns[i].table)] = turns[i].plan.pooled_at;
+      sketch_.pooled_at[at(turns[i].table)] = turns[i].plan.pooled_at;
       if (turns[i].head_rows >= 0) {
-        manner_.heads[at(turns[i].table)] = turns[i].head_rows;
+        sketch_.heads[at(turns[i].table)] = turns[i].head_rows;
       }
     }
     return true;
@@ -209,7 +209,7 @@ class Refiner {
     std::vector<std::pair<double, std::int64_t>> tables;
     for (std::int64_t t = 0; t < proposer_.tables(); ++t) {
       for (const Shard& shard : best_.plan.tables[at(t)].shards) {
-        if (manner_.choices[at(t)] == Choice::kCut && shard.rank == hottest) {
+        if (sketch_.tables[at(t)] == TableSketch::kCut && shard.rank == hottest) {
           tables.emplace_back(-proposer_.block_s(t, shard), t);
           break;
         }
@@ -225,15 +225,16 @@ class Refiner {
 
   /// The first change of a table that helps.
   bool change_one(std::int64_t t, std::int64_t& left) {
-    for (const Choice choice : {Choice::kReplicate, Choice::kSpread, Choice::kHostColumns,
-                                Choice::kHostRows, Choice::kGrid}) {
+    for (const TableSketch choice :
+         {TableSketch::kReplicate, TableSketch::kSpread, TableSketch::kHostColumns,
+          TableSketch::kHostRows, TableSketch::kGrid}) {
       if (!proposer_.allows(t, choice) || left-- <= 0) {
         continue;
       }
-      Manner changed = manner_;
-      changed.choices[at(t)] = choice;
+      PlanSketch changed = sketch_;
+      changed.tables[at(t)] = choice;
       if (keep(proposer_.propose(best_.name, changed))) {
-        manner_ = std::move(changed);
+        sketch_ = std::move(changed);
         return true;
       }
     }
@@ -255,7 +256,7 @@ class Refiner {
 
   Proposer& proposer_;
   Proposal& best_;
-  Manner manner_;
+  PlanSketch sketch_;
   bool any_ = false;
 };
 
@@ -265,8 +266,8 @@ bool better(const Proposal& a, const Proposal& b) {
   return a.fits() != b.fits() ? a.fits() : a.cost.step_s < b.cost.step_s;
 }
 
-bool refine(Proposer& proposer, Proposal& best, Manner manner) {
-  return Refiner(proposer, best, std::move(manner)).run();
+bool refine(Proposer& proposer, Proposal& best, PlanSketch sketch) {
+  return Refiner(proposer, best, std::move(sketch)).run();
 }
 
 }  // namespace weft::planner

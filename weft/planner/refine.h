@@ -16,8 +16,8 @@ namespace weft::planner {
 /// a is to be taken rather than b where it alone fits, or its step is shorter.
 bool better(const Proposal& a, const Proposal& b);
 
-/// Whether `best`, made in the manner given, has become shorter; it keeps its name. Which changes
+/// Whether `best`, made in the sketch given, has become shorter; it keeps its name. Which changes
 /// are tried depends on sizes alone.
-bool refine(Proposer& proposer, Proposal& best, Manner manner);
+bool refine(Proposer& proposer, Proposal& best, PlanSketch sketch);
 
 }  // namespace weft::planner

@@ -36,7 +36,7 @@ class Search {
       one.simple = true;
     }
     if (may_fit()) {
-      if (proposer_.open() != proposer_.with(proposer_.open(), Choice::kWhole)) {
+      if (proposer_.open() != proposer_.with(proposer_.open(), TableSketch::kWhole)) {
         propose_balanced();
       }
       refine_best();
@@ -52,40 +52,40 @@ class Search {
 
  private:
   /// A proposal to refine: how it was made.
-  struct Made {
+  struct Candidate {
     std::size_t proposal = 0;
-    Manner manner;
+    PlanSketch sketch;
   };
 
   void add(Proposal proposal) { proposals_.push_back(std::move(proposal)); }
 
   /// Every table alike, where that is allowed.
   void propose_simple() {
-    const Manner open = proposer_.open();
-    const Manner whole = proposer_.with(open, Choice::kWhole);
-    add_made("table_wise", whole);
+    const PlanSketch open = proposer_.open();
+    const PlanSketch whole = proposer_.with(open, TableSketch::kWhole);
+    add_candidate("table_wise", whole);
     if (open == whole) {
       return;
     }
-    const Manner spread = proposer_.with(open, Choice::kSpread);
-    add_made("row_wise", spread);
-    const Manner at_samples = proposer_.pooled_at_samples(spread);
+    const PlanSketch spread = proposer_.with(open, TableSketch::kSpread);
+    add_candidate("row_wise", spread);
+    const PlanSketch at_samples = proposer_.pooled_at_samples(spread);
     if (at_samples != spread) {
-      add_made("row_wise, pooled at samples", at_samples);
+      add_candidate("row_wise, pooled at samples", at_samples);
     }
     if (hosts_ > 1) {
-      add_made("table_row_wise", proposer_.with(open, Choice::kHostRows));
-      add_made("table_column_wise", proposer_.with(open, Choice::kHostColumns));
-      add_made("grid_shard", proposer_.with(open, Choice::kGrid));
+      add_candidate("table_row_wise", proposer_.with(open, TableSketch::kHostRows));
+      add_candidate("table_column_wise", proposer_.with(open, TableSketch::kHostColumns));
+      add_candidate("grid_shard", proposer_.with(open, TableSketch::kGrid));
     }
-    Manner rows = open;
+    PlanSketch rows = open;
     rows.axes = Axes::kRows;
     add(proposer_.propose("cut only what is too large", rows, {.rounds = 0}));
   }
 
-  void add_made(const std::string& name, const Manner& manner) {
-    made_.push_back({proposals_.size(), manner});
-    add(proposer_.propose(name, manner));
+  void add_candidate(const std::string& name, const PlanSketch& sketch) {
+    candidates_.push_back({proposals_.size(), sketch});
+    add(proposer_.propose(name, sketch));
   }
 
   /// Whether all ranks together have room for every table once. If not, no cut helps.
@@ -106,48 +106,49 @@ class Search {
 
   /// Fewer replicas than more of the factors ask for are the same proposal.
   void propose_balanced() {
-    std::vector<Choice> before;
+    std::vector<TableSketch> before;
     for (const double factor : kReplicaFactors) {
-      Manner manner = proposer_.replicated(proposer_.open(), factor);
-      if (manner.choices == before) {
+      PlanSketch sketch = proposer_.replicated(proposer_.open(), factor);
+      if (sketch.tables == before) {
         continue;
       }
-      before = manner.choices;
+      before = sketch.tables;
       for (const Axes axes : {Axes::kBoth, Axes::kRows}) {
         for (const double weight : kLinkWeights) {
-          manner.link_weight = weight;
-          manner.axes = axes;
+          sketch.link_weight = weight;
+          sketch.axes = axes;
           const std::string name =
               fmt::format("balanced{}{}{}", axes == Axes::kRows ? ", rows" : "",
                           factor == 0.0 ? "" : fmt::format(", f {:.1f}", factor),
                           weight == 1.0 ? "" : fmt::format(", links {}", weight));
-          add_if_new(name, manner);
+          add_if_new(name, sketch);
         }
       }
     }
-    const Made best = best_made();
+    const Candidate best = best_candidate();
     add_if_new(proposals_[best.proposal].name + ", pooled at samples",
-               proposer_.pooled_at_samples(best.manner));
+               proposer_.pooled_at_samples(best.sketch));
   }
 
-  void add_if_new(const std::string& name, const Manner& manner) {
-    Proposal proposal = proposer_.propose(name, manner);
+  void add_if_new(const std::string& name, const PlanSketch& sketch) {
+    Proposal proposal = proposer_.propose(name, sketch);
     if (is_new(proposal.plan)) {
-      made_.push_back({proposals_.size(), manner});
+      candidates_.push_back({proposals_.size(), sketch});
       add(std::move(proposal));
     }
   }
 
-  [[nodiscard]] const Made& best_made() const {
-    return *std::min_element(made_.begin(), made_.end(), [this](const Made& a, const Made& b) {
-      return better(proposals_[a.proposal], proposals_[b.proposal]);
-    });
+  [[nodiscard]] const Candidate& best_candidate() const {
+    return *std::min_element(candidates_.begin(), candidates_.end(),
+                             [this](const Candidate& a, const Candidate& b) {
+                               return better(proposals_[a.proposal], proposals_[b.proposal]);
+                             });
   }
 
   void refine_best() {
-    const Made& best = best_made();
+    const Candidate& best = best_candidate();
     Proposal refined = proposals_[best.proposal];
-    if (refine(proposer_, refined, best.manner)) {
+    if (refine(proposer_, refined, best.sketch)) {
       refined.name = "refined";
       refined.simple = false;
       add(std::move(refined));
@@ -158,7 +159,7 @@ class Search {
   Proposer& proposer_;
   std::int64_t hosts_;
   std::vector<Proposal> proposals_;
-  std::vector<Made> made_;
+  std::vector<Candidate> candidates_;
 };
 
 }  // namespace
@@ -171,7 +172,7 @@ SearchResult search_group(const spec::Config& config,
   if (mesh->groups > 1) {
     resolved.mesh.layout = mesh->layout;
   }
-  const PlanTarget target{.ranks = topology::ranks(mesh->world),
+  const RankLayout target{.ranks = topology::ranks(mesh->world),
                           .hosts = topology::rank_hosts(mesh->world)};
   Proposer proposer(config, *mesh, workload, make_plan(resolved, target, workload.hot_rows));
   SearchResult result = Search(config, proposer, topology::hosts(mesh->group)).run();

@@ -80,13 +80,13 @@ struct Wire {
   [[nodiscard]] bool is_on() const { return format != CodecFormat::kFp32; }
 };
 
-class Counter {
+class BufferSizes {
  public:
-  Counter(const spec::Config& config,
-          const Workload& workload,
-          const spec::Plan& plan,
-          Transport transport,
-          const HeadUses& heads)
+  BufferSizes(const spec::Config& config,
+              const Workload& workload,
+              const spec::Plan& plan,
+              Transport transport,
+              const HeadUses& heads)
       : config_(config),
         plan_(plan),
         transport_(transport),
@@ -740,7 +740,7 @@ std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const spec::Plan& plan,
                                     Transport transport,
                                     const HeadUses& heads) {
-  return Counter(config, workload, plan, transport, heads).run();
+  return BufferSizes(config, workload, plan, transport, heads).run();
 }
 
 cost::DenseMemory dense_memory(const spec::Config& config,

@@ -479,7 +479,7 @@ bool Job::save(std::int64_t step,
   nlohmann::json extra{{"lifetime", to_json_value(trainer.figures().lifetime())},
                        {kSkipsOwed, trainer.skips().owed()},
                        {"moment_scales", moment_scales(config_, plan_)},
-                       {kSavedHosts, planner::host_numbers(plan_target(launched_))}};
+                       {kSavedHosts, planner::host_numbers(rank_layout(launched_))}};
   if (const std::string residuals = engine_->residual_layout(); !residuals.empty()) {
     extra[kResidualLayout] = residuals;
   }

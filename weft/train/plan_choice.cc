@@ -77,8 +77,8 @@ class Choice {
 };
 
 void Choice::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
-  const planner::PlanTarget group = planner::first_positions(
-      {.groups = plan.groups, .layout = plan.layout}, plan_target(world_), plan.most_ranks());
+  const planner::RankLayout group = planner::first_positions(
+      {.groups = plan.groups, .layout = plan.layout}, rank_layout(world_), plan.most_ranks());
   const auto planned = planner::host_numbers({.ranks = plan.most_ranks(), .hosts = plan.hosts});
   if (first() && planned != planner::host_numbers(group)) {
     log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
@@ -169,16 +169,16 @@ spec::Plan Choice::make() {
   if (!request_.cluster_file.empty()) {
     return plan_for_cluster();
   }
-  const planner::PlanTarget target = plan_target(world_);
+  const planner::RankLayout layout = rank_layout(world_);
   const std::string why = request_.saved != nullptr
-                              ? why_another_plan(*request_.saved, config_, target)
+                              ? why_another_plan(*request_.saved, config_, layout)
                               : std::string();
   if (request_.saved != nullptr && why.empty()) {
     return request_.saved->plan;
   }
   const std::string& file = request_.stats_file;
   spec::Plan made = planner::make_plan(
-      config_, target,
+      config_, layout,
       file.empty() ? std::vector<planner::HotRows>{}
                    : planner::measured_hot_rows(config_, read_stats_file(file), file));
   say_what_is_not_asked();
@@ -191,12 +191,12 @@ spec::Plan Choice::make() {
 
 }  // namespace
 
-planner::PlanTarget plan_target(const comm::Communicator& world) {
-  planner::PlanTarget target{.ranks = world.size()};
+planner::RankLayout rank_layout(const comm::Communicator& world) {
+  planner::RankLayout layout{.ranks = world.size()};
   for (int r = 0; r < world.size(); ++r) {
-    target.hosts.push_back(world.host(r));
+    layout.hosts.push_back(world.host(r));
   }
-  return target;
+  return layout;
 }
 
 spec::Plan choose_plan(const PlanRequest& request,

@@ -19,7 +19,7 @@ struct PlanRequest {
 };
 
 /// The ranks of a communicator, for planners.
-planner::PlanTarget plan_target(const comm::Communicator& world);
+planner::RankLayout rank_layout(const comm::Communicator& world);
 
 /// The plan that is asked for; else the checkpoint's, where it fits; else a new one. Sets
 /// numerics.parts of `config` to that of a plan that is given. Rank 0 logs what others should know.

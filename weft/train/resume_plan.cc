@@ -87,7 +87,7 @@ SavedJob saved_job(const checkpoint::Metadata& metadata, const std::string& name
 
 std::string why_another_plan(const SavedJob& saved,
                              const spec::Config& config,
-                             const planner::PlanTarget& world) {
+                             const planner::RankLayout& world) {
   if (saved.plan.world() != world.ranks) {
     return fmt::format("the checkpoint's plan is for {}", counted(saved.plan.world(), "rank"));
   }

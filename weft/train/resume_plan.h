@@ -33,6 +33,6 @@ inline constexpr const char* kSavedHosts = "hosts";
 /// pinned.
 std::string why_another_plan(const SavedJob& saved,
                              const spec::Config& config,
-                             const planner::PlanTarget& world);
+                             const planner::RankLayout& world);
 
 }  // namespace weft::train

@@ -1,4 +1,4 @@
-#include "weft/planner/table_sets.h"
+#include "weft/planner/sample_tables.h"
 
 #include <algorithm>
 #include <array>
