@@ -53,7 +53,7 @@ class Plan(Case):
         self.assertEqual(self.plan(config, "--format", "yaml"), report["plan"])
 
     def test_hot_rows(self):
-        """Statistics, a plan with a head, and the bits of one rank: no bag has two ids."""
+        """Statistics, a plan with hot rows, and the bits of one rank: no bag has two ids."""
         values = {"data.synthetic.columns.2.max_length": 1}
         one = self.train(self.write(values=values))
         values.update({"tables.0.hot_rows": 20, "tables.0.sharding": "row_wise",
@@ -66,7 +66,7 @@ class Plan(Case):
         stats = ("--stats", "stats.json")
         hot = sorted(json.loads(listed)["hot_rows"][0]["rows"])
         rows = {row for row in range(300)
-                if any(begin <= row < end for begin, end in self.heads(config, *stats)["a"])}
+                if any(begin <= row < end for begin, end in self.hot_rows(config, *stats)["a"])}
         self.assertEqual(sorted(rows), hot)
         for ranks in (2, 3):
             trained = self.train(config, *stats, "--out", "out", ranks=ranks)
@@ -76,7 +76,7 @@ class Plan(Case):
         self.assert_same_bits(one, self.train(config, "--plan", "plan.yaml", ranks=3))
         planned = self.train(config, "--cluster", "c.yaml", *stats, ranks=2)
         self.assert_same_bits(one, planned)
-        # Replica groups have the head in common.
+        # Replica groups have the hot rows in common.
         groups = ("--set", "mesh.groups=2", "--set", "mesh.sync=gradients")
         self.assert_same_bits(one, self.train(config, *stats, *groups, ranks=4))
         self.refused(2, "train", config, "--plan", "plan.yaml", *stats,
@@ -85,9 +85,9 @@ class Plan(Case):
         self.refused(2, "train", self.write(values={**values, "tables.0.hot_rows": 21}), *stats,
                      says="list 20 only")
         self.refused(2, "train", self.write(values={**values, "tables.0.hot_rows": 300}), *stats,
-                     says="tables.a.hot_rows: a head of 300 rows")
+                     says="tables.a.hot_rows: 300 hot rows")
 
-    def heads(self, config, *args):
+    def hot_rows(self, config, *args):
         report = json.loads(self.plan(config, *args, "--format", "json"))
         tables = report["plan"].split("- table: ")[1:]
         found = {}

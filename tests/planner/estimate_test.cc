@@ -228,16 +228,16 @@ TEST(Estimate, StepIsTheSumOfItsStretches) {
       };
       const double links = exchange(StepPart::kExchangeFlags) + exchange(StepPart::kGradDist) +
                            exchange(StepPart::kUpdateRows);
-      const double head = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
-                          exchange(StepPart::kOutputDist) +
-                          slowest({StepPart::kExchangeIds, StepPart::kLookup}) +
-                          slowest({StepPart::kOutputDist, StepPart::kForwardBackward});
+      const double begin = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+                           exchange(StepPart::kOutputDist) +
+                           slowest({StepPart::kExchangeIds, StepPart::kLookup}) +
+                           slowest({StepPart::kOutputDist, StepPart::kForwardBackward});
       const double rows = links + slowest({StepPart::kCoalesce}) +
                           slowest({StepPart::kGradDist, StepPart::kUpdateRows,
                                    StepPart::kUpdateDense, StepPart::kExchangeCounts});
       const double reduce = exchange(StepPart::kReduce);
       const double tail = overlap ? std::max(rows, links + reduce) : rows + reduce;
-      EXPECT_NEAR(cost.step_s, head + tail + 12e-6, 1e-9) << static_cast<int>(sharding) << overlap;
+      EXPECT_NEAR(cost.step_s, begin + tail + 12e-6, 1e-9) << static_cast<int>(sharding) << overlap;
     }
   }
 }

@@ -303,17 +303,17 @@ TEST(CheckPlan, BagsAreAddedAtTheSampleWhereRowsAreCut) {
   config.tables[0].sharding = Sharding::kTableWise;
   EXPECT_EQ(error_of([&] { check_plan(make_plan(config, 2), config); }),
             "the plan of table a: pooled_at: sample is for tables whose rows are cut, or that have "
-            "a head; make a new plan for this configuration");
-  Plan headed = make_plan(config, 2);
-  headed.tables[0].head = {{0, 3}};
-  check_plan(headed, config);
+            "hot rows; make a new plan for this configuration");
+  Plan hot = make_plan(config, 2);
+  hot.tables[0].hot = {{0, 3}};
+  check_plan(hot, config);
 }
 
-TEST(CheckPlan, HeadsAreRowsThatAscend) {
+TEST(CheckPlan, HotRowsAscend) {
   spec::Config config = config_of({table("a", 10, 16)});
-  const auto error = [&](const std::vector<Range>& head) {
+  const auto error = [&](const std::vector<Range>& hot) {
     Plan plan = make_plan(config, 2);
-    plan.tables[0].head = head;
+    plan.tables[0].hot = hot;
     return error_of([&] { check_plan(plan, config); });
   };
   const std::string of = "the plan of table a: ";
@@ -321,20 +321,18 @@ TEST(CheckPlan, HeadsAreRowsThatAscend) {
   EXPECT_EQ(error({{0, 3}, {4, 10}}), "no error");
   for (const std::vector<Range>& bad :
        {std::vector<Range>{{4, 11}}, std::vector<Range>{{4, 4}}, std::vector<Range>{{-1, 4}}}) {
-    EXPECT_EQ(error(bad), fmt::format("{}rows [{}, {}) of its head are none, or outside [0, 10){}",
-                                      of, bad[0].begin, bad[0].end, advice));
+    EXPECT_EQ(error(bad), fmt::format("{}hot rows [{}, {}) are none, or outside [0, 10){}", of,
+                                      bad[0].begin, bad[0].end, advice));
   }
   for (const std::vector<Range>& bad :
        {std::vector<Range>{{5, 6}, {2, 3}}, std::vector<Range>{{1, 3}, {2, 3}},
         std::vector<Range>{{0, 2}, {2, 3}}}) {
-    EXPECT_EQ(error(bad), of +
-                              "rows [2, 3) of its head touch or precede those before; rows of a "
-                              "head ascend" +
-                              advice);
+    EXPECT_EQ(error(bad),
+              of + "hot rows [2, 3) touch or precede those before; hot rows ascend" + advice);
   }
   config.tables[0].sharding = Sharding::kDataParallel;
   EXPECT_EQ(error({{0, 3}}),
-            of + "data_parallel has all rows on every rank, and a head besides" + advice);
+            of + "data_parallel has all rows on every rank, and hot rows besides" + advice);
 }
 
 TEST(MakePlan, OnlyCopiesWhereNothingElseIsAllowed) {

@@ -134,14 +134,15 @@ TEST(ReplicaAverages, TouchedRowsGiveTheBitsOfAllRows) {
   }
 }
 
-/// The rows, widened, of each shard and head of both groups of one rank after one update, before
-/// any sync: both had the same samples and gradients, as in places of the two halves of a batch.
+/// The rows, widened, of each shard and copy of hot rows of both groups of one rank after one
+/// update, before any sync: both had the same samples and gradients, as in places of the two halves
+/// of a batch.
 std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config config,
                                                               spec::Sharding of_few) {
   config.tables[1].sharding = of_few;
   spec::Plan plan = planner::make_plan(config, planner::RankLayout{.ranks = 2});
   plan.parts = kParts;
-  plan.tables[2].head = {{0, 5}};
+  plan.tables[2].hot = {{0, 5}};
   std::array<std::vector<std::vector<float>>, 2> rows;
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
     constexpr std::int64_t kSamples = 64;
@@ -161,8 +162,8 @@ std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config confi
       embeddings.grad_dist(ctx);
       embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
       auto held = embeddings.shards();
-      const auto heads = embeddings.heads();
-      held.insert(held.end(), heads.begin(), heads.end());
+      const auto hot = embeddings.hot_shards();
+      held.insert(held.end(), hot.begin(), hot.end());
       for (const embedding::TableShard* shard : held) {
         const StateItem item = shard->state_items().front();
         const bool narrow = item.dtype == DType::kBFloat16;
@@ -183,7 +184,7 @@ std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config confi
   return rows;
 }
 
-// Tables one, few (data_parallel) and many, and the head of many.
+// Tables one, few (data_parallel) and many, and the hot rows of many.
 TEST(ReplicaAverages, GroupsThatAreAveragedRoundWithOtherWords) {
   for (const spec::RowDType dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
     for (const spec::SyncForm form : {spec::SyncForm::kDense, spec::SyncForm::kGradients}) {
@@ -201,7 +202,7 @@ TEST(ReplicaAverages, GroupsThatAreAveragedRoundWithOtherWords) {
       EXPECT_EQ(rows[0][0] != rows[1][0], apart) << what << ", table one";
       EXPECT_EQ(rows[0][1], rows[1][1]) << what << ", data_parallel";
       EXPECT_EQ(rows[0][2] != rows[1][2], apart) << what << ", table many";
-      EXPECT_EQ(rows[0][3], rows[1][3]) << what << ", head";
+      EXPECT_EQ(rows[0][3], rows[1][3]) << what << ", hot rows";
     }
   }
 }

@@ -63,15 +63,15 @@ TEST(ShardedOverMpi, PooledAtTheSample) {
   }
 }
 
-TEST(ShardedOverMpi, Heads) {
+TEST(ShardedOverMpi, HotRows) {
   for (const spec::Sharding sharding : kShardings) {
     if (sharding == spec::Sharding::kDataParallel) {
       continue;
     }
     const spec::Config config = make_integer_config(sharding);
     spec::Plan plan = planner::make_plan(config, two_hosts(world()->size()));
-    plan.tables[1].head = {{0, 1}};
-    plan.tables[2].head = {{0, 5}, {40, 41}, {90, 97}};
+    plan.tables[1].hot = {{0, 1}};
+    plan.tables[2].hot = {{0, 5}, {40, 41}, {90, 97}};
     for (const auto place : {spec::PooledAt::kOwner, spec::PooledAt::kSample}) {
       plan.tables[2].pooled_at = place;
       RunOptions options{.sizes = {29, 3, 1, 600, 29}};

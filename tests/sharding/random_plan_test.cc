@@ -125,21 +125,21 @@ spec::TablePlan random_grid(const spec::Table& table, std::int64_t ranks, Random
   return plan;
 }
 
-/// Half of the tables have one, of any rows; row 0 is asked for most.
-std::vector<Range> random_head(const spec::Table& table, Random& random) {
-  std::vector<Range> head;
+/// Half of the tables have hot rows, which may be any; row 0 is asked for most.
+std::vector<Range> random_hot_rows(const spec::Table& table, Random& random) {
+  std::vector<Range> hot;
   const std::int64_t share = 2 + random.below(4);
   for (std::int64_t row = random.below(2); row < table.num_embeddings; ++row) {
     if (random.below(share) > 0) {
       continue;
     }
-    if (!head.empty() && head.back().end == row) {
-      ++head.back().end;
+    if (!hot.empty() && hot.back().end == row) {
+      ++hot.back().end;
     } else {
-      head.push_back({row, row + 1});
+      hot.push_back({row, row + 1});
     }
   }
-  return random.below(2) == 0 ? head : std::vector<Range>{};
+  return random.below(2) == 0 ? hot : std::vector<Range>{};
 }
 
 spec::Plan random_plan(const spec::Config& config, std::int64_t ranks, Random& random) {
@@ -149,7 +149,7 @@ spec::Plan random_plan(const spec::Config& config, std::int64_t ranks, Random& r
       plan.tables.push_back(replicas(table, ranks));
     } else {
       plan.tables.push_back(random_grid(table, ranks, random));
-      plan.tables.back().head = random_head(table, random);
+      plan.tables.back().hot = random_hot_rows(table, random);
     }
   }
   return plan;
@@ -293,10 +293,10 @@ TEST(RandomPlan, PartialSumsOfABagGoUpTheTreeOverCutsOfRows) {
       spec::Plan made{.version = 1, .ranks = 5, .parts = kParts, .tables = {}};
       made.tables.push_back(random_grid(config.tables[0], 5, random));
       made.tables[0].pooled_at = spec::PooledAt::kOwner;
-      made.tables[0].head = random_head(config.tables[0], random);
+      made.tables[0].hot = random_hot_rows(config.tables[0], random);
       return made;
     }();
-    const std::vector<Range>& head = plan.tables[0].head;
+    const std::vector<Range>& hot = plan.tables[0].hot;
     std::vector<RowSet> cuts;
     for (const spec::Shard& shard : plan.tables[0].shards) {
       if (shard.cols.begin == 0) {
@@ -306,17 +306,17 @@ TEST(RandomPlan, PartialSumsOfABagGoUpTheTreeOverCutsOfRows) {
     std::vector<float> expected;
     for (std::int64_t b = 0; b < bags.batch(); ++b) {
       for (std::size_t c = 0; c < 40; ++c) {
-        std::vector<Term> terms(cuts.size() + 1);  // the last one the head's
+        std::vector<Term> terms(cuts.size() + 1);  // the last one is that of the hot rows
         for (const std::int64_t id : bags.bag(b)) {
           const auto cut = std::find_if(cuts.begin(), cuts.end(),
                                         [id](const RowSet& rows) { return rows.contains(id); });
-          const bool is_hot = std::any_of(head.begin(), head.end(), [id](const Range& rows) {
+          const bool is_hot = std::any_of(hot.begin(), hot.end(), [id](const Range& rows) {
             return rows.begin <= id && id < rows.end;
           });
           Term& term = is_hot ? terms.back() : terms[static_cast<std::size_t>(cut - cuts.begin())];
           term = {true, term.value + values[static_cast<std::size_t>(id) * 40 + c]};
         }
-        const std::size_t count = cuts.size() + (head.empty() ? 0 : 1);
+        const std::size_t count = cuts.size() + (hot.empty() ? 0 : 1);
         expected.push_back(tree(terms, 0, static_cast<std::int64_t>(count)).value);
       }
     }

@@ -244,11 +244,11 @@ inline void run_on(comm::Communicator& world,
     sources.push_back(shard);
   }
   std::vector<const StateSource*> copied = sources;
-  for (embedding::TableShard* head : embeddings.heads()) {
-    copied.push_back(head);
+  for (embedding::TableShard* hot : embeddings.hot_shards()) {
+    copied.push_back(hot);
   }
   stage([&](Context& ctx) {
-    embeddings.store_heads(ctx);
+    embeddings.store_hot_rows(ctx);
     checkpoint::compare_replicas(world, ctx, copied);
     const checkpoint::StateHash hash = checkpoint::hash_state(world, ctx, sources);
     if (world.rank() == 0) {

@@ -91,13 +91,13 @@ TEST(StochasticWire, ABagInOneCutIsRoundedAsWhereNoneAreCut) {
     }
     spec::Plan plan = planner::make_plan(config(spec::Sharding::kTableWise), two_hosts(ranks));
     for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-      plan.tables[t].head = {{0, 1}};
+      plan.tables[t].hot = {{0, 1}};
     }
-    plan.tables[2].head = {{0, 2}, {5, 9}, {50, 51}};
-    RunOptions headed = options(ranks);
-    headed.plan = &plan;
-    expect_equal(run(config(spec::Sharding::kTableWise), headed), expected,
-                 fmt::format("heads on {} ranks", ranks));
+    plan.tables[2].hot = {{0, 2}, {5, 9}, {50, 51}};
+    RunOptions hot = options(ranks);
+    hot.plan = &plan;
+    expect_equal(run(config(spec::Sharding::kTableWise), hot), expected,
+                 fmt::format("hot rows on {} ranks", ranks));
   }
 }
 

@@ -216,9 +216,8 @@ TEST(Mistakes, TablesModelAndRun) {
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    hot_rows: -1",
                "test.yaml:21:15: tables.C1.hot_rows: must be at least 0 rows, is -1"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    hot_rows: 1000",
-               "test.yaml:21:15: tables.C1.hot_rows: a head of 1000 rows leaves none of the "
-               "table's 100 rows for its shards; set fewer, or sharding data_parallel instead of "
-               "this key"},
+               "test.yaml:21:15: tables.C1.hot_rows: 1000 hot rows leave none of the table's "
+               "100 rows for its shards; set fewer, or sharding data_parallel instead of this key"},
        Mistake{"embedding_dim: 8", "embedding_dim: 8\n    sharding: data_parallel\n    hot_rows: 2",
                "test.yaml:22:15: tables.C1.hot_rows: data_parallel has all rows on every rank; set "
                "another sharding or remove this key"},

@@ -143,7 +143,7 @@ TEST(YamlMutation, PlanOrError) {
                   .parts = 8,
                   .tables = {{.table = "a",
                               .sharding = Sharding::kTableWise,
-                              .head = {{0, 2}, {3, 4}},
+                              .hot = {{0, 2}, {3, 4}},
                               .shards = {{.rank = 1, .rows = {0, 5}, .cols = {0, 16}}}}}};
   survive({plan_to_yaml(plan)}, 1500,
           [](const std::string& text) { plan_from_yaml(text, "fuzz"); });

@@ -294,18 +294,19 @@ TEST(Plan, WhereBagsAreAddedIsPartOfIt) {
   EXPECT_EQ(old.tables[0].pooled_at, PooledAt::kOwner);
 }
 
-TEST(Plan, HeadsAreRangesOfRows) {
+TEST(Plan, HotRowsAreRanges) {
   Plan plan{.tables = {{.table = "a", .sharding = Sharding::kRowWise, .shards = {}}}};
   const std::uint64_t hash = plan_hash(plan);
-  plan.tables[0].head = {{0, 100}, {512, 513}};
+  plan.tables[0].hot = {{0, 100}, {512, 513}};
   const std::string text = plan_to_yaml(plan);
   EXPECT_NE(text.find("head: [[0, 100], [512, 513]]"), std::string::npos) << text;
   EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
   EXPECT_NE(plan_hash(plan), hash);
-  const auto error = [](const std::string& head) -> std::string {
+  const auto error = [](const std::string& ranges) -> std::string {
     try {
-      plan_from_yaml("version: 1\nranks: 1\nparts: 8\ntables:\n- table: a\n  head: " + head + "\n",
-                     "plan.yaml");
+      plan_from_yaml(
+          "version: 1\nranks: 1\nparts: 8\ntables:\n- table: a\n  head: " + ranges + "\n",
+          "plan.yaml");
     } catch (const Error& failure) {
       return failure.what();
     }

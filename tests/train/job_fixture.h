@@ -126,16 +126,17 @@ inline Summary train_on_hosts(const std::vector<std::int64_t>& hosts,
   return train_on(ranks, options);
 }
 
-/// Options with a plan file in which every table has a head of `rows`, as far as it has them.
-inline JobOptions headed(JobOptions options,
-                         int ranks,
-                         const Range& rows,
-                         const std::string& folder) {
+/// Options with a plan file in which row 0 and `rows` of a table are hot, where it has some of
+/// these.
+inline JobOptions with_hot_rows(JobOptions options,
+                                int ranks,
+                                const Range& rows,
+                                const std::string& folder) {
   spec::Plan plan = planner::make_plan(options.config, ranks);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const std::int64_t all = options.config.tables[t].num_embeddings;
     if (rows.begin < all) {
-      plan.tables[t].head = {{0, 1}, {rows.begin, std::min(rows.end, all)}};
+      plan.tables[t].hot = {{0, 1}, {rows.begin, std::min(rows.end, all)}};
     }
   }
   options.plan_file = folder + "/plan-" + std::to_string(rows.begin) + ".yaml";

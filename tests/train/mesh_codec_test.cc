@@ -88,15 +88,15 @@ TEST(MeshCodec, ResumesWithTheSameBits) {
   }
 }
 
-// A checkpoint stores rows of a head into the shards that cover them, which is no change of theirs.
-TEST(MeshCodec, AHeadResumesWithTheSameBits) {
+// A checkpoint stores hot rows into the shards that cover them, which is no change of theirs.
+TEST(MeshCodec, HotRowsResumeWithTheSameBits) {
   const TemporaryFolder plans;
   const std::vector<std::string> job =
       coded("int8", {"sparse_optimizer.type=adagrad", "sparse_optimizer.initial_accumulator=0.1"});
   for (const char* sync : {"dense", "touched"}) {
     const JobOptions whole =
-        headed(job_options(make_job(joined(job, {std::string("mesh.sync=") + sync}))), 4, {2, 60},
-               plans.path());
+        with_hot_rows(job_options(make_job(joined(job, {std::string("mesh.sync=") + sync}))), 4,
+                      {2, 60}, plans.path());
     const Summary expected = train_on(4, whole);
     const TemporaryFolder folder;
     JobOptions first = whole;

@@ -86,13 +86,15 @@ TEST(Mesh, GradientsGiveTheBitsOfOneGroup) {
   }
 }
 
-/// Options with a plan file in which every table of more than 8 rows has a head.
-JobOptions headed(const std::vector<std::string>& job, int ranks, const std::string& folder) {
+/// Options with a plan file in which every table of more than 8 rows has hot rows.
+JobOptions with_hot_rows(const std::vector<std::string>& job,
+                         int ranks,
+                         const std::string& folder) {
   JobOptions options = job_options(make_job(job));
   spec::Plan plan = planner::make_plan(options.config, ranks);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     if (options.config.tables[t].num_embeddings > 8) {
-      plan.tables[t].head = {{0, 2}, {3, 8}};
+      plan.tables[t].hot = {{0, 2}, {3, 8}};
     }
   }
   options.plan_file = folder + "/plan.yaml";
@@ -109,7 +111,7 @@ TEST(Mesh, GradientsRoundRowsAsOneGroupDoes) {
     expect_same(train_on(4, job_options(make_job(joined(job, mesh(2, "gradients"))))),
                 train_on(2, job_options(make_job(job))), dtype);
     const TemporaryFolder folder;
-    train_on(4, headed(joined(job, mesh(2, "dense")), 4, folder.path()));
+    train_on(4, with_hot_rows(joined(job, mesh(2, "dense")), 4, folder.path()));
     // Tables of one group: those of a job without groups.
     std::vector<std::string> whole = joined(job, mesh(2, "dense"));
     for (const std::string& one : all_tables("groups", "1")) {
@@ -186,30 +188,30 @@ TEST(Mesh, GroupsOverHostsHaveHierarchicalExchanges) {
       << "a group on one host has nothing to relay";
 }
 
-/// Copies of a head are in no group: all ranks gather its gradients. At their ends jobs compare
+/// Copies of hot rows are in no group: all ranks gather their gradients. At their ends jobs compare
 /// them.
-TEST(Mesh, GroupsHaveHeadsInCommon) {
+TEST(Mesh, GroupsHaveHotRowsInCommon) {
   const TemporaryFolder folder;
   const std::vector<std::string> job = {"sparse_optimizer.type=adagrad",
                                         "tables.item.sharding=column_wise",
                                         "tables.tags.sharding=row_wise"};
-  const Summary one_group = train_on(2, headed(job, 2, folder.path()));
-  expect_same(train_on(4, headed(joined(job, mesh(2, "gradients")), 4, folder.path())), one_group,
-              "gradients");
+  const Summary one_group = train_on(2, with_hot_rows(job, 2, folder.path()));
+  expect_same(train_on(4, with_hot_rows(joined(job, mesh(2, "gradients")), 4, folder.path())),
+              one_group, "gradients");
   EXPECT_NE(train_on(2, job_options(make_job(job))).weights_hash, one_group.weights_hash)
-      << "no bag is split between head and tail: the test shows little";
+      << "no bag is split between hot rows and tail: the test shows little";
   const std::vector<std::string> averaged =
       joined(joined(job, mesh(2, "dense")), {"mesh.sync_every=2"});
-  const Summary near = train_on(4, headed(averaged, 4, folder.path()));
+  const Summary near = train_on(4, with_hot_rows(averaged, 4, folder.path()));
   for (const char* more : {"mesh.layout=local_all_reduce", "mesh.sync=touched"}) {
-    expect_same(train_on(4, headed(joined(averaged, {more}), 4, folder.path())), near, more);
+    expect_same(train_on(4, with_hot_rows(joined(averaged, {more}), 4, folder.path())), near, more);
   }
   // Stopped and resumed, with sums of squares of two groups: nothing is rounded.
-  JobOptions first = headed(averaged, 4, folder.path());
+  JobOptions first = with_hot_rows(averaged, 4, folder.path());
   first.config.train.steps = 4;
   first.checkpoint_dir = folder.path() + "/saved";
   train_on(4, first);
-  JobOptions rest = headed(averaged, 4, folder.path());
+  JobOptions rest = with_hot_rows(averaged, 4, folder.path());
   rest.resume = first.checkpoint_dir;
   expect_same(train_on(4, rest), near, "resumed");
 }
@@ -337,7 +339,7 @@ TEST(MeshOwnState, OfSgdThereIsNone) {
               train_on(4, job_options(make_job(job))), "sgd");
 }
 
-TEST(MeshOwnState, TablesOfOneGroupAndHeadsHaveOneState) {
+TEST(MeshOwnState, TablesOfOneGroupAndHotRowsHaveOneState) {
   const TemporaryFolder plans;
   const std::vector<std::string> job =
       joined(mesh(4, "dense"), {"mesh.sync_state=false", "sparse_optimizer.type=adam"});
@@ -347,11 +349,11 @@ TEST(MeshOwnState, TablesOfOneGroupAndHeadsHaveOneState) {
   }
   EXPECT_EQ(train_on(4, job_options(make_job(joined(job, all_tables("groups", "1"))))).state_hash,
             train_on(4, job_options(make_job({"sparse_optimizer.type=adam"}))).state_hash);
-  const JobOptions whole =
-      headed(job_options(make_job(joined(job, {"mesh.groups=2"}))), 4, {2, 60}, plans.path());
+  const JobOptions whole = with_hot_rows(job_options(make_job(joined(job, {"mesh.groups=2"}))), 4,
+                                         {2, 60}, plans.path());
   JobOptions touched = whole;
   touched.config.mesh.sync = spec::SyncForm::kTouched;
-  expect_same(train_on(4, touched), train_on(4, whole), "heads");
+  expect_same(train_on(4, touched), train_on(4, whole), "hot rows");
 }
 
 TEST(MeshOwnState, CheckpointsAreRefusedAndResumesAreNot) {
@@ -383,7 +385,7 @@ TEST(MeshOwnState, CheckpointsAreRefusedAndResumesAreNot) {
 }
 
 // c of 3, and of 2.7: of these no product is exact.
-TEST(Mesh, AHeadResumesWithTheSameBits) {
+TEST(Mesh, HotRowsResumeWithTheSameBits) {
   const TemporaryFolder plans;
   for (const char* optimizer : {"adagrad", "row_wise_adagrad"}) {
     for (const char* scale : {"0", "2.7"}) {
@@ -391,7 +393,7 @@ TEST(Mesh, AHeadResumesWithTheSameBits) {
           joined(mesh(3, "touched"), {std::string("sparse_optimizer.type=") + optimizer,
                                       std::string("mesh.moment_scale=") + scale,
                                       "sparse_optimizer.initial_accumulator=0.1"});
-      const JobOptions whole = headed(job_options(make_job(job)), 6, {2, 60}, plans.path());
+      const JobOptions whole = with_hot_rows(job_options(make_job(job)), 6, {2, 60}, plans.path());
       const Summary expected = train_on(6, whole);
       const TemporaryFolder folder;
       JobOptions first = whole;
@@ -405,13 +407,13 @@ TEST(Mesh, AHeadResumesWithTheSameBits) {
   }
 }
 
-// To one group the sums of a head's rows are what they were, the others are divided by 3.
-TEST(Mesh, AHeadContinuesWithOtherGroups) {
+// To one group the sums of hot rows are what they were, the others are divided by 3.
+TEST(Mesh, HotRowsContinueWithOtherGroups) {
   const TemporaryFolder plans;
   const std::vector<std::string> job = {"sparse_optimizer.type=adagrad", "train.steps=4"};
   const TemporaryFolder folder;
   JobOptions options =
-      headed(job_options(make_job(joined(job, mesh(3, "dense")))), 6, {2, 60}, plans.path());
+      with_hot_rows(job_options(make_job(joined(job, mesh(3, "dense")))), 6, {2, 60}, plans.path());
   options.checkpoint_dir = folder.path() + "/3";
   const Summary expected = train_on(6, options);
   JobOptions one = job_options(make_job(job));
@@ -432,15 +434,15 @@ TEST(Mesh, AHeadContinuesWithOtherGroups) {
 
 TEST(MomentScales, AreReadAsTheyWereWritten) {
   const MomentScales scales = {{"plain", {.scale = 3.0, .unscaled = {}}},
-                               {"headed", {.scale = 2.7, .unscaled = {{0, 1}, {5, 9}}}}};
+                               {"hot", {.scale = 2.7, .unscaled = {{0, 1}, {5, 9}}}}};
   const std::string text = nlohmann::json{{"moment_scales", scales}}.dump();
   EXPECT_EQ(saved_moment_scales(text), scales);
-  const MomentScale& headed = scales.at("headed");
+  const MomentScale& hot = scales.at("hot");
   for (const std::int64_t row : {0, 5, 8}) {
-    EXPECT_EQ(headed.of(row), 1.0) << row;
+    EXPECT_EQ(hot.of(row), 1.0) << row;
   }
   for (const std::int64_t row : {1, 4, 9, 100}) {
-    EXPECT_EQ(headed.of(row), 2.7) << row;
+    EXPECT_EQ(hot.of(row), 2.7) << row;
   }
   for (const char* wrong :
        {R"("3")", "0", R"({"unscaled_rows": []})", R"({"scale": 2, "unscaled_rows": [[3, 1]]})",

@@ -1,5 +1,5 @@
 // Bytes on the wire that the planner predicts, against those that a step of training sends: plans
-// of every scheme, with and without heads of hot rows, drawn at random, over ranks as threads.
+// of every scheme, with and without hot rows, drawn at random, over ranks as threads.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -113,20 +113,20 @@ std::vector<RowSet> random_rows(const spec::Table& table, Random& random) {
 }
 
 /// Some of the rows, in any ranges; often none.
-std::vector<Range> random_head(const spec::Table& table, Random& random) {
-  std::vector<Range> head;
+std::vector<Range> random_hot_rows(const spec::Table& table, Random& random) {
+  std::vector<Range> hot;
   const std::int64_t one_in = 1 + random.below(4);
   for (std::int64_t row = 0; row < table.num_embeddings; ++row) {
     if (random.below(one_in) > 0) {
       continue;
     }
-    if (!head.empty() && head.back().end == row) {
-      ++head.back().end;
+    if (!hot.empty() && hot.back().end == row) {
+      ++hot.back().end;
     } else {
-      head.push_back({row, row + 1});
+      hot.push_back({row, row + 1});
     }
   }
-  return random.coin() ? head : std::vector<Range>{};
+  return random.coin() ? hot : std::vector<Range>{};
 }
 
 spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Random& random) {
@@ -153,7 +153,7 @@ spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Rand
                     std::min(columns[c].end * spec::kColumnBlock, table.embedding_dim)}});
     }
   }
-  plan.head = random_head(table, random);
+  plan.hot = random_hot_rows(table, random);
   return plan;
 }
 
@@ -200,7 +200,7 @@ Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}) {
     job.plan.tables.push_back(random_shards(table, job.plan.ranks, random));
     if (ids == IdKind::kDealt && config.codecs.ids == spec::IdCodec::kPacked &&
         job.plan.tables.back().pooled_at == spec::PooledAt::kSample) {
-      job.plan.tables.back().head.clear();  // which leaves gaps: their bits are right on average
+      job.plan.tables.back().hot.clear();  // which leaves gaps: their bits are right on average
     }
   }
   planner::check_plan(job.plan, config);

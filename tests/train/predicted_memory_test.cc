@@ -40,7 +40,7 @@ struct Case {
   spec::Codecs codecs = {};
   std::vector<std::int64_t> hosts = {};  ///< [ranks] with hierarchical collectives
   std::int64_t hot_rows = 0;             ///< the first ones of each table
-  bool even = false;                     ///< rows are as hot as any
+  bool even = false;                     ///< rows are as frequent as any
   std::int64_t steps = 6;
 };
 
@@ -78,7 +78,7 @@ spec::Config config_of(const Case& one) {
     table.sharding = one.sharding;
     table.pooled_at = one.pooled_at;
   }
-  if (one.hot_rows > 0 || one.even) {  // the planner knows the share of a head, and of a shard
+  if (one.hot_rows > 0 || one.even) {  // the planner knows the share of hot rows, and of a shard
     for (spec::SyntheticColumn& column : config.data.synthetic.columns) {
       column.zipf = 0.0;
     }
@@ -145,7 +145,7 @@ void expect_predicted(const Case& one, double share) {
                         .dense = spec::CollectiveForm::kHierarchical};
   }
   for (std::size_t t = 0; t < plan.tables.size() && one.hot_rows > 0; ++t) {
-    plan.tables[t].head = {{0, one.hot_rows}};
+    plan.tables[t].hot = {{0, one.hot_rows}};
     plan.tables[t].pooled_at = one.pooled_at;
   }
   const planner::Workload workload = planner::make_workload(config);
@@ -246,7 +246,7 @@ TEST_F(PredictedMemory, OfCodecs) {
   }
 }
 
-TEST_F(PredictedMemory, OfHeads) {
+TEST_F(PredictedMemory, OfHotRows) {
   for (const spec::Sharding sharding :
        {spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise}) {
     for (const std::string optimizer : {"sgd", "adam"}) {
@@ -261,7 +261,7 @@ TEST_F(PredictedMemory, OfHeads) {
 }
 
 /// Encoded as if they travelled: bags, sequences, and rows that are pooled at the samples.
-TEST_F(PredictedMemory, OfHeadsWithCodecs) {
+TEST_F(PredictedMemory, OfHotRowsWithCodecs) {
   const spec::Codecs codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16};
   for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
     for (const std::string last : {"", ", pooling: none, target: C2"}) {

@@ -140,7 +140,7 @@ TEST(Resume, FromEveryShardingToEveryOther) {
   }
 }
 
-TEST(Resume, WithAndWithoutAHeadGivesTheSameBits) {
+TEST(Resume, WithAndWithoutHotRowsGivesTheSameBits) {
   const TemporaryFolder plans;
   for (const char* optimizer : {"row_wise_adam", "adagrad"}) {
     for (const char* sharding : {"table_wise", "column_wise", "row_wise"}) {
@@ -153,14 +153,14 @@ TEST(Resume, WithAndWithoutAHeadGivesTheSameBits) {
         return train_on(ranks, options);
       };
       const TemporaryFolder folder;
-      JobOptions first = headed(whole, 3, {2, 60}, plans.path());
-      first.checkpoint_dir = folder.path() + "/headed";
+      JobOptions first = with_hot_rows(whole, 3, {2, 60}, plans.path());
+      first.checkpoint_dir = folder.path() + "/hot";
       run(3, first, 4);
       JobOptions without = whole;
       without.resume = first.checkpoint_dir;
       without.checkpoint_dir = folder.path() + "/without";
       run(2, without, 6);
-      JobOptions last = headed(whole, 4, {7, 30}, plans.path());
+      JobOptions last = with_hot_rows(whole, 4, {7, 30}, plans.path());
       last.resume = without.checkpoint_dir;
       const Summary got = run(4, last, 0);
       EXPECT_EQ(got.state_hash, expected.state_hash) << sharding << ", " << optimizer;

@@ -90,14 +90,14 @@ TEST(TableSetsOfJobs, GradientsGiveTheBitsOfOneGroup) {
               "gradients");
 }
 
-TEST(TableSetsOfJobs, HaveHeads) {
+TEST(TableSetsOfJobs, HaveHotRows) {
   const TemporaryFolder plans;
   const Overrides job = joined(
       mesh(4, "dense"), {"mesh.sync_every=2", "sparse_optimizer.type=adagrad",
                          "tables.item.groups=1", "tables.tags.groups=2",
                          "tables.tags.sharding=row_wise", "tables.item.sharding=column_wise"});
   const auto options = [&](const Overrides& more) {
-    return headed(job_options(make_job(joined(job, more))), 8, {2, 60}, plans.path());
+    return with_hot_rows(job_options(make_job(joined(job, more))), 8, {2, 60}, plans.path());
   };
   const Summary expected = train_on(8, options({}));
   for (const char* more : {"mesh.layout=local_all_reduce", "mesh.sync=touched"}) {
@@ -158,7 +158,7 @@ TEST(TableSetsOfJobs, EncodedSyncsResumeWithTheSameBits) {
   const TemporaryFolder plans;
   for (const char* sync : {"dense", "touched"}) {
     const Overrides job = joined(coded_mixture(sync), {"tables.few.sharding=table_wise"});
-    const JobOptions whole = headed(job_options(make_job(job)), 8, {2, 60}, plans.path());
+    const JobOptions whole = with_hot_rows(job_options(make_job(job)), 8, {2, 60}, plans.path());
     const Summary expected = train_on(8, whole);
     const TemporaryFolder folder;
     JobOptions first = whole;

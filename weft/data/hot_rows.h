@@ -1,4 +1,4 @@
-/// Which rows of tables are asked for most: for heads of hot rows (docs/sharding.md).
+/// Which rows of tables are asked for most, and so may become hot rows (docs/sharding.md).
 #pragma once
 
 #include <cstdint>

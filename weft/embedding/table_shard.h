@@ -69,8 +69,9 @@ struct TableShardOptions {
   /// Which of the replicas that are updated by themselves and averaged later this is: their
   /// stochastic roundings draw other words. 0 for the first, and where replicas stay equal.
   std::int64_t replica = 0;
-  /// The whole table's numbers of the rows, ascending, where they are a list. Then `rows` is
-  /// [0, their number), and so are rows of the state, whose parameter is "tables.<name>.head".
+  /// The whole table's numbers of the rows, ascending, where they are a list, as hot rows are. Then
+  /// `rows` is [0, their number), and so are rows of the state, whose parameter is
+  /// "tables.<name>.head".
   std::vector<std::int64_t> row_list = {};
 };
 

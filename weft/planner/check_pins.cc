@@ -114,23 +114,22 @@ class TablePins {
   void check_pooled_at() const {
     const bool counts =
         table_.pooled_at == PooledAt::kOwner ||
-        (table_.pooled_at == PooledAt::kSample && (rows_are_cut() || !plan_.head.empty()));
+        (table_.pooled_at == PooledAt::kSample && (rows_are_cut() || !plan_.hot.empty()));
     if (counts && table_.pooled_at != plan_.pooled_at) {
       refuse(key("pooled_at"), to_string(table_.pooled_at), to_string(plan_.pooled_at),
              fmt::format("{} or auto", to_string(plan_.pooled_at)));
     }
   }
 
-  /// A head has fewer rows where fewer ever occurred.
+  /// The plan has fewer hot rows where fewer rows ever occurred.
   void check_hot_rows() const {
     std::int64_t rows = 0;
-    for (const Range& range : plan_.head) {
+    for (const Range& range : plan_.hot) {
       rows += range.size();
     }
     if (table_.hot_rows > 0 && (rows == 0 || rows > table_.hot_rows)) {
       refuse(key("hot_rows"), std::to_string(table_.hot_rows),
-             rows == 0 ? "no head" : fmt::format("a head of {} rows", rows),
-             fmt::format("{}", rows));
+             rows == 0 ? "no hot rows" : fmt::format("{} hot rows", rows), fmt::format("{}", rows));
     }
   }
 

@@ -212,19 +212,17 @@ void check_one_host(const spec::Table& table,
 }
 
 /// Ranges of rows in the one form in which a set of rows can be written.
-void check_head(const spec::Table& table, const spec::TablePlan& plan) {
-  if (!plan.head.empty() && plan.sharding == Sharding::kDataParallel) {
-    refuse(table, "data_parallel has all rows on every rank, and a head besides");
+void check_hot_rows(const spec::Table& table, const spec::TablePlan& plan) {
+  if (!plan.hot.empty() && plan.sharding == Sharding::kDataParallel) {
+    refuse(table, "data_parallel has all rows on every rank, and hot rows besides");
   }
   std::int64_t next = 0;  // first row that the next range may have
-  for (const Range& rows : plan.head) {
+  for (const Range& rows : plan.hot) {
     if (rows.begin < 0 || rows.begin >= rows.end || rows.end > table.num_embeddings) {
-      refuse(table, "rows {} of its head are none, or outside [0, {})", text(rows),
-             table.num_embeddings);
+      refuse(table, "hot rows {} are none, or outside [0, {})", text(rows), table.num_embeddings);
     }
     if (rows.begin < next) {
-      refuse(table, "rows {} of its head touch or precede those before; rows of a head ascend",
-             text(rows));
+      refuse(table, "hot rows {} touch or precede those before; hot rows ascend", text(rows));
     }
     next = rows.end + 1;
   }
@@ -238,11 +236,11 @@ void check_table(const spec::Table& table,
   for (const Shard& shard : plan.shards) {
     check_shard(table, shard, ranks, cut);
   }
-  check_head(table, plan);
-  if (plan.pooled_at == spec::PooledAt::kSample && plan.head.empty() &&
+  check_hot_rows(table, plan);
+  if (plan.pooled_at == spec::PooledAt::kSample && plan.hot.empty() &&
       plan.sharding != Sharding::kRowWise && plan.sharding != Sharding::kTableRowWise &&
       plan.sharding != Sharding::kGridShard) {
-    refuse(table, "pooled_at: sample is for tables whose rows are cut, or that have a head");
+    refuse(table, "pooled_at: sample is for tables whose rows are cut, or that have hot rows");
   }
   switch (plan.sharding) {
     case Sharding::kAuto:

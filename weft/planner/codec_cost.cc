@@ -15,8 +15,8 @@ void Estimator::add_codecs(SampleSeconds& seconds,
   const spec::Table& table = config_.tables[static_cast<std::size_t>(use.table)];
   const double ids = samples_ * use.length;
   const double in_matrix = use.pooled ? samples_ : ids;
-  const auto headed = heads_.of(use.table, plan.head);
-  const FeatureUse& tail = headed ? of_feature(headed->tail, use.feature) : use;
+  const auto hot_use = hot_uses_.of(use.table, plan.hot);
+  const FeatureUse& tail = hot_use ? of_feature(hot_use->tail, use.feature) : use;
   OncePerRows vectors_of(tail, [&](const RowSet& rows) {
     const double share = share_of_rows(tail, rows, table.num_embeddings);
     return use.pooled ? bags_of(use, share, samples_) : ids * share;
@@ -27,13 +27,13 @@ void Estimator::add_codecs(SampleSeconds& seconds,
       continue;
     }
     // Partial sums of cut rows come from the own shard as from others; gradients of pooled bags are
-    // read in the matrix by it. A head, which every rank has, gets both alike.
+    // read in the matrix by it. Hot rows, which every rank has, get both alike.
     const bool in_place = !cut || (use.pooled && !forward);
-    const bool own_in_place = in_place && !headed;
+    const bool own_in_place = in_place && !hot_use;
     double all = 0.0;
-    if (headed) {
-      const FeatureUse& head = of_feature(headed->head, use.feature);
-      const double vectors = samples_ * (use.pooled ? head.present : head.length);
+    if (hot_use) {
+      const FeatureUse& hot = of_feature(hot_use->hot, use.feature);
+      const double vectors = samples_ * (use.pooled ? hot.present : hot.length);
       all += round_s(format, table.embedding_dim, in_place ? in_matrix : vectors);
     }
     std::map<std::int64_t, double> own;  // by rank, more than the others'

@@ -80,7 +80,7 @@ double max_over_mean(const std::vector<RankCost>& ranks,
 }  // namespace
 
 bool is_fetched(const spec::TablePlan& table) {
-  return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.head.empty());
+  return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.hot.empty());
 }
 
 ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
@@ -150,7 +150,7 @@ Estimator::Estimator(const spec::Config& config,
       parts_(parts),
       batch_(static_cast<double>(config.batch_size)),
       by_table_(config.tables.size()),
-      heads_(config, workload) {
+      hot_uses_(config, workload) {
   std::int64_t most = 0;
   std::int64_t busiest = 0;
   for (std::int64_t r = 0; r < world_ranks_; ++r) {
@@ -191,7 +191,7 @@ Estimator::Estimator(const spec::Config& config,
 /// long after the one before that as many other rows as fill the cache came in between. Tables are
 /// looked up one after the other, so only a table's own rows come in between. Che, Tung, Wang
 /// (2002): a row stays for the same number of draws, in which so many different ones come as fit.
-double Estimator::hot(const FeatureUse& use, double ids, double row_bytes) const {
+double Estimator::near_share(const FeatureUse& use, double ids, double row_bytes) const {
   const double fits = cluster_.compute.cache.value / row_bytes;
   if (ids <= 0.0 || fits <= 0.0) {
     return 0.0;
@@ -224,17 +224,17 @@ ShardLoad Estimator::shard(std::int64_t t,
                            Range cols,
                            std::int64_t column_shards,
                            spec::PooledAt pooled_at,
-                           const HeadedUse* headed) const {
+                           const HotUse* hot_use) const {
   const spec::Table& table = config_.tables[at(t)];
   const std::vector<const FeatureUse*>& features =
-      headed != nullptr ? headed->tail.features : by_table_[at(t)];
-  const FeatureUse& joint = headed != nullptr ? headed->tail.joined : joined_[at(t)];
+      hot_use != nullptr ? hot_use->tail.features : by_table_[at(t)];
+  const FeatureUse& joint = hot_use != nullptr ? hot_use->tail.joined : joined_[at(t)];
   if (pooled_at == spec::PooledAt::kSample) {
-    ShardLoad load = fetched_shard(t, rows, cols, headed);
+    ShardLoad load = fetched_shard(t, rows, cols, hot_use);
     add_statistics(load, t, cols, column_shards);
     return load;
   }
-  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, headed)));
+  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
   const cost::RowShape row = cost::row_shape(table, cols.size());
   ShardLoad load{.bytes = cost::shard_bytes(table, rows.size(), cols.size())};
   double vectors = 0.0;
@@ -245,7 +245,7 @@ ShardLoad Estimator::shard(std::int64_t t,
     const double bags = bags_of(*use, share, batch_);
     const cost::ShardWork work{.ids = ids,
                                .bags = bags,
-                               .hot = hot(held, ids, row.weights),
+                               .hot = near_share(held, ids, row.weights),
                                .cold = cold_,
                                .pooled = use->pooled};
     load.lookup_s += cost::lookup_s(cluster_, table, cols.size(), work);
@@ -327,8 +327,10 @@ ShardLoad Estimator::replica(std::int64_t t) const {
   return copies(t, config_.tables[at(t)].num_embeddings, by_table_[at(t)], joined_[at(t)], false);
 }
 
-ShardLoad Estimator::head(std::int64_t t, const HeadedUse& headed, spec::PooledAt pooled_at) const {
-  return copies(t, headed.rows->size(), headed.head.features, headed.head.joined,
+ShardLoad Estimator::hot_rows(std::int64_t t,
+                              const HotUse& hot_use,
+                              spec::PooledAt pooled_at) const {
+  return copies(t, hot_use.rows->size(), hot_use.hot.features, hot_use.hot.joined,
                 pooled_at == spec::PooledAt::kSample);
 }
 
@@ -358,7 +360,7 @@ ShardLoad Estimator::copies(std::int64_t t,
     const double ids = samples_ * one.length;
     const cost::ShardWork read{.ids = ids,
                                .bags = samples_ * one.present,
-                               .hot = hot(one, ids, width),
+                               .hot = near_share(one, ids, width),
                                .cold = cold_,
                                .pooled = one.pooled};
     load.lookup_s += cost::lookup_s(cluster_, table, table.embedding_dim, read);
@@ -433,7 +435,8 @@ std::int64_t Estimator::capacity() const {
 /// Ranks of one host are taken to share a process.
 void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
   const auto transport = topology::hosts(world_) > 1 ? Transport::kReceived : Transport::kLent;
-  const std::vector<StepMemory> memory = step_memory(config_, workload_, plan, transport, heads_);
+  const std::vector<StepMemory> memory =
+      step_memory(config_, workload_, plan, transport, hot_uses_);
   double dense = dense_bytes_;
   if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && has_dense_hierarchy_) {
     cost::DenseMemoryShape shape{.parts = parts_,
@@ -499,7 +502,7 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
     if (table.sharding == Sharding::kDataParallel || is_fetched(table)) {
       continue;
     }
-    const bool cut = (rows_are_cut(table) || !table.head.empty()) && ranks_ > 1;
+    const bool cut = (rows_are_cut(table) || !table.hot.empty()) && ranks_ > 1;
     if (cut) {
       add_cut_feature(seconds, use, table);
     } else {
@@ -523,16 +526,16 @@ void Estimator::add_cut_feature(SampleSeconds& seconds,
   const spec::Table& table = config_.tables[at(use.table)];
   const double ids = samples_ * use.length;
   const double dim = static_cast<double>(table.embedding_dim);
-  const auto headed = heads_.of(use.table, plan.head);
-  const FeatureUse& tail = headed ? of_feature(headed->tail, use.feature) : use;
+  const auto hot_use = hot_uses_.of(use.table, plan.hot);
+  const FeatureUse& tail = hot_use ? of_feature(hot_use->tail, use.feature) : use;
   OncePerRows vectors_of(tail, [&](const RowSet& rows) {
     const double share = share_of_rows(tail, rows, table.num_embeddings);
     return use.pooled ? bags_of(use, share, samples_) : ids * share;
   });
   double vectors = 0.0;  // of all cuts of rows
-  if (headed) {
-    const FeatureUse& head = of_feature(headed->head, use.feature);
-    vectors += samples_ * (use.pooled ? head.present : head.length);
+  if (hot_use) {
+    const FeatureUse& hot = of_feature(hot_use->hot, use.feature);
+    vectors += samples_ * (use.pooled ? hot.present : hot.length);
   }
   for (const spec::Shard& shard : plan.shards) {
     vectors += vectors_of(shard.rows) * static_cast<double>(shard.cols.size()) / dim;
@@ -614,9 +617,9 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
     }
     const spec::PooledAt pooled_at =
         is_fetched(table) ? spec::PooledAt::kSample : spec::PooledAt::kOwner;
-    const auto headed = heads_.of(static_cast<std::int64_t>(t), table.head);
-    if (headed) {
-      replicas += head(static_cast<std::int64_t>(t), *headed, pooled_at);
+    const auto hot_use = hot_uses_.of(static_cast<std::int64_t>(t), table.hot);
+    if (hot_use) {
+      replicas += hot_rows(static_cast<std::int64_t>(t), *hot_use, pooled_at);
     }
     for (std::size_t i = 0; i < table.shards.size();) {
       std::size_t end = i;  // behind the shards of the same rows, which lie side by side
@@ -628,7 +631,7 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
       for (const spec::Shard& one : beside) {
         const auto count = static_cast<std::int64_t>(beside.size());
         const ShardLoad& load = loads.of(static_cast<std::int64_t>(t), one.rows, one.cols, count,
-                                         pooled_at, headed.get());
+                                         pooled_at, hot_use.get());
         bytes.push_back(load.statistic_bytes / std::max(1.0, static_cast<double>(count - 1)));
         cost.ranks[at(one.rank)].load += load;
       }

@@ -14,12 +14,12 @@
 /// (or per id of a sequence) and gets as much back. Of bags that are added at the samples
 /// (fetched_cost.cc) each rank asks for u = unique_rows of its own ids, once each, and sends back s
 /// partial gradients, one per row and whole subtree of its parts: the shard reads W u rows, sends
-/// 4 D u to each rank and gets 4 D s. A head (heads.h) is looked up by every rank and updated by
-/// all, as a table on every rank is; its shards get the other ids. Memory is exact for tables and
-/// their state (cost::shard_bytes); step_memory.h has the buffers. Of a mesh of M groups
+/// 4 D u to each rank and gets 4 D s. Hot rows (hot_rows.h) are looked up by every rank and
+/// updated by all, as a table on every rank is; the shards get the other ids. Memory is exact for
+/// tables and their state (cost::shard_bytes); step_memory.h has the buffers. Of a mesh of M groups
 /// (mesh_cluster.h, mesh_cost.cc) all this is one group's, which has W ranks, the batch and the
-/// parts of its positions; dense gradients, flags, copies and heads are the world's, and replicas
-/// of shards are synchronised, which counts by the step: what a sync takes over τ.
+/// parts of its positions; dense gradients, flags, copies and hot rows are the world's, and
+/// replicas of shards are synchronised, which counts by the step: what a sync takes over τ.
 /// Pure functions, O(shards + W).
 #pragma once
 
@@ -33,7 +33,7 @@
 #include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
-#include "weft/planner/heads.h"
+#include "weft/planner/hot_rows.h"
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
@@ -50,7 +50,7 @@ inline constexpr std::array kPredictedParts = {
     StepPart::kExchangeFlags,  StepPart::kCoalesce,        StepPart::kGradDist,
     StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
 
-/// Whether bags are added at the samples: where the plan says so and rows are cut, or have a head.
+/// Whether bags are added at the samples: where the plan says so and rows are cut or hot.
 bool is_fetched(const spec::TablePlan& table);
 
 /// What a block of a table costs the rank that holds it, per step.
@@ -118,28 +118,28 @@ class Estimator {
             std::int64_t parts);
 
   /// Of rows and columns of a table that its rank holds alone, among those of other ranks.
-  /// `column_shards`: how many cut the same rows. `pooled_at`: as in plans. `headed`: null, or the
+  /// `column_shards`: how many cut the same rows. `pooled_at`: as in plans. `hot_use`: null, or the
   /// table's, of which the shard gets the tail's ids.
   [[nodiscard]] ShardLoad shard(std::int64_t table,
                                 const RowSet& rows,
                                 Range cols,
                                 std::int64_t column_shards,
                                 spec::PooledAt pooled_at = spec::PooledAt::kOwner,
-                                const HeadedUse* headed = nullptr) const;
+                                const HotUse* hot_use = nullptr) const;
 
   /// Of a replica: what every rank does for a data_parallel table. ids_bytes and vector_bytes are
   /// 0; statistic_bytes: of row gradients, to each other rank.
   [[nodiscard]] ShardLoad replica(std::int64_t table) const;
 
-  /// The same of a head.
-  [[nodiscard]] ShardLoad head(std::int64_t table,
-                               const HeadedUse& headed,
-                               spec::PooledAt pooled_at) const;
+  /// The same of a table's hot rows.
+  [[nodiscard]] ShardLoad hot_rows(std::int64_t table,
+                                   const HotUse& hot_use,
+                                   spec::PooledAt pooled_at) const;
 
-  /// How a table is read with this head; null without one.
-  [[nodiscard]] std::shared_ptr<const HeadedUse> headed_use(std::int64_t table,
-                                                            const std::vector<Range>& head) const {
-    return heads_.of(table, head);
+  /// How a table is read of which these rows are hot; null where none is.
+  [[nodiscard]] std::shared_ptr<const HotUse> hot_use_of(std::int64_t table,
+                                                         const std::vector<Range>& hot) const {
+    return hot_uses_.of(table, hot);
   }
 
   /// Seconds of a shard for balancing: its work, and its bytes on the slowest of the links that
@@ -190,7 +190,8 @@ class Estimator {
   };
 
   [[nodiscard]] double matrix_s(double bytes) const;
-  [[nodiscard]] double hot(const FeatureUse& use, double ids, double row_bytes) const;
+  /// Share of the ids whose rows are in a cache.
+  [[nodiscard]] double near_share(const FeatureUse& use, double ids, double row_bytes) const;
   [[nodiscard]] double encoded_width(CodecFormat format, std::int64_t cols) const;
   [[nodiscard]] double encode_s(CodecFormat format, std::int64_t cols, double vectors) const;
   [[nodiscard]] double decode_s(CodecFormat format, std::int64_t cols, double vectors) const;
@@ -200,7 +201,7 @@ class Estimator {
                                         const RowSet& rows,
                                         double ids,
                                         const Asked& one,
-                                        const HeadedUse* headed) const;
+                                        const HotUse* hot_use) const;
   /// Of `rows` rows that every rank has.
   [[nodiscard]] ShardLoad copies(std::int64_t table,
                                  std::int64_t rows,
@@ -210,7 +211,7 @@ class Estimator {
   [[nodiscard]] ShardLoad fetched_shard(std::int64_t table,
                                         const RowSet& rows,
                                         Range cols,
-                                        const HeadedUse* headed) const;
+                                        const HotUse* hot_use) const;
   void add_fetched_table(PlanCost& cost, std::int64_t table) const;
   void add_statistics(ShardLoad& load,
                       std::int64_t table,
@@ -312,7 +313,7 @@ class Estimator {
   std::vector<std::vector<const FeatureUse*>> by_table_;
   double dense_bytes_ = 0.0;        ///< of the first rank, which has most samples
   std::vector<FeatureUse> joined_;  ///< of each table; of one that nobody reads no ids
-  HeadUses heads_;
+  HotUses hot_uses_;
 };
 
 }  // namespace weft::planner

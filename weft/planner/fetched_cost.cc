@@ -36,8 +36,8 @@ double Estimator::fetched_id_bytes(const FeatureUse& held,
                                    const RowSet& rows,
                                    double ids,
                                    const Asked& one,
-                                   const HeadedUse* headed) const {
-  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, headed)));
+                                   const HotUse* hot_use) const {
+  const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
   if (config_.codecs.ids == spec::IdCodec::kNarrow) {
     return id_bytes * one.partials;
   }
@@ -76,11 +76,11 @@ double Estimator::fetched_id_bytes(const FeatureUse& held,
 ShardLoad Estimator::fetched_shard(std::int64_t t,
                                    const RowSet& rows,
                                    Range cols,
-                                   const HeadedUse* headed) const {
+                                   const HotUse* hot_use) const {
   const spec::Table& table = config_.tables[at(t)];
   const auto ranks = static_cast<double>(ranks_);
   const double width = cost::kFloatBytes * static_cast<double>(cols.size());
-  const FeatureUse& use = headed != nullptr ? headed->tail.joined : joined_[at(t)];
+  const FeatureUse& use = hot_use != nullptr ? hot_use->tail.joined : joined_[at(t)];
   ShardLoad load{.ids_bytes = by_table_[at(t)].empty()
                                   ? 0.0
                                   : kEntryLengths * static_cast<double>(subtrees_.size()),
@@ -113,7 +113,7 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
   const bool coded = config_.codecs.backward != CodecFormat::kFp32;
   load.update_s = (coded ? 0.0 : copy_s(cluster_, 2.0 * width * partials)) +  // to one place
                   cost::update_s(cluster_, table, cols.size(), merged);
-  load.ids_bytes += fetched_id_bytes(held, rows, asking, one, headed);
+  load.ids_bytes += fetched_id_bytes(held, rows, asking, one, hot_use);
   load.vector_bytes = encoded_width(config_.codecs.forward, cols.size()) * one.rows;
   load.gradient_bytes = encoded_width(config_.codecs.backward, cols.size()) * one.partials;
   add_sync(load, {.table = t,
@@ -143,7 +143,7 @@ void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
     const double looked_up = samples_ * use->length;
     const cost::ShardWork work{.ids = looked_up,
                                .bags = samples_ * use->present,
-                               .hot = hot(*use, looked_up, width),
+                               .hot = near_share(*use, looked_up, width),
                                .cold = cold_,
                                .pooled = use->pooled};
     lookup_s += cost::lookup_s(cluster_, matrix, dim, work);

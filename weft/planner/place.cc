@@ -10,7 +10,7 @@
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/base/text.h"
-#include "weft/planner/heads.h"
+#include "weft/planner/hot_rows.h"
 
 namespace weft::planner {
 namespace {
@@ -468,7 +468,7 @@ spec::Plan make_plan(const spec::Config& config,
          .sharding = sharding,
          .pooled_at = pooled_at(table),
          .groups = groups == plan.groups ? 0 : groups,
-         .head = hottest_rows(config, static_cast<std::int64_t>(t), hot_rows, table.hot_rows),
+         .hot = hottest_rows(config, static_cast<std::int64_t>(t), hot_rows, table.hot_rows),
          .shards = fixed_shards(table, among)});
     ranks.add(groups, plan.tables.back().shards, loads[t]);
     if (plan.tables.back().shards.empty()) {

@@ -58,8 +58,8 @@ RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world);
 /// column's mean) is enough. Where tables have different numbers of groups, a place is as loaded as
 /// the most loaded of the positions that have it.
 ///
-/// A table with hot_rows gets so many of its most frequent rows as a head (hottest_rows() in
-/// heads.h): those of `hot_rows` ([tables], or empty), or of its vocabulary.
+/// Of a table with the key hot_rows so many of the most frequent rows are hot (hottest_rows() in
+/// hot_rows.h): those of `hot_rows` ([tables], or empty), or of its vocabulary.
 ///
 /// Errors: kConfig where ranks < 1, numerics.parts < ranks, a table's rank or host is not there, or
 /// nobody knows its hot rows.
@@ -84,7 +84,7 @@ std::vector<spec::Shard> place_table(const spec::Table& table,
 /// every row and column held exactly once (data_parallel: once per rank), ranks in range, columns
 /// cut at multiples of K, shards in order, on the ranks of one host where the scheme says so;
 /// shards form a grid, and those of the same rows, which exchange row statistics, are on different
-/// ranks; heads of ascending rows, not of data_parallel tables; parts >= ranks; hosts numbered by
+/// ranks; hot rows ascend, and no data_parallel table has any; parts >= ranks; hosts numbered by
 /// their first ranks; as many replica groups, of the mesh and of each table, and layout and sync as
 /// configured where that says them. Ranks of a table are those of one of its groups.
 void check_plan(const spec::Plan& plan, const spec::Config& config);

@@ -52,20 +52,20 @@ Estimator estimator_of(const PlanReport& report) {
   return {report.config, *report.result.mesh, report.workload, report.result.best().plan.parts};
 }
 
-std::int64_t head_rows(const spec::TablePlan& table) {
+std::int64_t count_hot_rows(const spec::TablePlan& table) {
   std::int64_t rows = 0;
-  for (const Range& range : table.head) {
+  for (const Range& range : table.hot) {
     rows += range.size();
   }
   return rows;
 }
 
-/// "row_wise", "row_wise modulo, sample", "table_wise, head 1,000".
+/// "row_wise", "row_wise modulo, sample", "table_wise, 1,000 hot rows".
 std::string scheme(const spec::TablePlan& table) {
-  return fmt::format("{}{}{}{}", to_string(table.sharding),
-                     table.shards.front().rows.step > 1 ? " modulo" : "",
-                     is_fetched(table) ? ", sample" : "",
-                     table.head.empty() ? "" : ", head " + format_count(head_rows(table)));
+  return fmt::format(
+      "{}{}{}{}", to_string(table.sharding), table.shards.front().rows.step > 1 ? " modulo" : "",
+      is_fetched(table) ? ", sample" : "",
+      table.hot.empty() ? "" : ", " + format_count(count_hot_rows(table)) + " hot rows");
 }
 
 /// What a job does without a plan, or whatever of the kind was allowed.
@@ -97,9 +97,9 @@ double exchanged(const Estimator& estimator,
                  const spec::TablePlan& table,
                  spec::PooledAt pooled_at) {
   double bytes = 0.0;
-  const auto headed = estimator.headed_use(t, table.head);
+  const auto hot_use = estimator.hot_use_of(t, table.hot);
   for (const spec::Shard& shard : table.shards) {
-    const ShardLoad load = estimator.shard(t, shard.rows, shard.cols, 1, pooled_at, headed.get());
+    const ShardLoad load = estimator.shard(t, shard.rows, shard.cols, 1, pooled_at, hot_use.get());
     bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
   }
   return bytes;
@@ -155,7 +155,7 @@ std::vector<const Proposal*> shown_proposals(const PlanReport& report) {
   return shown;
 }
 
-void write_head(TextLines& text, const PlanReport& report) {
+void write_overview(TextLines& text, const PlanReport& report) {
   const Proposal& best = report.result.best();
   const bool measured =
       std::any_of(report.workload.features.begin(), report.workload.features.end(),
@@ -358,7 +358,7 @@ json to_value(const Proposal& proposal) {
           {"bytes_imbalance", proposal.cost.bytes_imbalance()}};
 }
 
-/// But for its head.
+/// But for its hot rows.
 std::string why_so(const PlanReport& report, const Estimator& estimator, std::int64_t table) {
   const spec::Table& asked = report.config.tables[at(table)];
   const Proposal& best = report.result.best();
@@ -400,14 +400,14 @@ std::string why_so(const PlanReport& report, const Estimator& estimator, std::in
 std::string why(const PlanReport& report, std::int64_t table) {
   const Proposal& best = report.result.best();
   const Estimator estimator = estimator_of(report);
-  const auto headed = estimator.headed_use(table, best.plan.tables[at(table)].head);
-  return (headed ? fmt::format("{:.0f} % of its ids on the head; ", 100.0 * headed->share) : "") +
+  const auto hot_use = estimator.hot_use_of(table, best.plan.tables[at(table)].hot);
+  return (hot_use ? fmt::format("{:.0f} % of its ids on hot rows; ", 100.0 * hot_use->share) : "") +
          why_so(report, estimator, table);
 }
 
 std::string to_text(const PlanReport& report) {
   TextLines text;
-  write_head(text, report);
+  write_overview(text, report);
   write_meshes(text, report);
   write_proposals(text, report);
   write_parts(text, report);
@@ -448,7 +448,7 @@ std::string to_json(const PlanReport& report) {
   for (std::size_t i = 0; i < best.plan.tables.size(); ++i) {
     const auto t = static_cast<std::int64_t>(i);
     const spec::TablePlan& table = best.plan.tables[i];
-    const auto headed = estimator.headed_use(t, table.head);
+    const auto hot_use = estimator.hot_use_of(t, table.hot);
     std::set<std::int64_t> ranks;
     for (const spec::Shard& shard : table.shards) {
       ranks.insert(shard.rank);
@@ -461,8 +461,8 @@ std::string to_json(const PlanReport& report) {
                              {"ranks", ranks},
                              {"bytes", table_bytes(report, t)},
                              {"ids_per_sample", ids_per_sample(report, t)},
-                             {"head_rows", head_rows(table)},
-                             {"head_share", headed ? headed->share : 0.0},
+                             {"head_rows", count_hot_rows(table)},
+                             {"head_share", hot_use ? hot_use->share : 0.0},
                              {"why", why(report, t)}});
   }
   for (const Proposal& one : report.result.proposals) {

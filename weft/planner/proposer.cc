@@ -14,8 +14,8 @@ using spec::PooledAt;
 using spec::Shard;
 using spec::Sharding;
 
-/// What the search tries.
-constexpr std::array<std::int64_t, 6> kHeadSizes = {64, 256, 1024, 4096, 16384, 65536};
+/// How many hot rows the search tries to give a table.
+constexpr std::array<std::int64_t, 6> kHotCounts = {64, 256, 1024, 4096, 16384, 65536};
 
 bool allows(const spec::Table& table, std::string_view scheme) {
   return table.allow.empty() ||
@@ -85,7 +85,7 @@ PlanSketch Proposer::open() const {
     sketch.tables.push_back(choice);
     sketch.pooled_at.push_back(table.pooled_at == PooledAt::kSample ? PooledAt::kSample
                                                                     : PooledAt::kOwner);
-    sketch.heads.push_back(table.hot_rows);
+    sketch.hot_rows.push_back(table.hot_rows);
   }
   return sketch;
 }
@@ -110,7 +110,7 @@ bool Proposer::is_by_frequency(std::int64_t t) const {
                      [t](const FeatureUse& use) { return use.table == t && use.by_frequency; });
 }
 
-std::vector<std::int64_t> Proposer::head_sizes(std::int64_t t) const {
+std::vector<std::int64_t> Proposer::hot_counts(std::int64_t t) const {
   const spec::Table& table = config_.tables[at(t)];
   const auto is_measured = [t](const FeatureUse& use) { return use.table != t || use.measured; };
   if (table.sharding != Sharding::kAuto || !table.allow.empty() || is_pinned(table) ||
@@ -119,17 +119,17 @@ std::vector<std::int64_t> Proposer::head_sizes(std::int64_t t) const {
     return {};
   }
   const std::int64_t most = most_hot_rows(config_, t, workload_.hot_rows);
-  std::vector<std::int64_t> sizes;
-  for (const std::int64_t rows : kHeadSizes) {
+  std::vector<std::int64_t> counts;
+  for (const std::int64_t rows : kHotCounts) {
     if (rows <= most && rows <= table.num_embeddings / 2) {
-      sizes.push_back(rows);
+      counts.push_back(rows);
     }
   }
-  return sizes;
+  return counts;
 }
 
-const std::vector<Range>& Proposer::head_rows(std::int64_t t, std::int64_t rows) {
-  const auto [found, is_new] = heads_.try_emplace({t, rows});
+const std::vector<Range>& Proposer::hot_rows(std::int64_t t, std::int64_t rows) {
+  const auto [found, is_new] = hot_rows_.try_emplace({t, rows});
   if (is_new) {
     found->second = hottest_rows(config_, t, workload_.hot_rows, rows);
   }
@@ -137,9 +137,9 @@ const std::vector<Range>& Proposer::head_rows(std::int64_t t, std::int64_t rows)
 }
 
 /// In the sketch in hand; the estimator keeps it.
-const HeadedUse* Proposer::headed(std::int64_t t) {
-  const bool any = sketch_.heads[at(t)] > 0 && sketch_.tables[at(t)] != TableSketch::kReplicate;
-  return any ? estimator_.headed_use(t, head_rows(t, sketch_.heads[at(t)])).get() : nullptr;
+const HotUse* Proposer::hot_use_of(std::int64_t t) {
+  const bool any = sketch_.hot_rows[at(t)] > 0 && sketch_.tables[at(t)] != TableSketch::kReplicate;
+  return any ? estimator_.hot_use_of(t, hot_rows(t, sketch_.hot_rows[at(t)])).get() : nullptr;
 }
 
 PlanSketch Proposer::with(PlanSketch sketch, TableSketch instead) const {
@@ -196,10 +196,11 @@ PlanSketch Proposer::pooled_at_samples(PlanSketch sketch) {
   for (std::int64_t t = 0; t < tables(); ++t) {
     if (sketch.tables[at(t)] != TableSketch::kFixed && may_pool_anywhere(t)) {
       const std::vector<Shard> shards = spread(t);
-      const auto head = estimator_.headed_use(
-          t, sketch.heads[at(t)] > 0 ? head_rows(t, sketch.heads[at(t)]) : std::vector<Range>{});
-      sketch.pooled_at[at(t)] = wire_bytes(t, shards, PooledAt::kSample, head.get()) <
-                                        wire_bytes(t, shards, PooledAt::kOwner, head.get())
+      const auto hot_use =
+          estimator_.hot_use_of(t, sketch.hot_rows[at(t)] > 0 ? hot_rows(t, sketch.hot_rows[at(t)])
+                                                              : std::vector<Range>{});
+      sketch.pooled_at[at(t)] = wire_bytes(t, shards, PooledAt::kSample, hot_use.get()) <
+                                        wire_bytes(t, shards, PooledAt::kOwner, hot_use.get())
                                     ? PooledAt::kSample
                                     : PooledAt::kOwner;
     }
@@ -210,10 +211,10 @@ PlanSketch Proposer::pooled_at_samples(PlanSketch sketch) {
 double Proposer::wire_bytes(std::int64_t t,
                             const std::vector<Shard>& shards,
                             PooledAt pooled_at,
-                            const HeadedUse* headed) {
+                            const HotUse* hot_use) {
   double bytes = 0.0;
   for (const Shard& shard : shards) {
-    const ShardLoad& load = loads_.of(t, shard.rows, shard.cols, 1, pooled_at, headed);
+    const ShardLoad& load = loads_.of(t, shard.rows, shard.cols, 1, pooled_at, hot_use);
     bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
   }
   return bytes;
@@ -224,29 +225,29 @@ double Proposer::block_s(std::int64_t t, const Shard& shard) {
 }
 
 double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {
-  const auto headed = estimator_.headed_use(t, plan.head);
+  const auto hot_use = estimator_.hot_use_of(t, plan.hot);
   const PooledAt pooled_at = is_fetched(plan) ? PooledAt::kSample : PooledAt::kOwner;
   double seconds = 0.0;
   for (const Shard& shard : plan.shards) {
     seconds +=
-        estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, pooled_at, headed.get()));
+        estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, pooled_at, hot_use.get()));
   }
-  if (headed) {
+  if (hot_use) {
     seconds += static_cast<double>(ranks()) *
-               estimator_.scalar_s(gathered(estimator_.head(t, *headed, pooled_at)));
+               estimator_.scalar_s(gathered(estimator_.hot_rows(t, *hot_use, pooled_at)));
   }
   return seconds;
 }
 
-/// A table of one piece without a head has its bags added where it is.
+/// A table of one piece without hot rows has its bags added where it is.
 PooledAt Proposer::pooled_at(std::int64_t t, const RowSet& rows) const {
-  return rows == RowSet(all_rows(t)) && sketch_.heads[at(t)] == 0 ? PooledAt::kOwner
-                                                                  : sketch_.pooled_at[at(t)];
+  return rows == RowSet(all_rows(t)) && sketch_.hot_rows[at(t)] == 0 ? PooledAt::kOwner
+                                                                     : sketch_.pooled_at[at(t)];
 }
 
 Item Proposer::item(const Block& block, std::int64_t column_shards, std::int64_t group) {
   const ShardLoad& load = loads_.of(block.table, block.rows, block.cols, column_shards,
-                                    pooled_at(block.table, block.rows), headed(block.table));
+                                    pooled_at(block.table, block.rows), hot_use_of(block.table));
   blocks_.push_back(block);
   return {.cost = seconds(load),
           .bytes = {load.bytes + estimator_.buffer_bytes(load), 0},
@@ -296,7 +297,7 @@ std::optional<std::array<Item, 2>> Proposer::halve(const Item& whole) {
 void Proposer::add_shards(Problem& problem, std::int64_t t, const std::vector<Shard>& shards) {
   for (const Shard& shard : shards) {
     const ShardLoad& load =
-        loads_.of(t, shard.rows, shard.cols, 1, pooled_at(t, shard.rows), headed(t));
+        loads_.of(t, shard.rows, shard.cols, 1, pooled_at(t, shard.rows), hot_use_of(t));
     Bin& bin = problem.bins[at(shard.rank)];
     bin.cost += seconds(load);
     bin.bytes[0] += load.bytes + estimator_.buffer_bytes(load);
@@ -312,17 +313,17 @@ void Proposer::add_replica(Problem& problem, std::int64_t t) {
   }
 }
 
-/// The head of the sketch in hand, which every rank serves.
-void Proposer::add_head(Problem& problem, std::int64_t t, spec::TablePlan& plan) {
-  plan.head.clear();
-  const HeadedUse* const use = headed(t);
+/// The hot rows of the sketch in hand, which every rank serves.
+void Proposer::add_hot_rows(Problem& problem, std::int64_t t, spec::TablePlan& plan) {
+  plan.hot.clear();
+  const HotUse* const use = hot_use_of(t);
   if (use == nullptr) {
     return;
   }
-  plan.head = head_rows(t, sketch_.heads[at(t)]);
+  plan.hot = hot_rows(t, sketch_.hot_rows[at(t)]);
   const PooledAt place =
       config_.tables[at(t)].sharding == Sharding::kAuto ? sketch_.pooled_at[at(t)] : plan.pooled_at;
-  const ShardLoad load = gathered(estimator_.head(t, *use, place));
+  const ShardLoad load = gathered(estimator_.hot_rows(t, *use, place));
   for (Bin& bin : problem.bins) {
     bin.cost += seconds(load);
     bin.bytes[0] += load.bytes;
@@ -364,7 +365,7 @@ void Proposer::add_columns(Problem& problem, std::int64_t t) {
 
 /// A table's shards, where the choice says them, or its item.
 void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
-  add_head(problem, t, table);
+  add_hot_rows(problem, t, table);
   switch (sketch_.tables[at(t)]) {
     case TableSketch::kFixed:
       break;
@@ -405,7 +406,7 @@ void Proposer::add_on_hosts(Problem& problem, spec::Plan& plan) {
   for (std::int64_t t = 0; t < tables(); ++t) {
     if (is_on_hosts(sketch_.tables[at(t)])) {
       const ShardLoad& whole =
-          loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner, headed(t));
+          loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner, hot_use_of(t));
       order.emplace_back(-seconds(whole), t);
     }
   }

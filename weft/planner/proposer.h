@@ -36,7 +36,7 @@ enum class Axes : std::uint8_t { kBoth, kRows };
 struct PlanSketch {
   std::vector<TableSketch> tables;        ///< [tables]
   std::vector<spec::PooledAt> pooled_at;  ///< [tables] where bags are added if rows are cut
-  std::vector<std::int64_t> heads;        ///< [tables] rows of the head, unless replicated; 0: none
+  std::vector<std::int64_t> hot_rows;     ///< [tables] how many, unless replicated; 0: none
   Axes axes = Axes::kBoth;
   /// How much a second on links counts beside a second of work. A step is a sum of maxima, so which
   /// sum is best to balance depends on which of them stand out.
@@ -81,12 +81,12 @@ class Proposer {
   /// Whether rows of the table are numbered by frequency, so that ranges of them are uneven.
   [[nodiscard]] bool is_by_frequency(std::int64_t table) const;
 
-  /// Rows that a head of a table may have which the search is free to give one, ascending. None
-  /// where nobody counted, and of tables whose scheme the configuration says, or limits.
-  [[nodiscard]] std::vector<std::int64_t> head_sizes(std::int64_t table) const;
+  /// How many hot rows a table may have that the search is free to give some, ascending. None where
+  /// nobody counted, and of tables whose scheme the configuration says, or limits.
+  [[nodiscard]] std::vector<std::int64_t> hot_counts(std::int64_t table) const;
 
   /// The hottest `rows` rows.
-  [[nodiscard]] const std::vector<Range>& head_rows(std::int64_t table, std::int64_t rows);
+  [[nodiscard]] const std::vector<Range>& hot_rows(std::int64_t table, std::int64_t rows);
 
   /// `instead` of cuts, where that is allowed, and whole where not.
   [[nodiscard]] PlanSketch with(PlanSketch sketch, TableSketch instead) const;
@@ -98,17 +98,17 @@ class Proposer {
   /// Bags are added at the samples where spread rows then need fewer bytes.
   [[nodiscard]] PlanSketch pooled_at_samples(PlanSketch sketch);
 
-  /// Bytes of ids, vectors and gradients of a table's shards between two ranks. `headed` as in
+  /// Bytes of ids, vectors and gradients of a table's shards between two ranks. `hot_use` as in
   /// Estimator::shard().
   [[nodiscard]] double wire_bytes(std::int64_t table,
                                   const std::vector<spec::Shard>& shards,
                                   spec::PooledAt pooled_at,
-                                  const HeadedUse* headed = nullptr);
+                                  const HotUse* hot_use = nullptr);
 
   /// Seconds of a block on the rank that holds it.
   [[nodiscard]] double block_s(std::int64_t table, const spec::Shard& shard);
 
-  /// Seconds of a table on all ranks together, its head's included.
+  /// Seconds of a table on all ranks together, its hot rows' included.
   [[nodiscard]] double held_s(std::int64_t table, const spec::TablePlan& plan);
 
   [[nodiscard]] Proposal propose(std::string name,
@@ -135,8 +135,8 @@ class Proposer {
   [[nodiscard]] double seconds(const ShardLoad& load) const;
   [[nodiscard]] double replica_s(std::int64_t table);
   [[nodiscard]] ShardLoad gathered(ShardLoad replica) const;
-  [[nodiscard]] const HeadedUse* headed(std::int64_t table);
-  void add_head(Problem& problem, std::int64_t table, spec::TablePlan& plan);
+  [[nodiscard]] const HotUse* hot_use_of(std::int64_t table);
+  void add_hot_rows(Problem& problem, std::int64_t table, spec::TablePlan& plan);
   [[nodiscard]] spec::PooledAt pooled_at(std::int64_t table, const RowSet& rows) const;
   Item item(const Block& block, std::int64_t column_shards, std::int64_t group);
   std::array<Item, 2> halves(const Item& whole, Range Block::* axis, std::int64_t cut);
@@ -159,7 +159,7 @@ class Proposer {
   ShardLoads loads_;
   spec::Plan start_;
   std::int64_t capacity_;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Range>> heads_;  // by table, rows
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Range>> hot_rows_;  // by table, rows
   PlanSketch sketch_;          // of the proposal in hand
   std::vector<Block> blocks_;  // of its items, by tag
 };

@@ -17,14 +17,14 @@ constexpr std::int64_t kMostChanges = 40;
 constexpr std::size_t kTriedTables = 3;         // of the hottest rank
 constexpr std::int64_t kTurnWork = 12'000'000;  // tables × ranks that turning may cost
 constexpr std::int64_t kMostTurns = 24;
-constexpr std::size_t kHeadedTables = 64;  // that may get a head: the costliest
+constexpr std::size_t kHotTables = 64;  // that may get hot rows: the costliest
 
 /// One of a table's ways to be held that leaves its shards where they are.
 struct Turn {
   std::int64_t table = 0;
   spec::TablePlan plan;
-  double saved = 0.0;           ///< bytes on the wire; of heads seconds of all ranks
-  std::int64_t head_rows = -1;  ///< of a head; -1: as before
+  double saved = 0.0;          ///< bytes on the wire; of hot rows seconds of all ranks
+  std::int64_t hot_rows = -1;  ///< how many; -1: as before
 };
 
 class Refiner {
@@ -36,7 +36,7 @@ class Refiner {
     const std::int64_t size = std::max<std::int64_t>(proposer_.tables() * proposer_.ranks(), 1);
     const std::int64_t turns = std::clamp<std::int64_t>(kTurnWork / size, 4, kMostTurns);
     turn(turns);
-    turn_heads(turns);
+    turn_hot_rows(turns);
     change(std::min(kMostChanges, kRefineWork / size));
     return any_;
   }
@@ -57,7 +57,7 @@ class Refiner {
 
   /// Whether its bags may be added at the samples.
   [[nodiscard]] static bool is_split(const spec::TablePlan& table) {
-    return rows_are_cut(table) || !table.head.empty();
+    return rows_are_cut(table) || !table.hot.empty();
   }
 
   /// Every n-th row instead of ranges, on the same ranks.
@@ -82,9 +82,9 @@ class Refiner {
       Turn turn{.table = t, .plan = table};
       turn.plan.pooled_at =
           table.pooled_at == PooledAt::kOwner ? PooledAt::kSample : PooledAt::kOwner;
-      const auto headed = proposer_.estimator().headed_use(t, table.head);
-      turn.saved = proposer_.wire_bytes(t, table.shards, table.pooled_at, headed.get()) -
-                   proposer_.wire_bytes(t, table.shards, turn.plan.pooled_at, headed.get());
+      const auto hot_use = proposer_.estimator().hot_use_of(t, table.hot);
+      turn.saved = proposer_.wire_bytes(t, table.shards, table.pooled_at, hot_use.get()) -
+                   proposer_.wire_bytes(t, table.shards, turn.plan.pooled_at, hot_use.get());
       turns.push_back(std::move(turn));
     }
     std::stable_sort(turns.begin(), turns.end(),
@@ -104,23 +104,23 @@ class Refiner {
     return turns;
   }
 
-  /// Of the costliest tables, each with the head that saves most.
-  [[nodiscard]] std::vector<Turn> heading_turns() const {
+  /// Of the costliest tables, each with as many hot rows as save most.
+  [[nodiscard]] std::vector<Turn> hot_turns() const {
     std::vector<std::pair<double, std::int64_t>> tables;
     for (std::int64_t t = 0; t < proposer_.tables(); ++t) {
       const spec::TablePlan& table = best_.plan.tables[at(t)];
-      if (table.sharding != spec::Sharding::kDataParallel && !proposer_.head_sizes(t).empty()) {
+      if (table.sharding != spec::Sharding::kDataParallel && !proposer_.hot_counts(t).empty()) {
         tables.emplace_back(-proposer_.held_s(t, table), t);
       }
     }
     std::sort(tables.begin(), tables.end());
-    tables.resize(std::min(tables.size(), kHeadedTables));
+    tables.resize(std::min(tables.size(), kHotTables));
     std::vector<Turn> turns;
     for (const auto& [cost, t] : tables) {
       std::optional<Turn> best;
-      for (const std::int64_t rows : proposer_.head_sizes(t)) {
-        Turn turn{.table = t, .plan = best_.plan.tables[at(t)], .head_rows = rows};
-        turn.plan.head = proposer_.head_rows(t, rows);
+      for (const std::int64_t rows : proposer_.hot_counts(t)) {
+        Turn turn{.table = t, .plan = best_.plan.tables[at(t)], .hot_rows = rows};
+        turn.plan.hot = proposer_.hot_rows(t, rows);
         turn.saved = -cost - proposer_.held_s(t, turn.plan);
         if (!best || turn.saved > best->saved) {
           best = std::move(turn);
@@ -144,8 +144,8 @@ class Refiner {
     }
     for (std::size_t i = 0; i < count; ++i) {
       sketch_.pooled_at[at(turns[i].table)] = turns[i].plan.pooled_at;
-      if (turns[i].head_rows >= 0) {
-        sketch_.heads[at(turns[i].table)] = turns[i].head_rows;
+      if (turns[i].hot_rows >= 0) {
+        sketch_.hot_rows[at(turns[i].table)] = turns[i].hot_rows;
       }
     }
     return true;
@@ -188,8 +188,8 @@ class Refiner {
     try_ever_fewer(std::move(turns), count, left);
   }
 
-  void turn_heads(std::int64_t left) {
-    std::vector<Turn> turns = heading_turns();
+  void turn_hot_rows(std::int64_t left) {
+    std::vector<Turn> turns = hot_turns();
     const std::size_t count = count_saving(turns);
     if (try_ever_fewer(std::move(turns), count, left)) {
       turn_pooling(left);

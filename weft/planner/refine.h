@@ -2,9 +2,9 @@
 ///
 ///   turn    where rows are cut: bags are added at the samples or at the owners, rows by frequency
 ///           are dealt out one by one or cut in ranges. Nothing is placed anew. All tables at once,
-///           by what they save on the wire, then ever fewer of them. So are heads of hot rows,
-///           where the statistics list some: of each table the size that saves most, then where
-///           bags are added once more
+///           by what they save on the wire, then ever fewer of them. So are hot rows, where the
+///           statistics list some: of each table as many as save most, then where bags are added
+///           once more
 ///   change  tables of the hottest rank are replicated, spread over all ranks, over those of a
 ///           host, or cut into a grid, one at a time; the rest is placed anew
 #pragma once

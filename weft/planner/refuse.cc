@@ -68,8 +68,8 @@ std::string largest_on(const spec::Plan& plan, const spec::Config& config, std::
                    ? cost::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size())
                    : 0;
     }
-    for (const Range& head : plan.tables[t].head) {
-      bytes += cost::shard_bytes(config.tables[t], head.size(), config.tables[t].embedding_dim);
+    for (const Range& rows : plan.tables[t].hot) {
+      bytes += cost::shard_bytes(config.tables[t], rows.size(), config.tables[t].embedding_dim);
     }
     if (bytes > most) {
       most = bytes;
@@ -134,13 +134,13 @@ void refuse(const SearchResult& result,
                                     has_own ? " and no groups of tables" : ""));
     }
   }
-  spec::Config headless = config;
-  for (spec::Table& table : headless.tables) {
+  spec::Config without_hot = config;
+  for (spec::Table& table : without_hot.tables) {
     table.hot_rows = 0;
   }
-  const bool has_heads = std::any_of(config.tables.begin(), config.tables.end(),
-                                     [](const spec::Table& table) { return table.hot_rows > 0; });
-  if (has_heads && fits(headless, cluster, workload)) {
+  const bool has_hot = std::any_of(config.tables.begin(), config.tables.end(),
+                                   [](const spec::Table& table) { return table.hot_rows > 0; });
+  if (has_hot && fits(without_hot, cluster, workload)) {
     changes.emplace_back("no hot_rows");
   }
   spec::Config halved = config;

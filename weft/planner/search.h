@@ -10,9 +10,9 @@
 ///   compare     every proposal by what the whole step is predicted to take (estimate.h), the
 ///               slowest rank and links included; so also uniform ones (all table_wise, row_wise,
 ///               of one host, grids) and the plan that a job makes without a cluster
-///   refine      in the best proposal, where bags are added and how rows are dealt is turned, heads
-///               of hot rows are tried where the workload has some, and tables of the hottest rank
-///               are held in all other ways, one at a time, as long as the step gets shorter
+///   refine      in the best proposal, where bags are added and how rows are dealt is turned, hot
+///               rows are tried where the workload has some, and tables of the hottest rank are
+///               held in all other ways, one at a time, as long as the step gets shorter
 ///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
 ///
 /// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks

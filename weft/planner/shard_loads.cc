@@ -17,7 +17,7 @@ const ShardLoad& ShardLoads::of(std::int64_t table,
                                 Range cols,
                                 std::int64_t column_shards,
                                 spec::PooledAt pooled_at,
-                                const HeadedUse* headed) {
+                                const HotUse* hot_use) {
   const auto t = static_cast<std::size_t>(table);
   const bool in_order = t < by_frequency_.size() && by_frequency_[t];
   const Key key{.table = table,
@@ -25,8 +25,8 @@ const ShardLoad& ShardLoads::of(std::int64_t table,
                 .cols = cols.size(),
                 .column_shards = column_shards,
                 .pooled_at = pooled_at,
-                .headed = headed,
-                .head_rows = headed != nullptr && !in_order ? head_rows(*headed, rows) : 0};
+                .hot_use = hot_use,
+                .hot_rows = hot_use != nullptr && !in_order ? count_hot(*hot_use, rows) : 0};
   for (const Recent& recent : recent_) {
     if (recent.key == key && recent.load != nullptr) {
       return *recent.load;
@@ -34,7 +34,7 @@ const ShardLoad& ShardLoads::of(std::int64_t table,
   }
   const auto [found, is_new] = known_.try_emplace(key);
   if (is_new) {
-    found->second = estimator_.shard(table, rows, cols, column_shards, pooled_at, headed);
+    found->second = estimator_.shard(table, rows, cols, column_shards, pooled_at, hot_use);
   }
   recent_[oldest_] = {.key = key, .load = &found->second};
   oldest_ = (oldest_ + 1) % recent_.size();
@@ -50,14 +50,14 @@ const ShardLoad& ShardLoads::replica(std::int64_t table) {
 }
 
 /// A table dealt out to thousands of shards asks for every remainder.
-std::int64_t ShardLoads::head_rows(const HeadedUse& headed, const RowSet& rows) {
+std::int64_t ShardLoads::count_hot(const HotUse& hot_use, const RowSet& rows) {
   if (rows.step == 1 || rows.begin >= rows.step) {
-    return headed.rows->count(rows);
+    return hot_use.rows->count(rows);
   }
-  const auto [found, is_new] = remainders_.try_emplace({&headed, rows.step});
+  const auto [found, is_new] = remainders_.try_emplace({&hot_use, rows.step});
   if (is_new) {
     found->second.resize(static_cast<std::size_t>(rows.step));
-    for (const Range& range : headed.rows->ranges()) {
+    for (const Range& range : hot_use.rows->ranges()) {
       for (std::int64_t row = range.begin; row < range.end; ++row) {
         ++found->second[static_cast<std::size_t>(row % rows.step)];
       }
@@ -70,7 +70,7 @@ std::size_t ShardLoads::Hash::operator()(const Key& key) const {
   std::uint64_t hash = 0;
   for (const std::int64_t value :
        {key.table, key.rows.begin, key.rows.end, key.rows.step, key.cols, key.column_shards,
-        static_cast<std::int64_t>(key.pooled_at), key.head_rows}) {
+        static_cast<std::int64_t>(key.pooled_at), key.hot_rows}) {
     hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15U;
     hash ^= hash >> 32;
   }

@@ -19,7 +19,7 @@ template <typename Of>
 class OncePerRows {
  public:
   OncePerRows(const FeatureUse& use, Of of)
-      : distinct_(use.by_frequency || use.head), of_(std::move(of)) {}
+      : distinct_(use.by_frequency || use.hot), of_(std::move(of)) {}
 
   double operator()(const RowSet& rows) {
     const RowSet key = distinct_ ? rows : RowSet(0, rows.size());
@@ -37,7 +37,7 @@ class OncePerRows {
  private:
   static constexpr std::size_t kMost = 8;
 
-  bool distinct_;  // by frequency or beside a head: equal numbers of rows differ
+  bool distinct_;  // by frequency or beside hot rows: equal numbers of rows differ
   Of of_;
   std::vector<std::pair<RowSet, double>> known_;
 };
@@ -53,7 +53,7 @@ class ShardLoads {
                       Range cols,
                       std::int64_t column_shards,
                       spec::PooledAt pooled_at,
-                      const HeadedUse* headed = nullptr);
+                      const HotUse* hot_use = nullptr);
 
   /// Estimator::replica(), likewise.
   const ShardLoad& replica(std::int64_t table);
@@ -65,8 +65,8 @@ class ShardLoads {
     std::int64_t cols = 0;
     std::int64_t column_shards = 0;
     spec::PooledAt pooled_at = spec::PooledAt::kOwner;
-    const HeadedUse* headed = nullptr;
-    std::int64_t head_rows = 0;  ///< of the rows those in the head
+    const HotUse* hot_use = nullptr;
+    std::int64_t hot_rows = 0;  ///< how many of the rows are hot
 
     friend bool operator==(const Key&, const Key&) = default;
   };
@@ -80,7 +80,7 @@ class ShardLoads {
     const ShardLoad* load = nullptr;
   };
 
-  [[nodiscard]] std::int64_t head_rows(const HeadedUse& headed, const RowSet& rows);
+  [[nodiscard]] std::int64_t count_hot(const HotUse& hot_use, const RowSet& rows);
 
   const Estimator& estimator_;
   std::vector<bool> by_frequency_;  // [tables] that any feature reads so; shorter: not
@@ -88,8 +88,8 @@ class ShardLoads {
   std::array<Recent, 4> recent_ = {};  // of known_: pieces of a table come in a few sizes
   std::size_t oldest_ = 0;
   std::unordered_map<std::int64_t, ShardLoad> replicas_;  // by table
-  /// Of a head and n: how many of its rows have which remainder by n.
-  std::map<std::pair<const HeadedUse*, std::int64_t>, std::vector<std::int64_t>> remainders_;
+  /// Of hot rows and n: how many of them have which remainder by n.
+  std::map<std::pair<const HotUse*, std::int64_t>, std::vector<std::int64_t>> remainders_;
 };
 
 }  // namespace weft::planner

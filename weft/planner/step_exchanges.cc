@@ -107,7 +107,7 @@ void Estimator::add_exchanges(PlanCost& cost,
   }
   const auto replicas = static_cast<double>(
       std::count_if(plan.tables.begin(), plan.tables.end(), [](const spec::TablePlan& table) {
-        return table.sharding == spec::Sharding::kDataParallel || !table.head.empty();
+        return table.sharding == spec::Sharding::kDataParallel || !table.hot.empty();
       }));
   for (const double bytes : {kReplicaCount * replicas, replica_bytes}) {
     if (replicas > 0.0) {

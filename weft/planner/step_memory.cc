@@ -73,7 +73,7 @@ struct Wire {
   std::vector<Count> at_samples = {};  ///< [kinds] from or to all shards
   std::vector<double> kept = {};       ///< [ranks] of these what is the rank's own and goes no way
   std::vector<Count> in_place = {};    ///< [ranks] of matrices
-  std::vector<Count> to_itself = {};   ///< [ranks] of heads
+  std::vector<Count> to_itself = {};   ///< [ranks] of hot rows
   std::vector<int> slots = {};         ///< [ranks] blocks that a rank has for each rank
   std::optional<RelayedLanes> relayed = {};
 
@@ -86,11 +86,11 @@ class BufferSizes {
               const Workload& workload,
               const spec::Plan& plan,
               Transport transport,
-              const HeadUses& heads)
+              const HotUses& hot_uses)
       : config_(config),
         plan_(plan),
         transport_(transport),
-        heads_(heads),
+        hot_uses_(hot_uses),
         uses_(config.tables.size()),
         memory_(at(plan.ranks)),
         served_(memory_.size()),
@@ -180,21 +180,21 @@ class BufferSizes {
       add_replicas(t, rows, uses_[t], false);
       return;
     }
-    const auto headed = heads_.of(static_cast<std::int64_t>(t), plan.head);
-    const bool cut = headed || std::any_of(plan.shards.begin(), plan.shards.end(),
-                                           [&](const spec::Shard& shard) {
-                                             return !(shard.rows == plan.shards.front().rows);
-                                           });
+    const auto hot_use = hot_uses_.of(static_cast<std::int64_t>(t), plan.hot);
+    const bool cut = hot_use || std::any_of(plan.shards.begin(), plan.shards.end(),
+                                            [&](const spec::Shard& shard) {
+                                              return !(shard.rows == plan.shards.front().rows);
+                                            });
     const bool fetched = cut && plan.pooled_at == spec::PooledAt::kSample;
-    if (headed) {
-      add_replicas(t, headed->rows->size(), headed->head, fetched);
-      add_head_vectors(t, headed->head, fetched);
-      const double numbers = block_bytes(8.0 * static_cast<double>(headed->rows->size()));
+    if (hot_use) {
+      add_replicas(t, hot_use->rows->size(), hot_use->hot, fetched);
+      add_hot_vectors(t, hot_use->hot, fetched);
+      const double numbers = block_bytes(8.0 * static_cast<double>(hot_use->rows->size()));
       for (StepMemory& memory : memory_) {
         memory.tables += numbers;
       }
     }
-    const JointUse& use = headed ? headed->tail : uses_[t];
+    const JointUse& use = hot_use ? hot_use->tail : uses_[t];
     held_.clear();
     std::vector<Asked> asked;  // [kinds] of a fetched table
     for (const RankKind& kind : kinds_) {
@@ -206,7 +206,7 @@ class BufferSizes {
       if (fetched) {
         add_fetched_shard(t, shard, use.joined, asked);
       } else {
-        add_shard(t, shard, cut, use, headed.get());
+        add_shard(t, shard, cut, use, hot_use.get());
       }
     }
     if (fetched) {
@@ -268,7 +268,7 @@ class BufferSizes {
 
   /// What falls on a cut of rows of a table.
   struct Held {
-    RowSet rows;  ///< as many from 0 on where rows are in no order, and in no head
+    RowSet rows;  ///< as many from 0 on where rows are in no order, and none is hot
     Count entries;
     double entry_bytes = 0.0;
     std::vector<Count> vectors;  ///< [uses][kinds]
@@ -280,7 +280,7 @@ class BufferSizes {
   Held& held_by(std::size_t t, const RowSet& rows, bool cut, const JointUse& table) {
     const bool distinct =
         std::any_of(table.features.begin(), table.features.end(),
-                    [](const FeatureUse* use) { return use->by_frequency || use->head; });
+                    [](const FeatureUse* use) { return use->by_frequency || use->hot; });
     const RowSet key = distinct ? rows : RowSet(0, rows.size());
     const auto known =
         std::find_if(held_.begin(), held_.end(), [&](const Held& one) { return one.rows == key; });
@@ -311,13 +311,13 @@ class BufferSizes {
                  const spec::Shard& shard,
                  bool cut,
                  const JointUse& joint,
-                 const HeadedUse* headed) {
+                 const HotUse* hot_use) {
     const spec::Table& table = config_.tables[t];
     StepMemory& memory = memory_[at(shard.rank)];
     const auto columns = static_cast<double>(shard.cols.size());
     Held& held = held_by(t, shard.rows, cut, joint);
     const std::vector<const FeatureUse*>& uses = joint.features;
-    const bool has_head = !plan_.tables[t].head.empty();  // rounds the matrix by itself
+    const bool has_hot = !plan_.tables[t].hot.empty();  // rounds the matrix by itself
     for (std::size_t use = 0; use < uses.size(); ++use) {
       add_vectors(
           shard.rank, cut,
@@ -327,11 +327,11 @@ class BufferSizes {
           },
           cut && uses[use]->pooled);
       const std::span vectors(&held.vectors[use * kinds_.size()], kinds_.size());
-      const FeatureUse* const in_place = has_head ? nullptr : uses[use];
+      const FeatureUse* const in_place = has_hot ? nullptr : uses[use];
       add_wire(forward_, shard, vectors, {.own = !cut, .use = in_place});
       add_wire(backward_, shard, vectors, {.own = !cut || uses[use]->pooled, .use = in_place});
       if (ids_) {
-        add_ids(shard.rank, *uses[use], held.shares[use], largest_cut(shard.rows, headed));
+        add_ids(shard.rank, *uses[use], held.shares[use], largest_cut(shard.rows, hot_use));
       }
     }
     memory.entries += held.entry_bytes;
@@ -582,26 +582,26 @@ class BufferSizes {
     }
   }
 
-  /// A head's vectors for the rank itself: partial sums of bags, or, where these are added at the
-  /// samples, rows and then partial gradients. Encoded and decoded as if they travelled; partial
-  /// sums of bags then are decoded to where others' are, and of their gradients only the matrix is
-  /// rounded.
-  void add_head_vectors(std::size_t t, const JointUse& use, bool fetched) {
+  /// Vectors of hot rows for the rank itself: partial sums of bags, or, where these are added at
+  /// the samples, rows and then partial gradients. Encoded and decoded as if they travelled;
+  /// partial sums of bags then are decoded to where others' are, and of their gradients only the
+  /// matrix is rounded.
+  void add_hot_vectors(std::size_t t, const JointUse& use, bool fetched) {
     const spec::Table& table = config_.tables[t];
     const auto columns = static_cast<double>(table.embedding_dim);
     const auto width = [&](const Wire& wire) {
       return static_cast<double>(
           encoded_bytes(wire.format, config_.codecs.group_size, table.embedding_dim));
     };
-    std::vector<HeadVectors> of_kinds;
+    std::vector<HotVectors> of_kinds;
     for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      of_kinds.push_back(head_vectors(kinds_[kind], use, fetched));
+      of_kinds.push_back(hot_vectors(kinds_[kind], use, fetched));
       if (forward_.is_on()) {
         asked_[kind] += {of_kinds.back().bags * columns, false};
       }
     }
     for (std::size_t rank = 0; rank < served_.size(); ++rank) {
-      const HeadVectors& own = of_kinds[kind_of_[rank]];
+      const HotVectors& own = of_kinds[kind_of_[rank]];
       served_[rank] += {std::max(own.vectors, own.gradients) * columns, false};
       if (forward_.is_on()) {
         forward_.to_itself[rank] += {own.vectors * width(forward_), false};
@@ -614,20 +614,20 @@ class BufferSizes {
   }
 
   /// Of one rank's samples.
-  struct HeadVectors {
+  struct HotVectors {
     double vectors = 0.0;
     double bags = 0.0;       ///< of them partial sums of bags
     double gradients = 0.0;  ///< that pass from the rank to itself
     double rounded = 0.0;    ///< rows of the matrix of gradients
   };
 
-  static HeadVectors head_vectors(const RankKind& kind, const JointUse& use, bool fetched) {
+  static HotVectors hot_vectors(const RankKind& kind, const JointUse& use, bool fetched) {
     if (fetched) {
       const double own = ids(use, kind.samples).value;
       return {.vectors = unique_rows(use.joined, own),
               .gradients = partials(kind, use.joined, own).sums.value};
     }
-    HeadVectors made;
+    HotVectors made;
     for (const FeatureUse* one : use.features) {
       const double vectors = kind.samples * (one->pooled ? one->present : one->length);
       made.vectors += vectors;
@@ -708,7 +708,7 @@ class BufferSizes {
   const spec::Config& config_;
   const spec::Plan& plan_;
   Transport transport_;
-  const HeadUses& heads_;
+  const HotUses& hot_uses_;
   double batch_ = 0.0;          // samples of the group
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   std::vector<RankKind> kinds_;
@@ -732,15 +732,15 @@ std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const Workload& workload,
                                     const spec::Plan& plan,
                                     Transport transport) {
-  return step_memory(config, workload, plan, transport, HeadUses(config, workload));
+  return step_memory(config, workload, plan, transport, HotUses(config, workload));
 }
 
 std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const Workload& workload,
                                     const spec::Plan& plan,
                                     Transport transport,
-                                    const HeadUses& heads) {
-  return BufferSizes(config, workload, plan, transport, heads).run();
+                                    const HotUses& hot_uses) {
+  return BufferSizes(config, workload, plan, transport, hot_uses).run();
 }
 
 cost::DenseMemory dense_memory(const spec::Config& config,

@@ -5,14 +5,14 @@
 /// Notation: of a shard n ids, U rows, v vectors; of a rank B samples, C columns of all pooled
 /// vectors. What differs from batch to batch grows by an eighth when a longer one comes, and is
 /// taken as an eighth more than expected; what has the same length in every batch as just that.
-///   tables     rows and optimizer state; of heads of hot rows also their numbers, 8 bytes each
+///   tables     rows and optimizer state; of hot rows also their numbers, 8 bytes each
 ///   matrices   vectors and gradients of the rank's samples: 8 B C, and 8 D per id of sequences
 ///   served     4 columns v of a shard's vectors for other ranks, where rows are cut for itself
-///              too, of a head for itself alone;
+///              too, of hot rows for itself alone;
 ///              over messages as much again for vectors that were asked for; of encoded ones only
 ///              those of cut rows, decoded, however they came
 ///   encoded    with codecs, of vectors and of gradients: what goes out, what is rounded in place
-///              (all B of a whole bag's columns) and what a head has for its own rank, over
+///              (all B of a whole bag's columns) and of hot rows what the rank has for itself, over
 ///              messages also what comes
 ///   relays     with hierarchical ids, and with hierarchical vectors: of what crosses through this
 ///              rank out and in, and of lanes that are packed, what the longest exchange needs
@@ -24,7 +24,7 @@
 ///   rows       of shards of columns whose optimizer looks at whole rows: 4 U (columns + blocks +
 ///   1);
 ///              of fetched tables 4 D u
-/// Of a plan for several groups: the ranks of the group with most samples; copies and heads have
+/// Of a plan for several groups: the ranks of the group with most samples; copies and hot rows have
 /// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
 /// Not in it: what lies in std::vector (ids on their way, lists of tasks), libraries, the reader.
 /// Pure functions.
@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "weft/cost/dense_memory.h"
-#include "weft/planner/heads.h"
+#include "weft/planner/hot_rows.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
 
@@ -66,12 +66,12 @@ std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const spec::Plan& plan,
                                     Transport transport);
 
-/// The same with the job's heads, looked at before.
+/// The same with the job's hot rows, looked at before.
 std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const Workload& workload,
                                     const spec::Plan& plan,
                                     Transport transport,
-                                    const HeadUses& heads);
+                                    const HotUses& hot_uses);
 
 /// The dense side of a step, with the workload's lengths for `shape.elements`: of any plan.
 cost::DenseMemory dense_memory(const spec::Config& config,

@@ -172,23 +172,23 @@ double held_of(const RowSet& rows, double first, double last) {
                    : 1.0 / static_cast<double>(rows.step);
 }
 
-/// Of rows that hashing scattered, beside a head of those that are not in it.
+/// Of rows that hashing scattered, beside hot rows of those that are not hot.
 double share_of_scattered(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings) {
-  const std::int64_t own = rows.size() - (use.head ? use.head->count(rows) : 0);
-  const std::int64_t all = num_embeddings - (use.head ? use.head->size() : 0);
+  const std::int64_t own = rows.size() - (use.hot ? use.hot->count(rows) : 0);
+  const std::int64_t all = num_embeddings - (use.hot ? use.hot->size() : 0);
   return own <= 0 ? 0.0 : static_cast<double>(own) / static_cast<double>(all);
 }
 
 }  // namespace
 
-HeadRows::HeadRows(std::vector<Range> ranges) : ranges_(std::move(ranges)), before_{0} {
+HotRanges::HotRanges(std::vector<Range> ranges) : ranges_(std::move(ranges)), before_{0} {
   for (const Range& range : ranges_) {
     before_.push_back(before_.back() + range.size());
   }
 }
 
 /// Rows below `row`.
-std::int64_t HeadRows::count_before(std::int64_t row) const {
+std::int64_t HotRanges::count_before(std::int64_t row) const {
   const auto next =
       std::lower_bound(ranges_.begin(), ranges_.end(), row,
                        [](const Range& one, std::int64_t end) { return one.end <= end; });
@@ -196,11 +196,11 @@ std::int64_t HeadRows::count_before(std::int64_t row) const {
   return before_[i] + (next == ranges_.end() ? 0 : std::max<std::int64_t>(0, row - next->begin));
 }
 
-bool HeadRows::contains(std::int64_t row) const {
+bool HotRanges::contains(std::int64_t row) const {
   return count_before(row + 1) > count_before(row);
 }
 
-std::int64_t HeadRows::count(const RowSet& rows) const {
+std::int64_t HotRanges::count(const RowSet& rows) const {
   if (rows.step == 1) {
     return rows.begin < rows.end ? count_before(rows.end) - count_before(rows.begin) : 0;
   }

@@ -20,11 +20,11 @@ struct AccessSegment {
   double share = 0.0;  ///< of all ids, of all its rows together
 };
 
-/// Rows of a table, to count those of a shard among them.
-class HeadRows {
+/// The hot rows of a table, to count those of a shard among them.
+class HotRanges {
  public:
   /// Ascending ranges that do not touch.
-  explicit HeadRows(std::vector<Range> ranges);
+  explicit HotRanges(std::vector<Range> ranges);
 
   [[nodiscard]] std::int64_t size() const { return before_.back(); }
 
@@ -53,9 +53,9 @@ struct FeatureUse {
   bool by_frequency = false;            ///< row 0 is the most frequent (mapping: vocabulary)
   bool measured = false;                ///< from statistics, not a guess
   std::vector<AccessSegment> segments;  ///< most frequent first; rows and shares of those in use
-  /// Of a table's tail, where rows are not by frequency: the rows that its shards do not serve, and
-  /// the share of the ids that is left, that of `segments`.
-  std::shared_ptr<const HeadRows> head = nullptr;
+  /// Of a table's tail, where rows are not by frequency: the hot rows, which its shards do not
+  /// serve, and the share of the ids that is left, that of `segments`.
+  std::shared_ptr<const HotRanges> hot = nullptr;
   double part = 1.0;
 };
 
@@ -110,8 +110,8 @@ double unique_rows(const FeatureUse& use, double ids);
 FeatureUse joined(const std::vector<const FeatureUse*>& uses);
 
 /// Share of the ids that fall on some rows of a table of `num_embeddings`: by frequency where
-/// rows are in its order, else as many as there are rows, since hashing scatters them. Beside a
-/// head only what the others get.
+/// rows are in its order, else as many as there are rows, since hashing scatters them. Beside
+/// hot rows only what the others get.
 double share_of_rows(const FeatureUse& use, const RowSet& rows, std::int64_t num_embeddings);
 
 /// Bags of `samples` in which at least one id falls on a share of the rows.

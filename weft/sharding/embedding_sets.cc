@@ -53,7 +53,7 @@ spec::Plan plan_of_set(const spec::Plan& plan, std::int64_t groups, bool first) 
     if (is_replicated(table) && first) {
       to.shards = on_all(table, own.ranks);
     } else if (is_replicated(table) || plan.groups_of(table) != groups) {
-      to.head.clear();
+      to.hot.clear();
       to.shards.clear();
     }
   }
@@ -202,24 +202,24 @@ std::vector<embedding::TableShard*> EmbeddingSets::shards() const {
   return all;
 }
 
-std::vector<embedding::TableShard*> EmbeddingSets::heads() const {
+std::vector<embedding::TableShard*> EmbeddingSets::hot_shards() const {
   std::vector<embedding::TableShard*> all;
   for (const auto& set : sets_) {
-    const auto own = set->tables->heads();
+    const auto own = set->tables->hot_shards();
     all.insert(all.end(), own.begin(), own.end());
   }
   return all;
 }
 
-void EmbeddingSets::store_heads(Context& ctx) {
+void EmbeddingSets::store_hot_rows(Context& ctx) {
   for (const auto& set : sets_) {
-    set->tables->store_heads(ctx);
+    set->tables->store_hot_rows(ctx);
   }
 }
 
-void EmbeddingSets::load_heads(Context& ctx) {
+void EmbeddingSets::load_hot_rows(Context& ctx) {
   for (const auto& set : sets_) {
-    set->tables->load_heads(ctx);
+    set->tables->load_hot_rows(ctx);
   }
 }
 

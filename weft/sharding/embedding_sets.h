@@ -88,12 +88,12 @@ class EmbeddingSets {
   /// What encoding syncs has lost, as state, set after set.
   [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
 
-  /// The shards and the heads held here, set after set.
+  /// The shards held here, and the copies of hot rows, set after set.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
-  [[nodiscard]] std::vector<embedding::TableShard*> heads() const;
+  [[nodiscard]] std::vector<embedding::TableShard*> hot_shards() const;
 
-  void store_heads(Context& ctx);
-  void load_heads(Context& ctx);  ///< Collective.
+  void store_hot_rows(Context& ctx);
+  void load_hot_rows(Context& ctx);  ///< Collective.
 
   /// Bytes of rows and optimizer state held here.
   [[nodiscard]] std::int64_t bytes() const;

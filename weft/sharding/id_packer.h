@@ -5,7 +5,7 @@
 /// checked. Whole: bags to one or several shards, some of them elsewhere; lengths and ids are
 /// narrowed once, and all shards are sent the same memory. Split: every id to the cut of rows that
 /// has its row, in two passes over runs of bags, one that counts and one that fills; all shards of
-/// a cut are sent the same memory, and what goes to the head is kept. Fetched: the rows of all
+/// a cut are sent the same memory, and ids of hot rows are kept. Fetched: the rows of all
 /// features of a table, each once (unique_rows.h), and the place of each id among them. Cost   one
 /// pass over the ids to check them; per id that is sent 12 to 24 bytes moved.
 #pragma once
@@ -101,8 +101,8 @@ class IdPacker {
     std::int64_t rows_at = -1;  ///< into rows_; -1: vector i belongs to bag i
   };
 
-  /// A cut of a split feature's rows of which this rank holds a shard, or the head; only one, as
-  /// those of the same rows are on different ranks.
+  /// A cut of a split feature's rows of which this rank holds a shard, or the hot rows; only one,
+  /// as those of the same rows are on different ranks.
   struct OwnCut {
     std::int64_t row_cut = 0;
     SlotAddress address;

@@ -131,13 +131,13 @@ void OutputDist::list_jobs(const FeatureRoute& route) {
   }
 }
 
-/// Heads first: their columns are those of the whole feature.
+/// Hot rows first: their columns are those of the whole feature.
 void OutputDist::list_own_gradients() {
   const auto list = [this](std::int64_t server) {
     for (const Slot& slot : routing_.served[at(server)]) {
       const bool whole_bags = slot.sequence && !slot.of_rows() && !feature(slot.feature).split();
       const bool is_read =
-          !slot.of_rows() && (!slot.sequence || whole_bags) && (server == rank_ || slot.of_head());
+          !slot.of_rows() && (!slot.sequence || whole_bags) && (server == rank_ || slot.is_hot());
       const bool is_known =
           std::any_of(own_gradients_.begin(), own_gradients_.end(), [&slot](const Slot& known) {
             return known.feature == slot.feature && known.cols.begin <= slot.cols.begin &&
@@ -578,7 +578,7 @@ void OutputDist::add_shards(const SlotAddress& first, std::int64_t task, const I
     own.shards[k] = shard_vectors(route.slots[at(slot.shard) + k * at(route.col_cuts)], {0, dim},
                                   bags.begin, input);
   }
-  if (!route.head.empty()) {
+  if (!route.hot.empty()) {
     own.shards.back() = shard_vectors(route.slots.back(), slot.cols, bags.begin, input);
   }
   std::array<const float*, kMostBags> only;
@@ -671,7 +671,7 @@ void OutputDist::divide_means(Context& ctx,
 bool OutputDist::gradient_travels(const SlotAddress& address, std::int64_t source) const {
   const Slot& slot = routing_.slot(address);
   if (address.server == routing_.replicated()) {
-    return source == rank_ && slot.of_head() && slot.sequence;
+    return source == rank_ && slot.is_hot() && slot.sequence;
   }
   return address.server != source || (!routing_.in_place(address, source) && slot.sequence);
 }
@@ -745,19 +745,20 @@ void OutputDist::describe_gradient_lanes(const InputDist& input) {
       }
     }
     if (r == rank_) {
-      add_head_gradients(input);
+      add_hot_gradients(input);
     }
     send_[at(r)] = {.pieces = send};
     recv_[at(r)] = {.pieces = recv};
   }
 }
 
-/// To itself a rank sends those of a head's sequences and rows; those of bags are read in place.
-void OutputDist::add_head_gradients(const InputDist& input) {
+/// To itself a rank sends the gradients of hot rows in sequences, and of hot rows that it fetched;
+/// those of bags are read in place.
+void OutputDist::add_hot_gradients(const InputDist& input) {
   const auto& replicated = routing_.served[at(routing_.replicated())];
   for (std::size_t j = 0; j < replicated.size(); ++j) {
     const SlotAddress address{routing_.replicated(), static_cast<std::int64_t>(j)};
-    if (!replicated[j].of_head() || !replicated[j].sequence) {
+    if (!replicated[j].is_hot() || !replicated[j].sequence) {
       continue;
     }
     const comm::Piece piece = gradient_piece(address, input);

@@ -13,7 +13,7 @@
 /// Assembly   Tables whose rows are not cut: copies. Others, pooled: for each cut of columns the
 ///            partial sums of a bag go up the tree over the numbers of the cuts of rows
 ///            (base/parts.h), absent ones skipped, so a bag that lies in one of them keeps its
-///            bits, and cuts of columns change none. A head is the last of these cuts. Mean:
+///            bits, and cuts of columns change none. The hot rows are the last of these cuts. Mean:
 ///            divided by the bag's length here, after the sum; its gradient is divided in the
 ///            gradient matrix, before it leaves. Empty bags give zeros.
 /// Fetched    tables that are pooled at the sample (Routing): one vector per unique row, from
@@ -194,7 +194,7 @@ class OutputDist {
   [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const;
   void exchange_encoded_gradients(Context& ctx, const InputDist& input);
   void describe_gradient_lanes(const InputDist& input);
-  void add_head_gradients(const InputDist& input);
+  void add_hot_gradients(const InputDist& input);
   [[nodiscard]] comm::Piece gradient_piece(const SlotAddress& address,
                                            const InputDist& input) const;
 
@@ -213,7 +213,7 @@ class OutputDist {
                                             // decoded ones of split bags
   std::int64_t cleared_ = 0;                // capacity of all of these at the last clear_grown()
   std::vector<ServedPlace> served_places_;  // [W][own slots], then [replicated slots]
-  std::vector<Range> served_run_;           // [W] floats; this rank's ends with heads
+  std::vector<Range> served_run_;           // [W] floats; this rank's ends with hot rows
   std::vector<std::vector<std::int64_t>>
       asked_begin_;                          // [W + 1][slots] floats, of the server's run
   std::vector<Range> asked_run_;             // [W] floats

@@ -12,7 +12,7 @@ bool is_fetched(const spec::TablePlan& plan) {
   if (plan.shards.empty()) {
     return false;
   }
-  const bool is_cut = plan.shards.front().rows != plan.shards.back().rows || !plan.head.empty();
+  const bool is_cut = plan.shards.front().rows != plan.shards.back().rows || !plan.hot.empty();
   return plan.pooled_at == spec::PooledAt::kSample && is_cut;
 }
 
@@ -65,7 +65,7 @@ void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
   }
 }
 
-/// A slot like `slot` for every shard, and for the head.
+/// A slot like `slot` for every shard, and for the hot rows.
 void Routing::add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& cuts) {
   const auto add = [&](std::int64_t server, const Slot& one) {
     auto& list = served[static_cast<std::size_t>(server)];
@@ -74,7 +74,7 @@ void Routing::add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& 
   };
   const bool replicated_table = plan.sharding == spec::Sharding::kDataParallel;
   const std::size_t shards = replicated_table ? 1 : plan.shards.size();
-  std::int64_t most_rows = count_rows(plan.head);
+  std::int64_t most_rows = count_rows(plan.hot);
   for (const spec::Shard& shard : plan.shards) {
     most_rows = std::max(most_rows, shard.rows.size());
   }
@@ -91,13 +91,13 @@ void Routing::add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& 
     }
   }
   cuts.col_cuts = static_cast<std::int64_t>(shards / cuts.rows.size());
-  if (!plan.head.empty()) {
-    Slot head = slot;
-    head.shard = kHeadShard;
-    head.rows = Range{0, count_rows(plan.head)};
-    head.id_bytes = spec::id_bytes(most_rows);
-    add(replicated(), head);
-    cuts.head = plan.head;
+  if (!plan.hot.empty()) {
+    Slot hot = slot;
+    hot.shard = kHotShard;
+    hot.rows = Range{0, count_rows(plan.hot)};
+    hot.id_bytes = spec::id_bytes(most_rows);
+    add(replicated(), hot);
+    cuts.hot = plan.hot;
   }
 }
 

@@ -8,8 +8,9 @@
 ///            from its replica without any exchange.
 ///            A table that is pooled at the sample (spec::PooledAt) is *fetched*: its features have
 ///            no slots, and the table has one per shard, of rows.
-///            A *head* (spec::TablePlan::head) is one more cut of rows, the last, that every rank
-///            serves for itself: one slot of whole rows, served as data_parallel's are.
+///            The *hot rows* of a table (spec::TablePlan::hot) are one more cut of rows, the last,
+///            that every rank serves for itself: one slot of whole rows, served as data_parallel's
+///            are.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +26,13 @@
 namespace weft::sharding {
 
 /// In place of a shard's index.
-inline constexpr std::int64_t kHeadShard = -1;
+inline constexpr std::int64_t kHotShard = -1;
 
 struct Slot {
   std::int64_t feature = 0;
   std::int64_t table = 0;
-  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel, or kHeadShard
-  RowSet rows;             ///< of the shard, absolute; of a head [0, their number)
+  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel, or kHotShard
+  RowSet rows;             ///< of the shard, absolute; of hot rows [0, their number)
   Range cols;
   bool sequence = false;      ///< one vector per id instead of one per non-empty bag
   bool weighted = false;      ///< per-id weights travel with the ids
@@ -42,13 +43,13 @@ struct Slot {
   /// Whether what is asked for are rows, each once, and not bags of a feature.
   [[nodiscard]] bool of_rows() const { return fetch >= 0; }
 
-  [[nodiscard]] bool of_head() const { return shard == kHeadShard; }
+  [[nodiscard]] bool is_hot() const { return shard == kHotShard; }
 
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
 
 /// Where a slot is served: `server` is a rank, or Routing::replicated() for data_parallel and
-/// heads; `slot` is its index in Routing::served[server].
+/// hot rows; `slot` is its index in Routing::served[server].
 struct SlotAddress {
   std::int64_t server = 0;
   std::int64_t slot = 0;
@@ -56,27 +57,27 @@ struct SlotAddress {
 
 /// The slots of a feature, or of a fetched table, by the cuts of rows that they ask for.
 struct RowCuts {
-  std::vector<SlotAddress> slots;  ///< [R, C] one per shard, then that of the head, if there is one
+  std::vector<SlotAddress> slots;  ///< [R, C] one per shard, then that of the hot rows, if any
   std::vector<RowSet> rows;        ///< [R] of each cut, for finding an id's
-  std::vector<Range> head;         ///< rows of the head, in none of the cuts before; may be empty
+  std::vector<Range> hot;          ///< the hot rows, in none of the cuts before; may be empty
   std::int64_t col_cuts = 1;       ///< C
 
-  /// R, and the head.
+  /// R, and one for the hot rows.
   [[nodiscard]] std::int64_t row_cuts() const {
-    return static_cast<std::int64_t>(rows.size()) + (head.empty() ? 0 : 1);
+    return static_cast<std::int64_t>(rows.size()) + (hot.empty() ? 0 : 1);
   }
 
   /// Which of them a slot is of.
   [[nodiscard]] std::int64_t row_cut_of(const Slot& slot) const {
-    return slot.of_head() ? static_cast<std::int64_t>(rows.size()) : slot.shard / col_cuts;
+    return slot.is_hot() ? static_cast<std::int64_t>(rows.size()) : slot.shard / col_cuts;
   }
 
   /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
-  /// head.
+  /// hot rows.
   [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
-    const bool of_head = r == static_cast<std::int64_t>(rows.size());
+    const bool is_hot = r == static_cast<std::int64_t>(rows.size());
     return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
-                                    static_cast<std::size_t>(of_head ? 1 : col_cuts));
+                                    static_cast<std::size_t>(is_hot ? 1 : col_cuts));
   }
 };
 
@@ -113,7 +114,7 @@ struct Routing {
   /// shards in the plan are of another set.
   Routing(const spec::Config& config, const spec::Plan& plan, std::int64_t group = 0);
 
-  /// Index in `served` of the slots that every rank serves from its own replica or head.
+  /// Index in `served` of the slots that every rank serves from its own replica or hot rows.
   [[nodiscard]] std::int64_t replicated() const { return ranks; }
 
   /// Whether `rank` serves the slot for its own samples.

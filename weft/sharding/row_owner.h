@@ -81,25 +81,25 @@ class ModuloOwner {
   std::uint64_t reciprocal_;
 };
 
-/// Places of the rows of a head among themselves. One range, as a table numbered by frequency has
-/// it, takes a comparison; several take a look into a hash table of 32 to 64 bytes per row.
-class HeadRows {
+/// Places of the hot rows among themselves. One range, as a table numbered by frequency has it,
+/// takes a comparison; several take a look into a hash table of 32 to 64 bytes per row.
+class HotPlaces {
  public:
-  HeadRows() = default;
+  HotPlaces() = default;
 
   /// Ascending ranges.
-  explicit HeadRows(const std::vector<Range>& head) {
-    for (const Range& range : head) {
+  explicit HotPlaces(const std::vector<Range>& hot) {
+    for (const Range& range : hot) {
       size_ += static_cast<std::uint64_t>(range.size());
     }
-    if (head.size() == 1) {
-      begin_ = head.front().begin;
+    if (hot.size() == 1) {
+      begin_ = hot.front().begin;
       return;
     }
     bits_ = static_cast<int>(std::bit_width(2 * size_));
     slots_.resize(std::size_t{1} << bits_);
     std::int64_t place = 0;
-    for (const Range& range : head) {
+    for (const Range& range : hot) {
       for (std::int64_t row = range.begin; row < range.end; ++row) {
         std::size_t i = first_slot(row);
         while (slots_[i].row >= 0) {
@@ -141,25 +141,25 @@ class HeadRows {
   std::vector<HashSlot> slots_;  // at most half in use
 };
 
-/// Of a head, the last cut, and of the others' owner.
+/// Of the hot rows, which are the last cut, and of the others' owner.
 template <typename Owner>
-class HeadedOwner {
+class HotOwner {
  public:
-  HeadedOwner(const HeadRows& head, std::size_t cut, const Owner& others)
-      : head_(head), cut_(cut), others_(others) {}
+  HotOwner(const HotPlaces& hot, std::size_t cut, const Owner& others)
+      : hot_(hot), cut_(cut), others_(others) {}
 
   [[nodiscard]] RowPlace place_of(std::int64_t row) const {
-    const std::int64_t place = head_.place_of(row);
+    const std::int64_t place = hot_.place_of(row);
     return place >= 0 ? RowPlace{cut_, place} : others_.place_of(row);
   }
 
  private:
-  const HeadRows& head_;
+  const HotPlaces& hot_;
   std::size_t cut_;
   const Owner& others_;
 };
 
-/// Of any cuts of a table's rows, with or without a head.
+/// Of any cuts of a table's rows, with or without hot rows.
 class RowOwner {
  public:
   RowOwner() = default;
@@ -167,8 +167,8 @@ class RowOwner {
   explicit RowOwner(const RowCuts& cuts)
       : cuts_(cuts.rows.size()),
         modulo_(cuts.rows.front().step > 1),
-        headed_(!cuts.head.empty()),
-        head_(cuts.head) {
+        has_hot_(!cuts.hot.empty()),
+        hot_(cuts.hot) {
     if (modulo_) {
       modulo_owner_ = ModuloOwner(static_cast<std::int64_t>(cuts_));
     } else {
@@ -185,15 +185,15 @@ class RowOwner {
  private:
   template <typename Owner, typename Call>
   void visit(const Owner& owner, const Call& call) const {
-    headed_ ? call(HeadedOwner(head_, cuts_, owner)) : call(owner);
+    has_hot_ ? call(HotOwner(hot_, cuts_, owner)) : call(owner);
   }
 
-  std::size_t cuts_ = 0;  // without the head
+  std::size_t cuts_ = 0;  // without that of the hot rows
   bool modulo_ = false;
-  bool headed_ = false;
+  bool has_hot_ = false;
   RangeOwner range_owner_;
   ModuloOwner modulo_owner_;
-  HeadRows head_;
+  HotPlaces hot_;
 };
 
 }  // namespace weft::sharding

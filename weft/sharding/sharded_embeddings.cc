@@ -71,14 +71,14 @@ void ShardedEmbeddings::make_shards(Device& device) {
         add_shard(place, table.shards[k].rows, table.shards[k].cols, {}, device);
       }
     }
-    if (!table.head.empty()) {
+    if (!table.hot.empty()) {
       std::vector<std::int64_t> rows;
-      for (const Range& range : table.head) {
+      for (const Range& range : table.hot) {
         for (std::int64_t row = range.begin; row < range.end; ++row) {
           rows.push_back(row);
         }
       }
-      place.shard = kHeadShard;
+      place.shard = kHotShard;
       place.replicated = true;
       const Range all{0, static_cast<std::int64_t>(rows.size())};
       add_shard(place, all, {0, config_.tables[t].embedding_dim}, std::move(rows), device);
@@ -351,36 +351,36 @@ std::vector<TableReads> ShardedEmbeddings::reads() const {
 std::vector<embedding::TableShard*> ShardedEmbeddings::shards() const {
   std::vector<embedding::TableShard*> all;
   for (const LocalShard& local : shards_) {
-    if (local.shard != kHeadShard) {
+    if (local.shard != kHotShard) {
       all.push_back(local.rows.get());
     }
   }
   return all;
 }
 
-std::vector<embedding::TableShard*> ShardedEmbeddings::heads() const {
+std::vector<embedding::TableShard*> ShardedEmbeddings::hot_shards() const {
   std::vector<embedding::TableShard*> all;
   for (const LocalShard& local : shards_) {
-    if (local.shard == kHeadShard) {
+    if (local.shard == kHotShard) {
       all.push_back(local.rows.get());
     }
   }
   return all;
 }
 
-std::vector<HeadedTable> ShardedEmbeddings::headed_tables() const {
-  std::vector<HeadedTable> all;
-  for (const LocalShard& head : shards_) {
-    if (head.shard != kHeadShard) {
+std::vector<HotTable> ShardedEmbeddings::hot_tables() const {
+  std::vector<HotTable> all;
+  for (const LocalShard& hot : shards_) {
+    if (hot.shard != kHotShard) {
       continue;
     }
-    const spec::TablePlan& plan = plan_.tables[at(head.table)];
-    HeadedTable& table = all.emplace_back();
+    const spec::TablePlan& plan = plan_.tables[at(hot.table)];
+    HotTable& table = all.emplace_back();
     table.plan = &plan;
-    table.head = head.rows.get();
+    table.hot = hot.rows.get();
     table.shards.resize(plan.shards.size());
     for (const LocalShard& local : shards_) {
-      if (local.table == head.table && local.shard != kHeadShard) {
+      if (local.table == hot.table && local.shard != kHotShard) {
         table.shards[at(local.shard)] = local.rows.get();
       }
     }
@@ -388,20 +388,20 @@ std::vector<HeadedTable> ShardedEmbeddings::headed_tables() const {
   return all;
 }
 
-void ShardedEmbeddings::store_heads(Context& /*ctx*/) {
-  for (const HeadedTable& table : headed_tables()) {
-    store_head(table);
+void ShardedEmbeddings::store_hot_rows(Context& /*ctx*/) {
+  for (const HotTable& table : hot_tables()) {
+    store_hot(table);
     for (const embedding::TableShard* shard : table.shards) {
       if (average_ && shard != nullptr) {
-        average_->stored(*shard, table.plan->head);
+        average_->stored(*shard, table.plan->hot);
       }
     }
   }
 }
 
-void ShardedEmbeddings::load_heads(Context& ctx) {
-  for (const HeadedTable& table : headed_tables()) {
-    load_head(*vectors_comm_, ctx, table);
+void ShardedEmbeddings::load_hot_rows(Context& ctx) {
+  for (const HotTable& table : hot_tables()) {
+    load_hot(*vectors_comm_, ctx, table);
   }
   if (average_) {
     average_->restored(ctx);

@@ -22,7 +22,8 @@
 ///               over its ranks alike, and looks up and updates with its own samples. Where groups
 ///               are averaged, their row gradients count M times, so that the average of SGD steps
 ///               is the step of the whole batch. data_parallel tables are replicas on all ranks of
-///               all groups, as heads are: their gradients are gathered over these, never averaged.
+///               all groups, as hot rows are: their gradients are gathered over these, never
+///               averaged.
 ///
 /// Threads       one stage at a time; but sync_replicas() may run on a thread of its own, beside
 ///               exchange_counts and exchange_ids of the next step, which touch no row, no state
@@ -42,7 +43,7 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/sharding/head_state.h"
+#include "weft/sharding/hot_rows.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/output_dist.h"
 #include "weft/sharding/replica_average.h"
@@ -116,7 +117,8 @@ class ShardedEmbeddings {
 
   /// Makes the replicas of all groups equal after the update of `step`, if any update has let them
   /// part. Where there is one group, or gradients are exchanged, they never do. Until it returns
-  /// nobody else reads or writes rows or their state: no lookup, update, store_heads or load_heads.
+  /// nobody else reads or writes rows or their state: no lookup, update, store_hot_rows or
+  /// load_hot_rows.
   void sync_replicas(Context& ctx, std::int64_t step);
 
   /// Vectors of this rank's samples, valid from output_dist to the next exchange_ids.
@@ -128,10 +130,11 @@ class ShardedEmbeddings {
 
   [[nodiscard]] const Routing& routing() const { return routing_; }
 
-  /// Since construction, on this rank; rows of a replica or head on rank 0 alone.
+  /// Since construction, on this rank; rows of a replica and hot rows on rank 0 alone.
   [[nodiscard]] TableOverflow overflow() const;
 
-  /// Since construction, on this rank: per shard or head held here, in the order of tables.
+  /// Since construction, on this rank: per shard and per copy of hot rows held here, in the order
+  /// of tables.
   [[nodiscard]] std::vector<TableReads> reads() const;
 
   /// Since construction, of what this rank has encoded (weft/kernels/codec.h, "Limits").
@@ -148,19 +151,19 @@ class ShardedEmbeddings {
   /// What this rank has sent of vectors, gradients and row statistics.
   [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }
 
-  /// The shards held here, in the order of tables: all state, once rows of heads have been stored.
+  /// The shards held here, in the order of tables: all state, once hot rows have been stored.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
 
-  /// The heads, in the order of tables: what all ranks hold alike.
-  [[nodiscard]] std::vector<embedding::TableShard*> heads() const;
+  /// The copies of hot rows, in the order of tables: what all ranks hold alike.
+  [[nodiscard]] std::vector<embedding::TableShard*> hot_shards() const;
 
-  /// Copies the heads' rows into the shards that cover them, before these are read. No exchange.
-  /// With a codec of syncs at a sync only.
-  void store_heads(Context& ctx);
+  /// Copies the hot rows into the shards that cover them, before these are read. No exchange. With
+  /// a codec of syncs at a sync only.
+  void store_hot_rows(Context& ctx);
 
-  /// Fills the heads from the shards, after these have been written, and takes these as equal on
-  /// all groups. Collective.
-  void load_heads(Context& ctx);
+  /// Fills the copies of hot rows from the shards, after these have been written, and takes these
+  /// as equal on all groups. Collective.
+  void load_hot_rows(Context& ctx);
 
   /// Bytes of rows and optimizer state held here.
   [[nodiscard]] std::int64_t bytes() const;
@@ -168,8 +171,8 @@ class ShardedEmbeddings {
  private:
   struct LocalShard {
     std::int64_t table = 0;
-    std::int64_t shard = 0;   // index in the table's plan, or kHeadShard
-    bool replicated = false;  // or a head
+    std::int64_t shard = 0;   // index in the table's plan, or kHotShard
+    bool replicated = false;  // or hot
     std::unique_ptr<embedding::TableShard> rows;
     std::vector<std::int64_t> slots;  // own slots (or replicated slots) that read it, by feature
     std::vector<embedding::GradientBlock> gradient_blocks;
@@ -184,7 +187,7 @@ class ShardedEmbeddings {
                  Range cols,
                  std::vector<std::int64_t> row_list,
                  Device& device);
-  [[nodiscard]] std::vector<HeadedTable> headed_tables() const;
+  [[nodiscard]] std::vector<HotTable> hot_tables() const;
   void make_sync(Device& device);
   void make_replica_sync(Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;

@@ -103,12 +103,12 @@ WireDraws::WireDraws(const spec::Config& config, const Routing& routing, std::in
     row_keys_.push_back(key("rows", table.name));
     sum_keys_.push_back(key("row gradients", table.name));
   }
-  heads_.resize(config.tables.size());
+  hot_rows_.resize(config.tables.size());
   for (const FeatureRoute& route : routing.features) {
-    heads_[at(route.table)] = rows_of(route.head);
+    hot_rows_[at(route.table)] = rows_of(route.hot);
   }
   for (const RowFetch& fetch : routing.fetches) {
-    heads_[at(fetch.table)] = rows_of(fetch.head);
+    hot_rows_[at(fetch.table)] = rows_of(fetch.hot);
   }
   for (int half = 0; half < 2; ++half) {
     for (const Range& node : routing.nodes(rank)) {
@@ -118,8 +118,8 @@ WireDraws::WireDraws(const spec::Config& config, const Routing& routing, std::in
 }
 
 void WireDraws::set_rows(const Slot& slot, VectorDraws& draws) const {
-  if (slot.of_head()) {
-    draws.row_list = heads_[at(slot.table)].data();
+  if (slot.is_hot()) {
+    draws.row_list = hot_rows_[at(slot.table)].data();
   } else {
     draws.rows = slot.rows;
   }

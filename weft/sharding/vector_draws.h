@@ -38,7 +38,7 @@ struct VectorDraws {
   const std::int64_t* ids = nullptr;        ///< counted in the shard's rows
   const std::int64_t* offsets = nullptr;    ///< [bags + 1] into ids
   RowSet rows = {};                         ///< of the shard
-  const std::int64_t* row_list = nullptr;   ///< in their place, of a head
+  const std::int64_t* row_list = nullptr;   ///< in their place, of hot rows
   std::int64_t bags = 0;                    ///< of kPlaces
   std::span<const std::int32_t> runs = {};  ///< of kPartialSums: lengths, one behind the other,
   const std::int32_t* run_parts = nullptr;  ///< and the first part of each
@@ -76,7 +76,7 @@ class WireDraws {
   bool on_;
   std::vector<std::uint64_t> vector_keys_, gradient_keys_;  // [F]
   std::vector<std::uint64_t> row_keys_, sum_keys_;          // [tables]
-  std::vector<std::vector<std::int64_t>> heads_;            // [tables] rows
+  std::vector<std::vector<std::int64_t>> hot_rows_;         // [tables]
   std::vector<std::int32_t> run_parts_;                     // [2 N], see unique_rows.h
 };
 

@@ -150,9 +150,9 @@ void walk(Visitor& v, Table& c) {
            .decides_weights = false},
           choice(c.pooled_at, kPooledAt));
   v.value({.name = "hot_rows",
-           .meaning = "So many of the most frequent rows are a head, of which every rank has a "
-                      "copy, beside any sharding but data_parallel. Which rows, --stats says, or "
-                      "a vocabulary. 0 = none, unless weft plan finds a head shorter.",
+           .meaning = "Every rank has a copy of so many of the most frequent rows, the hot rows, "
+                      "beside any sharding but data_parallel. Which rows, --stats says, or a "
+                      "vocabulary. 0 = none, unless weft plan finds the step shorter with some.",
            .unit = "rows",
            .bounds = at_least(0, kMaxRows),
            .decides_weights = false},
@@ -421,17 +421,18 @@ void walk(Visitor& v, TablePlan& c) {
   v.value({.name = "sharding", .meaning = "As resolved; never auto."},
           resolved_choice(c.sharding, kShardings));
   v.value({.name = "pooled_at",
-           .meaning = "Where bags are added; sample only of cut rows, or with a head."},
+           .meaning = "Where bags are added; sample only of cut rows, or with hot rows."},
           choice(c.pooled_at, kPooledAtOfPlans));
   v.value({.name = "groups",
            .meaning = "Its replica groups, each of neighbouring ones; 0 = those of the plan.",
            .bounds = at_least(0, kMaxRanks)},
           &c.groups);
-  v.value({.name = "head",
-           .meaning = "Rows that every rank has a copy of: first ones, and one past the last.",
-           .bounds = at_least(0, kMaxRows),
-           .default_text = "none"},
-          &c.head);
+  v.value(
+      {.name = "head",
+       .meaning = "Hot rows, which every rank has a copy of: first ones, and one past the last.",
+       .bounds = at_least(0, kMaxRows),
+       .default_text = "none"},
+      &c.hot);
   list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, c.shards, {.key = {}});
 }
 

@@ -25,11 +25,12 @@ struct Shard {
 struct TablePlan {
   std::string table;
   Sharding sharding = Sharding::kTableWise;  ///< never kAuto
-  PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows, or with a head
+  PooledAt pooled_at = PooledAt::kOwner;     ///< kSample: of cut rows, or with hot rows
   std::int64_t groups = 0;                   ///< replica groups; 0: Plan::groups, as data_parallel
-  /// Rows that every rank has a copy of, looked up and updated there: ranges, ascending, not empty,
-  /// not touching each other. The shards cover these rows too, but nothing reads or writes them.
-  std::vector<Range> head = {};
+  /// The hot rows: every rank has a copy of them, looked up and updated there. Ranges, ascending,
+  /// not empty, not touching each other. The shards cover these rows too, but nothing reads or
+  /// writes them. In plan files the key is `head`.
+  std::vector<Range> hot = {};
   std::vector<Shard> shards;  ///< ascending by (row, column), no empty shard
 
   friend bool operator==(const TablePlan&, const TablePlan&) = default;

@@ -330,8 +330,8 @@ class Checker {
     }
     if (table.hot_rows >= table.num_embeddings) {
       refuse(path,
-             "a head of {} rows leaves none of the table's {} rows for its shards; set fewer, or "
-             "sharding data_parallel instead of this key",
+             "{} hot rows leave none of the table's {} rows for its shards; set fewer, or sharding "
+             "data_parallel instead of this key",
              table.hot_rows, table.num_embeddings);
     }
     if (table.sharding == Sharding::kDataParallel ||

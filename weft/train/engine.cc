@@ -444,7 +444,7 @@ void Engine::check_overflow(const GlobalControl& control) const {
 }
 
 std::vector<const StateSource*> Engine::sources() {
-  run_stage([this](Context& ctx) { embeddings_.store_heads(ctx); });
+  run_stage([this](Context& ctx) { embeddings_.store_hot_rows(ctx); });
   std::vector<const StateSource*> all;
   for (embedding::TableShard* shard : embeddings_.shards()) {
     all.push_back(shard);
@@ -501,7 +501,7 @@ std::string Engine::sync_residual_layout() const {
 }
 
 void Engine::restored() {
-  run_stage([this](Context& ctx) { embeddings_.load_heads(ctx); });
+  run_stage([this](Context& ctx) { embeddings_.load_hot_rows(ctx); });
 }
 
 /// Whether an item of this rank is state that no sync makes that of the first group.
@@ -535,8 +535,8 @@ checkpoint::StateHash Engine::hash() {
   checkpoint::StateHash hash;
   const auto all = sources();
   std::vector<const StateSource*> copied = all;
-  for (const embedding::TableShard* head : embeddings_.heads()) {
-    copied.push_back(head);
+  for (const embedding::TableShard* hot : embeddings_.hot_shards()) {
+    copied.push_back(hot);
   }
   run_stage([&](Context& ctx) {
     checkpoint::compare_replicas(*control_comm_, ctx, copied,

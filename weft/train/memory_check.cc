@@ -125,8 +125,8 @@ std::vector<PlacedBytes> placed_bytes(const spec::Table& table,
                    .stride = plan.ranks_of(placed),
                    .bytes = cost::shard_bytes(table, shard.rows.size(), shard.cols.size())});
   }
-  for (const Range& head : placed.head) {
-    all.push_back({.bytes = cost::shard_bytes(table, head.size(), table.embedding_dim)});
+  for (const Range& rows : placed.hot) {
+    all.push_back({.bytes = cost::shard_bytes(table, rows.size(), table.embedding_dim)});
   }
   return all;
 }

@@ -118,7 +118,7 @@ MomentScales moment_scales(const spec::Config& config, const spec::Plan& plan) {
     const double scale = config.mesh.merged(plan.groups_of(plan.tables[t])).resolved_moment_scale();
     if (scale != 1.0 && plan.tables[t].sharding != spec::Sharding::kDataParallel &&
         optim::has_scaled_moment(config.tables[t].optimizer)) {
-      scales[config.tables[t].name] = {.scale = scale, .unscaled = plan.tables[t].head};
+      scales[config.tables[t].name] = {.scale = scale, .unscaled = plan.tables[t].hot};
     }
   }
   return scales;

@@ -41,8 +41,8 @@ std::string describe_lost_ranks(const spec::Plan& plan,
                                 std::span<const int> lost,
                                 const std::string& checkpoint);
 
-/// What a table's Adagrad sums are multiples of: c, and of rows of its head 1, since these are kept
-/// as one group would have them.
+/// What a table's Adagrad sums are multiples of: c, and of its hot rows 1, since these are kept as
+/// one group would have them.
 struct MomentScale {
   double scale = 1.0;
   std::vector<Range> unscaled;  ///< ascending, apart

@@ -1,4 +1,4 @@
-#include "weft/planner/heads.h"
+#include "weft/planner/hot_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -36,22 +36,22 @@ std::vector<Range> to_ranges(const std::vector<std::int64_t>& rows) {
   return ranges;
 }
 
-/// What is known of the rows of a head that hashing scattered.
+/// What is known of hot rows that hashing scattered.
 struct Measured {
   double share = 0.0;
-  std::int64_t counted = 0;             ///< of the head's rows those that are listed
-  std::vector<AccessSegment> segments;  ///< of the head, absolute shares
+  std::int64_t counted = 0;             ///< of the hot rows those that are listed
+  std::vector<AccessSegment> segments;  ///< of the hot rows, absolute shares
 };
 
 /// Listed rows one by one at first, then ever more together: their shares fall slowly.
-Measured measure(const HotRows& hot, const HeadRows& head, double all_rows) {
+Measured measure(const HotRows& counted, const HotRanges& hot, double all_rows) {
   Measured measured;
   double listed = 0.0;
   double width = 1.0;
   AccessSegment open;
-  for (const HotRow& row : hot.rows) {
+  for (const HotRow& row : counted.rows) {
     listed += row.share;
-    if (!head.contains(row.row)) {
+    if (!hot.contains(row.row)) {
       continue;
     }
     ++measured.counted;
@@ -68,8 +68,8 @@ Measured measure(const HotRows& hot, const HeadRows& head, double all_rows) {
     measured.segments.push_back(open);
   }
   // Rows that nobody listed share what the listed ones left.
-  const double unlisted = static_cast<double>(head.size() - measured.counted);
-  const double others = all_rows - static_cast<double>(hot.rows.size());
+  const double unlisted = static_cast<double>(hot.size() - measured.counted);
+  const double others = all_rows - static_cast<double>(counted.rows.size());
   const double rest = others > 0.0 ? std::max(0.0, 1.0 - listed) * unlisted / others : 0.0;
   if (unlisted > 0.0) {
     measured.segments.push_back({.rows = unlisted, .share = rest});
@@ -114,14 +114,14 @@ std::vector<AccessSegment> without_first(const std::vector<AccessSegment>& segme
 
 struct Split {
   double share = 0.0;
-  FeatureUse head;
+  FeatureUse hot;
   FeatureUse tail;
 };
 
-/// Rows by frequency: popularity is cut where the head's ranges begin and end. In the tail the
-/// head's rows stay, without ids, so that rows keep their numbers.
+/// Rows by frequency: popularity is cut where the ranges of hot rows begin and end. In the tail the
+/// hot rows stay, without ids, so that rows keep their numbers.
 void split_by_frequency(const FeatureUse& use, const std::vector<Range>& ranges, Split& split) {
-  split.head.segments.clear();
+  split.hot.segments.clear();
   split.tail.segments.clear();
   double first = 0.0;
   for (const AccessSegment& segment : use.segments) {
@@ -141,7 +141,7 @@ void split_by_frequency(const FeatureUse& use, const std::vector<Range>& ranges,
       tail_to(std::max(first, static_cast<double>(range->begin)));
       const double end = std::min(last, static_cast<double>(range->end));
       const double share = segment.share * (end - from) / segment.rows;
-      split.head.segments.push_back({.rows = end - from, .share = share});
+      split.hot.segments.push_back({.rows = end - from, .share = share});
       split.tail.segments.push_back({.rows = end - from, .share = 0.0});
       split.share += share;
       from = end;
@@ -152,32 +152,32 @@ void split_by_frequency(const FeatureUse& use, const std::vector<Range>& ranges,
 }
 
 Split split_use(const FeatureUse& use,
-                const std::shared_ptr<const HeadRows>& rows,
+                const std::shared_ptr<const HotRanges>& rows,
                 const Measured* measured,
                 double all_rows) {
-  Split split{.share = 0.0, .head = use, .tail = use};
+  Split split{.share = 0.0, .hot = use, .tail = use};
   const double part = static_cast<double>(rows->size()) / all_rows;
   if (use.by_frequency) {
     split_by_frequency(use, rows->ranges(), split);
   } else if (measured != nullptr) {
     split.share = measured->share;
-    split.head.segments = measured->segments;
+    split.hot.segments = measured->segments;
     split.tail.segments = without_first(use.segments, static_cast<double>(rows->size()));
     split.tail.part = 1.0 - split.share;
-    split.tail.head = rows;
+    split.tail.hot = rows;
   } else {
     split.share = part;
-    scale(split.head.segments, part, part);
+    scale(split.hot.segments, part, part);
     scale(split.tail.segments, 1.0 - part, 1.0);
     split.tail.part = 1.0 - part;
-    split.tail.head = rows;
+    split.tail.hot = rows;
   }
-  // The head as a feature of its own, which is always by itself.
-  split.head.by_frequency = false;
-  const double sum = sum_of_shares(split.head.segments);
-  scale(split.head.segments, 1.0, sum > 0.0 ? 1.0 / sum : 0.0);
-  split.head.length = use.length * split.share;
-  split.head.present = bags_of(use, split.share, 1.0);
+  // The hot rows as a feature of its own, which is always by itself.
+  split.hot.by_frequency = false;
+  const double sum = sum_of_shares(split.hot.segments);
+  scale(split.hot.segments, 1.0, sum > 0.0 ? 1.0 / sum : 0.0);
+  split.hot.length = use.length * split.share;
+  split.hot.present = bags_of(use, split.share, 1.0);
   return split;
 }
 
@@ -207,27 +207,27 @@ std::vector<Range> hottest_rows(const spec::Config& config,
     return {{0, rows}};
   }
   constexpr const char* kCommand = "weft data stats CONFIG --format json --hot-rows";
-  const HotRows* const hot = measured.empty() ? nullptr : &measured[at(table)];
-  if (hot == nullptr || hot->most == 0) {
+  const HotRows* const counted = measured.empty() ? nullptr : &measured[at(table)];
+  if (counted == nullptr || counted->most == 0) {
     fail(ErrorCode::kConfig,
          "tables.{}.hot_rows: {} rows of the table are to be on every rank, and nothing says which "
          "are most frequent; count them with {} {} > stats.json and give --stats stats.json",
          asked.name, rows, kCommand, rows);
   }
-  if (hot->most < rows) {
+  if (counted->most < rows) {
     fail(ErrorCode::kConfig,
          "tables.{}.hot_rows: {} rows of the table are to be on every rank, and the statistics "
          "list {} only; count them with {} {}",
-         asked.name, rows, hot->most, kCommand, rows);
+         asked.name, rows, counted->most, kCommand, rows);
   }
-  if (hot->rows.empty()) {
+  if (counted->rows.empty()) {
     fail(ErrorCode::kConfig,
          "tables.{}.hot_rows: the statistics list no row of the table, so no id was counted; "
          "remove the key, or count other data",
          asked.name);
   }
   std::vector<std::int64_t> numbers;
-  for (const HotRow& row : hot->rows) {
+  for (const HotRow& row : counted->rows) {
     if (static_cast<std::int64_t>(numbers.size()) < rows) {
       numbers.push_back(row.row);
     }
@@ -241,7 +241,7 @@ const FeatureUse& of_feature(const JointUse& uses, std::int64_t feature) {
                         [feature](const FeatureUse* use) { return use->feature == feature; });
 }
 
-HeadUses::HeadUses(const spec::Config& config, const Workload& workload)
+HotUses::HotUses(const spec::Config& config, const Workload& workload)
     : workload_(workload), features_(config.tables.size()) {
   for (const spec::Table& table : config.tables) {
     rows_.push_back(table.num_embeddings);
@@ -251,52 +251,51 @@ HeadUses::HeadUses(const spec::Config& config, const Workload& workload)
   }
 }
 
-std::shared_ptr<const HeadedUse> HeadUses::of(std::int64_t table,
-                                              const std::vector<Range>& head) const {
-  if (head.empty()) {
+std::shared_ptr<const HotUse> HotUses::of(std::int64_t table, const std::vector<Range>& hot) const {
+  if (hot.empty()) {
     return nullptr;
   }
   const std::lock_guard lock(mutex_);
   std::vector<Known>& known = known_[table];
   for (const Known& one : known) {
-    if (one.head == head) {
+    if (one.hot == hot) {
       return one.use;
     }
   }
-  known.push_back({.head = head, .use = make(table, head)});
+  known.push_back({.hot = hot, .use = make(table, hot)});
   return known.back().use;
 }
 
-std::shared_ptr<const HeadedUse> HeadUses::make(std::int64_t table,
-                                                const std::vector<Range>& head) const {
-  auto headed = std::make_shared<HeadedUse>();
-  headed->rows = std::make_shared<const HeadRows>(head);
+std::shared_ptr<const HotUse> HotUses::make(std::int64_t table,
+                                            const std::vector<Range>& hot) const {
+  auto hot_use = std::make_shared<HotUse>();
+  hot_use->rows = std::make_shared<const HotRanges>(hot);
   const auto all_rows = static_cast<double>(rows_[at(table)]);
   Measured measured;
   const bool is_measured = !workload_.hot_rows.empty() && workload_.hot_rows[at(table)].most > 0;
   if (is_measured) {
-    measured = measure(workload_.hot_rows[at(table)], *headed->rows, all_rows);
+    measured = measure(workload_.hot_rows[at(table)], *hot_use->rows, all_rows);
   }
   const std::vector<const FeatureUse*>& uses = features_[at(table)];
   const auto split = [&](const FeatureUse& use) {
-    return split_use(use, headed->rows, is_measured ? &measured : nullptr, all_rows);
+    return split_use(use, hot_use->rows, is_measured ? &measured : nullptr, all_rows);
   };
   const Split joint = split(uses.empty() ? unread() : joined(uses));
-  headed->share = joint.share;
-  headed->head.joined = joint.head;
-  headed->tail.joined = joint.tail;
+  hot_use->share = joint.share;
+  hot_use->hot.joined = joint.hot;
+  hot_use->tail.joined = joint.tail;
   std::vector<FeatureUse> tails;
   for (const FeatureUse* use : uses) {
     Split one = split(*use);
-    headed->features.push_back(std::move(one.head));
+    hot_use->features.push_back(std::move(one.hot));
     tails.push_back(std::move(one.tail));
   }
-  headed->features.insert(headed->features.end(), tails.begin(), tails.end());
-  for (std::size_t f = 0; f < headed->features.size(); ++f) {
-    JointUse& part = f < uses.size() ? headed->head : headed->tail;
-    part.features.push_back(&headed->features[f]);
+  hot_use->features.insert(hot_use->features.end(), tails.begin(), tails.end());
+  for (std::size_t f = 0; f < hot_use->features.size(); ++f) {
+    JointUse& part = f < uses.size() ? hot_use->hot : hot_use->tail;
+    part.features.push_back(&hot_use->features[f]);
   }
-  return headed;
+  return hot_use;
 }
 
 }  // namespace weft::planner

@@ -1,4 +1,4 @@
-// Tables with a head: rows that every rank has a copy of, beside any scheme of the others.
+// Tables with hot rows, which every rank has a copy of, beside any scheme of the others.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -20,21 +20,21 @@ constexpr std::array<spec::Sharding, 6> kTails = {
 /// Which rows: a range from row 0 on, as a vocabulary has it, or scattered ones, as hashing has it.
 enum class Rows { kFirst, kScattered };
 
-std::vector<Range> head_of(const spec::Table& table, Rows rows) {
+std::vector<Range> hot_rows_of(const spec::Table& table, Rows rows) {
   if (rows == Rows::kFirst || table.num_embeddings < 8) {
     return {{0, (table.num_embeddings + 3) / 4}};
   }
-  std::vector<Range> head = {{0, 2}};
+  std::vector<Range> hot = {{0, 2}};
   for (std::int64_t row = 7; row + 2 < table.num_embeddings; row += 9) {
-    head.push_back({row, row + 1 + row % 2});
+    hot.push_back({row, row + 1 + row % 2});
   }
-  return head;
+  return hot;
 }
 
-spec::Plan headed_plan(const spec::Config& config, int ranks, Rows rows) {
+spec::Plan hot_plan(const spec::Config& config, int ranks, Rows rows) {
   spec::Plan plan = planner::make_plan(config, two_hosts(ranks));
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    plan.tables[t].head = head_of(config.tables[t], rows);
+    plan.tables[t].hot = hot_rows_of(config.tables[t], rows);
   }
   return plan;
 }
@@ -45,9 +45,9 @@ void pool_at(spec::Plan& plan, spec::PooledAt place) {
   }
 }
 
-class Head : public ::testing::TestWithParam<SparseOptimizerKind> {};
+class HotRows : public ::testing::TestWithParam<SparseOptimizerKind> {};
 
-TEST_P(Head, GivesTheHashOfTheUnsplitTableByAnyScheme) {
+TEST_P(HotRows, GiveTheHashOfTheUnsplitTableByAnyScheme) {
   spec::SparseOptimizer optimizer = make_optimizer(GetParam());
   optimizer.max_norm = 0.5;
   spec::Config config = make_config(spec::Sharding::kTableWise, optimizer);
@@ -61,7 +61,7 @@ TEST_P(Head, GivesTheHashOfTheUnsplitTableByAnyScheme) {
           tail == spec::Sharding::kRowWise ? spec::RowSplit::kModulo : spec::RowSplit::kRange;
     }
     for (const int ranks : {1, 3, 4}) {
-      spec::Plan plan = headed_plan(config, ranks, ranks == 3 ? Rows::kFirst : Rows::kScattered);
+      spec::Plan plan = hot_plan(config, ranks, ranks == 3 ? Rows::kFirst : Rows::kScattered);
       for (const auto place : {spec::PooledAt::kOwner, spec::PooledAt::kSample}) {
         pool_at(plan, place);
         EXPECT_EQ(run(config, {.ranks = ranks, .plan = &plan}).hash, expected.hash)
@@ -73,21 +73,21 @@ TEST_P(Head, GivesTheHashOfTheUnsplitTableByAnyScheme) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers,
-                         Head,
+                         HotRows,
                          ::testing::Values(SparseOptimizerKind::kSgd,
                                            SparseOptimizerKind::kAdagrad,
                                            SparseOptimizerKind::kRowWiseAdagrad,
                                            SparseOptimizerKind::kAdam,
                                            SparseOptimizerKind::kRowWiseAdam));
 
-TEST(Head, IntegerRowsGiveEqualVectors) {
+TEST(HotRows, OfIntegersGiveEqualVectors) {
   const std::vector<std::int64_t> sizes = {29, 3, 1, 600, 29};
   const RunResult expected = run(make_integer_config(spec::Sharding::kTableWise), {.sizes = sizes});
   for (const spec::Sharding tail : kTails) {
     const spec::Config config = make_integer_config(tail);
     for (const int ranks : {1, 2, 5, 8}) {
       for (const Rows rows : {Rows::kFirst, Rows::kScattered}) {
-        const spec::Plan plan = headed_plan(config, ranks, rows);
+        const spec::Plan plan = hot_plan(config, ranks, rows);
         const DeviceKind device = ranks == 5 ? DeviceKind::kCheck : DeviceKind::kCpu;
         expect_equal(run(config, {.ranks = ranks, .device = device, .sizes = sizes, .plan = &plan}),
                      expected, fmt::format("tail {}, {} ranks", static_cast<int>(tail), ranks));
@@ -97,7 +97,7 @@ TEST(Head, IntegerRowsGiveEqualVectors) {
 }
 
 /// Rounded gradients and rows, so that another order of addition would show.
-TEST(Head, KeepsEveryBitWhereNoBagIsSplit) {
+TEST(HotRows, KeepEveryBitWhereNoBagIsSplit) {
   const auto optimizer = make_optimizer(SparseOptimizerKind::kRowWiseAdagrad);
   for (const bool at_sample : {false, true}) {
     RunOptions options{.sizes = {29, 64, 7}, .gradients = Gradients::kRounded};
@@ -107,7 +107,7 @@ TEST(Head, KeepsEveryBitWhereNoBagIsSplit) {
       spec::Config config = make_config(tail, optimizer);
       for (const int ranks : {1, 2, 3, 7}) {
         config.codecs.ids = ranks % 2 == 0 ? spec::IdCodec::kNarrow : spec::IdCodec::kPacked;
-        spec::Plan plan = headed_plan(config, ranks, Rows::kScattered);
+        spec::Plan plan = hot_plan(config, ranks, Rows::kScattered);
         pool_at(plan, at_sample ? spec::PooledAt::kSample : spec::PooledAt::kOwner);
         options.ranks = ranks;
         options.plan = &plan;
@@ -119,12 +119,12 @@ TEST(Head, KeepsEveryBitWhereNoBagIsSplit) {
   }
 }
 
-TEST(Head, StaysWithinTheBoundWhereBagsAreSplit) {
+TEST(HotRows, StayWithinTheBoundWhereBagsAreSplit) {
   const auto optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   const spec::Config config = make_config(spec::Sharding::kTableWise, optimizer);
   RunOptions options{.sizes = {200}};
   const RunResult expected = run(config, options);
-  const spec::Plan plan = headed_plan(config, 4, Rows::kScattered);
+  const spec::Plan plan = hot_plan(config, 4, Rows::kScattered);
   options.ranks = 4;
   options.plan = &plan;
   const RunResult got = run(config, options);
@@ -140,23 +140,23 @@ TEST(Head, StaysWithinTheBoundWhereBagsAreSplit) {
   EXPECT_EQ(got.sequences, expected.sequences);
 }
 
-TEST(HeadRows, AreFoundByTheirNumbers) {
-  const std::vector<std::vector<Range>> heads = {
+TEST(HotPlaces, AreFoundByTheirNumbers) {
+  const std::vector<std::vector<Range>> choices = {
       {{0, 5}}, {{3, 4}}, {{0, 1}, {2, 3}}, {{1, 9}, {64, 66}, {128, 129}, {4096, 4100}}};
-  for (const std::vector<Range>& head : heads) {
-    const HeadRows rows(head);
+  for (const std::vector<Range>& hot : choices) {
+    const HotPlaces places(hot);
     std::int64_t place = 0;
     for (std::int64_t row = 0; row < 5000; ++row) {
-      const bool inside = std::any_of(head.begin(), head.end(), [row](const Range& range) {
+      const bool inside = std::any_of(hot.begin(), hot.end(), [row](const Range& range) {
         return range.begin <= row && row < range.end;
       });
-      ASSERT_EQ(rows.place_of(row), inside ? place++ : -1) << "row " << row;
+      ASSERT_EQ(places.place_of(row), inside ? place++ : -1) << "row " << row;
     }
   }
 }
 
-/// Nothing of a head's rows travels but their gradients' partial sums.
-TEST(Head, ItsIdsStayOnTheRank) {
+/// Nothing of hot rows travels but their gradients' partial sums.
+TEST(HotRows, IdsStayOnTheRank) {
   const auto optimizer = make_optimizer(SparseOptimizerKind::kSgd);
   spec::Config config;
   config.seed = 7;
@@ -194,7 +194,7 @@ TEST(Head, ItsIdsStayOnTheRank) {
     return ids;  // looked up by the rank without the shard
   };
   EXPECT_EQ(served_ids(), 0);
-  plan.tables[0].head = {{0, 1}};
+  plan.tables[0].hot = {{0, 1}};
   EXPECT_GT(served_ids(), 10);  // a third of the ids of half of 64 samples
 }
 

@@ -1,4 +1,4 @@
-#include "weft/sharding/head_state.h"
+#include "weft/sharding/hot_rows.h"
 
 #include <cstddef>
 #include <span>
@@ -11,7 +11,7 @@ namespace {
 
 using embedding::TableShard;
 
-/// An item of a head's state, and the columns of it that one shard has.
+/// An item of the hot rows' state, and the columns of it that one shard has.
 struct Columns {
   std::size_t item = 0;
   Range cols;
@@ -22,9 +22,9 @@ struct Columns {
 };
 
 /// Every shard has its own copy of what is one number per row.
-std::vector<Columns> columns_of(const TableShard& head, Range cols) {
+std::vector<Columns> columns_of(const TableShard& hot, Range cols) {
   std::vector<Columns> all;
-  for (const StateItem& item : head.state_items()) {
+  for (const StateItem& item : hot.state_items()) {
     all.push_back({.item = all.size(),
                    .cols = item.cols == 1 ? Range{0, 1} : cols,
                    .element_bytes = size_of(item.dtype),
@@ -33,11 +33,11 @@ std::vector<Columns> columns_of(const TableShard& head, Range cols) {
   return all;
 }
 
-/// Calls visit(columns, place in the head, row) for what a shard has of the head's state.
+/// Calls visit(columns, place among the hot rows, row) for what a shard has of their state.
 template <typename Visit>
-void for_each_row(const TableShard& head, const spec::Shard& shard, const Visit& visit) {
-  const std::span<const std::int64_t> list = head.row_list();
-  for (const Columns& columns : columns_of(head, shard.cols)) {
+void for_each_row(const TableShard& hot, const spec::Shard& shard, const Visit& visit) {
+  const std::span<const std::int64_t> list = hot.row_list();
+  for (const Columns& columns : columns_of(hot, shard.cols)) {
     for (std::size_t place = 0; place < list.size(); ++place) {
       if (shard.rows.contains(list[place])) {
         visit(columns, static_cast<std::int64_t>(place), list[place]);
@@ -48,29 +48,29 @@ void for_each_row(const TableShard& head, const spec::Shard& shard, const Visit&
 
 }  // namespace
 
-void store_head(const HeadedTable& table) {
+void store_hot(const HotTable& table) {
   std::vector<std::byte> row;
   for (std::size_t k = 0; k < table.shards.size(); ++k) {
     TableShard* const shard = table.shards[k];
     if (shard == nullptr) {
       continue;
     }
-    for_each_row(*table.head, table.plan->shards[k],
+    for_each_row(*table.hot, table.plan->shards[k],
                  [&](const Columns& columns, std::int64_t place, std::int64_t number) {
                    row.resize(at(columns.item_cols * columns.element_bytes));
-                   table.head->read_state(columns.item, place, 1, row.data());
+                   table.hot->read_state(columns.item, place, 1, row.data());
                    shard->write_state(columns.item, number, 1, columns.cols.begin, columns.cols.end,
                                       row.data() + columns.cols.begin * columns.element_bytes);
                  });
   }
 }
 
-void load_head(comm::Communicator& comm, Context& ctx, const HeadedTable& table) {
+void load_hot(comm::Communicator& comm, Context& ctx, const HotTable& table) {
   std::vector<std::int64_t> bytes(at(comm.size()));
   std::vector<std::byte> own;
   for (std::size_t k = 0; k < table.shards.size(); ++k) {
     const spec::Shard& shard = table.plan->shards[k];
-    for_each_row(*table.head, shard,
+    for_each_row(*table.hot, shard,
                  [&](const Columns& columns, std::int64_t /*place*/, std::int64_t number) {
                    bytes[at(shard.rank)] += columns.bytes();
                    if (table.shards[k] != nullptr) {
@@ -93,10 +93,10 @@ void load_head(comm::Communicator& comm, Context& ctx, const HeadedTable& table)
                           .recv_bytes = bytes});
   for (const spec::Shard& shard : table.plan->shards) {
     std::int64_t& next = begins[at(shard.rank)];
-    for_each_row(*table.head, shard,
+    for_each_row(*table.hot, shard,
                  [&](const Columns& columns, std::int64_t place, std::int64_t /*number*/) {
-                   table.head->write_state(columns.item, place, 1, columns.cols.begin,
-                                           columns.cols.end, all.data() + next);
+                   table.hot->write_state(columns.item, place, 1, columns.cols.begin,
+                                          columns.cols.end, all.data() + next);
                    next += columns.bytes();
                  });
   }
