@@ -34,12 +34,14 @@ inline constexpr std::array<std::string_view, 10> kCodecFormatNames = {
     "fp32", "fp16", "bf16",           "fp8_e4m3",       "fp8_e5m2",
     "int8", "int4", "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"};
 
+/// The number of formats; enumerators are 0 to kNumCodecFormats - 1.
 inline constexpr int kNumCodecFormats = static_cast<int>(kCodecFormatNames.size());
 
-/// To the nearest code, or to one of the two neighbours with the probabilities that make the result
-/// right on average.
+/// The rounding of codes: to the nearest code, or to one of the two neighbours with the
+/// probabilities that make the result right on average.
 enum class CodecRounding : std::uint8_t { kNearest, kStochastic };
 
+/// Returns the name in configurations.
 constexpr std::string_view to_string(CodecFormat format) {
   return kCodecFormatNames[static_cast<std::size_t>(format)];
 }

@@ -30,6 +30,8 @@ enum class ErrorCode {
 /// The code's name as in messages and summaries, e.g. "kData" gives "data".
 std::string_view to_string(ErrorCode code);
 
+/// The exception that Weft throws: a code, a message as described above, and the rank on which it
+/// began, where that is known.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int origin_rank = -1);
@@ -50,6 +52,8 @@ template <typename... Args>
   throw Error(code, fmt::format(format, std::forward<Args>(args)...));
 }
 
+/// Throws the Error(kInternal) of WEFT_CHECK, naming file, line and expression; called by that
+/// macro alone.
 [[noreturn]] void check_failed(const char* expression,
                                const char* file,
                                int line,
@@ -57,7 +61,8 @@ template <typename... Args>
 
 }  // namespace weft
 
-/// Our own invariants only, never input. Throws Error(kInternal) with the expression.
+/// Checks an invariant of ours, never input. Throws Error(kInternal) with the expression where it
+/// does not hold; behind the condition may stand a format string, as a literal, and its values.
 #define WEFT_CHECK(condition, ...)                                                         \
   do {                                                                                     \
     if (!(condition)) [[unlikely]] {                                                       \

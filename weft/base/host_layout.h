@@ -11,6 +11,8 @@
 
 namespace weft {
 
+/// Hosts and their ranks, both numbered from 0. Immutable. REQUIRES: hosts and ranks given to it
+/// lie in [0, hosts()) and [0, ranks()); not checked.
 class HostLayout {
  public:
   /// hosts[r]: any number of rank r's host, equal where ranks share one. Hosts are numbered from 0
@@ -23,7 +25,7 @@ class HostLayout {
 
   [[nodiscard]] int host(int rank) const { return host_[static_cast<std::size_t>(rank)]; }
 
-  /// Ascending.
+  /// Returns the ranks of a host, ascending.
   [[nodiscard]] const std::vector<int>& ranks_of(int host) const {
     return ranks_[static_cast<std::size_t>(host)];
   }

@@ -39,18 +39,22 @@ struct KeyEntry {
 /// waiting, other, idle.
 class HtmlPage {
  public:
-  /// For text between tags and in attributes.
+  /// Returns `text` escaped for use between tags and in attributes in double quotes.
   static std::string escaped(std::string_view text);
 
+  /// open() is the first call and writes the page's head with its title and style sheet; close() is
+  /// the last one. Nothing checks the order of calls.
   void open(std::string_view title);
   void close();
 
-  /// As it is: what is not ours must be escaped.
+  /// Appends HTML as it is: text that is not ours must be escaped by the caller. The other methods
+  /// escape their texts, but not colours and units.
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     text_ += fmt::format(format, std::forward<Arguments>(arguments)...);
   }
 
+  /// Begins a section with a heading and a note in grey below it.
   void section(std::string_view title, std::string_view note);
 
   /// Where the page comes from, in small print; nothing of what is empty.
@@ -62,14 +66,16 @@ class HtmlPage {
   /// Opens a plot of `rows` rows, with an axis from 0 to `range` of `unit`.
   void open_plot(std::size_t rows, double range, std::string_view unit);
 
-  /// Left of a row.
+  /// Writes text left of a row of the open plot.
   void label(std::size_t row, std::string_view text);
 
+  /// Draws a box in the open plot.
   void box(const PlotBox& box);
 
   /// A number behind a row's boxes, which end at `end` of the axis.
   void figure(std::size_t row, double end, std::string_view text);
 
+  /// Ends the plot that open_plot() began.
   void close_plot();
 
   std::string take() { return std::move(text_); }

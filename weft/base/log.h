@@ -11,6 +11,7 @@
 
 namespace weft {
 
+/// Levels of messages, the least important first.
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
@@ -20,9 +21,12 @@ void set_log_sink(LogSink sink, LogLevel level = LogLevel::kInfo);
 
 /// Changes the level alone; nothing is logged while there is no sink.
 void set_log_level(LogLevel level);
+/// Says whether a message of this level reaches the sink. Cost: one atomic load.
 bool log_enabled(LogLevel level);
+/// Gives a message to the sink, one at a time over all threads; so a sink must not log.
 void log_message(LogLevel level, std::string_view message);
 
+/// Formats a message and gives it to the sink where the level is enabled; does nothing otherwise.
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   if (log_enabled(level)) {
@@ -30,11 +34,13 @@ void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
+/// Logs at level kInfo.
 template <typename... Args>
 void log_info(fmt::format_string<Args...> format, Args&&... args) {
   log(LogLevel::kInfo, format, std::forward<Args>(args)...);
 }
 
+/// Logs at level kWarning.
 template <typename... Args>
 void log_warning(fmt::format_string<Args...> format, Args&&... args) {
   log(LogLevel::kWarning, format, std::forward<Args>(args)...);

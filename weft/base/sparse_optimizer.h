@@ -31,6 +31,7 @@ struct SparseStateKind {
   bool squares = false;      ///< sums or means of squares, which are never negative
 };
 
+/// One optimizer, without its formula.
 struct SparseOptimizerTraits {
   std::string_view name;     ///< in configurations
   bool is_row_wise = false;  ///< reads the mean of squares over the columns of a whole row
@@ -43,7 +44,7 @@ struct SparseOptimizerTraits {
   }
 };
 
-/// In the order of the enumerators.
+/// All optimizers, in the order of the enumerators.
 inline constexpr std::array<SparseOptimizerTraits, 5> kSparseOptimizers = {{
     {.name = "sgd", .kinds = {}},
     {.name = "adagrad", .is_adagrad = true, .kinds = {{{"sum", true, true}, {}}}, .num_kinds = 1},
@@ -61,6 +62,7 @@ inline constexpr std::array<SparseOptimizerTraits, 5> kSparseOptimizers = {{
      .num_kinds = 2},
 }};
 
+/// Returns the entry of kSparseOptimizers for `kind`.
 constexpr const SparseOptimizerTraits& traits(SparseOptimizerKind kind) {
   return kSparseOptimizers[static_cast<std::size_t>(kind)];
 }

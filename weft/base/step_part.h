@@ -32,8 +32,10 @@ inline constexpr std::array<std::string_view, 14> kStepPartNames = {
     "output_dist", "forward_backward", "reduce",        "exchange_flags", "coalesce",
     "grad_dist",   "update_rows",      "sync_replicas", "update_dense"};
 
+/// The number of parts of a step; enumerators are 0 to kStepParts - 1.
 inline constexpr std::size_t kStepParts = kStepPartNames.size();
 
+/// Returns the name in traces and tables.
 constexpr std::string_view to_string(StepPart part) {
   return kStepPartNames[static_cast<std::size_t>(part)];
 }

@@ -11,8 +11,10 @@
 
 namespace weft {
 
+/// A text to which lines are appended; take() hands it over and is the last call.
 class TextLines {
  public:
+  /// Appends a formatted line and its end.
   template <typename... Arguments>
   void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     text_ += fmt::format(format, std::forward<Arguments>(arguments)...);

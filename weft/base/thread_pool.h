@@ -26,6 +26,8 @@ class IndexFunction {
   void (*call_)(void*, std::int64_t);
 };
 
+/// Runs independent tasks on a fixed number of threads. Thread-safe; threads wait asleep between
+/// calls. The destructor joins them: no call may be under way then.
 class ThreadPool {
  public:
   /// `threads` >= 1 counts the caller, who takes part: a pool of one has no thread of its own.

@@ -12,15 +12,17 @@ namespace weft {
 
 /// The progress of work that may take long: disk, decompression, hashing.
 ///
-/// "reading 'ck/rank-0001.bin', 12.0 of 40.0 GiB": an activity, its place, and how much of how much
-/// is done. Every call that is not const counts as a movement, and whoever waits only needs to know
-/// that there are any. Any thread may call anything at any time. Nothing blocks for longer than it
-/// takes to copy a text; add() and move() are an atomic addition and may be called per megabyte,
-/// not per row.
+/// "reading 'ck/rank-0001.bin', 12.0 GiB of 40.0 GiB": an activity, its place, and how much of how
+/// much is done. Every call that is not const counts as a movement, and whoever waits only needs to
+/// know that there are any. Any thread may call anything at any time. Nothing blocks for longer
+/// than it takes to copy a text; add() and move() are an atomic addition and may be called per
+/// megabyte, not per row.
 class WorkProgress {
  public:
+  /// The unit in which the amounts of a part are counted and printed.
   enum class Unit : std::uint8_t { kBytes, kSamples, kElements };
 
+  /// The values with which a part of the work begins; begin() copies the texts.
   struct Part {
     std::string_view activity;  ///< "reading", "writing": a verb that follows "rank 1 has been"
     std::string_view place;     ///< a file or another noun, quoted by the caller; may be empty

@@ -19,6 +19,7 @@
 
 namespace weft::io {
 
+/// Ways to open a file.
 enum class OpenMode {
   kRead,       ///< an existing regular file
   kReplace,    ///< for writing: a new file, or an existing one that loses its bytes
@@ -51,18 +52,22 @@ class File {
   [[nodiscard]] virtual std::error_code close() = 0;
 };
 
+/// An open file, or the error for which there is none.
 struct Opened {
   std::unique_ptr<File> file;  ///< null with an error
   std::error_code error;
 };
 
+/// The names in a directory. With an error some may be missing.
 struct Listed {
   std::vector<std::string> names;  ///< sorted, without "." and ".."
   std::error_code error;
 };
 
+/// Kinds of what a path names; kOther is a device, a pipe or a socket.
 enum class Kind { kMissing, kFile, kDirectory, kOther };
 
+/// The kind and size of what a path names. With an error `kind` says nothing.
 struct Status {
   Kind kind = Kind::kMissing;  ///< kMissing is no error
   std::int64_t bytes = 0;      ///< of a file
@@ -81,8 +86,11 @@ class Lock {
   [[nodiscard]] virtual bool is_current() const = 0;
 };
 
+/// Outcomes of FileSystem::lock(). kBusy: another holder has the lock; kUnsupported: the file
+/// system has no locks.
 enum class LockOutcome { kHeld, kBusy, kUnsupported, kFailed };
 
+/// The outcome of FileSystem::lock(), with the lock or the error.
 struct Locked {
   LockOutcome outcome = LockOutcome::kFailed;
   std::unique_ptr<Lock> lock;  ///< with kHeld
@@ -118,24 +126,25 @@ class FileSystem {
   /// Makes one directory, which must not exist (EEXIST), in one that does.
   [[nodiscard]] virtual std::error_code make_directory(const std::string& path) = 0;
 
+  /// Lists the names in a directory.
   [[nodiscard]] virtual Listed list(const std::string& path) = 0;
 
-  /// Of what a link names, where the path is one.
+  /// Looks at what a path names; a link is what it names. A missing file is no error.
   [[nodiscard]] virtual Status status(const std::string& path) = 0;
 
   /// Makes the file where it is missing, and locks it without waiting.
   [[nodiscard]] virtual Locked lock(const std::string& path) = 0;
 };
 
-/// That of the operating system.
+/// Returns the file system of the operating system.
 FileSystem& real_file_system();
 
-/// The error of an errno.
+/// Returns the error of an errno.
 inline std::error_code error_of(int number) {
   return {number, std::generic_category()};
 }
 
-/// parent/name
+/// Returns "parent/name".
 std::string join(const std::string& parent, std::string_view name);
 
 /// Makes a directory and those above it, as far as they are missing, and their names durable.

@@ -30,6 +30,7 @@ struct Holder {
   std::uint64_t nonce = 0;
 };
 
+/// Options of LockFile::take().
 struct LockOptions {
   std::string path;
   double timeout_s = 300;  ///< how long a heartbeat may stand still, or the holder's if longer
@@ -45,6 +46,7 @@ enum class Hold {
   kUnknown,  ///< its file cannot be looked at, as on a file system that is away for a while
 };
 
+/// A lock on a folder, held from take() to the destructor unless it is lost in between.
 class LockFile {
  public:
   /// Takes the lock. Returns at once with an OS lock, and else where the holder is seen to run or

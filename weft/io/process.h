@@ -17,12 +17,14 @@ struct ProcessName {
   friend bool operator==(const ProcessName&, const ProcessName&) = default;
 };
 
+/// Returns the name of the calling process, from /proc. A part that cannot be read is empty or 0.
 ProcessName this_process();
 
+/// Answers of presence_of().
 enum class Presence { kRuns, kGone, kUnknown };
 
-/// Whether a process still runs. kUnknown where this one cannot see it: another host, another run
-/// of the machine, another container.
+/// Says whether a process still runs. kUnknown where this one cannot see it: another host, another
+/// run of the machine, another container.
 Presence presence_of(const ProcessName& process);
 
 /// A random number other than 0, from the operating system. Nothing that is computed depends on
