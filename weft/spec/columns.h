@@ -9,6 +9,7 @@
 
 namespace weft::spec {
 
+/// Names of columns, by kind.
 struct KnownColumns {
   std::vector<std::string> dense;
   std::vector<std::string> categorical;
@@ -17,7 +18,7 @@ struct KnownColumns {
   std::vector<std::string> weighted;        ///< categorical ones whose ids carry weights
 };
 
-/// Empty for format weft, whose files say what they hold.
+/// Returns the columns of the format; none for format weft, whose files say what they hold.
 std::optional<KnownColumns> known_columns(const DataConfig& data);
 
 }  // namespace weft::spec

@@ -1,6 +1,7 @@
 /// Plain values that describe a training job. Everything a run depends on is here; code executes
 /// what these values say. Each has a YAML form of the same spelling (spec/yaml.h) and a described
-/// default, range, unit and meaning (spec/describe.cc, from which docs/parameters.md is generated).
+/// default, range, unit and meaning (describe_data.cc and describe_job.cc in spec/, from which
+/// docs/parameters.md is generated).
 #pragma once
 
 #include <array>
@@ -17,6 +18,8 @@ namespace weft::spec {
 
 // ---- data ----------------------------------------------------------------------------------
 
+/// Formats of click logs: generated ones, Criteo's text, the MovieLens folder, files of `weft data
+/// convert` (docs/data.md).
 enum class DataFormat { kSynthetic, kCriteo, kMovielens, kWeft };
 
 /// One generated categorical column.
@@ -32,6 +35,8 @@ struct SyntheticColumn {
   bool weighted = false;       ///< every id carries a weight, uniform in [0.5, 1.5)
 };
 
+/// A generated click log: dense columns d1, d2, ..., these categorical columns, and a label that a
+/// planted teacher decides.
 struct SyntheticConfig {
   /// Bounds of the keys, which the generator and the description of the keys share.
   static constexpr double kMaxSignal = 100.0;
@@ -47,11 +52,14 @@ struct SyntheticConfig {
   std::vector<SyntheticColumn> columns;
 };
 
+/// The order of the training samples; seed and epoch decide it.
 struct ShuffleConfig {
   bool enabled = true;
   std::int64_t window = 0;  ///< samples permuted together; 0 = all (random-access formats) or 65536
 };
 
+/// The training and evaluation data, and how they are read. Paths are absolute, or relative to the
+/// working directory.
 struct DataConfig {
   DataFormat format = DataFormat::kSynthetic;
   std::vector<std::string> path;       ///< files, globs, or the folder (movielens)
@@ -66,6 +74,7 @@ struct DataConfig {
 
 // ---- features ------------------------------------------------------------------------------
 
+/// Transforms of dense values; DenseFeature has their formulas.
 enum class DenseTransform { kNone, kLog, kStandard };
 
 /// kLog: x <= 0 or missing -> 0, otherwise ln(1 + x). kStandard: (x - mean) / scale.
@@ -78,6 +87,7 @@ struct DenseFeature {
   double scale = 1.0;
 };
 
+/// Mappings from ids of the data to rows of a table.
 enum class IdMapping {
   kHash,        ///< row = mix64(id ^ hash_string(salt)) mod num_embeddings
   kModulo,      ///< row = id mod num_embeddings (ids as unsigned)
@@ -87,6 +97,8 @@ enum class IdMapping {
 
 enum class Pooling { kSum, kMean, kNone };  ///< kNone: a sequence, one vector per id
 
+/// One sparse feature: the column with its ids, how they become rows, and how the rows of a bag
+/// become one vector.
 struct SparseFeature {
   std::string name;
   std::string column;  ///< default: name
@@ -110,8 +122,12 @@ struct Task {
 
 // ---- tables --------------------------------------------------------------------------------
 
+/// Forms of weight decay, of touched rows only. kL2 adds weight_decay x row to the gradient,
+/// kDecoupled shrinks the row by learning rate x weight_decay.
 enum class WeightDecayMode { kNone, kL2, kDecoupled };
 
+/// The optimizer of a table's rows; its type uses the fields that its formula has
+/// (weft/kernels/sparse_update.h).
 struct SparseOptimizer {
   SparseOptimizerKind type = SparseOptimizerKind::kRowWiseAdagrad;
   double learning_rate = 0.01;
@@ -126,13 +142,17 @@ struct SparseOptimizer {
   friend bool operator==(const SparseOptimizer&, const SparseOptimizer&) = default;
 };
 
+/// Types of rows in memory. fp16 and bf16 rows are rounded stochastically on update; split_bf16 is
+/// fp32 in two halves, of which lookups read the upper one.
 enum class RowDType { kFp32, kFp16, kBf16, kSplitBf16 };
+/// Rules of first values (weft/kernels/initial_values.h); kNormal has the deviation init_scale.
 enum class TableInit {
   kUniform,
   kNormal,
   kZero
 };  ///< kUniform: U(-s, s), s = init_scale or 1/sqrt(rows)
 
+/// Schemes by which a table is spread over ranks (docs/sharding.md).
 enum class Sharding {
   kAuto,
   kDataParallel,
@@ -159,6 +179,8 @@ inline constexpr std::array<std::string_view, 7> kAllowable = {
 /// finds the step shorter, else kOwner; never in a plan.
 enum class PooledAt { kOwner, kSample, kAuto };
 
+/// One table: the shape, type and first values of its rows, where they may lie, and their
+/// optimizer.
 struct Table {
   std::string name;
   std::int64_t num_embeddings = 0;  ///< E, rows
@@ -180,10 +202,14 @@ struct Table {
 
 // ---- model ---------------------------------------------------------------------------------
 
+/// Dense models, by how features meet: dots, low-rank cross layers, a factorization machine
+/// (docs/models.md).
 enum class ModelKind { kDlrm, kDcnv2, kDeepFm };
+/// Types of the operands of dense products; weights, sums and the gradients of weights are fp32.
 enum class Compute { kFp32, kBf16 };
 enum class SequencePooling { kAttention, kMean };  ///< how a sequence feature becomes one vector
 
+/// The dense model.
 struct Model {
   ModelKind type = ModelKind::kDlrm;
   std::vector<std::int64_t> bottom_mlp;  ///< hidden widths and output of the dense features' MLP
@@ -197,8 +223,10 @@ struct Model {
   Compute compute = Compute::kFp32;
 };
 
+/// Optimizers of the dense model; weft/optim/dense.h has their formulas.
 enum class DenseOptimizerKind { kSgd, kAdagrad, kAdam };
 
+/// The optimizer of the dense model; its type uses the fields that its formula has.
 struct DenseOptimizer {
   DenseOptimizerKind type = DenseOptimizerKind::kAdam;
   double learning_rate = 0.001;
@@ -210,6 +238,7 @@ struct DenseOptimizer {
   double clip_norm = 0.0;     ///< global norm of the dense gradient; 0 = none
 };
 
+/// Courses of the learning rates after the warm-up.
 enum class ScheduleKind { kConstant, kPolynomial };
 
 /// Multiplies every learning rate. Linear warm-up from 0 over warmup_steps, constant until
@@ -225,14 +254,14 @@ struct Schedule {
 
 // ---- running -------------------------------------------------------------------------------
 
-/// Of lists of ids that may travel in ascending order.
+/// Codecs of lists of ids that may travel in ascending order.
 enum class IdCodec {
   kNarrow,  ///< in the bytes that the largest possible one takes
   kPacked,  ///< sorted, as packed differences (weft/kernels/packed_ids.h)
 };
 
-/// Of vectors on their way to the samples, of their gradients on the way back, of sums of dense
-/// gradients, and of what averaged replicas have changed by.
+/// Codecs of vectors on their way to the samples, of their gradients on the way back, of sums of
+/// dense gradients, and of what averaged replicas have changed by.
 struct Codecs {
   CodecFormat forward = CodecFormat::kFp32;
   CodecFormat backward = CodecFormat::kFp32;
@@ -244,9 +273,13 @@ struct Codecs {
   bool error_feedback = true;  ///< what `dense` and `sync` lose is added the next time
 };
 
+/// Answers to a loss or gradient that is not finite on some rank: all ranks stop in that step, or
+/// all leave it out.
 enum class OnNonFinite { kStop, kSkip };
+/// Devices on which a job runs (weft/tensor/device.h).
 enum class DeviceChoice { kCpu, kCheck, kCuda };
 
+/// The run: its length, when it evaluates and logs, what it waits for, its device.
 struct Train {
   std::int64_t steps = 0;  ///< 0 = by epochs
   std::int64_t epochs = 1;
@@ -259,6 +292,7 @@ struct Train {
   DeviceChoice device = DeviceChoice::kCpu;
 };
 
+/// Limits of the kernels' instruction set; kAuto is the lowest common one of the ranks.
 enum class Target {
   kAuto,
   kSse4,
@@ -268,6 +302,7 @@ enum class Target {
   kAmx
 };  ///< instruction sets, lowest first
 
+/// The choices that decide the bits of equal training (docs/numerics.md).
 struct Numerics {
   std::int64_t parts = 0;  ///< P of the rule of parts; 0 = max(8, ranks)
   Target target = Target::kAuto;
@@ -280,10 +315,12 @@ enum class Collectives { kAuto, kFlat, kHierarchical };
 inline constexpr std::array<std::string_view, 4> kSkippable = {"lookup", "exchange", "dense",
                                                                "update"};
 
+/// Switches for diagnosis.
 struct Debug {
   std::vector<std::string> skip;  ///< of kSkippable; with any the job trains nothing
 };
 
+/// A training job; its members are the outermost keys of its YAML form.
 struct Config {
   std::int64_t version = 1;
   std::uint64_t seed = 1;
@@ -305,7 +342,7 @@ struct Config {
   Debug debug;
 };
 
-/// As in YAML: "table_wise".
+/// Returns the spelling in YAML: "table_wise".
 std::string_view to_string(Sharding sharding);
 
 /// Index of the table a feature reads. Valid after validate().

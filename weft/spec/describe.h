@@ -22,6 +22,7 @@ namespace weft::spec {
 
 /// Permitted values of a number, or of every number of a list.
 struct Bounds {
+  /// The two ends, which are permitted unless the members below refuse them.
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false;  ///< min itself is refused
@@ -42,6 +43,7 @@ struct Field {
 /// A field of an enum type: its spellings in order, and access by position among them.
 struct Choice {
   std::span<const std::string_view> names;
+  /// Reads, and sets, the position of the value among `names`.
   std::function<std::size_t()> get;
   std::function<void(std::size_t)> set;
 };
@@ -65,6 +67,7 @@ class Visitor;
 struct ListAccess {
   std::string_view key = {};  ///< the field by which an entry is called: "name", "table", or empty
   bool expands = false;  ///< entries called "C{1..26}" stand for several (docs/configuration.md)
+  /// Reads, and sets, the number of entries.
   std::function<std::size_t()> size;
   std::function<void(std::size_t)> resize;           ///< new entries have the struct's defaults
   std::function<std::string(std::size_t)> label;     ///< what entry i is called, may be empty
@@ -72,12 +75,16 @@ struct ListAccess {
   std::function<void(Visitor&)> visit_default;       ///< walks a fresh entry
 };
 
+/// Sees the fields of a struct, in the order of the YAML form. It may change them through what a
+/// call gives it, which is valid during that call.
 class Visitor {
  public:
   virtual ~Visitor() = default;
+  /// A field that is neither a struct nor a list of structs.
   virtual void value(const Field& field, const Value& value) = 0;
   /// A nested struct; `body` walks its fields.
   virtual void section(const Field& field, const std::function<void(Visitor&)>& body) = 0;
+  /// A list of structs.
   virtual void list(const Field& field, const ListAccess& access) = 0;
 };
 
@@ -96,7 +103,8 @@ void visit(Visitor& visitor, Plan& plan);
 /// "integer", "number", "true or false", "text", ...
 std::string type_text(const Value& value);
 
-/// "at least 1", "0 to 1 (not 1)", the spellings of a choice; empty where anything goes.
+/// The permitted values: "at least 1", "0 to 1, without 1", the spellings of a choice; empty where
+/// anything goes.
 std::string range_text(const Field& field, const Value& value);
 
 /// The value as YAML on one line.

@@ -89,7 +89,7 @@ struct Mesh {
 std::string_view to_string(MeshLayout layout);
 std::string_view to_string(SyncForm form);
 
-/// The position of rank r of the world, of M groups of N ranks, and back.
+/// Returns the position of rank r of the world, of M groups of N ranks. REQUIRES: 0 <= r < M · N.
 constexpr std::int64_t mesh_position(MeshLayout layout,
                                      std::int64_t groups,
                                      std::int64_t group_ranks,
@@ -98,6 +98,7 @@ constexpr std::int64_t mesh_position(MeshLayout layout,
                                                : rank;
 }
 
+/// Returns the rank of the world at a position: mesh_position() the other way.
 constexpr std::int64_t mesh_rank(MeshLayout layout,
                                  std::int64_t groups,
                                  std::int64_t group_ranks,

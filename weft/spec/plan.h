@@ -22,6 +22,8 @@ struct Shard {
   friend bool operator==(const Shard&, const Shard&) = default;
 };
 
+/// The plan of one table: its scheme, and its shards in one replica group. The other groups hold
+/// the same.
 struct TablePlan {
   std::string table;
   Sharding sharding = Sharding::kTableWise;  ///< never kAuto
@@ -40,6 +42,7 @@ struct TablePlan {
 /// Results have the same bits.
 enum class CollectiveForm { kFlat, kHierarchical };
 
+/// Returns the spelling in YAML: "flat", "hierarchical".
 std::string_view to_string(CollectiveForm form);
 
 /// One for each purpose that has a communicator of its own.
@@ -51,6 +54,8 @@ struct CollectiveForms {
   friend bool operator==(const CollectiveForms&, const CollectiveForms&) = default;
 };
 
+/// A whole plan: the ranks and parts that it is for, the replica groups, and the plan of every
+/// table.
 struct Plan {
   std::int64_t version = 1;
   std::int64_t ranks = 1;                          ///< N of a replica group

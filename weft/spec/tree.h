@@ -29,9 +29,12 @@ struct Origin {
 struct Node;
 using NodePtr = std::shared_ptr<const Node>;
 
+/// One node of the tree, with the place where it stood, from line and column 1 on.
 struct Node {
+  /// Kinds of nodes. kNull is an empty document, and the value of a key that has none.
   enum class Kind { kNull, kScalar, kSequence, kMap };
 
+  /// One key of a map; `key_node` has the key's own place.
   struct Entry {
     std::string key;
     NodePtr key_node;

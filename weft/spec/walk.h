@@ -21,14 +21,17 @@ inline constexpr double kMaxWidth = 65536;
 inline constexpr double kMaxRanks = 65536;
 inline constexpr double kMaxReal = 1e30;  ///< finite as fp32, with room for a square root
 
+/// Returns the bounds [min, max].
 inline Bounds at_least(double min, double max = kMaxCount) {
   return {.min = min, .max = max};
 }
 
+/// Returns the bounds (min, max].
 inline Bounds above(double min, double max = kMaxReal) {
   return {.min = min, .max = max, .above_min = true};
 }
 
+/// Returns the bounds of a number of either sign.
 inline Bounds real() {
   return {.min = -kMaxReal, .max = kMaxReal};
 }
@@ -54,6 +57,8 @@ void walk(Visitor& v, Shard& c);
 void walk(Visitor& v, TablePlan& c);
 void walk(Visitor& v, CollectiveForms& c);
 
+/// Makes the access to an enum whose enumerators count from 0 in the order of `names`. It keeps
+/// references to both.
 template <typename Enum>
 Choice choice(Enum& value, std::span<const std::string_view> names) {
   return {.names = names,
@@ -61,7 +66,7 @@ Choice choice(Enum& value, std::span<const std::string_view> names) {
           .set = [&value](std::size_t index) { value = static_cast<Enum>(index); }};
 }
 
-/// Of a plan, where the first of the names, auto, is none.
+/// Makes the same for a plan, which never has the first of the names, auto.
 template <typename Enum>
 Choice resolved_choice(Enum& value, std::span<const std::string_view> names) {
   return {.names = names.subspan(1),
@@ -73,31 +78,36 @@ Choice resolved_choice(Enum& value, std::span<const std::string_view> names) {
           .set = [&value](std::size_t index) { value = static_cast<Enum>(index + 1); }};
 }
 
+/// Shows a nested struct to the visitor, walked by its walk().
 template <typename T>
 void section(Visitor& v, const Field& field, T& object) {
   v.section(field, [&object](Visitor& inner) { walk(inner, object); });
 }
 
+/// Returns what an entry of a list is called: its name, unless an overload says otherwise.
 template <typename T>
 std::string label_of(const T& entry) {
   return entry.name;
 }
 
+/// Returns the name of the table, by which an entry of a plan is called.
 inline std::string label_of(const TablePlan& entry) {
   return entry.table;
 }
 
+/// Returns nothing: shards have no names, only positions.
 inline std::string label_of(const Shard&) {
   return {};
 }
 
-/// Of a configuration, and of a plan.
+/// Makes the access to a layout: of a configuration, or of a plan.
 Choice layout_choice(MeshLayout& layout);
 Choice resolved_layout_choice(MeshLayout& layout);
 
-/// Of a plan, where kAuto is "configured".
+/// Makes the access to the sync of a plan, where kAuto is "configured".
 Choice plan_sync_choice(SyncForm& form);
 
+/// The names of a list's entries: ListAccess::key and ListAccess::expands.
 struct ListKind {
   std::string_view key = "name";
   bool expands = false;
@@ -105,6 +115,7 @@ struct ListKind {
 
 inline constexpr ListKind kExpands = {.expands = true};
 
+/// Shows a list of structs to the visitor, each walked by its walk() and called by its label_of().
 template <typename T>
 void list(Visitor& v, const Field& field, std::vector<T>& items, const ListKind& kind) {
   v.list(field, {.key = kind.key,

@@ -61,6 +61,7 @@ struct RowPoint {
   friend bool operator==(const RowPoint&, const RowPoint&) = default;
 };
 
+/// Rates of random access to rows, by the length of a row; row_s() (rates.h) interpolates.
 struct RowRates {
   std::vector<RowPoint> points;  ///< by row_bytes, ascending
   double efficiency = 1.0;       ///< of all points
@@ -105,12 +106,14 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
+/// The links of a cluster, by class.
 struct Links {
   Link self;
   Link host;
   Link network;
 };
 
+/// A cluster. check() says which figures are needed.
 struct Cluster {
   std::int64_t version = 1;
   std::string name;
@@ -127,6 +130,7 @@ struct Cluster {
 /// outside [0, 1). Of links those are needed over which two ranks, or one, talk.
 void check(const Cluster& cluster);
 
+/// Returns the number of ranks, or of hosts, in all groups together.
 [[nodiscard]] std::int64_t ranks(const Cluster& cluster);
 [[nodiscard]] std::int64_t hosts(const Cluster& cluster);
 
@@ -139,22 +143,26 @@ struct HostRanks {
   std::int64_t count = 0;
 };
 
+/// Returns the ranks of a host. O(groups of hosts). Requires 0 <= host < hosts.
 [[nodiscard]] HostRanks ranks_of_host(const Cluster& cluster, std::int64_t host);
 
+/// Returns how ranks a and b reach each other; kSelf where they are the same.
 [[nodiscard]] LinkClass link_class(const Cluster& cluster, std::int64_t a, std::int64_t b);
+/// Returns the link of a class, a member of `cluster`.
 [[nodiscard]] const Link& link(const Cluster& cluster, LinkClass link);
 
-/// [ranks] the host of each: what plans call `hosts`.
+/// Returns [ranks] the host of each: what plans call `hosts`.
 [[nodiscard]] std::vector<std::int64_t> rank_hosts(const Cluster& cluster);
 
 /// Ranks that do something together, as numbers in the cluster, ascending.
 using Group = std::vector<std::int64_t>;
 
+/// Returns all ranks, or those of one host. Requires 0 <= host < hosts.
 [[nodiscard]] Group all_ranks(const Cluster& cluster);
 [[nodiscard]] Group host_group(const Cluster& cluster, std::int64_t host);
 
-/// The `local`-th rank of every host that has so many: those that meet in the second stage of a
-/// hierarchical exchange.
+/// Returns the `local`-th rank of every host that has so many: those that meet in the second stage
+/// of a hierarchical exchange.
 [[nodiscard]] Group rail_group(const Cluster& cluster, std::int64_t local);
 
 }  // namespace weft::topology

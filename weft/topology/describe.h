@@ -6,9 +6,10 @@
 
 namespace weft::topology {
 
+/// Walks every field of the cluster, in the order of the YAML form.
 void visit(spec::Visitor& visitor, Cluster& cluster);
 
-/// check() with places in its messages.
+/// Checks as check() does, with places in its messages.
 void check_at(const Cluster& cluster, const spec::Where& where);
 
 }  // namespace weft::topology

@@ -8,6 +8,7 @@
 
 namespace weft::topology {
 
+/// Accesses to a row: read from memory, read and written back there, read from a core's own cache.
 enum class RowAccess : std::uint8_t { kRead, kUpdate, kNear };
 
 /// Seconds of one random row of so many bytes. Between two points it is interpolated linearly over
@@ -19,7 +20,7 @@ enum class RowAccess : std::uint8_t { kRead, kUpdate, kNear };
 /// Flops per second of matrix products.
 [[nodiscard]] double gemm_flops_per_s(const Cluster& cluster, spec::Compute compute);
 
-/// Of dot interactions.
+/// Flops per second of dot interactions.
 [[nodiscard]] double dot_flops_per_s(const Cluster& cluster);
 
 /// Seconds of moving so many bytes, each read or written once, in sequence.
