@@ -17,6 +17,8 @@ namespace weft::comm {
 /// a thread that waits for signals.
 class ActivityLog {
  public:
+  /// One communicator's line, which counts while it is `busy`. `rank` is its rank in the group,
+  /// `since` when it began to wait or work.
   struct Entry {
     std::string group;
     int rank = 0;  ///< of the world
@@ -35,6 +37,7 @@ class ActivityLog {
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
 
+    /// Notes that the communicator waits in this collective from now on, until end().
     void begin(const Stamp& stamp);
 
     /// `work` lives until end() or the end of the slot.

@@ -7,6 +7,7 @@
 
 namespace weft::comm {
 
+/// The distance of a rank's clock from that of rank 0.
 struct ClockOffset {
   std::int64_t offset_ns = 0;  ///< this rank's steady clock minus rank 0's
   std::int64_t error_ns = 0;   ///< by how much that may be wrong, either way

@@ -27,8 +27,10 @@ inline constexpr int kNumCollectives = 7;
 /// "all_reduce", "reduce_scatter", ...
 std::string_view to_string(Collective collective);
 
+/// Operations of reductions, element by element.
 enum class ReduceOp : std::uint8_t { kSum, kMin, kMax };
 
+/// Returns "sum", "min" or "max".
 std::string_view to_string(ReduceOp op);
 
 /// How the exchanges of a group reach other hosts.
@@ -37,6 +39,7 @@ enum class Form : std::uint8_t {
   kHierarchical,  ///< inside hosts, one message for each pair of hosts, inside hosts
 };
 
+/// Returns "flat" or "hierarchical".
 std::string_view to_string(Form form);
 
 /// Bytes that travel together: one run, or rows of a matrix. The receiving side writes through
@@ -58,6 +61,7 @@ struct Lane {
   std::span<const Piece> pieces;
   bool silent = false;
 
+  /// Returns the bytes of all pieces.
   [[nodiscard]] std::int64_t bytes() const {
     std::int64_t total = 0;
     for (const Piece& piece : pieces) {
@@ -98,6 +102,7 @@ struct Stamp {
 
 /// What a rank sent to others. Headers are not counted; an empty message is one message.
 struct Traffic {
+  /// The counts of one collective.
   struct Entry {
     std::int64_t calls = 0;  ///< exchanges
     std::int64_t messages = 0;
@@ -114,6 +119,7 @@ struct Traffic {
     return by_collective[static_cast<std::size_t>(collective)];
   }
 
+  /// Returns the counts of all collectives together.
   [[nodiscard]] Entry total() const;
 
   Traffic& operator+=(const Traffic& other);

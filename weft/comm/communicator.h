@@ -83,6 +83,7 @@ struct AllGatherV {
   std::span<const std::int64_t> recv_bytes;  ///< [W]
 };
 
+/// One rank's end of a group. It owns the group; contracts of all calls are above.
 class Communicator {
  public:
   /// Made by a backend (weft/comm/local, weft/comm/mpi), split() and duplicate().
@@ -95,6 +96,7 @@ class Communicator {
 
   [[nodiscard]] int size() const { return size_; }
 
+  /// Returns the group's name in messages and traces.
   [[nodiscard]] const std::string& name() const;
 
   /// The world's number of rank `rank` of this group.
@@ -133,6 +135,8 @@ class Communicator {
   void all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes);
   void all_gather_v(Context& ctx, const AllGatherV& operands);
 
+  /// Copies `bytes` at `data` of rank `root` to `data` of every other rank. `bytes` and `root` are
+  /// equal on all ranks.
   void broadcast(Context& ctx, void* data, std::int64_t bytes, int root);
 
   /// Returns after all ranks have called it.

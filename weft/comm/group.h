@@ -55,6 +55,7 @@ class Group {
  public:
   virtual ~Group() = default;
 
+  /// This rank's number in the group, the number of ranks W, and the group's name in messages.
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual const std::string& name() const = 0;

@@ -22,13 +22,15 @@ namespace weft::comm {
 /// ends a process that does not come to its end (MpiOptions::shutdown_timeout_s,
 /// LocalOptions::give_up).
 ///
-/// Every minute a line is logged: "rank 1 has been writing 'FILE' for 60 s, 12.0 of 40.0 GiB". The
-/// work is in the activity log, so a stop request says what the job is doing.
+/// Every minute a line is logged: "rank 1 has been writing 'FILE' for 60 s, 12.0 GiB of 40.0 GiB".
+/// The work is in the activity log, so a stop request says what the job is doing.
 /// Threads: one at a time; the communicator may be in use by another. Cost: nothing before the
 /// first look().
 class WorkWatch {
  public:
+  /// Options of a watch.
   struct Options {
+    /// The time between two lines in the log.
     std::chrono::duration<double> note_every = std::chrono::seconds(60);
   };
 

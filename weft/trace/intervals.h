@@ -6,6 +6,7 @@
 
 namespace weft::trace {
 
+/// The moments from `begin` to just before `end`, in nanoseconds.
 struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -26,7 +27,7 @@ Moments unite(const Moments& a, const Moments& b);
 Moments intersect(const Moments& a, const Moments& b);
 Moments subtract(const Moments& a, const Moments& b);
 
-/// Nanoseconds.
+/// Returns the sum of the lengths, in nanoseconds.
 std::int64_t length(const Moments& moments);
 
 }  // namespace weft::trace

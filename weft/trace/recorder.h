@@ -36,6 +36,7 @@ enum class Kind : std::uint8_t {
   kIo,          ///< files are read or written
 };
 
+/// Returns the name in the files of a trace: "step", "compute", ...
 std::string_view to_string(Kind kind);
 
 /// When the data of one peer came in.
@@ -58,6 +59,7 @@ struct Collective {
   std::int32_t arrivals = 0;           ///< set by the track
 };
 
+/// A stretch of time in which a thread does one thing.
 struct Span {
   const char* name = nullptr;  ///< outlives the recorder: a literal
   std::int64_t begin_ns = 0;
@@ -77,6 +79,7 @@ struct Sample {
 /// How a track is shown: work of a stream, or of a thread beside the streams.
 enum class TrackKind : std::uint8_t { kStream, kThread };
 
+/// The spans of one thread or stream, and room for them. Made by Recorder::make_track().
 class Track {
  public:
   Track(std::string name, TrackKind kind, std::int64_t capacity, const std::atomic<bool>& on);
@@ -87,6 +90,8 @@ class Track {
 
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
+  /// Adds a span that has ended, whether the track is on or not: who makes spans looks at on()
+  /// where they begin. A span without room is counted and left out.
   void add(const Span& span);
 
   /// `arrivals`: of the peers whose data came as messages; those for which there is no room are
@@ -108,6 +113,7 @@ class Track {
     return collectives_[static_cast<std::size_t>(span.collective)];
   }
 
+  /// Returns the arrivals of a collective that collective() gave.
   [[nodiscard]] std::span<const Arrival> arrivals(const Collective& collective) const {
     return {arrivals_.get() + collective.first_arrival,
             static_cast<std::size_t>(collective.arrivals)};
@@ -131,6 +137,7 @@ class Track {
   std::atomic<std::int64_t> dropped_ = 0;
 };
 
+/// The tracks of one rank, all on or all off.
 class Recorder {
  public:
   /// `capacity`: spans per track.

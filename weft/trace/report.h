@@ -51,6 +51,8 @@ struct PartTime {
   std::vector<double> bytes;    ///< [ranks], per step
   std::vector<double> cross_host_bytes;
 
+  /// Returns seconds per step: the mean over the ranks, or the most of one. REQUIRES: at least one
+  /// rank.
   [[nodiscard]] double mean() const;
   [[nodiscard]] double longest() const;  ///< of a rank
 
@@ -95,6 +97,7 @@ struct TableShare {
 
 /// What stands out, as a name and as a sentence.
 struct Finding {
+  /// Kinds of findings; findings.h says when there is one.
   enum class Kind : std::uint8_t { kStraggler, kSkewedTable, kSlowLink };
 
   Kind kind = Kind::kStraggler;
@@ -102,8 +105,10 @@ struct Finding {
   std::string text;
 };
 
+/// Returns the name in reports for programs: "straggler", "skewed_table", "slow_link".
 std::string_view to_string(Finding::Kind kind);
 
+/// The figures of a trace over all its steps, and what stands out in them.
 struct Report {
   std::int64_t steps = 0;
   std::vector<std::string> hosts;  ///< [ranks]

@@ -28,6 +28,7 @@ struct Work {
   std::vector<Arrival> from = {};  ///< data that took a while to come; times as above
 };
 
+/// One step of a rank; times as in Work.
 struct StepTime {
   std::int64_t number = 0;
   Interval time;

@@ -52,6 +52,7 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
+  /// Returns the communicator of all ranks of the job, which the session owns.
   [[nodiscard]] Communicator& world();
 
   /// Runs `body` with the world and then finish(). An exception of the body becomes the world's
