@@ -43,6 +43,8 @@ struct KeyedJaggedTensor {
 
   [[nodiscard]] std::int64_t num_features() const { return static_cast<std::int64_t>(keys.size()); }
 
+  /// Returns the bags of feature f, as a view of this tensor's vectors. Throws Error(kUsage) unless
+  /// 0 <= f < F.
   [[nodiscard]] JaggedView feature(std::int64_t f) const;
 
   /// Throws Error(kData) naming the first inconsistency (feature, sample, both values).

@@ -31,12 +31,14 @@ class Buffer {
   /// while a stream still uses the memory.
   void resize(std::int64_t bytes);
 
+  /// Resizes to `count` elements of T, and returns the memory.
   template <typename T>
   T* resize_for(std::int64_t count) {
     resize(count * static_cast<std::int64_t>(sizeof(T)));
     return as<T>();
   }
 
+  /// Returns the memory as elements of T; null while the capacity is 0. Nothing checks the type.
   template <typename T>
   [[nodiscard]] T* as() const {
     return static_cast<T*>(data_);

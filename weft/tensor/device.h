@@ -24,9 +24,11 @@ class Recorder;
 class Track;
 }  // namespace trace
 
+/// Kinds of devices, as described above.
 enum class DeviceKind : std::uint8_t { kCpu, kCheck, kCuda };
 
 DeviceKind device_kind_from_string(std::string_view name);  ///< throws Error(kConfig)
+/// Returns the name in configurations: "cpu", "check", "cuda".
 std::string_view to_string(DeviceKind kind);
 
 class Device;
@@ -49,10 +51,12 @@ struct StreamOptions {
   trace::Recorder* recorder = nullptr;
 };
 
+/// One rank's access to a device. It outlives its streams and all memory that it gave.
 class Device {
  public:
   virtual ~Device() = default;
 
+  /// Says which kind of device it is.
   [[nodiscard]] virtual DeviceKind kind() const = 0;
 
   /// The pool of the rank this device object belongs to.
@@ -74,6 +78,7 @@ class Device {
   virtual void copy(Context& ctx, void* to, const void* from, std::int64_t bytes) = 0;
   virtual void fill_zero(Context& ctx, void* data, std::int64_t bytes) = 0;
 
+  /// Makes a stream. Throws Error(kResource) where its thread cannot be started.
   virtual std::unique_ptr<Stream> make_stream(const StreamOptions& options) = 0;
 };
 

@@ -7,6 +7,7 @@
 
 namespace weft {
 
+/// Element types of buffers, rows and state.
 enum class DType : std::uint8_t {
   kFloat32,
   kFloat16,
@@ -53,10 +54,13 @@ struct SplitBFloat16 {
 /// Magnitudes, as bits, below this have a finite high half: |x| < 2^128 - 2^119.
 inline constexpr std::uint32_t kSplitLimit = 0x7F7F8000;
 
+/// Says whether the high half of to_split_bfloat16(value) is finite; that of an infinity or NaN is
+/// not.
 inline bool has_finite_high_half(float value) {
   return (std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFU) < kSplitLimit;
 }
 
+/// Cuts the fp32 word into its two halves; to_float() gives it back, bit by bit.
 inline SplitBFloat16 to_split_bfloat16(float value) {
   // Adding half a unit carries where the low half is at least half a unit. What is left is then
   // negative: the same 16 bits, read as signed.
@@ -65,14 +69,17 @@ inline SplitBFloat16 to_split_bfloat16(float value) {
           std::bit_cast<std::int16_t>(static_cast<std::uint16_t>(word))};
 }
 
+/// Returns the value as it is, for loops that take any type of element.
 inline float to_float(float value) {
   return value;
 }
 
+/// Returns the float with these upper bits and zeros below: exact.
 inline float to_float(BFloat16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
+/// Returns the same number, infinity or NaN as fp32: exact.
 float to_float(Float16 value);
 
 /// The word, both halves joined.

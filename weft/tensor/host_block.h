@@ -47,6 +47,7 @@ class HostBlock {
   /// again, so it grows by half at least.
   void* at_least(std::int64_t bytes);
 
+  /// Makes room for at least `count` elements of T, as at_least() does.
   template <typename T>
   T* at_least_of(std::int64_t count) {
     return static_cast<T*>(at_least(count * static_cast<std::int64_t>(sizeof(T))));

@@ -9,13 +9,14 @@
 
 namespace weft {
 
+/// Bytes of host memory, counted as described above.
 struct MemoryUse {
   std::int64_t now = 0;   ///< bytes
   std::int64_t peak = 0;  ///< most at one time, since the process began
   std::int64_t heap = 0;  ///< of `now`: blocks below 2 MiB, which come from the heap too
 };
 
-/// From any thread.
+/// Reads the counters of this process. From any thread.
 MemoryUse host_memory_use();
 
 }  // namespace weft

@@ -33,6 +33,7 @@ struct StateItem {
 class StateSource {
  public:
   virtual ~StateSource() = default;
+  /// Lists the items. An item's place in the list is the `index` of the other calls.
   [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
 
   /// Copies `rows` of the held rows of item `index`, from row `row_begin` on, a compact
@@ -47,6 +48,7 @@ class StateSource {
 class StateSink {
  public:
   virtual ~StateSink() = default;
+  /// Lists the items. An item's place in the list is the `index` of the other calls.
   [[nodiscard]] virtual std::vector<StateItem> state_items() const = 0;
 
   /// Writes a compact block [rows, col_end - col_begin] of item `index` to `rows` of the held rows

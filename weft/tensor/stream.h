@@ -48,6 +48,7 @@ class Stream {
   /// Blocks the caller until the queue is empty; rethrows the stream's exception.
   void synchronize() { wait_on_host(record()); }
 
+  /// Returns the name that StreamOptions gave.
   [[nodiscard]] virtual const std::string& name() const = 0;
 };
 
