@@ -112,6 +112,7 @@ CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
 void decode(const Codec& codec, const DecodeJob& job, Range range);
 
 namespace reference {
+/// The same in plain loops, with the same bits: for tests.
 CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
 void decode(const Codec& codec, const DecodeJob& job, Range range);
 }  // namespace reference

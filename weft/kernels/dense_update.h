@@ -19,6 +19,8 @@ struct DenseUpdate {
   float bias_correction2 = 1.0F;  ///< Adam: sqrt(1 - beta2^t)
 };
 
+/// Updates params[count] and the optimizer's state of each in place from grads[count]. REQUIRES:
+/// arrays that do not overlap.
 void sgd_update(const DenseUpdate& update, std::int64_t count, const float* grads, float* params);
 void adagrad_update(
     const DenseUpdate& update, std::int64_t count, const float* grads, float* params, float* sum);

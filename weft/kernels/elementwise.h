@@ -43,6 +43,7 @@ struct CrossForward {
   Matrix<T> y;
 };
 
+/// Writes c.y. All four views have one shape, else Error(kInternal).
 void cross_forward(const CrossForward<float>& c);
 void cross_forward(const CrossForward<BFloat16>& c);
 
@@ -62,14 +63,17 @@ struct CrossBackward {
   CrossSum sum = CrossSum::kAdd;
 };
 
+/// Writes c.du and c.dx0, and c.dy where c.more has data. All views have one shape, else
+/// Error(kInternal).
 void cross_backward(const CrossBackward<float>& c);
 void cross_backward(const CrossBackward<BFloat16>& c);
 
 namespace reference {
 
+/// The same in plain loops, for tests; shapes are not checked. T is float or double, also of
+/// CrossForward and CrossBackward.
 template <typename T>
 void relu_backward(Matrix<const T> y, Matrix<T> dy);
-/// T also double, as of CrossForward and CrossBackward.
 template <typename T>
 void cross_forward(const CrossForward<T>& c);
 template <typename T>

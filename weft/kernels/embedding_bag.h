@@ -21,9 +21,11 @@ namespace weft::kernels {
 /// do not are written past them. Changes no bit.
 enum class Output : std::uint8_t { kNear, kFar };
 
-/// For a call that writes `bytes` in all.
+/// Says where the results of a call that writes `bytes` in all are to go.
 Output output_of(std::int64_t bytes);
 
+/// One lookup: bags, the rows that their ids name, and the place of the results, one row per bag,
+/// or per id where nothing is pooled.
 struct BagLookup {
   const void* weights = nullptr;   ///< of row 0; the high halves of split_bf16
   std::int64_t weight_stride = 0;  ///< bytes
@@ -50,6 +52,7 @@ void embedding_bag(Context& ctx, std::span<const BagLookup> lookups);
 void validate_ids(const Bags& bags, std::int64_t rows, const char* what);
 
 namespace reference {
+/// The same in plain loops on the calling thread, with the same bits: for tests.
 void embedding_bag(std::span<const BagLookup> lookups);
 }  // namespace reference
 

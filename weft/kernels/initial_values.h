@@ -22,8 +22,11 @@
 
 namespace weft::kernels {
 
+/// Distributions of first values, as above.
 enum class InitialRule : std::uint8_t { kZero, kUniform, kNormal };
 
+/// A table whose rows are to be written, and their rule. REQUIRES: the rows are a range or every
+/// n-th, not a list.
 struct InitialRows {
   RowTable table;  ///< `state` may be null
   InitialRule rule = InitialRule::kUniform;
@@ -38,6 +41,7 @@ struct InitialRows {
 void set_initial_rows(const InitialRows& initial, Range range);
 
 namespace reference {
+/// The same in plain loops, with the same bits: for tests.
 void set_initial_rows(const InitialRows& initial, Range range);
 }  // namespace reference
 

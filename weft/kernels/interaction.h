@@ -55,6 +55,8 @@ void factorization_backward(std::span<const Matrix<const float>> fields,
 
 namespace reference {
 
+/// The formulas above in plain loops, without scratch memory, for tests: every sum in the order of
+/// its index, in T, which is float or double. Results differ from those above by rounding.
 template <typename T>
 void dot_interaction_forward(std::span<const Matrix<const T>> fields, Matrix<T> out);
 template <typename T>

@@ -49,6 +49,8 @@ struct BasicOperand {
 
   [[nodiscard]] bool is_compact() const { return stride == cols || rows <= 1; }
 
+  /// Returns rows [begin, end) of the same memory. REQUIRES: 0 <= begin <= end <= rows; not
+  /// checked.
   [[nodiscard]] BasicOperand slice_rows(std::int64_t begin, std::int64_t end) const {
     BasicOperand slice = *this;
     slice.data = at(begin * row_bytes());
@@ -56,6 +58,8 @@ struct BasicOperand {
     return slice;
   }
 
+  /// Returns columns [begin, end) of the same memory. REQUIRES: 0 <= begin <= end <= cols; not
+  /// checked.
   [[nodiscard]] BasicOperand slice_cols(std::int64_t begin, std::int64_t end) const {
     BasicOperand slice = *this;
     slice.data = at(begin * size_of(dtype));

@@ -39,6 +39,7 @@
 
 namespace weft::kernels {
 
+/// Forms of weight decay, as in the formulas above.
 enum class WeightDecay : std::uint8_t { kNone, kL2, kDecoupled };
 
 /// One step's scalars (weft/optim/sparse.h makes them).
@@ -66,11 +67,13 @@ struct RowOverflow {
   std::int64_t count = 0;
   std::int64_t first_row = -1;  ///< lowest, numbered in the whole table
 
+  /// Counts a row, by its number in the whole table.
   void add(std::int64_t row) {
     first_row = count == 0 || row < first_row ? row : first_row;
     ++count;
   }
 
+  /// Adds what `other` has counted.
   void merge(const RowOverflow& other) {
     if (other.count > 0) {
       first_row = count == 0 || other.first_row < first_row ? other.first_row : first_row;
@@ -82,6 +85,7 @@ struct RowOverflow {
 /// Unique rows per task where every row is the same work.
 inline constexpr std::int64_t kRowsPerTask = 128;
 
+/// Returns the number of tasks of kRowsPerTask unique rows each; the last may have fewer.
 inline std::int64_t update_blocks(std::int64_t unique_rows) {
   return (unique_rows + kRowsPerTask - 1) / kRowsPerTask;
 }
@@ -136,6 +140,7 @@ RowOverflow store_scaled_rows(const SparseUpdate& update,
                               const float* row_square);
 
 namespace reference {
+/// The same in plain loops, with the same bits: for tests.
 RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gradients = nullptr);
 void sum_gradients(const SparseUpdate& update, Range range, float* out);
 void gradient_block_squares(const SparseUpdate& update,
