@@ -8,6 +8,7 @@
 
 namespace weft::storage {
 
+/// Ways in which the weights of rows and the rest of them lie.
 enum class RowLayout {
   kSplit,        ///< weights dense, the rest beside
   kInterleaved,  ///< weights, then the rest, in one aligned stride
@@ -21,6 +22,7 @@ enum class RowLayout {
 /// places of memory, slower by more (D 16 to 128, from memory, sum of both 5 to 30 % worse).
 RowLayout row_layout(const spec::SparseOptimizer& optimizer);
 
+/// Returns the element type of rows of a configured type.
 DType row_dtype(spec::RowDType dtype);
 
 /// Where things are, in bytes. Row r: weights (of split_bf16 the high halves) at
@@ -36,7 +38,7 @@ struct RowGeometry {
   std::int64_t total_bytes = 0;
 };
 
-/// Of `rows` rows of `cols` columns of the table.
+/// Returns the geometry of `rows` rows of `cols` columns of the table.
 RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64_t cols);
 
 }  // namespace weft::storage

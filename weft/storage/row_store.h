@@ -16,6 +16,7 @@
 
 namespace weft::storage {
 
+/// Rows 0 to `rows` - 1 of `cols` columns each, with the optimizer state of the table.
 class RowStore {
  public:
   RowStore(Device& device, const spec::Table& table, std::int64_t rows, std::int64_t cols);
