@@ -64,6 +64,7 @@ class AucSamples {
   /// Error(kData) for a label other than 0 and 1.
   void add(float score, float label, float weight);
 
+  /// Forgets all samples, also those whose score is NaN, and keeps the memory.
   void clear();
 
   /// Samples that have a place in the order.

@@ -19,6 +19,7 @@ namespace weft::metrics {
 /// Samples of the global batch, over the kept steps.
 inline constexpr std::int64_t kWindowScores = std::int64_t{1} << 22;
 
+/// The samples of the newest steps, by task.
 class ScoreWindow {
  public:
   /// `tasks` T, `batch_size` the samples of the global batch, `most` the bound: kWindowScores but
@@ -30,6 +31,7 @@ class ScoreWindow {
                 std::span<const float> labels,
                 std::span<const float> weights);
 
+  /// Forgets all steps: a new window begins.
   void clear();
 
   /// Those of the kept steps, [T]; removes what is older.

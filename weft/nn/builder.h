@@ -21,6 +21,7 @@ enum class Init : std::uint8_t {
   kZero,
 };
 
+// The bias of a linear layer: none, or one that begins as Init::kBias or as Init::kZero.
 enum class Bias : std::uint8_t { kNone, kNormal, kZero };
 
 // One W [out, in] and its bias.
@@ -44,6 +45,7 @@ struct Weights {
   std::span<const PackedWeights> packed;  // per linear layer
 };
 
+// Numbers the parameters, linear layers and slots of a model while its layers are made.
 class Builder {
  public:
   explicit Builder(spec::Compute compute) : compute_(compute) {}

@@ -12,12 +12,15 @@
 
 namespace weft::nn {
 
+// A model of linear layers and what lies between them. It packs weights, checks inputs and sums
+// gradients; run_forward() and run_backward() are the models' own.
 class DenseModel : public Model {
  public:
   DenseModel(const spec::Model& options, const ModelShape& shape);
 
   [[nodiscard]] const ParameterLayout& layout() const final { return builder_.layout(); }
 
+  // As model.h says.
   void init_parameters(std::uint64_t seed, float* flat) const final;
   void prepare(Context& ctx, const float* flat) final;
   [[nodiscard]] std::unique_ptr<SliceTerms> make_terms() const final;
@@ -34,6 +37,7 @@ class DenseModel : public Model {
     return static_cast<std::int64_t>(gradient_tasks_.size()) + 1;
   }
 
+  // As model.h says.
   bool sum_gradients(std::int64_t task,
                      const GradientTerms& terms,
                      Lane& lane,
@@ -84,6 +88,8 @@ class DenseModel : public Model {
   std::vector<GradientTask> gradient_tasks_;
 };
 
+// Makes one of the models, after the checks of Model::create() that concern all of them. Throws
+// Error(kConfig) as it says.
 std::unique_ptr<Model> make_dlrm(const spec::Model& options, const ModelShape& shape);
 std::unique_ptr<Model> make_dcnv2(const spec::Model& options, const ModelShape& shape);
 std::unique_ptr<Model> make_deepfm(const spec::Model& options, const ModelShape& shape);

@@ -13,6 +13,8 @@
 
 namespace weft::nn {
 
+// A slice's operands of the weight gradients of all linear layers, and its gradients of all
+// biases.
 class ModelTerms final : public SliceTerms {
  public:
   ModelTerms(std::size_t layers, std::int64_t biases);
@@ -43,11 +45,13 @@ class ModelLane final : public Lane {
     return slots_[slot].at_least_of<T>(count);
   }
 
+  // The same as a matrix [rows, cols] without gaps.
   template <typename T>
   Matrix<T> get(std::size_t slot, std::int64_t rows, std::int64_t cols) {
     return matrix(get<T>(slot, rows * cols), rows, cols);
   }
 
+  // The same of a type that is known when the program runs: fp32, else bf16.
   kernels::Operand get(std::size_t slot, DType dtype, std::int64_t rows, std::int64_t cols);
 
   kernels::Matmul matmul;

@@ -11,6 +11,7 @@
 
 namespace weft::nn {
 
+// One linear layer to be made.
 struct LayerSpec {
   std::string name;  // of the parameters: name + ".weight", name + ".bias"
   std::int64_t out = 0;
@@ -35,11 +36,13 @@ class Mlp {
 
   [[nodiscard]] std::int64_t out() const { return layers_.back().out; }
 
+  // Writes y [rows of x, out()], and leaves in the lane what backward() reads.
   void forward(const Weights& weights,
                ModelLane& lane,
                const kernels::ConstOperand& x,
                const kernels::Operand& y) const;
 
+  // Operands of backward(), for the slice that forward() had last in the same lane.
   struct BackwardArguments {
     kernels::ConstOperand x;  // as in forward
     kernels::ConstOperand y;  // as written by forward; read where the last layer has a ReLU

@@ -88,6 +88,8 @@ struct GradientTerms {
   std::span<const std::span<SliceTerms* const>> parts;  ///< [node.size()]; empty: no samples
 };
 
+/// A dense model for inputs of one shape. It owns no weights. Calls that are const may run at once,
+/// each with a lane of its own.
 class Model {
  public:
   /// Builds a model. Throws Error(kConfig) naming the key: dims that differ without
@@ -108,6 +110,7 @@ class Model {
   /// Not beside the other calls.
   virtual void prepare(Context& ctx, const float* flat) = 0;
 
+  /// Makes what the calls below work with: terms for each slice of a step, a lane for each thread.
   [[nodiscard]] virtual std::unique_ptr<SliceTerms> make_terms() const = 0;
   [[nodiscard]] virtual std::unique_ptr<Lane> make_lane() const = 0;
 
