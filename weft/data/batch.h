@@ -13,6 +13,7 @@
 
 namespace weft::data {
 
+/// This rank's samples of one global batch.
 struct Batch {
   std::int64_t epoch = 0;
   std::int64_t step = 0;  ///< index of the global batch in this run: LoaderOptions::first_step, ..

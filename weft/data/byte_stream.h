@@ -16,6 +16,7 @@
 
 namespace weft::data {
 
+/// Reads a file from its beginning to its end. One thread at a time.
 class ByteStream {
  public:
   ByteStream() = default;
@@ -28,6 +29,7 @@ class ByteStream {
   virtual std::size_t read(char* out, std::size_t size, ThreadPool* pool) = 0;
 };
 
+/// Opens a file and looks at its first bytes.
 std::unique_ptr<ByteStream> open_bytes(const std::string& path);
 
 }  // namespace weft::data

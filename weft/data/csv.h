@@ -10,6 +10,7 @@
 
 namespace weft::data {
 
+/// Reads a text record by record. Not thread-safe.
 class CsvReader {
  public:
   /// Keeps both views. `name` is for messages.

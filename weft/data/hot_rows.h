@@ -13,6 +13,7 @@ namespace weft::data {
 
 /// Of a table: rows after mapping, all features that read it counted together.
 struct HotRows {
+  /// One row of the whole table, and how often it is asked for.
   struct Row {
     std::int64_t row = 0;
     double share = 0.0;  ///< of the table's ids

@@ -10,13 +10,11 @@
 /// Resume       a loader that starts at position() gives the batches that would have followed.
 ///              One that starts behind the end of the data throws Error(kData).
 /// Threads      one own thread reads and maps ahead into a bounded ring of reused batches; next()
-/// is
-///              for one caller's thread. Blocking: next() waits for the reader without spinning;
+///              is for one caller's thread. Blocking: next() waits for the reader without spinning;
 ///              the destructor waits for the batch in work.
 /// Errors       what the reader throws is rethrown by next(), after the batches before it.
 /// Cost         a sequential source is read (not parsed) in full by every rank. Nothing is
-/// allocated
-///              per batch once the batches have grown.
+///              allocated per batch once the batches have grown.
 #pragma once
 
 #include <chrono>
@@ -40,6 +38,8 @@ struct ReaderPosition {
   friend bool operator==(const ReaderPosition&, const ReaderPosition&) = default;
 };
 
+/// Options of Loader. REQUIRES: 0 <= rank < ranks <= parts. Other values out of their range are an
+/// Error(kConfig) of its constructor.
 struct LoaderOptions {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
@@ -69,6 +69,7 @@ struct LoaderOptions {
 /// How many samples of `source` are permuted together; 0 without shuffling.
 std::int64_t shuffle_window(const Source& source, const LoaderOptions& options);
 
+/// One rank's stream of batches. It owns the source.
 class Loader {
  public:
   /// Checks features and tasks against the source's columns (Error(kConfig)) and starts reading.

@@ -2,8 +2,9 @@
 /// before hashing or vocabulary. Sample ids are 0, 1, .. in the order of the files.
 ///
 /// Threads      not thread-safe but for concurrent_reads(); each rank, and each loader, has its
-/// own. Determinism  a sample's contents depend on its id only. Errors       Error(kData) naming
-/// file:line (or file and block), column, value and what to do.
+///              own.
+/// Determinism  a sample's contents depend on its id only.
+/// Errors       Error(kData) naming file:line (or file and block), column, value and what to do.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ std::string_view to_string(Split split);
 
 /// The columns of a source. Names are unique over all three kinds.
 struct Schema {
+  /// One column of ids.
   struct Categorical {
     std::string name;
     bool multi_valued = false;  ///< a sample may have more than one id
@@ -87,6 +89,7 @@ class Source {
   Source& operator=(const Source&) = delete;
   virtual ~Source() = default;
 
+  /// Returns all columns, selected or not; a reference into this source.
   [[nodiscard]] virtual const Schema& schema() const = 0;
 
   /// For logs and messages, e.g. "criteo train.txt (1 file)".

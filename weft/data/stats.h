@@ -14,6 +14,7 @@
 
 namespace weft::data {
 
+/// Statistics of a categorical column; ids as the data has them.
 struct CategoricalStats {
   std::string name;
   bool multi_valued = false;
@@ -33,6 +34,7 @@ struct CategoricalStats {
   double top_1 = 0.0, top_10 = 0.0, top_100 = 0.0, top_1000 = 0.0, top_percent = 0.0;
 };
 
+/// Statistics of a dense column; 0 where no value is present.
 struct DenseStats {
   std::string name;
   double missing = 0.0;  ///< share of samples that are NaN
@@ -42,11 +44,13 @@ struct DenseStats {
   double max = 0.0;
 };
 
+/// Statistics of a label column.
 struct LabelStats {
   std::string name;
   double mean = 0.0;  ///< the rate, for a label of 0 and 1
 };
 
+/// Statistics of the samples that were read of a source, by column.
 struct Stats {
   static constexpr std::int64_t kVersion = 1;  ///< of the JSON
 
@@ -60,6 +64,7 @@ struct Stats {
   std::vector<HotRows> hot_rows;    ///< where they were asked for
 };
 
+/// Options of compute_stats(). REQUIRES: a `config` where `hot_rows` is above 0.
 struct StatsOptions {
   std::int64_t max_samples = -1;            ///< -1 = all
   std::int64_t exact_distinct = 4'000'000;  ///< distinct ids counted one by one, per column

@@ -38,6 +38,7 @@ std::unique_ptr<Source> open_weft(const std::vector<std::string>& files);
 /// The same over one file's bytes, which must outlive the source; `name` is for messages.
 std::unique_ptr<Source> open_weft_bytes(std::span<const std::byte> bytes, const std::string& name);
 
+/// Options of WeftWriter, whose constructor throws Error(kUsage) for other sizes of blocks.
 struct WeftWriterOptions {
   std::int64_t block_samples = 16384;           ///< 1 .. 2^20 samples per block
   std::map<std::string, std::string> metadata;  ///< e.g. "bayes_ne", "source"; free text
@@ -73,6 +74,7 @@ class WeftWriter {
 /// Called now and then with the samples done so far and in all (-1 where that is not known).
 using ProgressCallback = std::function<void(std::int64_t done, std::int64_t total)>;
 
+/// Options of write_weft().
 struct CopyOptions {
   std::int64_t samples = -1;   ///< at most so many; -1 = all
   ThreadPool* pool = nullptr;  ///< decodes and encodes; null: the calling thread does

@@ -17,6 +17,7 @@ class WordStream {
  public:
   explicit WordStream(std::uint64_t state) : state_(state) {}
 
+  /// Returns the next word, uniform over 64 bits.
   std::uint64_t next() {
     state_ += kStep;
     return mix64(state_);
