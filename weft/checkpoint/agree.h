@@ -29,12 +29,13 @@ using Work = std::function<void(WorkProgress& progress)>;
 /// process.
 void agree(comm::Communicator& comm, Context& ctx, const Work& work);
 
-/// The byte strings of all ranks, in rank order. Collective.
+/// The byte strings of all ranks, one behind the other in rank order.
 struct Gathered {
   std::vector<std::byte> bytes;
   std::vector<std::int64_t> counts;  ///< [W]
 };
 
+/// Gives every rank the byte strings of all, which may have different lengths. Collective.
 Gathered gather_bytes(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own);
 
 /// The same for values: rank-major, one list.

@@ -32,6 +32,7 @@ struct Blob {
   std::string bytes;
 };
 
+/// Options of save(), equal on all ranks but for `folder` and `files`.
 struct SaveOptions {
   std::string directory;  ///< the parent of all checkpoints; made if it does not exist
   Metadata metadata;  ///< equal on all ranks; metadata.ranks is set from comm, lineage by save()
@@ -81,6 +82,7 @@ std::string read_blob(const std::string& path,
 /// What load() does with stored items that no rank asks for.
 enum class ExtraItems { kRefuse, kIgnore };
 
+/// Options of load(), equal on all ranks but for `files`.
 struct LoadOptions {
   std::string path;  ///< as find_checkpoint takes it
   ExtraItems extra = ExtraItems::kRefuse;

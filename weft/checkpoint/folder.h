@@ -22,6 +22,7 @@
 
 namespace weft::checkpoint {
 
+/// Options of Folder, given on rank 0.
 struct FolderOptions {
   std::string directory;            ///< made if it does not exist
   double timeout_s = 300;           ///< a lock whose heartbeat stands still that long is taken over

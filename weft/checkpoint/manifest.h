@@ -30,6 +30,7 @@ struct Lineage {
 /// What a job was trained on, so that a resume finds out whether it goes on with the same data.
 /// Paths, names and times do not count.
 struct DataIdentity {
+  /// One file of the training data.
   struct File {
     std::int64_t bytes = 0;         ///< 0 where the data are no files
     std::uint64_t fingerprint = 0;  ///< of its content, as far as it was looked at
@@ -114,6 +115,7 @@ struct StoredItem {
   friend bool operator==(const StoredItem&, const StoredItem&) = default;
 };
 
+/// The content of manifest.json, but for its version and seal.
 struct Manifest {
   Metadata metadata;
   std::vector<DataFile> files;

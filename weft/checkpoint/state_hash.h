@@ -23,6 +23,7 @@ namespace weft::checkpoint {
 using InitialValues = std::function<bool(
     const StateItem& item, std::int64_t row_begin, std::int64_t rows, void* out)>;
 
+/// The hashes of a state, or a rank's part of them.
 struct StateHash {
   std::uint64_t weights = 0;  ///< items of kind "weight"
   std::uint64_t state = 0;    ///< all items: weights and optimizer state
