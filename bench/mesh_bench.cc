@@ -335,8 +335,7 @@ double sync_bytes(const spec::Config& config,
       by_group.push_back(united(asked, {group * plan.ranks, (group + 1) * plan.ranks}, t));
     }
     for (const spec::Shard& shard : plan.tables[t].shards) {
-      const double row =
-          cost::replica_row_bytes(config.tables[t], shard.cols.size(), config.mesh.sync_state);
+      const double row = cost::replica_row_bytes(config.tables[t], shard.cols.size());
       double own = 0.0;  // the mean over the groups
       for (const auto& rows : by_group) {
         own += rows_in(rows, shard.rows) / static_cast<double>(groups);

@@ -205,7 +205,10 @@ int run_job(const JobArguments& arguments, RunFunction run) {
     set_log_level(LogLevel::kWarning);
   }
   train::JobOptions options;
-  options.config = spec::load_config(arguments.config.path, arguments.config.overrides);
+  // A job may go on with the config.yaml that an earlier build has written.
+  options.config = spec::load_config(
+      arguments.config.path, arguments.config.overrides,
+      arguments.resume.empty() ? spec::WrittenBy::kUser : spec::WrittenBy::kEarlierBuild);
   LaunchOptions launching{.ranks = arguments.ranks, .timeout_s = options.config.train.timeout_s};
   launching.command =
       fmt::format("weft {} {}", run == train::run_train ? "train" : "eval", arguments.config.path);

@@ -149,33 +149,6 @@ TEST(Replicas, EqualCopiesPassAndOthersAreNamed) {
   }
 }
 
-TEST(Replicas, CopiesThatAreNotComparedMayDiffer) {
-  for (const bool all : {true, false}) {
-    std::atomic<int> told = 0;
-    comm::run_local(3, {}, [&](comm::Communicator& world) {
-      Context ctx;
-      MemoryState state;
-      const int first = world.rank() == 0 ? 1 : 0;
-      state.add({"tables.t", "weight", DType::kFloat32, 5, 4}, {0, 5}, {0, 4}, first);
-      state.add({"tables.t", "sum", DType::kFloat32, 5, 4}, {0, 5}, {0, 4}, first);
-      state.fill();
-      if (world.rank() == 2) {
-        state.at(1, 17) ^= std::byte{4};
-      }
-      const StateSource* source = &state;
-      try {
-        compare_replicas(world, ctx, std::span(&source, 1), [&](const StateItem& item) {
-          return item.kind == "weight" || all || world.rank() == 1;
-        });
-      } catch (const Error& error) {
-        EXPECT_TRUE(says(error.what(), {"tables.t sum rows [0, 5)", "rank 2"}));
-        ++told;
-      }
-    });
-    EXPECT_EQ(told, all ? 3 : 0);
-  }
-}
-
 TEST(Replicas, ACopyWithoutFirstHolderIsNamed) {
   comm::run_local(2, {}, [&](comm::Communicator& world) {
     Context ctx;

@@ -41,20 +41,10 @@ TEST(CodedSync, KeepsTheLastValueAndWhatWasLost) {
   EXPECT_EQ(sync_row_bytes(table, 40, codecs), replica_row_bytes(table, 40));
 }
 
-TEST(ReplicaSync, WithoutStateRowsAreWeightsAndTheirLowHalves) {
+TEST(ReplicaSync, RowsTravelWithTheirState) {
   using Kind = SparseOptimizerKind;
-  for (const Kind kind :
-       {Kind::kSgd, Kind::kAdagrad, Kind::kRowWiseAdagrad, Kind::kAdam, Kind::kRowWiseAdam}) {
-    EXPECT_EQ(replica_row_bytes(table_of(kind, spec::RowDType::kFp32), 40, false), 160.0);
-    EXPECT_EQ(replica_row_bytes(table_of(kind, spec::RowDType::kBf16), 40, false), 80.0);
-    const spec::Table split = table_of(kind, spec::RowDType::kSplitBf16);
-    EXPECT_EQ(replica_row_bytes(split, 40, false), 160.0);
-    EXPECT_EQ(sync_row_bytes(split, 40, {}, false), 160.0);
-    const spec::Codecs codecs{.sync = CodecFormat::kInt8, .group_size = 16};
-    EXPECT_EQ(coded_row_bytes(split, 40, codecs, false), 46.0);
-    EXPECT_EQ(sync_row_bytes(split, 40, codecs, false), 46.0);
-    EXPECT_EQ(coded_sync_memory(split, 100.0, 40, codecs, false), 100.0 * (160 + 160));
-  }
+  EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kFp32), 40), 160.0);
+  EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kSplitBf16), 40), 160.0);
   EXPECT_EQ(replica_row_bytes(table_of(Kind::kRowWiseAdam, spec::RowDType::kBf16), 40),
             80.0 + 160.0 + 4.0);
 }

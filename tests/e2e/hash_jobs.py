@@ -110,8 +110,6 @@ def jobs():
         Job("groups touched, int8 syncs", mesh(2, "touched", sync_every=2) |
             {"codecs": {"sync": "int8"}}, ranks=4),
         Job("groups gradients", mesh(2, "gradients"), ranks=4),
-        Job("groups, own state", mesh(2, "dense", sync_state=False) |
-            all_tables("optimizer", {"type": "adagrad"}), ranks=4),
         Job("groups, local_all_reduce, check device",
             mesh(2, "dense", layout="local_all_reduce") | {"train.device": "check"}, ranks=4),
         Job("groups, mpi 4", mesh(2, "touched") | {"tables.0.sharding": "row_wise"}, ranks=4,

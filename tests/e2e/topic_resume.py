@@ -89,6 +89,19 @@ class Resume(Case):
         self.assertEqual(resumed["steps"], 0)
         self.assert_same_bits(whole, resumed)
 
+    def test_config_of_an_earlier_build(self):
+        """Its config.yaml may have a key that is gone, with the value that all jobs have now."""
+        config = self.write(LONG)
+        whole = self.train(config)
+        self.train(config, "--set", "train.steps=10", "--checkpoint", "ck", "--out", "out")
+        saved = (self.folder / "out/config.yaml").read_text()
+        self.assertEqual(saved.count("\nmesh:\n"), 1)
+        (self.folder / "earlier.yaml").write_text(
+            saved.replace("\nmesh:\n", "\nmesh:\n  sync_state: true\n"))
+        steps = ["--set", "train.steps=24"]
+        self.refused(2, "train", "earlier.yaml", *steps, says="mesh.sync_state: this key is gone")
+        self.assert_same_bits(whole, self.train("earlier.yaml", *steps, "--resume", "ck"))
+
     def test_plan_of_the_checkpoint(self):
         """A job that began with a plan by hand goes on with it; --plan wins; other ranks say so."""
         config = self.write(LONG)

@@ -150,8 +150,8 @@ TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
   spec::Config config = cut_config({{.rows = 10'000, .dim = 48, .length = 3}}, 4096);
   config.tables[0].sharding = Sharding::kTableWise;
   config.tables[0].rank = 0;
+  const double row_bytes = cost::replica_row_bytes(config.tables[0], 48);
   for (const std::int64_t groups : {2, 4}) {
-    const bool state = groups == 2;
     config.mesh = {.groups = groups};
     const double ids = 3.0 * 4096.0 / static_cast<double>(groups);  // of a group
     for (const std::int64_t every : {1, 5}) {
@@ -164,9 +164,6 @@ TEST(MeshCost, BytesOfASyncAreThoseOfTheFormulas) {
         }
         config.mesh.sync = form;
         config.mesh.sync_every = every;
-        config.mesh.sync_state = state || form == SyncForm::kGradients;
-        const double row_bytes =
-            cost::replica_row_bytes(config.tables[0], 48, config.mesh.sync_state);
         double expected = cost::group_gradient_bytes(groups, 48, own);
         if (form == SyncForm::kDense) {
           expected = cost::replica_average_bytes(groups, 10'000 * row_bytes);
@@ -292,11 +289,6 @@ TEST(MeshSearch, ChoosesTheFormBeforeAPlanIsTrainedWith) {
   // A scale is for averages.
   config.mesh.sync = SyncForm::kAuto;
   config.mesh.moment_scale = 2.0;
-  EXPECT_EQ(search_on(config, make_cluster({{.count = 2, .ranks = 4}})).best().plan.sync,
-            SyncForm::kTouched);
-  // So is state of each group's own.
-  config.mesh.moment_scale = 0.0;
-  config.mesh.sync_state = false;
   EXPECT_EQ(search_on(config, make_cluster({{.count = 2, .ranks = 4}})).best().plan.sync,
             SyncForm::kTouched);
 }

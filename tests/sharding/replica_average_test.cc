@@ -76,21 +76,14 @@ using Body =
     std::function<void(comm::Communicator& world, Context& ctx, TableShard&, ReplicaAverage&)>;
 
 /// Runs on `groups` ranks, each with a replica.
-void with_replicas(int groups,
-                   const spec::Table& table,
-                   const ReplicaAverageOptions& options,
-                   const Body& body) {
+void with_replicas(int groups, const spec::Table& table, spec::SyncForm form, const Body& body) {
   comm::run_local(groups, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
     TableShard shard(*device, table, Range{0, kRows}, {0, kCols}, 1, {});
-    ReplicaAverage average(world, *device, {&shard}, options);
+    ReplicaAverage average(world, *device, {&shard}, {.form = form, .seed = 5});
     body(world, ctx, shard, average);
   });
-}
-
-void with_replicas(int groups, const spec::Table& table, spec::SyncForm form, const Body& body) {
-  with_replicas(groups, table, {.form = form, .seed = 5}, body);
 }
 
 TEST(ReplicaAverage, IsTheMeanOfEveryElementRoundedOnce) {
@@ -207,109 +200,30 @@ TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
     for (const auto kind : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
                             SparseOptimizerKind::kAdam}) {
       for (const auto form : {spec::SyncForm::kDense, spec::SyncForm::kTouched}) {
-        for (const bool state : {true, false}) {
-          for (const int groups : {2, 4, 8}) {
-            const spec::Table table = make_table(kind, dtype);
-            const double row_bytes = cost::replica_row_bytes(table, kCols, state);
-            with_replicas(groups, table, {.form = form, .seed = 5, .state = state},
-                          [&](comm::Communicator& world, Context& ctx, TableShard& shard,
-                              ReplicaAverage& average) {
-                            // Each group's 8 rows overlap with the next one's by half.
-                            touch(ctx, shard, 4 * world.rank(), 8);
-                            average.note_updated();
-                            const std::int64_t before = world.traffic().total().bytes;
-                            average.run(ctx, 1);
-                            const bool all = form == spec::SyncForm::kDense;
-                            const auto rows = static_cast<double>(all ? kRows : 4 * groups + 4);
-                            const double expected =
-                                cost::replica_average_bytes(groups, rows * row_bytes) +
-                                (all ? 0.0 : cost::touched_list_bytes(groups, 1, 8));
-                            // Of touched rows no number of groups divides 4 M + 4: a row more or
-                            // less.
-                            EXPECT_NEAR(static_cast<double>(world.traffic().total().bytes - before),
-                                        expected, all ? 0.0 : row_bytes * groups)
-                                << groups << " groups, state " << state;
-                          });
-          }
+        for (const int groups : {2, 4, 8}) {
+          const spec::Table table = make_table(kind, dtype);
+          const double row_bytes = cost::replica_row_bytes(table, kCols);
+          with_replicas(groups, table, form,
+                        [&](comm::Communicator& world, Context& ctx, TableShard& shard,
+                            ReplicaAverage& average) {
+                          // Each group's 8 rows overlap with the next one's by half.
+                          touch(ctx, shard, 4 * world.rank(), 8);
+                          average.note_updated();
+                          const std::int64_t before = world.traffic().total().bytes;
+                          average.run(ctx, 1);
+                          const bool all = form == spec::SyncForm::kDense;
+                          const auto rows = static_cast<double>(all ? kRows : 4 * groups + 4);
+                          const double expected =
+                              cost::replica_average_bytes(groups, rows * row_bytes) +
+                              (all ? 0.0 : cost::touched_list_bytes(groups, 1, 8));
+                          // Of touched rows no number of groups divides 4 M + 4: a row more or
+                          // less.
+                          EXPECT_NEAR(static_cast<double>(world.traffic().total().bytes - before),
+                                      expected, all ? 0.0 : row_bytes * groups)
+                              << groups << " groups";
+                        });
         }
       }
-    }
-  }
-}
-
-/// Bits of the items [first, end) in fp32.
-std::vector<std::uint32_t> bits(const TableShard& shard, std::size_t first, std::size_t end) {
-  std::vector<std::uint32_t> all;
-  for (std::size_t k = first; k < end; ++k) {
-    for (const float value : read(shard, k)) {
-      all.push_back(std::bit_cast<std::uint32_t>(value));
-    }
-  }
-  return all;
-}
-
-/// Whether all replicas have the same bits.
-bool equal_everywhere(comm::Communicator& world,
-                      Context& ctx,
-                      const std::vector<std::uint32_t>& own) {
-  std::vector<std::uint32_t> all(own.size() * static_cast<std::size_t>(world.size()));
-  world.all_gather(ctx, own.data(), all.data(), static_cast<std::int64_t>(own.size()) * 4);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] != all[i % own.size()]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-TEST(ReplicaAverage, WithoutStateWeightsAreEqualAndEveryReplicaKeepsItsOwnState) {
-  using Kind = SparseOptimizerKind;
-  for (const auto dtype :
-       {spec::RowDType::kFp32, spec::RowDType::kBf16, spec::RowDType::kSplitBf16}) {
-    for (const Kind kind :
-         {Kind::kAdagrad, Kind::kRowWiseAdagrad, Kind::kAdam, Kind::kRowWiseAdam}) {
-      comm::run_local(3, {.timeout_s = 60}, [&](comm::Communicator& world) {
-        const auto device = make_device({.threads = 2});
-        Context ctx{.device = device.get(), .pool = &device->pool()};
-        struct Replica {
-          TableShard shard;
-          ReplicaAverage average;
-
-          Replica(comm::Communicator& comm,
-                  Device& where,
-                  const spec::Table& table,
-                  const ReplicaAverageOptions& options)
-              : shard(where, table, Range{0, kRows}, {0, kCols}, 1, {}),
-                average(comm, where, {&shard}, options) {}
-        };
-        const spec::Table table = make_table(kind, dtype);
-        Replica dense(world, *device, table, {.seed = 5, .state = false});
-        Replica touched(world, *device, table,
-                        {.form = spec::SyncForm::kTouched, .seed = 5, .state = false});
-        Replica synced(world, *device, table, {.seed = 5});
-        const std::size_t items = dense.shard.state_items().size();
-        for (int step = 1; step <= 6; ++step) {
-          const std::int64_t first = (step * 7 + world.rank() * 5) % 60;
-          for (Replica* replica : {&dense, &touched, &synced}) {
-            touch(ctx, replica->shard, first, 10, 1.0F + static_cast<float>(world.rank()));
-            replica->average.note_updated();
-          }
-          if (step % 2 == 1) {
-            continue;
-          }
-          const auto own = bits(dense.shard, 1, items);
-          for (Replica* replica : {&dense, &touched, &synced}) {
-            replica->average.run(ctx, step);
-          }
-          EXPECT_EQ(bits(dense.shard, 1, items), own) << "a sync has written state";
-          EXPECT_TRUE(equal_everywhere(world, ctx, bits(dense.shard, 0, 1)));
-          EXPECT_FALSE(equal_everywhere(world, ctx, own)) << "nothing would show in a sync of it";
-          EXPECT_TRUE(equal_everywhere(world, ctx, bits(synced.shard, 0, items)));
-          EXPECT_EQ(bits(touched.shard, 0, items), bits(dense.shard, 0, items));
-          // State decides nothing before its first sync.
-          EXPECT_EQ(bits(synced.shard, 0, 1) == bits(dense.shard, 0, 1), step == 2);
-        }
-      });
     }
   }
 }

@@ -193,62 +193,6 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
   }
 }
 
-TEST(CodedAverage, WithoutStateOnlyWeightsAreEncoded) {
-  std::size_t turn = 0;
-  for (const CodecFormat format : kLossy) {
-    for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kFp16, spec::RowDType::kBf16,
-                             spec::RowDType::kSplitBf16}) {
-      // Without SGD, which has none.
-      const spec::Table table =
-          make_table(kOptimizers[1 + turn++ % (std::size(kOptimizers) - 1)], dtype);
-      on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
-        ReplicaAverageOptions options = coded(format);
-        options.state = false;
-        Replica dense(world, device, table, options);
-        options.form = spec::SyncForm::kTouched;
-        Replica touched(world, device, table, options);
-        const std::size_t weights = read(dense.shard, 0).size();
-        const auto everywhere = [&](const std::vector<std::uint32_t>& own) {
-          std::vector<std::uint32_t> all(own.size() * static_cast<std::size_t>(world.size()));
-          world.all_gather(ctx, own.data(), all.data(), static_cast<std::int64_t>(own.size()) * 4);
-          return all;
-        };
-        for (int step = 1; step <= 8; ++step) {
-          const std::int64_t first = (step * 11 + world.rank() * 5) % 70;
-          std::vector<std::uint32_t> before;
-          for (Replica* replica : {&touched, &dense}) {
-            touch(ctx, replica->shard, first, step > 6 ? 0 : 10, 10 * step + world.rank());
-            replica->average.note_updated();
-            before = bits(replica->shard);
-            if (step % 2 == 0) {
-              replica->average.run(ctx, step);
-            }
-          }
-          if (step % 2 == 1) {
-            continue;
-          }
-          const std::vector<std::uint32_t> own = bits(dense.shard);
-          EXPECT_TRUE(std::equal(own.begin() + static_cast<std::ptrdiff_t>(weights), own.end(),
-                                 before.begin() + static_cast<std::ptrdiff_t>(weights)))
-              << "a sync has written state";
-          const std::vector<std::uint32_t> all = everywhere(own);
-          bool equal_weights = true;
-          bool equal_state = true;
-          for (std::size_t i = 0; i < all.size(); ++i) {
-            const std::size_t place = i % own.size();
-            (place < weights ? equal_weights : equal_state) &= all[i] == all[place];
-          }
-          EXPECT_TRUE(equal_weights) << to_string(format) << ", step " << step;
-          EXPECT_FALSE(equal_state) << "nothing would show in a sync of it";
-          ASSERT_EQ(bits(touched.shard), own) << to_string(format) << ", step " << step;
-          ASSERT_EQ(bits(*touched.average.residuals()), bits(*dense.average.residuals()));
-          EXPECT_EQ(dense.average.residuals()->state_items().size(), 1U);
-        }
-      });
-    }
-  }
-}
-
 TEST(CodedAverage, NumbersWithoutChangeKeepTheirBits) {
   for (const CodecFormat format : kLossy) {
     on_groups(3, [&](comm::Communicator& world, Context& ctx, Device& device) {
@@ -355,11 +299,8 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
         for (const int groups : {2, 4, 8}) {
           const spec::Table table = make_table(kind, spec::RowDType::kBf16);
           const spec::Codecs codecs{.sync = static_cast<CodecFormat>(format), .group_size = 16};
-          const bool state = groups != 4;
           on_groups(groups, [&](comm::Communicator& world, Context& ctx, Device& device) {
-            ReplicaAverageOptions options = coded(format, form);
-            options.state = state;
-            Replica replica(world, device, table, options);
+            Replica replica(world, device, table, coded(format, form));
             // Each group's 8 rows overlap with the next one's by half.
             touch(ctx, replica.shard, 4 * world.rank(), 8, 1);
             replica.average.note_updated();
@@ -372,8 +313,8 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
             for (std::int64_t row = world.rank(); row < rows; row += groups) {
               ++own;
             }
-            const double row_bytes = cost::coded_row_bytes(table, kCols, codecs, state);
-            EXPECT_EQ(cost::sync_row_bytes(table, kCols, codecs, state), row_bytes);
+            const double row_bytes = cost::coded_row_bytes(table, kCols, codecs);
+            EXPECT_EQ(cost::sync_row_bytes(table, kCols, codecs), row_bytes);
             const double lists = all ? 0.0 : cost::touched_list_bytes(groups, 1, 8);
             EXPECT_EQ(sent,
                       row_bytes * static_cast<double>(rows - own + (groups - 1) * own) + lists)
@@ -419,16 +360,12 @@ TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
       for (const bool feedback : {false, true}) {
         on_groups(2, [&](comm::Communicator& world, Context& /*ctx*/, Device& device) {
           const spec::Table table = make_table(kind, dtype);
-          for (const bool state : {true, false}) {
-            ReplicaAverageOptions options =
-                coded(CodecFormat::kInt8, spec::SyncForm::kDense, feedback);
-            options.state = state;
-            const Replica replica(world, device, table, options);
-            EXPECT_EQ(static_cast<double>(replica.average.copies_bytes()),
-                      cost::coded_sync_memory(
-                          table, kRows, kCols,
-                          {.sync = CodecFormat::kInt8, .error_feedback = feedback}, state));
-          }
+          const Replica replica(world, device, table,
+                                coded(CodecFormat::kInt8, spec::SyncForm::kDense, feedback));
+          EXPECT_EQ(
+              static_cast<double>(replica.average.copies_bytes()),
+              cost::coded_sync_memory(table, kRows, kCols,
+                                      {.sync = CodecFormat::kInt8, .error_feedback = feedback}));
         });
       }
     }

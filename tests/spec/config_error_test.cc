@@ -19,9 +19,9 @@ struct Mistake {
   const char* message;
 };
 
-std::string error_of(const std::string& text) {
+std::string error_of(const std::string& text, WrittenBy writer = WrittenBy::kUser) {
   try {
-    parse_config(text, "test.yaml");
+    parse_config(text, "test.yaml", {}, writer);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kConfig);
     return error.what();
@@ -274,18 +274,11 @@ TEST(Mistakes, Mesh) {
                "and with sync gradients there are none; set 0 or remove it"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, moment_scale: 4, sync: auto}", "no error"},
        Mistake{"seed: 7", "seed: 7\nmesh: {sync_state: false}",
-               "test.yaml:3:20: mesh.sync_state: false is for replicas that are averaged, "
-               "and with groups 1 there are none; set true or remove it"},
-       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: gradients, sync_state: false}",
-               "test.yaml:3:48: mesh.sync_state: false is for replicas that are averaged, "
-               "and with sync gradients there are none; set true or remove it"},
-       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, own_squares: averaged, sync_state: false}",
-               "test.yaml:3:54: mesh.sync_state: false, and own_squares averaged counts a step's "
-               "squares as an average of state would; set true, or own_squares whole"},
-       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync: touched, sync_state: false}",
-               "no error"},
-       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 0, sync_state: false, sync: auto}", "no error"},
-       Mistake{"seed: 7", "seed: 7\nmesh: {sync_state: true}", "no error"},
+               "test.yaml:3:8: mesh.sync_state: this key is gone: replicas' optimizer state is "
+               "always averaged; remove the key"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_state: true}",
+               "test.yaml:3:19: mesh.sync_state: this key is gone: replicas' optimizer state is "
+               "always averaged; remove the key"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: -1}",
                "test.yaml:3:16: mesh.groups: must be 0 to 65536 groups, is -1"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_every: 0}", "no error"},
@@ -391,6 +384,20 @@ TEST(ConfigErrors, EvaluationWithoutData) {
                  "--set train.eval_every=5: train.eval_every: there is no evaluation data; set "
                  "data.synthetic.eval_samples, or 0");
   }
+}
+
+TEST(ConfigErrors, KeysThatAreGoneInWhatAnEarlierBuildWrote) {
+  const auto stored = [](const std::string& keys) {
+    return error_of(changed("seed: 7", "seed: 7\nmesh: {" + keys + "}"), WrittenBy::kEarlierBuild);
+  };
+  EXPECT_EQ(stored("groups: 2, sync_state: true"), "no error");
+  EXPECT_EQ(stored("sync_state: false"),
+            "test.yaml:3:8: mesh.sync_state: this key is gone, and 'false' with it: replicas' "
+            "optimizer state is always averaged; train anew without the key, or go on with the "
+            "build that wrote it");
+  EXPECT_NE(stored("sync_state: ~").find("test.yaml:3:8: mesh.sync_state: this key is gone, and"),
+            std::string::npos);
+  EXPECT_NE(stored("sync_status: true").find("mesh.sync_status: unknown key"), std::string::npos);
 }
 
 TEST(ConfigErrors, EmptyFiles) {

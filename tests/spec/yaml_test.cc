@@ -181,6 +181,9 @@ TEST(Yaml, WrongOverridesNameThemselves) {
             "--set train..steps=1: the path has an empty part");
   EXPECT_EQ(error_of(small_yaml(), {"train.steps"}),
             "--set train.steps: an override is written path=value, such as train.steps=10");
+  EXPECT_EQ(error_of(small_yaml(), {"mesh.sync_state=true"}),
+            "--set mesh.sync_state=true: mesh.sync_state: this key is gone: replicas' optimizer "
+            "state is always averaged; remove the key");
   EXPECT_EQ(error_of(small_yaml(), {"batch_size=0"}),
             "--set batch_size=0: batch_size: must be at least 1 samples, is 0");
 }
@@ -261,10 +264,6 @@ TEST(Plan, TheSyncThatWasChosenIsPartOfIt) {
   EXPECT_EQ(mesh_of(open, old).sync, SyncForm::kDense);
   EXPECT_EQ(mesh_of(open, old).sync_every, 1);
   EXPECT_EQ(mesh_of(open, old).moment_scale, 0.0) << "nothing is averaged";
-  const Mesh own{.groups = 0, .sync = SyncForm::kAuto, .sync_state = false};
-  EXPECT_FALSE(mesh_of(own, plan).sync_state);
-  EXPECT_TRUE(mesh_of(own, old).sync_state) << "nothing is averaged";
-  EXPECT_TRUE(mesh_of(open, plan).sync_state);
 }
 
 TEST(Plan, RowsInSteps) {

@@ -258,7 +258,6 @@ std::vector<Trial> trials_of_ranks() {
        .set = {"mesh.own_squares=averaged"},
        .before = averaged,
        .ranks = 2},
-      {.key = "mesh.sync_state", .set = {"mesh.sync_state=false"}, .before = averaged, .ranks = 2},
       {.key = "codecs.forward", .set = {"codecs.forward=bf16"}, .ranks = 2},
       {.key = "codecs.backward", .set = {"codecs.backward=bf16"}, .ranks = 2},
       {.key = "codecs.dense", .set = {"codecs.dense=bf16"}, .ranks = 2},

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -303,85 +302,6 @@ TEST(Mesh, OwnSquaresAreAVariantOfAverages) {
     EXPECT_EQ(hash("averaged", "gradients", optimizer), hash("whole", "gradients", optimizer));
   }
   EXPECT_EQ(hash("averaged", "dense", "adam"), hash("whole", "dense", "adam"));
-}
-
-// The run's end compares replicas: it would end in an error if state of other groups were compared.
-TEST(MeshOwnState, WeightsAreSyncedAndStateIsNot) {
-  const std::vector<std::string> tables = {
-      "mesh.sync_every=2", "tables.item.sharding=column_wise", "tables.few.sharding=data_parallel",
-      "tables.tags.dtype=bf16", "tables.rare.dtype=split_bf16"};
-  const std::vector<std::pair<const char*, const char*>> kinds = {{"adagrad", "int8"},
-                                                                  {"row_wise_adagrad", "fp32"},
-                                                                  {"adam", "fp32"},
-                                                                  {"row_wise_adam", "bf16"}};
-  for (const auto& [optimizer, codec] : kinds) {
-    const std::vector<std::string> synced =
-        joined(joined(mesh(3, "dense"), tables),
-               {"train.steps=4", std::string("sparse_optimizer.type=") + optimizer,
-                std::string("codecs.sync=") + codec});
-    const std::vector<std::string> job = joined(synced, {"mesh.sync_state=false"});
-    const Summary expected = train_on(6, job_options(make_job(job)));
-    for (const char* more : {"mesh.sync=touched", "mesh.layout=local_all_reduce",
-                             "train.device=check", "train.overlap=false", "train.eval_every=2"}) {
-      expect_same(train_on(6, job_options(make_job(joined(job, {more})))), expected,
-                  fmt::format("{}, {}, {}", optimizer, codec, more));
-    }
-    const Summary other = train_on(6, job_options(make_job(synced)));
-    EXPECT_NE(other.weights_hash, expected.weights_hash) << optimizer << ", " << codec;
-    expect_same(train_on(6, job_options(make_job(joined(synced, {"mesh.sync_state=true"})))), other,
-                "the default");
-  }
-}
-
-TEST(MeshOwnState, OfSgdThereIsNone) {
-  const std::vector<std::string> job = joined(mesh(2, "touched"), {"sparse_optimizer.type=sgd"});
-  expect_same(train_on(4, job_options(make_job(joined(job, {"mesh.sync_state=false"})))),
-              train_on(4, job_options(make_job(job))), "sgd");
-}
-
-TEST(MeshOwnState, TablesOfOneGroupAndHotRowsHaveOneState) {
-  const TemporaryFolder plans;
-  const std::vector<std::string> job =
-      joined(mesh(4, "dense"), {"mesh.sync_state=false", "sparse_optimizer.type=adam"});
-  for (const char* more : {"tables.item.groups=1", "tables.item.groups=2"}) {
-    expect_same(train_on(4, job_options(make_job(joined(job, {more, "mesh.sync=touched"})))),
-                train_on(4, job_options(make_job(joined(job, {more})))), more);
-  }
-  EXPECT_EQ(train_on(4, job_options(make_job(joined(job, all_tables("groups", "1"))))).state_hash,
-            train_on(4, job_options(make_job({"sparse_optimizer.type=adam"}))).state_hash);
-  const JobOptions whole = with_hot_rows(job_options(make_job(joined(job, {"mesh.groups=2"}))), 4,
-                                         {2, 60}, plans.path());
-  JobOptions touched = whole;
-  touched.config.mesh.sync = spec::SyncForm::kTouched;
-  expect_same(train_on(4, touched), train_on(4, whole), "hot rows");
-}
-
-TEST(MeshOwnState, CheckpointsAreRefusedAndResumesAreNot) {
-  const TemporaryFolder folder;
-  const std::vector<std::string> job = joined(mesh(2, "dense"), {"train.steps=3"});
-  JobOptions options = job_options(make_job(joined(job, {"mesh.sync_state=false"})));
-  options.checkpoint_dir = folder.path() + "/own";
-  EXPECT_EQ(message_of([&] { train_on(2, options); }),
-            "--checkpoint " + options.checkpoint_dir +
-                " with mesh.sync_state false: a checkpoint has one copy of the optimizer state and "
-                "every replica group has its own, so that a resume would not be the job that was "
-                "not stopped; remove --checkpoint, or set mesh.sync_state=true");
-  EXPECT_FALSE(std::filesystem::exists(options.checkpoint_dir));
-  // All groups begin with the state of one that was synced.
-  for (const char* codec : {"fp32", "int8"}) {
-    JobOptions synced = job_options(make_job(joined(job, {std::string("codecs.sync=") + codec})));
-    synced.checkpoint_dir = folder.path() + "/" + codec;
-    train_on(2, synced);
-    JobOptions rest = synced;
-    rest.resume = synced.checkpoint_dir;
-    rest.checkpoint_dir.clear();
-    rest.config.train.steps = 6;
-    const Summary expected = train_on(2, rest);
-    rest.config.mesh.sync_state = false;
-    const Summary own = train_on(2, rest);
-    EXPECT_EQ(own.steps, expected.steps);
-    EXPECT_NE(own.weights_hash, expected.weights_hash) << codec;
-  }
 }
 
 // c of 3, and of 2.7: of these no product is exact.

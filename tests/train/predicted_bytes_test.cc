@@ -307,7 +307,6 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
         if (seed % 2 == 1 && form != SyncForm::kGradients) {
           job.config.codecs.sync = CodecFormat::kBf16;
         }
-        job.config.mesh.sync_state = seed < 4 || form == SyncForm::kGradients;
         const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
         const std::vector<double> predicted = predicted_bytes(job);
         for (std::size_t place = 0; place < predicted.size(); ++place) {

@@ -1,13 +1,17 @@
 // A resumed job has the plan of its checkpoint where that fits, and says why where it does not.
+#include "weft/train/resume_plan.h"
+
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/train/job_fixture.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
+#include "weft/checkpoint/checkpoint.h"
 
 namespace weft::train {
 namespace {
@@ -225,6 +229,38 @@ TEST(ResumeBetweenSyncs, IsWarnedOf) {
   EXPECT_NE(resumed("", 0).find(warning), std::string::npos);
   EXPECT_EQ(resumed("", 4).find("between two syncs"), std::string::npos) << "nothing is trained";
   EXPECT_EQ(resumed("/step-00000003", 6).find("between two syncs"), std::string::npos);
+}
+
+checkpoint::Metadata earlier(int version) {
+  return checkpoint::read_manifest(
+             fmt::format("{}/tests/checkpoint/earlier/version-{}", WEFT_SOURCE_DIR, version))
+      .metadata;
+}
+
+// They have every key that is gone since, with the value that all jobs have now. A new key that
+// decides weights moves the hash of this build: then such checkpoints are warned of, and need
+// others.
+TEST(SavedJob, OfAnEarlierBuildIsTheSameJob) {
+  for (const int version : {1, 2}) {
+    const checkpoint::Metadata metadata = earlier(version);
+    ASSERT_NE(metadata.config_yaml.find("  sync_state: true\n"), std::string::npos);
+    const SavedJob saved = saved_job(metadata, "ck");
+    ASSERT_TRUE(saved.config.has_value());
+    EXPECT_EQ(spec::config_hash(*saved.config), metadata.config_hash);
+  }
+}
+
+TEST(SavedJob, WithAValueThatIsGoneIsRefused) {
+  const auto refused = [](const std::string& from, const std::string& to) {
+    checkpoint::Metadata metadata = earlier(2);
+    metadata.config_yaml.replace(metadata.config_yaml.find(from), from.size(), to);
+    const std::string message = message_of([&] { saved_job(metadata, "ck"); });
+    EXPECT_TRUE(message.starts_with("ck, its configuration:")) << message;
+    return message.substr(message.find("mesh."));
+  };
+  EXPECT_EQ(refused("sync_state: true", "sync_state: false"),
+            "mesh.sync_state: this key is gone, and 'false' with it: replicas' optimizer state is "
+            "always averaged; train anew without the key, or go on with the build that wrote it");
 }
 
 }  // namespace

@@ -164,19 +164,12 @@ BlockName block_name(const StateItem& item) {
           item.col_begin, item.col_end,   item.row_step};
 }
 
-bool is_compared_copy(const StateItem& item, const IsCompared& is_compared) {
-  return !item.first_holder && (!is_compared || is_compared(item));
-}
-
-/// Names of the blocks of which some rank holds a copy to compare.
-std::set<BlockName> copied_blocks(comm::Communicator& comm,
-                                  Context& ctx,
-                                  const ItemLists& lists,
-                                  const IsCompared& is_compared) {
+/// Names of the blocks of which some rank holds a copy.
+std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const ItemLists& lists) {
   std::vector<BlockName> own;
   for (const auto& items : lists) {
     for (const StateItem& item : items) {
-      if (is_compared_copy(item, is_compared)) {
+      if (!item.first_holder) {
         own.push_back(block_name(item));
       }
     }
@@ -189,11 +182,10 @@ std::set<BlockName> copied_blocks(comm::Communicator& comm,
 void check_copies(const ItemLists& lists,
                   const std::map<BlockName, BlockHash>& first,
                   const std::map<BlockName, std::uint64_t>& own,
-                  int rank,
-                  const IsCompared& is_compared) {
+                  int rank) {
   for (const auto& items : lists) {
     for (const StateItem& item : items) {
-      if (!is_compared_copy(item, is_compared)) {
+      if (item.first_holder) {
         continue;
       }
       const auto found = first.find(block_name(item));
@@ -272,10 +264,9 @@ StateHash hash_state(comm::Communicator& comm,
 
 void compare_replicas(comm::Communicator& comm,
                       Context& ctx,
-                      std::span<const StateSource* const> sources,
-                      const IsCompared& is_compared) {
+                      std::span<const StateSource* const> sources) {
   const ItemLists lists = all_items(sources);
-  const std::set<BlockName> copied = copied_blocks(comm, ctx, lists, is_compared);
+  const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
   const int rank = comm.world_rank(comm.rank());  // for messages
   std::vector<Task> tasks;
   std::vector<BlockHash> own;
@@ -303,9 +294,8 @@ void compare_replicas(comm::Communicator& comm,
       first.emplace(block.name, block);
     }
   }
-  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
-    check_copies(lists, first, own_hashes, rank, is_compared);
-  });
+  agree(comm, ctx,
+        [&](WorkProgress& /*progress*/) { check_copies(lists, first, own_hashes, rank); });
 }
 
 }  // namespace weft::checkpoint

@@ -44,17 +44,12 @@ StateHash hash_state(comm::Communicator& comm,
                      std::span<const StateSource* const> sources,
                      const InitialValues& initial = {});
 
-/// Whether this rank's copy of an item must be its first holder's.
-using IsCompared = std::function<bool(const StateItem& item)>;
-
-/// Compares every copy (first_holder false) with its first holder's block, by a hash of both; with
-/// `is_compared` those of this rank for which it says so.
+/// Compares every copy (first_holder false) with its first holder's block, by a hash of both.
 /// Collective. Throws Error(kInternal) on all ranks, naming item, block and rank of the first copy
 /// that differs or that has no first holder.
 void compare_replicas(comm::Communicator& comm,
                       Context& ctx,
-                      std::span<const StateSource* const> sources,
-                      const IsCompared& is_compared = {});
+                      std::span<const StateSource* const> sources);
 
 /// The word of one item that goes into every element's word.
 std::uint64_t item_key(const StateItem& item);

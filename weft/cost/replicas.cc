@@ -24,52 +24,38 @@ StateParts state_parts(SparseOptimizerKind optimizer) {
   return parts;
 }
 
-StateParts averaged_parts(const spec::Table& table, bool state) {
-  return state ? state_parts(table.optimizer.type) : StateParts{};
-}
-
 bool is_coded(const spec::Codecs& codecs) {
   return codecs.sync != CodecFormat::kFp32;
 }
 
 }  // namespace
 
-double replica_row_bytes(const spec::Table& table, std::int64_t cols, bool state) {
+double replica_row_bytes(const spec::Table& table, std::int64_t cols) {
   const RowShape shape = row_shape(table, cols);
-  return shape.weights + shape.rest -
-         (state ? 0.0 : 4.0 * static_cast<double>(state_floats(table.optimizer.type, cols)));
+  return shape.weights + shape.rest;
 }
 
-double coded_row_bytes(const spec::Table& table,
-                       std::int64_t cols,
-                       const spec::Codecs& codecs,
-                       bool state) {
-  const StateParts parts = averaged_parts(table, state);
-  return static_cast<double>((1 + parts.per_element) *
+double coded_row_bytes(const spec::Table& table, std::int64_t cols, const spec::Codecs& codecs) {
+  const StateParts state = state_parts(table.optimizer.type);
+  return static_cast<double>((1 + state.per_element) *
                                  encoded_bytes(codecs.sync, codecs.group_size, cols) +
-                             parts.per_row * encoded_bytes(codecs.sync, codecs.group_size, 1));
+                             state.per_row * encoded_bytes(codecs.sync, codecs.group_size, 1));
 }
 
-double sync_row_bytes(const spec::Table& table,
-                      std::int64_t cols,
-                      const spec::Codecs& codecs,
-                      bool state) {
-  return is_coded(codecs) ? coded_row_bytes(table, cols, codecs, state)
-                          : replica_row_bytes(table, cols, state);
+double sync_row_bytes(const spec::Table& table, std::int64_t cols, const spec::Codecs& codecs) {
+  return is_coded(codecs) ? coded_row_bytes(table, cols, codecs) : replica_row_bytes(table, cols);
 }
 
 double coded_sync_memory(const spec::Table& table,
                          double rows,
                          std::int64_t cols,
-                         const spec::Codecs& codecs,
-                         bool state) {
+                         const spec::Codecs& codecs) {
   if (!is_coded(codecs)) {
     return 0.0;
   }
-  const StateParts parts = averaged_parts(table, state);
-  const auto numbers = static_cast<double>((1 + parts.per_element) * cols + parts.per_row);
-  return rows *
-         (replica_row_bytes(table, cols, state) + (codecs.error_feedback ? 4.0 * numbers : 0.0));
+  const StateParts state = state_parts(table.optimizer.type);
+  const auto numbers = static_cast<double>((1 + state.per_element) * cols + state.per_row);
+  return rows * (replica_row_bytes(table, cols) + (codecs.error_feedback ? 4.0 * numbers : 0.0));
 }
 
 double coded_sync_buffers(

@@ -1,8 +1,7 @@
 /// Bytes that replica groups exchange to stay equal (weft/spec/mesh.h), and what that keeps.
 ///
 /// Notation: M groups, R rows of a shard of which U are touched by this group and V by any, x bytes
-/// of a row with its state, or without it where mesh.sync_state is false, D columns, T shards of a
-/// rank. `state` below says which.
+/// of a row with its state, D columns, T shards of a rank.
 ///
 ///   form       bytes that a rank sends per sync
 ///   dense      2 (M - 1)/M · Σ R x
@@ -28,27 +27,20 @@
 namespace weft::cost {
 
 /// x: of `cols` columns, without gaps.
-double replica_row_bytes(const spec::Table& table, std::int64_t cols, bool state = true);
+double replica_row_bytes(const spec::Table& table, std::int64_t cols);
 
 /// x where changes are encoded: of `cols` columns, held by one shard.
-double coded_row_bytes(const spec::Table& table,
-                       std::int64_t cols,
-                       const spec::Codecs& codecs,
-                       bool state = true);
+double coded_row_bytes(const spec::Table& table, std::int64_t cols, const spec::Codecs& codecs);
 
 /// x of a job: the one or the other.
-double sync_row_bytes(const spec::Table& table,
-                      std::int64_t cols,
-                      const spec::Codecs& codecs,
-                      bool state = true);
+double sync_row_bytes(const spec::Table& table, std::int64_t cols, const spec::Codecs& codecs);
 
 /// What a rank keeps of `rows` rows of `cols` columns for their syncs: the values of the last one,
 /// and what was lost. 0 where rows travel as they are.
 double coded_sync_memory(const spec::Table& table,
                          double rows,
                          std::int64_t cols,
-                         const spec::Codecs& codecs,
-                         bool state = true);
+                         const spec::Codecs& codecs);
 
 /// Buffers of encoded rows, `bytes` of a rank's in a sync, all `touched` rows or, for dense, none:
 /// codes that are sent, means, and with `receives` (`mpi`) what arrives, of a round of 64 MiB or
@@ -57,7 +49,7 @@ double coded_sync_memory(const spec::Table& table,
 double coded_sync_buffers(
     std::int64_t groups, double bytes, double touched, bool receives, const spec::Codecs& codecs);
 
-/// What a rank sends to average `bytes` of rows, with their state where that is averaged.
+/// What a rank sends to average `bytes` of rows and state.
 inline double replica_average_bytes(std::int64_t groups, double bytes) {
   return 2.0 * static_cast<double>(groups - 1) / static_cast<double>(groups) * bytes;
 }

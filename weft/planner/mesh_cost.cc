@@ -2,7 +2,7 @@
 // the control blocks that groups exchange. Bytes are those of weft/cost/replicas.h.
 //
 // Notation: M groups, τ steps from sync to sync, R rows of a shard, n ids of a group in a step, x
-// bytes of a row with its averaged state, D columns. Rows touched since the last sync: by one group
+// bytes of a row with its state, D columns. Rows touched since the last sync: by one group
 // U = unique_rows(τ n), by any V = unique_rows(τ M n). A sync averages R or V rows in two even
 // exchanges among the M replicas of every shard, as many times as it has 64 MiB. Its own work:
 //
@@ -66,11 +66,10 @@ void Estimator::add_sync(ShardLoad& load, const GroupWork& work) const {
   }
   const spec::Table& table = config_.tables[at(work.table)];
   const spec::Codecs& codecs = config_.codecs;
-  const bool state = config_.mesh.sync_state;
-  const double held_bytes = cost::replica_row_bytes(table, work.cols, state);
-  const double row_bytes = cost::sync_row_bytes(table, work.cols, codecs, state);
+  const double held_bytes = cost::replica_row_bytes(table, work.cols);
+  const double row_bytes = cost::sync_row_bytes(table, work.cols, codecs);
   const auto all = static_cast<double>(work.rows);
-  load.sync_memory = cost::coded_sync_memory(table, all, work.cols, codecs, state);
+  load.sync_memory = cost::coded_sync_memory(table, all, work.cols, codecs);
   // Of encoding, per row: values, copies and residuals are read and written.
   const double coded_s = codecs.sync == CodecFormat::kFp32
                              ? 0.0

@@ -145,7 +145,7 @@ class MeshSearch {
       return form == mesh.sync;
     }
     if (form == SyncForm::kGradients) {
-      return mesh.moment_scale <= 1.0 && mesh.sync_state && mesh.sync_every <= 1 &&
+      return mesh.moment_scale <= 1.0 && mesh.sync_every <= 1 &&
              config_.codecs.sync == CodecFormat::kFp32;
     }
     return form != SyncForm::kTouched || is_touchable(plan);

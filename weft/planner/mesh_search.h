@@ -5,7 +5,7 @@
 ///   placing  for each of these once, inside a group (search_group()), with touched where the form
 ///            is open and τ = 1 where that is
 ///   form     the best plan under each form, where it says auto. gradients is out where a
-///            moment_scale, sync_state or τ is for averages, touched where a shard has 2^31 rows
+///            moment_scale or τ is for averages, touched where a shard has 2^31 rows
 ///   τ        where it says 0: the least power of two, of those that divide train.eval_every, with
 ///            which syncs take at most kSyncShare of the rest of a step; the greatest tried where
 ///            none does. 1 for gradients

@@ -104,13 +104,13 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
       recv_(groups_) {
   WEFT_CHECK(codec_.rounding == CodecRounding::kNearest, "syncs round to nearest");
   for (const embedding::TableShard* shard : shards) {
-    add_member(device, *shard, options);
+    add_member(device, *shard, options.seed);
   }
   chunk_floats_ = (chunk_floats_ + 15) / 16 * 16;  // keeps doubles aligned
   scratch_.resize(lanes_ * chunk_floats_ *
                   static_cast<std::int64_t>(4 * sizeof(float) + sizeof(double)));
   if (options.error_feedback) {
-    residuals_.emplace(device, shards, replicas.rank(), options.state);
+    residuals_.emplace(device, shards, replicas.rank());
   }
   const std::unique_ptr<Stream> stream =
       device.make_stream({.name = "rows of the last sync", .is_inline = true});
@@ -126,7 +126,7 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
 
 void CodedAverage::add_member(Device& device,
                               const embedding::TableShard& shard,
-                              const CodedAverageOptions& options) {
+                              std::uint64_t seed) {
   Member member;
   member.shard = &shard;
   member.table = shard.row_table();
@@ -134,9 +134,6 @@ void CodedAverage::add_member(Device& device,
   for (const StateItem& item : shard.state_items()) {
     Vector vector;
     vector.of_weights = item.kind == "weight";
-    if (!vector.of_weights && !options.state) {
-      continue;
-    }
     vector.squares = is_squares(shard.table().optimizer.type, item.kind);
     vector.cols = item.col_end - item.col_begin;
     vector.residual = residual;
@@ -151,7 +148,7 @@ void CodedAverage::add_member(Device& device,
     member.vectors.push_back(vector);
   }
   const std::int64_t rows = shard.rows().size();
-  member.random_key = random_key(options.seed, RandomPurpose::kReplicaAverage, shard.table().name);
+  member.random_key = random_key(seed, RandomPurpose::kReplicaAverage, shard.table().name);
   member.weights = Buffer(device, rows * member.table.cols * (is_half(member.table.dtype) ? 2 : 4));
   member.state = Buffer(device, rows * member.state_floats * 4);
   members_.push_back(std::move(member));

@@ -18,7 +18,6 @@
 ///
 /// Owners     the group whose number is the row's, counted in the shard, modulo M: fixed, so that
 ///            what an owner has lost stays with it, and the lists of touched rows are cut evenly.
-/// State      where it is not averaged (replica_average.h) nothing of it is read, copied or lost.
 /// Vectors    a row's columns, and each matrix of its state by itself: groups of a codec cross
 ///            neither and begin at multiples of their size from column 0. A row's moments of other
 ///            magnitude do not cost the weights their digits.
@@ -29,10 +28,9 @@
 /// Notation   C encoded bytes of the rows to average, M groups.
 /// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
 ///            of every shard.
-/// Memory     of all rows and their averaged state a copy as wide as they are, and with `lost`
-///            4 bytes per number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24
-///            bytes · (4096 or the columns of the widest table) per thread; of touched 5 bytes per
-///            touched row.
+/// Memory     of all rows and their state a copy as wide as they are, and with `lost` 4 bytes per
+///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24 bytes · (4096 or the
+///            columns of the widest table) per thread; of touched 5 bytes per touched row.
 /// Threads    as the communicator's; rows are cut into tasks for the context's pool. No bit depends
 ///            on them. Allocates nothing once the longest list of rows has been seen.
 /// Source     error feedback: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014;
@@ -77,7 +75,6 @@ struct CodedAverageOptions {
   kernels::Codec codec;        ///< not fp32; rounds to nearest
   bool error_feedback = true;  ///< whether `lost` is kept
   std::uint64_t seed = 0;      ///< of the job, for stochastic rounding
-  bool state = true;           ///< whether optimizer state is averaged too
 };
 
 class CodedAverage {
@@ -125,8 +122,8 @@ class CodedAverage {
     const embedding::TableShard* shard = nullptr;
     kernels::RowTable table;
     std::vector<Vector> vectors;
-    std::int64_t state_floats = 0;  // averaged
-    std::int64_t row_bytes = 0;     // encoded
+    std::int64_t state_floats = 0;
+    std::int64_t row_bytes = 0;  // encoded
     std::uint64_t random_key = 0;
     Buffer weights;  // at the last sync, [rows][cols]: halves of fp16 and bf16, else floats
     Buffer state;    // [rows][state_floats]
@@ -182,9 +179,7 @@ class CodedAverage {
     [[nodiscard]] std::int64_t floats() const { return rows.size() * vector->cols; }
   };
 
-  void add_member(Device& device,
-                  const embedding::TableShard& shard,
-                  const CodedAverageOptions& options);
+  void add_member(Device& device, const embedding::TableShard& shard, std::uint64_t seed);
   void take_rows(const Member& member, Range rows) const;
   void cut_rounds();
   void deal_rows(Context& ctx);

@@ -48,8 +48,7 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
       member.fields.push_back(
           {static_cast<std::byte*>(table.low), table.low_stride, table.cols * 2});
     }
-    member.state_floats =
-        options.state ? state_floats(shard->table().optimizer.type, table.cols) : 0;
+    member.state_floats = state_floats(shard->table().optimizer.type, table.cols);
     if (member.state_floats > 0) {
       member.fields.push_back(
           {static_cast<std::byte*>(table.state), table.state_stride, 4 * member.state_floats});
@@ -69,8 +68,7 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
         std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
                                        CodedAverageOptions{.codec = options.codec,
                                                            .error_feedback = options.error_feedback,
-                                                           .seed = options.seed,
-                                                           .state = options.state});
+                                                           .seed = options.seed});
   }
 }
 

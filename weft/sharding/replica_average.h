@@ -1,5 +1,5 @@
 /// ReplicaAverage: makes the replicas of shards that M replica groups hold equal again, by the
-/// average of rows and of all their optimizer state (weft/spec/mesh.h), or of rows alone.
+/// average of rows and of all their optimizer state (weft/spec/mesh.h).
 ///
 /// Each row is averaged once, by its owner among the M ranks that hold it: rows travel to their
 /// owners (all-to-all), are summed in fp64 in the order of groups, divided by M, rounded to fp32
@@ -10,9 +10,7 @@
 ///
 /// Forms      dense: all rows. touched: those that some group's updates have touched since the last
 ///            average; the others are equal already, so the bits are those of dense.
-/// State      where it is not averaged it does not travel, and every replica keeps its own bits.
-///            Low halves of split_bf16 are weights.
-/// Notation   S bytes of the rows to average and their averaged state, without padding.
+/// Notation   S bytes of the rows to average and their state, without padding.
 /// Exchanges  2 for each 64 MiB of S; touched: and those of touched_rows.h.
 /// Bytes      sent per rank: (M - 1)/M · S to the owners, as many from them: 2 (M - 1)/M · S, where
 ///            M divides the rows. touched: and those of touched_rows.h.
@@ -49,7 +47,6 @@ struct ReplicaAverageOptions {
   std::uint64_t seed = 0;                        ///< of the job, for stochastic rounding
   kernels::Codec codec = {};                     ///< of changes; rounds to nearest. fp32: none
   bool error_feedback = true;                    ///< of the codec
-  bool state = true;                             ///< whether optimizer state is averaged too
 };
 
 class ReplicaAverage {
@@ -94,9 +91,9 @@ class ReplicaAverage {
   struct Member {
     embedding::TableShard* shard = nullptr;
     kernels::RowTable table;
-    std::vector<Field> fields;      // weights; low halves of split_bf16; state, where there is some
-    std::int64_t state_floats = 0;  // averaged
-    std::int64_t row_bytes = 0;     // of all fields
+    std::vector<Field> fields;  // weights; low halves of split_bf16; state, where there is some
+    std::int64_t state_floats = 0;
+    std::int64_t row_bytes = 0;  // of all fields
     std::uint64_t random_key = 0;
   };
 

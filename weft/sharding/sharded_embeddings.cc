@@ -189,8 +189,7 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
             .form = config_.mesh.sync,
             .seed = config_.seed,
             .codec = {.format = config_.codecs.sync, .group = config_.codecs.group_size},
-            .error_feedback = config_.codecs.error_feedback,
-            .state = config_.mesh.sync_state});
+            .error_feedback = config_.codecs.error_feedback});
   } else {
     group_gradients_ =
         std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_, plan_.parts);

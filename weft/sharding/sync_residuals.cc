@@ -11,16 +11,12 @@ namespace weft::sharding {
 
 SyncResiduals::SyncResiduals(Device& device,
                              const std::vector<embedding::TableShard*>& shards,
-                             std::int64_t group,
-                             bool state)
+                             std::int64_t group)
     : group_(group) {
   for (const embedding::TableShard* shard : shards) {
     Shard& own = shards_.emplace_back();
     own.rows = shard;
     for (StateItem item : shard->state_items()) {
-      if (item.kind != "weight" && !state) {
-        continue;
-      }
       // Of one number per row every shard of columns has its own copy.
       item.first_holder = item.cols == shard->table().embedding_dim || shard->cols().begin == 0;
       item.kind = fmt::format("{} {} of group {}", shard->table().name, item.kind, group_);

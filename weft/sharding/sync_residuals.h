@@ -1,11 +1,10 @@
 /// SyncResiduals: what encoding has lost of the syncs of averaged replicas (coded_average.h), and
 /// how a checkpoint sees it.
 ///
-/// Memory     4 bytes per number of a row and its averaged state, rows alike in all shards.
+/// Memory     4 bytes per number of a row and its state, rows alike in all shards.
 /// State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group <m>": the
-///            shard's items that are averaged (weft/embedding/table_shard.h) in fp32, once for
-///            every group. Owners of rows follow from plan and groups, so it is of use to the same
-///            plan alone.
+///            shard's items (weft/embedding/table_shard.h) in fp32, once for every group. Owners of
+///            rows follow from plan and groups, so it is of use to the same plan alone.
 /// Threads    rows are touched inside a stage, by one task each.
 #pragma once
 
@@ -24,17 +23,15 @@ inline constexpr const char* kSyncResidualParameter = "codecs.sync";
 
 class SyncResiduals final : public StateSource, public StateSink {
  public:
-  /// Of group `group`; `state`: whether optimizer state is averaged. `shards` outlive it. clear()
-  /// before anything else.
+  /// Of group `group`. `shards` outlive it. clear() before anything else.
   SyncResiduals(Device& device,
                 const std::vector<embedding::TableShard*>& shards,
-                std::int64_t group,
-                bool state);
+                std::int64_t group);
 
   /// All become 0.
   void clear();
 
-  /// Floats of a row: its columns, then its averaged state.
+  /// Floats of a row: its columns, then its state.
   [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
 
   /// Of a row, counted within the shard's.

@@ -19,7 +19,7 @@
 namespace weft::spec {
 namespace {
 
-/// Names of the fields of one struct.
+/// Names of the fields of one struct, and the keys that are gone from it.
 class NameCollector final : public Visitor {
  public:
   void value(const Field& field, const Value&) override { names.emplace_back(field.name); }
@@ -30,7 +30,10 @@ class NameCollector final : public Visitor {
 
   void list(const Field& field, const ListAccess&) override { names.emplace_back(field.name); }
 
+  void gone(const GoneKey& key) override { gone_keys.push_back(key); }
+
   std::vector<std::string> names;
+  std::vector<GoneKey> gone_keys;
 };
 
 [[noreturn]] void wrong_type(const Node& node, const std::string& path, std::string_view wanted) {
@@ -185,10 +188,28 @@ struct Assign {
   }
 };
 
+/// Throws unless an earlier build has written the key with the value that all jobs have now.
+void check_gone(const Node::Entry& entry,
+                const std::string& path,
+                const GoneKey& key,
+                WrittenBy writer) {
+  if (writer == WrittenBy::kUser) {
+    fail_at(*entry.key_node, "{}: this key is gone: {}; remove the key", path, key.now);
+  }
+  if (entry.value->kind != Node::Kind::kScalar || entry.value->text != key.value) {
+    throw GoneKeyError(
+        ErrorCode::kConfig,
+        where(*entry.key_node) +
+            fmt::format("{}: this key is gone, and {} with it: {}; train anew without the key, or "
+                        "go on with the build that wrote it",
+                        path, describe(*entry.value), key.now));
+  }
+}
+
 class Binder final : public Visitor {
  public:
-  Binder(const Node& map, std::string prefix, Places& places)
-      : map_(map), prefix_(std::move(prefix)), places_(places) {}
+  Binder(const Node& map, std::string prefix, Places& places, WrittenBy writer)
+      : map_(map), prefix_(std::move(prefix)), places_(places), writer_(writer) {}
 
   void value(const Field& field, const Value& value) override {
     const std::string path = prefix_ + std::string(field.name);
@@ -236,21 +257,29 @@ class Binder final : public Visitor {
     if (map.kind != Node::Kind::kMap) {
       wrong_type(map, path, "a section of keys");
     }
-    refuse_unknown(map, path, body);
-    Binder inner(map, path + ".", places_);
+    refuse_unknown(map, path, body, writer_);
+    Binder inner(map, path + ".", places_, writer_);
     body(inner);
   }
 
   static void refuse_unknown(const Node& map,
                              const std::string& path,
-                             const std::function<void(Visitor&)>& body) {
+                             const std::function<void(Visitor&)>& body,
+                             WrittenBy writer) {
     NameCollector known;
     body(known);
     for (const Node::Entry& entry : map.entries) {
-      if (std::find(known.names.begin(), known.names.end(), entry.key) == known.names.end()) {
-        fail_at(*entry.key_node, "{}{}{}: unknown key; {}", path, path.empty() ? "" : ".",
-                entry.key, suggestion(entry.key, known.names));
+      if (std::find(known.names.begin(), known.names.end(), entry.key) != known.names.end()) {
+        continue;
       }
+      const std::string key_path = fmt::format("{}{}{}", path, path.empty() ? "" : ".", entry.key);
+      const auto found = std::find_if(known.gone_keys.begin(), known.gone_keys.end(),
+                                      [&](const GoneKey& key) { return key.name == entry.key; });
+      if (found == known.gone_keys.end()) {
+        fail_at(*entry.key_node, "{}: unknown key; {}", key_path,
+                suggestion(entry.key, known.names));
+      }
+      check_gone(entry, key_path, *found, writer);
     }
   }
 
@@ -266,17 +295,21 @@ class Binder final : public Visitor {
   const Node& map_;
   std::string prefix_;
   Places& places_;
+  WrittenBy writer_;
 };
 
 }  // namespace
 
-void bind_tree(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places) {
+void bind_tree(const NodePtr& root,
+               const std::function<void(Visitor&)>& body,
+               Places& places,
+               WrittenBy writer) {
   if (root->kind != Node::Kind::kMap) {
     fail_at(*root, "expected keys such as 'version: 1', found {}", describe(*root));
   }
   places[""] = root;
-  Binder::refuse_unknown(*root, "", body);
-  Binder binder(*root, "", places);
+  Binder::refuse_unknown(*root, "", body, writer);
+  Binder binder(*root, "", places, writer);
   body(binder);
 }
 

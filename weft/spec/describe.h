@@ -40,6 +40,15 @@ struct Field {
   bool decides_weights = true;
 };
 
+/// A key that configurations had, at the place where it was (docs/adr/0013-knobs-that-are-gone.md).
+/// It is refused by name, unless an earlier build has written it with the value that all jobs have
+/// now. config_hash() covers a line of it as before, so checkpoints keep their hash.
+struct GoneKey {
+  std::string_view name = {};
+  std::string_view value = {};  ///< that all jobs have now
+  std::string_view now = {};    ///< what this is, for messages
+};
+
 /// A field of an enum type: its spellings in order, and access by position among them.
 struct Choice {
   std::span<const std::string_view> names;
@@ -86,6 +95,9 @@ class Visitor {
   virtual void section(const Field& field, const std::function<void(Visitor&)>& body) = 0;
   /// A list of structs.
   virtual void list(const Field& field, const ListAccess& access) = 0;
+
+  /// Reading and hashing alone ask for it.
+  virtual void gone(const GoneKey& /*key*/) {}
 };
 
 /// "tables.C1" where entry `index` has a usable name, otherwise "tables.0"; the form that `--set`

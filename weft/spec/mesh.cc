@@ -84,12 +84,9 @@ void walk(Visitor& v, Mesh& c) {
                       "averaged: 1/groups, as after a sync where no other group touched the row, "
                       "so that the first step of such a row is that of one group."},
           choice(c.own_squares, kOwnSquares));
-  v.value({.name = "sync_state",
-           .meaning = "Whether averages of replicas are also of the rows' optimizer state. false: "
-                      "of weights alone, each group keeps its own state; an ablation, not advised. "
-                      "Then checkpoints are refused, which have one copy of it. false is refused "
-                      "where nothing is averaged: one group, or sync gradients."},
-          &c.sync_state);
+  v.gone({.name = "sync_state",
+          .value = "true",
+          .now = "replicas' optimizer state is always averaged"});
 }
 
 std::string nearest_divisors(std::int64_t number, std::int64_t whole) {

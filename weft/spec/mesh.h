@@ -26,7 +26,7 @@ enum class MeshLayout { kAuto, kLocalAllToAll, kLocalAllReduce };
 /// What replicas of a shard exchange so that they are equal again.
 enum class SyncForm {
   kAuto,       ///< the plan's, which a search for a cluster chooses, else kDense
-  kDense,      ///< the average of every row and, with sync_state, of its optimizer state
+  kDense,      ///< the average of every row and its optimizer state
   kTouched,    ///< the same of the rows that were touched since the last time: the same bits
   kGradients,  ///< row gradients, summed over the groups before the optimizer: never apart
 };
@@ -45,7 +45,6 @@ struct Mesh {
   std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients; 0: the planner's
   double moment_scale = 0.0;    ///< c of averaged Adagrad tables (weft/optim/sparse.h); 0 = groups
   OwnSquares own_squares = OwnSquares::kWhole;
-  bool sync_state = true;  ///< whether averages are also of optimizer state; else each group's own
 
   /// That of tables that are sharded over so many groups, each of neighbouring ones merged
   /// (Table::groups).

@@ -113,7 +113,8 @@ NodePtr inherit_optimizer(const NodePtr& root) {
 
 Config parse_config(const std::string& text,
                     const std::string& name,
-                    std::span<const std::string> overrides) {
+                    std::span<const std::string> overrides,
+                    WrittenBy writer) {
   const auto origin = std::make_shared<Origin>(Origin{.name = name});
   NodePtr root = parse_tree(text, origin);
   if (root->kind == Node::Kind::kNull) {
@@ -129,7 +130,7 @@ Config parse_config(const std::string& text,
   root = inherit_optimizer(root);
   Config config;
   Places places;
-  bind_tree(root, [&](Visitor& visitor) { visit(visitor, config); }, places);
+  bind_tree(root, [&](Visitor& visitor) { visit(visitor, config); }, places, writer);
   if (root->find("version") == nullptr) {
     fail(ErrorCode::kConfig, "{}: the key 'version' is missing; add 'version: 1'", name);
   }
@@ -138,8 +139,10 @@ Config parse_config(const std::string& text,
   return config;
 }
 
-Config load_config(const std::string& path, std::span<const std::string> overrides) {
-  return parse_config(read_config_file(path, "configuration"), path, overrides);
+Config load_config(const std::string& path,
+                   std::span<const std::string> overrides,
+                   WrittenBy writer) {
+  return parse_config(read_config_file(path, "configuration"), path, overrides, writer);
 }
 
 }  // namespace weft::spec

@@ -7,12 +7,17 @@
 #include "weft/spec/config.h"
 #include "weft/spec/describe.h"
 #include "weft/spec/tree.h"
+#include "weft/spec/yaml.h"
 
 namespace weft::spec {
 
 /// Fills the object that `body` walks from a map; keys that are absent keep their values. Errors
-/// name the place and path. `places` receives where each key stood.
-void bind_tree(const NodePtr& root, const std::function<void(Visitor&)>& body, Places& places);
+/// name the place and path. `places` receives where each key stood. Keys that are gone are for
+/// `writer` to have.
+void bind_tree(const NodePtr& root,
+               const std::function<void(Visitor&)>& body,
+               Places& places,
+               WrittenBy writer = WrittenBy::kUser);
 
 /// Where `path`, or the nearest section around it, stood; empty where nothing is known.
 std::string where_of(const Places& places, std::string path);

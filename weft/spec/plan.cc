@@ -84,7 +84,6 @@ Mesh mesh_of(const Mesh& asked, const Plan& plan) {
   if (!mesh.averages() && mesh.moment_scale > 1.0) {
     mesh.moment_scale = 0.0;
   }
-  mesh.sync_state = mesh.sync_state || !mesh.averages();
   return mesh;
 }
 

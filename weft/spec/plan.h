@@ -115,8 +115,8 @@ std::string plan_to_yaml(const Plan& plan);
 Plan plan_from_yaml(const std::string& text, const std::string& file);
 
 /// The mesh of a job under a plan: what `asked` leaves open is the plan's, and where that says
-/// nothing either, a dense sync after every step. A moment_scale, or a sync_state false, for
-/// replicas that are not averaged after all is dropped.
+/// nothing either, a dense sync after every step. A moment_scale for replicas that are not averaged
+/// after all is dropped.
 Mesh mesh_of(const Mesh& asked, const Plan& plan);
 
 /// XXH3 of the canonical text.

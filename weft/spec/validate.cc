@@ -539,25 +539,6 @@ class Checker {
     return !data.eval_path.empty() || data.eval_fraction > 0;
   }
 
-  /// Of each group, with sync_state false.
-  void check_own_state() const {
-    const Mesh& mesh = config_.mesh;
-    if (mesh.sync_state) {
-      return;
-    }
-    if (!mesh.may_average()) {
-      refuse("mesh.sync_state",
-             "false is for replicas that are averaged, and with {} there are none; set true or "
-             "remove it",
-             mesh.groups == 1 ? "groups 1" : "sync gradients");
-    }
-    if (mesh.own_squares == OwnSquares::kAveraged) {
-      refuse("mesh.sync_state",
-             "false, and own_squares averaged counts a step's squares as an average of state "
-             "would; set true, or own_squares whole");
-    }
-  }
-
   void check_mesh() const {
     const Mesh& mesh = config_.mesh;
     if (mesh.moment_scale > 0.0 && mesh.moment_scale < 1.0) {
@@ -571,7 +552,6 @@ class Checker {
              "{} is for replicas that are averaged, and with {} there are none; set 0 or remove it",
              mesh.moment_scale, mesh.groups == 1 ? "groups 1" : "sync gradients");
     }
-    check_own_state();
     if (mesh.sync == SyncForm::kGradients && mesh.sync_every > 1) {
       refuse("mesh.sync_every", "{} with sync gradients, which never lets replicas part; set 1",
              mesh.sync_every);

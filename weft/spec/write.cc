@@ -57,6 +57,13 @@ class YamlWriter final : public Visitor {
     }
   }
 
+  /// Checkpoints of before have a hash of a text with this line in it.
+  void gone(const GoneKey& key) override {
+    if (options_.only_deciding) {
+      out_ += fmt::format("{}{}: {}\n", lead(), key.name, key.value);
+    }
+  }
+
  private:
   [[nodiscard]] YamlWriter below(const Field& field, std::string_view separator) const {
     YamlWriter inner(out_, options_);

@@ -12,18 +12,35 @@
 #include <span>
 #include <string>
 
+#include "weft/base/error.h"
 #include "weft/spec/config.h"
 
 namespace weft::spec {
 
+/// Who has written a configuration. That decides about keys that are gone
+/// (docs/adr/0013-knobs-that-are-gone.md).
+enum class WrittenBy {
+  kUser,          ///< each is refused
+  kEarlierBuild,  ///< which wrote all keys: read over where it says what all jobs have now
+};
+
+/// A key that is gone, of an earlier build, with a value that no job can have any more.
+class GoneKeyError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Reads a file, expands its entries, applies the overrides ("path=value") in order, fills in the
 /// defaults and validates.
-Config load_config(const std::string& path, std::span<const std::string> overrides = {});
+Config load_config(const std::string& path,
+                   std::span<const std::string> overrides = {},
+                   WrittenBy writer = WrittenBy::kUser);
 
 /// The same from text; `name` stands for the file in messages.
 Config parse_config(const std::string& text,
                     const std::string& name,
-                    std::span<const std::string> overrides = {});
+                    std::span<const std::string> overrides = {},
+                    WrittenBy writer = WrittenBy::kUser);
 
 /// Every value, one spelling: parse_config(to_yaml(c)) gives c again, and equal configurations give
 /// equal text.

@@ -1,6 +1,5 @@
 #include "weft/train/engine.h"
 
-#include <algorithm>
 #include <thread>
 
 #include "weft/base/at.h"
@@ -492,28 +491,15 @@ std::string Engine::sync_residual_layout() const {
   }
   const spec::Codecs& codecs = config_.codecs;
   return fmt::format(
-             "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
-             to_string(codecs.sync),
-             is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
-             plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
-             spec::plan_hash(plan_)) +
-         (config_.mesh.sync_state ? "" : ", weights alone");
+      "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
+      to_string(codecs.sync),
+      is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
+      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
+      spec::plan_hash(plan_));
 }
 
 void Engine::restored() {
   run_stage([this](Context& ctx) { embeddings_.load_hot_rows(ctx); });
-}
-
-/// Whether an item of this rank is state that no sync makes that of the first group.
-bool Engine::is_own_state(const StateItem& item) const {
-  if (config_.mesh.sync_state || item.kind == "weight") {
-    return false;
-  }
-  const auto table = std::find_if(
-      plan_.tables.begin(), plan_.tables.end(),
-      [&](const spec::TablePlan& one) { return item.parameter == "tables." + one.table; });
-  return table != plan_.tables.end() && table->sharding != spec::Sharding::kDataParallel &&
-         rank_ >= plan_.ranks_of(*table);
 }
 
 checkpoint::StateHash Engine::hash() {
@@ -539,8 +525,7 @@ checkpoint::StateHash Engine::hash() {
     copied.push_back(hot);
   }
   run_stage([&](Context& ctx) {
-    checkpoint::compare_replicas(*control_comm_, ctx, copied,
-                                 [this](const StateItem& item) { return !is_own_state(item); });
+    checkpoint::compare_replicas(*control_comm_, ctx, copied);
     hash = checkpoint::hash_state(*control_comm_, ctx, all, initial);
   });
   return hash;

@@ -123,9 +123,7 @@ class Engine {
   /// Whether stages are left out (debug.skip): then nothing is trained, and weights mean nothing.
   [[nodiscard]] bool skips_stages() const { return !config_.debug.skip.empty(); }
 
-  /// Hashes over all ranks; also compares what several ranks hold. Where groups keep optimizer
-  /// state of their own (mesh.sync_state) that of the first group counts, and others' is not
-  /// compared. Collective.
+  /// Hashes over all ranks; also compares what several ranks hold. Collective.
   checkpoint::StateHash hash();
 
   /// All state of this rank as it is now; to be read inside run_stage(), before the next step.
@@ -159,7 +157,6 @@ class Engine {
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
  private:
-  [[nodiscard]] bool is_own_state(const StateItem& item) const;
   void make_stages();
   template <typename Body>
   void timed(trace::Track* track, StepPart part, const Body& body);

@@ -123,7 +123,6 @@ class Job {
     explain_lost_ranks();
     advise_on_parts();
     check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
-    check_one_state(config_.mesh, options_.checkpoint_dir);
   }
 
   Summary train();

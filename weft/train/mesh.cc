@@ -68,16 +68,6 @@ void check_checkpoint_interval(const spec::Mesh& mesh, std::int64_t every) {
        below + mesh.sync_every);
 }
 
-void check_one_state(const spec::Mesh& mesh, const std::string& folder) {
-  if (!folder.empty() && mesh.averages() && !mesh.sync_state) {
-    fail(ErrorCode::kConfig,
-         "--checkpoint {} with mesh.sync_state false: a checkpoint has one copy of the optimizer "
-         "state and every replica group has its own, so that a resume would not be the job that "
-         "was not stopped; remove --checkpoint, or set mesh.sync_state=true",
-         folder);
-  }
-}
-
 std::string describe_groups(const spec::Plan& plan) {
   return plan.layout == spec::MeshLayout::kLocalAllReduce
              ? fmt::format("rank r of the world is in group r mod {}", plan.groups)

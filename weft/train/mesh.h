@@ -28,10 +28,6 @@ std::unique_ptr<comm::Communicator> order_by_position(comm::Communicator& world,
 /// none) are made when replicas are equal.
 void check_checkpoint_interval(const spec::Mesh& mesh, std::int64_t every);
 
-/// Throws Error(kConfig) where checkpoints would go to `folder` (empty: none) and each group has
-/// optimizer state of its own: they have one copy of it, so a resume would not be the same job.
-void check_one_state(const spec::Mesh& mesh, const std::string& folder);
-
 /// "rank r of the world is in group r / 4": what messages that name ranks are read with.
 std::string describe_groups(const spec::Plan& plan);
 

@@ -78,7 +78,10 @@ SavedJob saved_job(const checkpoint::Metadata& metadata, const std::string& name
                  .config = std::nullopt,
                  .hosts = saved_hosts(metadata.extra_json)};
   try {
-    saved.config = spec::parse_config(metadata.config_yaml, name + ", its configuration");
+    saved.config = spec::parse_config(metadata.config_yaml, name + ", its configuration", {},
+                                      spec::WrittenBy::kEarlierBuild);
+  } catch (const spec::GoneKeyError&) {
+    throw;
   } catch (const Error&) {
     // Of another version: the plan alone decides.
   }
