@@ -103,8 +103,7 @@ def jobs():
         Job("codec of dense gradients, no feedback",
             {"codecs": {"dense": "int8", "error_feedback": False}}, ranks=4),
         Job("groups dense", mesh(2, "dense"), ranks=2),
-        Job("groups dense, every 3, own squares", mesh(2, "dense", sync_every=3,
-                                                       own_squares="averaged"), ranks=4),
+        Job("groups dense, every 3", mesh(2, "dense", sync_every=3), ranks=4),
         Job("groups touched", mesh(2, "touched", sync_every=2) | {"tables.0.sharding": "row_wise"},
             ranks=4),
         Job("groups touched, int8 syncs", mesh(2, "touched", sync_every=2) |

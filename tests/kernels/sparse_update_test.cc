@@ -37,7 +37,6 @@ UpdateParams make_params(SparseOptimizerKind rule, WeightDecay decay, float max_
   p.one_minus_beta2 = 0.001F;
   p.correction1 = 5.263158F;
   p.correction2 = 500.25F;
-  p.own_squares = decay == WeightDecay::kNone ? 1.0F : 0.3F;
   p.max_norm = max_norm;
   p.random_key = 0x123456789ABCDEFULL;
   p.step = 2;

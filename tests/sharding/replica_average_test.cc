@@ -288,40 +288,6 @@ TEST(MomentumScaled, DividesTheSumOfSquaresWhereItIsUsed) {
   EXPECT_EQ(optim::momentum_scaled(adam, 4.0), adam);
 }
 
-// A row that one group touches for the first time moves as on one group; the next step of the same
-// group counts the step before as it is after the sync.
-TEST(MomentumScaled, AveragedOwnSquaresGiveTheFirstStepOfOneGroup) {
-  constexpr int kGroups = 4;
-  for (const auto kind : {SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad}) {
-    spec::Table table = make_table(kind, spec::RowDType::kFp32);
-    table.optimizer.learning_rate = 0.3;
-    table.optimizer.eps = 0.1;
-    table.optimizer.initial_accumulator = 0.25;
-    const spec::SparseOptimizer plain = table.optimizer;
-    table.optimizer = optim::momentum_scaled(plain, kGroups);
-    comm::run_local(kGroups, {.timeout_s = 60}, [&](comm::Communicator& world) {
-      const auto device = make_device({.threads = 1});
-      Context ctx{.device = device.get(), .pool = &device->pool()};
-      TableShard shard(*device, table, Range{0, kRows}, {0, kCols}, 1,
-                       {.own_squares = 1.0 / kGroups});
-      ReplicaAverage average(world, *device, {&shard},
-                             {.form = spec::SyncForm::kTouched, .seed = 5});
-      double sum = plain.initial_accumulator;
-      for (int step = 0; step < 3; ++step) {
-        const std::vector<float> before = read(shard, 0);
-        touch(ctx, shard, 0, world.rank() == 1 ? 8 : 0, kGroups);  // gradients of 1
-        average.note_updated();
-        average.run(ctx, step + 1);
-        // m is kGroups times `sum`, before and after: v ← v + Σ s/M² of M-fold gradients.
-        sum += 1.0;
-        EXPECT_FLOAT_EQ(read(shard, 1)[3] / kGroups, static_cast<float>(sum));
-        const double move = plain.learning_rate / (std::sqrt(sum) + plain.eps);
-        EXPECT_NEAR(read(shard, 0)[3], before[3] - move, 1e-6) << "step " << step;
-      }
-    });
-  }
-}
-
 // The mean of the groups' squares of M-fold gradients: M times the square of one group's.
 TEST(MomentumScaled, ARowThatOneGroupTouchesHasTheSumOfOneGroup) {
   for (const int groups : {2, 4, 8}) {

@@ -276,6 +276,9 @@ TEST(Mistakes, Mesh) {
        Mistake{"seed: 7", "seed: 7\nmesh: {sync_state: false}",
                "test.yaml:3:8: mesh.sync_state: this key is gone: replicas' optimizer state is "
                "always averaged; remove the key"},
+       Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, own_squares: averaged}",
+               "test.yaml:3:19: mesh.own_squares: this key is gone: a step's own squares always "
+               "count whole; remove the key"},
        Mistake{"seed: 7", "seed: 7\nmesh: {groups: 2, sync_state: true}",
                "test.yaml:3:19: mesh.sync_state: this key is gone: replicas' optimizer state is "
                "always averaged; remove the key"},
@@ -390,7 +393,7 @@ TEST(ConfigErrors, KeysThatAreGoneInWhatAnEarlierBuildWrote) {
   const auto stored = [](const std::string& keys) {
     return error_of(changed("seed: 7", "seed: 7\nmesh: {" + keys + "}"), WrittenBy::kEarlierBuild);
   };
-  EXPECT_EQ(stored("groups: 2, sync_state: true"), "no error");
+  EXPECT_EQ(stored("groups: 2, own_squares: whole, sync_state: true"), "no error");
   EXPECT_EQ(stored("sync_state: false"),
             "test.yaml:3:8: mesh.sync_state: this key is gone, and 'false' with it: replicas' "
             "optimizer state is always averaged; train anew without the key, or go on with the "

@@ -289,21 +289,6 @@ TEST(Mesh, MomentsAreScaledByTheGroupsUnlessSaid) {
   EXPECT_NE(hash("0"), hash("1"));
 }
 
-TEST(Mesh, OwnSquaresAreAVariantOfAverages) {
-  const auto hash = [&](const std::string& squares, const char* sync, const char* optimizer) {
-    return train_on(4, job_options(make_job(joined(
-                           mesh(2, sync), {"train.steps=3", "mesh.own_squares=" + squares,
-                                           std::string("sparse_optimizer.type=") + optimizer}))))
-        .weights_hash;
-  };
-  for (const char* optimizer : {"adagrad", "row_wise_adagrad"}) {
-    EXPECT_NE(hash("averaged", "dense", optimizer), hash("whole", "dense", optimizer));
-    EXPECT_EQ(hash("averaged", "touched", optimizer), hash("averaged", "dense", optimizer));
-    EXPECT_EQ(hash("averaged", "gradients", optimizer), hash("whole", "gradients", optimizer));
-  }
-  EXPECT_EQ(hash("averaged", "dense", "adam"), hash("whole", "dense", "adam"));
-}
-
 // c of 3, and of 2.7: of these no product is exact.
 TEST(Mesh, HotRowsResumeWithTheSameBits) {
   const TemporaryFolder plans;

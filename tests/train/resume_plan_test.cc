@@ -243,7 +243,8 @@ checkpoint::Metadata earlier(int version) {
 TEST(SavedJob, OfAnEarlierBuildIsTheSameJob) {
   for (const int version : {1, 2}) {
     const checkpoint::Metadata metadata = earlier(version);
-    ASSERT_NE(metadata.config_yaml.find("  sync_state: true\n"), std::string::npos);
+    ASSERT_NE(metadata.config_yaml.find("  own_squares: whole\n  sync_state: true\n"),
+              std::string::npos);
     const SavedJob saved = saved_job(metadata, "ck");
     ASSERT_TRUE(saved.config.has_value());
     EXPECT_EQ(spec::config_hash(*saved.config), metadata.config_hash);
@@ -258,6 +259,10 @@ TEST(SavedJob, WithAValueThatIsGoneIsRefused) {
     EXPECT_TRUE(message.starts_with("ck, its configuration:")) << message;
     return message.substr(message.find("mesh."));
   };
+  EXPECT_EQ(
+      refused("own_squares: whole", "own_squares: averaged"),
+      "mesh.own_squares: this key is gone, and 'averaged' with it: a step's own squares "
+      "always count whole; train anew without the key, or go on with the build that wrote it");
   EXPECT_EQ(refused("sync_state: true", "sync_state: false"),
             "mesh.sync_state: this key is gone, and 'false' with it: replicas' optimizer state is "
             "always averaged; train anew without the key, or go on with the build that wrote it");

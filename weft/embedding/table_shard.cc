@@ -141,7 +141,6 @@ void TableShard::coalesce(
 void TableShard::prepare(const UpdateStep& step) {
   update_.table = row_table();
   update_.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
-  update_.params.own_squares = static_cast<float>(options_.own_squares);
   update_.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
   update_.runs = runs_;
   update_.parts = options_.parts;

@@ -66,7 +66,6 @@ struct UpdateStep {
 struct TableShardOptions {
   std::int64_t parts = 8;    ///< P of the rule of parts
   bool first_holder = true;  ///< this rank saves and counts what several ranks hold
-  double own_squares = 1.0;  ///< of Adagrad (weft/kernels/sparse_update.h)
   /// Which of the replicas that are updated by themselves and averaged later this is: their
   /// stochastic roundings draw other words. 0 for the first, and where replicas stay equal.
   std::int64_t replica = 0;

@@ -7,11 +7,10 @@
 /// double and rounded once. Only touched rows decay or change ("lazy"), each once per step.
 ///
 ///   g' = g + wd·w for L2, else g.   c = 1 - lr·wd for decoupled decay, else 1.
-///   q: what the step's own squares count in it; 1, then n is the new m.
 ///   mean(x²): weft/kernels/row_statistics.h.   q1 = 1/(1-β1^t), q2 = 1/(1-β2^t), t global.
 ///   sgd              w = c·w - lr·g'
-///   adagrad          n = m + q·g'², m = m + g'²        w = c·w - lr·g'/(√n + eps)
-///   row_wise_adagrad the same with mean(g'²); μ = lr/(√n + eps), k = 1 - μ·wd for L2, else c
+///   adagrad          m = m + g'²                      w = c·w - lr·g'/(√m + eps)
+///   row_wise_adagrad m = m + mean(g'²); μ = lr/(√m + eps), k = 1 - μ·wd for L2, else c
 ///                    w = k·w - μ·g                    (FBGEMM's form of L2)
 ///   adam             m = β1·m + (1-β1)·g', v = β2·v + (1-β2)·g'²
 ///                    w = w - lr·(m·q1/(√(v·q2) + eps) + [decoupled: wd·w])
@@ -50,7 +49,6 @@ struct UpdateParams {
   float weight_decay = 0.0F;
   float keep = 1.0F;  ///< c above; 1 for Adam
   float eps = 0.0F;
-  float own_squares = 1.0F;  ///< q
   float beta1 = 0.0F;
   float one_minus_beta1 = 0.0F;
   float beta2 = 0.0F;

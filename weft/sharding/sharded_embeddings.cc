@@ -104,7 +104,6 @@ void ShardedEmbeddings::add_shard(const LocalShard& place,
       embedding::TableShardOptions{
           .parts = plan_.parts,
           .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
-          .own_squares = local.replicated ? 1.0 : config_.mesh.own_squares_share(),
           .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
           .row_list = std::move(row_list)});
   const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];

@@ -17,7 +17,6 @@ constexpr std::array<std::string_view, 3> kLayouts = {"auto", "local_all_to_all"
 constexpr std::array<std::string_view, 4> kSyncForms = {"auto", "dense", "touched", "gradients"};
 constexpr std::array<std::string_view, 4> kPlanSyncs = {"configured", "dense", "touched",
                                                         "gradients"};
-constexpr std::array<std::string_view, 2> kOwnSquares = {"whole", "averaged"};
 
 }  // namespace
 
@@ -78,12 +77,8 @@ void walk(Visitor& v, Mesh& c) {
                       "where nothing is averaged: one group, or sync gradients.",
            .bounds = at_least(0, 65536)},
           &c.moment_scale);
-  v.value({.name = "own_squares",
-           .meaning = "What the squares of a group's own gradients count in Adagrad's denominators "
-                      "of the same step, where replicas are averaged. whole: as on one group; "
-                      "averaged: 1/groups, as after a sync where no other group touched the row, "
-                      "so that the first step of such a row is that of one group."},
-          choice(c.own_squares, kOwnSquares));
+  v.gone(
+      {.name = "own_squares", .value = "whole", .now = "a step's own squares always count whole"});
   v.gone({.name = "sync_state",
           .value = "true",
           .now = "replicas' optimizer state is always averaged"});

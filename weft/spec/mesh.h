@@ -31,12 +31,6 @@ enum class SyncForm {
   kGradients,  ///< row gradients, summed over the groups before the optimizer: never apart
 };
 
-/// What the squares of a group's own gradients count in Adagrad's denominators of the same step.
-enum class OwnSquares {
-  kWhole,     ///< 1, as on one group
-  kAveraged,  ///< 1/M, as after a sync where no other group touched the row
-};
-
 /// Jobs know it resolved (mesh_of() in plan.h): nothing is left to the planner then.
 struct Mesh {
   std::int64_t groups = 1;  ///< M; 1: tables are sharded over all ranks; 0: the planner's
@@ -44,7 +38,6 @@ struct Mesh {
   SyncForm sync = SyncForm::kDense;
   std::int64_t sync_every = 1;  ///< τ: steps from sync to sync; 1 for kGradients; 0: the planner's
   double moment_scale = 0.0;    ///< c of averaged Adagrad tables (weft/optim/sparse.h); 0 = groups
-  OwnSquares own_squares = OwnSquares::kWhole;
 
   /// That of tables that are sharded over so many groups, each of neighbouring ones merged
   /// (Table::groups).
@@ -69,12 +62,6 @@ struct Mesh {
       return 1.0;
     }
     return moment_scale > 0.0 ? moment_scale : static_cast<double>(groups);
-  }
-
-  /// The share of a step's own squares in its denominators.
-  [[nodiscard]] double own_squares_share() const {
-    return averages() && own_squares == OwnSquares::kAveraged ? 1.0 / static_cast<double>(groups)
-                                                              : 1.0;
   }
 
   /// Whether replicas are equal after `step` where nothing else synchronises them. What the planner

@@ -389,13 +389,11 @@ template <bool kL2, int kCols>
 HWY_INLINE void adagrad(Columns<kCols> columns, const UpdateParams& p, RowStep& r) {
   for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = decayed<kL2>(d, p, r, i);
-    const auto square = hn::Mul(g, g);
-    const auto old = hn::LoadU(d, r.m + i);
-    const auto used = hn::Add(old, hn::Mul(hn::Set(d, p.own_squares), square));
+    const auto sum = hn::Add(hn::LoadU(d, r.m + i), hn::Mul(g, g));
     const auto kept = hn::Mul(hn::Set(d, p.keep), hn::LoadU(d, r.w + i));
-    const auto move = hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g),
-                              hn::Add(hn::Sqrt(used), hn::Set(d, p.eps)));
-    put_state(d, r, i, hn::Add(old, square), r.new_m);
+    const auto move =
+        hn::Div(hn::Mul(hn::Set(d, p.learning_rate), g), hn::Add(hn::Sqrt(sum), hn::Set(d, p.eps)));
+    put_state(d, r, i, sum, r.new_m);
     put_weights(d, r, i, hn::Sub(kept, move));
   });
 }
@@ -460,10 +458,10 @@ HWY_INLINE void make_rates(const UpdateParams& p, Batch& batch) {
     const auto old = hn::Load(d, batch.state + i);
     const auto eps = hn::Set(d, p.eps);
     if constexpr (kRule == SparseOptimizerKind::kRowWiseAdagrad) {
-      const auto used = hn::Add(old, hn::Mul(hn::Set(d, p.own_squares), mean));
-      const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(used), eps));
+      const auto sum = hn::Add(old, mean);
+      const auto rate = hn::Div(hn::Set(d, p.learning_rate), hn::Add(hn::Sqrt(sum), eps));
       const auto decay = hn::Mul(rate, hn::Set(d, p.weight_decay));
-      hn::Store(hn::Add(old, mean), d, batch.state + i);
+      hn::Store(sum, d, batch.state + i);
       hn::Store(rate, d, batch.rate + i);
       hn::Store(kL2 ? hn::Sub(hn::Set(d, 1.0F), decay) : hn::Set(d, p.keep), d, batch.keep + i);
     } else {

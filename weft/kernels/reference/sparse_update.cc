@@ -119,8 +119,8 @@ NewRow apply_rule(const UpdateParams& p, const Values& g, const Values& w, Value
   float rate = 0.0F;
   float keep = p.keep;
   if (p.rule == SparseOptimizerKind::kRowWiseAdagrad) {
-    rate = p.learning_rate / (std::sqrt(s[0] + p.own_squares * mean) + p.eps);
     s[0] = s[0] + mean;
+    rate = p.learning_rate / (std::sqrt(s[0]) + p.eps);
     keep = p.decay == WeightDecay::kL2 ? 1.0F - rate * p.weight_decay : p.keep;
   }
   if (p.rule == SparseOptimizerKind::kRowWiseAdam) {
@@ -132,9 +132,8 @@ NewRow apply_rule(const UpdateParams& p, const Values& g, const Values& w, Value
         row.w[i] = p.keep * w[i] - p.learning_rate * g2[i];
         break;
       case SparseOptimizerKind::kAdagrad:
-        row.w[i] = p.keep * w[i] - p.learning_rate * g2[i] /
-                                       (std::sqrt(s[i] + p.own_squares * (g2[i] * g2[i])) + p.eps);
         s[i] = s[i] + g2[i] * g2[i];
+        row.w[i] = p.keep * w[i] - p.learning_rate * g2[i] / (std::sqrt(s[i]) + p.eps);
         break;
       case SparseOptimizerKind::kRowWiseAdagrad:
         row.w[i] = keep * w[i] - rate * g[i];
