@@ -208,8 +208,6 @@ TEST(Codec, BytesOfAVector) {
   EXPECT_EQ(bytes(CodecFormat::kInt8, 8, 20), 20 + 3 * 2);
   EXPECT_EQ(bytes(CodecFormat::kFp8E4m3, 128, 20), 22);
   EXPECT_EQ(bytes(CodecFormat::kInt4, 7, 20), 4 + 4 + 3 + 3 * 2);
-  EXPECT_EQ(bytes(CodecFormat::kFbgemmFp8143, 8, 22), 3 * 8 + 3 * 8);
-  EXPECT_EQ(bytes(CodecFormat::kFbgemmInt8, 8, 22), 22 + 3 * 8);
 }
 
 /// Half a step for the largest number of a group, and where steps end.
@@ -221,16 +219,13 @@ struct Bound {
   double lost;      ///< of a number, where its group's scale is the smallest
 };
 
-constexpr std::array<Bound, 9> kBounds = {{
+constexpr std::array<Bound, 6> kBounds = {{
     {CodecFormat::kFp16, 0, 0x1p-11, 0x1p-25, 0},
     {CodecFormat::kBf16, 0, 0x1p-8, 0x1p-134, 0},
     {CodecFormat::kFp8E4m3, 1.0 / 27, 0, 0x1p-136, 0x1p-4},
     {CodecFormat::kFp8E5m2, 1.0 / 13, 0, 0x1p-142, 0x1p-3},
     {CodecFormat::kInt8, 1.0 / 252, 0, 0x1p-127, 0},
     {CodecFormat::kInt4, 1.0 / 13, 0, 0x1p-127, 0},
-    {CodecFormat::kFbgemmFp8143, 1.0 / 30, 0, 1e-20, 0},
-    {CodecFormat::kFbgemmFp8152, 1.0 / 14, 0, 1e-20, 0},
-    {CodecFormat::kFbgemmInt8, 1.0 / 255, 0, 1e-20, 0},
 }};
 
 TEST(Codec, ErrorsAreBounded) {
@@ -243,7 +238,6 @@ TEST(Codec, ErrorsAreBounded) {
       double most = 0.0;
       for (float& value : x) {
         value = bound.format == CodecFormat::kFp16 ? std::clamp(value, -65504.0F, 65504.0F) : value;
-        value = std::clamp(value, -kMost / 4, kMost / 4);
         most = std::max(most, std::fabs(static_cast<double>(value)));
       }
       for (const CodecRounding rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
@@ -306,21 +300,7 @@ TEST(Codec, ZerosStayZeros) {
   }
 }
 
-TEST(Codec, FbgemmInt8HasNoNegativeZero) {
-  for (const float first : {0.0F, -0.0F}) {
-    for (const float last : {0.0F, -0.0F}) {
-      Floats x(16, 0.0F);
-      x.front() = first;
-      x.back() = last;
-      const Codec codec{CodecFormat::kFbgemmInt8, 16, CodecRounding::kNearest};
-      for (const EncodeFunction run : {encode, reference::encode}) {
-        EXPECT_EQ(encode_with(run, codec, x, 16).bytes, Bytes(16 + 8)) << first << " " << last;
-      }
-    }
-  }
-}
-
-TEST(Codec, EveryCodeOfOurOwnFormatsSurvives) {
+TEST(Codec, EveryCodeBehindAScaleSurvives) {
   for (const CodecFormat f :
        {CodecFormat::kFp8E4m3, CodecFormat::kFp8E5m2, CodecFormat::kInt8, CodecFormat::kInt4}) {
     for (const CodecRounding rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
@@ -365,41 +345,15 @@ TEST(Codec, OcpNumbers) {
             (Floats{0x1p-16F, 0x1p-14F, 1.0F, 57344.0F, -kInf}));
 }
 
-TEST(Codec, FbgemmLayoutToTheByte) {
-  // max = 3.75, scale = 0.25: 0.9375, 0.25, -0.125, 2^-17 and, halfway, 1.5 · 2^-17.
-  const Codec fp8{CodecFormat::kFbgemmFp8143, 128, CodecRounding::kNearest};
-  const Floats x = {3.75F, 1.0F, -0.5F, 0x1p-15F, 0x1.8p-15F};
-  const Bytes codes = {std::byte{0x77}, std::byte{0x68}, std::byte{0xE0}, std::byte{0x01},
-                       std::byte{0x02}};
-  const Bytes got = encode_with(encode, fp8, x, 5).bytes;
-  ASSERT_EQ(got.size(), 16U);
-  EXPECT_TRUE(std::equal(codes.begin(), codes.end(), got.begin()));
-  const std::array<float, 2> tail = {0.25F, 0.0F};
-  EXPECT_EQ(std::memcmp(got.data() + 8, tail.data(), 8), 0);
-  EXPECT_TRUE(
-      std::all_of(got.begin() + 5, got.begin() + 8, [](std::byte b) { return b == std::byte{0}; }));
-
-  const Codec int8{CodecFormat::kFbgemmInt8, 128, CodecRounding::kNearest};
-  const Bytes row = encode_with(encode, int8, {-1.0F, 254.0F, 1.5F}, 3).bytes;
-  ASSERT_EQ(row.size(), 11U);
-  EXPECT_EQ(row[0], std::byte{0});
-  EXPECT_EQ(row[1], std::byte{255});
-  EXPECT_EQ(row[2], std::byte{2});  // 2.5 to even
-  const std::array<float, 2> scale_bias = {1.0F, -1.0F};
-  EXPECT_EQ(std::memcmp(row.data() + 3, scale_bias.data(), 8), 0);
-}
-
 TEST(Codec, WhatIsNotFiniteIsCountedAndStaysSo) {
   const Floats x = {1.0F, kInf, -2.0F, kNan, -kInf, 0.5F};
   for (const Codec& codec : all_codecs(6)) {
     const Encoded encoded = encode_with(encode, codec, x, 6);
     const Floats y = decode_with(decode, codec, encoded.bytes, 6);
-    const bool fbgemm = codec.format >= CodecFormat::kFbgemmFp8143;
     EXPECT_EQ(encoded.counts.non_finite, codec.format == CodecFormat::kFp32 ? 0 : 3);
     EXPECT_EQ(encoded.counts.clipped, 0);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_EQ(std::isfinite(y[i]), std::isfinite(x[i]) && !fbgemm)
-          << to_string(codec.format) << " " << i;
+      EXPECT_EQ(std::isfinite(y[i]), std::isfinite(x[i])) << to_string(codec.format) << " " << i;
     }
     if (codec.format == CodecFormat::kFp16 || codec.format == CodecFormat::kFp8E5m2) {
       EXPECT_EQ(y[1], kInf);

@@ -16,10 +16,9 @@
 namespace weft::sharding {
 namespace {
 
-constexpr std::array<CodecFormat, 9> kEncoded = {
-    CodecFormat::kFp16,         CodecFormat::kBf16,         CodecFormat::kFp8E4m3,
-    CodecFormat::kFp8E5m2,      CodecFormat::kInt8,         CodecFormat::kInt4,
-    CodecFormat::kFbgemmFp8143, CodecFormat::kFbgemmFp8152, CodecFormat::kFbgemmInt8};
+constexpr std::array<CodecFormat, 6> kEncoded = {CodecFormat::kFp16,    CodecFormat::kBf16,
+                                                 CodecFormat::kFp8E4m3, CodecFormat::kFp8E5m2,
+                                                 CodecFormat::kInt8,    CodecFormat::kInt4};
 
 spec::Config coded(spec::Config config, CodecFormat forward, CodecFormat backward) {
   config.codecs = {.forward = forward, .backward = backward, .group_size = 16};

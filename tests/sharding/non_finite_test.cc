@@ -218,10 +218,7 @@ INSTANTIATE_TEST_SUITE_P(Formats,
                                            CodecFormat::kFp8E4m3,
                                            CodecFormat::kFp8E5m2,
                                            CodecFormat::kInt8,
-                                           CodecFormat::kInt4,
-                                           CodecFormat::kFbgemmFp8143,
-                                           CodecFormat::kFbgemmFp8152,
-                                           CodecFormat::kFbgemmInt8),
+                                           CodecFormat::kInt4),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 }  // namespace

@@ -25,10 +25,8 @@ using embedding::TableShard;
 constexpr std::int64_t kRows = 96;
 constexpr std::int64_t kCols = 24;
 
-constexpr CodecFormat kLossy[] = {
-    CodecFormat::kFp16,         CodecFormat::kBf16,         CodecFormat::kFp8E4m3,
-    CodecFormat::kFp8E5m2,      CodecFormat::kInt8,         CodecFormat::kInt4,
-    CodecFormat::kFbgemmFp8143, CodecFormat::kFbgemmFp8152, CodecFormat::kFbgemmInt8};
+constexpr CodecFormat kLossy[] = {CodecFormat::kFp16,    CodecFormat::kBf16, CodecFormat::kFp8E4m3,
+                                  CodecFormat::kFp8E5m2, CodecFormat::kInt8, CodecFormat::kInt4};
 
 constexpr SparseOptimizerKind kOptimizers[] = {
     SparseOptimizerKind::kSgd, SparseOptimizerKind::kAdagrad, SparseOptimizerKind::kRowWiseAdagrad,
@@ -229,8 +227,7 @@ TEST(CodedAverage, Fp32HasTheBitsOfNoCodec) {
   });
 }
 
-/// Half a step of a code, of a group's largest magnitude (docs/codecs.md); of FBGEMM's int8 of a
-/// range of at most twice that.
+/// Half a step of a code, of a group's largest magnitude (docs/codecs.md).
 double error_of(CodecFormat format) {
   switch (format) {
     case CodecFormat::kFp16:
@@ -241,10 +238,6 @@ double error_of(CodecFormat format) {
       return 1.0 / 27;
     case CodecFormat::kInt8:
       return 1.0 / 252;
-    case CodecFormat::kFbgemmFp8143:
-      return 1.0 / 30;
-    case CodecFormat::kFbgemmInt8:
-      return 1.0 / 255;
     default:
       return 1.0 / 13;
   }

@@ -318,7 +318,7 @@ TEST(ShardedEmbeddings, AnEncodedStepAllocatesNothing) {
   for (const spec::Sharding sharding : {spec::Sharding::kColumnWise, spec::Sharding::kRowWise}) {
     spec::Config config = make_config(sharding, optimizer);
     config.codecs = {
-        .forward = CodecFormat::kInt4, .backward = CodecFormat::kFbgemmFp8152, .group_size = 16};
+        .forward = CodecFormat::kInt4, .backward = CodecFormat::kFp8E5m2, .group_size = 16};
     for (const auto rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
       config.codecs.rounding = rounding;
       for (const int ranks : {1, 3}) {

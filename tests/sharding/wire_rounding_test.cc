@@ -18,7 +18,7 @@ namespace weft::sharding {
 namespace {
 
 constexpr std::array<CodecFormat, 4> kFormats = {CodecFormat::kInt8, CodecFormat::kFp8E4m3,
-                                                 CodecFormat::kBf16, CodecFormat::kFbgemmInt8};
+                                                 CodecFormat::kBf16, CodecFormat::kInt4};
 
 spec::Config coded(spec::Config config,
                    CodecFormat forward,

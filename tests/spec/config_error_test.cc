@@ -307,13 +307,19 @@ TEST(Mistakes, Codecs) {
   expect_named(
       {Mistake{"seed: 7", "seed: 7\ncodecs: {forward: fp8}",
                "test.yaml:3:19: codecs.forward: 'fp8' is none of fp32, fp16, bf16, fp8_e4m3, "
-               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+               "fp8_e5m2, int8, int4"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {dense: int16}",
                "test.yaml:3:17: codecs.dense: 'int16' is none of fp32, fp16, bf16, fp8_e4m3, "
-               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+               "fp8_e5m2, int8, int4"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {sync: int16}",
                "test.yaml:3:16: codecs.sync: 'int16' is none of fp32, fp16, bf16, fp8_e4m3, "
-               "fp8_e5m2, int8, int4, fbgemm_fp8_143, fbgemm_fp8_152, fbgemm_int8"},
+               "fp8_e5m2, int8, int4"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {forward: fbgemm_fp8_143}",
+               "test.yaml:3:19: codecs.forward: 'fbgemm_fp8_143' is gone; set fp8_e4m3 instead"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {backward: fbgemm_fp8_152}",
+               "test.yaml:3:20: codecs.backward: 'fbgemm_fp8_152' is gone; set fp8_e5m2 instead"},
+       Mistake{"seed: 7", "seed: 7\ncodecs: {sync: fbgemm_int8}",
+               "test.yaml:3:16: codecs.sync: 'fbgemm_int8' is gone; set int8 instead"},
        Mistake{"seed: 7", "seed: 7\ncodecs: {sync: int8}",
                "test.yaml:3:16: codecs.sync: int8 is for replicas that are averaged, and with "
                "groups 1 there are none; set fp32 or remove it, or train with mesh.groups of 2 or "
@@ -401,6 +407,10 @@ TEST(ConfigErrors, KeysThatAreGoneInWhatAnEarlierBuildWrote) {
   EXPECT_NE(stored("sync_state: ~").find("test.yaml:3:8: mesh.sync_state: this key is gone, and"),
             std::string::npos);
   EXPECT_NE(stored("sync_status: true").find("mesh.sync_status: unknown key"), std::string::npos);
+  EXPECT_EQ(error_of(changed("seed: 7", "seed: 7\ncodecs: {dense: fbgemm_int8}"),
+                     WrittenBy::kEarlierBuild),
+            "test.yaml:3:17: codecs.dense: 'fbgemm_int8' is gone; train anew with int8, or go on "
+            "with the build that wrote it");
 }
 
 TEST(ConfigErrors, EmptyFiles) {

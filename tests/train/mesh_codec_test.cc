@@ -24,7 +24,7 @@ TEST(MeshCodec, FormsLayoutsAndDevicesGiveTheSameBits) {
   const std::pair<const char*, const char*> jobs[] = {{"row_wise_adagrad", "bf16"},
                                                       {"adam", "int8"},
                                                       {"row_wise_adagrad", "int4"},
-                                                      {"adam", "fbgemm_fp8_143"}};
+                                                      {"adam", "fp8_e4m3"}};
   for (const auto& [optimizer, format] : jobs) {
     const std::vector<std::string> job =
         joined(coded(format, tables), {std::string("sparse_optimizer.type=") + optimizer});

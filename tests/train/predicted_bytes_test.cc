@@ -182,7 +182,9 @@ Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}) {
   for (std::int64_t f = 1 + random.below(6); f > 0; --f) {
     add_feature(config, random, ids);
   }
-  const auto any_format = [&random] { return static_cast<CodecFormat>(random.below(10)); };
+  const auto any_format = [&random] {
+    return static_cast<CodecFormat>(random.below(kNumCodecFormats));
+  };
   if (random.coin()) {
     config.codecs = {
         .forward = any_format(), .backward = any_format(), .dense = any_format(), .group_size = 16};

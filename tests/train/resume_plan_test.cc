@@ -257,7 +257,7 @@ TEST(SavedJob, WithAValueThatIsGoneIsRefused) {
     metadata.config_yaml.replace(metadata.config_yaml.find(from), from.size(), to);
     const std::string message = message_of([&] { saved_job(metadata, "ck"); });
     EXPECT_TRUE(message.starts_with("ck, its configuration:")) << message;
-    return message.substr(message.find("mesh."));
+    return message.substr(message.find(": ") + 2);
   };
   EXPECT_EQ(
       refused("own_squares: whole", "own_squares: averaged"),
@@ -266,6 +266,9 @@ TEST(SavedJob, WithAValueThatIsGoneIsRefused) {
   EXPECT_EQ(refused("sync_state: true", "sync_state: false"),
             "mesh.sync_state: this key is gone, and 'false' with it: replicas' optimizer state is "
             "always averaged; train anew without the key, or go on with the build that wrote it");
+  EXPECT_EQ(refused("forward: fp32", "forward: fbgemm_int8"),
+            "codecs.forward: 'fbgemm_int8' is gone; train anew with int8, or go on with the build "
+            "that wrote it");
 }
 
 }  // namespace

@@ -24,15 +24,11 @@ enum class CodecFormat : std::uint8_t {
   kFp8E5m2,
   kInt8,
   kInt4,
-  kFbgemmFp8143,
-  kFbgemmFp8152,
-  kFbgemmInt8,
 };
 
 /// Names in configurations, in the order of the enumerators.
-inline constexpr std::array<std::string_view, 10> kCodecFormatNames = {
-    "fp32", "fp16", "bf16",           "fp8_e4m3",       "fp8_e5m2",
-    "int8", "int4", "fbgemm_fp8_143", "fbgemm_fp8_152", "fbgemm_int8"};
+inline constexpr std::array<std::string_view, 7> kCodecFormatNames = {
+    "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"};
 
 /// The number of formats; enumerators are 0 to kNumCodecFormats - 1.
 inline constexpr int kNumCodecFormats = static_cast<int>(kCodecFormatNames.size());
@@ -55,8 +51,7 @@ constexpr bool is_grouped(CodecFormat format) {
 
 /// Bytes of an encoded group of `cols` columns.
 constexpr std::int64_t group_bytes(CodecFormat format, std::int64_t cols) {
-  constexpr std::int64_t kScale = 2;        // bf16
-  constexpr std::int64_t kFbgemmScale = 8;  // an fp32 scale, and an fp32 bias or zero
+  constexpr std::int64_t kScale = 2;  // bf16
   switch (format) {
     case CodecFormat::kFp32:
       return 4 * cols;
@@ -69,11 +64,6 @@ constexpr std::int64_t group_bytes(CodecFormat format, std::int64_t cols) {
       return cols + kScale;
     case CodecFormat::kInt4:
       return (cols + 1) / 2 + kScale;
-    case CodecFormat::kFbgemmFp8143:
-    case CodecFormat::kFbgemmFp8152:
-      return (cols + 3) / 4 * 4 + kFbgemmScale;
-    case CodecFormat::kFbgemmInt8:
-      return cols + kFbgemmScale;
   }
   return 0;
 }

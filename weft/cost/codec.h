@@ -3,7 +3,6 @@
 ///
 /// C columns in groups of G from column 0, the last one ragged:
 ///   fp32 4 C   fp16, bf16 2 C   fp8_*, int8 n + 2 per group of n   int4 ceil(n/2) + 2
-///   fbgemm_fp8_* n to a multiple of 4, + 8   fbgemm_int8 n + 8
 /// To the byte what weft/kernels/codec.h makes, which nothing here links.
 ///
 /// Seconds are those of the bytes of both sides, 4 C and the encoded ones, at the rate of a copy,

@@ -62,7 +62,6 @@ struct UpdateStep {
   std::uint64_t seed = 0;             ///< of the job, for stochastic rounding
 };
 
-/// The choices for a shard that its table does not make.
 struct TableShardOptions {
   std::int64_t parts = 8;    ///< P of the rule of parts
   bool first_holder = true;  ///< this rank saves and counts what several ranks hold
@@ -75,7 +74,6 @@ struct TableShardOptions {
   std::vector<std::int64_t> row_list = {};
 };
 
-/// One block of a table: its rows and state, and the gradients of the step in hand.
 class TableShard final : public StateSource, public StateSink {
  public:
   /// Allocates and initialises the block on the device, with the device's pool. Blocks until done.

@@ -12,9 +12,6 @@
 ///   int8             2 + n: scale, codes -127 .. 127              1/252
 ///   int4             2 + ceil(n/2): scale, codes -7 .. 7, two's   1/13
 ///                    complement, even columns in the low halves
-///   fbgemm_fp8_143   A + 8, A = n to a multiple of 4: codes,      1/30
-///   fbgemm_fp8_152   zeros, scale (fp32), 0 (fp32)                1/14
-///   fbgemm_int8      n + 8: codes, scale (fp32), bias (fp32)      range/510
 ///
 /// Scale      s = max |x| / largest code, rounded up to bf16, in [2^-126, what keeps s · largest
 ///            code finite]; x' = code · s, which is exact. 2 bytes and not 4 because half a step
@@ -22,16 +19,12 @@
 ///            cost integer codes up to half of their range, and fp16 has not the exponents of
 ///            gradients. Groups below 2^-126 · largest code have the steps of
 ///            that scale.
-/// FBGEMM     fp8: scale = M / (1e-20 + max |x|), M = 0.9375 or 0.875, biases 15 and 31, no code
-///            of a non-finite number; x' = code / scale. int8: scale = (max - min)/255, bias = min,
-///            code = rint((x - bias) · (255 / (max - min + 1e-20))), x' = code · scale + bias.
 /// Rounding   to nearest, ties to even; or stochastic: up as often as the dropped fraction says (in
 ///            16 bits of it, 12 for fp16), what is representable unchanged. Column c draws word
 ///            (c mod 4) of Philox(key; draw, step · 2^20 + c/4), c counted in the logical row.
 /// Limits     A finite number stays finite: too large ones are cut off and counted. A non-finite
 ///            one is counted and stays non-finite where it was: inf and NaN of fp16, bf16 and E5M2;
-///            NaN for both in E4M3 and the integers (codes -128 and -8). FBGEMM's formats have no
-///            code for it: the scale is NaN, and with it the group. fp32 is copied, uncounted.
+///            NaN for both in E4M3 and the integers (codes -128 and -8). fp32 is copied, uncounted.
 /// Monotone   inside a group, when rounding to nearest.
 /// Order      every number by itself, the maximum does not depend on an order: equal bits on every
 ///            target and for any cut into tasks.
@@ -40,8 +33,7 @@
 ///            decodes to other numbers.
 /// Cost       bound by memory: 4 bytes and the encoded ones per column (bench/codec_bench.cc);
 ///            stochastic 5 to 10 times as much.
-/// Sources    OCP 8-bit Floating Point Specification 1.0; FBGEMM's quantised communication (CPU
-///            layout of int8: codes are not padded).
+/// Source     OCP 8-bit Floating Point Specification 1.0.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,6 @@ namespace weft::kernels {
 enum class TopCodes : std::uint8_t {
   kIeee,     ///< infinities and NaN
   kNanOnly,  ///< numbers, but for the last, which is NaN
-  kNumbers,
 };
 
 /// A sign, exponents and a mantissa.
@@ -35,14 +34,8 @@ struct Minifloat {
 using Fp16Code = Minifloat<5, 10, 15, TopCodes::kIeee>;
 using E4m3Code = Minifloat<4, 3, 7, TopCodes::kNanOnly>;
 using E5m2Code = Minifloat<5, 2, 15, TopCodes::kIeee>;
-using Fbgemm143Code = Minifloat<4, 3, 15, TopCodes::kNumbers>;
-using Fbgemm152Code = Minifloat<5, 2, 31, TopCodes::kNumbers>;
 
 inline constexpr float kLargestFloat = std::numeric_limits<float>::max();
-inline constexpr float kFbgemmEpsilon = 1e-20F;
-
-/// FBGEMM's formats decode what is larger to an infinity.
-inline constexpr float kFbgemmLimit = kLargestFloat / 4;
 
 /// Upper 16 bits of a float, the others 0.
 constexpr float cut_to_bf16(float x) {
@@ -52,7 +45,8 @@ constexpr float cut_to_bf16(float x) {
 inline constexpr float kLargestBf16 = cut_to_bf16(kLargestFloat);
 inline constexpr float kSmallestScale = 0x1.0p-126F;
 
-/// Of our own formats, whose largest code is `largest`: the scale whose product with it is finite.
+/// Of formats with a scale, whose largest code is `largest`: the scale whose product with it is
+/// finite.
 constexpr float largest_scale(float largest) {
   return cut_to_bf16(kLargestFloat / largest);
 }
@@ -80,12 +74,6 @@ constexpr float largest_code(CodecFormat format) {
       return 127.0F;
     case CodecFormat::kInt4:
       return 7.0F;
-    case CodecFormat::kFbgemmFp8143:
-      return 0.9375F;
-    case CodecFormat::kFbgemmFp8152:
-      return 0.875F;
-    case CodecFormat::kFbgemmInt8:
-      return 255.0F;
     case CodecFormat::kFp32:
       break;
   }
@@ -100,10 +88,6 @@ constexpr float codec_limit(CodecFormat format) {
     case CodecFormat::kInt8:
     case CodecFormat::kInt4:
       return largest_scale(largest_code(format)) * largest_code(format);
-    case CodecFormat::kFbgemmFp8143:
-    case CodecFormat::kFbgemmFp8152:
-    case CodecFormat::kFbgemmInt8:
-      return kFbgemmLimit;
     default:
       return largest_code(format);
   }

@@ -101,10 +101,25 @@ std::string parse_text(const Node& node, const std::string& path) {
   return node.text;
 }
 
+/// Of a word that is gone.
+[[noreturn]] void refuse_word(const Node& node,
+                              const std::string& path,
+                              const GoneWord& word,
+                              WrittenBy writer) {
+  if (writer == WrittenBy::kUser) {
+    fail_at(node, "{}: {} is gone; set {} instead", path, describe(node), word.instead);
+  }
+  throw GoneKeyError(ErrorCode::kConfig,
+                     where(node) + fmt::format("{}: {} is gone; train anew with {}, or go on with "
+                                               "the build that wrote it",
+                                               path, describe(node), word.instead));
+}
+
 /// Stores a node in a field, whatever the field's type is.
 struct Assign {
   const Node& node;
   const std::string& path;
+  WrittenBy writer;
 
   void operator()(std::int64_t* out) const { *out = parse_integer<std::int64_t>(node, path); }
 
@@ -143,7 +158,7 @@ struct Assign {
     }
     out->assign(node.items.size(), {});
     for (std::size_t i = 0; i < node.items.size(); ++i) {
-      Assign{*node.items[i], fmt::format("{}.{}", path, i)}(&(*out)[i]);
+      Assign{*node.items[i], fmt::format("{}.{}", path, i), writer}(&(*out)[i]);
     }
   }
 
@@ -182,6 +197,11 @@ struct Assign {
         return;
       }
     }
+    for (const GoneWord& word : out.gone) {
+      if (word.name == node.text) {
+        refuse_word(node, path, word, writer);
+      }
+    }
     const std::string near = nearest(node.text, names);
     fail_at(node, "{}: {} is none of {}{}", path, describe(node), fmt::join(names, ", "),
             near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
@@ -217,7 +237,7 @@ class Binder final : public Visitor {
       if (node->kind == Node::Kind::kNull) {
         fail_at(*node, "{}: has no value; give one or remove the key", path);
       }
-      std::visit(Assign{*node, path}, value);
+      std::visit(Assign{*node, path, writer_}, value);
     }
   }
 

@@ -49,12 +49,19 @@ struct GoneKey {
   std::string_view now = {};    ///< what this is, for messages
 };
 
+/// A spelling that a choice had, and the one to take now. It is refused by name.
+struct GoneWord {
+  std::string_view name = {};
+  std::string_view instead = {};
+};
+
 /// A field of an enum type: its spellings in order, and access by position among them.
 struct Choice {
   std::span<const std::string_view> names;
   /// Reads, and sets, the position of the value among `names`.
   std::function<std::size_t()> get;
   std::function<void(std::size_t)> set;
+  std::span<const GoneWord> gone = {};
 };
 
 /// A pointer to the field's value.

@@ -37,6 +37,16 @@ constexpr std::array<std::string_view, 2> kCollectiveForms = {"flat", "hierarchi
 constexpr std::array<std::string_view, 3> kDevices = {"cpu", "check", "cuda"};
 constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "avx2",
                                                       "avx512", "avx512_bf16", "amx"};
+constexpr std::array<GoneWord, 3> kGoneCodecFormats = {
+    GoneWord{.name = "fbgemm_fp8_143", .instead = "fp8_e4m3"},
+    GoneWord{.name = "fbgemm_fp8_152", .instead = "fp8_e5m2"},
+    GoneWord{.name = "fbgemm_int8", .instead = "int8"}};
+
+Choice format_choice(CodecFormat& format) {
+  Choice formats = choice(format, kCodecFormatNames);
+  formats.gone = kGoneCodecFormats;
+  return formats;
+}
 
 }  // namespace
 
@@ -342,18 +352,18 @@ void walk(Visitor& v, Codecs& c) {
   v.value({.name = "forward",
            .meaning = "Of looked-up vectors and partial sums on their way to the samples; fp32: as "
                       "they are (docs/codecs.md)."},
-          choice(c.forward, kCodecFormatNames));
+          format_choice(c.forward));
   v.value({.name = "backward", .meaning = "Of their gradients on the way back."},
-          choice(c.backward, kCodecFormatNames));
+          format_choice(c.backward));
   v.value({.name = "dense",
            .meaning = "Of partial sums of the dense gradients and of their sums; fp32: as they "
                       "are."},
-          choice(c.dense, kCodecFormatNames));
+          format_choice(c.dense));
   v.value({.name = "sync",
            .meaning = "Of what rows and their optimizer state have changed by since the last sync "
                       "of replica groups that are averaged, and of the means of these changes; "
                       "fp32: rows and state as they are (docs/2d.md)."},
-          choice(c.sync, kCodecFormatNames));
+          format_choice(c.sync));
   v.value({.name = "group_size",
            .meaning = "Of formats of 8 and 4 bits: columns that share a scale, counted from column "
                       "0 of the row, or from the start of a rank's slice of the dense gradients. "

@@ -17,14 +17,14 @@
 
 namespace weft::spec {
 
-/// Who has written a configuration. That decides about keys that are gone
+/// Who has written a configuration. That decides about keys and words that are gone
 /// (docs/adr/0013-knobs-that-are-gone.md).
 enum class WrittenBy {
   kUser,          ///< each is refused
   kEarlierBuild,  ///< which wrote all keys: read over where it says what all jobs have now
 };
 
-/// A key that is gone, of an earlier build, with a value that no job can have any more.
+/// A key or word that is gone, of an earlier build, with which no job can go on any more.
 class GoneKeyError : public Error {
  public:
   using Error::Error;

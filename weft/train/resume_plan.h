@@ -21,8 +21,8 @@ struct SavedJob {
   std::optional<std::vector<std::int64_t>> hosts;
 };
 
-/// Throws Error(kConfig) where the plan is none, and spec::GoneKeyError where the job had a value
-/// of a key that is gone that none can have any more. `name` stands in messages.
+/// Throws Error(kConfig) where the plan is none, and spec::GoneKeyError where the job had what no
+/// job of this build can have. `name` stands in messages.
 SavedJob saved_job(const checkpoint::Metadata& metadata, const std::string& name);
 
 /// Hosts for a checkpoint's extra_json, read back by saved_job().

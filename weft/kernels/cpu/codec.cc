@@ -137,10 +137,7 @@ HWY_INLINE void read_codes(const typename F::Code* codes, const GroupOut& group,
   for_registers(group.cols, [&](auto is_short, std::int64_t i, std::size_t count) HWY_ATTR {
     const auto code = hn::PromoteTo(U32(), load(narrow, is_short, codes + i, count));
     auto x = F::to_float(code);
-    if constexpr (F::kFormat == CodecFormat::kFbgemmFp8143 ||
-                  F::kFormat == CodecFormat::kFbgemmFp8152) {
-      x = hn::Div(x, factor);
-    } else if constexpr (sizeof(typename F::Code) == 1) {
+    if constexpr (sizeof(typename F::Code) == 1) {
       x = hn::Mul(x, factor);
     }
     if constexpr (F::kFormat != CodecFormat::kBf16) {
@@ -203,29 +200,15 @@ HWY_INLINE void write_group(const GroupIn& group, float multiplier, std::byte* t
   }
 }
 
-/// Where a group of F has its codes, its scale, and how the scale is made.
+/// Where a group of F has its codes, behind its scale, and how the scale is made.
 template <class F>
 struct GroupLayout {
-  static constexpr bool kFbgemm =
-      F::kFormat == CodecFormat::kFbgemmFp8143 || F::kFormat == CodecFormat::kFbgemmFp8152;
   static constexpr bool kScaled = sizeof(typename F::Code) == 1;
-  static constexpr std::int64_t kCodes = kScaled && !kFbgemm ? 2 : 0;
-
-  static std::int64_t scale_at(std::int64_t cols) { return kFbgemm ? (cols + 3) / 4 * 4 : 0; }
+  static constexpr std::int64_t kCodes = kScaled ? 2 : 0;
 
   /// Writes the scale of finite numbers up to `most`; returns what they are multiplied by.
-  static float write_scale(const GroupIn& group, float most, bool finite) {
-    if constexpr (kFbgemm) {
-      const float largest = largest_code(F::kFormat);
-      const float scale = largest / (kFbgemmEpsilon + std::min(most, kFbgemmLimit));
-      const float tail[2] = {finite ? scale : std::bit_cast<float>(0x7FC00000), 0.0F};
-      const std::int64_t at = scale_at(group.cols);
-      for (std::int64_t i = group.cols; i < at; ++i) {
-        group.to[i] = std::byte{0};
-      }
-      std::memcpy(group.to + at, tail, sizeof(tail));
-      return scale;
-    } else if constexpr (kScaled) {
+  static float write_scale(const GroupIn& group, float most) {
+    if constexpr (kScaled) {
       const float scale = group_scale(most, largest_code(F::kFormat));
       const auto upper = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scale) >> 16);
       std::memcpy(group.to, &upper, sizeof(upper));
@@ -236,11 +219,7 @@ struct GroupLayout {
   }
 
   static float read_scale(const GroupOut& group) {
-    if constexpr (kFbgemm) {
-      float scale = 0.0F;
-      std::memcpy(&scale, group.from + scale_at(group.cols), sizeof(scale));
-      return scale;
-    } else if constexpr (kScaled) {
+    if constexpr (kScaled) {
       std::uint16_t upper = 0;
       std::memcpy(&upper, group.from, sizeof(upper));
       return std::bit_cast<float>(static_cast<std::uint32_t>(upper) << 16);
@@ -257,18 +236,11 @@ HWY_INLINE void encode_group(const GroupIn& group, CodecClips& counts) {
   const float most = std::bit_cast<float>(largest_bits(group));
   std::byte* const codes = group.to + Layout::kCodes;
   if (HWY_LIKELY(most <= kLimit)) {  // false where it is NaN
-    write_group<F, Rounding, false>(group, Layout::write_scale(group, most, true), codes);
+    write_group<F, Rounding, false>(group, Layout::write_scale(group, most), codes);
     return;
   }
-  CodecClips own;
-  const float finite = look_closely(group, kLimit, own);
-  const float multiplier = Layout::write_scale(group, finite, own.non_finite == 0);
-  counts += own;
-  if (Layout::kFbgemm && own.non_finite > 0) {
-    std::memset(codes, 0, static_cast<std::size_t>(group.cols));
-    return;
-  }
-  write_group<F, Rounding, true>(group, multiplier, codes);
+  const float finite = look_closely(group, kLimit, counts);
+  write_group<F, Rounding, true>(group, Layout::write_scale(group, finite), codes);
 }
 
 template <class F>
@@ -288,70 +260,6 @@ HWY_INLINE void decode_group(const GroupOut& group) {
     read_codes<F>(reinterpret_cast<const typename F::Code*>(group.from + Layout::kCodes), group,
                   scale);
   }
-}
-
-/// FBGEMM's int8 has no sign and a bias.
-struct FbgemmInt8Lanes {};
-
-template <class Rounding>
-HWY_INLINE void encode_biased(const GroupIn& group, CodecClips& counts) {
-  const F32 d;
-  const auto limit = hn::Set(d, kFbgemmLimit);
-  const auto below = hn::Set(d, -kFbgemmLimit);
-  bool finite = true;
-  if (HWY_UNLIKELY(largest_bits(group) > std::bit_cast<std::uint32_t>(kFbgemmLimit))) {
-    CodecClips own;
-    look_closely(group, kFbgemmLimit, own);
-    finite = own.non_finite == 0;
-    counts += own;
-  }
-  auto least = limit;
-  auto most = below;
-  const auto none = hn::Set(d, std::clamp(group.x[0], -kFbgemmLimit, kFbgemmLimit));
-  for_registers(group.cols, [&](auto is_short, std::int64_t i, std::size_t count) HWY_ATTR {
-    auto x = hn::Min(hn::Max(load(d, is_short, group.x + i, count), below), limit);
-    if constexpr (decltype(is_short)::value) {
-      x = hn::IfThenElse(hn::FirstN(d, count), x, none);
-    }
-    least = hn::Min(least, x);
-    most = hn::Max(most, x);
-  });
-  // Of two zeros the positive one: which of them a comparison keeps depends on its order.
-  const float bias = hn::GetLane(hn::MinOfLanes(d, least)) + 0.0F;
-  const float range = hn::GetLane(hn::MaxOfLanes(d, most)) + 0.0F - bias;
-  const auto inverse = hn::Set(d, 255.0F / (range + kFbgemmEpsilon));
-  auto* const codes = reinterpret_cast<std::uint8_t*>(group.to);
-  for_registers(group.cols, [&](auto is_short, std::int64_t i, std::size_t count) HWY_ATTR {
-    const auto x = hn::Min(hn::Max(load(d, is_short, group.x + i, count), below), limit);
-    const auto y = hn::Min(hn::Mul(hn::Sub(x, hn::Set(d, bias)), inverse), hn::Set(d, 255.0F));
-    const auto words = Rounding::kDraws ? hn::LoadU(U32(), group.words + i) : hn::Zero(U32());
-    const hn::Rebind<std::uint8_t, U32> narrow;
-    store(hn::TruncateTo(narrow, Rounding::template round<16>(y, words)), narrow, is_short,
-          codes + i, count);
-  });
-  if (!finite) {
-    std::memset(codes, 0, static_cast<std::size_t>(group.cols));
-  }
-  const float tail[2] = {finite ? range / 255.0F : std::bit_cast<float>(0x7FC00000),
-                         finite ? bias : 0.0F};
-  std::memcpy(group.to + group.cols, tail, sizeof(tail));
-}
-
-HWY_INLINE void decode_biased(const GroupOut& group) {
-  const F32 d;
-  float tail[2];
-  std::memcpy(tail, group.from + group.cols, sizeof(tail));
-  const auto scale = hn::Set(d, tail[0]);
-  const auto bias = hn::Set(d, tail[1]);
-  const auto* const codes = reinterpret_cast<const std::uint8_t*>(group.from);
-  for_registers(group.cols, [&](auto is_short, std::int64_t i, std::size_t count) HWY_ATTR {
-    const hn::Rebind<std::uint8_t, U32> narrow;
-    const auto code = hn::PromoteTo(U32(), load(narrow, is_short, codes + i, count));
-    const auto value = hn::ConvertTo(d, hn::BitCast(I32(), code));
-    auto x = hn::Add(hn::Mul(value, scale), bias);
-    x = hn::IfThenElse(hn::IsNaN(x), hn::BitCast(d, set(0x7FC00000)), x);
-    store(x, d, is_short, group.x + i, count);
-  });
 }
 
 template <class F, class Rounding>
@@ -376,11 +284,7 @@ CodecClips encode_vectors(const Codec& codec, const EncodeJob& job, Range range)
                                      .cols = cols,
                                      .words = words == nullptr ? nullptr : words + col,
                                      .to = job.to + v * bytes + offset};
-                 if constexpr (std::is_same_v<F, FbgemmInt8Lanes>) {
-                   encode_biased<Rounding>(group, counts);
-                 } else {
-                   encode_group<F, Rounding>(group, counts);
-                 }
+                 encode_group<F, Rounding>(group, counts);
                });
   }
   return counts;
@@ -394,11 +298,7 @@ void decode_vectors(const Codec& codec, const DecodeJob& job, Range range) {
     for_groups(
         codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) HWY_ATTR {
           const GroupOut group{.from = job.from + v * bytes + offset, .cols = cols, .x = x + col};
-          if constexpr (std::is_same_v<F, FbgemmInt8Lanes>) {
-            decode_biased(group);
-          } else {
-            decode_group<F>(group);
-          }
+          decode_group<F>(group);
         });
   }
 }
@@ -417,12 +317,6 @@ auto with_format(CodecFormat format, const Run& run) {
       return run(Int8Lanes());
     case CodecFormat::kInt4:
       return run(Int4Lanes());
-    case CodecFormat::kFbgemmFp8143:
-      return run(Fbgemm143Lanes());
-    case CodecFormat::kFbgemmFp8152:
-      return run(Fbgemm152Lanes());
-    case CodecFormat::kFbgemmInt8:
-      return run(FbgemmInt8Lanes());
     default:
       return run(Bf16Lanes());
   }

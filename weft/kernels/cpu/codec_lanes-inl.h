@@ -116,7 +116,7 @@ struct MinifloatLanes {
     if constexpr (M::kTop == TopCodes::kIeee) {
       value =
           hn::IfThenElse(hn::Lt(size, set(M::kInfinity)), value, hn::Or(shifted, set(0x7F800000)));
-    } else if constexpr (M::kTop == TopCodes::kNanOnly) {
+    } else {
       value = hn::IfThenElse(hn::Eq(size, set(M::kNan)), set(0x7FC00000), value);
     }
     const auto sign = hn::ShiftLeft<32 - M::kBits>(hn::And(code, set(M::kSign)));
@@ -179,8 +179,6 @@ struct IntegerLanes {
 using Fp16Lanes = MinifloatLanes<Fp16Code, CodecFormat::kFp16>;
 using E4m3Lanes = MinifloatLanes<E4m3Code, CodecFormat::kFp8E4m3>;
 using E5m2Lanes = MinifloatLanes<E5m2Code, CodecFormat::kFp8E5m2>;
-using Fbgemm143Lanes = MinifloatLanes<Fbgemm143Code, CodecFormat::kFbgemmFp8143>;
-using Fbgemm152Lanes = MinifloatLanes<Fbgemm152Code, CodecFormat::kFbgemmFp8152>;
 using Int8Lanes = IntegerLanes<8, CodecFormat::kInt8>;
 using Int4Lanes = IntegerLanes<4, CodecFormat::kInt4>;
 

@@ -141,10 +141,6 @@ Word code_of(const Group& group, std::int64_t i, float multiplier) {
       return integer_code(group, x, y, i, 8);
     case CodecFormat::kInt4:
       return integer_code(group, x, y, i, 4);
-    case CodecFormat::kFbgemmFp8143:
-      return sign_of(x) * 128U | minifloat<Fbgemm143Code>(group, y, i);
-    case CodecFormat::kFbgemmFp8152:
-      return sign_of(x) * 128U | minifloat<Fbgemm152Code>(group, y, i);
     default:
       return 0;
   }
@@ -170,7 +166,7 @@ float largest_finite(const Group& group) {
   return most;
 }
 
-void encode_own(const Group& group) {
+void encode_scaled(const Group& group) {
   const float scale = group_scale(largest_finite(group), largest_code(group.codec->format));
   put(group.to, static_cast<std::uint16_t>(std::bit_cast<Word>(scale) >> 16));
   std::byte* const codes = group.to + 2;
@@ -183,38 +179,6 @@ void encode_own(const Group& group) {
                                 : codes[i / 2] | static_cast<std::byte>(code << 4);
     }
   }
-}
-
-void encode_fbgemm_fp8(const Group& group, bool finite) {
-  const std::int64_t codes = (group.cols + 3) / 4 * 4;
-  const float largest = largest_code(group.codec->format);
-  const float most = std::min(largest_finite(group), kFbgemmLimit);
-  const float scale = finite ? largest / (kFbgemmEpsilon + most) : std::bit_cast<float>(0x7FC00000);
-  std::memset(group.to, 0, static_cast<std::size_t>(codes + 8));
-  for (std::int64_t i = 0; finite && i < group.cols; ++i) {
-    group.to[i] = static_cast<std::byte>(code_of(group, i, scale));
-  }
-  put(group.to + codes, scale);
-}
-
-void encode_fbgemm_int8(const Group& group, bool finite) {
-  float least = group.cut(0, kFbgemmLimit);
-  float most = least;
-  for (std::int64_t i = 0; i < group.cols; ++i) {
-    least = std::min(least, group.cut(i, kFbgemmLimit));
-    most = std::max(most, group.cut(i, kFbgemmLimit));
-  }
-  // Of two zeros the positive one: which of them a comparison keeps depends on its order.
-  least += 0.0F;
-  most += 0.0F;
-  const float range = most - least;
-  const float inverse = 255.0F / (range + kFbgemmEpsilon);
-  for (std::int64_t i = 0; i < group.cols; ++i) {
-    const float y = std::min((group.cut(i, kFbgemmLimit) - least) * inverse, 255.0F);
-    group.to[i] = static_cast<std::byte>(finite ? group.round(y, i, 16) : 0U);
-  }
-  put(group.to + group.cols, finite ? range / 255.0F : std::bit_cast<float>(0x7FC00000));
-  put(group.to + group.cols + 4, finite ? least : 0.0F);
 }
 
 CodecClips encode_group(const Group& group) {
@@ -230,43 +194,29 @@ CodecClips encode_group(const Group& group) {
         put(group.to + 2 * i, static_cast<std::uint16_t>(code_of(group, i, 1.0F)));
       }
       break;
-    case CodecFormat::kFbgemmFp8143:
-    case CodecFormat::kFbgemmFp8152:
-      encode_fbgemm_fp8(group, counts.non_finite == 0);
-      break;
-    case CodecFormat::kFbgemmInt8:
-      encode_fbgemm_int8(group, counts.non_finite == 0);
-      break;
     default:
-      encode_own(group);
+      encode_scaled(group);
   }
   return counts;
 }
 
 /// Column i of an encoded group.
-float decode_column(CodecFormat format, const std::byte* from, std::int64_t cols, std::int64_t i) {
+float decode_column(CodecFormat format, const std::byte* from, std::int64_t i) {
   const auto byte = [from](std::int64_t at) { return static_cast<Word>(from[at]); };
-  const std::int64_t behind = (cols + 3) / 4 * 4;
-  const float own = std::bit_cast<float>(static_cast<Word>(get<std::uint16_t>(from)) << 16);
+  const float scale = std::bit_cast<float>(static_cast<Word>(get<std::uint16_t>(from)) << 16);
   switch (format) {
     case CodecFormat::kFp16:
       return from_minifloat<Fp16Code>(get<std::uint16_t>(from + 2 * i));
     case CodecFormat::kBf16:
       return to_float(get<BFloat16>(from + 2 * i));
     case CodecFormat::kFp8E4m3:
-      return from_minifloat<E4m3Code>(byte(2 + i)) * own;
+      return from_minifloat<E4m3Code>(byte(2 + i)) * scale;
     case CodecFormat::kFp8E5m2:
-      return from_minifloat<E5m2Code>(byte(2 + i)) * own;
+      return from_minifloat<E5m2Code>(byte(2 + i)) * scale;
     case CodecFormat::kInt8:
-      return from_integer(byte(2 + i), 8) * own;
+      return from_integer(byte(2 + i), 8) * scale;
     case CodecFormat::kInt4:
-      return from_integer(byte(2 + i / 2) >> (i % 2 == 0 ? 0 : 4) & 15U, 4) * own;
-    case CodecFormat::kFbgemmFp8143:
-      return from_minifloat<Fbgemm143Code>(byte(i)) / get<float>(from + behind);
-    case CodecFormat::kFbgemmFp8152:
-      return from_minifloat<Fbgemm152Code>(byte(i)) / get<float>(from + behind);
-    case CodecFormat::kFbgemmInt8:
-      return static_cast<float>(byte(i)) * get<float>(from + cols) + get<float>(from + cols + 4);
+      return from_integer(byte(2 + i / 2) >> (i % 2 == 0 ? 0 : 4) & 15U, 4) * scale;
     case CodecFormat::kFp32:
       break;
   }
@@ -300,7 +250,7 @@ void decode(const Codec& codec, const DecodeJob& job, Range range) {
     float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
     for_groups(codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) {
       for (std::int64_t i = 0; i < cols; ++i) {
-        const float value = decode_column(codec.format, job.from + v * bytes + offset, cols, i);
+        const float value = decode_column(codec.format, job.from + v * bytes + offset, i);
         x[col + i] = !keeps_nan && std::isnan(value) ? std::bit_cast<float>(0x7FC00000) : value;
       }
     });
