@@ -96,12 +96,13 @@ TEST(Golden, LookupsAndRowGradients) {
     Context ctx;
     TableShard::forward(ctx, std::span(&work, 1));
     expect_near(out, lookup["output"], "lookup");
-    shard->coalesce(ctx, step.blocks());
-    shard->accumulate(ctx);
+    RowGradients gradients(*device, *shard);
+    gradients.coalesce(step.blocks());
+    gradients.accumulate(ctx);
     std::vector<float> gradient(lookup["gradient"].size());
-    for (std::int64_t u = 0; u < shard->num_unique(); ++u) {
-      std::memcpy(gradient.data() + shard->unique_rows()[u] * dim, shard->row_gradients() + u * dim,
-                  static_cast<std::size_t>(dim) * 4);
+    for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
+      std::memcpy(gradient.data() + gradients.unique_rows()[u] * dim,
+                  gradients.row_gradients() + u * dim, static_cast<std::size_t>(dim) * 4);
     }
     expect_near(gradient, lookup["gradient"], "gradient");
   }
@@ -111,12 +112,13 @@ TEST(Golden, Optimizers) {
   const std::unique_ptr<Device> device = make_device({});
   for (const json& one : golden()["cases"]) {
     const auto shard = make_shard(*device, read_optimizer(one));
+    RowGradients gradients(*device, *shard);
     Context ctx;
     std::int64_t step = 0;
     for (const json& data : golden()["steps"][one["steps"].get<std::string>()]) {
       const StepData batch = read_step(data, one["weighted"].get<bool>());
-      shard->coalesce(ctx, batch.blocks());
-      shard->update(ctx, {.learning_rate_factor = 1.0, .step = ++step, .seed = kSeed});
+      gradients.coalesce(batch.blocks());
+      shard->update(ctx, gradients, {.learning_rate_factor = 1.0, .step = ++step, .seed = kSeed});
     }
     std::vector<float> weights(one["result"].size());
     shard->read_state(0, 0, golden()["rows"].get<std::int64_t>(), weights.data());

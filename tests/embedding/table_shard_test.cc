@@ -30,61 +30,65 @@ State train_whole(const spec::Table& table,
                   std::int64_t parts = 8) {
   const std::unique_ptr<Device> device = make_device({});
   const auto shard = whole(*device, table, parts);
+  RowGradients gradients(*device, *shard);
   Context ctx;
   for (std::int64_t i = 0; i < kSteps; ++i) {
-    shard->coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
-    shard->update(ctx, update_step(i + 1));
+    gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+    shard->update(ctx, gradients, update_step(i + 1));
   }
   return state_of({shard.get()});
 }
 
 /// What the shards of a row's columns send each other: every shard's blocks, side by side.
-std::vector<float> gather_blocks(const std::vector<std::unique_ptr<TableShard>>& shards,
-                                 const std::function<void(TableShard&, float*)>& blocks_of) {
-  const std::int64_t all_blocks = kernels::statistic_blocks(shards[0]->table().embedding_dim);
-  const std::int64_t rows = shards[0]->num_unique();
+std::vector<float> gather_blocks(std::span<RowGradients> gradients,
+                                 const std::function<void(RowGradients&, float*)>& blocks_of) {
+  const TableShard& first = gradients[0].shard();
+  const std::int64_t all_blocks = kernels::statistic_blocks(first.table().embedding_dim);
+  const std::int64_t rows = gradients[0].num_unique();
   std::vector<float> all(static_cast<std::size_t>(rows * all_blocks));
-  for (const auto& shard : shards) {
-    EXPECT_EQ(shard->num_unique(), rows);
-    const std::int64_t own = shard->num_blocks();
+  for (RowGradients& one : gradients) {
+    EXPECT_EQ(one.num_unique(), rows);
+    const std::int64_t own = one.shard().num_blocks();
     std::vector<float> mine(static_cast<std::size_t>(rows * own));
-    blocks_of(*shard, mine.data());
+    blocks_of(one, mine.data());
     for (std::int64_t u = 0; u < rows; ++u) {
-      std::memcpy(all.data() + u * all_blocks + shard->cols().begin / 16, mine.data() + u * own,
-                  static_cast<std::size_t>(own) * sizeof(float));
+      std::memcpy(all.data() + u * all_blocks + one.shard().cols().begin / 16,
+                  mine.data() + u * own, static_cast<std::size_t>(own) * sizeof(float));
     }
   }
   return all;
 }
 
-void update_columns(Context& ctx,
-                    const std::vector<std::unique_ptr<TableShard>>& shards,
-                    const UpdateStep& step) {
-  const std::int64_t dim = shards[0]->table().embedding_dim;
+void update_columns(Context& ctx, std::span<RowGradients> gradients, const UpdateStep& step) {
+  const TableShard& first = gradients[0].shard();
+  const std::int64_t dim = first.table().embedding_dim;
   const std::int64_t blocks = kernels::statistic_blocks(dim);
-  const std::int64_t rows = shards[0]->num_unique();
-  for (const auto& shard : shards) {
-    shard->accumulate(ctx);
+  const std::int64_t rows = gradients[0].num_unique();
+  for (RowGradients& one : gradients) {
+    one.accumulate(ctx);
   }
   std::vector<float> means(static_cast<std::size_t>(rows));
-  if (shards[0]->needs_statistic()) {
-    const auto squares = gather_blocks(
-        shards, [&](TableShard& shard, float* out) { shard.block_squares(ctx, out); });
+  if (first.needs_statistic()) {
+    const auto squares = gather_blocks(gradients, [&](RowGradients& one, float* out) {
+      one.shard().block_squares(ctx, one, out);
+    });
     for (std::int64_t u = 0; u < rows; ++u) {
       means[static_cast<std::size_t>(u)] = kernels::mean_square(squares.data() + u * blocks, dim);
     }
   }
-  for (const auto& shard : shards) {
-    shard->update_with_statistic(ctx, step, shard->needs_statistic() ? means.data() : nullptr);
+  for (RowGradients& one : gradients) {
+    one.shard().update_with_statistic(ctx, one, step,
+                                      first.needs_statistic() ? means.data() : nullptr);
   }
-  if (shards[0]->needs_max_norm()) {
-    const auto squares = gather_blocks(
-        shards, [&](TableShard& shard, float* out) { shard.row_block_squares(ctx, out); });
+  if (first.needs_max_norm()) {
+    const auto squares = gather_blocks(gradients, [&](RowGradients& one, float* out) {
+      one.shard().row_block_squares(ctx, one, out);
+    });
     for (std::int64_t u = 0; u < rows; ++u) {
       means[static_cast<std::size_t>(u)] = block_tree_sum(squares.data() + u * blocks, blocks);
     }
-    for (const auto& shard : shards) {
-      shard->scale_to_max_norm(ctx, means.data());
+    for (RowGradients& one : gradients) {
+      one.shard().scale_to_max_norm(ctx, one, means.data());
     }
   }
 }
@@ -99,16 +103,20 @@ State train_columns(const spec::Table& table,
                                                   Range{cuts[i], cuts[i + 1]}, kSeed,
                                                   TableShardOptions{}));
   }
+  std::vector<RowGradients> gradients;
+  for (const auto& shard : shards) {
+    gradients.emplace_back(*device, *shard);
+  }
   Context ctx;
   for (std::int64_t i = 0; i < kSteps; ++i) {
-    for (const auto& shard : shards) {
-      shard->coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks(shard->cols().begin));
+    for (RowGradients& one : gradients) {
+      one.coalesce(steps[static_cast<std::size_t>(i)].blocks(one.shard().cols().begin));
     }
     if (shards[0]->needs_statistic() || shards[0]->needs_max_norm()) {
-      update_columns(ctx, shards, update_step(i + 1));
+      update_columns(ctx, gradients, update_step(i + 1));
     } else {
-      for (const auto& shard : shards) {
-        shard->update(ctx, update_step(i + 1));
+      for (RowGradients& one : gradients) {
+        one.shard().update(ctx, one, update_step(i + 1));
       }
     }
   }
@@ -149,25 +157,26 @@ TEST(ColumnShards, OfTheWholeRowMayUseTheSplitForm) {
     table.optimizer = optimizer;
     const std::unique_ptr<Device> device = make_device({});
     const auto shard = whole(*device, table);
+    RowGradients gradients(*device, *shard);
     Context ctx;
     std::vector<float> squares(50 * 3);
     std::vector<float> per_row(50);
     for (std::int64_t i = 0; i < kSteps; ++i) {
-      shard->coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
-      shard->accumulate(ctx);
-      shard->block_squares(ctx, squares.data());
-      for (std::int64_t u = 0; u < shard->num_unique(); ++u) {
+      gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+      gradients.accumulate(ctx);
+      shard->block_squares(ctx, gradients, squares.data());
+      for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
         per_row[static_cast<std::size_t>(u)] =
             kernels::mean_square(&squares[static_cast<std::size_t>(u * 3)], 33);
       }
-      shard->update_with_statistic(ctx, update_step(i + 1), per_row.data());
+      shard->update_with_statistic(ctx, gradients, update_step(i + 1), per_row.data());
       if (optimizer.max_norm > 0.0) {
-        shard->row_block_squares(ctx, squares.data());
-        for (std::int64_t u = 0; u < shard->num_unique(); ++u) {
+        shard->row_block_squares(ctx, gradients, squares.data());
+        for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
           per_row[static_cast<std::size_t>(u)] =
               block_tree_sum(&squares[static_cast<std::size_t>(u * 3)], 3);
         }
-        shard->scale_to_max_norm(ctx, per_row.data());
+        shard->scale_to_max_norm(ctx, gradients, per_row.data());
       }
     }
     EXPECT_TRUE(state_of({shard.get()}) == train_whole(table, steps)) << describe(table);
@@ -192,12 +201,13 @@ TEST(RowShards, HaveTheBitsOfTheWholeTable) {
         all.push_back(shards.back().get());
       }
       Context ctx;
-      for (std::int64_t i = 0; i < kSteps; ++i) {
-        for (const auto& shard : shards) {
+      for (const auto& shard : shards) {
+        RowGradients gradients(*device, *shard);
+        for (std::int64_t i = 0; i < kSteps; ++i) {
           const StepData own =
               restrict_step(steps[static_cast<std::size_t>(i)], {0, 8}, shard->rows());
-          shard->coalesce(ctx, own.blocks());
-          shard->update(ctx, update_step(i + 1));
+          gradients.coalesce(own.blocks());
+          shard->update(ctx, gradients, update_step(i + 1));
         }
       }
       EXPECT_TRUE(state_of(all) == train_whole(table, steps))
@@ -245,8 +255,10 @@ State train_replicas(const spec::Table& table,
                      std::int64_t ranks) {
   const std::unique_ptr<Device> device = make_device({});
   std::vector<std::unique_ptr<TableShard>> replicas;
+  std::vector<RowGradients> gradients;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     replicas.push_back(whole(*device, table, parts));
+    gradients.emplace_back(*device, *replicas.back());
   }
   Context ctx;
   for (std::int64_t i = 0; i < kSteps; ++i) {
@@ -255,18 +267,18 @@ State train_replicas(const spec::Table& table,
       const Range own = rank_parts(parts, ranks, rank);
       const StepData mine =
           restrict_step(steps[static_cast<std::size_t>(i)], own, {0, table.num_embeddings});
-      TableShard& replica = *replicas[static_cast<std::size_t>(rank)];
-      replica.coalesce(ctx, mine.blocks());
-      replica.accumulate_partials(ctx, own);
-      gathered.emplace_back(replica.partials(), table.embedding_dim);
+      RowGradients& one = gradients[static_cast<std::size_t>(rank)];
+      one.coalesce(mine.blocks());
+      one.accumulate_partials(ctx, own);
+      gathered.emplace_back(one.partials(), table.embedding_dim);
     }
     std::vector<PartialRows> views;
     for (const Gathered& one : gathered) {
       views.push_back(one.view());
     }
-    for (const auto& replica : replicas) {
-      replica->merge_partials(ctx, views);
-      replica->update(ctx, update_step(i + 1));
+    for (RowGradients& one : gradients) {
+      one.merge_partials(views);
+      one.shard().update(ctx, one, update_step(i + 1));
       std::swap(views.front(), views.back());  // no order is needed
     }
   }
@@ -307,6 +319,7 @@ State train_on_stream(Device& device,
                       const std::vector<StepData>& steps,
                       std::vector<float>* looked_up) {
   const auto shard = whole(device, table);
+  RowGradients gradients(device, *shard);
   const std::unique_ptr<Stream> stream = device.make_stream({.name = "sparse"});
   State state;
   Buffer out(device);
@@ -314,8 +327,8 @@ State train_on_stream(Device& device,
   const std::int64_t bags = last.bags().bags;
   const Stage update = [&](Context& ctx) {
     for (std::int64_t i = 0; i < kSteps; ++i) {
-      shard->coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
-      shard->update(ctx, update_step(i + 1));
+      gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+      shard->update(ctx, gradients, update_step(i + 1));
     }
   };
   const Stage look_up = [&](Context& ctx) {
@@ -365,25 +378,28 @@ TEST(SeveralTables, TogetherEqualOneByOne) {
   const std::unique_ptr<Device> device = make_device({.threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
   std::vector<std::unique_ptr<TableShard>> shards;
-  std::vector<TableShard*> pointers;
+  std::vector<std::unique_ptr<RowGradients>> gradients;
+  std::vector<RowGradients*> pointers;
   std::vector<spec::Table> tables;
   for (const spec::SparseOptimizer& optimizer : all_optimizers()) {
     tables.push_back(make_table(300, 12));
     tables.back().optimizer = optimizer;
     shards.push_back(whole(*device, tables.back()));
-    pointers.push_back(shards.back().get());
+    gradients.push_back(std::make_unique<RowGradients>(*device, *shards.back()));
+    pointers.push_back(gradients.back().get());
   }
   for (std::int64_t i = 0; i < kSteps; ++i) {
     const std::vector<GradientBlock> blocks = steps[static_cast<std::size_t>(i)].blocks();
-    std::vector<std::pair<TableShard*, std::span<const GradientBlock>>> work;
-    for (TableShard* const shard : pointers) {
-      work.emplace_back(shard, blocks);
+    std::vector<std::pair<RowGradients*, std::span<const GradientBlock>>> work;
+    for (RowGradients* const one : pointers) {
+      work.emplace_back(one, blocks);
     }
-    TableShard::coalesce(ctx, work);
+    RowGradients::coalesce(ctx, work);
     TableShard::update(ctx, pointers, update_step(i + 1));
   }
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    EXPECT_TRUE(state_of({pointers[i]}) == train_whole(tables[i], steps)) << describe(tables[i]);
+    EXPECT_TRUE(state_of({shards[i].get()}) == train_whole(tables[i], steps))
+        << describe(tables[i]);
   }
 }
 
@@ -452,13 +468,18 @@ TEST(Misuse, IsNamed) {
   const std::unique_ptr<Device> device = make_device({});
   spec::Table table = make_table(10, 32);
   Context ctx;
-  EXPECT_THROW(whole(*device, table)->update(ctx, update_step(1)), Error);
+  const auto shard = whole(*device, table);
+  RowGradients none(*device, *shard);
+  EXPECT_THROW(shard->update(ctx, none, update_step(1)), Error);
   EXPECT_THROW(TableShard(*device, table, {0, 10}, {8, 32}, 1, {}), Error);
   EXPECT_THROW(TableShard(*device, table, {0, 11}, {0, 32}, 1, {}), Error);
   TableShard left(*device, table, {0, 10}, {0, 16}, 1, {});
   EXPECT_TRUE(left.needs_statistic());
-  left.coalesce(ctx, std::span<const GradientBlock>{});
-  EXPECT_THROW(left.update(ctx, update_step(1)), Error);
+  RowGradients of_left(*device, left);
+  of_left.coalesce(std::span<const GradientBlock>{});
+  EXPECT_THROW(left.update(ctx, of_left, update_step(1)), Error);
+  none.coalesce(std::span<const GradientBlock>{});
+  EXPECT_THROW(left.update_with_statistic(ctx, none, update_step(1), nullptr), Error);
 }
 
 }  // namespace

@@ -187,8 +187,9 @@ TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
     table.optimizer = optimizer;
     table.dtype = optimizer.max_norm > 0.0 ? spec::RowDType::kFp16 : spec::RowDType::kSplitBf16;
     const auto shard = whole(*device, table);
-    shard->coalesce(ctx, first.blocks());
-    shard->update(ctx, update_step(1));
+    RowGradients gradients(*device, *shard);
+    gradients.coalesce(first.blocks());
+    shard->update(ctx, gradients, update_step(1));
     TableShard copy(*device, table, {0, 50}, {0, 36}, kSeed + 1, {});
     const State state = state_of({shard.get()});
     const std::vector<StateItem> items = copy.state_items();
@@ -208,8 +209,9 @@ TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
       }
     }
     for (TableShard* const one : {shard.get(), &copy}) {
-      one->coalesce(ctx, second.blocks());
-      one->update(ctx, update_step(2));
+      RowGradients second_gradients(*device, *one);
+      second_gradients.coalesce(second.blocks());
+      one->update(ctx, second_gradients, update_step(2));
     }
     EXPECT_TRUE(state_of({shard.get()}) == state_of({&copy})) << describe(table);
   }
@@ -238,8 +240,9 @@ std::vector<float> rounded_ones(spec::RowDType dtype, float gradient, const Upda
   feature.grads.assign(static_cast<std::size_t>(kRows * kDim), -gradient);
   const StepData data{.dim = kDim, .features = {feature}};
   Context ctx;
-  shard->coalesce(ctx, data.blocks());
-  shard->update(ctx, step);
+  RowGradients gradients(*device, *shard);
+  gradients.coalesce(data.blocks());
+  shard->update(ctx, gradients, step);
   shard->read_state(0, 0, kRows, halves.data());
   std::vector<float> values;
   for (const std::uint16_t half : halves) {
@@ -314,8 +317,9 @@ TEST(Overflow, OfEveryThirdRowIsNumberedInTheTable) {
   feature.parts = {0};
   feature.grads.assign(8, std::numeric_limits<float>::infinity());
   const StepData data{.dim = 8, .features = {feature}};
-  shard.coalesce(ctx, data.blocks());
-  shard.update(ctx, update_step(1));
+  RowGradients gradients(*device, shard);
+  gradients.coalesce(data.blocks());
+  shard.update(ctx, gradients, update_step(1));
   EXPECT_EQ(shard.first_overflow_row(), 13);
 }
 
@@ -336,8 +340,9 @@ TEST(Overflow, RowsAreSkippedCountedAndTheFirstIsKept) {
   data.features[0].grads[700 * 8 + 3] = 1e30F;
   data.features[0].grads[650 * 8] = std::numeric_limits<float>::infinity();
   const State before = state_of({&shard});
-  shard.coalesce(ctx, data.blocks());
-  shard.update(ctx, update_step(1));
+  RowGradients gradients(*device, shard);
+  gradients.coalesce(data.blocks());
+  shard.update(ctx, gradients, update_step(1));
   EXPECT_EQ(shard.overflow_count(), 2);
   EXPECT_EQ(shard.first_overflow_row(), 750);
   const State after = state_of({&shard});
@@ -351,8 +356,8 @@ TEST(Overflow, RowsAreSkippedCountedAndTheFirstIsKept) {
   EXPECT_FALSE(row_is_same(751));
   EXPECT_FALSE(row_is_same(100));
   data.features[0].grads[0] = std::numeric_limits<float>::quiet_NaN();
-  shard.coalesce(ctx, data.blocks());
-  shard.update(ctx, update_step(2));
+  gradients.coalesce(data.blocks());
+  shard.update(ctx, gradients, update_step(2));
   EXPECT_EQ(shard.overflow_count(), 5);
   EXPECT_EQ(shard.first_overflow_row(), 750) << "the first step's row is kept";
 }
@@ -365,6 +370,7 @@ TEST(Memory, AStepAllocatesNothingOnceTheLongestHasBeenSeen) {
   spec::Table table = make_table(400, 40);
   table.dtype = spec::RowDType::kBf16;
   const auto shard = whole(*device, table);
+  RowGradients gradients(*device, *shard);
   std::vector<float> out(600 * 40);
   Context ctx{.device = device.get(), .pool = &device->pool()};
   const std::vector<GradientBlock> long_blocks = longest.blocks();
@@ -374,13 +380,13 @@ TEST(Memory, AStepAllocatesNothingOnceTheLongestHasBeenSeen) {
     const std::pair<TableShard*, Lookup> lookup{shard.get(),
                                                 {data.features[0].bags(), true, out.data(), 40}};
     TableShard::forward(ctx, std::span(&lookup, 1));
-    shard->coalesce(ctx, blocks);
-    shard->update(ctx, update_step(++step));
-    shard->coalesce(ctx, blocks);
-    shard->accumulate_partials(ctx, {0, 8});
-    const PartialRows partials = shard->partials();
-    shard->merge_partials(ctx, std::span(&partials, 1));
-    shard->update(ctx, update_step(++step));
+    gradients.coalesce(blocks);
+    shard->update(ctx, gradients, update_step(++step));
+    gradients.coalesce(blocks);
+    gradients.accumulate_partials(ctx, {0, 8});
+    const PartialRows partials = gradients.partials();
+    gradients.merge_partials(std::span(&partials, 1));
+    shard->update(ctx, gradients, update_step(++step));
   };
   run(longest, long_blocks);
   weft::test::watch_allocations();

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/sharding/touched_note.h"
 #include "weft/base/philox.h"
 #include "weft/comm/local/local.h"
 #include "weft/cost/replicas.h"
@@ -174,7 +175,7 @@ TEST(ReplicaAverage, HalvesAreRoundedUpAsOftenAsNot) {
 }
 
 /// Updates rows [first, first + count) with gradients of `factor`.
-void touch(
+embedding::RowGradients touch(
     Context& ctx, TableShard& shard, std::int64_t first, std::int64_t count, float factor = 1.0F) {
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> offsets;
@@ -189,9 +190,11 @@ void touch(
       .grads = gradients.data(),
       .grad_stride = kCols,
       .parts = parts.data()};
-  shard.coalesce(ctx, {&block, 1});
-  shard.accumulate(ctx, factor);
-  shard.update(ctx, {});
+  embedding::RowGradients touched(*ctx.device, shard);
+  touched.coalesce({&block, 1});
+  touched.accumulate(ctx, factor);
+  shard.update(ctx, touched, {});
+  return touched;
 }
 
 TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
@@ -207,8 +210,7 @@ TEST(ReplicaAverage, SendsTheBytesOfTheFormula) {
                         [&](comm::Communicator& world, Context& ctx, TableShard& shard,
                             ReplicaAverage& average) {
                           // Each group's 8 rows overlap with the next one's by half.
-                          touch(ctx, shard, 4 * world.rank(), 8);
-                          average.note_updated();
+                          note_updated(average, touch(ctx, shard, 4 * world.rank(), 8));
                           const std::int64_t before = world.traffic().total().bytes;
                           average.run(ctx, 1);
                           const bool all = form == spec::SyncForm::kDense;
@@ -240,8 +242,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
       for (int step = 0; step < 200; ++step) {
         // Runs of 6 rows, of a rank each, over 40 rows in no order.
         const std::int64_t first = (step * 13 + world.rank() * 5) % 35;
-        touch(ctx, shard, first, 6);
-        touched.note_updated();
+        note_updated(touched, touch(ctx, shard, first, 6));
         ASSERT_LE(touched.entries(), 2 * 40 + 6) << "step " << step;
       }
       for (int row = 0; row < 40; ++row) {
@@ -251,8 +252,7 @@ TEST(TouchedRows, ListsGrowWithTheRowsAndNotWithTheSteps) {
       EXPECT_EQ(std::vector(touched.rows(0).begin(), touched.rows(0).end()), expected);
       EXPECT_EQ(touched.entries(), 0);
     }
-    touch(ctx, shard, world.rank() == 0 ? 90 : 3, 2);
-    touched.note_updated();
+    note_updated(touched, touch(ctx, shard, world.rank() == 0 ? 90 : 3, 2));
     touched.unite(ctx);
     EXPECT_EQ(std::vector(touched.rows(0).begin(), touched.rows(0).end()),
               (std::vector<std::int32_t>{3, 4, 90, 91}));
@@ -298,8 +298,7 @@ TEST(MomentumScaled, ARowThatOneGroupTouchesHasTheSumOfOneGroup) {
         groups, table, spec::SyncForm::kTouched,
         [&](comm::Communicator& world, Context& ctx, TableShard& shard, ReplicaAverage& average) {
           const auto factor = static_cast<float>(groups);
-          touch(ctx, shard, 0, world.rank() == 1 ? 8 : 0, factor);
-          average.note_updated();
+          note_updated(average, touch(ctx, shard, 0, world.rank() == 1 ? 8 : 0, factor));
           average.run(ctx, 1);
           const std::vector<float> sums = read(shard, 1);
           EXPECT_EQ(sums[3] / factor, 0.25F + 1.0F);

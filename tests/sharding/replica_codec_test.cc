@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sharding/touched_note.h"
 #include "weft/base/philox.h"
 #include "weft/comm/local/local.h"
 #include "weft/cost/replicas.h"
@@ -95,7 +96,8 @@ void write(TableShard& shard, std::size_t index, const std::vector<float>& value
 }
 
 /// Updates rows [first, first + count) with gradients of any magnitude.
-void touch(Context& ctx, TableShard& shard, std::int64_t first, std::int64_t count, int seed) {
+embedding::RowGradients touch(
+    Context& ctx, TableShard& shard, std::int64_t first, std::int64_t count, int seed) {
   std::vector<std::int64_t> ids;
   std::vector<std::int64_t> offsets;
   for (std::int64_t i = 0; i <= count; ++i) {
@@ -115,9 +117,11 @@ void touch(Context& ctx, TableShard& shard, std::int64_t first, std::int64_t cou
       .grads = gradients.data(),
       .grad_stride = kCols,
       .parts = parts.data()};
-  shard.coalesce(ctx, {&block, 1});
-  shard.accumulate(ctx);
-  shard.update(ctx, {.step = seed, .seed = 3});
+  embedding::RowGradients touched(*ctx.device, shard);
+  touched.coalesce({&block, 1});
+  touched.accumulate(ctx);
+  shard.update(ctx, touched, {.step = seed, .seed = 3});
+  return touched;
 }
 
 /// One replica of a table.
@@ -168,8 +172,8 @@ TEST(CodedAverage, TouchedHasTheBitsOfDenseAndReplicasAreEqual) {
           // Rows from 80 on are nobody's, and after step 6 nobody updates any.
           const std::int64_t first = (step * 11 + world.rank() * 5) % 70;
           for (Replica* replica : {&dense, &touched}) {
-            touch(ctx, replica->shard, first, step > 6 ? 0 : 10, 10 * step + world.rank());
-            replica->average.note_updated();
+            note_updated(replica->average, touch(ctx, replica->shard, first, step > 6 ? 0 : 10,
+                                                 10 * step + world.rank()));
             if (step % 2 == 0) {
               replica->average.run(ctx, step);
               expect_equal_replicas(world, ctx, replica->shard);
@@ -216,8 +220,7 @@ TEST(CodedAverage, Fp32HasTheBitsOfNoCodec) {
     Replica fp32(world, device, table, coded(CodecFormat::kFp32, spec::SyncForm::kTouched));
     for (int step = 1; step <= 4; ++step) {
       for (Replica* replica : {&plain, &fp32}) {
-        touch(ctx, replica->shard, 3 * world.rank(), 8, step);
-        replica->average.note_updated();
+        note_updated(replica->average, touch(ctx, replica->shard, 3 * world.rank(), 8, step));
         replica->average.run(ctx, step);
       }
       ASSERT_EQ(bits(plain.shard), bits(fp32.shard));
@@ -295,8 +298,7 @@ TEST(CodedAverage, SendsTheBytesOfTheFormula) {
           on_groups(groups, [&](comm::Communicator& world, Context& ctx, Device& device) {
             Replica replica(world, device, table, coded(format, form));
             // Each group's 8 rows overlap with the next one's by half.
-            touch(ctx, replica.shard, 4 * world.rank(), 8, 1);
-            replica.average.note_updated();
+            note_updated(replica.average, touch(ctx, replica.shard, 4 * world.rank(), 8, 1));
             const std::int64_t before = world.traffic().total().bytes;
             replica.average.run(ctx, 1);
             const auto sent = static_cast<double>(world.traffic().total().bytes - before);
@@ -329,13 +331,11 @@ TEST(CodedAverage, TouchedRowsRestOnceNothingIsLeft) {
       Replica replica(world, device,
                       make_table(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kFp32),
                       coded(format, spec::SyncForm::kTouched));
-      touch(ctx, replica.shard, 10 * world.rank(), 10, 1);
-      replica.average.note_updated();
+      note_updated(replica.average, touch(ctx, replica.shard, 10 * world.rank(), 10, 1));
       replica.average.run(ctx, 1);
       std::vector<double> sent;
       for (int step = 2; step < 24; ++step) {
-        touch(ctx, replica.shard, 0, 0, step);
-        replica.average.note_updated();
+        note_updated(replica.average, touch(ctx, replica.shard, 0, 0, step));
         const std::int64_t before = world.traffic().total().bytes;
         replica.average.run(ctx, step);
         sent.push_back(static_cast<double>(world.traffic().total().bytes - before));
@@ -435,8 +435,8 @@ TEST(CodedAverage, GoesOnFromSavedResiduals) {
       Replica resumed(world, device, table, coded(CodecFormat::kInt4, form));
       Replica dropped(world, device, table, coded(CodecFormat::kInt4, form));
       const auto step = [&](Replica& replica, int number) {
-        touch(ctx, replica.shard, (7 * number + 4 * world.rank()) % 60, 9, number);
-        replica.average.note_updated();
+        note_updated(replica.average,
+                     touch(ctx, replica.shard, (7 * number + 4 * world.rank()) % 60, 9, number));
         replica.average.run(ctx, number);
       };
       const auto copy = [](const StateSource& from, StateSink& to) {

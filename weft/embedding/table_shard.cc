@@ -47,11 +47,7 @@ TableShard::TableShard(Device& device,
       options_(options),
       initial_(initial_rows(table, seed)),
       store_(device, table, rows.size(), cols.size()),
-      row_list_(device),
-      coalescer_(device),
-      gradients_(device),
-      partials_(device, options.parts),
-      merge_places_(device) {
+      row_list_(device) {
   WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
                  rows.step >= 1 && 0 <= cols.begin && cols.begin < cols.end &&
                  cols.end <= table.embedding_dim && cols.begin % kernels::kStatisticBlock == 0,
@@ -122,35 +118,23 @@ void TableShard::forward(Context& ctx, std::span<const std::pair<TableShard*, Lo
       });
 }
 
-void TableShard::coalesce(Context& /*ctx*/, std::span<const GradientBlock> blocks) {
-  runs_ = coalescer_.run(blocks, rows_.size(), options_.parts);
-  gradients_state_ = Gradients::kCoalesced;
-}
-
-void TableShard::coalesce(
-    Context& ctx, std::span<const std::pair<TableShard*, std::span<const GradientBlock>>> tables) {
-  kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(tables.size()), [](std::int64_t) { return std::int64_t{1}; },
-      [&](std::int64_t i, std::int64_t) {
-        const auto& [shard, blocks] = tables[static_cast<std::size_t>(i)];
-        shard->coalesce(ctx, blocks);
-      });
-}
-
 /// What the kernels work with in this step.
-void TableShard::prepare(const UpdateStep& step) {
-  update_.table = row_table();
-  update_.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
-  update_.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
-  update_.runs = runs_;
-  update_.parts = options_.parts;
-  task_overflow_.assign(static_cast<std::size_t>(kernels::update_tasks(runs_)), {});
+void TableShard::prepare(RowGradients& gradients, const UpdateStep& step) const {
+  WEFT_CHECK(&gradients.shard() == this, "table '{}': gradients of another shard", table_.name);
+  kernels::SparseUpdate& update = gradients.update_;
+  update.table = row_table();
+  update.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
+  update.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
+  update.runs = gradients.runs_;
+  update.parts = options_.parts;
+  gradients.task_overflow_.assign(static_cast<std::size_t>(kernels::update_tasks(gradients.runs_)),
+                                  {});
 }
 
 /// The first row is the lowest of the first step that had one.
-void TableShard::collect_overflow() {
+void TableShard::collect_overflow(RowGradients& gradients) {
   kernels::RowOverflow sum;
-  for (const kernels::RowOverflow& overflow : task_overflow_) {
+  for (const kernels::RowOverflow& overflow : gradients.task_overflow_) {
     sum.merge(overflow);
   }
   if (sum.count > 0) {
@@ -159,135 +143,89 @@ void TableShard::collect_overflow() {
   }
 }
 
-void TableShard::update_task(std::int64_t task) {
-  const float* const gradients =
-      gradients_state_ == Gradients::kAccumulated ? gradients_.as<const float>() : nullptr;
-  task_overflow_[static_cast<std::size_t>(task)] =
-      kernels::update_rows(update_, kernels::update_task(runs_, task), gradients);
+void TableShard::update(Context& ctx, RowGradients& gradients, const UpdateStep& step) {
+  RowGradients* const one = &gradients;
+  update(ctx, std::span<RowGradients* const>(&one, 1), step);
 }
 
-void TableShard::update(Context& ctx, const UpdateStep& step) {
-  TableShard* const self = this;
-  update(ctx, std::span<TableShard* const>(&self, 1), step);
-}
-
-void TableShard::update(Context& ctx, std::span<TableShard* const> shards, const UpdateStep& step) {
-  for (TableShard* const shard : shards) {
-    WEFT_CHECK(shard->gradients_state_ != Gradients::kNone, "table '{}': update before coalesce",
-               shard->table_.name);
-    WEFT_CHECK(!shard->needs_statistic() && !shard->needs_max_norm(),
+void TableShard::update(Context& ctx,
+                        std::span<RowGradients* const> gradients,
+                        const UpdateStep& step) {
+  for (RowGradients* const one : gradients) {
+    const TableShard& shard = one->shard();
+    WEFT_CHECK(one->state_ != RowGradients::State::kNone, "table '{}': update before coalesce",
+               shard.table_.name);
+    WEFT_CHECK(!shard.needs_statistic() && !shard.needs_max_norm(),
                "table '{}': a shard of columns needs the split form of the update",
-               shard->table_.name);
-    shard->prepare(step);
+               shard.table_.name);
+    shard.prepare(*one, step);
   }
   kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(shards.size()),
+      ctx, static_cast<std::int64_t>(gradients.size()),
       [&](std::int64_t i) {
-        return kernels::update_tasks(shards[static_cast<std::size_t>(i)]->runs_);
+        return kernels::update_tasks(gradients[static_cast<std::size_t>(i)]->runs_);
       },
       [&](std::int64_t i, std::int64_t task) {
-        shards[static_cast<std::size_t>(i)]->update_task(task);
+        RowGradients& one = *gradients[static_cast<std::size_t>(i)];
+        const bool summed = one.state_ == RowGradients::State::kAccumulated;
+        one.task_overflow_[static_cast<std::size_t>(task)] =
+            kernels::update_rows(one.update_, kernels::update_task(one.runs_, task),
+                                 summed ? one.sums_.as<const float>() : nullptr);
       });
-  for (TableShard* const shard : shards) {
-    shard->collect_overflow();
-    shard->gradients_state_ = Gradients::kNone;
+  for (RowGradients* const one : gradients) {
+    one->shard().collect_overflow(*one);
+    one->state_ = RowGradients::State::kNone;
   }
 }
 
-void TableShard::accumulate(Context& ctx, float factor) {
-  if (gradients_state_ == Gradients::kAccumulated) {
-    return;
-  }
-  WEFT_CHECK(gradients_state_ == Gradients::kCoalesced, "table '{}': accumulate before coalesce",
-             table_.name);
-  prepare({});
-  auto* const out = gradients_.resize_for<float>(runs_.num_rows * cols_.size());
-  kernels::run_blocks(
-      ctx, 1, [&](std::int64_t) { return kernels::update_tasks(runs_); },
-      [&](std::int64_t, std::int64_t task) {
-        const Range rows = kernels::update_task(runs_, task);
-        kernels::sum_gradients(update_, rows, out);
-        if (factor != 1.0F) {
-          std::transform(out + rows.begin * cols_.size(), out + rows.end * cols_.size(),
-                         out + rows.begin * cols_.size(),
-                         [factor](float value) { return factor * value; });
-        }
-      });
-  gradients_state_ = Gradients::kAccumulated;
-}
-
-void TableShard::block_squares(Context& ctx, float* out) {
-  WEFT_CHECK(gradients_state_ == Gradients::kAccumulated,
+void TableShard::block_squares(Context& ctx, RowGradients& gradients, float* out) {
+  WEFT_CHECK(gradients.state_ == RowGradients::State::kAccumulated,
              "table '{}': block_squares before accumulate", table_.name);
-  prepare({});
-  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
-    kernels::gradient_block_squares(update_, rows, gradients_.as<const float>(), out);
+  prepare(gradients, {});
+  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
+    kernels::gradient_block_squares(gradients.update_, rows, gradients.sums_.as<const float>(),
+                                    out);
   });
 }
 
 void TableShard::update_with_statistic(Context& ctx,
+                                       RowGradients& gradients,
                                        const UpdateStep& step,
                                        const float* mean_square) {
-  WEFT_CHECK(gradients_state_ == Gradients::kAccumulated,
+  WEFT_CHECK(gradients.state_ == RowGradients::State::kAccumulated,
              "table '{}': update_with_statistic before accumulate", table_.name);
-  prepare(step);
-  WEFT_CHECK(
-      mean_square != nullptr || !traits(update_.params.rule).is_row_wise || runs_.num_rows == 0,
-      "table '{}' needs the statistic of its rows", table_.name);
-  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
-    task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
-        kernels::update_rows_with_statistic(update_, rows, gradients_.as<float>(), mean_square);
+  prepare(gradients, step);
+  const kernels::SparseUpdate& update = gradients.update_;
+  WEFT_CHECK(mean_square != nullptr || !traits(update.params.rule).is_row_wise ||
+                 gradients.num_unique() == 0,
+             "table '{}' needs the statistic of its rows", table_.name);
+  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
+    gradients.task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
+        kernels::update_rows_with_statistic(update, rows, gradients.sums_.as<float>(), mean_square);
   });
-  collect_overflow();
-  gradients_state_ = update_.params.max_norm > 0.0F ? Gradients::kRowsToStore : Gradients::kNone;
+  collect_overflow(gradients);
+  gradients.state_ = update.params.max_norm > 0.0F ? RowGradients::State::kRowsToStore
+                                                   : RowGradients::State::kNone;
 }
 
-void TableShard::row_block_squares(Context& ctx, float* out) {
-  WEFT_CHECK(gradients_state_ == Gradients::kRowsToStore,
+void TableShard::row_block_squares(Context& ctx, RowGradients& gradients, float* out) {
+  WEFT_CHECK(gradients.state_ == RowGradients::State::kRowsToStore,
              "table '{}': row_block_squares before update_with_statistic", table_.name);
-  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
-    kernels::row_block_squares(cols_.size(), rows, gradients_.as<const float>(), out);
+  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
+    kernels::row_block_squares(cols_.size(), rows, gradients.sums_.as<const float>(), out);
   });
 }
 
-void TableShard::scale_to_max_norm(Context& ctx, const float* row_square) {
-  WEFT_CHECK(gradients_state_ == Gradients::kRowsToStore,
+void TableShard::scale_to_max_norm(Context& ctx, RowGradients& gradients, const float* row_square) {
+  WEFT_CHECK(gradients.state_ == RowGradients::State::kRowsToStore,
              "table '{}': scale_to_max_norm before update_with_statistic", table_.name);
-  for_row_tasks(ctx, runs_.num_rows, [&](Range rows) {
-    task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
-        kernels::store_scaled_rows(update_, rows, gradients_.as<const float>(), row_square);
+  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
+    gradients.task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
+        kernels::store_scaled_rows(gradients.update_, rows, gradients.sums_.as<const float>(),
+                                   row_square);
   });
-  collect_overflow();
-  gradients_state_ = Gradients::kNone;
-}
-
-void TableShard::accumulate_partials(Context& ctx, Range own_parts) {
-  WEFT_CHECK(gradients_state_ == Gradients::kCoalesced,
-             "table '{}': accumulate_partials before coalesce", table_.name);
-  partials_.sum(ctx, runs_, cols_.size(), own_parts);
-}
-
-void TableShard::merge_partials(Context& ctx, std::span<const PartialRows> from_ranks) {
-  std::int64_t most = 0;
-  for (const PartialRows& partial : from_ranks) {
-    most = std::max(most, partial.count);
-  }
-  auto* const places = merge_places_.resize_for<std::int64_t>(most + 1);
-  for (std::int64_t i = 0; i <= most; ++i) {
-    places[i] = i;
-  }
-  merge_blocks_.clear();
-  for (const PartialRows& partial : from_ranks) {
-    merge_blocks_.push_back({.bags = {.ids = partial.rows,
-                                      .offsets = places,
-                                      .weights = nullptr,
-                                      .bags = partial.count},
-                             .pooled = false,
-                             .grads = partial.vectors,
-                             .grad_stride = cols_.size(),
-                             .parts = partial.nodes});
-  }
-  coalesce(ctx, merge_blocks_);
+  collect_overflow(gradients);
+  gradients.state_ = RowGradients::State::kNone;
 }
 
 }  // namespace weft::embedding

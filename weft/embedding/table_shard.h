@@ -1,16 +1,15 @@
-/// A block of rows x columns of an embedding table with its optimizer state. Rows are a range,
-/// every n-th or a list, and counted within the block, except where the whole table's are spoken
-/// of. It looks rows up, coalesces the gradients of a step and applies the optimizer exactly once
-/// per touched row. It knows nothing of ranks.
+/// TableShard: a block of rows x columns of an embedding table with its optimizer state. Rows are a
+/// range, every n-th or a list; row numbers are local to the shard unless a comment says "the whole
+/// table's". The shard looks rows up and applies the optimizer exactly once per touched row. What a
+/// batch has in flight, the gradients of its rows, is a RowGradients, of which several may exist.
 ///
-/// Memory: rows on `device` (RowStore), scratch reused from step to step; once the longest batch
-/// has been seen a step allocates nothing.
+/// Memory: rows on `device` (RowStore).
 /// Threads: one caller at a time per shard, inside a stage; a Context's pool is used, or none.
 /// Determinism: bits depend on the table, seed, step and the entries given, never on the pool, on
 /// the cut into shards, or on the target's vector width. docs/numerics.md has the orders of sums.
 /// Errors: none per row; a row whose sum or update overflows is left as it was and counted.
 ///
-/// One step, for a shard that holds whole rows:
+/// One step, of a shard and its gradients, for a shard that holds whole rows:
 ///   forward() ... coalesce() -> update()
 /// for a column shard with a row-wise statistic or max-norm (needs_statistic(), needs_max_norm()):
 ///   coalesce() -> accumulate() -> block_squares(), exchange -> update_with_statistic()
@@ -28,8 +27,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/embedding/initial_value.h"
-#include "weft/embedding/partial_sums.h"
-#include "weft/kernels/coalesce.h"
+#include "weft/embedding/row_gradients.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/rows.h"
 #include "weft/kernels/sparse_update.h"
@@ -62,6 +60,7 @@ struct UpdateStep {
   std::uint64_t seed = 0;             ///< of the job, for stochastic rounding
 };
 
+/// The choices for a shard that its table does not make.
 struct TableShardOptions {
   std::int64_t parts = 8;    ///< P of the rule of parts
   bool first_holder = true;  ///< this rank saves and counts what several ranks hold
@@ -74,6 +73,7 @@ struct TableShardOptions {
   std::vector<std::int64_t> row_list = {};
 };
 
+/// One block of a table: its rows and state, and the gradients of the step in hand.
 class TableShard final : public StateSource, public StateSink {
  public:
   /// Allocates and initialises the block on the device, with the device's pool. Blocks until done.
@@ -100,59 +100,38 @@ class TableShard final : public StateSource, public StateSink {
   /// All lookups in one task pool, cut by shape.
   static void forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups);
 
-  /// Sorts the entries of a step; needs ids, parts and addresses, no gradient values. The blocks
-  /// are given in the order of addition: feature as configured, then sample. What they point to
-  /// stays valid until the update.
-  void coalesce(Context& ctx, std::span<const GradientBlock> blocks);
+  /// P of the rule of parts.
+  [[nodiscard]] std::int64_t parts() const { return options_.parts; }
 
-  /// Several different tables, one task each.
-  static void coalesce(
-      Context& ctx, std::span<const std::pair<TableShard*, std::span<const GradientBlock>>> tables);
+  /// Sums each touched row's gradient up the tree of parts and applies the optimizer. `gradients`
+  /// are this shard's, after coalesce(), accumulate() or merge_partials(). The shard holds whole
+  /// rows, or the optimizer needs nothing of the row's other columns.
+  void update(Context& ctx, RowGradients& gradients, const UpdateStep& step);
 
-  [[nodiscard]] std::int64_t num_unique() const { return runs_.num_rows; }
-
-  /// [num_unique()] ascending, counted within the shard's rows; valid until the next coalesce.
-  [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
-
-  /// Sums each touched row's gradient up the tree of parts and applies the optimizer. After
-  /// coalesce(), accumulate() or merge_partials(). The block holds whole rows, or the optimizer
-  /// needs nothing of the row's other columns.
-  void update(Context& ctx, const UpdateStep& step);
-
-  /// Several tables in one task pool.
-  static void update(Context& ctx, std::span<TableShard* const> shards, const UpdateStep& step);
-
-  /// `factor` times the row gradients [num_unique(), cols], kept inside until the next coalesce.
-  /// Once they are there another call does nothing.
-  void accumulate(Context& ctx, float factor = 1.0F);
-
-  [[nodiscard]] const float* row_gradients() const { return gradients_.as<float>(); }
+  /// Updates the shards of several gradients in one task pool.
+  static void update(Context& ctx,
+                     std::span<RowGradients* const> gradients,
+                     const UpdateStep& step);
 
   [[nodiscard]] std::int64_t num_blocks() const;  ///< ⌈cols / 16⌉
 
-  /// Sums of squares of the gradient, plus weight_decay x row for L2, per block of 16 columns:
-  /// out [num_unique(), num_blocks()].
-  void block_squares(Context& ctx, float* out);
+  /// Writes sums of squares of the gradient, plus weight_decay x row for L2, per block of 16
+  /// columns: out [num_unique(), num_blocks()].
+  void block_squares(Context& ctx, RowGradients& gradients, float* out);
 
   /// Applies the optimizer after accumulate(). `mean_square` [num_unique()], the row's
   /// block_tree_sum / D (see mean_square()); null for optimizers without a row statistic. With
   /// max_norm the weights are written by scale_to_max_norm(), which must follow.
-  void update_with_statistic(Context& ctx, const UpdateStep& step, const float* mean_square);
+  void update_with_statistic(Context& ctx,
+                             RowGradients& gradients,
+                             const UpdateStep& step,
+                             const float* mean_square);
 
-  /// The same sums of the updated row before rounding, [num_unique(), num_blocks()].
-  void row_block_squares(Context& ctx, float* out);
+  /// Writes the same sums of the updated row before rounding, [num_unique(), num_blocks()].
+  void row_block_squares(Context& ctx, RowGradients& gradients, float* out);
 
   /// `row_square` [num_unique()]: block_tree_sum over all blocks of the row.
-  void scale_to_max_norm(Context& ctx, const float* row_square);
-
-  /// For data_parallel: partial sums per maximal whole subtree of this rank's run of parts.
-  void accumulate_partials(Context& ctx, Range own_parts);
-
-  [[nodiscard]] PartialRows partials() const { return partials_.rows(); }  ///< until the next
-
-  /// Replaces the coalesced entries by the ranks' partial sums, to be summed up the tree by
-  /// update() or accumulate(). The vectors stay valid until then. Any order of ranks will do.
-  void merge_partials(Context& ctx, std::span<const PartialRows> from_ranks);
+  void scale_to_max_norm(Context& ctx, RowGradients& gradients, const float* row_square);
 
   /// Rows left as they were because their gradient, state or weights would not be finite, since
   /// the shard was made; and the first one's row in the whole table (lowest of its step), or -1.
@@ -186,9 +165,6 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] kernels::RowTable row_table() const;
 
  private:
-  /// What the gradients of the step have become.
-  enum class Gradients : std::uint8_t { kNone, kCoalesced, kAccumulated, kRowsToStore };
-
   /// Where an item of state lies: its first row here, and from row to row.
   struct ItemPlace {
     std::byte* data;
@@ -202,9 +178,8 @@ class TableShard final : public StateSource, public StateSink {
 
   void initialise(Context& ctx);
   void initialise_rows(Range rows);
-  void prepare(const UpdateStep& step);
-  void update_task(std::int64_t task);
-  void collect_overflow();
+  void prepare(RowGradients& gradients, const UpdateStep& step) const;
+  void collect_overflow(RowGradients& gradients);
   void check_rows(std::int64_t row_begin, std::int64_t rows) const;
   [[nodiscard]] ItemPlace item_place(std::size_t index, std::int64_t local_row) const;
 
@@ -215,15 +190,6 @@ class TableShard final : public StateSource, public StateSink {
   kernels::InitialRows initial_;
   storage::RowStore store_;
   Buffer row_list_;  ///< options_.row_list, on the device
-  kernels::Coalescer coalescer_;
-  kernels::RowRuns runs_;
-  kernels::SparseUpdate update_;  ///< of the step in hand
-  Gradients gradients_state_ = Gradients::kNone;
-  Buffer gradients_;  ///< [U, cols]; in the split form with max-norm: the new rows
-  PartialSums partials_;
-  Buffer merge_places_;                              ///< 0, 1, 2, …: one bag per partial sum
-  std::vector<GradientBlock> merge_blocks_;          ///< one per rank
-  std::vector<kernels::RowOverflow> task_overflow_;  ///< one per task of an update
   kernels::RowOverflow overflow_;
 };
 

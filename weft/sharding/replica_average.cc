@@ -84,9 +84,9 @@ void ReplicaAverage::stored(const embedding::TableShard& shard, std::span<const 
   }
 }
 
-void ReplicaAverage::note_updated() {
+void ReplicaAverage::note_updated(std::span<embedding::RowGradients* const> gradients) {
   if (touched_) {
-    touched_->note_updated();
+    touched_->note_updated(gradients);
   }
 }
 

@@ -59,8 +59,9 @@ class ReplicaAverage {
                  const std::vector<embedding::TableShard*>& shards,
                  const ReplicaAverageOptions& options);
 
-  /// After the update of every step, before the next coalesce.
-  void note_updated();
+  /// Notes the rows that the update of a step has changed; `gradients` are those of the shards, in
+  /// their order. After every update, before the gradients are coalesced anew.
+  void note_updated(std::span<embedding::RowGradients* const> gradients);
 
   /// Averages, after the update of `step`. Collective over `replicas`.
   void run(Context& ctx, std::int64_t step);

@@ -47,23 +47,27 @@ ColumnSync::ColumnSync(comm::Communicator& comm,
   }
 }
 
-void ColumnSync::update(Context& ctx, const embedding::UpdateStep& step) {
-  for (Member& member : members_) {
-    member.group.own->accumulate(ctx);
+void ColumnSync::update(Context& ctx,
+                        std::span<embedding::RowGradients* const> gradients,
+                        const embedding::UpdateStep& step) {
+  for (std::size_t m = 0; m < members_.size(); ++m) {
+    members_[m].gradients = gradients[m];
+    gradients[m]->accumulate(ctx);
   }
   if (any_statistic_) {
     exchange(ctx, with_statistic_, &embedding::TableShard::block_squares, Value::kMean);
   }
   for (Member& member : members_) {
     const bool statistic = member.group.own->needs_statistic();
-    member.group.own->update_with_statistic(ctx, step,
-                                            statistic ? member.gathered.as<float>() : nullptr);
+    member.gradients->shard().update_with_statistic(
+        ctx, *member.gradients, step, statistic ? member.gathered.as<float>() : nullptr);
   }
   if (any_max_norm_) {
     exchange(ctx, with_max_norm_, &embedding::TableShard::row_block_squares, Value::kSum);
   }
   for (Member* member : with_max_norm_) {
-    member->group.own->scale_to_max_norm(ctx, member->gathered.as<float>());
+    member->gradients->shard().scale_to_max_norm(ctx, *member->gradients,
+                                                 member->gathered.as<float>());
   }
 }
 
@@ -87,7 +91,7 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
 
 void ColumnSync::add_pieces(Context& ctx, Member& member, Fill fill) {
   const ColumnGroup& group = member.group;
-  const std::int64_t rows = group.own->num_unique();
+  const std::int64_t rows = member.gradients->num_unique();
   std::int64_t others = 0;
   for (const std::int64_t blocks : group.blocks) {
     others += rows * blocks;
@@ -96,7 +100,7 @@ void ColumnSync::add_pieces(Context& ctx, Member& member, Fill fill) {
   auto* const own = member.own_blocks.resize_for<float>(own_floats);
   float* received =
       comm_.lends() ? nullptr : member.received.resize_for<float>(others - own_floats);
-  (group.own->*fill)(ctx, own);
+  (member.gradients->shard().*fill)(ctx, *member.gradients, own);
   for (std::size_t k = 0; k < group.ranks.size(); ++k) {
     if (static_cast<std::int64_t>(k) == group.position) {
       member.blocks[k] = own;
@@ -126,7 +130,7 @@ void ColumnSync::find_row_values(Context& ctx,
         member->blocks[k] = static_cast<const float*>(lane.pieces[member->pieces[k]].data);
       }
     }
-    const std::int64_t rows = group.own->num_unique();
+    const std::int64_t rows = member->gradients->num_unique();
     const std::int64_t tasks = task_count(rows, kRowsPerTask);
     member->gathered.resize_for<float>(rows);
     member->rows.resize_for<float>(tasks * blocks);
@@ -146,7 +150,7 @@ void ColumnSync::sum_blocks(Member& member, std::int64_t task, Value value) {
     blocks += count;
   }
   float* const row = member.rows.as<float>() + task * blocks;
-  const std::int64_t end = std::min(group.own->num_unique(), (task + 1) * kRowsPerTask);
+  const std::int64_t end = std::min(member.gradients->num_unique(), (task + 1) * kRowsPerTask);
   for (std::int64_t u = task * kRowsPerTask; u < end; ++u) {
     float* to = row;
     for (std::size_t k = 0; k < group.blocks.size(); ++k) {
@@ -158,66 +162,67 @@ void ColumnSync::sum_blocks(Member& member, std::int64_t task, Value value) {
 
 ReplicaSync::ReplicaSync(comm::Communicator& comm,
                          Device& device,
-                         std::vector<embedding::TableShard*> shards,
+                         std::size_t shards,
                          std::int64_t parts)
     : comm_(comm),
-      shards_(std::move(shards)),
       own_parts_(rank_parts(parts, comm.size(), comm.rank())),
-      own_counts_(shards_.size()),
-      counts_(at(comm.size()) * shards_.size()),
+      own_counts_(shards),
+      counts_(at(comm.size()) * shards),
       received_(device),
       recv_pieces_(at(comm.size())),
-      from_ranks_(shards_.size()),
+      from_ranks_(shards),
       send_(at(comm.size())),
       recv_(at(comm.size())) {
 }
 
-void ReplicaSync::update(Context& ctx, const embedding::UpdateStep& step) {
-  if (shards_.empty()) {
+void ReplicaSync::update(Context& ctx, Gradients gradients, const embedding::UpdateStep& step) {
+  if (gradients.empty()) {
     return;
   }
   if (comm_.size() == 1) {
-    embedding::TableShard::update(ctx, shards_, step);
+    embedding::TableShard::update(ctx, gradients, step);
     return;
   }
-  exchange_counts(ctx);
-  describe_lanes();
+  exchange_counts(ctx, gradients);
+  describe_lanes(gradients);
   // The update reads what the other ranks lend, so it is part of the exchange.
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
-    merge(ctx, arrived);
-    embedding::TableShard::update(ctx, shards_, step);
+    merge(ctx, gradients, arrived);
+    embedding::TableShard::update(ctx, gradients, step);
   });
 }
 
-void ReplicaSync::accumulate(Context& ctx) {
-  exchange_counts(ctx);
-  describe_lanes();
+void ReplicaSync::accumulate(Context& ctx, Gradients gradients) {
+  exchange_counts(ctx, gradients);
+  describe_lanes(gradients);
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
-    merge(ctx, arrived);
-    for (embedding::TableShard* shard : shards_) {
-      shard->accumulate(ctx);
+    merge(ctx, gradients, arrived);
+    for (embedding::RowGradients* one : gradients) {
+      one->accumulate(ctx);
     }
   });
 }
 
 /// Makes this rank's partial rows and tells everybody how many come.
-void ReplicaSync::exchange_counts(Context& ctx) {
-  const auto tables = static_cast<std::int64_t>(shards_.size());
+void ReplicaSync::exchange_counts(Context& ctx, Gradients gradients) {
+  WEFT_CHECK(gradients.size() == own_counts_.size(), "gradients of {} shards, {} expected",
+             gradients.size(), own_counts_.size());
+  const auto tables = static_cast<std::int64_t>(gradients.size());
   ctx.pool->parallel_for(
-      tables, [&](std::int64_t t) { shards_[at(t)]->accumulate_partials(ctx, own_parts_); });
-  for (std::int64_t t = 0; t < tables; ++t) {
-    own_counts_[at(t)] = shards_[at(t)]->partials().count;
+      tables, [&](std::int64_t t) { gradients[at(t)]->accumulate_partials(ctx, own_parts_); });
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    own_counts_[t] = gradients[t]->partials().count;
   }
   comm_.all_gather(ctx, own_counts_.data(), counts_.data(), tables * 8);
 }
 
 /// Per table three pieces: rows, vectors, nodes.
-void ReplicaSync::describe_lanes() {
+void ReplicaSync::describe_lanes(Gradients gradients) {
   const auto self = at(comm_.rank());
   send_pieces_.clear();
-  for (const embedding::TableShard* shard : shards_) {
-    const embedding::PartialRows own = shard->partials();
-    const std::int64_t cols = shard->cols().size();
+  for (const embedding::RowGradients* one : gradients) {
+    const embedding::PartialRows own = one->partials();
+    const std::int64_t cols = one->shard().cols().size();
     send_pieces_.push_back({const_cast<std::int64_t*>(own.rows), own.count * 8});  // only read
     send_pieces_.push_back({const_cast<float*>(own.vectors), own.count * cols * 4});
     send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), own.count * 4});
@@ -225,10 +230,10 @@ void ReplicaSync::describe_lanes() {
   std::int64_t bytes = 0;
   for (std::size_t r = 0; r < recv_.size(); ++r) {
     recv_pieces_[r].clear();
-    for (std::size_t t = 0; t < shards_.size() && r != self; ++t) {
-      const std::int64_t count = counts_[r * shards_.size() + t];
+    for (std::size_t t = 0; t < gradients.size() && r != self; ++t) {
+      const std::int64_t count = counts_[r * gradients.size() + t];
       for (const std::int64_t unit :
-           {std::int64_t{8}, shards_[t]->cols().size() * 4, std::int64_t{4}}) {
+           {std::int64_t{8}, gradients[t]->shard().cols().size() * 4, std::int64_t{4}}) {
         recv_pieces_[r].push_back({nullptr, count * unit});
         bytes += (count * unit + 7) / 8 * 8;  // keeps rows aligned
       }
@@ -249,23 +254,22 @@ void ReplicaSync::describe_lanes() {
   }
 }
 
-void ReplicaSync::merge(Context& ctx, std::span<const comm::Lane> arrived) {
-  const auto tables = static_cast<std::int64_t>(shards_.size());
-  ctx.pool->parallel_for(tables, [&](std::int64_t t) {
+void ReplicaSync::merge(Context& ctx, Gradients gradients, std::span<const comm::Lane> arrived) {
+  ctx.pool->parallel_for(static_cast<std::int64_t>(gradients.size()), [&](std::int64_t t) {
     auto& from_ranks = from_ranks_[at(t)];
     from_ranks.clear();
     for (std::size_t r = 0; r < arrived.size(); ++r) {
       if (r == at(comm_.rank())) {
-        from_ranks.push_back(shards_[at(t)]->partials());
+        from_ranks.push_back(gradients[at(t)]->partials());
         continue;
       }
       const auto pieces = arrived[r].pieces.subspan(at(3 * t), 3);
-      from_ranks.push_back({.count = counts_[r * shards_.size() + at(t)],
+      from_ranks.push_back({.count = counts_[r * gradients.size() + at(t)],
                             .rows = static_cast<const std::int64_t*>(pieces[0].data),
                             .nodes = static_cast<const std::int32_t*>(pieces[2].data),
                             .vectors = static_cast<const float*>(pieces[1].data)});
     }
-    shards_[at(t)]->merge_partials(ctx, from_ranks);
+    gradients[at(t)]->merge_partials(from_ranks);
   });
 }
 

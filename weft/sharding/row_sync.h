@@ -31,7 +31,7 @@ namespace weft::sharding {
 
 /// The shards of some rows of one table, one of which is held here, by column.
 struct ColumnGroup {
-  embedding::TableShard* own = nullptr;
+  const embedding::TableShard* own = nullptr;
   std::int64_t position = 0;              ///< of the own shard among them
   std::vector<std::int64_t> ranks = {};   ///< [shards] holder of each, all different
   std::vector<std::int64_t> blocks = {};  ///< [shards] blocks of 16 columns of each
@@ -47,14 +47,17 @@ class ColumnSync {
              bool any_statistic,
              bool any_max_norm);
 
-  /// Updates every group's shard after its coalesce(). Collective over all ranks, also those that
-  /// hold no such shard.
-  void update(Context& ctx, const embedding::UpdateStep& step);
+  /// Updates every group's shard by its coalesced gradients, given in the order of groups.
+  /// Collective over all ranks, also those that hold no such shard.
+  void update(Context& ctx,
+              std::span<embedding::RowGradients* const> gradients,
+              const embedding::UpdateStep& step);
 
  private:
   struct Member {
     ColumnGroup group;
-    Buffer own_blocks;                 // [U, blocks of the own shard]
+    embedding::RowGradients* gradients = nullptr;  // of the step in hand
+    Buffer own_blocks;                             // [U, blocks of the own shard]
     Buffer received;                   // [other shards][U, blocks of the shard], where not lent
     Buffer gathered;                   // [U] row values
     Buffer rows;                       // [tasks] one row's blocks
@@ -62,7 +65,7 @@ class ColumnSync {
     std::vector<const float*> blocks;  // [shards] where they have come
   };
 
-  using Fill = void (embedding::TableShard::*)(Context&, float*);
+  using Fill = void (embedding::TableShard::*)(Context&, embedding::RowGradients&, float*);
 
   /// What becomes of a row's sum.
   enum class Value { kSum, kMean };
@@ -87,25 +90,27 @@ class ColumnSync {
 
 class ReplicaSync {
  public:
-  /// `shards`: the replicas held here, in the order of tables, equal on all ranks.
-  ReplicaSync(comm::Communicator& comm,
-              Device& device,
-              std::vector<embedding::TableShard*> shards,
-              std::int64_t parts);
+  /// `shards`: how many copies are held here, equal on all ranks.
+  ReplicaSync(comm::Communicator& comm, Device& device, std::size_t shards, std::int64_t parts);
 
-  /// Gathers partial sums of every replica's coalesced gradients and updates all replicas.
-  void update(Context& ctx, const embedding::UpdateStep& step);
+  /// Gathers partial sums of every copy's coalesced gradients, which are given in the order of
+  /// tables, equal on all ranks, and updates all copies.
+  void update(Context& ctx,
+              std::span<embedding::RowGradients* const> gradients,
+              const embedding::UpdateStep& step);
 
-  /// Gathers them, and leaves the update to the caller: the shards have accumulated what it needs.
-  void accumulate(Context& ctx);
+  /// Gathers them, and leaves the update to the caller: the gradients have accumulated what it
+  /// needs.
+  void accumulate(Context& ctx, std::span<embedding::RowGradients* const> gradients);
 
  private:
-  void exchange_counts(Context& ctx);
-  void describe_lanes();
-  void merge(Context& ctx, std::span<const comm::Lane> arrived);
+  using Gradients = std::span<embedding::RowGradients* const>;
+
+  void exchange_counts(Context& ctx, Gradients gradients);
+  void describe_lanes(Gradients gradients);
+  void merge(Context& ctx, Gradients gradients, std::span<const comm::Lane> arrived);
 
   comm::Communicator& comm_;
-  std::vector<embedding::TableShard*> shards_;
   Range own_parts_;
   std::vector<std::int64_t> own_counts_;  // [tables] partial rows
   std::vector<std::int64_t> counts_;      // [W][tables]

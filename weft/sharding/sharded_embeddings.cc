@@ -106,6 +106,7 @@ void ShardedEmbeddings::add_shard(const LocalShard& place,
           .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
           .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
           .row_list = std::move(row_list)});
+  local.gradients = std::make_unique<embedding::RowGradients>(device, *local.rows);
   const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
   for (std::size_t j = 0; j < served.size(); ++j) {
     if (served[j].table == local.table && served[j].shard == local.shard) {
@@ -142,16 +143,16 @@ ColumnGroup ShardedEmbeddings::column_group(const LocalShard& local) const {
 
 void ShardedEmbeddings::make_sync(Device& device) {
   std::vector<ColumnGroup> groups;
-  std::vector<embedding::TableShard*> replicas;
   for (const LocalShard& local : shards_) {
     switch (path(local)) {
       case UpdatePath::kWhole:
-        whole_.push_back(local.rows.get());
+        whole_.push_back(local.gradients.get());
         break;
       case UpdatePath::kReplicated:
-        replicas.push_back(local.rows.get());
+        copied_.push_back(local.gradients.get());
         break;
       case UpdatePath::kColumns:
+        cut_.push_back(local.gradients.get());
         groups.push_back(column_group(local));
         break;
     }
@@ -168,7 +169,7 @@ void ShardedEmbeddings::make_sync(Device& device) {
   columns_ = std::make_unique<ColumnSync>(*vectors_comm_, device, std::move(groups), any_statistic,
                                           any_max_norm);
   replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *vectors_comm_, device,
-                                            std::move(replicas), plan_.parts);
+                                            copied_.size(), plan_.parts);
 }
 
 /// The shards of which other groups hold replicas are averaged, or their gradients summed.
@@ -176,14 +177,16 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
   if (plan_.groups == 1) {
     return;
   }
+  std::vector<embedding::TableShard*> shards;
   for (const LocalShard& local : shards_) {
     if (!local.replicated) {
-      sharded_.push_back(local.rows.get());
+      shards.push_back(local.rows.get());
+      sharded_.push_back(local.gradients.get());
     }
   }
   if (config_.mesh.averages()) {
     average_ = std::make_unique<ReplicaAverage>(
-        *replicas_comm_, device, sharded_,
+        *replicas_comm_, device, shards,
         ReplicaAverageOptions{
             .form = config_.mesh.sync,
             .seed = config_.seed,
@@ -191,7 +194,7 @@ void ShardedEmbeddings::make_replica_sync(Device& device) {
             .error_feedback = config_.codecs.error_feedback});
   } else {
     group_gradients_ =
-        std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_, plan_.parts);
+        std::make_unique<ReplicaSync>(*replicas_comm_, device, sharded_.size(), plan_.parts);
   }
 }
 
@@ -276,9 +279,9 @@ void ShardedEmbeddings::coalesce(Context& ctx) {
         local, [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
           add_gradient_block(local, address, block, source);
         });
-    coalesces_.emplace_back(local.rows.get(), local.gradient_blocks);
+    coalesces_.emplace_back(local.gradients.get(), local.gradient_blocks);
   }
-  embedding::TableShard::coalesce(ctx, coalesces_);
+  embedding::RowGradients::coalesce(ctx, coalesces_);
   output_.coalesce(ctx, input_);
 }
 
@@ -288,19 +291,19 @@ void ShardedEmbeddings::grad_dist(Context& ctx) {
 
 void ShardedEmbeddings::update(Context& ctx, const embedding::UpdateStep& step) {
   if (group_gradients_) {
-    group_gradients_->accumulate(ctx);
+    group_gradients_->accumulate(ctx, sharded_);
   }
   if (average_) {
     const auto groups = static_cast<float>(plan_.groups);
-    for (embedding::TableShard* shard : sharded_) {
-      shard->accumulate(ctx, groups);
+    for (embedding::RowGradients* gradients : sharded_) {
+      gradients->accumulate(ctx, groups);
     }
   }
   embedding::TableShard::update(ctx, whole_, step);
-  columns_->update(ctx, step);
-  replicas_->update(ctx, step);
+  columns_->update(ctx, cut_, step);
+  replicas_->update(ctx, copied_, step);
   if (average_) {
-    average_->note_updated();
+    average_->note_updated(sharded_);
     replicas_differ_ = true;
   }
 }

@@ -174,6 +174,7 @@ class ShardedEmbeddings {
     std::int64_t shard = 0;   // index in the table's plan, or kHotShard
     bool replicated = false;  // or hot
     std::unique_ptr<embedding::TableShard> rows;
+    std::unique_ptr<embedding::RowGradients> gradients;
     std::vector<std::int64_t> slots;  // own slots (or replicated slots) that read it, by feature
     std::vector<embedding::GradientBlock> gradient_blocks;
     std::int64_t rows_read = 0;
@@ -215,15 +216,17 @@ class ShardedEmbeddings {
   InputDist input_;
   OutputDist output_;
   std::vector<LocalShard> shards_;
-  std::vector<embedding::TableShard*> whole_;  // updated without help from other ranks
+  std::vector<embedding::RowGradients*> whole_;  // updated without help from other ranks
+  std::vector<embedding::RowGradients*> cut_;    // whose updates look at other columns
   std::unique_ptr<ColumnSync> columns_;
+  std::vector<embedding::RowGradients*> copied_;  // of data_parallel tables and hot rows
   std::unique_ptr<ReplicaSync> replicas_;
-  std::vector<embedding::TableShard*> sharded_;   // of which other groups hold replicas
-  std::unique_ptr<ReplicaSync> group_gradients_;  // where groups exchange them
-  std::unique_ptr<ReplicaAverage> average_;       // where groups are averaged
-  bool replicas_differ_ = false;                  // since an update behind the last average
+  std::vector<embedding::RowGradients*> sharded_;  // of which other groups hold replicas
+  std::unique_ptr<ReplicaSync> group_gradients_;   // where groups exchange them
+  std::unique_ptr<ReplicaAverage> average_;        // where groups are averaged
+  bool replicas_differ_ = false;                   // since an update behind the last average
   std::vector<std::pair<embedding::TableShard*, embedding::Lookup>> lookups_;
-  std::vector<std::pair<embedding::TableShard*, std::span<const embedding::GradientBlock>>>
+  std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces_;
 };
 

@@ -27,10 +27,10 @@ TouchedRows::TouchedRows(comm::Communicator& replicas, std::vector<embedding::Ta
   }
 }
 
-void TouchedRows::note_updated() {
+void TouchedRows::note_updated(std::span<embedding::RowGradients* const> gradients) {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    const std::int64_t* const rows = shards_[s]->unique_rows();
-    const std::int64_t count = shards_[s]->num_unique();
+    const std::int64_t* const rows = gradients[s]->unique_rows();
+    const std::int64_t count = gradients[s]->num_unique();
     List& list = lists_[s];
     std::transform(rows, rows + count, std::back_inserter(list.own),
                    [](std::int64_t row) { return static_cast<std::int32_t>(row); });

@@ -23,8 +23,8 @@ class TouchedRows {
   /// outlive it. Throws Error(kConfig) where a shard has 2^31 rows or more.
   TouchedRows(comm::Communicator& replicas, std::vector<embedding::TableShard*> shards);
 
-  /// After the update of a step, before the next coalesce: notes its rows.
-  void note_updated();
+  /// Notes the rows of `gradients`, one of each shard in their order, which an update has changed.
+  void note_updated(std::span<embedding::RowGradients* const> gradients);
 
   /// Notes rows of shard number `shard`, counted within it, ascending.
   void add(std::size_t shard, std::span<const std::int32_t> rows);

@@ -1,0 +1,95 @@
+/// RowGradients: the gradients of one shard's rows that one batch has in flight. Each batch in
+/// flight has its own; the rows and their optimizer state stay in the TableShard.
+///
+/// The entries of a batch are coalesced: sorted by (row, part), with the addresses of their
+/// vectors, before any gradient exists. Then a row's gradient is summed up the tree of parts: by
+/// the update itself (TableShard::update()), which reads the entries; before it, by accumulate(),
+/// into a matrix; or in part, by accumulate_partials(), for whoever adds up the partial sums of all
+/// ranks (merge_partials()).
+///
+/// Memory: buffers are reused from step to step; once the longest batch has been seen nothing is
+/// allocated.
+/// Threads: one caller at a time, inside a stage; a Context's pool is used.
+/// Determinism: bits depend on the entries and their parts, never on the pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/base/parts.h"
+#include "weft/embedding/partial_sums.h"
+#include "weft/kernels/coalesce.h"
+#include "weft/kernels/rows.h"
+#include "weft/kernels/sparse_update.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/device.h"
+
+namespace weft::embedding {
+
+class TableShard;
+
+class RowGradients {
+ public:
+  /// Of `shard`, on the device of its rows. The shard outlives it.
+  RowGradients(Device& device, TableShard& shard);
+
+  [[nodiscard]] TableShard& shard() const { return *shard_; }
+
+  /// Sorts the entries of a batch; needs ids, parts and addresses, no gradient values. The blocks
+  /// are given in the order of addition: feature as configured, then sample. What they point to
+  /// stays valid until the update.
+  void coalesce(std::span<const kernels::GradientBlock> blocks);
+
+  /// Coalesces the batch's entries of several shards, one task each.
+  static void coalesce(
+      Context& ctx,
+      std::span<const std::pair<RowGradients*, std::span<const kernels::GradientBlock>>> all);
+
+  /// Number of rows that the batch touches.
+  [[nodiscard]] std::int64_t num_unique() const { return runs_.num_rows; }
+
+  /// [num_unique()] rows, ascending, counted within the shard; valid until the next coalesce().
+  [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
+
+  /// Makes row_gradients() `factor` times the sums of the rows' entries. Once they are there
+  /// another call does nothing.
+  void accumulate(Context& ctx, float factor = 1.0F);
+
+  /// [num_unique(), columns], after accumulate() and until the next coalesce().
+  [[nodiscard]] const float* row_gradients() const { return sums_.as<float>(); }
+
+  /// Sums the entries per maximal whole subtree of `own_parts`, this rank's run of parts.
+  void accumulate_partials(Context& ctx, Range own_parts);
+
+  /// The sums of accumulate_partials(), valid until the next call of it.
+  [[nodiscard]] PartialRows partials() const { return partials_.rows(); }
+
+  /// Replaces the coalesced entries by the ranks' partial sums, to be summed up the tree by the
+  /// update or accumulate(). The vectors stay valid until then. Any order of ranks will do.
+  void merge_partials(std::span<const PartialRows> from_ranks);
+
+ private:
+  friend class TableShard;  // applies the optimizer to them
+
+  enum class State : std::uint8_t {
+    kNone,
+    kCoalesced,
+    kAccumulated,
+    kRowsToStore,  ///< sums_ has become the new rows, not yet scaled to their largest norm
+  };
+
+  TableShard* shard_;
+  kernels::Coalescer coalescer_;
+  kernels::RowRuns runs_;
+  State state_ = State::kNone;
+  Buffer sums_;  ///< [num_unique(), columns]
+  PartialSums partials_;
+  Buffer merge_places_;                               ///< 0, 1, 2, …: one bag per partial sum
+  std::vector<kernels::GradientBlock> merge_blocks_;  ///< one per rank
+  kernels::SparseUpdate update_;                      ///< what the kernels of the update work with
+  std::vector<kernels::RowOverflow> task_overflow_;   ///< one per task of an update
+};
+
+}  // namespace weft::embedding
