@@ -68,6 +68,8 @@ struct DotFlops {
   double backward = 0.0;
 };
 
+/// Returns the flops of all pairwise dots of `fields` vectors of `dim` values, one sample, with the
+/// numbers rounded up as the header says.
 DotFlops dot_flops(double fields, double dim);
 
 /// Floats that a dense optimizer keeps per weight.

@@ -26,6 +26,9 @@
 
 namespace weft::cost {
 
+/// The rank whose memory is asked for, and its surroundings: it is `rank` of `ranks` that share
+/// `parts` parts of the global batch, and its pool has `threads` threads. REQUIRES: 0 <= rank <
+/// ranks <= parts, and one of `elements` per sparse feature.
 struct DenseMemoryShape {
   std::int64_t parts = 8;
   std::int64_t ranks = 1;

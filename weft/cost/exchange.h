@@ -91,6 +91,7 @@ Exchange reduce_scatter(const topology::Cluster& cluster,
                         const topology::Group& group,
                         std::int64_t count);
 
+/// Returns the exchange in which every rank of the group sends an empty message to each other rank.
 Exchange barrier(const topology::Cluster& cluster, const topology::Group& group);
 
 /// The sum of `count` floats over the group as weft/comm/ordered_reduce.h makes it.
@@ -101,6 +102,8 @@ struct OrderedAllReduce {
   double coded_bytes = 0;  ///< the same of encoding and decoding slices
 };
 
+/// Returns the traffic of the flat ordered all-reduce of `count` floats, whose batch has `parts`
+/// parts and whose slices travel as `wire` says. REQUIRES: no more ranks in the group than parts.
 OrderedAllReduce ordered_all_reduce(const topology::Cluster& cluster,
                                     const topology::Group& group,
                                     std::int64_t parts,
@@ -121,8 +124,11 @@ struct ExchangeTime {
   bool host_decides = false;  ///< the links of the host and not those of the rank
 };
 
+/// Returns the time of an exchange by the header's formula, the start of the collective included.
+/// REQUIRES: `exchange` has an entry for every rank of the cluster.
 ExchangeTime exchange_time(const topology::Cluster& cluster, const Exchange& exchange);
 
+/// Returns the seconds of exchange_time(). REQUIRES: as there.
 inline double exchange_s(const topology::Cluster& cluster, const Exchange& exchange) {
   return exchange_time(cluster, exchange).seconds;
 }

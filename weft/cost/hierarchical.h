@@ -39,6 +39,7 @@ Staged relayed_all_gather(const topology::Cluster& cluster,
                           const topology::Group& group,
                           std::span<const double> bytes);
 
+/// The traffic of a hierarchical all-reduce: its stages are collect, combine, return and spread.
 struct StagedAllReduce {
   Staged exchanges;
   double added_bytes = 0;  ///< read and written by the additions of the rank with most

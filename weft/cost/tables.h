@@ -46,6 +46,7 @@ struct RowShape {
   double vector = 0.0;   ///< bytes of its fp32 vector
 };
 
+/// Returns the bytes of a row of `cols` of the table's columns, by its dtype and optimizer.
 RowShape row_shape(const spec::Table& table, std::int64_t cols);
 
 /// Bytes of a block of a table with its optimizer state, gaps included.
@@ -67,6 +68,8 @@ struct ShardWork {
 /// U for skewed ids.
 double expected_unique(double rows, double ids);
 
+/// Returns the seconds of one step's lookup in a shard of `cols` columns. `work.unique`,
+/// `work.rows` and `work.mixed` are not read.
 double lookup_s(const topology::Cluster& cluster,
                 const spec::Table& table,
                 std::int64_t cols,
