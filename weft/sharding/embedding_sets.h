@@ -47,6 +47,8 @@ class EmbeddingSets {
 
   [[nodiscard]] std::size_t num_sets() const { return sets_.size(); }
 
+  /// Exchanges the counts of every set, with `control` [options.control_bytes] among those of the
+  /// first. Collective over each set's groups; errors are those of InputDist.
   void exchange_counts(Context& ctx, const BatchView& batch, std::span<const std::byte> control);
 
   /// The control block of place `rank` of this rank's group of the first set, which has
@@ -55,6 +57,8 @@ class EmbeddingSets {
     return first().control(rank);
   }
 
+  /// Runs a stage of ShardedEmbeddings in set after set; the order of stages is that header's. All
+  /// but clear_grown, lookup and coalesce are collective.
   void exchange_ids(Context& ctx);
   void clear_grown(Context& ctx);  ///< see OutputDist
   void lookup(Context& ctx);
@@ -80,6 +84,8 @@ class EmbeddingSets {
   /// In the order of tables.
   [[nodiscard]] std::vector<TableReads> reads() const;
 
+  /// Returns the values of a table that this rank's codecs have clipped or found non-finite since
+  /// construction. REQUIRES: `table` is an index in Config::tables.
   [[nodiscard]] TableClips codec_clips(std::int64_t table) const;
 
   /// Of syncs of replicas, of all sets together.
@@ -92,6 +98,8 @@ class EmbeddingSets {
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
   [[nodiscard]] std::vector<embedding::TableShard*> hot_shards() const;
 
+  /// Copies the hot rows of every set into its shards, and fills them from there, as those of
+  /// ShardedEmbeddings do.
   void store_hot_rows(Context& ctx);
   void load_hot_rows(Context& ctx);  ///< Collective.
 

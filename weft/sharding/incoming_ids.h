@@ -54,6 +54,8 @@ struct IncomingBlock {
   std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
 };
 
+/// The ids that this rank looks up in a step. Blocks say which part of the arrays is theirs; the
+/// arrays belong to the batch and to InputDist, and hold until the next exchange_counts().
 struct IncomingIds {
   std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
   std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
@@ -65,6 +67,8 @@ struct IncomingIds {
     return arrays[static_cast<std::size_t>(block.origin)];
   }
 
+  /// Returns the bags of `run`, which is block.lookup or block.gradient, as pointers into the
+  /// arrays. Nothing is copied.
   [[nodiscard]] kernels::Bags bags(const IncomingBlock& block, const BagRun& run) const {
     const IdArrays& from = arrays_of(block);
     return {.ids = from.ids + block.ids_begin,

@@ -43,6 +43,8 @@ class IdPacker;
 class IdReceiver;
 struct SlotCounts;
 
+/// Sends the ids of this rank's samples to the ranks that serve them, and holds what has come. A
+/// step calls exchange_counts(), then exchange_ids(); both are collective over `comm`.
 class InputDist {
  public:
   /// `comm` is used for these exchanges alone; `device` is where lookups run.

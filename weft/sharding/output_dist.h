@@ -64,6 +64,8 @@ struct FeatureMatrices {
   }
 };
 
+/// Moves vectors to the samples and gradients back. A step calls prepare(), forward() and, in a
+/// training, backward(); the last two are collective over the constructor's `comm`.
 class OutputDist {
  public:
   /// `matrices`: whose outputs() and gradients() these are too, so that several sets of tables

@@ -42,6 +42,7 @@
 
 namespace weft::sharding {
 
+/// The form, the rounding and the codec of an average; equal on all ranks that take part.
 struct ReplicaAverageOptions {
   spec::SyncForm form = spec::SyncForm::kDense;  ///< dense or touched
   std::uint64_t seed = 0;                        ///< of the job, for stochastic rounding

@@ -28,6 +28,7 @@ namespace weft::sharding {
 /// In place of a shard's index.
 inline constexpr std::int64_t kHotShard = -1;
 
+/// The demand of one feature on one shard; of a fetched table that of all its features together.
 struct Slot {
   std::int64_t feature = 0;
   std::int64_t table = 0;

@@ -77,6 +77,8 @@ struct TableClips {
 
 class ShardedEmbeddings;
 
+/// The settings that neither configuration nor plan has. EmbeddingSets fills in `set` and
+/// `matrices`; who makes a single ShardedEmbeddings leaves them.
 struct ShardedEmbeddingsOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
   std::string set = {};            ///< behind the names of its communicators
@@ -101,6 +103,8 @@ class ShardedEmbeddings {
                     Device& device,
                     const ShardedEmbeddingsOptions& options);
 
+  /// Begins a step: cuts the batch into slots and exchanges counts and `control`
+  /// [options.control_bytes]. Collective over the group; errors are those of InputDist.
   void exchange_counts(Context& ctx, const BatchView& batch, std::span<const std::byte> control);
 
   /// Of `rank` of the group.
@@ -109,6 +113,9 @@ class ShardedEmbeddings {
 
   void clear_grown(Context& ctx) { output_.clear_grown(ctx); }  ///< see OutputDist
 
+  /// Runs a stage of the header, in its order; an evaluation ends with output_dist. lookup and
+  /// coalesce exchange nothing, output_dist and grad_dist are collective over the group, and update
+  /// over all groups. Rows that overflow are counted in overflow().
   void lookup(Context& ctx);
   void output_dist(Context& ctx);
   void coalesce(Context& ctx);
