@@ -18,6 +18,8 @@ namespace weft::train {
 /// with may not.
 enum class SaveKind : std::uint8_t { kInterval, kFinal };
 
+/// Counts the steps since the newest complete checkpoint and ends the job beyond the limit. Each
+/// rank has one and gives it the same calls.
 class CheckpointAge {
  public:
   /// The limit without --checkpoint-max-age, in intervals of --checkpoint-every.

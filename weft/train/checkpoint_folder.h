@@ -13,12 +13,15 @@ namespace weft::train {
 /// What --resume says instead of a path: the newest of the folder for checkpoints, or none.
 inline constexpr const char* kResumeAuto = "auto";
 
+/// The settings of open_checkpoints(), equal on all ranks.
 struct CheckpointFolderOptions {
   std::string directory;   ///< of --checkpoint; empty = none
   std::string resume;      ///< a checkpoint, the folder of some, kResumeAuto, or empty = start anew
   double timeout_s = 300;  ///< train.timeout_s
 };
 
+/// The answer of open_checkpoints(). `resume` and `has_resumed` are equal on all ranks; the
+/// folder's lock is held as long as `folder` lives.
 struct CheckpointFolder {
   /// On rank 0, where there is a directory: locked, and of a job that goes on or has begun.
   std::unique_ptr<checkpoint::Folder> folder;

@@ -47,6 +47,8 @@ struct GlobalControl {
   std::vector<metrics::BinarySums> previous;  ///< [T], of the global batch of the step before
 };
 
+/// Writes a rank's control block and merges those of all ranks. Blocks are bytes of the machine's
+/// own order. merge() uses memory of its own, so one thread calls it at a time.
 class ControlCodec {
  public:
   ControlCodec(std::int64_t parts, std::int64_t ranks, std::int64_t tasks);

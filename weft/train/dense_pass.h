@@ -47,6 +47,9 @@ struct NonFinite {
 /// The parameter's name of the residuals of the dense gradients' codec.
 inline constexpr const char* kResidualParameter = "codecs.dense";
 
+/// Runs the dense side of one rank's steps. A step calls load(), then forward(), or
+/// forward_backward(), reduce() and update(), in this order. Config, routing, comm and device
+/// outlive it.
 class DensePass {
  public:
   /// Makes the model and its parameters' initial values. `comm` is used by reduce() alone.

@@ -53,6 +53,7 @@ enum class DenseWait { kKept, kLeftOut };
 /// left out, the update of rows still waits.
 enum class SyncWait { kKept, kLeftOut };
 
+/// The recorder of an engine, which outlives it, and changes of its schedule for tests.
 struct EngineOptions {
   DenseWait dense_wait = DenseWait::kKept;
   SyncWait sync_wait = SyncWait::kKept;

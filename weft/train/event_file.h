@@ -18,11 +18,13 @@ namespace weft::train {
 /// Castagnoli's CRC of bytes, e.g. 0xE3069283 of "123456789".
 std::uint32_t crc32c(std::string_view bytes);
 
+/// A value that TensorBoard draws by step, under its tag. The file keeps it as fp32.
 struct Figure {
   std::string tag;  ///< "train/loss": what stands before the slash is a group
   double value = 0;
 };
 
+/// Appends figures to one event file, which it opens for each write. One thread at a time.
 class EventFile {
  public:
   /// A new file in `folder`, which is made; earlier files stay and TensorBoard shows them as

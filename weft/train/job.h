@@ -17,6 +17,7 @@
 
 namespace weft::train {
 
+/// The settings of a job, as the command line gives them. All that is pointed to outlives the job.
 struct JobOptions {
   spec::Config config;
   int threads = 1;                    ///< of this rank's pool

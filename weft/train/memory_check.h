@@ -24,6 +24,8 @@ std::vector<std::int64_t> table_bytes(const spec::Config& config,
 /// What a job does where tables and state alone exceed a limit.
 enum class Shortage : std::uint8_t { kRefuse, kWarn };
 
+/// The settings of check_memory(). Ranks differ in `threads` at most; an empty `root` is the
+/// system.
 struct MemoryCheckOptions {
   int threads = 1;  ///< of this rank
   Shortage on_shortage = Shortage::kRefuse;

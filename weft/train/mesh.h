@@ -43,6 +43,7 @@ struct MomentScale {
   double scale = 1.0;
   std::vector<Range> unscaled;  ///< ascending, apart
 
+  /// Returns 1 for a row of `unscaled` and `scale` for any other. O(log ranges).
   [[nodiscard]] double of(std::int64_t row) const;
 
   friend bool operator==(const MomentScale&, const MomentScale&) = default;
@@ -51,6 +52,8 @@ struct MomentScale {
 /// Of the tables where c is not 1, by name. A checkpoint records them.
 using MomentScales = std::map<std::string, MomentScale>;
 
+/// Returns the scales that the tables have under this plan. Of data_parallel tables and of
+/// optimizers without scaled sums (optim::has_scaled_moment) there is none.
 MomentScales moment_scales(const spec::Config& config, const spec::Plan& plan);
 
 /// c, or {"scale": c, "unscaled_rows": [[begin, end], ...]}.

@@ -11,6 +11,7 @@
 
 namespace weft::train {
 
+/// The files and the checkpoint that a job's plan may come from.
 struct PlanRequest {
   std::string plan_file;            ///< of --plan; empty = none
   std::string cluster_file;         ///< of --cluster; empty = none

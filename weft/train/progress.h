@@ -43,6 +43,7 @@ enum class Phase {
 /// "filling tables" and so on.
 std::string_view to_string(Phase phase);
 
+/// The phase that a job is in, and how far it has come there.
 struct Activity {
   Phase phase = Phase::kReading;
   std::int64_t done = 0;     ///< steps of the job in kTraining, samples in kEvaluating

@@ -28,6 +28,7 @@ namespace weft::train {
 /// Runs a write to a file. The file system may not answer: a job watches it (comm::run_watched).
 using RunWrite = std::function<void(const std::string& path, const std::function<void()>& write)>;
 
+/// The places of a training's records and what is written there at the start.
 struct RecordsOptions {
   std::string folder;                        ///< of --out; empty = none
   std::string tensorboard;                   ///< of --tensorboard; empty = none
@@ -42,6 +43,8 @@ class Records {
  public:
   explicit Records(const RecordsOptions& options);
 
+  /// Appends figures to metrics.jsonl and to the event file, where the options ask for them. An
+  /// Error(kIo) is logged and counted in lost(); any other is thrown.
   void add(const WindowFigures& window);
   void add(const EvalFigures& eval);
 

@@ -25,6 +25,7 @@ class SkipLimit {
   /// As a checkpoint has it; below 0 is 0.
   void restore(std::int64_t owed) { owed_ = owed > 0 ? owed : 0; }
 
+  /// Counts a trained step, which makes up for one that is owed.
   void add_trained();
 
   /// Step `step` was skipped; `cause` says where it was not finite ("rank 2 for sample 17"). Throws

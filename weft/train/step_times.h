@@ -15,9 +15,11 @@
 
 namespace weft::train {
 
+/// The times of one step's parts on this rank.
 struct StepTimes {
   using Clock = std::chrono::steady_clock;
 
+  /// A stretch of time. A default one has zero seconds: what it stands for did not run.
   struct Span {
     Clock::time_point begin, end;
 

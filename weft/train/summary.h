@@ -54,6 +54,7 @@ struct LostRecords {
   std::int64_t checkpoints = 0;  ///< of an interval, tried again at the next one
 };
 
+/// The figures of a run. Those that it has none for keep their defaults.
 struct Summary {
   std::int64_t samples = 0;    ///< trained on, over all ranks and epochs
   std::int64_t steps = 0;      ///< made in this run

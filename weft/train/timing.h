@@ -9,6 +9,7 @@
 
 namespace weft::train {
 
+/// Returns the seconds from `start` to now.
 inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

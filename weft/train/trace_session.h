@@ -12,11 +12,14 @@
 
 namespace weft::train {
 
+/// The folder and the steps of a trace, equal on all ranks.
 struct TraceOptions {
   std::string folder;  ///< of the files; empty = no trace is made
   Range steps;         ///< of the job, [begin, end); empty: kDefaultSteps
 };
 
+/// Records some steps of this rank and writes its file. The training thread calls it. REQUIRES:
+/// options.folder is not empty.
 class TraceSession {
  public:
   /// Without --trace-steps: these of the run, counted from 1. The first ones are not like others.

@@ -31,6 +31,8 @@
 
 namespace weft::train {
 
+/// The state that a training begins with, and what it calls between steps. Ranks differ in `stop`
+/// and `progress` at most.
 struct TrainerOptions {
   std::int64_t first_step = 0;          ///< steps done before (resume)
   data::ReaderPosition start;           ///< where the data are read from on (resume)
@@ -49,6 +51,7 @@ struct TrainerOptions {
   std::int64_t window_scores = metrics::kWindowScores;  ///< of the AUC of a window; for tests
 };
 
+/// Trains one engine on one loader's batches: run() once, then report().
 class Trainer {
  public:
   /// All outlive the trainer.
