@@ -91,6 +91,8 @@ struct RankCost {
   [[nodiscard]] double own_s() const;
 };
 
+/// The predicted cost of a training step. Arrays go by StepPart, in seconds; of parts that are not
+/// in kPredictedParts they are 0.
 struct PlanCost {
   double step_s = 0.0;
   std::array<double, kStepParts> parts{};      ///< of the slowest rank
@@ -103,6 +105,8 @@ struct PlanCost {
   [[nodiscard]] double bytes_imbalance() const;
 };
 
+/// Predicts the cost of shards and plans of one job on one cluster. Const methods may run on
+/// several threads at once, each with a ShardLoads of its own.
 class Estimator {
  public:
   /// All must outlive it. The cluster is checked, the configuration validated.
@@ -156,6 +160,8 @@ class Estimator {
   /// Buffers that a shard takes on its rank.
   [[nodiscard]] std::int64_t buffer_bytes(const ShardLoad& load) const;
 
+  /// Returns the predicted cost of a step under the plan. Whether the plan fits is not asked.
+  /// REQUIRES: a checked plan for ranks() ranks.
   [[nodiscard]] PlanCost cost(const spec::Plan& plan) const;
 
   /// The same, with what `loads` of this estimator knows already: for many plans of one job.

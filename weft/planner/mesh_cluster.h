@@ -19,6 +19,8 @@
 
 namespace weft::planner {
 
+/// The cluster of a job and one of its replica groups, as mesh_cluster() makes them. Where there is
+/// one group, `group` is `world` and `near` is 0.
 struct MeshCluster {
   std::int64_t groups = 1;  ///< M
   spec::MeshLayout layout = spec::MeshLayout::kLocalAllToAll;

@@ -29,6 +29,7 @@ namespace weft::planner {
 inline constexpr std::size_t kTiers = 2;
 using Bytes = std::array<std::int64_t, kTiers>;
 
+/// No item or no bin; no group; and a capacity that limits nothing.
 inline constexpr std::int64_t kNowhere = -1;
 inline constexpr std::int64_t kNoGroup = -1;
 inline constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
@@ -53,6 +54,7 @@ struct Bin {
   friend bool operator==(const Bin&, const Bin&) = default;
 };
 
+/// The items to place and the bins to place them in. There must be a bin; items may be none.
 struct Problem {
   std::vector<Item> items;
   std::vector<Bin> bins;
@@ -68,6 +70,7 @@ struct Misfit {
   friend bool operator==(const Misfit&, const Misfit&) = default;
 };
 
+/// An answer to a Problem: where each item went, and the sums of what the bins then hold.
 struct Partition {
   std::vector<std::int64_t> bin;  ///< of each item; kNowhere for a misfit
   std::vector<double> cost;       ///< of each bin, what it held before included
@@ -76,6 +79,7 @@ struct Partition {
 
   [[nodiscard]] bool feasible() const { return misfits.empty(); }
 
+  /// Returns the largest, or the mean, cost of the bins; 0 where there are none.
   [[nodiscard]] double max_cost() const;
   [[nodiscard]] double mean_cost() const;
 
@@ -137,6 +141,8 @@ double lower_bound(const Problem& problem);
 /// The two halves of an item, or nothing where it cannot be halved. Both may cost more than half.
 using Halve = std::function<std::optional<std::array<Item, 2>>(const Item&)>;
 
+/// The limits of halve_hottest(). An item that fits into no empty bin is halved whatever
+/// `least_gain` says.
 struct HalvingLimits {
   std::int64_t rounds = 64;    ///< partitions tried, in each of two ways
   std::int64_t max_items = 0;  ///< 0: n + 8 k
@@ -145,6 +151,8 @@ struct HalvingLimits {
   SearchLimits search = {};    ///< of each partition
 };
 
+/// The answer of halve_hottest(): the items after halving and where they went. `halvings` counts
+/// the items that were replaced by two.
 struct Halved {
   std::vector<Item> items;  ///< in place of those given; one that was halved is replaced in place
   Partition partition;      ///< of these items

@@ -49,6 +49,7 @@ class Instance {
     return problem_->bins[static_cast<std::size_t>(bin)];
   }
 
+  /// Returns the cost in the problem's unit that `ticks` stand for.
   [[nodiscard]] double cost_of(Ticks ticks) const;
 
   /// Items by their allowed bins: fewest bins first, then lowest; in each the order of items.
@@ -57,6 +58,7 @@ class Instance {
     std::vector<std::int32_t> items;
   };
 
+  /// Returns all items in RangeItems, one for each range that some item has. O(n log n).
   [[nodiscard]] std::vector<RangeItems> by_range() const;
 
  private:
@@ -100,6 +102,8 @@ class State {
   /// Whether the item may go there: range, group and capacity, with `without` taken away (or -1).
   [[nodiscard]] bool fits(std::int32_t item, std::int32_t bin, std::int32_t without = -1) const;
 
+  /// Places an item that is nowhere in a bin, and takes an item out of the bin that it is in.
+  /// O(items of the bin). REQUIRES: for put(), that the item fits; this is not checked.
   void put(std::int32_t item, std::int32_t bin);
   void take(std::int32_t item);
 
@@ -110,6 +114,8 @@ class State {
   /// other item can leave for another bin.
   void place_rest();
 
+  /// Returns the state as a Partition. Items that are nowhere, and bins that are overfull before
+  /// any item, become misfits.
   [[nodiscard]] Partition result() const;
 
  private:

@@ -47,6 +47,7 @@ std::vector<TableUse> mlperf_dcnv2_tables();
 /// badly; 128 that are equal. The seed decides rows, the long bags, and the order.
 std::vector<TableUse> adversarial_tables(std::uint64_t seed);
 
+/// The sums over a set of tables, as totals() counts them.
 struct TableTotals {
   std::int64_t tables = 0;
   std::int64_t rows = 0;
@@ -55,6 +56,8 @@ struct TableTotals {
   double mean_dim = 0.0;  ///< per table
 };
 
+/// Returns the number of tables, their summed rows, parameters and mean lengths, and the mean dim,
+/// which is 0 for no tables.
 TableTotals totals(std::span<const TableUse> tables);
 
 /// As a configuration names them: a table, the pooled feature that reads it, and the generated

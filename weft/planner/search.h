@@ -47,6 +47,8 @@ struct Shortage {
   friend bool operator==(const Shortage&, const Shortage&) = default;
 };
 
+/// A plan that the search has made, with its predicted cost and, where it does not fit, what is
+/// missing.
 struct Proposal {
   /// "table_wise", ...; "balanced, rows, f 1.0, links 4": cut by rows only, replicas below f, links
   /// weighted
@@ -59,6 +61,7 @@ struct Proposal {
   [[nodiscard]] bool fits() const { return shortages.empty(); }
 };
 
+/// The answer of search(). There is always one proposal at least, and best() is the first.
 struct SearchResult {
   std::vector<Proposal> proposals;  ///< those that fit by predicted step, then the others
   std::int64_t capacity = 0;        ///< bytes that tables and buffers may take on a rank

@@ -64,6 +64,7 @@ inline FeatureUse unread() {
   return {.length = 0.0, .present = 0.0, .segments = {}};
 }
 
+/// A row that was counted as frequent, by its number in the whole table.
 struct HotRow {
   std::int64_t row = 0;
   double share = 0.0;  ///< of the table's ids
@@ -75,6 +76,7 @@ struct HotRows {
   std::vector<HotRow> rows;  ///< most frequent first; fewer where no more occurred
 };
 
+/// The use of all tables of a job: how each feature reads its table, and what was counted of rows.
 struct Workload {
   std::vector<FeatureUse> features;  ///< as configured
   std::vector<HotRows> hot_rows;     ///< [tables], or empty: nobody counted
