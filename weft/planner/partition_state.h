@@ -1,4 +1,4 @@
-/// A partition in the making, for the algorithms of partition.h. Not a public header.
+/// A partition in the making, for the algorithms of partition.h. Private to planner/.
 #pragma once
 
 #include <cstdint>
