@@ -144,7 +144,7 @@ using Halve = std::function<std::optional<std::array<Item, 2>>(const Item&)>;
 /// The limits of halve_hottest(). An item that fits into no empty bin is halved whatever
 /// `least_gain` says.
 struct HalvingLimits {
-  std::int64_t rounds = 64;    ///< partitions tried, in each of two ways
+  std::int64_t rounds = 64;    ///< partitions tried, each time that one of two ways is gone
   std::int64_t max_items = 0;  ///< 0: n + 8 k
   double least_gain = 0.03;    ///< halves that cost more than 1 - this of the whole are not made
   double good_enough = 0.005;  ///< of the costliest bin, above the mean

@@ -79,8 +79,8 @@ class OutputDist {
   /// Sizes every buffer for the batch of `input`. Call once per step, after exchange_ids.
   void prepare(const InputDist& input);
 
-  /// Fills what prepare() made larger with zeros, for steps that leave stages out: what no stage
-  /// wrote is then the same on every run, and a number. Call after prepare().
+  /// Fills all buffers with zeros where prepare() has made one larger, for steps that leave stages
+  /// out: what no stage wrote is then the same on every run, and a number. Call after prepare().
   void clear_grown(Context& ctx);
 
   /// Where the server writes the vectors of the block from `source` of a slot that it serves, or of

@@ -68,7 +68,7 @@ class DensePass {
   /// Sums of label weights of the parts of `batch` to `sums` [own parts][T], in sample order.
   void weight_sums(const data::Batch& batch, std::vector<double>& sums) const;
 
-  /// Logits and metric sums; `scale` [T] is task weight / sum of weights of the global batch.
+  /// Computes logits and metric sums of the loaded batch.
   void forward(Context& ctx);
 
   /// forward(), loss, backward: fills the gradients given to load() and the partial sums.

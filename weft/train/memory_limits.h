@@ -17,7 +17,7 @@ namespace weft::train {
 /// A limit that holds for this process, alone or together with others of its host.
 struct MemoryLimit {
   std::uint64_t id = 0;   ///< equal for processes of one host that share this limit
-  std::string name;       ///< for messages: "the host", "cgroup /jobs/7", "ulimit -v"
+  std::string name;       ///< for messages, e.g. "cgroup /jobs/7"
   std::int64_t left = 0;  ///< bytes that may still be taken
 };
 
