@@ -184,9 +184,9 @@ class NonFinite : public ::testing::TestWithParam<CodecFormat> {
       for (const auto rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
         for (const float bad : kBad) {
           body(scheme, rounding, bad,
-               fmt::format("{}, sharding {}, pooled at {}, rounding {}, {}",
-                           to_string(GetParam()), static_cast<int>(scheme.sharding),
-                           static_cast<int>(scheme.pooled_at), static_cast<int>(rounding), bad));
+               fmt::format("{}, sharding {}, pooled at {}, rounding {}, {}", to_string(GetParam()),
+                           static_cast<int>(scheme.sharding), static_cast<int>(scheme.pooled_at),
+                           static_cast<int>(rounding), bad));
         }
       }
     }

@@ -1,6 +1,6 @@
 /// Configurations as YAML. The struct of config.h is the schema: keys, types, ranges, meanings and
-/// defaults are stated once, in describe_data.cc and describe_job.cc. Reading, writing, checking and
-/// documentation all walk that description.
+/// defaults are stated once, in describe_data.cc and describe_job.cc. Reading, writing, checking
+/// and documentation all walk that description.
 ///
 /// Every error is Error(kConfig) and reads "FILE:LINE:COLUMN: path.of.the.key: what is wrong and
 /// what to do"; a value that came from an override has "--set path=value" in place of FILE:LINE.
