@@ -207,7 +207,7 @@ bool has_term(int pattern, std::int64_t part) {
   }
 }
 
-/// What the parts add, whatever the pattern.
+/// The values that the parts add, whatever the pattern.
 struct PartValues {
   std::int64_t parts;
   std::vector<float> values;  ///< [count][parts]

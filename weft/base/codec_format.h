@@ -42,7 +42,7 @@ constexpr std::string_view to_string(CodecFormat format) {
   return kCodecFormatNames[static_cast<std::size_t>(format)];
 }
 
-/// Whether the columns of a group share a scale, so that a vector may be cut at multiples of G
+/// Returns whether the columns of a group share a scale: then a vector may be cut at multiples of G
 /// alone.
 constexpr bool is_grouped(CodecFormat format) {
   return format != CodecFormat::kFp32 && format != CodecFormat::kFp16 &&

@@ -67,7 +67,7 @@ constexpr const SparseOptimizerTraits& traits(SparseOptimizerKind kind) {
   return kSparseOptimizers[static_cast<std::size_t>(kind)];
 }
 
-/// Whether the state called `kind` consists of squares.
+/// Returns whether the state called `kind` consists of squares.
 constexpr bool is_squares(SparseOptimizerKind optimizer, std::string_view kind) {
   for (const SparseStateKind& one : traits(optimizer).state()) {
     if (one.name == kind) {

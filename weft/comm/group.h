@@ -95,7 +95,7 @@ class Group {
   /// As Communicator::say_alive. Any thread.
   virtual void say_alive() noexcept = 0;
 
-  /// As Communicator::explain_lost_ranks. A backend whose ranks end together has nothing to say.
+  /// See Communicator::explain_lost_ranks(). A backend whose ranks end together ignores it.
   virtual void explain_lost_ranks(LostRanksText /*text*/) {}
 
   /// Where this rank notes what it is doing.

@@ -49,7 +49,7 @@ double coded_sync_memory(const spec::Table& table,
 double coded_sync_buffers(
     std::int64_t groups, double bytes, double touched, bool receives, const spec::Codecs& codecs);
 
-/// What a rank sends to average `bytes` of rows and state.
+/// Returns the bytes that a rank sends to average `bytes` of rows and state.
 inline double replica_average_bytes(std::int64_t groups, double bytes) {
   return 2.0 * static_cast<double>(groups - 1) / static_cast<double>(groups) * bytes;
 }

@@ -34,7 +34,7 @@ double normal_quantile(double p) {
   return low;
 }
 
-// What the bits of a dense column's word stand for: the count, and ln(1 + count).
+// Counts of a dense column by the upper bits of its random word, and ln(1 + count) of each.
 struct Quantiles {
   std::vector<float> counts;
   std::vector<float> log_counts;

@@ -64,7 +64,7 @@ class Engine {
   /// As Communicator::say_alive. Any thread.
   virtual void say_alive() noexcept = 0;
 
-  /// As Communicator::explain_lost_ranks. Any thread.
+  /// See Communicator::explain_lost_ranks(). Any thread may call it.
   virtual void explain_lost_ranks(LostRanksText text) = 0;
 
   /// As MpiSession::finish.
