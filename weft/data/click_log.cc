@@ -57,7 +57,7 @@ const Quantiles& quantiles() {
   return made;
 }
 
-// Of what decides a sample of a given number.
+// Hash of all that decides a sample of a given number.
 std::uint64_t fingerprint_of(const spec::SyntheticConfig& config, std::uint64_t seed) {
   const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
@@ -370,8 +370,9 @@ ClickLog::Calibration ClickLog::calibrate() {
   return out;
 }
 
-// The same for every rank of this process and for both parts of its data: computed by the first
-// who asks, while the others wait.
+// Every rank of this process and both parts of its data have the same calibration: the first that
+// asks computes it, while the others wait. It is a pure function of what the fingerprint covers, so
+// no result depends on what is known.
 ClickLog::Calibration ClickLog::calibrated_once() {
   static std::mutex mutex;
   static std::map<std::uint64_t, Calibration> known;

@@ -19,8 +19,8 @@ class ClickLog {
 
   [[nodiscard]] const Schema& schema() const { return schema_; }
 
-  /// Of what decides a sample of a given number: configuration (without the numbers of samples) and
-  /// seed.
+  /// Returns a hash of all that decides a sample of a given number: the configuration without its
+  /// numbers of samples, and the seed.
   [[nodiscard]] std::uint64_t fingerprint() const { return fingerprint_; }
 
   /// Fills the selected columns of `out` with samples `first + ids[i]` of the stream.
