@@ -136,6 +136,7 @@ Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
     spec::Plan plan = planner::make_plan(config, 2);
     const auto device = make_device({.threads = 1});
     ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     Context ctx{.device = device.get(), .pool = &device->pool()};
     const std::int64_t own = rank_samples(samples, plan.parts, 2, world.rank()).size();
     KeyedJaggedTensor batch;
@@ -148,22 +149,22 @@ Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
     }
     batch.offsets.push_back(own);
     embeddings.exchange_counts(
-        ctx, {.sparse = &batch, .step = 1, .global_size = samples, .sample_ids = {}},
+        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = samples, .sample_ids = {}},
         std::vector<std::byte>(8));
-    embeddings.exchange_ids(ctx);
-    embeddings.lookup(ctx);
+    embeddings.exchange_ids(ctx, *sparse);
+    embeddings.lookup(ctx, *sparse);
     const auto bytes = [&] { return embeddings.vector_traffic().total().bytes; };
     const std::int64_t before = bytes();
-    embeddings.output_dist(ctx);
+    embeddings.output_dist(ctx, *sparse);
     const std::int64_t after = bytes();
-    std::fill_n(embeddings.gradients().pooled.data, own * 40, gradient);
-    embeddings.coalesce(ctx);
-    embeddings.grad_dist(ctx);
+    std::fill_n(sparse->gradients().pooled.data, own * 40, gradient);
+    embeddings.coalesce(ctx, *sparse);
+    embeddings.grad_dist(ctx, *sparse);
     if (world.rank() == 0) {
       sent.forward = after - before;
     } else {
       sent.backward = bytes() - after;
-      sent.clips = embeddings.codec_clips(0).backward;
+      sent.clips = sparse->codec_clips(0).backward;
     }
   });
   return sent;

@@ -170,14 +170,16 @@ TEST(HotRows, IdsStayOnTheRank) {
     comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
       const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
       ShardedEmbeddings embeddings(config, plan, world, *device, {});
+      const auto sparse = embeddings.make_step();
       const auto stream = device->make_stream({.name = "test", .is_inline = true});
       const Range positions = rank_samples(64, kParts, 2, world.rank());
       const KeyedJaggedTensor batch = make_batch(config, 1, positions);
       const BatchView view{.sparse = &batch, .step = 1, .global_size = 64, .sample_ids = {}};
       const std::vector<std::byte> control(8);
-      stream->enqueue([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
-      stream->enqueue([&](Context& ctx) { embeddings.exchange_ids(ctx); });
-      stream->enqueue([&](Context& ctx) { embeddings.lookup(ctx); });
+      stream->enqueue(
+          [&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });
+      stream->enqueue([&](Context& ctx) { embeddings.exchange_ids(ctx, *sparse); });
+      stream->enqueue([&](Context& ctx) { embeddings.lookup(ctx, *sparse); });
       stream->synchronize();
       std::int64_t own = 0;
       for (const TableReads& reads : embeddings.reads()) {

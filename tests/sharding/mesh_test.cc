@@ -147,20 +147,22 @@ std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config confi
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
     constexpr std::int64_t kSamples = 64;
     const auto device = make_device({});
-    EmbeddingSets embeddings(config, plan, world, *device, {});
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     const auto stream = device->make_stream({.name = "test"});
     const KeyedJaggedTensor batch = make_batch(config, 1, {0, kSamples / 2});
     const BatchView view{.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}};
     const std::vector<std::byte> control(8);
     const Stage body = [&](Context& ctx) {
-      embeddings.exchange_counts(ctx, view, control);
-      embeddings.exchange_ids(ctx);
-      embeddings.lookup(ctx);
-      embeddings.output_dist(ctx);
-      fill_gradients(embeddings, batch, 1, 0, Gradients::kRounded);
-      embeddings.coalesce(ctx);
-      embeddings.grad_dist(ctx);
-      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
+      embeddings.exchange_counts(ctx, *sparse, view, control);
+      embeddings.exchange_ids(ctx, *sparse);
+      embeddings.lookup(ctx, *sparse);
+      embeddings.output_dist(ctx, *sparse);
+      fill_gradients(*sparse, batch, 1, 0, Gradients::kRounded);
+      embeddings.coalesce(ctx, *sparse);
+      embeddings.grad_dist(ctx, *sparse);
+      embeddings.update(ctx, *sparse,
+                        {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
       auto held = embeddings.shards();
       const auto hot = embeddings.hot_shards();
       held.insert(held.end(), hot.begin(), hot.end());

@@ -89,8 +89,8 @@ bool all_finite(const float* values, std::int64_t count) {
 }
 
 /// Whether every rank's vectors are finite where they should be and nowhere else.
-void check_vectors(const ShardedEmbeddings& embeddings, Range samples, const std::string& what) {
-  const FeatureMatrices& outputs = const_cast<ShardedEmbeddings&>(embeddings).outputs();
+void check_vectors(SparseStep& sparse, Range samples, const std::string& what) {
+  const FeatureMatrices& outputs = sparse.outputs();
   for (std::int64_t b = 0; b < samples.size(); ++b) {
     const std::int64_t sample = samples.begin + b;
     const std::vector<std::int64_t> bag = bag_of(sample);
@@ -128,6 +128,7 @@ Found step_with(const Scheme& scheme,
     const spec::Plan plan = planner::make_plan(config, 3);
     const auto device = make_device({.threads = 1});
     ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     Context ctx{.device = device.get(), .pool = &device->pool()};
     if (direction == Direction::kForward) {
       write_number(embeddings, kBadRow, kBadCol, bad);
@@ -135,25 +136,26 @@ Found step_with(const Scheme& scheme,
     const Range samples = rank_samples(kSamples, plan.parts, 3, world.rank());
     const KeyedJaggedTensor batch = batch_of(samples);
     embeddings.exchange_counts(
-        ctx, {.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}},
+        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}},
         std::vector<std::byte>(8));
-    embeddings.exchange_ids(ctx);
-    embeddings.lookup(ctx);
-    embeddings.output_dist(ctx);
+    embeddings.exchange_ids(ctx, *sparse);
+    embeddings.lookup(ctx, *sparse);
+    embeddings.output_dist(ctx, *sparse);
     if (direction == Direction::kForward) {
-      check_vectors(embeddings, samples, what);
+      check_vectors(*sparse, samples, what);
     } else {
-      FeatureMatrices& gradients = embeddings.gradients();
+      FeatureMatrices& gradients = sparse->gradients();
       std::fill_n(gradients.pooled.data, samples.size() * kCols, 0.5F);
       std::fill_n(gradients.sequences[1].data, samples.size() * kCols, 0.25F);
       if (samples.begin <= kBadSample && kBadSample < samples.end) {
         gradients.pooled.row(kBadSample - samples.begin)[kBadCol] = bad;
       }
-      embeddings.coalesce(ctx);
-      embeddings.grad_dist(ctx);
-      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
+      embeddings.coalesce(ctx, *sparse);
+      embeddings.grad_dist(ctx, *sparse);
+      embeddings.update(ctx, *sparse,
+                        {.learning_rate_factor = 1.0, .step = 1, .seed = config.seed});
     }
-    const TableClips clips = embeddings.codec_clips(0);
+    const TableClips clips = sparse->codec_clips(0);
     std::array<std::int64_t, 2> counts = {clips.forward.non_finite + clips.backward.non_finite,
                                           embeddings.overflow().count};
     world.all_reduce(ctx, counts.data(), 2);

@@ -253,7 +253,8 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
     // One thread: kernels keep scratch per thread, which one of several may first need late.
     const auto device = make_device({.threads = 1});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    EmbeddingSets embeddings(config, plan, world, *device, {});
+    ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     const Range positions = rank_samples(kSamples, kParts, ranks, world.rank());
     const std::array<KeyedJaggedTensor, 2> batches = {make_batch(config, 1, positions),
                                                       make_batch(config, 2, positions)};
@@ -262,15 +263,16 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
       for (std::int64_t step = first; step <= last; ++step) {
         const KeyedJaggedTensor& batch = batches[static_cast<std::size_t>(step % 2)];
         embeddings.exchange_counts(
-            ctx, {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}},
-            control);
-        embeddings.exchange_ids(ctx);
-        embeddings.lookup(ctx);
-        embeddings.output_dist(ctx);
-        fill_gradients(embeddings, batch, step, positions.begin);
-        embeddings.coalesce(ctx);
-        embeddings.grad_dist(ctx);
-        embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+            ctx, *sparse,
+            {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}}, control);
+        embeddings.exchange_ids(ctx, *sparse);
+        embeddings.lookup(ctx, *sparse);
+        embeddings.output_dist(ctx, *sparse);
+        fill_gradients(*sparse, batch, step, positions.begin);
+        embeddings.coalesce(ctx, *sparse);
+        embeddings.grad_dist(ctx, *sparse);
+        embeddings.update(ctx, *sparse,
+                          {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
       }
     };
     run_steps(1, 4);
@@ -394,6 +396,7 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
   const auto body = [&](comm::Communicator& world) {
     const auto device = make_device({});
     ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     Context ctx{.device = device.get(), .pool = &device->pool()};
     const Range positions = rank_samples(8, plan.parts, 2, world.rank());
     KeyedJaggedTensor batch = make_batch(config, 1, positions);
@@ -409,7 +412,7 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
     }
     const std::vector<std::byte> control(8);
     embeddings.exchange_counts(
-        ctx, {.sparse = &batch, .step = 1, .global_size = 8, .sample_ids = ids}, control);
+        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = 8, .sample_ids = ids}, control);
   };
   try {
     comm::run_local(2, {.timeout_s = 20}, body);
@@ -435,11 +438,12 @@ std::string message_of_a_late_rank(int groups, spec::MeshLayout layout, int late
     const auto world = launched.split(0, static_cast<int>(position), "mesh");
     const auto device = make_device({});
     ShardedEmbeddings embeddings(config, plan, *world, *device, {});
+    const auto sparse = embeddings.make_step();
     Context ctx{.device = device.get(), .pool = &device->pool()};
     const KeyedJaggedTensor batch =
         make_batch(config, 1, rank_samples(8, plan.parts, ranks, world->rank()));
     const std::vector<std::byte> control(8);
-    embeddings.exchange_counts(ctx,
+    embeddings.exchange_counts(ctx, *sparse,
                                {.sparse = &batch,
                                 .step = launched.rank() == late ? 1 : 2,
                                 .global_size = 8,

@@ -14,7 +14,6 @@
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
 #include "weft/planner/place.h"
-#include "weft/sharding/embedding_sets.h"
 #include "weft/sharding/sharded_embeddings.h"
 #include "weft/tensor/stream.h"
 
@@ -159,13 +158,12 @@ inline void gather(Context& ctx,
   }
 }
 
-template <typename Embeddings>
-void fill_gradients(Embeddings& embeddings,
-                    const KeyedJaggedTensor& batch,
-                    std::int64_t step,
-                    std::int64_t first_position,
-                    Gradients kind = Gradients::kIntegers) {
-  FeatureMatrices& gradients = embeddings.gradients();
+inline void fill_gradients(SparseStep& sparse,
+                           const KeyedJaggedTensor& batch,
+                           std::int64_t step,
+                           std::int64_t first_position,
+                           Gradients kind = Gradients::kIntegers) {
+  FeatureMatrices& gradients = sparse.gradients();
   for (std::int64_t b = 0; b < gradients.pooled.rows; ++b) {
     for (std::int64_t c = 0; c < gradients.pooled.cols; ++c) {
       gradients.pooled.row(b)[c] = gradient_value(kind, step, first_position + b, c);
@@ -206,7 +204,8 @@ inline void run_on(comm::Communicator& world,
     sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
   }
   const auto device = make_device({.kind = options.device, .threads = options.threads});
-  EmbeddingSets embeddings(config, plan, world, *device, {});
+  ShardedEmbeddings embeddings(config, plan, world, *device, {});
+  const auto sparse = embeddings.make_step();
   const auto stream = device->make_stream({.name = "test"});
   const auto stage = [&](const Stage& body) {
     stream->enqueue(body);
@@ -219,21 +218,22 @@ inline void run_on(comm::Communicator& world,
     const Range positions = rank_samples(size, kParts, world.size(), world.rank());
     const KeyedJaggedTensor batch = make_batch(config, step, positions, options.most_ids);
     const BatchView view{.sparse = &batch, .step = step, .global_size = size, .sample_ids = {}};
-    stage([&](Context& ctx) { embeddings.exchange_counts(ctx, view, control); });
-    stage([&](Context& ctx) { embeddings.exchange_ids(ctx); });
-    stage([&](Context& ctx) { embeddings.lookup(ctx); });
-    stage([&](Context& ctx) { embeddings.output_dist(ctx); });
+    stage([&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });
+    stage([&](Context& ctx) { embeddings.exchange_ids(ctx, *sparse); });
+    stage([&](Context& ctx) { embeddings.lookup(ctx, *sparse); });
+    stage([&](Context& ctx) { embeddings.output_dist(ctx, *sparse); });
     stage([&](Context& ctx) {
-      gather(ctx, world, values_of(embeddings.outputs().pooled), result.pooled);
-      for (const Matrix<float>& sequence : embeddings.outputs().sequences) {
+      gather(ctx, world, values_of(sparse->outputs().pooled), result.pooled);
+      for (const Matrix<float>& sequence : sparse->outputs().sequences) {
         gather(ctx, world, values_of(sequence), result.sequences);
       }
-      fill_gradients(embeddings, batch, step, positions.begin, options.gradients);
+      fill_gradients(*sparse, batch, step, positions.begin, options.gradients);
     });
-    stage([&](Context& ctx) { embeddings.coalesce(ctx); });
-    stage([&](Context& ctx) { embeddings.grad_dist(ctx); });
+    stage([&](Context& ctx) { embeddings.coalesce(ctx, *sparse); });
+    stage([&](Context& ctx) { embeddings.grad_dist(ctx, *sparse); });
     stage([&](Context& ctx) {
-      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      embeddings.update(ctx, *sparse,
+                        {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
       if (config.mesh.syncs_after(step) || i + 1 == sizes.size()) {
         embeddings.sync_replicas(ctx, step);
       }

@@ -188,7 +188,7 @@ TEST(TableSets, ExchangeOverTheirGroups) {
   EXPECT_EQ(plan.most_ranks(), kRanks);
   comm::run_local(kRanks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 1});
-    const EmbeddingSets sets(config, plan, world, *device, {});
+    const ShardedEmbeddings sets(config, plan, world, *device, {});
     EXPECT_EQ(sets.num_sets(), 3U);
     // "many" is cut over the 4 ranks of a merged group, and 2 of these hold each row.
     for (const embedding::TableShard* shard : sets.shards()) {
@@ -206,7 +206,7 @@ TEST(TableSets, ExchangeOverTheirGroups) {
   EXPECT_EQ(plan.tables[1].groups, 0) << "on all ranks of all groups";
   comm::run_local(kRanks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 1});
-    const EmbeddingSets sets(config, plan, world, *device, {});
+    const ShardedEmbeddings sets(config, plan, world, *device, {});
     EXPECT_EQ(sets.num_sets(), 1U) << "data_parallel tables need no set of their own";
   });
 }

@@ -167,6 +167,7 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
     spec::Plan plan = planner::make_plan(config, 2);
     const auto device = make_device({.threads = 1});
     ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     Context ctx{.device = device.get(), .pool = &device->pool()};
     const auto read_rows = [&](std::vector<float>& rows) {
       for (embedding::TableShard* shard : embeddings.shards()) {
@@ -187,25 +188,26 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
     batch.offsets.push_back(own.size());
     for (int step = 1; step <= kSteps; ++step) {
       embeddings.exchange_counts(
-          ctx, {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}},
+          ctx, *sparse, {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}},
           std::vector<std::byte>(8));
-      embeddings.exchange_ids(ctx);
-      embeddings.lookup(ctx);
-      embeddings.output_dist(ctx);
+      embeddings.exchange_ids(ctx, *sparse);
+      embeddings.lookup(ctx, *sparse);
+      embeddings.output_dist(ctx, *sparse);
       for (std::int64_t b = 0; b < own.size(); ++b) {
-        const float* const vector = embeddings.outputs().pooled.row(b);
+        const float* const vector = sparse->outputs().pooled.row(b);
         for (std::int64_t c = 0; c < kCols; ++c) {
           result.vectors[static_cast<std::size_t>((own.begin + b) * kCols + c)] +=
               static_cast<double>(vector[c]) / kSteps;
-          embeddings.gradients().pooled.row(b)[c] = gradient_of(own.begin + b, c);
+          sparse->gradients().pooled.row(b)[c] = gradient_of(own.begin + b, c);
         }
         if (step == kSteps && (own.begin + b) % kRows == 0) {
           std::copy_n(vector, kCols, result.row.data() + (own.begin + b) / kRows * kCols);
         }
       }
-      embeddings.coalesce(ctx);
-      embeddings.grad_dist(ctx);
-      embeddings.update(ctx, {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      embeddings.coalesce(ctx, *sparse);
+      embeddings.grad_dist(ctx, *sparse);
+      embeddings.update(ctx, *sparse,
+                        {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
     }
     read_rows(after);
     world.barrier(ctx);

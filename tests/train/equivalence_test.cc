@@ -296,21 +296,22 @@ StepValues first_lookup(const spec::Config& config, int ranks) {
     const auto device = make_device({});
     Context ctx{.device = device.get(), .pool = &device->pool()};
     sharding::ShardedEmbeddings embeddings(config, plan, world, *device, {});
+    const auto sparse = embeddings.make_step();
     data::Loader loader(data::open_source(config, data::Split::kTrain), config, {},
                         data::LoaderOptions::train(config, world.rank(), ranks, plan.parts));
     data::Batch batch;
     loader.next(batch);
     const std::vector<std::byte> control(8);
-    embeddings.exchange_counts(ctx,
+    embeddings.exchange_counts(ctx, *sparse,
                                {.sparse = &batch.sparse,
                                 .step = 1,
                                 .global_size = batch.global_size,
                                 .sample_ids = batch.sample_ids},
                                control);
-    embeddings.exchange_ids(ctx);
-    embeddings.lookup(ctx);
-    embeddings.output_dist(ctx);
-    const Matrix<float>& pooled = embeddings.outputs().pooled;
+    embeddings.exchange_ids(ctx, *sparse);
+    embeddings.lookup(ctx, *sparse);
+    embeddings.output_dist(ctx, *sparse);
+    const Matrix<float>& pooled = sparse->outputs().pooled;
     std::vector<std::int64_t> bytes;
     for (int r = 0; r < ranks; ++r) {
       bytes.push_back(rank_samples(batch.global_size, plan.parts, ranks, r).size() * pooled.cols *

@@ -82,7 +82,7 @@ struct RowCuts {
   }
 };
 
-/// `slots` is empty where the table is fetched, or of another set of tables (embedding_sets.h).
+/// `slots` is empty where the table is fetched, or of another set of tables (replica_set.h).
 struct FeatureRoute : RowCuts {
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;

@@ -13,7 +13,7 @@ CodecReport sum_clips(Engine& engine, const spec::Config& config, Summary& summa
   constexpr std::size_t kCounts = 4;
   std::vector<std::int64_t> counts;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
-    const auto clips = engine.embeddings().codec_clips(static_cast<std::int64_t>(t));
+    const auto clips = engine.codec_clips(static_cast<std::int64_t>(t));
     counts.insert(counts.end(), {clips.forward.non_finite, clips.forward.clipped,
                                  clips.backward.non_finite, clips.backward.clipped});
   }

@@ -46,6 +46,7 @@ Engine::Engine(const spec::Config& config,
                                      static_cast<int>(world.rank() / plan.most_ranks()),
                                      "control of groups")),
       embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
+      sparse_(embeddings_.make_step()),
       dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
       compute_(device.make_stream(compute_options(device, options.recorder))),
       control_bytes_(at(codec_.bytes())),
@@ -102,10 +103,10 @@ void Engine::make_stages() {
       times_.sync_wait = {times_.of(StepPart::kLoad).end, StepTimes::Clock::now()};
     }
     if (!skipped_.lookup) {
-      timed(ctx.track, StepPart::kLookup, [&] { embeddings_.lookup(ctx); });
+      timed(ctx.track, StepPart::kLookup, [&] { embeddings_.lookup(ctx, *sparse_); });
     }
     if (!skipped_.exchange) {
-      timed(ctx.track, StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx); });
+      timed(ctx.track, StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx, *sparse_); });
     }
   };
   train_stage_ = [this](Context& ctx) {
@@ -148,23 +149,23 @@ void Engine::exchange_input(Context& ctx) {
                                    .step = step_,
                                    .global_size = batch_->global_size,
                                    .sample_ids = batch_->sample_ids};
-    embeddings_.exchange_counts(ctx, view, control_bytes_);
+    embeddings_.exchange_counts(ctx, *sparse_, view, control_bytes_);
     if (groups_comm_ != nullptr) {
       gather_control(ctx);
     }
     codec_.merge(
         [this](std::int64_t r) {
-          return groups_comm_ == nullptr ? embeddings_.control(r) : gathered_control(r);
+          return groups_comm_ == nullptr ? sparse_->control(r) : gathered_control(r);
         },
         global_);
     check_overflow(global_);
   });
-  timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx); });
+  timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx, *sparse_); });
   if (skips_stages()) {
-    embeddings_.clear_grown(ctx);
+    sparse_->clear_grown(ctx);
   }
   timed(ctx.track, StepPart::kLoad,
-        [&] { dense_.load(ctx, *batch_, embeddings_.outputs(), embeddings_.gradients()); });
+        [&] { dense_.load(ctx, *batch_, sparse_->outputs(), sparse_->gradients()); });
 }
 
 /// The blocks of the own group, one of the largest that tables have, to the same places of the
@@ -173,7 +174,7 @@ void Engine::gather_control(Context& ctx) {
   group_bytes_.clear();
   const std::int64_t ranks = plan_.most_ranks();
   for (std::int64_t place = 0; place < ranks; ++place) {
-    const std::span<const std::byte> block = embeddings_.control(place);
+    const std::span<const std::byte> block = sparse_->control(place);
     group_bytes_.insert(group_bytes_.end(), block.begin(), block.end());
   }
   groups_comm_->all_gather(ctx, group_bytes_.data(), gathered_bytes_.data(),
@@ -193,7 +194,7 @@ CodecReport Engine::codec_report() const {
   CodecReport report{.clips = {}, .dense = dense_.codec_clips(), .sync = embeddings_.sync_clips()};
   for (std::size_t t = 0; t < config_.tables.size(); ++t) {
     const auto table = static_cast<std::int64_t>(t);
-    const sharding::TableClips clips = embeddings_.codec_clips(table);
+    const sharding::TableClips clips = sparse_->codec_clips(table);
     report.clips.forward += clips.forward;
     report.clips.backward += clips.backward;
     if (report.table < 0 && clips != sharding::TableClips{}) {
@@ -322,13 +323,13 @@ void Engine::update_rows(Context& ctx) {
       .step = step_,
       .seed = config_.seed};
   if (!skipped_.update) {
-    timed(ctx.track, StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx); });
+    timed(ctx.track, StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx, *sparse_); });
   }
   if (!skipped_.exchange) {
-    timed(ctx.track, StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx); });
+    timed(ctx.track, StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx, *sparse_); });
   }
   if (!skipped_.update) {
-    timed(ctx.track, StepPart::kUpdateRows, [&] { embeddings_.update(ctx, step); });
+    timed(ctx.track, StepPart::kUpdateRows, [&] { embeddings_.update(ctx, *sparse_, step); });
   }
 }
 

@@ -34,7 +34,7 @@
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/communicator.h"
 #include "weft/data/batch.h"
-#include "weft/sharding/embedding_sets.h"
+#include "weft/sharding/sharded_embeddings.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 #include "weft/tensor/device.h"
@@ -115,8 +115,12 @@ class Engine {
   /// Exchanges what the last step left to say (its metric sums, overflows). Collective.
   GlobalControl flush();
 
-  /// Values that this rank's codecs have clipped or found non-finite since the start of the run.
+  /// Values that this rank's codecs have clipped or found non-finite since the start of the run,
+  /// and those of one table's vectors and gradients.
   [[nodiscard]] CodecReport codec_report() const;
+  [[nodiscard]] sharding::TableClips codec_clips(std::int64_t table) const {
+    return sparse_->codec_clips(table);
+  }
 
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
   void check_overflow(const GlobalControl& control) const;
@@ -153,7 +157,7 @@ class Engine {
 
   [[nodiscard]] const spec::Config& config() const { return config_; }
 
-  [[nodiscard]] const sharding::EmbeddingSets& embeddings() const { return embeddings_; }
+  [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return embeddings_; }
 
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
@@ -196,7 +200,8 @@ class Engine {
   std::unique_ptr<comm::Communicator> control_comm_, dense_comm_;
   std::unique_ptr<comm::Communicator>
       groups_comm_;  // own place of all groups of the first set of tables; null where it has one
-  sharding::EmbeddingSets embeddings_;
+  sharding::ShardedEmbeddings embeddings_;
+  std::unique_ptr<sharding::SparseStep> sparse_;  // of the step in flight
   DensePass dense_;
   std::unique_ptr<Stream> compute_, dense_stream_;
   std::unique_ptr<Stream> sync_stream_;  // null where nothing is averaged beside others

@@ -1,0 +1,439 @@
+#include "weft/sharding/replica_set.h"
+
+#include <algorithm>
+
+#include "weft/base/at.h"
+#include "weft/base/error.h"
+#include "weft/optim/sparse.h"
+
+namespace weft::sharding {
+namespace {
+
+/// The ranks of the own group.
+std::unique_ptr<comm::Communicator> group_comm(comm::Communicator& world,
+                                               const spec::Plan& plan,
+                                               const std::string& name,
+                                               spec::CollectiveForm form) {
+  if (plan.groups == 1) {
+    return world.duplicate(name, form_of(form));
+  }
+  auto group = world.split(static_cast<int>(world.rank() / plan.ranks), world.rank(), name);
+  return form == spec::CollectiveForm::kFlat ? std::move(group)
+                                             : group->duplicate(name, form_of(form));
+}
+
+}  // namespace
+
+ReplicaSet::ReplicaSet(const spec::Config& config,
+                       const spec::Plan& plan,
+                       comm::Communicator& world,
+                       Device& device,
+                       const ReplicaSetOptions& options)
+    : config_(config),
+      plan_(plan),
+      group_(world.rank() / plan.ranks),
+      routing_(config, plan, group_),
+      ids_comm_(group_comm(world, plan, "ids" + options.name, plan.collectives.ids)),
+      vectors_comm_(group_comm(world, plan, "vectors" + options.name, plan.collectives.vectors)),
+      device_(device),
+      control_bytes_(options.control_bytes),
+      rank_(world.rank() % plan.ranks) {
+  WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
+             "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
+             world.size(), config.mesh.groups);
+  if (plan.groups > 1) {
+    all_comm_ = world.duplicate("replicated tables" + options.name);
+    replicas_comm_ =
+        world.split(static_cast<int>(rank_), static_cast<int>(group_), "replicas" + options.name);
+  }
+  make_shards(device);
+  make_sync(device);
+  make_replica_sync(device);
+}
+
+void ReplicaSet::make_shards(Device& device) {
+  for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+    const spec::TablePlan& table = plan_.tables[t];
+    const bool replicated = table.sharding == spec::Sharding::kDataParallel;
+    LocalShard place;
+    place.table = static_cast<std::int64_t>(t);
+    place.replicated = replicated;
+    for (std::size_t k = 0; k < table.shards.size(); ++k) {
+      if (table.shards[k].rank == rank_) {
+        place.shard = replicated ? 0 : static_cast<std::int64_t>(k);
+        add_shard(place, table.shards[k].rows, table.shards[k].cols, {}, device);
+      }
+    }
+    if (!table.hot.empty()) {
+      std::vector<std::int64_t> rows;
+      for (const Range& range : table.hot) {
+        for (std::int64_t row = range.begin; row < range.end; ++row) {
+          rows.push_back(row);
+        }
+      }
+      place.shard = kHotShard;
+      place.replicated = true;
+      const Range all{0, static_cast<std::int64_t>(rows.size())};
+      add_shard(place, all, {0, config_.tables[t].embedding_dim}, std::move(rows), device);
+    }
+  }
+}
+
+void ReplicaSet::add_shard(const LocalShard& place,
+                           const RowSet& rows,
+                           Range cols,
+                           std::vector<std::int64_t> row_list,
+                           Device& device) {
+  LocalShard& local = shards_.emplace_back();
+  local.table = place.table;
+  local.shard = place.shard;
+  local.replicated = place.replicated;
+  spec::Table table = config_.tables[at(local.table)];
+  if (!local.replicated) {
+    table.optimizer = optim::momentum_scaled(table.optimizer, config_.mesh.resolved_moment_scale());
+  }
+  local.rows = std::make_unique<embedding::TableShard>(
+      device, table, rows, cols, config_.seed,
+      embedding::TableShardOptions{
+          .parts = plan_.parts,
+          .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
+          .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
+          .row_list = std::move(row_list)});
+  const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
+  for (std::size_t j = 0; j < served.size(); ++j) {
+    if (served[j].table == local.table && served[j].shard == local.shard) {
+      local.slots.push_back(static_cast<std::int64_t>(j));
+    }
+  }
+}
+
+ReplicaSet::UpdatePath ReplicaSet::path(const LocalShard& local) const {
+  if (local.replicated) {
+    return UpdatePath::kReplicated;
+  }
+  return local.rows->needs_statistic() || local.rows->needs_max_norm() ? UpdatePath::kColumns
+                                                                       : UpdatePath::kWhole;
+}
+
+/// The shards of the same rows.
+ColumnGroup ReplicaSet::column_group(const LocalShard& local) const {
+  const auto& shards = plan_.tables[at(local.table)].shards;
+  ColumnGroup group{.own = local.rows.get()};
+  group.dim = config_.tables[at(local.table)].embedding_dim;
+  for (std::size_t k = 0; k < shards.size(); ++k) {
+    if (shards[k].rows != local.rows->rows()) {
+      continue;
+    }
+    if (static_cast<std::int64_t>(k) == local.shard) {
+      group.position = static_cast<std::int64_t>(group.ranks.size());
+    }
+    group.ranks.push_back(shards[k].rank);
+    group.blocks.push_back((shards[k].cols.size() + spec::kColumnBlock - 1) / spec::kColumnBlock);
+  }
+  return group;
+}
+
+void ReplicaSet::make_sync(Device& device) {
+  std::vector<ColumnGroup> groups;
+  std::size_t copied = 0;
+  for (const LocalShard& local : shards_) {
+    if (path(local) == UpdatePath::kColumns) {
+      groups.push_back(column_group(local));
+    }
+    copied += path(local) == UpdatePath::kReplicated ? 1 : 0;
+  }
+  bool any_statistic = false;
+  bool any_max_norm = false;
+  for (std::size_t t = 0; t < plan_.tables.size(); ++t) {
+    const auto& shards = plan_.tables[t].shards;
+    if (!shards.empty() && shards.front().cols.size() < config_.tables[t].embedding_dim) {
+      any_statistic |= traits(config_.tables[t].optimizer.type).is_row_wise;
+      any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
+    }
+  }
+  columns_ = std::make_unique<ColumnSync>(*vectors_comm_, device, std::move(groups), any_statistic,
+                                          any_max_norm);
+  replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *vectors_comm_, device, copied,
+                                            plan_.parts);
+}
+
+/// The shards of which other groups hold replicas are averaged, or their gradients summed.
+void ReplicaSet::make_replica_sync(Device& device) {
+  if (plan_.groups == 1) {
+    return;
+  }
+  std::vector<embedding::TableShard*> shards;
+  for (const LocalShard& local : shards_) {
+    if (!local.replicated) {
+      shards.push_back(local.rows.get());
+    }
+  }
+  if (config_.mesh.averages()) {
+    average_ = std::make_unique<ReplicaAverage>(
+        *replicas_comm_, device, shards,
+        ReplicaAverageOptions{
+            .form = config_.mesh.sync,
+            .seed = config_.seed,
+            .codec = {.format = config_.codecs.sync, .group = config_.codecs.group_size},
+            .error_feedback = config_.codecs.error_feedback});
+  } else {
+    group_gradients_ =
+        std::make_unique<ReplicaSync>(*replicas_comm_, device, shards.size(), plan_.parts);
+  }
+}
+
+ReplicaSetStep::ReplicaSetStep(const ReplicaSetStep::Parts& parts, const OutputDist* matrices)
+    : input(parts.routing, parts.ids, parts.device, parts.control_bytes),
+      output(parts.config, parts.routing, parts.vectors, parts.device, matrices) {
+  if (parts.config.codecs.rounding == CodecRounding::kStochastic) {
+    input.keep_samples();
+  }
+}
+
+std::unique_ptr<ReplicaSetStep> ReplicaSet::make_step(const ReplicaSetStep* matrices) {
+  auto step =
+      std::make_unique<ReplicaSetStep>(ReplicaSetStep::Parts{.config = config_,
+                                                             .routing = routing_,
+                                                             .ids = *ids_comm_,
+                                                             .vectors = *vectors_comm_,
+                                                             .device = device_,
+                                                             .control_bytes = control_bytes_},
+                                       matrices == nullptr ? nullptr : &matrices->output);
+  for (const LocalShard& local : shards_) {
+    step->shards.push_back(std::make_unique<ShardStep>(device_, *local.rows));
+    embedding::RowGradients* const gradients = &step->shards.back()->gradients;
+    switch (path(local)) {
+      case UpdatePath::kWhole:
+        step->whole.push_back(gradients);
+        break;
+      case UpdatePath::kReplicated:
+        step->copied.push_back(gradients);
+        break;
+      case UpdatePath::kColumns:
+        step->cut.push_back(gradients);
+        break;
+    }
+    if (!local.replicated) {
+      step->sharded.push_back(gradients);
+    }
+  }
+  return step;
+}
+
+void ReplicaSet::exchange_counts(Context& ctx,
+                                 ReplicaSetStep& step,
+                                 const BatchView& batch,
+                                 std::span<const std::byte> control) {
+  step.input.exchange_counts(ctx, batch, control);
+}
+
+void ReplicaSet::exchange_ids(Context& ctx, ReplicaSetStep& step) {
+  step.input.exchange_ids(ctx);
+  step.output.prepare(step.input);
+}
+
+template <typename Visit>
+void ReplicaSet::for_each_block(const ReplicaSetStep& step,
+                                const LocalShard& local,
+                                const Visit& visit) const {
+  const IncomingIds& incoming = step.input.incoming();
+  for (const std::int64_t j : local.slots) {
+    if (local.replicated) {
+      visit(SlotAddress{routing_.replicated(), j}, incoming.replicated[at(j)], rank_);
+      continue;
+    }
+    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+      visit(SlotAddress{rank_, j}, incoming.blocks[at(j * routing_.ranks + r)], r);
+    }
+  }
+}
+
+void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
+  step.lookups.clear();
+  for (LocalShard& local : shards_) {
+    for_each_block(
+        step, local,
+        [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
+          const Slot& slot = routing_.slot(address);
+          local.rows_read += slot.of_rows() ? block.vectors : block.num_ids;
+          if (block.lookup.bags == 0) {
+            return;
+          }
+          const VectorPlace out = step.output.output(address, source);
+          step.lookups.emplace_back(
+              local.rows.get(),
+              embedding::Lookup{.bags = step.input.incoming().bags(block, block.lookup),
+                                .pooled = !slot.sequence,
+                                .out = out.data,
+                                .out_stride = out.stride});
+        });
+  }
+  embedding::TableShard::forward(ctx, step.lookups);
+}
+
+void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step) {
+  step.output.forward(ctx, step.input);
+}
+
+/// Lists the entries of the batch that touch a shard, in the order of addition.
+void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const {
+  std::vector<embedding::GradientBlock>& blocks = step.shards[shard]->blocks;
+  blocks.clear();
+  for_each_block(step, shards_[shard],
+                 [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
+                   if (block.num_ids == 0) {
+                     return;
+                   }
+                   const IncomingIds& incoming = step.input.incoming();
+                   const VectorPlace grads = step.output.gradient(address, source);
+                   blocks.push_back({.bags = incoming.bags(block, block.gradient),
+                                     .pooled = !routing_.slot(address).sequence,
+                                     .grads = grads.data,
+                                     .grad_stride = grads.stride,
+                                     .parts = incoming.parts + block.parts_begin});
+                 });
+}
+
+void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
+  step.coalesces.clear();
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    list_gradient_blocks(step, i);
+    step.coalesces.emplace_back(&step.shards[i]->gradients, step.shards[i]->blocks);
+  }
+  embedding::RowGradients::coalesce(ctx, step.coalesces);
+  step.output.coalesce(ctx, step.input);
+}
+
+void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step) {
+  step.output.backward(ctx, step.input);
+}
+
+void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {
+  if (group_gradients_) {
+    group_gradients_->accumulate(ctx, step.sharded);
+  }
+  if (average_) {
+    const auto groups = static_cast<float>(plan_.groups);
+    for (embedding::RowGradients* gradients : step.sharded) {
+      gradients->accumulate(ctx, groups);
+    }
+  }
+  embedding::TableShard::update(ctx, step.whole, update);
+  columns_->update(ctx, step.cut, update);
+  replicas_->update(ctx, step.copied, update);
+  if (average_) {
+    average_->note_updated(step.sharded);
+    replicas_differ_ = true;
+  }
+}
+
+void ReplicaSet::sync_replicas(Context& ctx, std::int64_t step) {
+  if (replicas_differ_) {
+    average_->run(ctx, step);
+    replicas_differ_ = false;
+  }
+}
+
+std::vector<SyncResiduals*> ReplicaSet::sync_residuals() const {
+  SyncResiduals* const residuals = average_ ? average_->residuals() : nullptr;
+  return residuals == nullptr ? std::vector<SyncResiduals*>{} : std::vector{residuals};
+}
+
+TableOverflow ReplicaSet::overflow() const {
+  TableOverflow overflow;
+  for (const LocalShard& local : shards_) {
+    const bool alike =
+        local.replicated ? rank_ != 0 || group_ != 0 : group_gradients_ && group_ != 0;
+    if (alike) {
+      continue;  // replicas overflow alike, and the first of them says so
+    }
+    overflow.count += local.rows->overflow_count();
+    if (overflow.table < 0 && local.rows->overflow_count() > 0) {
+      overflow.table = local.table;
+      overflow.row = local.rows->first_overflow_row();
+    }
+  }
+  return overflow;
+}
+
+std::vector<TableReads> ReplicaSet::reads() const {
+  std::vector<TableReads> all;
+  for (const LocalShard& local : shards_) {
+    const spec::Table& table = config_.tables[at(local.table)];
+    const bool halves = table.dtype != spec::RowDType::kFp32;  // split_bf16: forward reads one
+    all.push_back({.table = local.table,
+                   .rows = local.rows_read,
+                   .bytes = local.rows_read * local.rows->cols().size() * (halves ? 2 : 4)});
+  }
+  return all;
+}
+
+std::vector<embedding::TableShard*> ReplicaSet::shards() const {
+  std::vector<embedding::TableShard*> all;
+  for (const LocalShard& local : shards_) {
+    if (local.shard != kHotShard) {
+      all.push_back(local.rows.get());
+    }
+  }
+  return all;
+}
+
+std::vector<embedding::TableShard*> ReplicaSet::hot_shards() const {
+  std::vector<embedding::TableShard*> all;
+  for (const LocalShard& local : shards_) {
+    if (local.shard == kHotShard) {
+      all.push_back(local.rows.get());
+    }
+  }
+  return all;
+}
+
+std::vector<HotTable> ReplicaSet::hot_tables() const {
+  std::vector<HotTable> all;
+  for (const LocalShard& hot : shards_) {
+    if (hot.shard != kHotShard) {
+      continue;
+    }
+    const spec::TablePlan& plan = plan_.tables[at(hot.table)];
+    HotTable& table = all.emplace_back();
+    table.plan = &plan;
+    table.hot = hot.rows.get();
+    table.shards.resize(plan.shards.size());
+    for (const LocalShard& local : shards_) {
+      if (local.table == hot.table && local.shard != kHotShard) {
+        table.shards[at(local.shard)] = local.rows.get();
+      }
+    }
+  }
+  return all;
+}
+
+void ReplicaSet::store_hot_rows(Context& /*ctx*/) {
+  for (const HotTable& table : hot_tables()) {
+    store_hot(table);
+    for (const embedding::TableShard* shard : table.shards) {
+      if (average_ && shard != nullptr) {
+        average_->stored(*shard, table.plan->hot);
+      }
+    }
+  }
+}
+
+void ReplicaSet::load_hot_rows(Context& ctx) {
+  for (const HotTable& table : hot_tables()) {
+    load_hot(*vectors_comm_, ctx, table);
+  }
+  if (average_) {
+    average_->restored(ctx);
+  }
+}
+
+std::int64_t ReplicaSet::bytes() const {
+  std::int64_t total = 0;
+  for (const LocalShard& local : shards_) {
+    total += local.rows->bytes();
+  }
+  return total;
+}
+
+}  // namespace weft::sharding

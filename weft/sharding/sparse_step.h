@@ -1,0 +1,115 @@
+/// SparseStep: everything that one batch has in flight in the tables, from the exchange of its
+/// counts to the update of its rows. ShardedEmbeddings::make_step() makes one, its stages take it;
+/// a schedule owns as many as it has batches in flight.
+///
+/// Memory      buffers grow to the longest batch that a step has seen, and are reused.
+/// Threads     one stage at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/communicator.h"
+#include "weft/embedding/row_gradients.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/sharding/input_dist.h"
+#include "weft/sharding/output_dist.h"
+#include "weft/sharding/routing.h"
+#include "weft/spec/config.h"
+#include "weft/tensor/device.h"
+
+namespace weft::sharding {
+
+/// The gradients of one shard, and the entries of the batch that they are summed from.
+struct ShardStep {
+  ShardStep(Device& device, embedding::TableShard& shard) : gradients(device, shard) {}
+
+  embedding::RowGradients gradients;
+  std::vector<embedding::GradientBlock> blocks;  ///< by slot, then source rank
+};
+
+/// What one batch has in flight in the tables of one ReplicaSet.
+struct ReplicaSetStep {
+  /// What a step uses of its ReplicaSet, which outlives it.
+  struct Parts {
+    const spec::Config& config;
+    const Routing& routing;
+    comm::Communicator& ids;
+    comm::Communicator& vectors;
+    Device& device;
+    std::int64_t control_bytes;
+  };
+
+  /// `matrices`: whose feature matrices the step uses too, or null to own some.
+  ReplicaSetStep(const Parts& parts, const OutputDist* matrices);
+
+  InputDist input;
+  OutputDist output;
+  std::vector<std::unique_ptr<ShardStep>> shards;  ///< as ReplicaSet has them
+  std::vector<embedding::RowGradients*> whole;     ///< updated without help from other ranks
+  std::vector<embedding::RowGradients*> cut;       ///< whose updates look at other columns
+  std::vector<embedding::RowGradients*> copied;    ///< of data_parallel tables and hot rows
+  std::vector<embedding::RowGradients*> sharded;   ///< of which other groups hold replicas
+  std::vector<std::pair<embedding::TableShard*, embedding::Lookup>> lookups;
+  std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
+      coalesces;
+};
+
+/// Values of a table's vectors and gradients that codecs clipped or found non-finite.
+struct TableClips {
+  kernels::CodecClips forward, backward;
+
+  friend bool operator==(const TableClips&, const TableClips&) = default;
+};
+
+class SparseStep {
+ public:
+  /// The steps of all sets, in their order. ShardedEmbeddings::make_step() calls it.
+  explicit SparseStep(std::vector<std::unique_ptr<ReplicaSetStep>> sets) : sets_(std::move(sets)) {}
+
+  /// Vectors of this rank's samples, of all features. Valid from output_dist() to the next
+  /// exchange_ids() of this step.
+  [[nodiscard]] FeatureMatrices& outputs() { return sets_.front()->output.outputs(); }
+
+  /// Gradients of the same shapes, which the caller fills between output_dist() and grad_dist().
+  /// grad_dist() divides those of means in place, and update() reads them: they stay as they are
+  /// until it is done.
+  [[nodiscard]] FeatureMatrices& gradients() { return sets_.front()->output.gradients(); }
+
+  /// The control block of place `rank` of this rank's group of the first set, which has
+  /// Plan::most_ranks() ranks. Valid from exchange_counts() to the next one of this step.
+  [[nodiscard]] std::span<const std::byte> control(std::int64_t rank) const {
+    return sets_.front()->input.control(rank);
+  }
+
+  /// Values of a table's vectors and gradients that this rank's codecs have clipped or found
+  /// non-finite in all batches that this step has had. REQUIRES: `table` is an index in
+  /// Config::tables.
+  [[nodiscard]] TableClips codec_clips(std::int64_t table) const {
+    TableClips clips;
+    for (const auto& set : sets_) {
+      clips.forward += set->output.forward_clips(table);
+      clips.backward += set->output.backward_clips(table);
+    }
+    return clips;
+  }
+
+  /// Fills the vectors' and gradients' buffers with zeros where they have grown (OutputDist).
+  void clear_grown(Context& ctx) {
+    for (const auto& set : sets_) {
+      set->output.clear_grown(ctx);
+    }
+  }
+
+  /// The step of the set with this index.
+  [[nodiscard]] ReplicaSetStep& set(std::size_t index) { return *sets_[index]; }
+
+ private:
+  std::vector<std::unique_ptr<ReplicaSetStep>> sets_;
+};
+
+}  // namespace weft::sharding
