@@ -195,7 +195,7 @@ void train_rank(const Options& options,
   data::Batch batch;
   for (std::int64_t step = 1; step <= kWarmUp; ++step) {
     loader.next(batch);
-    engine.train_step(batch, step, false);
+    engine.train_step({.batch = batch, .step = step});
   }
   const std::size_t rank = at(world.rank());
   Counted& counted = run.ranks[rank];
@@ -203,7 +203,7 @@ void train_rank(const Options& options,
   recorder.start();
   for (std::int64_t i = 0; i < options.steps; ++i) {
     loader.next(batch);
-    engine.train_step(batch, kWarmUp + 1 + i, false);
+    engine.train_step({.batch = batch, .step = kWarmUp + 1 + i});
     run.steps[at(i)][rank] = rows_of(config, batch);
   }
   recorder.stop();

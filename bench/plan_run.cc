@@ -177,7 +177,8 @@ Records PlanBench::take_steps(train::Engine& engine, std::int64_t count) {
   world_->barrier(host_);
   for (std::int64_t i = 0; i <= count; ++i) {
     ++step_;
-    engine.train_step(batches_[static_cast<std::size_t>(step_) % batches_.size()], step_, false);
+    engine.train_step(
+        {.batch = batches_[static_cast<std::size_t>(step_) % batches_.size()], .step = step_});
     StepRecord& record = own.emplace_back();
     const train::StepTimes& times = engine.times();
     record.begin = std::chrono::duration<double>(times.step.begin.time_since_epoch()).count();

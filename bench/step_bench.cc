@@ -200,7 +200,7 @@ double StepBench::run_steps(std::size_t v,
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto step = static_cast<std::size_t>(++steps_[v]);
-    engine.train_step(batches_[step % batches_.size()], steps_[v], false);
+    engine.train_step({.batch = batches_[step % batches_.size()], .step = steps_[v]});
     for (std::size_t p = 0; parts != nullptr && p < parts->size(); ++p) {
       (*parts)[p] += engine.times().parts[p].seconds() / static_cast<double>(count);
     }
@@ -220,7 +220,7 @@ double StepBench::run_steps_with_reader(std::size_t v, std::int64_t count) {
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < count; ++i) {
     loader_->next(batch);
-    engines_[v]->train_step(batch, ++steps_[v], false);
+    engines_[v]->train_step({.batch = batch, .step = ++steps_[v]});
   }
   return seconds_since(start) / static_cast<double>(count);
 }

@@ -60,7 +60,7 @@ AllocationCount count_steps(const spec::Config& config,
     const auto run = [&](std::int64_t steps) {
       for (std::int64_t i = 0; i < steps; ++i) {
         loader.next(batch);
-        engine.train_step(batch, ++step, false);
+        engine.train_step({.batch = batch, .step = ++step});
       }
     };
     run(kWarmUp);

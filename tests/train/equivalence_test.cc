@@ -264,7 +264,7 @@ TEST(Overlap, ALateAllReduceIsWaitedFor) {
   const Summary expected = train_on(2, job_options(make_job()));
   for (const char* device : {"cpu", "check"}) {
     JobOptions options = job_options(make_job({std::string("train.device=") + device}));
-    options.engine.dense_delay = std::chrono::milliseconds(10);
+    options.engine.delays = {{StepPart::kReduce, std::chrono::milliseconds(10)}};
     expect_same_window(train_on(2, options), expected, device);
   }
 }
@@ -275,8 +275,8 @@ TEST(Overlap, WithoutTheWaitTheCheckDeviceSeesIt) {
 #endif
   const Summary expected = train_on(2, job_options(make_job({"train.steps=2"})));
   JobOptions options = job_options(make_job({"train.device=check", "train.steps=2"}));
-  options.engine.dense_wait = DenseWait::kLeftOut;
-  options.engine.dense_delay = std::chrono::milliseconds(500);
+  options.engine.left_out = {{StepPart::kUpdateDense, pipeline::Resource::kDenseGradients}};
+  options.engine.delays = {{StepPart::kReduce, std::chrono::milliseconds(500)}};
   try {
     EXPECT_NE(train_on(2, options).weights_hash, expected.weights_hash);
   } catch (const Error& error) {  // the NaN of fresh memory
@@ -411,7 +411,7 @@ State one_step(const spec::Config& config, int ranks, std::int64_t step, const S
         data::Loader loader(data::open_source(config, data::Split::kTrain), config, {}, reading);
         data::Batch batch;
         loader.next(batch);
-        engine.train_step(batch, step, false);
+        engine.train_step({.batch = batch, .step = step});
       });
 }
 

@@ -385,15 +385,16 @@ TEST(Mesh, EvaluationsChangeNothing) {
 /// Averages begin late, on each rank by another time.
 Summary train_with_late_syncs(int ranks, const JobOptions& options) {
   Summary summary;
-  comm::run_local(ranks, {.timeout_s = options.config.train.timeout_s},
-                  [&](comm::Communicator& world) {
-                    JobOptions own = options;
-                    own.engine.sync_delay = std::chrono::milliseconds(5 * (7 * world.rank() % 4));
-                    Summary got = run_train(world, own);
-                    if (world.rank() == 0) {
-                      summary = std::move(got);
-                    }
-                  });
+  comm::run_local(
+      ranks, {.timeout_s = options.config.train.timeout_s}, [&](comm::Communicator& world) {
+        JobOptions own = options;
+        own.engine.delays = {
+            {StepPart::kSyncReplicas, std::chrono::milliseconds(5 * (7 * world.rank() % 4))}};
+        Summary got = run_train(world, own);
+        if (world.rank() == 0) {
+          summary = std::move(got);
+        }
+      });
   return summary;
 }
 
@@ -435,11 +436,11 @@ TEST(MeshOverlap, WithoutTheWaitALookupSeesRowsOfOneGroup) {
     for (const char* device : {"train.device=cpu", "train.device=check"}) {
       JobOptions options = job_options(make_job(joined(mesh(2, form), {"train.steps=2", device})));
       const Summary expected = train_on(4, options);
-      options.engine.sync_delay = std::chrono::milliseconds(50);
+      options.engine.delays = {{StepPart::kSyncReplicas, std::chrono::milliseconds(50)}};
       expect_same(train_on(4, options), expected, std::string(form) + ", " + device);
       if (std::string(device) == "train.device=cpu") {  // later than any lookup on a busy machine
-        options.engine.sync_delay = std::chrono::milliseconds(1500);
-        options.engine.sync_wait = SyncWait::kLeftOut;
+        options.engine.delays = {{StepPart::kSyncReplicas, std::chrono::milliseconds(1500)}};
+        options.engine.left_out = {{StepPart::kLookup, pipeline::Resource::kRows}};
         EXPECT_NE(train_on(4, options).weights_hash, expected.weights_hash) << form;
       }
     }
@@ -477,7 +478,7 @@ TEST(MeshOverlap, TheTimeOfTheTrainingHasItsSyncs) {
   for (const std::vector<std::string>& job : std::vector<std::vector<std::string>>{
            {"train.steps=3", "train.eval_every=1"}, {"train.steps=1"}}) {
     JobOptions options = job_options(make_job(joined(mesh(2, "dense"), job)));
-    options.engine.sync_delay = std::chrono::milliseconds(50);
+    options.engine.delays = {{StepPart::kSyncReplicas, std::chrono::milliseconds(50)}};
     const Summary got = train_on(2, options);
     EXPECT_GT(got.train_s, 0.045 * static_cast<double>(got.steps));
   }
@@ -497,7 +498,7 @@ TEST(MeshOverlap, ARankThatDoesNotComeToASyncEndsAllInTime) {
       comm::run_local(4, {.timeout_s = kTimeout}, [&](comm::Communicator& world) {
         JobOptions own = options;
         if (world.rank() == kLate) {
-          own.engine.sync_delay = kDelay;
+          own.engine.delays = {{StepPart::kSyncReplicas, kDelay}};
         }
         const auto rank = static_cast<std::size_t>(world.rank());
         try {

@@ -249,7 +249,8 @@ std::vector<double> sent_bytes(const Job& job, IdKind ids) {
         trace::Recorder recorder;
         Engine engine(job.config, job.plan, world, *device, {.recorder = &recorder});
         recorder.start();
-        engine.train_step(make_batch(job, world.rank(), ids), 1, false);
+        const data::Batch batch = make_batch(job, world.rank(), ids);
+        engine.train_step({.batch = batch, .step = 1});
         engine.run_stage([](Context&) {});  // behind a sync beside the step
         recorder.stop();
         for (const trace::Track& track : recorder.tracks()) {

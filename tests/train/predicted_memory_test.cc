@@ -114,7 +114,7 @@ Counted count(const spec::Config& config, const spec::Plan& plan, std::int64_t s
     data::Batch batch;
     for (std::int64_t step = 1; step <= steps; ++step) {
       loader.next(batch);
-      engine.train_step(batch, step, false);
+      engine.train_step({.batch = batch, .step = step});
     }
     const auto own = static_cast<double>(device->memory_use());
     world.all_gather(host, &own, counted.devices.data(), sizeof own);

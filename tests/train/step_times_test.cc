@@ -29,7 +29,7 @@ StepTimes times_of(const spec::Config& config, std::int64_t steps) {
     data::Batch batch;
     for (std::int64_t step = 1; step <= steps; ++step) {
       ASSERT_TRUE(loader.next(batch));
-      engine.train_step(batch, step, false);
+      engine.train_step({.batch = batch, .step = step});
     }
     times = engine.times();
   });
@@ -85,13 +85,13 @@ void run_groups(const spec::Config& config,
     data::Loader loader(data::open_source(config, data::Split::kTrain), config, none,
                         data::LoaderOptions::train(config, world.rank(), 2, plan.parts));
     EngineOptions options;
-    options.sync_delay = std::chrono::milliseconds(50);
+    options.delays = {{StepPart::kSyncReplicas, std::chrono::milliseconds(50)}};
     options.recorder = world.rank() == 0 ? recorder : nullptr;
     Engine engine(config, plan, world, *device, options);
     data::Batch batch;
     for (std::int64_t step = 1; step <= steps; ++step) {
       ASSERT_TRUE(loader.next(batch));
-      engine.train_step(batch, step, false);
+      engine.train_step({.batch = batch, .step = step});
       if (world.rank() == 0) {
         see(step, engine);
       }
@@ -171,7 +171,7 @@ TEST(EndOfAnEngine, ComesBehindAnAverageBesideTheLastStep) {
     ASSERT_TRUE(loader.next(batch));
     for (std::int64_t end = 0; end < 100; ++end) {
       Engine engine(config, plan, world, *device);
-      engine.train_step(batch, 1, false);
+      engine.train_step({.batch = batch, .step = 1});
     }
   });
 }

@@ -143,7 +143,7 @@ TEST(TableSetsOfJobs, EncodedSyncsGiveTheSameBitsBesideAndInLine) {
       const Overrides job = joined(coded_mixture(sync), {"mesh.sync_every=2", more});
       JobOptions late = job_options(make_job(job));
       expect_same(train_on(8, late), expected, std::string(sync) + ", " + more);
-      late.engine.sync_delay = std::chrono::milliseconds(10);
+      late.engine.delays = {{StepPart::kSyncReplicas, std::chrono::milliseconds(10)}};
       expect_same(train_on(8, late), expected, std::string(sync) + ", " + more + ", late");
     }
   }

@@ -1,5 +1,6 @@
 #include "weft/train/engine.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "weft/base/at.h"
@@ -9,9 +10,7 @@
 namespace weft::train {
 namespace {
 
-StreamOptions compute_options(const Device& device, trace::Recorder* recorder) {
-  return {.name = "compute", .is_inline = device.kind() == DeviceKind::kCpu, .recorder = recorder};
-}
+using pipeline::StreamRole;
 
 trace::Kind kind_of(StepPart part) {
   return part == StepPart::kLookup || part == StepPart::kUpdateRows ? trace::Kind::kLookup
@@ -46,12 +45,8 @@ Engine::Engine(const spec::Config& config,
                                      static_cast<int>(world.rank() / plan.most_ranks()),
                                      "control of groups")),
       embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
-      sparse_(embeddings_.make_step()),
       dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
-      compute_(device.make_stream(compute_options(device, options.recorder))),
-      control_bytes_(at(codec_.bytes())),
-      gathered_bytes_(at(codec_.bytes() * world.size())),
-      flags_(at(world.size())) {
+      lineup_(options.batches_in_flight) {
   for (const std::string& stage : config.debug.skip) {
     skipped_.lookup |= stage == "lookup";
     skipped_.exchange |= stage == "exchange";
@@ -61,128 +56,209 @@ Engine::Engine(const spec::Config& config,
   if (options.recorder != nullptr) {
     caller_track_ = &options.recorder->make_track("trainer", trace::TrackKind::kThread);
   }
-  if (config.train.overlap) {
-    dense_stream_ = device.make_stream({.name = "dense all_reduce", .recorder = options.recorder});
+  make_streams();
+  for (const pipeline::LeftOut& access : options.left_out) {
+    lineup_.leave_out(access);
   }
-  syncs_beside_ = config.train.overlap && config.mesh.averages();
-  if (syncs_beside_) {
-    sync_stream_ = device.make_stream({.name = "sync", .recorder = options.recorder});
+  for (std::int64_t i = 0; i < options.batches_in_flight; ++i) {
+    make_state(*states_.emplace_back(std::make_unique<StepState>()));
   }
-  make_stages();
+  last_ = states_.front().get();
 }
 
-// The streams end before the stages and vectors that they use: after an error on the compute stream
-// the all-reduce may still run, and an average at any time. The other ranks run it too, or end with
-// an error, which ends it here. An average that has not begun does so: others may wait in it.
+bool Engine::runs_beside(StreamRole role) const {
+  const bool asked =
+      std::find(options_.beside.begin(), options_.beside.end(), role) != options_.beside.end();
+  return asked ||
+         (config_.train.overlap &&
+          (role == StreamRole::kDense || (role == StreamRole::kSync && config_.mesh.averages())));
+}
+
+void Engine::make_streams() {
+  constexpr std::array<const char*, pipeline::kStreamRoles> kNames = {"compute", "ids",
+                                                                      "dense all_reduce", "sync"};
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    const auto role = static_cast<StreamRole>(i);
+    const bool is_compute = role == StreamRole::kCompute;
+    if (is_compute || runs_beside(role)) {
+      streams_[i] = device_.make_stream(
+          {.name = kNames[i],
+           .is_inline = is_compute && !runs_beside(role) && device_.kind() == DeviceKind::kCpu,
+           .recorder = options_.recorder});
+    }
+  }
+}
+
+Stream& Engine::stream(StreamRole role) const {
+  const auto& own = streams_[static_cast<std::size_t>(role)];
+  return own != nullptr ? *own : *streams_[static_cast<std::size_t>(StreamRole::kCompute)];
+}
+
+void Engine::make_state(StepState& state) {
+  state.sparse = embeddings_.make_step();
+  state.control_bytes.resize(at(codec_.bytes()));
+  state.gathered_bytes.resize(at(codec_.bytes() * control_comm_->size()));
+  state.flags.resize(at(control_comm_->size()));
+  for (std::size_t i = 0; i < kStepParts; ++i) {
+    const auto part = static_cast<StepPart>(i);
+    state.stages[i] = [this, &state, part](Context& ctx) { run(part, ctx, state); };
+  }
+}
+
+// The streams end before the states that their stages use: after an error on the compute stream the
+// all-reduce may still run, and an average at any time. The other ranks run it too, or end with an
+// error, which ends it here. An average that has not begun does so: others may wait in it.
 Engine::~Engine() {
   try {
-    if (sync_stream_ != nullptr) {
-      sync_stream_->synchronize();
+    if (runs_beside(StreamRole::kSync)) {
+      stream(StreamRole::kSync).synchronize();
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody is left who could be told
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nothing is left that could be told
   }
-  sync_stream_.reset();
-  dense_stream_.reset();
-  compute_.reset();
+  for (auto own = streams_.rbegin(); own != streams_.rend(); ++own) {
+    own->reset();
+  }
+}
+
+void Engine::issue(const pipeline::StageOf& stage, StreamRole on) {
+  StepState& state = *states_[at(stage.batch)];
+  if (stage.part == StepPart::kLookup) {
+    state.behind_average = lineup_.waits_for(stream(on), pipeline::Resource::kRows);
+  }
+  lineup_.add(stream(on), state.stages[static_cast<std::size_t>(stage.part)], stage);
+}
+
+bool Engine::averages_behind(std::int64_t batch) const {
+  return config_.mesh.averages() && config_.mesh.syncs_after(states_[at(batch)]->step) &&
+         !skipped_.exchange;
 }
 
 /// Notes when `body` ran.
 template <typename Body>
-void Engine::timed(trace::Track* track, StepPart part, const Body& body) {
+void Engine::timed(trace::Track* track, StepPart part, StepState& state, const Body& body) {
   const trace::Scope scope(track, name_of(part), kind_of(part));
-  StepTimes::Span& span = times_.parts[static_cast<std::size_t>(part)];
+  StepTimes::Span& span = state.times.parts[static_cast<std::size_t>(part)];
   span.begin = StepTimes::Clock::now();
   body();
   span.end = StepTimes::Clock::now();
 }
 
-void Engine::make_stages() {
-  input_stage_ = [this](Context& ctx) { exchange_input(ctx); };
-  lookup_stage_ = [this](Context& ctx) {
-    if (lookup_waits_) {
-      times_.sync_wait = {times_.of(StepPart::kLoad).end, StepTimes::Clock::now()};
-    }
-    if (!skipped_.lookup) {
-      timed(ctx.track, StepPart::kLookup, [&] { embeddings_.lookup(ctx, *sparse_); });
-    }
-    if (!skipped_.exchange) {
-      timed(ctx.track, StepPart::kOutputDist, [&] { embeddings_.output_dist(ctx, *sparse_); });
-    }
-  };
-  train_stage_ = [this](Context& ctx) {
-    if (skipped_.dense) {
-      logits_.assign(batch_->labels.size(), 0.0F);
-      return;
-    }
-    timed(ctx.track, StepPart::kForwardBackward, [&] {
-      dense_.forward_backward(ctx, global_.weights);
-      dense_.read_logits(ctx, logits_);
-    });
-  };
-  eval_stage_ = [this](Context& ctx) {
-    const trace::Scope scope(ctx.track, "forward", trace::Kind::kCompute);
-    dense_.forward(ctx);
-    dense_.read_logits(ctx, logits_);
-  };
-  reduce_stage_ = [this](Context& ctx) {
-    std::this_thread::sleep_for(options_.dense_delay);
-    if (!skipped_.exchange && !skipped_.dense) {
-      timed(ctx.track, StepPart::kReduce, [&] { dense_.reduce(ctx); });
-    }
-  };
-  flag_stage_ = [this](Context& ctx) {
-    timed(ctx.track, StepPart::kExchangeFlags, [&] { exchange_flags(ctx); });
-  };
-  backward_stage_ = [this](Context& ctx) {
-    take_sync_times();
-    update_rows(ctx);
-    sync_step_ = step_;  // the next step's number may come before the average has begun
-  };
-  sync_stage_ = [this](Context& ctx) { average_replicas(ctx); };
-  dense_update_stage_ = [this](Context& ctx) { update_dense(ctx); };
+/// Whether debug.skip leaves the stage out, or the step is not applied.
+bool Engine::is_left_out(StepPart part, const StepState& state) const {
+  switch (part) {
+    case StepPart::kLookup:
+      return skipped_.lookup;
+    case StepPart::kOutputDist:
+      return skipped_.exchange;
+    case StepPart::kReduce:
+      return skipped_.exchange || skipped_.dense;
+    case StepPart::kGradDist:
+      return skipped_.exchange || !state.apply;
+    case StepPart::kCoalesce:
+    case StepPart::kUpdateRows:
+    case StepPart::kUpdateDense:
+      return skipped_.update || !state.apply;
+    default:
+      return false;
+  }
 }
 
-/// Ids to the ranks that hold their rows, and this rank's own inputs onto its device.
-void Engine::exchange_input(Context& ctx) {
-  timed(ctx.track, StepPart::kExchangeCounts, [&] {
-    const sharding::BatchView view{.sparse = &batch_->sparse,
-                                   .step = step_,
-                                   .global_size = batch_->global_size,
-                                   .sample_ids = batch_->sample_ids};
-    embeddings_.exchange_counts(ctx, *sparse_, view, control_bytes_);
-    if (groups_comm_ != nullptr) {
-      gather_control(ctx);
+/// The body of a stage.
+void Engine::run(StepPart part, Context& ctx, StepState& state) {
+  for (const StageDelay& delay : options_.delays) {
+    if (delay.part == part) {
+      std::this_thread::sleep_for(delay.delay);
     }
-    codec_.merge(
-        [this](std::int64_t r) {
-          return groups_comm_ == nullptr ? sparse_->control(r) : gathered_control(r);
-        },
-        global_);
-    check_overflow(global_);
-  });
-  timed(ctx.track, StepPart::kExchangeIds, [&] { embeddings_.exchange_ids(ctx, *sparse_); });
-  if (skips_stages()) {
-    sparse_->clear_grown(ctx);
   }
-  timed(ctx.track, StepPart::kLoad,
-        [&] { dense_.load(ctx, *batch_, sparse_->outputs(), sparse_->gradients()); });
+  if (part == StepPart::kSyncReplicas) {
+    average_replicas(ctx, state);
+  } else if (part == StepPart::kForwardBackward) {
+    forward_backward(ctx, state);
+  } else if (!is_left_out(part, state)) {
+    timed(ctx.track, part, state, [&] { run_part(part, ctx, state); });
+  }
+}
+
+void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
+  switch (part) {
+    case StepPart::kExchangeCounts:
+      exchange_counts(ctx, state);
+      break;
+    case StepPart::kExchangeIds:
+      embeddings_.exchange_ids(ctx, *state.sparse);
+      if (skips_stages()) {
+        state.sparse->clear_grown(ctx);
+      }
+      break;
+    case StepPart::kLoad:
+      dense_.load(ctx, *state.batch, state.sparse->outputs(), state.sparse->gradients());
+      break;
+    case StepPart::kLookup:
+      if (state.behind_average) {
+        state.times.sync_wait = {state.times.of(StepPart::kLoad).end, StepTimes::Clock::now()};
+      }
+      embeddings_.lookup(ctx, *state.sparse);
+      break;
+    case StepPart::kOutputDist:
+      embeddings_.output_dist(ctx, *state.sparse);
+      break;
+    case StepPart::kReduce:
+      dense_.reduce(ctx);
+      break;
+    case StepPart::kExchangeFlags:
+      exchange_flags(ctx, state);
+      break;
+    case StepPart::kCoalesce:
+      embeddings_.coalesce(ctx, *state.sparse);
+      break;
+    case StepPart::kGradDist:
+      embeddings_.grad_dist(ctx, *state.sparse);
+      break;
+    case StepPart::kUpdateRows:
+      update_rows(ctx, state);
+      break;
+    case StepPart::kUpdateDense:
+      update_dense(ctx, state);
+      break;
+    default:
+      WEFT_CHECK(false, "'{}' is no stage of a stream", to_string(part));
+  }
+}
+
+/// Ids cut into slots, and what ranks tell each other before the batch.
+void Engine::exchange_counts(Context& ctx, StepState& state) {
+  const sharding::BatchView view{.sparse = &state.batch->sparse,
+                                 .step = state.step,
+                                 .global_size = state.batch->global_size,
+                                 .sample_ids = state.batch->sample_ids};
+  embeddings_.exchange_counts(ctx, *state.sparse, view, state.control_bytes);
+  if (groups_comm_ != nullptr) {
+    gather_control(ctx, state);
+  }
+  codec_.merge(
+      [&](std::int64_t r) {
+        return groups_comm_ == nullptr ? state.sparse->control(r) : gathered_control(state, r);
+      },
+      state.global);
+  check_overflow(state.global);
 }
 
 /// The blocks of the own group, one of the largest that tables have, to the same places of the
 /// others, so that all have all.
-void Engine::gather_control(Context& ctx) {
-  group_bytes_.clear();
+void Engine::gather_control(Context& ctx, StepState& state) {
+  state.group_bytes.clear();
   const std::int64_t ranks = plan_.most_ranks();
   for (std::int64_t place = 0; place < ranks; ++place) {
-    const std::span<const std::byte> block = sparse_->control(place);
-    group_bytes_.insert(group_bytes_.end(), block.begin(), block.end());
+    const std::span<const std::byte> block = state.sparse->control(place);
+    state.group_bytes.insert(state.group_bytes.end(), block.begin(), block.end());
   }
-  groups_comm_->all_gather(ctx, group_bytes_.data(), gathered_bytes_.data(),
-                           static_cast<std::int64_t>(group_bytes_.size()));
+  groups_comm_->all_gather(ctx, state.group_bytes.data(), state.gathered_bytes.data(),
+                           static_cast<std::int64_t>(state.group_bytes.size()));
 }
 
-std::span<const std::byte> Engine::gathered_control(std::int64_t rank) const {
-  return std::span(gathered_bytes_).subspan(at(rank * codec_.bytes()), at(codec_.bytes()));
+std::span<const std::byte> Engine::gathered_control(const StepState& state,
+                                                    std::int64_t rank) const {
+  return std::span(state.gathered_bytes).subspan(at(rank * codec_.bytes()), at(codec_.bytes()));
 }
 
 /// Messages name ranks of the world.
@@ -190,11 +266,21 @@ int Engine::world_rank(std::int64_t position) const {
   return control_comm_->world_rank(static_cast<int>(position));
 }
 
+sharding::TableClips Engine::codec_clips(std::int64_t table) const {
+  sharding::TableClips clips;
+  for (const auto& state : states_) {
+    const sharding::TableClips own = state->sparse->codec_clips(table);
+    clips.forward += own.forward;
+    clips.backward += own.backward;
+  }
+  return clips;
+}
+
 CodecReport Engine::codec_report() const {
   CodecReport report{.clips = {}, .dense = dense_.codec_clips(), .sync = embeddings_.sync_clips()};
   for (std::size_t t = 0; t < config_.tables.size(); ++t) {
     const auto table = static_cast<std::int64_t>(t);
-    const sharding::TableClips clips = sparse_->codec_clips(table);
+    const sharding::TableClips clips = codec_clips(table);
     report.clips.forward += clips.forward;
     report.clips.backward += clips.backward;
     if (report.table < 0 && clips != sharding::TableClips{}) {
@@ -204,200 +290,171 @@ CodecReport Engine::codec_report() const {
   return report;
 }
 
-/// What this rank says; local_.weights have been set.
-void Engine::encode_control(bool stop) {
-  local_.stop = stop;
-  local_.overflow = embeddings_.overflow();
-  if (local_.overflow.count == 0) {
-    local_.overflow = dense_overflow_;
+/// What this rank says; state.local.weights have been set.
+void Engine::encode_control(StepState& state, bool stop) {
+  state.local.stop = stop;
+  state.local.overflow = embeddings_.overflow();
+  if (state.local.overflow.count == 0) {
+    state.local.overflow = dense_overflow_;
   }
-  local_.codecs = codec_report();
-  encoded_non_finite_ = local_.codecs.clips.forward.non_finite;
-  local_.has_previous = has_previous_;
-  local_.previous = dense_.sums();
-  codec_.encode(local_, rank_, control_bytes_);
+  state.local.codecs = codec_report();
+  state.encoded_non_finite = state.local.codecs.clips.forward.non_finite;
+  state.local.has_previous = has_previous_;
+  state.local.previous = dense_.sums();
+  codec_.encode(state.local, rank_, state.control_bytes);
 }
 
-void Engine::begin(const data::Batch& batch, std::int64_t step, bool stop) {
-  batch_ = &batch;
-  step_ = step;
-  lookup_waits_ = syncing_ && options_.sync_wait == SyncWait::kKept;
-  times_ = {};
-  times_.step.begin = StepTimes::Clock::now();
-  timed(caller_track_, StepPart::kPrepare, [&] {
-    dense_.weight_sums(batch, local_.weights);
-    encode_control(stop);
+void Engine::start(StepState& state, const StepInput& input, Pass pass) {
+  state.batch = &input.batch;
+  state.step = input.step;
+  state.after = input.after;
+  state.pass = pass;
+  state.times = {};
+  state.times.step.begin = StepTimes::Clock::now();
+  timed(caller_track_, StepPart::kPrepare, state, [&] {
+    dense_.weight_sums(input.batch, state.local.weights);
+    encode_control(state, input.stop);
   });
 }
 
-StepOutcome Engine::train_step(const data::Batch& batch, std::int64_t step, bool stop) {
-  begin(batch, step, stop);
-  compute_->enqueue(input_stage_);
-  if (lookup_waits_) {
-    wait_for_sync();
-  }
-  compute_->enqueue(lookup_stage_);
-  compute_->enqueue(train_stage_);
-  Event reduced;
-  if (dense_stream_ != nullptr) {
-    dense_stream_->wait(compute_->record());
-    dense_stream_->enqueue(reduce_stage_);
-    reduced = dense_stream_->record();
-  } else {
-    compute_->enqueue(reduce_stage_);
-  }
-  compute_->enqueue(flag_stage_);
-  wait_for_sync();  // where the lookup has not
-  compute_->enqueue(backward_stage_);
-  enqueue_sync(step);
-  if (dense_stream_ != nullptr && options_.dense_wait == DenseWait::kKept) {
-    compute_->wait(reduced);
-  }
-  compute_->enqueue(dense_update_stage_);
-  compute_->synchronize();
-  if (dense_stream_ != nullptr) {
-    dense_stream_->synchronize();
-  }
-  times_.step.end = StepTimes::Clock::now();
-  has_previous_ = apply_;
-  StepOutcome outcome{.control = global_, .skipped = !apply_, .non_finite = first_flag_};
+void Engine::begin(std::int64_t place, const StepInput& input) {
+  start(*states_[at(place)], input, Pass::kTraining);
+}
+
+StepOutcome Engine::finish(std::int64_t place) {
+  StepState& state = *states_[at(place)];
+  lineup_.wait_for_batch(place);
+  state.times.step.end = StepTimes::Clock::now();
+  last_ = &state;
+  has_previous_ = state.apply;
+  StepOutcome outcome{.control = state.global,
+                      .skipped = !state.apply,
+                      .non_finite = state.first_flag,
+                      .after = state.after};
   if (outcome.skipped && config_.train.on_non_finite == spec::OnNonFinite::kStop) {
-    if (first_flag_.sample < 0) {
-      throw Error(ErrorCode::kNonFinite,
-                  fmt::format("step {}: a looked-up vector that rank {} encoded was not finite; "
-                              "nothing was updated. Lower the learning rate, or set "
-                              "train.on_non_finite: skip",
-                              step, world_rank(first_flag_.rank)),
-                  world_rank(first_flag_.rank));
-    }
-    throw Error(
-        ErrorCode::kNonFinite,
-        fmt::format("step {}: a loss or gradient is not finite, first on rank {} for "
-                    "sample {} (position {} of the batch); nothing was updated. Lower the "
-                    "learning rate, clip gradients (dense_optimizer.clip_norm), or set "
-                    "train.on_non_finite: skip",
-                    step, world_rank(first_flag_.rank), first_flag_.sample, first_flag_.position),
-        world_rank(first_flag_.rank));
+    fail_of_non_finite(state);
   }
   return outcome;
 }
 
-bool Engine::eval_step(const data::Batch& batch, bool stop) {
-  begin(batch, batch.step, stop);
-  compute_->enqueue(input_stage_);
-  wait_for_sync();
-  compute_->enqueue(lookup_stage_);
-  compute_->enqueue(eval_stage_);
-  compute_->synchronize();
-  times_.step.end = StepTimes::Clock::now();
+StepOutcome Engine::train_step(const StepInput& input) {
+  begin(0, input);
+  pipeline::sync(*this, 0);
+  return finish(0);
+}
+
+bool Engine::eval_step(const StepInput& input) {
+  StepState& state = *states_.front();
+  start(state, input, Pass::kEvaluation);
+  pipeline::evaluation(*this, 0);
+  lineup_.wait_for_batch(0);
+  state.times.step.end = StepTimes::Clock::now();
+  last_ = &state;
   has_previous_ = false;
-  return global_.stop;
+  return state.global.stop;
+}
+
+void Engine::fail_of_non_finite(const StepState& state) const {
+  const NonFinite& first = state.first_flag;
+  const int rank = world_rank(first.rank);
+  if (first.sample < 0) {
+    throw Error(ErrorCode::kNonFinite,
+                fmt::format("step {}: a looked-up vector that rank {} encoded was not finite; "
+                            "nothing was updated. Lower the learning rate, or set "
+                            "train.on_non_finite: skip",
+                            state.step, rank),
+                rank);
+  }
+  throw Error(ErrorCode::kNonFinite,
+              fmt::format("step {}: a loss or gradient is not finite, first on rank {} for "
+                          "sample {} (position {} of the batch); nothing was updated. Lower the "
+                          "learning rate, clip gradients (dense_optimizer.clip_norm), or set "
+                          "train.on_non_finite: skip",
+                          state.step, rank, first.sample, first.position),
+              rank);
+}
+
+void Engine::forward_backward(Context& ctx, StepState& state) {
+  if (state.pass == Pass::kEvaluation) {
+    const trace::Scope scope(ctx.track, "forward", trace::Kind::kCompute);
+    dense_.forward(ctx);
+    dense_.read_logits(ctx, state.logits);
+  } else if (skipped_.dense) {
+    state.logits.assign(state.batch->labels.size(), 0.0F);
+  } else {
+    timed(ctx.track, StepPart::kForwardBackward, state, [&] {
+      dense_.forward_backward(ctx, state.global.weights);
+      dense_.read_logits(ctx, state.logits);
+    });
+  }
 }
 
 /// One flag after the last backward stage; rows and weights are updated only behind it.
-void Engine::exchange_flags(Context& ctx) {
+void Engine::exchange_flags(Context& ctx, StepState& state) {
+  take_average_times(state);
   NonFinite own = dense_.non_finite();
-  if (own.position < 0 && codec_report().clips.forward.non_finite > encoded_non_finite_) {
-    own = {.position = batch_->global_size,
+  if (own.position < 0 && codec_report().clips.forward.non_finite > state.encoded_non_finite) {
+    own = {.position = state.batch->global_size,
            .rank = control_comm_->rank()};  // behind those that name a sample
   }
-  control_comm_->all_gather(ctx, &own, flags_.data(), sizeof(NonFinite));
-  first_flag_ = NonFinite{};
-  for (const NonFinite& flag : flags_) {
-    if (flag.position >= 0 && (first_flag_.position < 0 || flag.position < first_flag_.position)) {
-      first_flag_ = flag;
+  control_comm_->all_gather(ctx, &own, state.flags.data(), sizeof(NonFinite));
+  NonFinite& first = state.first_flag;
+  first = NonFinite{};
+  for (const NonFinite& flag : state.flags) {
+    if (flag.position >= 0 && (first.position < 0 || flag.position < first.position)) {
+      first = flag;
     }
   }
   if (skips_stages()) {
-    first_flag_ = NonFinite{};  // of values that mean nothing
+    first = NonFinite{};  // of values that mean nothing
   }
-  apply_ = first_flag_.position < 0;
+  state.apply = first.position < 0;
 }
 
-void Engine::update_rows(Context& ctx) {
-  if (!apply_) {
-    return;
-  }
-  const embedding::UpdateStep step{
-      .learning_rate_factor = optim::learning_rate_factor(config_.schedule, step_),
-      .step = step_,
-      .seed = config_.seed};
-  if (!skipped_.update) {
-    timed(ctx.track, StepPart::kCoalesce, [&] { embeddings_.coalesce(ctx, *sparse_); });
-  }
-  if (!skipped_.exchange) {
-    timed(ctx.track, StepPart::kGradDist, [&] { embeddings_.grad_dist(ctx, *sparse_); });
-  }
-  if (!skipped_.update) {
-    timed(ctx.track, StepPart::kUpdateRows, [&] { embeddings_.update(ctx, *sparse_, step); });
-  }
+void Engine::update_rows(Context& ctx, StepState& state) {
+  embeddings_.update(
+      ctx, *state.sparse,
+      {.learning_rate_factor = optim::learning_rate_factor(config_.schedule, state.step),
+       .step = state.step,
+       .seed = config_.seed});
 }
 
-void Engine::update_dense(Context& ctx) {
-  if (!apply_ || skipped_.update) {
-    return;
-  }
-  optim::DenseStep done;
-  timed(ctx.track, StepPart::kUpdateDense, [&] {
-    done = dense_.update(ctx, optim::learning_rate_factor(config_.schedule, step_), step_);
-  });
+void Engine::update_dense(Context& ctx, StepState& state) {
+  const optim::DenseStep done =
+      dense_.update(ctx, optim::learning_rate_factor(config_.schedule, state.step), state.step);
   if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
     dense_overflow_.row = done.first_non_finite;
   }
 }
 
-/// Behind the update of rows of `step`.
-void Engine::enqueue_sync(std::int64_t step) {
-  if (!config_.mesh.averages() || !config_.mesh.syncs_after(step) || skipped_.exchange) {
-    return;
-  }
-  if (!syncs_beside_) {
-    compute_->enqueue(sync_stage_);
-    return;
-  }
-  sync_stream_->wait(compute_->record());
-  sync_stream_->enqueue(sync_stage_);
-  synced_ = sync_stream_->record();
-  syncing_ = true;
-}
-
-/// After sync_step_. Where it runs beside others, times_ is that of another step by now.
-void Engine::average_replicas(Context& ctx) {
-  std::this_thread::sleep_for(options_.sync_delay);
+/// Behind the update of the step that average_ names. Where it runs beside others, `state` is that
+/// of another step by now, and may not be touched.
+void Engine::average_replicas(Context& ctx, StepState& state) {
   const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
-                           kind_of(StepPart::kSyncReplicas), sync_step_);
+                           kind_of(StepPart::kSyncReplicas), average_.step);
   StepTimes::Span span;
   span.begin = StepTimes::Clock::now();
-  embeddings_.sync_replicas(ctx, sync_step_);
+  embeddings_.sync_replicas(ctx, average_.step);
   span.end = StepTimes::Clock::now();
-  if (syncs_beside_) {
-    sync_span_ = span;
+  if (runs_beside(StreamRole::kSync)) {
+    average_.span = span;
   } else {
-    times_.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = span;
+    state.times.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = span;
   }
 }
 
-/// Later stages of the compute stream run behind the average that is under way, if one is, and take
-/// over its exception.
-void Engine::wait_for_sync() {
-  if (syncing_) {
-    compute_->wait(synced_);
-    syncing_ = false;
+/// On the compute stream, behind the wait for the average.
+void Engine::take_average_times(StepState& state) {
+  if (average_.span) {
+    state.times.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = *average_.span;
+    state.times.sync_beside = true;
+    average_.span.reset();
   }
-}
-
-/// On the compute stream, behind the wait for it.
-void Engine::take_sync_times() {
-  if (sync_span_) {
-    times_.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = *sync_span_;
-    times_.sync_beside = true;
-    sync_span_.reset();
-  }
+  average_.step = state.step;  // the next step's number may come before its average has begun
 }
 
 void Engine::await_sync() {
-  wait_for_sync();
-  compute_->synchronize();
+  lineup_.wait_for(pipeline::Resource::kRows);
 }
 
 void Engine::sync_replicas(std::int64_t step) {
@@ -415,14 +472,16 @@ const std::vector<metrics::BinarySums>& Engine::part_sums() const {
 }
 
 GlobalControl Engine::flush() {
-  local_.weights.assign(at(own_parts_ * tasks_), 0.0);
-  encode_control(false);
-  run_stage([this](Context& ctx) {
-    control_comm_->all_gather(ctx, control_bytes_.data(), gathered_bytes_.data(), codec_.bytes());
+  StepState& state = *last_;
+  state.local.weights.assign(at(own_parts_ * tasks_), 0.0);
+  run_stage([&](Context& ctx) {
+    encode_control(state, false);
+    control_comm_->all_gather(ctx, state.control_bytes.data(), state.gathered_bytes.data(),
+                              codec_.bytes());
   });
   has_previous_ = false;
   GlobalControl global;
-  codec_.merge([this](std::int64_t r) { return gathered_control(r); }, global);
+  codec_.merge([&](std::int64_t r) { return gathered_control(state, r); }, global);
   return global;
 }
 
@@ -443,99 +502,10 @@ void Engine::check_overflow(const GlobalControl& control) const {
               world_rank(control.overflow_rank));
 }
 
-std::vector<const StateSource*> Engine::sources() {
-  run_stage([this](Context& ctx) { embeddings_.store_hot_rows(ctx); });
-  std::vector<const StateSource*> all;
-  for (embedding::TableShard* shard : embeddings_.shards()) {
-    all.push_back(shard);
-  }
-  all.push_back(&dense_.state());
-  all.push_back(&dense_.residuals());
-  for (const sharding::SyncResiduals* residuals : embeddings_.sync_residuals()) {
-    all.push_back(residuals);
-  }
-  return all;
-}
-
-std::vector<StateSink*> Engine::sinks(Residuals residuals, Residuals of_syncs) {
-  std::vector<StateSink*> all;
-  for (embedding::TableShard* shard : embeddings_.shards()) {
-    all.push_back(shard);
-  }
-  all.push_back(&dense_.state());
-  if (residuals == Residuals::kRestored) {
-    all.push_back(&dense_.residuals());
-  }
-  if (of_syncs == Residuals::kRestored) {
-    for (sharding::SyncResiduals* of_rows : embeddings_.sync_residuals()) {
-      all.push_back(of_rows);
-    }
-  }
-  return all;
-}
-
-std::string Engine::residual_layout() const {
-  const std::string& layout = dense_.residual_layout();
-  return layout.empty() || plan_.groups == 1
-             ? layout
-             : fmt::format("{}, mesh of {} {} groups", layout, plan_.groups,
-                           spec::to_string(plan_.layout));
-}
-
-/// Who owns a row at a sync follows from the groups and from where the plan puts it; what is lost
-/// of Adagrad's sums is a multiple as they are.
-std::string Engine::sync_residual_layout() const {
-  // Of all groups or of none: a rank may hold no table.
-  if (config_.codecs.sync == CodecFormat::kFp32 || !config_.codecs.error_feedback ||
-      !config_.mesh.averages()) {
-    return "";
-  }
-  const spec::Codecs& codecs = config_.codecs;
-  return fmt::format(
-      "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
-      to_string(codecs.sync),
-      is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
-      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
-      spec::plan_hash(plan_));
-}
-
-void Engine::restored() {
-  run_stage([this](Context& ctx) { embeddings_.load_hot_rows(ctx); });
-}
-
-checkpoint::StateHash Engine::hash() {
-  const auto shards = embeddings_.shards();
-  const checkpoint::InitialValues initial = [&shards](const StateItem& item, std::int64_t row_begin,
-                                                      std::int64_t rows, void* out) {
-    for (const embedding::TableShard* shard : shards) {
-      const auto items = shard->state_items();
-      for (std::size_t i = 0; i < items.size(); ++i) {
-        if (items[i].parameter == item.parameter && items[i].kind == item.kind &&
-            items[i].row_begin == item.row_begin && items[i].col_begin == item.col_begin) {
-          shard->initial_state(i, row_begin, rows, out);
-          return true;
-        }
-      }
-    }
-    return false;
-  };
-  checkpoint::StateHash hash;
-  const auto all = sources();
-  std::vector<const StateSource*> copied = all;
-  for (const embedding::TableShard* hot : embeddings_.hot_shards()) {
-    copied.push_back(hot);
-  }
-  run_stage([&](Context& ctx) {
-    checkpoint::compare_replicas(*control_comm_, ctx, copied);
-    hash = checkpoint::hash_state(*control_comm_, ctx, all, initial);
-  });
-  return hash;
-}
-
 void Engine::run_stage(const Stage& body) {
-  wait_for_sync();
-  compute_->enqueue(body);
-  compute_->synchronize();
+  Stream& compute = stream(StreamRole::kCompute);
+  lineup_.add_exclusive(compute, body);
+  compute.synchronize();
 }
 
 }  // namespace weft::train

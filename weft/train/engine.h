@@ -1,29 +1,29 @@
-/// Engine: one rank's tables, model and streams, and the schedule of a step.
+/// Engine: one rank's tables, model and streams. It implements what schedules are written against
+/// (weft/pipeline/schedule.h); train_step() walks the schedule `sync`.
 ///
-///   compute stream  counts - ids - (wait for the sync stream) lookup - output dist
-///                   - dense forward/backward - flag - coalesce - grad dist - update of rows
-///                   - (wait for the dense stream) update of dense parameters
-///   dense stream    behind forward/backward: dense all-reduce
-///   sync stream     behind the update of rows, where replica groups are averaged after this step:
-///                   their average
-///
-/// The dense all-reduce runs beside the embeddings' backward; both updates come behind the flag, so
-/// a step with a non-finite value changes nothing on any rank. The average runs beside the dense
-/// update, and, when train_step() has returned, beside what the caller does and the next step's
-/// counts and ids, none of which reads a row. The next lookup waits for it, of a training or an
-/// evaluation, and so does every other method that runs a stage. Without train.overlap the compute
-/// stream does both itself. With sync gradients there is nothing to average: the update has them.
-///
+/// Streams       compute, on the calling thread where the device allows it; dense, for the
+///               all-reduce of dense gradients; sync, for averages of replica groups. Which stage
+///               waits for which follows from what stages declare (weft/pipeline/stage.h). Without
+///               train.overlap all stages run on the compute stream.
+/// Averages      of replica groups run on when train_step() has returned, beside what the caller
+///               does and the next step's counts and ids, none of which reads a row. The next
+///               lookup waits for them, of a training or an evaluation, and so does every other
+///               method that runs a stage. With sync gradients there is nothing to average: the
+///               update has them.
+/// Flag          both updates come behind the exchange of flags, so a step with a non-finite value
+///               changes nothing on any rank.
 /// Threads       methods are called by one thread, and block until the step is done, but for the
 ///               average of replica groups.
-/// Determinism   the schedule changes no bit: tests/train compares overlap on and off, and shows
-///               that leaving out either wait would be seen.
+/// Determinism   the schedule changes no bit: tests/train compares overlap on and off, two steps in
+///               flight and one, and shows that leaving out a declared dependency would be seen.
 /// Errors        what a stage throws, of the sync stream when its end is waited for;
 ///               Error(kNonFinite) naming step, rank and first sample, or, at the exchange of
 ///               counts after it, the table and row whose sum overflowed.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,6 +34,8 @@
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/communicator.h"
 #include "weft/data/batch.h"
+#include "weft/pipeline/lineup.h"
+#include "weft/pipeline/schedule.h"
 #include "weft/sharding/sharded_embeddings.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
@@ -42,24 +44,27 @@
 #include "weft/trace/recorder.h"
 #include "weft/train/control.h"
 #include "weft/train/dense_pass.h"
+#include "weft/train/step_state.h"
 #include "weft/train/step_times.h"
 
 namespace weft::train {
 
-/// For tests: whether the dense update waits for the dense all-reduce.
-enum class DenseWait { kKept, kLeftOut };
+/// For tests: how late a stage begins, on its stream.
+struct StageDelay {
+  StepPart part = StepPart::kPrepare;
+  std::chrono::microseconds delay{0};
+};
 
-/// For tests: whether a training's lookup waits for the average of replica groups. Where that is
-/// left out, the update of rows still waits.
-enum class SyncWait { kKept, kLeftOut };
-
-/// The recorder of an engine, which outlives it, and changes of its schedule for tests.
+/// The recorder of an engine, which outlives it, and what schedules of the caller and tests need.
 struct EngineOptions {
-  DenseWait dense_wait = DenseWait::kKept;
-  SyncWait sync_wait = SyncWait::kKept;
-  std::chrono::microseconds dense_delay{0};  ///< for tests: how late the dense all-reduce begins
-  std::chrono::microseconds sync_delay{0};   ///< for tests: how late a step's average begins
-  trace::Recorder* recorder = nullptr;       ///< gets what the streams do; null: nothing is traced
+  std::int64_t batches_in_flight = 1;  ///< places of begin()
+  /// Roles that get a stream with a thread of its own beside those that train.overlap gives; with
+  /// kCompute the compute stream has one too.
+  std::vector<pipeline::StreamRole> beside = {};
+  std::vector<pipeline::LeftOut> left_out =
+      {};                               ///< for tests: dependencies that are not waited for
+  std::vector<StageDelay> delays = {};  ///< for tests
+  trace::Recorder* recorder = nullptr;  ///< gets what the streams do; null: nothing is traced
 };
 
 /// Whether what a codec has lost is taken over from a checkpoint.
@@ -72,9 +77,10 @@ struct StepOutcome {
   const GlobalControl& control;
   bool skipped = false;  ///< a non-finite value, with on_non_finite: skip
   NonFinite non_finite;
+  data::ReaderPosition after;  ///< where the reader goes on behind the step's batch
 };
 
-class Engine {
+class Engine final : private pipeline::Issuer {
  public:
   /// Collective. Config, plan, world and device outlive it; world's ranks are the positions of the
   /// plan's mesh.
@@ -83,16 +89,25 @@ class Engine {
          comm::Communicator& world,
          Device& device,
          const EngineOptions& options = {});
-  ~Engine();
+  ~Engine() override;
 
-  /// One training step, counted from 1 over the whole job. Collective. `stop`: this rank was asked
-  /// to stop. Throws Error(kNonFinite) on all ranks, before anything is updated, unless skipping.
-  /// May return while replica groups are averaged after it: see await_sync().
-  StepOutcome train_step(const data::Batch& batch, std::int64_t step, bool stop);
+  /// One training step. Collective. Throws Error(kNonFinite) on all ranks, before anything is
+  /// updated, unless skipping. May return while replica groups are averaged after it: see
+  /// await_sync().
+  StepOutcome train_step(const StepInput& input);
 
-  /// Forward only: logits() and part_sums(). Collective. `stop`: this rank was asked to stop;
-  /// returns whether any rank was.
-  bool eval_step(const data::Batch& batch, bool stop);
+  /// Forward only: logits() and part_sums(). Collective. Returns whether any rank was asked to
+  /// stop.
+  bool eval_step(const StepInput& input);
+
+  /// Puts a batch at a place of EngineOptions::batches_in_flight, whose step before is finished, to
+  /// be trained on by a schedule of the caller that issues its stages to issuer().
+  void begin(std::int64_t place, const StepInput& input);
+
+  [[nodiscard]] pipeline::Issuer& issuer() { return *this; }
+
+  /// Waits for the stages of a training step that were issued, and throws as train_step() does.
+  StepOutcome finish(std::int64_t place);
 
   /// Makes the replicas of all groups equal after `step`, the last one, where they are not.
   /// Collective. train_step() does so itself every mesh.sync_every steps.
@@ -102,12 +117,12 @@ class Engine {
   /// that need its end wait themselves; this one is for those who measure. No exchange of its own.
   void await_sync();
 
-  /// Logits [B, T] of this rank's samples in the last step.
-  [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
+  /// Logits [B, T] of this rank's samples in the step that was finished last.
+  [[nodiscard]] const std::vector<float>& logits() const { return last_->logits; }
 
-  /// When the parts of the last step ran on this rank. An average that runs beside others is in
-  /// the times of the next training step.
-  [[nodiscard]] const StepTimes& times() const { return times_; }
+  /// When the parts of that step ran on this rank. An average that runs beside others is in the
+  /// times of the next training step.
+  [[nodiscard]] const StepTimes& times() const { return last_->times; }
 
   /// Metric sums of this rank's parts in the last step, [own parts][T].
   [[nodiscard]] const std::vector<metrics::BinarySums>& part_sums() const;
@@ -118,9 +133,7 @@ class Engine {
   /// Values that this rank's codecs have clipped or found non-finite since the start of the run,
   /// and those of one table's vectors and gradients.
   [[nodiscard]] CodecReport codec_report() const;
-  [[nodiscard]] sharding::TableClips codec_clips(std::int64_t table) const {
-    return sparse_->codec_clips(table);
-  }
+  [[nodiscard]] sharding::TableClips codec_clips(std::int64_t table) const;
 
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
   void check_overflow(const GlobalControl& control) const;
@@ -162,26 +175,6 @@ class Engine {
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
  private:
-  void make_stages();
-  template <typename Body>
-  void timed(trace::Track* track, StepPart part, const Body& body);
-  void begin(const data::Batch& batch, std::int64_t step, bool stop);
-  void exchange_input(Context& ctx);
-  void gather_control(Context& ctx);
-  [[nodiscard]] std::span<const std::byte> gathered_control(std::int64_t rank) const;
-  void exchange_flags(Context& ctx);
-  void update_rows(Context& ctx);
-  void enqueue_sync(std::int64_t step);
-  void average_replicas(Context& ctx);
-  void wait_for_sync();
-  void take_sync_times();
-  [[nodiscard]] int world_rank(std::int64_t position) const;
-  void update_dense(Context& ctx);
-  void encode_control(bool stop);
-  const spec::Config& config_;
-  const spec::Plan& plan_;
-  Device& device_;
-
   /// debug.skip
   struct Skipped {
     bool lookup = false;
@@ -190,6 +183,41 @@ class Engine {
     bool update = false;
   };
 
+  /// An average of replica groups, which may outlast the step that it follows.
+  struct Average {
+    std::int64_t step = 0;                ///< written before it begins
+    std::optional<StepTimes::Span> span;  ///< not yet in a step's times; read when it is over
+  };
+
+  void issue(const pipeline::StageOf& stage, pipeline::StreamRole on) override;
+  [[nodiscard]] bool averages_behind(std::int64_t batch) const override;
+  void make_streams();
+  void make_state(StepState& state);
+  void start(StepState& state, const StepInput& input, Pass pass);
+  void run(StepPart part, Context& ctx, StepState& state);
+  void run_part(StepPart part, Context& ctx, StepState& state);
+  template <typename Body>
+  void timed(trace::Track* track, StepPart part, StepState& state, const Body& body);
+  [[nodiscard]] bool is_left_out(StepPart part, const StepState& state) const;
+  [[nodiscard]] bool runs_beside(pipeline::StreamRole role) const;
+  [[nodiscard]] Stream& stream(pipeline::StreamRole role) const;
+  void exchange_counts(Context& ctx, StepState& state);
+  void gather_control(Context& ctx, StepState& state);
+  [[nodiscard]] std::span<const std::byte> gathered_control(const StepState& state,
+                                                            std::int64_t rank) const;
+  void forward_backward(Context& ctx, StepState& state);
+  void exchange_flags(Context& ctx, StepState& state);
+  void update_rows(Context& ctx, StepState& state);
+  void update_dense(Context& ctx, StepState& state);
+  void average_replicas(Context& ctx, StepState& state);
+  void take_average_times(StepState& state);
+  void fail_of_non_finite(const StepState& state) const;
+  void encode_control(StepState& state, bool stop);
+  [[nodiscard]] int world_rank(std::int64_t position) const;
+
+  const spec::Config& config_;
+  const spec::Plan& plan_;
+  Device& device_;
   EngineOptions options_;
   Skipped skipped_;
   trace::Track* caller_track_ = nullptr;
@@ -201,36 +229,14 @@ class Engine {
   std::unique_ptr<comm::Communicator>
       groups_comm_;  // own place of all groups of the first set of tables; null where it has one
   sharding::ShardedEmbeddings embeddings_;
-  std::unique_ptr<sharding::SparseStep> sparse_;  // of the step in flight
+  std::vector<std::unique_ptr<StepState>> states_;  // [batches in flight]
+  StepState* last_;                                 // finished last
   DensePass dense_;
-  std::unique_ptr<Stream> compute_, dense_stream_;
-  std::unique_ptr<Stream> sync_stream_;  // null where nothing is averaged beside others
-  bool syncs_beside_ = false;            // whether it is there
-
-  // The step in flight.
-  const data::Batch* batch_ = nullptr;
-  std::int64_t step_ = 0;
-  std::vector<std::byte> control_bytes_, gathered_bytes_, group_bytes_;
-  LocalControl local_;
-  GlobalControl global_;
-  std::vector<NonFinite> flags_;
-  NonFinite first_flag_;
-  bool apply_ = true;
-  bool has_previous_ = false;
+  std::array<std::unique_ptr<Stream>, pipeline::kStreamRoles> streams_;  // null: on compute
+  pipeline::Lineup lineup_;
+  bool has_previous_ = false;  // whether the last step was applied and not yet reported
   sharding::TableOverflow dense_overflow_;
-  std::int64_t encoded_non_finite_ = 0;  // vectors' numbers, before the step in flight
-  std::vector<float> logits_;
-  StepTimes times_;  // each part is written by the stream it runs on
-
-  // The average that runs beside others.
-  bool syncing_ = false;  // nobody has waited for it; of the thread that calls
-  Event synced_;
-  bool lookup_waits_ = false;                 // of the step in flight, for one before it
-  std::int64_t sync_step_ = 0;                // whose it is; written before it begins
-  std::optional<StepTimes::Span> sync_span_;  // not yet in times_; read when it is over
-
-  Stage input_stage_, lookup_stage_, train_stage_, eval_stage_, reduce_stage_, flag_stage_,
-      backward_stage_, sync_stage_, dense_update_stage_;
+  Average average_;
 };
 
 }  // namespace weft::train

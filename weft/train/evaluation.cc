@@ -110,7 +110,9 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   Activity activity{.phase = Phase::kEvaluating,
                     .total = std::max<std::int64_t>(0, loader.source().size())};
   while (next_batch(loader, engine.control_comm(), batch)) {
-    if (engine.eval_step(batch, watch.stop != nullptr && watch.stop->load())) {
+    if (engine.eval_step({.batch = batch,
+                          .step = batch.step,
+                          .stop = watch.stop != nullptr && watch.stop->load()})) {
       return std::nullopt;
     }
     activity.done += batch.global_size;

@@ -154,10 +154,7 @@ class Job {
   void warn_of_residuals() const;
   void convert_moments();
   void restore_figures(Trainer& trainer) const;
-  bool save(std::int64_t step,
-            SaveKind kind,
-            const data::ReaderPosition& position,
-            const Trainer& trainer);
+  bool save(const Trainer& trainer, SaveKind kind);
   void begin_checkpoint_age();
   std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
@@ -454,11 +451,10 @@ void Job::convert_moments() {
 }
 
 /// Whether it was written; a final one always is, or the error is thrown.
-bool Job::save(std::int64_t step,
-               SaveKind kind,
-               const data::ReaderPosition& position,
-               const Trainer& trainer) {
+bool Job::save(const Trainer& trainer, SaveKind kind) {
   say(Phase::kSaving);
+  const std::int64_t step = trainer.step();
+  const data::ReaderPosition& position = trainer.position();
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
@@ -668,20 +664,18 @@ Summary Job::train() {
     options.evaluate = [this](std::int64_t) { return evaluate(); };
   }
   data::Loader loader(std::move(source), config_, vocabularies_, reading);
-  Trainer* running = nullptr;
   if (!options_.checkpoint_dir.empty()) {
     options.checkpoint_every = options_.checkpoint_every;
     options.saved_step = checkpoints_.has_resumed ? options.first_step : -1;
-    options.save = [&](std::int64_t step, SaveKind kind) {
-      if (!reading_.same_data && step == options.first_step) {
+    options.save = [&, first_step = options.first_step](const Trainer& trainer, SaveKind kind) {
+      if (!reading_.same_data && trainer.step() == first_step) {
         return true;  // no step of the new data: the checkpoint resumed from says all
       }
       reading_.data.samples = std::max(reading_.data.samples, loader.epoch_samples());
-      return save(step, kind, loader.position(), *running);
+      return save(trainer, kind);
     };
   }
   Trainer trainer(config_, *engine_, loader, options);
-  running = &trainer;
   if (manifest_) {
     restore_figures(trainer);
   }

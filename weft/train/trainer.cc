@@ -28,6 +28,7 @@ Trainer::Trainer(const spec::Config& config,
       figures_(static_cast<std::int64_t>(config.tasks.size()), config.train.log_every),
       throughput_(std::chrono::nanoseconds(0)),
       step_(options.first_step),
+      position_(loader.position()),
       scores_(
           static_cast<std::int64_t>(config.tasks.size()), config.batch_size, options.window_scores),
       complete_scores_(scores_),
@@ -66,7 +67,8 @@ void Trainer::run() {
       break;
     }
     const auto ready = Clock::now();
-    const StepOutcome outcome = engine_.train_step(batch, step_ + 1, stop_asked());
+    const StepOutcome outcome = engine_.train_step(
+        {.batch = batch, .step = step_ + 1, .after = loader_.position(), .stop = stop_asked()});
     const auto stepped = Clock::now();
     if (saves_after(step_ + 1) || evaluates_after(step_ + 1)) {
       engine_.await_sync();  // they need its end, and it is not their time
@@ -79,6 +81,7 @@ void Trainer::run() {
     const trace::Scope rest(engine_.caller_track(), "figures", trace::Kind::kCompute);
     take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
+    position_ = outcome.after;
     samples_ += batch.global_size;
     say_training();
     throughput_.add(train_time_, batch.global_size);
@@ -102,7 +105,7 @@ void Trainer::run() {
   engine_.check_overflow(last);
   take(last);
   if (options_.save && saved_step_ != step_) {
-    options_.save(step_, SaveKind::kFinal);
+    options_.save(*this, SaveKind::kFinal);
     saved_step_ = step_;
   }
   if (!stopped_ && evaluated_step_ != step_) {
@@ -208,7 +211,7 @@ void Trainer::boundary(std::int64_t step) {
   take(control);
   if (save) {
     const trace::Scope scope(engine_.caller_track(), "checkpoint", trace::Kind::kIo);
-    saved_step_ = options_.save(step, SaveKind::kInterval) ? step : saved_step_;
+    saved_step_ = options_.save(*this, SaveKind::kInterval) ? step : saved_step_;
   }
   if (evaluate_now) {
     evaluate(step);

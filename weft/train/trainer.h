@@ -31,6 +31,8 @@
 
 namespace weft::train {
 
+class Trainer;
+
 /// The state that a training begins with, and what it calls between steps. Ranks differ in `stop`
 /// and `progress` at most.
 struct TrainerOptions {
@@ -40,10 +42,10 @@ struct TrainerOptions {
   const std::atomic<bool>* stop = nullptr;
   ProgressSink progress;          ///< on rank 0; empty elsewhere
   TraceSession* trace = nullptr;  ///< the engine's recorder is its; may be null
-  /// Writes a checkpoint of `step`; called at multiples of checkpoint_every and, unless that step
-  /// was saved there, at the end. Returns whether it was written, kFinal always: it throws. The
-  /// same on all ranks.
-  std::function<bool(std::int64_t step, SaveKind kind)> save;
+  /// Writes a checkpoint of the trainer's last step; called at multiples of checkpoint_every and,
+  /// unless that step was saved there, at the end. Returns whether it was written, kFinal always:
+  /// it throws. The same on all ranks.
+  std::function<bool(const Trainer& trainer, SaveKind kind)> save;
   std::int64_t checkpoint_every = 0;
   std::int64_t saved_step = -1;  ///< of which there is a checkpoint already; -1 = none
   /// Evaluates; empty when there is no evaluation data. No figures: a stop was agreed on the way.
@@ -71,6 +73,11 @@ class Trainer {
   [[nodiscard]] SkipLimit& skips() { return skips_; }
 
   [[nodiscard]] const SkipLimit& skips() const { return skips_; }
+
+  /// The last step done, of the whole job, and where the reader goes on behind its batch.
+  [[nodiscard]] std::int64_t step() const { return step_; }
+
+  [[nodiscard]] const data::ReaderPosition& position() const { return position_; }
 
   /// Behind run(): the job's end was there before its first step, and no stop was asked for.
   [[nodiscard]] bool trained_nothing() const { return step_ == options_.first_step && !stopped_; }
@@ -102,6 +109,7 @@ class Trainer {
   std::chrono::nanoseconds train_time_{0};
   StepBreakdown breakdown_;                        // since the last window
   std::int64_t step_;                              // steps done, of the job
+  data::ReaderPosition position_;                  // behind the batch of that step
   metrics::ScoreWindow scores_, complete_scores_;  // of the windows of figures_
   bool window_is_complete_ = false;                // whether complete_scores_ are of one
   std::int64_t scored_steps_ = 0;
