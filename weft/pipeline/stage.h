@@ -43,6 +43,7 @@ inline constexpr std::size_t kResources = kResourceNames.size();
 /// The number of resources of the job, which come first.
 inline constexpr std::size_t kJobResources = 4;
 
+/// Returns the name of a resource.
 constexpr std::string_view to_string(Resource resource) {
   return kResourceNames[static_cast<std::size_t>(resource)];
 }

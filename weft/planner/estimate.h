@@ -282,6 +282,8 @@ class Estimator {
   void add_group_sums(PlanCost& cost, std::span<const double> counts) const;
   void add_averages(PlanCost& cost, std::span<const double> counts) const;
   [[nodiscard]] double control_bytes() const;
+  [[nodiscard]] double report_bytes() const;
+  [[nodiscard]] double subtree_sums() const;
   [[nodiscard]] double sync_link_s(const ShardLoad& load) const;
   [[nodiscard]] double sync_memory(const ShardLoad& load) const;
   void add_exchange(PlanCost& cost,

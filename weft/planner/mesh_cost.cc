@@ -170,8 +170,8 @@ void Estimator::add_world_stage(PlanCost& cost,
 }
 
 void Estimator::add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const {
-  // Control blocks of a group's ranks to the same places of the others.
-  const std::vector<double> control(at(ranks_), static_cast<double>(ranks_) * control_bytes());
+  // The control block of a group, from each of its ranks to the same places of the others.
+  const std::vector<double> control(at(ranks_), control_bytes());
   add_world_stage(cost, StepPart::kExchangeCounts, replica_exchange(*mesh_, control));
   std::vector<double> counts(at(ranks_), 0.0);
   double shards = 0.0;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "weft/base/at.h"
+#include "weft/base/run_sums.h"
 #include "weft/cost/hierarchical.h"
 #include "weft/planner/estimate.h"
 #include "weft/topology/rates.h"
@@ -15,10 +16,11 @@ using cost::Exchange;
 
 constexpr double kHeaderBytes = 32.0;
 constexpr double kSlotBytes = 16.0;
-constexpr double kControlBytes = 120.0;
-constexpr double kSumBytes = 48.0;  // of a part and task: weights, and metrics of the step before
-constexpr double kFlagBytes = 24.0;
-constexpr double kReplicaCount = 8.0;  // of a table
+constexpr double kControlBytes = 24.0;  // stop request, run of parts
+constexpr double kReportBytes = 160.0;  // the fixed part of a step's report, run of parts
+constexpr double kWeightBytes = 8.0;    // of a subtree of parts and task
+constexpr double kMetricBytes = 40.0;   // of a subtree of parts and task
+constexpr double kReplicaCount = 8.0;   // of a table
 
 /// What a rank sends to itself never leaves its memory.
 Exchange away(Exchange exchange) {
@@ -37,8 +39,17 @@ bool is_anything(const Exchange& exchange) {
 }  // namespace
 
 double Estimator::control_bytes() const {
-  const auto own_parts = static_cast<double>((parts_ + world_ranks_ - 1) / world_ranks_);
-  return kControlBytes + kSumBytes * own_parts * static_cast<double>(config_.tasks.size());
+  return kControlBytes + kWeightBytes * subtree_sums();
+}
+
+/// Of a step's report.
+double Estimator::report_bytes() const {
+  return kReportBytes + kMetricBytes * subtree_sums();
+}
+
+/// Sums that a block has, whatever its run of parts (weft/base/run_sums.h).
+double Estimator::subtree_sums() const {
+  return static_cast<double>(most_subtrees(parts_)) * static_cast<double>(config_.tasks.size());
 }
 
 /// A slot's counts go to the rank that serves it; headers and control blocks go to everybody: what
@@ -101,7 +112,7 @@ void Estimator::add_exchanges(PlanCost& cost,
     add_exchange(cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});
   }
   add_world_stage(cost, StepPart::kExchangeFlags,
-                  away(cost::all_gather(world_, everybody_, each(kFlagBytes))));
+                  away(cost::all_gather(world_, everybody_, each(report_bytes()))));
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
     add_statistics(cost, forms.vectors, statistics);
   }

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "weft/spec/config.h"
-#include "weft/train/control.h"
 #include "weft/train/engine.h"
+#include "weft/train/step_report.h"
 #include "weft/train/summary.h"
 
 namespace weft::train {

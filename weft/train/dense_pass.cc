@@ -398,6 +398,18 @@ optim::DenseStep DensePass::update(Context& ctx, double lr_factor, std::int64_t 
   return done;
 }
 
+void DensePass::list_sources(std::vector<const StateSource*>& out) const {
+  out.push_back(state_.get());
+  out.push_back(residuals_.get());
+}
+
+void DensePass::list_sinks(Residuals residuals, std::vector<StateSink*>& out) {
+  out.push_back(state_.get());
+  if (residuals == Residuals::kRestored) {
+    out.push_back(residuals_.get());
+  }
+}
+
 void DensePass::read_logits(Context& ctx, std::vector<float>& out) const {
   out.resize(at(positions_.size() * tasks_));
   ctx.device->copy_to_host(ctx, out.data(), logits_.as<void>(),

@@ -26,31 +26,20 @@
 #include "weft/comm/ordered_reduce.h"
 #include "weft/comm/reduce_state.h"
 #include "weft/data/batch.h"
-#include "weft/metrics/binary.h"
 #include "weft/nn/model.h"
 #include "weft/optim/dense.h"
 #include "weft/sharding/output_dist.h"
 #include "weft/sharding/routing.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
+#include "weft/train/dense_side.h"
 
 namespace weft::train {
-
-/// The first sample, by position in the global batch, whose loss or gradient is not finite on this
-/// rank. Trivially copyable: ranks exchange it as bytes.
-struct NonFinite {
-  std::int64_t position = -1;  ///< -1: all finite
-  std::int64_t sample = -1;    ///< its id in the source; -1: a vector before it was encoded
-  std::int64_t rank = -1;
-};
-
-/// The parameter's name of the residuals of the dense gradients' codec.
-inline constexpr const char* kResidualParameter = "codecs.dense";
 
 /// Runs the dense side of one rank's steps. A step calls load(), then forward(), or
 /// forward_backward(), reduce() and update(), in this order. Config, routing, comm and device
 /// outlive it.
-class DensePass {
+class DensePass final : public DenseSide {
  public:
   /// Makes the model and its parameters' initial values. `comm` is used by reduce() alone.
   DensePass(const spec::Config& config,
@@ -59,46 +48,35 @@ class DensePass {
             comm::Communicator& comm,
             Device& device);
 
-  /// Places dense values, labels and weights of the batch on the device and cuts it into parts.
+  /// As DenseSide says. load() places dense values, labels and weights on the device and cuts the
+  /// batch into parts. What the codec of the last reduce() lost is kept for the next one where the
+  /// step of update() is done, and forgotten where not.
   void load(Context& ctx,
             const data::Batch& batch,
             const sharding::FeatureMatrices& vectors,
-            const sharding::FeatureMatrices& gradients);
+            const sharding::FeatureMatrices& gradients) override;
+  void weight_sums(const data::Batch& batch, std::vector<double>& sums) const override;
+  void forward(Context& ctx) override;
+  void forward_backward(Context& ctx, std::span<const double> global_weights) override;
 
-  /// Sums of label weights of the parts of `batch` to `sums` [own parts][T], in sample order.
-  void weight_sums(const data::Batch& batch, std::vector<double>& sums) const;
+  [[nodiscard]] const NonFinite& non_finite() const override { return non_finite_; }
 
-  /// Computes logits and metric sums of the loaded batch.
-  void forward(Context& ctx);
+  void reduce(Context& ctx) override;
+  optim::DenseStep update(Context& ctx, double lr_factor, std::int64_t step) override;
 
-  /// forward(), loss, backward: fills the gradients given to load() and the partial sums.
-  void forward_backward(Context& ctx, std::span<const double> global_weights);
+  [[nodiscard]] const std::vector<metrics::BinarySums>& sums() const override { return sums_; }
 
-  [[nodiscard]] const NonFinite& non_finite() const { return non_finite_; }
+  void read_logits(Context& ctx, std::vector<float>& out) const override;
+  void list_sources(std::vector<const StateSource*>& out) const override;
+  void list_sinks(Residuals residuals, std::vector<StateSink*>& out) override;
 
-  /// All-reduce of the parameters' gradients. Collective.
-  void reduce(Context& ctx);
+  [[nodiscard]] const std::string& residual_layout() const override { return residual_layout_; }
 
-  /// Optimizer step; nothing changes when the summed gradient is not finite. What the codec of the
-  /// last reduce() lost is kept for the next one where the step is done, and forgotten where not.
-  optim::DenseStep update(Context& ctx, double lr_factor, std::int64_t step);
+  [[nodiscard]] kernels::CodecClips codec_clips() const override { return all_reduce_->clips(); }
 
-  /// Metric sums of the parts of the last forward, [own parts][T].
-  [[nodiscard]] const std::vector<metrics::BinarySums>& sums() const { return sums_; }
-
-  /// Copies the logits [B, T] of the last forward to host memory.
-  void read_logits(Context& ctx, std::vector<float>& out) const;
-
-  [[nodiscard]] optim::DenseState& state() { return *state_; }
-
-  /// What the codec has lost and will add; no items without error feedback.
-  [[nodiscard]] comm::ReduceState& residuals() { return *residuals_; }
-
-  /// What the residuals belong to; empty where there are none.
-  [[nodiscard]] const std::string& residual_layout() const { return residual_layout_; }
-
-  /// Of this rank since the start. From any thread.
-  [[nodiscard]] kernels::CodecClips codec_clips() const { return all_reduce_->clips(); }
+  [[nodiscard]] std::string parameter_of(std::int64_t index) const override {
+    return layout().at(index).name;
+  }
 
   [[nodiscard]] const optim::ParameterLayout& layout() const { return model_->layout(); }
 

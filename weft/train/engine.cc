@@ -6,6 +6,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/optim/schedule.h"
+#include "weft/train/dense_pass.h"
 
 namespace weft::train {
 namespace {
@@ -34,19 +35,18 @@ Engine::Engine(const spec::Config& config,
       device_(device),
       options_(options),
       tasks_(static_cast<std::int64_t>(config.tasks.size())),
-      rank_(world.rank()),
-      own_parts_(rank_parts(plan.parts, world.size(), world.rank()).size()),
-      codec_(plan.parts, world.size(), tasks_),
-      control_comm_(world.duplicate("control")),
+      own_parts_(rank_parts(plan.parts, world.size(), world.rank())),
+      sparse_(config, plan, world, device),
       dense_comm_(world.duplicate("dense", sharding::form_of(plan.collectives.dense))),
-      groups_comm_(plan.most_ranks() == world.size()
-                       ? nullptr
-                       : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
-                                     static_cast<int>(world.rank() / plan.most_ranks()),
-                                     "control of groups")),
-      embeddings_(config, plan, world, device, {.control_bytes = codec_.bytes()}),
-      dense_(config, plan, embeddings_.routing(), *dense_comm_, device),
       lineup_(options.batches_in_flight) {
+  const DenseSideParts parts{.config = config,
+                             .plan = plan,
+                             .routing = sparse_.tables().routing(),
+                             .comm = *dense_comm_,
+                             .device = device};
+  dense_ = options.make_dense
+               ? options.make_dense(parts)
+               : std::make_unique<DensePass>(config, plan, parts.routing, *dense_comm_, device);
   for (const std::string& stage : config.debug.skip) {
     skipped_.lookup |= stage == "lookup";
     skipped_.exchange |= stage == "exchange";
@@ -95,10 +95,7 @@ Stream& Engine::stream(StreamRole role) const {
 }
 
 void Engine::make_state(StepState& state) {
-  state.sparse = embeddings_.make_step();
-  state.control_bytes.resize(at(codec_.bytes()));
-  state.gathered_bytes.resize(at(codec_.bytes() * control_comm_->size()));
-  state.flags.resize(at(control_comm_->size()));
+  state.sparse = sparse_.make_state();
   for (std::size_t i = 0; i < kStepParts; ++i) {
     const auto part = static_cast<StepPart>(i);
     state.stages[i] = [this, &state, part](Context& ctx) { run(part, ctx, state); };
@@ -153,11 +150,11 @@ bool Engine::is_left_out(StepPart part, const StepState& state) const {
     case StepPart::kReduce:
       return skipped_.exchange || skipped_.dense;
     case StepPart::kGradDist:
-      return skipped_.exchange || !state.apply;
+      return skipped_.exchange || !state.sparse->apply;
     case StepPart::kCoalesce:
     case StepPart::kUpdateRows:
     case StepPart::kUpdateDense:
-      return skipped_.update || !state.apply;
+      return skipped_.update || !state.sparse->apply;
     default:
       return false;
   }
@@ -170,6 +167,9 @@ void Engine::run(StepPart part, Context& ctx, StepState& state) {
       std::this_thread::sleep_for(delay.delay);
     }
   }
+  if (part == StepPart::kLookup && state.behind_average) {
+    state.times.sync_wait = {state.times.of(StepPart::kLoad).end, StepTimes::Clock::now()};
+  }
   if (part == StepPart::kSyncReplicas) {
     average_replicas(ctx, state);
   } else if (part == StepPart::kForwardBackward) {
@@ -177,45 +177,49 @@ void Engine::run(StepPart part, Context& ctx, StepState& state) {
   } else if (!is_left_out(part, state)) {
     timed(ctx.track, part, state, [&] { run_part(part, ctx, state); });
   }
+  if (part == StepPart::kUpdateDense) {  // the reduction has encoded, also where nothing is applied
+    sparse_.note_dense(state.step, dense_->codec_clips(), dense_overflow_);
+  }
 }
 
 void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
+  sharding::SparseStep& tables = *state.sparse->tables;
   switch (part) {
     case StepPart::kExchangeCounts:
-      exchange_counts(ctx, state);
+      sparse_.exchange_counts(ctx, *state.sparse);
       break;
     case StepPart::kExchangeIds:
-      embeddings_.exchange_ids(ctx, *state.sparse);
+      sparse_.tables().exchange_ids(ctx, tables);
       if (skips_stages()) {
-        state.sparse->clear_grown(ctx);
+        tables.clear_grown(ctx);
       }
       break;
     case StepPart::kLoad:
-      dense_.load(ctx, *state.batch, state.sparse->outputs(), state.sparse->gradients());
+      dense_->load(ctx, *state.batch, tables.outputs(), tables.gradients());
       break;
     case StepPart::kLookup:
-      if (state.behind_average) {
-        state.times.sync_wait = {state.times.of(StepPart::kLoad).end, StepTimes::Clock::now()};
-      }
-      embeddings_.lookup(ctx, *state.sparse);
+      sparse_.tables().lookup(ctx, tables);
       break;
     case StepPart::kOutputDist:
-      embeddings_.output_dist(ctx, *state.sparse);
+      sparse_.tables().output_dist(ctx, tables);
       break;
     case StepPart::kReduce:
-      dense_.reduce(ctx);
+      dense_->reduce(ctx);
       break;
     case StepPart::kExchangeFlags:
-      exchange_flags(ctx, state);
+      exchange_report(ctx, state);
       break;
     case StepPart::kCoalesce:
-      embeddings_.coalesce(ctx, *state.sparse);
+      sparse_.tables().coalesce(ctx, tables);
       break;
     case StepPart::kGradDist:
-      embeddings_.grad_dist(ctx, *state.sparse);
+      sparse_.tables().grad_dist(ctx, tables);
       break;
     case StepPart::kUpdateRows:
-      update_rows(ctx, state);
+      sparse_.update(ctx, *state.sparse,
+                     {.learning_rate_factor = learning_rate_factor(state),
+                      .step = state.step,
+                      .seed = config_.seed});
       break;
     case StepPart::kUpdateDense:
       update_dense(ctx, state);
@@ -225,51 +229,14 @@ void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
   }
 }
 
-/// Ids cut into slots, and what ranks tell each other before the batch.
-void Engine::exchange_counts(Context& ctx, StepState& state) {
-  const sharding::BatchView view{.sparse = &state.batch->sparse,
-                                 .step = state.step,
-                                 .global_size = state.batch->global_size,
-                                 .sample_ids = state.batch->sample_ids};
-  embeddings_.exchange_counts(ctx, *state.sparse, view, state.control_bytes);
-  if (groups_comm_ != nullptr) {
-    gather_control(ctx, state);
-  }
-  codec_.merge(
-      [&](std::int64_t r) {
-        return groups_comm_ == nullptr ? state.sparse->control(r) : gathered_control(state, r);
-      },
-      state.global);
-  check_overflow(state.global);
-}
-
-/// The blocks of the own group, one of the largest that tables have, to the same places of the
-/// others, so that all have all.
-void Engine::gather_control(Context& ctx, StepState& state) {
-  state.group_bytes.clear();
-  const std::int64_t ranks = plan_.most_ranks();
-  for (std::int64_t place = 0; place < ranks; ++place) {
-    const std::span<const std::byte> block = state.sparse->control(place);
-    state.group_bytes.insert(state.group_bytes.end(), block.begin(), block.end());
-  }
-  groups_comm_->all_gather(ctx, state.group_bytes.data(), state.gathered_bytes.data(),
-                           static_cast<std::int64_t>(state.group_bytes.size()));
-}
-
-std::span<const std::byte> Engine::gathered_control(const StepState& state,
-                                                    std::int64_t rank) const {
-  return std::span(state.gathered_bytes).subspan(at(rank * codec_.bytes()), at(codec_.bytes()));
-}
-
-/// Messages name ranks of the world.
-int Engine::world_rank(std::int64_t position) const {
-  return control_comm_->world_rank(static_cast<int>(position));
+double Engine::learning_rate_factor(const StepState& state) const {
+  return optim::learning_rate_factor(config_.schedule, state.step);
 }
 
 sharding::TableClips Engine::codec_clips(std::int64_t table) const {
   sharding::TableClips clips;
   for (const auto& state : states_) {
-    const sharding::TableClips own = state->sparse->codec_clips(table);
+    const sharding::TableClips own = state->sparse->tables->codec_clips(table);
     clips.forward += own.forward;
     clips.backward += own.backward;
   }
@@ -277,7 +244,8 @@ sharding::TableClips Engine::codec_clips(std::int64_t table) const {
 }
 
 CodecReport Engine::codec_report() const {
-  CodecReport report{.clips = {}, .dense = dense_.codec_clips(), .sync = embeddings_.sync_clips()};
+  CodecReport report{
+      .clips = {}, .dense = dense_->codec_clips(), .sync = sparse_.tables().sync_clips()};
   for (std::size_t t = 0; t < config_.tables.size(); ++t) {
     const auto table = static_cast<std::int64_t>(t);
     const sharding::TableClips clips = codec_clips(table);
@@ -290,30 +258,23 @@ CodecReport Engine::codec_report() const {
   return report;
 }
 
-/// What this rank says; state.local.weights have been set.
-void Engine::encode_control(StepState& state, bool stop) {
-  state.local.stop = stop;
-  state.local.overflow = embeddings_.overflow();
-  if (state.local.overflow.count == 0) {
-    state.local.overflow = dense_overflow_;
-  }
-  state.local.codecs = codec_report();
-  state.encoded_non_finite = state.local.codecs.clips.forward.non_finite;
-  state.local.has_previous = has_previous_;
-  state.local.previous = dense_.sums();
-  codec_.encode(state.local, rank_, state.control_bytes);
-}
-
 void Engine::start(StepState& state, const StepInput& input, Pass pass) {
-  state.batch = &input.batch;
+  const data::Batch& batch = input.batch;
+  state.batch = &batch;
   state.step = input.step;
   state.after = input.after;
   state.pass = pass;
   state.times = {};
   state.times.step.begin = StepTimes::Clock::now();
   timed(caller_track_, StepPart::kPrepare, state, [&] {
-    dense_.weight_sums(input.batch, state.local.weights);
-    encode_control(state, input.stop);
+    dense_->weight_sums(batch, state.weight_sums);
+    sparse_.begin(*state.sparse,
+                  {.sparse = &batch.sparse,
+                   .step = input.step,
+                   .global_size = batch.global_size,
+                   .sample_ids = batch.sample_ids},
+                  state.weight_sums);
+    state.sparse->control.stop = input.stop;
   });
 }
 
@@ -321,18 +282,22 @@ void Engine::begin(std::int64_t place, const StepInput& input) {
   start(*states_[at(place)], input, Pass::kTraining);
 }
 
-StepOutcome Engine::finish(std::int64_t place) {
+/// Behind all stages of the step at `place`.
+StepOutcome Engine::end(std::int64_t place) {
   StepState& state = *states_[at(place)];
   lineup_.wait_for_batch(place);
   state.times.step.end = StepTimes::Clock::now();
   last_ = &state;
-  has_previous_ = state.apply;
-  StepOutcome outcome{.control = state.global,
-                      .skipped = !state.apply,
-                      .non_finite = state.first_flag,
-                      .after = state.after};
+  return {.report = state.sparse->report,
+          .stop = state.sparse->control.stop,
+          .skipped = !state.sparse->apply,
+          .after = state.after};
+}
+
+StepOutcome Engine::finish(std::int64_t place) {
+  const StepOutcome outcome = end(place);
   if (outcome.skipped && config_.train.on_non_finite == spec::OnNonFinite::kStop) {
-    fail_of_non_finite(state);
+    fail_of_non_finite(*last_);
   }
   return outcome;
 }
@@ -343,20 +308,15 @@ StepOutcome Engine::train_step(const StepInput& input) {
   return finish(0);
 }
 
-bool Engine::eval_step(const StepInput& input) {
-  StepState& state = *states_.front();
-  start(state, input, Pass::kEvaluation);
+StepOutcome Engine::eval_step(const StepInput& input) {
+  start(*states_.front(), input, Pass::kEvaluation);
   pipeline::evaluation(*this, 0);
-  lineup_.wait_for_batch(0);
-  state.times.step.end = StepTimes::Clock::now();
-  last_ = &state;
-  has_previous_ = false;
-  return state.global.stop;
+  return end(0);
 }
 
 void Engine::fail_of_non_finite(const StepState& state) const {
-  const NonFinite& first = state.first_flag;
-  const int rank = world_rank(first.rank);
+  const NonFinite& first = state.sparse->report.non_finite;
+  const int rank = sparse_.world_rank(first.rank);
   if (first.sample < 0) {
     throw Error(ErrorCode::kNonFinite,
                 fmt::format("step {}: a looked-up vector that rank {} encoded was not finite; "
@@ -377,51 +337,32 @@ void Engine::fail_of_non_finite(const StepState& state) const {
 void Engine::forward_backward(Context& ctx, StepState& state) {
   if (state.pass == Pass::kEvaluation) {
     const trace::Scope scope(ctx.track, "forward", trace::Kind::kCompute);
-    dense_.forward(ctx);
-    dense_.read_logits(ctx, state.logits);
+    dense_->forward(ctx);
+    dense_->read_logits(ctx, state.logits);
   } else if (skipped_.dense) {
     state.logits.assign(state.batch->labels.size(), 0.0F);
   } else {
     timed(ctx.track, StepPart::kForwardBackward, state, [&] {
-      dense_.forward_backward(ctx, state.global.weights);
-      dense_.read_logits(ctx, state.logits);
+      dense_->forward_backward(ctx, state.sparse->control.weights.total());
+      dense_->read_logits(ctx, state.logits);
     });
   }
 }
 
-/// One flag after the last backward stage; rows and weights are updated only behind it.
-void Engine::exchange_flags(Context& ctx, StepState& state) {
+/// One report after the last backward stage; rows and weights are updated only behind it.
+void Engine::exchange_report(Context& ctx, StepState& state) {
   take_average_times(state);
-  NonFinite own = dense_.non_finite();
-  if (own.position < 0 && codec_report().clips.forward.non_finite > state.encoded_non_finite) {
-    own = {.position = state.batch->global_size,
-           .rank = control_comm_->rank()};  // behind those that name a sample
+  StepReport& report = state.sparse->report;
+  if (state.pass == Pass::kTraining) {
+    report.non_finite = dense_->non_finite();
   }
-  control_comm_->all_gather(ctx, &own, state.flags.data(), sizeof(NonFinite));
-  NonFinite& first = state.first_flag;
-  first = NonFinite{};
-  for (const NonFinite& flag : state.flags) {
-    if (flag.position >= 0 && (first.position < 0 || flag.position < first.position)) {
-      first = flag;
-    }
-  }
-  if (skips_stages()) {
-    first = NonFinite{};  // of values that mean nothing
-  }
-  state.apply = first.position < 0;
-}
-
-void Engine::update_rows(Context& ctx, StepState& state) {
-  embeddings_.update(
-      ctx, *state.sparse,
-      {.learning_rate_factor = optim::learning_rate_factor(config_.schedule, state.step),
-       .step = state.step,
-       .seed = config_.seed});
+  report.sums.assign(own_parts_, dense_->sums());
+  sparse_.exchange_report(ctx, *state.sparse);
+  check_overflow(report);
 }
 
 void Engine::update_dense(Context& ctx, StepState& state) {
-  const optim::DenseStep done =
-      dense_.update(ctx, optim::learning_rate_factor(config_.schedule, state.step), state.step);
+  const optim::DenseStep done = dense_->update(ctx, learning_rate_factor(state), state.step);
   if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
     dense_overflow_.row = done.first_non_finite;
   }
@@ -434,7 +375,7 @@ void Engine::average_replicas(Context& ctx, StepState& state) {
                            kind_of(StepPart::kSyncReplicas), average_.step);
   StepTimes::Span span;
   span.begin = StepTimes::Clock::now();
-  embeddings_.sync_replicas(ctx, average_.step);
+  sparse_.sync_replicas(ctx, average_.step);
   span.end = StepTimes::Clock::now();
   if (runs_beside(StreamRole::kSync)) {
     average_.span = span;
@@ -462,44 +403,33 @@ void Engine::sync_replicas(std::int64_t step) {
     run_stage([&](Context& ctx) {
       const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
                                kind_of(StepPart::kSyncReplicas), step);
-      embeddings_.sync_replicas(ctx, step);
+      sparse_.sync_replicas(ctx, step);
     });
   }
 }
 
-const std::vector<metrics::BinarySums>& Engine::part_sums() const {
-  return dense_.sums();
+StepReport Engine::flush() {
+  std::optional<StepReport> report;
+  run_stage([&](Context& ctx) { report = sparse_.flush(ctx); });
+  return *report;
 }
 
-GlobalControl Engine::flush() {
-  StepState& state = *last_;
-  state.local.weights.assign(at(own_parts_ * tasks_), 0.0);
-  run_stage([&](Context& ctx) {
-    encode_control(state, false);
-    control_comm_->all_gather(ctx, state.control_bytes.data(), state.gathered_bytes.data(),
-                              codec_.bytes());
-  });
-  has_previous_ = false;
-  GlobalControl global;
-  codec_.merge([&](std::int64_t r) { return gathered_control(state, r); }, global);
-  return global;
-}
-
-void Engine::check_overflow(const GlobalControl& control) const {
-  if (control.overflow.count == 0 || skips_stages()) {
+void Engine::check_overflow(const StepReport& report) const {
+  const sharding::TableOverflow& overflow = report.overflow;
+  if (overflow.count == 0 || skips_stages()) {
     return;
   }
-  const std::int64_t row = control.overflow.row;
   const std::string where =
-      control.overflow.table < 0
-          ? fmt::format("dense parameter {}", dense_.layout().at(row).name)
-          : fmt::format("table {}, row {}", config_.tables[at(control.overflow.table)].name, row);
+      overflow.table < 0
+          ? fmt::format("dense parameter {}", dense_->parameter_of(overflow.row))
+          : fmt::format("table {}, row {}", config_.tables[at(overflow.table)].name, overflow.row);
+  const int rank = sparse_.world_rank(report.overflow_rank);
   throw Error(ErrorCode::kNonFinite,
               fmt::format("{}: a sum of finite gradients or its update overflowed ({} in all, "
                           "first on rank {}); they were not applied. Lower the learning rate or "
                           "the task weights",
-                          where, control.overflow.count, world_rank(control.overflow_rank)),
-              world_rank(control.overflow_rank));
+                          where, overflow.count, rank),
+              rank);
 }
 
 void Engine::run_stage(const Stage& body) {

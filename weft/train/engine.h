@@ -1,5 +1,6 @@
-/// Engine: one rank's tables, model and streams. It implements what schedules are written against
-/// (weft/pipeline/schedule.h); train_step() walks the schedule `sync`.
+/// Engine: one rank's tables (SparseEngine), dense model (DenseSide) and streams. It implements
+/// what schedules are written against (weft/pipeline/schedule.h); train_step() walks the schedule
+/// `sync`.
 ///
 /// Streams       compute, on the calling thread where the device allows it; dense, for the
 ///               all-reduce of dense gradients; sync, for averages of replica groups. Which stage
@@ -10,21 +11,22 @@
 ///               lookup waits for them, of a training or an evaluation, and so does every other
 ///               method that runs a stage. With sync gradients there is nothing to average: the
 ///               update has them.
-/// Flag          both updates come behind the exchange of flags, so a step with a non-finite value
-///               changes nothing on any rank.
+/// Report        both updates come behind the exchange of reports (step_report.h), so a step with a
+///               non-finite value changes nothing on any rank.
 /// Threads       methods are called by one thread, and block until the step is done, but for the
 ///               average of replica groups.
 /// Determinism   the schedule changes no bit: tests/train compares overlap on and off, two steps in
 ///               flight and one, and shows that leaving out a declared dependency would be seen.
 /// Errors        what a stage throws, of the sync stream when its end is waited for;
-///               Error(kNonFinite) naming step, rank and first sample, or, at the exchange of
-///               counts after it, the table and row whose sum overflowed.
+///               Error(kNonFinite) naming step, rank and first sample, or, at the next report, the
+///               table and row whose sum overflowed.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,7 +35,6 @@
 
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/communicator.h"
-#include "weft/data/batch.h"
 #include "weft/pipeline/lineup.h"
 #include "weft/pipeline/schedule.h"
 #include "weft/sharding/sharded_embeddings.h"
@@ -42,8 +43,9 @@
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
 #include "weft/trace/recorder.h"
-#include "weft/train/control.h"
-#include "weft/train/dense_pass.h"
+#include "weft/train/dense_side.h"
+#include "weft/train/sparse_engine.h"
+#include "weft/train/step_report.h"
 #include "weft/train/step_state.h"
 #include "weft/train/step_times.h"
 
@@ -55,6 +57,15 @@ struct StageDelay {
   std::chrono::microseconds delay{0};
 };
 
+/// What a dense model is made of; `comm` is for its reduce() alone. All outlive the model.
+struct DenseSideParts {
+  const spec::Config& config;
+  const spec::Plan& plan;
+  const sharding::Routing& routing;
+  comm::Communicator& comm;
+  Device& device;
+};
+
 /// The recorder of an engine, which outlives it, and what schedules of the caller and tests need.
 struct EngineOptions {
   std::int64_t batches_in_flight = 1;  ///< places of begin()
@@ -64,19 +75,16 @@ struct EngineOptions {
   std::vector<pipeline::LeftOut> left_out =
       {};                               ///< for tests: dependencies that are not waited for
   std::vector<StageDelay> delays = {};  ///< for tests
+  /// Makes the dense model; empty: a DensePass of the configured model.
+  std::function<std::unique_ptr<DenseSide>(const DenseSideParts&)> make_dense = {};
   trace::Recorder* recorder = nullptr;  ///< gets what the streams do; null: nothing is traced
 };
 
-/// Whether what a codec has lost is taken over from a checkpoint.
-enum class Residuals : std::uint8_t { kRestored, kDropped };
-
 /// What a step found out, equal on all ranks.
 struct StepOutcome {
-  /// From the exchange of counts: stop, overflows, the step before. The engine's, until its next
-  /// step.
-  const GlobalControl& control;
-  bool skipped = false;  ///< a non-finite value, with on_non_finite: skip
-  NonFinite non_finite;
+  const StepReport& report;    ///< of all ranks; the engine's, until the next step at its place
+  bool stop = false;           ///< a rank was asked to stop
+  bool skipped = false;        ///< a non-finite value, with on_non_finite: skip
   data::ReaderPosition after;  ///< where the reader goes on behind the step's batch
 };
 
@@ -96,9 +104,8 @@ class Engine final : private pipeline::Issuer {
   /// await_sync().
   StepOutcome train_step(const StepInput& input);
 
-  /// Forward only: logits() and part_sums(). Collective. Returns whether any rank was asked to
-  /// stop.
-  bool eval_step(const StepInput& input);
+  /// Forward only: logits() and the report's metric sums. Collective.
+  StepOutcome eval_step(const StepInput& input);
 
   /// Puts a batch at a place of EngineOptions::batches_in_flight, whose step before is finished, to
   /// be trained on by a schedule of the caller that issues its stages to issuer().
@@ -124,11 +131,8 @@ class Engine final : private pipeline::Issuer {
   /// times of the next training step.
   [[nodiscard]] const StepTimes& times() const { return last_->times; }
 
-  /// Metric sums of this rank's parts in the last step, [own parts][T].
-  [[nodiscard]] const std::vector<metrics::BinarySums>& part_sums() const;
-
-  /// Exchanges what the last step left to say (its metric sums, overflows). Collective.
-  GlobalControl flush();
+  /// Brings what the last steps left to say: overflows, codec counts. Collective.
+  StepReport flush();
 
   /// Values that this rank's codecs have clipped or found non-finite since the start of the run,
   /// and those of one table's vectors and gradients.
@@ -136,7 +140,7 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] sharding::TableClips codec_clips(std::int64_t table) const;
 
   /// Throws Error(kNonFinite) naming table and row where an update overflowed on any rank.
-  void check_overflow(const GlobalControl& control) const;
+  void check_overflow(const StepReport& report) const;
 
   /// Whether stages are left out (debug.skip): then nothing is trained, and weights mean nothing.
   [[nodiscard]] bool skips_stages() const { return !config_.debug.skip.empty(); }
@@ -157,7 +161,7 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] std::string residual_layout() const;
 
   /// The same of the residuals of syncs, for the second argument of sinks().
-  [[nodiscard]] std::string sync_residual_layout() const;
+  [[nodiscard]] std::string sync_residual_layout() const { return sparse_.sync_residual_layout(); }
 
   /// Runs `body` on the compute stream, behind an average that still runs, and waits for it.
   void run_stage(const Stage& body);
@@ -166,11 +170,11 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] trace::Track* caller_track() { return caller_track_; }
 
   /// For control traffic of the trainer: metrics, agreement, checkpoints.
-  [[nodiscard]] comm::Communicator& control_comm() { return *control_comm_; }
+  [[nodiscard]] comm::Communicator& control_comm() { return sparse_.control_comm(); }
 
   [[nodiscard]] const spec::Config& config() const { return config_; }
 
-  [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return embeddings_; }
+  [[nodiscard]] const sharding::ShardedEmbeddings& embeddings() const { return sparse_.tables(); }
 
   [[nodiscard]] std::int64_t tasks() const { return tasks_; }
 
@@ -194,6 +198,7 @@ class Engine final : private pipeline::Issuer {
   void make_streams();
   void make_state(StepState& state);
   void start(StepState& state, const StepInput& input, Pass pass);
+  StepOutcome end(std::int64_t place);
   void run(StepPart part, Context& ctx, StepState& state);
   void run_part(StepPart part, Context& ctx, StepState& state);
   template <typename Body>
@@ -201,19 +206,13 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] bool is_left_out(StepPart part, const StepState& state) const;
   [[nodiscard]] bool runs_beside(pipeline::StreamRole role) const;
   [[nodiscard]] Stream& stream(pipeline::StreamRole role) const;
-  void exchange_counts(Context& ctx, StepState& state);
-  void gather_control(Context& ctx, StepState& state);
-  [[nodiscard]] std::span<const std::byte> gathered_control(const StepState& state,
-                                                            std::int64_t rank) const;
   void forward_backward(Context& ctx, StepState& state);
-  void exchange_flags(Context& ctx, StepState& state);
-  void update_rows(Context& ctx, StepState& state);
+  void exchange_report(Context& ctx, StepState& state);
   void update_dense(Context& ctx, StepState& state);
   void average_replicas(Context& ctx, StepState& state);
   void take_average_times(StepState& state);
   void fail_of_non_finite(const StepState& state) const;
-  void encode_control(StepState& state, bool stop);
-  [[nodiscard]] int world_rank(std::int64_t position) const;
+  [[nodiscard]] double learning_rate_factor(const StepState& state) const;
 
   const spec::Config& config_;
   const spec::Plan& plan_;
@@ -222,19 +221,14 @@ class Engine final : private pipeline::Issuer {
   Skipped skipped_;
   trace::Track* caller_track_ = nullptr;
   std::int64_t tasks_;
-  std::int64_t rank_;
-  std::int64_t own_parts_;
-  ControlCodec codec_;
-  std::unique_ptr<comm::Communicator> control_comm_, dense_comm_;
-  std::unique_ptr<comm::Communicator>
-      groups_comm_;  // own place of all groups of the first set of tables; null where it has one
-  sharding::ShardedEmbeddings embeddings_;
-  std::vector<std::unique_ptr<StepState>> states_;  // [batches in flight]
-  StepState* last_;                                 // finished last
-  DensePass dense_;
+  Range own_parts_;
+  SparseEngine sparse_;
+  std::unique_ptr<comm::Communicator> dense_comm_;
+  std::unique_ptr<DenseSide> dense_;
+  std::vector<std::unique_ptr<StepState>> states_;                       // [batches in flight]
+  StepState* last_ = nullptr;                                            // finished last
   std::array<std::unique_ptr<Stream>, pipeline::kStreamRoles> streams_;  // null: on compute
   pipeline::Lineup lineup_;
-  bool has_previous_ = false;  // whether the last step was applied and not yet reported
   sharding::TableOverflow dense_overflow_;
   Average average_;
 };

@@ -14,33 +14,6 @@
 namespace weft::train {
 namespace {
 
-/// Everybody's sums of parts, merged: [T] sums of the global batch.
-std::vector<metrics::BinarySums> batch_sums(Engine& engine, const spec::Plan& plan) {
-  comm::Communicator& comm = engine.control_comm();
-  const auto tasks = at(engine.tasks());
-  std::vector<std::int64_t> bytes(at(comm.size()));
-  for (int r = 0; r < comm.size(); ++r) {
-    bytes[at(r)] = rank_parts(plan.parts, comm.size(), r).size() * engine.tasks() *
-                   static_cast<std::int64_t>(sizeof(metrics::BinarySums));
-  }
-  std::vector<metrics::BinarySums> all(at(plan.parts) * tasks);
-  engine.run_stage([&](Context& ctx) {
-    comm.all_gather_v(ctx, {.send = engine.part_sums().data(),
-                            .send_bytes = bytes[at(comm.rank())],
-                            .recv = all.data(),
-                            .recv_bytes = bytes});
-  });
-  std::vector<metrics::BinarySums> sums;
-  for (std::size_t t = 0; t < tasks; ++t) {
-    std::vector<metrics::BinarySums> parts;
-    for (std::size_t p = 0; p < at(plan.parts); ++p) {
-      parts.push_back(all[p * tasks + t]);
-    }
-    sums.push_back(metrics::sum_parts(parts));
-  }
-  return sums;
-}
-
 /// A model whose outputs are not numbers has no figures.
 void say_not_numbers(const spec::Config& config,
                      const TaskFigures& task,
@@ -100,7 +73,6 @@ GlobalAuc auc_over_ranks(comm::Communicator& comm,
 std::optional<EvalFigures> evaluate(Engine& engine,
                                     data::Loader& loader,
                                     const spec::Config& config,
-                                    const spec::Plan& plan,
                                     const EvaluationWatch& watch) {
   const auto start = std::chrono::steady_clock::now();
   const auto tasks = config.tasks.size();
@@ -110,9 +82,9 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   Activity activity{.phase = Phase::kEvaluating,
                     .total = std::max<std::int64_t>(0, loader.source().size())};
   while (next_batch(loader, engine.control_comm(), batch)) {
-    if (engine.eval_step({.batch = batch,
-                          .step = batch.step,
-                          .stop = watch.stop != nullptr && watch.stop->load()})) {
+    const StepOutcome outcome = engine.eval_step(
+        {.batch = batch, .step = batch.step, .stop = watch.stop != nullptr && watch.stop->load()});
+    if (outcome.stop) {
       return std::nullopt;
     }
     activity.done += batch.global_size;
@@ -120,9 +92,8 @@ std::optional<EvalFigures> evaluate(Engine& engine,
       watch.on_activity(activity);
     }
     const std::vector<float>& logits = engine.logits();
-    const auto step = batch_sums(engine, plan);
     for (std::size_t t = 0; t < tasks; ++t) {
-      sums[t].merge(step[t]);
+      sums[t].merge(outcome.report.sums.total()[t]);
     }
     for (std::size_t i = 0; i < logits.size(); ++i) {
       scores[i % tasks].add(logits[i], batch.labels[i], batch.label_weights[i]);

@@ -43,7 +43,6 @@ struct EvaluationWatch {
 std::optional<EvalFigures> evaluate(Engine& engine,
                                     data::Loader& loader,
                                     const spec::Config& config,
-                                    const spec::Plan& plan,
                                     const EvaluationWatch& watch);
 
 }  // namespace weft::train

@@ -539,7 +539,7 @@ std::optional<EvalFigures> Job::evaluate() {
       std::move(source), config_, vocabularies_,
       data::LoaderOptions::eval(config_, world().rank(), world().size(), plan_.parts));
   return train::evaluate(
-      *engine_, loader, config_, plan_,
+      *engine_, loader, config_,
       {.stop = options_.stop, .on_activity = first() ? options_.progress.on_activity : nullptr});
 }
 

@@ -102,7 +102,7 @@ TrainingFigures::TrainingFigures(std::int64_t tasks, std::int64_t window_steps)
       lifetime_(static_cast<std::size_t>(tasks)) {
 }
 
-bool TrainingFigures::add(const std::vector<metrics::BinarySums>& step) {
+bool TrainingFigures::add(std::span<const metrics::BinarySums> step) {
   for (std::size_t t = 0; t < step.size(); ++t) {
     current_[t].merge(step[t]);
     lifetime_[t].merge(step[t]);

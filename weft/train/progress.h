@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,7 +74,7 @@ class TrainingFigures {
   TrainingFigures(std::int64_t tasks, std::int64_t window_steps);
 
   /// The sums [T] of the next step. Returns whether this completes a window.
-  bool add(const std::vector<metrics::BinarySums>& step);
+  bool add(std::span<const metrics::BinarySums> step);
 
   [[nodiscard]] const std::vector<metrics::BinarySums>& current() const { return current_; }
 

@@ -15,10 +15,8 @@
 #include "weft/base/step_part.h"
 #include "weft/data/batch.h"
 #include "weft/data/loader.h"
-#include "weft/sharding/sparse_step.h"
 #include "weft/tensor/stream.h"
-#include "weft/train/control.h"
-#include "weft/train/dense_pass.h"
+#include "weft/train/sparse_engine.h"
 #include "weft/train/step_times.h"
 
 namespace weft::train {
@@ -42,26 +40,11 @@ struct StepState {
   std::int64_t step = 0;
   data::ReaderPosition after;
   Pass pass = Pass::kTraining;
-
-  std::unique_ptr<sharding::SparseStep> sparse;  ///< what the tables have in flight
-
-  // What ranks tell each other with the counts.
-  LocalControl local;
-  GlobalControl global;
-  std::vector<std::byte> control_bytes;   ///< of this rank
-  std::vector<std::byte> group_bytes;     ///< of the ranks of its group
-  std::vector<std::byte> gathered_bytes;  ///< of all ranks
-
-  // What they tell each other behind the backward pass.
-  std::vector<NonFinite> flags;         ///< of all ranks
-  NonFinite first_flag;                 ///< the first in the order of samples
-  bool apply = true;                    ///< whether rows and parameters are updated
-  std::int64_t encoded_non_finite = 0;  ///< values of vectors, before this step
-
-  std::vector<float> logits;    ///< [B, T] of this rank's samples
-  StepTimes times;              ///< each part is written by the stream it runs on
-  bool behind_average = false;  ///< whether the lookup waits for an average of replicas
-
+  std::unique_ptr<SparseState> sparse;   ///< tables, control, report, whether the step is applied
+  std::vector<double> weight_sums;       ///< [own parts][T] of labels
+  std::vector<float> logits;             ///< [B, T] of this rank's samples
+  StepTimes times;                       ///< each part is written by the stream it runs on
+  bool behind_average = false;           ///< whether the lookup waits for an average of replicas
   std::array<Stage, kStepParts> stages;  ///< by part; made once
 };
 

@@ -79,19 +79,19 @@ void Trainer::run() {
                    std::chrono::duration<double>(done - start).count());
     breakdown_.exchange += std::chrono::duration<double>(done - stepped).count();
     const trace::Scope rest(engine_.caller_track(), "figures", trace::Kind::kCompute);
-    take(outcome.control);  // of the step before: step_ and samples_ still are what it left
     ++step_;
     position_ = outcome.after;
     samples_ += batch.global_size;
     say_training();
     throughput_.add(train_time_, batch.global_size);
+    take(outcome);
     if (outcome.skipped) {
       count_skipped(outcome);
     } else {
       skips_.add_trained();
       add_scores(batch);
     }
-    stop_agreed_ |= outcome.control.stop;
+    stop_agreed_ |= outcome.stop;
     stopped_ = stop_agreed_ && config_.mesh.syncs_after(step_);
     boundary(step_);
   }
@@ -101,9 +101,7 @@ void Trainer::run() {
   if (options_.trace != nullptr) {
     options_.trace->finish(engine_);
   }
-  const GlobalControl last = engine_.flush();
-  engine_.check_overflow(last);
-  take(last);
+  take_late();
   if (options_.save && saved_step_ != step_) {
     options_.save(*this, SaveKind::kFinal);
     saved_step_ = step_;
@@ -126,9 +124,10 @@ bool Trainer::next_batch(data::Batch& batch) {
 }
 
 void Trainer::count_skipped(const StepOutcome& outcome) {
-  const std::int64_t sample = outcome.non_finite.sample;
+  const NonFinite& first = outcome.report.non_finite;
+  const std::int64_t sample = first.sample;
   const std::string cause = fmt::format(
-      "rank {} {}", engine_.control_comm().world_rank(static_cast<int>(outcome.non_finite.rank)),
+      "rank {} {}", engine_.control_comm().world_rank(static_cast<int>(first.rank)),
       sample < 0 ? "in a vector that it encoded" : fmt::format("for sample {}", sample));
   skips_.add_skipped(step_, cause);
   if (engine_.control_comm().rank() == 0) {
@@ -150,15 +149,20 @@ void Trainer::add_scores(const data::Batch& batch) {
   }
 }
 
-/// Takes in the metric sums of the step before.
-void Trainer::take(const GlobalControl& control) {
-  if (!control.has_previous) {
+/// What arose behind the last report.
+void Trainer::take_late() {
+  const StepReport late = engine_.flush();
+  engine_.check_overflow(late);
+  codecs_ += late.codecs;
+}
+
+/// Takes in the metric sums of a step.
+void Trainer::take(const StepOutcome& outcome) {
+  codecs_ += outcome.report.codecs;
+  if (outcome.skipped || !figures_.add(outcome.report.sums.total())) {
     return;
   }
-  if (!figures_.add(control.previous)) {
-    return;
-  }
-  warn_of_codecs(control.codecs);
+  warn_of_codecs(codecs_);
   if (!options_.progress.on_window) {
     return;
   }
@@ -186,7 +190,7 @@ void Trainer::take(const GlobalControl& control) {
 
 /// Warns of values that encoders have clipped or found non-finite since the warning before.
 void Trainer::warn_of_codecs(const CodecReport& codecs) {
-  const CodecReport before = std::exchange(codec_losses_, codecs);
+  const CodecReport before = std::exchange(warned_codecs_, codecs);
   if (engine_.control_comm().rank() == 0) {
     warn_of_clips(config_, codecs, before, fmt::format("up to step {}", step_));
   }
@@ -206,9 +210,7 @@ void Trainer::boundary(std::int64_t step) {
   if (!save && !evaluate_now) {
     return;
   }
-  const GlobalControl control = engine_.flush();
-  engine_.check_overflow(control);
-  take(control);
+  take_late();
   if (save) {
     const trace::Scope scope(engine_.caller_track(), "checkpoint", trace::Kind::kIo);
     saved_step_ = options_.save(*this, SaveKind::kInterval) ? step : saved_step_;

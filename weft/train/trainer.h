@@ -90,7 +90,8 @@ class Trainer {
   [[nodiscard]] bool stop_asked() const;
   void say_training() const;
   bool next_batch(data::Batch& batch);
-  void take(const GlobalControl& control);
+  void take(const StepOutcome& outcome);
+  void take_late();
   void warn_of_codecs(const CodecReport& codecs);
   void count_skipped(const StepOutcome& outcome);
   void add_scores(const data::Batch& batch);
@@ -115,7 +116,8 @@ class Trainer {
   std::int64_t scored_steps_ = 0;
   std::int64_t samples_ = 0;
   SkipLimit skips_;
-  CodecReport codec_losses_;  // warned of
+  CodecReport codecs_;         // of steps so far
+  CodecReport warned_codecs_;  // of these, warned of
   std::int64_t saved_step_;
   std::int64_t evaluated_step_ = -1;
   bool stop_agreed_ = false;

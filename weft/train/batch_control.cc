@@ -1,0 +1,38 @@
+#include "weft/train/batch_control.h"
+
+#include <cstring>
+
+#include "weft/base/error.h"
+
+namespace weft::train {
+namespace {
+
+constexpr std::int64_t kStopBytes = 8;
+
+}  // namespace
+
+std::int64_t BatchControl::bytes() const {
+  return kStopBytes + decltype(weights)::encoded_bytes(parts_, tasks_);
+}
+
+void BatchControl::append(const BatchControl& right) {
+  stop |= right.stop;
+  weights.append(right.weights);
+}
+
+void BatchControl::encode(std::span<std::byte> out) const {
+  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == bytes());
+  const std::int64_t word = stop ? 1 : 0;
+  std::memcpy(out.data(), &word, sizeof(word));
+  weights.encode(out.subspan(sizeof(word)));
+}
+
+void BatchControl::decode(std::span<const std::byte> in) {
+  WEFT_CHECK(static_cast<std::int64_t>(in.size()) == bytes());
+  std::int64_t word = 0;
+  std::memcpy(&word, in.data(), sizeof(word));
+  stop = word != 0;
+  weights.decode(in.subspan(sizeof(word)));
+}
+
+}  // namespace weft::train

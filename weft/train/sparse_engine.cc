@@ -1,0 +1,226 @@
+#include "weft/train/sparse_engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/base/at.h"
+#include "weft/base/parts.h"
+
+namespace weft::train {
+namespace {
+
+kernels::CodecClips difference(const kernels::CodecClips& now, const kernels::CodecClips& before) {
+  return {.non_finite = now.non_finite - before.non_finite,
+          .clipped = now.clipped - before.clipped};
+}
+
+/// The initial values of what the shards hold, for the hash.
+checkpoint::InitialValues initial_values(std::vector<embedding::TableShard*> shards) {
+  return [shards = std::move(shards)](const StateItem& item, std::int64_t row_begin,
+                                      std::int64_t rows, void* out) {
+    for (const embedding::TableShard* shard : shards) {
+      const auto items = shard->state_items();
+      for (std::size_t i = 0; i < items.size(); ++i) {
+        if (items[i].parameter == item.parameter && items[i].kind == item.kind &&
+            items[i].row_begin == item.row_begin && items[i].col_begin == item.col_begin) {
+          shard->initial_state(i, row_begin, rows, out);
+          return true;
+        }
+      }
+    }
+    return false;
+  };
+}
+
+}  // namespace
+
+SparseEngine::SparseEngine(const spec::Config& config,
+                           const spec::Plan& plan,
+                           comm::Communicator& world,
+                           Device& device)
+    : config_(config),
+      plan_(plan),
+      tasks_(static_cast<std::int64_t>(config.tasks.size())),
+      rank_(world.rank()),
+      control_block_(plan.parts, tasks_),
+      report_block_(plan.parts, tasks_),
+      control_comm_(world.duplicate("control")),
+      groups_comm_(plan.most_ranks() == world.size()
+                       ? nullptr
+                       : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
+                                     static_cast<int>(world.rank() / plan.most_ranks()),
+                                     "control of groups")),
+      tables_(config, plan, world, device, {.control_bytes = control_block_.bytes()}),
+      report_bytes_(at(report_block_.bytes() * world.size())) {
+  if (groups_comm_ != nullptr) {
+    group_bytes_.resize(at(control_block_.bytes() * groups_comm_->size()));
+  }
+}
+
+std::unique_ptr<SparseState> SparseEngine::make_state() {
+  auto state = std::make_unique<SparseState>(plan_.parts, tasks_, tables_.make_step());
+  state->control_bytes.resize(at(state->control.bytes()));
+  state->clips_before.resize(config_.tables.size());
+  return state;
+}
+
+void SparseEngine::begin(SparseState& state,
+                         const sharding::BatchView& batch,
+                         std::span<const double> weights) {
+  state.batch = batch;
+  state.control.weights.assign(rank_parts(plan_.parts, control_comm_->size(), rank_), weights);
+  state.report.clear();
+  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
+    state.clips_before[t] = state.tables->codec_clips(static_cast<std::int64_t>(t));
+  }
+}
+
+void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
+  state.control.encode(state.control_bytes);
+  tables_.exchange_counts(ctx, *state.tables, state.batch, state.control_bytes);
+  for (std::int64_t place = 0; place < plan_.most_ranks(); ++place) {
+    BatchControl& to = place == 0 ? state.control : control_block_;
+    to.decode(state.tables->control(place));
+    if (place > 0) {
+      state.control.append(control_block_);
+    }
+  }
+  if (groups_comm_ != nullptr) {
+    gather_groups(ctx, state.control);
+  }
+}
+
+/// From the block of the own group, one of the largest that tables have, to that of all groups.
+void SparseEngine::gather_groups(Context& ctx, BatchControl& control) {
+  std::vector<std::byte>& own = group_block_;
+  own.resize(at(control.bytes()));
+  control.encode(own);
+  groups_comm_->all_gather(ctx, own.data(), group_bytes_.data(), control.bytes());
+  for (int group = 0; group < groups_comm_->size(); ++group) {
+    BatchControl& to = group == 0 ? control : control_block_;
+    to.decode(std::span(group_bytes_).subspan(at(group * control.bytes()), own.size()));
+    if (group > 0) {
+      control.append(control_block_);
+    }
+  }
+}
+
+/// What arose behind the report before.
+void SparseEngine::add_late(StepReport& report) {
+  report.codecs.clips.backward = difference(late_.backward, reported_.backward);
+  report.codecs.dense = difference(late_.dense, reported_.dense);
+  report.codecs.sync = {.codec = difference(late_.sync.codec, reported_.sync.codec),
+                        .kept = late_.sync.kept - reported_.sync.kept};
+  if (late_table_ >= 0 && (report.codecs.table < 0 || late_table_ < report.codecs.table)) {
+    report.codecs.table = late_table_;
+  }
+  report.late_step = std::max({late_.rows_step, late_.dense_step, late_.sync_step});
+  report.overflow = late_.rows_overflow.count > 0 ? late_.rows_overflow : late_.dense_overflow;
+  report.overflow_rank = report.overflow.count > 0 ? rank_ : -1;
+  reported_ = late_;
+  late_table_ = -1;
+}
+
+void SparseEngine::merge_reports(Context& ctx, StepReport& report) {
+  const auto bytes = at(report.bytes());
+  const auto block = [&](int rank) {
+    return std::span(report_bytes_).subspan(at(rank) * bytes, bytes);
+  };
+  own_report_.resize(bytes);
+  report.encode(own_report_);
+  control_comm_->all_gather(ctx, own_report_.data(), report_bytes_.data(), report.bytes());
+  report.decode(block(0));
+  for (int rank = 1; rank < control_comm_->size(); ++rank) {
+    report_block_.decode(block(rank));
+    report.append(report_block_);
+  }
+}
+
+void SparseEngine::exchange_report(Context& ctx, SparseState& state) {
+  StepReport& report = state.report;
+  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
+    const auto table = static_cast<std::int64_t>(t);
+    const kernels::CodecClips clips =
+        difference(state.tables->codec_clips(table).forward, state.clips_before[t].forward);
+    report.codecs.clips.forward += clips;
+    if (report.codecs.table < 0 && clips != kernels::CodecClips{}) {
+      report.codecs.table = table;
+    }
+  }
+  if (report.non_finite.position < 0 && report.codecs.clips.forward.non_finite > 0) {
+    // Behind those that name a sample.
+    report.non_finite = {.position = state.batch.global_size, .rank = rank_};
+  }
+  add_late(report);
+  merge_reports(ctx, report);
+  if (!config_.debug.skip.empty()) {
+    report.non_finite = {};  // of values that mean nothing
+  }
+  state.apply = report.non_finite.position < 0;
+}
+
+void SparseEngine::update(Context& ctx, SparseState& state, const embedding::UpdateStep& step) {
+  tables_.update(ctx, *state.tables, step);
+  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
+    const auto table = static_cast<std::int64_t>(t);
+    const kernels::CodecClips clips =
+        difference(state.tables->codec_clips(table).backward, state.clips_before[t].backward);
+    late_.backward += clips;
+    if (clips != kernels::CodecClips{} && (late_table_ < 0 || table < late_table_)) {
+      late_table_ = table;
+    }
+  }
+  late_.rows_overflow = tables_.overflow();
+  late_.rows_step = step.step;
+}
+
+void SparseEngine::sync_replicas(Context& ctx, std::int64_t step) {
+  tables_.sync_replicas(ctx, step);
+  late_.sync = tables_.sync_clips();
+  late_.sync_step = step;
+}
+
+void SparseEngine::note_dense(std::int64_t step,
+                              const kernels::CodecClips& clips,
+                              const sharding::TableOverflow& overflow) {
+  late_.dense = clips;
+  late_.dense_overflow = overflow;
+  late_.dense_step = step;
+}
+
+StepReport SparseEngine::flush(Context& ctx) {
+  StepReport report(plan_.parts, tasks_);
+  add_late(report);
+  merge_reports(ctx, report);
+  return report;
+}
+
+checkpoint::StateHash SparseEngine::hash(Context& ctx,
+                                         std::span<const StateSource* const> sources) {
+  std::vector<const StateSource*> copied(sources.begin(), sources.end());
+  for (const embedding::TableShard* hot : tables_.hot_shards()) {
+    copied.push_back(hot);
+  }
+  checkpoint::compare_replicas(*control_comm_, ctx, copied);
+  return checkpoint::hash_state(*control_comm_, ctx, sources, initial_values(tables_.shards()));
+}
+
+/// Who owns a row at a sync follows from the groups and from where the plan puts it; what is lost
+/// of Adagrad's sums is a multiple as they are.
+std::string SparseEngine::sync_residual_layout() const {
+  // Of all groups or of none: a rank may hold no table.
+  if (config_.codecs.sync == CodecFormat::kFp32 || !config_.codecs.error_feedback ||
+      !config_.mesh.averages()) {
+    return "";
+  }
+  const spec::Codecs& codecs = config_.codecs;
+  return fmt::format(
+      "{}{}, mesh of {} {} groups of {} ranks, moment_scale {}, plan {:016x}",
+      to_string(codecs.sync),
+      is_grouped(codecs.sync) ? fmt::format(" in groups of {}", codecs.group_size) : "",
+      plan_.groups, spec::to_string(plan_.layout), plan_.ranks, config_.mesh.moment_scale,
+      spec::plan_hash(plan_));
+}
+
+}  // namespace weft::train

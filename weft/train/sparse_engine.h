@@ -1,0 +1,137 @@
+/// SparseEngine: the tables of a job with what ranks must agree on to train them: control with the
+/// counts, the report in front of the updates, syncs of replica groups, state and its hash. An
+/// Engine puts a dense model on top; so can another trainer that fills in gradients itself.
+///
+/// Stages of one SparseState, in this order on every rank: begin, exchange_counts, exchange_ids,
+/// lookup, output_dist, [the caller computes: gradients, report.non_finite, report.sums],
+/// exchange_report, and where it says that the step is applied coalesce, grad_dist, update; an
+/// evaluation ends with exchange_report. sync_replicas follows an update. What may run beside what
+/// is declared in weft/pipeline/stage.h.
+///
+/// Communicators   those of ShardedEmbeddings; "control" for reports; with replica groups "control
+///                 of groups" for the counts.
+/// Errors          what a stage throws. check_overflow() throws Error(kNonFinite).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/checkpoint/state_hash.h"
+#include "weft/comm/communicator.h"
+#include "weft/sharding/sharded_embeddings.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/tensor/device.h"
+#include "weft/train/batch_control.h"
+#include "weft/train/step_report.h"
+
+namespace weft::train {
+
+/// What one batch has in flight in a SparseEngine, which makes it.
+struct SparseState {
+  SparseState(std::int64_t parts, std::int64_t tasks, std::unique_ptr<sharding::SparseStep> step)
+      : tables(std::move(step)), control(parts, tasks), report(parts, tasks) {}
+
+  sharding::BatchView batch;
+  std::unique_ptr<sharding::SparseStep> tables;
+  BatchControl control;  ///< this rank's before exchange_counts(), then that of all ranks
+  StepReport report;     ///< this rank's before exchange_report(), then that of all ranks
+  bool apply = true;     ///< behind exchange_report(): whether the step is applied
+  std::vector<std::byte> control_bytes;            ///< what travels with the counts
+  std::vector<sharding::TableClips> clips_before;  ///< [tables] of `tables`, before the batch
+};
+
+class SparseEngine {
+ public:
+  /// Allocates and initialises this rank's shards. Collective. Config, plan, world and device
+  /// outlive it; world's ranks are the positions of the plan's mesh.
+  SparseEngine(const spec::Config& config,
+               const spec::Plan& plan,
+               comm::Communicator& world,
+               Device& device);
+
+  /// Returns memory for one batch in flight.
+  [[nodiscard]] std::unique_ptr<SparseState> make_state();
+
+  /// Begins a step of `batch`, which stays as it is until the step's last stage. `weights` are the
+  /// sums of label weights of this rank's parts, [own parts][T].
+  void begin(SparseState& state, const sharding::BatchView& batch, std::span<const double> weights);
+
+  /// Cuts ids into slots and exchanges counts and control. Collective.
+  void exchange_counts(Context& ctx, SparseState& state);
+
+  /// Makes state.report that of all ranks and decides whether the step is applied. Collective.
+  /// REQUIRES: report.non_finite and report.sums are those of this rank.
+  void exchange_report(Context& ctx, SparseState& state);
+
+  /// Updates rows of an applied step, behind grad_dist() of the tables.
+  void update(Context& ctx, SparseState& state, const embedding::UpdateStep& step);
+
+  /// Makes the replicas of all groups equal behind the update of `step`. Collective.
+  void sync_replicas(Context& ctx, std::int64_t step);
+
+  /// Notes what a dense model has counted behind the report of `step`: values that its codec has
+  /// clipped or found non-finite, and updates that overflowed, since the start.
+  void note_dense(std::int64_t step,
+                  const kernels::CodecClips& clips,
+                  const sharding::TableOverflow& overflow);
+
+  /// Brings what arose behind the last report. Collective.
+  StepReport flush(Context& ctx);
+
+  /// All other stages, and figures of the tables.
+  [[nodiscard]] sharding::ShardedEmbeddings& tables() { return tables_; }
+
+  [[nodiscard]] const sharding::ShardedEmbeddings& tables() const { return tables_; }
+
+  /// Hash of `sources` over all ranks; also compares what several ranks hold, hot rows too.
+  /// Collective.
+  checkpoint::StateHash hash(Context& ctx, std::span<const StateSource* const> sources);
+
+  /// What the residuals of syncs belong to, equal on all ranks; empty where there are none.
+  [[nodiscard]] std::string sync_residual_layout() const;
+
+  /// For reports and the caller's own collectives of the same stream.
+  [[nodiscard]] comm::Communicator& control_comm() { return *control_comm_; }
+
+  /// The rank of the world at a position of the mesh, for messages.
+  [[nodiscard]] int world_rank(std::int64_t position) const {
+    return control_comm_->world_rank(static_cast<int>(position));
+  }
+
+ private:
+  /// What arose behind reports, since the start. Updates of rows and syncs, which write the rows,
+  /// and note_dense() write members of their own; reports read them behind all three.
+  struct Late {
+    std::int64_t rows_step = 0, dense_step = 0, sync_step = 0;
+    kernels::CodecClips backward, dense;
+    sharding::SyncClips sync;
+    sharding::TableOverflow rows_overflow, dense_overflow;
+  };
+
+  void gather_groups(Context& ctx, BatchControl& control);
+  void add_late(StepReport& report);
+  void merge_reports(Context& ctx, StepReport& report);
+
+  const spec::Config& config_;
+  const spec::Plan& plan_;
+  std::int64_t tasks_;
+  std::int64_t rank_;
+  BatchControl control_block_;  // of another rank, while merging
+  StepReport report_block_;
+  std::unique_ptr<comm::Communicator> control_comm_;
+  std::unique_ptr<comm::Communicator>
+      groups_comm_;  // own place of all groups of the first set of tables; null where it has one
+  sharding::ShardedEmbeddings tables_;
+  Late late_, reported_;
+  std::int64_t late_table_ = -1;  // the first with codec counts of gradients behind the last report
+  std::vector<std::byte> group_block_, group_bytes_;  // of the own group; of all groups
+  std::vector<std::byte> own_report_, report_bytes_;  // of this rank; of all ranks
+};
+
+}  // namespace weft::train
