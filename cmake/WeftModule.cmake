@@ -40,9 +40,18 @@ function(weft_optimise_lightly target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()
 
+# weft_position_independent(<target>): the code of modules goes into programs, archives and shared libraries
+# alike, so it is compiled once for all of them. GCC may still inline functions into others of their file:
+# no library takes the place of a module's function at run time.
+function(weft_position_independent target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-semantic-interposition>)
+endfunction()
+
 # weft_precompile(<target> <set> <header>...): has GCC read headers that most files of a set include once
-# per build folder. All targets of a set need the same flags. The preset arm does without, so that a
-# source file still has to include what it uses; clang builds the fuzz targets alone.
+# per build folder. All targets of a set need the same flags; the code of the sets modules and cold_modules is
+# position-independent. The preset arm does without, so that a source file still has to include what it uses;
+# clang builds the fuzz targets alone.
 function(weft_precompile target set)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
     return()
@@ -52,6 +61,9 @@ function(weft_precompile target set)
     file(CONFIGURE OUTPUT "${empty}" CONTENT "")
     add_library(weft_precompiled_${set} OBJECT "${empty}")
     weft_options(weft_precompiled_${set})
+    if(set MATCHES "modules$")
+      weft_position_independent(weft_precompiled_${set})
+    endif()
     if(NOT set STREQUAL "modules")
       weft_optimise_lightly(weft_precompiled_${set})
     endif()
@@ -81,7 +93,8 @@ endfunction()
 
 # weft_add_module(<name> [COLD] [APART] SOURCES ... HEADERS ... [LIBS ...] [PRIVATE_LIBS ...])
 # COLD is for modules none of whose code runs in a training step, APART for those whose files cannot be
-# joined.
+# joined. Headers and libraries of all modules are also noted for WeftPackage.cmake, in the global properties
+# WEFT_HEADERS, WEFT_LIBS and WEFT_PRIVATE_LIBS.
 function(weft_add_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "COLD;APART" "" "SOURCES;HEADERS;LIBS;PRIVATE_LIBS")
   set(line "${WEFT_LAYERS}")
@@ -100,6 +113,7 @@ function(weft_add_module name)
   add_library(weft_${name} STATIC ${arg_SOURCES})
   add_library(weft::${name} ALIAS weft_${name})
   weft_options(weft_${name})
+  weft_position_independent(weft_${name})
   if(NOT arg_APART)
     weft_join_sources(weft_${name})
   endif()
@@ -112,5 +126,9 @@ function(weft_add_module name)
   target_link_libraries(weft_${name} PUBLIC ${links} ${arg_LIBS} Threads::Threads PRIVATE ${arg_PRIVATE_LIBS})
   target_sources(weft_${name} PUBLIC
     FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${arg_HEADERS})
-  set_target_properties(weft_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON EXPORT_NAME ${name})
+  set_target_properties(weft_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  list(TRANSFORM arg_HEADERS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(GLOBAL APPEND PROPERTY WEFT_HEADERS ${arg_HEADERS})
+  set_property(GLOBAL APPEND PROPERTY WEFT_LIBS ${arg_LIBS})
+  set_property(GLOBAL APPEND PROPERTY WEFT_PRIVATE_LIBS ${arg_PRIVATE_LIBS})
 endfunction()
