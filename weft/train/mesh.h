@@ -1,4 +1,4 @@
-/// What a job does about its mesh (weft/spec/mesh.h) before it trains.
+/// Private to train: what a job does about its mesh (weft/spec/mesh.h) before it trains.
 #pragma once
 
 #include <cstdint>
