@@ -154,6 +154,7 @@ class Job {
   void warn_of_residuals() const;
   void convert_moments();
   void restore_figures(Trainer& trainer) const;
+  [[nodiscard]] std::unique_ptr<data::Source> open_source(data::Split split) const;
   bool save(const Trainer& trainer, SaveKind kind);
   void begin_checkpoint_age();
   std::optional<EvalFigures> evaluate();
@@ -532,9 +533,15 @@ void Job::restore_figures(Trainer& trainer) const {
   }
 }
 
+/// The caller's source, or the configured files.
+std::unique_ptr<data::Source> Job::open_source(data::Split split) const {
+  return options_.open_source ? options_.open_source(config_, split)
+                              : data::open_source(config_, split);
+}
+
 std::optional<EvalFigures> Job::evaluate() {
   say(Phase::kEvaluating);
-  auto source = data::open_source(config_, data::Split::kEval);
+  auto source = open_source(data::Split::kEval);
   data::Loader loader(
       std::move(source), config_, vocabularies_,
       data::LoaderOptions::eval(config_, world().rank(), world().size(), plan_.parts));
@@ -625,8 +632,8 @@ Summary Job::train() {
   std::unique_ptr<data::Source> eval_source;
   std::uint64_t fingerprint = 0;
   look_at_data([&](WorkProgress& progress) {
-    source = data::open_source(config_, data::Split::kTrain);
-    eval_source = data::open_source(config_, data::Split::kEval);
+    source = open_source(data::Split::kTrain);
+    eval_source = open_source(data::Split::kEval);
     const data::ProgressUse use(*source, progress);
     reading_ = begin_reading(*source, config_);
     fingerprint = fingerprint_of(reading_.data) + (eval_source ? eval_source->fingerprint() : 0);
@@ -702,7 +709,7 @@ Summary Job::eval() {
   std::unique_ptr<data::Source> source;
   std::uint64_t fingerprint = 0;
   look_at_data([&](WorkProgress& /*progress*/) {
-    source = data::open_source(config_, data::Split::kEval);
+    source = open_source(data::Split::kEval);
     fingerprint = source ? source->fingerprint() : 0;
   });
   if (source == nullptr) {
@@ -710,7 +717,7 @@ Summary Job::eval() {
          "there is no evaluation data; set data.eval_path or data.eval_fraction");
   }
   if (data::needs_vocabularies(config_) && !manifest_) {
-    auto train_source = data::open_source(config_, data::Split::kTrain);
+    auto train_source = open_source(data::Split::kTrain);
     open_vocabularies(*train_source);
   } else {
     open_vocabularies(*source);

@@ -4,9 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "weft/comm/communicator.h"
+#include "weft/data/source.h"
 #include "weft/spec/config.h"
 #include "weft/train/data_identity.h"
 #include "weft/train/engine.h"
@@ -35,13 +38,17 @@ struct JobOptions {
   /// one; empty = start anew.
   std::string resume;
   ResumeData resume_data = ResumeData::kSame;  ///< of a resumed training
-  const std::atomic<bool>* stop = nullptr;     ///< set when a stop was asked for
-  ProgressSink progress;                       ///< used on rank 0
-  std::string tensorboard_dir;                 ///< event files; empty = none
-  TraceOptions trace;                          ///< a trace of some steps; training only
-  Shortage on_shortage = Shortage::kRefuse;    ///< of memory for tables
-  EngineOptions engine;                        ///< for tests
-  std::string system_root;                     ///< for tests: of memory_limits()
+  /// Opens the data in place of data::open_source(), for a caller that has its own source; null for
+  /// Split::kEval where there is no evaluation data. Called on every rank; empty = the configured
+  /// files. Columns, and what messages say of the data, are the source's.
+  std::function<std::unique_ptr<data::Source>(const spec::Config&, data::Split)> open_source;
+  const std::atomic<bool>* stop = nullptr;   ///< set when a stop was asked for
+  ProgressSink progress;                     ///< used on rank 0
+  std::string tensorboard_dir;               ///< event files; empty = none
+  TraceOptions trace;                        ///< a trace of some steps; training only
+  Shortage on_shortage = Shortage::kRefuse;  ///< of memory for tables
+  EngineOptions engine;                      ///< for tests
+  std::string system_root;                   ///< for tests: of memory_limits()
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.
