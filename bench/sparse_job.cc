@@ -98,8 +98,7 @@ void SparseJob::add_table(const spec::Table& table, std::int64_t number) {
                    .bags = bags,
                    .pooled = shape_.pooled,
                    .out = out_.as<float>() + number * vectors() * shape_.dim,
-                   .out_stride = shape_.dim,
-                   .output = kernels::output_of(out_.bytes())};
+                   .out_stride = shape_.dim};
   added->block = {.bags = bags,
                   .pooled = shape_.pooled,
                   .grads = grads_.as<float>() + number * vectors() * shape_.dim,

@@ -92,9 +92,9 @@ TEST(Golden, LookupsAndRowGradients) {
     const StepData step = read_step(golden()["steps"]["lazy"][0], weighted);
     const Bags bags = step.features[0].bags();
     std::vector<float> out(static_cast<std::size_t>(bags.bags * dim));
-    const std::pair<TableShard*, Lookup> work{shard.get(), {bags, true, out.data(), dim}};
+    const kernels::BagLookup work = shard->lookup({bags, true, out.data(), dim});
     Context ctx;
-    TableShard::forward(ctx, std::span(&work, 1));
+    kernels::embedding_bag(ctx, std::span(&work, 1));
     expect_near(out, lookup["output"], "lookup");
     RowGradients gradients(*device, *shard);
     gradients.coalesce(step.blocks());

@@ -332,10 +332,10 @@ State train_on_stream(Device& device,
     }
   };
   const Stage look_up = [&](Context& ctx) {
-    const std::pair<TableShard*, Lookup> lookup{
-        shard.get(), Lookup{last.bags(), true, out.resize_for<float>(bags * table.embedding_dim),
-                            table.embedding_dim}};
-    TableShard::forward(ctx, std::span(&lookup, 1));
+    const kernels::BagLookup lookup =
+        shard->lookup({last.bags(), true, out.resize_for<float>(bags * table.embedding_dim),
+                       table.embedding_dim});
+    kernels::embedding_bag(ctx, std::span(&lookup, 1));
   };
   const Stage read = [&](Context& ctx) {
     state = state_of({shard.get()});
@@ -415,12 +415,11 @@ TEST(Forward, SumsInTheOrderOfTheBag) {
   std::vector<float> rows(12, -1.0F);
   const Bags bags{ids.data(), offsets.data(), nullptr, 3};
   const Bags factors{ids.data(), offsets.data(), weights.data(), 3};
-  const std::vector<std::pair<TableShard*, Lookup>> lookups = {
-      {shard.get(), {bags, true, sums.data(), 3}},
-      {shard.get(), {factors, true, weighted.data(), 3}},
-      {shard.get(), {bags, false, rows.data(), 3}}};
+  const std::vector<kernels::BagLookup> lookups = {
+      shard->lookup({bags, true, sums.data(), 3}), shard->lookup({factors, true, weighted.data(), 3}),
+      shard->lookup({bags, false, rows.data(), 3})};
   Context ctx;
-  TableShard::forward(ctx, lookups);
+  kernels::embedding_bag(ctx, lookups);
   std::vector<std::vector<float>> e(10, std::vector<float>(3));
   for (std::int64_t row = 0; row < 10; ++row) {
     initial_values(table, kSeed, row, {0, 3}, e[static_cast<std::size_t>(row)].data());
@@ -447,10 +446,10 @@ TEST(Forward, ReadsTheHighHalves) {
     const std::vector<std::int64_t> ids = {7, 2};
     const std::vector<std::int64_t> offsets = {0, 1, 2};
     std::vector<float> rows(40);
-    const std::pair<TableShard*, Lookup> lookup{
-        shard.get(), {{ids.data(), offsets.data(), nullptr, 2}, true, rows.data(), 20}};
+    const kernels::BagLookup lookup =
+        shard->lookup({{ids.data(), offsets.data(), nullptr, 2}, true, rows.data(), 20});
     Context ctx;
-    TableShard::forward(ctx, std::span(&lookup, 1));
+    kernels::embedding_bag(ctx, std::span(&lookup, 1));
     std::vector<float> words(20);
     bool any_difference = false;
     for (std::size_t i = 0; i < ids.size(); ++i) {

@@ -377,9 +377,9 @@ TEST(Memory, AStepAllocatesNothingOnceTheLongestHasBeenSeen) {
   const std::vector<GradientBlock> short_blocks = shorter.blocks();
   std::int64_t step = 0;
   const auto run = [&](const StepData& data, const std::vector<GradientBlock>& blocks) {
-    const std::pair<TableShard*, Lookup> lookup{shard.get(),
-                                                {data.features[0].bags(), true, out.data(), 40}};
-    TableShard::forward(ctx, std::span(&lookup, 1));
+    const kernels::BagLookup lookup =
+        shard->lookup({data.features[0].bags(), true, out.data(), 40});
+    kernels::embedding_bag(ctx, std::span(&lookup, 1));
     gradients.coalesce(blocks);
     shard->update(ctx, gradients, update_step(++step));
     gradients.coalesce(blocks);

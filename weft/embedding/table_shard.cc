@@ -7,7 +7,6 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/philox.h"
-#include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/tasks.h"
 #include "weft/optim/sparse.h"
 #include "weft/tensor/stream.h"
@@ -92,30 +91,15 @@ kernels::RowTable TableShard::row_table() const {
           .first_col = cols_.begin};
 }
 
-void TableShard::forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups) {
-  std::int64_t floats = 0;
-  for (const auto& [shard, lookup] : lookups) {
-    floats += (lookup.pooled ? lookup.bags.bags : lookup.bags.num_ids()) * shard->cols_.size();
-  }
-  const auto output = kernels::output_of(floats * static_cast<std::int64_t>(sizeof(float)));
-  const auto bag_lookup = [&](std::int64_t index) {
-    const auto& [shard, lookup] = lookups[static_cast<std::size_t>(index)];
-    return kernels::BagLookup{.weights = shard->store_.weights(),
-                              .weight_stride = shard->store_.weight_stride(),
-                              .dtype = shard->store_.dtype(),
-                              .cols = shard->cols_.size(),
-                              .bags = lookup.bags,
-                              .pooled = lookup.pooled,
-                              .out = lookup.out,
-                              .out_stride = lookup.out_stride,
-                              .output = output};
-  };
-  kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(lookups.size()),
-      [&](std::int64_t i) { return kernels::embedding_bag_blocks(bag_lookup(i)); },
-      [&](std::int64_t i, std::int64_t block) {
-        kernels::embedding_bag_block(bag_lookup(i), block);
-      });
+kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
+  return {.weights = store_.weights(),
+          .weight_stride = store_.weight_stride(),
+          .dtype = store_.dtype(),
+          .cols = cols_.size(),
+          .bags = lookup.bags,
+          .pooled = lookup.pooled,
+          .out = lookup.out,
+          .out_stride = lookup.out_stride};
 }
 
 /// What the kernels work with in this step.

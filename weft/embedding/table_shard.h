@@ -10,7 +10,7 @@
 /// Errors: none per row; a row whose sum or update overflows is left as it was and counted.
 ///
 /// One step, of a shard and its gradients, for a shard that holds whole rows:
-///   forward() ... coalesce() -> update()
+///   lookup() ... coalesce() -> update()
 /// for a column shard with a row-wise statistic or max-norm (needs_statistic(), needs_max_norm()):
 ///   coalesce() -> accumulate() -> block_squares(), exchange -> update_with_statistic()
 ///              -> row_block_squares(), exchange -> scale_to_max_norm()
@@ -28,6 +28,7 @@
 #include "weft/base/parts.h"
 #include "weft/embedding/initial_value.h"
 #include "weft/embedding/row_gradients.h"
+#include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/rows.h"
 #include "weft/kernels/sparse_update.h"
@@ -97,8 +98,9 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] bool needs_statistic() const;  ///< block_squares() and an exchange
   [[nodiscard]] bool needs_max_norm() const;   ///< row_block_squares() and an exchange
 
-  /// All lookups in one task pool, cut by shape.
-  static void forward(Context& ctx, std::span<const std::pair<TableShard*, Lookup>> lookups);
+  /// A lookup in these rows, as a job of kernels::embedding_bag(), which takes those of all tables
+  /// in one call.
+  [[nodiscard]] kernels::BagLookup lookup(const Lookup& lookup) const;
 
   /// P of the rule of parts.
   [[nodiscard]] std::int64_t parts() const { return options_.parts; }

@@ -36,13 +36,11 @@ Matrix<float> FetchedRows::vectors(std::int64_t fetch) const {
 
 void FetchedRows::pool(Context& ctx, const InputDist& input, const FeatureMatrices& outputs) {
   lookups_.clear();
-  std::int64_t floats = 0;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Matrix<float> rows = vectors(static_cast<std::int64_t>(t));
     for (const std::int64_t f : routing_.fetches[t].features) {
       const IncomingBlock& block = input.incoming().fetched[at(f)];
       const Matrix<float> out = outputs.of(routing_.features[at(f)], f);
-      floats += out.rows * out.cols;
       lookups_.push_back({.weights = rows.data,
                           .weight_stride = 4 * rows.stride,
                           .dtype = DType::kFloat32,
@@ -52,9 +50,6 @@ void FetchedRows::pool(Context& ctx, const InputDist& input, const FeatureMatric
                           .out = out.data,
                           .out_stride = out.stride});
     }
-  }
-  for (kernels::BagLookup& lookup : lookups_) {
-    lookup.output = kernels::output_of(4 * floats);
   }
   kernels::embedding_bag(ctx, lookups_);
 }

@@ -260,15 +260,14 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
             return;
           }
           const VectorPlace out = step.output.output(address, source);
-          step.lookups.emplace_back(
-              local.rows.get(),
-              embedding::Lookup{.bags = step.input.incoming().bags(block, block.lookup),
-                                .pooled = !slot.sequence,
-                                .out = out.data,
-                                .out_stride = out.stride});
+          step.lookups.push_back(
+              local.rows->lookup({.bags = step.input.incoming().bags(block, block.lookup),
+                                  .pooled = !slot.sequence,
+                                  .out = out.data,
+                                  .out_stride = out.stride}));
         });
   }
-  embedding::TableShard::forward(ctx, step.lookups);
+  kernels::embedding_bag(ctx, step.lookups);
 }
 
 void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step) {

@@ -54,7 +54,7 @@ struct ReplicaSetStep {
   std::vector<embedding::RowGradients*> cut;       ///< whose updates look at other columns
   std::vector<embedding::RowGradients*> copied;    ///< of data_parallel tables and hot rows
   std::vector<embedding::RowGradients*> sharded;   ///< of which other groups hold replicas
-  std::vector<std::pair<embedding::TableShard*, embedding::Lookup>> lookups;
+  std::vector<kernels::BagLookup> lookups;
   std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces;
 };

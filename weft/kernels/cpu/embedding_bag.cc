@@ -16,8 +16,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/kernels/cpu/bag_output.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/tasks.h"
 
@@ -183,8 +185,8 @@ inline bool can_stream(const BagLookup& lookup) {
 }
 
 template <class Row>
-void look_up(const BagLookup& lookup, Range range) {
-  if (lookup.output == Output::kFar && can_stream(lookup)) {
+void look_up(const BagLookup& lookup, Output output, Range range) {
+  if (output == Output::kFar && can_stream(lookup)) {
     look_up<Row, StreamedStore>(lookup, range);
     hwy::FlushStream();
   } else {
@@ -193,15 +195,15 @@ void look_up(const BagLookup& lookup, Range range) {
 }
 
 /// Pooled: `range` are bags; otherwise places.
-void look_up_range(const BagLookup& lookup, Range range) {
+void look_up_range(const BagLookup& lookup, Output output, Range range) {
   switch (lookup.dtype) {
     case DType::kFloat32:
-      return look_up<Fp32Row>(lookup, range);
+      return look_up<Fp32Row>(lookup, output, range);
     case DType::kFloat16:
-      return look_up<Fp16Row>(lookup, range);
+      return look_up<Fp16Row>(lookup, output, range);
     case DType::kBFloat16:
     case DType::kSplitBFloat16:
-      return look_up<Bf16Row>(lookup, range);
+      return look_up<Bf16Row>(lookup, output, range);
     default:
       fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(lookup.dtype));
   }
@@ -214,9 +216,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 namespace weft::kernels {
-namespace {
 
 HWY_EXPORT(look_up_range);
+
+namespace {
 
 // A task is about this much work, a bag counting as much as an id: 10 to 100 µs, against 5 µs to
 // wake a thread.
@@ -246,31 +249,36 @@ std::int64_t bag_at(const Bags& bags, std::int64_t cost) {
   return begin;
 }
 
-}  // namespace
-
-std::int64_t embedding_bag_blocks(const BagLookup& lookup) {
+std::int64_t block_count(const BagLookup& lookup) {
   return lookup.bags.bags == 0 ? 0 : (cost_of(lookup) + kCostPerTask - 1) / kCostPerTask;
 }
 
-void embedding_bag_block(const BagLookup& lookup, std::int64_t block) {
+Range block_range(const BagLookup& lookup, std::int64_t block) {
   const std::int64_t begin = block * kCostPerTask;
   const std::int64_t end = begin + kCostPerTask;
-  const Range range = lookup.pooled ? Range{bag_at(lookup.bags, begin), bag_at(lookup.bags, end)}
-                                    : Range{begin / 2, std::min(end / 2, lookup.bags.num_ids())};
-  HWY_DYNAMIC_DISPATCH(look_up_range)(lookup, range);
+  return lookup.pooled ? Range{bag_at(lookup.bags, begin), bag_at(lookup.bags, end)}
+                       : Range{begin / 2, std::min(end / 2, lookup.bags.num_ids())};
 }
 
-Output output_of(std::int64_t bytes) {
-  constexpr std::int64_t kFarBytes = 2 << 20;
-  return bytes > kFarBytes ? Output::kFar : Output::kNear;
+Output output_of(std::span<const BagLookup> lookups) {
+  constexpr std::int64_t kFarFloats = (2 << 20) / static_cast<std::int64_t>(sizeof(float));
+  std::int64_t floats = 0;
+  for (const BagLookup& lookup : lookups) {
+    floats += (lookup.pooled ? lookup.bags.bags : lookup.bags.num_ids()) * lookup.cols;
+  }
+  return floats > kFarFloats ? Output::kFar : Output::kNear;
 }
 
-void embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
+}  // namespace
+
+void cpu::embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
+  const Output output = output_of(lookups);
   run_blocks(
       ctx, static_cast<std::int64_t>(lookups.size()),
-      [&](std::int64_t i) { return embedding_bag_blocks(lookups[static_cast<std::size_t>(i)]); },
+      [&](std::int64_t i) { return block_count(lookups[at(i)]); },
       [&](std::int64_t i, std::int64_t block) {
-        embedding_bag_block(lookups[static_cast<std::size_t>(i)], block);
+        const BagLookup& lookup = lookups[at(i)];
+        HWY_DYNAMIC_DISPATCH(look_up_range)(lookup, output, block_range(lookup, block));
       });
 }
 

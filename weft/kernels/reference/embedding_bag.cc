@@ -36,7 +36,7 @@ void sequence(const BagLookup& lookup) {
 
 }  // namespace
 
-void embedding_bag(std::span<const BagLookup> lookups) {
+void embedding_bag(Context& /*ctx*/, std::span<const BagLookup> lookups) {
   for (const BagLookup& lookup : lookups) {
     if (lookup.pooled) {
       pooled(lookup);
