@@ -6,7 +6,6 @@
 #include <ctime>
 
 #include "weft/base/thread_pool.h"
-#include "weft/kernels/tasks.h"
 #include "weft/optim/sparse.h"
 
 namespace weft::bench {
@@ -81,7 +80,7 @@ SparseJob::SparseJob(const SparseShape& shape)
 void SparseJob::add_table(const spec::Table& table, std::int64_t number) {
   auto added = std::make_unique<Table>(Table{
       .store = storage::RowStore(*device_, table, shape_.rows, shape_.dim),
-      .coalescer = kernels::Coalescer(*device_),
+      .buffers = kernels::RunBuffers(*device_),
       .ids = std::vector<std::int64_t>(static_cast<std::size_t>(shape_.batch * shape_.length)),
       .scatter = data::Scatter(static_cast<std::uint64_t>(shape_.rows),
                                static_cast<std::uint64_t>(number))});
@@ -104,15 +103,7 @@ void SparseJob::add_table(const spec::Table& table, std::int64_t number) {
                   .grads = grads_.as<float>() + number * vectors() * shape_.dim,
                   .grad_stride = shape_.dim,
                   .parts = bag_parts_.data()};
-  added->update.table = {.weights = store.weights(),
-                         .weight_stride = store.weight_stride(),
-                         .state = store.state(),
-                         .state_stride = store.rest_stride(),
-                         .low = store.low(),
-                         .low_stride = store.rest_stride(),
-                         .dtype = store.dtype(),
-                         .cols = shape_.dim,
-                         .dim = shape_.dim};
+  added->update.table = store.view();
   added->update.parts = shape_.parts;
   lookups_.push_back(added->lookup);
   tables_.push_back(std::move(added));
@@ -135,30 +126,26 @@ void SparseJob::forward() {
 }
 
 void SparseJob::coalesce() {
-  kernels::run_blocks(
-      ctx_, shape_.tables, [](std::int64_t) { return std::int64_t{1}; },
-      [&](std::int64_t i, std::int64_t) {
-        Table& table = *tables_[static_cast<std::size_t>(i)];
-        table.update.runs =
-            table.coalescer.run(std::span(&table.block, 1), shape_.rows, shape_.parts);
-      });
+  coalesces_.clear();
+  for (const auto& table : tables_) {
+    coalesces_.push_back({.blocks = std::span(&table->block, 1),
+                          .rows = shape_.rows,
+                          .parts = shape_.parts,
+                          .buffers = &table->buffers,
+                          .runs = &table->update.runs});
+  }
+  kernels::coalesce(ctx_, coalesces_);
 }
 
 void SparseJob::update() {
   ++step_;
+  updates_.clear();
   for (const auto& table : tables_) {
     table->update.params =
         optim::update_params(shape_.optimizer, 1.0, static_cast<std::int64_t>(step_));
+    updates_.push_back(table->update);
   }
-  kernels::run_blocks(
-      ctx_, shape_.tables,
-      [&](std::int64_t i) {
-        return kernels::update_tasks(tables_[static_cast<std::size_t>(i)]->update.runs);
-      },
-      [&](std::int64_t i, std::int64_t task) {
-        const kernels::SparseUpdate& update = tables_[static_cast<std::size_t>(i)]->update;
-        kernels::update_rows(update, kernels::update_task(update.runs, task));
-      });
+  kernels::update_rows(ctx_, updates_);
 }
 
 SparseTimes SparseJob::step() {

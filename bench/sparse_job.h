@@ -72,7 +72,7 @@ class SparseJob {
  private:
   struct Table {
     storage::RowStore store;
-    kernels::Coalescer coalescer;
+    kernels::RunBuffers buffers;
     std::vector<std::int64_t> ids;
     data::Scatter scatter;
     kernels::BagLookup lookup = {};
@@ -107,6 +107,8 @@ class SparseJob {
   Buffer grads_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::vector<kernels::BagLookup> lookups_;
+  std::vector<kernels::CoalesceJob> coalesces_;
+  std::vector<kernels::SparseUpdate> updates_;
   std::uint64_t step_ = 0;
 };
 

@@ -97,7 +97,7 @@ TEST(Golden, LookupsAndRowGradients) {
     kernels::embedding_bag(ctx, std::span(&work, 1));
     expect_near(out, lookup["output"], "lookup");
     RowGradients gradients(*device, *shard);
-    gradients.coalesce(step.blocks());
+    gradients.coalesce(ctx, step.blocks());
     gradients.accumulate(ctx);
     std::vector<float> gradient(lookup["gradient"].size());
     for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
@@ -117,7 +117,7 @@ TEST(Golden, Optimizers) {
     std::int64_t step = 0;
     for (const json& data : golden()["steps"][one["steps"].get<std::string>()]) {
       const StepData batch = read_step(data, one["weighted"].get<bool>());
-      gradients.coalesce(batch.blocks());
+      gradients.coalesce(ctx, batch.blocks());
       shard->update(ctx, gradients, {.learning_rate_factor = 1.0, .step = ++step, .seed = kSeed});
     }
     std::vector<float> weights(one["result"].size());

@@ -33,7 +33,7 @@ State train_whole(const spec::Table& table,
   RowGradients gradients(*device, *shard);
   Context ctx;
   for (std::int64_t i = 0; i < kSteps; ++i) {
-    gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+    gradients.coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
     shard->update(ctx, gradients, update_step(i + 1));
   }
   return state_of({shard.get()});
@@ -59,6 +59,17 @@ std::vector<float> gather_blocks(std::span<RowGradients> gradients,
   return all;
 }
 
+/// One as a list.
+class Of {
+ public:
+  explicit Of(RowGradients& one) : one_(&one) {}
+
+  operator std::span<RowGradients* const>() const { return {&one_, 1}; }
+
+ private:
+  RowGradients* one_;
+};
+
 void update_columns(Context& ctx, std::span<RowGradients> gradients, const UpdateStep& step) {
   const TableShard& first = gradients[0].shard();
   const std::int64_t dim = first.table().embedding_dim;
@@ -70,25 +81,28 @@ void update_columns(Context& ctx, std::span<RowGradients> gradients, const Updat
   std::vector<float> means(static_cast<std::size_t>(rows));
   if (first.needs_statistic()) {
     const auto squares = gather_blocks(gradients, [&](RowGradients& one, float* out) {
-      one.shard().block_squares(ctx, one, out);
+      TableShard::block_squares(ctx, Of(one), std::span<float* const>(&out, 1));
     });
     for (std::int64_t u = 0; u < rows; ++u) {
       means[static_cast<std::size_t>(u)] = kernels::mean_square(squares.data() + u * blocks, dim);
     }
   }
   for (RowGradients& one : gradients) {
-    one.shard().update_with_statistic(ctx, one, step,
-                                      first.needs_statistic() ? means.data() : nullptr);
+    const float* const statistic = first.needs_statistic() ? means.data() : nullptr;
+    TableShard::update_with_statistic(ctx, Of(one), step,
+                                      std::span<const float* const>(&statistic, 1));
   }
   if (first.needs_max_norm()) {
     const auto squares = gather_blocks(gradients, [&](RowGradients& one, float* out) {
-      one.shard().row_block_squares(ctx, one, out);
+      TableShard::row_block_squares(ctx, Of(one), std::span<float* const>(&out, 1));
     });
     for (std::int64_t u = 0; u < rows; ++u) {
       means[static_cast<std::size_t>(u)] = block_tree_sum(squares.data() + u * blocks, blocks);
     }
     for (RowGradients& one : gradients) {
-      one.shard().scale_to_max_norm(ctx, one, means.data());
+      const float* const squares_of_rows = means.data();
+      TableShard::scale_to_max_norm(ctx, Of(one),
+                                    std::span<const float* const>(&squares_of_rows, 1));
     }
   }
 }
@@ -110,7 +124,7 @@ State train_columns(const spec::Table& table,
   Context ctx;
   for (std::int64_t i = 0; i < kSteps; ++i) {
     for (RowGradients& one : gradients) {
-      one.coalesce(steps[static_cast<std::size_t>(i)].blocks(one.shard().cols().begin));
+      one.coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks(one.shard().cols().begin));
     }
     if (shards[0]->needs_statistic() || shards[0]->needs_max_norm()) {
       update_columns(ctx, gradients, update_step(i + 1));
@@ -162,21 +176,25 @@ TEST(ColumnShards, OfTheWholeRowMayUseTheSplitForm) {
     std::vector<float> squares(50 * 3);
     std::vector<float> per_row(50);
     for (std::int64_t i = 0; i < kSteps; ++i) {
-      gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+      gradients.coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
       gradients.accumulate(ctx);
-      shard->block_squares(ctx, gradients, squares.data());
+      float* const out = squares.data();
+      const float* const statistic = per_row.data();
+      const std::span<float* const> outs(&out, 1);
+      const std::span<const float* const> statistics(&statistic, 1);
+      TableShard::block_squares(ctx, Of(gradients), outs);
       for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
         per_row[static_cast<std::size_t>(u)] =
             kernels::mean_square(&squares[static_cast<std::size_t>(u * 3)], 33);
       }
-      shard->update_with_statistic(ctx, gradients, update_step(i + 1), per_row.data());
+      TableShard::update_with_statistic(ctx, Of(gradients), update_step(i + 1), statistics);
       if (optimizer.max_norm > 0.0) {
-        shard->row_block_squares(ctx, gradients, squares.data());
+        TableShard::row_block_squares(ctx, Of(gradients), outs);
         for (std::int64_t u = 0; u < gradients.num_unique(); ++u) {
           per_row[static_cast<std::size_t>(u)] =
               block_tree_sum(&squares[static_cast<std::size_t>(u * 3)], 3);
         }
-        shard->scale_to_max_norm(ctx, gradients, per_row.data());
+        TableShard::scale_to_max_norm(ctx, Of(gradients), statistics);
       }
     }
     EXPECT_TRUE(state_of({shard.get()}) == train_whole(table, steps)) << describe(table);
@@ -206,7 +224,7 @@ TEST(RowShards, HaveTheBitsOfTheWholeTable) {
         for (std::int64_t i = 0; i < kSteps; ++i) {
           const StepData own =
               restrict_step(steps[static_cast<std::size_t>(i)], {0, 8}, shard->rows());
-          gradients.coalesce(own.blocks());
+          gradients.coalesce(ctx, own.blocks());
           shard->update(ctx, gradients, update_step(i + 1));
         }
       }
@@ -268,16 +286,17 @@ State train_replicas(const spec::Table& table,
       const StepData mine =
           restrict_step(steps[static_cast<std::size_t>(i)], own, {0, table.num_embeddings});
       RowGradients& one = gradients[static_cast<std::size_t>(rank)];
-      one.coalesce(mine.blocks());
-      one.accumulate_partials(ctx, own);
+      one.coalesce(ctx, mine.blocks());
+      RowGradients::accumulate_partials(ctx, Of(one), own);
       gathered.emplace_back(one.partials(), table.embedding_dim);
     }
-    std::vector<PartialRows> views;
+    std::vector<std::vector<PartialRows>> all_views(1);
+    std::vector<PartialRows>& views = all_views.front();
     for (const Gathered& one : gathered) {
       views.push_back(one.view());
     }
     for (RowGradients& one : gradients) {
-      one.merge_partials(views);
+      RowGradients::merge_partials(ctx, Of(one), all_views);
       one.shard().update(ctx, one, update_step(i + 1));
       std::swap(views.front(), views.back());  // no order is needed
     }
@@ -327,7 +346,7 @@ State train_on_stream(Device& device,
   const std::int64_t bags = last.bags().bags;
   const Stage update = [&](Context& ctx) {
     for (std::int64_t i = 0; i < kSteps; ++i) {
-      gradients.coalesce(steps[static_cast<std::size_t>(i)].blocks());
+      gradients.coalesce(ctx, steps[static_cast<std::size_t>(i)].blocks());
       shard->update(ctx, gradients, update_step(i + 1));
     }
   };
@@ -416,7 +435,8 @@ TEST(Forward, SumsInTheOrderOfTheBag) {
   const Bags bags{ids.data(), offsets.data(), nullptr, 3};
   const Bags factors{ids.data(), offsets.data(), weights.data(), 3};
   const std::vector<kernels::BagLookup> lookups = {
-      shard->lookup({bags, true, sums.data(), 3}), shard->lookup({factors, true, weighted.data(), 3}),
+      shard->lookup({bags, true, sums.data(), 3}),
+      shard->lookup({factors, true, weighted.data(), 3}),
       shard->lookup({bags, false, rows.data(), 3})};
   Context ctx;
   kernels::embedding_bag(ctx, lookups);
@@ -475,10 +495,13 @@ TEST(Misuse, IsNamed) {
   TableShard left(*device, table, {0, 10}, {0, 16}, 1, {});
   EXPECT_TRUE(left.needs_statistic());
   RowGradients of_left(*device, left);
-  of_left.coalesce(std::span<const GradientBlock>{});
+  of_left.coalesce(ctx, std::span<const GradientBlock>{});
   EXPECT_THROW(left.update(ctx, of_left, update_step(1)), Error);
-  none.coalesce(std::span<const GradientBlock>{});
-  EXPECT_THROW(left.update_with_statistic(ctx, none, update_step(1), nullptr), Error);
+  none.coalesce(ctx, std::span<const GradientBlock>{});
+  const float* const no_statistic = nullptr;
+  EXPECT_THROW(
+      TableShard::update_with_statistic(ctx, Of(none), update_step(1), std::span(&no_statistic, 1)),
+      Error);
 }
 
 }  // namespace

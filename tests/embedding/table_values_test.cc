@@ -188,7 +188,7 @@ TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
     table.dtype = optimizer.max_norm > 0.0 ? spec::RowDType::kFp16 : spec::RowDType::kSplitBf16;
     const auto shard = whole(*device, table);
     RowGradients gradients(*device, *shard);
-    gradients.coalesce(first.blocks());
+    gradients.coalesce(ctx, first.blocks());
     shard->update(ctx, gradients, update_step(1));
     TableShard copy(*device, table, {0, 50}, {0, 36}, kSeed + 1, {});
     const State state = state_of({shard.get()});
@@ -210,7 +210,7 @@ TEST(State, SavedByRowsAndColumnsGoesOnWithTheSameBits) {
     }
     for (TableShard* const one : {shard.get(), &copy}) {
       RowGradients second_gradients(*device, *one);
-      second_gradients.coalesce(second.blocks());
+      second_gradients.coalesce(ctx, second.blocks());
       one->update(ctx, second_gradients, update_step(2));
     }
     EXPECT_TRUE(state_of({shard.get()}) == state_of({&copy})) << describe(table);
@@ -241,7 +241,7 @@ std::vector<float> rounded_ones(spec::RowDType dtype, float gradient, const Upda
   const StepData data{.dim = kDim, .features = {feature}};
   Context ctx;
   RowGradients gradients(*device, *shard);
-  gradients.coalesce(data.blocks());
+  gradients.coalesce(ctx, data.blocks());
   shard->update(ctx, gradients, step);
   shard->read_state(0, 0, kRows, halves.data());
   std::vector<float> values;
@@ -318,7 +318,7 @@ TEST(Overflow, OfEveryThirdRowIsNumberedInTheTable) {
   feature.grads.assign(8, std::numeric_limits<float>::infinity());
   const StepData data{.dim = 8, .features = {feature}};
   RowGradients gradients(*device, shard);
-  gradients.coalesce(data.blocks());
+  gradients.coalesce(ctx, data.blocks());
   shard.update(ctx, gradients, update_step(1));
   EXPECT_EQ(shard.first_overflow_row(), 13);
 }
@@ -341,7 +341,7 @@ TEST(Overflow, RowsAreSkippedCountedAndTheFirstIsKept) {
   data.features[0].grads[650 * 8] = std::numeric_limits<float>::infinity();
   const State before = state_of({&shard});
   RowGradients gradients(*device, shard);
-  gradients.coalesce(data.blocks());
+  gradients.coalesce(ctx, data.blocks());
   shard.update(ctx, gradients, update_step(1));
   EXPECT_EQ(shard.overflow_count(), 2);
   EXPECT_EQ(shard.first_overflow_row(), 750);
@@ -356,7 +356,7 @@ TEST(Overflow, RowsAreSkippedCountedAndTheFirstIsKept) {
   EXPECT_FALSE(row_is_same(751));
   EXPECT_FALSE(row_is_same(100));
   data.features[0].grads[0] = std::numeric_limits<float>::quiet_NaN();
-  gradients.coalesce(data.blocks());
+  gradients.coalesce(ctx, data.blocks());
   shard.update(ctx, gradients, update_step(2));
   EXPECT_EQ(shard.overflow_count(), 5);
   EXPECT_EQ(shard.first_overflow_row(), 750) << "the first step's row is kept";
@@ -376,16 +376,18 @@ TEST(Memory, AStepAllocatesNothingOnceTheLongestHasBeenSeen) {
   const std::vector<GradientBlock> long_blocks = longest.blocks();
   const std::vector<GradientBlock> short_blocks = shorter.blocks();
   std::int64_t step = 0;
+  std::vector<std::vector<PartialRows>> partials(1);
   const auto run = [&](const StepData& data, const std::vector<GradientBlock>& blocks) {
     const kernels::BagLookup lookup =
         shard->lookup({data.features[0].bags(), true, out.data(), 40});
     kernels::embedding_bag(ctx, std::span(&lookup, 1));
-    gradients.coalesce(blocks);
+    gradients.coalesce(ctx, blocks);
     shard->update(ctx, gradients, update_step(++step));
-    gradients.coalesce(blocks);
-    gradients.accumulate_partials(ctx, {0, 8});
-    const PartialRows partials = gradients.partials();
-    gradients.merge_partials(std::span(&partials, 1));
+    gradients.coalesce(ctx, blocks);
+    RowGradients* const one = &gradients;
+    RowGradients::accumulate_partials(ctx, std::span(&one, 1), {0, 8});
+    partials.front().assign(1, gradients.partials());
+    RowGradients::merge_partials(ctx, std::span(&one, 1), partials);
     shard->update(ctx, gradients, update_step(++step));
   };
   run(longest, long_blocks);

@@ -1,16 +1,14 @@
-// Lookups and coalescing against plain loops, bit by bit.
+// Lookups against plain loops, bit by bit.
 
 #include "weft/kernels/embedding_bag.h"
 
 #include <bit>
 #include <cmath>
-#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "tests/kernels/embedding_bag_parity.h"
 #include "weft/base/error.h"
-#include "weft/kernels/coalesce.h"
 
 namespace weft::kernels::test {
 namespace {
@@ -72,84 +70,6 @@ TEST(LookupIds, AnIdOutsideTheRowsIsNamed) {
     EXPECT_EQ(error.code(), ErrorCode::kData);
     EXPECT_NE(std::string(error.what()).find("feature 'a': id 5 at place 2"), std::string::npos);
   }
-}
-
-struct SortShape {
-  std::int64_t bags;
-  std::int64_t rows;
-  std::int64_t parts;
-  Skew skew;
-};
-
-TEST(Coalesce, EqualsAStableSort) {
-  const std::unique_ptr<Device> device = make_device({});
-  Coalescer coalescer(*device);  // one for all, so that its buffers are used again
-  const std::vector<SortShape> shapes = {{1, 1, 1, Skew::kUniform},
-                                         {5, 1, 8, Skew::kOneRow},
-                                         {40, 3, 8, Skew::kUniform},
-                                         {3000, 50, 8, Skew::kHot},
-                                         {3000, 5000, 1, Skew::kUniform},
-                                         {3000, std::int64_t{1} << 25, 8, Skew::kUniform},
-                                         {60, 1 << 20, 8, Skew::kUniform},
-                                         {3000, 1 << 20, 8, Skew::kUniform},
-                                         {2000, 7, 3, Skew::kOneRow},
-                                         {3000, std::int64_t{1} << 40, 8, Skew::kUniform},
-                                         {30, std::int64_t{1} << 40, 16, Skew::kHot}};
-  Random random(5);
-  for (const SortShape& shape : shapes) {
-    std::vector<BagsCase> cases;
-    std::vector<GradientBlock> blocks;
-    for (const bool weighted : {false, true}) {
-      cases.push_back(make_bags(random, {.bags = shape.bags,
-                                         .longest = 3,
-                                         .rows = shape.rows,
-                                         .cols = 2,
-                                         .parts = shape.parts,
-                                         .skew = shape.skew,
-                                         .weighted = weighted}));
-      cases.push_back(make_bags(random, {.bags = shape.bags,
-                                         .rows = shape.rows,
-                                         .cols = 2,
-                                         .parts = shape.parts,
-                                         .skew = shape.skew,
-                                         .pooled = false,
-                                         .weighted = weighted}));
-    }
-    for (const BagsCase& one : cases) {
-      blocks.push_back(one.block());
-    }
-    EXPECT_TRUE(reference::same_runs(coalescer.run(blocks, shape.rows, shape.parts), blocks));
-    const std::span<const GradientBlock> plain(blocks.data(), 1);
-    EXPECT_TRUE(reference::same_runs(coalescer.run(plain, shape.rows, shape.parts), plain));
-  }
-}
-
-TEST(Coalesce, PartsComeInAnyOrder) {
-  const std::unique_ptr<Device> device = make_device({});
-  Coalescer coalescer(*device);
-  Random random(8);
-  for (const bool weighted : {false, true}) {
-    BagsCase bags = make_bags(random, {.bags = 3000, .rows = 90, .cols = 2, .weighted = weighted});
-    for (std::int32_t& part : bags.parts) {
-      part = static_cast<std::int32_t>(below(random, 8));
-    }
-    const GradientBlock block = bags.block();
-    EXPECT_TRUE(
-        reference::same_runs(coalescer.run(std::span(&block, 1), 90, 8), std::span(&block, 1)));
-  }
-}
-
-TEST(Coalesce, NothingGivesNothing) {
-  const std::unique_ptr<Device> device = make_device({});
-  Coalescer coalescer(*device);
-  EXPECT_EQ(coalescer.run({}, 10, 8).num_rows, 0);
-  BagsCase empty;
-  empty.offsets = {0, 0, 0};
-  empty.parts = {0, 1};
-  const GradientBlock block = empty.block();
-  const RowRuns runs = coalescer.run(std::span(&block, 1), 10, 8);
-  EXPECT_EQ(runs.num_rows, 0);
-  EXPECT_EQ(runs.num_segments, 0);
 }
 
 }  // namespace

@@ -8,78 +8,25 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/kernels/sparse_cases.h"
+#include "tests/kernels/initial_values_parity.h"
 #include "weft/base/philox.h"
 
 namespace weft::kernels::test {
 namespace {
 
-constexpr InitialRule kRules[] = {InitialRule::kZero, InitialRule::kUniform, InitialRule::kNormal};
-constexpr std::uint64_t kKey = 0xFEDCBA9876543210ULL;
-
-/// What both write into one table, from the same garbage.
-void expect_parity(TableCase& table, const InitialRows& initial, Range range) {
-  const std::vector<std::byte> before = table.bytes();
-  reference::set_initial_rows(initial, range);
-  const std::vector<std::byte> expected = table.bytes();
-  EXPECT_TRUE(range.empty() || initial.rule == InitialRule::kZero || expected != before);
-  for (const std::int64_t target : targets()) {
-    const OnTarget on(target);
-    table.restore(before);
-    set_initial_rows(initial, range);
-    EXPECT_TRUE(table.bytes() == expected)
-        << "target " << target << " rule " << static_cast<int>(initial.rule) << " "
-        << to_string(initial.table.dtype) << " D " << initial.table.cols << " from row "
-        << initial.table.first_row + range.begin << " column " << initial.table.first_col;
-  }
-}
-
-TEST(InitialRows, HaveTheBitsOfPlainLoops) {
-  Random random(1);
-  for (const DType dtype : kRowTypes) {
-    for (const std::int64_t cols : kDims) {
-      for (const SparseOptimizerKind update :
-           {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
-            SparseOptimizerKind::kAdam}) {
-        TableCase table(random, 67, cols, dtype, update);
-        InitialRows initial{.table = table.view,
-                            .key = kKey,
-                            .state = 0.25F,
-                            .state_floats = state_floats(update, cols)};
-        for (const InitialRule rule : kRules) {
-          initial.rule = rule;
-          initial.scale = 0.3F;
-          initial.table.first_row = 0;
-          initial.table.row_step = 1;
-          initial.table.first_col = 0;
-          expect_parity(table, initial, {0, 67});
-          initial.scale = 0.7F;
-          expect_parity(table, initial, {2, 66});  // whole vectors
-          // Rows whose numbers grow past 32 bits.
-          initial.table.first_row = (std::int64_t{1} << 32) - 40;
-          initial.table.row_step = 3;
-          initial.table.first_col = 48;
-          expect_parity(table, initial, {3, 61});
-        }
-      }
-    }
-  }
-}
-
-TEST(InitialRows, WiderThanABlockOfScratch) {
-  Random random(2);
-  for (const std::int64_t cols : {4095, 4096, 4097, 9001}) {
-    TableCase table(random, 3, cols, DType::kFloat32, SparseOptimizerKind::kSgd);
-    expect_parity(table, {.table = table.view, .rule = InitialRule::kNormal, .key = kKey}, {0, 3});
-    expect_parity(table, {.table = table.view, .rule = InitialRule::kUniform, .key = kKey}, {1, 1});
-  }
+TEST(InitialRows, PassTheirParityListOnEveryTarget) {
+  on_every_target(expect_initial_values_parity);
+  on_every_target(expect_listed_rows_parity);
 }
 
 std::vector<float> make(InitialRule rule, std::int64_t rows, std::int64_t cols, float scale) {
   std::vector<float> values(static_cast<std::size_t>(rows * cols));
   const RowTable table{
       .weights = values.data(), .weight_stride = cols * 4, .cols = cols, .dim = cols};
-  set_initial_rows({.table = table, .rule = rule, .key = kKey, .scale = scale}, {0, rows});
+  const InitialRows initial{
+      .table = table, .rows = {0, rows}, .rule = rule, .key = kInitialKey, .scale = scale};
+  Context ctx;
+  set_initial_rows(ctx, std::span(&initial, 1));
   return values;
 }
 
@@ -100,7 +47,7 @@ TEST(InitialRows, NormalValuesAreThoseOfTheFormula) {
   for (std::int64_t row = 0; row < kRows; ++row) {
     for (std::int64_t i = 0; i < 8; i += 2) {
       const auto words =
-          philox(kKey, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(i / 4));
+          philox(kInitialKey, static_cast<std::uint64_t>(row), static_cast<std::uint64_t>(i / 4));
       const auto word = [&](std::int64_t at) {
         return static_cast<long double>(words[static_cast<std::size_t>(at % 4)]);
       };

@@ -191,7 +191,7 @@ embedding::RowGradients touch(
       .grad_stride = kCols,
       .parts = parts.data()};
   embedding::RowGradients touched(*ctx.device, shard);
-  touched.coalesce({&block, 1});
+  touched.coalesce(ctx, {&block, 1});
   touched.accumulate(ctx, factor);
   shard.update(ctx, touched, {});
   return touched;

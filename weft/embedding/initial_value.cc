@@ -31,6 +31,7 @@ float scale_of(const spec::Table& table) {
 
 kernels::InitialRows initial_rows(const spec::Table& table, std::uint64_t seed) {
   return {.table = {},
+          .rows = {},
           .rule = rule_of(table.init),
           .key = random_key(seed, RandomPurpose::kInitialValue, table.name),
           .scale = scale_of(table),
@@ -46,7 +47,9 @@ void initial_values(
                    .dim = table.embedding_dim,
                    .first_row = row,
                    .first_col = cols.begin};
-  kernels::set_initial_rows(initial, {0, 1});
+  initial.rows = {0, 1};
+  Context ctx;  // `out` is on the host
+  kernels::cpu::set_initial_rows(ctx, std::span(&initial, 1));
 }
 
 }  // namespace weft::embedding

@@ -1,82 +1,84 @@
 #include "weft/embedding/partial_sums.h"
 
-#include <algorithm>
+#include <cstddef>
 
-#include "weft/base/error.h"
-#include "weft/kernels/sparse_update.h"
-#include "weft/kernels/tasks.h"
+#include "weft/base/at.h"
 
 namespace weft::embedding {
 
 PartialSums::PartialSums(Device& device, std::int64_t parts)
-    : parts_(parts), rows_(device), nodes_(device), segments_(device), vectors_(device) {
+    : parts_(parts),
+      rows_(device),
+      nodes_(device),
+      segments_(device),
+      vectors_(device),
+      subtrees_(device),
+      node_of_part_(device) {
 }
 
 /// The subtrees of the rank's run of parts; made again only when the run changes.
-void PartialSums::find_nodes(Range own_parts) {
-  if (own_parts == run_ && !subtrees_.empty()) {
+void PartialSums::find_nodes(Context& ctx, Range own_parts) {
+  if (own_parts == run_ && subtrees_.bytes() > 0) {
     return;
   }
   run_ = own_parts;
-  subtrees_ = maximal_subtrees(parts_, own_parts);
-  node_of_part_.assign(static_cast<std::size_t>(parts_), -1);
-  for (std::size_t node = 0; node < subtrees_.size(); ++node) {
-    for (std::int64_t part = subtrees_[node].begin; part < subtrees_[node].end; ++part) {
-      node_of_part_[static_cast<std::size_t>(part)] = static_cast<std::int32_t>(node);
+  const std::vector<Range> subtrees = maximal_subtrees(parts_, own_parts);
+  std::vector<std::int32_t> node_of_part(at(parts_), -1);
+  for (std::size_t node = 0; node < subtrees.size(); ++node) {
+    for (std::int64_t part = subtrees[node].begin; part < subtrees[node].end; ++part) {
+      node_of_part[at(part)] = static_cast<std::int32_t>(node);
     }
   }
+  const auto place = [&ctx](Buffer& buffer, const void* from, std::size_t bytes) {
+    buffer.resize(static_cast<std::int64_t>(bytes));
+    buffer.device()->copy_to_device(ctx, buffer.as<void>(), from, buffer.bytes());
+  };
+  place(subtrees_, subtrees.data(), std::span(subtrees).size_bytes());
+  place(node_of_part_, node_of_part.data(), std::span(node_of_part).size_bytes());
 }
 
-/// Cuts the segments into runs of one (row, node).
-void PartialSums::cut(const kernels::RowRuns& runs) {
-  auto* const rows = rows_.resize_for<std::int64_t>(runs.num_segments);
-  auto* const nodes = nodes_.resize_for<std::int32_t>(runs.num_segments);
-  auto* const segments = segments_.resize_for<std::int64_t>(runs.num_segments + 1);
-  std::int64_t count = 0;
-  for (std::int64_t u = 0; u < runs.num_rows; ++u) {
-    std::int32_t last = -1;
-    for (std::int64_t s = runs.row_segments[u]; s < runs.row_segments[u + 1]; ++s) {
-      const std::int32_t part = runs.segment_parts[s];
-      const std::int32_t node = node_of_part_[static_cast<std::size_t>(part)];
-      WEFT_CHECK(node >= 0, "part {} is outside the rank's parts [{}, {})", part, run_.begin,
-                 run_.end);
-      if (node != last) {
-        rows[count] = runs.rows[u];
-        nodes[count] = static_cast<std::int32_t>(subtrees_[static_cast<std::size_t>(node)].begin);
-        segments[count] = s;
-        ++count;
-        last = node;
-      }
-    }
+kernels::PartNodes PartialSums::nodes() const {
+  return {.subtrees = subtrees_.as<const Range>(),
+          .node_of_part = node_of_part_.as<const std::int32_t>()};
+}
+
+kernels::PartialCut PartialSums::cut(const kernels::RowRuns& runs) {
+  return {.runs = runs,
+          .nodes = nodes(),
+          .rows = rows_.resize_for<std::int64_t>(runs.num_segments),
+          .first_parts = nodes_.resize_for<std::int32_t>(runs.num_segments),
+          .segments = segments_.resize_for<std::int64_t>(runs.num_segments + 1),
+          .count = &count_};
+}
+
+kernels::PartialSum PartialSums::add(const Work& work) {
+  return {.runs = *work.runs,
+          .nodes = nodes(),
+          .cols = work.cols,
+          .parts = parts_,
+          .count = count_,
+          .first_parts = nodes_.as<const std::int32_t>(),
+          .segments = segments_.as<const std::int64_t>(),
+          .vectors = vectors_.resize_for<float>(count_ * work.cols)};
+}
+
+void PartialSums::sum(Context& ctx, std::span<const Work> all, Range own_parts) {
+  if (all.empty()) {
+    return;
   }
-  segments[count] = runs.num_segments;
-  count_ = count;
-}
-
-void PartialSums::sum(Context& ctx,
-                      const kernels::RowRuns& runs,
-                      std::int64_t cols,
-                      Range own_parts) {
-  find_nodes(own_parts);
-  cut(runs);
-  kernels::SparseUpdate update;
-  update.table.cols = cols;
-  update.runs = runs;
-  update.parts = parts_;
-  auto* const vectors = vectors_.resize_for<float>(count_ * cols);
-  const auto* const segments = segments_.as<const std::int64_t>();
-  const auto* const first_parts = nodes_.as<const std::int32_t>();
-  kernels::run_blocks(
-      ctx, 1, [&](std::int64_t) { return kernels::update_blocks(count_); },
-      [&](std::int64_t, std::int64_t block) {
-        const std::int64_t begin = block * kernels::kRowsPerTask;
-        const std::int64_t end = std::min(begin + kernels::kRowsPerTask, count_);
-        for (std::int64_t i = begin; i < end; ++i) {
-          const std::int32_t node = node_of_part_[static_cast<std::size_t>(first_parts[i])];
-          kernels::sum_segments(update, {segments[i], segments[i + 1]},
-                                subtrees_[static_cast<std::size_t>(node)], vectors + i * cols);
-        }
-      });
+  std::vector<kernels::PartialCut>& cuts = all.front().sums->cuts_;
+  std::vector<kernels::PartialSum>& adds = all.front().sums->adds_;
+  cuts.clear();
+  adds.clear();
+  for (const Work& work : all) {
+    work.sums->find_nodes(ctx, own_parts);
+    cuts.push_back(work.sums->cut(*work.runs));
+  }
+  kernels::cut_partial_sums(ctx, cuts);
+  for (const Work& work : all) {
+    adds.push_back(work.sums->add(work));
+  }
+  kernels::add_partial_sums(ctx, adds);
 }
 
 PartialRows PartialSums::rows() const {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/kernels/row_gradients.h"
 #include "weft/kernels/rows.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
@@ -30,9 +32,16 @@ class PartialSums {
   /// `parts`: P of the rule of parts.
   PartialSums(Device& device, std::int64_t parts);
 
-  /// One sum per (row, node) of the coalesced entries, whose parts lie in `own_parts`; the gradient
-  /// vectors have `cols` columns. Cost: one read of every entry's vector, one write per sum.
-  void sum(Context& ctx, const kernels::RowRuns& runs, std::int64_t cols, Range own_parts);
+  /// The partial sums of one table.
+  struct Work {
+    PartialSums* sums = nullptr;
+    const kernels::RowRuns* runs = nullptr;  ///< the coalesced entries
+    std::int64_t cols = 0;                   ///< of their gradient vectors
+  };
+
+  /// One sum per (row, node) of the coalesced entries of each table, whose parts lie in
+  /// `own_parts`. Tables differ. Cost: one read of every entry's vector, one write per sum.
+  static void sum(Context& ctx, std::span<const Work> all, Range own_parts);
 
   /// Valid until the next sum().
   [[nodiscard]] PartialRows rows() const;
@@ -41,8 +50,10 @@ class PartialSums {
   [[nodiscard]] float* vectors() const { return vectors_.as<float>(); }
 
  private:
-  void find_nodes(Range own_parts);
-  void cut(const kernels::RowRuns& runs);
+  void find_nodes(Context& ctx, Range own_parts);
+  [[nodiscard]] kernels::PartNodes nodes() const;
+  [[nodiscard]] kernels::PartialCut cut(const kernels::RowRuns& runs);
+  [[nodiscard]] kernels::PartialSum add(const Work& work);
 
   std::int64_t parts_;
   Buffer rows_;      ///< [count]
@@ -50,9 +61,11 @@ class PartialSums {
   Buffer segments_;  ///< [count + 1] first segment of each partial sum
   Buffer vectors_;   ///< [count, cols]
   std::int64_t count_ = 0;
-  Range run_;                               ///< the parts that subtrees_ cover
-  std::vector<Range> subtrees_;             ///< maximal whole ones
-  std::vector<std::int32_t> node_of_part_;  ///< [parts]
+  Range run_;                              ///< the parts that subtrees_ cover
+  Buffer subtrees_;                        ///< maximal whole ones
+  Buffer node_of_part_;                    ///< [parts]
+  std::vector<kernels::PartialCut> cuts_;  ///< of a call, in the first of its sums
+  std::vector<kernels::PartialSum> adds_;  ///< likewise
 };
 
 }  // namespace weft::embedding

@@ -4,78 +4,108 @@
 
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/kernels/tasks.h"
 
 namespace weft::embedding {
 
 RowGradients::RowGradients(Device& device, TableShard& shard)
     : shard_(&shard),
-      coalescer_(device),
+      buffers_(device),
       sums_(device),
       partials_(device, shard.parts()),
       merge_places_(device) {
 }
 
-void RowGradients::coalesce(std::span<const kernels::GradientBlock> blocks) {
-  runs_ = coalescer_.run(blocks, shard_->rows().size(), shard_->parts());
+kernels::CoalesceJob RowGradients::coalesce_job(std::span<const kernels::GradientBlock> blocks) {
   state_ = State::kCoalesced;
+  return {.blocks = blocks,
+          .rows = shard_->rows().size(),
+          .parts = shard_->parts(),
+          .buffers = &buffers_,
+          .runs = &runs_};
+}
+
+void RowGradients::coalesce(Context& ctx, std::span<const kernels::GradientBlock> blocks) {
+  const std::pair<RowGradients*, std::span<const kernels::GradientBlock>> one(this, blocks);
+  coalesce(ctx, std::span(&one, 1));
 }
 
 void RowGradients::coalesce(
     Context& ctx,
     std::span<const std::pair<RowGradients*, std::span<const kernels::GradientBlock>>> all) {
-  kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(all.size()), [](std::int64_t) { return std::int64_t{1}; },
-      [&](std::int64_t i, std::int64_t) {
-        const auto& [gradients, blocks] = all[static_cast<std::size_t>(i)];
-        gradients->coalesce(blocks);
-      });
+  if (all.empty()) {
+    return;
+  }
+  std::vector<kernels::CoalesceJob>& jobs = all.front().first->jobs_.coalesces;
+  jobs.clear();
+  for (const auto& [gradients, blocks] : all) {
+    jobs.push_back(gradients->coalesce_job(blocks));
+  }
+  kernels::coalesce(ctx, jobs);
+  for (const auto& [gradients, blocks] : all) {
+    gradients->shard_->resolve(gradients->runs_);
+  }
 }
 
 void RowGradients::accumulate(Context& ctx, float factor) {
-  if (state_ == State::kAccumulated) {
+  RowGradients* const one = this;
+  accumulate(ctx, std::span(&one, 1), factor);
+}
+
+void RowGradients::accumulate(Context& ctx, std::span<RowGradients* const> all, float factor) {
+  if (all.empty()) {
     return;
   }
-  WEFT_CHECK(state_ == State::kCoalesced, "table '{}': accumulate before coalesce",
-             shard_->table().name);
-  const std::int64_t cols = shard_->cols().size();
-  kernels::SparseUpdate update;
-  update.table.cols = cols;
-  update.runs = runs_;
-  update.parts = shard_->parts();
-  auto* const out = sums_.resize_for<float>(runs_.num_rows * cols);
-  kernels::run_blocks(
-      ctx, 1, [&](std::int64_t) { return kernels::update_tasks(runs_); },
-      [&](std::int64_t, std::int64_t task) {
-        const Range rows = kernels::update_task(runs_, task);
-        kernels::sum_gradients(update, rows, out);
-        if (factor != 1.0F) {
-          std::transform(out + rows.begin * cols, out + rows.end * cols, out + rows.begin * cols,
-                         [factor](float value) { return factor * value; });
-        }
-      });
-  state_ = State::kAccumulated;
+  std::vector<kernels::GradientSum>& jobs = all.front()->jobs_.sums;
+  jobs.clear();
+  for (RowGradients* const one : all) {
+    if (one->state_ == State::kAccumulated) {
+      continue;
+    }
+    WEFT_CHECK(one->state_ == State::kCoalesced, "table '{}': accumulate before coalesce",
+               one->shard_->table().name);
+    const std::int64_t cols = one->shard_->cols().size();
+    jobs.push_back({.runs = one->runs_,
+                    .cols = cols,
+                    .parts = one->shard_->parts(),
+                    .factor = factor,
+                    .out = one->sums_.resize_for<float>(one->runs_.num_rows * cols)});
+    one->state_ = State::kAccumulated;
+  }
+  kernels::sum_gradients(ctx, jobs);
 }
 
-void RowGradients::accumulate_partials(Context& ctx, Range own_parts) {
-  WEFT_CHECK(state_ == State::kCoalesced, "table '{}': accumulate_partials before coalesce",
-             shard_->table().name);
-  partials_.sum(ctx, runs_, shard_->cols().size(), own_parts);
+void RowGradients::accumulate_partials(Context& ctx,
+                                       std::span<RowGradients* const> all,
+                                       Range own_parts) {
+  if (all.empty()) {
+    return;
+  }
+  std::vector<PartialSums::Work>& work = all.front()->jobs_.partials;
+  work.clear();
+  for (RowGradients* const one : all) {
+    WEFT_CHECK(one->state_ == State::kCoalesced, "table '{}': accumulate_partials before coalesce",
+               one->shard_->table().name);
+    work.push_back(
+        {.sums = &one->partials_, .runs = &one->runs_, .cols = one->shard_->cols().size()});
+  }
+  PartialSums::sum(ctx, work, own_parts);
 }
 
-void RowGradients::merge_partials(std::span<const PartialRows> from_ranks) {
+/// One bag per partial sum: the places that some rank's sums need are counted up once.
+void RowGradients::add_merge_blocks(std::span<const PartialRows> from_ranks, Jobs& jobs) {
   std::int64_t most = 0;
   for (const PartialRows& partial : from_ranks) {
     most = std::max(most, partial.count);
   }
-  auto* const places = merge_places_.resize_for<std::int64_t>(most + 1);
-  for (std::int64_t i = 0; i <= most; ++i) {
-    places[i] = i;
+  if (most + 1 > places_) {
+    places_ = most + 1;
+    jobs.counts.push_back(
+        {.out = merge_places_.resize_for<std::int64_t>(places_), .count = places_});
   }
   merge_blocks_.clear();
   for (const PartialRows& partial : from_ranks) {
     merge_blocks_.push_back({.bags = {.ids = partial.rows,
-                                      .offsets = places,
+                                      .offsets = merge_places_.as<const std::int64_t>(),
                                       .weights = nullptr,
                                       .bags = partial.count},
                              .pooled = false,
@@ -83,7 +113,28 @@ void RowGradients::merge_partials(std::span<const PartialRows> from_ranks) {
                              .grad_stride = shard_->cols().size(),
                              .parts = partial.nodes});
   }
-  coalesce(merge_blocks_);
+  jobs.coalesces.push_back(coalesce_job(merge_blocks_));
+}
+
+void RowGradients::merge_partials(Context& ctx,
+                                  std::span<RowGradients* const> all,
+                                  std::span<const std::vector<PartialRows>> from_ranks) {
+  if (all.empty()) {
+    return;
+  }
+  Jobs& jobs = all.front()->jobs_;
+  jobs.counts.clear();
+  jobs.coalesces.clear();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i]->add_merge_blocks(from_ranks[i], jobs);
+  }
+  if (!jobs.counts.empty()) {
+    kernels::count_up(ctx, jobs.counts);
+  }
+  kernels::coalesce(ctx, jobs.coalesces);
+  for (RowGradients* const one : all) {
+    one->shard_->resolve(one->runs_);
+  }
 }
 
 }  // namespace weft::embedding

@@ -40,9 +40,9 @@ class RowGradients {
   /// Sorts the entries of a batch; needs ids, parts and addresses, no gradient values. The blocks
   /// are given in the order of addition: feature as configured, then sample. What they point to
   /// stays valid until the update.
-  void coalesce(std::span<const kernels::GradientBlock> blocks);
+  void coalesce(Context& ctx, std::span<const kernels::GradientBlock> blocks);
 
-  /// Coalesces the batch's entries of several shards, one task each.
+  /// Coalesces the batch's entries of several shards in one call.
   static void coalesce(
       Context& ctx,
       std::span<const std::pair<RowGradients*, std::span<const kernels::GradientBlock>>> all);
@@ -57,18 +57,27 @@ class RowGradients {
   /// another call does nothing.
   void accumulate(Context& ctx, float factor = 1.0F);
 
+  /// Does that for several shards in one call.
+  static void accumulate(Context& ctx, std::span<RowGradients* const> all, float factor = 1.0F);
+
   /// [num_unique(), columns], after accumulate() and until the next coalesce().
   [[nodiscard]] const float* row_gradients() const { return sums_.as<float>(); }
 
-  /// Sums the entries per maximal whole subtree of `own_parts`, this rank's run of parts.
-  void accumulate_partials(Context& ctx, Range own_parts);
+  /// Sums the entries of several shards per maximal whole subtree of `own_parts`, this rank's run
+  /// of parts.
+  static void accumulate_partials(Context& ctx,
+                                  std::span<RowGradients* const> all,
+                                  Range own_parts);
 
   /// The sums of accumulate_partials(), valid until the next call of it.
   [[nodiscard]] PartialRows partials() const { return partials_.rows(); }
 
-  /// Replaces the coalesced entries by the ranks' partial sums, to be summed up the tree by the
-  /// update or accumulate(). The vectors stay valid until then. Any order of ranks will do.
-  void merge_partials(std::span<const PartialRows> from_ranks);
+  /// Replaces the coalesced entries of each shard by the ranks' partial sums of it, from_ranks[i]
+  /// of all[i], to be summed up the tree by the update or accumulate(). The vectors stay valid
+  /// until then. Any order of ranks will do.
+  static void merge_partials(Context& ctx,
+                             std::span<RowGradients* const> all,
+                             std::span<const std::vector<PartialRows>> from_ranks);
 
  private:
   friend class TableShard;  // applies the optimizer to them
@@ -80,16 +89,33 @@ class RowGradients {
     kRowsToStore,  ///< sums_ has become the new rows, not yet scaled to their largest norm
   };
 
+  /// Jobs of the operations for several shards. Those of the first in a call are used, so that a
+  /// call allocates nothing.
+  struct Jobs {
+    std::vector<kernels::CoalesceJob> coalesces;
+    std::vector<kernels::CountUp> counts;
+    std::vector<kernels::GradientSum> sums;
+    std::vector<PartialSums::Work> partials;
+    std::vector<kernels::SparseUpdate> updates;
+    std::vector<kernels::StatisticUpdate> statistic_updates;
+    std::vector<kernels::BlockSquares> block_squares;
+    std::vector<kernels::RowSquares> row_squares;
+  };
+
+  [[nodiscard]] kernels::CoalesceJob coalesce_job(std::span<const kernels::GradientBlock> blocks);
+  void add_merge_blocks(std::span<const PartialRows> from_ranks, Jobs& jobs);
+
   TableShard* shard_;
-  kernels::Coalescer coalescer_;
+  kernels::RunBuffers buffers_;
   kernels::RowRuns runs_;
   State state_ = State::kNone;
   Buffer sums_;  ///< [num_unique(), columns]
   PartialSums partials_;
   Buffer merge_places_;                               ///< 0, 1, 2, …: one bag per partial sum
+  std::int64_t places_ = 0;                           ///< how many of them are there
   std::vector<kernels::GradientBlock> merge_blocks_;  ///< one per rank
   kernels::SparseUpdate update_;                      ///< what the kernels of the update work with
-  std::vector<kernels::RowOverflow> task_overflow_;   ///< one per task of an update
+  Jobs jobs_;
 };
 
 }  // namespace weft::embedding

@@ -1,30 +1,16 @@
 #include "weft/embedding/table_shard.h"
 
-#include <algorithm>
 #include <memory>
 #include <string_view>
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/philox.h"
-#include "weft/kernels/tasks.h"
 #include "weft/optim/sparse.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::embedding {
 namespace {
-
-Range task_rows(std::int64_t count, std::int64_t block) {
-  return {block * kernels::kRowsPerTask, std::min((block + 1) * kernels::kRowsPerTask, count)};
-}
-
-/// Runs run(rows) over [0, count) in tasks of kRowsPerTask.
-template <typename Run>
-void for_row_tasks(Context& ctx, std::int64_t count, const Run& run) {
-  kernels::run_blocks(
-      ctx, 1, [&](std::int64_t) { return kernels::update_blocks(count); },
-      [&](std::int64_t, std::int64_t block) { run(task_rows(count, block)); });
-}
 
 /// Of the stochastic rounding of updates. The key of replica 0 is that of a table without replicas.
 std::uint64_t rounding_key(std::uint64_t seed, std::string_view table, std::int64_t replica) {
@@ -46,7 +32,8 @@ TableShard::TableShard(Device& device,
       options_(options),
       initial_(initial_rows(table, seed)),
       store_(device, table, rows.size(), cols.size()),
-      row_list_(device) {
+      row_list_(device),
+      overflow_(device) {
   WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
                  rows.step >= 1 && 0 <= cols.begin && cols.begin < cols.end &&
                  cols.end <= table.embedding_dim && cols.begin % kernels::kStatisticBlock == 0,
@@ -76,58 +63,61 @@ std::int64_t TableShard::num_blocks() const {
 }
 
 kernels::RowTable TableShard::row_table() const {
-  return {.weights = store_.weights(),
-          .weight_stride = store_.weight_stride(),
-          .state = store_.state(),
-          .state_stride = store_.state() == nullptr ? 0 : store_.rest_stride(),
-          .low = store_.low(),
-          .low_stride = store_.low() == nullptr ? 0 : store_.rest_stride(),
-          .dtype = store_.dtype(),
-          .cols = cols_.size(),
-          .dim = table_.embedding_dim,
-          .first_row = rows_.begin,
-          .row_step = rows_.step,
-          .row_list = options_.row_list.empty() ? nullptr : row_list_.as<const std::int64_t>(),
-          .first_col = cols_.begin};
+  kernels::RowTable table = store_.view();
+  table.dim = table_.embedding_dim;
+  table.first_row = rows_.begin;
+  table.row_step = rows_.step;
+  table.row_list = options_.row_list.empty() ? nullptr : row_list_.as<const std::int64_t>();
+  table.first_col = cols_.begin;
+  return table;
+}
+
+void TableShard::resolve(kernels::RowRuns& runs) const {
+  runs.slots = store_.resolve({runs.rows, static_cast<std::size_t>(runs.num_rows)}).data();
 }
 
 kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
-  return {.weights = store_.weights(),
-          .weight_stride = store_.weight_stride(),
-          .dtype = store_.dtype(),
-          .cols = cols_.size(),
-          .bags = lookup.bags,
+  const kernels::RowTable table = store_.view();
+  kernels::Bags bags = lookup.bags;
+  const auto ids = static_cast<std::size_t>(bags.num_ids());
+  bags.ids = store_.resolve({bags.ids, ids}).data();
+  return {.weights = table.weights,
+          .weight_stride = table.weight_stride,
+          .dtype = table.dtype,
+          .cols = table.cols,
+          .bags = bags,
           .pooled = lookup.pooled,
           .out = lookup.out,
           .out_stride = lookup.out_stride};
 }
 
 /// What the kernels work with in this step.
-void TableShard::prepare(RowGradients& gradients, const UpdateStep& step) const {
-  WEFT_CHECK(&gradients.shard() == this, "table '{}': gradients of another shard", table_.name);
+const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
+                                                 const UpdateStep& step) const {
   kernels::SparseUpdate& update = gradients.update_;
   update.table = row_table();
   update.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
   update.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
   update.runs = gradients.runs_;
   update.parts = options_.parts;
-  gradients.task_overflow_.assign(static_cast<std::size_t>(kernels::update_tasks(gradients.runs_)),
-                                  {});
+  update.gradients = gradients.state_ == RowGradients::State::kAccumulated
+                         ? gradients.sums_.as<const float>()
+                         : nullptr;
+  update.overflow = overflow_.as<kernels::RowOverflow>();
+  return update;
 }
 
-/// The first row is the lowest of the first step that had one.
-void TableShard::collect_overflow(RowGradients& gradients) {
-  kernels::RowOverflow sum;
-  for (const kernels::RowOverflow& overflow : gradients.task_overflow_) {
-    sum.merge(overflow);
-  }
-  if (sum.count > 0) {
-    overflow_.first_row = overflow_.count == 0 ? sum.first_row : overflow_.first_row;
-    overflow_.count += sum.count;
+/// Brings the counts to the host, where nobody waits for them.
+void TableShard::collect_overflow(Context& ctx, std::span<RowGradients* const> gradients) {
+  for (const RowGradients* const one : gradients) {
+    TableShard& shard = one->shard();
+    shard.overflow_.device()->copy_to_host(ctx, &shard.overflow_copy_, shard.overflow_.as<void>(),
+                                           sizeof(kernels::RowOverflow));
   }
 }
 
 void TableShard::update(Context& ctx, RowGradients& gradients, const UpdateStep& step) {
+  WEFT_CHECK(&gradients.shard() == this, "table '{}': gradients of another shard", table_.name);
   RowGradients* const one = &gradients;
   update(ctx, std::span<RowGradients* const>(&one, 1), step);
 }
@@ -135,6 +125,11 @@ void TableShard::update(Context& ctx, RowGradients& gradients, const UpdateStep&
 void TableShard::update(Context& ctx,
                         std::span<RowGradients* const> gradients,
                         const UpdateStep& step) {
+  if (gradients.empty()) {
+    return;
+  }
+  std::vector<kernels::SparseUpdate>& jobs = gradients.front()->jobs_.updates;
+  jobs.clear();
   for (RowGradients* const one : gradients) {
     const TableShard& shard = one->shard();
     WEFT_CHECK(one->state_ != RowGradients::State::kNone, "table '{}': update before coalesce",
@@ -142,74 +137,99 @@ void TableShard::update(Context& ctx,
     WEFT_CHECK(!shard.needs_statistic() && !shard.needs_max_norm(),
                "table '{}': a shard of columns needs the split form of the update",
                shard.table_.name);
-    shard.prepare(*one, step);
+    jobs.push_back(shard.prepare(*one, step));
   }
-  kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(gradients.size()),
-      [&](std::int64_t i) {
-        return kernels::update_tasks(gradients[static_cast<std::size_t>(i)]->runs_);
-      },
-      [&](std::int64_t i, std::int64_t task) {
-        RowGradients& one = *gradients[static_cast<std::size_t>(i)];
-        const bool summed = one.state_ == RowGradients::State::kAccumulated;
-        one.task_overflow_[static_cast<std::size_t>(task)] =
-            kernels::update_rows(one.update_, kernels::update_task(one.runs_, task),
-                                 summed ? one.sums_.as<const float>() : nullptr);
-      });
+  kernels::update_rows(ctx, jobs);
+  collect_overflow(ctx, gradients);
   for (RowGradients* const one : gradients) {
-    one->shard().collect_overflow(*one);
     one->state_ = RowGradients::State::kNone;
   }
 }
 
-void TableShard::block_squares(Context& ctx, RowGradients& gradients, float* out) {
-  WEFT_CHECK(gradients.state_ == RowGradients::State::kAccumulated,
-             "table '{}': block_squares before accumulate", table_.name);
-  prepare(gradients, {});
-  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
-    kernels::gradient_block_squares(gradients.update_, rows, gradients.sums_.as<const float>(),
-                                    out);
-  });
+void TableShard::block_squares(Context& ctx,
+                               std::span<RowGradients* const> gradients,
+                               std::span<float* const> out) {
+  if (gradients.empty()) {
+    return;
+  }
+  std::vector<kernels::BlockSquares>& jobs = gradients.front()->jobs_.block_squares;
+  jobs.clear();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    RowGradients& one = *gradients[i];
+    WEFT_CHECK(one.state_ == RowGradients::State::kAccumulated,
+               "table '{}': block_squares before accumulate", one.shard().table_.name);
+    jobs.push_back({.update = one.shard().prepare(one, {}), .out = out[i]});
+  }
+  kernels::gradient_block_squares(ctx, jobs);
 }
 
 void TableShard::update_with_statistic(Context& ctx,
-                                       RowGradients& gradients,
+                                       std::span<RowGradients* const> gradients,
                                        const UpdateStep& step,
-                                       const float* mean_square) {
-  WEFT_CHECK(gradients.state_ == RowGradients::State::kAccumulated,
-             "table '{}': update_with_statistic before accumulate", table_.name);
-  prepare(gradients, step);
-  const kernels::SparseUpdate& update = gradients.update_;
-  WEFT_CHECK(mean_square != nullptr || !traits(update.params.rule).is_row_wise ||
-                 gradients.num_unique() == 0,
-             "table '{}' needs the statistic of its rows", table_.name);
-  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
-    gradients.task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
-        kernels::update_rows_with_statistic(update, rows, gradients.sums_.as<float>(), mean_square);
-  });
-  collect_overflow(gradients);
-  gradients.state_ = update.params.max_norm > 0.0F ? RowGradients::State::kRowsToStore
-                                                   : RowGradients::State::kNone;
+                                       std::span<const float* const> mean_square) {
+  if (gradients.empty()) {
+    return;
+  }
+  std::vector<kernels::StatisticUpdate>& jobs = gradients.front()->jobs_.statistic_updates;
+  jobs.clear();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    RowGradients& one = *gradients[i];
+    const spec::Table& table = one.shard().table_;
+    WEFT_CHECK(one.state_ == RowGradients::State::kAccumulated,
+               "table '{}': update_with_statistic before accumulate", table.name);
+    WEFT_CHECK(mean_square[i] != nullptr || !traits(table.optimizer.type).is_row_wise ||
+                   one.num_unique() == 0,
+               "table '{}' needs the statistic of its rows", table.name);
+    jobs.push_back({.update = one.shard().prepare(one, step),
+                    .values = one.sums_.as<float>(),
+                    .row_statistic = mean_square[i]});
+    one.state_ = one.update_.params.max_norm > 0.0F ? RowGradients::State::kRowsToStore
+                                                    : RowGradients::State::kNone;
+  }
+  kernels::update_rows_with_statistic(ctx, jobs);
+  collect_overflow(ctx, gradients);
 }
 
-void TableShard::row_block_squares(Context& ctx, RowGradients& gradients, float* out) {
-  WEFT_CHECK(gradients.state_ == RowGradients::State::kRowsToStore,
-             "table '{}': row_block_squares before update_with_statistic", table_.name);
-  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
-    kernels::row_block_squares(cols_.size(), rows, gradients.sums_.as<const float>(), out);
-  });
+void TableShard::row_block_squares(Context& ctx,
+                                   std::span<RowGradients* const> gradients,
+                                   std::span<float* const> out) {
+  if (gradients.empty()) {
+    return;
+  }
+  std::vector<kernels::RowSquares>& jobs = gradients.front()->jobs_.row_squares;
+  jobs.clear();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const RowGradients& one = *gradients[i];
+    WEFT_CHECK(one.state_ == RowGradients::State::kRowsToStore,
+               "table '{}': row_block_squares before update_with_statistic",
+               one.shard().table_.name);
+    jobs.push_back({.count = one.num_unique(),
+                    .cols = one.shard().cols_.size(),
+                    .rows = one.sums_.as<const float>(),
+                    .out = out[i]});
+  }
+  kernels::row_block_squares(ctx, jobs);
 }
 
-void TableShard::scale_to_max_norm(Context& ctx, RowGradients& gradients, const float* row_square) {
-  WEFT_CHECK(gradients.state_ == RowGradients::State::kRowsToStore,
-             "table '{}': scale_to_max_norm before update_with_statistic", table_.name);
-  for_row_tasks(ctx, gradients.num_unique(), [&](Range rows) {
-    gradients.task_overflow_[static_cast<std::size_t>(rows.begin / kernels::kRowsPerTask)] =
-        kernels::store_scaled_rows(gradients.update_, rows, gradients.sums_.as<const float>(),
-                                   row_square);
-  });
-  collect_overflow(gradients);
-  gradients.state_ = RowGradients::State::kNone;
+void TableShard::scale_to_max_norm(Context& ctx,
+                                   std::span<RowGradients* const> gradients,
+                                   std::span<const float* const> row_square) {
+  if (gradients.empty()) {
+    return;
+  }
+  std::vector<kernels::StatisticUpdate>& jobs = gradients.front()->jobs_.statistic_updates;
+  jobs.clear();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    RowGradients& one = *gradients[i];
+    WEFT_CHECK(one.state_ == RowGradients::State::kRowsToStore,
+               "table '{}': scale_to_max_norm before update_with_statistic",
+               one.shard().table_.name);
+    jobs.push_back(
+        {.update = one.update_, .values = one.sums_.as<float>(), .row_statistic = row_square[i]});
+    one.state_ = RowGradients::State::kNone;
+  }
+  kernels::store_scaled_rows(ctx, jobs);
+  collect_overflow(ctx, gradients);
 }
 
 }  // namespace weft::embedding

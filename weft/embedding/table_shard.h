@@ -29,6 +29,7 @@
 #include "weft/embedding/initial_value.h"
 #include "weft/embedding/row_gradients.h"
 #include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/rows.h"
 #include "weft/kernels/sparse_update.h"
@@ -117,29 +118,38 @@ class TableShard final : public StateSource, public StateSink {
 
   [[nodiscard]] std::int64_t num_blocks() const;  ///< ⌈cols / 16⌉
 
+  // The split form, of several gradients in one call; out[i] and the statistics belong to
+  // gradients[i].
+
   /// Writes sums of squares of the gradient, plus weight_decay x row for L2, per block of 16
   /// columns: out [num_unique(), num_blocks()].
-  void block_squares(Context& ctx, RowGradients& gradients, float* out);
+  static void block_squares(Context& ctx,
+                            std::span<RowGradients* const> gradients,
+                            std::span<float* const> out);
 
   /// Applies the optimizer after accumulate(). `mean_square` [num_unique()], the row's
   /// block_tree_sum / D (see mean_square()); null for optimizers without a row statistic. With
   /// max_norm the weights are written by scale_to_max_norm(), which must follow.
-  void update_with_statistic(Context& ctx,
-                             RowGradients& gradients,
-                             const UpdateStep& step,
-                             const float* mean_square);
+  static void update_with_statistic(Context& ctx,
+                                    std::span<RowGradients* const> gradients,
+                                    const UpdateStep& step,
+                                    std::span<const float* const> mean_square);
 
   /// Writes the same sums of the updated row before rounding, [num_unique(), num_blocks()].
-  void row_block_squares(Context& ctx, RowGradients& gradients, float* out);
+  static void row_block_squares(Context& ctx,
+                                std::span<RowGradients* const> gradients,
+                                std::span<float* const> out);
 
   /// `row_square` [num_unique()]: block_tree_sum over all blocks of the row.
-  void scale_to_max_norm(Context& ctx, RowGradients& gradients, const float* row_square);
+  static void scale_to_max_norm(Context& ctx,
+                                std::span<RowGradients* const> gradients,
+                                std::span<const float* const> row_square);
 
   /// Rows left as they were because their gradient, state or weights would not be finite, since
   /// the shard was made; and the first one's row in the whole table (lowest of its step), or -1.
-  [[nodiscard]] std::int64_t overflow_count() const { return overflow_.count; }
+  [[nodiscard]] std::int64_t overflow_count() const { return overflow_copy_.count; }
 
-  [[nodiscard]] std::int64_t first_overflow_row() const { return overflow_.first_row; }
+  [[nodiscard]] std::int64_t first_overflow_row() const { return overflow_copy_.first_row; }
 
   /// parameter "tables.<name>", kinds "weight" (dtype of the rows; fp32 for split_bf16), then fp32
   /// "sum" (Adagrad: [E, D]; row-wise: [E, 1]) or "exp_avg" [E, D] and "exp_avg_sq" ([E, D];
@@ -166,24 +176,26 @@ class TableShard final : public StateSource, public StateSink {
   /// Where the rows are, for whoever makes replicas of them equal. Inside a stage.
   [[nodiscard]] kernels::RowTable row_table() const;
 
+  /// Says where the store has the rows of coalesced entries.
+  void resolve(kernels::RowRuns& runs) const;
+
  private:
-  /// Where an item of state lies: its first row here, and from row to row.
+  /// Where an item of state lies in a row.
   struct ItemPlace {
-    std::byte* data;
-    std::int64_t stride;
-    std::int64_t element_bytes;
+    kernels::RowCopy::Part part;
+    std::int64_t first;  ///< of the row's columns here, or of the floats of its state
     std::int64_t cols;
-    std::int64_t first_col;
-    std::byte* low = nullptr;  ///< low halves of split_bf16 weights, whose words are the item
-    std::int64_t low_stride = 0;
+    std::int64_t first_col;  ///< the item's number of the first
   };
 
   void initialise(Context& ctx);
-  void initialise_rows(Range rows);
-  void prepare(RowGradients& gradients, const UpdateStep& step) const;
-  void collect_overflow(RowGradients& gradients);
+  const kernels::SparseUpdate& prepare(RowGradients& gradients, const UpdateStep& step) const;
+  static void collect_overflow(Context& ctx, std::span<RowGradients* const> gradients);
   void check_rows(std::int64_t row_begin, std::int64_t rows) const;
-  [[nodiscard]] ItemPlace item_place(std::size_t index, std::int64_t local_row) const;
+  [[nodiscard]] ItemPlace item_place(std::size_t index) const;
+  [[nodiscard]] kernels::RowCopy item_copy(const ItemPlace& place,
+                                           std::int64_t row_begin,
+                                           std::int64_t rows) const;
 
   spec::Table table_;
   RowSet rows_;
@@ -191,8 +203,9 @@ class TableShard final : public StateSource, public StateSink {
   TableShardOptions options_;
   kernels::InitialRows initial_;
   storage::RowStore store_;
-  Buffer row_list_;  ///< options_.row_list, on the device
-  kernels::RowOverflow overflow_;
+  Buffer row_list_;                     ///< options_.row_list, on the device
+  Buffer overflow_;                     ///< one kernels::RowOverflow, on the device
+  kernels::RowOverflow overflow_copy_;  ///< on the host, as of the last update
 };
 
 }  // namespace weft::embedding

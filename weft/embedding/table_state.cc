@@ -1,19 +1,14 @@
 // The state of a TableShard: its initial values, and what checkpoints and hashes see.
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/kernels/tasks.h"
 
 namespace weft::embedding {
 namespace {
-
-// Bytes of rows that one task of the initialisation makes: under a millisecond, and a whole huge
-// page, so that no two threads wait for the same one to be cleared.
-constexpr std::int64_t kBytesPerTask = std::int64_t{2} << 20;
 
 /// A matrix of optimizer state, `offset` floats into each row's state.
 struct StatePart {
@@ -38,22 +33,6 @@ DType weight_dtype(DType dtype) {
   return dtype == DType::kSplitBFloat16 ? DType::kFloat32 : dtype;
 }
 
-void join(const std::byte* high, const std::byte* low, std::int64_t cols, void* out) {
-  const auto* const highs = reinterpret_cast<const BFloat16*>(high);
-  const auto* const lows = reinterpret_cast<const std::int16_t*>(low);
-  for (std::int64_t i = 0; i < cols; ++i) {
-    static_cast<float*>(out)[i] = to_float(SplitBFloat16{highs[i], lows[i]});
-  }
-}
-
-void cut(const void* in, std::int64_t cols, std::byte* high, std::byte* low) {
-  for (std::int64_t i = 0; i < cols; ++i) {
-    const SplitBFloat16 halves = to_split_bfloat16(static_cast<const float*>(in)[i]);
-    reinterpret_cast<BFloat16*>(high)[i] = halves.high;
-    reinterpret_cast<std::int16_t*>(low)[i] = halves.low;
-  }
-}
-
 }  // namespace
 
 /// On the device's pool, whose threads will work on the rows: who writes a page first decides on
@@ -64,29 +43,13 @@ void TableShard::initialise(Context& ctx) {
   if (list_bytes > 0) {
     ctx.device->copy_to_device(ctx, row_list_.as<void>(), options_.row_list.data(), list_bytes);
   }
+  const kernels::RowOverflow none;
+  overflow_.resize(sizeof(none));
+  ctx.device->copy_to_device(ctx, overflow_.as<void>(), &none, overflow_.bytes());
   initial_.table = row_table();
+  initial_.rows = store_.resolve(Range{0, rows_.size()});
   initial_.state_floats = store_.state_floats();
-  const std::int64_t per_task =
-      std::max<std::int64_t>(kBytesPerTask * rows_.size() / store_.bytes(), 1);
-  kernels::run_blocks(
-      ctx, 1, [&](std::int64_t) { return (rows_.size() + per_task - 1) / per_task; },
-      [&](std::int64_t, std::int64_t block) {
-        initialise_rows({block * per_task, std::min((block + 1) * per_task, rows_.size())});
-      });
-}
-
-/// Listed rows one by one: each is the row of its number in a range that begins so far before it.
-void TableShard::initialise_rows(Range rows) {
-  if (options_.row_list.empty()) {
-    kernels::set_initial_rows(initial_, rows);
-    return;
-  }
-  kernels::InitialRows initial = initial_;
-  initial.table.row_list = nullptr;
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    initial.table.first_row = options_.row_list[static_cast<std::size_t>(row)] - row;
-    kernels::set_initial_rows(initial, {row, row + 1});
-  }
+  kernels::set_initial_rows(ctx, std::span(&initial_, 1));
 }
 
 std::vector<StateItem> TableShard::state_items() const {
@@ -117,27 +80,36 @@ std::vector<StateItem> TableShard::state_items() const {
   return items;
 }
 
-/// Where an item lies, from `local_row` on.
-TableShard::ItemPlace TableShard::item_place(std::size_t index, std::int64_t local_row) const {
+TableShard::ItemPlace TableShard::item_place(std::size_t index) const {
   if (index == 0) {
-    const bool halves = store_.low() != nullptr;
-    return {.data = store_.weights(local_row),
-            .stride = store_.weight_stride(),
-            .element_bytes = size_of(weight_dtype(store_.dtype())),
+    return {.part = kernels::RowCopy::Part::kWeights,
+            .first = 0,
             .cols = cols_.size(),
-            .first_col = cols_.begin,
-            .low = halves ? store_.low() + local_row * store_.rest_stride() : nullptr,
-            .low_stride = store_.rest_stride()};
+            .first_col = cols_.begin};
   }
   const std::vector<StatePart> parts = state_parts(table_.optimizer.type, cols_.size());
   WEFT_CHECK(index <= parts.size(), "item {} of table '{}', which has {}", index, table_.name,
              parts.size() + 1);
   const StatePart& part = parts[index - 1];
-  return {.data = reinterpret_cast<std::byte*>(store_.state(local_row) + part.offset),
-          .stride = store_.rest_stride(),
-          .element_bytes = static_cast<std::int64_t>(sizeof(float)),
+  return {.part = kernels::RowCopy::Part::kState,
+          .first = part.offset,
           .cols = part.per_element ? cols_.size() : 1,
           .first_col = part.per_element ? cols_.begin : 0};
+}
+
+/// All columns of an item, between rows of the whole table's numbers and a dense matrix.
+kernels::RowCopy TableShard::item_copy(const ItemPlace& place,
+                                       std::int64_t row_begin,
+                                       std::int64_t rows) const {
+  const std::int64_t begin = rows == 0 ? 0 : rows_.index(row_begin);
+  const kernels::RowTable table = store_.view();
+  return {.table = table,
+          .part = place.part,
+          .slots = store_.resolve(Range{begin, begin + rows}),
+          .first = place.first,
+          .cols = place.cols,
+          .matrix = nullptr,
+          .stride = place.cols * kernels::element_bytes(table, place.part)};
 }
 
 void TableShard::check_rows(std::int64_t row_begin, std::int64_t rows) const {
@@ -152,16 +124,10 @@ void TableShard::read_state(std::size_t index,
                             std::int64_t rows,
                             void* out) const {
   check_rows(row_begin, rows);
-  const ItemPlace place = item_place(index, rows_.index(row_begin));
-  const std::int64_t bytes = place.cols * place.element_bytes;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    std::byte* const to = static_cast<std::byte*>(out) + i * bytes;
-    if (place.low != nullptr) {
-      join(place.data + i * place.stride, place.low + i * place.low_stride, place.cols, to);
-    } else {
-      std::memcpy(to, place.data + i * place.stride, static_cast<std::size_t>(bytes));
-    }
-  }
+  kernels::RowCopy copy = item_copy(item_place(index), row_begin, rows);
+  copy.matrix = out;
+  Context ctx{.device = overflow_.device()};
+  kernels::copy_from_rows(ctx, std::span(&copy, 1));
 }
 
 void TableShard::write_state(std::size_t index,
@@ -171,7 +137,7 @@ void TableShard::write_state(std::size_t index,
                              std::int64_t col_end,
                              const void* in) {
   check_rows(row_begin, rows);
-  const ItemPlace place = item_place(index, rows_.index(row_begin));
+  const ItemPlace place = item_place(index);
   WEFT_CHECK(place.first_col <= col_begin && col_begin <= col_end &&
                  col_end <= place.first_col + place.cols,
              "columns [{}, {}) of item {} of table '{}', which holds [{}, {}) here", col_begin,
@@ -179,19 +145,13 @@ void TableShard::write_state(std::size_t index,
   if (col_begin == col_end) {
     return;
   }
-  const std::int64_t cols = col_end - col_begin;
-  const std::int64_t bytes = cols * place.element_bytes;
-  const std::int64_t col = col_begin - place.first_col;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const std::byte* const from = static_cast<const std::byte*>(in) + i * bytes;
-    std::byte* const to = place.data + i * place.stride;
-    if (place.low != nullptr) {
-      constexpr auto kHalf = static_cast<std::int64_t>(sizeof(BFloat16));
-      cut(from, cols, to + col * kHalf, place.low + i * place.low_stride + col * kHalf);
-    } else {
-      std::memcpy(to + col * place.element_bytes, from, static_cast<std::size_t>(bytes));
-    }
-  }
+  kernels::RowCopy copy = item_copy(place, row_begin, rows);
+  copy.first += col_begin - place.first_col;
+  copy.cols = col_end - col_begin;
+  copy.stride = copy.cols * kernels::element_bytes(copy.table, copy.part);
+  copy.matrix = const_cast<void*>(in);  // only read
+  Context ctx{.device = overflow_.device()};
+  kernels::copy_to_rows(ctx, std::span(&copy, 1));
 }
 
 void TableShard::initial_state(std::size_t index,
@@ -200,22 +160,24 @@ void TableShard::initial_state(std::size_t index,
                                void* out) const {
   check_rows(row_begin, rows);
   WEFT_CHECK(options_.row_list.empty(), "initial state of a list of rows of '{}'", table_.name);
-  const ItemPlace place = item_place(index, 0);
+  const ItemPlace place = item_place(index);
   if (index > 0) {
     std::fill_n(static_cast<float*>(out), rows * place.cols, initial_.state);
     return;
   }
   kernels::InitialRows initial = initial_;
   initial.table = {.weights = out,
-                   .weight_stride = place.cols * place.element_bytes,
+                   .weight_stride = place.cols * size_of(weight_dtype(store_.dtype())),
                    .dtype = weight_dtype(store_.dtype()),
                    .cols = place.cols,
                    .dim = table_.embedding_dim,
                    .first_row = row_begin,
                    .row_step = rows_.step,
                    .first_col = place.first_col};
+  initial.rows = {0, rows};
   initial.state_floats = 0;
-  kernels::set_initial_rows(initial, {0, rows});
+  Context ctx;  // `out` is on the host
+  kernels::cpu::set_initial_rows(ctx, std::span(&initial, 1));
 }
 
 }  // namespace weft::embedding

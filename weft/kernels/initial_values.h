@@ -16,19 +16,21 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "weft/base/parts.h"
 #include "weft/kernels/rows.h"
+#include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
 /// Distributions of first values, as above.
 enum class InitialRule : std::uint8_t { kZero, kUniform, kNormal };
 
-/// A table whose rows are to be written, and their rule. REQUIRES: the rows are a range or every
-/// n-th, not a list.
+/// Rows of a table that are to be written, and their rule. The first column is a multiple of 16.
 struct InitialRows {
   RowTable table;  ///< `state` may be null
+  Range rows;      ///< slots; a slot is a row here
   InitialRule rule = InitialRule::kUniform;
   std::uint64_t key = 0;  ///< of Philox
   float scale = 1.0F;
@@ -36,13 +38,22 @@ struct InitialRows {
   std::int64_t state_floats = 0;  ///< per row
 };
 
-/// Writes rows [range) of the table, numbered from its first: values and state. Different ranges
-/// may be written at the same time.
-void set_initial_rows(const InitialRows& initial, Range range);
+/// Writes the rows of all jobs: values and state.
+void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs);
+
+namespace cpu {
+/// In one task pool, whose threads so write the pages first that they will work on.
+void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs);
+}  // namespace cpu
+
+namespace cuda {
+/// Enqueued on the context's stream.
+void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs);
+}  // namespace cuda
 
 namespace reference {
-/// The same in plain loops, with the same bits: for tests.
-void set_initial_rows(const InitialRows& initial, Range range);
+/// Plain loops on the calling thread, for tests.
+void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs);
 }  // namespace reference
 
 }  // namespace weft::kernels

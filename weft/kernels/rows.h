@@ -13,7 +13,8 @@ inline constexpr std::int64_t kStatisticBlock = 16;
 
 /// Ids of several bags, one behind the other. Bag b holds places [offsets[b], offsets[b + 1]) of
 /// `ids` and `weights`. Ids are rows relative to the shard's first row and lie inside the shard:
-/// that is checked where ids are made, and by validate_ids() of embedding_bag.h.
+/// that is checked where ids are made, and by validate_ids() of embedding_bag.h. For a lookup they
+/// are slots (RowRuns).
 struct Bags {
   const std::int64_t* ids = nullptr;
   const std::int64_t* offsets = nullptr;  ///< [bags + 1]
@@ -34,13 +35,18 @@ struct GradientBlock {
   const std::int32_t* parts = nullptr;  ///< [bags] the part of the global batch of each bag
 };
 
-/// The entries of one step sorted by (row, part), stably; views into a Coalescer's buffers.
+/// The entries of one step sorted by (row, part), stably; views into RunBuffers.
 /// A segment is a run of entries of one (row, part).
+/// A row's slot is where its store keeps it: base + slot · stride. A store that holds all rows in
+/// their order has `slots` equal to `rows`, the same memory; one that holds some of them has an
+/// array of its own (weft/storage/row_store.h, resolve()). Kernels index rows by slots, and number
+/// them, for random words and in counts of overflow, by `rows`.
 struct RowRuns {
   std::int64_t num_rows = 0;      ///< U
   std::int64_t num_segments = 0;  ///< S
   std::int64_t num_entries = 0;
-  const std::int64_t* rows = nullptr;             ///< [U] ascending
+  const std::int64_t* rows = nullptr;   ///< [U] ascending
+  const std::int64_t* slots = nullptr;  ///< [U] where each row is; `rows` where they lie in order
   const std::int32_t* row_segments = nullptr;     ///< [U + 1] first segment of each row
   const std::int32_t* segment_entries = nullptr;  ///< [S + 1] first entry of each segment
   const std::int32_t* segment_parts = nullptr;    ///< [S] part, or first part of a whole subtree
@@ -49,9 +55,10 @@ struct RowRuns {
 };
 
 /// Rows in memory: weights and state with a base and a stride each, so that one kernel serves the
-/// split and the interleaved layout (weft/storage/row_layout.h). A split_bf16 row has its high
-/// halves in `weights`, where a lookup reads them as bf16, and its low halves, which only the
-/// update touches, in `low`.
+/// split and the interleaved layout (weft/storage/row_layout.h). The value goes from the store to
+/// the kernels, and they alone index it, by slots. A split_bf16 row has its high halves in
+/// `weights`, where a lookup reads them as bf16, and its low halves, which only the update touches,
+/// in `low`.
 struct RowTable {
   void* weights = nullptr;
   std::int64_t weight_stride = 0;  ///< bytes
@@ -69,7 +76,7 @@ struct RowTable {
   const std::int64_t* row_list = nullptr;
   std::int64_t first_col = 0;  ///< the whole row's number of column 0, a multiple of 16
 
-  /// The whole table's number of a row here.
+  /// The whole table's number of a row here, which is a row and not a slot.
   [[nodiscard]] std::int64_t whole_row(std::int64_t row) const {
     return row_list != nullptr ? row_list[row] : first_row + row * row_step;
   }

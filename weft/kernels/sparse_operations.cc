@@ -1,7 +1,13 @@
 // The sparse operations: each goes to its form for the kind of the context's device.
 
 #include "weft/base/error.h"
+#include "weft/kernels/coalesce.h"
 #include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/initial_values.h"
+#include "weft/kernels/row_copies.h"
+#include "weft/kernels/row_gradients.h"
+#include "weft/kernels/row_statistics.h"
+#include "weft/kernels/sparse_update.h"
 
 namespace weft::kernels {
 namespace {
@@ -24,6 +30,75 @@ void choose_sparse(const Context& ctx, const Cpu& on_cpu, const Cuda& on_cuda) {
 void embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
   choose_sparse(
       ctx, [&] { cpu::embedding_bag(ctx, lookups); }, [&] { cuda::embedding_bag(ctx, lookups); });
+}
+
+void update_rows(Context& ctx, std::span<const SparseUpdate> updates) {
+  choose_sparse(
+      ctx, [&] { cpu::update_rows(ctx, updates); }, [&] { cuda::update_rows(ctx, updates); });
+}
+
+void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::gradient_block_squares(ctx, jobs); },
+      [&] { cuda::gradient_block_squares(ctx, jobs); });
+}
+
+void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::update_rows_with_statistic(ctx, jobs); },
+      [&] { cuda::update_rows_with_statistic(ctx, jobs); });
+}
+
+void row_block_squares(Context& ctx, std::span<const RowSquares> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::row_block_squares(ctx, jobs); }, [&] { cuda::row_block_squares(ctx, jobs); });
+}
+
+void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::store_scaled_rows(ctx, jobs); }, [&] { cuda::store_scaled_rows(ctx, jobs); });
+}
+
+void sum_gradients(Context& ctx, std::span<const GradientSum> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::sum_gradients(ctx, jobs); }, [&] { cuda::sum_gradients(ctx, jobs); });
+}
+
+void cut_partial_sums(Context& ctx, std::span<const PartialCut> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::cut_partial_sums(ctx, jobs); }, [&] { cuda::cut_partial_sums(ctx, jobs); });
+}
+
+void add_partial_sums(Context& ctx, std::span<const PartialSum> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::add_partial_sums(ctx, jobs); }, [&] { cuda::add_partial_sums(ctx, jobs); });
+}
+
+void coalesce(Context& ctx, std::span<const CoalesceJob> jobs) {
+  choose_sparse(ctx, [&] { cpu::coalesce(ctx, jobs); }, [&] { cuda::coalesce(ctx, jobs); });
+}
+
+void count_up(Context& ctx, std::span<const CountUp> jobs) {
+  choose_sparse(ctx, [&] { cpu::count_up(ctx, jobs); }, [&] { cuda::count_up(ctx, jobs); });
+}
+
+void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::set_initial_rows(ctx, jobs); }, [&] { cuda::set_initial_rows(ctx, jobs); });
+}
+
+void sum_row_blocks(Context& ctx, std::span<const RowBlocks> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::sum_row_blocks(ctx, jobs); }, [&] { cuda::sum_row_blocks(ctx, jobs); });
+}
+
+void copy_from_rows(Context& ctx, std::span<const RowCopy> jobs) {
+  choose_sparse(
+      ctx, [&] { cpu::copy_from_rows(ctx, jobs); }, [&] { cuda::copy_from_rows(ctx, jobs); });
+}
+
+void copy_to_rows(Context& ctx, std::span<const RowCopy> jobs) {
+  choose_sparse(ctx, [&] { cpu::copy_to_rows(ctx, jobs); }, [&] { cuda::copy_to_rows(ctx, jobs); });
 }
 
 }  // namespace weft::kernels

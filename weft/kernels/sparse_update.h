@@ -1,10 +1,9 @@
 /// The sparse optimizers: a touched row's gradient summed up the tree of parts, then one update.
 ///
-/// g = gradient of the row: inside a part the entries are added one after the other in their order
-/// (weighted: factor · vector, rounded, then added); the parts go up the tree of weft/base/parts.h
-/// over [0, P), absent parts skipped. w = row, D = its columns, wd = weight decay, lr = learning
-/// rate × the schedule's factor, t = step. All in fp32 without fused multiply-add, scalars in
-/// double and rounded once. Only touched rows decay or change ("lazy"), each once per step.
+/// g = gradient of the row (weft/kernels/row_gradients.h). w = row, D = its columns, wd = weight
+/// decay, lr = learning rate × the schedule's factor, t = step. All in fp32 without fused
+/// multiply-add, scalars in double and rounded once. Only touched rows decay or change ("lazy"),
+/// each once per step.
 ///
 ///   g' = g + wd·w for L2, else g.   c = 1 - lr·wd for decoupled decay, else 1.
 ///   mean(x²): weft/kernels/row_statistics.h.   q1 = 1/(1-β1^t), q2 = 1/(1-β2^t), t global.
@@ -25,16 +24,20 @@
 /// split_bf16 row with a weight whose high half would not be finite (weft/tensor/dtype.h).
 /// State of a row, in floats (weft/base/sparse_optimizer.h): sgd none; adagrad m[cols];
 /// row_wise_adagrad m; adam m[cols] v[cols]; row_wise_adam m[cols] v.
+/// The bits of every device, target and number of threads are those of the plain loops.
+/// Ownership: pointers are to memory of the context's device; jobs are the caller's, and are read
+/// before a call returns. Jobs of one call are of different rows.
 /// Cost: reads and writes a row and its state once; 2 to 8 flops per column and touched row, plus
 /// one add per column and entry. A row is one task's: a row hit by every sample costs one thread.
 /// Source of the formulas: FBGEMM's table-batched embedding, exact variants.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-#include "weft/base/parts.h"
 #include "weft/base/sparse_optimizer.h"
 #include "weft/kernels/rows.h"
+#include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
@@ -60,12 +63,13 @@ struct UpdateParams {
   std::uint64_t step = 1;
 };
 
-/// Rows left as they were.
+/// Rows left as they were, of one table. Merging is associative and does not depend on the order.
 struct RowOverflow {
   std::int64_t count = 0;
-  std::int64_t first_row = -1;  ///< lowest, numbered in the whole table
+  std::int64_t first_row = -1;   ///< lowest of the first step that had one, in the whole table
+  std::uint64_t first_step = 0;  ///< that step
 
-  /// Counts a row, by its number in the whole table.
+  /// Counts a row of one step, by its number in the whole table.
   void add(std::int64_t row) {
     first_row = count == 0 || row < first_row ? row : first_row;
     ++count;
@@ -73,78 +77,94 @@ struct RowOverflow {
 
   /// Adds what `other` has counted.
   void merge(const RowOverflow& other) {
-    if (other.count > 0) {
-      first_row = count == 0 || other.first_row < first_row ? other.first_row : first_row;
-      count += other.count;
+    if (other.count == 0) {
+      return;
     }
+    const bool same_step = other.first_step == first_step;
+    if (count == 0 || (same_step ? other.first_row < first_row : other.first_step < first_step)) {
+      first_row = other.first_row;
+      first_step = other.first_step;
+    }
+    count += other.count;
   }
 };
 
-/// Unique rows per task where every row is the same work.
-inline constexpr std::int64_t kRowsPerTask = 128;
-
-/// Returns the number of tasks of kRowsPerTask unique rows each; the last may have fewer.
-inline std::int64_t update_blocks(std::int64_t unique_rows) {
-  return (unique_rows + kRowsPerTask - 1) / kRowsPerTask;
-}
-
-/// Tasks of an update or of row gradients: unique rows cut by rows and entries, so that a row with
-/// many entries does not come with many others. A row is one task's.
-std::int64_t update_tasks(const RowRuns& runs);
-
-/// Unique rows of a task; may be empty.
-Range update_task(const RowRuns& runs, std::int64_t task);
-
-/// What all functions below work on.
+/// The update of a table's touched rows.
 struct SparseUpdate {
   RowTable table;
   UpdateParams params;
   RowRuns runs;
-  std::int64_t parts = 1;  ///< P
+  std::int64_t parts = 1;            ///< P
+  const float* gradients = nullptr;  ///< [U, cols] the rows' gradients; null: sums them
+  RowOverflow* overflow = nullptr;   ///< [1] gets what is left as it was added; null: nobody counts
 };
 
-/// Gradient and update of unique rows [range), fused; the table holds whole rows, or the rule needs
-/// nothing of the other columns. `gradients` [U, cols]: already summed gradients; null: sums them.
-RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gradients = nullptr);
+/// Updates all rows of all jobs, with their gradients summed in the same pass where there are none.
+/// A table holds whole rows, or its rule needs nothing of the other columns.
+void update_rows(Context& ctx, std::span<const SparseUpdate> updates);
 
-/// Row gradients of unique rows [range) to out [U, cols].
-void sum_gradients(const SparseUpdate& update, Range range, float* out);
+/// Block sums of g'² of columns of rows, for a row's statistic over all columns.
+struct BlockSquares {
+  SparseUpdate update;   ///< with gradients
+  float* out = nullptr;  ///< [U, ⌈cols/16⌉]
+};
 
-/// Sums of entries of segments [first, last) of one row inside the tree node `node` that holds just
-/// them, to out [cols].
-void sum_segments(const SparseUpdate& update, Range segments, Range node, float* out);
+/// Writes the sums of all jobs.
+void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs);
 
-/// Block sums of g'² to out [U, ⌈cols/16⌉].
-void gradient_block_squares(const SparseUpdate& update,
-                            Range range,
-                            const float* gradients,
-                            float* out);
+/// An update in two halves, of columns of rows, with statistics of all columns made elsewhere.
+struct StatisticUpdate {
+  SparseUpdate update;                   ///< without gradients
+  float* values = nullptr;               ///< [U, cols] gradients, then new rows
+  const float* row_statistic = nullptr;  ///< [U] of the row over all its columns
+};
 
-/// Update with a statistic made elsewhere. Writes state; with max_norm the new fp32 row replaces
-/// the gradient in `gradients` [U, cols] and weights are not written, otherwise they are. A row
-/// left as it was is marked by NaN in its first element of `gradients`.
-RowOverflow update_rows_with_statistic(const SparseUpdate& update,
-                                       Range range,
-                                       float* gradients,
-                                       const float* mean_square);
+/// The first half: writes state; `row_statistic` is mean(g'²), not read by rules that are not
+/// row-wise. With max_norm the new fp32 row replaces the gradient in `values` and weights are not
+/// written, otherwise they are. A row left as it was is marked by NaN in its first element of
+/// `values`.
+void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs);
 
-/// Block sums of the squares of new rows [U, cols] to out [U, ⌈cols/16⌉].
-void row_block_squares(std::int64_t cols, Range range, const float* rows, float* out);
+/// Block sums of the squares of new rows.
+struct RowSquares {
+  std::int64_t count = 0;  ///< U
+  std::int64_t cols = 0;
+  const float* rows = nullptr;  ///< [U, cols]
+  float* out = nullptr;         ///< [U, ⌈cols/16⌉]
+};
 
-/// Scales new rows to max_norm and writes them.
-RowOverflow store_scaled_rows(const SparseUpdate& update,
-                              Range range,
-                              const float* rows,
-                              const float* row_square);
+/// Writes the sums of all jobs.
+void row_block_squares(Context& ctx, std::span<const RowSquares> jobs);
+
+/// The second half, with max_norm: scales the new rows in `values` to max_norm by `row_statistic`,
+/// ‖w‖², and writes the weights.
+void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs);
+
+namespace cpu {
+/// In one task pool, cut by rows and entries.
+void update_rows(Context& ctx, std::span<const SparseUpdate> updates);
+void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs);
+void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs);
+void row_block_squares(Context& ctx, std::span<const RowSquares> jobs);
+void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs);
+}  // namespace cpu
+
+namespace cuda {
+/// Enqueued on the context's stream.
+void update_rows(Context& ctx, std::span<const SparseUpdate> updates);
+void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs);
+void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs);
+void row_block_squares(Context& ctx, std::span<const RowSquares> jobs);
+void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs);
+}  // namespace cuda
 
 namespace reference {
-/// The same in plain loops, with the same bits: for tests.
-RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gradients = nullptr);
-void sum_gradients(const SparseUpdate& update, Range range, float* out);
-void gradient_block_squares(const SparseUpdate& update,
-                            Range range,
-                            const float* gradients,
-                            float* out);
+/// Plain loops on the calling thread, for tests.
+void update_rows(Context& ctx, std::span<const SparseUpdate> updates);
+void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs);
+void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs);
+void row_block_squares(Context& ctx, std::span<const RowSquares> jobs);
+void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs);
 }  // namespace reference
 
 }  // namespace weft::kernels

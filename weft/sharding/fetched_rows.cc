@@ -4,7 +4,6 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/kernels/tasks.h"
 #include "weft/sharding/output_dist.h"
 
 namespace weft::sharding {
@@ -13,7 +12,7 @@ FetchedRows::FetchedRows(const Routing& routing, Device& device, std::int64_t ra
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     tables_.push_back({.vectors = Buffer(device),
                        .rows = 0,
-                       .coalescer = kernels::Coalescer(device),
+                       .buffers = kernels::RunBuffers(device),
                        .blocks = {},
                        .runs = {},
                        .sums = embedding::PartialSums(device, routing.parts)});
@@ -71,14 +70,17 @@ void FetchedRows::add_blocks(std::size_t fetch,
 }
 
 void FetchedRows::coalesce(Context& ctx, const InputDist& input, const FeatureMatrices& gradients) {
-  kernels::run_blocks(
-      ctx, static_cast<std::int64_t>(tables_.size()), [](std::int64_t) { return std::int64_t{1}; },
-      [&](std::int64_t t, std::int64_t) {
-        Table& table = tables_[at(t)];
-        add_blocks(at(t), input, gradients);
-        table.runs = table.coalescer.run(table.blocks, std::max<std::int64_t>(table.rows, 1),
-                                         routing_.parts);
-      });
+  coalesces_.clear();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    Table& table = tables_[t];
+    add_blocks(t, input, gradients);
+    coalesces_.push_back({.blocks = table.blocks,
+                          .rows = std::max<std::int64_t>(table.rows, 1),
+                          .parts = routing_.parts,
+                          .buffers = &table.buffers,
+                          .runs = &table.runs});
+  }
+  kernels::coalesce(ctx, coalesces_);
   coalesced_ = true;
 }
 
@@ -88,10 +90,12 @@ void FetchedRows::sum_gradients(Context& ctx,
   if (!coalesced_) {
     coalesce(ctx, input, gradients);
   }
+  sums_.clear();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
-    table.sums.sum(ctx, table.runs, routing_.fetches[t].dim, own_parts_);
+    sums_.push_back({.sums = &table.sums, .runs = &table.runs, .cols = routing_.fetches[t].dim});
   }
+  embedding::PartialSums::sum(ctx, sums_, own_parts_);
 }
 
 Matrix<float> FetchedRows::partial_gradients(std::int64_t fetch) const {

@@ -50,7 +50,7 @@ class FetchedRows {
   struct Table {
     Buffer vectors;
     std::int64_t rows = 0;
-    kernels::Coalescer coalescer;
+    kernels::RunBuffers buffers;
     std::vector<kernels::GradientBlock> blocks;  ///< per feature
     kernels::RowRuns runs;
     embedding::PartialSums sums;
@@ -62,6 +62,8 @@ class FetchedRows {
   Range own_parts_;
   std::vector<Table> tables_;  // [fetches]
   std::vector<kernels::BagLookup> lookups_;
+  std::vector<kernels::CoalesceJob> coalesces_;
+  std::vector<embedding::PartialSums::Work> sums_;
   bool coalesced_ = false;  // the batch in hand
 };
 

@@ -312,10 +312,7 @@ void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::Upd
     group_gradients_->accumulate(ctx, step.sharded);
   }
   if (average_) {
-    const auto groups = static_cast<float>(plan_.groups);
-    for (embedding::RowGradients* gradients : step.sharded) {
-      gradients->accumulate(ctx, groups);
-    }
+    embedding::RowGradients::accumulate(ctx, step.sharded, static_cast<float>(plan_.groups));
   }
   embedding::TableShard::update(ctx, step.whole, update);
   columns_->update(ctx, step.cut, update);

@@ -1,17 +1,10 @@
 #include "weft/sharding/row_sync.h"
 
-#include <algorithm>
-
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/base/thread_pool.h"
+#include "weft/kernels/row_statistics.h"
 
 namespace weft::sharding {
-namespace {
-
-/// Rows per task when row values are added up.
-
-}  // namespace
 
 ColumnSync::ColumnSync(comm::Communicator& comm,
                        Device& device,
@@ -31,7 +24,6 @@ ColumnSync::ColumnSync(comm::Communicator& comm,
     member.own_blocks = Buffer(device);
     member.received = Buffer(device);
     member.gathered = Buffer(device);
-    member.rows = Buffer(device);
     member.pieces.resize(group.ranks.size());
     member.blocks.resize(group.ranks.size());
     member.group = std::move(group);
@@ -52,22 +44,33 @@ void ColumnSync::update(Context& ctx,
                         const embedding::UpdateStep& step) {
   for (std::size_t m = 0; m < members_.size(); ++m) {
     members_[m].gradients = gradients[m];
-    gradients[m]->accumulate(ctx);
   }
+  embedding::RowGradients::accumulate(ctx, gradients);
   if (any_statistic_) {
     exchange(ctx, with_statistic_, &embedding::TableShard::block_squares, Value::kMean);
   }
-  for (Member& member : members_) {
+  statistics_.clear();
+  for (const Member& member : members_) {
     const bool statistic = member.group.own->needs_statistic();
-    member.gradients->shard().update_with_statistic(
-        ctx, *member.gradients, step, statistic ? member.gathered.as<float>() : nullptr);
+    statistics_.push_back(statistic ? member.gathered.as<float>() : nullptr);
   }
+  embedding::TableShard::update_with_statistic(ctx, gradients, step, statistics_);
   if (any_max_norm_) {
     exchange(ctx, with_max_norm_, &embedding::TableShard::row_block_squares, Value::kSum);
   }
-  for (Member* member : with_max_norm_) {
-    member->gradients->shard().scale_to_max_norm(ctx, *member->gradients,
-                                                 member->gathered.as<float>());
+  gather(with_max_norm_);
+  statistics_.clear();
+  for (const Member* member : with_max_norm_) {
+    statistics_.push_back(member->gathered.as<float>());
+  }
+  embedding::TableShard::scale_to_max_norm(ctx, gradients_, statistics_);
+}
+
+/// The gradients of members, as operations take them.
+void ColumnSync::gather(std::span<Member* const> members) {
+  gradients_.clear();
+  for (const Member* member : members) {
+    gradients_.push_back(member->gradients);
   }
 }
 
@@ -77,9 +80,12 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
     send_pieces_[r].clear();
     recv_pieces_[r].clear();
   }
+  gather(members);
+  own_blocks_.clear();
   for (Member* member : members) {
-    add_pieces(ctx, *member, fill);
+    add_pieces(*member);
   }
+  fill(ctx, gradients_, own_blocks_);
   for (std::size_t r = 0; r < send_.size(); ++r) {
     send_[r] = {.pieces = send_pieces_[r]};
     recv_[r] = {.pieces = recv_pieces_[r]};
@@ -89,7 +95,7 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
   });
 }
 
-void ColumnSync::add_pieces(Context& ctx, Member& member, Fill fill) {
+void ColumnSync::add_pieces(Member& member) {
   const ColumnGroup& group = member.group;
   const std::int64_t rows = member.gradients->num_unique();
   std::int64_t others = 0;
@@ -100,7 +106,7 @@ void ColumnSync::add_pieces(Context& ctx, Member& member, Fill fill) {
   auto* const own = member.own_blocks.resize_for<float>(own_floats);
   float* received =
       comm_.lends() ? nullptr : member.received.resize_for<float>(others - own_floats);
-  (member.gradients->shard().*fill)(ctx, *member.gradients, own);
+  own_blocks_.push_back(own);
   for (std::size_t k = 0; k < group.ranks.size(); ++k) {
     if (static_cast<std::int64_t>(k) == group.position) {
       member.blocks[k] = own;
@@ -119,45 +125,23 @@ void ColumnSync::find_row_values(Context& ctx,
                                  std::span<Member* const> members,
                                  std::span<const comm::Lane> arrived,
                                  Value value) {
-  tasks_.clear();
+  row_blocks_.clear();
   for (Member* member : members) {
     const ColumnGroup& group = member->group;
-    std::int64_t blocks = 0;
     for (std::size_t k = 0; k < group.ranks.size(); ++k) {
-      blocks += group.blocks[k];
       if (static_cast<std::int64_t>(k) != group.position) {
         const comm::Lane& lane = arrived[at(group.ranks[k])];
         member->blocks[k] = static_cast<const float*>(lane.pieces[member->pieces[k]].data);
       }
     }
     const std::int64_t rows = member->gradients->num_unique();
-    const std::int64_t tasks = task_count(rows, kRowsPerTask);
-    member->gathered.resize_for<float>(rows);
-    member->rows.resize_for<float>(tasks * blocks);
-    tasks_.add(tasks);
+    row_blocks_.push_back({.rows = rows,
+                           .blocks = member->blocks,
+                           .counts = group.blocks,
+                           .divisor = value == Value::kMean ? static_cast<float>(group.dim) : 1.0F,
+                           .out = member->gathered.resize_for<float>(rows)});
   }
-  tasks_.run(*ctx.pool, [&](std::int64_t member, std::int64_t task) {
-    sum_blocks(*members[at(member)], task, value);
-  });
-}
-
-/// The tree over the blocks of each row; as a mean divided by the row's columns.
-void ColumnSync::sum_blocks(Member& member, std::int64_t task, Value value) {
-  const ColumnGroup& group = member.group;
-  const auto divisor = value == Value::kMean ? static_cast<float>(group.dim) : 1.0F;
-  std::int64_t blocks = 0;
-  for (const std::int64_t count : group.blocks) {
-    blocks += count;
-  }
-  float* const row = member.rows.as<float>() + task * blocks;
-  const std::int64_t end = std::min(member.gradients->num_unique(), (task + 1) * kRowsPerTask);
-  for (std::int64_t u = task * kRowsPerTask; u < end; ++u) {
-    float* to = row;
-    for (std::size_t k = 0; k < group.blocks.size(); ++k) {
-      to = std::copy_n(member.blocks[k] + u * group.blocks[k], group.blocks[k], to);
-    }
-    member.gathered.as<float>()[u] = embedding::block_tree_sum(row, blocks) / divisor;
-  }
+  kernels::sum_row_blocks(ctx, row_blocks_);
 }
 
 ReplicaSync::ReplicaSync(comm::Communicator& comm,
@@ -197,9 +181,7 @@ void ReplicaSync::accumulate(Context& ctx, Gradients gradients) {
   describe_lanes(gradients);
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
     merge(ctx, gradients, arrived);
-    for (embedding::RowGradients* one : gradients) {
-      one->accumulate(ctx);
-    }
+    embedding::RowGradients::accumulate(ctx, gradients);
   });
 }
 
@@ -208,8 +190,7 @@ void ReplicaSync::exchange_counts(Context& ctx, Gradients gradients) {
   WEFT_CHECK(gradients.size() == own_counts_.size(), "gradients of {} shards, {} expected",
              gradients.size(), own_counts_.size());
   const auto tables = static_cast<std::int64_t>(gradients.size());
-  ctx.pool->parallel_for(
-      tables, [&](std::int64_t t) { gradients[at(t)]->accumulate_partials(ctx, own_parts_); });
+  embedding::RowGradients::accumulate_partials(ctx, gradients, own_parts_);
   for (std::size_t t = 0; t < gradients.size(); ++t) {
     own_counts_[t] = gradients[t]->partials().count;
   }
@@ -255,22 +236,22 @@ void ReplicaSync::describe_lanes(Gradients gradients) {
 }
 
 void ReplicaSync::merge(Context& ctx, Gradients gradients, std::span<const comm::Lane> arrived) {
-  ctx.pool->parallel_for(static_cast<std::int64_t>(gradients.size()), [&](std::int64_t t) {
-    auto& from_ranks = from_ranks_[at(t)];
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    auto& from_ranks = from_ranks_[t];
     from_ranks.clear();
     for (std::size_t r = 0; r < arrived.size(); ++r) {
       if (r == at(comm_.rank())) {
-        from_ranks.push_back(gradients[at(t)]->partials());
+        from_ranks.push_back(gradients[t]->partials());
         continue;
       }
-      const auto pieces = arrived[r].pieces.subspan(at(3 * t), 3);
-      from_ranks.push_back({.count = counts_[r * gradients.size() + at(t)],
+      const auto pieces = arrived[r].pieces.subspan(3 * t, 3);
+      from_ranks.push_back({.count = counts_[r * gradients.size() + t],
                             .rows = static_cast<const std::int64_t*>(pieces[0].data),
                             .nodes = static_cast<const std::int32_t*>(pieces[2].data),
                             .vectors = static_cast<const float*>(pieces[1].data)});
     }
-    gradients[at(t)]->merge_partials(from_ranks);
-  });
+  }
+  embedding::RowGradients::merge_partials(ctx, gradients, from_ranks_);
 }
 
 }  // namespace weft::sharding

@@ -24,7 +24,6 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/sharding/task_list.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
@@ -60,30 +59,34 @@ class ColumnSync {
     Buffer own_blocks;                             // [U, blocks of the own shard]
     Buffer received;                   // [other shards][U, blocks of the shard], where not lent
     Buffer gathered;                   // [U] row values
-    Buffer rows;                       // [tasks] one row's blocks
     std::vector<std::size_t> pieces;   // [shards] of a shard's blocks in its rank's lane
     std::vector<const float*> blocks;  // [shards] where they have come
   };
 
-  using Fill = void (embedding::TableShard::*)(Context&, embedding::RowGradients&, float*);
+  using Fill = void (*)(Context&,
+                        std::span<embedding::RowGradients* const>,
+                        std::span<float* const>);
 
   /// What becomes of a row's sum.
   enum class Value { kSum, kMean };
 
   void exchange(Context& ctx, std::span<Member* const> members, Fill fill, Value value);
-  void add_pieces(Context& ctx, Member& member, Fill fill);
+  void gather(std::span<Member* const> members);
+  void add_pieces(Member& member);
   void find_row_values(Context& ctx,
                        std::span<Member* const> members,
                        std::span<const comm::Lane> arrived,
                        Value value);
-  static void sum_blocks(Member& member, std::int64_t task, Value value);
 
   comm::Communicator& comm_;
   std::vector<Member> members_;
   std::vector<Member*> with_statistic_, with_max_norm_;
   bool any_statistic_;
   bool any_max_norm_;
-  TaskList tasks_;  // of members
+  std::vector<embedding::RowGradients*> gradients_;  // of the members of a call
+  std::vector<float*> own_blocks_;                   // likewise
+  std::vector<const float*> statistics_;             // likewise; null where there is none
+  std::vector<kernels::RowBlocks> row_blocks_;       // likewise
   std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;
   std::vector<comm::Lane> send_, recv_;
 };

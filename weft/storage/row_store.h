@@ -1,5 +1,8 @@
 /// A store of rows in a device's memory: weights and optimizer state, which never part. It owns the
-/// memory and says where a row lies; it computes nothing.
+/// memory and says where a row lies; it computes nothing. Who reads or writes rows asks for their
+/// slots, resolve(), and gives these to a kernel with view(): base and strides as a value, which
+/// kernels alone index. In this store a row's slot is its number, so resolving costs nothing; a
+/// store that keeps some of its rows elsewhere would bring them here.
 ///
 /// Memory: one buffer of row_geometry().total_bytes, from 2 MiB on with huge pages; not
 /// initialised. Threads: rows may be used from any thread, each by one at a time. Errors:
@@ -8,7 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "weft/base/parts.h"
+#include "weft/kernels/rows.h"
 #include "weft/spec/config.h"
 #include "weft/storage/row_layout.h"
 #include "weft/tensor/buffer.h"
@@ -37,6 +43,27 @@ class RowStore {
 
   [[nodiscard]] std::int64_t rest_stride() const { return geometry_.rest_stride; }  ///< bytes
 
+  /// Where rows are, by slots. The numbers of rows in the whole table are left to the caller.
+  [[nodiscard]] kernels::RowTable view() const {
+    return {.weights = weights(),
+            .weight_stride = geometry_.weight_stride,
+            .state = state(),
+            .state_stride = state() == nullptr ? 0 : geometry_.rest_stride,
+            .low = low(),
+            .low_stride = low() == nullptr ? 0 : geometry_.rest_stride,
+            .dtype = dtype_,
+            .cols = cols_,
+            .dim = cols_};
+  }
+
+  /// The slots of rows, as many: the rows themselves, the same memory. Valid as long as it.
+  [[nodiscard]] std::span<const std::int64_t> resolve(std::span<const std::int64_t> rows) const {
+    return rows;
+  }
+
+  /// The slots of a range of rows.
+  [[nodiscard]] Range resolve(Range rows) const { return rows; }
+
   /// Of row 0; of split_bf16 rows the high halves.
   [[nodiscard]] std::byte* weights() const {
     return memory_.as<std::byte>() + geometry_.weight_offset;
@@ -51,14 +78,6 @@ class RowStore {
   [[nodiscard]] std::byte* low() const {
     return dtype_ == DType::kSplitBFloat16 ? memory_.as<std::byte>() + geometry_.low_offset
                                            : nullptr;
-  }
-
-  [[nodiscard]] std::byte* weights(std::int64_t row) const {
-    return weights() + row * geometry_.weight_stride;
-  }
-
-  [[nodiscard]] float* state(std::int64_t row) const {
-    return reinterpret_cast<float*>(state() + row * geometry_.rest_stride);
   }
 
  private:

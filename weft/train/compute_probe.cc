@@ -141,6 +141,7 @@ class OneEntryRuns {
             .num_segments = count,
             .num_entries = count,
             .rows = rows.data(),
+            .slots = rows.data(),
             .row_segments = places_.data(),
             .segment_entries = places_.data(),
             .segment_parts = parts_.data(),
@@ -267,11 +268,7 @@ double ComputeProbe::row_update_bytes_per_s(std::int64_t row_bytes) {
 }
 
 void ComputeProbe::update_all(const kernels::SparseUpdate& update) {
-  const std::int64_t count = update.runs.num_rows;
-  device_.pool().parallel_for(kernels::update_blocks(count), [&](std::int64_t block) {
-    const std::int64_t first = block * kernels::kRowsPerTask;
-    kernels::update_rows(update, {first, std::min(first + kernels::kRowsPerTask, count)});
-  });
+  kernels::update_rows(ctx_, std::span(&update, 1));
 }
 
 double ComputeProbe::draw_s() {
@@ -319,17 +316,19 @@ double ComputeProbe::sort_bytes_per_s() {
       .grads = gradients.as<const float>(),
       .grad_stride = kCols,
       .parts = parts.data()};
-  std::vector<std::unique_ptr<kernels::Coalescer>> coalescers;
-  for (std::int64_t i = 0; i < threads; ++i) {
-    coalescers.push_back(std::make_unique<kernels::Coalescer>(device_));
+  std::vector<kernels::RunBuffers> buffers;
+  std::vector<kernels::RowRuns> runs(static_cast<std::size_t>(threads));
+  buffers.reserve(runs.size());
+  std::vector<kernels::CoalesceJob> jobs;
+  for (kernels::RowRuns& one : runs) {
+    jobs.push_back({.blocks = std::span(&block, 1),
+                    .rows = kRows,
+                    .parts = 1,
+                    .buffers = &buffers.emplace_back(device_),
+                    .runs = &one});
   }
   const double seconds = median_pass_s(
-      options_.budget_s, [&] { draw(ids, 1, kRows); },
-      [&] {
-        device_.pool().parallel_for(threads, [&](std::int64_t i) {
-          coalescers[static_cast<std::size_t>(i)]->run(std::span(&block, 1), kRows, 1);
-        });
-      });
+      options_.budget_s, [&] { draw(ids, 1, kRows); }, [&] { kernels::coalesce(ctx_, jobs); });
   return static_cast<double>(threads * kIds) * cost::coalesce_bytes(kRows, false) / seconds;
 }
 
@@ -349,7 +348,13 @@ double ComputeProbe::repeat_s() {
       .grads = gradients.as<const float>(),
       .grad_stride = kCols,
       .parts = parts.data()};
-  kernels::Coalescer coalescer(device_);
+  kernels::RunBuffers buffers(device_);
+  kernels::RowRuns all;
+  const kernels::CoalesceJob job{.blocks = std::span(&block, 1),
+                                 .rows = rows,
+                                 .parts = kParts,
+                                 .buffers = &buffers,
+                                 .runs = &all};
   const OneEntryRuns single(device_, kIds, kCols);
   kernels::SparseUpdate update;
   update.params = {.rule = SparseOptimizerKind::kSgd, .learning_rate = 1e-6F};
@@ -363,7 +368,7 @@ double ComputeProbe::repeat_s() {
       const auto rank = static_cast<std::uint64_t>(std::pow(static_cast<double>(rows), draw));
       id = static_cast<std::int64_t>(mix64(rank) % static_cast<std::uint64_t>(rows));
     }
-    const kernels::RowRuns all = coalescer.run(std::span(&block, 1), rows, kParts);
+    kernels::coalesce(ctx_, std::span(&job, 1));
     const auto of = [&](const kernels::RowRuns& runs) {
       update.runs = runs;
       update.table = {.weights = table_.as<std::byte>() + window,

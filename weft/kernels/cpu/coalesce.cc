@@ -17,10 +17,13 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/cpu/scratch.h"
+#include "weft/kernels/tasks.h"
 
 namespace weft::kernels {
 namespace {
@@ -211,86 +214,54 @@ const Item* sort_by_digits(const Scratch<Item>& scratch, std::int64_t n, const D
   return items;
 }
 
-}  // namespace
-
-Coalescer::Coalescer(Device& device)
-    : grads_(device),
-      weights_(device),
-      rows_(device),
-      row_segments_(device),
-      segment_entries_(device),
-      segment_parts_(device) {
-}
-
-RowRuns Coalescer::run(std::span<const GradientBlock> blocks,
-                       std::int64_t rows,
-                       std::int64_t parts) {
-  const std::int64_t n = count_entries(blocks);
-  const int part_bits = bits_below(parts);
-  const int bits = bits_below(rows) + part_bits;
-  WEFT_CHECK(bits <= 64, "{} rows in {} parts need keys of {} bits", rows, parts, bits);
-  if (n > std::numeric_limits<std::int32_t>::max() - 1) {
-    fail(ErrorCode::kConfig,
-         "{} ids of one table on one rank in a step, more than 2^31 - 2: use a smaller batch or "
-         "more ranks",
-         n);
-  }
-  const KeyBits key_bits{bits, part_bits};
-  return bits <= 32 ? sort<PackedItem>(blocks, n, key_bits) : sort<WideItem>(blocks, n, key_bits);
-}
-
-struct Coalescer::Runs {
-  std::int64_t* rows;
-  std::int32_t* row_segments;
-  std::int32_t* segment_entries;
-  std::int32_t* segment_parts;
-  const float** grads;
-  float* weights;  ///< or null
-
-  /// Cuts sorted items. Ends are written at every entry, the last write being the right one: what
-  /// is random in a step, where a row ends, is no branch. `vector_of(item)` gives the address.
-  template <typename Item, typename VectorOf>
-  RowRuns cut(const Item* items, std::int64_t n, int part_bits, const VectorOf& vector_of) const {
-    const std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
-    std::int64_t row = -1;
-    std::int32_t segment = -1;
-    std::uint64_t previous = 0;
-    row_segments[0] = 0;
-    segment_entries[0] = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint64_t key = items[i].key();
-      row += i == 0 || key >> part_bits != previous >> part_bits ? 1 : 0;
-      segment += i == 0 || key != previous ? 1 : 0;
-      previous = key;
-      rows[row] = static_cast<std::int64_t>(key >> part_bits);
-      row_segments[row + 1] = segment + 1;
-      segment_parts[segment] = static_cast<std::int32_t>(key & part_mask);
-      segment_entries[segment + 1] = static_cast<std::int32_t>(i) + 1;
-      grads[i] = vector_of(items[i]);
-    }
-    return {.num_rows = row + 1,
-            .num_segments = segment + 1,
-            .num_entries = n,
-            .rows = rows,
-            .row_segments = row_segments,
-            .segment_entries = segment_entries,
-            .segment_parts = segment_parts,
-            .grads = grads,
-            .weights = weights};
-  }
+/// Bits of a key: all, and those of its part, which are the lowest.
+struct KeyBits {
+  int all;
+  int part;
 };
 
-Coalescer::Runs Coalescer::make_runs(std::int64_t n, bool weighted) {
-  return {.rows = rows_.resize_for<std::int64_t>(n),
-          .row_segments = row_segments_.resize_for<std::int32_t>(n + 1),
-          .segment_entries = segment_entries_.resize_for<std::int32_t>(n + 1),
-          .segment_parts = segment_parts_.resize_for<std::int32_t>(n),
-          .grads = grads_.resize_for<const float*>(n),
-          .weights = weighted ? weights_.resize_for<float>(n) : nullptr};
+/// Cuts sorted items. Ends are written at every entry, the last write being the right one: what
+/// is random in a step, where a row ends, is no branch. `vector_of(item)` gives the address.
+template <typename Item, typename VectorOf>
+RowRuns cut_runs(const RunArrays& runs,
+                 std::span<const Item> items,
+                 int part_bits,
+                 const VectorOf& vector_of) {
+  const std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
+  std::int64_t row = -1;
+  std::int32_t segment = -1;
+  std::uint64_t previous = 0;
+  const RunArrays to = runs;
+  const auto n = static_cast<std::int64_t>(items.size());
+  to.row_segments[0] = 0;
+  to.segment_entries[0] = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t key = items[at(i)].key();
+    row += i == 0 || key >> part_bits != previous >> part_bits ? 1 : 0;
+    segment += i == 0 || key != previous ? 1 : 0;
+    previous = key;
+    to.rows[row] = static_cast<std::int64_t>(key >> part_bits);
+    to.row_segments[row + 1] = segment + 1;
+    to.segment_parts[segment] = static_cast<std::int32_t>(key & part_mask);
+    to.segment_entries[segment + 1] = static_cast<std::int32_t>(i) + 1;
+    to.grads[i] = vector_of(items[at(i)]);
+  }
+  return {.num_rows = row + 1,
+          .num_segments = segment + 1,
+          .num_entries = n,
+          .rows = to.rows,
+          .slots = to.rows,
+          .row_segments = to.row_segments,
+          .segment_entries = to.segment_entries,
+          .segment_parts = to.segment_parts,
+          .grads = to.grads,
+          .weights = to.weights};
 }
 
+/// `n` entries.
 template <typename Item>
-RowRuns Coalescer::sort(std::span<const GradientBlock> blocks, std::int64_t n, KeyBits bits) {
+RowRuns sort(const CoalesceJob& job, std::int64_t n, KeyBits bits) {
+  const std::span<const GradientBlock> blocks = job.blocks;
   const bool weighted = std::any_of(blocks.begin(), blocks.end(), has_factors);
   const bool noted = weighted || blocks.size() != 1;
   const bool few = n < kSmall;
@@ -309,18 +280,51 @@ RowRuns Coalescer::sort(std::span<const GradientBlock> blocks, std::int64_t n, K
   } else {
     items = sort_by_digits(scratch, n, digits);
   }
-  const Runs runs = make_runs(n, weighted);
+  const RunArrays runs = job.buffers->resize(n, weighted);
+  const std::span<const Item> sorted(items, at(n));
   if (!noted) {
     const GradientBlock& block = blocks.front();
-    return runs.cut(items, n, bits.part, [&](const Item& item) {
+    return cut_runs(runs, sorted, bits.part, [&](const Item& item) {
       return block.grads + item.place() * block.grad_stride;
     });
   }
   for (std::int64_t i = 0; weighted && i < n; ++i) {
     runs.weights[i] = scratch.weights[items[i].place()];
   }
-  return runs.cut(items, n, bits.part,
+  return cut_runs(runs, sorted, bits.part,
                   [&](const Item& item) { return scratch.grads[item.place()]; });
+}
+
+RowRuns coalesce_table(const CoalesceJob& job) {
+  const std::int64_t n = count_entries(job.blocks);
+  const int part_bits = bits_below(job.parts);
+  const int bits = bits_below(job.rows) + part_bits;
+  WEFT_CHECK(bits <= 64, "{} rows in {} parts need keys of {} bits", job.rows, job.parts, bits);
+  if (n > std::numeric_limits<std::int32_t>::max() - 1) {
+    fail(ErrorCode::kConfig,
+         "{} ids of one table on one rank in a step, more than 2^31 - 2: use a smaller batch or "
+         "more ranks",
+         n);
+  }
+  const KeyBits key_bits{bits, part_bits};
+  return bits <= 32 ? sort<PackedItem>(job, n, key_bits) : sort<WideItem>(job, n, key_bits);
+}
+
+}  // namespace
+
+void cpu::coalesce(Context& ctx, std::span<const CoalesceJob> jobs) {
+  run_blocks(
+      ctx, static_cast<std::int64_t>(jobs.size()), [](std::int64_t) { return std::int64_t{1}; },
+      [&](std::int64_t i, std::int64_t) { *jobs[at(i)].runs = coalesce_table(jobs[at(i)]); });
+}
+
+void cpu::count_up(Context& ctx, std::span<const CountUp> jobs) {
+  run_blocks(
+      ctx, static_cast<std::int64_t>(jobs.size()), [](std::int64_t) { return std::int64_t{1}; },
+      [&](std::int64_t i, std::int64_t) {
+        const CountUp& job = jobs[at(i)];
+        std::iota(job.out, job.out + job.count, std::int64_t{0});
+      });
 }
 
 }  // namespace weft::kernels

@@ -21,10 +21,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/box_muller.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/cpu/scratch.h"
+#include "weft/kernels/tasks.h"
 
 HWY_BEFORE_NAMESPACE();
 
@@ -392,12 +394,51 @@ namespace weft::kernels {
 
 HWY_EXPORT(set_rows);
 
-void set_initial_rows(const InitialRows& initial, Range range) {
-  WEFT_CHECK(initial.table.first_col % kStatisticBlock == 0, "a block from column {}",
-             initial.table.first_col);
-  if (initial.table.cols > 0) {
-    HWY_DYNAMIC_DISPATCH(set_rows)(initial, range);
+namespace {
+
+// Bytes of rows that one task makes: under a millisecond, and a whole huge page, so that no two
+// threads wait for the same one to be cleared.
+constexpr std::int64_t kBytesPerTask = std::int64_t{2} << 20;
+
+std::int64_t rows_per_task(const InitialRows& job) {
+  const std::int64_t element = job.table.low != nullptr ? 4 : size_of(job.table.dtype);
+  const std::int64_t bytes = job.table.cols * element + 4 * job.state_floats;
+  return std::max<std::int64_t>(kBytesPerTask / std::max<std::int64_t>(bytes, 1), 1);
+}
+
+/// Listed rows one by one: each is the row of its number in a range that begins so far before it.
+void set_task(const InitialRows& job, Range rows) {
+  if (job.table.row_list == nullptr) {
+    HWY_DYNAMIC_DISPATCH(set_rows)(job, rows);
+    return;
   }
+  InitialRows one = job;
+  one.table.row_list = nullptr;
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    one.table.first_row = job.table.row_list[row] - row;
+    HWY_DYNAMIC_DISPATCH(set_rows)(one, {row, row + 1});
+  }
+}
+
+}  // namespace
+
+void cpu::set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
+  for (const InitialRows& job : jobs) {
+    WEFT_CHECK(job.table.first_col % kStatisticBlock == 0, "a block from column {}",
+               job.table.first_col);
+  }
+  run_blocks(
+      ctx, static_cast<std::int64_t>(jobs.size()),
+      [&](std::int64_t i) {
+        const InitialRows& job = jobs[at(i)];
+        const std::int64_t each = rows_per_task(job);
+        return job.table.cols == 0 ? 0 : (job.rows.size() + each - 1) / each;
+      },
+      [&](std::int64_t i, std::int64_t task) {
+        const InitialRows& job = jobs[at(i)];
+        const std::int64_t first = job.rows.begin + task * rows_per_task(job);
+        set_task(job, {first, std::min(first + rows_per_task(job), job.rows.end)});
+      });
 }
 
 }  // namespace weft::kernels

@@ -48,7 +48,7 @@ struct RowScratch {
 
 /// Rows in hand. The last four are of row-wise rules.
 struct Batch {
-  std::int64_t row[kBatch];
+  std::int64_t slot[kBatch];
   const float* g[kBatch];
   const float* w[kBatch];
   alignas(64) float mean_square[kBatch];
@@ -141,11 +141,11 @@ void widen(const typename Row::Element* from, std::int64_t padded, float* to) {
 }
 
 /// The fp32 words of a row in two halves.
-inline const float* join_row(const RowTable& table, std::int64_t row, float* to) {
+inline const float* join_row(const RowTable& table, std::int64_t slot, float* to) {
   const auto* const high = reinterpret_cast<const std::uint16_t*>(
-      static_cast<const char*>(table.weights) + row * table.weight_stride);
+      static_cast<const char*>(table.weights) + slot * table.weight_stride);
   const auto* const low = reinterpret_cast<const std::int16_t*>(
-      static_cast<const char*>(table.low) + row * table.low_stride);
+      static_cast<const char*>(table.low) + slot * table.low_stride);
   for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::RebindToSigned<decltype(d)> di;
@@ -160,11 +160,11 @@ inline const float* join_row(const RowTable& table, std::int64_t row, float* to)
 }
 
 /// Writes fp32 words as a row in two halves.
-inline void write_halves(const RowTable& table, std::int64_t row, const float* values) {
+inline void write_halves(const RowTable& table, std::int64_t slot, const float* values) {
   auto* const high = reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.weights) +
-                                                      row * table.weight_stride);
+                                                      slot * table.weight_stride);
   auto* const low =
-      reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + row * table.low_stride);
+      reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + slot * table.low_stride);
   for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
@@ -198,15 +198,15 @@ inline const float* widen_row(const RowTable& table,
 template <int kCols>
 HWY_INLINE const float* read_row(Columns<kCols> columns,
                                  const RowTable& table,
-                                 std::int64_t row,
+                                 std::int64_t slot,
                                  const RowScratch& scratch,
                                  std::int64_t i) {
-  const char* const at = static_cast<const char*>(table.weights) + row * table.weight_stride;
+  const char* const at = static_cast<const char*>(table.weights) + slot * table.weight_stride;
   float* const to = scratch.rows + i * columns.padded();
   if (kCols > 0 || table.dtype == DType::kFloat32) {
     return pad(columns, reinterpret_cast<const float*>(at), to);
   }
-  return table.dtype == DType::kSplitBFloat16 ? join_row(table, row, to)
+  return table.dtype == DType::kSplitBFloat16 ? join_row(table, slot, to)
                                               : widen_row(table, at, scratch, to);
 }
 
@@ -568,21 +568,22 @@ inline void write_rounded(const SparseUpdate& update,
   std::memcpy(at, scratch.half, static_cast<std::size_t>(table.cols) * 2);
 }
 
-/// Writes finite padded fp32 values as the row.
+/// Writes finite padded fp32 values as unique row u.
 template <int kCols>
 HWY_INLINE void write_row(Columns<kCols> columns,
                           const SparseUpdate& update,
-                          std::int64_t row,
+                          std::int64_t u,
                           const float* values,
                           const RowScratch& scratch) {
   const RowTable& table = update.table;
-  char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
+  const std::int64_t slot = update.runs.slots[u];
+  char* const at = static_cast<char*>(table.weights) + slot * table.weight_stride;
   if (kCols > 0 || table.dtype == DType::kFloat32) {
     copy_floats(columns, values, reinterpret_cast<float*>(at));
   } else if (table.dtype == DType::kSplitBFloat16) {
-    write_halves(table, row, values);
+    write_halves(table, slot, values);
   } else {
-    write_rounded(update, row, at, values, scratch);
+    write_rounded(update, update.runs.rows[u], at, values, scratch);
   }
 }
 

@@ -33,32 +33,57 @@ std::vector<Entry> sorted_entries(std::span<const GradientBlock> blocks) {
   return entries;
 }
 
+RowRuns coalesce_table(const CoalesceJob& job) {
+  const std::vector<Entry> entries = sorted_entries(job.blocks);
+  const bool weighted = std::any_of(
+      job.blocks.begin(), job.blocks.end(),
+      [](const GradientBlock& block) { return block.pooled && block.bags.weights != nullptr; });
+  const RunArrays to = job.buffers->resize(static_cast<std::int64_t>(entries.size()), weighted);
+  std::int32_t rows = 0;
+  std::int32_t segments = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const bool new_row = i == 0 || entries[i].row != entries[i - 1].row;
+    if (new_row) {
+      to.rows[rows] = entries[i].row;
+      to.row_segments[rows++] = segments;
+    }
+    if (new_row || entries[i].part != entries[i - 1].part) {
+      to.segment_entries[segments] = static_cast<std::int32_t>(i);
+      to.segment_parts[segments++] = entries[i].part;
+    }
+    to.grads[i] = entries[i].grad;
+    if (weighted) {
+      to.weights[i] = entries[i].weight;
+    }
+  }
+  to.row_segments[rows] = segments;
+  to.segment_entries[segments] = static_cast<std::int32_t>(entries.size());
+  return {.num_rows = rows,
+          .num_segments = segments,
+          .num_entries = static_cast<std::int64_t>(entries.size()),
+          .rows = to.rows,
+          .slots = to.rows,
+          .row_segments = to.row_segments,
+          .segment_entries = to.segment_entries,
+          .segment_parts = to.segment_parts,
+          .grads = to.grads,
+          .weights = to.weights};
+}
+
 }  // namespace
 
-bool same_runs(const RowRuns& runs, std::span<const GradientBlock> blocks) {
-  const std::vector<Entry> entries = sorted_entries(blocks);
-  std::int64_t rows = 0;
-  std::int64_t segments = 0;
-  bool same = runs.num_entries == static_cast<std::int64_t>(entries.size());
-  for (std::size_t i = 0; same && i < entries.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i);
-    const bool new_row = i == 0 || entries[i].row != entries[i - 1].row;
-    const bool new_segment = new_row || entries[i].part != entries[i - 1].part;
-    if (new_row) {
-      same = same && rows < runs.num_rows && runs.rows[rows] == entries[i].row &&
-             runs.row_segments[rows] == segments;
-      ++rows;
-    }
-    if (new_segment) {
-      same = same && segments < runs.num_segments && runs.segment_entries[segments] == at &&
-             runs.segment_parts[segments] == entries[i].part;
-      ++segments;
-    }
-    same = same && runs.grads[at] == entries[i].grad &&
-           (runs.weights == nullptr ? 1.0F : runs.weights[at]) == entries[i].weight;
+void coalesce(Context& /*ctx*/, std::span<const CoalesceJob> jobs) {
+  for (const CoalesceJob& job : jobs) {
+    *job.runs = coalesce_table(job);
   }
-  return same && rows == runs.num_rows && segments == runs.num_segments &&
-         runs.row_segments[rows] == segments && runs.segment_entries[segments] == runs.num_entries;
+}
+
+void count_up(Context& /*ctx*/, std::span<const CountUp> jobs) {
+  for (const CountUp& job : jobs) {
+    for (std::int64_t i = 0; i < job.count; ++i) {
+      job.out[i] = i;
+    }
+  }
 }
 
 }  // namespace weft::kernels::reference

@@ -99,11 +99,9 @@ void store(const RowTable& table, std::int64_t row, std::int64_t i, float value)
   }
 }
 
-}  // namespace
-
-void set_initial_rows(const InitialRows& initial, Range range) {
+void set_rows(const InitialRows& initial) {
   const RowTable& table = initial.table;
-  for (std::int64_t row = range.begin; row < range.end; ++row) {
+  for (std::int64_t row = initial.rows.begin; row < initial.rows.end; ++row) {
     for (std::int64_t i = 0; i < table.cols; ++i) {
       store(table, row, i, value_of(initial, row, table.first_col + i));
     }
@@ -111,6 +109,14 @@ void set_initial_rows(const InitialRows& initial, Range range) {
       char* const state = static_cast<char*>(table.state) + row * table.state_stride;
       reinterpret_cast<float*>(state)[i] = initial.state;
     }
+  }
+}
+
+}  // namespace
+
+void set_initial_rows(Context& /*ctx*/, std::span<const InitialRows> jobs) {
+  for (const InitialRows& job : jobs) {
+    set_rows(job);
   }
 }
 

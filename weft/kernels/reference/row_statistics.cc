@@ -1,5 +1,7 @@
 #include "weft/kernels/row_statistics.h"
 
+#include <vector>
+
 #include "weft/base/parts.h"
 
 namespace weft::kernels {
@@ -18,6 +20,19 @@ float sum_node(const float* blocks, std::int64_t stride, Range node) {
 
 float block_tree_sum(const float* blocks, std::int64_t count, std::int64_t stride) {
   return sum_node(blocks, stride, {0, count});
+}
+
+void reference::sum_row_blocks(Context& /*ctx*/, std::span<const RowBlocks> jobs) {
+  for (const RowBlocks& job : jobs) {
+    for (std::int64_t u = 0; u < job.rows; ++u) {
+      std::vector<float> row;
+      for (std::size_t k = 0; k < job.counts.size(); ++k) {
+        const float* const first = job.blocks[k] + u * job.counts[k];
+        row.insert(row.end(), first, first + job.counts[k]);
+      }
+      job.out[u] = block_tree_sum(row.data(), static_cast<std::int64_t>(row.size())) / job.divisor;
+    }
+  }
 }
 
 }  // namespace weft::kernels

@@ -1,53 +1,23 @@
 #include "weft/kernels/sparse_update.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "weft/base/at.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/reference/row_values.h"
+#include "weft/kernels/reference/segments_sum.h"
 #include "weft/kernels/row_statistics.h"
 
 namespace weft::kernels::reference {
 namespace {
 
 using Values = std::vector<float>;
-
-/// The gradient of unique row u: a vector per part, empty where there is none, then the tree.
-Values row_gradient(const SparseUpdate& update, std::int64_t u) {
-  const RowRuns& runs = update.runs;
-  const std::int64_t cols = update.table.cols;
-  std::vector<Values> parts(at(update.parts));
-  for (std::int64_t s = runs.row_segments[u]; s < runs.row_segments[u + 1]; ++s) {
-    Values& sum = parts[at(runs.segment_parts[s])];
-    for (std::int64_t e = runs.segment_entries[s]; e < runs.segment_entries[s + 1]; ++e) {
-      Values term(runs.grads[e], runs.grads[e] + cols);
-      for (std::int64_t i = 0; i < cols; ++i) {
-        term[at(i)] = runs.weights == nullptr ? term[at(i)] : runs.weights[e] * term[at(i)];
-        term[at(i)] = sum.empty() ? term[at(i)] : sum[at(i)] + term[at(i)];
-      }
-      sum = std::move(term);
-    }
-  }
-  std::vector<Values> slots(at(tree_slots(update.parts)) + 1);
-  sum_tree(
-      Range{0, update.parts}, 0,
-      [&](Range node, int depth) {
-        if (node.size() != 1 || parts[at(node.begin)].empty()) {
-          return false;
-        }
-        slots[at(depth)] = parts[at(node.begin)];
-        return true;
-      },
-      [&](int depth) {
-        for (std::int64_t i = 0; i < cols; ++i) {
-          slots[at(depth)][at(i)] += slots[at(depth + 1)][at(i)];
-        }
-      });
-  return slots[0];
-}
 
 Values block_squares(const Values& values) {
   const auto cols = static_cast<std::int64_t>(values.size());
@@ -67,17 +37,21 @@ Values block_squares(const Values& values) {
   return blocks;
 }
 
-std::int16_t* low_half(const RowTable& table, std::int64_t row) {
-  return reinterpret_cast<std::int16_t*>(static_cast<char*>(table.low) + row * table.low_stride);
+float tree_sum(const Values& blocks) {
+  return block_tree_sum(blocks.data(), static_cast<std::int64_t>(blocks.size()));
 }
 
-Values load_row(const RowTable& table, std::int64_t row) {
-  const char* const data = static_cast<const char*>(table.weights) + row * table.weight_stride;
+std::int16_t* low_half(const RowTable& table, std::int64_t slot) {
+  return reinterpret_cast<std::int16_t*>(static_cast<char*>(table.low) + slot * table.low_stride);
+}
+
+Values load_row(const RowTable& table, std::int64_t slot) {
+  const char* const data = static_cast<const char*>(table.weights) + slot * table.weight_stride;
   Values values;
   for (std::int64_t i = 0; i < table.cols; ++i) {
     if (table.dtype == DType::kSplitBFloat16) {
       values.push_back(to_float(
-          SplitBFloat16{reinterpret_cast<const BFloat16*>(data)[i], low_half(table, row)[i]}));
+          SplitBFloat16{reinterpret_cast<const BFloat16*>(data)[i], low_half(table, slot)[i]}));
     } else {
       values.push_back(load_element(data, table.dtype, i));
     }
@@ -108,12 +82,15 @@ float adam_step(const UpdateParams& p, float w, float m, float root) {
   return w - p.learning_rate * direction;
 }
 
-NewRow apply_rule(const UpdateParams& p, const Values& g, const Values& w, Values state) {
+/// `given`: the mean of the squares of g', where it was made elsewhere.
+NewRow apply_rule(const UpdateParams& p,
+                  const Values& g,
+                  const Values& w,
+                  Values state,
+                  std::optional<float> given) {
   const Values g2 = decayed(p, g, w);
   const std::size_t cols = w.size();
-  const Values blocks = block_squares(g2);
-  const float mean = block_tree_sum(blocks.data(), static_cast<std::int64_t>(blocks.size())) /
-                     static_cast<float>(cols);
+  const float mean = given ? *given : tree_sum(block_squares(g2)) / static_cast<float>(cols);
   NewRow row{w, std::move(state)};
   Values& s = row.state;
   float rate = 0.0F;
@@ -170,12 +147,7 @@ bool all_storable(DType dtype, const Values& w) {
   return all_finite(w);
 }
 
-bool limit_norm(const UpdateParams& p, Values& w) {
-  if (p.max_norm <= 0.0F) {
-    return true;
-  }
-  const Values blocks = block_squares(w);
-  const float square = block_tree_sum(blocks.data(), static_cast<std::int64_t>(blocks.size()));
+bool scale_to(const UpdateParams& p, float square, Values& w) {
   const float norm = std::sqrt(square);
   if (norm > p.max_norm) {
     const float factor = p.max_norm / norm;
@@ -186,80 +158,168 @@ bool limit_norm(const UpdateParams& p, Values& w) {
   return std::isfinite(square);
 }
 
-void store_row(const SparseUpdate& update, std::int64_t row, const Values& w) {
+void store_row(const SparseUpdate& update, std::int64_t u, const Values& w) {
   const RowTable& table = update.table;
-  char* const data = static_cast<char*>(table.weights) + row * table.weight_stride;
+  const std::int64_t slot = update.runs.slots[u];
+  char* const data = static_cast<char*>(table.weights) + slot * table.weight_stride;
   for (std::int64_t i = 0; i < table.cols; ++i) {
     if (table.dtype == DType::kSplitBFloat16) {
       const SplitBFloat16 halves = to_split_bfloat16(w[at(i)]);
       reinterpret_cast<BFloat16*>(data)[i] = halves.high;
-      low_half(table, row)[i] = halves.low;
+      low_half(table, slot)[i] = halves.low;
       continue;
     }
     const std::int64_t col = table.first_col + i;
-    const auto words =
-        philox(update.params.random_key, static_cast<std::uint64_t>(table.whole_row(row)),
-               (update.params.step << 20) + static_cast<std::uint64_t>(col / 4));
+    const auto words = philox(update.params.random_key,
+                              static_cast<std::uint64_t>(table.whole_row(update.runs.rows[u])),
+                              (update.params.step << 20) + static_cast<std::uint64_t>(col / 4));
     store_element(data, table.dtype, i, w[at(i)], words[at(col % 4)]);
   }
 }
 
-bool update_row(const SparseUpdate& update, std::int64_t row, const Values& g) {
+float* state_of(const SparseUpdate& update, std::int64_t u) {
   const RowTable& table = update.table;
-  float* const state =
-      table.state == nullptr
-          ? nullptr
-          : reinterpret_cast<float*>(static_cast<char*>(table.state) + row * table.state_stride);
+  return table.state == nullptr
+             ? nullptr
+             : reinterpret_cast<float*>(static_cast<char*>(table.state) +
+                                        update.runs.slots[u] * table.state_stride);
+}
+
+/// The new row and state of unique row u, or nothing where they cannot be stored.
+std::optional<NewRow> new_row(const SparseUpdate& update,
+                              std::int64_t u,
+                              const Values& g,
+                              std::optional<float> mean) {
+  const RowTable& table = update.table;
+  const float* const state = state_of(update, u);
   const std::int64_t floats = state_floats(update.params.rule, table.cols);
-  NewRow result = apply_rule(update.params, g, load_row(table, row),
-                             state == nullptr ? Values{} : Values(state, state + floats));
-  if (!all_storable(table.dtype, result.w) || !all_finite(result.state) ||
-      !limit_norm(update.params, result.w)) {
+  NewRow result = apply_rule(update.params, g, load_row(table, update.runs.slots[u]),
+                             state == nullptr ? Values{} : Values(state, state + floats), mean);
+  if (!all_storable(table.dtype, result.w) || !all_finite(result.state)) {
+    return {};
+  }
+  return result;
+}
+
+void store_state(const SparseUpdate& update, std::int64_t u, const Values& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    state_of(update, u)[i] = values[i];
+  }
+}
+
+void count_overflow(const SparseUpdate& update, std::int64_t u) {
+  if (update.overflow != nullptr) {
+    update.overflow->merge({.count = 1,
+                            .first_row = update.table.whole_row(update.runs.rows[u]),
+                            .first_step = update.params.step});
+  }
+}
+
+bool update_row(const SparseUpdate& update, std::int64_t u, const Values& g) {
+  std::optional<NewRow> row = new_row(update, u, g, {});
+  if (!row || (update.params.max_norm > 0.0F &&
+               !scale_to(update.params, tree_sum(block_squares(row->w)), row->w))) {
     return false;
   }
-  for (std::size_t i = 0; i < result.state.size(); ++i) {
-    state[i] = result.state[i];
-  }
-  store_row(update, row, result.w);
+  store_state(update, u, row->state);
+  store_row(update, u, row->w);
   return true;
+}
+
+Values vector_at(const float* values, std::int64_t u, std::int64_t cols) {
+  return {values + u * cols, values + (u + 1) * cols};
+}
+
+void store_blocks(const Values& blocks, std::int64_t u, float* out) {
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  for (std::int64_t b = 0; b < count; ++b) {
+    out[u * count + b] = blocks[at(b)];
+  }
+}
+
+/// The first half of an update for unique row u.
+void update_by_statistic(const StatisticUpdate& job, std::int64_t u) {
+  const std::int64_t cols = job.update.table.cols;
+  const bool row_wise = traits(job.update.params.rule).is_row_wise;
+  const std::optional<NewRow> row =
+      new_row(job.update, u, vector_at(job.values, u, cols),
+              row_wise ? std::optional(job.row_statistic[u]) : std::nullopt);
+  if (!row) {
+    job.values[u * cols] = std::numeric_limits<float>::quiet_NaN();
+    count_overflow(job.update, u);
+    return;
+  }
+  store_state(job.update, u, row->state);
+  if (job.update.params.max_norm > 0.0F) {
+    std::copy(row->w.begin(), row->w.end(), job.values + u * cols);
+  } else {
+    store_row(job.update, u, row->w);
+  }
+}
+
+/// The second half.
+void store_scaled(const StatisticUpdate& job, std::int64_t u) {
+  Values w = vector_at(job.values, u, job.update.table.cols);
+  if (std::isnan(w[0])) {
+    return;
+  }
+  if (!scale_to(job.update.params, job.row_statistic[u], w)) {
+    count_overflow(job.update, u);
+    return;
+  }
+  store_row(job.update, u, w);
 }
 
 }  // namespace
 
-RowOverflow update_rows(const SparseUpdate& update, Range range, const float* gradients) {
-  const std::int64_t cols = update.table.cols;
-  RowOverflow overflow;
-  for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const Values g = gradients == nullptr
-                         ? row_gradient(update, u)
-                         : Values(gradients + u * cols, gradients + (u + 1) * cols);
-    if (!update_row(update, update.runs.rows[u], g)) {
-      overflow.add(update.table.whole_row(update.runs.rows[u]));
-    }
-  }
-  return overflow;
-}
-
-void sum_gradients(const SparseUpdate& update, Range range, float* out) {
-  for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const Values g = row_gradient(update, u);
-    for (std::size_t i = 0; i < g.size(); ++i) {
-      out[u * update.table.cols + static_cast<std::int64_t>(i)] = g[i];
+void update_rows(Context& /*ctx*/, std::span<const SparseUpdate> updates) {
+  for (const SparseUpdate& update : updates) {
+    const RowRuns& runs = update.runs;
+    const GradientSum sum{.runs = runs, .cols = update.table.cols, .parts = update.parts};
+    for (std::int64_t u = 0; u < runs.num_rows; ++u) {
+      const Values g = update.gradients == nullptr
+                           ? segments_sum(sum, {runs.row_segments[u], runs.row_segments[u + 1]})
+                           : vector_at(update.gradients, u, update.table.cols);
+      if (!update_row(update, u, g)) {
+        count_overflow(update, u);
+      }
     }
   }
 }
 
-void gradient_block_squares(const SparseUpdate& update,
-                            Range range,
-                            const float* gradients,
-                            float* out) {
-  const std::int64_t cols = update.table.cols;
-  for (std::int64_t u = range.begin; u < range.end; ++u) {
-    const Values g(gradients + u * cols, gradients + (u + 1) * cols);
-    const Values blocks =
-        block_squares(decayed(update.params, g, load_row(update.table, update.runs.rows[u])));
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      out[u * statistic_blocks(cols) + static_cast<std::int64_t>(b)] = blocks[b];
+void gradient_block_squares(Context& /*ctx*/, std::span<const BlockSquares> jobs) {
+  for (const BlockSquares& job : jobs) {
+    const SparseUpdate& update = job.update;
+    for (std::int64_t u = 0; u < update.runs.num_rows; ++u) {
+      const Values g = vector_at(update.gradients, u, update.table.cols);
+      const Values w = update.params.decay == WeightDecay::kL2
+                           ? load_row(update.table, update.runs.slots[u])
+                           : Values{};
+      store_blocks(block_squares(decayed(update.params, g, w)), u, job.out);
+    }
+  }
+}
+
+void update_rows_with_statistic(Context& /*ctx*/, std::span<const StatisticUpdate> jobs) {
+  for (const StatisticUpdate& job : jobs) {
+    for (std::int64_t u = 0; u < job.update.runs.num_rows; ++u) {
+      update_by_statistic(job, u);
+    }
+  }
+}
+
+void row_block_squares(Context& /*ctx*/, std::span<const RowSquares> jobs) {
+  for (const RowSquares& job : jobs) {
+    for (std::int64_t u = 0; u < job.count; ++u) {
+      store_blocks(block_squares(vector_at(job.rows, u, job.cols)), u, job.out);
+    }
+  }
+}
+
+void store_scaled_rows(Context& /*ctx*/, std::span<const StatisticUpdate> jobs) {
+  for (const StatisticUpdate& job : jobs) {
+    for (std::int64_t u = 0; u < job.update.runs.num_rows; ++u) {
+      store_scaled(job, u);
     }
   }
 }
