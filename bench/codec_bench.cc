@@ -17,7 +17,6 @@ namespace weft::bench {
 namespace {
 
 constexpr std::int64_t kVectorBytes = std::int64_t{64} << 20;
-constexpr std::int64_t kTaskVectors = 512;
 
 enum class Way { kEncode, kDecode };
 
@@ -44,25 +43,25 @@ struct Vectors {
   }
 
   void run(Way way) const {
-    device->pool().parallel_for((count + kTaskVectors - 1) / kTaskVectors, [&](std::int64_t task) {
-      const Range range{task * kTaskVectors, std::min((task + 1) * kTaskVectors, count)};
-      if (way == Way::kEncode) {
-        kernels::encode(codec,
-                        {.vectors = floats.as<float>(),
-                         .stride = cols,
-                         .cols = cols,
-                         .to = encoded.as<std::byte>(),
-                         .draws = {.key = 1, .step = 1, .numbers = numbers.data()}},
-                        range);
-      } else {
-        kernels::decode(codec,
-                        {.from = encoded.as<std::byte>(),
-                         .vectors = floats.as<float>(),
-                         .stride = cols,
-                         .cols = cols},
-                        range);
-      }
-    });
+    Context ctx{.device = device.get(), .pool = &device->pool()};
+    if (way == Way::kEncode) {
+      const kernels::EncodeJob job{.codec = codec,
+                                   .vectors = floats.as<float>(),
+                                   .stride = cols,
+                                   .count = count,
+                                   .cols = cols,
+                                   .to = encoded.as<std::byte>(),
+                                   .draws = {.key = 1, .step = 1, .numbers = numbers.data()}};
+      kernels::encode(ctx, std::span(&job, 1));
+    } else {
+      const kernels::DecodeJob job{.codec = codec,
+                                   .from = encoded.as<std::byte>(),
+                                   .vectors = floats.as<float>(),
+                                   .stride = cols,
+                                   .count = count,
+                                   .cols = cols};
+      kernels::decode(ctx, std::span(&job, 1));
+    }
   }
 
   kernels::Codec codec;

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Fail when a module of weft/ includes a module that tools/layers.txt does not allow it,
-or when a file outside its backend folder includes a backend's header."""
+"""Fail when a module of weft/ includes a module that tools/layers.txt does not allow it, when a file
+outside its backend folder includes a backend's header, or when one outside kernels/ loops over a device's
+memory on the host: uses the pool, or the CPU's kernels on host pointers. What does so today and is not host
+memory by its nature is in tools/host_loops.txt, and a line there that is no longer needed is a fault too."""
 import pathlib
 import re
 import sys
@@ -13,6 +15,12 @@ BACKENDS = {
     r'<(cuda|cub/)[^>]*>': ("weft/tensor/cuda/", "weft/kernels/cuda/"),
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+HOST_LOOP = re.compile(r'\bctx\.pool\b|\brun_blocks\(|\bparallel_for\(|#\s*include\s*"weft/kernels/cpu/')
+# Work on host memory: pools and devices themselves, kernels, data, messages and the ids that they carry
+# (docs/adr/0005-ids-on-the-host.md), lists of rows, and measuring the machine.
+HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "weft/comm/",
+               "weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
+               "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc", "weft/train/compute_probe.cc")
 
 
 def read_layers(faults):
@@ -28,9 +36,26 @@ def read_layers(faults):
     return allowed
 
 
+def read_host_loops():
+    lines = (ROOT / "tools/host_loops.txt").read_text().splitlines()
+    return {line.split("#")[0].strip() for line in lines if line.split("#")[0].strip()}
+
+
+def loops_on_host(name, text):
+    """Whether a file does what belongs into an operation of kernels/."""
+    code = re.sub(r"//[^\n]*", "", text)
+    found = set(HOST_LOOP.findall(code))
+    if name.startswith("weft/kernels/"):
+        return False
+    if name.startswith(HOST_MEMORY):
+        return any(match.startswith("#") for match in found)
+    return bool(found)
+
+
 def main():
     faults = []
     allowed = read_layers(faults)
+    loops = read_host_loops()
     files = sorted(p for p in (ROOT / "weft").rglob("*") if p.suffix in SUFFIXES)
     for path in files:
         name = str(path.relative_to(ROOT))
@@ -45,8 +70,13 @@ def main():
             if re.search(r'^\s*#\s*include\s*' + header, text, re.MULTILINE):
                 if not name.startswith(homes):
                     faults.append(f"{name}: {header} belongs in {' or '.join(homes)}")
+        if loops_on_host(name, text) != (name in loops):
+            faults.append(f"{name}: its line in tools/host_loops.txt is no longer needed" if name in loops else
+                          f"{name}: loops over a device's memory belong in kernels/ (HACKING.md, A kernel)")
+        loops.discard(name)
         if re.search(r'std::(cout|cerr)|\bprintf\(|\bexit\(', text):
             faults.append(f"{name}: nothing in weft/ prints or exits")
+    faults += [f"tools/host_loops.txt: {name} does not exist" for name in sorted(loops)]
     print("\n".join(faults) or f"{len(files)} files keep to tools/layers.txt")
     return bool(faults)
 

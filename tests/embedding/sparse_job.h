@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,17 @@ inline float number(Random& random) {
   const auto mantissa = static_cast<float>(below(random, 1 << 24)) * 0x1.0p-23F - 1.0F;
   return std::ldexp(mantissa, static_cast<int>(below(random, 10)) - 8);
 }
+
+/// One as a list.
+class Of {
+ public:
+  explicit Of(RowGradients& one) : one_(&one) {}
+
+  operator std::span<RowGradients* const>() const { return {&one_, 1}; }
+
+ private:
+  RowGradients* one_;
+};
 
 /// One feature's lookups of a global batch.
 struct Feature {

@@ -59,17 +59,6 @@ std::vector<float> gather_blocks(std::span<RowGradients> gradients,
   return all;
 }
 
-/// One as a list.
-class Of {
- public:
-  explicit Of(RowGradients& one) : one_(&one) {}
-
-  operator std::span<RowGradients* const>() const { return {&one_, 1}; }
-
- private:
-  RowGradients* one_;
-};
-
 void update_columns(Context& ctx, std::span<RowGradients> gradients, const UpdateStep& step) {
   const TableShard& first = gradients[0].shard();
   const std::int64_t dim = first.table().embedding_dim;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "weft/kernels/codec.h"
@@ -24,17 +25,36 @@ void check(bool holds) {
   }
 }
 
+using Encode = void (*)(weft::Context&, std::span<const weft::kernels::EncodeJob>);
+using Decode = void (*)(weft::Context&, std::span<const weft::kernels::DecodeJob>);
+
+void decode_one(Decode operation, weft::kernels::DecodeJob job) {
+  weft::Context ctx;
+  operation(ctx, std::span(&job, 1));
+}
+
+weft::kernels::CodecClips encode_one(Encode operation, weft::kernels::EncodeJob job) {
+  weft::Context ctx;
+  weft::kernels::CodecClips lost;
+  job.clips = &lost;
+  operation(ctx, std::span(&job, 1));
+  return lost;
+}
+
 void decode_bytes(const Codec& codec, const std::vector<std::byte>& bytes, std::int64_t cols) {
   const auto vectors =
       static_cast<std::int64_t>(bytes.size()) / weft::kernels::encoded_bytes(codec, cols);
   std::vector<float> fast(static_cast<std::size_t>(vectors * cols));
   std::vector<float> plain = fast;
-  weft::kernels::decode(
-      codec, {.from = bytes.data(), .vectors = fast.data(), .stride = cols, .cols = cols},
-      {0, vectors});
-  weft::kernels::reference::decode(
-      codec, {.from = bytes.data(), .vectors = plain.data(), .stride = cols, .cols = cols},
-      {0, vectors});
+  weft::kernels::DecodeJob job{.codec = codec,
+                               .from = bytes.data(),
+                               .vectors = fast.data(),
+                               .stride = cols,
+                               .count = vectors,
+                               .cols = cols};
+  decode_one(weft::kernels::decode, job);
+  job.vectors = plain.data();
+  decode_one(weft::kernels::reference::decode, job);
   check(fast.empty() || std::memcmp(fast.data(), plain.data(), 4 * fast.size()) == 0);
 }
 
@@ -46,19 +66,24 @@ void encode_floats(const Codec& codec, const std::vector<std::byte>& bytes, std:
       static_cast<std::size_t>(vectors * weft::kernels::encoded_bytes(codec, cols)));
   std::vector<std::byte> plain = fast;
   const std::vector<std::int64_t> numbers(static_cast<std::size_t>(vectors), 3);
-  weft::kernels::EncodeJob job{.vectors = x.data(),
+  weft::kernels::EncodeJob job{.codec = codec,
+                               .vectors = x.data(),
                                .stride = cols,
+                               .count = vectors,
                                .cols = cols,
                                .to = fast.data(),
                                .draws = {.key = 1, .step = 2, .numbers = numbers.data()}};
-  const weft::kernels::CodecClips counts = weft::kernels::encode(codec, job, {0, vectors});
+  const weft::kernels::CodecClips counts = encode_one(weft::kernels::encode, job);
   job.to = plain.data();
-  check(weft::kernels::reference::encode(codec, job, {0, vectors}) == counts);
+  check(encode_one(weft::kernels::reference::encode, job) == counts);
   check(fast == plain);
   if (counts.non_finite == 0 && codec.format != CodecFormat::kFp32) {
-    weft::kernels::decode(codec,
-                          {.from = fast.data(), .vectors = x.data(), .stride = cols, .cols = cols},
-                          {0, vectors});
+    decode_one(weft::kernels::decode, {.codec = codec,
+                                       .from = fast.data(),
+                                       .vectors = x.data(),
+                                       .stride = cols,
+                                       .count = vectors,
+                                       .cols = cols});
     check(std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); }));
   }
 }

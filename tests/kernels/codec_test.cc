@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/codec_parity.h"
 #include "tests/kernels_dense/per_target.h"
 
 namespace weft::kernels {
@@ -50,8 +51,33 @@ struct Encoded {
   CodecClips counts;
 };
 
-using EncodeFunction = CodecClips (*)(const Codec&, const EncodeJob&, Range);
-using DecodeFunction = void (*)(const Codec&, const DecodeJob&, Range);
+/// One job of an operation, on the calling thread.
+using EncodeFunction = CodecClips (*)(const Codec&, EncodeJob, Range);
+using DecodeFunction = void (*)(const Codec&, DecodeJob, Range);
+
+template <auto kOperation>
+CodecClips encode_by(const Codec& codec, EncodeJob job, Range vectors) {
+  CodecClips lost;
+  Context ctx;
+  job.codec = codec;
+  job.count = vectors.size();
+  job.clips = &lost;
+  kOperation(ctx, std::span<const EncodeJob>(&job, 1));
+  return lost;
+}
+
+template <auto kOperation>
+void decode_by(const Codec& codec, DecodeJob job, Range vectors) {
+  Context ctx;
+  job.codec = codec;
+  job.count = vectors.size();
+  kOperation(ctx, std::span<const DecodeJob>(&job, 1));
+}
+
+constexpr EncodeFunction kEncode = encode_by<kernels::encode>;
+constexpr DecodeFunction kDecode = decode_by<kernels::decode>;
+constexpr EncodeFunction kPlainEncode = encode_by<reference::encode>;
+constexpr DecodeFunction kPlainDecode = decode_by<reference::decode>;
 
 /// x holds `vectors` of `cols` columns.
 Encoded encode_with(EncodeFunction run, const Codec& codec, const Floats& x, std::int64_t cols) {
@@ -78,7 +104,7 @@ Floats decode_with(DecodeFunction run, const Codec& codec, const Bytes& bytes, s
 
 Floats there_and_back(const Codec& codec, const Floats& x) {
   const auto cols = static_cast<std::int64_t>(x.size());
-  return decode_with(decode, codec, encode_with(encode, codec, x, cols).bytes, cols);
+  return decode_with(kDecode, codec, encode_with(kEncode, codec, x, cols).bytes, cols);
 }
 
 bool same_bits(const Floats& a, const Floats& b) {
@@ -132,13 +158,13 @@ TEST_P(CodecParity, BytesFloatsAndCountsAreThoseOfThePlainLoops) {
     const std::int64_t group = groups[static_cast<std::size_t>(cols) % groups.size()];
     for (const Codec& codec : all_codecs(group)) {
       const Floats x = numbers(cols, static_cast<unsigned>(cols), cols % 2 == 0);
-      const Encoded expected = encode_with(reference::encode, codec, x, cols);
-      const Encoded got = encode_with(encode, codec, x, cols);
+      const Encoded expected = encode_with(kPlainEncode, codec, x, cols);
+      const Encoded got = encode_with(kEncode, codec, x, cols);
       ASSERT_EQ(got.bytes, expected.bytes) << to_string(codec.format) << " " << cols << " " << group
                                            << " " << static_cast<int>(codec.rounding);
       ASSERT_EQ(got.counts, expected.counts) << to_string(codec.format) << " " << cols;
-      ASSERT_TRUE(same_bits(decode_with(decode, codec, got.bytes, cols),
-                            decode_with(reference::decode, codec, got.bytes, cols)))
+      ASSERT_TRUE(same_bits(decode_with(kDecode, codec, got.bytes, cols),
+                            decode_with(kPlainDecode, codec, got.bytes, cols)))
           << to_string(codec.format) << " " << cols;
     }
   }
@@ -157,8 +183,8 @@ TEST_P(CodecParity, SignedZerosHaveTheBytesOfThePlainLoops) {
       }
       x[0] = -0.0F;
       for (const Codec& codec : all_codecs(16)) {
-        ASSERT_EQ(encode_with(encode, codec, x, cols).bytes,
-                  encode_with(reference::encode, codec, x, cols).bytes)
+        ASSERT_EQ(encode_with(kEncode, codec, x, cols).bytes,
+                  encode_with(kPlainEncode, codec, x, cols).bytes)
             << to_string(codec.format) << " " << cols << " " << others;
       }
     }
@@ -171,11 +197,15 @@ TEST_P(CodecParity, AnyBytesDecodeToThePlainLoopsFloats) {
     for (std::int64_t cols = 1; cols <= 150; cols += 7) {
       Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, cols)));
       std::generate(bytes.begin(), bytes.end(), [&] { return static_cast<std::byte>(random()); });
-      ASSERT_TRUE(same_bits(decode_with(decode, codec, bytes, cols),
-                            decode_with(reference::decode, codec, bytes, cols)))
+      ASSERT_TRUE(same_bits(decode_with(kDecode, codec, bytes, cols),
+                            decode_with(kPlainDecode, codec, bytes, cols)))
           << to_string(codec.format) << " " << cols;
     }
   }
+}
+
+TEST(Codec, PassesItsParityListOnEveryTarget) {
+  test::on_every_target(test::expect_codec_parity);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, CodecParity, tested_targets(), target_name);
@@ -185,13 +215,14 @@ TEST(Codec, RowsAreGatheredAndScattered) {
   const std::array<std::int32_t, 2> rows = {3, 1};
   for (const Codec& codec : all_codecs(1)) {
     Bytes bytes(static_cast<std::size_t>(2 * encoded_bytes(codec, 2)));
-    encode(codec,
-           {.vectors = x.data(), .stride = 2, .rows = rows.data(), .cols = 2, .to = bytes.data()},
-           {0, 2});
+    kEncode(codec,
+            {.vectors = x.data(), .stride = 2, .rows = rows.data(), .cols = 2, .to = bytes.data()},
+            {0, 2});
     Floats y(11, 0.0F);
-    decode(codec,
-           {.from = bytes.data(), .vectors = y.data(), .stride = 3, .rows = rows.data(), .cols = 2},
-           {0, 2});
+    kDecode(
+        codec,
+        {.from = bytes.data(), .vectors = y.data(), .stride = 3, .rows = rows.data(), .cols = 2},
+        {0, 2});
     const Floats expected = {0, 0, 0, 3, 4, 0, 0, 0, 0, 7, 8};
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_NEAR(y[i], expected[i], 0.03F * expected[i]) << to_string(codec.format);
@@ -313,8 +344,8 @@ TEST(Codec, EveryCodeBehindAScaleSurvives) {
         const std::size_t even = 2 * (i - 2);
         bytes[i] = static_cast<std::byte>(f == CodecFormat::kInt4 ? even + 16 * (even + 1) : i - 2);
       }
-      const Floats x = decode_with(decode, codec, bytes, cols);
-      const Encoded again = encode_with(encode, codec, x, cols);
+      const Floats x = decode_with(kDecode, codec, bytes, cols);
+      const Encoded again = encode_with(kEncode, codec, x, cols);
       std::set<float> different;
       for (const float value : x) {
         if (std::isfinite(value)) {
@@ -322,7 +353,7 @@ TEST(Codec, EveryCodeBehindAScaleSurvives) {
         }
       }
       // All but the NaN codes, of which signs and payloads become one.
-      const Floats back = decode_with(decode, codec, again.bytes, cols);
+      const Floats back = decode_with(kDecode, codec, again.bytes, cols);
       EXPECT_TRUE(same_bits(back, x)) << to_string(f);
       const std::size_t expected = f == CodecFormat::kFp8E4m3   ? 253
                                    : f == CodecFormat::kFp8E5m2 ? 247
@@ -337,19 +368,19 @@ TEST(Codec, OcpNumbers) {
   const Codec e4m3{CodecFormat::kFp8E4m3, 8, CodecRounding::kNearest};
   const Bytes bytes = {std::byte{0x80}, std::byte{0x3F}, std::byte{0x01}, std::byte{0x08},
                        std::byte{0x38}, std::byte{0x7E}, std::byte{0xBC}};
-  EXPECT_EQ(decode_with(decode, e4m3, bytes, 5), (Floats{0x1p-9F, 0x1p-6F, 1.0F, 448.0F, -1.5F}));
+  EXPECT_EQ(decode_with(kDecode, e4m3, bytes, 5), (Floats{0x1p-9F, 0x1p-6F, 1.0F, 448.0F, -1.5F}));
   const Codec e5m2{CodecFormat::kFp8E5m2, 8, CodecRounding::kNearest};
   const Bytes other = {std::byte{0x80}, std::byte{0x3F}, std::byte{0x01}, std::byte{0x04},
                        std::byte{0x3C}, std::byte{0x7B}, std::byte{0xFC}};
-  EXPECT_EQ(decode_with(decode, e5m2, other, 5),
+  EXPECT_EQ(decode_with(kDecode, e5m2, other, 5),
             (Floats{0x1p-16F, 0x1p-14F, 1.0F, 57344.0F, -kInf}));
 }
 
 TEST(Codec, WhatIsNotFiniteIsCountedAndStaysSo) {
   const Floats x = {1.0F, kInf, -2.0F, kNan, -kInf, 0.5F};
   for (const Codec& codec : all_codecs(6)) {
-    const Encoded encoded = encode_with(encode, codec, x, 6);
-    const Floats y = decode_with(decode, codec, encoded.bytes, 6);
+    const Encoded encoded = encode_with(kEncode, codec, x, 6);
+    const Floats y = decode_with(kDecode, codec, encoded.bytes, 6);
     EXPECT_EQ(encoded.counts.non_finite, codec.format == CodecFormat::kFp32 ? 0 : 3);
     EXPECT_EQ(encoded.counts.clipped, 0);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -365,11 +396,11 @@ TEST(Codec, WhatIsNotFiniteIsCountedAndStaysSo) {
 TEST(Codec, WhatIsFiniteStaysFinite) {
   const Floats x = {kMost, -kMost, 1.0F, 0x1p-149F, -0x1p127F, kMost};
   for (const Codec& codec : all_codecs(4)) {
-    const Encoded encoded = encode_with(encode, codec, x, 6);
+    const Encoded encoded = encode_with(kEncode, codec, x, 6);
     EXPECT_EQ(encoded.counts.non_finite, 0);
     const bool exact = codec.format == CodecFormat::kFp32;
     EXPECT_EQ(encoded.counts.clipped > 0, !exact) << to_string(codec.format);
-    for (const float y : decode_with(decode, codec, encoded.bytes, 6)) {
+    for (const float y : decode_with(kDecode, codec, encoded.bytes, 6)) {
       EXPECT_TRUE(std::isfinite(y)) << to_string(codec.format);
     }
   }
@@ -387,14 +418,14 @@ TEST(Codec, StochasticRoundingHasTheRightMean) {
     for (std::int64_t draw = 0; draw < kDraws; ++draw) {
       number[0] = draw;
       Bytes bytes(static_cast<std::size_t>(encoded_bytes(codec, 2)));
-      encode(codec,
-             {.vectors = vector.data(),
-              .stride = 2,
-              .cols = 2,
-              .to = bytes.data(),
-              .draws = {.key = 9, .step = 1, .numbers = number.data()}},
-             {0, 1});
-      sum += static_cast<double>(decode_with(decode, codec, bytes, 2)[1]);
+      kEncode(codec,
+              {.vectors = vector.data(),
+               .stride = 2,
+               .cols = 2,
+               .to = bytes.data(),
+               .draws = {.key = 9, .step = 1, .numbers = number.data()}},
+              {0, 1});
+      sum += static_cast<double>(decode_with(kDecode, codec, bytes, 2)[1]);
     }
     EXPECT_NEAR(sum / kDraws, 2.3, 0.02) << to_string(codec.format);
   }
@@ -410,18 +441,18 @@ TEST(Codec, AShardsWordsAreThoseOfTheWholeRow) {
   Bytes part(static_cast<std::size_t>(encoded_bytes(codec, 32)));
   CodecDraws draw = draws();
   draw.first_col = 0;
-  encode(codec, {.vectors = x.data(), .stride = 96, .cols = 96, .to = whole.data(), .draws = draw},
-         {0, 1});
+  kEncode(codec, {.vectors = x.data(), .stride = 96, .cols = 96, .to = whole.data(), .draws = draw},
+          {0, 1});
   draw.first_col = 48;
-  encode(codec,
-         {.vectors = x.data() + 48, .stride = 96, .cols = 32, .to = part.data(), .draws = draw},
-         {0, 1});
+  kEncode(codec,
+          {.vectors = x.data() + 48, .stride = 96, .cols = 32, .to = part.data(), .draws = draw},
+          {0, 1});
   EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 3 * 18));
   draw.step += 1;
   Bytes later(part.size());
-  encode(codec,
-         {.vectors = x.data() + 48, .stride = 96, .cols = 32, .to = later.data(), .draws = draw},
-         {0, 1});
+  kEncode(codec,
+          {.vectors = x.data() + 48, .stride = 96, .cols = 32, .to = later.data(), .draws = draw},
+          {0, 1});
   EXPECT_NE(later, part);
 }
 

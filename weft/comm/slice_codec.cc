@@ -4,6 +4,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/cpu/codec_range.h"
 
 namespace weft::comm {
 namespace {
@@ -78,14 +79,14 @@ void SliceCodec::encode_block(const Source& slice, std::int64_t block, float* sc
       values[i] += residual[i];
     }
   }
-  const kernels::CodecClips lost = kernels::encode(
-      codec_, {.vectors = values, .stride = count, .cols = count, .to = to}, Range{0, 1});
+  const kernels::CodecClips lost = kernels::cpu::encode_range(
+      {.codec = codec_, .vectors = values, .stride = count, .cols = count, .to = to}, {0, 1});
   non_finite_.fetch_add(lost.non_finite, std::memory_order_relaxed);
   clipped_.fetch_add(lost.clipped, std::memory_order_relaxed);
   float* const decoded = slice.decoded == nullptr ? scratch : slice.decoded + range.begin;
   if (slice.decoded != nullptr || slice.residual != nullptr) {
-    kernels::decode(codec_, {.from = to, .vectors = decoded, .stride = count, .cols = count},
-                    Range{0, 1});
+    kernels::cpu::decode_range(
+        {.codec = codec_, .from = to, .vectors = decoded, .stride = count, .cols = count}, {0, 1});
   }
   if (slice.residual != nullptr) {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -96,12 +97,12 @@ void SliceCodec::encode_block(const Source& slice, std::int64_t block, float* sc
 
 void SliceCodec::decode_block(const Target& slice, std::int64_t block) const {
   const Range range = block_floats(slice.count, block);
-  kernels::decode(codec_,
-                  {.from = slice.from + block * block_bytes_,
-                   .vectors = slice.values + range.begin,
-                   .stride = range.size(),
-                   .cols = range.size()},
-                  Range{0, 1});
+  kernels::cpu::decode_range({.codec = codec_,
+                              .from = slice.from + block * block_bytes_,
+                              .vectors = slice.values + range.begin,
+                              .stride = range.size(),
+                              .cols = range.size()},
+                             {0, 1});
 }
 
 void SliceCodec::encode(Context& ctx, std::span<const Source> slices) {

@@ -41,14 +41,14 @@ class RunBuffers {
         segment_entries_(device),
         segment_parts_(device) {}
 
-  /// Room for the runs of `entries` entries; `weighted`: some have factors other than 1.
-  RunArrays resize(std::int64_t entries, bool weighted) {
+  /// Room for the runs of `entries` entries and as many `factors`, or none.
+  RunArrays resize(std::int64_t entries, std::int64_t factors) {
     return {.rows = rows_.resize_for<std::int64_t>(entries),
             .row_segments = row_segments_.resize_for<std::int32_t>(entries + 1),
             .segment_entries = segment_entries_.resize_for<std::int32_t>(entries + 1),
             .segment_parts = segment_parts_.resize_for<std::int32_t>(entries),
             .grads = grads_.resize_for<const float*>(entries),
-            .weights = weighted ? weights_.resize_for<float>(entries) : nullptr};
+            .weights = factors > 0 ? weights_.resize_for<float>(factors) : nullptr};
   }
 
  private:

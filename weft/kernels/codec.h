@@ -28,7 +28,10 @@
 /// Monotone   inside a group, when rounding to nearest.
 /// Order      every number by itself, the maximum does not depend on an order: equal bits on every
 ///            target and for any cut into tasks.
-/// Threads    a call runs on the calling thread; ranges of vectors may run at once.
+/// Ownership  vectors, codes, rows and what draws are made of are in memory of the context's
+/// device;
+///            jobs are the caller's, and are read before a call returns. Jobs of one call write
+///            different places.
 /// Errors     encode() and decode() of any bytes and floats have none: what was changed on the way
 ///            decodes to other numbers.
 /// Cost       bound by memory: 4 bytes and the encoded ones per column (bench/codec_bench.cc);
@@ -38,9 +41,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "weft/base/codec_format.h"
-#include "weft/base/parts.h"
+#include "weft/kernels/vector_draws.h"
+#include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
@@ -74,39 +79,59 @@ struct CodecClips {
 struct CodecDraws {
   std::uint64_t key = 0;
   std::uint64_t step = 0;
-  const std::int64_t* numbers = nullptr;  ///< [vectors] the draw of each; null: all 0
+  const std::int64_t* numbers = nullptr;  ///< [vectors] the draw of each; null: made by `vectors`
   std::int64_t first_col = 0;             ///< of column 0 in the logical row, a multiple of 4
+  VectorDraws vectors = {};               ///< of kNone all draws are 0
 };
 
 /// Vector i is read at vectors + (rows ? rows[i] : i) · stride, and written behind vector i - 1.
 struct EncodeJob {
+  Codec codec = {};
   const float* vectors = nullptr;
   std::int64_t stride = 0;             ///< elements
   const std::int32_t* rows = nullptr;  ///< gathers; null: in order
+  std::int64_t count = 0;              ///< of vectors
   std::int64_t cols = 0;
   std::byte* to = nullptr;  ///< of vector 0
   CodecDraws draws = {};
+  /// [1] what is lost is added to it, atomically; null: nobody counts. The host and the device can
+  /// both address it.
+  CodecClips* clips = nullptr;
 };
 
 /// The other way; `rows` scatters.
 struct DecodeJob {
+  Codec codec = {};
   const std::byte* from = nullptr;
   float* vectors = nullptr;
   std::int64_t stride = 0;
   const std::int32_t* rows = nullptr;
+  std::int64_t count = 0;
   std::int64_t cols = 0;
 };
 
-/// Encodes vectors [range).
-CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
+/// Encodes the vectors of all jobs.
+void encode(Context& ctx, std::span<const EncodeJob> jobs);
 
-/// Decodes vectors [range).
-void decode(const Codec& codec, const DecodeJob& job, Range range);
+/// Decodes the vectors of all jobs.
+void decode(Context& ctx, std::span<const DecodeJob> jobs);
+
+namespace cpu {
+/// In one task pool.
+void encode(Context& ctx, std::span<const EncodeJob> jobs);
+void decode(Context& ctx, std::span<const DecodeJob> jobs);
+}  // namespace cpu
+
+namespace cuda {
+/// Enqueued on the context's stream.
+void encode(Context& ctx, std::span<const EncodeJob> jobs);
+void decode(Context& ctx, std::span<const DecodeJob> jobs);
+}  // namespace cuda
 
 namespace reference {
-/// The same in plain loops, with the same bits: for tests.
-CodecClips encode(const Codec& codec, const EncodeJob& job, Range range);
-void decode(const Codec& codec, const DecodeJob& job, Range range);
+/// Plain loops on the calling thread, for tests.
+void encode(Context& ctx, std::span<const EncodeJob> jobs);
+void decode(Context& ctx, std::span<const DecodeJob> jobs);
 }  // namespace reference
 
 }  // namespace weft::kernels

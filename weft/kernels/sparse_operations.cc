@@ -2,6 +2,7 @@
 
 #include "weft/base/error.h"
 #include "weft/kernels/coalesce.h"
+#include "weft/kernels/codec.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/initial_values.h"
 #include "weft/kernels/row_copies.h"
@@ -99,6 +100,14 @@ void copy_from_rows(Context& ctx, std::span<const RowCopy> jobs) {
 
 void copy_to_rows(Context& ctx, std::span<const RowCopy> jobs) {
   choose_sparse(ctx, [&] { cpu::copy_to_rows(ctx, jobs); }, [&] { cuda::copy_to_rows(ctx, jobs); });
+}
+
+void encode(Context& ctx, std::span<const EncodeJob> jobs) {
+  choose_sparse(ctx, [&] { cpu::encode(ctx, jobs); }, [&] { cuda::encode(ctx, jobs); });
+}
+
+void decode(Context& ctx, std::span<const DecodeJob> jobs) {
+  choose_sparse(ctx, [&] { cpu::decode(ctx, jobs); }, [&] { cuda::decode(ctx, jobs); });
 }
 
 }  // namespace weft::kernels

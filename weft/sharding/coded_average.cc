@@ -12,6 +12,7 @@
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/cpu/codec_range.h"
 #include "weft/sharding/group_average.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
@@ -578,9 +579,12 @@ void CodedAverage::read_last(const Chunk& chunk, float* out) const {
 
 void CodedAverage::encode(const Chunk& chunk, const float* values, std::byte* owner_bytes) {
   const std::int64_t cols = chunk.vector->cols;
-  const kernels::CodecClips lost = kernels::encode(
-      codec_, {.vectors = values, .stride = cols, .cols = cols, .to = owner_bytes + chunk.offset},
-      Range{0, chunk.rows.size()});
+  const kernels::CodecClips lost = kernels::cpu::encode_range({.codec = codec_,
+                                                               .vectors = values,
+                                                               .stride = cols,
+                                                               .cols = cols,
+                                                               .to = owner_bytes + chunk.offset},
+                                                              {0, chunk.rows.size()});
   if (lost != kernels::CodecClips{}) {
     non_finite_.fetch_add(lost.non_finite, std::memory_order_relaxed);
     clipped_.fetch_add(lost.clipped, std::memory_order_relaxed);
@@ -589,9 +593,12 @@ void CodedAverage::encode(const Chunk& chunk, const float* values, std::byte* ow
 
 void CodedAverage::decode(const Chunk& chunk, const std::byte* owner_bytes, float* values) const {
   const std::int64_t cols = chunk.vector->cols;
-  kernels::decode(
-      codec_, {.from = owner_bytes + chunk.offset, .vectors = values, .stride = cols, .cols = cols},
-      Range{0, chunk.rows.size()});
+  kernels::cpu::decode_range({.codec = codec_,
+                              .from = owner_bytes + chunk.offset,
+                              .vectors = values,
+                              .stride = cols,
+                              .cols = cols},
+                             {0, chunk.rows.size()});
 }
 
 /// What was wanted and is not in what was decoded; flags the rows of which something is left.

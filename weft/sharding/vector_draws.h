@@ -14,43 +14,16 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "weft/base/parts.h"
+#include "weft/kernels/vector_draws.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/routing.h"
 #include "weft/spec/config.h"
 
 namespace weft::sharding {
 
-/// Of the vectors of a block. What it points to lives until the next batch.
-struct VectorDraws {
-  enum class Of : std::uint8_t { kNone, kBags, kSamples, kRows, kPlaces, kPartialSums };
-
-  /// The draws of `vectors`, one behind the other.
-  void number(Range vectors, std::int64_t* out) const;
-
-  Of of = Of::kNone;
-  std::uint64_t key = 0;
-  std::int64_t first_sample = 0;            ///< of the batch, in the global one
-  const std::int32_t* places = nullptr;     ///< [vectors] in the batch; null: the i-th
-  const std::int64_t* ids = nullptr;        ///< counted in the shard's rows
-  const std::int64_t* offsets = nullptr;    ///< [bags + 1] into ids
-  RowSet rows = {};                         ///< of the shard
-  const std::int64_t* row_list = nullptr;   ///< in their place, of hot rows
-  std::int64_t bags = 0;                    ///< of kPlaces
-  std::span<const std::int32_t> runs = {};  ///< of kPartialSums: lengths, one behind the other,
-  const std::int32_t* run_parts = nullptr;  ///< and the first part of each
-
- private:
-  [[nodiscard]] std::int64_t row(std::int64_t id) const {
-    return row_list == nullptr ? rows.row(id) : row_list[id];
-  }
-
-  void number_places(Range vectors, std::int64_t* out) const;
-  void number_partial_sums(Range vectors, std::int64_t* out) const;
-};
+using kernels::VectorDraws;
 
 /// The draws of what a rank encodes; of none where rounding is to nearest.
 class WireDraws {

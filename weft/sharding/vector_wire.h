@@ -6,18 +6,16 @@
 /// Wire       rank to rank: blocks in the order in which they were added, which sender and receiver
 ///            share; of a block its encoded vectors, without gaps.
 /// Memory     what is sent, and over `mpi` what is received, encoded; reused from step to step.
-/// Threads    encodes and decodes as tasks on the context's pool.
+/// Threads    encodes in one operation, and decodes in one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "weft/base/parts.h"
 #include "weft/comm/communicator.h"
 #include "weft/kernels/codec.h"
 #include "weft/sharding/routing.h"
-#include "weft/sharding/task_list.h"
 #include "weft/sharding/vector_draws.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/buffer.h"
@@ -43,7 +41,6 @@ class VectorWire {
   };
 
   VectorWire(const spec::Config& config, CodecFormat format, std::int64_t ranks, Device& device);
-  ~VectorWire();
 
   /// Whether vectors are encoded; where not, nothing here is used.
   [[nodiscard]] bool is_on() const { return codec_.format != CodecFormat::kFp32; }
@@ -68,8 +65,6 @@ class VectorWire {
   [[nodiscard]] kernels::CodecClips clips(std::int64_t table) const;
 
  private:
-  struct Clips;
-
   /// Blocks, and where each lies on the wire.
   struct Blocks {
     struct Entry {
@@ -81,26 +76,21 @@ class VectorWire {
 
     std::vector<Entry> entries;
     std::int64_t bytes = 0;
-    TaskList tasks;
   };
 
   void describe_lanes(comm::Communicator& comm);
-  void encode(const Block& block, Range vectors, std::byte* wire);
-  [[nodiscard]] kernels::CodecClips encode_drawn(const Block& block,
-                                                 Range vectors,
-                                                 std::byte* wire) const;
-  void decode(const Block& block, Range vectors, const std::byte* wire) const;
-  [[nodiscard]] static Range task_vectors(const Block& block, std::int64_t task);
+  void add_encodes(const Blocks& blocks, std::byte* wire);
+  void add_decode(const Block& block, const std::byte* wire);
 
   kernels::Codec codec_;
   std::uint64_t step_ = 0;
-  std::vector<Clips> clips_;  // [tables]
+  std::vector<kernels::CodecClips> clips_;  // [tables] added to atomically
   Blocks outgoing_, incoming_, in_place_;
   Buffer sent_, received_;                          // sent_: outgoing, then in place
   std::vector<comm::Piece> send_runs_, recv_runs_;  // [W]
   std::vector<comm::Lane> send_, recv_;
-  std::vector<const std::byte*> arrived_;  // [W] where a lane has come
-  std::vector<std::int64_t> lane_begin_;   // [W] its first byte among all of incoming_
+  std::vector<kernels::EncodeJob> encodes_;  // of an exchange
+  std::vector<kernels::DecodeJob> decodes_;
 };
 
 }  // namespace weft::sharding

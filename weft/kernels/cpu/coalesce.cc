@@ -280,7 +280,7 @@ RowRuns sort(const CoalesceJob& job, std::int64_t n, KeyBits bits) {
   } else {
     items = sort_by_digits(scratch, n, digits);
   }
-  const RunArrays runs = job.buffers->resize(n, weighted);
+  const RunArrays runs = job.buffers->resize(n, weighted ? n : 0);
   const std::span<const Item> sorted(items, at(n));
   if (!noted) {
     const GradientBlock& block = blocks.front();

@@ -10,6 +10,8 @@
 #include "weft/kernels/codec.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -19,10 +21,14 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "weft/base/at.h"
+#include "weft/base/parts.h"
 #include "weft/kernels/codec_formats.h"
 #include "weft/kernels/cpu/codec_lanes-inl.h"
+#include "weft/kernels/cpu/codec_range.h"
 #include "weft/kernels/cpu/random_words-inl.h"
 #include "weft/kernels/cpu/scratch.h"
+#include "weft/kernels/tasks.h"
 
 HWY_BEFORE_NAMESPACE();
 
@@ -263,7 +269,8 @@ HWY_INLINE void decode_group(const GroupOut& group) {
 }
 
 template <class F, class Rounding>
-CodecClips encode_vectors(const Codec& codec, const EncodeJob& job, Range range) {
+CodecClips encode_vectors(const EncodeJob& job, Range range) {
+  const Codec& codec = job.codec;
   CodecClips counts;
   const std::int64_t bytes = encoded_bytes(codec, job.cols);
   std::uint32_t* words = nullptr;
@@ -291,7 +298,8 @@ CodecClips encode_vectors(const Codec& codec, const EncodeJob& job, Range range)
 }
 
 template <class F>
-void decode_vectors(const Codec& codec, const DecodeJob& job, Range range) {
+void decode_vectors(const DecodeJob& job, Range range) {
+  const Codec& codec = job.codec;
   const std::int64_t bytes = encoded_bytes(codec, job.cols);
   for (std::int64_t v = range.begin; v < range.end; ++v) {
     float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
@@ -322,17 +330,16 @@ auto with_format(CodecFormat format, const Run& run) {
   }
 }
 
-CodecClips encode_any(const Codec& codec, const EncodeJob& job, Range range) {
-  return with_format(codec.format, [&](auto lanes) {
-    return codec.rounding == CodecRounding::kNearest
-               ? encode_vectors<decltype(lanes), Nearest>(codec, job, range)
-               : encode_vectors<decltype(lanes), Stochastic>(codec, job, range);
+CodecClips encode_any(const EncodeJob& job, Range range) {
+  return with_format(job.codec.format, [&](auto lanes) {
+    return job.codec.rounding == CodecRounding::kNearest
+               ? encode_vectors<decltype(lanes), Nearest>(job, range)
+               : encode_vectors<decltype(lanes), Stochastic>(job, range);
   });
 }
 
-void decode_any(const Codec& codec, const DecodeJob& job, Range range) {
-  with_format(codec.format,
-              [&](auto lanes) { decode_vectors<decltype(lanes)>(codec, job, range); });
+void decode_any(const DecodeJob& job, Range range) {
+  with_format(job.codec.format, [&](auto lanes) { decode_vectors<decltype(lanes)>(job, range); });
 }
 
 }  // namespace weft::kernels::HWY_NAMESPACE
@@ -346,9 +353,9 @@ namespace weft::kernels {
 HWY_EXPORT(encode_any);
 HWY_EXPORT(decode_any);
 
-CodecClips encode(const Codec& codec, const EncodeJob& job, Range range) {
-  if (codec.format != CodecFormat::kFp32) {
-    return HWY_DYNAMIC_DISPATCH(encode_any)(codec, job, range);
+CodecClips cpu::encode_range(const EncodeJob& job, Range range) {
+  if (job.codec.format != CodecFormat::kFp32) {
+    return HWY_DYNAMIC_DISPATCH(encode_any)(job, range);
   }
   const auto bytes = static_cast<std::size_t>(4 * job.cols);
   for (std::int64_t v = range.begin; v < range.end; ++v) {
@@ -358,9 +365,9 @@ CodecClips encode(const Codec& codec, const EncodeJob& job, Range range) {
   return {};
 }
 
-void decode(const Codec& codec, const DecodeJob& job, Range range) {
-  if (codec.format != CodecFormat::kFp32) {
-    HWY_DYNAMIC_DISPATCH(decode_any)(codec, job, range);
+void cpu::decode_range(const DecodeJob& job, Range range) {
+  if (job.codec.format != CodecFormat::kFp32) {
+    HWY_DYNAMIC_DISPATCH(decode_any)(job, range);
     return;
   }
   const auto bytes = static_cast<std::size_t>(4 * job.cols);
@@ -368,6 +375,67 @@ void decode(const Codec& codec, const DecodeJob& job, Range range) {
     float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
     std::memcpy(x, job.from + static_cast<std::size_t>(v) * bytes, bytes);
   }
+}
+
+namespace {
+
+// A task takes 20 to 100 microseconds, against 5 to wake a thread.
+constexpr std::int64_t kFloatsPerTask = 65536;
+// Vectors whose draws are found at once.
+constexpr std::int64_t kDrawsAtOnce = 256;
+
+std::int64_t codec_tasks(std::int64_t vectors, std::int64_t cols) {
+  return (vectors * cols + kFloatsPerTask - 1) / kFloatsPerTask;
+}
+
+/// Finds the draws of some vectors at a time.
+CodecClips encode_drawn(const EncodeJob& job, Range vectors) {
+  const std::int64_t bytes = encoded_bytes(job.codec, job.cols);
+  std::array<std::int64_t, kDrawsAtOnce> numbers;
+  CodecClips lost;
+  EncodeJob some = job;
+  some.draws.numbers = numbers.data();
+  for (std::int64_t first = vectors.begin; first < vectors.end; first += kDrawsAtOnce) {
+    const Range range{first, std::min(first + kDrawsAtOnce, vectors.end)};
+    job.draws.vectors.number(range, numbers.data());
+    some.vectors = job.vectors + (job.rows == nullptr ? first * job.stride : 0);
+    some.rows = job.rows == nullptr ? nullptr : job.rows + first;
+    some.to = job.to + first * bytes;
+    lost += cpu::encode_range(some, {0, range.size()});
+  }
+  return lost;
+}
+
+void add_clips(const CodecClips& lost, CodecClips* to) {
+  if (to != nullptr && lost != CodecClips{}) {
+    std::atomic_ref(to->non_finite).fetch_add(lost.non_finite, std::memory_order_relaxed);
+    std::atomic_ref(to->clipped).fetch_add(lost.clipped, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+void cpu::encode(Context& ctx, std::span<const EncodeJob> jobs) {
+  run_blocks(
+      ctx, static_cast<std::int64_t>(jobs.size()),
+      [&](std::int64_t i) { return codec_tasks(jobs[at(i)].count, jobs[at(i)].cols); },
+      [&](std::int64_t i, std::int64_t task) {
+        const EncodeJob& job = jobs[at(i)];
+        const Range vectors = piece(job.count, codec_tasks(job.count, job.cols), task);
+        const bool draws =
+            job.codec.rounding == CodecRounding::kStochastic && job.draws.numbers == nullptr;
+        add_clips(draws ? encode_drawn(job, vectors) : encode_range(job, vectors), job.clips);
+      });
+}
+
+void cpu::decode(Context& ctx, std::span<const DecodeJob> jobs) {
+  run_blocks(
+      ctx, static_cast<std::int64_t>(jobs.size()),
+      [&](std::int64_t i) { return codec_tasks(jobs[at(i)].count, jobs[at(i)].cols); },
+      [&](std::int64_t i, std::int64_t task) {
+        const DecodeJob& job = jobs[at(i)];
+        decode_range(job, piece(job.count, codec_tasks(job.count, job.cols), task));
+      });
 }
 
 }  // namespace weft::kernels

@@ -38,7 +38,8 @@ RowRuns coalesce_table(const CoalesceJob& job) {
   const bool weighted = std::any_of(
       job.blocks.begin(), job.blocks.end(),
       [](const GradientBlock& block) { return block.pooled && block.bags.weights != nullptr; });
-  const RunArrays to = job.buffers->resize(static_cast<std::int64_t>(entries.size()), weighted);
+  const auto n = static_cast<std::int64_t>(entries.size());
+  const RunArrays to = job.buffers->resize(n, weighted ? n : 0);
   std::int32_t rows = 0;
   std::int32_t segments = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -60,7 +61,7 @@ RowRuns coalesce_table(const CoalesceJob& job) {
   to.segment_entries[segments] = static_cast<std::int32_t>(entries.size());
   return {.num_rows = rows,
           .num_segments = segments,
-          .num_entries = static_cast<std::int64_t>(entries.size()),
+          .num_entries = n,
           .rows = to.rows,
           .slots = to.rows,
           .row_segments = to.row_segments,

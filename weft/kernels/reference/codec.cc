@@ -223,37 +223,59 @@ float decode_column(CodecFormat format, const std::byte* from, std::int64_t i) {
   return get<float>(from + 4 * i);
 }
 
-}  // namespace
-
-CodecClips encode(const Codec& codec, const EncodeJob& job, Range range) {
-  CodecClips counts;
-  const std::int64_t bytes = encoded_bytes(codec, job.cols);
-  for (std::int64_t v = range.begin; v < range.end; ++v) {
-    const float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
-    for_groups(codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) {
-      counts += encode_group({.x = x + col,
-                              .cols = cols,
-                              .to = job.to + v * bytes + offset,
-                              .codec = &codec,
-                              .draws = &job.draws,
-                              .number = job.draws.numbers == nullptr ? 0 : job.draws.numbers[v],
-                              .first_col = job.draws.first_col + col});
-    });
+CodecClips encode_vector(const EncodeJob& job, std::int64_t v) {
+  const std::int64_t bytes = encoded_bytes(job.codec, job.cols);
+  const float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
+  std::int64_t number = 0;
+  if (job.draws.numbers != nullptr) {
+    number = job.draws.numbers[v];
+  } else {
+    job.draws.vectors.number({v, v + 1}, &number);
   }
+  CodecClips counts;
+  for_groups(job.codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) {
+    counts += encode_group({.x = x + col,
+                            .cols = cols,
+                            .to = job.to + v * bytes + offset,
+                            .codec = &job.codec,
+                            .draws = &job.draws,
+                            .number = number,
+                            .first_col = job.draws.first_col + col});
+  });
   return counts;
 }
 
-void decode(const Codec& codec, const DecodeJob& job, Range range) {
-  const std::int64_t bytes = encoded_bytes(codec, job.cols);
-  const bool keeps_nan = codec.format == CodecFormat::kFp32 || codec.format == CodecFormat::kBf16;
-  for (std::int64_t v = range.begin; v < range.end; ++v) {
-    float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
-    for_groups(codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) {
-      for (std::int64_t i = 0; i < cols; ++i) {
-        const float value = decode_column(codec.format, job.from + v * bytes + offset, i);
-        x[col + i] = !keeps_nan && std::isnan(value) ? std::bit_cast<float>(0x7FC00000) : value;
+void decode_vector(const DecodeJob& job, std::int64_t v) {
+  const CodecFormat format = job.codec.format;
+  const std::int64_t bytes = encoded_bytes(job.codec, job.cols);
+  const bool keeps_nan = format == CodecFormat::kFp32 || format == CodecFormat::kBf16;
+  float* const x = job.vectors + (job.rows == nullptr ? v : job.rows[v]) * job.stride;
+  for_groups(job.codec, job.cols, [&](std::int64_t col, std::int64_t cols, std::int64_t offset) {
+    for (std::int64_t i = 0; i < cols; ++i) {
+      const float value = decode_column(format, job.from + v * bytes + offset, i);
+      x[col + i] = !keeps_nan && std::isnan(value) ? std::bit_cast<float>(0x7FC00000) : value;
+    }
+  });
+}
+
+}  // namespace
+
+void encode(Context& /*ctx*/, std::span<const EncodeJob> jobs) {
+  for (const EncodeJob& job : jobs) {
+    for (std::int64_t v = 0; v < job.count; ++v) {
+      const CodecClips lost = encode_vector(job, v);
+      if (job.clips != nullptr) {
+        *job.clips += lost;
       }
-    });
+    }
+  }
+}
+
+void decode(Context& /*ctx*/, std::span<const DecodeJob> jobs) {
+  for (const DecodeJob& job : jobs) {
+    for (std::int64_t v = 0; v < job.count; ++v) {
+      decode_vector(job, v);
+    }
   }
 }
 

@@ -1,0 +1,134 @@
+// Half a backend: a device of kind cuda, two operations of it that are defined here by the plain
+// loops, and the stubs of the library for the rest. What a CUDA backend has to do first works: it
+// builds, its operations pass their parity lists, and a shard of a table says what is missing.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/embedding_bag_parity.h"
+#include "tests/kernels/initial_values_parity.h"
+#include "weft/base/error.h"
+#include "weft/embedding/table_shard.h"
+#include "weft/tensor/worker_stream.h"
+
+namespace weft::kernels {
+
+namespace {
+
+// Calls of the two operations: that a list passes says nothing where something else ran.
+std::atomic<int> toy_lookups = 0;
+std::atomic<int> toy_initials = 0;
+
+}  // namespace
+
+void cuda::embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
+  ++toy_lookups;
+  reference::embedding_bag(ctx, lookups);
+}
+
+void cuda::set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
+  ++toy_initials;
+  reference::set_initial_rows(ctx, jobs);
+}
+
+namespace test {
+namespace {
+
+/// The CPU's memory and streams under another kind: a stage gets the toy as its device.
+class ToyDevice final : public Device {
+ public:
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
+
+  [[nodiscard]] ThreadPool& pool() override { return cpu_->pool(); }
+
+  void* allocate(std::int64_t bytes) override { return cpu_->allocate(bytes); }
+
+  void deallocate(void* data, std::int64_t bytes) noexcept override {
+    cpu_->deallocate(data, bytes);
+  }
+
+  void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
+    cpu_->copy_to_device(ctx, device, host, bytes);
+  }
+
+  void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) override {
+    cpu_->copy_to_host(ctx, host, device, bytes);
+  }
+
+  void copy(Context& ctx, void* to, const void* from, std::int64_t bytes) override {
+    cpu_->copy(ctx, to, from, bytes);
+  }
+
+  void fill_zero(Context& ctx, void* data, std::int64_t bytes) override {
+    cpu_->fill_zero(ctx, data, bytes);
+  }
+
+  std::unique_ptr<Stream> make_stream(const StreamOptions& options) override {
+    return make_cpu_stream({.stream = options,
+                            .context = {.device = this, .pool = &pool(), .native_stream = nullptr},
+                            .observer = nullptr,
+                            .number = 0});
+  }
+
+ private:
+  std::unique_ptr<Device> cpu_ = make_device({.threads = 2});
+};
+
+TEST(ToyBackend, ItsOperationsPassTheirParityLists) {
+  ToyDevice device;
+  toy_lookups = 0;
+  expect_embedding_bag_parity(device);
+  EXPECT_GT(toy_lookups, 0);
+  toy_initials = 0;
+  expect_initial_values_parity(device);
+  expect_listed_rows_parity(device);
+  EXPECT_GT(toy_initials, 0);
+}
+
+/// Runs body on the device; returns the message of what it throws.
+std::string message_of(Device& device, const std::function<void(Context&)>& body) {
+  try {
+    run_on(device, body);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+/// A step of a table: its first values and its lookup run, and the next operation is named.
+TEST(ToyBackend, AStepNamesTheFirstMissingOperation) {
+  ToyDevice device;
+  spec::Table table;
+  table.name = "t";
+  table.num_embeddings = 10;
+  table.embedding_dim = 16;
+  embedding::TableShard shard(device, table, {0, 10}, {0, 16}, 1, {});
+  embedding::RowGradients gradients(device, shard);
+  const std::int64_t ids[] = {4, 7};
+  const std::int64_t offsets[] = {0, 2};
+  const std::int32_t parts[] = {0};
+  float out[16] = {};
+  run_on(device, [&](Context& ctx) {
+    const BagLookup lookup =
+        shard.lookup({.bags = {ids, offsets, nullptr, 1}, .out = out, .out_stride = 16});
+    embedding_bag(ctx, std::span(&lookup, 1));
+  });
+  EXPECT_NE(out[3], 0.0F);
+  const GradientBlock block{
+      .bags = {ids, offsets, nullptr, 1}, .grads = out, .grad_stride = 16, .parts = parts};
+  const std::string message = message_of(device, [&](Context& ctx) {
+    gradients.coalesce(ctx, std::span(&block, 1));
+    shard.update(ctx, gradients, {});
+  });
+  EXPECT_NE(message.find("operation 'coalesce' is not there for device cuda"), std::string::npos)
+      << message;
+}
+
+}  // namespace
+}  // namespace test
+}  // namespace weft::kernels

@@ -1,0 +1,17 @@
+/// Private to kernels/cpu and to what still works on chunks in a cache of its own
+/// (tools/check_layers.py lists it): codecs on the calling thread.
+#pragma once
+
+#include "weft/base/parts.h"
+#include "weft/kernels/codec.h"
+
+namespace weft::kernels::cpu {
+
+/// Encodes vectors [range) of a job, whose count is not looked at; returns what is lost and adds it
+/// to nothing. Draws are those in `numbers`. Ranges may run at once.
+CodecClips encode_range(const EncodeJob& job, Range range);
+
+/// Decodes vectors [range).
+void decode_range(const DecodeJob& job, Range range);
+
+}  // namespace weft::kernels::cpu
