@@ -1,7 +1,8 @@
-// Copies between rows and matrices against plain loops, byte by byte.
+// Copies between rows and matrices, and averages of rows, against plain loops, byte by byte.
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/row_average_parity.h"
 #include "tests/kernels/row_copies_parity.h"
 
 namespace weft::kernels::test {
@@ -11,6 +12,12 @@ TEST(RowCopies, PassTheirParityLists) {
   for (const int threads : {1, 3}) {
     expect_copy_from_rows_parity(*make_device({.threads = threads}));
     expect_copy_to_rows_parity(*make_device({.threads = threads}));
+  }
+}
+
+TEST(RowAverage, PassesItsParityList) {
+  for (const int threads : {1, 3}) {
+    expect_row_average_parity(*make_device({.threads = threads}));
   }
 }
 

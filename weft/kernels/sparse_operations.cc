@@ -5,6 +5,7 @@
 #include "weft/kernels/codec.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/initial_values.h"
+#include "weft/kernels/row_average.h"
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_gradients.h"
 #include "weft/kernels/row_statistics.h"
@@ -108,6 +109,10 @@ void encode(Context& ctx, std::span<const EncodeJob> jobs) {
 
 void decode(Context& ctx, std::span<const DecodeJob> jobs) {
   choose_sparse(ctx, [&] { cpu::decode(ctx, jobs); }, [&] { cuda::decode(ctx, jobs); });
+}
+
+void average_rows(Context& ctx, std::span<const RowAverage> jobs) {
+  choose_sparse(ctx, [&] { cpu::average_rows(ctx, jobs); }, [&] { cuda::average_rows(ctx, jobs); });
 }
 
 }  // namespace weft::kernels

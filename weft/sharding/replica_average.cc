@@ -1,37 +1,19 @@
 #include "weft/sharding/replica_average.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
-#include "weft/base/thread_pool.h"
 #include "weft/sharding/group_average.h"
 
 namespace weft::sharding {
-namespace {
-
-constexpr std::int64_t kColumns = 128;  ///< summed at a time, on the stack
-
-/// Runs body(first column, columns) over [0, cols).
-template <typename Body>
-void for_columns(std::int64_t cols, const Body& body) {
-  for (std::int64_t first = 0; first < cols; first += kColumns) {
-    body(first, std::min(kColumns, cols - first));
-  }
-}
-
-}  // namespace
-
 ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
                                Device& device,
                                const std::vector<embedding::TableShard*>& shards,
                                const ReplicaAverageOptions& options)
     : replicas_(replicas),
       self_(at(replicas.rank())),
-      groups_(static_cast<double>(replicas.size())),
       received_(device),
       send_pieces_(at(replicas.size())),
       recv_pieces_(at(replicas.size())),
@@ -39,21 +21,9 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
       recv_(at(replicas.size())) {
   for (embedding::TableShard* shard : shards) {
     Member member{.shard = shard, .table = shard->row_table(), .fields = {}};
-    const kernels::RowTable& table = member.table;
-    const bool halves = table.low != nullptr;
-    const std::int64_t element = halves ? 2 : size_of(table.dtype);
-    member.fields.push_back(
-        {static_cast<std::byte*>(table.weights), table.weight_stride, table.cols * element});
-    if (halves) {
-      member.fields.push_back(
-          {static_cast<std::byte*>(table.low), table.low_stride, table.cols * 2});
-    }
-    member.state_floats = state_floats(shard->table().optimizer.type, table.cols);
-    if (member.state_floats > 0) {
-      member.fields.push_back(
-          {static_cast<std::byte*>(table.state), table.state_stride, 4 * member.state_floats});
-    }
-    for (const Field& field : member.fields) {
+    member.state_floats = state_floats(shard->table().optimizer.type, member.table.cols);
+    member.fields = storage::row_fields(member.table, member.state_floats);
+    for (const storage::RowField& field : member.fields) {
       member.row_bytes += field.bytes;
     }
     member.random_key =
@@ -175,7 +145,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
       }
       add_pieces(block, owned(block, static_cast<std::int64_t>(m)), send_pieces_[m]);
       const std::int64_t rows = owned(block, static_cast<std::int64_t>(self_)).size();
-      for (const Field& field : members_[block.member].fields) {
+      for (const storage::RowField& field : members_[block.member].fields) {
         recv_pieces_[m].push_back({nullptr, rows * field.bytes});
         bytes += (rows * field.bytes + 7) / 8 * 8;  // keeps rows aligned
       }
@@ -200,7 +170,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
 void ReplicaAverage::add_pieces(const Block& block,
                                 Range rows,
                                 std::vector<comm::Piece>& to) const {
-  for (const Field& field : members_[block.member].fields) {
+  for (const storage::RowField& field : members_[block.member].fields) {
     comm::Piece piece{.data = field.data,
                       .bytes = rows.size() * field.bytes,
                       .row_bytes = field.bytes,
@@ -208,7 +178,7 @@ void ReplicaAverage::add_pieces(const Block& block,
     if (touched_) {
       piece.rows = touched_->rows(block.member).data() + rows.begin;
     } else {
-      piece.data = field.data + rows.begin * field.stride;
+      piece.data = field.at(rows.begin);
     }
     to.push_back(piece);
   }
@@ -218,145 +188,50 @@ void ReplicaAverage::average(Context& ctx,
                              std::span<const Block> round,
                              std::span<const comm::Lane> arrived,
                              std::int64_t step) {
-  const auto self = static_cast<std::int64_t>(self_);
-  tasks_.clear();
+  parts_.clear();
+  averages_.clear();
   for (const Block& block : round) {
-    tasks_.add(task_count(owned(block, self).size(), kRowsPerTask));
+    add_parts(block, owned(block, static_cast<std::int64_t>(self_)), arrived);
   }
-  tasks_.run(*ctx.pool, [&](std::int64_t b, std::int64_t task) {
-    const Block& block = round[at(b)];
-    const Range own = owned(block, self);
-    const std::int64_t end = std::min(own.size(), (task + 1) * kRowsPerTask);
-    for (std::int64_t i = task * kRowsPerTask; i < end; ++i) {
-      const std::int64_t row =
-          touched_ ? touched_->rows(block.member)[at(own.begin + i)] : own.begin + i;
-      average_row(members_[block.member], {arrived, block.first_piece, i, row}, step);
-    }
-  });
+  std::size_t first = 0;
+  for (const Block& block : round) {
+    const Member& member = members_[block.member];
+    const Range own = owned(block, static_cast<std::int64_t>(self_));
+    const std::size_t count = send_.size() * member.fields.size();
+    averages_.push_back(
+        {.table = member.table,
+         .state_floats = member.state_floats,
+         .count = own.size(),
+         .rows = touched_ ? touched_->rows(block.member).data() + own.begin : nullptr,
+         .first = own.begin,
+         .parts = std::span(parts_).subspan(first, count),
+         .replicas = send_.size(),
+         .own = self_,
+         .random_key = member.random_key,
+         .step = static_cast<std::uint64_t>(step)});
+    first += count;
+  }
+  kernels::average_rows(ctx, averages_);
 }
 
-const std::byte* ReplicaAverage::at_group(const Member& member,
-                                          std::size_t field,
-                                          const Replicas& replicas,
-                                          std::size_t group) const {
-  const Field& own = member.fields[field];
-  if (group == self_) {
-    return own.data + replicas.row * own.stride;
-  }
-  const comm::Piece& piece = replicas.arrived[group].pieces[replicas.first_piece + field];
-  const auto* const data = static_cast<const std::byte*>(piece.data);
-  if (piece.row_bytes == 0) {
-    return data + replicas.index * own.bytes;
-  }
-  return data + piece.stride * (piece.rows == nullptr ? replicas.index
-                                                      : std::int64_t{piece.rows[replicas.index]});
-}
-
-/// Bit by bit: their average is what they are.
-bool ReplicaAverage::equal(const Member& member, const Replicas& replicas) const {
-  for (std::size_t f = 0; f < member.fields.size(); ++f) {
-    const std::byte* const first = at_group(member, f, replicas, 0);
-    for (std::size_t m = 1; m < send_.size(); ++m) {
-      if (std::memcmp(first, at_group(member, f, replicas, m), at(member.fields[f].bytes)) != 0) {
-        return false;
+/// Where each group has the rows of a block that this rank averages, field after field.
+void ReplicaAverage::add_parts(const Block& block, Range own, std::span<const comm::Lane> arrived) {
+  const std::vector<storage::RowField>& fields = members_[block.member].fields;
+  for (std::size_t m = 0; m < send_.size(); ++m) {
+    for (std::size_t f = 0; f < fields.size(); ++f) {
+      if (m == self_ && touched_) {
+        const std::int32_t* const rows = touched_->rows(block.member).data() + own.begin;
+        parts_.push_back({fields[f].data, fields[f].stride, rows});
+      } else if (m == self_) {
+        parts_.push_back({fields[f].at(own.begin), fields[f].stride, nullptr});
+      } else {
+        const comm::Piece& piece = arrived[m].pieces[block.first_piece + f];
+        const bool dense = piece.row_bytes == 0;
+        parts_.push_back({static_cast<std::byte*>(piece.data),
+                          dense ? fields[f].bytes : piece.stride, dense ? nullptr : piece.rows});
       }
     }
   }
-  return true;
-}
-
-void ReplicaAverage::average_row(const Member& member,
-                                 const Replicas& replicas,
-                                 std::int64_t step) const {
-  if (equal(member, replicas)) {
-    return;
-  }
-  switch (member.table.dtype) {
-    case DType::kFloat16:
-      average_halves<Float16>(member, replicas, step);
-      break;
-    case DType::kBFloat16:
-      average_halves<BFloat16>(member, replicas, step);
-      break;
-    case DType::kSplitBFloat16:
-      average_split(member, replicas);
-      break;
-    default:
-      average_floats(member, 0, replicas);
-  }
-  if (member.state_floats > 0) {
-    average_floats(member, member.fields.size() - 1, replicas);
-  }
-}
-
-void ReplicaAverage::average_floats(const Member& member,
-                                    std::size_t field,
-                                    const Replicas& replicas) const {
-  const Field& own = member.fields[field];
-  auto* const out = reinterpret_cast<float*>(own.data + replicas.row * own.stride);
-  for_columns(own.bytes / 4, [&](std::int64_t first, std::int64_t count) {
-    std::array<double, kColumns> sums;
-    for (std::size_t m = 0; m < send_.size(); ++m) {
-      const auto* const values =
-          reinterpret_cast<const float*>(at_group(member, field, replicas, m)) + first;
-      add_term(m, count, [&](std::int64_t c) { return values[c]; }, sums.data());
-    }
-    for (std::int64_t c = 0; c < count; ++c) {
-      out[first + c] = static_cast<float>(sums[at(c)] / groups_);
-    }
-  });
-}
-
-template <typename Element>
-void ReplicaAverage::average_halves(const Member& member,
-                                    const Replicas& replicas,
-                                    std::int64_t step) const {
-  const Field& own = member.fields[0];
-  const kernels::RowTable& table = member.table;
-  auto* const out = reinterpret_cast<Element*>(own.data + replicas.row * own.stride);
-  for_columns(table.cols, [&](std::int64_t first, std::int64_t count) {
-    std::array<double, kColumns> sums;
-    for (std::size_t m = 0; m < send_.size(); ++m) {
-      const auto* const values =
-          reinterpret_cast<const Element*>(at_group(member, 0, replicas, m)) + first;
-      add_term(m, count, [&](std::int64_t c) { return to_float(values[c]); }, sums.data());
-    }
-    std::array<std::uint32_t, 4> random{};
-    for (std::int64_t c = 0; c < count; ++c) {
-      const auto col = static_cast<std::uint64_t>(table.first_col + first + c);
-      if (col % 4 == 0) {
-        random =
-            philox(member.random_key, static_cast<std::uint64_t>(table.whole_row(replicas.row)),
-                   (static_cast<std::uint64_t>(step) << 20) + col / 4);
-      }
-      out[first + c] =
-          rounded(Element{}, static_cast<float>(sums[at(c)] / groups_), random[at(col % 4)]);
-    }
-  });
-}
-
-void ReplicaAverage::average_split(const Member& member, const Replicas& replicas) const {
-  const Field& own = member.fields[0];
-  const Field& own_low = member.fields[1];
-  auto* const high = reinterpret_cast<BFloat16*>(own.data + replicas.row * own.stride);
-  auto* const low = reinterpret_cast<std::int16_t*>(own_low.data + replicas.row * own_low.stride);
-  for_columns(member.table.cols, [&](std::int64_t first, std::int64_t count) {
-    std::array<double, kColumns> sums;
-    for (std::size_t m = 0; m < send_.size(); ++m) {
-      const auto* const highs =
-          reinterpret_cast<const BFloat16*>(at_group(member, 0, replicas, m)) + first;
-      const auto* const lows =
-          reinterpret_cast<const std::int16_t*>(at_group(member, 1, replicas, m)) + first;
-      add_term(
-          m, count, [&](std::int64_t c) { return to_float(SplitBFloat16{highs[c], lows[c]}); },
-          sums.data());
-    }
-    for (std::int64_t c = 0; c < count; ++c) {
-      const SplitBFloat16 halves = to_split_bfloat16(static_cast<float>(sums[at(c)] / groups_));
-      high[first + c] = halves.high;
-      low[first + c] = halves.low;
-    }
-  });
 }
 
 }  // namespace weft::sharding

@@ -33,11 +33,12 @@
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
+#include "weft/kernels/row_average.h"
 #include "weft/sharding/coded_average.h"
 #include "weft/sharding/sync_residuals.h"
-#include "weft/sharding/task_list.h"
 #include "weft/sharding/touched_rows.h"
 #include "weft/spec/mesh.h"
+#include "weft/storage/row_fields.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
@@ -83,17 +84,10 @@ class ReplicaAverage {
   [[nodiscard]] SyncClips clips() const { return coded_ ? coded_->clips() : SyncClips{}; }
 
  private:
-  /// Part of every row of a shard.
-  struct Field {
-    std::byte* data = nullptr;  // of row 0
-    std::int64_t stride = 0;    // bytes
-    std::int64_t bytes = 0;     // of a row
-  };
-
   struct Member {
     embedding::TableShard* shard = nullptr;
     kernels::RowTable table;
-    std::vector<Field> fields;  // weights; low halves of split_bf16; state, where there is some
+    std::vector<storage::RowField> fields;
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // of all fields
     std::uint64_t random_key = 0;
@@ -106,14 +100,6 @@ class ReplicaAverage {
     std::size_t first_piece = 0;  // of a lane
   };
 
-  /// One row: where each replica has it.
-  struct Replicas {
-    std::span<const comm::Lane> arrived;
-    std::size_t first_piece = 0;
-    std::int64_t index = 0;  // in the pieces
-    std::int64_t row = 0;    // in the shard
-  };
-
   void cut_rounds();
   void run_round(Context& ctx, std::span<Block> round, std::int64_t step);
   void describe_lanes(std::span<const Block> round);
@@ -122,21 +108,11 @@ class ReplicaAverage {
                std::span<const Block> round,
                std::span<const comm::Lane> arrived,
                std::int64_t step);
-  void average_row(const Member& member, const Replicas& replicas, std::int64_t step) const;
-  template <typename Element>
-  void average_halves(const Member& member, const Replicas& replicas, std::int64_t step) const;
-  void average_split(const Member& member, const Replicas& replicas) const;
-  void average_floats(const Member& member, std::size_t field, const Replicas& replicas) const;
-  [[nodiscard]] const std::byte* at_group(const Member& member,
-                                          std::size_t field,
-                                          const Replicas& replicas,
-                                          std::size_t group) const;
-  [[nodiscard]] bool equal(const Member& member, const Replicas& replicas) const;
+  void add_parts(const Block& block, Range own, std::span<const comm::Lane> arrived);
   [[nodiscard]] Range owned(const Block& block, std::int64_t group) const;
 
   comm::Communicator& replicas_;
   std::size_t self_;
-  double groups_;
   std::vector<Member> members_;
   std::optional<TouchedRows> touched_;
   std::unique_ptr<CodedAverage> coded_;  // null where rows travel as they are
@@ -145,7 +121,8 @@ class ReplicaAverage {
   Buffer received_;                      // rows of the others, where not lent
   std::vector<std::vector<comm::Piece>> send_pieces_, recv_pieces_;  // [M]
   std::vector<comm::Lane> send_, recv_;                              // [M]
-  TaskList tasks_;                                                   // of a round's blocks
+  std::vector<kernels::RowPart> parts_;                              // of a round
+  std::vector<kernels::RowAverage> averages_;                        // of its blocks
 };
 
 }  // namespace weft::sharding
