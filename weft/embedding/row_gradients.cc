@@ -46,6 +46,14 @@ void RowGradients::coalesce(
   }
 }
 
+void RowGradients::read_unique_rows(std::vector<std::int64_t>& out) const {
+  out.resize(static_cast<std::size_t>(runs_.num_rows));
+  Device& device = *sums_.device();
+  Context ctx{.device = &device};
+  device.copy_to_host(ctx, out.data(), runs_.rows,
+                      runs_.num_rows * static_cast<std::int64_t>(sizeof(std::int64_t)));
+}
+
 void RowGradients::accumulate(Context& ctx, float factor) {
   RowGradients* const one = this;
   accumulate(ctx, std::span(&one, 1), factor);

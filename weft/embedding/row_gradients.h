@@ -53,6 +53,9 @@ class RowGradients {
   /// [num_unique()] rows, ascending, counted within the shard; valid until the next coalesce().
   [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
 
+  /// Copies unique_rows() to the host. They are there once coalesce() has returned.
+  void read_unique_rows(std::vector<std::int64_t>& out) const;
+
   /// Makes row_gradients() `factor` times the sums of the rows' entries. Once they are there
   /// another call does nothing.
   void accumulate(Context& ctx, float factor = 1.0F);

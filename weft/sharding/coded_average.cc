@@ -117,7 +117,7 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
       device.make_stream({.name = "rows of the last sync", .is_inline = true});
   const Stage stage = [this](Context& ctx) {
     if (residuals_) {
-      residuals_->clear();
+      residuals_->clear(ctx);
     }
     restored(ctx);
   };
@@ -155,33 +155,29 @@ void CodedAverage::add_member(Device& device,
   members_.push_back(std::move(member));
 }
 
-/// The rows as they are become those of the last sync.
-void CodedAverage::take_rows(const Member& member, Range rows) const {
+/// Jobs that make rows as they are those of the last sync.
+void CodedAverage::take_rows(const Member& member, Range rows) {
   const kernels::RowTable& table = member.table;
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    if (is_half(table.dtype)) {
-      std::memcpy(member.weights.as<std::byte>() + row * table.cols * 2, weights_of(table, row),
-                  at(table.cols * 2));
-    } else {
-      read_weights(table, row, member.weights.as<float>() + row * table.cols);
-    }
-    if (member.state_floats > 0) {
-      std::memcpy(member.state.as<float>() + row * member.state_floats, state_of(table, row),
-                  at(member.state_floats) * sizeof(float));
-    }
+  const std::int64_t element = kernels::element_bytes(table, kernels::RowCopy::Part::kWeights);
+  kernels::RowCopy copy{.table = table, .slots = rows, .cols = table.cols};
+  copy.stride = table.cols * element;
+  copy.matrix = member.weights.as<std::byte>() + rows.begin * copy.stride;
+  copies_.push_back(copy);
+  if (member.state_floats > 0) {
+    copy.part = kernels::RowCopy::Part::kState;
+    copy.cols = member.state_floats;
+    copy.stride = member.state_floats * static_cast<std::int64_t>(sizeof(float));
+    copy.matrix = member.state.as<std::byte>() + rows.begin * copy.stride;
+    copies_.push_back(copy);
   }
 }
 
 void CodedAverage::restored(Context& ctx) {
   copies_.clear();
   for (const Member& member : members_) {
-    copies_.add(task_count(member.shard->rows().size(), kRowsPerTask));
+    take_rows(member, {0, member.shard->rows().size()});
   }
-  copies_.run(*ctx.pool, [&](std::int64_t m, std::int64_t task) {
-    const Member& member = members_[at(m)];
-    const std::int64_t rows = member.shard->rows().size();
-    take_rows(member, {task * kRowsPerTask, std::min(rows, (task + 1) * kRowsPerTask)});
-  });
+  kernels::copy_from_rows(ctx, copies_);
   for (std::size_t m = 0; touched_ != nullptr && residuals_ && m < members_.size(); ++m) {
     residual_rows_.clear();
     for (std::int64_t row = 0; row < members_[m].shard->rows().size(); ++row) {
@@ -205,6 +201,8 @@ void CodedAverage::stored(const embedding::TableShard& shard, std::span<const Ra
       }
     }
   }
+  Context ctx{.device = scratch_.device()};
+  kernels::copy_from_rows(ctx, copies_);
 }
 
 std::int64_t CodedAverage::copies_bytes() const {

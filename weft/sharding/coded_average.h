@@ -49,6 +49,7 @@
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
+#include "weft/kernels/row_copies.h"
 #include "weft/sharding/sync_residuals.h"
 #include "weft/sharding/task_list.h"
 #include "weft/sharding/touched_rows.h"
@@ -180,7 +181,7 @@ class CodedAverage {
   };
 
   void add_member(Device& device, const embedding::TableShard& shard, std::uint64_t seed);
-  void take_rows(const Member& member, Range rows) const;
+  void take_rows(const Member& member, Range rows);
   void cut_rounds();
   void deal_rows(Context& ctx);
   void deal_block(const Block& block);
@@ -246,7 +247,7 @@ class CodedAverage {
   Buffer received_;                          // where not lent
   std::vector<comm::Piece> send_pieces_, recv_pieces_;  // [M]
   std::vector<comm::Lane> send_, recv_;                 // [M]
-  TaskList copies_;                                     // of members
+  std::vector<kernels::RowCopy> copies_;
   std::atomic<std::int64_t> non_finite_ = 0, clipped_ = 0, kept_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "weft/sharding/sync_residuals.h"
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -29,9 +29,9 @@ SyncResiduals::SyncResiduals(Device& device,
   }
 }
 
-void SyncResiduals::clear() {
+void SyncResiduals::clear(Context& ctx) {
   for (const Shard& shard : shards_) {
-    std::fill_n(shard.values.as<float>(), shard.rows->rows().size() * shard.floats, 0.0F);
+    ctx.device->fill_zero(ctx, shard.values.as<void>(), shard.values.bytes());
   }
 }
 
@@ -49,20 +49,34 @@ std::vector<StateItem> SyncResiduals::state_items() const {
   return items;
 }
 
+/// An item of rows that are held here, to be copied.
+kernels::RowCopy SyncResiduals::copy_of(const Place& place,
+                                        std::int64_t row_begin,
+                                        std::int64_t rows) const {
+  const RowSet held = place.item.held();
+  WEFT_CHECK(rows == 0 || (held.contains(row_begin) && held.index(row_begin) + rows <= held.size()),
+             "{} rows from {} of {}", rows, row_begin, place.item.kind);
+  const Shard& shard = shards_[place.shard];
+  const std::int64_t begin = rows == 0 ? 0 : held.index(row_begin);
+  return {.table = {.weights = shard.values.as<void>(),
+                    .weight_stride = shard.floats * static_cast<std::int64_t>(sizeof(float)),
+                    .cols = shard.floats,
+                    .dim = shard.floats},
+          .slots = {begin, begin + rows},
+          .first = place.first};
+}
+
 void SyncResiduals::read_state(std::size_t index,
                                std::int64_t row_begin,
                                std::int64_t rows,
                                void* out) const {
   const Place& place = places_.at(index);
-  const RowSet held = place.item.held();
-  WEFT_CHECK(rows == 0 || (held.contains(row_begin) && held.index(row_begin) + rows <= held.size()),
-             "{} rows from {} of {}", rows, row_begin, place.item.kind);
-  const std::int64_t cols = place.item.col_end - place.item.col_begin;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    std::memcpy(static_cast<float*>(out) + i * cols,
-                row(place.shard, held.index(row_begin) + i) + place.first,
-                static_cast<std::size_t>(cols) * sizeof(float));
-  }
+  kernels::RowCopy copy = copy_of(place, row_begin, rows);
+  copy.cols = place.item.col_end - place.item.col_begin;
+  copy.matrix = out;
+  copy.stride = copy.cols * static_cast<std::int64_t>(sizeof(float));
+  Context ctx{.device = shards_[place.shard].values.device()};
+  kernels::copy_from_rows(ctx, std::span(&copy, 1));
 }
 
 void SyncResiduals::write_state(std::size_t index,
@@ -72,19 +86,16 @@ void SyncResiduals::write_state(std::size_t index,
                                 std::int64_t col_end,
                                 const void* in) {
   const Place& place = places_.at(index);
-  const RowSet held = place.item.held();
-  WEFT_CHECK(rows == 0 || (held.contains(row_begin) && held.index(row_begin) + rows <= held.size()),
-             "{} rows from {} of {}", rows, row_begin, place.item.kind);
   WEFT_CHECK(
       place.item.col_begin <= col_begin && col_begin <= col_end && col_end <= place.item.col_end,
       "columns [{}, {}) of {}", col_begin, col_end, place.item.kind);
-  const std::int64_t cols = col_end - col_begin;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    std::memcpy(row(place.shard, held.index(row_begin) + i) + place.first +
-                    (col_begin - place.item.col_begin),
-                static_cast<const float*>(in) + i * cols,
-                static_cast<std::size_t>(cols) * sizeof(float));
-  }
+  kernels::RowCopy copy = copy_of(place, row_begin, rows);
+  copy.first += col_begin - place.item.col_begin;
+  copy.cols = col_end - col_begin;
+  copy.matrix = const_cast<void*>(in);  // only read
+  copy.stride = copy.cols * static_cast<std::int64_t>(sizeof(float));
+  Context ctx{.device = shards_[place.shard].values.device()};
+  kernels::copy_to_rows(ctx, std::span(&copy, 1));
 }
 
 }  // namespace weft::sharding

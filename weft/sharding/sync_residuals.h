@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/embedding/table_shard.h"
+#include "weft/kernels/row_copies.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/state.h"
@@ -29,7 +30,7 @@ class SyncResiduals final : public StateSource, public StateSink {
                 std::int64_t group);
 
   /// All become 0.
-  void clear();
+  void clear(Context& ctx);
 
   /// Floats of a row: its columns, then its state.
   [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
@@ -67,6 +68,10 @@ class SyncResiduals final : public StateSource, public StateSink {
     StateItem item;
     std::int64_t first = 0;  // of a row's floats
   };
+
+  [[nodiscard]] kernels::RowCopy copy_of(const Place& place,
+                                         std::int64_t row_begin,
+                                         std::int64_t rows) const;
 
   std::int64_t group_;
   std::vector<Shard> shards_;

@@ -29,10 +29,9 @@ TouchedRows::TouchedRows(comm::Communicator& replicas, std::vector<embedding::Ta
 
 void TouchedRows::note_updated(std::span<embedding::RowGradients* const> gradients) {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    const std::int64_t* const rows = gradients[s]->unique_rows();
-    const std::int64_t count = gradients[s]->num_unique();
+    gradients[s]->read_unique_rows(updated_);
     List& list = lists_[s];
-    std::transform(rows, rows + count, std::back_inserter(list.own),
+    std::transform(updated_.begin(), updated_.end(), std::back_inserter(list.own),
                    [](std::int64_t row) { return static_cast<std::int32_t>(row); });
     if (list.ascending == 0) {
       list.ascending = list.own.size();

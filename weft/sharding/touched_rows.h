@@ -53,6 +53,7 @@ class TouchedRows {
   comm::Communicator& replicas_;
   std::vector<embedding::TableShard*> shards_;
   std::vector<List> lists_;                  // [shards]
+  std::vector<std::int64_t> updated_;        // rows of one update
   std::vector<std::int32_t> send_, recv_;    // [M][shards] lists, one behind the other
   std::vector<std::int64_t> own_counts_;     // [shards]
   std::vector<std::int64_t> counts_;         // [M][shards]
