@@ -17,7 +17,7 @@ BACKENDS = {
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 HOST_LOOP = re.compile(r'\bctx\.pool\b|\brun_blocks\(|\bparallel_for\(|#\s*include\s*"weft/kernels/cpu/')
 # Work on host memory: pools and devices themselves, kernels, data, messages and the ids that they carry
-# (docs/adr/0005-ids-on-the-host.md), lists of rows, and measuring the machine.
+# (docs/adr/0005-ids-in-host-memory.md), lists of rows, and measuring the machine.
 HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "weft/comm/",
                "weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
                "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc", "weft/train/compute_probe.cc")
