@@ -73,19 +73,16 @@ kernels::RowTable TableShard::row_table() const {
 }
 
 void TableShard::resolve(kernels::RowRuns& runs) const {
-  runs.slots = store_.resolve({runs.rows, static_cast<std::size_t>(runs.num_rows)}).data();
+  runs.slots = store_.resolve(std::span(runs.rows, static_cast<std::size_t>(runs.num_rows))).data();
 }
 
 kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
   const kernels::RowTable table = store_.view();
-  kernels::Bags bags = lookup.bags;
-  const auto ids = static_cast<std::size_t>(bags.num_ids());
-  bags.ids = store_.resolve({bags.ids, ids}).data();
   return {.weights = table.weights,
           .weight_stride = table.weight_stride,
           .dtype = table.dtype,
           .cols = table.cols,
-          .bags = bags,
+          .bags = store_.resolve(lookup.bags),
           .pooled = lookup.pooled,
           .out = lookup.out,
           .out_stride = lookup.out_stride};

@@ -61,6 +61,9 @@ class RowStore {
     return rows;
   }
 
+  /// Bags of slots instead of rows, to be looked up; the same memory.
+  [[nodiscard]] kernels::Bags resolve(const kernels::Bags& bags) const { return bags; }
+
   /// The slots of a range of rows.
   [[nodiscard]] Range resolve(Range rows) const { return rows; }
 
