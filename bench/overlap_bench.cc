@@ -21,7 +21,7 @@
 #include "bench/timing.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/mpi/mpi.h"
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/cpu/matmul.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/stream.h"
 

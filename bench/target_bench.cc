@@ -19,7 +19,8 @@
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/base/error.h"
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/cpu/elementwise.h"
+#include "weft/kernels/cpu/matmul.h"
 #include "weft/kernels/target.h"
 #include "weft/tensor/host_block.h"
 

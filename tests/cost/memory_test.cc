@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/tensor/arena.h"
 #include "weft/tensor/device.h"
-#include "weft/tensor/host_block.h"
 #include "weft/tensor/host_memory.h"  // WEFT_ADDRESS_SANITIZER
 #include "weft/tensor/memory_use.h"
 
@@ -32,10 +32,11 @@ TEST(BlockMemory, IsWhatADeviceCounts) {
   }
 }
 
-TEST(ArenaMemory, IsWhatHostBlocksTake) {
+TEST(ArenaMemory, IsWhatArenaBlocksTake) {
   const std::int64_t before = host_memory_use().now;
-  HostArena arena;
-  std::vector<HostBlock> blocks;
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  Arena arena(*device);
+  std::vector<ArenaBlock> blocks;
   ArenaMemory memory;
   const auto need = [&](std::size_t number, std::int64_t bytes) {
     while (blocks.size() <= number) {

@@ -14,7 +14,7 @@
 #include <hwy/targets.h>
 
 #include "tests/kernels_dense/per_target.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/sequence.h"
 
@@ -84,9 +84,15 @@ Bits dots(const Layout& at) {
     Fields dfields(count, 6, dim, 50, at);
     Numbers out(6, num_pairs(count), 2, at);
     std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(count, dim)));
-    dot_interaction_forward(fields.const_views, out.view(), scratch.data());
+    Context ctx;
+    dot_interaction_forward(
+        ctx, {.fields = fields.const_views, .out = out.view(), .scratch = scratch.data()});
     out.append_to(bits);
-    dot_interaction_backward(fields.const_views, out.view(), dfields.views, 1, scratch.data());
+    dot_interaction_backward(ctx, {.fields = fields.const_views,
+                                   .dout = out.view(),
+                                   .dfields = dfields.views,
+                                   .accumulate = 1,
+                                   .scratch = scratch.data()});
     for (Numbers& n : dfields.numbers) {
       n.append_to(bits);
     }
@@ -100,8 +106,13 @@ Bits factorization(const Layout& at) {
   Fields dfields(9, 6, 33, 50, at);
   Numbers sums(6, 33, 2, at);
   Numbers out(1, 6, 3, at);
-  factorization_forward(fields.const_views, sums.view(), out.view().data);
-  factorization_backward(fields.const_views, sums.view(), out.view().data, dfields.views);
+  Context ctx;
+  factorization_forward(
+      ctx, {.fields = fields.const_views, .sums = sums.view(), .out = out.view().data});
+  factorization_backward(ctx, {.fields = fields.const_views,
+                               .sums = sums.view(),
+                               .dout = out.view().data,
+                               .dfields = dfields.views});
   sums.append_to(bits);
   out.append_to(bits);
   for (Numbers& n : dfields.numbers) {
@@ -122,7 +133,7 @@ Bits elementwise(const Layout& at) {
   sums.append_to(bits);
   Numbers u(37, 53, 4, at);
   Numbers z(37, 53, 5, at);
-  cross_forward(CrossForward<float>{x.view(), u.view(), y.view(), z.view()});
+  cross_forward_elements(CrossElements<float>{x.view(), u.view(), y.view(), z.view()});
   z.append_to(bits);
   return bits;
 }
@@ -132,19 +143,28 @@ Bits sequences(const Layout& at) {
   const std::vector<std::int64_t> offsets = {0, 3, 3, 4, 20};
   Numbers values(20, 33, 1, at);
   const Sequences sequences{values.view(), offsets.data(), 4};
+  Context ctx;
   Numbers weights(1, 20, 2, at);
   Numbers out(4, 33, 3, at);
-  weighted_sum_forward(sequences, weights.view().data, out.view());
+  attention_pool(ctx, {.sequences = sequences, .weights = weights.view().data, .out = out.view()});
   out.append_to(bits);
-  weighted_sum_backward_weights(sequences, out.view(), weights.view().data);
+  attention_weights_backward(
+      ctx,
+      {.sequences = sequences, .dout = out.view(), .dweights = weights.view().data, .rows = 20});
   weights.append_to(bits);
-  sequence_mean_forward(sequences, out.view());
+  sequence_mean_forward(ctx, {.sequences = sequences, .out = out.view()});
   out.append_to(bits);
   Numbers inputs(20, 4 * 33, 4, at);
-  attention_inputs_forward(sequences, out.view(), inputs.view());
+  attention_inputs(ctx, {.sequences = sequences, .target = out.view(), .inputs = inputs.view()});
   Numbers dvalues(20, 33, 5, at);
   Numbers dtarget(4, 33, 6, at);
-  attention_inputs_backward(sequences, out.view(), inputs.view(), dvalues.view(), dtarget.view());
+  attention_backward(ctx, {.sequences = sequences,
+                           .target = out.view(),
+                           .weights = weights.view().data,
+                           .dout = out.view(),
+                           .dinputs = inputs.view(),
+                           .dvalues = dvalues.view(),
+                           .dtarget = dtarget.view()});
   inputs.append_to(bits);
   dvalues.append_to(bits);
   dtarget.append_to(bits);

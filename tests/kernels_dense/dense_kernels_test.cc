@@ -1,5 +1,6 @@
-// Parity of the dense model's other kernels with plain loops in double, at odd shapes and on every
-// target that this machine has.
+// What the lists of parity cases (parity_test.cc) do not say of the dense model's kernels: that a
+// sample does not depend on others, rounding to bf16, finite values; and sequences against formulas
+// written out here.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,7 +13,7 @@
 #include <hwy/targets.h>
 
 #include "tests/kernels_dense/per_target.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/sequence.h"
 
@@ -90,106 +91,21 @@ struct Fields {
   }
 };
 
-const std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> kInteractionShapes = {
-    {1, 2, 1}, {3, 2, 16}, {2, 5, 7}, {5, 9, 17}, {4, 27, 16}, {2, 27, 64}, {3, 6, 33}, {2, 1, 8}};
-
-TEST_P(DenseKernels, DotInteractionAgreesWithPlainLoops) {
-  for (const auto& [rows, count, dim] : kInteractionShapes) {
-    SCOPED_TRACE(fmt::format("{} samples, {} fields of {}", rows, count, dim));
-    Fields fields(count, rows, dim, 1);
-    std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(count, dim)));
-    Numbers out(rows, num_pairs(count), 50);
-    dot_interaction_forward(fields.const_views, out.view(), scratch.data());
-    reference::dot_interaction_forward<double>(fields.const_plain, out.plain());
-    out.expect_same("forward");
-
-    for (const std::int64_t accumulate : {std::int64_t{0}, std::int64_t{1}, count}) {
-      Numbers dout(rows, num_pairs(count), 60);
-      Fields dfields(count, rows, dim, 70);
-      dot_interaction_backward(fields.const_views, dout.view(), dfields.views, accumulate,
-                               scratch.data());
-      reference::dot_interaction_backward<double>(fields.const_plain, dout.plain(), dfields.plain,
-                                                  accumulate);
-      dfields.expect_same("backward");
-    }
-  }
-}
-
 TEST_P(DenseKernels, DotInteractionASampleDoesNotDependOnTheOthers) {
   Fields fields(9, 6, 33, 1);
   std::vector<float> scratch(static_cast<std::size_t>(dot_interaction_scratch(9, 33)));
   Numbers whole(6, num_pairs(9), 2);
-  dot_interaction_forward(fields.const_views, whole.view(), scratch.data());
+  Context ctx;
+  dot_interaction_forward(
+      ctx, {.fields = fields.const_views, .out = whole.view(), .scratch = scratch.data()});
   std::vector<Matrix<const float>> last;
   for (const auto& view : fields.const_views) {
     last.push_back(view.slice_rows(5, 6));
   }
   Numbers one(1, num_pairs(9), 3);
-  dot_interaction_forward(last, one.view(), scratch.data());
+  dot_interaction_forward(ctx, {.fields = last, .out = one.view(), .scratch = scratch.data()});
   for (std::int64_t j = 0; j < num_pairs(9); ++j) {
     EXPECT_EQ(one.view().row(0)[j], whole.view().row(5)[j]);
-  }
-}
-
-TEST_P(DenseKernels, FactorizationAgreesWithPlainLoops) {
-  for (const auto& [rows, count, dim] : kInteractionShapes) {
-    SCOPED_TRACE(fmt::format("{} samples, {} fields of {}", rows, count, dim));
-    Fields fields(count, rows, dim, 1);
-    Numbers sums(rows, dim, 40);
-    Numbers out(rows, 1, 41, 0);
-    factorization_forward(fields.const_views, sums.view(), out.values.data());
-    reference::factorization_forward<double>(fields.const_plain, sums.plain(), out.exact.data());
-    sums.expect_same("sums");
-    out.expect_same("second order", 1e-4);
-
-    Numbers dout(rows, 1, 42, 0);
-    Fields dfields(count, rows, dim, 70);
-    factorization_backward(fields.const_views, sums.view(), dout.values.data(), dfields.views);
-    reference::factorization_backward<double>(fields.const_plain, sums.plain(), dout.exact.data(),
-                                              dfields.plain);
-    dfields.expect_same("backward");
-  }
-}
-
-TEST_P(DenseKernels, ElementwiseCrossAndReluAgreeWithPlainLoops) {
-  for (const auto& [rows, cols] : {std::pair{1, 1}, {3, 15}, {2, 16}, {5, 17}, {4, 130}}) {
-    Numbers x0(rows, cols, 1);
-    Numbers u(rows, cols, 2);
-    Numbers x(rows, cols, 3);
-    Numbers y(rows, cols, 4);
-    cross_forward({x0.view(), u.view(), x.view(), y.view()});
-    reference::cross_forward<double>({x0.plain(), u.plain(), x.plain(), y.plain()});
-    y.expect_same("cross forward");
-
-    for (const CrossSum sum : {CrossSum::kBegin, CrossSum::kAdd}) {
-      for (const bool more : {false, true}) {
-        Numbers dy(rows, cols, 5);
-        Numbers du(rows, cols, 6);
-        Numbers dx0(rows, cols, 7);
-        Numbers added(rows, cols, 8);
-        CrossBackward<float> c{x0.view(), u.view(), {}, dy.view(), du.view(), dx0.view(), sum};
-        CrossBackward<double> plain{x0.plain(), u.plain(),   {}, dy.plain(),
-                                    du.plain(), dx0.plain(), sum};
-        if (more) {
-          c.more = added.view();
-          plain.more = added.plain();
-        }
-        cross_backward(c);
-        reference::cross_backward<double>(plain);
-        dy.expect_same("dy");
-        du.expect_same("du");
-        dx0.expect_same("dx0");
-      }
-    }
-    Numbers dy(rows, cols, 5);
-    x.view().row(0)[0] = 0.0F;
-    x.plain().row(0)[0] = 0.0;
-    relu_backward(x.view(), dy.view());
-    reference::relu_backward<double>(x.plain(), dy.plain());
-    dy.expect_same("relu");
-    add(Matrix<const float>(x.view()), y.view());
-    assign(y.view(), u.view());
-    EXPECT_EQ(u.view().row(rows - 1)[cols - 1], y.view().row(rows - 1)[cols - 1]);
   }
 }
 
@@ -227,14 +143,15 @@ TEST_P(DenseKernels, CrossInBf16IsTheRoundedFp32Result) {
       both->fp32[i] = to_float(both->bf16[i]);
     }
   }
-  cross_backward(CrossBackward<float>{
+  cross_backward_elements(CrossGradients<float>{
       x0.exact(), u.exact(), {}, y.exact(), du.exact(), dx0.exact(), CrossSum::kAdd});
-  cross_backward(CrossBackward<BFloat16>{
+  cross_backward_elements(CrossGradients<BFloat16>{
       x0.rounded(), u.rounded(), {}, y.rounded(), du.rounded(), dx0.rounded(), CrossSum::kAdd});
   du.expect_same("du");
   dx0.expect_same("dx0");
-  cross_forward(CrossForward<float>{x0.exact(), u.exact(), x.exact(), y.exact()});
-  cross_forward(CrossForward<BFloat16>{x0.rounded(), u.rounded(), x.rounded(), y.rounded()});
+  cross_forward_elements(CrossElements<float>{x0.exact(), u.exact(), x.exact(), y.exact()});
+  cross_forward_elements(
+      CrossElements<BFloat16>{x0.rounded(), u.rounded(), x.rounded(), y.rounded()});
   y.expect_same("y");
 }
 
@@ -314,13 +231,22 @@ TEST_P(DenseKernels, SequenceAgreesWithPlainLoops) {
     Numbers de(n, dim, 10);
     Numbers dt(b, dim, 11);
     Numbers dmean(n, dim, 12);
-    attention_inputs_forward(sequences, t.view(), inputs.view());
-    weighted_sum_forward(sequences, a.values.data(), out.view());
-    sequence_mean_forward(sequences, mean.view());
-    weighted_sum_backward_weights(sequences, dout.view(), da.values.data());
-    attention_inputs_backward(sequences, t.view(), g.view(), de.view(), dt.view());
-    weighted_sum_backward_values(sequences, a.values.data(), dout.view(), de.view());
-    sequence_mean_backward(sequences, dout.view(), dmean.view());
+    Context ctx;
+    attention_inputs(ctx, {.sequences = sequences, .target = t.view(), .inputs = inputs.view()});
+    attention_pool(ctx, {.sequences = sequences, .weights = a.values.data(), .out = out.view()});
+    sequence_mean_forward(ctx, {.sequences = sequences, .out = mean.view()});
+    attention_weights_backward(
+        ctx,
+        {.sequences = sequences, .dout = dout.view(), .dweights = da.values.data(), .rows = n});
+    attention_backward(ctx, {.sequences = sequences,
+                             .target = t.view(),
+                             .weights = a.values.data(),
+                             .dout = dout.view(),
+                             .dinputs = g.view(),
+                             .dvalues = de.view(),
+                             .dtarget = dt.view()});
+    sequence_mean_backward(ctx,
+                           {.sequences = sequences, .dout = dout.view(), .dvalues = dmean.view()});
 
     fill_exact_zero(inputs);
     fill_exact_zero(out);

@@ -1,5 +1,5 @@
 // Linear layers through oneDNN: parity with plain loops in double, and bits.
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/cpu/matmul.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 
 #include "tests/kernels_dense/layer_products.h"
 #include "weft/base/error.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/target.h"
 
 namespace weft::kernels {
@@ -102,30 +102,30 @@ void check_parity(const Shape& shape, std::int64_t padding) {
 
   for (const Activation activation : {Activation::kNone, Activation::kRelu}) {
     std::vector<double> expected(static_cast<std::size_t>(m * n));
-    reference::linear_forward<double>(x.plain(), w.plain(), plain_bias.data(), activation,
-                                      matrix(expected.data(), m, n));
+    plain::linear_forward<double>(x.plain(), w.plain(), plain_bias.data(), activation,
+                                  matrix(expected.data(), m, n));
     const Matrix<float> y{out.data(), m, n, n + padding};
     forward(matmul, x.view(), w.view(), y, {bias.data(), activation});
     expect_near(expected, y, k);
-    reference::linear_forward<double>(x.plain(), w.plain(), nullptr, activation,
-                                      matrix(expected.data(), m, n));
+    plain::linear_forward<double>(x.plain(), w.plain(), nullptr, activation,
+                                  matrix(expected.data(), m, n));
     forward(matmul, x.view(), w.view(), y, {nullptr, activation});
     expect_near(expected, y, k);
   }
   std::vector<double> dx(static_cast<std::size_t>(m * k));
-  reference::linear_backward_data<double>(dy.plain(), w.plain(), matrix(dx.data(), m, k));
+  plain::linear_backward_data<double>(dy.plain(), w.plain(), matrix(dx.data(), m, k));
   const Matrix<float> dx_view{out.data(), m, k, k + padding};
   backward_data(matmul, dy.view(), w.view(), dx_view);
   expect_near(dx, dx_view, n);
 
   std::vector<double> dw(static_cast<std::size_t>(n * k));
-  reference::linear_backward_weight<double>(dy.plain(), x.plain(), matrix(dw.data(), n, k));
+  plain::linear_backward_weight<double>(dy.plain(), x.plain(), matrix(dw.data(), n, k));
   const Matrix<float> dw_view{out.data(), n, k, k + padding};
   backward_weight(matmul, dy.view(), x.view(), dw_view);
   expect_near(dw, dw_view, m);
 
   std::vector<double> db(static_cast<std::size_t>(n));
-  reference::linear_backward_bias<double>(dy.plain(), db.data());
+  plain::linear_backward_bias<double>(dy.plain(), db.data());
   column_sums(dy.view(), out.data());
   expect_near(db, matrix(out.data(), 1, n), m);
 }

@@ -1,9 +1,11 @@
 // Packed layouts by their definition, and weight gradients summed by tiles: their bits against the
 // same products one after the other, their values against plain loops.
-#include "weft/kernels/weight_gradient.h"
+#include "weft/kernels/cpu/weight_gradient.h"
 
 #include <cmath>
+#include <deque>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -11,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels_dense/layer_products.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/target.h"
 
 namespace weft::kernels {
@@ -151,23 +153,19 @@ struct Samples {
 };
 
 struct Operands {
-  std::vector<WeightGradientOperands> slices;
-  std::vector<std::vector<const WeightGradientOperands*>> pointers;
+  std::unique_ptr<Device> device = make_device({});
+  Arena arena{*device};
+  std::deque<WeightGradientOperands> slices;
+  std::vector<std::vector<const GradientOperands*>> pointers;
   std::vector<PartSlices> parts;
 
   explicit Operands(const Samples& samples) {
-    std::size_t count = 0;
-    for (const auto& part : samples.cut) {
-      count += part.size();
-    }
-    slices.resize(count);
     std::int64_t begin = 0;
-    std::size_t slice = 0;
     for (const auto& part : samples.cut) {
       pointers.emplace_back();
       for (const std::int64_t size : part) {
-        set(samples, {begin, begin + size}, slices[slice]);
-        pointers.back().push_back(&slices[slice++]);
+        set(samples, {begin, begin + size}, slices.emplace_back(arena));
+        pointers.back().push_back(&slices.back());
         begin += size;
       }
     }
@@ -193,11 +191,16 @@ struct Operands {
   }
 };
 
+std::vector<GradientTile> tiles_of(std::int64_t rows, std::int64_t cols) {
+  Context ctx;
+  return gradient_tiles(ctx, rows, cols);
+}
+
 std::vector<float> sum_of(const Samples& samples, const Operands& operands, Range node) {
   std::vector<float> dw(static_cast<std::size_t>(samples.n * samples.k), 5.0F);
   GradientSummer summer;
   Matmul matmul;
-  for (const GradientTile& tile : gradient_tiles(samples.n, samples.k)) {
+  for (const GradientTile& tile : tiles_of(samples.n, samples.k)) {
     EXPECT_TRUE(summer.sum(
         matmul, node,
         std::span(operands.parts)
@@ -289,7 +292,7 @@ TEST(WeightGradient, ZerosWithoutSamplesAndSeesWhatIsNotFinite) {
   GradientSummer summer;
   Matmul matmul;
   bool finite = true;
-  for (const GradientTile& tile : gradient_tiles(70, 130)) {
+  for (const GradientTile& tile : tiles_of(70, 130)) {
     finite &= summer.sum(matmul, {0, 2}, operands.parts, tile, matrix(dw.data(), 70, 130));
   }
   EXPECT_FALSE(finite);
@@ -298,7 +301,7 @@ TEST(WeightGradient, ZerosWithoutSamplesAndSeesWhatIsNotFinite) {
 TEST(WeightGradient, TilesCoverEachWeightOnce) {
   for (const auto& [n, k] : {std::pair{1, 1}, {256, 512}, {257, 513}, {1024, 3456}, {3456, 512}}) {
     std::vector<int> covered(static_cast<std::size_t>(n * k));
-    for (const GradientTile& tile : gradient_tiles(n, k)) {
+    for (const GradientTile& tile : tiles_of(n, k)) {
       EXPECT_EQ(tile.cols.begin % kPanel, 0);
       for (std::int64_t i = tile.rows.begin; i < tile.rows.end; ++i) {
         for (std::int64_t j = tile.cols.begin; j < tile.cols.end; ++j) {

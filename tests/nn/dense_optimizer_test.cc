@@ -123,10 +123,9 @@ TEST_P(DenseOptimizerTest, ANonFiniteGradientChangesNothing) {
   g[9000] = std::numeric_limits<float>::infinity();
   g[5000] = std::nanf("");
   EXPECT_EQ(optimizer.step(ctx, w.data(), g.data(), 1.0, 1).first_non_finite, 5000);
-  EXPECT_EQ(first_non_finite(ctx, g.data(), kCount), 5000);
   EXPECT_EQ(w, before);
   g[5000] = g[9000] = std::numeric_limits<float>::max();  // squares of it are finite in fp64
-  EXPECT_EQ(first_non_finite(ctx, g.data(), kCount), -1);
+  EXPECT_EQ(optimizer.step(ctx, w.data(), g.data(), 1.0, 1).first_non_finite, -1);
 }
 
 TEST(ParameterLayout, FindsParametersAndGaps) {

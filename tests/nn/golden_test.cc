@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/nn/part_data.h"
-#include "weft/nn/loss.h"
+#include "weft/kernels/loss.h"
 #include "weft/nn/model.h"
 #include "weft/optim/dense.h"
 
@@ -131,6 +131,7 @@ TEST_P(GoldenTest, TwentySteps) {
                       {}});
     shape.features.push_back({fmt::format("f{}", t), tables.back().dim});
   }
+  const auto device = make_device({});
   const auto model = Model::create(model_options(c), shape);
   const ParameterLayout& layout = model->layout();
   std::vector<float> flat(static_cast<std::size_t>(layout.size()), 0.0F);
@@ -140,11 +141,9 @@ TEST_P(GoldenTest, TwentySteps) {
     ASSERT_EQ(values.size(), static_cast<std::size_t>(p.size())) << p.name;
     std::copy(values.begin(), values.end(), flat.begin() + p.offset);
   }
-  const auto device = make_device({});
   Context ctx{.device = device.get()};
   optim::DenseOptimizer optimizer(optimizer_options(c["dense_optimizer"]), *device, layout.size());
-  const auto terms = model->make_terms();
-  const auto lane = model->make_lane();
+  const Worker worker(*model, *device);
 
   for (std::size_t step = 0; step < golden["batches"].size(); ++step) {
     const json& batch = golden["batches"][step];
@@ -170,7 +169,7 @@ TEST_P(GoldenTest, TwentySteps) {
     std::vector<float> dlogits(logits.size());
     std::vector<float> flat_gradients(flat.size());
     model->prepare(ctx, flat.data());
-    model->forward(input, *lane, matrix(logits.data(), b, 1));
+    worker.forward(input, matrix(logits.data(), b, 1));
     double weight_sum = 0.0;
     for (const float w : weights) {
       weight_sum += static_cast<double>(w);
@@ -180,9 +179,15 @@ TEST_P(GoldenTest, TwentySteps) {
     const auto column = [b](const std::vector<float>& values) {
       return matrix(values.data(), b, 1);
     };
-    EXPECT_EQ(bce_with_logits({column(logits), column(labels), column(weights), scale},
-                              {matrix(dlogits.data(), b, 1), {}, &loss}),
-              -1);
+    std::int64_t first_bad = 0;
+    kernels::bce_loss(ctx, {.logits = column(logits),
+                            .labels = column(labels),
+                            .weights = column(weights),
+                            .scale = scale,
+                            .dlogits = matrix(dlogits.data(), b, 1),
+                            .loss_sums = &loss,
+                            .first_bad = &first_bad});
+    EXPECT_EQ(first_bad, -1);
     const double expected = golden["losses"][step];
     // After some steps weights differ by fp32 rounding, and the loss follows them.
     ASSERT_NEAR(loss / weight_sum, expected, (1 + static_cast<double>(step)) * kLossTolerance)
@@ -192,8 +197,8 @@ TEST_P(GoldenTest, TwentySteps) {
         ASSERT_NEAR(logits[s], golden["first_logits"][s].get<double>(), kLossTolerance) << s;
       }
     }
-    model->backward(input, *terms, *lane, column(dlogits), gradients);
-    gradients_of_slice(*model, *terms, *lane, flat_gradients.data());
+    worker.backward(input, column(dlogits), gradients);
+    worker.sum_slice(flat_gradients.data());
     optimizer.step(ctx, flat.data(), flat_gradients.data(), 1.0,
                    static_cast<std::int64_t>(step) + 1);
     for (std::size_t t = 0; t < tables.size(); ++t) {

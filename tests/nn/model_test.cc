@@ -66,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, ModelTest, testing::ValuesIn(cases()), [](const au
 
 // A model with its weights, ready to run.
 struct Ready {
+  std::unique_ptr<Device> device = make_device({});
   std::unique_ptr<Model> model;
   std::vector<float> flat;
 
@@ -79,18 +80,9 @@ struct Ready {
         flat[static_cast<std::size_t>(p.offset + i)] += 0.01F * static_cast<float>(i % 7 + 1);
       }
     }
-    Context ctx;
+    Context ctx{.device = device.get()};
     model->prepare(ctx, flat.data());
   }
-};
-
-// What one thread needs to run it, slice after slice.
-struct Worker {
-  std::unique_ptr<Lane> lane;
-  std::unique_ptr<SliceTerms> terms;
-
-  explicit Worker(const Ready& ready)
-      : lane(ready.model->make_lane()), terms(ready.model->make_terms()) {}
 };
 
 struct Results {
@@ -111,11 +103,10 @@ Results run(const Ready& ready,
   const std::int64_t tasks = data.shape.tasks;
   const SliceInput input = data.input();
   SliceGradients gradients = data.gradients();
-  ready.model->forward(input, *worker.lane, matrix(results.logits.data(), data.size, tasks));
-  ready.model->backward(input, *worker.terms, *worker.lane, matrix(dy.data(), data.size, tasks),
-                        gradients);
+  worker.forward(input, matrix(results.logits.data(), data.size, tasks));
+  worker.backward(input, matrix(dy.data(), data.size, tasks), gradients);
   if (data.size > 0) {
-    gradients_of_slice(*ready.model, *worker.terms, *worker.lane, results.gradients.data());
+    worker.sum_slice(results.gradients.data());
   }
   results.dvectors = data.dvectors;
   return results;
@@ -138,7 +129,7 @@ TEST_P(ModelTest, AgreesWithPlainModelAndItsFiniteDifferences) {
   Ready ready(options, shape);
   PartData data(shape, 5, 3);
   const std::vector<float> dy = random_dlogits(data.size * shape.tasks);
-  const Worker worker(ready);
+  const Worker worker(*ready.model, *ready.device);
   const Results results = run(ready, data, worker, dy);
 
   plain::Model plain(options, shape, ready.model->layout());
@@ -237,13 +228,12 @@ TEST_P(ModelTest, LogitsOfASampleDoNotDependOnItsPart) {
     const ModelShape& shape = GetParam().shape;
     Ready ready(options, shape);
     PartData data(shape, 67, 9);
-    const Worker worker(ready);
+    const Worker worker(*ready.model, *ready.device);
     std::vector<float> whole(static_cast<std::size_t>(data.size * shape.tasks));
-    ready.model->forward(data.input(), *worker.lane, matrix(whole.data(), data.size, shape.tasks));
+    worker.forward(data.input(), matrix(whole.data(), data.size, shape.tasks));
     for (const auto& [begin, end] : {std::pair{0, 1}, {1, 2}, {3, 20}, {20, 67}, {64, 67}}) {
       std::vector<float> part(static_cast<std::size_t>((end - begin) * shape.tasks));
-      ready.model->forward(data.input(begin, end), *worker.lane,
-                           matrix(part.data(), end - begin, shape.tasks));
+      worker.forward(data.input(begin, end), matrix(part.data(), end - begin, shape.tasks));
       EXPECT_EQ(0, std::memcmp(part.data(), whole.data() + begin * shape.tasks,
                                part.size() * sizeof(float)))
           << "samples [" << begin << ", " << end << ")";
@@ -260,7 +250,7 @@ TEST_P(ModelTest, SameBitsWhereverVectorsLie) {
     const Ready ready(options, shape);
     const std::vector<float> dy = random_dlogits(33 * shape.tasks);
     PartData data(shape, 33, 4);
-    const Worker worker(ready);
+    const Worker worker(*ready.model, *ready.device);
     const Results compact = run(ready, data, worker, dy);
 
     SliceInput input = data.input();
@@ -286,10 +276,9 @@ TEST_P(ModelTest, SameBitsWhereverVectorsLie) {
     strided.logits.resize(dy.size());
     strided.gradients.resize(ready.flat.size());
     const std::int64_t tasks = shape.tasks;
-    ready.model->forward(input, *worker.lane, matrix(strided.logits.data(), data.size, tasks));
-    ready.model->backward(input, *worker.terms, *worker.lane, matrix(dy.data(), data.size, tasks),
-                          gradients);
-    gradients_of_slice(*ready.model, *worker.terms, *worker.lane, strided.gradients.data());
+    worker.forward(input, matrix(strided.logits.data(), data.size, tasks));
+    worker.backward(input, matrix(dy.data(), data.size, tasks), gradients);
+    worker.sum_slice(strided.gradients.data());
     for (std::size_t f = 0; f < shape.features.size(); ++f) {
       const Matrix<float> from =
           shape.features[f].sequence ? gradients.sequences[f] : gradients.pooled[f];
@@ -311,7 +300,7 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
     const Ready ready(options, shape);
     const std::vector<float> dy = random_dlogits(33 * shape.tasks);
     PartData data(shape, 33, 4);
-    const Worker worker(ready);
+    const Worker worker(*ready.model, *ready.device);
     const Results first = run(ready, data, worker, dy);
     EXPECT_TRUE(first == run(ready, data, worker, dy));
 
@@ -321,7 +310,7 @@ TEST_P(ModelTest, SameBitsTwiceAndBesideOtherParts) {
       threads.emplace_back([&] {
         PartData own(shape, 33, 4);
         PartData larger(shape, 50, 8);
-        const Worker other(ready);
+        const Worker other(*ready.model, *ready.device);
         run(ready, larger, other, random_dlogits(50 * shape.tasks));
         result = run(ready, own, other, dy);
       });
@@ -347,7 +336,7 @@ TEST_P(ModelTest, Bf16IsNearFp32) {
     changed.compute = kind;
     const Ready ready(changed, shape);
     PartData data(shape, 64, 4);
-    const Worker worker(ready);
+    const Worker worker(*ready.model, *ready.device);
     return run(ready, data, worker, dy);
   };
   const Results exact = compute(spec::Compute::kFp32);
@@ -372,28 +361,24 @@ TEST_P(ModelTest, Bf16IsNearFp32) {
 TEST_P(ModelTest, BackwardOfAnotherSliceThanTheLanesIsRefused) {
   const auto& [name, options, shape] = GetParam();
   const Ready ready(options, shape);
-  const Worker worker(ready);
+  const Worker worker(*ready.model, *ready.device);
   PartData data(shape, 3, 4);
   const SliceInput first = data.input();
   const SliceInput second = first;
   std::vector<float> logits(static_cast<std::size_t>(3 * shape.tasks));
-  ready.model->forward(first, *worker.lane, matrix(logits.data(), 3, shape.tasks));
-  ready.model->forward(second, *worker.lane, matrix(logits.data(), 3, shape.tasks));
+  worker.forward(first, matrix(logits.data(), 3, shape.tasks));
+  worker.forward(second, matrix(logits.data(), 3, shape.tasks));
   SliceGradients gradients = data.gradients();
-  EXPECT_THROW(ready.model->backward(first, *worker.terms, *worker.lane,
-                                     matrix(logits.data(), 3, shape.tasks), gradients),
-               Error);
+  EXPECT_THROW(worker.backward(first, matrix(logits.data(), 3, shape.tasks), gradients), Error);
 }
 
 TEST_P(ModelTest, WithoutSamplesGradientsAreZeros) {
   const auto& [name, options, shape] = GetParam();
   const Ready ready(options, shape);
-  const Worker worker(ready);
+  const Worker worker(*ready.model, *ready.device);
   std::vector<float> gradients(ready.flat.size(), -3.0F);
   const std::span<SliceTerms* const> empty[2];
-  for (std::int64_t task = 0; task < ready.model->num_gradient_tasks(); ++task) {
-    ready.model->sum_gradients(task, {{0, 2}, empty}, *worker.lane, gradients.data());
-  }
+  EXPECT_TRUE(worker.sum({{0, 2}, empty}, gradients.data()));
   EXPECT_EQ(gradients, std::vector<float>(ready.flat.size(), 0.0F));
 }
 
@@ -403,14 +388,14 @@ TEST_P(ModelTest, GradientsAreSumsOverSlicesAndParts) {
   const Ready ready(options, shape);
   const std::vector<float> dy = random_dlogits(30 * shape.tasks);
   PartData data(shape, 30, 4);
-  const Worker worker(ready);
+  const Worker worker(*ready.model, *ready.device);
   const Results whole = run(ready, data, worker, dy);
 
   const std::vector<Range> slices = {{0, 11}, {11, 17}, {17, 30}};
   std::vector<std::unique_ptr<SliceTerms>> owners;
   std::vector<SliceTerms*> all_terms;
   for (const Range& slice : slices) {
-    owners.push_back(ready.model->make_terms());
+    owners.push_back(ready.model->make_terms(*ready.device));
     all_terms.push_back(owners.back().get());
     PartData own(shape, 30, 4);
     const SliceInput input = own.input(slice.begin, slice.end);
@@ -420,17 +405,14 @@ TEST_P(ModelTest, GradientsAreSumsOverSlicesAndParts) {
       gradients.sequences[f].rows = input.sequences[f].values.rows;
     }
     std::vector<float> logits(static_cast<std::size_t>(slice.size() * shape.tasks));
-    ready.model->forward(input, *worker.lane, matrix(logits.data(), slice.size(), shape.tasks));
-    ready.model->backward(input, *owners.back(), *worker.lane,
-                          matrix(dy.data() + slice.begin * shape.tasks, slice.size(), shape.tasks),
-                          gradients);
+    worker.forward(input, matrix(logits.data(), slice.size(), shape.tasks));
+    worker.backward(input, matrix(dy.data() + slice.begin * shape.tasks, slice.size(), shape.tasks),
+                    gradients, *owners.back());
   }
   const std::span<SliceTerms* const> all(all_terms);
   const std::vector<std::span<SliceTerms* const>> parts = {all.subspan(0, 2), {}, all.subspan(2)};
   std::vector<float> sums(ready.flat.size());
-  for (std::int64_t task = 0; task < ready.model->num_gradient_tasks(); ++task) {
-    EXPECT_TRUE(ready.model->sum_gradients(task, {{0, 3}, parts}, *worker.lane, sums.data()));
-  }
+  EXPECT_TRUE(worker.sum({{0, 3}, parts}, sums.data()));
   for (std::size_t i = 0; i < sums.size(); ++i) {
     ASSERT_NEAR(sums[i], whole.gradients[i], 1e-4F) << i;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -113,17 +114,55 @@ struct PartData {
   std::vector<std::vector<std::int64_t>> cut_;
 };
 
-/// The gradients of all weights from one slice, as the only one of one part.
-inline void gradients_of_slice(const Model& model,
-                               SliceTerms& slice,
-                               Lane& lane,
-                               float* flat_gradients) {
-  SliceTerms* const pointer = &slice;
-  const std::span<SliceTerms* const> part(&pointer, 1);
-  const GradientTerms terms{{0, 1}, std::span(&part, 1)};
-  for (std::int64_t task = 0; task < model.num_gradient_tasks(); ++task) {
-    model.sum_gradients(task, terms, lane, flat_gradients);
+// What one thread needs to run a prepared model on a device, slice after slice.
+struct Worker {
+  const Model& model;
+  Device& device;
+  std::unique_ptr<Lane> lane;
+  std::unique_ptr<SliceTerms> terms;
+
+  Worker(const Model& prepared, Device& of)
+      : model(prepared),
+        device(of),
+        lane(model.make_lane(device)),
+        terms(model.make_terms(device)) {}
+
+  void forward(const SliceInput& input, Matrix<float> logits) const {
+    Context ctx{.device = &device};
+    model.forward(ctx, input, *lane, logits);
   }
-}
+
+  void backward(const SliceInput& input,
+                Matrix<const float> dlogits,
+                SliceGradients& gradients) const {
+    backward(input, dlogits, gradients, *terms);
+  }
+
+  void backward(const SliceInput& input,
+                Matrix<const float> dlogits,
+                SliceGradients& gradients,
+                SliceTerms& to) const {
+    Context ctx{.device = &device};
+    model.backward(ctx, *lane,
+                   {.input = input, .dlogits = dlogits, .terms = to, .gradients = gradients});
+  }
+
+  // The gradients of all weights over `sums`. Returns whether all of them are finite.
+  [[nodiscard]] bool sum(const GradientTerms& sums, float* flat) const {
+    Context ctx{.device = &device};
+    std::vector<std::int32_t> infinite(static_cast<std::size_t>(model.num_gradient_tasks()), -1);
+    for (std::int64_t task = 0; task < model.num_gradient_tasks(); ++task) {
+      model.sum_gradients(ctx, task, sums, *lane, {.flat = flat, .infinite = infinite.data()});
+    }
+    return std::all_of(infinite.begin(), infinite.end(), [](int word) { return word == 0; });
+  }
+
+  // The same of the last slice, as the only one of one part.
+  void sum_slice(float* flat) const {
+    SliceTerms* const pointer = terms.get();
+    const std::span<SliceTerms* const> part(&pointer, 1);
+    static_cast<void>(sum({{0, 1}, std::span(&part, 1)}, flat));
+  }
+};
 
 }  // namespace weft::nn

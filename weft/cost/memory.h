@@ -6,7 +6,7 @@
 /// then twice as much each time up to 32 MiB, of which the huge pages count that blocks have had.
 /// A block that grows takes half as much again as it had, or what it needs; one that may not move
 /// leaves what it had.
-/// Rules of Weft's own (weft/tensor/host_block.cc, cpu_device.cc); tests compare them with the
+/// Rules of Weft's own (weft/tensor/arena.cc, cpu_device.cc); tests compare them with the
 /// objects. Pure values.
 #pragma once
 
@@ -29,7 +29,7 @@ double block_bytes(double bytes);
 /// Blocks of one owner, in the order in which they ask.
 class ArenaMemory {
  public:
-  /// Block `number` needs so many bytes: as HostBlock::at_least. Numbers are small.
+  /// Block `number` needs so many bytes: as ArenaBlock::at_least. Numbers are small.
   void need(std::size_t number, double bytes);
 
   /// What all of it counts for.

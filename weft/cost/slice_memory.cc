@@ -155,8 +155,18 @@ class SlicePass {
     }
   }
 
+  /// Of all biases, behind the operands of all layers.
+  void bias_gradients() {
+    double values = 0.0;
+    for (const Linear& linear : linears_) {
+      values += linear.bias ? linear.out : 0.0;
+    }
+    terms_.need(2 * linears_.size(), values * kFloatBytes);
+  }
+
   /// `dx` of no columns: not wanted.
   void backward(const Layers& chain, double rows, Values dy, const Values& dx) {
+    bias_gradients();
     if (dy.bytes != value_ || !dy.compact) {
       need(kGradientSlots[0], rows * dy.cols, value_);
       dy = {.cols = dy.cols, .bytes = value_};

@@ -1,83 +1,80 @@
-/// Elementwise pieces of the dense model. Every element is computed by itself, in fp32, so results
-/// depend on nothing but the operands; what is stored as bf16 is rounded to nearest, ties to even.
-/// Calls run on the calling thread. Views may be strided; an output may be the same view as an
-/// input of its type, never a shifted one. T is float or BFloat16.
+/// Copies and sums of matrices of one slice.
+///
+/// Shapes      All matrices of a call agree; views may be strided, and an output may be the same
+///             view as an input of its type, never a shifted one.
+/// Memory      Of ctx.device; the lists of views are host memory that the call reads at once.
+/// Threads     The calling thread; on CUDA the call is enqueued.
+/// Order       Every element is computed by itself, in fp32, so all backends give the same bits.
+///             What is stored as bf16 is rounded to nearest, ties to even; NaN stays NaN.
+/// Errors      Error(kInternal) on shapes or types that disagree.
+/// Cost        Bytes read and written.
 #pragma once
 
-#include <cstdint>
+#include <span>
 
 #include "weft/kernels/operand.h"
+#include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
-/// y = x, rounded where y is bf16 and x is not; NaN stays NaN.
-void assign(const ConstOperand& x, const Operand& y);
-
-/// y = x; returns whether all of it is finite.
-bool copy_is_finite(Matrix<const float> x, Matrix<float> y);
-
-/// y += x.
-void add(Matrix<const float> x, Matrix<float> y);
-void add(Matrix<const BFloat16> x, Matrix<BFloat16> y);
-
-/// dx = dy where y > 0, else 0: backward of ReLU from its output y, of one type.
-void relu_backward(const ConstOperand& y, const Operand& dy);
-
-/// out[n] = Σ_m x[m, n] in fp32, in the order of m; zeros when m = 0.
-void column_sums(const ConstOperand& x, float* out);
-
-/// y = x + bias, and zero below zero with `activation` kRelu; bias [cols] or null. The end of a
-/// product that was summed in fp32.
-enum class Activation : std::uint8_t { kNone, kRelu };
-void finish_product(Matrix<const float> x,
-                    const float* bias,
-                    Activation activation,
-                    const Operand& y);
-
-/// Cross layer of DCNv2 once u = W(Vx) + b is known: y = x0 * u + x.
-template <typename T>
-struct CrossForward {
-  Matrix<const T> x0;
-  Matrix<const T> u;
-  Matrix<const T> x;
-  Matrix<T> y;
+/// Arguments of assign().
+struct Assign {
+  ConstOperand from;
+  Operand to;
 };
 
-/// Writes c.y. All four views have one shape, else Error(kInternal).
-void cross_forward(const CrossForward<float>& c);
-void cross_forward(const CrossForward<BFloat16>& c);
+/// to = from, rounded where `to` is bf16 and `from` is not.
+void assign(Context& ctx, const Assign& args);
 
-/// What reaches x0 through a layer begins the sum, or is added to it.
-enum class CrossSum : std::uint8_t { kBegin, kAdd };
-
-/// Its backward: dy += more (null data: nothing), du = dy * x0, dx0 = or += dy * u. The sum dy is
-/// kept for the layer below, where it is part of dx.
-template <typename T>
-struct CrossBackward {
-  Matrix<const T> x0;
-  Matrix<const T> u;
-  Matrix<const T> more;
-  Matrix<T> dy;
-  Matrix<T> du;
-  Matrix<T> dx0;
-  CrossSum sum = CrossSum::kAdd;
+/// Arguments of add().
+struct Add {
+  ConstOperand from;
+  Operand to;  ///< of the same type
 };
 
-/// Writes c.du and c.dx0, and c.dy where c.more has data. All views have one shape, else
-/// Error(kInternal).
-void cross_backward(const CrossBackward<float>& c);
-void cross_backward(const CrossBackward<BFloat16>& c);
+/// to += from.
+void add(Context& ctx, const Add& args);
+
+/// Arguments of concatenate(): matrices of equal rows side by side.
+struct Concatenate {
+  std::span<const Matrix<const float>> from;
+  Operand to;  ///< its columns are those of `from`, one after the other
+};
+
+/// to = [from_0, from_1, ..], rounded where `to` is bf16.
+void concatenate(Context& ctx, const Concatenate& args);
+
+/// Arguments of split(): the way back.
+struct Split {
+  ConstOperand from;
+  std::span<const Matrix<float>> to;
+};
+
+/// [to_0, to_1, ..] = from.
+void split(Context& ctx, const Split& args);
+
+namespace cpu {
+/// The same by the CPU's kernels.
+void assign(Context& ctx, const Assign& args);
+void add(Context& ctx, const Add& args);
+void concatenate(Context& ctx, const Concatenate& args);
+void split(Context& ctx, const Split& args);
+}  // namespace cpu
+
+namespace cuda {
+/// The same on a GPU.
+void assign(Context& ctx, const Assign& args);
+void add(Context& ctx, const Add& args);
+void concatenate(Context& ctx, const Concatenate& args);
+void split(Context& ctx, const Split& args);
+}  // namespace cuda
 
 namespace reference {
-
-/// The same in plain loops, for tests; shapes are not checked. T is float or double, also of
-/// CrossForward and CrossBackward.
-template <typename T>
-void relu_backward(Matrix<const T> y, Matrix<T> dy);
-template <typename T>
-void cross_forward(const CrossForward<T>& c);
-template <typename T>
-void cross_backward(const CrossBackward<T>& c);
-
+/// Plain loops.
+void assign(Context& ctx, const Assign& args);
+void add(Context& ctx, const Add& args);
+void concatenate(Context& ctx, const Concatenate& args);
+void split(Context& ctx, const Split& args);
 }  // namespace reference
+
 }  // namespace weft::kernels

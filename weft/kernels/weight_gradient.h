@@ -1,73 +1,58 @@
-/// Gradients of linear layers' weights: dW = Σ over samples of dyᵀ · x, by the rule of parts.
+/// Gradients of linear layers' weights and biases: dW = Σ over samples of dyᵀ · x, and of dy, by
+/// the rule of parts.
 ///
 /// Samples run their backward pass in slices of a part. Each slice leaves the operands of its
 /// layers' weight gradients, laid out for the product; then the gradient of a layer is computed
-/// tile by tile, all parts of a tile at once, so that a tile and the partial sums of its tree stay
-/// in the second cache and only the sum goes to memory. (Whole gradients per part would write and
-/// read P · 4 bytes per weight: at 2048 samples more time than the products take.)
+/// tile by tile, all parts of a tile at once, so that on the CPU a tile and the partial sums of its
+/// tree stay in the second cache and only the sum goes to memory. (Whole gradients per part would
+/// write and read P · 4 bytes per weight: at 2048 samples more time than the products take.)
 ///
-/// Order       slices of more than kMaxPiece samples are cut in pieces of equal size; a part's
-///             pieces are added one after the other, parts up the tree of base/parts.h. A piece is
-///             one product. Bits depend on the operands, the cut, and the target.
+/// Notation    m samples of a slice, W [n, k], dy [m, n], x [m, k].
+/// Memory      All views are memory of ctx.device. Operands lie in an arena of the device.
+/// Threads     The calling thread with one workspace; tiles may be summed at once. On CUDA calls
+///             are enqueued.
+/// Order       A slice is cut into pieces of equal size, of at most 256 samples; a part's pieces
+///             are added one after the other, parts up the tree of base/parts.h; a part without
+///             samples is skipped. A piece is one product. Bits depend on the operands, the cut,
+///             and the target.
+/// Errors      Error(kInternal) on shapes or types that disagree.
 /// Cost        2 n k flops per sample; from the caches about 4 (m / 256) bytes per weight and part.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "weft/base/parts.h"
-#include "weft/kernels/matmul.h"
-#include "weft/tensor/host_block.h"
+#include "weft/kernels/operand.h"
+#include "weft/kernels/workspace.h"
+#include "weft/tensor/arena.h"
 
 namespace weft::kernels {
 
-/// Samples of a product at most. Rows of dyᵀ are then 512 bytes long in bf16: with 4096, as for
-/// 2048 samples at once, all rows of a tile meet in one set of the first cache, at a third of the
-/// speed.
-inline constexpr std::int64_t kMaxPiece = 256;
-
-/// What one slice contributes to the gradient of one layer. Memory: one copy each of x and dy. It
-/// grows to the largest slice seen, then allocates nothing.
-class WeightGradientOperands {
+/// What one slice contributes to the gradient of one layer's weights: one copy each of x and dy, or
+/// whatever a backend keeps of them. It grows to the largest slice seen, then allocates nothing.
+class GradientOperands {
  public:
-  WeightGradientOperands() = default;
-
-  /// In an arena that outlives it.
-  explicit WeightGradientOperands(HostArena& arena) : left_(arena), right_(arena) {}
-
-  /// Takes dy [m, n] and x [m, k] of one type.
-  void set(const ConstOperand& dy, const ConstOperand& x);
-
-  /// No samples: nothing to add.
-  void clear() { pieces_ = 0; }
-
-  [[nodiscard]] std::int64_t pieces() const { return pieces_; }
-
-  /// Rows `rows` of dyᵀ of a piece.
-  [[nodiscard]] ConstOperand left(std::int64_t piece, Range rows) const;
-
-  /// Columns `cols` of x of a piece; cols.begin a multiple of kPanel.
-  [[nodiscard]] PackedMatrix right(std::int64_t piece, Range cols) const;
-
- private:
-  [[nodiscard]] Range samples(std::int64_t piece) const;
-  [[nodiscard]] Operand left(std::int64_t piece) const;
-  [[nodiscard]] PackedMatrix right(std::int64_t piece) const;
-
-  DType dtype_ = DType::kFloat32;
-  std::int64_t samples_ = 0;
-  std::int64_t rows_ = 0;  // n
-  std::int64_t cols_ = 0;  // k
-  std::int64_t pieces_ = 0;
-  std::int64_t left_bytes_ = 0;  // of a piece
-  std::int64_t right_bytes_ = 0;
-  HostBlock left_;
-  HostBlock right_;
+  GradientOperands() = default;
+  virtual ~GradientOperands() = default;
+  GradientOperands(const GradientOperands&) = delete;
+  GradientOperands& operator=(const GradientOperands&) = delete;
 };
 
-/// The slices of one part, in order; empty where the part has no samples.
-using PartSlices = std::span<const WeightGradientOperands* const>;
+/// Makes operands in an arena of ctx.device, which outlives them.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+
+/// Arguments of keep_operands().
+struct KeepOperands {
+  ConstOperand dy;  ///< [m, n], fp32 or bf16
+  ConstOperand x;   ///< [m, k], of the same type
+  GradientOperands* to = nullptr;
+};
+
+/// Keeps what the layer's weight gradient needs of a slice; `to` forgets the slice before.
+void keep_operands(Context& ctx, const KeepOperands& args);
 
 /// Rows and columns of W that are summed at once.
 struct GradientTile {
@@ -75,32 +60,73 @@ struct GradientTile {
   Range cols;
 };
 
-/// Tiles that cover [rows, cols].
-std::vector<GradientTile> gradient_tiles(std::int64_t rows, std::int64_t cols);
+/// Tiles that cover [rows, cols], as they suit ctx.device.
+std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
 
-/// What a thread needs to sum: partial sums of a tile, one per depth of the tree. Grows, then
-/// stays.
-class GradientSummer {
- public:
-  /// Writes the sum over the parts of one tree node, parts[i] being part node.begin + i, to that
-  /// tile of `dw`; zeros where no part has samples. Returns whether all of it is finite.
-  bool sum(Matmul& matmul,
-           Range node,
-           std::span<const PartSlices> parts,
-           const GradientTile& tile,
-           Matrix<float> dw);
+/// The slices of one part, in order; empty where the part has no samples.
+using PartSlices = std::span<const GradientOperands* const>;
 
- private:
-  struct Slot {
-    Matrix<float> values;
-    const WeightGradientOperands* pending = nullptr;  // a part of one piece, not yet multiplied
-  };
-
-  void sum_part(Matmul& matmul, const PartSlices& part, const GradientTile& tile, Slot& to) const;
-  static void settle(Matmul& matmul, const GradientTile& tile, Slot& slot);
-
-  std::vector<Slot> slots_;
-  HostBlock memory_;
+/// Arguments of sum_weight_gradient(). The lists are host memory that the call reads at once.
+struct WeightGradient {
+  Workspace* workspace = nullptr;
+  Range node;                         ///< of the tree of parts
+  std::span<const PartSlices> parts;  ///< parts[i]: part node.begin + i
+  GradientTile tile;
+  Matrix<float> dw;                  ///< [n, k]; the call writes the tile
+  std::int32_t* infinite = nullptr;  ///< one word: 1 where a sum is not finite, else 0
 };
+
+/// Writes a tile of the sum over the parts of one tree node; zeros where no part has samples.
+void sum_weight_gradient(Context& ctx, const WeightGradient& args);
+
+/// One bias among those of a model.
+struct BiasPlace {
+  std::int64_t begin = 0;  ///< of its elements in a slice's gradients
+  std::int64_t size = 0;
+  float* to = nullptr;  ///< [size], of the sum
+};
+
+/// The gradients of all biases of a part's slices, each [count]; empty where it has no samples.
+using PartBiases = std::span<const float* const>;
+
+/// Arguments of sum_bias_gradients().
+struct BiasGradients {
+  Workspace* workspace = nullptr;
+  Range node;
+  std::span<const PartBiases> parts;  ///< parts[i]: part node.begin + i
+  std::int64_t count = 0;
+  std::span<const BiasPlace> places;
+  std::int32_t* infinite = nullptr;  ///< as in WeightGradient
+};
+
+/// Writes the sums of all biases: a part's slices one after the other, parts up the tree, in fp32;
+/// zeros where no part has samples. All backends give the same bits.
+void sum_bias_gradients(Context& ctx, const BiasGradients& args);
+
+namespace cpu {
+/// The same by the CPU's kernels.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+void keep_operands(Context& ctx, const KeepOperands& args);
+std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
+void sum_weight_gradient(Context& ctx, const WeightGradient& args);
+void sum_bias_gradients(Context& ctx, const BiasGradients& args);
+}  // namespace cpu
+
+namespace cuda {
+/// The same on a GPU.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+void keep_operands(Context& ctx, const KeepOperands& args);
+std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
+void sum_weight_gradient(Context& ctx, const WeightGradient& args);
+void sum_bias_gradients(Context& ctx, const BiasGradients& args);
+}  // namespace cuda
+
+namespace reference {
+/// Plain loops over any tile; products in fp64, a slice being one piece.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+void keep_operands(Context& ctx, const KeepOperands& args);
+void sum_weight_gradient(Context& ctx, const WeightGradient& args);
+void sum_bias_gradients(Context& ctx, const BiasGradients& args);
+}  // namespace reference
 
 }  // namespace weft::kernels

@@ -3,11 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "weft/kernels/pack.h"
+#include "weft/kernels/linear.h"
 #include "weft/nn/model.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/dtype.h"
@@ -33,16 +32,10 @@ struct LinearLayer {
   std::int64_t bias_gradient = 0;  // offset in a slice's bias gradients
 };
 
-// A layer's weights as its products read them, in the type of the computation.
-struct PackedWeights {
-  kernels::PackedMatrix forward;   // W transposed: y = x Wᵀ
-  kernels::PackedMatrix backward;  // W: dx = dy W
-};
-
 // The weights in force.
 struct Weights {
   const float* flat = nullptr;
-  std::span<const PackedWeights> packed;  // per linear layer
+  const kernels::PreparedWeights* prepared = nullptr;  // of all linear layers
 };
 
 // Numbers the parameters, linear layers and slots of a model while its layers are made.

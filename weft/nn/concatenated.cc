@@ -33,14 +33,10 @@ Operand Concatenated::forward(const Weights& weights,
   if (has_bottom()) {
     bottom_.forward(weights, lane, input.dense, x);
   } else if (x_width_ > 0) {
-    kernels::assign(input.dense, x);
+    kernels::assign(*lane.ctx, {.from = input.dense, .to = x});
   }
   features_.forward(weights, input, lane);
-  std::int64_t begin = x_width_;
-  for (const Matrix<const float>& field : lane.fields) {
-    kernels::assign(field, all.slice_cols(begin, begin + field.cols));
-    begin += field.cols;
-  }
+  kernels::concatenate(*lane.ctx, {.from = lane.fields, .to = all.slice_cols(x_width_, width_)});
   return all;
 }
 
@@ -53,11 +49,7 @@ void Concatenated::split_gradients(const SliceInput& input,
                                    const ConstOperand& dvalues,
                                    SliceGradients& gradients) const {
   features_.place_gradients(input, lane, gradients);
-  std::int64_t begin = x_width_;
-  for (const Matrix<float>& dfield : lane.dfields) {
-    kernels::assign(dvalues.slice_cols(begin, begin + dfield.cols), dfield);
-    begin += dfield.cols;
-  }
+  kernels::split(*lane.ctx, {.from = dvalues.slice_cols(x_width_, width_), .to = lane.dfields});
 }
 
 void Concatenated::backward(const Weights& weights,

@@ -4,6 +4,7 @@
 // The cross layers' matrices are as wide as all features together, and what is done to them
 // element by element is bound by their bytes. In bf16 compute they are bf16, forward and back.
 #include "weft/base/error.h"
+#include "weft/kernels/cross.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/nn/concatenated.h"
 #include "weft/nn/dense_model.h"
@@ -27,10 +28,22 @@ class Dcnv2 final : public DenseModel {
                     SliceGradients& gradients) const override;
 
   struct Cross {
-    Mlp low_rank;  // u = W (V x) + b
-    std::size_t u_slot = 0;
-    std::size_t out_slot = 0;  // x_{l+1}
+    std::size_t v = 0;  // linear layers in the Builder
+    std::size_t w = 0;
+    std::int64_t bias = 0;           // of W: its offset
+    std::int64_t bias_gradient = 0;  // and that of its gradient
+    std::size_t h_slot = 0;          // V x_l
+    std::size_t u_slot = 0;          // W (V x_l) + b
+    std::size_t out_slot = 0;        // x_{l+1}
   };
+
+  // What operations on a cross layer need.
+  kernels::CrossLayer layer_of(const Cross& cross, ModelLane& lane) const {
+    return {.workspace = lane.workspace.get(),
+            .weights = weights_.prepared,
+            .v = cross.v,
+            .w = cross.w};
+  }
 
   // The input of layer l.
   Matrix<T> layer_input(const SliceInput& input, ModelLane& lane, std::size_t l) const {
@@ -39,6 +52,7 @@ class Dcnv2 final : public DenseModel {
   }
 
   Concatenated all_;
+  std::int64_t rank_;
   std::vector<Cross> cross_;
   Mlp top_;
   std::size_t dx_slot_;
@@ -51,6 +65,7 @@ template <typename T>
 Dcnv2<T>::Dcnv2(const spec::Model& options, const ModelShape& shape)
     : DenseModel(options, shape),
       all_(builder_, options, shape, 0, kernels::kDTypeOf<T>),
+      rank_(options.cross_rank),
       dx_slot_(builder_.add_slot()),
       dx0_slot_(builder_.add_slot()),
       du_slot_(builder_.add_slot()),
@@ -68,10 +83,11 @@ Dcnv2<T>::Dcnv2(const spec::Model& options, const ModelShape& shape)
   for (std::int64_t l = 0; l < options.cross_layers; ++l) {
     const std::string name = fmt::format("dense.cross.{}", l);
     Cross cross;
-    cross.low_rank =
-        Mlp(builder_, all_.width(),
-            {{name + ".v", options.cross_rank, kernels::Activation::kNone, Bias::kNone},
-             {name + ".w", all_.width(), kernels::Activation::kNone, Bias::kZero}});
+    cross.v = builder_.add_linear(name + ".v", all_.width(), rank_, Bias::kNone);
+    cross.w = builder_.add_linear(name + ".w", rank_, all_.width(), Bias::kZero);
+    cross.bias = builder_.layers()[cross.w].bias;
+    cross.bias_gradient = builder_.layers()[cross.w].bias_gradient;
+    cross.h_slot = builder_.add_slot();
     cross.u_slot = builder_.add_slot();
     cross.out_slot = builder_.add_slot();
     cross_.push_back(std::move(cross));
@@ -86,8 +102,13 @@ void Dcnv2<T>::run_forward(const SliceInput& input, ModelLane& lane, Matrix<floa
   for (const Cross& cross : cross_) {
     const Matrix<T> u = lane.get<T>(cross.u_slot, input.size, all_.width());
     const Matrix<T> next = lane.get<T>(cross.out_slot, input.size, all_.width());
-    cross.low_rank.forward(weights_, lane, x, u);
-    kernels::cross_forward(kernels::CrossForward<T>{.x0 = x0, .u = u, .x = x, .y = next});
+    kernels::cross_forward(*lane.ctx, {.layer = layer_of(cross, lane),
+                                       .bias = weights_.flat + cross.bias,
+                                       .x0 = x0,
+                                       .x = x,
+                                       .h = lane.get<T>(cross.h_slot, input.size, rank_),
+                                       .u = u,
+                                       .y = next});
     x = next;
   }
   top_.forward(weights_, lane, x, logits);
@@ -111,20 +132,27 @@ void Dcnv2<T>::run_backward(const SliceInput& input,
   top_.backward(weights_, terms, lane, {layer_input(input, lane, cross_.size()), {}, dlogits, dx});
   for (std::size_t l = cross_.size(); l-- > 0;) {
     const bool last = l + 1 == cross_.size();
-    const Matrix<T> u = scratch(cross_[l].u_slot);
-    kernels::cross_backward(kernels::CrossBackward<T>{
-        .x0 = x0,
-        .u = u,
-        .more = last ? Matrix<const T>{} : Matrix<const T>(dv),
-        .dy = dx,
-        .du = du,
-        .dx0 = dx0,
-        .sum = last ? kernels::CrossSum::kBegin : kernels::CrossSum::kAdd});
-    cross_[l].low_rank.backward(weights_, terms, lane, {layer_input(input, lane, l), u, du, dv});
+    const Cross& cross = cross_[l];
+    kernels::cross_backward(*lane.ctx,
+                            {.layer = layer_of(cross, lane),
+                             .x0 = x0,
+                             .x = layer_input(input, lane, l),
+                             .h = lane.get<T>(cross.h_slot, input.size, rank_),
+                             .u = scratch(cross.u_slot),
+                             .more = last ? Matrix<const T>{} : Matrix<const T>(dv),
+                             .dy = dx,
+                             .du = du,
+                             .dx0 = dx0,
+                             .dh = lane.get<T>(Builder::kGradientSlots[1], input.size, rank_),
+                             .dv = dv,
+                             .sum = last ? kernels::CrossSum::kBegin : kernels::CrossSum::kAdd,
+                             .dbias = terms.bias_gradients() + cross.bias_gradient,
+                             .v_operands = terms.operands(cross.v),
+                             .w_operands = terms.operands(cross.w)});
   }
   if (!cross_.empty()) {
-    kernels::add(Matrix<const T>(dv), dx);
-    kernels::add(Matrix<const T>(dx0), dx);
+    kernels::add(*lane.ctx, {.from = dv, .to = dx});
+    kernels::add(*lane.ctx, {.from = dx0, .to = dx});
   }
   all_.split_gradients(input, lane, dx, gradients);
   all_.backward(weights_, input, terms, lane, dx, gradients);

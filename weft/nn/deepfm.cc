@@ -67,16 +67,17 @@ void DeepFm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float>
   const Matrix<float> first = lane.get<float>(first_slot_, input.size, shape_.tasks);
   first_order_.forward(weights_, lane, z, first);
   deep_.forward(weights_, lane, z, logits);
-  kernels::add(Matrix<const float>(first), logits);
+  kernels::add(*lane.ctx, {.from = first, .to = logits});
 
   const Matrix<float> sums = lane.get<float>(sums_slot_, input.size, dim_);
   float* second = lane.get<float>(second_slot_, input.size);
   if (all_.has_bottom()) {
     lane.fields.insert(lane.fields.begin(), z.slice_cols(0, dim_));
   }
-  kernels::factorization_forward(lane.fields, sums, second);
+  kernels::factorization_forward(*lane.ctx, {.fields = lane.fields, .sums = sums, .out = second});
   for (std::int64_t t = 0; t < shape_.tasks; ++t) {
-    kernels::add(Matrix<const float>(matrix(second, input.size, 1)), logits.slice_cols(t, t + 1));
+    kernels::add(*lane.ctx,
+                 {.from = matrix(second, input.size, 1), .to = logits.slice_cols(t, t + 1)});
   }
 }
 
@@ -90,20 +91,22 @@ void DeepFm::run_backward(const SliceInput& input,
   const Matrix<float> dfirst = lane.get<float>(dfirst_slot_, input.size, all_.width());
   deep_.backward(weights_, terms, lane, {z, {}, dlogits, dz});
   first_order_.backward(weights_, terms, lane, {z, {}, dlogits, dfirst});
-  kernels::add(Matrix<const float>(dfirst), dz);
+  kernels::add(*lane.ctx, {.from = dfirst, .to = dz});
 
   // All tasks share the second order: its gradient is the sum over them, in order.
   const Matrix<float> dsecond = lane.get<float>(dsecond_slot_, input.size, 1);
-  kernels::assign(dlogits.slice_cols(0, 1), dsecond);
+  kernels::assign(*lane.ctx, {.from = dlogits.slice_cols(0, 1), .to = dsecond});
   for (std::int64_t t = 1; t < shape_.tasks; ++t) {
-    kernels::add(Matrix<const float>(dlogits.slice_cols(t, t + 1)), dsecond);
+    kernels::add(*lane.ctx, {.from = dlogits.slice_cols(t, t + 1), .to = dsecond});
   }
   all_.split_gradients(input, lane, dz, gradients);
   if (all_.has_bottom()) {
     lane.dfields.insert(lane.dfields.begin(), dz.slice_cols(0, dim_));
   }
-  kernels::factorization_backward(lane.fields, lane.get<float>(sums_slot_, input.size, dim_),
-                                  dsecond.data, lane.dfields);
+  kernels::factorization_backward(*lane.ctx, {.fields = lane.fields,
+                                              .sums = lane.get<float>(sums_slot_, input.size, dim_),
+                                              .dout = dsecond.data,
+                                              .dfields = lane.dfields});
   all_.backward(weights_, input, terms, lane, dz, gradients);
 }
 

@@ -12,7 +12,7 @@
 
 namespace weft::nn {
 
-// A model of linear layers and what lies between them. It packs weights, checks inputs and sums
+// A model of linear layers and what lies between them. It prepares weights, checks inputs and sums
 // gradients; run_forward() and run_backward() are the models' own.
 class DenseModel : public Model {
  public:
@@ -23,14 +23,10 @@ class DenseModel : public Model {
   // As model.h says.
   void init_parameters(std::uint64_t seed, float* flat) const final;
   void prepare(Context& ctx, const float* flat) final;
-  [[nodiscard]] std::unique_ptr<SliceTerms> make_terms() const final;
-  [[nodiscard]] std::unique_ptr<Lane> make_lane() const final;
-  void forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const final;
-  void backward(const SliceInput& input,
-                SliceTerms& terms,
-                Lane& lane,
-                Matrix<const float> dlogits,
-                SliceGradients& gradients) const final;
+  [[nodiscard]] std::unique_ptr<SliceTerms> make_terms(Device& device) const final;
+  [[nodiscard]] std::unique_ptr<Lane> make_lane(Device& device) const final;
+  void forward(Context& ctx, const SliceInput& input, Lane& lane, Matrix<float> logits) const final;
+  void backward(Context& ctx, Lane& lane, const Backward& args) const final;
 
   // One per tile of a layer's weights, and the last for all that is no weight.
   [[nodiscard]] std::int64_t num_gradient_tasks() const final {
@@ -38,10 +34,11 @@ class DenseModel : public Model {
   }
 
   // As model.h says.
-  bool sum_gradients(std::int64_t task,
+  void sum_gradients(Context& ctx,
+                     std::int64_t task,
                      const GradientTerms& terms,
                      Lane& lane,
-                     float* flat) const final;
+                     const GradientSums& to) const final;
 
  protected:
   virtual void run_forward(const SliceInput& input,
@@ -70,21 +67,21 @@ class DenseModel : public Model {
     kernels::GradientTile tile;
   };
 
-  struct PackTask {
-    std::size_t layer;
-    bool forward;
-    Range panels;
-  };
-
-  void plan_tasks();
-  void pack_weights(const PackTask& task, const float* flat) const;
-  bool sum_biases(const GradientTerms& terms, ModelLane& lane, float* flat) const;
+  void plan_tasks(Context& ctx);
+  void sum_weights(Context& ctx,
+                   const GradientTask& task,
+                   const GradientTerms& terms,
+                   ModelLane& lane,
+                   const GradientSums& to) const;
+  void sum_biases(Context& ctx,
+                  const GradientTerms& terms,
+                  ModelLane& lane,
+                  const GradientSums& to) const;
   void check_input(const SliceInput& input) const;
 
   std::size_t dlogits_slot_;
-  HostBlock packed_memory_;
-  std::vector<PackedWeights> packed_;
-  std::vector<PackTask> pack_tasks_;
+  std::unique_ptr<kernels::PreparedWeights> prepared_;
+  std::vector<Matrix<const float>> matrices_;  // W of every layer
   std::vector<GradientTask> gradient_tasks_;
 };
 

@@ -27,6 +27,10 @@ class Dlrm final : public DenseModel {
   // Of the bottom MLP's output in the head's input: 0 where there is none.
   [[nodiscard]] std::int64_t pairs_begin() const { return bottom_.empty() ? 0 : dim_; }
 
+  float* interaction_scratch(ModelLane& lane) const {
+    return lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_));
+  }
+
   std::int64_t dim_;
   std::int64_t num_fields_;
   Mlp bottom_;
@@ -77,9 +81,9 @@ void Dlrm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> l
     lane.fields.push_back(x);
   }
   features_.forward(weights_, input, lane);
-  kernels::dot_interaction_forward(
-      lane.fields, top_in.slice_cols(pairs_begin(), top_width()),
-      lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
+  kernels::dot_interaction_forward(*lane.ctx, {.fields = lane.fields,
+                                               .out = top_in.slice_cols(pairs_begin(), top_width()),
+                                               .scratch = interaction_scratch(lane)});
   top_.forward(weights_, lane, top_in, logits);
 }
 
@@ -98,10 +102,12 @@ void Dlrm::run_backward(const SliceInput& input,
   }
   features_.place_gradients(input, lane, gradients);
   // x reaches the head by itself too, so the interaction's share is added to it.
-  kernels::dot_interaction_backward(
-      lane.fields, dtop_in.slice_cols(pairs_begin(), top_width()), lane.dfields,
-      bottom_.empty() ? 0 : 1,
-      lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_)));
+  kernels::dot_interaction_backward(*lane.ctx,
+                                    {.fields = lane.fields,
+                                     .dout = dtop_in.slice_cols(pairs_begin(), top_width()),
+                                     .dfields = lane.dfields,
+                                     .accumulate = bottom_.empty() ? 0 : 1,
+                                     .scratch = interaction_scratch(lane)});
   features_.backward(weights_, input, terms, lane, gradients);
   if (!bottom_.empty()) {
     bottom_.backward(weights_, terms, lane, {input.dense, top_in.slice_cols(0, dim_), dx, {}});

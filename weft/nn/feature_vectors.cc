@@ -110,7 +110,8 @@ void FeatureVectors::forward(const Weights& weights,
     const Matrix<float> vector = lane.get<float>(feature.vector_slot, input.size, feature.dim);
     lane.vectors.push_back(vector);
     if (feature.kind == Kind::kMean) {
-      kernels::sequence_mean_forward(sequences_of(input, f), vector);
+      kernels::sequence_mean_forward(*lane.ctx,
+                                     {.sequences = sequences_of(input, f), .out = vector});
     } else {
       attend(weights, input, lane, f);
     }
@@ -136,10 +137,14 @@ void FeatureVectors::attend(const Weights& weights,
   const std::int64_t rows = padded_elements(sequences.values.rows);
   const Matrix<float> inputs = lane.get<float>(feature.inputs_slot, rows, 4 * feature.dim);
   const Matrix<float> element_weights = lane.get<float>(feature.weights_slot, rows, 1);
-  kernels::attention_inputs_forward(sequences, input.pooled[feature.target], inputs);
+  kernels::attention_inputs(
+      *lane.ctx,
+      {.sequences = sequences, .target = input.pooled[feature.target], .inputs = inputs});
   feature.attention.forward(weights, lane, inputs, element_weights);
-  kernels::weighted_sum_forward(sequences, element_weights.data,
-                                lane.get<float>(feature.vector_slot, input.size, feature.dim));
+  kernels::attention_pool(*lane.ctx,
+                          {.sequences = sequences,
+                           .weights = element_weights.data,
+                           .out = lane.get<float>(feature.vector_slot, input.size, feature.dim)});
 }
 
 void FeatureVectors::place_gradients(const SliceInput& input,
@@ -174,8 +179,9 @@ void FeatureVectors::backward(const Weights& weights,
   // Only now: a target's gradient gets the sequences' shares on top, in the order of features.
   for (std::size_t f = 0; f < features_.size(); ++f) {
     if (features_[f].kind == Kind::kMean) {
-      kernels::sequence_mean_backward(sequences_of(input, f), lane.dvectors[f],
-                                      gradients.sequences[f]);
+      kernels::sequence_mean_backward(*lane.ctx, {.sequences = sequences_of(input, f),
+                                                  .dout = lane.dvectors[f],
+                                                  .dvalues = gradients.sequences[f]});
     } else if (features_[f].kind == Kind::kAttention) {
       attend_backward(weights, input, terms, lane, f, gradients);
     }
@@ -190,21 +196,24 @@ void FeatureVectors::attend_backward(const Weights& weights,
                                      SliceGradients& gradients) const {
   const Feature& feature = features_[f];
   const kernels::Sequences sequences = sequences_of(input, f);
-  const std::int64_t n = sequences.values.rows;
-  const std::int64_t rows = padded_elements(n);
+  const std::int64_t rows = padded_elements(sequences.values.rows);
   const std::int64_t width = 4 * feature.dim;
   const Matrix<float> inputs = lane.get<float>(feature.inputs_slot, rows, width);
   const Matrix<float> dinputs = lane.get<float>(feature.dinputs_slot, rows, width);
   const Matrix<float> element_weights = lane.get<float>(feature.weights_slot, rows, 1);
   const Matrix<float> dweights = lane.get<float>(feature.dweights_slot, rows, 1);
 
-  kernels::weighted_sum_backward_weights(sequences, lane.dvectors[f], dweights.data);
-  std::fill(dweights.data + n, dweights.data + rows, 0.0F);
+  kernels::attention_weights_backward(
+      *lane.ctx,
+      {.sequences = sequences, .dout = lane.dvectors[f], .dweights = dweights.data, .rows = rows});
   feature.attention.backward(weights, terms, lane, {inputs, element_weights, dweights, dinputs});
-  kernels::attention_inputs_backward(sequences, input.pooled[feature.target], dinputs,
-                                     gradients.sequences[f], gradients.pooled[feature.target]);
-  kernels::weighted_sum_backward_values(sequences, element_weights.data, lane.dvectors[f],
-                                        gradients.sequences[f]);
+  kernels::attention_backward(*lane.ctx, {.sequences = sequences,
+                                          .target = input.pooled[feature.target],
+                                          .weights = element_weights.data,
+                                          .dout = lane.dvectors[f],
+                                          .dinputs = dinputs,
+                                          .dvalues = gradients.sequences[f],
+                                          .dtarget = gradients.pooled[feature.target]});
 }
 
 }  // namespace weft::nn

@@ -2,14 +2,17 @@
 
 namespace weft::nn {
 
-ModelTerms::ModelTerms(std::size_t layers, std::int64_t biases)
-    : bias_gradients_(static_cast<std::size_t>(biases)) {
+ModelTerms::ModelTerms(Device& device, std::size_t layers, std::int64_t biases)
+    : memory_(device), biases_(biases), bias_gradients_(memory_) {
+  Context ctx{.device = &device};
   for (std::size_t i = 0; i < layers; ++i) {
-    operands_.emplace_back(memory_);
+    operands_.push_back(kernels::make_gradient_operands(ctx, memory_));
   }
 }
 
-ModelLane::ModelLane(std::size_t slots) {
+ModelLane::ModelLane(Device& device, std::size_t slots) : memory_(device) {
+  Context own{.device = &device};
+  workspace = kernels::make_workspace(own);
   for (std::size_t i = 0; i < slots; ++i) {
     slots_.emplace_back(memory_);
   }

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "weft/kernels/matmul.h"
 #include "weft/kernels/weight_gradient.h"
+#include "weft/kernels/workspace.h"
+#include "weft/nn/builder.h"
 #include "weft/nn/model.h"
-#include "weft/tensor/host_block.h"
+#include "weft/tensor/arena.h"
 #include "weft/tensor/view.h"
 
 namespace weft::nn {
@@ -17,18 +19,19 @@ namespace weft::nn {
 // biases.
 class ModelTerms final : public SliceTerms {
  public:
-  ModelTerms(std::size_t layers, std::int64_t biases);
+  ModelTerms(Device& device, std::size_t layers, std::int64_t biases);
 
   // Of the weight gradient of a linear layer.
-  kernels::WeightGradientOperands& operands(std::size_t layer) { return operands_[layer]; }
+  kernels::GradientOperands* operands(std::size_t layer) { return operands_[layer].get(); }
 
   // The gradients of all biases, one after the other.
-  float* bias_gradients() { return bias_gradients_.data(); }
+  float* bias_gradients() { return bias_gradients_.at_least_of<float>(biases_); }
 
  private:
-  HostArena memory_;
-  std::vector<kernels::WeightGradientOperands> operands_;
-  std::vector<float> bias_gradients_;
+  Arena memory_;
+  std::vector<std::unique_ptr<kernels::GradientOperands>> operands_;
+  std::int64_t biases_;
+  ArenaBlock bias_gradients_;
 };
 
 // Activations lie in numbered pieces of memory. A layer takes its numbers from the Builder when the
@@ -37,7 +40,7 @@ class ModelTerms final : public SliceTerms {
 // the same memory, still in the caches.
 class ModelLane final : public Lane {
  public:
-  explicit ModelLane(std::size_t slots);
+  ModelLane(Device& device, std::size_t slots);
 
   // Uninitialised when it grows, else as it was left.
   template <typename T>
@@ -54,9 +57,15 @@ class ModelLane final : public Lane {
   // The same of a type that is known when the program runs: fp32, else bf16.
   kernels::Operand get(std::size_t slot, DType dtype, std::int64_t rows, std::int64_t cols);
 
-  kernels::Matmul matmul;
-  kernels::GradientSummer summer;
-  HostBlock bias_sums;
+  // What operations on a linear layer need.
+  [[nodiscard]] kernels::LinearLayer linear(const Weights& weights, std::size_t layer) const {
+    return {.workspace = workspace.get(), .weights = weights.prepared, .number = layer};
+  }
+
+  // Of the call in hand.
+  Context* ctx = nullptr;
+
+  std::unique_ptr<kernels::Workspace> workspace;
 
   // Of the slice in hand. Vectors are kept here for their capacity.
   const SliceInput* slice = nullptr;
@@ -66,12 +75,17 @@ class ModelLane final : public Lane {
   std::vector<Matrix<float>> dfields;
 
   // Of the layer whose gradient is summed.
-  std::vector<const kernels::WeightGradientOperands*> slices;
+  std::vector<const kernels::GradientOperands*> slices;
   std::vector<kernels::PartSlices> parts;
 
+  // Of the biases.
+  std::vector<const float*> bias_slices;
+  std::vector<kernels::PartBiases> bias_parts;
+  std::vector<kernels::BiasPlace> bias_places;
+
  private:
-  HostArena memory_;
-  std::vector<HostBlock> slots_;
+  Arena memory_;
+  std::vector<ArenaBlock> slots_;
 };
 
 }  // namespace weft::nn

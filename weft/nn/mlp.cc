@@ -45,56 +45,66 @@ void Mlp::forward(const Weights& weights,
                   const Operand& y) const {
   ConstOperand in = rounded_input(lane, x);
   if (x.dtype != dtype_) {
-    kernels::assign(x, lane.get(input_slot_, dtype_, x.rows, x.cols));
+    kernels::assign(*lane.ctx, {.from = x, .to = lane.get(input_slot_, dtype_, x.rows, x.cols)});
   }
   for (const Layer& layer : layers_) {
-    const kernels::Epilogue epilogue{.bias = layer.bias < 0 ? nullptr : weights.flat + layer.bias,
-                                     .activation = layer.activation};
     const Operand out =
         &layer == &layers_.back() ? y : lane.get(layer.slot, dtype_, x.rows, layer.out);
-    lane.matmul.multiply(in, weights.packed[layer.number].forward, out, epilogue);
+    kernels::linear_forward(*lane.ctx,
+                            {.layer = lane.linear(weights, layer.number),
+                             .bias = layer.bias < 0 ? nullptr : weights.flat + layer.bias,
+                             .activation = layer.activation,
+                             .x = in,
+                             .y = out});
     in = out;
   }
+}
+
+kernels::GradientEpilogue Mlp::epilogue(const Layer& layer,
+                                        const ConstOperand& y,
+                                        ModelTerms& terms) {
+  return {.activation = layer.activation,
+          .y = y,
+          .dbias = layer.bias < 0 ? nullptr : terms.bias_gradients() + layer.bias_gradient};
 }
 
 void Mlp::backward(const Weights& weights,
                    ModelTerms& terms,
                    ModelLane& lane,
                    const BackwardArguments& arguments) const {
-  const auto finish = [&](const Layer& layer, const ConstOperand& y, const Operand& dy) {
-    if (layer.activation == kernels::Activation::kRelu) {
-      kernels::relu_backward(y, dy);
-    }
-    if (layer.bias >= 0) {
-      kernels::column_sums(dy, terms.bias_gradients() + layer.bias_gradient);
-    }
-  };
+  Context& ctx = *lane.ctx;
   const std::int64_t rows = arguments.dy.rows;
-  finish(layers_.back(), arguments.y, arguments.dy);
+  kernels::output_backward(
+      ctx, {.epilogue = epilogue(layers_.back(), arguments.y, terms), .dy = arguments.dy});
   Operand dy = arguments.dy;
   if (dy.dtype != dtype_ || !dy.is_compact()) {
     dy = lane.get(Builder::kGradientSlots[0], dtype_, rows, dy.cols);
-    kernels::assign(arguments.dy, dy);
+    kernels::assign(ctx, {.from = arguments.dy, .to = dy});
   }
   for (std::size_t l = layers_.size(); l-- > 0;) {
     const Layer& layer = layers_[l];
-    const kernels::PackedMatrix& w = weights.packed[layer.number].backward;
-    kernels::WeightGradientOperands& operands = terms.operands(layer.number);
+    kernels::GradientOperands* const operands = terms.operands(layer.number);
     if (l == 0) {
-      operands.set(dy, rounded_input(lane, arguments.x));
+      const ConstOperand x = rounded_input(lane, arguments.x);
+      kernels::keep_operands(ctx, {.dy = dy, .x = x, .to = operands});
       if (arguments.dx.data != nullptr) {
-        lane.matmul.multiply(dy, w, arguments.dx);
+        kernels::linear_backward_inputs(ctx, {.layer = lane.linear(weights, layer.number),
+                                              .dy = dy,
+                                              .dx = arguments.dx,
+                                              .below = {}});
       }
       return;
     }
     const Layer& below = layers_[l - 1];
     const ConstOperand in = lane.get(below.slot, dtype_, rows, below.out);
-    operands.set(dy, in);
+    kernels::keep_operands(ctx, {.dy = dy, .x = in, .to = operands});
     // dy of layer l may lie in slot 0, so the layers below alternate from slot 1.
     const std::size_t slot = Builder::kGradientSlots[(layers_.size() - l) % 2];
     const Operand din = lane.get(slot, dtype_, rows, below.out);
-    lane.matmul.multiply(dy, w, din);
-    finish(below, in, din);
+    kernels::linear_backward_inputs(ctx, {.layer = lane.linear(weights, layer.number),
+                                          .dy = dy,
+                                          .dx = din,
+                                          .below = epilogue(below, in, terms)});
     dy = din;
   }
 }

@@ -66,6 +66,11 @@ class Mlp {
     std::size_t slot = 0;  // of the output, except the last layer's
   };
 
+  // What the gradient of a layer's output y passes first.
+  static kernels::GradientEpilogue epilogue(const Layer& layer,
+                                            const kernels::ConstOperand& y,
+                                            ModelTerms& terms);
+
   // x in the type of the computation: itself, or the copy made by forward.
   [[nodiscard]] kernels::ConstOperand rounded_input(ModelLane& lane,
                                                     const kernels::ConstOperand& x) const;

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/base/parts.h"
-#include "weft/base/thread_pool.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/nn/dense_model.h"
 
@@ -81,73 +80,37 @@ void DenseModel::init_parameters(std::uint64_t seed, float* flat) const {
   }
 }
 
-/// Once: where packed weights lie, and what is cut into which tasks.
-void DenseModel::plan_tasks() {
-  // Elements that a task packs: some tens of microseconds.
-  constexpr std::int64_t kPackElements = 65536;
-  const DType dtype = builder_.dtype();
-  std::int64_t bytes = 0;
-  for (const LinearLayer& layer : builder_.layers()) {
-    bytes += kernels::packed_bytes(dtype, layer.in, layer.out) +
-             kernels::packed_bytes(dtype, layer.out, layer.in);
-  }
-  auto* memory = static_cast<std::byte*>(packed_memory_.at_least(bytes));
+/// Once: room for the prepared weights, and what is cut into which tasks.
+void DenseModel::plan_tasks(Context& ctx) {
+  std::vector<kernels::LinearShape> shapes;
   for (std::size_t l = 0; l < builder_.layers().size(); ++l) {
     const LinearLayer& layer = builder_.layers()[l];
-    PackedWeights weights;
-    weights.forward = kernels::packed_matrix(dtype, layer.in, layer.out, memory);
-    memory += kernels::packed_bytes(dtype, layer.in, layer.out);
-    weights.backward = kernels::packed_matrix(dtype, layer.out, layer.in, memory);
-    memory += kernels::packed_bytes(dtype, layer.out, layer.in);
-    for (const bool forward : {true, false}) {
-      const kernels::PackedMatrix& packed = forward ? weights.forward : weights.backward;
-      const std::int64_t step =
-          std::max<std::int64_t>(1, kPackElements / (packed.rows * kernels::kPanel));
-      for (std::int64_t begin = 0; begin < packed.panels(); begin += step) {
-        pack_tasks_.push_back({l, forward, {begin, std::min(packed.panels(), begin + step)}});
-      }
-    }
-    packed_.push_back(weights);
-    for (const kernels::GradientTile& tile : kernels::gradient_tiles(layer.out, layer.in)) {
+    shapes.push_back({.in = layer.in, .out = layer.out});
+    for (const kernels::GradientTile& tile : kernels::gradient_tiles(ctx, layer.out, layer.in)) {
       gradient_tasks_.push_back({l, tile});
     }
   }
-}
-
-void DenseModel::pack_weights(const PackTask& task, const float* flat) const {
-  const LinearLayer& layer = builder_.layers()[task.layer];
-  const Matrix<const float> w = matrix(flat + layer.weight, layer.out, layer.in);
-  if (task.forward) {
-    kernels::pack_transposed(w, packed_[task.layer].forward, task.panels);
-  } else {
-    kernels::pack(w, packed_[task.layer].backward, task.panels);
-  }
+  prepared_ = kernels::make_prepared_weights(ctx, builder_.dtype(), shapes);
 }
 
 void DenseModel::prepare(Context& ctx, const float* flat) {
-  if (packed_.empty()) {
-    plan_tasks();
+  if (prepared_ == nullptr) {
+    plan_tasks(ctx);
   }
-  weights_ = {.flat = flat, .packed = packed_};
-  const auto tasks = static_cast<std::int64_t>(pack_tasks_.size());
-  const auto run = [&](std::int64_t i) {
-    pack_weights(pack_tasks_[static_cast<std::size_t>(i)], flat);
-  };
-  if (ctx.pool != nullptr) {
-    ctx.pool->parallel_for(tasks, run);
-  } else {
-    for (std::int64_t i = 0; i < tasks; ++i) {
-      run(i);
-    }
+  weights_ = {.flat = flat, .prepared = prepared_.get()};
+  matrices_.clear();
+  for (const LinearLayer& layer : builder_.layers()) {
+    matrices_.push_back(matrix(flat + layer.weight, layer.out, layer.in));
   }
+  kernels::prepare_weights(ctx, {.weights = matrices_, .to = prepared_.get()});
 }
 
-std::unique_ptr<SliceTerms> DenseModel::make_terms() const {
-  return std::make_unique<ModelTerms>(builder_.layers().size(), builder_.biases());
+std::unique_ptr<SliceTerms> DenseModel::make_terms(Device& device) const {
+  return std::make_unique<ModelTerms>(device, builder_.layers().size(), builder_.biases());
 }
 
-std::unique_ptr<Lane> DenseModel::make_lane() const {
-  return std::make_unique<ModelLane>(builder_.slots());
+std::unique_ptr<Lane> DenseModel::make_lane(Device& device) const {
+  return std::make_unique<ModelLane>(device, builder_.slots());
 }
 
 void DenseModel::check_input(const SliceInput& input) const {
@@ -170,106 +133,120 @@ void DenseModel::check_input(const SliceInput& input) const {
   }
 }
 
-void DenseModel::forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const {
+void DenseModel::forward(Context& ctx,
+                         const SliceInput& input,
+                         Lane& lane,
+                         Matrix<float> logits) const {
   if (input.size == 0) {
     return;
   }
   check_input(input);
   WEFT_CHECK(logits.rows == input.size && logits.cols == shape_.tasks);
   auto& own = static_cast<ModelLane&>(lane);
+  own.ctx = &ctx;
   own.slice = &input;
   own.fields.clear();
   run_forward(input, own, logits);
 }
 
-void DenseModel::backward(const SliceInput& input,
-                          SliceTerms& terms,
-                          Lane& lane,
-                          Matrix<const float> dlogits,
-                          SliceGradients& gradients) const {
+void DenseModel::backward(Context& ctx, Lane& lane, const Backward& args) const {
+  const SliceInput& input = args.input;
   if (input.size == 0) {
     return;
   }
   check_input(input);
-  WEFT_CHECK(dlogits.rows == input.size && dlogits.cols == shape_.tasks);
-  WEFT_CHECK(gradients.pooled.size() == shape_.features.size() &&
-             gradients.sequences.size() == shape_.features.size());
+  WEFT_CHECK(args.dlogits.rows == input.size && args.dlogits.cols == shape_.tasks);
+  WEFT_CHECK(args.gradients.pooled.size() == shape_.features.size() &&
+             args.gradients.sequences.size() == shape_.features.size());
   auto& own = static_cast<ModelLane&>(lane);
   WEFT_CHECK(own.slice == &input, "backward() of another slice than the lane's last forward()");
+  own.ctx = &ctx;
   own.dfields.clear();
   const Matrix<float> dy = own.get<float>(dlogits_slot_, input.size, shape_.tasks);
-  kernels::assign(dlogits, dy);
-  run_backward(input, static_cast<ModelTerms&>(terms), own, dy, gradients);
+  kernels::assign(ctx, {.from = args.dlogits, .to = dy});
+  run_backward(input, static_cast<ModelTerms&>(args.terms), own, dy, args.gradients);
 }
 
-bool DenseModel::sum_gradients(std::int64_t task,
+void DenseModel::sum_gradients(Context& ctx,
+                               std::int64_t task,
                                const GradientTerms& terms,
                                Lane& lane,
-                               float* flat) const {
+                               const GradientSums& to) const {
   auto& own = static_cast<ModelLane&>(lane);
-  const auto index = static_cast<std::size_t>(task);
-  if (index == gradient_tasks_.size()) {
-    return sum_biases(terms, own, flat);
+  const GradientSums word{.flat = to.flat, .infinite = to.infinite + task};
+  if (at(task) == gradient_tasks_.size()) {
+    sum_biases(ctx, terms, own, word);
+  } else {
+    sum_weights(ctx, gradient_tasks_[at(task)], terms, own, word);
   }
-  const auto& [number, tile] = gradient_tasks_[index];
-  const LinearLayer& layer = builder_.layers()[number];
-  own.slices.clear();
-  for (const std::span<SliceTerms* const>& part : terms.parts) {
-    for (SliceTerms* const slice : part) {
-      own.slices.push_back(&static_cast<ModelTerms*>(slice)->operands(number));
-    }
-  }
-  own.parts.clear();
-  std::size_t begin = 0;
-  for (const std::span<SliceTerms* const>& part : terms.parts) {
-    own.parts.push_back(kernels::PartSlices(own.slices).subspan(begin, part.size()));
-    begin += part.size();
-  }
-  return own.summer.sum(own.matmul, terms.node, own.parts, tile,
-                        matrix(flat + layer.weight, layer.out, layer.in));
 }
 
-/// Biases, a part's slices one after the other and parts up the tree; and zeros between parameters.
-bool DenseModel::sum_biases(const GradientTerms& terms, ModelLane& lane, float* flat) const {
-  const std::int64_t count = builder_.biases();
-  const auto slots = static_cast<std::int64_t>(tree_slots(terms.node.size()));
-  float* const sums = lane.bias_sums.at_least_of<float>(count * slots);
-  const auto slot = [&](int depth) { return matrix(sums + depth * count, 1, count); };
-  const auto leaf = [&](const Range& node, int depth) {
-    const auto& part = terms.parts[static_cast<std::size_t>(node.begin - terms.node.begin)];
-    if (node.size() != 1 || part.empty()) {
-      return false;
-    }
+void DenseModel::sum_weights(Context& ctx,
+                             const GradientTask& task,
+                             const GradientTerms& terms,
+                             ModelLane& lane,
+                             const GradientSums& to) const {
+  const LinearLayer& layer = builder_.layers()[task.layer];
+  lane.slices.clear();
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
     for (SliceTerms* const slice : part) {
-      const Matrix<float> gradients =
-          matrix(static_cast<ModelTerms*>(slice)->bias_gradients(), 1, count);
-      if (slice == part.front()) {
-        kernels::assign(gradients, slot(depth));
-      } else {
-        kernels::add(gradients, slot(depth));
-      }
+      lane.slices.push_back(static_cast<ModelTerms*>(slice)->operands(task.layer));
     }
-    return true;
-  };
-  const auto add = [&](int depth) { kernels::add(slot(depth + 1), slot(depth)); };
-  if (!sum_tree(terms.node, 0, leaf, add)) {
-    std::fill_n(sums, count, 0.0F);
   }
-  std::int64_t end = 0;
-  for (const optim::DenseParameter& parameter : layout().parameters()) {
-    std::fill(flat + end, flat + parameter.offset, 0.0F);
-    end = parameter.offset + parameter.size();
+  lane.parts.clear();
+  std::size_t begin = 0;
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
+    lane.parts.push_back(kernels::PartSlices(lane.slices).subspan(begin, part.size()));
+    begin += part.size();
   }
-  std::fill(flat + end, flat + layout().size(), 0.0F);
-  bool finite = true;
+  kernels::sum_weight_gradient(ctx, {.workspace = lane.workspace.get(),
+                                     .node = terms.node,
+                                     .parts = lane.parts,
+                                     .tile = task.tile,
+                                     .dw = matrix(to.flat + layer.weight, layer.out, layer.in),
+                                     .infinite = to.infinite});
+}
+
+/// Biases, and zeros between parameters.
+void DenseModel::sum_biases(Context& ctx,
+                            const GradientTerms& terms,
+                            ModelLane& lane,
+                            const GradientSums& to) const {
+  lane.bias_slices.clear();
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
+    for (SliceTerms* const slice : part) {
+      lane.bias_slices.push_back(static_cast<ModelTerms*>(slice)->bias_gradients());
+    }
+  }
+  lane.bias_parts.clear();
+  std::size_t begin = 0;
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
+    lane.bias_parts.push_back(kernels::PartBiases(lane.bias_slices).subspan(begin, part.size()));
+    begin += part.size();
+  }
+  lane.bias_places.clear();
   for (const LinearLayer& layer : builder_.layers()) {
     if (layer.bias >= 0) {
-      finite = kernels::copy_is_finite(matrix(sums + layer.bias_gradient, 1, layer.out),
-                                       matrix(flat + layer.bias, 1, layer.out)) &&
-               finite;
+      lane.bias_places.push_back(
+          {.begin = layer.bias_gradient, .size = layer.out, .to = to.flat + layer.bias});
     }
   }
-  return finite;
+  kernels::sum_bias_gradients(ctx, {.workspace = lane.workspace.get(),
+                                    .node = terms.node,
+                                    .parts = lane.bias_parts,
+                                    .count = builder_.biases(),
+                                    .places = lane.bias_places,
+                                    .infinite = to.infinite});
+  const auto clear = [&](std::int64_t from, std::int64_t until) {
+    ctx.device->fill_zero(ctx, to.flat + from,
+                          (until - from) * static_cast<std::int64_t>(sizeof(float)));
+  };
+  std::int64_t end = 0;
+  for (const optim::DenseParameter& parameter : layout().parameters()) {
+    clear(end, parameter.offset);
+    end = parameter.offset + parameter.size();
+  }
+  clear(end, layout().size());
 }
 
 }  // namespace weft::nn

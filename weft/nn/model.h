@@ -107,34 +107,50 @@ class Model {
 
   /// Takes the weights for the calls that follow: once after every change of `flat`, which must
   /// stay as it is until the next call. Lays them out for the products, rounded in bf16 compute.
-  /// Not beside the other calls.
+  /// Not beside the other calls. All calls with a context are on one device, which outlives the
+  /// model, and whose memory `flat`, inputs and outputs are.
   virtual void prepare(Context& ctx, const float* flat) = 0;
 
   /// Makes what the calls below work with: terms for each slice of a step, a lane for each thread.
-  [[nodiscard]] virtual std::unique_ptr<SliceTerms> make_terms() const = 0;
-  [[nodiscard]] virtual std::unique_ptr<Lane> make_lane() const = 0;
+  /// Their memory is the device's, which outlives them.
+  [[nodiscard]] virtual std::unique_ptr<SliceTerms> make_terms(Device& device) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Lane> make_lane(Device& device) const = 0;
 
   /// logits[b, T]. The lane then holds what backward needs.
-  virtual void forward(const SliceInput& input, Lane& lane, Matrix<float> logits) const = 0;
+  virtual void forward(Context& ctx,
+                       const SliceInput& input,
+                       Lane& lane,
+                       Matrix<float> logits) const = 0;
 
-  /// Gradients from dlogits[b, T], after forward of the same input object in that lane, and before
-  /// it has another. Overwrites everything in `gradients` and `terms`.
-  virtual void backward(const SliceInput& input,
-                        SliceTerms& terms,
-                        Lane& lane,
-                        Matrix<const float> dlogits,
-                        SliceGradients& gradients) const = 0;
+  /// What backward() reads and writes.
+  struct Backward {
+    const SliceInput& input;      ///< the object of the lane's last forward()
+    Matrix<const float> dlogits;  ///< [b, T]
+    SliceTerms& terms;            ///< overwritten
+    SliceGradients& gradients;    ///< overwritten
+  };
+
+  /// Gradients from dlogits, after forward() of the same input object in that lane, and before it
+  /// has another.
+  virtual void backward(Context& ctx, Lane& lane, const Backward& args) const = 0;
 
   /// Tasks that together write all of flat[layout().size()], each its own elements. After
   /// prepare().
   [[nodiscard]] virtual std::int64_t num_gradient_tasks() const = 0;
 
-  /// Sums the gradients of task `task` over `terms`; zeros where no part has samples. Returns
-  /// whether all of them are finite.
-  virtual bool sum_gradients(std::int64_t task,
+  /// Where sum_gradients() writes.
+  struct GradientSums {
+    float* flat = nullptr;             ///< [layout().size()]
+    std::int32_t* infinite = nullptr;  ///< [num_gradient_tasks()]: 1 where a sum is not finite
+  };
+
+  /// Sums the gradients of task `task` over `terms`, and writes the task's word of `infinite`;
+  /// zeros where no part has samples.
+  virtual void sum_gradients(Context& ctx,
+                             std::int64_t task,
                              const GradientTerms& terms,
                              Lane& lane,
-                             float* flat) const = 0;
+                             const GradientSums& to) const = 0;
 };
 
 }  // namespace weft::nn

@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include "weft/base/error.h"
-#include "weft/base/parts.h"
-#include "weft/base/thread_pool.h"
 #include "weft/kernels/dense_update.h"
 #include "weft/optim/whole_power.h"
 
@@ -13,56 +11,24 @@ namespace weft::optim {
 
 namespace {
 
-// Elements of a block: 16 kB of gradients, enough to outweigh the hand-off to a thread, and fixed,
-// since the order of addition of the norm follows it.
-constexpr std::int64_t kBlock = 4096;
-
-std::int64_t num_blocks(std::int64_t count) {
-  return (count + kBlock - 1) / kBlock;
-}
-
-Range block_range(std::int64_t count, std::int64_t block) {
-  return {block * kBlock, std::min(count, (block + 1) * kBlock)};
-}
-
-template <typename Body>
-void for_each_block(Context& ctx, std::int64_t count, const Body& body) {
-  const auto task = [&](std::int64_t block) { body(block, block_range(count, block)); };
-  if (ctx.pool != nullptr) {
-    ctx.pool->parallel_for(num_blocks(count), task);
-    return;
+kernels::DenseRule rule_of(spec::DenseOptimizerKind kind) {
+  switch (kind) {
+    case spec::DenseOptimizerKind::kSgd:
+      return kernels::DenseRule::kSgd;
+    case spec::DenseOptimizerKind::kAdagrad:
+      return kernels::DenseRule::kAdagrad;
+    case spec::DenseOptimizerKind::kAdam:
+      return kernels::DenseRule::kAdam;
   }
-  for (std::int64_t block = 0; block < num_blocks(count); ++block) {
-    task(block);
-  }
-}
-
-std::int64_t first_non_finite_in(const float* values, Range range) {
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    if (!std::isfinite(values[i])) {
-      return i;
-    }
-  }
-  return -1;
+  fail(ErrorCode::kInternal, "dense optimizer {}", static_cast<int>(kind));
 }
 
 }  // namespace
 
-std::int64_t first_non_finite(Context& ctx, const float* values, std::int64_t count) {
-  std::vector<std::int64_t> found(static_cast<std::size_t>(num_blocks(count)), -1);
-  for_each_block(ctx, count, [&](std::int64_t block, Range range) {
-    if (!std::isfinite(kernels::square_sum(values + range.begin, range.size()))) {
-      found[static_cast<std::size_t>(block)] = first_non_finite_in(values, range);
-    }
-  });
-  const auto it = std::find_if(found.begin(), found.end(), [](std::int64_t i) { return i >= 0; });
-  return it == found.end() ? -1 : *it;
-}
-
 DenseOptimizer::DenseOptimizer(const spec::DenseOptimizer& options,
                                Device& device,
                                std::int64_t count)
-    : options_(options), count_(count) {
+    : options_(options), count_(count), scan_(device) {
   switch (options.type) {
     case spec::DenseOptimizerKind::kSgd:
       break;
@@ -73,8 +39,7 @@ DenseOptimizer::DenseOptimizer(const spec::DenseOptimizer& options,
       kinds_ = {"exp_avg", "exp_avg_sq"};
       break;
   }
-  blocks_.resize(static_cast<std::size_t>(num_blocks(count)));
-  slots_.resize(static_cast<std::size_t>(tree_slots(std::max<std::int64_t>(1, num_blocks(count)))));
+  scan_.resize_for<kernels::GradientScan>(kernels::scan_results(count));
   // Only Adagrad may begin at another value than zero. Gaps between parameters begin there too,
   // which changes nothing: their gradients and weights are zero.
   const float initial = options.type == spec::DenseOptimizerKind::kAdagrad
@@ -89,46 +54,29 @@ DenseOptimizer::DenseOptimizer(const spec::DenseOptimizer& options,
   }
 }
 
-DenseOptimizer::Scan DenseOptimizer::scan(Context& ctx, const float* grads) {
-  for_each_block(ctx, count_, [&](std::int64_t block, Range range) {
-    Scan& result = blocks_[static_cast<std::size_t>(block)];
-    result.squares = kernels::square_sum(grads + range.begin, range.size());
-    result.first_non_finite =
-        std::isfinite(result.squares) ? -1 : first_non_finite_in(grads, range);
-  });
-  Scan total;
-  for (const Scan& block : blocks_) {
-    if (block.first_non_finite >= 0) {
-      total.first_non_finite = block.first_non_finite;
-      return total;
-    }
-  }
-  const auto leaf = [&](Range node, int depth) {
-    if (node.size() != 1) {
-      return false;
-    }
-    slots_[static_cast<std::size_t>(depth)] = blocks_[static_cast<std::size_t>(node.begin)].squares;
-    return true;
-  };
-  const auto add = [&](int depth) {
-    slots_[static_cast<std::size_t>(depth)] += slots_[static_cast<std::size_t>(depth) + 1];
-  };
-  if (!blocks_.empty() && sum_tree({0, num_blocks(count_)}, 0, leaf, add)) {
-    total.squares = slots_[0];
-  }
-  return total;
+kernels::GradientScan DenseOptimizer::scan(Context& ctx, const float* grads) {
+  auto* const results = scan_.as<kernels::GradientScan>();
+  kernels::scan_gradient(ctx, {.count = count_, .values = grads, .results = results});
+  kernels::GradientScan scanned;
+  ctx.device->copy_to_host(ctx, &scanned, results, sizeof scanned);
+  return scanned;
 }
 
 DenseStep DenseOptimizer::step(
     Context& ctx, float* params, const float* grads, double lr_factor, std::int64_t step) {
   WEFT_CHECK(step >= 1, "step {}", step);
-  const Scan scanned = scan(ctx, grads);
+  const kernels::GradientScan scanned = scan(ctx, grads);
   DenseStep result;
   result.first_non_finite = scanned.first_non_finite;
   if (result.first_non_finite >= 0) {
     return result;
   }
-  kernels::DenseUpdate update;
+  kernels::DenseUpdate update{.rule = rule_of(options_.type),
+                              .count = count_,
+                              .grads = grads,
+                              .params = params,
+                              .state0 = kinds_.empty() ? nullptr : state(0),
+                              .state1 = kinds_.size() < 2 ? nullptr : state(1)};
   const double learning_rate = options_.learning_rate * lr_factor;
   update.learning_rate = static_cast<float>(learning_rate);
   update.weight_decay = static_cast<float>(options_.weight_decay);
@@ -146,22 +94,7 @@ DenseStep DenseOptimizer::step(
     update.bias_correction2 =
         static_cast<float>(std::sqrt(1.0 - whole_power(options_.beta2, step)));
   }
-  for_each_block(ctx, count_, [&](std::int64_t, Range range) {
-    const std::int64_t begin = range.begin;
-    switch (options_.type) {
-      case spec::DenseOptimizerKind::kSgd:
-        kernels::sgd_update(update, range.size(), grads + begin, params + begin);
-        break;
-      case spec::DenseOptimizerKind::kAdagrad:
-        kernels::adagrad_update(update, range.size(), grads + begin, params + begin,
-                                state(0) + begin);
-        break;
-      case spec::DenseOptimizerKind::kAdam:
-        kernels::adam_update(update, range.size(), grads + begin, params + begin, state(0) + begin,
-                             state(1) + begin);
-        break;
-    }
-  });
+  kernels::dense_update(ctx, update);
   return result;
 }
 

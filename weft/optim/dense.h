@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/kernels/dense_update.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
@@ -56,9 +57,6 @@ class ParameterLayout {
   std::int64_t size_ = 0;
 };
 
-/// The lowest flat index whose value is not finite, -1 if there is none. Runs on ctx.pool.
-std::int64_t first_non_finite(Context& ctx, const float* values, std::int64_t count);
-
 /// What one step did.
 struct DenseStep {
   std::int64_t first_non_finite =
@@ -76,8 +74,7 @@ struct DenseStep {
 ///            w -= (lr / (1 - beta1^t)) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 ///
 /// as in PyTorch's dense optimizers, lr = learning_rate * lr_factor. The norm is a sum of squares
-/// in fp64: 16 lanes inside fixed blocks of 4096 elements, blocks added up the tree of
-/// base/parts.h. Work is cut into these blocks, so no bit depends on the number of threads.
+/// in fp64, in the order of kernels/dense_update.h: no bit depends on the number of threads.
 /// State lives on the device. Not thread-safe.
 class DenseOptimizer {
  public:
@@ -99,19 +96,13 @@ class DenseOptimizer {
   [[nodiscard]] const spec::DenseOptimizer& options() const { return options_; }
 
  private:
-  struct Scan {
-    double squares = 0.0;
-    std::int64_t first_non_finite = -1;
-  };
-
-  Scan scan(Context& ctx, const float* grads);
+  kernels::GradientScan scan(Context& ctx, const float* grads);
 
   spec::DenseOptimizer options_;
   std::int64_t count_;
   std::vector<std::string> kinds_;
   std::vector<Buffer> state_;
-  std::vector<Scan> blocks_;
-  std::vector<double> slots_;
+  Buffer scan_;  // results of the gradient's scan
 };
 
 /// Who else holds the same dense parameters.

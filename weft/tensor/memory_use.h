@@ -1,6 +1,6 @@
 /// What this process has asked for: memory of tables, exchanges, activations and whatever else lies
-/// in a Buffer of a CPU device or in a HostBlock; of an arena the huge pages that blocks have had
-/// of it. Not what std::vector and libraries take from the heap. The one number of Weft that
+/// in a Buffer of a CPU device or in a HostBlock; of an Arena the huge pages that its blocks have
+/// had. Not what std::vector and libraries take from the heap. The one number of Weft that
 /// belongs to the process and not to a rank, like its resident memory, with which it is to be
 /// compared.
 #pragma once

@@ -1,7 +1,7 @@
 /// Measures the machine, or the MPI job, that it runs in, and gives it as a cluster
 /// (weft/topology).
 ///
-/// What is measured is Weft's own: matrix products through weft/kernels/matmul.h, rows through the
+/// What is measured is Weft's own: matrix products through weft/kernels/linear.h, rows through the
 /// kernels of lookup and update, exchanges through the communicator, hand-offs through a stream.
 /// All ranks work at the same time, as they share memory, caches and cards; each figure is the
 /// median over ranks of the medians over passes. The result is equal on all ranks.

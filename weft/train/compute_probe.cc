@@ -15,9 +15,9 @@
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/interaction.h"
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/linear.h"
 #include "weft/kernels/sparse_update.h"
-#include "weft/tensor/host_block.h"
+#include "weft/tensor/buffer.h"
 #include "weft/train/timing.h"
 
 namespace weft::train {
@@ -42,42 +42,45 @@ class Product {
   static constexpr std::int64_t kSamples = 256, kIn = 512, kOut = 512;
   static constexpr double kFlops = 2.0 * kSamples * kIn * kOut;
 
-  explicit Product(DType dtype) {
-    const std::vector<float> weights(kIn * kOut, 0.01F);
-    x_ = operand(x_memory_, dtype, kSamples, kIn);
-    y_ = operand(y_memory_, dtype, kSamples, kOut);
+  Product(Context& ctx, DType dtype)
+      : x_memory_(*ctx.device, kSamples * kIn * size_of(dtype)),
+        y_memory_(*ctx.device, kSamples * kOut * size_of(dtype)),
+        workspace_(kernels::make_workspace(ctx)) {
+    const kernels::LinearShape shape{.in = kIn, .out = kOut};
+    weights_ = kernels::make_prepared_weights(ctx, dtype, std::span(&shape, 1));
+    const std::vector<float> values(kIn * kOut, 0.01F);
+    const Matrix<const float> plain = matrix(values.data(), kOut, kIn);
+    kernels::prepare_weights(ctx, {.weights = std::span(&plain, 1), .to = weights_.get()});
     // Small values: 0x3c00 in both halves of an fp32 and as bf16 is about 0.008.
-    std::fill_n(static_cast<std::uint16_t*>(x_.data), kSamples * kIn * size_of(dtype) / 2,
-                std::uint16_t{0x3c00});
-    w_ = kernels::packed_matrix(dtype, kIn, kOut,
-                                w_memory_.at_least(kernels::packed_bytes(dtype, kIn, kOut)));
-    const Matrix<const float> plain{weights.data(), kIn, kOut, kOut};
-    kernels::pack(plain, w_, {0, w_.panels()});
+    std::fill_n(x_memory_.as<std::uint16_t>(), x_memory_.bytes() / 2, std::uint16_t{0x3c00});
+    forward_.layer = {.workspace = workspace_.get(), .weights = weights_.get(), .number = 0};
+    forward_.x = operand(x_memory_, dtype, kSamples, kIn);
+    forward_.y = operand(y_memory_, dtype, kSamples, kOut);
   }
 
-  void run(std::int64_t times) {
+  void run(Context& ctx, std::int64_t times) {
     for (std::int64_t i = 0; i < times; ++i) {
-      matmul_.multiply(x_, w_, y_);
+      kernels::linear_forward(ctx, forward_);
     }
   }
 
  private:
-  static kernels::Operand operand(HostBlock& memory,
+  static kernels::Operand operand(const Buffer& memory,
                                   DType dtype,
                                   std::int64_t rows,
                                   std::int64_t cols) {
     kernels::Operand operand;
-    operand.data = memory.at_least(rows * cols * size_of(dtype));
+    operand.data = memory.as<void>();
     operand.dtype = dtype;
     operand.rows = rows;
     operand.cols = operand.stride = cols;
     return operand;
   }
 
-  kernels::Matmul matmul_;
-  HostBlock x_memory_, y_memory_, w_memory_;
-  kernels::Operand x_, y_;
-  kernels::PackedMatrix w_;
+  Buffer x_memory_, y_memory_;
+  std::unique_ptr<kernels::Workspace> workspace_;
+  std::unique_ptr<kernels::PreparedWeights> weights_;
+  kernels::LinearForward forward_;
 };
 
 /// One thread's dot interactions with fields of its own.
@@ -100,11 +103,16 @@ class Dots {
     }
   }
 
-  void run() {
+  void run(Context& ctx) {
     constexpr std::int64_t kPairs = kFields * (kFields - 1) / 2;
     const Matrix<float> pairs{pairs_.data(), kSamples, kPairs, kPairs};
-    kernels::dot_interaction_forward(fields_, pairs, scratch_.data());
-    kernels::dot_interaction_backward(fields_, pairs, dfields_, 0, scratch_.data());
+    kernels::dot_interaction_forward(ctx,
+                                     {.fields = fields_, .out = pairs, .scratch = scratch_.data()});
+    kernels::dot_interaction_backward(ctx, {.fields = fields_,
+                                            .dout = pairs,
+                                            .dfields = dfields_,
+                                            .accumulate = 0,
+                                            .scratch = scratch_.data()});
   }
 
  private:
@@ -170,12 +178,12 @@ double ComputeProbe::gemm_flops_per_s(DType dtype) {
   const std::int64_t threads = device_.pool().threads();
   std::vector<std::unique_ptr<Product>> products;
   for (std::int64_t i = 0; i < threads; ++i) {
-    products.push_back(std::make_unique<Product>(dtype));
+    products.push_back(std::make_unique<Product>(ctx_, dtype));
   }
   const auto run = [&](std::int64_t times) {
     const auto start = std::chrono::steady_clock::now();
     device_.pool().parallel_for(
-        threads, [&](std::int64_t i) { products[static_cast<std::size_t>(i)]->run(times); });
+        threads, [&](std::int64_t i) { products[static_cast<std::size_t>(i)]->run(ctx_, times); });
     return seconds_since(start);
   };
   run(1);  // makes the primitives
@@ -190,8 +198,8 @@ double ComputeProbe::dot_flops_per_s() {
   const std::int64_t threads = device_.pool().threads();
   std::vector<Dots> dots(static_cast<std::size_t>(threads));
   const double seconds = median_pass_s(options_.budget_s, [&] {
-    device_.pool().parallel_for(threads,
-                                [&](std::int64_t i) { dots[static_cast<std::size_t>(i)].run(); });
+    device_.pool().parallel_for(
+        threads, [&](std::int64_t i) { dots[static_cast<std::size_t>(i)].run(ctx_); });
   });
   return static_cast<double>(threads) * Dots::flops() / seconds;
 }

@@ -2,26 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
-#include "weft/nn/loss.h"
+#include "weft/kernels/loss.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::train {
 namespace {
-
-/// An exponent of all ones carries into the sign when one is added to it; no other does.
-bool all_finite(const float* values, std::int64_t count) {
-  std::uint32_t carried = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    carried |= (std::bit_cast<std::uint32_t>(values[i]) & 0x7f800000U) + 0x00800000U;
-  }
-  return (carried & 0x80000000U) == 0;
-}
 
 nn::ModelShape model_shape(const spec::Config& config) {
   nn::ModelShape shape;
@@ -76,6 +66,8 @@ DensePass::DensePass(const spec::Config& config,
       sequence_offsets_(device),
       parts_(at(own_parts_.size())),
       scale_(at(tasks_)),
+      bad_rows_(device),
+      infinite_(device),
       sums_(at(own_parts_.size() * tasks_)) {
   const std::int64_t count = model_->layout().size();
   const comm::ReduceCodec codec = reduce_codec(config);
@@ -92,7 +84,7 @@ DensePass::DensePass(const spec::Config& config,
       rank_ == 0 ? optim::Holder::kFirst : optim::Holder::kReplica);
   present_.resize(at(all_reduce_->num_partials()));
   for (int thread = 0; thread < device.pool().threads(); ++thread) {
-    lanes_.push_back(model_->make_lane());
+    lanes_.push_back(model_->make_lane(device));
   }
   const std::vector<float> initial = initial_values();
   const auto stream = device.make_stream({.name = "dense init", .is_inline = false});
@@ -153,7 +145,7 @@ void DensePass::cut_batch(const data::Batch& batch) {
     part.slices.begin = static_cast<std::int64_t>(num_slices_);
     for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
       if (num_slices_ == slices_.size()) {
-        slices_.emplace_back().terms = model_->make_terms();
+        slices_.emplace_back().terms = model_->make_terms(*params_.device());
         terms_.push_back(slices_.back().terms.get());
       }
       const Range rows = piece(samples.size(), count, i);
@@ -209,6 +201,7 @@ void DensePass::view_slice(std::size_t index,
   slice.input.sequences.assign(features, {});
   slice.gradients.pooled.assign(features, {});
   slice.gradients.sequences.assign(features, {});
+  slice.checked.clear();
   for (std::size_t f = 0; f < features; ++f) {
     const sharding::FeatureRoute& route = routing_.features[f];
     if (route.pooling == spec::Pooling::kNone) {
@@ -217,6 +210,7 @@ void DensePass::view_slice(std::size_t index,
       slice.input.sequences[f].offsets =
           sequence_offsets_.as<const std::int64_t>() + offsets_begin_[index][f];
       slice.gradients.sequences[f] = gradients.sequences[f].slice_rows(range.begin, range.end);
+      slice.checked.push_back({slice.gradients.sequences[f], slice.input.sequences[f].offsets});
       continue;
     }
     const std::int64_t end = route.pooled_column + route.dim;
@@ -224,6 +218,7 @@ void DensePass::view_slice(std::size_t index,
         vectors.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
     slice.gradients.pooled[f] =
         gradients.pooled.slice_rows(rows.begin, rows.end).slice_cols(route.pooled_column, end);
+    slice.checked.push_back({.values = slice.gradients.pooled[f]});
   }
 }
 
@@ -244,7 +239,7 @@ void DensePass::in_lanes(Context& ctx, std::int64_t count, const Body& body) {
 void DensePass::forward(Context& ctx) {
   model_->prepare(ctx, params_.as<float>());
   in_lanes(ctx, static_cast<std::int64_t>(num_slices_),
-           [&](std::int64_t i, nn::Lane& lane) { forward_slice(slices_[at(i)], lane); });
+           [&](std::int64_t i, nn::Lane& lane) { forward_slice(ctx, slices_[at(i)], lane); });
   sum_metrics(ctx);
 }
 
@@ -254,57 +249,38 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
     scale_[t] = weight > 0 ? static_cast<float>(config_.tasks[t].weight / weight) : 0.0F;
   }
   model_->prepare(ctx, params_.as<float>());
+  bad_rows_.resize_for<std::int64_t>(static_cast<std::int64_t>(num_slices_));
   in_lanes(ctx, static_cast<std::int64_t>(num_slices_), [&](std::int64_t i, nn::Lane& lane) {
-    forward_slice(slices_[at(i)], lane);
-    backward_slice(slices_[at(i)], lane);
+    forward_slice(ctx, slices_[at(i)], lane);
+    backward_slice(ctx, at(i), lane);
   });
   sum_metrics(ctx);
   sum_gradients(ctx);
-  find_non_finite();
+  find_non_finite(ctx);
 }
 
-void DensePass::forward_slice(Slice& slice, nn::Lane& lane) {
-  model_->forward(slice.input, lane, logits(slice.rows));
+void DensePass::forward_slice(Context& ctx, Slice& slice, nn::Lane& lane) {
+  model_->forward(ctx, slice.input, lane, logits(slice.rows));
 }
 
-void DensePass::backward_slice(Slice& slice, nn::Lane& lane) {
+void DensePass::backward_slice(Context& ctx, std::size_t index, nn::Lane& lane) {
+  Slice& slice = slices_[index];
   const std::int64_t begin = slice.rows.begin * tasks_;
   const std::int64_t rows = slice.rows.size();
-  const nn::LossInput input{.logits = logits(slice.rows),
-                            .labels = matrix(labels_.as<const float>() + begin, rows, tasks_),
-                            .weights = matrix(weights_.as<const float>() + begin, rows, tasks_),
-                            .scale = scale_};
+  std::int64_t* const bad_row = bad_rows_.as<std::int64_t>() + index;
   const Matrix<float> dlogits = matrix(dlogits_.as<float>() + begin, rows, tasks_);
-  nn::LossOutput output;
-  output.dlogits = dlogits;
-  const std::int64_t bad_row = nn::bce_with_logits(input, output);
-  model_->backward(slice.input, *slice.terms, lane, dlogits, slice.gradients);
-  check_slice(slice, bad_row);
-}
-
-/// The first of the slice's samples with a loss or an upstream embedding gradient that is not
-/// finite.
-void DensePass::check_slice(Slice& slice, std::int64_t bad_loss_row) const {
-  std::int64_t bad = bad_loss_row < 0 ? slice.rows.size() : bad_loss_row;
-  for (std::int64_t b = 0; b < bad; ++b) {  // a sample's gradients lie side by side
-    for (const Matrix<float>& gradient : slice.gradients.pooled) {
-      if (!all_finite(gradient.row(b), gradient.cols)) {
-        bad = b;
-        break;
-      }
-    }
-  }
-  for (std::size_t f = 0; f < slice.gradients.sequences.size(); ++f) {
-    const Matrix<float>& gradient = slice.gradients.sequences[f];
-    const std::int64_t* offsets = slice.input.sequences[f].offsets;
-    for (std::int64_t b = 0; offsets != nullptr && b < bad; ++b) {
-      const std::int64_t count = (offsets[b + 1] - offsets[b]) * gradient.cols;
-      if (count > 0 && !all_finite(gradient.row(offsets[b]), count)) {
-        bad = b;
-      }
-    }
-  }
-  slice.first_bad_row = bad == slice.rows.size() ? -1 : slice.rows.begin + bad;
+  kernels::bce_loss(ctx, {.logits = logits(slice.rows),
+                          .labels = matrix(labels_.as<const float>() + begin, rows, tasks_),
+                          .weights = matrix(weights_.as<const float>() + begin, rows, tasks_),
+                          .scale = scale_,
+                          .dlogits = dlogits,
+                          .first_bad = bad_row});
+  model_->backward(ctx, lane,
+                   {.input = slice.input,
+                    .dlogits = dlogits,
+                    .terms = *slice.terms,
+                    .gradients = slice.gradients});
+  kernels::first_bad_sample(ctx, {.samples = rows, .values = slice.checked, .first = bad_row});
 }
 
 /// In the order of samples, part by part.
@@ -336,45 +312,67 @@ void DensePass::sum_gradients(Context& ctx) {
   for (std::int64_t i = 0; i < partials; ++i) {
     present_[at(i)] = has_samples(all_reduce_->partial_parts(i)) ? 1 : 0;
   }
-  std::atomic<bool> finite = true;
+  infinite_.resize_for<std::int32_t>(partials * tasks);
+  const auto words = [&](std::int64_t i) { return infinite_.as<std::int32_t>() + i * tasks; };
   in_lanes(ctx, partials * tasks, [&](std::int64_t index, nn::Lane& lane) {
     const std::int64_t i = index / tasks;
-    if (present_[at(i)] != 0 &&
-        !model_->sum_gradients(index % tasks, terms(all_reduce_->partial_parts(i)), lane,
-                               all_reduce_->partial(i))) {
-      finite = false;
+    if (present_[at(i)] != 0) {
+      model_->sum_gradients(ctx, index % tasks, terms(all_reduce_->partial_parts(i)), lane,
+                            {.flat = all_reduce_->partial(i), .infinite = words(i)});
     }
   });
   for (Part& part : parts_) {
     part.first_bad_gradient = -1;
   }
-  if (!finite) {
-    find_bad_parts();
+  bool finite = true;
+  for (std::int64_t i = 0; i < partials; ++i) {
+    finite = (present_[at(i)] == 0 || are_zero(ctx, words(i), tasks)) && finite;
   }
+  if (!finite) {
+    find_bad_parts(ctx);
+  }
+}
+
+/// Whether all of these words of the device are zero.
+bool DensePass::are_zero(Context& ctx, const std::int32_t* words, std::int64_t count) {
+  host_infinite_.resize(at(count));
+  ctx.device->copy_to_host(ctx, host_infinite_.data(), words,
+                           count * static_cast<std::int64_t>(sizeof(std::int32_t)));
+  return std::all_of(host_infinite_.begin(), host_infinite_.end(),
+                     [](std::int32_t word) { return word == 0; });
 }
 
 /// After a sum that is not finite: which parts' own gradients are not. There may be none, where a
 /// sum of finite ones overflowed; update() says so. Not for speed: the job ends, or skips the step.
-void DensePass::find_bad_parts() {
-  std::vector<float> gradient(at(model_->layout().size()));
+void DensePass::find_bad_parts(Context& ctx) {
+  const std::int64_t tasks = model_->num_gradient_tasks();
+  Buffer gradient(*ctx.device, model_->layout().size() * static_cast<std::int64_t>(sizeof(float)));
+  const nn::Model::GradientSums to{.flat = gradient.as<float>(),
+                                   .infinite = infinite_.as<std::int32_t>()};
   for (std::int64_t p = own_parts_.begin; p < own_parts_.end; ++p) {
     Part& part = parts_[at(p - own_parts_.begin)];
-    bool finite = true;
-    for (std::int64_t task = 0; !part.rows.empty() && task < model_->num_gradient_tasks(); ++task) {
-      finite &= model_->sum_gradients(task, terms({p, p + 1}), *lanes_[0], gradient.data());
+    if (part.rows.empty()) {
+      continue;
     }
-    part.first_bad_gradient = finite ? -1 : part.rows.begin;
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      model_->sum_gradients(ctx, task, terms({p, p + 1}), *lanes_[0], to);
+    }
+    part.first_bad_gradient = are_zero(ctx, to.infinite, tasks) ? -1 : part.rows.begin;
   }
 }
 
 /// The first sample with a loss or gradient that is not finite; for a gradient of the parameters,
 /// the first of its part.
-void DensePass::find_non_finite() {
+void DensePass::find_non_finite(Context& ctx) {
   non_finite_ = NonFinite{};
+  host_bad_rows_.resize(num_slices_);
+  ctx.device->copy_to_host(ctx, host_bad_rows_.data(), bad_rows_.as<void>(),
+                           static_cast<std::int64_t>(num_slices_ * sizeof(std::int64_t)));
   std::int64_t row = -1;
   for (const Part& part : parts_) {
     for (std::int64_t i = part.slices.begin; row < 0 && i < part.slices.end; ++i) {
-      row = slices_[at(i)].first_bad_row;
+      const std::int64_t bad = host_bad_rows_[at(i)];
+      row = bad < 0 ? -1 : slices_[at(i)].rows.begin + bad;
     }
     row = row < 0 ? part.first_bad_gradient : row;
     if (row >= 0) {

@@ -26,6 +26,7 @@
 #include "weft/comm/ordered_reduce.h"
 #include "weft/comm/reduce_state.h"
 #include "weft/data/batch.h"
+#include "weft/kernels/finite.h"
 #include "weft/nn/model.h"
 #include "weft/optim/dense.h"
 #include "weft/sharding/output_dist.h"
@@ -89,7 +90,7 @@ class DensePass final : public DenseSide {
     std::unique_ptr<nn::SliceTerms> terms;
     nn::SliceInput input;
     nn::SliceGradients gradients;
-    std::int64_t first_bad_row = -1;
+    std::vector<kernels::SampleValues> checked;  // gradients that must be finite
   };
 
   struct Part {
@@ -107,15 +108,15 @@ class DensePass final : public DenseSide {
   void view_slice(std::size_t index,
                   const sharding::FeatureMatrices& vectors,
                   const sharding::FeatureMatrices& gradients);
-  void forward_slice(Slice& slice, nn::Lane& lane);
-  void backward_slice(Slice& slice, nn::Lane& lane);
-  void check_slice(Slice& slice, std::int64_t bad_loss_row) const;
+  void forward_slice(Context& ctx, Slice& slice, nn::Lane& lane);
+  void backward_slice(Context& ctx, std::size_t index, nn::Lane& lane);
   void sum_metrics(Context& ctx);
   void sum_gradients(Context& ctx);
+  bool are_zero(Context& ctx, const std::int32_t* words, std::int64_t count);
   [[nodiscard]] bool has_samples(Range parts) const;
   [[nodiscard]] nn::GradientTerms terms(Range parts) const;
-  void find_bad_parts();
-  void find_non_finite();
+  void find_bad_parts(Context& ctx);
+  void find_non_finite(Context& ctx);
   [[nodiscard]] Matrix<float> logits(Range rows) const;
 
   const spec::Config& config_;
@@ -143,6 +144,10 @@ class DensePass final : public DenseSide {
   std::vector<std::span<nn::SliceTerms* const>> by_part_;  // [own parts]
   std::vector<std::uint8_t> present_;                      // of the partial sums
   std::vector<float> scale_;                               // [T]
+  Buffer bad_rows_;  // [slices]: first whose loss or upstream gradient is not finite, or -1
+  Buffer infinite_;  // [partial sums][gradient tasks]: 1 where a sum is not finite
+  std::vector<std::int64_t> host_bad_rows_;
+  std::vector<std::int32_t> host_infinite_;
   std::vector<metrics::BinarySums> sums_;
   NonFinite non_finite_;
   Range positions_;

@@ -2,8 +2,12 @@
 // them: Adam reads 16 and writes 12 per weight.
 #include "weft/kernels/dense_update.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+
+#include "weft/base/parts.h"
+#include "weft/base/thread_pool.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "weft/kernels/cpu/dense_update.cc"
@@ -86,28 +90,97 @@ HWY_EXPORT(adagrad_block);
 HWY_EXPORT(adam_block);
 HWY_EXPORT(square_sum_block);
 
-void sgd_update(const DenseUpdate& update, std::int64_t count, const float* grads, float* params) {
-  HWY_DYNAMIC_DISPATCH(sgd_block)(update, count, grads, params);
+namespace {
+
+std::int64_t num_blocks(std::int64_t count) {
+  return (count + kDenseBlock - 1) / kDenseBlock;
 }
 
-void adagrad_update(
-    const DenseUpdate& update, std::int64_t count, const float* grads, float* params, float* sum) {
-  HWY_DYNAMIC_DISPATCH(adagrad_block)(update, count, grads, params, sum);
+/// Calls body(block, its elements) for all blocks, on the pool where there is one.
+template <typename Body>
+void for_each_block(Context& ctx, std::int64_t count, const Body& body) {
+  const auto task = [&](std::int64_t block) {
+    body(block, Range{block * kDenseBlock, std::min(count, (block + 1) * kDenseBlock)});
+  };
+  if (ctx.pool != nullptr) {
+    ctx.pool->parallel_for(num_blocks(count), task);
+    return;
+  }
+  for (std::int64_t block = 0; block < num_blocks(count); ++block) {
+    task(block);
+  }
 }
 
-void adam_update(const DenseUpdate& update,
-                 std::int64_t count,
-                 const float* grads,
-                 float* params,
-                 float* exp_avg,
-                 float* exp_avg_sq) {
-  HWY_DYNAMIC_DISPATCH(adam_block)(update, count, grads, params, exp_avg, exp_avg_sq);
+std::int64_t first_non_finite_in(const float* values, Range range) {
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    if (!std::isfinite(values[i])) {
+      return i;
+    }
+  }
+  return -1;
 }
 
-double square_sum(const float* values, std::int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(square_sum_block)(values, count);
+}  // namespace
+
+std::int64_t scan_results(std::int64_t count) {
+  return 1 + num_blocks(count) + tree_slots(std::max<std::int64_t>(1, num_blocks(count)));
 }
 
+namespace cpu {
+
+// Behind the result lie those of the blocks, and the slots of their tree.
+void scan_gradient(Context& ctx, const ScanGradient& args) {
+  GradientScan* const blocks = args.results + 1;
+  GradientScan* const slots = blocks + num_blocks(args.count);
+  for_each_block(ctx, args.count, [&](std::int64_t block, Range range) {
+    GradientScan& result = blocks[block];
+    result.squares =
+        HWY_DYNAMIC_DISPATCH(square_sum_block)(args.values + range.begin, range.size());
+    result.first_non_finite =
+        std::isfinite(result.squares) ? -1 : first_non_finite_in(args.values, range);
+  });
+  GradientScan& total = args.results[0];
+  total = {};
+  for (std::int64_t block = 0; block < num_blocks(args.count); ++block) {
+    if (blocks[block].first_non_finite >= 0) {
+      total.first_non_finite = blocks[block].first_non_finite;
+      return;
+    }
+  }
+  const auto leaf = [&](Range node, int depth) {
+    if (node.size() != 1) {
+      return false;
+    }
+    slots[depth].squares = blocks[node.begin].squares;
+    return true;
+  };
+  const auto add_slots = [&](int depth) { slots[depth].squares += slots[depth + 1].squares; };
+  if (args.count > 0 && sum_tree({0, num_blocks(args.count)}, 0, leaf, add_slots)) {
+    total.squares = slots[0].squares;
+  }
+}
+
+void dense_update(Context& ctx, const DenseUpdate& args) {
+  for_each_block(ctx, args.count, [&](std::int64_t, Range range) {
+    const float* const grads = args.grads + range.begin;
+    float* const params = args.params + range.begin;
+    switch (args.rule) {
+      case DenseRule::kSgd:
+        HWY_DYNAMIC_DISPATCH(sgd_block)(args, range.size(), grads, params);
+        break;
+      case DenseRule::kAdagrad:
+        HWY_DYNAMIC_DISPATCH(adagrad_block)
+        (args, range.size(), grads, params, args.state0 + range.begin);
+        break;
+      case DenseRule::kAdam:
+        HWY_DYNAMIC_DISPATCH(adam_block)
+        (args, range.size(), grads, params, args.state0 + range.begin, args.state1 + range.begin);
+        break;
+    }
+  });
+}
+
+}  // namespace cpu
 }  // namespace weft::kernels
 
 #endif

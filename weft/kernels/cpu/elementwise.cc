@@ -4,7 +4,7 @@
 // No multiply-add is fused and no value crosses a lane, so every target computes the same bits. The
 // end of a row that fills no vector goes through a small copy.
 
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 
 #include <algorithm>
 #include <bit>
@@ -160,7 +160,7 @@ void column_sum_rows(Matrix<const T> x, float* out) {
 }
 
 template <typename T>
-void cross_forward_rows(const CrossForward<T>& c) {
+void cross_forward_rows(const CrossElements<T>& c) {
   for (std::int64_t i = 0; i < c.y.rows; ++i) {
     const T* const x0 = c.x0.row(i);
     const T* const u = c.u.row(i);
@@ -174,7 +174,7 @@ void cross_forward_rows(const CrossForward<T>& c) {
 }
 
 template <typename T, bool kMore, CrossSum kSum>
-void cross_backward_rows(const CrossBackward<T>& c) {
+void cross_backward_rows(const CrossGradients<T>& c) {
   for (std::int64_t i = 0; i < c.dy.rows; ++i) {
     const T* const x0 = c.x0.row(i);
     const T* const u = c.u.row(i);
@@ -199,7 +199,7 @@ void cross_backward_rows(const CrossBackward<T>& c) {
 }
 
 template <typename T>
-void cross_backward_any(const CrossBackward<T>& c) {
+void cross_backward_any(const CrossGradients<T>& c) {
   const bool begin = c.sum == CrossSum::kBegin;
   if (c.more.data == nullptr) {
     begin ? cross_backward_rows<T, false, CrossSum::kBegin>(c)
@@ -242,19 +242,19 @@ void add_bf16(Matrix<const BFloat16> x, Matrix<BFloat16> y) {
   add_rows(x, y);
 }
 
-void cross_forward_fp32(const CrossForward<float>& c) {
+void cross_forward_fp32(const CrossElements<float>& c) {
   cross_forward_rows(c);
 }
 
-void cross_forward_bf16(const CrossForward<BFloat16>& c) {
+void cross_forward_bf16(const CrossElements<BFloat16>& c) {
   cross_forward_rows(c);
 }
 
-void cross_backward_fp32(const CrossBackward<float>& c) {
+void cross_backward_fp32(const CrossGradients<float>& c) {
   cross_backward_any(c);
 }
 
-void cross_backward_bf16(const CrossBackward<BFloat16>& c) {
+void cross_backward_bf16(const CrossGradients<BFloat16>& c) {
   cross_backward_any(c);
 }
 
@@ -263,6 +263,8 @@ void cross_backward_bf16(const CrossBackward<BFloat16>& c) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+
+#include "weft/kernels/elementwise.h"
 
 namespace weft::kernels {
 
@@ -287,14 +289,14 @@ void check_same(const A& a, const B& b) {
 }
 
 template <typename T>
-void check_cross(const CrossForward<T>& c) {
+void check_cross(const CrossElements<T>& c) {
   check_same(c.x0, c.y);
   check_same(c.u, c.y);
   check_same(c.x, c.y);
 }
 
 template <typename T>
-void check_cross(const CrossBackward<T>& c) {
+void check_cross(const CrossGradients<T>& c) {
   check_same(c.x0, c.dy);
   check_same(c.u, c.dy);
   check_same(c.du, c.dy);
@@ -351,26 +353,59 @@ void column_sums(const ConstOperand& x, float* out) {
   HWY_DYNAMIC_DISPATCH(column_sums_any)(x, out);
 }
 
-void cross_forward(const CrossForward<float>& c) {
+void cross_forward_elements(const CrossElements<float>& c) {
   check_cross(c);
   HWY_DYNAMIC_DISPATCH(cross_forward_fp32)(c);
 }
 
-void cross_forward(const CrossForward<BFloat16>& c) {
+void cross_forward_elements(const CrossElements<BFloat16>& c) {
   check_cross(c);
   HWY_DYNAMIC_DISPATCH(cross_forward_bf16)(c);
 }
 
-void cross_backward(const CrossBackward<float>& c) {
+void cross_backward_elements(const CrossGradients<float>& c) {
   check_cross(c);
   HWY_DYNAMIC_DISPATCH(cross_backward_fp32)(c);
 }
 
-void cross_backward(const CrossBackward<BFloat16>& c) {
+void cross_backward_elements(const CrossGradients<BFloat16>& c) {
   check_cross(c);
   HWY_DYNAMIC_DISPATCH(cross_backward_bf16)(c);
 }
 
+namespace cpu {
+
+void assign(Context& /*ctx*/, const Assign& args) {
+  kernels::assign(args.from, args.to);
+}
+
+void add(Context& /*ctx*/, const Add& args) {
+  if (args.to.dtype == DType::kFloat32) {
+    kernels::add(args.from.as<float>(), args.to.as<float>());
+  } else {
+    kernels::add(args.from.as<BFloat16>(), args.to.as<BFloat16>());
+  }
+}
+
+void concatenate(Context& /*ctx*/, const Concatenate& args) {
+  std::int64_t begin = 0;
+  for (const Matrix<const float>& from : args.from) {
+    kernels::assign(from, args.to.slice_cols(begin, begin + from.cols));
+    begin += from.cols;
+  }
+  WEFT_CHECK(begin == args.to.cols, "{} columns into {}", begin, args.to.cols);
+}
+
+void split(Context& /*ctx*/, const Split& args) {
+  std::int64_t begin = 0;
+  for (const Matrix<float>& to : args.to) {
+    kernels::assign(args.from.slice_cols(begin, begin + to.cols), to);
+    begin += to.cols;
+  }
+  WEFT_CHECK(begin == args.from.cols, "{} columns out of {}", begin, args.from.cols);
+}
+
+}  // namespace cpu
 }  // namespace weft::kernels
 
 #endif

@@ -318,46 +318,39 @@ void check_fields(std::span<const Matrix<T>> fields, std::int64_t rows, std::int
 
 }  // namespace
 
-void dot_interaction_forward(std::span<const Matrix<const float>> fields,
-                             Matrix<float> out,
-                             float* scratch) {
-  WEFT_CHECK(!fields.empty());
-  WEFT_CHECK(out.cols == num_pairs(static_cast<std::int64_t>(fields.size())), "{} columns",
-             out.cols);
-  check_fields(fields, out.rows, fields[0].cols);
-  HWY_DYNAMIC_DISPATCH(dot_forward_on_target)(fields, out, scratch);
+namespace cpu {
+
+void dot_interaction_forward(Context& /*ctx*/, const DotForward& args) {
+  WEFT_CHECK(!args.fields.empty());
+  WEFT_CHECK(args.out.cols == num_pairs(static_cast<std::int64_t>(args.fields.size())),
+             "{} columns", args.out.cols);
+  check_fields(args.fields, args.out.rows, args.fields[0].cols);
+  HWY_DYNAMIC_DISPATCH(dot_forward_on_target)(args.fields, args.out, args.scratch);
 }
 
-void dot_interaction_backward(std::span<const Matrix<const float>> fields,
-                              Matrix<const float> dout,
-                              std::span<const Matrix<float>> dfields,
-                              std::int64_t accumulate,
-                              float* scratch) {
-  WEFT_CHECK(!fields.empty() && fields.size() == dfields.size());
-  WEFT_CHECK(dout.cols == num_pairs(static_cast<std::int64_t>(fields.size())), "{} columns",
-             dout.cols);
-  check_fields(fields, dout.rows, fields[0].cols);
-  check_fields(dfields, dout.rows, fields[0].cols);
-  HWY_DYNAMIC_DISPATCH(dot_backward_on_target)(fields, dout, dfields, accumulate, scratch);
+void dot_interaction_backward(Context& /*ctx*/, const DotBackward& args) {
+  WEFT_CHECK(!args.fields.empty() && args.fields.size() == args.dfields.size());
+  WEFT_CHECK(args.dout.cols == num_pairs(static_cast<std::int64_t>(args.fields.size())),
+             "{} columns", args.dout.cols);
+  check_fields(args.fields, args.dout.rows, args.fields[0].cols);
+  check_fields(args.dfields, args.dout.rows, args.fields[0].cols);
+  HWY_DYNAMIC_DISPATCH(dot_backward_on_target)
+  (args.fields, args.dout, args.dfields, args.accumulate, args.scratch);
 }
 
-void factorization_forward(std::span<const Matrix<const float>> fields,
-                           Matrix<float> sums,
-                           float* out) {
-  check_fields(fields, sums.rows, sums.cols);
-  HWY_DYNAMIC_DISPATCH(fm_forward_on_target)(fields, sums, out);
+void factorization_forward(Context& /*ctx*/, const FactorizationForward& args) {
+  check_fields(args.fields, args.sums.rows, args.sums.cols);
+  HWY_DYNAMIC_DISPATCH(fm_forward_on_target)(args.fields, args.sums, args.out);
 }
 
-void factorization_backward(std::span<const Matrix<const float>> fields,
-                            Matrix<const float> sums,
-                            const float* dout,
-                            std::span<const Matrix<float>> dfields) {
-  WEFT_CHECK(fields.size() == dfields.size());
-  check_fields(fields, sums.rows, sums.cols);
-  check_fields(dfields, sums.rows, sums.cols);
-  HWY_DYNAMIC_DISPATCH(fm_backward_on_target)(fields, sums, dout, dfields);
+void factorization_backward(Context& /*ctx*/, const FactorizationBackward& args) {
+  WEFT_CHECK(args.fields.size() == args.dfields.size());
+  check_fields(args.fields, args.sums.rows, args.sums.cols);
+  check_fields(args.dfields, args.sums.rows, args.sums.cols);
+  HWY_DYNAMIC_DISPATCH(fm_backward_on_target)(args.fields, args.sums, args.dout, args.dfields);
 }
 
+}  // namespace cpu
 }  // namespace weft::kernels
 
 #endif

@@ -3,8 +3,11 @@
 // ln(1 + x) = 2 artanh(s), s = x / (2 + x) <= 1/3: s² <= 1/9, and terms to s^35 reach 2^-57.
 #include "weft/kernels/loss.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+
+#include "weft/base/error.h"
 
 namespace weft::kernels {
 
@@ -66,4 +69,45 @@ double bce_with_logits(double z, double y) {
   return positive - z * y + exact_log1p(exact_exp(z > 0.0 ? -z : z));
 }
 
+namespace cpu {
+
+void bce_loss(Context& /*ctx*/, const BceLoss& args) {
+  const std::int64_t tasks = args.logits.cols;
+  WEFT_CHECK(args.labels.rows == args.logits.rows && args.labels.cols == tasks,
+             "labels [{}, {}] for logits [{}, {}]", args.labels.rows, args.labels.cols,
+             args.logits.rows, tasks);
+  WEFT_CHECK(args.dlogits.data == nullptr || static_cast<std::int64_t>(args.scale.size()) == tasks,
+             "{} scales for {} tasks", args.scale.size(), tasks);
+  if (args.loss_sums != nullptr) {
+    std::fill_n(args.loss_sums, tasks, 0.0);
+  }
+  std::int64_t first_bad = -1;
+  for (std::int64_t s = 0; s < args.logits.rows; ++s) {
+    for (std::int64_t t = 0; t < tasks; ++t) {
+      const double z = args.logits.row(s)[t];
+      const double y = args.labels.row(s)[t];
+      const double weight = args.weights.data == nullptr ? 1.0 : args.weights.row(s)[t];
+      const double loss = bce_with_logits(z, y);
+      const double p = sigmoid(z);
+      if (first_bad < 0 && !(std::isfinite(loss) && std::isfinite(weight))) {
+        first_bad = s;
+      }
+      if (args.loss_sums != nullptr) {
+        args.loss_sums[t] += weight * loss;
+      }
+      if (args.dlogits.data != nullptr) {
+        args.dlogits.row(s)[t] = static_cast<float>(
+            static_cast<double>(args.scale[static_cast<std::size_t>(t)]) * weight * (p - y));
+      }
+      if (args.probabilities.data != nullptr) {
+        args.probabilities.row(s)[t] = static_cast<float>(p);
+      }
+    }
+  }
+  if (args.first_bad != nullptr) {
+    *args.first_bad = first_bad;
+  }
+}
+
+}  // namespace cpu
 }  // namespace weft::kernels

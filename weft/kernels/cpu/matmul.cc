@@ -13,7 +13,7 @@
 // when it stores. That is the rounded product plus the old value, just as if they were added
 // afterwards, but no document says so; each such primitive is therefore tried on random numbers
 // when it is made, and where a bit differs the product is added afterwards.
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/cpu/matmul.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +28,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
 #include "weft/tensor/host_block.h"
 
 namespace weft::kernels {

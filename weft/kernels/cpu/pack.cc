@@ -7,7 +7,7 @@
 // is read once, by whole cache lines where the source is row-major, and written once in order.
 // fp32 values become bf16 on the way: no rounded copy of the weights is kept.
 
-#include "weft/kernels/pack.h"
+#include "weft/kernels/cpu/pack.h"
 
 #include <algorithm>
 #include <cstring>

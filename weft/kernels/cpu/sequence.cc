@@ -102,75 +102,70 @@ void check_shapes(const Sequences& sequences, std::int64_t rows, std::int64_t di
 
 }  // namespace
 
-void attention_inputs_forward(const Sequences& sequences,
-                              Matrix<const float> target,
-                              Matrix<float> inputs) {
-  check_shapes(sequences, target.rows, target.cols);
-  WEFT_CHECK(inputs.rows >= sequences.values.rows && inputs.cols == 4 * target.cols);
+namespace cpu {
+
+void attention_inputs(Context& /*ctx*/, const AttentionInputs& args) {
+  const std::int64_t dim = args.target.cols;
+  const std::int64_t elements = args.sequences.values.rows;
+  check_shapes(args.sequences, args.target.rows, dim);
+  WEFT_CHECK(args.inputs.rows >= elements && args.inputs.cols == 4 * dim);
   const auto row = HWY_DYNAMIC_DISPATCH(inputs_row);
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    row(sequences.values.row(e), target.row(s), inputs.row(e), target.cols);
+  for_each_element(args.sequences, [&](std::int64_t s, std::int64_t e) {
+    row(args.sequences.values.row(e), args.target.row(s), args.inputs.row(e), dim);
   });
-  for (std::int64_t e = sequences.values.rows; e < inputs.rows; ++e) {
-    std::fill_n(inputs.row(e), inputs.cols, 0.0F);
+  for (std::int64_t e = elements; e < args.inputs.rows; ++e) {
+    std::fill_n(args.inputs.row(e), args.inputs.cols, 0.0F);
   }
 }
 
-void attention_inputs_backward(const Sequences& sequences,
-                               Matrix<const float> target,
-                               Matrix<const float> dinputs,
-                               Matrix<float> dvalues,
-                               Matrix<float> dtarget) {
-  check_shapes(sequences, target.rows, target.cols);
-  WEFT_CHECK(dinputs.rows >= sequences.values.rows && dinputs.cols == 4 * target.cols);
-  const auto row = HWY_DYNAMIC_DISPATCH(inputs_backward_row);
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    row(sequences.values.row(e), target.row(s), dinputs.row(e), dvalues.row(e), dtarget.row(s),
-        target.cols);
-  });
-}
-
-void weighted_sum_forward(const Sequences& sequences, const float* weights, Matrix<float> out) {
-  check_shapes(sequences, out.rows, out.cols);
+void attention_pool(Context& /*ctx*/, const AttentionPool& args) {
+  const Matrix<float>& out = args.out;
+  check_shapes(args.sequences, out.rows, out.cols);
   const auto row = HWY_DYNAMIC_DISPATCH(scaled_add_row);
   for (std::int64_t s = 0; s < out.rows; ++s) {
     std::fill_n(out.row(s), out.cols, 0.0F);
   }
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    row(weights[e], sequences.values.row(e), out.row(s), out.cols);
+  for_each_element(args.sequences, [&](std::int64_t s, std::int64_t e) {
+    row(args.weights[e], args.sequences.values.row(e), out.row(s), out.cols);
   });
 }
 
-void weighted_sum_backward_weights(const Sequences& sequences,
-                                   Matrix<const float> dout,
-                                   float* dweights) {
-  check_shapes(sequences, dout.rows, dout.cols);
+void attention_weights_backward(Context& /*ctx*/, const AttentionWeightsBackward& args) {
+  check_shapes(args.sequences, args.dout.rows, args.dout.cols);
+  WEFT_CHECK(args.rows >= args.sequences.values.rows, "{} weights for {} elements", args.rows,
+             args.sequences.values.rows);
   const auto dot = HWY_DYNAMIC_DISPATCH(dot_row);
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    dweights[e] = dot(dout.row(s), sequences.values.row(e), dout.cols);
+  for_each_element(args.sequences, [&](std::int64_t s, std::int64_t e) {
+    args.dweights[e] = dot(args.dout.row(s), args.sequences.values.row(e), args.dout.cols);
+  });
+  std::fill(args.dweights + args.sequences.values.rows, args.dweights + args.rows, 0.0F);
+}
+
+void attention_backward(Context& /*ctx*/, const AttentionBackward& args) {
+  const std::int64_t dim = args.target.cols;
+  check_shapes(args.sequences, args.target.rows, dim);
+  check_shapes(args.sequences, args.dout.rows, args.dout.cols);
+  WEFT_CHECK(args.dinputs.rows >= args.sequences.values.rows && args.dinputs.cols == 4 * dim);
+  const auto inputs = HWY_DYNAMIC_DISPATCH(inputs_backward_row);
+  const auto pooled = HWY_DYNAMIC_DISPATCH(scaled_add_row);
+  for_each_element(args.sequences, [&](std::int64_t s, std::int64_t e) {
+    inputs(args.sequences.values.row(e), args.target.row(s), args.dinputs.row(e),
+           args.dvalues.row(e), args.dtarget.row(s), dim);
+    pooled(args.weights[e], args.dout.row(s), args.dvalues.row(e), dim);
   });
 }
 
-void weighted_sum_backward_values(const Sequences& sequences,
-                                  const float* weights,
-                                  Matrix<const float> dout,
-                                  Matrix<float> dvalues) {
-  check_shapes(sequences, dout.rows, dout.cols);
-  const auto row = HWY_DYNAMIC_DISPATCH(scaled_add_row);
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    row(weights[e], dout.row(s), dvalues.row(e), dout.cols);
-  });
-}
-
-void sequence_mean_forward(const Sequences& sequences, Matrix<float> out) {
+void sequence_mean_forward(Context& /*ctx*/, const MeanForward& args) {
+  const Sequences& sequences = args.sequences;
+  const Matrix<float>& out = args.out;
   check_shapes(sequences, out.rows, out.cols);
-  const auto add = HWY_DYNAMIC_DISPATCH(scaled_add_row);
+  const auto add_row = HWY_DYNAMIC_DISPATCH(scaled_add_row);
   const auto divide = HWY_DYNAMIC_DISPATCH(divide_row);
   for (std::int64_t s = 0; s < out.rows; ++s) {
     std::fill_n(out.row(s), out.cols, 0.0F);
     const std::int64_t length = sequences.offsets[s + 1] - sequences.offsets[s];
     for (std::int64_t e = sequences.offsets[s]; e < sequences.offsets[s + 1]; ++e) {
-      add(1.0F, sequences.values.row(e), out.row(s), out.cols);
+      add_row(1.0F, sequences.values.row(e), out.row(s), out.cols);
     }
     if (length > 1) {
       divide(out.row(s), static_cast<float>(length), out.row(s), out.cols);
@@ -178,17 +173,16 @@ void sequence_mean_forward(const Sequences& sequences, Matrix<float> out) {
   }
 }
 
-void sequence_mean_backward(const Sequences& sequences,
-                            Matrix<const float> dout,
-                            Matrix<float> dvalues) {
-  check_shapes(sequences, dout.rows, dout.cols);
+void sequence_mean_backward(Context& /*ctx*/, const MeanBackward& args) {
+  check_shapes(args.sequences, args.dout.rows, args.dout.cols);
   const auto divide = HWY_DYNAMIC_DISPATCH(divide_row);
-  for_each_element(sequences, [&](std::int64_t s, std::int64_t e) {
-    const std::int64_t length = sequences.offsets[s + 1] - sequences.offsets[s];
-    divide(dout.row(s), static_cast<float>(length), dvalues.row(e), dout.cols);
+  for_each_element(args.sequences, [&](std::int64_t s, std::int64_t e) {
+    const std::int64_t length = args.sequences.offsets[s + 1] - args.sequences.offsets[s];
+    divide(args.dout.row(s), static_cast<float>(length), args.dvalues.row(e), args.dout.cols);
   });
 }
 
+}  // namespace cpu
 }  // namespace weft::kernels
 
 #endif

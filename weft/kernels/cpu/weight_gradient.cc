@@ -5,14 +5,15 @@
 // A part of one piece is not multiplied before it is known what it is added to: its product can
 // then be added as it is stored, which saves reading and writing it once more.
 
-#include "weft/kernels/weight_gradient.h"
+#include "weft/kernels/cpu/weight_gradient.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
 #include "weft/base/error.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/elementwise.h"
+#include "weft/kernels/cpu/workspace.h"
 
 namespace weft::kernels {
 
@@ -36,6 +37,10 @@ std::vector<Range> cut(std::int64_t count, std::int64_t most, std::int64_t unit)
     ranges.push_back({begin, std::min(count, begin + size)});
   }
   return ranges;
+}
+
+const WeightGradientOperands& own(const GradientOperands* kept) {
+  return static_cast<const WeightGradientOperands&>(*kept);
 }
 
 }  // namespace
@@ -94,7 +99,9 @@ PackedMatrix WeightGradientOperands::right(std::int64_t index, Range cols) const
   return operand;
 }
 
-std::vector<GradientTile> gradient_tiles(std::int64_t rows, std::int64_t cols) {
+std::vector<GradientTile> cpu::gradient_tiles(Context& /*ctx*/,
+                                              std::int64_t rows,
+                                              std::int64_t cols) {
   std::vector<GradientTile> tiles;
   for (const Range& tile_cols : cut(cols, kTileCols, kPanel)) {
     for (const Range& tile_rows : cut(rows, kTileRows, 16)) {
@@ -110,10 +117,11 @@ void GradientSummer::sum_part(Matmul& matmul,
                               const GradientTile& tile,
                               Slot& to) const {
   bool first = true;
-  for (const WeightGradientOperands* slice : part) {
-    for (std::int64_t i = 0; i < slice->pieces(); ++i) {
-      const ConstOperand left = slice->left(i, tile.rows);
-      const PackedMatrix right = slice->right(i, tile.cols);
+  for (const GradientOperands* kept : part) {
+    const WeightGradientOperands& slice = own(kept);
+    for (std::int64_t i = 0; i < slice.pieces(); ++i) {
+      const ConstOperand left = slice.left(i, tile.rows);
+      const PackedMatrix right = slice.right(i, tile.cols);
       if (first) {
         matmul.multiply(left, right, to.values);
       } else {
@@ -157,8 +165,8 @@ bool GradientSummer::sum(Matmul& matmul,
       return false;
     }
     Slot& slot = slots_[static_cast<std::size_t>(depth)];
-    if (part.size() == 1 && part[0]->pieces() == 1) {
-      slot.pending = part[0];
+    if (part.size() == 1 && own(part[0]).pieces() == 1) {
+      slot.pending = &own(part[0]);
     } else {
       slot.pending = nullptr;
       sum_part(matmul, part, tile, slot);
@@ -187,4 +195,51 @@ bool GradientSummer::sum(Matmul& matmul,
   return copy_is_finite(slots_[0].values, out);
 }
 
+namespace cpu {
+
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/, Arena& memory) {
+  return std::make_unique<WeightGradientOperands>(memory);
+}
+
+void keep_operands(Context& /*ctx*/, const KeepOperands& args) {
+  static_cast<WeightGradientOperands*>(args.to)->set(args.dy, args.x);
+}
+
+void sum_weight_gradient(Context& /*ctx*/, const WeightGradient& args) {
+  CpuWorkspace& workspace = CpuWorkspace::of(args.workspace);
+  const bool finite =
+      workspace.summer.sum(workspace.matmul, args.node, args.parts, args.tile, args.dw);
+  *args.infinite = finite ? 0 : 1;
+}
+
+void sum_bias_gradients(Context& /*ctx*/, const BiasGradients& args) {
+  const std::int64_t count = args.count;
+  const auto slots = static_cast<std::int64_t>(tree_slots(args.node.size()));
+  float* const sums = CpuWorkspace::of(args.workspace).bias_sums.at_least_of<float>(count * slots);
+  const auto slot = [&](int depth) { return matrix(sums + depth * count, 1, count); };
+  const auto leaf = [&](const Range& node, int depth) {
+    const PartBiases& part = args.parts[static_cast<std::size_t>(node.begin - args.node.begin)];
+    if (node.size() != 1 || part.empty()) {
+      return false;
+    }
+    assign(matrix(part.front(), 1, count), slot(depth));
+    for (const float* const slice : part.subspan(1)) {
+      kernels::add(matrix(slice, 1, count), slot(depth));
+    }
+    return true;
+  };
+  const auto add_slots = [&](int depth) { kernels::add(slot(depth + 1), slot(depth)); };
+  if (!sum_tree(args.node, 0, leaf, add_slots)) {
+    std::fill_n(sums, count, 0.0F);
+  }
+  bool finite = true;
+  for (const BiasPlace& place : args.places) {
+    finite = copy_is_finite(matrix(sums + place.begin, 1, place.size),
+                            matrix(place.to, 1, place.size)) &&
+             finite;
+  }
+  *args.infinite = finite ? 0 : 1;
+}
+
+}  // namespace cpu
 }  // namespace weft::kernels

@@ -5,111 +5,80 @@
 #include "weft/base/at.h"
 
 namespace weft::kernels::reference {
-
 namespace {
 
-// Column of the pair (i, j), i > j.
+// Column of the pair of two fields.
 std::int64_t pair_column(std::int64_t i, std::int64_t j) {
-  return num_pairs(i) + j;
+  return num_pairs(std::max(i, j)) + std::min(i, j);
 }
 
 }  // namespace
 
-template <typename T>
-void dot_interaction_forward(std::span<const Matrix<const T>> fields, Matrix<T> out) {
-  const auto count = static_cast<std::int64_t>(fields.size());
-  for (std::int64_t s = 0; s < out.rows; ++s) {
+void dot_interaction_forward(Context& /*ctx*/, const DotForward& args) {
+  const auto count = static_cast<std::int64_t>(args.fields.size());
+  for (std::int64_t s = 0; s < args.out.rows; ++s) {
     for (std::int64_t i = 1; i < count; ++i) {
       for (std::int64_t j = 0; j < i; ++j) {
-        T sum = 0;
-        for (std::int64_t d = 0; d < fields[0].cols; ++d) {
-          sum += fields[at(i)].row(s)[d] * fields[at(j)].row(s)[d];
+        double sum = 0.0;
+        for (std::int64_t d = 0; d < args.fields[0].cols; ++d) {
+          sum += static_cast<double>(args.fields[at(i)].row(s)[d]) *
+                 static_cast<double>(args.fields[at(j)].row(s)[d]);
         }
-        out.row(s)[pair_column(i, j)] = sum;
+        args.out.row(s)[pair_column(i, j)] = static_cast<float>(sum);
       }
     }
   }
 }
 
-template <typename T>
-void dot_interaction_backward(std::span<const Matrix<const T>> fields,
-                              Matrix<const T> dout,
-                              std::span<const Matrix<T>> dfields,
-                              std::int64_t accumulate) {
-  const auto count = static_cast<std::int64_t>(fields.size());
-  for (std::int64_t s = 0; s < dout.rows; ++s) {
+void dot_interaction_backward(Context& /*ctx*/, const DotBackward& args) {
+  const auto count = static_cast<std::int64_t>(args.fields.size());
+  for (std::int64_t s = 0; s < args.dout.rows; ++s) {
     for (std::int64_t i = 0; i < count; ++i) {
-      for (std::int64_t d = 0; d < fields[0].cols; ++d) {
-        T sum = i < accumulate ? dfields[at(i)].row(s)[d] : T{0};
+      for (std::int64_t d = 0; d < args.fields[0].cols; ++d) {
+        float& to = args.dfields[at(i)].row(s)[d];
+        double sum = i < args.accumulate ? static_cast<double>(to) : 0.0;
         for (std::int64_t j = 0; j < count; ++j) {
           if (j != i) {
-            sum +=
-                dout.row(s)[pair_column(std::max(i, j), std::min(i, j))] * fields[at(j)].row(s)[d];
+            sum += static_cast<double>(args.dout.row(s)[pair_column(i, j)]) *
+                   static_cast<double>(args.fields[at(j)].row(s)[d]);
           }
         }
-        dfields[at(i)].row(s)[d] = sum;
+        to = static_cast<float>(sum);
       }
     }
   }
 }
 
-template <typename T>
-void factorization_forward(std::span<const Matrix<const T>> fields, Matrix<T> sums, T* out) {
-  for (std::int64_t s = 0; s < sums.rows; ++s) {
-    T total = 0;
-    for (std::int64_t d = 0; d < sums.cols; ++d) {
-      T sum = 0;
-      T squares = 0;
-      for (const Matrix<const T>& field : fields) {
-        const T value = field.row(s)[d];
+void factorization_forward(Context& /*ctx*/, const FactorizationForward& args) {
+  for (std::int64_t s = 0; s < args.sums.rows; ++s) {
+    double total = 0.0;
+    for (std::int64_t d = 0; d < args.sums.cols; ++d) {
+      double sum = 0.0;
+      double squares = 0.0;
+      for (const Matrix<const float>& field : args.fields) {
+        const double value = field.row(s)[d];
         sum += value;
         squares += value * value;
       }
-      sums.row(s)[d] = sum;
+      args.sums.row(s)[d] = static_cast<float>(sum);
       total += sum * sum - squares;
     }
-    out[s] = total / 2;
+    args.out[s] = static_cast<float>(total / 2.0);
   }
 }
 
-template <typename T>
-void factorization_backward(std::span<const Matrix<const T>> fields,
-                            Matrix<const T> sums,
-                            const T* dout,
-                            std::span<const Matrix<T>> dfields) {
-  for (std::size_t f = 0; f < fields.size(); ++f) {
-    for (std::int64_t s = 0; s < sums.rows; ++s) {
-      for (std::int64_t d = 0; d < sums.cols; ++d) {
-        dfields[f].row(s)[d] += dout[s] * (sums.row(s)[d] - fields[f].row(s)[d]);
+void factorization_backward(Context& /*ctx*/, const FactorizationBackward& args) {
+  for (std::size_t f = 0; f < args.fields.size(); ++f) {
+    for (std::int64_t s = 0; s < args.sums.rows; ++s) {
+      for (std::int64_t d = 0; d < args.sums.cols; ++d) {
+        const double others = static_cast<double>(args.sums.row(s)[d]) -
+                              static_cast<double>(args.fields[f].row(s)[d]);
+        float& to = args.dfields[f].row(s)[d];
+        to = static_cast<float>(static_cast<double>(to) +
+                                static_cast<double>(args.dout[s]) * others);
       }
     }
   }
 }
-
-template void dot_interaction_forward<float>(std::span<const Matrix<const float>>, Matrix<float>);
-template void dot_interaction_forward<double>(std::span<const Matrix<const double>>,
-                                              Matrix<double>);
-template void dot_interaction_backward<float>(std::span<const Matrix<const float>>,
-                                              Matrix<const float>,
-                                              std::span<const Matrix<float>>,
-                                              std::int64_t);
-template void dot_interaction_backward<double>(std::span<const Matrix<const double>>,
-                                               Matrix<const double>,
-                                               std::span<const Matrix<double>>,
-                                               std::int64_t);
-template void factorization_forward<float>(std::span<const Matrix<const float>>,
-                                           Matrix<float>,
-                                           float*);
-template void factorization_forward<double>(std::span<const Matrix<const double>>,
-                                            Matrix<double>,
-                                            double*);
-template void factorization_backward<float>(std::span<const Matrix<const float>>,
-                                            Matrix<const float>,
-                                            const float*,
-                                            std::span<const Matrix<float>>);
-template void factorization_backward<double>(std::span<const Matrix<const double>>,
-                                             Matrix<const double>,
-                                             const double*,
-                                             std::span<const Matrix<double>>);
 
 }  // namespace weft::kernels::reference

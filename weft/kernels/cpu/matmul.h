@@ -1,4 +1,4 @@
-/// Matrix products of linear layers: the only door to oneDNN.
+/// Private to kernels/cpu: matrix products of linear layers, the only door to oneDNN.
 ///
 /// out[m, n] = act(a[m, k] · b[k, n] + bias[n]), or out += a · b. A layer y = x Wᵀ + b with W [n,
 /// k] takes three: y = x · pack_transposed(W), dx = dy · pack(W), dW = transpose(dy) · pack(x).
@@ -24,9 +24,9 @@
 #include <set>
 #include <string>
 
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/cpu/pack.h"
+#include "weft/kernels/linear.h"
 #include "weft/kernels/operand.h"
-#include "weft/kernels/pack.h"
 
 namespace weft::kernels {
 
@@ -64,18 +64,4 @@ class Matmul {
   std::unique_ptr<Impl> impl_;
 };
 
-namespace reference {
-
-/// The same by plain loops, sums in the order of the index. T is float or double.
-template <typename T>
-void linear_forward(
-    Matrix<const T> x, Matrix<const T> w, const T* bias, Activation activation, Matrix<T> y);
-template <typename T>
-void linear_backward_data(Matrix<const T> dy, Matrix<const T> w, Matrix<T> dx);
-template <typename T>
-void linear_backward_weight(Matrix<const T> dy, Matrix<const T> x, Matrix<T> dw);
-template <typename T>
-void linear_backward_bias(Matrix<const T> dy, T* db);
-
-}  // namespace reference
 }  // namespace weft::kernels

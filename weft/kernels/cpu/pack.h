@@ -1,4 +1,4 @@
-/// Operands laid out for matrix products, once for many of them.
+/// Private to kernels/cpu: operands laid out for matrix products, once for many of them.
 ///
 /// A product reads its right operand B [k, n] in panels of 64 columns, zeros beyond the edges:
 ///   fp32   [n/64][k to a multiple of 16][64]

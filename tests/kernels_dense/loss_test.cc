@@ -1,4 +1,4 @@
-#include "weft/nn/loss.h"
+#include "weft/kernels/loss.h"
 
 #include <cmath>
 #include <limits>
@@ -6,33 +6,31 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/kernels/loss.h"
-
-namespace weft::nn {
+namespace weft::kernels {
 namespace {
 
 TEST(Loss, IsStableAtBothEnds) {
-  EXPECT_EQ(kernels::bce_with_logits(1000.0, 1.0), 0.0);
-  EXPECT_EQ(kernels::bce_with_logits(1000.0, 0.0), 1000.0);
-  EXPECT_EQ(kernels::bce_with_logits(-1000.0, 1.0), 1000.0);
-  EXPECT_NEAR(kernels::bce_with_logits(-40.0, 0.0), std::exp(-40.0), 1e-30);
-  EXPECT_NEAR(kernels::bce_with_logits(0.0, 0.5), std::log(2.0), 1e-16);
-  EXPECT_EQ(kernels::sigmoid(-800.0), 0.0);
-  EXPECT_EQ(kernels::sigmoid(800.0), 1.0);
+  EXPECT_EQ(bce_with_logits(1000.0, 1.0), 0.0);
+  EXPECT_EQ(bce_with_logits(1000.0, 0.0), 1000.0);
+  EXPECT_EQ(bce_with_logits(-1000.0, 1.0), 1000.0);
+  EXPECT_NEAR(bce_with_logits(-40.0, 0.0), std::exp(-40.0), 1e-30);
+  EXPECT_NEAR(bce_with_logits(0.0, 0.5), std::log(2.0), 1e-16);
+  EXPECT_EQ(sigmoid(-800.0), 0.0);
+  EXPECT_EQ(sigmoid(800.0), 1.0);
 }
 
 TEST(Loss, ExactFunctionsAgreeWithTheLibrary) {
   for (double x = -740.0; x < 709.0; x += 0.37) {
     const double expected = std::exp(x);
-    ASSERT_NEAR(kernels::exact_exp(x), expected, expected * 1e-15 + 1e-322) << x;
+    ASSERT_NEAR(exact_exp(x), expected, expected * 1e-15 + 1e-322) << x;
   }
   for (double x = 0.0; x <= 1.0; x += 0.0007) {
-    ASSERT_NEAR(kernels::exact_log1p(x), std::log1p(x), std::log1p(x) * 4e-16) << x;
+    ASSERT_NEAR(exact_log1p(x), std::log1p(x), std::log1p(x) * 4e-16) << x;
   }
-  EXPECT_EQ(kernels::exact_exp(0.0), 1.0);
-  EXPECT_TRUE(std::isinf(kernels::exact_exp(1000.0)));
-  EXPECT_EQ(kernels::exact_exp(-1000.0), 0.0);
-  EXPECT_TRUE(std::isnan(kernels::exact_exp(std::nan(""))));
+  EXPECT_EQ(exact_exp(0.0), 1.0);
+  EXPECT_TRUE(std::isinf(exact_exp(1000.0)));
+  EXPECT_EQ(exact_exp(-1000.0), 0.0);
+  EXPECT_TRUE(std::isnan(exact_exp(std::nan(""))));
 }
 
 TEST(Loss, WeightsTasksAndGradients) {
@@ -43,11 +41,17 @@ TEST(Loss, WeightsTasksAndGradients) {
   std::vector<float> dlogits(6);
   std::vector<float> p(6);
   std::vector<double> sums(2, 99.0);
-  const LossInput input{matrix(logits.data(), 3, 2), matrix(labels.data(), 3, 2),
-                        matrix(weights.data(), 3, 2), scale};
-  EXPECT_EQ(
-      bce_with_logits(input, {matrix(dlogits.data(), 3, 2), matrix(p.data(), 3, 2), sums.data()}),
-      -1);
+  std::int64_t first_bad = 0;
+  Context ctx;
+  bce_loss(ctx, {.logits = matrix(logits.data(), 3, 2),
+                 .labels = matrix(labels.data(), 3, 2),
+                 .weights = matrix(weights.data(), 3, 2),
+                 .scale = scale,
+                 .dlogits = matrix(dlogits.data(), 3, 2),
+                 .probabilities = matrix(p.data(), 3, 2),
+                 .loss_sums = sums.data(),
+                 .first_bad = &first_bad});
+  EXPECT_EQ(first_bad, -1);
   double expected[2] = {0, 0};
   for (std::size_t i = 0; i < 6; ++i) {
     const double z = logits[i];
@@ -67,9 +71,8 @@ TEST(Loss, GradientIsThatOfTheSum) {
   for (const double z : {-5.0, -0.3, 0.0, 0.4, 6.0}) {
     for (const double y : {0.0, 0.3, 1.0}) {
       const double difference =
-          (kernels::bce_with_logits(z + kStep, y) - kernels::bce_with_logits(z - kStep, y)) /
-          (2 * kStep);
-      EXPECT_NEAR(difference, kernels::sigmoid(z) - y, 1e-9);
+          (bce_with_logits(z + kStep, y) - bce_with_logits(z - kStep, y)) / (2 * kStep);
+      EXPECT_NEAR(difference, sigmoid(z) - y, 1e-9);
     }
   }
 }
@@ -78,7 +81,12 @@ TEST(Loss, NamesTheFirstNonFiniteRow) {
   std::vector<float> logits = {0, 0, 0, 0};
   const std::vector<float> labels = {1, 0, 1, 0};
   const auto first = [&] {
-    return bce_with_logits({matrix(logits.data(), 4, 1), matrix(labels.data(), 4, 1), {}, {}}, {});
+    std::int64_t row = 0;
+    Context ctx;
+    bce_loss(ctx, {.logits = matrix(logits.data(), 4, 1),
+                   .labels = matrix(labels.data(), 4, 1),
+                   .first_bad = &row});
+    return row;
   };
   EXPECT_EQ(first(), -1);
   logits[3] = std::numeric_limits<float>::infinity();
@@ -88,4 +96,4 @@ TEST(Loss, NamesTheFirstNonFiniteRow) {
 }
 
 }  // namespace
-}  // namespace weft::nn
+}  // namespace weft::kernels
