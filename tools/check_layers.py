@@ -13,6 +13,7 @@ BACKENDS = {
     r'<mpi\.h>': ("weft/comm/mpi/",),
     r'<nccl\.h>': ("weft/comm/nccl/",),
     r'<(cuda|cub/)[^>]*>': ("weft/tensor/cuda/", "weft/kernels/cuda/"),
+    r'"weft/kernels/(cpu|reference|no_cuda)/[^"]*"': ("weft/kernels/",),
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 HOST_LOOP = re.compile(r'\bctx\.pool\b|\brun_blocks\(|\bparallel_for\(|#\s*include\s*"weft/kernels/cpu/')
