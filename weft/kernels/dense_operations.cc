@@ -1,4 +1,5 @@
 // The dense operations: each is done by the backend of the context's device.
+#include "weft/kernels/binary_sums.h"
 #include "weft/kernels/cross.h"
 #include "weft/kernels/dense_update.h"
 #include "weft/kernels/dispatch.h"
@@ -165,6 +166,10 @@ void sequence_mean_backward(Context& ctx, const MeanBackward& args) {
 
 void bce_loss(Context& ctx, const BceLoss& args) {
   on_device(ctx, [&] { cpu::bce_loss(ctx, args); }, [&] { cuda::bce_loss(ctx, args); });
+}
+
+void sum_binary(Context& ctx, const SumBinary& args) {
+  on_device(ctx, [&] { cpu::sum_binary(ctx, args); }, [&] { cuda::sum_binary(ctx, args); });
 }
 
 void first_bad_sample(Context& ctx, const FirstBadSample& args) {

@@ -18,23 +18,6 @@ double ratio(double numerator, double denominator) {
 
 }  // namespace
 
-void BinarySums::add(float logit, float y, float w) {
-  const double z = logit;
-  const double wide_w = w;
-  const double wide_y = y;
-  // e = exp(-|z|) never overflows. −ln p = max(−z, 0) + ln(1 + e) and −ln(1−p) = that + z, so the
-  // loss is max(z, 0) − z·y + ln(1 + e).
-  const double e = std::exp(-std::fabs(z));
-  const double sample_loss = std::fmax(z, 0.0) - z * wide_y + std::log1p(e);
-  const double p = z >= 0.0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
-  ++count;
-  weight += wide_w;
-  label += wide_w * wide_y;
-  // fmax drops a NaN; z - z brings it back and is 0 otherwise.
-  loss += wide_w * (sample_loss + (z - z));
-  prediction += wide_w * p;
-}
-
 void BinarySums::merge(const BinarySums& later) {
   count += later.count;
   weight += later.weight;

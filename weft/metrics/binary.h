@@ -6,24 +6,20 @@
 #include <span>
 #include <type_traits>
 
+#include "weft/kernels/binary_sums.h"
+
 namespace weft::metrics {
 
-/// Weighted sums over samples with label y, predicted probability p = sigmoid(logit), weight w.
+/// Weighted sums over samples with label y, predicted probability p = sigmoid(logit), weight w:
+/// what kernels::sum_binary() writes.
 /// Trivially copyable, so ranks exchange it as bytes.
 ///
 /// Determinism: the sums depend on the order of add() and merge(). Inside a part samples are added
 /// in their order; parts go up the tree of parts (sum_parts); steps are merged in their order.
 /// Then the bits do not depend on ranks or threads.
-struct BinarySums {
-  std::int64_t count = 0;   ///< samples added, those of weight 0 too
-  double weight = 0.0;      ///< Σ w
-  double label = 0.0;       ///< Σ w·y
-  double loss = 0.0;        ///< Σ w·(−y ln p − (1−y) ln(1−p)), nats
-  double prediction = 0.0;  ///< Σ w·p
-
-  /// One sample. The loss is computed in fp64 from the logit, without forming p, so it is exact
-  /// for any finite logit and needs no clamp. Non-finite input makes the sums non-finite.
-  void add(float logit, float y, float w);
+struct BinarySums : kernels::BinaryTotals {
+  /// Adds one sample, as kernels::add_sample() says.
+  void add(float logit, float y, float w) { kernels::add_sample(*this, logit, y, w); }
 
   /// Adds the sums of samples that come later in the stated order.
   void merge(const BinarySums& later);

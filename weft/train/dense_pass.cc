@@ -7,6 +7,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/binary_sums.h"
 #include "weft/kernels/loss.h"
 #include "weft/tensor/stream.h"
 
@@ -68,6 +69,7 @@ DensePass::DensePass(const spec::Config& config,
       scale_(at(tasks_)),
       bad_rows_(device),
       infinite_(device),
+      totals_(device, own_parts_.size() * tasks_ * std::int64_t{sizeof(kernels::BinaryTotals)}),
       sums_(at(own_parts_.size() * tasks_)) {
   const std::int64_t count = model_->layout().size();
   const comm::ReduceCodec codec = reduce_codec(config);
@@ -285,14 +287,18 @@ void DensePass::backward_slice(Context& ctx, std::size_t index, nn::Lane& lane) 
 
 /// In the order of samples, part by part.
 void DensePass::sum_metrics(Context& ctx) {
-  ctx.pool->parallel_for(static_cast<std::int64_t>(parts_.size()), [this](std::int64_t p) {
-    metrics::BinarySums* sums = sums_.data() + p * tasks_;
-    std::fill_n(sums, tasks_, metrics::BinarySums{});
-    const Range rows = parts_[at(p)].rows;
-    for (std::int64_t i = rows.begin * tasks_; i < rows.end * tasks_; ++i) {
-      sums[i % tasks_].add(logits_.as<float>()[i], labels_.as<float>()[i], weights_.as<float>()[i]);
-    }
-  });
+  part_rows_.clear();
+  for (const Part& part : parts_) {
+    part_rows_.push_back(part.rows);
+  }
+  const std::int64_t samples = positions_.size();
+  kernels::sum_binary(ctx, {.logits = logits({0, samples}),
+                            .labels = matrix(labels_.as<const float>(), samples, tasks_),
+                            .weights = matrix(weights_.as<const float>(), samples, tasks_),
+                            .parts = part_rows_,
+                            .totals = totals_.as<kernels::BinaryTotals>()});
+  ctx.device->copy_to_host(ctx, sums_.data(), totals_.as<void>(),
+                           static_cast<std::int64_t>(sums_.size() * sizeof(metrics::BinarySums)));
 }
 
 bool DensePass::has_samples(Range parts) const {

@@ -148,7 +148,9 @@ class DensePass final : public DenseSide {
   Buffer infinite_;  // [partial sums][gradient tasks]: 1 where a sum is not finite
   std::vector<std::int64_t> host_bad_rows_;
   std::vector<std::int32_t> host_infinite_;
+  Buffer totals_;  // [own parts][T]
   std::vector<metrics::BinarySums> sums_;
+  std::vector<Range> part_rows_;  // [own parts]
   NonFinite non_finite_;
   Range positions_;
   std::vector<std::int64_t> sample_ids_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels_dense/parity/binary_sums.h"
 #include "tests/kernels_dense/parity/cross.h"
 #include "tests/kernels_dense/parity/dense_update.h"
 #include "tests/kernels_dense/parity/elementwise.h"
@@ -32,6 +33,7 @@ inline std::vector<List> all_lists() {
           {"Sequences", expect_sequences},
           {"Loss", expect_loss},
           {"FirstBadSample", expect_first_bad_sample},
+          {"BinarySums", expect_binary_sums},
           {"DenseUpdate", expect_dense_update}};
 }
 
