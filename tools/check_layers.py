@@ -57,6 +57,7 @@ def main():
     faults = []
     allowed = read_layers(faults)
     loops = read_host_loops()
+    listed = set(loops)
     files = sorted(p for p in (ROOT / "weft").rglob("*") if p.suffix in SUFFIXES)
     for path in files:
         name = str(path.relative_to(ROOT))
@@ -69,7 +70,8 @@ def main():
             faults.append(f"{name}: {module} may not include weft/{used}/")
         for header, homes in BACKENDS.items():
             if re.search(r'^\s*#\s*include\s*' + header, text, re.MULTILINE):
-                if not name.startswith(homes):
+                # A file in the list of host loops may still call the CPU's kernels.
+                if not name.startswith(homes) and not ("kernels/" in header and name in listed):
                     faults.append(f"{name}: {header} belongs in {' or '.join(homes)}")
         if loops_on_host(name, text) != (name in loops):
             faults.append(f"{name}: its line in tools/host_loops.txt is no longer needed" if name in loops else

@@ -1,8 +1,8 @@
 // The sparse operations: each goes to its form for the kind of the context's device.
 
-#include "weft/base/error.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/codec.h"
+#include "weft/kernels/dispatch.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/initial_values.h"
 #include "weft/kernels/row_average.h"
@@ -12,107 +12,87 @@
 #include "weft/kernels/sparse_update.h"
 
 namespace weft::kernels {
-namespace {
-
-/// Calls one of both forms. A context without a device works on host memory.
-template <typename Cpu, typename Cuda>
-void choose_sparse(const Context& ctx, const Cpu& on_cpu, const Cuda& on_cuda) {
-  switch (ctx.device == nullptr ? DeviceKind::kCpu : ctx.device->kind()) {
-    case DeviceKind::kCpu:
-    case DeviceKind::kCheck:
-      return on_cpu();
-    case DeviceKind::kCuda:
-      return on_cuda();
-  }
-  fail(ErrorCode::kInternal, "a device of unknown kind");
-}
-
-}  // namespace
 
 void embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::embedding_bag(ctx, lookups); }, [&] { cuda::embedding_bag(ctx, lookups); });
 }
 
 void update_rows(Context& ctx, std::span<const SparseUpdate> updates) {
-  choose_sparse(
-      ctx, [&] { cpu::update_rows(ctx, updates); }, [&] { cuda::update_rows(ctx, updates); });
+  on_device(ctx, [&] { cpu::update_rows(ctx, updates); }, [&] { cuda::update_rows(ctx, updates); });
 }
 
 void gradient_block_squares(Context& ctx, std::span<const BlockSquares> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::gradient_block_squares(ctx, jobs); },
       [&] { cuda::gradient_block_squares(ctx, jobs); });
 }
 
 void update_rows_with_statistic(Context& ctx, std::span<const StatisticUpdate> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::update_rows_with_statistic(ctx, jobs); },
       [&] { cuda::update_rows_with_statistic(ctx, jobs); });
 }
 
 void row_block_squares(Context& ctx, std::span<const RowSquares> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::row_block_squares(ctx, jobs); }, [&] { cuda::row_block_squares(ctx, jobs); });
 }
 
 void store_scaled_rows(Context& ctx, std::span<const StatisticUpdate> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::store_scaled_rows(ctx, jobs); }, [&] { cuda::store_scaled_rows(ctx, jobs); });
 }
 
 void sum_gradients(Context& ctx, std::span<const GradientSum> jobs) {
-  choose_sparse(
-      ctx, [&] { cpu::sum_gradients(ctx, jobs); }, [&] { cuda::sum_gradients(ctx, jobs); });
+  on_device(ctx, [&] { cpu::sum_gradients(ctx, jobs); }, [&] { cuda::sum_gradients(ctx, jobs); });
 }
 
 void cut_partial_sums(Context& ctx, std::span<const PartialCut> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::cut_partial_sums(ctx, jobs); }, [&] { cuda::cut_partial_sums(ctx, jobs); });
 }
 
 void add_partial_sums(Context& ctx, std::span<const PartialSum> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::add_partial_sums(ctx, jobs); }, [&] { cuda::add_partial_sums(ctx, jobs); });
 }
 
 void coalesce(Context& ctx, std::span<const CoalesceJob> jobs) {
-  choose_sparse(ctx, [&] { cpu::coalesce(ctx, jobs); }, [&] { cuda::coalesce(ctx, jobs); });
+  on_device(ctx, [&] { cpu::coalesce(ctx, jobs); }, [&] { cuda::coalesce(ctx, jobs); });
 }
 
 void count_up(Context& ctx, std::span<const CountUp> jobs) {
-  choose_sparse(ctx, [&] { cpu::count_up(ctx, jobs); }, [&] { cuda::count_up(ctx, jobs); });
+  on_device(ctx, [&] { cpu::count_up(ctx, jobs); }, [&] { cuda::count_up(ctx, jobs); });
 }
 
 void set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
-  choose_sparse(
+  on_device(
       ctx, [&] { cpu::set_initial_rows(ctx, jobs); }, [&] { cuda::set_initial_rows(ctx, jobs); });
 }
 
 void sum_row_blocks(Context& ctx, std::span<const RowBlocks> jobs) {
-  choose_sparse(
-      ctx, [&] { cpu::sum_row_blocks(ctx, jobs); }, [&] { cuda::sum_row_blocks(ctx, jobs); });
+  on_device(ctx, [&] { cpu::sum_row_blocks(ctx, jobs); }, [&] { cuda::sum_row_blocks(ctx, jobs); });
 }
 
 void copy_from_rows(Context& ctx, std::span<const RowCopy> jobs) {
-  choose_sparse(
-      ctx, [&] { cpu::copy_from_rows(ctx, jobs); }, [&] { cuda::copy_from_rows(ctx, jobs); });
+  on_device(ctx, [&] { cpu::copy_from_rows(ctx, jobs); }, [&] { cuda::copy_from_rows(ctx, jobs); });
 }
 
 void copy_to_rows(Context& ctx, std::span<const RowCopy> jobs) {
-  choose_sparse(ctx, [&] { cpu::copy_to_rows(ctx, jobs); }, [&] { cuda::copy_to_rows(ctx, jobs); });
+  on_device(ctx, [&] { cpu::copy_to_rows(ctx, jobs); }, [&] { cuda::copy_to_rows(ctx, jobs); });
 }
 
 void encode(Context& ctx, std::span<const EncodeJob> jobs) {
-  choose_sparse(ctx, [&] { cpu::encode(ctx, jobs); }, [&] { cuda::encode(ctx, jobs); });
+  on_device(ctx, [&] { cpu::encode(ctx, jobs); }, [&] { cuda::encode(ctx, jobs); });
 }
 
 void decode(Context& ctx, std::span<const DecodeJob> jobs) {
-  choose_sparse(ctx, [&] { cpu::decode(ctx, jobs); }, [&] { cuda::decode(ctx, jobs); });
+  on_device(ctx, [&] { cpu::decode(ctx, jobs); }, [&] { cuda::decode(ctx, jobs); });
 }
 
 void average_rows(Context& ctx, std::span<const RowAverage> jobs) {
-  choose_sparse(ctx, [&] { cpu::average_rows(ctx, jobs); }, [&] { cuda::average_rows(ctx, jobs); });
+  on_device(ctx, [&] { cpu::average_rows(ctx, jobs); }, [&] { cuda::average_rows(ctx, jobs); });
 }
 
 }  // namespace weft::kernels
