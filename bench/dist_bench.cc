@@ -369,7 +369,7 @@ class ExchangeBench {
     const std::vector<std::byte> control(8);
     const KeyedJaggedTensor& batch = own_.batch();
     const sharding::BatchView view{
-        .sparse = &batch, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
+        .sparse = batch, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
     const auto counts = [&] { input_.exchange_counts(ctx, view, control); };
     const auto ids = [&] { input_.exchange_ids(ctx); };
     const auto forward = [&] { output_.forward(ctx, input_); };

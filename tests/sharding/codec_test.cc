@@ -149,7 +149,7 @@ Sent send_one_table(CodecFormat forward, CodecFormat backward, float gradient) {
     }
     batch.offsets.push_back(own);
     embeddings.exchange_counts(
-        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = samples, .sample_ids = {}},
+        ctx, *sparse, {.sparse = batch, .step = 1, .global_size = samples, .sample_ids = {}},
         std::vector<std::byte>(8));
     embeddings.exchange_ids(ctx, *sparse);
     embeddings.lookup(ctx, *sparse);

@@ -138,7 +138,7 @@ struct Asked {
       batches.push_back(make_batch(config, 1, rank_samples(size, kParts, ranks, r)));
       packers.push_back(std::make_unique<IdPacker>(routing, r));
       packers.back()->pack(
-          pool, {.sparse = &batches.back(), .step = 1, .global_size = size, .sample_ids = {}});
+          pool, {.sparse = batches.back(), .step = 1, .global_size = size, .sample_ids = {}});
     }
   }
 

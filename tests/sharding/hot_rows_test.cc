@@ -174,7 +174,7 @@ TEST(HotRows, IdsStayOnTheRank) {
       const auto stream = device->make_stream({.name = "test", .is_inline = true});
       const Range positions = rank_samples(64, kParts, 2, world.rank());
       const KeyedJaggedTensor batch = make_batch(config, 1, positions);
-      const BatchView view{.sparse = &batch, .step = 1, .global_size = 64, .sample_ids = {}};
+      const BatchView view{.sparse = batch, .step = 1, .global_size = 64, .sample_ids = {}};
       const std::vector<std::byte> control(8);
       stream->enqueue(
           [&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });

@@ -187,7 +187,7 @@ struct Ranks {
     }
     for (std::size_t r = 0; r < packers.size(); ++r) {
       packers[r]->pack(pool,
-                       {.sparse = &batches[r], .step = 1, .global_size = size, .sample_ids = {}});
+                       {.sparse = batches[r], .step = 1, .global_size = size, .sample_ids = {}});
     }
   }
 
@@ -376,7 +376,7 @@ void expect_refused(const std::string& message, std::int32_t length, std::int32_
   KeyedJaggedTensor& batch = ranks.batches[1];
   batch = {.keys = {"f0"}, .batch = 2, .values = {7, 8, 9}, .offsets = {0, 2, 3}, .weights = {}};
   ranks.packers[1]->pack(ranks.pool,
-                         {.sparse = &batch, .step = 1, .global_size = 4, .sample_ids = {}});
+                         {.sparse = batch, .step = 1, .global_size = 4, .sample_ids = {}});
   const auto lane = ranks.packers[1]->lane(0);
   ASSERT_EQ(lane[0].bytes, 2);  // a byte per length, and per id of a shard of 50 rows
   ASSERT_EQ(lane[1].bytes, 3);
@@ -465,7 +465,7 @@ TEST(IdExchange, TheFirstIdOutsideItsTableIsNamed) {
     batch.values.back() = std::numeric_limits<std::int64_t>::min();
     try {
       ranks.packers[0]->pack(
-          ranks.pool, {.sparse = &batch, .step = 1, .global_size = 60'000, .sample_ids = {}});
+          ranks.pool, {.sparse = batch, .step = 1, .global_size = 60'000, .sample_ids = {}});
       FAIL() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kData);

@@ -151,7 +151,7 @@ std::array<std::vector<std::vector<float>>, 2> rows_of_groups(spec::Config confi
     const auto sparse = embeddings.make_step();
     const auto stream = device->make_stream({.name = "test"});
     const KeyedJaggedTensor batch = make_batch(config, 1, {0, kSamples / 2});
-    const BatchView view{.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}};
+    const BatchView view{.sparse = batch, .step = 1, .global_size = kSamples, .sample_ids = {}};
     const std::vector<std::byte> control(8);
     const Stage body = [&](Context& ctx) {
       embeddings.exchange_counts(ctx, *sparse, view, control);

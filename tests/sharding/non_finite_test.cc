@@ -136,7 +136,7 @@ Found step_with(const Scheme& scheme,
     const Range samples = rank_samples(kSamples, plan.parts, 3, world.rank());
     const KeyedJaggedTensor batch = batch_of(samples);
     embeddings.exchange_counts(
-        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = kSamples, .sample_ids = {}},
+        ctx, *sparse, {.sparse = batch, .step = 1, .global_size = kSamples, .sample_ids = {}},
         std::vector<std::byte>(8));
     embeddings.exchange_ids(ctx, *sparse);
     embeddings.lookup(ctx, *sparse);

@@ -264,7 +264,7 @@ std::int64_t allocations_of_steps(const spec::Config& config, int ranks) {
         const KeyedJaggedTensor& batch = batches[static_cast<std::size_t>(step % 2)];
         embeddings.exchange_counts(
             ctx, *sparse,
-            {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}}, control);
+            {.sparse = batch, .step = step, .global_size = kSamples, .sample_ids = {}}, control);
         embeddings.exchange_ids(ctx, *sparse);
         embeddings.lookup(ctx, *sparse);
         embeddings.output_dist(ctx, *sparse);
@@ -412,7 +412,7 @@ TEST(ShardedEmbeddings, IdOutsideItsTableIsNamed) {
     }
     const std::vector<std::byte> control(8);
     embeddings.exchange_counts(
-        ctx, *sparse, {.sparse = &batch, .step = 1, .global_size = 8, .sample_ids = ids}, control);
+        ctx, *sparse, {.sparse = batch, .step = 1, .global_size = 8, .sample_ids = ids}, control);
   };
   try {
     comm::run_local(2, {.timeout_s = 20}, body);
@@ -444,7 +444,7 @@ std::string message_of_a_late_rank(int groups, spec::MeshLayout layout, int late
         make_batch(config, 1, rank_samples(8, plan.parts, ranks, world->rank()));
     const std::vector<std::byte> control(8);
     embeddings.exchange_counts(ctx, *sparse,
-                               {.sparse = &batch,
+                               {.sparse = batch,
                                 .step = launched.rank() == late ? 1 : 2,
                                 .global_size = 8,
                                 .sample_ids = {}},

@@ -217,7 +217,7 @@ inline void run_on(comm::Communicator& world,
     const auto step = static_cast<std::int64_t>(i) + 1;
     const Range positions = rank_samples(size, kParts, world.size(), world.rank());
     const KeyedJaggedTensor batch = make_batch(config, step, positions, options.most_ids);
-    const BatchView view{.sparse = &batch, .step = step, .global_size = size, .sample_ids = {}};
+    const BatchView view{.sparse = batch, .step = step, .global_size = size, .sample_ids = {}};
     stage([&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });
     stage([&](Context& ctx) { embeddings.exchange_ids(ctx, *sparse); });
     stage([&](Context& ctx) { embeddings.lookup(ctx, *sparse); });

@@ -188,7 +188,7 @@ Repeated repeat(const spec::Codecs& codecs, spec::PooledAt pooled_at, double lea
     batch.offsets.push_back(own.size());
     for (int step = 1; step <= kSteps; ++step) {
       embeddings.exchange_counts(
-          ctx, *sparse, {.sparse = &batch, .step = step, .global_size = kSamples, .sample_ids = {}},
+          ctx, *sparse, {.sparse = batch, .step = step, .global_size = kSamples, .sample_ids = {}},
           std::vector<std::byte>(8));
       embeddings.exchange_ids(ctx, *sparse);
       embeddings.lookup(ctx, *sparse);

@@ -303,7 +303,7 @@ StepValues first_lookup(const spec::Config& config, int ranks) {
     loader.next(batch);
     const std::vector<std::byte> control(8);
     embeddings.exchange_counts(ctx, *sparse,
-                               {.sparse = &batch.sparse,
+                               {.sparse = batch.sparse,
                                 .step = 1,
                                 .global_size = batch.global_size,
                                 .sample_ids = batch.sample_ids},

@@ -53,6 +53,34 @@ struct KeyedJaggedTensor {
   friend bool operator==(const KeyedJaggedTensor&, const KeyedJaggedTensor&) = default;
 };
 
+/// The bags of several features in memory that the caller has: what a KeyedJaggedTensor has, without
+/// owning it. The memory stays as it is for as long as the view is used.
+struct KeyedJaggedView {
+  KeyedJaggedView() = default;
+
+  /// Of a tensor. Implicit, as a string_view is of a string.
+  KeyedJaggedView(const KeyedJaggedTensor& tensor)  // NOLINT(google-explicit-constructor)
+      : values(tensor.values),
+        offsets(tensor.offsets),
+        weights(tensor.weights),
+        num_features(tensor.num_features()),
+        batch(tensor.batch) {}
+
+  std::span<const std::int64_t> values;   ///< [N]
+  std::span<const std::int64_t> offsets;  ///< [F*B + 1], ascending from 0 to N
+  std::span<const float> weights;         ///< [N] or empty
+  std::int64_t num_features = 0;          ///< F
+  std::int64_t batch = 0;                 ///< B
+
+  /// Returns the bags of feature f. REQUIRES: 0 <= f < F.
+  [[nodiscard]] JaggedView feature(std::int64_t f) const {
+    return {.offsets = offsets.subspan(static_cast<std::size_t>(f * batch),
+                                       static_cast<std::size_t>(batch) + 1),
+            .values = values.data(),
+            .weights = weights.empty() ? nullptr : weights.data()};
+  }
+};
+
 /// A tensor from lengths [F*B]. Throws Error(kData) on a negative length or a wrong total.
 KeyedJaggedTensor from_lengths(std::vector<std::string> keys,
                                std::int64_t batch,

@@ -55,7 +55,7 @@ IdPacker::IdPacker(const Routing& routing, std::int64_t rank)
 
 SlotCounts IdPacker::counts(const SlotAddress& address) const {
   const Slot& slot = routing_.slot(address);
-  SlotCounts counts{.batch = static_cast<std::int32_t>(batch_.sparse->batch),
+  SlotCounts counts{.batch = static_cast<std::int32_t>(batch_.sparse.batch),
                     .length_bytes = sent(address).length_bytes,
                     .ids = static_cast<std::int32_t>(ids(address))};
   if (slot.packed) {
@@ -94,8 +94,8 @@ std::span<const std::int32_t> IdPacker::runs(const SlotAddress& address) const {
 }
 
 void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
-  WEFT_CHECK(!weighted_ || batch.sparse->weights.size() == batch.sparse->values.size(),
-             "{} weights for {} ids", batch.sparse->weights.size(), batch.sparse->values.size());
+  WEFT_CHECK(!weighted_ || batch.sparse.weights.size() == batch.sparse.values.size(),
+             "{} weights for {} ids", batch.sparse.weights.size(), batch.sparse.values.size());
   batch_ = batch;
   num_bytes_ = num_rows_ = num_own_ids_ = num_own_offsets_ = 0;
   cut_tasks();
@@ -113,7 +113,7 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch) {
 
 /// Runs of bags with about equal numbers of ids, by the shape of the batch alone.
 void IdPacker::cut_tasks() {
-  const std::int64_t batch = batch_.sparse->batch;
+  const std::int64_t batch = batch_.sparse.batch;
   check_tasks_.clear();
   std::int64_t counts = 0;
   for (std::size_t f = 0; f < cuts_.size(); ++f) {
@@ -134,7 +134,7 @@ void IdPacker::cut_tasks() {
 }
 
 Range IdPacker::task_bags(const FeatureCut& cut, std::int64_t task) const {
-  return {task * cut.bags_per_task, std::min((task + 1) * cut.bags_per_task, batch_.sparse->batch)};
+  return {task * cut.bags_per_task, std::min((task + 1) * cut.bags_per_task, batch_.sparse.batch)};
 }
 
 std::int64_t IdPacker::take_bytes(std::int64_t bytes) {
@@ -144,7 +144,7 @@ std::int64_t IdPacker::take_bytes(std::int64_t bytes) {
 }
 
 void IdPacker::lay_out_whole() {
-  const std::int64_t batch = batch_.sparse->batch;
+  const std::int64_t batch = batch_.sparse.batch;
   for (std::size_t f = 0; f < cuts_.size(); ++f) {
     if (cuts_[f].path == Path::kSplit || cuts_[f].path == Path::kFetched) {
       continue;
@@ -199,7 +199,7 @@ void IdPacker::check_ids(std::int64_t f, Range ids) const {
   fail(ErrorCode::kData,
        "feature {}, sample {}: id {} is outside its table of {} rows; map ids with hash, "
        "modulo or vocabulary, or enlarge num_embeddings",
-       batch_.sparse->keys[at(f)], sample, *bad, rows);
+       route(f).name, sample, *bad, rows);
 }
 
 void IdPacker::pack_whole(std::int64_t f, Range bags, ShardCount& count) {
@@ -249,7 +249,7 @@ void IdPacker::join_counts() {
       lay_out_split(static_cast<std::int64_t>(f));
     } else if (cut.path == Path::kWhole && feature.pooling != spec::Pooling::kNone) {
       const ShardCount total = join_shard(cut, 0);
-      fill = total.bags < batch_.sparse->batch;
+      fill = total.bags < batch_.sparse.batch;
       for (const SlotAddress& address : feature.slots) {
         sent(address).vectors = total.bags;
         sent(address).rows_at = fill ? num_rows_ : -1;
@@ -307,7 +307,7 @@ void IdPacker::lay_out_split(std::int64_t f) {
     SentSlot section{.ids = total.ids, .vectors = sequence ? total.ids : total.bags};
     section.rows_at = num_rows_;
     num_rows_ += section.vectors;
-    section.lengths_at = take_bytes(4 * batch_.sparse->batch);
+    section.lengths_at = take_bytes(4 * batch_.sparse.batch);
     section.ids_at = take_bytes(slot.id_bytes * total.ids);
     const bool sent_away = own == nullptr || addresses.size() > 1;
     section.weights_at = slot.weighted && sent_away ? take_bytes(4 * total.ids) : -1;
@@ -322,7 +322,7 @@ void IdPacker::lay_out_split(std::int64_t f) {
 
 void IdPacker::lay_out_own(const SlotAddress& address, const ShardCount& total) {
   const Slot& slot = routing_.slot(address);
-  const std::int64_t batch = batch_.sparse->batch;
+  const std::int64_t batch = batch_.sparse.batch;
   IncomingBlock& block = own_blocks_[own_index(address)];
   block = {.origin = IdOrigin::kPacked, .ids_begin = num_own_ids_, .num_ids = total.ids};
   block.vectors = block.gradients = slot.sequence ? total.ids : total.bags;
@@ -477,7 +477,7 @@ void IdPacker::narrow_lengths_of(std::int64_t f) {
   const auto narrow = [&](std::span<const SlotAddress> addresses) {
     auto* const lengths =
         reinterpret_cast<std::int32_t*>(bytes_.data() + sent(addresses.front()).lengths_at);
-    const std::int32_t bytes = narrow_lengths(lengths, batch_.sparse->batch);
+    const std::int32_t bytes = narrow_lengths(lengths, batch_.sparse.batch);
     for (const SlotAddress& address : addresses) {
       sent(address).length_bytes = bytes;
     }
@@ -498,7 +498,7 @@ void IdPacker::find_unique(ThreadPool& pool) {
   if (unique_.empty()) {
     return;
   }
-  places_.resize(batch_.sparse->values.size());
+  places_.resize(batch_.sparse.values.size());
   pool.parallel_for(static_cast<std::int64_t>(unique_.size()),
                     [this](std::int64_t t) { unique_[at(t)].find(batch_, places_); });
 }
@@ -556,7 +556,7 @@ void IdPacker::add_fetched_pieces(const Slot& slot, std::vector<comm::Piece>& pi
 }
 
 void IdPacker::describe_lanes() {
-  const KeyedJaggedTensor& sparse = *batch_.sparse;
+  const KeyedJaggedView& sparse = batch_.sparse;
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     auto& pieces = pieces_[at(r)];
     pieces.clear();

@@ -162,7 +162,7 @@ class IdPacker {
     return routing_.slot(route(f).slots.front()).id_bytes;
   }
 
-  [[nodiscard]] JaggedView bags_of(std::int64_t f) const { return batch_.sparse->feature(f); }
+  [[nodiscard]] JaggedView bags_of(std::int64_t f) const { return batch_.sparse.feature(f); }
 
   [[nodiscard]] Range task_bags(const FeatureCut& cut, std::int64_t task) const;
   void cut_tasks();

@@ -12,9 +12,10 @@
 
 namespace weft::sharding {
 
-/// This rank's part of a global batch. The tensor must stay as it is until the end of the step.
+/// This rank's part of a global batch, in the caller's memory, which stays as it is until the end of
+/// the step.
 struct BatchView {
-  const KeyedJaggedTensor* sparse = nullptr;  ///< ids are table rows
+  KeyedJaggedView sparse = {};  ///< ids are table rows; a KeyedJaggedTensor will do
   std::int64_t step = 0;
   std::int64_t global_size = 0;              ///< samples of the global batch
   std::span<const std::int64_t> sample_ids;  ///< for messages; may be empty

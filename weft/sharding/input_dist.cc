@@ -110,11 +110,11 @@ void InputDist::exchange_counts(Context& ctx,
   WEFT_CHECK(static_cast<std::int64_t>(control.size()) == control_bytes_);
   batch_ = batch;
   const auto features = static_cast<std::int64_t>(routing_.features.size());
-  WEFT_CHECK(batch.sparse->num_features() == features, "batch has {} features, plan has {}",
-             batch.sparse->num_features(), features);
+  WEFT_CHECK(batch.sparse.num_features == features, "batch has {} features, plan has {}",
+             batch.sparse.num_features, features);
   const std::int64_t samples = routing_.own_samples(batch.global_size, comm_.rank()).size();
-  WEFT_CHECK(batch.sparse->batch == samples, "{} samples, of a global batch of {} it is {}",
-             batch.sparse->batch, batch.global_size, samples);
+  WEFT_CHECK(batch.sparse.batch == samples, "{} samples, of a global batch of {} it is {}",
+             batch.sparse.batch, batch.global_size, samples);
   packer_->pack(*ctx.pool, batch);
   write_counts(control);
   comm_.all_to_all_v(ctx, {.send = send_counts_.data(),
@@ -240,7 +240,7 @@ IncomingBlock InputDist::own_samples_block(const SlotAddress& address) const {
 
 /// All bags of a feature as the batch has them.
 IncomingBlock InputDist::batch_block(std::int64_t feature) const {
-  const JaggedView bags = batch_.sparse->feature(feature);
+  const JaggedView bags = batch_.sparse.feature(feature);
   const FeatureRoute& route = routing_.features[at(feature)];
   const BagRun all{bags.batch(), feature * bags.batch()};
   const bool sequence = route.pooling == spec::Pooling::kNone;
@@ -258,7 +258,7 @@ IncomingBlock InputDist::batch_block(std::int64_t feature) const {
 
 /// Shows lookups the arrays where they are, or copies of them on a device with its own memory.
 void InputDist::place(Context& ctx) {
-  const KeyedJaggedTensor& sparse = *batch_.sparse;
+  const KeyedJaggedView& sparse = batch_.sparse;
   incoming_.arrays = {
       IdArrays{sparse.values.data(), sparse.offsets.data(), sparse.weights.data()},
       IdArrays{packer_->own_ids().data(), packer_->own_offsets().data(),

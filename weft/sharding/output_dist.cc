@@ -219,14 +219,14 @@ void OutputDist::take_matrices(const InputDist& input) {
 }
 
 void OutputDist::size_matrices(const InputDist& input) {
-  const std::int64_t batch = input.batch().sparse->batch;
+  const std::int64_t batch = input.batch().sparse.batch;
   const std::int64_t columns = routing_.pooled_columns;
   outputs_.pooled = matrix(pooled_.resize_for<float>(batch * columns), batch, columns);
   gradients_.pooled = matrix(pooled_gradients_.resize_for<float>(batch * columns), batch, columns);
   for (std::size_t f = 0; f < routing_.features.size(); ++f) {
     if (routing_.features[f].pooling == spec::Pooling::kNone) {
       const auto number = static_cast<std::int64_t>(f);
-      const std::int64_t ids = input.batch().sparse->feature(number).num_values();
+      const std::int64_t ids = input.batch().sparse.feature(number).num_values();
       const std::int64_t dim = routing_.features[f].dim;
       outputs_.sequences[f] = matrix(sequences_[f].resize_for<float>(ids * dim), ids, dim);
       gradients_.sequences[f] =
@@ -540,7 +540,7 @@ void OutputDist::divide_bags(const Slot& slot,
                              Range bags,
                              const FeatureMatrices& m,
                              const InputDist& input) {
-  const JaggedView view = input.batch().sparse->feature(slot.feature);
+  const JaggedView view = input.batch().sparse.feature(slot.feature);
   const VectorPlace place = in_matrix(slot, m);
   for (std::int64_t b = bags.begin; b < bags.end; ++b) {
     const std::int64_t length = view.length(b);

@@ -40,6 +40,7 @@ void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
   for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
     const spec::SparseFeature& feature = config.sparse_features[f];
     FeatureRoute route;
+    route.name = feature.name;
     route.table = spec::table_index(config, feature);
     const auto table = static_cast<std::size_t>(route.table);
     const spec::TablePlan& table_plan = plan.tables.at(table);

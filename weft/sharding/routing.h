@@ -84,6 +84,7 @@ struct RowCuts {
 
 /// `slots` is empty where the table is fetched, or of another set of tables (replica_set.h).
 struct FeatureRoute : RowCuts {
+  std::string name;  ///< as configured
   std::int64_t table = 0;
   spec::Sharding sharding = spec::Sharding::kTableWise;
   spec::Pooling pooling = spec::Pooling::kSum;

@@ -42,7 +42,7 @@ void UniqueRows::find(const BatchView& batch, std::span<std::int64_t> places) {
   const std::int64_t size = batch.global_size;
   const std::int64_t first = routing_.own_samples(size, rank_).begin;
   for (const std::int64_t f : fetch_.features) {
-    const JaggedView bags = batch.sparse->feature(f);
+    const JaggedView bags = batch.sparse.feature(f);
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       const std::int64_t b = part_samples(size, routing_.parts, nodes_[n].begin).begin - first;
       const std::int64_t e = part_samples(size, routing_.parts, nodes_[n].end - 1).end - first;

@@ -112,7 +112,7 @@ VectorDraws WireDraws::own_gradients(const Slot& slot, const InputDist& input) c
                     .key = gradient_keys_[at(slot.feature)],
                     .first_sample = routing_.own_samples(input.batch().global_size, rank_).begin};
   if (slot.sequence) {
-    const JaggedView view = input.batch().sparse->feature(slot.feature);
+    const JaggedView view = input.batch().sparse.feature(slot.feature);
     draws.offsets = view.offsets.data();
     draws.bags = view.batch();
   }

@@ -269,7 +269,7 @@ void Engine::start(StepState& state, const StepInput& input, Pass pass) {
   timed(caller_track_, StepPart::kPrepare, state, [&] {
     dense_->weight_sums(batch, state.weight_sums);
     sparse_.begin(*state.sparse,
-                  {.sparse = &batch.sparse,
+                  {.sparse = batch.sparse,
                    .step = input.step,
                    .global_size = batch.global_size,
                    .sample_ids = batch.sample_ids},
