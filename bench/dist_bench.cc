@@ -274,7 +274,7 @@ class Sample {
   [[nodiscard]] const KeyedJaggedTensor& batch() const { return batch_; }
 
   [[nodiscard]] Asked asked(const sharding::Slot& slot) const {
-    return slot.of_rows() ? asked_rows(slot) : asked_bags(slot);
+    return slot.path == sharding::Path::kUniqueRows ? asked_rows(slot) : asked_bags(slot);
   }
 
  private:
@@ -359,8 +359,11 @@ class ExchangeBench {
         routing_(config_, plan_),
         ids_(world.duplicate("ids")),
         vectors_(world.duplicate("vectors")),
-        input_(routing_, *ids_, device, 8),
-        output_(config_, routing_, *vectors_, device),
+        paths_(config_, routing_, world.rank()),
+        input_(paths_, *ids_, device),
+        output_(paths_, *vectors_),
+        ids_step_(routing_, world.rank(), 8),
+        vectors_step_(output_.make_step(config_, device, {}, nullptr)),
         own_(shape, routing_, world.rank()),
         travel_(travels()) {}
 
@@ -370,14 +373,14 @@ class ExchangeBench {
     const KeyedJaggedTensor& batch = own_.batch();
     const sharding::BatchView view{
         .sparse = batch, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
-    const auto counts = [&] { input_.exchange_counts(ctx, view, control); };
-    const auto ids = [&] { input_.exchange_ids(ctx); };
-    const auto forward = [&] { output_.forward(ctx, input_); };
-    const auto backward = [&] { output_.backward(ctx, input_); };
+    const auto counts = [&] { input_.exchange_counts(ctx, ids_step_, view, control); };
+    const auto ids = [&] { input_.exchange_ids(ctx, ids_step_); };
+    const auto forward = [&] { output_.forward(ctx, ids_step_, *vectors_step_); };
+    const auto backward = [&] { output_.backward(ctx, ids_step_, *vectors_step_); };
     counts();
     check_sent("ids", *ids_, travel_.sent_ids_bytes, ids);
-    output_.prepare(input_);
-    output_.clear_grown(ctx);
+    output_.prepare(ids_step_, *vectors_step_);
+    sharding::OutputDist::clear_grown(ctx, *vectors_step_);
     check_sent("vectors", *vectors_, travel_.sent_vector_bytes, forward);
     check_sent("gradients", *vectors_, travel_.sent_gradient_bytes, backward);
     const auto all_ids = static_cast<std::int64_t>(batch.values.size());
@@ -430,7 +433,7 @@ class ExchangeBench {
       const auto& slots = routing_.served[static_cast<std::size_t>(r)];
       for (std::size_t j = 0; j < slots.size(); ++j) {
         const sharding::SlotAddress address{r, static_cast<std::int64_t>(j)};
-        if (routing_.in_place(address, world_.rank())) {
+        if (routing_.path(address, world_.rank()) == sharding::Path::kInPlace) {
           continue;
         }
         const Asked asked = own.asked(slots[j]);
@@ -438,7 +441,7 @@ class ExchangeBench {
         if (r != world_.rank()) {
           travel.sent_ids_bytes += asked.ids_bytes;
           travel.sent_gradient_bytes += 4 * asked.gradients * slots[j].dim();
-        } else if (slots[j].of_rows()) {
+        } else if (slots[j].path == sharding::Path::kUniqueRows) {
           travel.moved_gradient_bytes += 4 * asked.gradients * slots[j].dim();
         }
       }
@@ -451,7 +454,9 @@ class ExchangeBench {
       const Asked asked = other.asked(slot);
       travel.served_ids += asked.ids;
       travel.served_ids_bytes += asked.ids_bytes;
-      travel.served_bags += slot.of_rows() ? 0 : routing_.own_samples(shape_.batch, rank).size();
+      travel.served_bags += slot.path == sharding::Path::kUniqueRows
+                                ? 0
+                                : routing_.own_samples(shape_.batch, rank).size();
       travel.sent_vector_bytes += 4 * asked.vectors * slot.dim();
       travel.moved_gradient_bytes += 4 * asked.gradients * slot.dim();
     }
@@ -464,8 +469,11 @@ class ExchangeBench {
   spec::Plan plan_;
   sharding::Routing routing_;
   std::unique_ptr<comm::Communicator> ids_, vectors_;
+  sharding::Paths paths_;
   sharding::InputDist input_;
   sharding::OutputDist output_;
+  sharding::InputStep ids_step_;
+  std::unique_ptr<sharding::OutputStep> vectors_step_;
   Sample own_;
   Travel travel_;
 };

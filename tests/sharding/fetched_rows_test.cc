@@ -133,12 +133,14 @@ TEST(FetchedRows, ATableMayBeFetchedBesideOneThatIsNot) {
 struct Asked {
   Asked(const spec::Config& job, int ranks, std::int64_t samples)
       : config(job), plan(make_plan(job, ranks)), routing(config, plan), size(samples), pool(2) {
-    batches.reserve(static_cast<std::size_t>(ranks));  // packers keep looking at them
+    batches.reserve(static_cast<std::size_t>(ranks));  // they stay where they are
     for (int r = 0; r < ranks; ++r) {
       batches.push_back(make_batch(config, 1, rank_samples(size, kParts, ranks, r)));
-      packers.push_back(std::make_unique<IdPacker>(routing, r));
-      packers.back()->pack(
-          pool, {.sparse = batches.back(), .step = 1, .global_size = size, .sample_ids = {}});
+      paths.push_back(std::make_unique<Paths>(config, routing, r));
+      asked.emplace_back(routing, r);
+      IdPacker(*paths.back())
+          .pack(pool, {.sparse = batches.back(), .step = 1, .global_size = size, .sample_ids = {}},
+                asked.back());
     }
   }
 
@@ -154,7 +156,7 @@ struct Asked {
     for (std::int64_t r = 1; r < routing.ranks; ++r) {
       const auto& slots = routing.served[static_cast<std::size_t>(r)];
       for (std::size_t j = 0; j < slots.size(); ++j) {
-        bytes += 4 * slots[j].dim() * packers[0]->vectors({r, static_cast<std::int64_t>(j)});
+        bytes += 4 * slots[j].dim() * asked[0].slot({r, static_cast<std::int64_t>(j)}).vectors;
       }
     }
     return bytes;
@@ -163,7 +165,7 @@ struct Asked {
   [[nodiscard]] std::int64_t id_bytes() const {
     std::int64_t bytes = 0;
     for (std::int64_t r = 1; r < routing.ranks; ++r) {
-      for (const comm::Piece& piece : packers[0]->lane(r)) {
+      for (const comm::Piece& piece : asked[0].lane(r)) {
         bytes += piece.bytes;
       }
     }
@@ -176,7 +178,8 @@ struct Asked {
   std::int64_t size;
   ThreadPool pool;
   std::vector<KeyedJaggedTensor> batches;
-  std::vector<std::unique_ptr<IdPacker>> packers;
+  std::vector<std::unique_ptr<Paths>> paths;
+  std::vector<AskedIds> asked;
 };
 
 /// Per subtree of the rank's parts the rows of a shard that its samples need.
@@ -239,21 +242,22 @@ void check_block(const Asked& asked,
 
 std::vector<IncomingBlock> receive(const Asked& asked,
                                    std::int64_t server,
-                                   IdReceiver& receiver,
+                                   ServedIds& served,
                                    ThreadPool& pool) {
-  const std::size_t world = asked.packers.size();
+  const std::size_t world = asked.paths.size();
   const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
   std::vector<std::vector<SlotCounts>> counts(world, std::vector<SlotCounts>(slots.size()));
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
     for (std::size_t j = 0; j < slots.size(); ++j) {
-      counts[r][j] = asked.packers[r]->counts({server, static_cast<std::int64_t>(j)});
+      counts[r][j] = asked.asked[r].counts_of({server, static_cast<std::int64_t>(j)});
     }
-    arrived[r] = {.pieces = asked.packers[r]->lane(server)};
+    arrived[r] = {.pieces = asked.asked[r].lane(server)};
   }
   std::vector<IncomingBlock> blocks(slots.size() * world);
-  receiver.lay_out(asked.size, counts, blocks);
-  receiver.unpack(pool, arrived, blocks);
+  const IdReceiver receiver(*asked.paths[static_cast<std::size_t>(server)], true);
+  receiver.lay_out(asked.size, counts, served, blocks);
+  receiver.unpack(pool, arrived, served, blocks);
   return blocks;
 }
 
@@ -267,27 +271,28 @@ TEST(FetchedRows, EachRowIsAskedForOnce) {
       config.codecs.ids = packed ? spec::IdCodec::kPacked : spec::IdCodec::kNarrow;
       Asked asked(config, ranks, 120);
       for (std::int64_t server = 0; server < ranks; ++server) {
-        IdReceiver receiver(asked.routing, server, true);
-        const auto blocks = receive(asked, server, receiver, asked.pool);
+        ServedIds served;
+        const auto blocks = receive(asked, server, served, asked.pool);
         const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           const std::size_t j = i / static_cast<std::size_t>(ranks);
           const auto source = static_cast<std::int64_t>(i) % ranks;
-          if (!slots[j].of_rows()) {
+          if (slots[j].path != Path::kUniqueRows) {
             continue;
           }
-          const IdPacker& packer = *asked.packers[static_cast<std::size_t>(source)];
+          const AskedIds& sent = asked.asked[static_cast<std::size_t>(source)];
           const bool own = source == server;
           IncomingBlock block =
-              own ? packer.own_block({server, static_cast<std::int64_t>(j)}) : blocks[i];
+              own ? sent.own.blocks[sent.own_index({server, static_cast<std::int64_t>(j)})]
+                  : blocks[i];
           if (own) {
-            block.parts_begin = receiver.run_parts_begin(asked.size, source);
+            block.parts_begin = served.run_parts_begin(asked.paths.front()->runs(), source);
           }
-          check_block(asked, source, slots[j], block,
-                      (own ? packer.own_ids().data() : receiver.ids().data()) + block.ids_begin,
-                      (own ? packer.own_offsets().data() : receiver.offsets().data()) +
-                          block.lookup.offsets_begin,
-                      receiver.parts(), packed);
+          check_block(
+              asked, source, slots[j], block,
+              (own ? sent.own.ids.data() : served.ids.data()) + block.ids_begin,
+              (own ? sent.own.offsets.data() : served.offsets.data()) + block.lookup.offsets_begin,
+              served.used_parts(), packed);
         }
       }
     }
@@ -333,13 +338,13 @@ void expect_refused(const Damage& damage, spec::IdCodec ids, const std::string& 
   config.tables = {config.tables[2]};
   config.sparse_features = {config.sparse_features[0]};
   Asked asked(config, 2, 100);
-  const comm::Piece& piece = asked.packers[1]->lane(0)[damage.piece];
+  const comm::Piece& piece = asked.asked[1].lane(0)[damage.piece];
   ASSERT_LE(static_cast<std::int64_t>(damage.at + damage.bytes.size()), piece.bytes);
   std::memcpy(static_cast<std::byte*>(piece.data) + damage.at, damage.bytes.data(),
               damage.bytes.size());
-  IdReceiver receiver(asked.routing, 0, true);
+  ServedIds served;
   try {
-    receive(asked, 0, receiver, asked.pool);
+    receive(asked, 0, served, asked.pool);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);

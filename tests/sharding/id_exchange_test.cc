@@ -183,12 +183,18 @@ struct Ranks {
       : config(job), plan(make_plan(job, count)), routing(config, plan), size(samples), pool(2) {
     for (int r = 0; r < count; ++r) {
       batches.push_back(make_batch(config, seed_of_batch, rank_samples(size, kParts, count, r)));
-      packers.push_back(std::make_unique<IdPacker>(routing, r));
+      paths.push_back(std::make_unique<Paths>(config, routing, r));
+      asked.emplace_back(routing, r);
     }
-    for (std::size_t r = 0; r < packers.size(); ++r) {
-      packers[r]->pack(pool,
-                       {.sparse = batches[r], .step = 1, .global_size = size, .sample_ids = {}});
+    for (std::size_t r = 0; r < paths.size(); ++r) {
+      pack(r, size);
     }
+  }
+
+  void pack(std::size_t rank, std::int64_t global_size) {
+    const BatchView batch{
+        .sparse = batches[rank], .step = 1, .global_size = global_size, .sample_ids = {}};
+    IdPacker(*paths[rank]).pack(pool, batch, asked[rank]);
   }
 
   static spec::Plan make_plan(const spec::Config& job, int count) {
@@ -203,11 +209,11 @@ struct Ranks {
 
   /// What rank `server` is told of the sizes.
   [[nodiscard]] std::vector<std::vector<SlotCounts>> counts(std::int64_t server) const {
-    std::vector<std::vector<SlotCounts>> counts(packers.size());
+    std::vector<std::vector<SlotCounts>> counts(paths.size());
     const auto slots = routing.served[static_cast<std::size_t>(server)].size();
-    for (std::size_t r = 0; r < packers.size(); ++r) {
+    for (std::size_t r = 0; r < paths.size(); ++r) {
       for (std::size_t j = 0; j < slots; ++j) {
-        counts[r].push_back(packers[r]->counts({server, static_cast<std::int64_t>(j)}));
+        counts[r].push_back(asked[r].counts_of({server, static_cast<std::int64_t>(j)}));
       }
     }
     return counts;
@@ -219,25 +225,24 @@ struct Ranks {
   std::int64_t size;
   ThreadPool pool;
   std::vector<KeyedJaggedTensor> batches;
-  std::vector<std::unique_ptr<IdPacker>> packers;
+  std::vector<std::unique_ptr<Paths>> paths;
+  std::vector<AskedIds> asked;
 };
 
 /// Unpacks at `server` what all others have packed: where they hold it, or received first.
-std::vector<IncomingBlock> unpack(Ranks& ranks,
-                                  std::int64_t server,
-                                  IdReceiver& receiver,
-                                  bool lent) {
-  const std::size_t world = ranks.packers.size();
+std::vector<IncomingBlock> unpack(Ranks& ranks, std::int64_t server, ServedIds& served, bool lent) {
+  const std::size_t world = ranks.paths.size();
   std::vector<IncomingBlock> blocks(ranks.routing.served[static_cast<std::size_t>(server)].size() *
                                     world);
-  receiver.lay_out(ranks.size, ranks.counts(server), blocks);
+  const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent);
+  receiver.lay_out(ranks.size, ranks.counts(server), served, blocks);
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
     if (static_cast<std::int64_t>(r) == server) {
       continue;
     }
-    const auto sent = ranks.packers[r]->lane(server);
-    const auto expected = receiver.lane(static_cast<std::int64_t>(r));
+    const auto sent = ranks.asked[r].lane(server);
+    const std::span<const comm::Piece> expected = served.pieces[r];
     EXPECT_EQ(sent.size(), expected.size());
     for (std::size_t i = 0; i < sent.size(); ++i) {
       EXPECT_EQ(sent[i].bytes, expected[i].bytes);
@@ -247,15 +252,15 @@ std::vector<IncomingBlock> unpack(Ranks& ranks,
     }
     arrived[r] = {.pieces = lent ? sent : expected};
   }
-  receiver.unpack(ranks.pool, arrived, blocks);
+  receiver.unpack(ranks.pool, arrived, served, blocks);
   return blocks;
 }
 
 void check_received(Ranks& ranks, std::int64_t server, bool lent) {
-  IdReceiver receiver(ranks.routing, server, lent);
-  const std::vector<IncomingBlock> blocks = unpack(ranks, server, receiver, lent);
+  ServedIds served;
+  const std::vector<IncomingBlock> blocks = unpack(ranks, server, served, lent);
   const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
-  const std::size_t world = ranks.packers.size();
+  const std::size_t world = ranks.paths.size();
   for (std::size_t j = 0; j < slots.size(); ++j) {
     for (std::size_t r = 0; r < world; ++r) {
       if (static_cast<std::int64_t>(r) == server) {
@@ -263,13 +268,13 @@ void check_received(Ranks& ranks, std::int64_t server, bool lent) {
       }
       const IncomingBlock& block = blocks[j * world + r];
       const auto bags = without_empty(plain_bags(ranks.batches[r], slots[j]));
-      expect_run({receiver.ids().data() + block.ids_begin, receiver.offsets().data(),
-                  receiver.weights().data() + std::max<std::int64_t>(block.weights_begin, 0)},
+      expect_run({served.ids.data() + block.ids_begin, served.offsets.data(),
+                  served.weights.data() + std::max<std::int64_t>(block.weights_begin, 0)},
                  block.lookup, bags, slots[j].weighted);
       const std::int64_t first =
           rank_samples(ranks.size, kParts, ranks.routing.ranks, static_cast<std::int64_t>(r)).begin;
       for (std::size_t b = 0; b < bags.size(); ++b) {
-        const std::int32_t part = receiver.parts()[static_cast<std::size_t>(block.parts_begin) + b];
+        const std::int32_t part = served.parts[static_cast<std::size_t>(block.parts_begin) + b];
         const Range samples = part_samples(ranks.size, kParts, part);
         const std::int64_t position = first + bags[b].sample;
         EXPECT_TRUE(samples.begin <= position && position < samples.end);
@@ -279,17 +284,17 @@ void check_received(Ranks& ranks, std::int64_t server, bool lent) {
 }
 
 void check_own(const Ranks& ranks, std::int64_t rank) {
-  const IdPacker& packer = *ranks.packers[static_cast<std::size_t>(rank)];
+  const AskedIds& asked = ranks.asked[static_cast<std::size_t>(rank)];
   const auto& slots = ranks.routing.served[static_cast<std::size_t>(rank)];
   for (std::size_t j = 0; j < slots.size(); ++j) {
     const SlotAddress address{rank, static_cast<std::int64_t>(j)};
-    if (ranks.routing.in_place(address, rank)) {
+    if (ranks.routing.path(address, rank) == Path::kInPlace) {
       continue;
     }
-    const IncomingBlock& block = packer.own_block(address);
+    const IncomingBlock& block = asked.own.blocks[asked.own_index(address)];
     const BlockArrays arrays{
-        packer.own_ids().data() + block.ids_begin, packer.own_offsets().data(),
-        packer.own_weights().data() + std::max<std::int64_t>(block.weights_begin, 0)};
+        asked.own.ids.data() + block.ids_begin, asked.own.offsets.data(),
+        asked.own.weights.data() + std::max<std::int64_t>(block.weights_begin, 0)};
     const auto bags = plain_bags(ranks.batches[static_cast<std::size_t>(rank)], slots[j]);
     expect_run(arrays, block.gradient, bags, slots[j].weighted);
     expect_run(arrays, block.lookup, slots[j].sequence ? bags : without_empty(bags),
@@ -303,7 +308,7 @@ void check_rows(const Ranks& ranks, std::size_t rank) {
     const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
     for (std::size_t j = 0; j < slots.size(); ++j) {
       const SlotAddress address{server, static_cast<std::int64_t>(j)};
-      if (ranks.routing.in_place(address, static_cast<std::int64_t>(rank))) {
+      if (ranks.routing.path(address, static_cast<std::int64_t>(rank)) == Path::kInPlace) {
         continue;
       }
       std::vector<std::int32_t> expected;
@@ -320,8 +325,8 @@ void check_rows(const Ranks& ranks, std::size_t rank) {
           any |= here;
         }
       }
-      const std::int64_t count = ranks.packers[rank]->vectors(address);
-      const std::int32_t* const rows = ranks.packers[rank]->rows(address);
+      const std::int64_t count = ranks.asked[rank].slot(address).vectors;
+      const std::int32_t* const rows = ranks.asked[rank].slot(address).rows;
       ASSERT_EQ(count, static_cast<std::int64_t>(expected.size()));
       for (std::int64_t v = 0; v < count; ++v) {
         ASSERT_EQ(rows == nullptr ? v : rows[v], expected[static_cast<std::size_t>(v)]);
@@ -337,7 +342,7 @@ TEST(IdExchange, WhatComesOutIsTheBatch) {
     const spec::Config config = make_config(seed);
     Ranks ranks(config, static_cast<int>(1 + draw(seed, 99) % 5), seed,
                 static_cast<std::int64_t>(1 + draw(seed, 98) % 70));
-    for (std::size_t r = 0; r < ranks.packers.size(); ++r) {
+    for (std::size_t r = 0; r < ranks.paths.size(); ++r) {
       const auto rank = static_cast<std::int64_t>(r);
       check_received(ranks, rank, true);
       check_received(ranks, rank, false);
@@ -375,16 +380,15 @@ void expect_refused(const std::string& message, std::int32_t length, std::int32_
   Ranks ranks(config, 2, 1, 4);
   KeyedJaggedTensor& batch = ranks.batches[1];
   batch = {.keys = {"f0"}, .batch = 2, .values = {7, 8, 9}, .offsets = {0, 2, 3}, .weights = {}};
-  ranks.packers[1]->pack(ranks.pool,
-                         {.sparse = batch, .step = 1, .global_size = 4, .sample_ids = {}});
-  const auto lane = ranks.packers[1]->lane(0);
+  ranks.pack(1, 4);
+  const auto lane = ranks.asked[1].lane(0);
   ASSERT_EQ(lane[0].bytes, 2);  // a byte per length, and per id of a shard of 50 rows
   ASSERT_EQ(lane[1].bytes, 3);
   std::memcpy(lane[0].data, &length, 1);
   std::memcpy(lane[1].data, &id, 1);
-  IdReceiver receiver(ranks.routing, 0, true);
+  ServedIds served;
   try {
-    unpack(ranks, 0, receiver, true);
+    unpack(ranks, 0, served, true);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);
@@ -464,8 +468,7 @@ TEST(IdExchange, TheFirstIdOutsideItsTableIsNamed) {
     batch.values[static_cast<std::size_t>(view.offsets[static_cast<std::size_t>(sample)])] = rows;
     batch.values.back() = std::numeric_limits<std::int64_t>::min();
     try {
-      ranks.packers[0]->pack(
-          ranks.pool, {.sparse = batch, .step = 1, .global_size = 60'000, .sample_ids = {}});
+      ranks.pack(0, 60'000);
       FAIL() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kData);

@@ -12,8 +12,8 @@
 
 namespace weft::sharding {
 
-/// This rank's part of a global batch, in the caller's memory, which stays as it is until the end of
-/// the step.
+/// This rank's part of a global batch, in the caller's memory, which stays as it is until the end
+/// of the step.
 struct BatchView {
   KeyedJaggedView sparse = {};  ///< ids are table rows; a KeyedJaggedTensor will do
   std::int64_t step = 0;
@@ -47,6 +47,7 @@ struct IncomingBlock {
   IdOrigin origin = IdOrigin::kReceived;
   std::int64_t ids_begin = 0;  ///< where offset 0 points
   std::int64_t num_ids = 0;
+  std::int64_t rows_read = 0;       ///< by lookups: one per id, or per unique row
   std::int64_t weights_begin = -1;  ///< likewise; -1: no weights
   BagRun lookup = {};               ///< bags that get a vector
   BagRun gradient = {};             ///< bags whose gradients OutputDist knows the place of

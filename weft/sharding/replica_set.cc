@@ -37,7 +37,10 @@ ReplicaSet::ReplicaSet(const spec::Config& config,
       vectors_comm_(group_comm(world, plan, "vectors" + options.name, plan.collectives.vectors)),
       device_(device),
       control_bytes_(options.control_bytes),
-      rank_(world.rank() % plan.ranks) {
+      rank_(world.rank() % plan.ranks),
+      paths_(config, routing_, rank_),
+      input_(paths_, *ids_comm_, device),
+      output_(paths_, *vectors_comm_) {
   WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
              "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
              world.size(), config.mesh.groups);
@@ -182,23 +185,12 @@ void ReplicaSet::make_replica_sync(Device& device) {
   }
 }
 
-ReplicaSetStep::ReplicaSetStep(const ReplicaSetStep::Parts& parts, const OutputDist* matrices)
-    : input(parts.routing, parts.ids, parts.device, parts.control_bytes),
-      output(parts.config, parts.routing, parts.vectors, parts.device, matrices) {
-  if (parts.config.codecs.rounding == CodecRounding::kStochastic) {
-    input.keep_samples();
-  }
-}
-
-std::unique_ptr<ReplicaSetStep> ReplicaSet::make_step(const ReplicaSetStep* matrices) {
-  auto step =
-      std::make_unique<ReplicaSetStep>(ReplicaSetStep::Parts{.config = config_,
-                                                             .routing = routing_,
-                                                             .ids = *ids_comm_,
-                                                             .vectors = *vectors_comm_,
-                                                             .device = device_,
-                                                             .control_bytes = control_bytes_},
-                                       matrices == nullptr ? nullptr : &matrices->output);
+std::unique_ptr<ReplicaSetStep> ReplicaSet::make_step(const SparseStepOptions& options,
+                                                      const ReplicaSetStep* matrices) {
+  const BatchMatrices* const shared = matrices == nullptr ? nullptr : &matrices->output.matrices;
+  auto step = std::make_unique<ReplicaSetStep>(
+      routing_, rank_, control_bytes_, output_.make_step(config_, device_, options, shared));
+  step->input.served.keeps_samples = paths_.keys().is_on;
   for (const LocalShard& local : shards_) {
     step->shards.push_back(std::make_unique<ShardStep>(device_, *local.rows));
     embedding::RowGradients* const gradients = &step->shards.back()->gradients;
@@ -224,19 +216,21 @@ void ReplicaSet::exchange_counts(Context& ctx,
                                  ReplicaSetStep& step,
                                  const BatchView& batch,
                                  std::span<const std::byte> control) {
-  step.input.exchange_counts(ctx, batch, control);
+  step.output.forward_wire.begin_batch();
+  step.output.backward_wire.begin_batch();
+  input_.exchange_counts(ctx, step.input, batch, control);
 }
 
 void ReplicaSet::exchange_ids(Context& ctx, ReplicaSetStep& step) {
-  step.input.exchange_ids(ctx);
-  step.output.prepare(step.input);
+  input_.exchange_ids(ctx, step.input);
+  output_.prepare(step.input, step.output);
 }
 
 template <typename Visit>
 void ReplicaSet::for_each_block(const ReplicaSetStep& step,
                                 const LocalShard& local,
                                 const Visit& visit) const {
-  const IncomingIds& incoming = step.input.incoming();
+  const IncomingIds& incoming = step.input.incoming;
   for (const std::int64_t j : local.slots) {
     if (local.replicated) {
       visit(SlotAddress{routing_.replicated(), j}, incoming.replicated[at(j)], rank_);
@@ -255,13 +249,13 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
         step, local,
         [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
           const Slot& slot = routing_.slot(address);
-          local.rows_read += slot.of_rows() ? block.vectors : block.num_ids;
+          local.rows_read += block.rows_read;
           if (block.lookup.bags == 0) {
             return;
           }
-          const VectorPlace out = step.output.output(address, source);
+          const VectorPlace out = output_.layout().output(step.output, address, source);
           step.lookups.push_back(
-              local.rows->lookup({.bags = step.input.incoming().bags(block, block.lookup),
+              local.rows->lookup({.bags = step.input.incoming.bags(block, block.lookup),
                                   .pooled = !slot.sequence,
                                   .out = out.data,
                                   .out_stride = out.stride}));
@@ -271,7 +265,7 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
 }
 
 void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step) {
-  step.output.forward(ctx, step.input);
+  output_.forward(ctx, step.input, step.output);
 }
 
 /// Lists the entries of the batch that touch a shard, in the order of addition.
@@ -283,8 +277,9 @@ void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) c
                    if (block.num_ids == 0) {
                      return;
                    }
-                   const IncomingIds& incoming = step.input.incoming();
-                   const VectorPlace grads = step.output.gradient(address, source);
+                   const IncomingIds& incoming = step.input.incoming;
+                   const VectorPlace grads =
+                       output_.layout().gradient(step.output, address, source);
                    blocks.push_back({.bags = incoming.bags(block, block.gradient),
                                      .pooled = !routing_.slot(address).sequence,
                                      .grads = grads.data,
@@ -300,11 +295,11 @@ void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
     step.coalesces.emplace_back(&step.shards[i]->gradients, step.shards[i]->blocks);
   }
   embedding::RowGradients::coalesce(ctx, step.coalesces);
-  step.output.coalesce(ctx, step.input);
+  output_.coalesce(ctx, step.input, step.output);
 }
 
 void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step) {
-  step.output.backward(ctx, step.input);
+  output_.backward(ctx, step.input, step.output);
 }
 
 void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {

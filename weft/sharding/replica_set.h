@@ -31,6 +31,7 @@
 #include "weft/sharding/hot_rows.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/output_dist.h"
+#include "weft/sharding/paths/paths.h"
 #include "weft/sharding/replica_average.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/row_sync.h"
@@ -79,7 +80,8 @@ class ReplicaSet {
 
   /// Returns memory for one batch in flight. `matrices` is the step whose feature matrices this one
   /// uses too, or null to own some; it outlives the new step.
-  [[nodiscard]] std::unique_ptr<ReplicaSetStep> make_step(const ReplicaSetStep* matrices);
+  [[nodiscard]] std::unique_ptr<ReplicaSetStep> make_step(const SparseStepOptions& options,
+                                                          const ReplicaSetStep* matrices);
 
   /// Runs a stage of ShardedEmbeddings for the tables of this set.
   void exchange_counts(Context& ctx,
@@ -174,6 +176,9 @@ class ReplicaSet {
   Device& device_;
   std::int64_t control_bytes_;
   std::int64_t rank_;  // in the group
+  Paths paths_;
+  InputDist input_;
+  OutputDist output_;
   std::vector<LocalShard> shards_;
   std::unique_ptr<ColumnSync> columns_;
   std::unique_ptr<ReplicaSync> replicas_;         // of data_parallel tables and hot rows

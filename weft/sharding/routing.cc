@@ -7,13 +7,23 @@
 namespace weft::sharding {
 namespace {
 
+/// Whether ids of a bag may go to different cuts of rows; replicas have one.
+bool is_cut(const spec::TablePlan& plan) {
+  return plan.sharding != spec::Sharding::kDataParallel &&
+         (plan.shards.front().rows != plan.shards.back().rows || !plan.hot.empty());
+}
+
 /// A table whose rows are not cut is looked up as any other, whatever its plan says.
 bool is_fetched(const spec::TablePlan& plan) {
-  if (plan.shards.empty()) {
-    return false;
+  return !plan.shards.empty() && plan.pooled_at == spec::PooledAt::kSample && is_cut(plan);
+}
+
+/// Of a table that is not fetched.
+Path path_of(const spec::TablePlan& plan) {
+  if (is_cut(plan)) {
+    return Path::kSplitBags;
   }
-  const bool is_cut = plan.shards.front().rows != plan.shards.back().rows || !plan.hot.empty();
-  return plan.pooled_at == spec::PooledAt::kSample && is_cut;
+  return plan.sharding == spec::Sharding::kDataParallel ? Path::kInPlace : Path::kWholeBags;
 }
 
 std::int64_t count_rows(const std::vector<Range>& ranges) {
@@ -53,14 +63,17 @@ void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
       route.pooled_column = pooled_columns;
       pooled_columns += route.dim;
     }
-    if (!is_fetched(table_plan) && !table_plan.shards.empty()) {
+    route.is_here = !table_plan.shards.empty();
+    if (!is_fetched(table_plan) && route.is_here) {
       Slot slot;
       slot.feature = static_cast<std::int64_t>(f);
       slot.table = route.table;
       slot.sequence = route.pooling == spec::Pooling::kNone;
       slot.weighted = route.weighted;
       slot.cols = {0, route.dim};
+      slot.path = path_of(table_plan);
       add_slots(table_plan, slot, route);
+      route.path = slot.path;
     }
     features.push_back(std::move(route));
   }
@@ -82,19 +95,23 @@ void Routing::add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& 
   for (std::size_t k = 0; k < shards; ++k) {
     const spec::Shard& shard = plan.shards[k];
     Slot one = slot;
+    if (shard.cols.begin == 0) {
+      cuts.rows.push_back(shard.rows);
+    }
     one.shard = static_cast<std::int64_t>(k);
     one.rows = shard.rows;
     one.cols = shard.cols;
     one.id_bytes = spec::id_bytes(most_rows);
+    one.row_cut = static_cast<std::int64_t>(cuts.rows.size()) - 1;
     add(replicated_table ? replicated() : shard.rank, one);
-    if (shard.cols.begin == 0) {
-      cuts.rows.push_back(shard.rows);
-    }
   }
   cuts.col_cuts = static_cast<std::int64_t>(shards / cuts.rows.size());
   if (!plan.hot.empty()) {
     Slot hot = slot;
     hot.shard = kHotShard;
+    hot.row_cut = static_cast<std::int64_t>(cuts.rows.size());
+    hot.path = Path::kHotRows;
+    hot.tail = slot.path;
     hot.rows = Range{0, count_rows(plan.hot)};
     hot.id_bytes = spec::id_bytes(most_rows);
     add(replicated(), hot);
@@ -113,6 +130,7 @@ void Routing::add_fetched(const spec::Config& config, const spec::Plan& plan) {
       if (features[f].table == fetch.table) {
         fetch.features.push_back(static_cast<std::int64_t>(f));
         features[f].fetch = number;
+        features[f].path = Path::kUniqueRows;
       }
     }
     if (fetch.features.empty()) {
@@ -123,11 +141,20 @@ void Routing::add_fetched(const spec::Config& config, const spec::Plan& plan) {
     slot.table = fetch.table;
     slot.sequence = true;
     slot.fetch = number;
+    slot.path = Path::kUniqueRows;
     slot.packed = config.codecs.ids == spec::IdCodec::kPacked;
     slot.cols = {0, fetch.dim};
     add_slots(plan.tables[t], slot, fetch);
     fetches.push_back(std::move(fetch));
   }
+}
+
+Path Routing::asks(std::int64_t feature, std::int64_t rank) const {
+  const FeatureRoute& route = features[static_cast<std::size_t>(feature)];
+  const bool in_place = std::all_of(
+      route.slots.begin(), route.slots.end(),
+      [&](const SlotAddress& address) { return path(address, rank) == Path::kInPlace; });
+  return route.path == Path::kWholeBags && in_place ? Path::kInPlace : route.path;
 }
 
 }  // namespace weft::sharding

@@ -28,6 +28,17 @@ namespace weft::sharding {
 /// In place of a shard's index.
 inline constexpr std::int64_t kHotShard = -1;
 
+/// How a slot is asked for, served, assembled and updated: weft/sharding/paths has a file for each.
+enum class Path : std::uint8_t {
+  kInPlace,     ///< whole bags that a rank serves itself: nothing travels
+  kWholeBags,   ///< whole bags of a feature to each of its shards
+  kSplitBags,   ///< each id to the cut of rows that has it; bags are added at the sample
+  kUniqueRows,  ///< rows of a fetched table, each once; bags are added at the sample
+  kHotRows,     ///< the cut of rows that every rank has a copy of
+};
+
+inline constexpr std::size_t kNumPaths = 5;
+
 /// The demand of one feature on one shard; of a fetched table that of all its features together.
 struct Slot {
   std::int64_t feature = 0;
@@ -35,16 +46,14 @@ struct Slot {
   std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel, or kHotShard
   RowSet rows;             ///< of the shard, absolute; of hot rows [0, their number)
   Range cols;
-  bool sequence = false;      ///< one vector per id instead of one per non-empty bag
-  bool weighted = false;      ///< per-id weights travel with the ids
-  std::int64_t id_bytes = 4;  ///< of an id on the wire (wire_ids.h), equal for a table's slots
-  std::int64_t fetch = -1;    ///< of a fetched table: index in Routing::fetches; `feature` is -1
-  bool packed = false;        ///< of a fetched table: its rows travel packed (wire_ids.h)
-
-  /// Whether what is asked for are rows, each once, and not bags of a feature.
-  [[nodiscard]] bool of_rows() const { return fetch >= 0; }
-
-  [[nodiscard]] bool is_hot() const { return shard == kHotShard; }
+  bool sequence = false;         ///< one vector per id instead of one per non-empty bag
+  bool weighted = false;         ///< per-id weights travel with the ids
+  std::int64_t id_bytes = 4;     ///< of an id on the wire (wire_ids.h), equal for a table's slots
+  std::int64_t fetch = -1;       ///< of a fetched table: index in Routing::fetches; `feature` is -1
+  bool packed = false;           ///< of a fetched table: its rows travel packed (wire_ids.h)
+  std::int64_t row_cut = 0;      ///< which of its feature's or table's cuts of rows it is of
+  Path path = Path::kWholeBags;  ///< for samples of other ranks than the server (Routing::path)
+  Path tail = Path::kWholeBags;  ///< that of the other cuts, where `path` is of hot rows
 
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
@@ -68,11 +77,6 @@ struct RowCuts {
     return static_cast<std::int64_t>(rows.size()) + (hot.empty() ? 0 : 1);
   }
 
-  /// Which of them a slot is of.
-  [[nodiscard]] std::int64_t row_cut_of(const Slot& slot) const {
-    return slot.is_hot() ? static_cast<std::int64_t>(rows.size()) : slot.shard / col_cuts;
-  }
-
   /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
   /// hot rows.
   [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
@@ -93,14 +97,8 @@ struct FeatureRoute : RowCuts {
   std::int64_t num_embeddings = 0;  ///< E of the whole table
   std::int64_t pooled_column = -1;  ///< first column in the pooled output, -1 for sequences
   std::int64_t fetch = -1;          ///< of a fetched table: index in Routing::fetches
-
-  [[nodiscard]] bool fetched() const { return fetch >= 0; }
-
-  /// Whether its table is of another set: it has columns here, and no ids or vectors.
-  [[nodiscard]] bool elsewhere() const { return slots.empty() && !fetched(); }
-
-  /// Whether the ids of a bag go to different cuts of rows.
-  [[nodiscard]] bool split() const { return row_cuts() > 1; }
+  bool is_here = true;              ///< else of another set: it has columns, and no ids or vectors
+  Path path = Path::kWholeBags;     ///< of its slots but that of hot rows
 };
 
 /// A table whose rows are cut, of which a rank asks for the rows that its samples need.
@@ -128,13 +126,16 @@ struct Routing {
     return served[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
   }
 
-  /// Whether `rank` serves the slot for itself and takes whole bags: then nothing of it travels,
-  /// ids are read and vectors written where the batch and the matrices have them.
-  [[nodiscard]] bool in_place(const SlotAddress& address, std::int64_t rank) const {
-    const Slot& asked = slot(address);
-    return served_by(address, rank) && !asked.of_rows() &&
-           !features[static_cast<std::size_t>(asked.feature)].split();
+  /// The path between the slot's server and the samples of `source`: a rank that serves itself
+  /// whole bags does so in place.
+  [[nodiscard]] Path path(const SlotAddress& address, std::int64_t source) const {
+    const Path own = slot(address).path;
+    return own == Path::kWholeBags && address.server == source ? Path::kInPlace : own;
   }
+
+  /// The path by which the samples of `rank` ask for a feature's ids: in place where all its slots
+  /// are.
+  [[nodiscard]] Path asks(std::int64_t feature, std::int64_t rank) const;
 
   /// Parts of the global batch that `rank` has, and its samples of one of `global_size`.
   [[nodiscard]] Range own_parts(std::int64_t rank) const {

@@ -84,10 +84,10 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
   }
 }
 
-std::unique_ptr<SparseStep> ShardedEmbeddings::make_step() {
+std::unique_ptr<SparseStep> ShardedEmbeddings::make_step(const SparseStepOptions& options) {
   std::vector<std::unique_ptr<ReplicaSetStep>> steps;
   for (const auto& set : sets_) {
-    steps.push_back(set->tables->make_step(steps.empty() ? nullptr : steps.front().get()));
+    steps.push_back(set->tables->make_step(options, steps.empty() ? nullptr : steps.front().get()));
   }
   return std::make_unique<SparseStep>(std::move(steps));
 }

@@ -70,8 +70,9 @@ class ShardedEmbeddings {
                     Device& device,
                     const ShardedEmbeddingsOptions& options = {});
 
-  /// Returns memory for one batch in flight, which the tables outlive. No exchange.
-  [[nodiscard]] std::unique_ptr<SparseStep> make_step();
+  /// Returns memory for one batch in flight, which the tables outlive. `options` say whose memory
+  /// the vectors and gradients are, and whether grad_dist changes gradients in place. No exchange.
+  [[nodiscard]] std::unique_ptr<SparseStep> make_step(const SparseStepOptions& options = {});
 
   /// Begins a step: cuts the batch into slots and exchanges counts and `control`
   /// [options.control_bytes]. The batch stays as it is until the step's last stage. Collective over

@@ -13,13 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "weft/comm/communicator.h"
 #include "weft/embedding/row_gradients.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/sharding/input_dist.h"
+#include "weft/sharding/input_step.h"
 #include "weft/sharding/output_dist.h"
+#include "weft/sharding/output_step.h"
 #include "weft/sharding/routing.h"
-#include "weft/spec/config.h"
 #include "weft/tensor/device.h"
 
 namespace weft::sharding {
@@ -34,21 +33,17 @@ struct ShardStep {
 
 /// What one batch has in flight in the tables of one ReplicaSet.
 struct ReplicaSetStep {
-  /// What a step uses of its ReplicaSet, which outlives it.
-  struct Parts {
-    const spec::Config& config;
-    const Routing& routing;
-    comm::Communicator& ids;
-    comm::Communicator& vectors;
-    Device& device;
-    std::int64_t control_bytes;
-  };
+  ReplicaSetStep(const Routing& routing,
+                 std::int64_t rank,
+                 std::int64_t control_bytes,
+                 std::unique_ptr<OutputStep> output_step)
+      : input(routing, rank, control_bytes),
+        output_memory(std::move(output_step)),
+        output(*output_memory) {}
 
-  /// `matrices`: whose feature matrices the step uses too, or null to own some.
-  ReplicaSetStep(const Parts& parts, const OutputDist* matrices);
-
-  InputDist input;
-  OutputDist output;
+  InputStep input;
+  std::unique_ptr<OutputStep> output_memory;
+  OutputStep& output;
   std::vector<std::unique_ptr<ShardStep>> shards;  ///< as ReplicaSet has them
   std::vector<embedding::RowGradients*> whole;     ///< updated without help from other ranks
   std::vector<embedding::RowGradients*> cut;       ///< whose updates look at other columns
@@ -73,12 +68,29 @@ class SparseStep {
 
   /// Vectors of this rank's samples, of all features. Valid from output_dist() to the next
   /// exchange_ids() of this step.
-  [[nodiscard]] FeatureMatrices& outputs() { return sets_.front()->output.outputs(); }
+  [[nodiscard]] FeatureMatrices& outputs() { return sets_.front()->output.matrices.outputs(); }
 
   /// Gradients of the same shapes, which the caller fills between output_dist() and grad_dist().
-  /// grad_dist() divides those of means in place, and update() reads them: they stay as they are
-  /// until it is done.
-  [[nodiscard]] FeatureMatrices& gradients() { return sets_.front()->output.gradients(); }
+  /// With GradientUse::kChange grad_dist() divides those of means in place. update() reads them:
+  /// they stay as they are until it is done.
+  [[nodiscard]] FeatureMatrices& gradients() { return sets_.front()->output.matrices.gradients(); }
+
+  /// Lets the vectors of the batch in hand be written to the caller's memory, on the device. Call
+  /// between exchange_ids() and lookup(), with MatrixOwner::kCaller for every batch. Throws
+  /// Error(kUsage) for matrices of other shapes than the batch's.
+  void use_outputs(const FeatureMatrices& outputs) {
+    for (const auto& set : sets_) {
+      set->output.matrices.use_outputs(outputs);
+    }
+  }
+
+  /// Lets its gradients be read from there, and changed only as the step's options allow. Call
+  /// between exchange_ids() and coalesce(); the numbers are read from grad_dist() to update().
+  void use_gradients(const FeatureMatrices& gradients) {
+    for (const auto& set : sets_) {
+      set->output.matrices.use_gradients(gradients);
+    }
+  }
 
   /// The control block of place `rank` of this rank's group of the first set, which has
   /// Plan::most_ranks() ranks. Valid from exchange_counts() to the next one of this step.
@@ -92,8 +104,18 @@ class SparseStep {
   [[nodiscard]] TableClips codec_clips(std::int64_t table) const {
     TableClips clips;
     for (const auto& set : sets_) {
-      clips.forward += set->output.forward_clips(table);
-      clips.backward += set->output.backward_clips(table);
+      clips.forward += set->output.forward_wire.clips(table);
+      clips.backward += set->output.backward_wire.clips(table);
+    }
+    return clips;
+  }
+
+  /// The same of the batch in hand: since its exchange_counts().
+  [[nodiscard]] TableClips batch_clips(std::int64_t table) const {
+    TableClips clips;
+    for (const auto& set : sets_) {
+      clips.forward += set->output.forward_wire.batch_clips(table);
+      clips.backward += set->output.backward_wire.batch_clips(table);
     }
     return clips;
   }
@@ -101,7 +123,7 @@ class SparseStep {
   /// Fills the vectors' and gradients' buffers with zeros where they have grown (OutputDist).
   void clear_grown(Context& ctx) {
     for (const auto& set : sets_) {
-      set->output.clear_grown(ctx);
+      OutputDist::clear_grown(ctx, set->output);
     }
   }
 

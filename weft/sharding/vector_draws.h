@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "weft/kernels/vector_draws.h"
-#include "weft/sharding/input_dist.h"
 #include "weft/sharding/routing.h"
 #include "weft/spec/config.h"
 
@@ -25,32 +24,14 @@ namespace weft::sharding {
 
 using kernels::VectorDraws;
 
-/// The draws of what a rank encodes; of none where rounding is to nearest.
-class WireDraws {
- public:
-  WireDraws(const spec::Config& config, const Routing& routing, std::int64_t rank);
+/// The keys of a job, and the numbers of its hot rows; empty where rounding is to nearest. Static.
+struct DrawKeys {
+  DrawKeys(const spec::Config& config, const Routing& routing);
 
-  /// Of the block of a slot that this rank serves.
-  [[nodiscard]] VectorDraws vectors(const SlotAddress& address,
-                                    std::int64_t source,
-                                    const InputDist& input) const;
-
-  /// Of what it sends to the slot's server.
-  [[nodiscard]] VectorDraws gradients(const SlotAddress& address, const InputDist& input) const;
-
-  /// Of all bags or ids of the slot's feature, in the order of the batch.
-  [[nodiscard]] VectorDraws own_gradients(const Slot& slot, const InputDist& input) const;
-
- private:
-  void set_rows(const Slot& slot, VectorDraws& draws) const;
-
-  const Routing& routing_;
-  std::int64_t rank_;
-  bool on_;
-  std::vector<std::uint64_t> vector_keys_, gradient_keys_;  // [F]
-  std::vector<std::uint64_t> row_keys_, sum_keys_;          // [tables]
-  std::vector<std::vector<std::int64_t>> hot_rows_;         // [tables]
-  std::vector<std::int32_t> run_parts_;                     // [2 N], see unique_rows.h
+  bool is_on = false;
+  std::vector<std::uint64_t> vectors, gradients;    ///< [F]
+  std::vector<std::uint64_t> rows, sums;            ///< [tables]
+  std::vector<std::vector<std::int64_t>> hot_rows;  ///< [tables]
 };
 
 }  // namespace weft::sharding

@@ -14,6 +14,7 @@ VectorWire::VectorWire(const spec::Config& config,
              .group = config.codecs.group_size,
              .rounding = config.codecs.rounding},
       clips_(config.tables.size()),
+      before_(config.tables.size()),
       sent_(device),
       received_(device),
       send_runs_(at(ranks)),
@@ -113,7 +114,20 @@ void VectorWire::add_decode(const Block& block, const std::byte* wire) {
                       .cols = block.slot->dim()});
 }
 
+void VectorWire::begin_batch() {
+  for (std::size_t t = 0; t < clips_.size(); ++t) {
+    before_[t] += batch_clips(static_cast<std::int64_t>(t));
+    clips_[t] = {};  // no exchange runs
+  }
+}
+
 kernels::CodecClips VectorWire::clips(std::int64_t table) const {
+  kernels::CodecClips all = before_[at(table)];
+  all += batch_clips(table);
+  return all;
+}
+
+kernels::CodecClips VectorWire::batch_clips(std::int64_t table) const {
   // An atomic view of a constant is C++26's.
   auto& clips = const_cast<kernels::CodecClips&>(clips_[at(table)]);
   return {.non_finite = std::atomic_ref(clips.non_finite).load(std::memory_order_relaxed),

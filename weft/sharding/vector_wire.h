@@ -1,7 +1,7 @@
-/// Private to sharding/: an exchange of encoded vectors (weft/kernels/codec.h). A vector is encoded
-/// once, where it was made, and decoded to where it is needed; what a rank has for itself goes the
-/// same way or, in place, through encoder and decoder, so that a vector does not depend on who
-/// serves it.
+/// Private to sharding/: an exchange of encoded vectors of one batch in flight
+/// (weft/kernels/codec.h). A vector is encoded once, where it was made, and decoded to where it is
+/// needed; what a rank has for itself goes the same way or, in place, through encoder and decoder,
+/// so that a vector does not depend on who serves it.
 ///
 /// Wire       rank to rank: blocks in the order in which they were added, which sender and receiver
 ///            share; of a block its encoded vectors, without gaps.
@@ -60,8 +60,12 @@ class VectorWire {
   /// Encodes, sends, decodes. Collective.
   void exchange(Context& ctx, comm::Communicator& comm);
 
-  /// Values that this rank has clipped or found non-finite in vectors of a table since the start of
-  /// the run.
+  /// Begins to count the clips of another batch.
+  void begin_batch();
+
+  /// Values that this rank has clipped or found non-finite in vectors of a table: of the batch in
+  /// hand, and of all batches.
+  [[nodiscard]] kernels::CodecClips batch_clips(std::int64_t table) const;
   [[nodiscard]] kernels::CodecClips clips(std::int64_t table) const;
 
  private:
@@ -84,7 +88,8 @@ class VectorWire {
 
   kernels::Codec codec_;
   std::uint64_t step_ = 0;
-  std::vector<kernels::CodecClips> clips_;  // [tables] added to atomically
+  std::vector<kernels::CodecClips> clips_;   // [tables] of the batch in hand, added to atomically
+  std::vector<kernels::CodecClips> before_;  // [tables] of those before
   Blocks outgoing_, incoming_, in_place_;
   Buffer sent_, received_;                          // sent_: outgoing, then in place
   std::vector<comm::Piece> send_runs_, recv_runs_;  // [W]

@@ -1,0 +1,189 @@
+/// AskedIds: what the batch of a rank asks of all slots. IdPacker fills it; the paths of the slots
+/// (weft/sharding/paths) keep here what they have found out about the batch in hand.
+///
+/// Memory      buffers grow to the longest batch that has been seen, and are reused.
+/// Threads     tasks of a pool write to places of their own.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/at.h"
+#include "weft/base/parts.h"
+#include "weft/comm/collective.h"
+#include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/task_list.h"
+#include "weft/sharding/unique_rows.h"
+#include "weft/sharding/wire_ids.h"
+
+namespace weft::sharding {
+
+/// What this rank asks of one slot.
+struct AskedSlot {
+  std::int64_t ids = 0;
+  std::int32_t length_bytes = 4;  ///< of a bag's length on the wire, once all lengths are known
+  std::int32_t packed_bytes = 0;  ///< of packed rows, else 0
+  std::int64_t vectors = 0;       ///< that come back
+  std::int64_t gradients = 0;     ///< that go out
+  /// [vectors] the bag of the batch, the id of the sequence or the unique row that each vector
+  /// belongs to; null: vector i to the i-th.
+  const std::int32_t* rows = nullptr;
+  const std::int32_t* gradient_rows = nullptr;  ///< [gradients] likewise, where each lies
+};
+
+/// What one task has found in its run of bags for one cut of rows; once joined, what the tasks
+/// before it have, and from there on the places that it fills.
+struct alignas(64) CutCount {  // tasks next to each other share no cache line
+  std::int64_t first_id = 0;   ///< of the task, once joined
+  std::int64_t first_bag = 0;
+  std::int64_t ids = 0;
+  std::int64_t bags = 0;  ///< non-empty
+  std::int64_t last_bag = -1;
+};
+
+/// One task of packing: a run of bags of one feature.
+struct BagTask {
+  std::int64_t feature = 0;
+  Range bags;
+  std::span<CutCount> counts;  ///< one per cut of rows
+};
+
+/// How one feature's bags are cut into tasks.
+struct FeatureTasks {
+  std::int64_t bags_per_task = 1;
+  std::int64_t tasks = 0;
+  std::int64_t cuts = 1;          ///< of rows: counts per task
+  std::int64_t counts_begin = 0;  ///< into AskedIds::counts, [tasks][cuts]
+  bool fills = false;             ///< its bags are read a second time, once all have been counted
+};
+
+/// What a rank asks of itself other than in place: ids as lookups take them.
+struct OwnIds {
+  std::vector<IncomingBlock> blocks;  ///< [own slots], then [replicated slots]
+  std::vector<std::int64_t> ids, offsets;
+  std::vector<float> weights;
+  std::int64_t num_ids = 0, num_offsets = 0;
+
+  [[nodiscard]] std::span<const std::int64_t> used_ids() const { return {ids.data(), at(num_ids)}; }
+
+  [[nodiscard]] std::span<const std::int64_t> used_offsets() const {
+    return {offsets.data(), at(num_offsets)};
+  }
+
+  [[nodiscard]] std::span<const float> used_weights() const {
+    return {weights.data(), std::min(weights.size(), at(num_ids))};
+  }
+};
+
+/// Of slots that are asked for bags: where their sections lie in what is sent.
+struct AskedBags {
+  /// One slot's part of `bytes` and `rows`.
+  struct Section {
+    std::int64_t lengths_at = 0;  ///< bytes
+    std::int64_t ids_at = 0;
+    std::int64_t weights_at = -1;  ///< -1: the batch's own; of a split feature: not sent
+    std::int64_t rows_at = -1;     ///< into `rows`; -1: vector i belongs to bag i
+  };
+
+  /// Where a split feature's ids of one cut of rows go.
+  struct Writer {
+    std::int32_t* lengths = nullptr;  ///< [B]
+    std::byte* ids = nullptr;         ///< of the feature's width
+    float* weights = nullptr;
+    std::int32_t* rows = nullptr;
+  };
+
+  /// Takes room for a section, which stays aligned; returns where it begins.
+  std::int64_t take_bytes(std::int64_t size) {
+    const std::int64_t begin = num_bytes;
+    num_bytes += (size + 7) / 8 * 8;
+    return begin;
+  }
+
+  [[nodiscard]] Section& section(const SlotAddress& address) {
+    return sections[at(address.server)][at(address.slot)];
+  }
+
+  [[nodiscard]] const Section& section(const SlotAddress& address) const {
+    return sections[at(address.server)][at(address.slot)];
+  }
+
+  [[nodiscard]] std::int32_t* lengths(const Section& section) {
+    return reinterpret_cast<std::int32_t*>(bytes.data() + section.lengths_at);
+  }
+
+  std::vector<std::vector<Section>> sections;  ///< [W + 1][slots]
+  std::vector<std::byte> bytes;                ///< what is sent
+  std::int64_t num_bytes = 0;
+  std::vector<std::int32_t> rows;
+  std::int64_t num_rows = 0;
+  std::vector<Writer> writers;  ///< of split features, by cut of rows
+};
+
+/// Of tables that are asked for rows, each once.
+struct AskedRows {
+  std::vector<UniqueRows> tables;    ///< [fetches]
+  std::vector<std::int64_t> places;  ///< as the batch's values: the place of each of their ids
+};
+
+struct AskedIds {
+  AskedIds(const Routing& routing, std::int64_t rank);
+
+  [[nodiscard]] AskedSlot& slot(const SlotAddress& address) {
+    return slots[at(address.server)][at(address.slot)];
+  }
+
+  [[nodiscard]] const AskedSlot& slot(const SlotAddress& address) const {
+    return slots[at(address.server)][at(address.slot)];
+  }
+
+  /// Index in own.blocks.
+  [[nodiscard]] std::size_t own_index(const SlotAddress& address) const {
+    return at(address.slot + (address.server == rank ? 0 : own_slots));
+  }
+
+  /// What the slot's server is told of the sizes.
+  [[nodiscard]] SlotCounts counts_of(const SlotAddress& address) const {
+    const AskedSlot& asked = slot(address);
+    return {.batch = static_cast<std::int32_t>(batch.sparse.batch),
+            .length_bytes = asked.length_bytes,
+            .ids = static_cast<std::int32_t>(asked.ids),
+            .packed_bytes = asked.packed_bytes};
+  }
+
+  /// The bags and counts of one task.
+  [[nodiscard]] BagTask task(std::int64_t feature, std::int64_t index) {
+    const FeatureTasks& of = features[at(feature)];
+    return {
+        .feature = feature,
+        .bags = {index * of.bags_per_task,
+                 std::min((index + 1) * of.bags_per_task, batch.sparse.batch)},
+        .counts = std::span(counts).subspan(at(of.counts_begin + index * of.cuts), at(of.cuts))};
+  }
+
+  /// Turns what the tasks have counted for a cut of rows into the places that they fill; returns
+  /// the total.
+  CutCount join(std::int64_t feature, std::int64_t cut);
+
+  /// The lane to a rank: of each slot that it serves, what its path sends.
+  [[nodiscard]] std::span<const comm::Piece> lane(std::int64_t server) const {
+    return lanes[at(server)];
+  }
+
+  std::int64_t rank = 0, own_slots = 0;
+  BatchView batch;
+  std::vector<std::vector<AskedSlot>> slots;    ///< [W + 1][slots]
+  std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
+  std::vector<FeatureTasks> features;           ///< [F]
+  std::vector<CutCount> counts;
+  TaskList read_tasks, fill_tasks;  ///< of features
+  OwnIds own;
+  AskedBags bags;
+  AskedRows rows;
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,136 @@
+/// OutputStep: the vectors and gradients of one batch, in matrices and on their way. OutputDist
+/// fills it.
+///
+/// Places      a block of a slot has a place of its own per source rank, for its vectors and for
+/// its
+///             gradients, so that a run of its bags is a run of either.
+/// Memory      buffers grow to the longest batch that has been seen, and are reused.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/at.h"
+#include "weft/base/parts.h"
+#include "weft/comm/collective.h"
+#include "weft/embedding/partial_sums.h"
+#include "weft/kernels/assemble_bags.h"
+#include "weft/kernels/coalesce.h"
+#include "weft/kernels/embedding_bag.h"
+#include "weft/sharding/batch_matrices.h"
+#include "weft/sharding/input_step.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/task_list.h"
+#include "weft/sharding/vector_wire.h"
+#include "weft/spec/config.h"
+#include "weft/tensor/buffer.h"
+#include "weft/tensor/view.h"
+
+namespace weft::sharding {
+
+/// The rows of one table that is pooled at the sample, and their partial gradients.
+struct FetchedTable {
+  Buffer vectors;         ///< [rows, D] by place among the unique rows
+  std::int64_t rows = 0;  ///< U
+  kernels::RunBuffers buffers;
+  std::vector<kernels::GradientBlock> blocks;  ///< per feature
+  kernels::RowRuns runs;
+  embedding::PartialSums sums;
+  bool is_coalesced = false;  ///< the batch in hand
+};
+
+/// What the tasks that add partial sums of bags work with.
+struct PartialSumsBuffers {
+  /// For `tasks` tasks of at most `cuts` cuts and `floats` floats of sums.
+  void resize(std::int64_t tasks, std::int64_t cuts, std::int64_t floats);
+
+  /// What one task has, for `num_cuts` cuts.
+  [[nodiscard]] kernels::PartialSumsScratch of_task(std::int64_t task, std::int64_t num_cuts);
+
+  std::vector<kernels::PartialSumsOfBags> cuts;  ///< [tasks][most cuts]
+  std::vector<const float*> terms;               ///< [tasks][bags][most cuts]
+  Buffer sums;                                   ///< [tasks][most floats]
+  std::int64_t most_cuts = 0, most_floats = 0;
+};
+
+struct OutputStep {
+  /// `shared`: see BatchMatrices.
+  OutputStep(const spec::Config& config,
+             const Routing& routing,
+             Device& device,
+             const SparseStepOptions& options,
+             const BatchMatrices* shared);
+
+  /// Whether whole bags and single vectors have been decoded to where they belong.
+  [[nodiscard]] bool is_decoded() const { return forward_wire.is_on(); }
+
+  /// The bags of a task of assembly.
+  [[nodiscard]] Range task_bags(std::int64_t task) const {
+    return {task * bags_per_task, std::min((task + 1) * bags_per_task, batch)};
+  }
+
+  /// Where the vectors of a slot that this rank asks have come, behind each other.
+  [[nodiscard]] const float* arrived(const SlotAddress& address, const Routing& routing) const {
+    const std::int64_t from = address.server == routing.replicated() ? rank : address.server;
+    return asked_from[at(from)] + asked_begin[at(address.server)][at(address.slot)];
+  }
+
+  /// Divides the slot's columns of a task's bags by the bags' lengths, where its feature is a mean.
+  void divide_mean(const Routing& routing,
+                   const InputStep& input,
+                   const Slot& slot,
+                   std::int64_t task) const;
+
+  /// Divides whole bags of means among `features`, where `of` says that their columns are.
+  template <typename Of>
+  void divide_means(Context& ctx,
+                    const InputStep& input,
+                    std::span<const std::int64_t> features,
+                    const Of& of) const {
+    ctx.pool->parallel_for(features.empty() ? 0 : bag_tasks, [&](std::int64_t task) {
+      for (const std::int64_t f : features) {
+        const Matrix<float>& m = of(f);
+        kernels::divide_by_lengths(input.batch().sparse.feature(f).offsets, task_bags(task),
+                                   {m.data, m.stride, m.cols});
+      }
+    });
+  }
+
+  /// Where a block that this rank serves lies in `served`, in floats.
+  struct ServedPlace {
+    std::int64_t vectors = 0;
+    std::int64_t gradients = 0;
+  };
+
+  std::int64_t rank = 0;
+  std::int64_t batch = 0;  ///< B of the batch in hand
+  BatchMatrices matrices;
+
+  Buffer served;  ///< vectors of this rank's slots, by source; then their gradients
+  Buffer asked;   ///< vectors of this rank's samples, where not lent; decoded partial sums
+  std::int64_t cleared = 0;                ///< capacity of all buffers at the last clear_grown()
+  std::vector<ServedPlace> served_places;  ///< [W][own slots], then [replicated slots]
+  std::vector<Range> served_run;           ///< [W] floats; this rank's ends with hot rows
+  std::vector<std::vector<std::int64_t>> asked_begin;  ///< [W + 1][slots] floats, of a server's run
+  std::vector<Range> asked_run;                        ///< [W] floats
+  std::vector<const float*> asked_from;                ///< [W] where a server's run has come
+
+  VectorWire forward_wire, backward_wire;
+  std::vector<comm::Piece> send_runs, recv_runs;                   ///< [W], forward
+  std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W], backward
+  std::vector<comm::Lane> send, recv;                              ///< [W]
+
+  std::int64_t bags_per_task = 1;
+  std::int64_t bag_tasks = 0;
+  TaskList tasks;  ///< one of bags, then one per slot of copied vectors
+  PartialSumsBuffers partial_sums;
+  std::vector<FetchedTable> fetched;  ///< [fetches]
+  std::vector<kernels::BagLookup> fetched_lookups;
+  std::vector<kernels::CoalesceJob> fetched_coalesces;
+  std::vector<embedding::PartialSums::Work> fetched_sums;
+  std::vector<std::int64_t> fetched_means;  ///< features of fetched tables, static
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,63 @@
+/// Private to sharding/: what the paths of whole and of split bags share: how bags look on the
+/// wire, how they are unpacked where they are served, and whose random words their vectors get.
+///
+/// Wire        lengths of all bags of the batch, empty ones too; ids, counted within the rows of
+///             the cut; fp32 weights of weighted slots. wire_ids.h has the widths.
+/// Served      without empty bags; a vector per bag, or per id of a sequence.
+#pragma once
+
+#include "weft/sharding/paths/slot_path.h"
+
+namespace weft::sharding {
+
+class BagSlots : public SlotPath {
+ public:
+  using SlotPath::SlotPath;
+
+  void add_pieces(const AskedIds& asked,
+                  const SlotAddress& address,
+                  std::vector<comm::Piece>& pieces) const override;
+  void expect_block(ServedIds& served,
+                    const ArrivedBlock& from,
+                    const SlotCounts& counts,
+                    IncomingBlock& block) const override;
+  void add_expected(const ArrivedBlock& from,
+                    const SlotCounts& counts,
+                    std::vector<comm::Piece>& pieces) const override;
+  [[nodiscard]] std::int64_t unpack_tasks(const Slot& slot,
+                                          const SlotCounts& counts) const override;
+  void unpack(ServedIds& served,
+              const ArrivedBlock& from,
+              std::int64_t task,
+              IncomingBlock& block) const override;
+  [[nodiscard]] IncomingBlock own_block(const InputStep& input,
+                                        const SlotAddress& address) const override;
+  [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
+                                         const SlotAddress& address,
+                                         std::int64_t source) const override;
+  [[nodiscard]] VectorDraws gradient_draws(const InputStep& input,
+                                           const SlotAddress& address) const override;
+
+ protected:
+  /// Bytes of an id of a feature on the wire.
+  [[nodiscard]] std::int64_t id_bytes(std::int64_t feature) const {
+    return routing_.slot(route(feature).slots.front()).id_bytes;
+  }
+
+  /// Narrows the lengths of slots that are sent the same ones, once nobody needs them as they are.
+  static void narrow(AskedIds& asked, std::span<const SlotAddress> addresses);
+
+ private:
+  void unpack_lengths(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;
+  template <typename Length>
+  void unpack_bags(ServedIds& served,
+                   const Length& length,
+                   const ArrivedBlock& from,
+                   IncomingBlock& block) const;
+  static void unpack_ids(ServedIds& served,
+                         const ArrivedBlock& from,
+                         const IncomingBlock& block,
+                         Range ids);
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,34 @@
+/// InPlace: slots that a rank serves for itself with whole bags (in_place.cc).
+#pragma once
+
+#include "weft/sharding/paths/slot_path.h"
+
+namespace weft::sharding {
+
+class InPlace : public SlotPath {
+ public:
+  using SlotPath::SlotPath;
+
+  [[nodiscard]] IncomingBlock own_block(const InputStep& input,
+                                        const SlotAddress& address) const override;
+
+  [[nodiscard]] bool moves_vectors() const override { return false; }
+
+  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
+                                     std::int64_t /*source*/) const override {
+    return false;
+  }
+
+  void list_work(const SlotAddress& address, VectorWork& work) const override;
+  void assemble_bags(const InputStep& input,
+                     OutputStep& output,
+                     const SlotAddress& address,
+                     std::int64_t task) const override;
+  [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
+                                         const SlotAddress& address,
+                                         std::int64_t source) const override;
+  [[nodiscard]] VectorDraws gradient_draws(const InputStep& input,
+                                           const SlotAddress& address) const override;
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,344 @@
+// A feature of a table whose rows are cut sends each id to the cut of rows that has it, and every
+// shard, or cut of columns, of that cut is sent the same memory. The hot rows are the last cut.
+//
+// Travels     per shard lengths of all bags, the ids that it has, and their weights; per non-empty
+//             bag of a shard a partial sum comes back, per id of a sequence a vector, and as many
+//             gradients go out. What a rank asks of its own shard stays: ids are sorted, and
+//             widened, into OwnIds.
+// Bytes       per slot l B of lengths, i per id, 4 per id with weights; 4 d per vector each way.
+// Ids         two passes over runs of bags: one counts what each cut gets, one fills. Nothing
+//             branches on which cut is next, since that cannot be guessed.
+// Vectors     partial sums are added where they have come; encoded ones are decoded beside each
+//             other first. Sequences are copied to their places.
+// Gradients   leave from the gradient matrix; those of bags of the own shard are read there, those
+//             of its sequences are copied once, since a shard wants its ids behind each other.
+// Order       a shard adds the rows of a bag in the order of the bag; partial sums go up the tree
+//             over the numbers of the cuts of rows (base/parts.h), absent ones skipped. A bag that
+//             lies in one cut keeps its bits, and cuts of columns change none.
+#include "weft/sharding/paths/split_bags.h"
+
+#include <algorithm>
+
+#include "weft/sharding/input_step.h"
+#include "weft/sharding/output_step.h"
+
+namespace weft::sharding {
+
+SplitBags::SplitBags(const Parts& parts) : BagSlots(parts), place_(routing_.features.size()) {
+  for (std::int64_t f = 0; f < static_cast<std::int64_t>(routing_.features.size()); ++f) {
+    if (routing_.asks(f, rank_) != Path::kSplitBags) {
+      continue;
+    }
+    place_[at(f)] = static_cast<std::int64_t>(features_.size());
+    Feature& feature = features_.emplace_back();
+    feature.index = f;
+    feature.owner = RowOwner(route(f));
+    feature.writers_begin = num_writers_;
+    num_writers_ += route(f).row_cuts();
+    for (std::int64_t k = 0; k < route(f).row_cuts(); ++k) {
+      for (const SlotAddress& address : route(f).row_cut(k)) {
+        if (routing_.served_by(address, rank_)) {
+          feature.own.push_back({k, address});
+        }
+      }
+    }
+    if (route(f).pooling != spec::Pooling::kNone) {
+      most_cuts_ = std::max(most_cuts_, route(f).row_cuts());
+      for (const SlotAddress& first : route(f).row_cut(0)) {
+        most_sums_ =
+            std::max(most_sums_, tree_slots(route(f).row_cuts()) * routing_.slot(first).dim());
+      }
+    }
+  }
+}
+
+std::int64_t SplitBags::cuts(std::int64_t feature) const {
+  return route(feature).row_cuts();
+}
+
+void SplitBags::begin(AskedIds& asked) const {
+  grow(asked.bags.writers, num_writers_);
+}
+
+/// Counts the ids and bags of each cut of rows.
+void SplitBags::read(AskedIds& asked, const BagTask& task) const {
+  const JaggedView view = asked.batch.sparse.feature(task.feature);
+  feature(task.feature).owner.visit([&](const auto& owner) {
+    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+      for (const std::int64_t id : view.bag(b)) {
+        CutCount& count = task.counts[owner.place_of(id).cut];
+        ++count.ids;
+        count.bags += count.last_bag == b ? 0 : 1;
+        count.last_bag = b;
+      }
+    }
+  });
+}
+
+void SplitBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
+  for (const Feature& feature : features_) {
+    asked.features[at(feature.index)].fills = true;
+    lay_out_feature(asked, feature);
+  }
+}
+
+const SplitBags::OwnCut* SplitBags::own_cut(const Feature& feature, std::int64_t row_cut) {
+  for (const OwnCut& own : feature.own) {
+    if (own.row_cut == row_cut) {
+      return &own;
+    }
+  }
+  return nullptr;
+}
+
+void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
+  const FeatureRoute& of = route(feature.index);
+  AskedBags& bags = asked.bags;
+  for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
+    const std::span addresses = of.row_cut(k);
+    const Slot& slot = routing_.slot(addresses.front());
+    const OwnCut* const own = own_cut(feature, k);
+    const CutCount total = asked.join(feature.index, k);
+    const std::int64_t vectors = slot.sequence ? total.ids : total.bags;
+    AskedBags::Section section;
+    section.rows_at = bags.num_rows;
+    bags.num_rows += vectors;
+    section.lengths_at = bags.take_bytes(4 * asked.batch.sparse.batch);
+    section.ids_at = bags.take_bytes(slot.id_bytes * total.ids);
+    const bool sent_away = own == nullptr || addresses.size() > 1;
+    section.weights_at = slot.weighted && sent_away ? bags.take_bytes(4 * total.ids) : -1;
+    for (const SlotAddress& address : addresses) {
+      bags.section(address) = section;
+      asked.slot(address) = {.ids = total.ids, .vectors = vectors, .gradients = vectors};
+    }
+    if (own != nullptr) {
+      lay_out_own(asked, own->address, total);
+    }
+  }
+}
+
+/// Lookups take non-empty bags, or the ids of all of them; gradients lie in the matrix by bag.
+void SplitBags::lay_out_own(AskedIds& asked,
+                            const SlotAddress& address,
+                            const CutCount& total) const {
+  const Slot& slot = routing_.slot(address);
+  OwnIds& own = asked.own;
+  IncomingBlock& block = own.blocks[asked.own_index(address)];
+  block = {.origin = IdOrigin::kPacked, .ids_begin = own.num_ids, .num_ids = total.ids};
+  block.rows_read = total.ids;
+  block.vectors = block.gradients = slot.sequence ? total.ids : total.bags;
+  block.weights_begin = slot.weighted ? own.num_ids : -1;
+  if (slot.weighted) {
+    grow(own.weights, own.num_ids + total.ids);
+  }
+  own.num_ids += total.ids;
+  block.gradient = {asked.batch.sparse.batch, own.num_offsets};
+  own.num_offsets += asked.batch.sparse.batch + 1;
+  block.lookup = block.gradient;
+  if (!slot.sequence) {
+    block.lookup = {total.bags, own.num_offsets};
+    own.num_offsets += total.bags + 1;
+  }
+}
+
+void SplitBags::point(AskedIds& asked) const {
+  for (const Feature& feature : features_) {
+    point_feature(asked, feature);
+  }
+}
+
+void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
+  const FeatureRoute& of = route(feature.index);
+  AskedBags& bags = asked.bags;
+  for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
+    const std::span addresses = of.row_cut(k);
+    const AskedBags::Section& section = bags.section(addresses.front());
+    AskedBags::Writer& writer = bags.writers[at(feature.writers_begin + k)];
+    writer = {.lengths = bags.lengths(section),
+              .ids = bags.bytes.data() + section.ids_at,
+              .weights = nullptr,
+              .rows = bags.rows.data() + section.rows_at};
+    for (const SlotAddress& address : addresses) {
+      asked.slot(address).rows = asked.slot(address).gradient_rows = writer.rows;
+    }
+    const OwnCut* const own = own_cut(feature, k);
+    if (own != nullptr) {
+      const IncomingBlock& block = asked.own.blocks[asked.own_index(own->address)];
+      asked.own.offsets[at(block.gradient.offsets_begin)] = 0;
+      asked.own.offsets[at(block.lookup.offsets_begin)] = 0;
+      writer.weights = asked.own.weights.data() + std::max<std::int64_t>(block.weights_begin, 0);
+    }
+    if (section.weights_at >= 0) {
+      writer.weights = reinterpret_cast<float*>(bags.bytes.data() + section.weights_at);
+    }
+  }
+}
+
+/// Every id to its cut, keeping the order inside the bag.
+template <bool kSequence, typename Owner, typename StoreId>
+void SplitBags::split(const AskedIds& asked,
+                      const BagTask& task,
+                      std::span<const AskedBags::Writer> writers,
+                      const Owner& owner,
+                      const StoreId& store) const {
+  const JaggedView view = asked.batch.sparse.feature(task.feature);
+  const bool weighted = route(task.feature).weighted;
+  for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+    for (std::int64_t i = view.offsets[at(b)]; i < view.offsets[at(b) + 1]; ++i) {
+      const auto [k, row] = owner.place_of(view.values[i]);
+      const AskedBags::Writer& writer = writers[k];
+      CutCount& place = task.counts[k];
+      if constexpr (kSequence) {
+        writer.rows[place.ids] = static_cast<std::int32_t>(i - view.offsets.front());
+      } else {
+        const std::int64_t known = place.last_bag == b ? 1 : 0;
+        writer.rows[place.bags - known] = static_cast<std::int32_t>(b);
+        place.bags += 1 - known;
+        place.last_bag = b;
+      }
+      ++writer.lengths[b];
+      if (weighted) {
+        writer.weights[place.ids] = view.weights[i];
+      }
+      store(k, place.ids, row);
+      ++place.ids;
+    }
+  }
+}
+
+void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
+  const Feature& of = feature(task.feature);
+  const std::span<const AskedBags::Writer> writers =
+      std::span(asked.bags.writers).subspan(at(of.writers_begin), task.counts.size());
+  for (const AskedBags::Writer& writer : writers) {
+    std::fill_n(writer.lengths + task.bags.begin, task.bags.size(), 0);
+  }
+  const bool sequence = route(task.feature).pooling == spec::Pooling::kNone;
+  visit_width(id_bytes(task.feature), [&]<typename Id>(Id) {
+    const auto store = [&](std::size_t k, std::int64_t place, std::int64_t id) {
+      reinterpret_cast<Id*>(writers[k].ids)[place] = static_cast<Id>(id);
+    };
+    of.owner.visit([&](const auto& owner) {
+      sequence ? split<true>(asked, task, writers, owner, store)
+               : split<false>(asked, task, writers, owner, store);
+    });
+  });
+  for (const OwnCut& own : of.own) {
+    fill_own(asked, task, own, writers[at(own.row_cut)]);
+  }
+}
+
+/// The own shard's ids as lookups take them, from those that are sent to the others of its rows.
+void SplitBags::fill_own(AskedIds& asked,
+                         const BagTask& task,
+                         const OwnCut& cut,
+                         const AskedBags::Writer& writer) const {
+  const Slot& slot = routing_.slot(cut.address);
+  const IncomingBlock& block = asked.own.blocks[asked.own_index(cut.address)];
+  const CutCount& place = task.counts[at(cut.row_cut)];
+  const Range own{place.first_id, place.ids};
+  std::int64_t* const ids = asked.own.ids.data() + block.ids_begin;
+  visit_width(slot.id_bytes, [&]<typename Id>(Id) {
+    const auto* const narrow = reinterpret_cast<const Id*>(writer.ids);
+    std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
+  });
+  if (asked.bags.section(cut.address).weights_at >= 0) {
+    std::copy(writer.weights + own.begin, writer.weights + own.end,
+              asked.own.weights.data() + block.weights_begin + own.begin);
+  }
+  // Every task writes the offsets behind its bags.
+  std::int64_t* const gradient = asked.own.offsets.data() + block.gradient.offsets_begin;
+  std::int64_t offset = place.first_id;
+  for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+    offset += writer.lengths[b];
+    gradient[b + 1] = offset;
+  }
+  std::int64_t* const lookup = asked.own.offsets.data() + block.lookup.offsets_begin;
+  for (std::int64_t v = place.first_bag; v < place.bags && !slot.sequence; ++v) {
+    lookup[v + 1] = gradient[writer.rows[v] + 1];
+  }
+}
+
+void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
+  pool.parallel_for(static_cast<std::int64_t>(features_.size()), [&](std::int64_t i) {
+    const Feature& feature = features_[at(i)];
+    for (std::int64_t k = 0; k < route(feature.index).row_cuts(); ++k) {
+      const std::span addresses = route(feature.index).row_cut(k);
+      if (own_cut(feature, k) == nullptr || addresses.size() > 1) {
+        narrow(asked, addresses);
+      }
+    }
+  });
+}
+
+bool SplitBags::moves_gradients(const SlotAddress& address, std::int64_t source) const {
+  return !routing_.served_by(address, source) || routing_.slot(address).sequence;
+}
+
+bool SplitBags::gets_partial_sums(const Slot& slot) const {
+  return !slot.sequence;
+}
+
+/// Of a pooled feature the slots of the first cut of rows stand for the columns of all. Gradients
+/// of own slots are read where they are, those of the same columns once.
+void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
+  const Slot& slot = routing_.slot(address);
+  if (slot.sequence) {
+    work.copies.push_back({this, address});
+    return;
+  }
+  if (slot.row_cut == 0) {
+    work.bags.push_back({this, address});
+  }
+  const bool is_known = std::any_of(
+      work.own_gradients.begin(), work.own_gradients.end(), [&](const VectorWork::One& one) {
+        const Slot& known = routing_.slot(one.address);
+        return known.feature == slot.feature && known.cols.begin <= slot.cols.begin &&
+               slot.cols.end <= known.cols.end;
+      });
+  if (routing_.served_by(address, rank_) && !is_known) {
+    work.own_gradients.push_back({this, address});
+  }
+}
+
+void SplitBags::prepare(const InputStep& /*input*/, OutputStep& output) const {
+  output.partial_sums.resize(output.bag_tasks, most_cuts_, most_sums_);
+}
+
+/// Columns `cols`, counted in the slot, of the vectors of a cut of rows, from `first_bag` on.
+kernels::PartialSumsOfBags SplitBags::partial_sums(const InputStep& input,
+                                                   const OutputStep& output,
+                                                   const SlotAddress& address,
+                                                   Range cols,
+                                                   std::int64_t first_bag) const {
+  const AskedSlot& asked = input.asked.slot(address);
+  return {.vectors = output.arrived(address, routing_) + cols.begin,
+          .stride = routing_.slot(address).dim(),
+          .bags = asked.rows,
+          .next = std::lower_bound(asked.rows, asked.rows + asked.vectors, first_bag) - asked.rows,
+          .end = asked.vectors};
+}
+
+/// The columns of one slot of the first cut of rows: the partial sums of a bag go up the tree over
+/// the cuts that have some.
+void SplitBags::assemble_bags(const InputStep& input,
+                              OutputStep& output,
+                              const SlotAddress& address,
+                              std::int64_t task) const {
+  const Slot& slot = routing_.slot(address);
+  const FeatureRoute& of = route(slot.feature);
+  const Range bags = output.task_bags(task);
+  const kernels::PartialSumsScratch scratch = output.partial_sums.of_task(task, of.row_cuts());
+  for (std::size_t k = 0; k < of.rows.size(); ++k) {
+    scratch.cuts[k] = partial_sums(input, output, of.slots[at(slot.shard) + k * at(of.col_cuts)],
+                                   {0, slot.dim()}, bags.begin);
+  }
+  if (!of.hot.empty()) {
+    scratch.cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols, bags.begin);
+  }
+  const VectorPlace to = vectors_to(output, slot);
+  kernels::add_partial_sums(scratch, bags, {to.data, to.stride, slot.dim()});
+  output.divide_mean(routing_, input, slot, task);
+}
+
+}  // namespace weft::sharding

@@ -1,0 +1,80 @@
+/// SplitBags: slots of features whose bags go to several cuts of rows (split_bags.cc).
+#pragma once
+
+#include <vector>
+
+#include "weft/kernels/assemble_bags.h"
+#include "weft/sharding/paths/bag_slots.h"
+#include "weft/sharding/row_owner.h"
+
+namespace weft::sharding {
+
+class SplitBags : public BagSlots {
+ public:
+  explicit SplitBags(const Parts& parts);
+
+  [[nodiscard]] std::int64_t cuts(std::int64_t feature) const override;
+  void begin(AskedIds& asked) const override;
+  void read(AskedIds& asked, const BagTask& task) const override;
+  void lay_out(ThreadPool& pool, AskedIds& asked) const override;
+  void point(AskedIds& asked) const override;
+  void fill(AskedIds& asked, const BagTask& task) const override;
+  void finish(ThreadPool& pool, AskedIds& asked) const override;
+
+  [[nodiscard]] bool moves_gradients(const SlotAddress& address,
+                                     std::int64_t source) const override;
+  [[nodiscard]] bool gets_partial_sums(const Slot& slot) const override;
+  void list_work(const SlotAddress& address, VectorWork& work) const override;
+  void prepare(const InputStep& input, OutputStep& output) const override;
+  void assemble_bags(const InputStep& input,
+                     OutputStep& output,
+                     const SlotAddress& address,
+                     std::int64_t task) const override;
+
+ private:
+  /// A cut of a feature's rows of which this rank holds a shard, or the hot rows; only one, as
+  /// shards of the same rows are on different ranks.
+  struct OwnCut {
+    std::int64_t row_cut = 0;
+    SlotAddress address;
+  };
+
+  struct Feature {
+    std::int64_t index = 0;
+    RowOwner owner;
+    std::vector<OwnCut> own;
+    std::int64_t writers_begin = 0;  ///< into AskedBags::writers
+  };
+
+  [[nodiscard]] const Feature& feature(std::int64_t f) const {
+    return features_[at(place_[at(f)])];
+  }
+
+  [[nodiscard]] static const OwnCut* own_cut(const Feature& feature, std::int64_t row_cut);
+  void lay_out_feature(AskedIds& asked, const Feature& feature) const;
+  void lay_out_own(AskedIds& asked, const SlotAddress& address, const CutCount& total) const;
+  void point_feature(AskedIds& asked, const Feature& feature) const;
+  template <bool kSequence, typename Owner, typename StoreId>
+  void split(const AskedIds& asked,
+             const BagTask& task,
+             std::span<const AskedBags::Writer> writers,
+             const Owner& owner,
+             const StoreId& store) const;
+  void fill_own(AskedIds& asked,
+                const BagTask& task,
+                const OwnCut& cut,
+                const AskedBags::Writer& writer) const;
+  [[nodiscard]] kernels::PartialSumsOfBags partial_sums(const InputStep& input,
+                                                        const OutputStep& output,
+                                                        const SlotAddress& address,
+                                                        Range cols,
+                                                        std::int64_t first_bag) const;
+
+  std::vector<Feature> features_;
+  std::vector<std::int64_t> place_;  // [F] in features_
+  std::int64_t num_writers_ = 0;
+  std::int64_t most_cuts_ = 0;  // of a pooled feature's rows
+  std::int64_t most_sums_ = 0;  // floats of the sums of a task
+};
+
+}  // namespace weft::sharding

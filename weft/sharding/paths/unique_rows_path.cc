@@ -1,0 +1,347 @@
+// A table that is pooled at the sample is asked for rows, each once for all features that read it,
+// and not for bags. The rows come as vectors, and the rank of the sample adds the bags.
+//
+// Notation    U unique rows of the batch in a table, S (row, subtree) pairs, N subtrees of the
+//             rank's parts, D columns of the whole table (unique_rows.h).
+// Travels     per shard the lengths of 2 N runs and S rows, narrow or packed; a vector comes back
+//             for each of the U rows of the first N runs, and S partial gradients go out. What a
+//             rank asks of its own shard passes through the same buffers.
+// Bytes       8 N per shard, i S of ids, 4 D U of vectors and 4 D S of gradients, or encoded.
+// Ids         checked by runs of bags, then one look into a hash table each, a task per table. The
+//             places of the ids among the unique rows are what bags are made of.
+// Vectors     copied or decoded once into one matrix [U, D] of the table; bags are looked up there.
+// Gradients   entries are sorted by (place, part) and summed per (row, subtree), as replicas do it
+//             (embedding/partial_sums.h); the owner goes on up the tree.
+// Order       a bag's rows are added in the order of the bag, and row gradients up the tree of
+//             parts: bits are those of one rank that holds the table, whatever the cuts.
+#include "weft/sharding/paths/unique_rows_path.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "weft/base/error.h"
+#include "weft/kernels/embedding_bag.h"
+#include "weft/kernels/packed_ids.h"
+#include "weft/sharding/input_step.h"
+#include "weft/sharding/output_step.h"
+
+namespace weft::sharding {
+
+/// Finds the rows, a task per table; ids have been checked.
+void UniqueRowsPath::lay_out(ThreadPool& pool, AskedIds& asked) const {
+  if (num_tables() == 0) {
+    return;
+  }
+  asked.rows.places.resize(asked.batch.sparse.values.size());
+  pool.parallel_for(num_tables(), [&](std::int64_t t) {
+    asked.rows.tables[at(t)].find(asked.batch, asked.rows.places);
+  });
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    lay_out_table(asked, t);
+  }
+}
+
+void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
+  const UniqueRows& rows = asked.rows.tables[at(fetch)];
+  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
+    const Slot& slot = routing_.slot(address);
+    const std::int64_t cut = slot.row_cut;
+    asked.slot(address) = {
+        .ids = rows.entries(cut), .vectors = rows.vectors(cut), .gradients = rows.entries(cut)};
+    if (slot.packed) {
+      asked.slot(address).packed_bytes = static_cast<std::int32_t>(std::ssize(rows.wire_ids(cut)));
+    }
+    if (!routing_.served_by(address, rank_)) {
+      continue;
+    }
+    const auto runs = static_cast<std::int64_t>(rows.lengths(cut).size());
+    OwnIds& own = asked.own;
+    own.blocks[asked.own_index(address)] = {.origin = IdOrigin::kPacked,
+                                            .ids_begin = own.num_ids,
+                                            .num_ids = rows.entries(cut),
+                                            .rows_read = rows.vectors(cut),
+                                            .lookup = {runs / 2, own.num_offsets},
+                                            .gradient = {runs, own.num_offsets},
+                                            .vectors = rows.vectors(cut),
+                                            .gradients = rows.entries(cut)};
+    own.num_ids += rows.entries(cut);
+    own.num_offsets += runs + 1;
+  }
+}
+
+void UniqueRowsPath::point(AskedIds& asked) const {
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    const UniqueRows& rows = asked.rows.tables[at(t)];
+    for (const SlotAddress& address : routing_.fetches[at(t)].slots) {
+      asked.slot(address).rows = rows.places(routing_.slot(address).row_cut);
+      asked.slot(address).gradient_rows = rows.gradients(routing_.slot(address).row_cut);
+    }
+  }
+}
+
+void UniqueRowsPath::finish(ThreadPool& pool, AskedIds& asked) const {
+  pool.parallel_for(num_tables(), [&](std::int64_t t) { fill_own(asked, t); });
+}
+
+/// The rows of the own shard, as lookups take them.
+void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
+  const UniqueRows& rows = asked.rows.tables[at(fetch)];
+  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
+    if (!routing_.served_by(address, rank_)) {
+      continue;
+    }
+    const std::int64_t cut = routing_.slot(address).row_cut;
+    const IncomingBlock& block = asked.own.blocks[asked.own_index(address)];
+    std::copy_n(rows.ids(cut), block.num_ids, asked.own.ids.data() + block.ids_begin);
+    std::int64_t* offset = asked.own.offsets.data() + block.gradient.offsets_begin;
+    *offset = 0;
+    for (const std::int32_t length : rows.lengths(cut)) {
+      offset[1] = offset[0] + length;
+      ++offset;
+    }
+  }
+}
+
+/// Lengths of the runs, and ids.
+void UniqueRowsPath::add_pieces(const AskedIds& asked,
+                                const SlotAddress& address,
+                                std::vector<comm::Piece>& pieces) const {
+  const Slot& slot = routing_.slot(address);
+  const UniqueRows& rows = asked.rows.tables[at(slot.fetch)];
+  const std::span<const std::int32_t> lengths = rows.lengths(slot.row_cut);
+  const std::span<const std::byte> ids = rows.wire_ids(slot.row_cut);
+  // Only read.
+  pieces.push_back(
+      {const_cast<std::int32_t*>(lengths.data()), static_cast<std::int64_t>(lengths.size_bytes())});
+  pieces.push_back({const_cast<std::byte*>(ids.data()), std::ssize(ids)});
+}
+
+void UniqueRowsPath::expect_block(ServedIds& served,
+                                  const ArrivedBlock& from,
+                                  const SlotCounts& counts,
+                                  IncomingBlock& block) const {
+  const std::int64_t runs = runs_.runs(from.source);
+  block = {.origin = IdOrigin::kReceived,
+           .ids_begin = served.num_ids,
+           .num_ids = counts.ids,
+           .lookup = {runs / 2, served.num_offsets},
+           .gradient = {runs, served.num_offsets},
+           .parts_begin = served.run_parts_begin(runs_, from.source)};
+  served.num_ids += counts.ids;
+  served.num_offsets += runs + 1;
+}
+
+void UniqueRowsPath::add_expected(const ArrivedBlock& from,
+                                  const SlotCounts& counts,
+                                  std::vector<comm::Piece>& pieces) const {
+  pieces.push_back({nullptr, 4 * runs_.runs(from.source)});
+  pieces.push_back(
+      {nullptr, from.slot->packed ? counts.packed_bytes : from.slot->id_bytes * counts.ids});
+}
+
+/// Packed rows are read run by run, with the lengths.
+std::int64_t UniqueRowsPath::unpack_tasks(const Slot& slot, const SlotCounts& counts) const {
+  return 1 + (slot.packed ? 0 : task_count(counts.ids, kIdsPerTask));
+}
+
+void UniqueRowsPath::unpack(ServedIds& served,
+                            const ArrivedBlock& from,
+                            std::int64_t task,
+                            IncomingBlock& block) const {
+  if (task > 0) {
+    const Range ids{(task - 1) * kIdsPerTask, std::min(task * kIdsPerTask, block.num_ids)};
+    widen_ids(from.pieces[1].data, *from.slot, ids, served.ids.data() + block.ids_begin);
+    return;
+  }
+  unpack_runs(served, from, block);
+  if (from.slot->packed) {
+    unpack_packed(served, from, block);
+  }
+}
+
+/// All runs are kept, and a vector is wanted of the first half.
+void UniqueRowsPath::unpack_runs(ServedIds& served,
+                                 const ArrivedBlock& from,
+                                 IncomingBlock& block) const {
+  const auto* const length = static_cast<const std::int32_t*>(from.pieces[0].data);
+  std::int64_t* const offsets = served.offsets.data() + block.gradient.offsets_begin;
+  offsets[0] = 0;
+  for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
+    if (length[run] < 0 || length[run] > block.num_ids - offsets[run]) {
+      fail(ErrorCode::kComm, "id exchange: runs of rows exceed the announced {}", block.num_ids);
+    }
+    offsets[run + 1] = offsets[run] + length[run];
+  }
+  if (offsets[block.gradient.bags] != block.num_ids) {
+    fail(ErrorCode::kComm, "id exchange: runs of rows sum to {}, {} announced",
+         offsets[block.gradient.bags], block.num_ids);
+  }
+  block.vectors = block.rows_read = offsets[block.lookup.bags];
+  block.gradients = block.num_ids;
+}
+
+/// All runs of a block, whose offsets are known.
+void UniqueRowsPath::unpack_packed(ServedIds& served,
+                                   const ArrivedBlock& from,
+                                   const IncomingBlock& block) const {
+  const Slot& slot = *from.slot;
+  const comm::Piece& ids = from.pieces[1];
+  const std::string& table = routing_.fetches[at(slot.fetch)].name;
+  std::span left(static_cast<const std::byte*>(ids.data), at(ids.bytes));
+  const std::int64_t* const offsets = served.offsets.data() + block.gradient.offsets_begin;
+  std::int64_t* const out = served.ids.data() + block.ids_begin;
+  for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
+    const std::int64_t read =
+        kernels::unpack_ids(left, slot.id_bytes, slot.rows.size(),
+                            {out + offsets[run], at(offsets[run + 1] - offsets[run])});
+    if (read < 0) {
+      fail(ErrorCode::kComm,
+           "id exchange: run {} of the rows of table {} from rank {} is no packed list of {} rows "
+           "below {}",
+           run, table, from.source, offsets[run + 1] - offsets[run], slot.rows.size());
+    }
+    left = left.subspan(at(read));
+  }
+  if (!left.empty()) {
+    fail(ErrorCode::kComm,
+         "id exchange: {} packed rows of table {} from rank {} take {} bytes, {} announced",
+         block.num_ids, table, from.source, ids.bytes - std::ssize(left), ids.bytes);
+  }
+}
+
+IncomingBlock UniqueRowsPath::own_block(const InputStep& input, const SlotAddress& address) const {
+  IncomingBlock block = input.asked.own.blocks[input.asked.own_index(address)];
+  block.parts_begin = input.served.run_parts_begin(runs_, rank_);
+  return block;
+}
+
+/// The features' bags as the batch has them, with places among the unique rows in place of ids.
+void UniqueRowsPath::place_own_features(InputStep& input) const {
+  for (const RowFetch& fetch : routing_.fetches) {
+    for (const std::int64_t f : fetch.features) {
+      input.incoming.fetched[at(f)] = input.batch_block(routing_, f, rank_);
+      input.incoming.fetched[at(f)].origin = IdOrigin::kPlaces;
+    }
+  }
+}
+
+void UniqueRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {
+  work.copies.push_back({this, address});
+}
+
+void UniqueRowsPath::prepare(const InputStep& input, OutputStep& output) const {
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    FetchedTable& table = output.fetched[at(t)];
+    table.is_coalesced = false;
+    table.rows = input.asked.rows.tables[at(t)].count();
+    table.vectors.resize_for<float>(table.rows * routing_.fetches[at(t)].dim);
+  }
+}
+
+VectorPlace UniqueRowsPath::vectors_to(const OutputStep& output, const Slot& slot) const {
+  const std::int64_t dim = routing_.fetches[at(slot.fetch)].dim;
+  return {output.fetched[at(slot.fetch)].vectors.as<float>() + slot.cols.begin, dim};
+}
+
+VectorPlace UniqueRowsPath::gradients_from(const OutputStep& output, const Slot& slot) const {
+  const std::int64_t dim = routing_.fetches[at(slot.fetch)].dim;
+  return {output.fetched[at(slot.fetch)].sums.vectors() + slot.cols.begin, dim};
+}
+
+/// Adds the bags of pooled features and copies sequences; then divides means.
+void UniqueRowsPath::pool(Context& ctx, const InputStep& input, OutputStep& output) const {
+  std::vector<kernels::BagLookup>& lookups = output.fetched_lookups;
+  lookups.clear();
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    const RowFetch& fetch = routing_.fetches[at(t)];
+    for (const std::int64_t f : fetch.features) {
+      const IncomingBlock& block = input.incoming.fetched[at(f)];
+      const Matrix<float>& out = output.matrices.vectors_of(f);
+      lookups.push_back({.weights = output.fetched[at(t)].vectors.as<float>(),
+                         .weight_stride = 4 * fetch.dim,
+                         .dtype = DType::kFloat32,
+                         .cols = fetch.dim,
+                         .bags = input.incoming.bags(block, block.lookup),
+                         .pooled = route(f).pooling != spec::Pooling::kNone,
+                         .out = out.data,
+                         .out_stride = out.stride});
+    }
+  }
+  kernels::embedding_bag(ctx, lookups);
+  output.divide_means(
+      ctx, input, output.fetched_means,
+      [&](std::int64_t f) -> const Matrix<float>& { return output.matrices.vectors_of(f); });
+}
+
+void UniqueRowsPath::add_blocks(const InputStep& input,
+                                OutputStep& output,
+                                std::int64_t fetch) const {
+  std::vector<kernels::GradientBlock>& blocks = output.fetched[at(fetch)].blocks;
+  blocks.clear();
+  for (const std::int64_t f : routing_.fetches[at(fetch)].features) {
+    const IncomingBlock& block = input.incoming.fetched[at(f)];
+    const Matrix<float>& gradients = output.matrices.gradients_of(f);
+    blocks.push_back({.bags = input.incoming.bags(block, block.gradient),
+                      .pooled = route(f).pooling != spec::Pooling::kNone,
+                      .grads = gradients.data,
+                      .grad_stride = gradients.stride,
+                      .parts = input.incoming.parts + block.parts_begin});
+  }
+}
+
+void UniqueRowsPath::coalesce(Context& ctx, const InputStep& input, OutputStep& output) const {
+  output.fetched_coalesces.clear();
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    FetchedTable& table = output.fetched[at(t)];
+    add_blocks(input, output, t);
+    output.fetched_coalesces.push_back({.blocks = table.blocks,
+                                        .rows = std::max<std::int64_t>(table.rows, 1),
+                                        .parts = routing_.parts,
+                                        .buffers = &table.buffers,
+                                        .runs = &table.runs});
+    table.is_coalesced = true;
+  }
+  kernels::coalesce(ctx, output.fetched_coalesces);
+}
+
+void UniqueRowsPath::sum_gradients(Context& ctx, const InputStep& input, OutputStep& output) const {
+  if (std::any_of(output.fetched.begin(), output.fetched.end(),
+                  [](const FetchedTable& table) { return !table.is_coalesced; })) {
+    coalesce(ctx, input, output);
+  }
+  output.fetched_sums.clear();
+  for (std::int64_t t = 0; t < num_tables(); ++t) {
+    FetchedTable& table = output.fetched[at(t)];
+    output.fetched_sums.push_back(
+        {.sums = &table.sums, .runs = &table.runs, .cols = routing_.fetches[at(t)].dim});
+  }
+  embedding::PartialSums::sum(ctx, output.fetched_sums, routing_.own_parts(rank_));
+}
+
+VectorDraws UniqueRowsPath::vector_draws(const InputStep& input,
+                                         const SlotAddress& address,
+                                         std::int64_t source) const {
+  const Slot& slot = routing_.slot(address);
+  const IncomingBlock& block = input.block(address, source);
+  const kernels::Bags bags = input.incoming.bags(block, block.lookup);
+  return {.of = VectorDraws::Of::kRows,
+          .key = keys_.rows[at(slot.table)],
+          .ids = bags.ids,
+          .offsets = bags.offsets,
+          .rows = slot.rows};
+}
+
+VectorDraws UniqueRowsPath::gradient_draws(const InputStep& input,
+                                           const SlotAddress& address) const {
+  const Slot& slot = routing_.slot(address);
+  const UniqueRows& rows = input.asked.rows.tables[at(slot.fetch)];
+  return {.of = VectorDraws::Of::kPartialSums,
+          .key = keys_.sums[at(slot.table)],
+          .ids = rows.ids(slot.row_cut),
+          .rows = slot.rows,
+          .runs = rows.lengths(slot.row_cut),
+          .run_parts = runs_.of(rank_).data()};
+}
+
+}  // namespace weft::sharding

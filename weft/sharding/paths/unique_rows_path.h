@@ -1,0 +1,69 @@
+/// UniqueRowsPath: slots of tables that are pooled at the sample (unique_rows_path.cc).
+#pragma once
+
+#include <vector>
+
+#include "weft/sharding/paths/slot_path.h"
+
+namespace weft::sharding {
+
+class UniqueRowsPath : public SlotPath {
+ public:
+  using SlotPath::SlotPath;
+
+  void lay_out(ThreadPool& pool, AskedIds& asked) const override;
+  void point(AskedIds& asked) const override;
+  void finish(ThreadPool& pool, AskedIds& asked) const override;
+  void add_pieces(const AskedIds& asked,
+                  const SlotAddress& address,
+                  std::vector<comm::Piece>& pieces) const override;
+
+  void expect_block(ServedIds& served,
+                    const ArrivedBlock& from,
+                    const SlotCounts& counts,
+                    IncomingBlock& block) const override;
+  void add_expected(const ArrivedBlock& from,
+                    const SlotCounts& counts,
+                    std::vector<comm::Piece>& pieces) const override;
+  [[nodiscard]] std::int64_t unpack_tasks(const Slot& slot,
+                                          const SlotCounts& counts) const override;
+  void unpack(ServedIds& served,
+              const ArrivedBlock& from,
+              std::int64_t task,
+              IncomingBlock& block) const override;
+  [[nodiscard]] IncomingBlock own_block(const InputStep& input,
+                                        const SlotAddress& address) const override;
+  void place_own_features(InputStep& input) const override;
+
+  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
+                                     std::int64_t /*source*/) const override {
+    return true;
+  }
+
+  void list_work(const SlotAddress& address, VectorWork& work) const override;
+  void prepare(const InputStep& input, OutputStep& output) const override;
+  [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
+  [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,
+                                           const Slot& slot) const override;
+  void pool(Context& ctx, const InputStep& input, OutputStep& output) const override;
+  void coalesce(Context& ctx, const InputStep& input, OutputStep& output) const override;
+  void sum_gradients(Context& ctx, const InputStep& input, OutputStep& output) const override;
+  [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
+                                         const SlotAddress& address,
+                                         std::int64_t source) const override;
+  [[nodiscard]] VectorDraws gradient_draws(const InputStep& input,
+                                           const SlotAddress& address) const override;
+
+ private:
+  [[nodiscard]] std::int64_t num_tables() const {
+    return static_cast<std::int64_t>(routing_.fetches.size());
+  }
+
+  void lay_out_table(AskedIds& asked, std::int64_t fetch) const;
+  void fill_own(AskedIds& asked, std::int64_t fetch) const;
+  void unpack_runs(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;
+  void unpack_packed(ServedIds& served, const ArrivedBlock& from, const IncomingBlock& block) const;
+  void add_blocks(const InputStep& input, OutputStep& output, std::int64_t fetch) const;
+};
+
+}  // namespace weft::sharding

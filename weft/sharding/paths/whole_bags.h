@@ -1,0 +1,34 @@
+/// WholeBags: slots of tables whose rows are not cut, served by another rank (whole_bags.cc).
+#pragma once
+
+#include "weft/sharding/paths/bag_slots.h"
+
+namespace weft::sharding {
+
+class WholeBags : public BagSlots {
+ public:
+  explicit WholeBags(const Parts& parts);
+
+  void begin(AskedIds& asked) const override;
+  void read(AskedIds& asked, const BagTask& task) const override;
+  void lay_out(ThreadPool& pool, AskedIds& asked) const override;
+  void point(AskedIds& asked) const override;
+  void fill(AskedIds& asked, const BagTask& task) const override;
+  void finish(ThreadPool& pool, AskedIds& asked) const override;
+
+  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
+                                     std::int64_t /*source*/) const override {
+    return true;
+  }
+
+  void list_work(const SlotAddress& address, VectorWork& work) const override;
+  void assemble_bags(const InputStep& input,
+                     OutputStep& output,
+                     const SlotAddress& address,
+                     std::int64_t task) const override;
+
+ private:
+  std::vector<std::int64_t> features_;  // that this rank packs
+};
+
+}  // namespace weft::sharding

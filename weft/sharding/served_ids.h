@@ -1,0 +1,87 @@
+/// ServedIds: the ids that other ranks ask of this one in a batch, widened and behind each other.
+/// IdReceiver fills it.
+///
+/// Memory      buffers grow to the longest batch that has been seen, and are reused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/at.h"
+#include "weft/comm/collective.h"
+#include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/routing.h"
+#include "weft/sharding/task_list.h"
+
+namespace weft::sharding {
+
+/// The runs of rows of all ranks (unique_rows.h), which are static: the first part of each, in the
+/// order of ranks.
+class RunParts {
+ public:
+  explicit RunParts(const Routing& routing);
+
+  /// Runs of a rank's rows: 2 N.
+  [[nodiscard]] std::int64_t runs(std::int64_t rank) const {
+    return begins_[at(rank) + 1] - begins_[at(rank)];
+  }
+
+  /// Index of a rank's first run.
+  [[nodiscard]] std::int64_t begin(std::int64_t rank) const { return begins_[at(rank)]; }
+
+  /// The first part of each run, of all ranks.
+  [[nodiscard]] std::span<const std::int32_t> parts() const { return parts_; }
+
+  /// Those of one rank.
+  [[nodiscard]] std::span<const std::int32_t> of(std::int64_t rank) const {
+    return parts().subspan(at(begin(rank)), at(runs(rank)));
+  }
+
+ private:
+  std::vector<std::int64_t> begins_;  // [W + 1]
+  std::vector<std::int32_t> parts_;
+};
+
+struct ServedIds {
+  [[nodiscard]] std::span<const std::int64_t> used_ids() const { return {ids.data(), at(num_ids)}; }
+
+  [[nodiscard]] std::span<const std::int64_t> used_offsets() const {
+    return {offsets.data(), at(num_offsets)};
+  }
+
+  [[nodiscard]] std::span<const float> used_weights() const {
+    return {weights.data(), at(num_weights)};
+  }
+
+  [[nodiscard]] std::span<const std::int32_t> used_parts() const {
+    return {parts.data(), at(num_parts)};
+  }
+
+  /// [bags] the global sample of each bag of a block from another rank, where keeps_samples.
+  [[nodiscard]] const std::int32_t* samples_of(const IncomingBlock& block) const {
+    return samples.data() + block.lookup.offsets_begin;
+  }
+
+  /// Where the parts of the runs of rows from `source` begin in `parts`.
+  [[nodiscard]] std::int64_t run_parts_begin(const RunParts& runs, std::int64_t source) const {
+    return global_size + runs.begin(source);
+  }
+
+  bool keeps_samples = false;                    ///< set once
+  std::int64_t global_size = -1;                 ///< samples of the global batch
+  std::int64_t parts_of = -1;                    ///< the global size that `parts` begins with
+  std::vector<std::vector<comm::Piece>> pieces;  ///< [W]
+  std::vector<std::byte> bytes;                  ///< where they are received, unless lent
+  TaskList tasks;                                ///< of blocks
+  std::vector<std::int64_t> ids, offsets;
+  std::vector<float> weights;
+  /// The part of every sample of the global batch, then RunParts::parts(), then the parts of the
+  /// blocks' bags.
+  std::vector<std::int32_t> parts;
+  std::vector<std::int32_t> samples;  ///< of bags, as offsets
+  std::int64_t num_ids = 0, num_offsets = 0, num_weights = 0, num_parts = 0;
+};
+
+}  // namespace weft::sharding

@@ -1,0 +1,100 @@
+#include "weft/sharding/vector_layout.h"
+
+#include <algorithm>
+
+#include "weft/base/at.h"
+
+namespace weft::sharding {
+
+VectorLayout::VectorLayout(const Paths& paths, Delivery delivery)
+    : paths_(paths), routing_(paths.routing()), rank_(paths.rank()), delivery_(delivery) {
+}
+
+void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
+  place_served(input, step);
+  place_asked(input, step);
+}
+
+void VectorLayout::place_served(const InputStep& input, OutputStep& step) const {
+  step.served_places.resize(routing_.served[at(rank_)].size() * at(routing_.ranks) +
+                            routing_.served[at(routing_.replicated())].size());
+  OutputStep::ServedPlace next;
+  const auto place = [&](const SlotAddress& address, std::int64_t source) {
+    step.served_places[served_index(address, source)] = next;
+    if (paths_.of(address, source).moves_vectors()) {
+      const IncomingBlock& block = input.block(address, source);
+      next.vectors += block.vectors * routing_.slot(address).dim();
+      next.gradients += block.gradients * routing_.slot(address).dim();
+    }
+  };
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    step.served_run[at(r)].begin = next.vectors;
+    for_slots(routing_, rank_, [&](const SlotAddress& address) { place(address, r); });
+    if (r == rank_) {
+      for_slots(routing_, routing_.replicated(),
+                [&](const SlotAddress& address) { place(address, r); });
+    }
+    step.served_run[at(r)].end = next.vectors;
+  }
+  step.served.resize_for<float>(std::max(next.vectors, next.gradients));
+}
+
+/// Of encoded vectors partial sums alone, which are decoded here before they are added.
+void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
+  const bool encoded = step.is_decoded();
+  std::int64_t received = 0;
+  const auto place = [&](std::int64_t server, std::int64_t floats) {
+    for_slots(routing_, server, [&](const SlotAddress& address) {
+      const Slot& slot = routing_.slot(address);
+      const SlotPath& path = paths_.of(address, rank_);
+      const bool has_place = encoded ? path.gets_partial_sums(slot) : path.moves_vectors();
+      step.asked_begin[at(server)][at(address.slot)] = floats;
+      floats += has_place ? input.asked.slot(address).vectors * slot.dim() : 0;
+    });
+    return floats;
+  };
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    std::int64_t floats = place(r, 0);
+    floats = r == rank_ ? place(routing_.replicated(), floats) : floats;
+    const bool lies_here = encoded || r != rank_;
+    const std::int64_t begin = lies_here ? received : 0;
+    received += lies_here ? floats : 0;
+    step.asked_run[at(r)] = {begin, begin + floats};
+  }
+  if (encoded || delivery_ == Delivery::kCopied) {
+    step.asked.resize_for<float>(received);
+  }
+}
+
+std::size_t VectorLayout::served_index(const SlotAddress& address, std::int64_t source) const {
+  const std::int64_t before = address.server == routing_.replicated() ? routing_.ranks : source;
+  return at(before) * routing_.served[at(rank_)].size() + at(address.slot);
+}
+
+VectorPlace VectorLayout::output(const OutputStep& step,
+                                 const SlotAddress& address,
+                                 std::int64_t source) const {
+  const Slot& slot = routing_.slot(address);
+  if (!paths_.of(address, source).moves_vectors()) {
+    return step.matrices.vectors_of(slot);
+  }
+  return {step.served.as<float>() + step.served_places[served_index(address, source)].vectors,
+          slot.dim()};
+}
+
+VectorPlace VectorLayout::gradient(const OutputStep& step,
+                                   const SlotAddress& address,
+                                   std::int64_t source) const {
+  const Slot& slot = routing_.slot(address);
+  if (!gradient_travels(address, source)) {
+    return step.matrices.gradients_of(slot);
+  }
+  return {step.served.as<float>() + step.served_places[served_index(address, source)].gradients,
+          slot.dim()};
+}
+
+bool VectorLayout::gradient_travels(const SlotAddress& address, std::int64_t source) const {
+  return paths_.of(address, source).moves_gradients(address, source);
+}
+
+}  // namespace weft::sharding

@@ -1,0 +1,70 @@
+/// Private to sharding/: where the vectors and gradients of every slot lie in the buffers of their
+/// exchange, at both ends.
+///
+/// Served      per source rank a run of blocks in the order of slots, this rank's ends with
+/// replicated
+///             slots; what does not move has no room in it. Gradients have a layout of their own in
+///             the same memory, which vectors have left by then.
+/// Asked       per server a run of vectors, where the exchange does not lend the sender's memory;
+///             encoded ones have room where they are partial sums.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "weft/sharding/input_step.h"
+#include "weft/sharding/output_step.h"
+#include "weft/sharding/paths/paths.h"
+
+namespace weft::sharding {
+
+/// How the exchange of vectors moves them.
+enum class Delivery : std::uint8_t {
+  kLent,  ///< the receiver reads the sender's memory
+  kCopied,
+};
+
+/// Calls visit(address) for all slots of a server.
+template <typename Visit>
+void for_slots(const Routing& routing, std::int64_t server, const Visit& visit) {
+  const auto slots = static_cast<std::int64_t>(routing.served[at(server)].size());
+  for (std::int64_t j = 0; j < slots; ++j) {
+    visit(SlotAddress{server, j});
+  }
+}
+
+class VectorLayout {
+ public:
+  /// `paths` outlives it.
+  VectorLayout(const Paths& paths, Delivery delivery);
+
+  /// Places all blocks of the batch of `input`, and sizes the buffers.
+  void prepare(const InputStep& input, OutputStep& step) const;
+
+  /// Where the server writes the vectors of the block from `source` of a slot that it serves, or of
+  /// a replicated slot (its own source): one per bag of block.lookup, or per id of a sequence.
+  [[nodiscard]] VectorPlace output(const OutputStep& step,
+                                   const SlotAddress& address,
+                                   std::int64_t source) const;
+
+  /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
+  [[nodiscard]] VectorPlace gradient(const OutputStep& step,
+                                     const SlotAddress& address,
+                                     std::int64_t source) const;
+
+  /// Whether gradients go from `source` to the slot's server, itself perhaps; the others are read
+  /// where they are.
+  [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const;
+
+ private:
+  void place_served(const InputStep& input, OutputStep& step) const;
+  void place_asked(const InputStep& input, OutputStep& step) const;
+  [[nodiscard]] std::size_t served_index(const SlotAddress& address, std::int64_t source) const;
+
+  const Paths& paths_;
+  const Routing& routing_;
+  std::int64_t rank_;
+  Delivery delivery_;
+};
+
+}  // namespace weft::sharding
