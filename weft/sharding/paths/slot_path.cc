@@ -1,0 +1,59 @@
+#include "weft/sharding/paths/slot_path.h"
+
+#include <algorithm>
+
+#include "weft/base/error.h"
+#include "weft/sharding/output_step.h"
+
+namespace weft::sharding {
+namespace {
+
+/// Returns a negative number where an id is outside [0, rows).
+template <typename Id>
+std::int64_t widen(const Id* ids, std::int64_t count, std::int64_t rows, std::int64_t* out) {
+  std::int64_t outside = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto id = static_cast<std::int64_t>(ids[i]);
+    out[i] = id;
+    outside |= id | (rows - 1 - id);
+  }
+  return outside;
+}
+
+}  // namespace
+
+void widen_ids(const void* wire, const Slot& slot, Range ids, std::int64_t* out) {
+  std::int64_t* const first = out + ids.begin;
+  const std::int64_t rows = slot.rows.size();
+  std::int64_t outside = 0;
+  visit_width(slot.id_bytes, [&]<typename Id>(Id) {
+    outside = widen(static_cast<const Id*>(wire) + ids.begin, ids.size(), rows, first);
+  });
+  if (outside < 0) {
+    const auto* const bad =
+        std::find_if(first, first + ids.size(), [rows](auto id) { return id < 0 || id >= rows; });
+    fail(ErrorCode::kComm, "id exchange: row {} is outside a shard of {} rows", *bad, rows);
+  }
+}
+
+VectorPlace SlotPath::vectors_to(const OutputStep& output, const Slot& slot) const {
+  return output.matrices.vectors_of(slot);
+}
+
+VectorPlace SlotPath::gradients_from(const OutputStep& output, const Slot& slot) const {
+  return output.matrices.gradients_of(slot);
+}
+
+VectorDraws SlotPath::own_gradient_draws(const InputStep& input, const Slot& slot) const {
+  VectorDraws draws{.of = slot.sequence ? VectorDraws::Of::kPlaces : VectorDraws::Of::kSamples,
+                    .key = keys_.gradients[at(slot.feature)],
+                    .first_sample = routing_.own_samples(input.batch().global_size, rank_).begin};
+  if (slot.sequence) {
+    const JaggedView view = input.batch().sparse.feature(slot.feature);
+    draws.offsets = view.offsets.data();
+    draws.bags = view.batch();
+  }
+  return draws;
+}
+
+}  // namespace weft::sharding
