@@ -21,7 +21,8 @@ HOST_LOOP = re.compile(r'\bctx\.pool\b|\brun_blocks\(|\bparallel_for\(|#\s*inclu
 # (docs/adr/0005-ids-in-host-memory.md), lists of rows, and measuring the machine.
 HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "weft/comm/",
                "weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
-               "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc", "weft/train/compute_probe.cc")
+               "weft/sharding/paths/", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc",
+               "weft/train/compute_probe.cc")
 
 
 def read_layers(faults):
