@@ -1,14 +1,17 @@
-/// RunSums: sums over a run of neighbouring parts (weft/base/parts.h), in the form in which ranks
-/// merge them: one sum per maximal whole subtree of the run. Merging is associative, because two
-/// neighbouring runs have just the nodes that their union needs: so ranks may merge in any tree
-/// that keeps their order, and the sum over all parts has the bits of the rule of parts.
+/// RunSums: partial sums over a run of neighbouring parts (weft/base/parts.h), in the form in which
+/// ranks merge them: one sum per maximal whole subtree of the run. With P = 8 parts the run [1, 4)
+/// has the subtrees [1, 2) and [2, 4). Every subtree of the union of two neighbouring runs is a
+/// subtree of one of them, or the sum of such subtrees; so merging is associative, ranks may merge
+/// in any tree that keeps their order, and the sum over all parts is bit for bit that of the rule
+/// of parts. Control messages and reports of a step are made of these (weft/train).
 ///
 /// Notation    P parts, K values per part, S = most_subtrees(P).
-/// Memory      S·K values, allocated by the constructor.
-/// Wire        header and S·K values: encoded_bytes(P, K), equal for every run. Bytes are of the
-///             machine's own order.
+/// Memory      S·K values and scratch, which grow to the largest run that was assigned or merged.
+/// Wire        the run and S·K values: encoded_bytes(P, K), equal for every run. Bytes are of the
+///             machine's own order. All ranks use equal P and K.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,13 +25,13 @@
 
 namespace weft {
 
-/// The most maximal whole subtrees that any run of parts of [0, parts) has.
+/// Upper bound of the number of maximal whole subtrees of any run in [0, parts).
 inline std::int64_t most_subtrees(std::int64_t parts) {
   return std::max<std::int64_t>(1, 2 * (tree_slots(parts) - 1));
 }
 
-/// `T` is trivially copyable. Add is called as add(T& sum, const T& later), where the samples of
-/// `later` come behind those of `sum`.
+/// `T` is trivially copyable and has a default value. Add is called as add(T& sum, const T& later),
+/// where the parts of `later` follow those of `sum`.
 template <typename T, typename Add>
 class RunSums {
  public:
@@ -36,11 +39,11 @@ class RunSums {
 
   /// The empty run of `parts` parts with `values` values each.
   RunSums(std::int64_t parts, std::int64_t values) : parts_(parts), values_(values) {
-    const auto most = at(most_subtrees(parts) + 2);
+    const auto most = at(most_subtrees(parts) + 1);  // one more while two are joined
     nodes_.reserve(most);
     sums_.reserve(most * at(values));
-    old_nodes_.reserve(2 * most);
-    old_sums_.reserve(2 * most * at(values));
+    pending_nodes_.reserve(2 * most);
+    pending_sums_.reserve(2 * most * at(values));
   }
 
   /// Size of encode()'s bytes, equal for all runs.
@@ -91,7 +94,8 @@ class RunSums {
     std::memcpy(out.data() + sizeof(run_), sums_.data(), sums_.size() * sizeof(T));
   }
 
-  /// Makes this the run that encode() wrote. Throws Error(kComm) where it is no run of these parts.
+  /// Makes this the run that encode() wrote. Throws Error(kComm) where the
+  /// run is not in [0, parts).
   void decode(std::span<const std::byte> in) {
     std::memcpy(&run_, in.data(), sizeof(run_));
     if (run_.begin < 0 || run_.end < run_.begin || run_.end > parts_) {
@@ -115,13 +119,13 @@ class RunSums {
   }
 
   void begin_merge() {
-    old_nodes_.assign(nodes_.begin(), nodes_.end());
-    old_sums_.assign(sums_.begin(), sums_.end());
+    pending_nodes_.assign(nodes_.begin(), nodes_.end());
+    pending_sums_.assign(sums_.begin(), sums_.end());
   }
 
   void take(Range node, std::span<const T> sums) {
-    old_nodes_.push_back(node);
-    old_sums_.insert(old_sums_.end(), sums.begin(), sums.end());
+    pending_nodes_.push_back(node);
+    pending_sums_.insert(pending_sums_.end(), sums.begin(), sums.end());
   }
 
   void end_merge(Range run) {
@@ -134,14 +138,14 @@ class RunSums {
     }
   }
 
-  /// Appends the maximal subtrees of `node` in the run. Returns whether `node` itself is one: then
-  /// it is the last.
+  /// Appends the maximal subtrees of the run inside `node`. Returns whether `node` lies in the run
+  /// as a whole: its sum is then the last.
   bool merge(Range node, std::size_t& next) {
     if (node.end <= run_.begin || run_.end <= node.begin) {
       return false;
     }
-    if (next < old_nodes_.size() && old_nodes_[next] == node) {
-      const auto sums = std::span(old_sums_).subspan(next * at(values_), at(values_));
+    if (next < pending_nodes_.size() && pending_nodes_[next] == node) {
+      const auto sums = std::span(pending_sums_).subspan(next * at(values_), at(values_));
       nodes_.push_back(node);
       sums_.insert(sums_.end(), sums.begin(), sums.end());
       ++next;
@@ -179,10 +183,10 @@ class RunSums {
   std::int64_t parts_;
   std::int64_t values_;
   Range run_;
-  std::vector<Range> nodes_;      // the run's maximal subtrees, in order
-  std::vector<T> sums_;           // [nodes][values]
-  std::vector<Range> old_nodes_;  // those that a merge begins with
-  std::vector<T> old_sums_;
+  std::vector<Range> nodes_;          // the run's maximal subtrees, in order
+  std::vector<T> sums_;               // [nodes][values]
+  std::vector<Range> pending_nodes_;  // subtrees to merge, in order
+  std::vector<T> pending_sums_;
 };
 
 }  // namespace weft

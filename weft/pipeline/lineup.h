@@ -1,14 +1,16 @@
-/// Lineup: enqueues stages on streams so that they take effect in the order in which they were
-/// added, whatever streams they are on. A stage runs behind the last writer of everything that it
-/// reads or writes, and behind the readers since of everything that it writes.
+/// Lineup: enqueues stages on streams so that stages which share a resource run in the order in
+/// which they were added. A stage waits for the last writer of every resource that it uses, and for
+/// all readers since of every resource that it writes; other stages may overlap. The engine adds
+/// every stage of every step.
 ///
-/// Streams     a stage on the stream of what it waits for costs a comparison; otherwise its stream
-///             waits for an event. Where a stream runs on the calling thread, that wait blocks the
-///             caller, so what is to run beside is added before it.
+/// Streams     no event is waited for between stages of one stream. Where a stream runs on the
+///             calling thread, a wait blocks the caller: a stage that should overlap with the wait
+///             is added before it.
 /// Threads     one thread adds. The streams outlive the Lineup.
-/// Errors      a stage that throws fails its stream; streams that wait for it take the exception
-///             over, and the waits for the host rethrow it.
-/// Cost        per stage at most kResources comparisons of events. Nothing is allocated.
+/// Errors      after a stage throws, later stages on its stream are skipped; streams that wait for
+///             it get the same exception, and wait_for_batch() and wait_for() rethrow it.
+/// Cost        per stage at most kResources * kStreamRoles comparisons of events. add() allocates
+///             nothing.
 #pragma once
 
 #include <array>
@@ -22,7 +24,7 @@
 
 namespace weft::pipeline {
 
-/// For tests: accesses of a stage to a resource for which nothing is waited.
+/// For tests: a stage and a resource that it uses without waiting for those who used it before.
 struct LeftOut {
   StepPart part = StepPart::kPrepare;
   Resource resource = Resource::kRows;
@@ -33,27 +35,29 @@ class Lineup {
   /// For `batches` batches in flight.
   explicit Lineup(std::int64_t batches);
 
-  /// Enqueues `body` on `on` as a stage of a batch in flight, with the accesses of its part. `body`
-  /// stays alive until it has run.
+  /// Enqueues `body` on `on` as a stage of a batch in flight, with the resources that
+  /// accesses_of(stage.part) declares. The caller keeps `body` alive until it has run.
   void add(Stream& on, const Stage& body, const StageOf& stage);
 
-  /// Enqueues work of the job that belongs to no batch, behind all that uses rows, parameters or
-  /// the dense model's memory, and in front of all that will.
+  /// Enqueues work that belongs to no batch, such as saving or hashing: after every stage added
+  /// before that uses rows, parameters or the dense model's memory, and before every such stage
+  /// added later.
   void add_exclusive(Stream& on, const Stage& body);
 
-  /// Whether a stage on `on` would wait for a stage on another stream that reads or writes
-  /// `resource`. It may have ended since.
+  /// Whether the last writer of the job's `resource` was enqueued on another stream than `on`. True
+  /// also when that writer has already ended.
   [[nodiscard]] bool waits_for(const Stream& on, Resource resource) const;
 
-  /// Blocks until all stages of the batch have ended, and rethrows what one of them, or of the
-  /// stages before it on its stream, threw. Stages that touch nothing of a batch are not waited
-  /// for.
+  /// Blocks until all stages of the batch at this place, from 0, have ended, and rethrows what one
+  /// of them, or an earlier stage of its stream, threw. Stages that use resources of the job alone
+  /// are not waited for.
   void wait_for_batch(std::int64_t batch);
 
   /// Blocks until the last writer of the job's `resource` has ended, and rethrows what it threw.
+  /// Readers are not waited for.
   void wait_for(Resource resource);
 
-  /// Adds accesses that nothing waits for.
+  /// Drops the waits of a stage for a resource.
   void leave_out(const LeftOut& access) { left_out_.push_back(access); }
 
  private:

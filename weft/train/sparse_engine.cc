@@ -43,18 +43,18 @@ SparseEngine::SparseEngine(const spec::Config& config,
       plan_(plan),
       tasks_(static_cast<std::int64_t>(config.tasks.size())),
       rank_(world.rank()),
-      control_block_(plan.parts, tasks_),
-      report_block_(plan.parts, tasks_),
+      other_control_(plan.parts, tasks_),
+      other_report_(plan.parts, tasks_),
       control_comm_(world.duplicate("control")),
       groups_comm_(plan.most_ranks() == world.size()
                        ? nullptr
                        : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
                                      static_cast<int>(world.rank() / plan.most_ranks()),
                                      "control of groups")),
-      tables_(config, plan, world, device, {.control_bytes = control_block_.bytes()}),
-      report_bytes_(at(report_block_.bytes() * world.size())) {
+      tables_(config, plan, world, device, {.control_bytes = other_control_.bytes()}),
+      report_bytes_(at(other_report_.bytes() * world.size())) {
   if (groups_comm_ != nullptr) {
-    group_bytes_.resize(at(control_block_.bytes() * groups_comm_->size()));
+    group_bytes_.resize(at(other_control_.bytes() * groups_comm_->size()));
   }
 }
 
@@ -80,10 +80,10 @@ void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
   state.control.encode(state.control_bytes);
   tables_.exchange_counts(ctx, *state.tables, state.batch, state.control_bytes);
   for (std::int64_t place = 0; place < plan_.most_ranks(); ++place) {
-    BatchControl& to = place == 0 ? state.control : control_block_;
+    BatchControl& to = place == 0 ? state.control : other_control_;
     to.decode(state.tables->control(place));
     if (place > 0) {
-      state.control.append(control_block_);
+      state.control.append(other_control_);
     }
   }
   if (groups_comm_ != nullptr) {
@@ -98,10 +98,10 @@ void SparseEngine::gather_groups(Context& ctx, BatchControl& control) {
   control.encode(own);
   groups_comm_->all_gather(ctx, own.data(), group_bytes_.data(), control.bytes());
   for (int group = 0; group < groups_comm_->size(); ++group) {
-    BatchControl& to = group == 0 ? control : control_block_;
+    BatchControl& to = group == 0 ? control : other_control_;
     to.decode(std::span(group_bytes_).subspan(at(group * control.bytes()), own.size()));
     if (group > 0) {
-      control.append(control_block_);
+      control.append(other_control_);
     }
   }
 }
@@ -132,8 +132,8 @@ void SparseEngine::merge_reports(Context& ctx, StepReport& report) {
   control_comm_->all_gather(ctx, own_report_.data(), report_bytes_.data(), report.bytes());
   report.decode(block(0));
   for (int rank = 1; rank < control_comm_->size(); ++rank) {
-    report_block_.decode(block(rank));
-    report.append(report_block_);
+    other_report_.decode(block(rank));
+    report.append(other_report_);
   }
 }
 

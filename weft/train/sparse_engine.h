@@ -1,16 +1,18 @@
-/// SparseEngine: the tables of a job with what ranks must agree on to train them: control with the
-/// counts, the report in front of the updates, syncs of replica groups, state and its hash. An
-/// Engine puts a dense model on top; so can another trainer that fills in gradients itself.
+/// SparseEngine: embedding tables with the exchanges between ranks that training them needs: a
+/// control message with the counts of a batch, a report before its updates, syncs of replica
+/// groups, and state with its hash. Engine puts a dense model on top; a trainer that computes
+/// gradients itself can use the class alone.
 ///
-/// Stages of one SparseState, in this order on every rank: begin, exchange_counts, exchange_ids,
-/// lookup, output_dist, [the caller computes: gradients, report.non_finite, report.sums],
-/// exchange_report, and where it says that the step is applied coalesce, grad_dist, update; an
-/// evaluation ends with exchange_report. sync_replicas follows an update. What may run beside what
-/// is declared in weft/pipeline/stage.h.
-///
-/// Communicators   those of ShardedEmbeddings; "control" for reports; with replica groups "control
-///                 of groups" for the counts.
-/// Errors          what a stage throws. check_overflow() throws Error(kNonFinite).
+/// Stages      of one SparseState, in this order on every rank; those in brackets are stages of
+///             tables():
+///               begin, exchange_counts, [exchange_ids], [lookup], [output_dist],
+///               the caller computes: gradients, report.non_finite, report.sums,
+///               exchange_report; an evaluation ends here, and so does a step that is not applied,
+///               [coalesce], [grad_dist], update, and sync_replicas where it is due.
+///             weft/pipeline/stage.h declares which stages of which batches may overlap.
+/// Communicators  ShardedEmbeddings opens its own; reports use "control", and the counts of replica
+///             groups "control of groups".
+/// Errors      what a stage throws. Overflows are in the report; the caller decides what they mean.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +34,7 @@
 
 namespace weft::train {
 
-/// What one batch has in flight in a SparseEngine, which makes it.
+/// What one batch has in flight in a SparseEngine; make_state() creates it.
 struct SparseState {
   SparseState(std::int64_t parts, std::int64_t tasks, std::unique_ptr<sharding::SparseStep> step)
       : tables(std::move(step)), control(parts, tasks), report(parts, tasks) {}
@@ -65,23 +67,25 @@ class SparseEngine {
   /// Cuts ids into slots and exchanges counts and control. Collective.
   void exchange_counts(Context& ctx, SparseState& state);
 
-  /// Makes state.report that of all ranks and decides whether the step is applied. Collective.
+  /// Replaces state.report by the merge of all ranks' reports and sets state.apply. Collective.
   /// REQUIRES: report.non_finite and report.sums are those of this rank.
   void exchange_report(Context& ctx, SparseState& state);
 
   /// Updates rows of an applied step, behind grad_dist() of the tables.
   void update(Context& ctx, SparseState& state, const embedding::UpdateStep& step);
 
-  /// Makes the replicas of all groups equal behind the update of `step`. Collective.
+  /// Makes the replicas of all groups equal after the update of `step`. Called where it is due
+  /// (mesh.sync_every); does nothing where they are equal. Collective.
   void sync_replicas(Context& ctx, std::int64_t step);
 
-  /// Notes what a dense model has counted behind the report of `step`: values that its codec has
-  /// clipped or found non-finite, and updates that overflowed, since the start.
+  /// Takes over what a dense model has counted after the report of `step`, for the next report:
+  /// values that its codec has clipped or found non-finite, and updates that overflowed, both as
+  /// totals since the start.
   void note_dense(std::int64_t step,
                   const kernels::CodecClips& clips,
                   const sharding::TableOverflow& overflow);
 
-  /// Brings what arose behind the last report. Collective.
+  /// Returns what has been counted since the last report. Collective.
   StepReport flush(Context& ctx);
 
   /// All other stages, and figures of the tables.
@@ -105,8 +109,9 @@ class SparseEngine {
   }
 
  private:
-  /// What arose behind reports, since the start. Updates of rows and syncs, which write the rows,
-  /// and note_dense() write members of their own; reports read them behind all three.
+  /// What has been counted since the start, after reports. update(), sync_replicas() and
+  /// note_dense() write members of their own, so none needs a lock; a report reads them after all
+  /// three.
   struct Late {
     std::int64_t rows_step = 0, dense_step = 0, sync_step = 0;
     kernels::CodecClips backward, dense;
@@ -122,11 +127,12 @@ class SparseEngine {
   const spec::Plan& plan_;
   std::int64_t tasks_;
   std::int64_t rank_;
-  BatchControl control_block_;  // of another rank, while merging
-  StepReport report_block_;
+  BatchControl other_control_;  // of another rank, while merging
+  StepReport other_report_;     // likewise
   std::unique_ptr<comm::Communicator> control_comm_;
-  std::unique_ptr<comm::Communicator>
-      groups_comm_;  // own place of all groups of the first set of tables; null where it has one
+  /// The ranks that have this rank's place in every group of the first replica set; null where that
+  /// set has one group.
+  std::unique_ptr<comm::Communicator> groups_comm_;
   sharding::ShardedEmbeddings tables_;
   Late late_, reported_;
   std::int64_t late_table_ = -1;  // the first with codec counts of gradients behind the last report
