@@ -53,8 +53,8 @@ struct KeyedJaggedTensor {
   friend bool operator==(const KeyedJaggedTensor&, const KeyedJaggedTensor&) = default;
 };
 
-/// The bags of several features in memory that the caller has: what a KeyedJaggedTensor has, without
-/// owning it. The memory stays as it is for as long as the view is used.
+/// The bags of several features in memory that the caller has: what a KeyedJaggedTensor has,
+/// without owning it. The memory stays as it is for as long as the view is used.
 struct KeyedJaggedView {
   KeyedJaggedView() = default;
 
