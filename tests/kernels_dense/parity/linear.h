@@ -92,7 +92,7 @@ inline void expect_linear(Device& device, const LinearCase& one, DType dtype, La
       const double growth = std::sqrt(static_cast<double>(one.out) / static_cast<double>(one.in));
       const double bound = sum_bound(one.out, stored) * std::max(1.0, growth);
       dx.expect_same("dx", bound);
-      dbias.expect_same("dbias", bound * static_cast<double>(one.m));
+      dbias.expect_same("dbias", bound * std::sqrt(static_cast<double>(one.m)));
     }
   }
 }

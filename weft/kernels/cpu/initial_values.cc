@@ -414,6 +414,7 @@ void set_task(const InitialRows& job, Range rows) {
   }
   InitialRows one = job;
   one.table.row_list = nullptr;
+  one.table.row_step = 1;
   for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     one.table.first_row = job.table.row_list[row] - row;
     HWY_DYNAMIC_DISPATCH(set_rows)(one, {row, row + 1});

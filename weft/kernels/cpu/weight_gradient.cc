@@ -222,7 +222,7 @@ void sum_bias_gradients(Context& /*ctx*/, const BiasGradients& args) {
     if (node.size() != 1 || part.empty()) {
       return false;
     }
-    assign(matrix(part.front(), 1, count), slot(depth));
+    kernels::assign(matrix(part.front(), 1, count), slot(depth));
     for (const float* const slice : part.subspan(1)) {
       kernels::add(matrix(slice, 1, count), slot(depth));
     }
