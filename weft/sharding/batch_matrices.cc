@@ -36,6 +36,8 @@ void BatchMatrices::set_changes(std::span<const std::int64_t> features) {
 
 void BatchMatrices::prepare(const KeyedJaggedView& sparse) {
   sparse_ = sparse;
+  std::fill(vectors_of_.begin(), vectors_of_.end(), Matrix<float>{});
+  std::fill(gradients_of_.begin(), gradients_of_.end(), Matrix<float>{});
   if (shared_ == nullptr) {
     size(kOutputs, options_.outputs, outputs_);
     size(kGradients, options_.gradients, gradients_);
@@ -43,6 +45,8 @@ void BatchMatrices::prepare(const KeyedJaggedView& sparse) {
     outputs_ = shared_->outputs_;
     gradients_ = shared_->gradients_;
   }
+  has_outputs_ = options_.outputs == MatrixOwner::kStep;
+  has_gradients_ = options_.gradients == MatrixOwner::kStep;
   // The caller's have no memory yet.
   if (options_.outputs == MatrixOwner::kStep) {
     view_outputs();
@@ -69,13 +73,31 @@ void BatchMatrices::size(Kind kind, MatrixOwner owner, FeatureMatrices& matrices
 void BatchMatrices::use_outputs(const FeatureMatrices& outputs) {
   check(outputs, "outputs");
   outputs_ = outputs;
+  has_outputs_ = true;
   view_outputs();
 }
 
 void BatchMatrices::use_gradients(const FeatureMatrices& gradients) {
   check(gradients, "gradients");
   gradients_ = gradients;
+  has_gradients_ = true;
   view_gradients();
+}
+
+void BatchMatrices::require_outputs() const {
+  if (!has_outputs_) {
+    fail(ErrorCode::kUsage,
+         "a lookup has no matrices to write for its batch: call "
+         "SparseStep::use_outputs() behind exchange_ids()");
+  }
+}
+
+void BatchMatrices::require_gradients() const {
+  if (!has_gradients_) {
+    fail(ErrorCode::kUsage,
+         "a step has no gradients of its batch: call "
+         "SparseStep::use_gradients() behind exchange_ids()");
+  }
 }
 
 void BatchMatrices::check(const FeatureMatrices& given, const char* what) const {

@@ -78,6 +78,11 @@ class BatchMatrices {
   void use_outputs(const FeatureMatrices& outputs);
   void use_gradients(const FeatureMatrices& gradients);
 
+  /// Throw Error(kUsage) where the caller owns the matrices and has given none for the batch in
+  /// hand.
+  void require_outputs() const;
+  void require_gradients() const;
+
   /// Copies the gradients that will be changed, where they are to be kept.
   void copy_changes(Context& ctx) const;
 
@@ -133,6 +138,8 @@ class BatchMatrices {
   const BatchMatrices* shared_;
   KeyedJaggedView sparse_;  // of the batch in hand
   FeatureMatrices outputs_, gradients_;
+  bool has_outputs_ = false;                              // for the batch in hand
+  bool has_gradients_ = false;                            // likewise
   std::vector<Matrix<float>> vectors_of_, gradients_of_;  // [F]
   std::vector<Buffer> buffers_;        // of each kind: pooled, then [F] sequences
   std::vector<std::int64_t> changes_;  // features

@@ -193,12 +193,16 @@ void CodedAverage::stored(const embedding::TableShard& shard, std::span<const Ra
   const auto member = std::find_if(members_.begin(), members_.end(),
                                    [&](const Member& one) { return one.shard == &shard; });
   WEFT_CHECK(member != members_.end(), "table '{}' is not averaged", shard.table().name);
+  copies_.clear();
+  const RowSet& held = shard.rows();
+  // The number of held rows below a row of the table.
+  const auto held_below = [&held](std::int64_t row) {
+    return RowSet(held.begin, std::clamp(row, held.begin, held.end), held.step).size();
+  };
   for (const Range& range : rows) {
-    for (std::int64_t row = range.begin; row < range.end; ++row) {
-      if (shard.rows().contains(row)) {
-        const std::int64_t own = shard.rows().index(row);
-        take_rows(*member, {own, own + 1});
-      }
+    const Range own{held_below(range.begin), held_below(range.end)};
+    if (!own.empty()) {
+      take_rows(*member, own);
     }
   }
   Context ctx{.device = scratch_.device()};

@@ -57,7 +57,7 @@ struct IncomingBlock {
 };
 
 /// The ids that this rank looks up in a step. Blocks say which part of the arrays is theirs; the
-/// arrays belong to the batch and to InputDist, and hold until the next exchange_counts().
+/// arrays belong to the batch and to its InputStep, and hold until the next exchange_counts().
 struct IncomingIds {
   std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
   std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone

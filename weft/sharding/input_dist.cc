@@ -175,8 +175,8 @@ void InputDist::check_counts(const InputStep& step, std::int64_t source) const {
            world_rank(source), counts.batch, counts.ids, samples.size());
     }
     if (counts.packed_bytes < 0) {
-      fail(ErrorCode::kComm, "id exchange: rank {} announces {} bytes of packed rows", source,
-           counts.packed_bytes);
+      fail(ErrorCode::kComm, "id exchange: rank {} announces {} bytes of packed rows",
+           world_rank(source), counts.packed_bytes);
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "weft/sharding/replica_set.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -243,13 +244,14 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
 }
 
 void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
+  step.output.matrices.require_outputs();
   step.lookups.clear();
   for (LocalShard& local : shards_) {
     for_each_block(
         step, local,
         [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
           const Slot& slot = routing_.slot(address);
-          local.rows_read += block.rows_read;
+          std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
           if (block.lookup.bags == 0) {
             return;
           }
@@ -289,6 +291,7 @@ void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) c
 }
 
 void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
+  step.output.matrices.require_gradients();
   step.coalesces.clear();
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     list_gradient_blocks(step, i);
@@ -352,9 +355,12 @@ std::vector<TableReads> ReplicaSet::reads() const {
   for (const LocalShard& local : shards_) {
     const spec::Table& table = config_.tables[at(local.table)];
     const bool halves = table.dtype != spec::RowDType::kFp32;  // split_bf16: forward reads one
+    // An atomic view of a constant is C++26's.
+    auto& read = const_cast<std::int64_t&>(local.rows_read);
+    const std::int64_t rows = std::atomic_ref(read).load(std::memory_order_relaxed);
     all.push_back({.table = local.table,
-                   .rows = local.rows_read,
-                   .bytes = local.rows_read * local.rows->cols().size() * (halves ? 2 : 4)});
+                   .rows = rows,
+                   .bytes = rows * local.rows->cols().size() * (halves ? 2 : 4)});
   }
   return all;
 }

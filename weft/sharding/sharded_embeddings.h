@@ -10,9 +10,9 @@
 ///                     into the exchange's buffer
 ///   output_dist       vectors travel back and are assembled into outputs()             (1 a2a)
 ///   ...               the caller fills gradients()
-///   coalesce          (row, part) sorted; needs ids only, so it may run any time after
-///   exchange_ids grad_dist         gradients travel to the servers (1 a2a) update duplicates
-///   summed up the tree of parts, optimizer once per row
+///   coalesce          (row, part) sorted; needs ids only, so it may run ahead
+///   grad_dist         gradients travel to the servers                                  (1 a2a)
+///   update            duplicates summed up the tree of parts, optimizer once per row
 ///                     (+ 1 exchange of row statistics, + 1 for max-norm, + 2 for data_parallel,
 ///                     each only where a table needs it; of several groups with sync gradients,
 ///                     row gradients are first summed over the groups, + 2)
@@ -35,9 +35,7 @@
 ///            sync_replicas(), since they touch no row. A communicator belongs to one of: counts
 ///            and ids; vectors, gradients and row statistics; syncs of replicas.
 /// Cost       with n sets n times the messages of each exchange, and a pass over the features each.
-/// Source     ZionEX (arXiv 2104.05158) sections 2 and 4; the groups' layout: arXiv 2508.03854;
-/// sets
-///            with different numbers of them: our own.
+/// Source     ZionEX (arXiv 2104.05158) sections 2 and 4; the groups' layout: arXiv 2508.03854.
 #pragma once
 
 #include <cstddef>

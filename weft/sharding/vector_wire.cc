@@ -116,18 +116,18 @@ void VectorWire::add_decode(const Block& block, const std::byte* wire) {
 
 void VectorWire::begin_batch() {
   for (std::size_t t = 0; t < clips_.size(); ++t) {
-    before_[t] += batch_clips(static_cast<std::int64_t>(t));
-    clips_[t] = {};  // no exchange runs
+    before_[t] = clips(static_cast<std::int64_t>(t));
   }
 }
 
-kernels::CodecClips VectorWire::clips(std::int64_t table) const {
-  kernels::CodecClips all = before_[at(table)];
-  all += batch_clips(table);
-  return all;
+kernels::CodecClips VectorWire::batch_clips(std::int64_t table) const {
+  const kernels::CodecClips all = clips(table);
+  const kernels::CodecClips& before = before_[at(table)];
+  return {.non_finite = all.non_finite - before.non_finite,
+          .clipped = all.clipped - before.clipped};
 }
 
-kernels::CodecClips VectorWire::batch_clips(std::int64_t table) const {
+kernels::CodecClips VectorWire::clips(std::int64_t table) const {
   // An atomic view of a constant is C++26's.
   auto& clips = const_cast<kernels::CodecClips&>(clips_[at(table)]);
   return {.non_finite = std::atomic_ref(clips.non_finite).load(std::memory_order_relaxed),
