@@ -41,11 +41,10 @@ TEST(Stages, DeclareThatAnUpdateStandsBetweenItsLookupAndTheNext) {
   EXPECT_TRUE(accesses_of(StepPart::kUpdateDense).writes.contains(Resource::kParameters));
 }
 
-TEST(Stages, OfIdsAloneTouchNothingOfTheJob) {
+TEST(Stages, OfIdsAndVectorsTouchNeitherRowsNorParameters) {
   for (const StepPart part : {StepPart::kExchangeCounts, StepPart::kExchangeIds,
                               StepPart::kCoalesce, StepPart::kGradDist, StepPart::kOutputDist}) {
-    for (std::size_t i = 0; i < kJobResources; ++i) {
-      const auto resource = static_cast<Resource>(i);
+    for (const Resource resource : {Resource::kRows, Resource::kParameters}) {
       EXPECT_FALSE(accesses_of(part).reads.contains(resource)) << to_string(part);
       EXPECT_FALSE(accesses_of(part).writes.contains(resource)) << to_string(part);
     }
@@ -60,8 +59,7 @@ TEST(Lineup, AReaderWaitsForTheWriterOnAnotherStream) {
   const Stage update = write_after(milliseconds(50), rows, 1);
   const Stage lookup = [&](Context&) { seen = rows; };
   lineup.add(*streams.first, update, {StepPart::kUpdateRows, 0});
-  EXPECT_TRUE(lineup.waits_for(*streams.second, Resource::kRows));
-  EXPECT_FALSE(lineup.waits_for(*streams.first, Resource::kRows));
+  EXPECT_EQ(lineup.writer_of(Resource::kRows), streams.first.get());
   lineup.add(*streams.second, lookup, {StepPart::kLookup, 1});
   streams.second->synchronize();
   EXPECT_EQ(seen, 1);
@@ -89,13 +87,45 @@ TEST(Lineup, WhatIsOfABatchIsNotSharedWithAnother) {
   int first = 0;
   int seen = -1;
   const Stage late = write_after(milliseconds(300), first, 1);
-  const Stage counts = [&](Context&) { seen = first; };
-  lineup.add(*streams.first, late, {StepPart::kExchangeCounts, 0});
-  lineup.add(*streams.second, counts, {StepPart::kExchangeCounts, 1});
+  const Stage coalesce = [&](Context&) { seen = first; };
+  lineup.add(*streams.first, late, {StepPart::kCoalesce, 0});
+  lineup.add(*streams.second, coalesce, {StepPart::kCoalesce, 1});
   lineup.wait_for_batch(1);
   EXPECT_EQ(seen, 0) << "the second batch waited for the first";
   lineup.wait_for_batch(0);
   EXPECT_EQ(first, 1);
+}
+
+// Two stages that use one communicator run in the order of issue, whatever their streams.
+TEST(Lineup, ACommunicatorIsUsedInTheOrderOfIssue) {
+  for (const auto& [first, second] :
+       {std::pair{StepPart::kExchangeCounts, StepPart::kExchangeIds},
+        std::pair{StepPart::kOutputDist, StepPart::kGradDist},
+        std::pair{StepPart::kGradDist, StepPart::kUpdateRows},
+        std::pair{StepPart::kExchangeFlags, StepPart::kExchangeFlags}}) {
+    TwoStreams streams;
+    Lineup lineup(2);
+    int used = 0;
+    int seen = -1;
+    const Stage late = write_after(milliseconds(50), used, 1);
+    const Stage next = [&](Context&) { seen = used; };
+    lineup.add(*streams.first, late, {first, 0});
+    lineup.add(*streams.second, next, {second, 1});
+    streams.second->synchronize();
+    EXPECT_EQ(seen, 1) << to_string(first) << ", " << to_string(second);
+  }
+}
+
+TEST(Lineup, ABatchIsWaitedForOnAllStreamsAlsoAfterAnError) {
+  TwoStreams streams;
+  Lineup lineup(1);
+  int done = 0;
+  const Stage broken = [](Context&) { fail(ErrorCode::kResource, "the disk is full"); };
+  const Stage late = write_after(milliseconds(100), done, 1);
+  lineup.add(*streams.first, broken, {StepPart::kCoalesce, 0});
+  lineup.add(*streams.second, late, {StepPart::kLookup, 0});
+  EXPECT_THROW(lineup.wait_for_batch(0), Error);
+  EXPECT_EQ(done, 1) << "a stage of the batch was still running";
 }
 
 // The negative control: the order above comes from the declaration.

@@ -1,6 +1,7 @@
 #include "weft/pipeline/lineup.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -102,17 +103,24 @@ void Lineup::add_exclusive(Stream& on, const Stage& body) {
   }
 }
 
-bool Lineup::waits_for(const Stream& on, Resource resource) const {
+const Stream* Lineup::writer_of(Resource resource) const {
   WEFT_CHECK(is_of_job(resource), "'{}' is of a batch", to_string(resource));
-  const Event& written = job_[static_cast<std::size_t>(resource)].written;
-  return written.stream != nullptr && written.stream != &on;
+  return job_[static_cast<std::size_t>(resource)].written.stream;
 }
 
 void Lineup::wait_for_batch(std::int64_t batch) {
+  std::exception_ptr first;
   for (const Event& end : ends_[at(batch)]) {
-    if (end.stream != nullptr) {
-      end.stream->wait_on_host(end);
+    try {
+      if (end.stream != nullptr) {
+        end.stream->wait_on_host(end);
+      }
+    } catch (...) {
+      first = first == nullptr ? std::current_exception() : first;
     }
+  }
+  if (first != nullptr) {
+    std::rethrow_exception(first);
   }
 }
 

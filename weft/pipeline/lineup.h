@@ -44,13 +44,13 @@ class Lineup {
   /// added later.
   void add_exclusive(Stream& on, const Stage& body);
 
-  /// Whether the last writer of the job's `resource` was enqueued on another stream than `on`. True
-  /// also when that writer has already ended.
-  [[nodiscard]] bool waits_for(const Stream& on, Resource resource) const;
+  /// The stream of the last writer of the job's `resource`, which may have ended; null where there
+  /// was none.
+  [[nodiscard]] const Stream* writer_of(Resource resource) const;
 
-  /// Blocks until all stages of the batch at this place, from 0, have ended, and rethrows what one
-  /// of them, or an earlier stage of its stream, threw. Stages that use resources of the job alone
-  /// are not waited for.
+  /// Blocks until all stages of the batch at this place, from 0, have ended, and then rethrows what
+  /// one of them, or an earlier stage of its stream, threw. Stages that use resources of the job
+  /// alone are not waited for.
   void wait_for_batch(std::int64_t batch);
 
   /// Blocks until the last writer of the job's `resource` has ended, and rethrows what it threw.

@@ -23,25 +23,30 @@ enum class Resource : std::uint8_t {
   kParameters,      ///< of the job: dense parameters, their optimizer state and overflows
   kDenseInputs,     ///< of the job: dense values and labels of the batch that is computed
   kDenseGradients,  ///< of the job: partial sums of the parameters' gradients, then their sum
+  kIdsLink,         ///< of the job: the communicators of counts and ids, and their scratch
+  kVectorsLink,     ///< of the job: those of vectors, gradients and row statistics
+  kReportLink,      ///< of the job: that of reports, and what they have reported
   kControl,         ///< stop and label weights, agreed on; the batch's ids, cut into slots
   kIds,             ///< ids that this rank serves, on the device
   kRuns,            ///< entries sorted by row and part, and their sums
   kVectors,         ///< vectors and gradients that this rank serves; vectors of its samples
   kGradients,       ///< gradients of its samples
-  kScores,          ///< logits, metric sums, the first value that is not finite
+  kScores,          ///< logits, metric sums, the first value that is not finite, of the batch
   kResult,          ///< what all ranks know of the step: whether it is applied
 };
 
 /// Names in the order of the enumerators, for messages and tests.
-inline constexpr std::array<std::string_view, 11> kResourceNames = {
-    "rows", "parameters", "dense_inputs", "dense_gradients", "control", "ids",
-    "runs", "vectors",    "gradients",    "scores",          "result"};
+inline constexpr std::array<std::string_view, 14> kResourceNames = {
+    "rows",     "parameters",   "dense_inputs", "dense_gradients",
+    "ids_link", "vectors_link", "report_link",  "control",
+    "ids",      "runs",         "vectors",      "gradients",
+    "scores",   "result"};
 
 /// The number of resources; enumerators are 0 to kResources - 1.
 inline constexpr std::size_t kResources = kResourceNames.size();
 
 /// The number of resources of the job, which come first.
-inline constexpr std::size_t kJobResources = 4;
+inline constexpr std::size_t kJobResources = 7;
 
 /// Returns the name of a resource.
 constexpr std::string_view to_string(Resource resource) {
@@ -89,37 +94,41 @@ struct Accesses {
 
 /// Returns the declaration of a stage. kPrepare has none: the thread that issues runs it.
 ///
-/// The average of replicas touches nothing of a batch, so it may outlast the step it follows. The
-/// exchange of results reads rows and parameters because it reports what earlier updates of them
-/// have counted.
+/// Stages that use one communicator share a link, so its collectives run in the order of issue
+/// whatever the streams. The all-reduce of dense gradients and the average of replicas have
+/// communicators of their own. The average touches nothing of a batch, so it may outlast the step
+/// it follows. The exchange of reports reads rows and parameters because it reports what earlier
+/// updates of them have counted.
 constexpr Accesses accesses_of(StepPart part) {
   using enum Resource;
   switch (part) {
     case StepPart::kPrepare:
       return {};
     case StepPart::kExchangeCounts:
-      return {.reads = {}, .writes = {kControl}};
+      return {.reads = {}, .writes = {kIdsLink, kControl, kVectors}};
     case StepPart::kExchangeIds:
-      return {.reads = {kControl}, .writes = {kIds, kVectors, kGradients}};
+      return {.reads = {kControl}, .writes = {kIdsLink, kIds, kRuns, kVectors, kGradients}};
     case StepPart::kLoad:
       return {.reads = {kIds}, .writes = {kDenseInputs}};
     case StepPart::kLookup:
-      return {.reads = {kIds, kRows}, .writes = {kVectors}};
+      return {.reads = {kControl, kIds, kRows}, .writes = {kVectors}};
     case StepPart::kOutputDist:
-      return {.reads = {kIds}, .writes = {kVectors}};
+      return {.reads = {kControl, kIds}, .writes = {kVectorsLink, kVectors}};
     case StepPart::kForwardBackward:
       return {.reads = {kControl, kDenseInputs, kVectors, kParameters},
               .writes = {kGradients, kDenseGradients, kScores}};
     case StepPart::kReduce:
       return {.reads = {}, .writes = {kDenseGradients}};
     case StepPart::kExchangeFlags:
-      return {.reads = {kScores, kVectors, kRows, kParameters}, .writes = {kResult}};
+      return {.reads = {kScores, kVectors, kRows, kParameters}, .writes = {kReportLink, kResult}};
     case StepPart::kCoalesce:
-      return {.reads = {kIds, kResult}, .writes = {kRuns}};
+      return {.reads = {kControl, kIds, kResult}, .writes = {kRuns}};
     case StepPart::kGradDist:
-      return {.reads = {kIds, kResult}, .writes = {kVectors, kGradients, kRuns}};
+      return {.reads = {kControl, kIds, kResult},
+              .writes = {kVectorsLink, kVectors, kGradients, kRuns}};
     case StepPart::kUpdateRows:
-      return {.reads = {kIds, kVectors, kGradients, kResult}, .writes = {kRuns, kRows}};
+      return {.reads = {kControl, kIds, kVectors, kGradients, kResult},
+              .writes = {kVectorsLink, kRuns, kRows}};
     case StepPart::kSyncReplicas:
       return {.reads = {}, .writes = {kRows}};
     case StepPart::kUpdateDense:

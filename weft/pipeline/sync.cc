@@ -2,15 +2,24 @@
 #include "weft/pipeline/schedule.h"
 
 namespace weft::pipeline {
+namespace {
 
-void sync(Issuer& to, std::int64_t batch) {
-  using enum StreamRole;
+using enum StreamRole;
+
+/// From the batch to its scores and, in a training, its gradients.
+void forward_stages(Issuer& to, std::int64_t batch) {
   to.issue({StepPart::kExchangeCounts, batch}, kCompute);
   to.issue({StepPart::kExchangeIds, batch}, kCompute);
   to.issue({StepPart::kLoad, batch}, kCompute);
   to.issue({StepPart::kLookup, batch}, kCompute);
   to.issue({StepPart::kOutputDist, batch}, kCompute);
   to.issue({StepPart::kForwardBackward, batch}, kCompute);
+}
+
+}  // namespace
+
+void sync(Issuer& to, std::int64_t batch) {
+  forward_stages(to, batch);
   to.issue({StepPart::kReduce, batch}, kDense);
   to.issue({StepPart::kExchangeFlags, batch}, kCompute);
   // Nothing above changed a weight; all below is left out if a value was not finite.
@@ -24,13 +33,7 @@ void sync(Issuer& to, std::int64_t batch) {
 }
 
 void evaluation(Issuer& to, std::int64_t batch) {
-  using enum StreamRole;
-  to.issue({StepPart::kExchangeCounts, batch}, kCompute);
-  to.issue({StepPart::kExchangeIds, batch}, kCompute);
-  to.issue({StepPart::kLoad, batch}, kCompute);
-  to.issue({StepPart::kLookup, batch}, kCompute);
-  to.issue({StepPart::kOutputDist, batch}, kCompute);
-  to.issue({StepPart::kForwardBackward, batch}, kCompute);
+  forward_stages(to, batch);
   to.issue({StepPart::kExchangeFlags, batch}, kCompute);
 }
 
