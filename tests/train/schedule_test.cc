@@ -73,8 +73,8 @@ checkpoint::StateHash train_steps(const spec::Config& config,
       options.batches_in_flight = 2;
       options.beside = {StreamRole::kCompute, StreamRole::kIds, StreamRole::kDense};
     }
+    std::array<data::Batch, 2> batches;  // which stages still use after an error
     Engine engine(config, plan, world, *device, options);
-    std::array<data::Batch, 2> batches;
     if (flight == Flight::kOneStep) {
       for (std::int64_t step = 1; step <= kSteps; ++step) {
         ASSERT_TRUE(loader.next(batches[0]));

@@ -113,8 +113,10 @@ class RunSums {
     if (run_.empty()) {
       return right;
     }
-    WEFT_CHECK(run_.end == right.begin, "parts [{}, {}) behind [{}, {})", right.begin, right.end,
-               run_.begin, run_.end);
+    if (run_.end != right.begin) {
+      fail(ErrorCode::kComm, "a message has sums of parts [{}, {}) behind those of [{}, {})",
+           right.begin, right.end, run_.begin, run_.end);
+    }
     return {run_.begin, right.end};
   }
 

@@ -18,7 +18,7 @@ enum class StepPart : std::uint8_t {
   kOutputDist,       ///< vectors to the samples
   kForwardBackward,  ///< dense model, loss, sums over this rank's parts
   kReduce,           ///< all-reduce of the dense gradients, on the dense stream
-  kExchangeFlags,    ///< is anything not finite, anywhere?
+  kExchangeFlags,    ///< the step's report: is anything not finite, anywhere; metric sums
   kCoalesce,         ///< entries sorted by row and part
   kGradDist,         ///< gradients to the rows' owners
   kUpdateRows,       ///< sums up the tree of parts, sparse optimizer

@@ -5,7 +5,7 @@
 /// Merging     associative, in the order of ranks, which is that of their parts, so that any tree
 /// of
 ///             ranks may carry it. The merge of all ranks' blocks is equal on all of them.
-/// Memory      nothing is allocated once constructed.
+/// Memory      buffers grow to the largest run of parts, and are reused.
 #pragma once
 
 #include <cstddef>

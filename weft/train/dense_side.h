@@ -2,8 +2,9 @@
 /// another one may stand here (EngineOptions::make_dense).
 ///
 /// A step calls load(), then forward(), or forward_backward(), reduce() and update(), in this
-/// order. Each is the body of a stage; reduce() may run beside the embeddings' backward. Two
-/// batches are never computed at once.
+/// order. Each is the body of a stage; reduce() may run beside the embeddings' backward and beside
+/// load() of the next batch, and weight_sums() beside any stage. Two batches are never computed at
+/// once.
 #pragma once
 
 #include <cstdint>

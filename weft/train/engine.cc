@@ -120,7 +120,10 @@ Engine::~Engine() {
 void Engine::issue(const pipeline::StageOf& stage, StreamRole on) {
   StepState& state = *states_[at(stage.batch)];
   if (stage.part == StepPart::kLookup) {
-    state.behind_average = lineup_.waits_for(stream(on), pipeline::Resource::kRows);
+    state.behind_average =
+        runs_beside(StreamRole::kSync) &&
+        lineup_.writer_of(pipeline::Resource::kRows) == &stream(StreamRole::kSync);
+    state.lookup_issued = StepTimes::Clock::now();
   }
   lineup_.add(stream(on), state.stages[static_cast<std::size_t>(stage.part)], stage);
 }
@@ -168,7 +171,7 @@ void Engine::run(StepPart part, Context& ctx, StepState& state) {
     }
   }
   if (part == StepPart::kLookup && state.behind_average) {
-    state.times.sync_wait = {state.times.of(StepPart::kLoad).end, StepTimes::Clock::now()};
+    state.times.sync_wait = {state.lookup_issued, StepTimes::Clock::now()};
   }
   if (part == StepPart::kSyncReplicas) {
     average_replicas(ctx, state);
@@ -176,6 +179,9 @@ void Engine::run(StepPart part, Context& ctx, StepState& state) {
     forward_backward(ctx, state);
   } else if (!is_left_out(part, state)) {
     timed(ctx.track, part, state, [&] { run_part(part, ctx, state); });
+  }
+  if (part == StepPart::kUpdateRows) {
+    average_.step = state.step;  // the next step's number may come before its average has begun
   }
   if (part == StepPart::kUpdateDense) {  // the reduction has encoded, also where nothing is applied
     sparse_.note_dense(state.step, dense_->codec_clips(), dense_overflow_);
@@ -260,6 +266,9 @@ CodecReport Engine::codec_report() const {
 
 void Engine::start(StepState& state, const StepInput& input, Pass pass) {
   const data::Batch& batch = input.batch;
+  WEFT_CHECK(!state.is_in_flight, "step {} begins where step {} is in flight", input.step,
+             state.step);
+  state.is_in_flight = true;
   state.batch = &batch;
   state.step = input.step;
   state.after = input.after;
@@ -285,6 +294,7 @@ void Engine::begin(std::int64_t place, const StepInput& input) {
 /// Behind all stages of the step at `place`.
 StepOutcome Engine::end(std::int64_t place) {
   StepState& state = *states_[at(place)];
+  state.is_in_flight = false;
   lineup_.wait_for_batch(place);
   state.times.step.end = StepTimes::Clock::now();
   last_ = &state;
@@ -346,24 +356,24 @@ void Engine::forward_backward(Context& ctx, StepState& state) {
       dense_->forward_backward(ctx, state.sparse->control.weights.total());
       dense_->read_logits(ctx, state.logits);
     });
+    state.sparse->report.non_finite = dense_->non_finite();
   }
+  state.sparse->report.sums.assign(own_parts_, dense_->sums());
 }
 
 /// One report after the last backward stage; rows and weights are updated only behind it.
 void Engine::exchange_report(Context& ctx, StepState& state) {
-  take_average_times(state);
-  StepReport& report = state.sparse->report;
   if (state.pass == Pass::kTraining) {
-    report.non_finite = dense_->non_finite();
+    take_average_times(state);
   }
-  report.sums.assign(own_parts_, dense_->sums());
   sparse_.exchange_report(ctx, *state.sparse);
-  check_overflow(report);
+  check_overflow(state.sparse->report);
 }
 
 void Engine::update_dense(Context& ctx, StepState& state) {
   const optim::DenseStep done = dense_->update(ctx, learning_rate_factor(state), state.step);
-  if (done.first_non_finite >= 0 && dense_overflow_.count++ == 0) {
+  const bool is_first = control_comm().rank() == 0;  // all ranks have the same parameters
+  if (done.first_non_finite >= 0 && is_first && dense_overflow_.count++ == 0) {
     dense_overflow_.row = done.first_non_finite;
   }
 }
@@ -391,7 +401,6 @@ void Engine::take_average_times(StepState& state) {
     state.times.sync_beside = true;
     average_.span.reset();
   }
-  average_.step = state.step;  // the next step's number may come before its average has begun
 }
 
 void Engine::await_sync() {
@@ -424,12 +433,13 @@ void Engine::check_overflow(const StepReport& report) const {
           ? fmt::format("dense parameter {}", dense_->parameter_of(overflow.row))
           : fmt::format("table {}, row {}", config_.tables[at(overflow.table)].name, overflow.row);
   const int rank = sparse_.world_rank(report.overflow_rank);
-  throw Error(ErrorCode::kNonFinite,
-              fmt::format("{}: a sum of finite gradients or its update overflowed ({} in all, "
-                          "first on rank {}); they were not applied. Lower the learning rate or "
-                          "the task weights",
-                          where, overflow.count, rank),
-              rank);
+  throw Error(
+      ErrorCode::kNonFinite,
+      fmt::format("{}: a sum of finite gradients or its update overflowed in step {} ({} in "
+                  "all, first on rank {}); they were not applied. Lower the learning rate "
+                  "or the task weights",
+                  where, report.late_step, overflow.count, rank),
+      rank);
 }
 
 void Engine::run_stage(const Stage& body) {

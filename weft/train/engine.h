@@ -114,6 +114,7 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] pipeline::Issuer& issuer() { return *this; }
 
   /// Waits for the stages of a training step that were issued, and throws as train_step() does.
+  /// After an error stages of other batches may still run: these batches outlive the engine.
   StepOutcome finish(std::int64_t place);
 
   /// Makes the replicas of all groups equal after `step`, the last one, where they are not.

@@ -78,6 +78,7 @@ std::optional<EvalFigures> evaluate(Engine& engine,
   const auto tasks = config.tasks.size();
   std::vector<metrics::BinarySums> sums(tasks);
   std::vector<metrics::AucSamples> scores(tasks);
+  EvalFigures result;
   data::Batch batch;
   Activity activity{.phase = Phase::kEvaluating,
                     .total = std::max<std::int64_t>(0, loader.source().size())};
@@ -87,6 +88,7 @@ std::optional<EvalFigures> evaluate(Engine& engine,
     if (outcome.stop) {
       return std::nullopt;
     }
+    result.codecs += outcome.report.codecs;
     activity.done += batch.global_size;
     if (watch.on_activity) {
       watch.on_activity(activity);
@@ -99,7 +101,6 @@ std::optional<EvalFigures> evaluate(Engine& engine,
       scores[i % tasks].add(logits[i], batch.labels[i], batch.label_weights[i]);
     }
   }
-  EvalFigures result;
   result.bayes_ne = loader.source().bayes_ne();
   for (std::size_t t = 0; t < tasks; ++t) {
     TaskFigures task = figures(config.tasks[t].name, sums[t]);

@@ -61,7 +61,6 @@ SparseEngine::SparseEngine(const spec::Config& config,
 std::unique_ptr<SparseState> SparseEngine::make_state() {
   auto state = std::make_unique<SparseState>(plan_.parts, tasks_, tables_.make_step());
   state->control_bytes.resize(at(state->control.bytes()));
-  state->clips_before.resize(config_.tables.size());
   return state;
 }
 
@@ -70,10 +69,8 @@ void SparseEngine::begin(SparseState& state,
                          std::span<const double> weights) {
   state.batch = batch;
   state.control.weights.assign(rank_parts(plan_.parts, control_comm_->size(), rank_), weights);
+  state.control.stop = false;
   state.report.clear();
-  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
-    state.clips_before[t] = state.tables->codec_clips(static_cast<std::int64_t>(t));
-  }
 }
 
 void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
@@ -139,10 +136,8 @@ void SparseEngine::merge_reports(Context& ctx, StepReport& report) {
 
 void SparseEngine::exchange_report(Context& ctx, SparseState& state) {
   StepReport& report = state.report;
-  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
-    const auto table = static_cast<std::int64_t>(t);
-    const kernels::CodecClips clips =
-        difference(state.tables->codec_clips(table).forward, state.clips_before[t].forward);
+  for (std::int64_t table = 0; table < num_tables(); ++table) {
+    const kernels::CodecClips clips = state.tables->batch_clips(table).forward;
     report.codecs.clips.forward += clips;
     if (report.codecs.table < 0 && clips != kernels::CodecClips{}) {
       report.codecs.table = table;
@@ -162,10 +157,8 @@ void SparseEngine::exchange_report(Context& ctx, SparseState& state) {
 
 void SparseEngine::update(Context& ctx, SparseState& state, const embedding::UpdateStep& step) {
   tables_.update(ctx, *state.tables, step);
-  for (std::size_t t = 0; t < state.clips_before.size(); ++t) {
-    const auto table = static_cast<std::int64_t>(t);
-    const kernels::CodecClips clips =
-        difference(state.tables->codec_clips(table).backward, state.clips_before[t].backward);
+  for (std::int64_t table = 0; table < num_tables(); ++table) {
+    const kernels::CodecClips clips = state.tables->batch_clips(table).backward;
     late_.backward += clips;
     if (clips != kernels::CodecClips{} && (late_table_ < 0 || table < late_table_)) {
       late_table_ = table;

@@ -44,8 +44,7 @@ struct SparseState {
   BatchControl control;  ///< this rank's before exchange_counts(), then that of all ranks
   StepReport report;     ///< this rank's before exchange_report(), then that of all ranks
   bool apply = true;     ///< behind exchange_report(): whether the step is applied
-  std::vector<std::byte> control_bytes;            ///< what travels with the counts
-  std::vector<sharding::TableClips> clips_before;  ///< [tables] of `tables`, before the batch
+  std::vector<std::byte> control_bytes;  ///< what travels with the counts
 };
 
 class SparseEngine {
@@ -61,7 +60,8 @@ class SparseEngine {
   [[nodiscard]] std::unique_ptr<SparseState> make_state();
 
   /// Begins a step of `batch`, which stays as it is until the step's last stage. `weights` are the
-  /// sums of label weights of this rank's parts, [own parts][T].
+  /// sums of label weights of this rank's parts, [own parts][T]. A rank that was asked to stop sets
+  /// state.control.stop afterwards.
   void begin(SparseState& state, const sharding::BatchView& batch, std::span<const double> weights);
 
   /// Cuts ids into slots and exchanges counts and control. Collective.
@@ -118,6 +118,10 @@ class SparseEngine {
     sharding::SyncClips sync;
     sharding::TableOverflow rows_overflow, dense_overflow;
   };
+
+  [[nodiscard]] std::int64_t num_tables() const {
+    return static_cast<std::int64_t>(config_.tables.size());
+  }
 
   void gather_groups(Context& ctx, BatchControl& control);
   void add_late(StepReport& report);

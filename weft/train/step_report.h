@@ -11,7 +11,7 @@
 /// of
 ///             ranks may carry it. The merge of all ranks' blocks is equal on all of them.
 /// Figures     of a step are in its own report, however far the exchange of ids runs ahead.
-/// Memory      nothing is allocated once constructed.
+/// Memory      buffers grow to the largest run of parts, and are reused.
 #pragma once
 
 #include <cstddef>

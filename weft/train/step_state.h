@@ -40,12 +40,14 @@ struct StepState {
   std::int64_t step = 0;
   data::ReaderPosition after;
   Pass pass = Pass::kTraining;
-  std::unique_ptr<SparseState> sparse;   ///< tables, control, report, whether the step is applied
-  std::vector<double> weight_sums;       ///< [own parts][T] of labels
-  std::vector<float> logits;             ///< [B, T] of this rank's samples
-  StepTimes times;                       ///< each part is written by the stream it runs on
-  bool behind_average = false;           ///< whether the lookup waits for an average of replicas
-  std::array<Stage, kStepParts> stages;  ///< by part; made once
+  std::unique_ptr<SparseState> sparse;  ///< tables, control, report, whether the step is applied
+  std::vector<double> weight_sums;      ///< [own parts][T] of labels
+  std::vector<float> logits;            ///< [B, T] of this rank's samples
+  StepTimes times;                      ///< each part is written by the stream it runs on
+  bool behind_average = false;          ///< whether the lookup waits for an average of replicas
+  StepTimes::Clock::time_point lookup_issued;  ///< by the thread that issues
+  bool is_in_flight = false;                   ///< from begin() to finish()
+  std::array<Stage, kStepParts> stages;        ///< by part; made once
 };
 
 }  // namespace weft::train

@@ -9,6 +9,7 @@
 
 #include "weft/metrics/binary.h"
 #include "weft/sharding/sharded_embeddings.h"
+#include "weft/train/step_report.h"
 
 namespace weft::train {
 
@@ -33,6 +34,7 @@ struct EvalFigures {
   double wall_s = 0.0;
   std::vector<TaskFigures> tasks;
   std::optional<double> bayes_ne;  ///< of the evaluation data, where known
+  CodecReport codecs;              ///< what encoding its vectors, and steps before it, has changed
 };
 
 /// Where the memory of a job went, in bytes.

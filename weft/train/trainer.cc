@@ -231,6 +231,7 @@ void Trainer::evaluate(std::int64_t step) {
     stopped_ = true;
     return;
   }
+  codecs_ += figures->codecs;
   eval_ = std::move(figures);
   eval_->step = step;
   evaluated_step_ = step;
