@@ -297,6 +297,27 @@ TEST(SparseStep, OtherShapesAreRefused) {
   });
 }
 
+// The matrices of one batch are not written for the next.
+TEST(SparseStep, EveryBatchNeedsTheCallersMatrices) {
+  const spec::Config config = every_path({});
+  comm::run_local(1, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    Job job(world, config, DeviceKind::kCpu);
+    const auto sparse = job.embeddings().make_step({.outputs = MatrixOwner::kCaller});
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      const KeyedJaggedTensor batch = job.batch(step);
+      job.exchange_ids(*sparse, batch, step);
+      const Memory memory(sparse->outputs());
+      if (step == 1) {
+        sparse->use_outputs(memory.matrices);
+        job.stage([&](Context& ctx) { job.embeddings().lookup(ctx, *sparse); });
+      } else {
+        job.stage(
+            [&](Context& ctx) { EXPECT_THROW(job.embeddings().lookup(ctx, *sparse), Error); });
+      }
+    }
+  });
+}
+
 TEST(SparseStep, CountsClipsPerBatch) {
   spec::Config config;
   config.tables = {make_table("t", 10, 32)};
