@@ -1,0 +1,165 @@
+// What a job writes: checkpoints, records, traces, its summary.
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "weft/base/log.h"
+#include "weft/comm/work_watch.h"
+#include "weft/planner/place.h"
+#include "weft/spec/yaml.h"
+#include "weft/tensor/memory_use.h"
+#include "weft/train/agreement.h"
+#include "weft/train/mesh.h"
+#include "weft/train/one_job.h"
+#include "weft/train/plan_choice.h"
+
+namespace weft::train {
+namespace {
+
+nlohmann::json to_json_value(const std::vector<metrics::BinarySums>& sums) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const metrics::BinarySums& s : sums) {
+    list.push_back({s.count, s.weight, s.label, s.loss, s.prediction});
+  }
+  return list;
+}
+
+}  // namespace
+
+void Job::begin_checkpoint_age() {
+  std::int64_t max_age = options_.checkpoint_max_age;
+  world().broadcast(host_context_, &max_age, sizeof max_age, 0);
+  checkpoint_age_.emplace(manifest_ ? manifest_->metadata.step : 0, options_.checkpoint_every,
+                          max_age);
+}
+
+bool Job::save(const Trainer& trainer, SaveKind kind) {
+  say(Phase::kSaving);
+  const std::int64_t step = trainer.step();
+  const data::ReaderPosition& position = trainer.position();
+  checkpoint::SaveOptions options;
+  options.directory = options_.checkpoint_dir;
+  options.keep = options_.checkpoint_keep;
+  options.folder = checkpoints_.folder.get();
+  options.metadata = {.weft_version = version(),
+                      .step = step,
+                      .epoch = position.epoch,
+                      .sample = position.sample,
+                      .ranks = world().size(),
+                      .parts = plan_.parts,
+                      .target = std::string(to_string(target_)),
+                      .config_yaml = spec::to_yaml(config_),
+                      .plan_yaml = spec::plan_to_yaml(plan_),
+                      .config_hash = spec::config_hash(config_),
+                      .plan_hash = spec::plan_hash(plan_),
+                      .data = reading_.data};
+  nlohmann::json extra{{"lifetime", to_json_value(trainer.figures().lifetime())},
+                       {kSkipsOwed, trainer.skips().owed()},
+                       {"moment_scales", moment_scales(config_, plan_)},
+                       {kSavedHosts, planner::host_numbers(rank_layout(launched_))}};
+  if (const std::string residuals = engine_->residual_layout(); !residuals.empty()) {
+    extra[kResidualLayout] = residuals;
+  }
+  if (const std::string residuals = engine_->sync_residual_layout(); !residuals.empty()) {
+    extra[kSyncResidualLayout] = residuals;
+  }
+  options.metadata.extra_json = extra.dump();
+  if (!vocabulary_bytes_.empty()) {
+    options.blobs.push_back({kVocabularyBlob, vocabulary_bytes_});
+  }
+  std::string where;
+  std::optional<Error> failed;  // on all ranks alike
+  const auto sources = engine_->sources();
+  engine_->run_stage([&](Context& ctx) {
+    try {
+      where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
+      *has_saved_ = true;
+    } catch (const Error& error) {
+      engine_->control_comm().check();  // an error of the world is none of the checkpoint's
+      failed = error;
+    }
+  });
+  if (failed) {
+    const std::string warning = checkpoint_age_->failed(step, kind, *failed);
+    if (first()) {
+      log_warning("{}", warning);
+    }
+    return false;
+  }
+  checkpoint_age_->saved(step);
+  if (first() && options_.progress.on_note) {
+    options_.progress.on_note("checkpoint " + where);
+  }
+  return true;
+}
+
+ProgressSink Job::progress() {
+  return records_ ? records_->sink(options_.progress) : ProgressSink{};
+}
+
+void Job::prepare_records() {
+  if (first()) {
+    records_.emplace(RecordsOptions{
+        .folder = options_.out_dir,
+        .tensorboard = options_.tensorboard_dir,
+        .resumed_step = manifest_ ? std::optional(manifest_->metadata.step) : std::nullopt,
+        .config_yaml = spec::to_yaml(config_),
+        .plan_yaml = spec::plan_to_yaml(plan_),
+        .run = [this](const std::string& path, const std::function<void()>& write) {
+          comm::run_watched(world(), [&](WorkProgress& progress) {
+            progress.begin({.activity = "writing", .place = fmt::format("'{}'", path)});
+            write();
+          });
+        }});
+  }
+}
+
+void Job::prepare_trace() {
+  if (!options_.trace.folder.empty()) {
+    comm::run_watched(world(), [&](WorkProgress& progress) {
+      progress.begin({.activity = "writing", .place = fmt::format("'{}'", options_.trace.folder)});
+      trace_.emplace(options_.trace, manifest_ ? manifest_->metadata.step : 0);
+    });
+  }
+}
+
+void Job::finish(Summary& summary, Clock::time_point start) {
+  say(Phase::kHashing);
+  // Replicas differ where gradients were not exchanged.
+  const checkpoint::StateHash hash =
+      engine_->skips_stages() ? checkpoint::StateHash{} : engine_->hash();
+  summary.weights_hash = hash.weights;
+  summary.state_hash = hash.state;
+  summary.ranks = world().size();
+  summary.threads = options_.threads;
+  summary.parts = plan_.parts;
+  summary.target = to_string(target_);
+  summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
+  summary.config_yaml = spec::to_yaml(config_);
+  summary.skipped_stages = config_.debug.skip;
+  sum_up_ranks(summary);
+  summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void Job::sum_up_ranks(Summary& summary) {
+  std::array<std::int64_t, 2> of_ranks = {engine_->embeddings().bytes(),
+                                          trace_ && trace_->is_lost() ? 1 : 0};
+  std::array<std::int64_t, 4> of_process = {peak_rss_bytes(), host_memory_use().peak, heap_bytes(),
+                                            program_bytes_};
+  engine_->run_stage([&](Context& ctx) {
+    engine_->control_comm().all_reduce(ctx, of_ranks.data(), of_ranks.size(), comm::ReduceOp::kSum);
+    engine_->control_comm().all_reduce(ctx, of_process.data(), of_process.size(),
+                                       comm::ReduceOp::kMax);
+  });
+  summary.peak_rss_bytes = of_process[0];
+  summary.lost = records_ ? records_->lost() : LostRecords{};
+  summary.lost.traces = of_ranks[1];
+  summary.lost.checkpoints = checkpoint_age_ ? checkpoint_age_->failures() : 0;
+  summary.memory = {.tables = of_ranks[0],
+                    .buffers_peak = of_process[1],
+                    .heap = of_process[2],
+                    .program = of_process[3]};
+}
+
+}  // namespace weft::train
