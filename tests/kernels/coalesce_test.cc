@@ -12,6 +12,8 @@ TEST(Coalesce, PassesItsParityList) {
     expect_coalesce_parity(*make_device({.threads = threads}));
     expect_count_up_parity(*make_device({.threads = threads}));
   }
+  on_check_device(expect_coalesce_parity);
+  on_check_device(expect_count_up_parity);
 }
 
 /// Buffers that have held more are used again.

@@ -13,30 +13,30 @@ namespace weft::kernels::test {
 /// Vectors of a matrix, some of them gathered, with draws of their own.
 class CodecCase {
  public:
-  CodecCase(Random& random, const Codec& codec, std::int64_t cols) : codec_(codec), cols_(cols) {
-    constexpr std::int64_t kVectors = 5;
-    std::vector<float> x(static_cast<std::size_t>(2 * kVectors * stride()), -7.0F);
+  CodecCase(Random& random, const Codec& codec, std::int64_t cols, std::int64_t vectors)
+      : codec_(codec), cols_(cols), count_(vectors) {
+    std::vector<float> x(static_cast<std::size_t>(2 * count_ * stride()), -7.0F);
     for (float& value : x) {
       value = below(random, 20) == 0 ? odd_number(random) : number(random);
     }
     std::vector<std::int32_t> rows;
     std::vector<std::int64_t> numbers;
-    for (std::int64_t v = 0; v < kVectors; ++v) {
-      rows.push_back(static_cast<std::int32_t>(2 * (kVectors - v) - 1));
+    for (std::int64_t v = 0; v < count_; ++v) {
+      rows.push_back(static_cast<std::int32_t>(2 * (count_ - v) - 1));
       numbers.push_back(below(random, std::int64_t{1} << 40));
     }
-    offsets_ = Copied(std::vector<std::int64_t>{0, kVectors});
+    offsets_ = Copied(std::vector<std::int64_t>{0, count_});
     vectors_ = Copied(x);
     rows_ = Copied(rows);
     numbers_ = Copied(numbers);
-    const std::int64_t bytes = kVectors * encoded_bytes(codec, cols);
+    const std::int64_t bytes = count_ * encoded_bytes(codec, cols);
     codes_ = Copied(std::vector<std::byte>(static_cast<std::size_t>(bytes) + 1, std::byte{0xEE}));
     clips_ = Copied(std::vector<CodecClips>(1));
   }
 
   /// Encodes and decodes what was encoded; `gathers`: vectors are rows of a list.
   void expect_parity(Context& ctx, VectorDraws::Of draws, std::int32_t gathers) {
-    EncodeJob job{.codec = codec_, .stride = stride(), .count = 5, .cols = cols_};
+    EncodeJob job{.codec = codec_, .stride = stride(), .count = count_, .cols = cols_};
     job.draws = {.key = 0x0123456789ABCDEF, .step = 77, .first_col = 16};
     job.draws.vectors = {.of = draws, .first_sample = 900, .rows = {3, 1 << 30, 2}};
     EncodeJob there = job;
@@ -57,7 +57,7 @@ class CodecCase {
                              " columns, groups of " + std::to_string(codec_.group);
     EXPECT_TRUE(codes_.same_bits(ctx)) << what;
     EXPECT_TRUE(clips_.same_bits(ctx)) << what;
-    DecodeJob back{.codec = codec_, .stride = stride(), .count = 5, .cols = cols_};
+    DecodeJob back{.codec = codec_, .stride = stride(), .count = count_, .cols = cols_};
     back.from = there.to;
     back.rows = there.rows;
     back.vectors = vectors_.place(ctx);
@@ -76,8 +76,9 @@ class CodecCase {
                          std::numeric_limits<float>::max(),
                          -0.0F,
                          0x1.8p-140F,
-                         -70000.0F};
-    return all[below(random, 6)];
+                         -70000.0F,
+                         std::numeric_limits<float>::quiet_NaN()};
+    return all[below(random, 7)];
   }
 
   [[nodiscard]] std::int64_t stride() const { return cols_ + 3; }
@@ -94,6 +95,7 @@ class CodecCase {
 
   Codec codec_;
   std::int64_t cols_;
+  std::int64_t count_;
   Copied<float> vectors_;
   Copied<std::int32_t> rows_;
   Copied<std::int64_t> numbers_, offsets_;
@@ -106,6 +108,13 @@ inline void expect_codec_parity(Device& device) {
   Random random(17);
   for (int format = 0; format < kNumCodecFormats; ++format) {
     for (const CodecRounding rounding : {CodecRounding::kNearest, CodecRounding::kStochastic}) {
+      // Several tasks, and more vectors than draws are made for at once.
+      const Codec many{static_cast<CodecFormat>(format), 128, rounding};
+      for (const auto draws : {VectorDraws::Of::kNone, VectorDraws::Of::kSamples}) {
+        run_on(device, [&](Context& ctx) {
+          CodecCase(random, many, 130, 1100).expect_parity(ctx, draws, 1);
+        });
+      }
       for (const std::int64_t cols : {1, 7, 16, 33, 130}) {
         for (const std::int64_t group : {1, 5, 128}) {
           const Codec codec{static_cast<CodecFormat>(format), group, rounding};
@@ -113,7 +122,7 @@ inline void expect_codec_parity(Device& device) {
                                    VectorDraws::Of::kRows, VectorDraws::Of::kPlaces}) {
             for (const std::int32_t gathers : {0, 1}) {
               run_on(device, [&](Context& ctx) {
-                CodecCase(random, codec, cols).expect_parity(ctx, draws, gathers);
+                CodecCase(random, codec, cols, 5).expect_parity(ctx, draws, gathers);
               });
             }
           }

@@ -64,7 +64,14 @@ inline void run_on(Device& device, const std::function<void(Context&)>& body) {
   stream->synchronize();
 }
 
-/// A list on the CPU, for every target, with one thread and with several.
+/// A list on the check device, whose fresh memory is no number: what an operation reads before it
+/// was written shows.
+inline void on_check_device(const std::function<void(Device&)>& list) {
+  SCOPED_TRACE("check device");
+  list(*make_device({.kind = DeviceKind::kCheck, .threads = 2}));
+}
+
+/// A list on the CPU, for every target, with one thread and with several, and on the check device.
 inline void on_every_target(const std::function<void(Device&)>& list) {
   for (const std::int64_t target : targets()) {
     const OnTarget on(target);
@@ -73,6 +80,7 @@ inline void on_every_target(const std::function<void(Device&)>& list) {
       list(*make_device({.threads = threads}));
     }
   }
+  on_check_device(list);
 }
 
 }  // namespace weft::kernels::test

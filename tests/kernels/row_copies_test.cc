@@ -13,12 +13,15 @@ TEST(RowCopies, PassTheirParityLists) {
     expect_copy_from_rows_parity(*make_device({.threads = threads}));
     expect_copy_to_rows_parity(*make_device({.threads = threads}));
   }
+  on_check_device(expect_copy_from_rows_parity);
+  on_check_device(expect_copy_to_rows_parity);
 }
 
 TEST(RowAverage, PassesItsParityList) {
   for (const int threads : {1, 3}) {
     expect_row_average_parity(*make_device({.threads = threads}));
   }
+  on_check_device(expect_row_average_parity);
 }
 
 }  // namespace

@@ -168,6 +168,21 @@ inline void expect_padding_parity(Device& device) {
   }
 }
 
+/// Overflows in several tasks: their counts and first rows are merged.
+inline void expect_overflow_over_tasks(Device& device) {
+  Random random(22);
+  constexpr std::int64_t kCols = 16;
+  for (const SparseOptimizerKind rule : kRules) {
+    TableCase table(random, 900, kCols, DType::kFloat32, rule);
+    RunsCase runs(random, {.bags = 900, .rows = 900, .cols = kCols});
+    for (std::int64_t vector = 5; vector < 900; vector += 83) {
+      runs.gradients(0)[vector * kCols] = std::numeric_limits<float>::infinity();
+    }
+    EXPECT_GT(
+        expect_update_parity(device, table, runs, make_params(rule, WeightDecay::kL2, 0.0F), 8), 1);
+  }
+}
+
 /// Gradients that are not finite or too large: such rows are left as they were and counted.
 inline void expect_overflow_parity(Device& device) {
   Random random(21);

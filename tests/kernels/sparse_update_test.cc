@@ -19,6 +19,7 @@ TEST(UpdateRows, PassesItsParityListOnEveryTarget) {
   on_every_target(expect_update_rows_parity);
   on_every_target(expect_padding_parity);
   on_every_target(expect_overflow_parity);
+  on_every_target(expect_overflow_over_tasks);
 }
 
 TEST(StatisticUpdate, PassesItsParityListOnEveryTarget) {

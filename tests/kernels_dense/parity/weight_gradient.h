@@ -87,7 +87,7 @@ inline void expect_weight_gradient(Device& device, const Cut& cut, DType dtype, 
     const DeviceArray<std::int32_t> word(device, {7});
     std::int32_t plain_word = 9;
     sum_weight_gradient(ctx, {.workspace = workspace.get(),
-                              .node = {0, count},
+                              .node = {3, 3 + count},
                               .parts = parts,
                               .tile = tile,
                               .dw = dw.device_floats(),
@@ -133,7 +133,7 @@ inline void expect_bias_gradients(Device& device, const Cut& cut) {
     const std::vector<BiasPlace> places = {{.begin = 0, .size = 17, .to = to},
                                            {.begin = 17, .size = 28, .to = to + 32}};
     BiasGradients args{.workspace = workspace.get(),
-                       .node = {0, static_cast<std::int64_t>(cut.size())},
+                       .node = {3, 3 + static_cast<std::int64_t>(cut.size())},
                        .parts = parts,
                        .count = kCount,
                        .places = places,
