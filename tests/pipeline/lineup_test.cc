@@ -2,6 +2,7 @@
 // dependency is left out they do not.
 #include "weft/pipeline/lineup.h"
 
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -84,9 +85,12 @@ TEST(Lineup, AWriterWaitsForTheReadersSinceTheWriterBefore) {
 TEST(Lineup, WhatIsOfABatchIsNotSharedWithAnother) {
   TwoStreams streams;
   Lineup lineup(2);
-  int first = 0;
+  std::atomic<int> first = 0;  // the stages are not ordered
   int seen = -1;
-  const Stage late = write_after(milliseconds(300), first, 1);
+  const Stage late = [&](Context&) {
+    std::this_thread::sleep_for(milliseconds(300));
+    first = 1;
+  };
   const Stage coalesce = [&](Context&) { seen = first; };
   lineup.add(*streams.first, late, {StepPart::kCoalesce, 0});
   lineup.add(*streams.second, coalesce, {StepPart::kCoalesce, 1});
