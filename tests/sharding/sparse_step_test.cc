@@ -1,6 +1,7 @@
 // Several batches in flight in the tables, and steps that work in the caller's memory.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -213,7 +214,7 @@ void copy(const FeatureMatrices& from, const FeatureMatrices& to) {
 /// Runs in the caller's memory beside a step of its own, over one batch; returns whether the
 /// gradients are as they were.
 bool expect_callers_memory(const spec::Config& config, int ranks, GradientUse use) {
-  bool kept = true;
+  std::atomic<bool> kept = true;  // ranks are threads
   comm::run_local(ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     Job plain(world, config, DeviceKind::kCpu);
     Job job(world, config, DeviceKind::kCpu);
