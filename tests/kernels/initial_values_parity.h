@@ -12,7 +12,7 @@ inline constexpr InitialRule kInitialRules[] = {InitialRule::kZero, InitialRule:
                                                 InitialRule::kNormal};
 inline constexpr std::uint64_t kInitialKey = 0xFEDCBA9876543210ULL;
 
-/// What both write into one table, from the same garbage; `initial` has no bases yet.
+/// Compares what both write into one table, from equal garbage; `initial` has no bases yet.
 inline void expect_initial_parity(Device& device, TableCase& table, InitialRows initial) {
   run_on(device, [&](Context& ctx) {
     TableCopies copies(table);

@@ -1,4 +1,4 @@
-// What the parity lists of the operations share. A list runs cases on a device: their inputs are
+// This header has what the parity lists share. A list runs cases on a device: their inputs are
 // copied into its memory, the operation runs there, what it wrote is copied back and compared with
 // what the plain loops make of host memory. Any backend can be given to it.
 #pragma once
@@ -44,7 +44,7 @@ class Copied {
   /// Where place() has put them.
   [[nodiscard]] T* placed() const { return device_.as<T>(); }
 
-  /// Whether the device has the bits of the host.
+  /// Returns whether the device has the bits of the host.
   [[nodiscard]] bool same_bits(Context& ctx) const {
     std::vector<T> got(host_.size());
     ctx.device->copy_to_host(ctx, got.data(), device_.as<void>(), bytes());

@@ -32,7 +32,7 @@ class RunsCase {
   /// For the plain loops.
   [[nodiscard]] const RowRuns& host() const { return runs_; }
 
-  /// The same in the memory of a device.
+  /// Returns the same in the memory of a device.
   RowRuns place(Context& ctx) {
     std::vector<const float*> there;
     std::vector<const float*> bases;

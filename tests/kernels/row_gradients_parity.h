@@ -11,7 +11,7 @@
 
 namespace weft::kernels::test {
 
-/// What a case of entries looks like.
+/// The shape of a case of entries.
 struct EntriesShape {
   std::int64_t cols;
   std::int64_t parts;

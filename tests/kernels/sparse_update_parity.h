@@ -43,7 +43,7 @@ inline std::string describe(const UpdateParams& p, const RowTable& table) {
          std::string(to_string(table.dtype)) + ", " + std::to_string(table.cols) + " columns";
 }
 
-/// Of what an update has left, on both sides.
+/// The memory that an update has left, on both sides.
 inline void expect_same_overflow(const RowOverflow& got,
                                  const RowOverflow& expected,
                                  const std::string& what) {
