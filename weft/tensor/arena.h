@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/layout/blocks.h"
 #include "weft/tensor/device.h"
 
 namespace weft {
 
-/// Memory of a device in large chunks, so that pieces lie on huge pages although each is smaller
-/// than one: 2 MiB first, then twice as much each time, up to 32 MiB at once. Nothing is given back
-/// before the arena goes. On the CPU device what no piece has had does not count in memory_use.h.
-/// Not thread-safe. Throws Error(kResource) where the memory is not to be had.
+/// Memory of a device in large chunks (weft/layout/blocks.h), so that pieces lie on huge pages
+/// although each is smaller than one. Nothing is given back before the arena goes. On the CPU
+/// device what no piece has had does not count in memory_use.h. Not thread-safe. Throws
+/// Error(kResource) where the memory is not to be had.
 class Arena {
  public:
   /// The device outlives the arena.
@@ -25,16 +26,11 @@ class Arena {
   void* allocate(std::int64_t bytes);
 
  private:
-  struct Chunk {
-    void* data = nullptr;
-    std::int64_t bytes = 0;
-    std::int64_t used = 0;
-  };
-
   [[nodiscard]] bool counts_use() const { return device_->kind() == DeviceKind::kCpu; }
 
   Device* device_;
-  std::vector<Chunk> chunks_;
+  layout::ArenaChunks chunks_;
+  std::vector<void*> memory_;  ///< of each chunk
 };
 
 /// One piece of an arena, which outlives it. Not thread-safe.

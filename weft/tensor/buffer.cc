@@ -1,8 +1,7 @@
 #include "weft/tensor/buffer.h"
 
-#include <algorithm>
-
 #include "weft/base/error.h"
+#include "weft/layout/blocks.h"
 
 namespace weft {
 
@@ -20,10 +19,8 @@ void Buffer::resize(std::int64_t bytes) {
   WEFT_CHECK(bytes >= 0, "a buffer of {} bytes", bytes);
   if (bytes > capacity_) {
     WEFT_CHECK(device_ != nullptr, "a buffer without a device cannot grow to {} bytes", bytes);
-    // At least an eighth more than before, so that batches that get longer and longer cost few
-    // allocations, and what varies by a few rows takes little that is never used. The old memory
-    // goes first: its contents are not kept, and both may not fit.
-    const std::int64_t capacity = std::max(bytes, capacity_ + capacity_ / 8);
+    // The old memory goes first: its contents are not kept, and both may not fit.
+    const std::int64_t capacity = layout::grown_capacity(bytes, capacity_);
     if (data_ != nullptr) {
       device_->deallocate(data_, capacity_);
       data_ = nullptr;

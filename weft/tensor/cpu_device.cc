@@ -8,6 +8,7 @@
 #include "weft/base/error.h"
 #include "weft/base/text.h"
 #include "weft/base/thread_pool.h"
+#include "weft/layout/blocks.h"
 #include "weft/tensor/devices.h"
 #include "weft/tensor/host_memory.h"
 #include "weft/tensor/memory_use.h"
@@ -17,8 +18,7 @@ namespace weft {
 namespace {
 
 constexpr std::size_t kAlignment = 64;                   // a cache line, and a vector of AVX-512
-constexpr std::size_t kHugePage = std::size_t{2} << 20;  // of x86-64 and of arm64 with 4 KiB pages
-constexpr std::size_t kMapUnit = std::size_t{64} << 10;  // a multiple of every page size in use
+constexpr auto kHugePage = static_cast<std::size_t>(layout::kHugePage);
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -31,15 +31,12 @@ bool is_mapped(std::size_t bytes) {
   static_cast<void>(bytes);
   return false;
 #else
-  return bytes >= kHugePage;
+  return layout::is_mapped(static_cast<std::int64_t>(bytes));
 #endif
 }
 
-/// Bytes mapped for `bytes`. Large memory ends on a huge page too: what lies behind the last whole
-/// one would be in small pages, and in a table that is the optimizer's state.
 std::size_t mapped_bytes(std::size_t bytes) {
-  constexpr std::size_t kLarge = 8 * kHugePage;  // an eighth more memory at most
-  return round_up(bytes, bytes >= kLarge ? kHugePage : kMapUnit);
+  return static_cast<std::size_t>(layout::mapped_bytes(static_cast<std::int64_t>(bytes)));
 }
 
 /// Maps one huge page more than needed and gives back what sticks out of the aligned part.
