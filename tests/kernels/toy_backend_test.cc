@@ -4,16 +4,15 @@
 
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tests/kernels/embedding_bag_parity.h"
 #include "tests/kernels/initial_values_parity.h"
+#include "tests/kernels/toy_device.h"
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/tensor/worker_stream.h"
 
 namespace weft::kernels {
 
@@ -38,48 +37,8 @@ void cuda::set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
 namespace test {
 namespace {
 
-/// The CPU's memory and streams under another kind: a stage gets the toy as its device.
-class ToyDevice final : public Device {
- public:
-  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
-
-  [[nodiscard]] ThreadPool& pool() override { return cpu_->pool(); }
-
-  void* allocate(std::int64_t bytes) override { return cpu_->allocate(bytes); }
-
-  void deallocate(void* data, std::int64_t bytes) noexcept override {
-    cpu_->deallocate(data, bytes);
-  }
-
-  void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
-    cpu_->copy_to_device(ctx, device, host, bytes);
-  }
-
-  void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) override {
-    cpu_->copy_to_host(ctx, host, device, bytes);
-  }
-
-  void copy(Context& ctx, void* to, const void* from, std::int64_t bytes) override {
-    cpu_->copy(ctx, to, from, bytes);
-  }
-
-  void fill_zero(Context& ctx, void* data, std::int64_t bytes) override {
-    cpu_->fill_zero(ctx, data, bytes);
-  }
-
-  std::unique_ptr<Stream> make_stream(const StreamOptions& options) override {
-    return make_cpu_stream({.stream = options,
-                            .context = {.device = this, .pool = &pool(), .native_stream = nullptr},
-                            .observer = nullptr,
-                            .number = 0});
-  }
-
- private:
-  std::unique_ptr<Device> cpu_ = make_device({.threads = 2});
-};
-
 TEST(ToyBackend, ItsOperationsPassTheirParityLists) {
-  ToyDevice device;
+  weft::test::ToyDevice device(2);
   toy_lookups = 0;
   expect_embedding_bag_parity(device);
   EXPECT_GT(toy_lookups, 0);
@@ -102,7 +61,7 @@ std::string message_of(Device& device, const std::function<void(Context&)>& body
 
 /// A step of a table: its first values and its lookup run, and the next operation is named.
 TEST(ToyBackend, AStepNamesTheFirstMissingOperation) {
-  ToyDevice device;
+  weft::test::ToyDevice device(2);
   spec::Table table;
   table.name = "t";
   table.num_embeddings = 10;

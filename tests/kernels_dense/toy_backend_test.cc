@@ -2,16 +2,13 @@
 // memory is the host's, and takes the stubs of all others from the library. It builds, the two pass
 // their lists of parity cases, and a model names the first operation that is missing.
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/toy_device.h"
 #include "tests/kernels_dense/parity/loss.h"
 #include "weft/base/error.h"
-#include "weft/base/thread_pool.h"
 #include "weft/nn/model.h"
-#include "weft/tensor/stream.h"
 
 namespace weft::kernels::cuda {
 
@@ -72,49 +69,8 @@ void first_bad_sample(Context& /*ctx*/, const FirstBadSample& args) {
 namespace weft::kernels {
 namespace {
 
-// A device of kind cuda in host memory. It has no streams: operations are done when they return.
-class ToyDevice final : public Device {
- public:
-  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCuda; }
-
-  [[nodiscard]] ThreadPool& pool() override { return pool_; }
-
-  void* allocate(std::int64_t bytes) override {
-    return std::malloc(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
-  }
-
-  void deallocate(void* data, std::int64_t /*bytes*/) noexcept override { std::free(data); }
-
-  void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
-    copy(ctx, device, host, bytes);
-  }
-
-  void copy_to_host(Context& ctx, void* host, const void* device, std::int64_t bytes) override {
-    copy(ctx, host, device, bytes);
-  }
-
-  void copy(Context& /*ctx*/, void* to, const void* from, std::int64_t bytes) override {
-    if (bytes > 0) {
-      std::memcpy(to, from, static_cast<std::size_t>(bytes));
-    }
-  }
-
-  void fill_zero(Context& /*ctx*/, void* data, std::int64_t bytes) override {
-    if (bytes > 0) {
-      std::memset(data, 0, static_cast<std::size_t>(bytes));
-    }
-  }
-
-  std::unique_ptr<Stream> make_stream(const StreamOptions& /*options*/) override {
-    fail(ErrorCode::kInternal, "the toy device has no streams");
-  }
-
- private:
-  ThreadPool pool_{1};
-};
-
 TEST(ToyBackend, PassesTheListsOfWhatItHas) {
-  ToyDevice device;
+  test::ToyDevice device;
   parity::expect_loss(device);
   parity::expect_first_bad_sample(device);
   EXPECT_GT(cuda::losses, 0);
@@ -126,7 +82,7 @@ TEST(ToyBackend, AModelNamesTheFirstOperationThatIsMissing) {
   options.type = spec::ModelKind::kDlrm;
   options.bottom_mlp = {4};
   const auto model = nn::Model::create(options, {2, {{"a", 4}}, 1});
-  ToyDevice device;
+  test::ToyDevice device;
   try {
     model->make_lane(device);
     FAIL() << "a stub returned";
