@@ -2,11 +2,21 @@
 /// configurations, and the bytes that they take.
 ///
 /// An encoded vector of C columns is a sequence of encoded groups of G columns, the last one
-/// shorter. A format whose groups have no scale has one group. weft/kernels/codec.h says what is in
-/// the bytes and encodes them; whoever only counts bytes includes this header alone.
+/// shorter. A format whose groups have no scale has one group.
 ///
-/// Adding a format: its enumerator, its name and its group_bytes() here; its codes in
-/// weft/kernels/codec_formats.h, reference/codec.cc and cpu/codec.cc.
+///   format       a group of n columns                      non-finite   half a step
+///   fp32         4n: the floats                            as they are  0
+///   fp16, bf16   2n: codes                                 inf, NaN     2^-11, 2^-8 of each |x|
+///   fp8_e4m3     2 + n: scale (bf16), codes (OCP E4M3)     NaN          1/27 of the largest |x|
+///   fp8_e5m2     2 + n: scale, codes (OCP E5M2)            inf, NaN     1/13
+///   int8         2 + n: scale, codes -127 .. 127           NaN (-128)   1/252
+///   int4         2 + ceil(n/2): scale, codes -7 .. 7,      NaN (-8)     1/13
+///                two's complement, even columns in the low halves
+///
+/// weft/kernels/codec.h says how scales and codes are made, and makes them; whoever only counts
+/// bytes includes this header alone. Source: OCP 8-bit Floating Point Specification 1.0.
+///
+/// Adding a format: HACKING.md, "A codec".
 #pragma once
 
 #include <array>

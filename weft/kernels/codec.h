@@ -3,15 +3,8 @@
 /// A vector of C columns is cut into groups of G columns from its column 0, the last one ragged; an
 /// encoded vector is its encoded groups, one behind the other, and encoded vectors follow each
 /// other without gaps. Formats without a scale have one group. Little-endian, nothing is aligned.
-///
-///   format           a group of n columns                        half a step, of the largest |x|
-///   fp32             4n: the floats                               0
-///   fp16, bf16       2n: codes                                    (2^-11, 2^-8 of each |x|)
-///   fp8_e4m3         2 + n: scale (bf16), codes (OCP E4M3)        1/27
-///   fp8_e5m2         2 + n: scale, codes (OCP E5M2)               1/13
-///   int8             2 + n: scale, codes -127 .. 127              1/252
-///   int4             2 + ceil(n/2): scale, codes -7 .. 7, two's   1/13
-///                    complement, even columns in the low halves
+/// What is in a group, and how far a code may be off, stands with the formats in
+/// weft/base/codec_format.h.
 ///
 /// Scale      s = max |x| / largest code, rounded up to bf16, in [2^-126, what keeps s · largest
 ///            code finite]; x' = code · s, which is exact. 2 bytes and not 4 because half a step
@@ -23,8 +16,8 @@
 ///            16 bits of it, 12 for fp16), what is representable unchanged. Column c draws word
 ///            (c mod 4) of Philox(key; draw, step · 2^20 + c/4), c counted in the logical row.
 /// Limits     A finite number stays finite: too large ones are cut off and counted. A non-finite
-///            one is counted and stays non-finite where it was: inf and NaN of fp16, bf16 and E5M2;
-///            NaN for both in E4M3 and the integers (codes -128 and -8). fp32 is copied, uncounted.
+///            one is counted and stays non-finite where it was: as itself in formats that have
+///            infinities, as NaN in the others. fp32 is copied, uncounted.
 /// Monotone   inside a group, when rounding to nearest.
 /// Order      every number by itself, the maximum does not depend on an order: equal bits on every
 ///            target and for any cut into tasks.
@@ -36,7 +29,6 @@
 ///            decodes to other numbers.
 /// Cost       bound by memory: 4 bytes and the encoded ones per column (bench/codec_bench.cc);
 ///            stochastic 5 to 10 times as much.
-/// Source     OCP 8-bit Floating Point Specification 1.0.
 #pragma once
 
 #include <cstddef>
