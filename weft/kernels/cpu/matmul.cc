@@ -4,7 +4,8 @@
 // its blocked GEMM (brgemm), which would pack a plain one itself, per call. Strided left operands
 // are copied to compact ones first, and a strided result is copied out: oneDNN picks another kernel
 // for some strides, so bits would depend on where a matrix lies. A primitive costs 0.1-10 ms to
-// make and is kept per shape; scratch memory is one buffer, as large as the largest needs.
+// make and is kept per shape; scratch memory is one buffer, as large as the largest needs. Below
+// AVX-512 oneDNN's GEMM takes more per call, by itself, for its own copies of both operands.
 //
 // bf16 where the target has no products of it (target.h): the right operand is packed as fp32, the
 // left one is widened as it is made compact, and a bf16 result is rounded as it is copied out.
