@@ -119,7 +119,7 @@ class ResumeData(Texts):
             args = ["--set", "data.path=[first.txt,second.txt,third.txt]"]
             log = self.log_of_resume(name, *args)
             self.assertIn("2 files have been appended (the checkpoint knows 1)", log)
-            self.assertIn("reading goes on behind them, at sample 640", log)
+            self.assertIn("reading goes on after them, at sample 640", log)
             self.assert_same_bits(whole, self.resume(name, *args), str(shuffle))
             # In two pieces, by a checkpoint that knows two of the files.
             two = ["--set", "data.path=[first.txt,second.txt]", "--checkpoint", "next"]

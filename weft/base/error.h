@@ -62,7 +62,7 @@ template <typename... Args>
 }  // namespace weft
 
 /// Checks an invariant of ours, never input. Throws Error(kInternal) with the expression where it
-/// does not hold; behind the condition may stand a format string, as a literal, and its values.
+/// does not hold; after the condition may stand a format string, as a literal, and its values.
 #define WEFT_CHECK(condition, ...)                                                         \
   do {                                                                                     \
     if (!(condition)) [[unlikely]] {                                                       \

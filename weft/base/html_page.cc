@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kLabel = 200;  // width of what stands left of a plot
 constexpr double kPlot = 750;
-constexpr double kRight = 90;    // for a figure behind the longest box
+constexpr double kRight = 90;    // for a figure after the longest box
 constexpr double kLetter = 6.6;  // width of a letter, at most nearly always
 constexpr double kBar = 18;
 constexpr double kGap = 6;

@@ -72,7 +72,7 @@ class HtmlPage {
   /// Draws a box in the open plot.
   void box(const PlotBox& box);
 
-  /// A number behind a row's boxes, which end at `end` of the axis.
+  /// A number after a row's boxes, which end at `end` of the axis.
   void figure(std::size_t row, double end, std::string_view text);
 
   /// Ends the plot that open_plot() began.

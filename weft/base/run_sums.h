@@ -68,7 +68,7 @@ class RunSums {
     end_merge(run);
   }
 
-  /// Takes in the sums of the run behind this one. The empty run may stand on either side.
+  /// Takes in the sums of the run after this one. The empty run may stand on either side.
   void append(const RunSums& right) {
     if (right.run_.empty()) {
       return;
@@ -114,7 +114,7 @@ class RunSums {
       return right;
     }
     if (run_.end != right.begin) {
-      fail(ErrorCode::kComm, "a message has sums of parts [{}, {}) behind those of [{}, {})",
+      fail(ErrorCode::kComm, "a message has sums of parts [{}, {}) after those of [{}, {})",
            right.begin, right.end, run_.begin, run_.end);
     }
     return {run_.begin, right.end};

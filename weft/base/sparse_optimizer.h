@@ -1,7 +1,7 @@
 /// SparseOptimizerKind: the optimizers of embedding rows, and what everything but their formulas
 /// needs to know of them: names, and the state that a row has.
 ///
-/// A row's state is its kinds one behind the other, fp32: of a kind per element one number per
+/// A row's state is its kinds one after the other, fp32: of a kind per element one number per
 /// column, otherwise one number. Formulas are in weft/kernels/sparse_update.h.
 ///
 /// Adding one: its enumerator and its line in kSparseOptimizers here; its formula in

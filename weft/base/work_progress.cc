@@ -12,7 +12,7 @@ std::string amount_text(std::int64_t amount, WorkProgress::Unit unit) {
                                             : format_count(amount);
 }
 
-/// Behind the amounts; bytes have their unit in the number.
+/// After the amounts; bytes have their unit in the number.
 std::string_view noun(WorkProgress::Unit unit) {
   switch (unit) {
     case WorkProgress::Unit::kBytes:

@@ -29,7 +29,7 @@ using Work = std::function<void(WorkProgress& progress)>;
 /// process.
 void agree(comm::Communicator& comm, Context& ctx, const Work& work);
 
-/// The byte strings of all ranks, one behind the other in rank order.
+/// The byte strings of all ranks, one after the other in rank order.
 struct Gathered {
   std::vector<std::byte> bytes;
   std::vector<std::int64_t> counts;  ///< [W]

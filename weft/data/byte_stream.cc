@@ -86,7 +86,7 @@ class PlainFile final : public ByteStream {
     for (const std::size_t got : got_) {
       total += got;
       if (got < kRange) {
-        break;  // the end; what a growing file has behind it by now is left for the next time
+        break;  // the end; what a growing file has after it by now is left for the next time
       }
     }
     return total;

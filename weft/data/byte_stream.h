@@ -1,6 +1,6 @@
 /// The bytes of a file, decompressed where it is compressed.
 ///
-/// gzip (several members too, and zeros behind them, as tapes and block devices leave them) and
+/// gzip (several members too, and zeros after them, as tapes and block devices leave them) and
 /// Zstandard (several frames too, and skippable ones, with which pzstd begins every frame) are
 /// recognised by their first bytes, and demanded where the name ends in .gz or .zst. They are
 /// decompressed ahead, on a thread of the stream's own.

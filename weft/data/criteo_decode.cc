@@ -232,7 +232,7 @@ bool CriteoDecoder::add_categories(std::size_t column) {
     offsets = out_.categorical[column].offsets.data() + first_ + 1;
     count = ids_[column];
   }
-  // First the text of those that are there, one behind the other, then its values in its place: the
+  // First the text of those that are there, one after the other, then its values in its place: the
   // second loop has no addresses in it and becomes vector instructions.
   const std::size_t begin = count;
   const std::uint16_t* end = &ends_[kCriteoIntegers + column + 1];

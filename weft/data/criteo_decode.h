@@ -29,7 +29,7 @@ class CriteoDecoder {
  public:
   /// Lines that are added at once, at most: their fields' ends stay in the first cache.
   static constexpr std::size_t kTile = 64;
-  /// Bytes before and behind the text that must be readable. What they hold is without effect.
+  /// Bytes before and after the text that must be readable. What they hold is without effect.
   static constexpr std::size_t kFront = 8;
   static constexpr std::size_t kBack = 64;
 

@@ -150,7 +150,7 @@ void CriteoText::cut_lines() {
   searched_ = too_long_ ? starts_.back() : used_;
 }
 
-/// Where lines begin behind the ends in [begin, end).
+/// Where lines begin after the ends in [begin, end).
 void CriteoText::find_ends(std::size_t begin,
                            std::size_t end,
                            std::vector<std::size_t>& starts) const {

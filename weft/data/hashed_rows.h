@@ -27,7 +27,7 @@ struct HashedTable {
 /// The expected share of `distinct` ids, hashed to `rows` rows, that share one.
 double expected_shared(std::int64_t distinct, std::int64_t rows);
 
-/// Of each table of the configuration with hashed features whose columns the data have; ids behind
+/// Of each table of the configuration with hashed features whose columns the data have; ids after
 /// max_length count too. `counter` gives the ids of a column of the schema. Memory: 24 bytes per
 /// distinct id of one table at a time. Cost: they are sorted.
 std::vector<HashedTable> hashed_tables(

@@ -279,7 +279,7 @@ class Loader::Impl {
   }
 
   /// Loads the windows of the next batch and returns how many samples it has: fewer than
-  /// batch_size only at the end of the epoch, 0 behind it.
+  /// batch_size only at the end of the epoch, 0 after it.
   std::int64_t load_batch(const std::stop_token& stop) {
     const std::int64_t first_window = at_.sample / window_;
     const std::int64_t last_window = (at_.sample + options_.batch_size - 1) / window_;

@@ -8,7 +8,7 @@
 ///              the global batch, and the samples of each part, do not depend on the number of
 ///              ranks. A rank without samples gets a valid batch of none.
 /// Resume       a loader that starts at position() gives the batches that would have followed.
-///              One that starts behind the end of the data throws Error(kData).
+///              One that starts after the end of the data throws Error(kData).
 /// Threads      one own thread reads and maps ahead into a bounded ring of reused batches; next()
 ///              is for one caller's thread. Blocking: next() waits for the reader without spinning;
 ///              the destructor waits for the batch in work.

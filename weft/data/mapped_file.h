@@ -2,7 +2,7 @@
 ///
 /// A file that is cut while it is mapped loses pages, and reading one of these is the signal
 /// SIGBUS, which would end the process without a word. A handler puts pages of zeros in their place
-/// and notes the file, so that reading goes on, and whoever reads asks check() behind it. What
+/// and notes the file, so that reading goes on, and whoever reads asks check() after it. What
 /// bytes() shows may therefore change at any time, as it does when a file is written over in place:
 /// it must be used within bounds whatever it is. Why not read() into buffers: a shuffled sample has
 /// some forty values, each elsewhere, and a system call for each costs several times what mapping

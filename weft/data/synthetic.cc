@@ -62,7 +62,7 @@ class SyntheticSource final : public Source {
     return hash_combine(stream_, static_cast<std::uint64_t>(size_));
   }
 
-  /// One file whatever their number: more samples are the same ones, and others behind them.
+  /// One file whatever their number: more samples are the same ones, and others after them.
   [[nodiscard]] std::vector<FileContent> content(std::int64_t /*most*/) const override {
     return {{"the generated log", 0, stream_}};
   }

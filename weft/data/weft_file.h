@@ -40,7 +40,7 @@ class WeftFile {
   [[nodiscard]] FileContent content() const;
 
   /// Column `column` (dense, then categorical, then labels) of a block, its checksum verified now.
-  /// The file's trailer lies behind it.
+  /// The file's trailer lies after it.
   [[nodiscard]] std::span<const std::byte> chunk(std::size_t block, std::size_t column) const;
 
   /// For messages.

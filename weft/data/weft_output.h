@@ -29,7 +29,7 @@ class WeftOutput {
 
   void write(const layout::EncodedBlock& block);
 
-  /// False behind finish().
+  /// False after finish().
   [[nodiscard]] bool open() const { return file_ != nullptr; }
 
   /// Writes footer and trailer and gives the file its name. When it returns, bytes and name are on

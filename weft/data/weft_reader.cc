@@ -378,7 +378,7 @@ class WeftSource final : public Source {
   }
 
   // Of columns with at most one id per sample. An id is read, and written, before it is known to be
-  // there: behind the last one is the file's trailer.
+  // there: after the last one is the file's trailer.
   template <typename Id, typename Offset>
   std::size_t read_single(std::size_t index, std::size_t i, RawBlock::Bags& out) {
     const Column* const columns = columns_.data() + index * blocks_.size();

@@ -33,11 +33,11 @@ class Issuer {
  public:
   virtual ~Issuer() = default;
 
-  /// Issues a stage to a stream, behind all stages that share a resource with it and were issued
+  /// Issues a stage to a stream, after all stages that share a resource with it and were issued
   /// before. Does not wait for it, except where the stream runs on the calling thread.
   virtual void issue(const StageOf& stage, StreamRole on) = 0;
 
-  /// Whether the replicas of the groups are averaged behind the update of this batch.
+  /// Whether the replicas of the groups are averaged after the update of this batch.
   [[nodiscard]] virtual bool averages_behind(std::int64_t batch) const = 0;
 };
 

@@ -26,7 +26,7 @@ Where read_document(const std::string& text, const std::string& file, const Walk
 std::string write_document(const Walk& walk);
 
 /// A file's text. `what` is what the file holds, as in "cannot read the `what` 'x.yaml'"; throws
-/// Error(kConfig) so. Files above 16 MiB are cut behind that, which read_document() refuses.
+/// Error(kConfig) so. Files above 16 MiB are cut after that, which read_document() refuses.
 std::string read_config_file(const std::string& path, const std::string& what);
 
 }  // namespace weft::spec

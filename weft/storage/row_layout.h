@@ -14,7 +14,7 @@ enum class RowLayout {
   kInterleaved,  ///< weights, then the rest, in one aligned stride
 };
 
-/// The rest of a row is its optimizer state and behind it, of split_bf16 rows, whose weights are
+/// The rest of a row is its optimizer state and after it, of split_bf16 rows, whose weights are
 /// the high halves, the low halves: what only the update touches is one run of memory.
 /// Split for no state or one number per row: the forward reads dense rows. Interleaved for state
 /// per element: the update touches one run of memory in all. That holds for split_bf16 too: dense

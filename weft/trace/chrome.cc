@@ -1,7 +1,7 @@
 // Names and categories are those that Holistic Trace Analysis looks for: "kernel" events on a
 // stream, of which those named ncclKernel_... are communication and the others computation, and
 // "user_annotation" events ProfilerStep#k. A kernel counts where a cpu_op has its correlation. It
-// finds the rank by a pattern that needs a space behind the colon.
+// finds the rank by a pattern that needs a space after the colon.
 #include "weft/trace/chrome.h"
 
 #include <algorithm>

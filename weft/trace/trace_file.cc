@@ -133,7 +133,7 @@ Work work_of(const json& event, std::int64_t ranks) {
   return work;
 }
 
-/// The number behind "ProfilerStep#".
+/// The number after "ProfilerStep#".
 std::int64_t step_number(std::string_view name) {
   const std::string_view digits = name.substr(kStepPrefix.size());
   std::int64_t number = 0;

@@ -31,7 +31,7 @@ class BatchControl {
   /// Size of a block on the wire, equal for all ranks.
   [[nodiscard]] std::int64_t bytes() const;
 
-  /// Takes in the block of the ranks behind these.
+  /// Takes in the block of the ranks after these.
   void append(const BatchControl& right);
 
   /// Writes to `out` [bytes()], and reads what another one wrote.

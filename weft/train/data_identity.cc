@@ -166,7 +166,7 @@ std::string accept_change(const DataIdentity& saved, const spec::Config& config,
   if (why.empty()) {
     reading.note = fmt::format(
         "resume: {}; the samples consumed in epoch {} are its first ones still, and reading goes "
-        "on behind them, at sample {}",
+        "on after them, at sample {}",
         change, at.epoch, at.sample);
   } else if (at.sample == saved.samples &&
              (config.train.steps > 0 || at.epoch + 1 < config.train.epochs)) {
@@ -185,7 +185,7 @@ std::string accept_change(const DataIdentity& saved, const spec::Config& config,
   return "";
 }
 
-/// A position behind the end would train nothing, whatever the mode.
+/// A position after the end would train nothing, whatever the mode.
 void check_position(const Reading& reading, const std::string& name) {
   const std::optional<std::int64_t> most = bound_of(reading.data);
   if (most && reading.start.sample > *most) {

@@ -3,7 +3,7 @@
 ///
 /// Data are the same where format, data.max_samples and the files' sizes and contents are (as far
 /// as data/content.h looks at them) and, where both numbers are known, the samples of an epoch.
-/// Files appended behind the known ones, or another part of the same files, are accepted where the
+/// Files appended after the known ones, or another part of the same files, are accepted where the
 /// samples consumed in the checkpoint's epoch are the first of the epoch in the new data too, in
 /// the same order; why_order_differs() decides it. So are equal files in another order: another
 /// seed or data.shuffle in the middle of an epoch.
@@ -66,7 +66,7 @@ void check_salts(const SavedReading& saved, const spec::Config& config);
 /// Makes `reading`, as begin_reading() has made it, that of a job which resumes. Looks at the
 /// source again where files were appended.
 /// Throws Error(kCheckpoint) for other data with ResumeData::kSame, naming the difference and the
-/// three ways out, and for a position behind the end of the data.
+/// three ways out, and for a position after the end of the data.
 void resume_reading(Reading& reading,
                     const SavedReading& saved,
                     const data::Source& source,

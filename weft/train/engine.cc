@@ -291,7 +291,7 @@ void Engine::begin(std::int64_t place, const StepInput& input) {
   start(*states_[at(place)], input, Pass::kTraining);
 }
 
-/// Behind all stages of the step at `place`.
+/// After all stages of the step at `place`.
 StepOutcome Engine::end(std::int64_t place) {
   StepState& state = *states_[at(place)];
   state.is_in_flight = false;
@@ -361,7 +361,7 @@ void Engine::forward_backward(Context& ctx, StepState& state) {
   state.sparse->report.sums.assign(own_parts_, dense_->sums());
 }
 
-/// One report after the last backward stage; rows and weights are updated only behind it.
+/// One report after the last backward stage; rows and weights are updated only after it.
 void Engine::exchange_report(Context& ctx, StepState& state) {
   if (state.pass == Pass::kTraining) {
     take_average_times(state);
@@ -378,7 +378,7 @@ void Engine::update_dense(Context& ctx, StepState& state) {
   }
 }
 
-/// Behind the update of the step that average_ names. Where it runs beside others, `state` is that
+/// After the update of the step that average_ names. Where it runs beside others, `state` is that
 /// of another step by now, and may not be touched.
 void Engine::average_replicas(Context& ctx, StepState& state) {
   const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
@@ -394,7 +394,7 @@ void Engine::average_replicas(Context& ctx, StepState& state) {
   }
 }
 
-/// On the compute stream, behind the wait for the average.
+/// On the compute stream, after the wait for the average.
 void Engine::take_average_times(StepState& state) {
   if (average_.span) {
     state.times.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = *average_.span;

@@ -11,7 +11,7 @@
 ///               lookup waits for them, of a training or an evaluation, and so does every other
 ///               method that runs a stage. With sync gradients there is nothing to average: the
 ///               update has them.
-/// Report        both updates come behind the exchange of reports (step_report.h), so a step with a
+/// Report        both updates come after the exchange of reports (step_report.h), so a step with a
 ///               non-finite value changes nothing on any rank.
 /// Threads       methods are called by one thread, and block until the step is done, but for the
 ///               average of replica groups.
@@ -85,7 +85,7 @@ struct StepOutcome {
   const StepReport& report;    ///< of all ranks; the engine's, until the next step at its place
   bool stop = false;           ///< a rank was asked to stop
   bool skipped = false;        ///< a non-finite value, with on_non_finite: skip
-  data::ReaderPosition after;  ///< where the reader goes on behind the step's batch
+  data::ReaderPosition after;  ///< where the reader goes on after the step's batch
 };
 
 class Engine final : private pipeline::Issuer {
@@ -164,7 +164,7 @@ class Engine final : private pipeline::Issuer {
   /// The same of the residuals of syncs, for the second argument of sinks().
   [[nodiscard]] std::string sync_residual_layout() const { return sparse_.sync_residual_layout(); }
 
-  /// Runs `body` on the compute stream, behind an average that still runs, and waits for it.
+  /// Runs `body` on the compute stream, after an average that still runs, and waits for it.
   void run_stage(const Stage& body);
 
   /// Of the thread that calls train_step; null where nothing is traced.

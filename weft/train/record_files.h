@@ -16,7 +16,7 @@ class AppendFile {
   /// `advice` ends messages. Opens nothing yet.
   AppendFile(std::string path, std::string advice);
 
-  /// Writes behind what the file has; makes it where there is none. Of a record that could not be
+  /// Writes after what the file has; makes it where there is none. Of a record that could not be
   /// written whole the beginning is cut off again, now or before the next one.
   void append(std::string_view record);
 

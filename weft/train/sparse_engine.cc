@@ -103,7 +103,7 @@ void SparseEngine::gather_groups(Context& ctx, BatchControl& control) {
   }
 }
 
-/// What arose behind the report before.
+/// What arose after the report before.
 void SparseEngine::add_late(StepReport& report) {
   report.codecs.clips.backward = difference(late_.backward, reported_.backward);
   report.codecs.dense = difference(late_.dense, reported_.dense);
@@ -144,7 +144,7 @@ void SparseEngine::exchange_report(Context& ctx, SparseState& state) {
     }
   }
   if (report.non_finite.position < 0 && report.codecs.clips.forward.non_finite > 0) {
-    // Behind those that name a sample.
+    // After those that name a sample.
     report.non_finite = {.position = state.batch.global_size, .rank = rank_};
   }
   add_late(report);

@@ -43,7 +43,7 @@ struct SparseState {
   std::unique_ptr<sharding::SparseStep> tables;
   BatchControl control;  ///< this rank's before exchange_counts(), then that of all ranks
   StepReport report;     ///< this rank's before exchange_report(), then that of all ranks
-  bool apply = true;     ///< behind exchange_report(): whether the step is applied
+  bool apply = true;     ///< after exchange_report(): whether the step is applied
   std::vector<std::byte> control_bytes;  ///< what travels with the counts
 };
 
@@ -71,7 +71,7 @@ class SparseEngine {
   /// REQUIRES: report.non_finite and report.sums are those of this rank.
   void exchange_report(Context& ctx, SparseState& state);
 
-  /// Updates rows of an applied step, behind grad_dist() of the tables.
+  /// Updates rows of an applied step, after grad_dist() of the tables.
   void update(Context& ctx, SparseState& state, const embedding::UpdateStep& step);
 
   /// Makes the replicas of all groups equal after the update of `step`. Called where it is due
@@ -139,7 +139,7 @@ class SparseEngine {
   std::unique_ptr<comm::Communicator> groups_comm_;
   sharding::ShardedEmbeddings tables_;
   Late late_, reported_;
-  std::int64_t late_table_ = -1;  // the first with codec counts of gradients behind the last report
+  std::int64_t late_table_ = -1;  // the first with codec counts of gradients after the last report
   std::vector<std::byte> group_block_, group_bytes_;  // of the own group; of all groups
   std::vector<std::byte> own_report_, report_bytes_;  // of this rank; of all ranks
 };

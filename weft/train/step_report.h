@@ -1,10 +1,10 @@
-/// StepReport: what ranks tell each other behind the backward pass of a step, which is what is
+/// StepReport: what ranks tell each other after the backward pass of a step, which is what is
 /// known after a batch: whether all is finite, the metric sums, and what codecs could not represent
-/// in its vectors. With it travels what arose behind the reports before: counts of updates that
+/// in its vectors. With it travels what arose after the reports before: counts of updates that
 /// overflowed, and of codecs in gradients, dense sums and syncs, tagged with the last step that
 /// they are of. Engine::flush() brings the last of these.
 ///
-/// Place       the report is agreed on behind the backward pass and in front of every update. By
+/// Place       the report is agreed on after the backward pass and before every update. By
 ///             contract it has a content and this place in the order, and no exchange of its own:
 ///             it may ride on another one.
 /// Merging     associative, in the order of ranks, which is that of their parts, so that any tree
@@ -62,7 +62,7 @@ class StepReport {
   /// Forgets all but the size, before a report is filled in or merged.
   void clear();
 
-  /// Takes in the block of the ranks behind these.
+  /// Takes in the block of the ranks after these.
   void append(const StepReport& right);
 
   /// Writes to `out` [bytes()], and reads what another one wrote.
@@ -71,7 +71,7 @@ class StepReport {
 
   NonFinite non_finite;                          ///< the first of the step
   RunSums<metrics::BinarySums, MergeSums> sums;  ///< [tasks] of the step; flush(): none
-  /// Forward: of the step. The others: behind the reports before.
+  /// Forward: of the step. The others: after the reports before.
   CodecReport codecs;
   std::int64_t late_step = 0;        ///< the last step that these and the overflows are of
   sharding::TableOverflow overflow;  ///< since the start of the run; table -1: a dense parameter

@@ -1,7 +1,7 @@
 /// StepState: everything that one step has in flight, from its batch to its figures. The engine
 /// owns as many as there may be batches in flight; stages are functions of one of them.
 ///
-/// Threads     the thread that issues writes it in begin() and reads it behind finish(); in between
+/// Threads     the thread that issues writes it in begin() and reads it after finish(); in between
 ///             stages do, each member on the stream of the stages that declare it
 ///             (weft/pipeline/stage.h).
 #pragma once
@@ -31,7 +31,7 @@ enum class Pass : std::uint8_t {
 struct StepInput {
   const data::Batch& batch;         ///< stays as it is until the step is finished
   std::int64_t step = 0;            ///< of the whole job, counted from 1
-  data::ReaderPosition after = {};  ///< where the reader goes on behind the batch
+  data::ReaderPosition after = {};  ///< where the reader goes on after the batch
   bool stop = false;                ///< this rank was asked to stop
 };
 

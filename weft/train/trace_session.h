@@ -31,7 +31,7 @@ class TraceSession {
 
   [[nodiscard]] trace::Recorder& recorder() { return recorder_; }
 
-  /// Before step `step` of `engine`, which records here. Begins with the first one; behind the
+  /// Before step `step` of `engine`, which records here. Begins with the first one; after the
   /// last, ends it and writes. A file that cannot be written is warned of and tried again at the
   /// job's end. Collective.
   void before_step(std::int64_t step, Engine& engine);

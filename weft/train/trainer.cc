@@ -149,7 +149,7 @@ void Trainer::add_scores(const data::Batch& batch) {
   }
 }
 
-/// What arose behind the last report.
+/// What arose after the last report.
 void Trainer::take_late() {
   const StepReport late = engine_.flush();
   engine_.check_overflow(late);
@@ -248,7 +248,7 @@ void Trainer::report(Summary& summary) {
   summary.train_s = std::chrono::duration<double>(train_time_).count();
   summary.stopped = stopped_;
   summary.eval = eval_;
-  warn_of_codecs(sum_clips(engine_, config_, summary));  // behind the last whole window
+  warn_of_codecs(sum_clips(engine_, config_, summary));  // after the last whole window
   for (std::size_t t = 0; t < config_.tasks.size(); ++t) {
     const metrics::BinarySums& sums = figures_.window()[t];
     TaskFigures task = train::figures(config_.tasks[t].name, sums);

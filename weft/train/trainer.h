@@ -74,12 +74,12 @@ class Trainer {
 
   [[nodiscard]] const SkipLimit& skips() const { return skips_; }
 
-  /// The last step done, of the whole job, and where the reader goes on behind its batch.
+  /// The last step done, of the whole job, and where the reader goes on after its batch.
   [[nodiscard]] std::int64_t step() const { return step_; }
 
   [[nodiscard]] const data::ReaderPosition& position() const { return position_; }
 
-  /// Behind run(): the job's end was there before its first step, and no stop was asked for.
+  /// After run(): the job's end was there before its first step, and no stop was asked for.
   [[nodiscard]] bool trained_nothing() const { return step_ == options_.first_step && !stopped_; }
 
   /// Fills in what the run found out; hashes and the job's own fields are left to the caller.
@@ -110,7 +110,7 @@ class Trainer {
   std::chrono::nanoseconds train_time_{0};
   StepBreakdown breakdown_;                        // since the last window
   std::int64_t step_;                              // steps done, of the job
-  data::ReaderPosition position_;                  // behind the batch of that step
+  data::ReaderPosition position_;                  // after the batch of that step
   metrics::ScoreWindow scores_, complete_scores_;  // of the windows of figures_
   bool window_is_complete_ = false;                // whether complete_scores_ are of one
   std::int64_t scored_steps_ = 0;
