@@ -12,17 +12,18 @@ void Estimator::add_codecs(SampleSeconds& seconds,
                            const FeatureUse& use,
                            const spec::TablePlan& plan,
                            bool cut) const {
-  const spec::Table& table = config_.tables[static_cast<std::size_t>(use.table)];
-  const double ids = samples_ * use.length;
-  const double in_matrix = use.pooled ? samples_ : ids;
+  const spec::Table& table = shape_.config.tables[static_cast<std::size_t>(use.table)];
+  const double ids = shape_.samples * use.length;
+  const double in_matrix = use.pooled ? shape_.samples : ids;
   const auto hot_use = hot_uses_.of(use.table, plan.hot);
   const FeatureUse& tail = hot_use ? of_feature(hot_use->tail, use.feature) : use;
   OncePerRows vectors_of(tail, [&](const RowSet& rows) {
     const double share = share_of_rows(tail, rows, table.num_embeddings);
-    return use.pooled ? bags_of(use, share, samples_) : ids * share;
+    return use.pooled ? bags_of(use, share, shape_.samples) : ids * share;
   });
   for (const bool forward : {true, false}) {
-    const CodecFormat format = forward ? config_.codecs.forward : config_.codecs.backward;
+    const CodecFormat format =
+        forward ? shape_.config.codecs.forward : shape_.config.codecs.backward;
     if (format == CodecFormat::kFp32) {
       continue;
     }
@@ -33,7 +34,7 @@ void Estimator::add_codecs(SampleSeconds& seconds,
     double all = 0.0;
     if (hot_use) {
       const FeatureUse& hot = of_feature(hot_use->hot, use.feature);
-      const double vectors = samples_ * (use.pooled ? hot.present : hot.length);
+      const double vectors = shape_.samples * (use.pooled ? hot.present : hot.length);
       all += round_s(format, table.embedding_dim, in_place ? in_matrix : vectors);
     }
     std::map<std::int64_t, double> own;  // by rank, more than the others'

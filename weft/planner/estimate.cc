@@ -37,22 +37,6 @@ double length_bytes(const FeatureUse& use, double share) {
   return all_of_one || share <= 0.0 ? 0.0 : 1.0;
 }
 
-/// Matrices of this rank's samples: the vectors of all pooled features and the ids of sequences.
-double matrix_bytes(const spec::Config& config, const Workload& workload, double samples) {
-  double columns = 0.0;
-  for (const FeatureUse& use : workload.features) {
-    columns += static_cast<double>(config.tables[at(use.table)].embedding_dim) *
-               (use.pooled ? 1.0 : use.length);
-  }
-  return cost::kFloatBytes * samples * columns;
-}
-
-bool rows_are_cut(const spec::TablePlan& table) {
-  return std::any_of(table.shards.begin(), table.shards.end(), [&](const spec::Shard& shard) {
-    return shard.rows != table.shards.front().rows;
-  });
-}
-
 void add_to_all(std::vector<double>& values, double more) {
   for (double& value : values) {
     value += more;
@@ -68,123 +52,20 @@ double max_over(const std::vector<RankCost>& ranks,
   return most;
 }
 
-double max_over_mean(const std::vector<RankCost>& ranks,
-                     const std::function<double(const RankCost&)>& of) {
-  double sum = 0.0;
-  for (const RankCost& rank : ranks) {
-    sum += of(rank);
-  }
-  return sum > 0.0 ? max_over(ranks, of) * static_cast<double>(ranks.size()) / sum : 1.0;
-}
-
 }  // namespace
-
-bool is_fetched(const spec::TablePlan& table) {
-  return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.hot.empty());
-}
-
-ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
-  lookup_s += other.lookup_s;
-  coalesce_s += other.coalesce_s;
-  update_s += other.update_s;
-  encode_s += other.encode_s;
-  decode_s += other.decode_s;
-  ids += other.ids;
-  unique += other.unique;
-  ids_bytes += other.ids_bytes;
-  vector_bytes += other.vector_bytes;
-  gradient_bytes += other.gradient_bytes;
-  statistic_bytes += other.statistic_bytes;
-  bytes += other.bytes;
-  synced_bytes += other.synced_bytes;
-  list_bytes += other.list_bytes;
-  partial_bytes += other.partial_bytes;
-  average_s += other.average_s;
-  sync_memory += other.sync_memory;
-  return *this;
-}
-
-double RankCost::own_s() const {
-  return load.lookup_s + load.coalesce_s + load.update_s + load.encode_s + load.decode_s;
-}
-
-double PlanCost::imbalance() const {
-  return max_over_mean(ranks, [](const RankCost& rank) { return rank.own_s(); });
-}
-
-double PlanCost::bytes_imbalance() const {
-  return max_over_mean(ranks,
-                       [](const RankCost& rank) { return static_cast<double>(rank.table_bytes); });
-}
 
 Estimator::Estimator(const spec::Config& config,
                      const topology::Cluster& cluster,
                      const Workload& workload,
                      std::int64_t parts)
-    : Estimator(config, cluster, nullptr, workload, parts) {
+    : shape_(step_shape(config, cluster, workload, parts)), hot_uses_(config, workload) {
 }
 
 Estimator::Estimator(const spec::Config& config,
                      const MeshCluster& mesh,
                      const Workload& workload,
                      std::int64_t parts)
-    : Estimator(config, mesh.group, mesh.groups == 1 ? nullptr : &mesh, workload, parts) {
-}
-
-Estimator::Estimator(const spec::Config& config,
-                     const topology::Cluster& cluster,
-                     const MeshCluster* mesh,
-                     const Workload& workload,
-                     std::int64_t parts)
-    : config_(config),
-      cluster_(cluster),
-      workload_(workload),
-      mesh_(mesh),
-      world_(mesh == nullptr ? cluster : mesh->world),
-      ranks_(topology::ranks(cluster)),
-      world_ranks_(topology::ranks(world_)),
-      everybody_(mesh == nullptr ? topology::all_ranks(cluster) : mesh->by_position),
-      has_hierarchy_(cost::has_hierarchy(cluster, topology::all_ranks(cluster))),
-      has_dense_hierarchy_(mesh == nullptr ? has_hierarchy_
-                                           : cost::has_hierarchy(world_, everybody_)),
-      parts_(parts),
-      batch_(static_cast<double>(config.batch_size)),
-      by_table_(config.tables.size()),
-      hot_uses_(config, workload) {
-  std::int64_t most = 0;
-  std::int64_t busiest = 0;
-  for (std::int64_t r = 0; r < world_ranks_; ++r) {
-    const std::int64_t samples = rank_samples(config.batch_size, parts_, world_ranks_, r).size();
-    busiest = samples > most ? r : busiest;
-    most = std::max(most, samples);
-  }
-  samples_ = static_cast<double>(most);
-  if (mesh_ != nullptr) {
-    find_group();
-  }
-  const Range own = rank_parts(parts_, world_ranks_, busiest);
-  for (const Range& subtree : maximal_subtrees(parts_, own)) {
-    subtrees_.push_back(static_cast<double>(subtree.size()) / static_cast<double>(own.size()));
-  }
-  // Vectors are written and their gradients read again and again between other stages: what of both
-  // matrices the caches do not hold is fetched each time.
-  const double matrices = 2.0 * matrix_bytes(config, workload, samples_);
-  cold_ = matrices > 0.0 ? std::max(0.0, 1.0 - cluster.compute.cache.value / matrices) : 0.0;
-  dense_bytes_ = dense_memory(config, workload,
-                              {.parts = parts_,
-                               .ranks = world_ranks_,
-                               .rank = 0,
-                               .threads = cluster.threads,
-                               .elements = {},
-                               .lent = topology::hosts(world_) == 1})
-                     .bytes();
-  for (const FeatureUse& use : workload.features) {
-    by_table_[at(use.table)].push_back(&use);
-  }
-  for (const std::vector<const FeatureUse*>& uses : by_table_) {
-    joined_.push_back(uses.empty() ? FeatureUse{.length = 0.0, .present = 0.0, .segments = {}}
-                                   : joined(uses));
-  }
+    : shape_(step_shape(config, mesh, workload, parts)), hot_uses_(config, workload) {
 }
 
 /// Share of the ids that find their row near: not the first of their row in this step, and not so
@@ -192,7 +73,7 @@ Estimator::Estimator(const spec::Config& config,
 /// looked up one after the other, so only a table's own rows come in between. Che, Tung, Wang
 /// (2002): a row stays for the same number of draws, in which so many different ones come as fit.
 double Estimator::near_share(const FeatureUse& use, double ids, double row_bytes) const {
-  const double fits = cluster_.compute.cache.value / row_bytes;
+  const double fits = shape_.cluster.compute.cache.value / row_bytes;
   if (ids <= 0.0 || fits <= 0.0) {
     return 0.0;
   }
@@ -216,7 +97,8 @@ double Estimator::near_share(const FeatureUse& use, double ids, double row_bytes
 
 /// Vectors or gradients moved between matrices, of which caches hold what is not cold.
 double Estimator::matrix_s(double bytes) const {
-  return copy_s(cluster_, bytes * cold_) + topology::near_s(cluster_, bytes * (1.0 - cold_));
+  return copy_s(shape_.cluster, bytes * shape_.cold) +
+         topology::near_s(shape_.cluster, bytes * (1.0 - shape_.cold));
 }
 
 ShardLoad Estimator::shard(std::int64_t t,
@@ -225,10 +107,10 @@ ShardLoad Estimator::shard(std::int64_t t,
                            std::int64_t column_shards,
                            spec::PooledAt pooled_at,
                            const HotUse* hot_use) const {
-  const spec::Table& table = config_.tables[at(t)];
+  const spec::Table& table = shape_.config.tables[at(t)];
   const std::vector<const FeatureUse*>& features =
-      hot_use != nullptr ? hot_use->tail.features : by_table_[at(t)];
-  const FeatureUse& joint = hot_use != nullptr ? hot_use->tail.joined : joined_[at(t)];
+      hot_use != nullptr ? hot_use->tail.features : shape_.by_table[at(t)];
+  const FeatureUse& joint = hot_use != nullptr ? hot_use->tail.joined : shape_.joined[at(t)];
   if (pooled_at == spec::PooledAt::kSample) {
     ShardLoad load = fetched_shard(t, rows, cols, hot_use);
     add_statistics(load, t, cols, column_shards);
@@ -241,18 +123,18 @@ ShardLoad Estimator::shard(std::int64_t t,
   for (const FeatureUse* use : features) {
     const double share = share_of_rows(*use, rows, table.num_embeddings);
     const FeatureUse held = use_of_rows(*use, rows, table.num_embeddings);
-    const double ids = batch_ * use->length * share;
-    const double bags = bags_of(*use, share, batch_);
+    const double ids = shape_.batch * use->length * share;
+    const double bags = bags_of(*use, share, shape_.batch);
     const cost::ShardWork work{.ids = ids,
                                .bags = bags,
                                .hot = near_share(held, ids, row.weights),
-                               .cold = cold_,
+                               .cold = shape_.cold,
                                .pooled = use->pooled};
-    load.lookup_s += cost::lookup_s(cluster_, table, cols.size(), work);
+    load.lookup_s += cost::lookup_s(shape_.cluster, table, cols.size(), work);
     load.ids += ids;
-    load.ids_bytes +=
-        length_bytes(*use, share) * samples_ +
-        (ids / batch_) * samples_ * (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
+    load.ids_bytes += length_bytes(*use, share) * shape_.samples +
+                      (ids / shape_.batch) * shape_.samples *
+                          (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
     vectors += use->pooled ? bags : ids;
   }
   // Entries of all features are sorted and added up together.
@@ -262,18 +144,18 @@ ShardLoad Estimator::shard(std::int64_t t,
                             .ids = load.ids,
                             .unique = load.unique,
                             .bags = vectors,
-                            .cold = cold_,
+                            .cold = shape_.cold,
                             .pooled = true,
-                            .mixed = ranks_ > 1};
-  load.coalesce_s = cost::coalesce_s(cluster_, rows.size(), all);
-  load.update_s = cost::update_s(cluster_, table, cols.size(), all);
-  const double own = vectors / batch_ * samples_;  // of one rank's samples
-  load.vector_bytes = own * encoded_width(config_.codecs.forward, cols.size());
-  load.gradient_bytes = own * encoded_width(config_.codecs.backward, cols.size());
+                            .mixed = shape_.ranks > 1};
+  load.coalesce_s = cost::coalesce_s(shape_.cluster, rows.size(), all);
+  load.update_s = cost::update_s(shape_.cluster, table, cols.size(), all);
+  const double own = vectors / shape_.batch * shape_.samples;  // of one rank's samples
+  load.vector_bytes = own * encoded_width(shape_.config.codecs.forward, cols.size());
+  load.gradient_bytes = own * encoded_width(shape_.config.codecs.backward, cols.size());
   const bool whole = rows.size() == table.num_embeddings;
-  const double others = vectors * (1.0 - 1.0 / static_cast<double>(ranks_));
-  load.encode_s = encode_s(config_.codecs.forward, cols.size(), whole ? others : vectors);
-  load.decode_s = decode_s(config_.codecs.backward, cols.size(), others);
+  const double others = vectors * (1.0 - 1.0 / static_cast<double>(shape_.ranks));
+  load.encode_s = encode_s(shape_.config.codecs.forward, cols.size(), whole ? others : vectors);
+  load.decode_s = decode_s(shape_.config.codecs.backward, cols.size(), others);
   add_sync(load, {.table = t,
                   .rows = rows.size(),
                   .cols = cols.size(),
@@ -286,16 +168,16 @@ ShardLoad Estimator::shard(std::int64_t t,
 
 /// Bytes of a vector on the wire.
 double Estimator::encoded_width(CodecFormat format, std::int64_t cols) const {
-  return static_cast<double>(encoded_bytes(format, config_.codecs.group_size, cols));
+  return static_cast<double>(encoded_bytes(format, shape_.config.codecs.group_size, cols));
 }
 
 double Estimator::encode_s(CodecFormat format, std::int64_t cols, double vectors) const {
-  return cost::encode_s(
-      cluster_, {format, config_.codecs.group_size, cols, vectors, config_.codecs.rounding});
+  return cost::encode_s(shape_.cluster, {format, shape_.config.codecs.group_size, cols, vectors,
+                                         shape_.config.codecs.rounding});
 }
 
 double Estimator::decode_s(CodecFormat format, std::int64_t cols, double vectors) const {
-  return cost::decode_s(cluster_, {format, config_.codecs.group_size, cols, vectors});
+  return cost::decode_s(shape_.cluster, {format, shape_.config.codecs.group_size, cols, vectors});
 }
 
 /// Encoded and decoded in place: what a rank has for itself.
@@ -309,14 +191,14 @@ void Estimator::add_statistics(ShardLoad& load,
                                std::int64_t t,
                                Range cols,
                                std::int64_t column_shards) const {
-  const spec::SparseOptimizer& optimizer = config_.tables[at(t)].optimizer;
+  const spec::SparseOptimizer& optimizer = shape_.config.tables[at(t)].optimizer;
   const double times =
       (traits(optimizer.type).is_row_wise ? 1.0 : 0.0) + (optimizer.max_norm > 0.0 ? 1.0 : 0.0);
   if (column_shards < 2 || times == 0.0) {
     return;
   }
   const double vectors = cost::kFloatBytes * static_cast<double>(cols.size()) * load.unique;
-  load.update_s += copy_s(cluster_, 3.0 * times * vectors);
+  load.update_s += copy_s(shape_.cluster, 3.0 * times * vectors);
   const double blocks =
       std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
   load.statistic_bytes =
@@ -324,7 +206,8 @@ void Estimator::add_statistics(ShardLoad& load,
 }
 
 ShardLoad Estimator::replica(std::int64_t t) const {
-  return copies(t, config_.tables[at(t)].num_embeddings, by_table_[at(t)], joined_[at(t)], false);
+  return copies(t, shape_.config.tables[at(t)].num_embeddings, shape_.by_table[at(t)],
+                shape_.joined[at(t)], false);
 }
 
 ShardLoad Estimator::hot_rows(std::int64_t t,
@@ -341,49 +224,49 @@ ShardLoad Estimator::copies(std::int64_t t,
                             const std::vector<const FeatureUse*>& features,
                             const FeatureUse& use,
                             bool fetched) const {
-  const spec::Table& table = config_.tables[at(t)];
+  const spec::Table& table = shape_.config.tables[at(t)];
   const double width = cost::kFloatBytes * static_cast<double>(table.embedding_dim);
   ShardLoad load{.bytes = cost::shard_bytes(table, held, table.embedding_dim)};
   double vectors = 0.0;
   if (fetched) {
-    const Asked own = asked(use, samples_ * use.length);
-    load.lookup_s = cost::lookup_s(cluster_, table, table.embedding_dim,
+    const Asked own = asked(use, shape_.samples * use.length);
+    load.lookup_s = cost::lookup_s(shape_.cluster, table, table.embedding_dim,
                                    {.ids = own.rows, .cold = 0.0, .pooled = false});
     // As if they travelled; their other ends are in fetched_cost.cc.
-    load.encode_s = encode_s(config_.codecs.forward, table.embedding_dim, own.rows);
-    load.decode_s = decode_s(config_.codecs.backward, table.embedding_dim, own.partials);
+    load.encode_s = encode_s(shape_.config.codecs.forward, table.embedding_dim, own.rows);
+    load.decode_s = decode_s(shape_.config.codecs.backward, table.embedding_dim, own.partials);
     load.ids = own.partials;
     vectors = own.partials;
   }
   for (std::size_t f = 0; f < features.size() && !fetched; ++f) {
     const FeatureUse& one = *features[f];
-    const double ids = samples_ * one.length;
+    const double ids = shape_.samples * one.length;
     const cost::ShardWork read{.ids = ids,
-                               .bags = samples_ * one.present,
+                               .bags = shape_.samples * one.present,
                                .hot = near_share(one, ids, width),
-                               .cold = cold_,
+                               .cold = shape_.cold,
                                .pooled = one.pooled};
-    load.lookup_s += cost::lookup_s(cluster_, table, table.embedding_dim, read);
+    load.lookup_s += cost::lookup_s(shape_.cluster, table, table.embedding_dim, read);
     load.ids += ids;
-    vectors += one.pooled ? samples_ * one.present : ids;
+    vectors += one.pooled ? shape_.samples * one.present : ids;
   }
-  const Asked own = asked(use, samples_ * use.length);
-  load.unique = unique_rows(use, static_cast<double>(config_.batch_size) * use.length);
+  const Asked own = asked(use, shape_.samples * use.length);
+  load.unique = unique_rows(use, static_cast<double>(shape_.config.batch_size) * use.length);
   const auto rows = static_cast<double>(held);
   const cost::ShardWork read{.rows = rows,
                              .ids = load.ids,
                              .unique = own.rows,
                              .bags = vectors,
-                             .cold = cold_,
+                             .cold = shape_.cold,
                              .pooled = true};
-  load.coalesce_s = cost::coalesce_s(cluster_, held, read);
-  if (world_ranks_ == 1) {
-    load.update_s = cost::update_s(cluster_, table, table.embedding_dim, read);
+  load.coalesce_s = cost::coalesce_s(shape_.cluster, held, read);
+  if (shape_.world_ranks == 1) {
+    load.update_s = cost::update_s(shape_.cluster, table, table.embedding_dim, read);
     return load;
   }
   // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
   // with a gradient of its own, and every replica updates what any rank touched.
-  const double partial = own.partials * static_cast<double>(world_ranks_);
+  const double partial = own.partials * static_cast<double>(shape_.world_ranks);
   const cost::ShardWork merged{.rows = rows,
                                .ids = partial,
                                .unique = load.unique,
@@ -391,11 +274,11 @@ ShardLoad Estimator::copies(std::int64_t t,
                                .cold = 1.0,
                                .pooled = true,
                                .mixed = true};
-  load.update_s = cost::gradients_s(cluster_, table.embedding_dim, read) +
-                  std::max(0.0, load.ids - own.partials) * cluster_.compute.repeat.value +
-                  copy_s(cluster_, own.partials * (kReplicaEntry + width)) +
-                  cost::coalesce_s(cluster_, held, merged) +
-                  cost::update_s(cluster_, table, table.embedding_dim, merged);
+  load.update_s = cost::gradients_s(shape_.cluster, table.embedding_dim, read) +
+                  std::max(0.0, load.ids - own.partials) * shape_.cluster.compute.repeat.value +
+                  copy_s(shape_.cluster, own.partials * (kReplicaEntry + width)) +
+                  cost::coalesce_s(shape_.cluster, held, merged) +
+                  cost::update_s(shape_.cluster, table, table.embedding_dim, merged);
   load.statistic_bytes = (kReplicaEntry + width) * own.partials;
   return load;
 }
@@ -405,54 +288,54 @@ double Estimator::work_s(const ShardLoad& load) const {
 }
 
 double Estimator::link_s(const ShardLoad& load) const {
-  if (ranks_ == 1) {
+  if (shape_.ranks == 1) {
     return 0.0;
   }
-  const bool network = topology::hosts(cluster_) > 1;
-  const auto here = static_cast<double>(topology::ranks_of_host(cluster_, 0).count);
-  const auto others = static_cast<double>(ranks_) - (network ? here : 1.0);
+  const bool network = topology::hosts(shape_.cluster) > 1;
+  const auto here = static_cast<double>(topology::ranks_of_host(shape_.cluster, 0).count);
+  const auto others = static_cast<double>(shape_.ranks) - (network ? here : 1.0);
   const topology::Link& link = topology::link(
-      cluster_, network ? topology::LinkClass::kNetwork : topology::LinkClass::kHost);
+      shape_.cluster, network ? topology::LinkClass::kNetwork : topology::LinkClass::kHost);
   // Ids come in; vectors go out, and their gradients come back.
   const double bytes =
       others * (load.ids_bytes + load.vector_bytes + load.gradient_bytes) + load.statistic_bytes;
-  return bytes / link.rank.achieved() + (mesh_ == nullptr ? 0.0 : sync_link_s(load));
+  return bytes / link.rank.achieved() + (shape_.mesh == nullptr ? 0.0 : sync_link_s(load));
 }
 
 /// Vectors for all ranks, and entries (step_memory.h).
 std::int64_t Estimator::buffer_bytes(const ShardLoad& load) const {
   constexpr double kEntry = 28.0;
-  return static_cast<std::int64_t>(static_cast<double>(ranks_) * load.vector_bytes +
+  return static_cast<std::int64_t>(static_cast<double>(shape_.ranks) * load.vector_bytes +
                                    kEntry * load.ids);
 }
 
 std::int64_t Estimator::capacity() const {
-  const double matrices = 2.0 * matrix_bytes(config_, workload_, samples_);  // and gradients
-  return static_cast<std::int64_t>(
-      std::max(0.0, topology::table_capacity(cluster_) - matrices - dense_bytes_));
+  return static_cast<std::int64_t>(std::max(
+      0.0, topology::table_capacity(shape_.cluster) - shape_.matrix_bytes - shape_.dense_bytes));
 }
 
 /// Ranks of one host are taken to share a process.
 void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
-  const auto transport = topology::hosts(world_) > 1 ? Transport::kReceived : Transport::kLent;
+  const auto transport =
+      topology::hosts(shape_.world) > 1 ? Transport::kReceived : Transport::kLent;
   const std::vector<StepMemory> memory =
-      step_memory(config_, workload_, plan, transport, hot_uses_);
-  double dense = dense_bytes_;
-  if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && has_dense_hierarchy_) {
-    cost::DenseMemoryShape shape{.parts = parts_,
-                                 .ranks = world_ranks_,
+      step_memory(shape_.config, shape_.workload, plan, transport, hot_uses_);
+  double dense = shape_.dense_bytes;
+  if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && shape_.has_dense_hierarchy) {
+    cost::DenseMemoryShape whole{.parts = shape_.parts,
+                                 .ranks = shape_.world_ranks,
                                  .rank = 0,
-                                 .threads = cluster_.threads,
+                                 .threads = shape_.cluster.threads,
                                  .elements = {}};
-    for (const std::int64_t rank : everybody_) {
-      shape.hosts.push_back(topology::host_of(world_, rank));
+    for (const std::int64_t rank : shape_.everybody) {
+      whole.hosts.push_back(topology::host_of(shape_.world, rank));
     }
-    dense = dense_memory(config_, workload_, std::move(shape)).bytes();
+    dense = dense_memory(shape_.config, shape_.workload, std::move(whole)).bytes();
   }
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     cost.ranks[r].buffer_bytes =
         memory[r].buffers() + memory[r].tables - static_cast<double>(cost.ranks[r].table_bytes);
-    if (mesh_ != nullptr) {
+    if (shape_.mesh != nullptr) {
       cost.ranks[r].buffer_bytes += sync_memory(cost.ranks[r].load);
     }
     cost.ranks[r].sample_bytes = memory[r].matrices + dense;
@@ -461,16 +344,17 @@ void Estimator::add_memory(PlanCost& cost, const spec::Plan& plan) const {
 
 void Estimator::add_dense(PlanCost& cost, const spec::Plan& plan) const {
   std::vector<double> lengths;
-  for (const FeatureUse& use : workload_.features) {
+  for (const FeatureUse& use : shape_.workload.features) {
     lengths.push_back(use.length);
   }
-  const cost::DenseWork work = cost::dense_work(config_, lengths);
+  const cost::DenseWork work = cost::dense_work(shape_.config, lengths);
   const double own_parts =
-      std::ceil(static_cast<double>(parts_) / static_cast<double>(world_ranks_));
-  const cost::DenseBatch batch = cost::dense_batch(config_.batch_size, parts_, own_parts, samples_);
-  const double model_s = cost::forward_s(cluster_, config_, work, batch) +
-                         cost::backward_s(cluster_, config_, work, batch);
-  const double update_s = cost::dense_update_s(cluster_, config_, work);
+      std::ceil(static_cast<double>(shape_.parts) / static_cast<double>(shape_.world_ranks));
+  const cost::DenseBatch batch =
+      cost::dense_batch(shape_.config.batch_size, shape_.parts, own_parts, shape_.samples);
+  const double model_s = cost::forward_s(shape_.cluster, shape_.config, work, batch) +
+                         cost::backward_s(shape_.cluster, shape_.config, work, batch);
+  const double update_s = cost::dense_update_s(shape_.cluster, shape_.config, work);
   for (RankCost& rank : cost.ranks) {
     rank.seconds[at(StepPart::kForwardBackward)] += model_s;
     rank.seconds[at(StepPart::kUpdateDense)] += update_s;
@@ -485,10 +369,10 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
       add_fetched_table(cost, static_cast<std::int64_t>(t));
     }
   }
-  const double elsewhere = 1.0 - 1.0 / static_cast<double>(ranks_);
+  const double elsewhere = 1.0 - 1.0 / static_cast<double>(shape_.ranks);
   for (RankCost& rank : cost.ranks) {
     rank.seconds[at(StepPart::kExchangeIds)] +=
-        copy_s(cluster_, rank.load.ids * elsewhere * kUnpackedId);
+        copy_s(shape_.cluster, rank.load.ids * elsewhere * kUnpackedId);
   }
   SampleSeconds seconds;
   for (const RankCost& rank : cost.ranks) {
@@ -496,13 +380,13 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
     seconds.output_dist.push_back(rank.seconds[at(StepPart::kOutputDist)]);
     seconds.grad_dist.push_back(rank.seconds[at(StepPart::kGradDist)]);
   }
-  for (const FeatureUse& use : workload_.features) {
+  for (const FeatureUse& use : shape_.workload.features) {
     const spec::TablePlan& table = plan.tables[at(use.table)];
-    add_to_all(seconds.counts, copy_s(cluster_, samples_ * use.length * kCheckedId));
+    add_to_all(seconds.counts, copy_s(shape_.cluster, shape_.samples * use.length * kCheckedId));
     if (table.sharding == Sharding::kDataParallel || is_fetched(table)) {
       continue;
     }
-    const bool cut = (rows_are_cut(table) || !table.hot.empty()) && ranks_ > 1;
+    const bool cut = (rows_are_cut(table) || !table.hot.empty()) && shape_.ranks > 1;
     if (cut) {
       add_cut_feature(seconds, use, table);
     } else {
@@ -523,29 +407,29 @@ void Estimator::add_batch_work(PlanCost& cost, const spec::Plan& plan) const {
 void Estimator::add_cut_feature(SampleSeconds& seconds,
                                 const FeatureUse& use,
                                 const spec::TablePlan& plan) const {
-  const spec::Table& table = config_.tables[at(use.table)];
-  const double ids = samples_ * use.length;
+  const spec::Table& table = shape_.config.tables[at(use.table)];
+  const double ids = shape_.samples * use.length;
   const double dim = static_cast<double>(table.embedding_dim);
   const auto hot_use = hot_uses_.of(use.table, plan.hot);
   const FeatureUse& tail = hot_use ? of_feature(hot_use->tail, use.feature) : use;
   OncePerRows vectors_of(tail, [&](const RowSet& rows) {
     const double share = share_of_rows(tail, rows, table.num_embeddings);
-    return use.pooled ? bags_of(use, share, samples_) : ids * share;
+    return use.pooled ? bags_of(use, share, shape_.samples) : ids * share;
   });
   double vectors = 0.0;  // of all cuts of rows
   if (hot_use) {
     const FeatureUse& hot = of_feature(hot_use->hot, use.feature);
-    vectors += samples_ * (use.pooled ? hot.present : hot.length);
+    vectors += shape_.samples * (use.pooled ? hot.present : hot.length);
   }
   for (const spec::Shard& shard : plan.shards) {
     vectors += vectors_of(shard.rows) * static_cast<double>(shard.cols.size()) / dim;
   }
-  const double sums = use.pooled ? samples_ * use.present : ids;
-  add_to_all(seconds.counts, copy_s(cluster_, ids * (kCheckedId + kLine) + vectors * kLine));
+  const double sums = use.pooled ? shape_.samples * use.present : ids;
+  add_to_all(seconds.counts, copy_s(shape_.cluster, ids * (kCheckedId + kLine) + vectors * kLine));
   add_to_all(seconds.output_dist, matrix_s(vectors * (cost::kFloatBytes * dim + kLine) +
                                            sums * cost::kFloatBytes * dim) +
-                                      vectors * cluster_.compute.repeat.value);
-  if (config_.codecs.backward == CodecFormat::kFp32) {
+                                      vectors * shape_.cluster.compute.repeat.value);
+  if (shape_.config.codecs.backward == CodecFormat::kFp32) {
     add_to_all(seconds.grad_dist, matrix_s(vectors * cost::kFloatBytes * dim));
   }
 }
@@ -555,8 +439,8 @@ void Estimator::add_cut_feature(SampleSeconds& seconds,
 void Estimator::add_whole_feature(SampleSeconds& seconds,
                                   const FeatureUse& use,
                                   const spec::TablePlan& plan) const {
-  const double ids = samples_ * use.length;
-  const double vectors = use.pooled ? samples_ * use.present : ids;
+  const double ids = shape_.samples * use.length;
+  const double vectors = use.pooled ? shape_.samples * use.present : ids;
   std::map<std::int64_t, double> held;  // columns, by rank
   double all = 0.0;
   for (const spec::Shard& shard : plan.shards) {
@@ -573,12 +457,13 @@ void Estimator::add_whole_feature(SampleSeconds& seconds,
   const auto moved_s = [&](double columns) {
     return matrix_s(2.0 * cost::kFloatBytes * columns * vectors);
   };
-  add(seconds.counts,
-      [&](double columns) { return columns > 0.0 ? copy_s(cluster_, ids * kPackedId) : 0.0; });
-  if (config_.codecs.forward == CodecFormat::kFp32) {
+  add(seconds.counts, [&](double columns) {
+    return columns > 0.0 ? copy_s(shape_.cluster, ids * kPackedId) : 0.0;
+  });
+  if (shape_.config.codecs.forward == CodecFormat::kFp32) {
     add(seconds.output_dist, moved_s);
   }
-  if (config_.codecs.backward == CodecFormat::kFp32) {
+  if (shape_.config.codecs.backward == CodecFormat::kFp32) {
     add(seconds.grad_dist, moved_s);
   }
 }
@@ -603,12 +488,13 @@ PlanCost Estimator::cost(const spec::Plan& plan) const {
 }
 
 PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
-  WEFT_CHECK(plan.ranks == ranks_, "a plan for {} ranks on a cluster of {}", plan.ranks, ranks_);
+  WEFT_CHECK(plan.ranks == shape_.ranks, "a plan for {} ranks on a cluster of {}", plan.ranks,
+             shape_.ranks);
   PlanCost cost;
-  cost.ranks.resize(at(ranks_));
+  cost.ranks.resize(at(shape_.ranks));
   ShardLoad replicas;
   std::vector<double> bytes;  // of row statistics
-  Exchange statistics = cost::no_exchange(cluster_);
+  Exchange statistics = cost::no_exchange(shape_.cluster);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == Sharding::kDataParallel) {
@@ -653,8 +539,8 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
   }
   add_memory(cost, plan);
   add_dense(cost, plan);
-  add_exchanges(cost, plan, statistics, world_ranks_ > 1 ? replica_bytes : 0.0);
-  if (mesh_ != nullptr) {
+  add_exchanges(cost, plan, statistics, shape_.world_ranks > 1 ? replica_bytes : 0.0);
+  if (shape_.mesh != nullptr) {
     add_mesh_exchanges(cost, plan);
   }
   finish(cost);
@@ -685,9 +571,9 @@ void Estimator::finish(PlanCost& cost) const {
       max_over(cost.ranks, own({StepPart::kGradDist, StepPart::kUpdateRows, StepPart::kSyncReplicas,
                                 StepPart::kUpdateDense, StepPart::kExchangeCounts}));
   const double reduce = exchange(StepPart::kReduce);
-  const double tail = config_.train.overlap ? std::max(rows, links + reduce) : rows + reduce;
-  const double stages = mesh_ == nullptr ? kStages : kStages + 1.0;  // sync_replicas
-  cost.step_s = begin + tail + stages * cluster_.compute.stage.value;
+  const double tail = shape_.config.train.overlap ? std::max(rows, links + reduce) : rows + reduce;
+  const double stages = shape_.mesh == nullptr ? kStages : kStages + 1.0;  // sync_replicas
+  cost.step_s = begin + tail + stages * shape_.cluster.compute.stage.value;
   for (const StepPart part : kPredictedParts) {
     const auto p = static_cast<std::size_t>(part);
     cost.parts[p] = max_over(cost.ranks, own({part})) + cost.exchanges[p];

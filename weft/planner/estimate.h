@@ -23,18 +23,18 @@
 /// Pure functions, O(shards + W).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
 #include "weft/planner/hot_rows.h"
 #include "weft/planner/mesh_cluster.h"
+#include "weft/planner/plan_cost.h"
+#include "weft/planner/step_shape.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
 #include "weft/topology/cluster.h"
@@ -42,68 +42,6 @@
 namespace weft::planner {
 
 class ShardLoads;
-
-/// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
-inline constexpr std::array kPredictedParts = {
-    StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
-    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kReduce,
-    StepPart::kExchangeFlags,  StepPart::kCoalesce,        StepPart::kGradDist,
-    StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
-
-/// Whether bags are added at the samples: where the plan says so and rows are cut or hot.
-bool is_fetched(const spec::TablePlan& table);
-
-/// What a block of a table costs the rank that holds it, per step.
-struct ShardLoad {
-  double lookup_s = 0.0;
-  double coalesce_s = 0.0;
-  double update_s = 0.0;
-  double encode_s = 0.0;         ///< of vectors for other ranks
-  double decode_s = 0.0;         ///< of their gradients
-  double ids = 0.0;              ///< looked up
-  double unique = 0.0;           ///< updated
-  double ids_bytes = 0.0;        ///< that each rank sends here
-  double vector_bytes = 0.0;     ///< that go to each rank
-  double gradient_bytes = 0.0;   ///< that come back from each
-  double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut
-  std::int64_t bytes = 0;        ///< of the table and its state
-  // Of a mesh of several groups:
-  double synced_bytes = 0.0;   ///< of rows and state that one sync averages
-  double list_bytes = 0.0;     ///< of lists of touched rows, to each other group per sync
-  double partial_bytes = 0.0;  ///< of row gradients to each other group per step
-  double average_s = 0.0;      ///< of one sync
-  double sync_memory = 0.0;    ///< bytes of lists, or of partial rows
-
-  ShardLoad& operator+=(const ShardLoad& other);
-};
-
-/// One rank's share of a step.
-struct RankCost {
-  std::array<double, kStepParts> seconds{};  ///< exchanges included, waiting not
-  ShardLoad load;                            ///< of all its shards
-  std::int64_t table_bytes = 0;
-  double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
-  double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
-  cost::ByLink sent{};        ///< bytes per step, by class of link; of several groups the mean
-  double sync_bytes = 0.0;    ///< sent in one sync; with sync gradients in one step
-
-  /// Between exchanges, in which ranks differ.
-  [[nodiscard]] double own_s() const;
-};
-
-/// The predicted cost of a training step. Arrays go by StepPart, in seconds; of parts that are not
-/// in kPredictedParts they are 0.
-struct PlanCost {
-  double step_s = 0.0;
-  std::array<double, kStepParts> parts{};      ///< of the slowest rank
-  std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
-  std::vector<RankCost> ranks;                 ///< of one group
-  double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
-
-  /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
-  [[nodiscard]] double imbalance() const;
-  [[nodiscard]] double bytes_imbalance() const;
-};
 
 /// Predicts the cost of shards and plans of one job on one cluster. Const methods may run on
 /// several threads at once, each with a ShardLoads of its own.
@@ -167,28 +105,21 @@ class Estimator {
   /// The same, with what `loads` of this estimator knows already: for many plans of one job.
   [[nodiscard]] PlanCost cost(const spec::Plan& plan, ShardLoads& loads) const;
 
-  [[nodiscard]] std::int64_t ranks() const { return ranks_; }
+  [[nodiscard]] std::int64_t ranks() const { return shape_.ranks; }
 
-  [[nodiscard]] std::int64_t world_ranks() const { return world_ranks_; }
+  [[nodiscard]] std::int64_t world_ranks() const { return shape_.world_ranks; }
 
   /// Whether the hierarchical form of a group's collectives differs from the flat one.
-  [[nodiscard]] bool has_hierarchy() const { return has_hierarchy_; }
+  [[nodiscard]] bool has_hierarchy() const { return shape_.has_hierarchy; }
 
   /// The same of the sum of dense gradients, over the world.
-  [[nodiscard]] bool has_dense_hierarchy() const { return has_dense_hierarchy_; }
+  [[nodiscard]] bool has_dense_hierarchy() const { return shape_.has_dense_hierarchy; }
 
-  [[nodiscard]] std::int64_t parts() const { return parts_; }
+  [[nodiscard]] std::int64_t parts() const { return shape_.parts; }
 
-  [[nodiscard]] const Workload& workload() const { return workload_; }
+  [[nodiscard]] const Workload& workload() const { return shape_.workload; }
 
  private:
-  /// `mesh`: null, or of several groups, of which `cluster` is one.
-  Estimator(const spec::Config& config,
-            const topology::Cluster& cluster,
-            const MeshCluster* mesh,
-            const Workload& workload,
-            std::int64_t parts);
-
   /// What a rank asks of rows of a fetched table.
   struct Asked {
     double rows = 0.0;      ///< different ones: u
@@ -236,7 +167,6 @@ class Estimator {
 
   void add_sync(ShardLoad& load, const GroupWork& work) const;
   void add_group_gradients(ShardLoad& load, const GroupWork& work) const;
-  void find_group();
   void add_memory(PlanCost& cost, const spec::Plan& plan) const;
   void add_dense(PlanCost& cost, const spec::Plan& plan) const;
 
@@ -302,25 +232,7 @@ class Estimator {
   void add_batch_work(PlanCost& cost, const spec::Plan& plan) const;
   void finish(PlanCost& cost) const;
 
-  const spec::Config& config_;
-  const topology::Cluster& cluster_;
-  const Workload& workload_;
-  const MeshCluster* mesh_;         ///< null: one group
-  const topology::Cluster& world_;  ///< of all groups
-  std::int64_t ranks_;              ///< of a group
-  std::int64_t world_ranks_;
-  topology::Group everybody_;  ///< ranks of the world by position
-  bool has_hierarchy_;         ///< whether the forms of a group's collectives differ
-  bool has_dense_hierarchy_;   ///< and of those over the world
-  std::int64_t parts_;
-  double samples_;     ///< of the rank with most
-  double batch_;       ///< of the group, of several the one with most samples
-  double cold_ = 1.0;  ///< share of the vectors of this rank's samples that no cache holds
-  std::vector<double> subtrees_;  ///< shares of a rank's samples in its whole subtrees of parts
-  std::vector<double> group_subtrees_;  ///< the same of a group, of several
-  std::vector<std::vector<const FeatureUse*>> by_table_;
-  double dense_bytes_ = 0.0;        ///< of the first rank, which has most samples
-  std::vector<FeatureUse> joined_;  ///< of each table; of one that nobody reads no ids
+  const StepShape shape_;
   HotUses hot_uses_;
 };
 

@@ -24,7 +24,7 @@ constexpr double kEntryLengths = 8.0;  // two runs per subtree, per shard
 
 Estimator::Asked Estimator::asked(const FeatureUse& held, double ids) const {
   Asked asked{.rows = unique_rows(held, ids)};
-  for (const double share : subtrees_) {
+  for (const double share : shape_.subtrees) {
     asked.partials += unique_rows(held, ids * share);
   }
   return asked;
@@ -38,7 +38,7 @@ double Estimator::fetched_id_bytes(const FeatureUse& held,
                                    const Asked& one,
                                    const HotUse* hot_use) const {
   const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
-  if (config_.codecs.ids == spec::IdCodec::kNarrow) {
+  if (shape_.config.codecs.ids == spec::IdCodec::kNarrow) {
     return id_bytes * one.partials;
   }
   // By frequency, rows lie in the order of their segments; otherwise those in use lie anywhere.
@@ -46,7 +46,7 @@ double Estimator::fetched_id_bytes(const FeatureUse& held,
   std::vector<cost::DrawnRows> again;
   double bytes = 0.0;
   double before = 0.0;
-  for (const double share : subtrees_) {
+  for (const double share : shape_.subtrees) {
     fresh.clear();
     again.clear();
     const auto add = [&](const FeatureUse& use, double among) {
@@ -77,23 +77,23 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
                                    const RowSet& rows,
                                    Range cols,
                                    const HotUse* hot_use) const {
-  const spec::Table& table = config_.tables[at(t)];
-  const auto ranks = static_cast<double>(ranks_);
+  const spec::Table& table = shape_.config.tables[at(t)];
+  const auto ranks = static_cast<double>(shape_.ranks);
   const double width = cost::kFloatBytes * static_cast<double>(cols.size());
-  const FeatureUse& use = hot_use != nullptr ? hot_use->tail.joined : joined_[at(t)];
-  ShardLoad load{.ids_bytes = by_table_[at(t)].empty()
+  const FeatureUse& use = hot_use != nullptr ? hot_use->tail.joined : shape_.joined[at(t)];
+  ShardLoad load{.ids_bytes = shape_.by_table[at(t)].empty()
                                   ? 0.0
-                                  : kEntryLengths * static_cast<double>(subtrees_.size()),
+                                  : kEntryLengths * static_cast<double>(shape_.subtrees.size()),
                  .bytes = cost::shard_bytes(table, rows.size(), cols.size())};
   const FeatureUse held = use_of_rows(use, rows, table.num_embeddings);
   const double share = share_of_rows(use, rows, table.num_embeddings);
-  const double asking = samples_ * use.length * share;
+  const double asking = shape_.samples * use.length * share;
   const Asked one = asked(held, asking);  // by one rank
-  load.unique = unique_rows(held, batch_ * use.length * share);
+  load.unique = unique_rows(held, shape_.batch * use.length * share);
   load.ids = ranks * one.rows;
   const double row_bytes = cost::row_shape(table, cols.size()).weights;
   // What another rank has asked for before is near where a rank's rows fit the cache.
-  const bool stays = one.rows * row_bytes <= cluster_.compute.cache.value;
+  const bool stays = one.rows * row_bytes <= shape_.cluster.compute.cache.value;
   const cost::ShardWork read{.ids = load.ids,
                              .unique = load.unique,
                              .hot = stays && load.ids > 0.0 ? 1.0 - load.unique / load.ids : 0.0,
@@ -105,22 +105,22 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
                                .bags = partials,
                                .cold = 1.0,
                                .pooled = true,
-                               .mixed = ranks_ > 1};
-  load.lookup_s = cost::lookup_s(cluster_, table, cols.size(), read);
-  load.coalesce_s = cost::coalesce_s(cluster_, rows.size(), merged);
-  load.encode_s = encode_s(config_.codecs.forward, cols.size(), load.ids);
-  load.decode_s = decode_s(config_.codecs.backward, cols.size(), partials);
-  const bool coded = config_.codecs.backward != CodecFormat::kFp32;
-  load.update_s = (coded ? 0.0 : copy_s(cluster_, 2.0 * width * partials)) +  // to one place
-                  cost::update_s(cluster_, table, cols.size(), merged);
+                               .mixed = shape_.ranks > 1};
+  load.lookup_s = cost::lookup_s(shape_.cluster, table, cols.size(), read);
+  load.coalesce_s = cost::coalesce_s(shape_.cluster, rows.size(), merged);
+  load.encode_s = encode_s(shape_.config.codecs.forward, cols.size(), load.ids);
+  load.decode_s = decode_s(shape_.config.codecs.backward, cols.size(), partials);
+  const bool coded = shape_.config.codecs.backward != CodecFormat::kFp32;
+  load.update_s = (coded ? 0.0 : copy_s(shape_.cluster, 2.0 * width * partials)) +  // to one place
+                  cost::update_s(shape_.cluster, table, cols.size(), merged);
   load.ids_bytes += fetched_id_bytes(held, rows, asking, one, hot_use);
-  load.vector_bytes = encoded_width(config_.codecs.forward, cols.size()) * one.rows;
-  load.gradient_bytes = encoded_width(config_.codecs.backward, cols.size()) * one.partials;
+  load.vector_bytes = encoded_width(shape_.config.codecs.forward, cols.size()) * one.rows;
+  load.gradient_bytes = encoded_width(shape_.config.codecs.backward, cols.size()) * one.partials;
   add_sync(load, {.table = t,
                   .rows = rows.size(),
                   .cols = cols.size(),
                   .held = held,
-                  .ids = batch_ * use.length * share,
+                  .ids = shape_.batch * use.length * share,
                   .update = merged});
   return load;
 }
@@ -128,43 +128,43 @@ ShardLoad Estimator::fetched_shard(std::int64_t t,
 /// At the sample: an id is looked up in a hash table, rows come into one matrix, bags are added
 /// from there as from a table of fp32 rows, and on the way back their gradients are summed.
 void Estimator::add_fetched_table(PlanCost& cost, std::int64_t t) const {
-  if (by_table_[at(t)].empty()) {
+  if (shape_.by_table[at(t)].empty()) {
     return;
   }
-  spec::Table matrix = config_.tables[at(t)];
+  spec::Table matrix = shape_.config.tables[at(t)];
   matrix.dtype = spec::RowDType::kFp32;
   const std::int64_t dim = matrix.embedding_dim;
   const double width = cost::kFloatBytes * static_cast<double>(dim);
-  const double ids = samples_ * joined_[at(t)].length;
-  const Asked own = asked(joined_[at(t)], ids);
+  const double ids = shape_.samples * shape_.joined[at(t)].length;
+  const Asked own = asked(shape_.joined[at(t)], ids);
   double lookup_s = 0.0;
   double vectors = 0.0;
-  for (const FeatureUse* use : by_table_[at(t)]) {
-    const double looked_up = samples_ * use->length;
+  for (const FeatureUse* use : shape_.by_table[at(t)]) {
+    const double looked_up = shape_.samples * use->length;
     const cost::ShardWork work{.ids = looked_up,
-                               .bags = samples_ * use->present,
+                               .bags = shape_.samples * use->present,
                                .hot = near_share(*use, looked_up, width),
-                               .cold = cold_,
+                               .cold = shape_.cold,
                                .pooled = use->pooled};
-    lookup_s += cost::lookup_s(cluster_, matrix, dim, work);
+    lookup_s += cost::lookup_s(shape_.cluster, matrix, dim, work);
     vectors += use->pooled ? work.bags : work.ids;
   }
   const cost::ShardWork all{
-      .ids = ids, .unique = own.rows, .bags = vectors, .cold = cold_, .pooled = true};
+      .ids = ids, .unique = own.rows, .bags = vectors, .cold = shape_.cold, .pooled = true};
   const auto rows = static_cast<std::int64_t>(std::max(1.0, own.rows));
   const double sorted =
-      config_.codecs.ids == spec::IdCodec::kPacked && ranks_ > 1 ? kSortedRow : 0.0;
+      shape_.config.codecs.ids == spec::IdCodec::kPacked && shape_.ranks > 1 ? kSortedRow : 0.0;
   const double counts_s =
-      copy_s(cluster_, ids * kHashLine + own.rows * (kHashLine + kFoundRow + sorted));
-  const double rows_s = config_.codecs.forward == CodecFormat::kFp32
-                            ? copy_s(cluster_, 2.0 * width * own.rows)
-                            : decode_s(config_.codecs.forward, dim, own.rows);
-  const double sums_s = config_.codecs.backward == CodecFormat::kFp32
-                            ? copy_s(cluster_, width * own.partials)
-                            : encode_s(config_.codecs.backward, dim, own.partials);
+      copy_s(shape_.cluster, ids * kHashLine + own.rows * (kHashLine + kFoundRow + sorted));
+  const double rows_s = shape_.config.codecs.forward == CodecFormat::kFp32
+                            ? copy_s(shape_.cluster, 2.0 * width * own.rows)
+                            : decode_s(shape_.config.codecs.forward, dim, own.rows);
+  const double sums_s = shape_.config.codecs.backward == CodecFormat::kFp32
+                            ? copy_s(shape_.cluster, width * own.partials)
+                            : encode_s(shape_.config.codecs.backward, dim, own.partials);
   const double output_s = rows_s + lookup_s;
-  const double coalesce_s = cost::coalesce_s(cluster_, rows, all);
-  const double gradients_s = cost::gradients_s(cluster_, dim, all) + sums_s;
+  const double coalesce_s = cost::coalesce_s(shape_.cluster, rows, all);
+  const double gradients_s = cost::gradients_s(shape_.cluster, dim, all) + sums_s;
   for (RankCost& rank : cost.ranks) {
     rank.seconds[at(StepPart::kExchangeCounts)] += counts_s;
     rank.seconds[at(StepPart::kOutputDist)] += output_s;

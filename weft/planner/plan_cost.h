@@ -1,0 +1,82 @@
+/// What a shard costs its rank in a step, and what a plan costs: values that an Estimator
+/// (estimate.h) predicts. Seconds and bytes are of one step unless they say otherwise.
+/// Plain values; pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/step_part.h"
+#include "weft/cost/exchange.h"
+#include "weft/spec/plan.h"
+
+namespace weft::planner {
+
+/// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
+inline constexpr std::array kPredictedParts = {
+    StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
+    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kReduce,
+    StepPart::kExchangeFlags,  StepPart::kCoalesce,        StepPart::kGradDist,
+    StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
+
+/// Whether the shards of a table hold more than one cut of its rows. O(shards).
+bool rows_are_cut(const spec::TablePlan& table);
+
+/// Whether bags are added at the samples: where the plan says so and rows are cut or hot.
+/// O(shards).
+bool is_fetched(const spec::TablePlan& table);
+
+/// What a block of a table costs the rank that holds it, per step.
+struct ShardLoad {
+  double lookup_s = 0.0;
+  double coalesce_s = 0.0;
+  double update_s = 0.0;
+  double encode_s = 0.0;         ///< of vectors for other ranks
+  double decode_s = 0.0;         ///< of their gradients
+  double ids = 0.0;              ///< looked up
+  double unique = 0.0;           ///< updated
+  double ids_bytes = 0.0;        ///< that each rank sends here
+  double vector_bytes = 0.0;     ///< that go to each rank
+  double gradient_bytes = 0.0;   ///< that come back from each
+  double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut
+  std::int64_t bytes = 0;        ///< of the table and its state
+  // Of a mesh of several groups:
+  double synced_bytes = 0.0;   ///< of rows and state that one sync averages
+  double list_bytes = 0.0;     ///< of lists of touched rows, to each other group per sync
+  double partial_bytes = 0.0;  ///< of row gradients to each other group per step
+  double average_s = 0.0;      ///< of one sync
+  double sync_memory = 0.0;    ///< bytes of lists, or of partial rows
+
+  ShardLoad& operator+=(const ShardLoad& other);
+};
+
+/// One rank's share of a step.
+struct RankCost {
+  std::array<double, kStepParts> seconds{};  ///< exchanges included, waiting not
+  ShardLoad load;                            ///< of all its shards
+  std::int64_t table_bytes = 0;
+  double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
+  double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
+  cost::ByLink sent{};        ///< bytes per step, by class of link; of several groups the mean
+  double sync_bytes = 0.0;    ///< sent in one sync; with sync gradients in one step
+
+  /// Between exchanges, in which ranks differ.
+  [[nodiscard]] double own_s() const;
+};
+
+/// The predicted cost of a training step. Arrays go by StepPart, in seconds; of parts that are not
+/// in kPredictedParts they are 0.
+struct PlanCost {
+  double step_s = 0.0;
+  std::array<double, kStepParts> parts{};      ///< of the slowest rank
+  std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
+  std::vector<RankCost> ranks;                 ///< of one group
+  double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
+
+  /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
+  [[nodiscard]] double imbalance() const;
+  [[nodiscard]] double bytes_imbalance() const;
+};
+
+}  // namespace weft::planner
