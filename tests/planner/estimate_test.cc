@@ -335,7 +335,7 @@ TEST(Estimate, AReplicaOnOneRankIsTheWholeTable) {
     cluster.compute.cache.value = 1e5;
     const Workload workload = make_workload(config);
     const Estimator estimator(config, cluster, workload, 8);
-    const ShardLoad whole = estimator.shard(0, {0, 5000}, {0, 32}, 1);
+    const ShardLoad whole = estimator.shard({.rows = {0, 5000}, .cols = {0, 32}});
     const ShardLoad replica = estimator.replica(0);
     EXPECT_DOUBLE_EQ(replica.lookup_s, whole.lookup_s);
     EXPECT_DOUBLE_EQ(replica.coalesce_s, whole.coalesce_s);
@@ -350,14 +350,14 @@ TEST(Estimate, ShardsOfATableAddUpToIt) {
   const Workload workload = make_workload(config);
   const topology::Cluster cluster = make_cluster(1, 2);
   const Estimator estimator(config, cluster, workload, 8);
-  const ShardLoad whole = estimator.shard(0, {0, 5000}, {0, 32}, 1);
-  ShardLoad rows = estimator.shard(0, {0, 2000}, {0, 32}, 1);
-  rows += estimator.shard(0, {2000, 5000}, {0, 32}, 1);
+  const ShardLoad whole = estimator.shard({.rows = {0, 5000}, .cols = {0, 32}});
+  ShardLoad rows = estimator.shard({.rows = {0, 2000}, .cols = {0, 32}});
+  rows += estimator.shard({.rows = {2000, 5000}, .cols = {0, 32}});
   EXPECT_NEAR(rows.ids, whole.ids, 1e-6);
   EXPECT_NEAR(rows.unique, whole.unique, 1e-4 * whole.unique);
   EXPECT_GT(rows.vector_bytes, whole.vector_bytes);  // a bag may have ids in both
-  ShardLoad columns = estimator.shard(0, {0, 5000}, {0, 16}, 2);
-  columns += estimator.shard(0, {0, 5000}, {16, 32}, 2);
+  ShardLoad columns = estimator.shard({.rows = {0, 5000}, .cols = {0, 16}, .column_shards = 2});
+  columns += estimator.shard({.rows = {0, 5000}, .cols = {16, 32}, .column_shards = 2});
   EXPECT_DOUBLE_EQ(columns.ids, 2 * whole.ids);  // every shard looks all up
   EXPECT_DOUBLE_EQ(columns.vector_bytes, whole.vector_bytes);
   EXPECT_EQ(columns.bytes, whole.bytes + 5000 * 4);  // each has the rows' statistics
@@ -373,8 +373,9 @@ TEST(Estimate, RowsOfAFetchedTableTravelOnce) {
   const Workload workload = make_workload(config);
   const Estimator estimator(config, cluster, workload, 24);
   const RowSet rows(0, 10);
-  const ShardLoad owner = estimator.shard(0, rows, {0, 16}, 1);
-  const ShardLoad sample = estimator.shard(0, rows, {0, 16}, 1, spec::PooledAt::kSample);
+  const ShardLoad owner = estimator.shard({.rows = rows, .cols = {0, 16}});
+  const ShardLoad sample =
+      estimator.shard({.rows = rows, .cols = {0, 16}, .pooled_at = spec::PooledAt::kSample});
   EXPECT_DOUBLE_EQ(sample.ids_bytes, 2 * 8 + 1 * 2 * 10);  // lengths of runs, and (row, subtree)
   EXPECT_DOUBLE_EQ(sample.vector_bytes, 64 * 10);
   EXPECT_DOUBLE_EQ(sample.gradient_bytes, 64 * 2 * 10);
@@ -417,8 +418,9 @@ TEST(Estimate, RowStatisticsTakeTheLinksOfTheirShards) {
     return bytes;
   };
   const Workload workload = make_workload(config);
-  const double unique =
-      Estimator(config, cluster, workload, 8).shard(0, {0, 5000}, {0, 16}, 4).unique;
+  const double unique = Estimator(config, cluster, workload, 8)
+                            .shard({.rows = {0, 5000}, .cols = {0, 16}, .column_shards = 4})
+                            .unique;
   const double all = 4 * 3 * 4 * unique;  // four shards, to three others, 4 bytes of a block
   EXPECT_NEAR(statistics(Sharding::kTableColumnWise, 1), all, 1e-6 * all);
   EXPECT_NEAR(statistics(Sharding::kTableColumnWise, 2), 0.0, 1e-6 * all);

@@ -101,19 +101,18 @@ double Estimator::matrix_s(double bytes) const {
          topology::near_s(shape_.cluster, bytes * (1.0 - shape_.cold));
 }
 
-ShardLoad Estimator::shard(std::int64_t t,
-                           const RowSet& rows,
-                           Range cols,
-                           std::int64_t column_shards,
-                           spec::PooledAt pooled_at,
-                           const HotUse* hot_use) const {
+ShardLoad Estimator::shard(const TableBlock& block) const {
+  const std::int64_t t = block.table;
+  const RowSet& rows = block.rows;
+  const Range& cols = block.cols;
+  const HotUse* const hot_use = block.hot_use;
   const spec::Table& table = shape_.config.tables[at(t)];
   const std::vector<const FeatureUse*>& features =
       hot_use != nullptr ? hot_use->tail.features : shape_.by_table[at(t)];
   const FeatureUse& joint = hot_use != nullptr ? hot_use->tail.joined : shape_.joined[at(t)];
-  if (pooled_at == spec::PooledAt::kSample) {
-    ShardLoad load = fetched_shard(t, rows, cols, hot_use);
-    add_statistics(load, t, cols, column_shards);
+  if (block.pooled_at == spec::PooledAt::kSample) {
+    ShardLoad load = fetched_shard(block);
+    add_row_statistics(load, block);
     return load;
   }
   const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
@@ -162,7 +161,7 @@ ShardLoad Estimator::shard(std::int64_t t,
                   .held = held,
                   .ids = load.ids,
                   .update = all});
-  add_statistics(load, t, cols, column_shards);
+  add_row_statistics(load, block);
   return load;
 }
 
@@ -187,22 +186,20 @@ double Estimator::round_s(CodecFormat format, std::int64_t cols, double vectors)
 
 /// Sums of a row's gradients are written, squared for the other shards of its rows, and read again;
 /// with a norm that is limited so are the updated rows.
-void Estimator::add_statistics(ShardLoad& load,
-                               std::int64_t t,
-                               Range cols,
-                               std::int64_t column_shards) const {
-  const spec::SparseOptimizer& optimizer = shape_.config.tables[at(t)].optimizer;
+void Estimator::add_row_statistics(ShardLoad& load, const TableBlock& block) const {
+  const spec::SparseOptimizer& optimizer = shape_.config.tables[at(block.table)].optimizer;
+  const std::int64_t cols = block.cols.size();
   const double times =
       (traits(optimizer.type).is_row_wise ? 1.0 : 0.0) + (optimizer.max_norm > 0.0 ? 1.0 : 0.0);
-  if (column_shards < 2 || times == 0.0) {
+  if (block.column_shards < 2 || times == 0.0) {
     return;
   }
-  const double vectors = cost::kFloatBytes * static_cast<double>(cols.size()) * load.unique;
+  const double vectors = cost::kFloatBytes * static_cast<double>(cols) * load.unique;
   load.update_s += copy_s(shape_.cluster, 3.0 * times * vectors);
   const double blocks =
-      std::ceil(static_cast<double>(cols.size()) / static_cast<double>(spec::kColumnBlock));
-  load.statistic_bytes =
-      cost::kFloatBytes * times * load.unique * blocks * static_cast<double>(column_shards - 1);
+      std::ceil(static_cast<double>(cols) / static_cast<double>(spec::kColumnBlock));
+  load.statistic_bytes = cost::kFloatBytes * times * load.unique * blocks *
+                         static_cast<double>(block.column_shards - 1);
 }
 
 ShardLoad Estimator::replica(std::int64_t t) const {
@@ -516,8 +513,12 @@ PlanCost Estimator::cost(const spec::Plan& plan, ShardLoads& loads) const {
       bytes.clear();
       for (const spec::Shard& one : beside) {
         const auto count = static_cast<std::int64_t>(beside.size());
-        const ShardLoad& load = loads.of(static_cast<std::int64_t>(t), one.rows, one.cols, count,
-                                         pooled_at, hot_use.get());
+        const ShardLoad& load = loads.of({.table = static_cast<std::int64_t>(t),
+                                          .rows = one.rows,
+                                          .cols = one.cols,
+                                          .column_shards = count,
+                                          .pooled_at = pooled_at,
+                                          .hot_use = hot_use.get()});
         bytes.push_back(load.statistic_bytes / std::max(1.0, static_cast<double>(count - 1)));
         cost.ranks[at(one.rank)].load += load;
       }

@@ -59,15 +59,8 @@ class Estimator {
             const Workload& workload,
             std::int64_t parts);
 
-  /// Of rows and columns of a table that its rank holds alone, among those of other ranks.
-  /// `column_shards`: how many cut the same rows. `pooled_at`: as in plans. `hot_use`: null, or the
-  /// table's, of which the shard gets the tail's ids.
-  [[nodiscard]] ShardLoad shard(std::int64_t table,
-                                const RowSet& rows,
-                                Range cols,
-                                std::int64_t column_shards,
-                                spec::PooledAt pooled_at = spec::PooledAt::kOwner,
-                                const HotUse* hot_use = nullptr) const;
+  /// What a block costs the rank that holds it.
+  [[nodiscard]] ShardLoad shard(const TableBlock& block) const;
 
   /// Of a replica: what every rank does for a data_parallel table. ids_bytes and vector_bytes are
   /// 0; statistic_bytes: of row gradients, to each other rank.
@@ -145,15 +138,9 @@ class Estimator {
                                  const std::vector<const FeatureUse*>& features,
                                  const FeatureUse& joined,
                                  bool fetched) const;
-  [[nodiscard]] ShardLoad fetched_shard(std::int64_t table,
-                                        const RowSet& rows,
-                                        Range cols,
-                                        const HotUse* hot_use) const;
+  [[nodiscard]] ShardLoad fetched_shard(const TableBlock& block) const;
   void add_fetched_table(PlanCost& cost, std::int64_t table) const;
-  void add_statistics(ShardLoad& load,
-                      std::int64_t table,
-                      Range cols,
-                      std::int64_t column_shards) const;
+  void add_row_statistics(ShardLoad& load, const TableBlock& block) const;
 
   /// Of a shard: who asks, and what its own group does with it in a step.
   struct GroupWork {

@@ -73,10 +73,11 @@ double Estimator::fetched_id_bytes(const FeatureUse& held,
 
 /// Every rank's rows are read once and sent in the order of its list, and its partial gradients are
 /// sorted with those of the others.
-ShardLoad Estimator::fetched_shard(std::int64_t t,
-                                   const RowSet& rows,
-                                   Range cols,
-                                   const HotUse* hot_use) const {
+ShardLoad Estimator::fetched_shard(const TableBlock& block) const {
+  const std::int64_t t = block.table;
+  const RowSet& rows = block.rows;
+  const Range& cols = block.cols;
+  const HotUse* const hot_use = block.hot_use;
   const spec::Table& table = shape_.config.tables[at(t)];
   const auto ranks = static_cast<double>(shape_.ranks);
   const double width = cost::kFloatBytes * static_cast<double>(cols.size());

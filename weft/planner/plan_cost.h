@@ -1,5 +1,6 @@
-/// What a shard costs its rank in a step, and what a plan costs: values that an Estimator
-/// (estimate.h) predicts. Seconds and bytes are of one step unless they say otherwise.
+/// Blocks of tables, what they cost the rank that holds them in a step, and what a plan costs:
+/// values that an Estimator (estimate.h) is asked for and predicts. Seconds and bytes are of one
+/// step unless they say otherwise.
 /// Plain values; pure functions.
 #pragma once
 
@@ -7,11 +8,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/base/parts.h"
 #include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
 #include "weft/spec/plan.h"
 
 namespace weft::planner {
+
+struct HotUse;
 
 /// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
 inline constexpr std::array kPredictedParts = {
@@ -26,6 +30,17 @@ bool rows_are_cut(const spec::TablePlan& table);
 /// Whether bags are added at the samples: where the plan says so and rows are cut or hot.
 /// O(shards).
 bool is_fetched(const spec::TablePlan& table);
+
+/// Rows and columns of a table that one rank holds alone, among those of other ranks.
+struct TableBlock {
+  std::int64_t table = 0;
+  RowSet rows;
+  Range cols;
+  std::int64_t column_shards = 1;  ///< how many blocks cut the same rows, this one included
+  spec::PooledAt pooled_at = spec::PooledAt::kOwner;  ///< as in plans
+  /// Null, or the table's hot rows (hot_rows.h): the block gets the tail's ids. Outlives the block.
+  const HotUse* hot_use = nullptr;
+};
 
 /// What a block of a table costs the rank that holds it, per step.
 struct ShardLoad {

@@ -99,7 +99,11 @@ double exchanged(const Estimator& estimator,
   double bytes = 0.0;
   const auto hot_use = estimator.hot_use_of(t, table.hot);
   for (const spec::Shard& shard : table.shards) {
-    const ShardLoad load = estimator.shard(t, shard.rows, shard.cols, 1, pooled_at, hot_use.get());
+    const ShardLoad load = estimator.shard({.table = t,
+                                            .rows = shard.rows,
+                                            .cols = shard.cols,
+                                            .pooled_at = pooled_at,
+                                            .hot_use = hot_use.get()});
     bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
   }
   return bytes;
@@ -373,9 +377,8 @@ std::string why_so(const PlanReport& report, const Estimator& estimator, std::in
   if (is_asked) {
     return "asked for";
   }
-  const Range rows{0, asked.num_embeddings};
-  const Range cols{0, asked.embedding_dim};
-  const ShardLoad whole = estimator.shard(table, rows, cols, 1);
+  const ShardLoad whole = estimator.shard(
+      {.table = table, .rows = {0, asked.num_embeddings}, .cols = {0, asked.embedding_dim}});
   const double seconds = estimator.scalar_s(whole);
   if (held.sharding == Sharding::kDataParallel) {
     const ShardLoad replica = estimator.replica(table);

@@ -56,6 +56,15 @@ Sharding sharding_of(TableSketch choice) {
   }
 }
 
+/// A shard, costed as the only one of its rows.
+TableBlock block_of(std::int64_t t, const Shard& shard, PooledAt pooled_at, const HotUse* hot_use) {
+  return {.table = t,
+          .rows = shard.rows,
+          .cols = shard.cols,
+          .pooled_at = pooled_at,
+          .hot_use = hot_use};
+}
+
 }  // namespace
 
 Proposer::Proposer(const spec::Config& config,
@@ -182,7 +191,7 @@ PlanSketch Proposer::replicated(PlanSketch sketch, double factor) {
     if (sketch.tables[at(t)] != TableSketch::kCut || !allows(t, TableSketch::kReplicate)) {
       continue;
     }
-    const ShardLoad& whole = loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner);
+    const ShardLoad& whole = loads_.of({.table = t, .rows = all_rows(t), .cols = all_cols(t)});
     if (replica_s(t) < factor * seconds(whole) / static_cast<double>(ranks()) &&
         bytes + whole.bytes < capacity_ / 4) {
       sketch.tables[at(t)] = TableSketch::kReplicate;
@@ -214,14 +223,14 @@ double Proposer::wire_bytes(std::int64_t t,
                             const HotUse* hot_use) {
   double bytes = 0.0;
   for (const Shard& shard : shards) {
-    const ShardLoad& load = loads_.of(t, shard.rows, shard.cols, 1, pooled_at, hot_use);
+    const ShardLoad& load = loads_.of(block_of(t, shard, pooled_at, hot_use));
     bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
   }
   return bytes;
 }
 
 double Proposer::block_s(std::int64_t t, const Shard& shard) {
-  return estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, PooledAt::kOwner));
+  return estimator_.scalar_s(loads_.of({.table = t, .rows = shard.rows, .cols = shard.cols}));
 }
 
 double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {
@@ -229,8 +238,7 @@ double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {
   const PooledAt pooled_at = is_fetched(plan) ? PooledAt::kSample : PooledAt::kOwner;
   double seconds = 0.0;
   for (const Shard& shard : plan.shards) {
-    seconds +=
-        estimator_.scalar_s(loads_.of(t, shard.rows, shard.cols, 1, pooled_at, hot_use.get()));
+    seconds += estimator_.scalar_s(loads_.of(block_of(t, shard, pooled_at, hot_use.get())));
   }
   if (hot_use) {
     seconds += static_cast<double>(ranks()) *
@@ -246,8 +254,12 @@ PooledAt Proposer::pooled_at(std::int64_t t, const RowSet& rows) const {
 }
 
 Item Proposer::item(const Block& block, std::int64_t column_shards, std::int64_t group) {
-  const ShardLoad& load = loads_.of(block.table, block.rows, block.cols, column_shards,
-                                    pooled_at(block.table, block.rows), hot_use_of(block.table));
+  const ShardLoad& load = loads_.of({.table = block.table,
+                                     .rows = block.rows,
+                                     .cols = block.cols,
+                                     .column_shards = column_shards,
+                                     .pooled_at = pooled_at(block.table, block.rows),
+                                     .hot_use = hot_use_of(block.table)});
   blocks_.push_back(block);
   return {.cost = seconds(load),
           .bytes = {load.bytes + estimator_.buffer_bytes(load), 0},
@@ -296,8 +308,7 @@ std::optional<std::array<Item, 2>> Proposer::halve(const Item& whole) {
 
 void Proposer::add_shards(Problem& problem, std::int64_t t, const std::vector<Shard>& shards) {
   for (const Shard& shard : shards) {
-    const ShardLoad& load =
-        loads_.of(t, shard.rows, shard.cols, 1, pooled_at(t, shard.rows), hot_use_of(t));
+    const ShardLoad& load = loads_.of(block_of(t, shard, pooled_at(t, shard.rows), hot_use_of(t)));
     Bin& bin = problem.bins[at(shard.rank)];
     bin.cost += seconds(load);
     bin.bytes[0] += load.bytes + estimator_.buffer_bytes(load);
@@ -405,8 +416,8 @@ void Proposer::add_on_hosts(Problem& problem, spec::Plan& plan) {
   std::vector<std::pair<double, std::int64_t>> order;
   for (std::int64_t t = 0; t < tables(); ++t) {
     if (is_on_hosts(sketch_.tables[at(t)])) {
-      const ShardLoad& whole =
-          loads_.of(t, all_rows(t), all_cols(t), 1, PooledAt::kOwner, hot_use_of(t));
+      const ShardLoad& whole = loads_.of(
+          {.table = t, .rows = all_rows(t), .cols = all_cols(t), .hot_use = hot_use_of(t)});
       order.emplace_back(-seconds(whole), t);
     }
   }

@@ -12,21 +12,17 @@ ShardLoads::ShardLoads(const Estimator& estimator) : estimator_(estimator) {
   }
 }
 
-const ShardLoad& ShardLoads::of(std::int64_t table,
-                                const RowSet& rows,
-                                Range cols,
-                                std::int64_t column_shards,
-                                spec::PooledAt pooled_at,
-                                const HotUse* hot_use) {
-  const auto t = static_cast<std::size_t>(table);
+const ShardLoad& ShardLoads::of(const TableBlock& block) {
+  const auto t = static_cast<std::size_t>(block.table);
+  const HotUse* const hot_use = block.hot_use;
   const bool in_order = t < by_frequency_.size() && by_frequency_[t];
-  const Key key{.table = table,
-                .rows = in_order ? rows : RowSet(0, rows.size()),
-                .cols = cols.size(),
-                .column_shards = column_shards,
-                .pooled_at = pooled_at,
+  const Key key{.table = block.table,
+                .rows = in_order ? block.rows : RowSet(0, block.rows.size()),
+                .cols = block.cols.size(),
+                .column_shards = block.column_shards,
+                .pooled_at = block.pooled_at,
                 .hot_use = hot_use,
-                .hot_rows = hot_use != nullptr && !in_order ? count_hot(*hot_use, rows) : 0};
+                .hot_rows = hot_use != nullptr && !in_order ? count_hot(*hot_use, block.rows) : 0};
   for (const Recent& recent : recent_) {
     if (recent.key == key && recent.load != nullptr) {
       return *recent.load;
@@ -34,7 +30,7 @@ const ShardLoad& ShardLoads::of(std::int64_t table,
   }
   const auto [found, is_new] = known_.try_emplace(key);
   if (is_new) {
-    found->second = estimator_.shard(table, rows, cols, column_shards, pooled_at, hot_use);
+    found->second = estimator_.shard(block);
   }
   recent_[oldest_] = {.key = key, .load = &found->second};
   oldest_ = (oldest_ + 1) % recent_.size();

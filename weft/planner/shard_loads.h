@@ -48,12 +48,7 @@ class ShardLoads {
   explicit ShardLoads(const Estimator& estimator);
 
   /// Estimator::shard(). Valid as long as this.
-  const ShardLoad& of(std::int64_t table,
-                      const RowSet& rows,
-                      Range cols,
-                      std::int64_t column_shards,
-                      spec::PooledAt pooled_at,
-                      const HotUse* hot_use = nullptr);
+  const ShardLoad& of(const TableBlock& block);
 
   /// Estimator::replica(), likewise.
   const ShardLoad& replica(std::int64_t table);
