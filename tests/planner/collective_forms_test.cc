@@ -39,7 +39,7 @@ Chosen choose(const topology::Cluster& cluster,
   spec::Plan plan = make_plan(
       config, {.ranks = topology::ranks(cluster), .hosts = topology::rank_hosts(cluster)});
   const Estimator estimator(config, cluster, workload, plan.parts);
-  ShardLoads loads(estimator);
+  ShardLoads loads(estimator.shape());
   plan.collectives = {};
   const PlanCost flat = estimator.cost(plan);
   const PlanCost cost = choose_forms(estimator, config, plan, loads);

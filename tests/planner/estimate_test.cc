@@ -13,6 +13,7 @@
 #include "weft/base/at.h"
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
+#include "weft/cost/tables.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
 

@@ -11,6 +11,7 @@
 
 #include "tests/planner/made_up.h"
 #include "weft/base/error.h"
+#include "weft/cost/tables.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/place.h"
 #include "weft/planner/plan_report.h"

@@ -12,25 +12,25 @@
 /// rows, D its columns. A shard gets n = B L q ids, U = unique_rows of them different, and bags in
 /// which at least one id falls on it: B present (1 - (1 - q)^(L / present)). It sends 4 D per bag
 /// (or per id of a sequence) and gets as much back. Of bags that are added at the samples
-/// (fetched_cost.cc) each rank asks for u = unique_rows of its own ids, once each, and sends back s
+/// (fetched_cost.h) each rank asks for u = unique_rows of its own ids, once each, and sends back s
 /// partial gradients, one per row and whole subtree of its parts: the shard reads W u rows, sends
 /// 4 D u to each rank and gets 4 D s. Hot rows (hot_rows.h) are looked up by every rank and
 /// updated by all, as a table on every rank is; the shards get the other ids. Memory is exact for
 /// tables and their state (cost::shard_bytes); step_memory.h has the buffers. Of a mesh of M groups
-/// (mesh_cluster.h, mesh_cost.cc) all this is one group's, which has W ranks, the batch and the
+/// (mesh_cluster.h, mesh_cost.h) all this is one group's, which has W ranks, the batch and the
 /// parts of its positions; dense gradients, flags, copies and hot rows are the world's, and
 /// replicas of shards are synchronised, which counts by the step: what a sync takes over τ.
-/// Pure functions, O(shards + W).
+///
+/// An Estimator keeps what the job fixes (step_shape.h) and the choices of hot rows that it was
+/// asked for. What it predicts, values of plan_cost.h, is computed by functions of these that are
+/// private to planner/, by topic: shard_cost.h, cache_cost.h, codec_cost.h, fetched_cost.h,
+/// mesh_cost.h, sample_cost.h, step_exchanges.h and step_cost.h. All are pure, O(shards + W).
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <span>
-#include <string_view>
+#include <memory>
 #include <vector>
 
-#include "weft/cost/exchange.h"
-#include "weft/cost/tables.h"
 #include "weft/planner/hot_rows.h"
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/plan_cost.h"
@@ -112,113 +112,10 @@ class Estimator {
 
   [[nodiscard]] const Workload& workload() const { return shape_.workload; }
 
+  /// What the job fixes, for a ShardLoads. Valid as long as this.
+  [[nodiscard]] const StepShape& shape() const { return shape_; }
+
  private:
-  /// What a rank asks of rows of a fetched table.
-  struct Asked {
-    double rows = 0.0;      ///< different ones: u
-    double partials = 0.0;  ///< of (row, whole subtree of the rank's parts): s
-  };
-
-  [[nodiscard]] double matrix_s(double bytes) const;
-  /// Share of the ids whose rows are in a cache.
-  [[nodiscard]] double near_share(const FeatureUse& use, double ids, double row_bytes) const;
-  [[nodiscard]] double encoded_width(CodecFormat format, std::int64_t cols) const;
-  [[nodiscard]] double encode_s(CodecFormat format, std::int64_t cols, double vectors) const;
-  [[nodiscard]] double decode_s(CodecFormat format, std::int64_t cols, double vectors) const;
-  [[nodiscard]] double round_s(CodecFormat format, std::int64_t cols, double vectors) const;
-  [[nodiscard]] Asked asked(const FeatureUse& held, double ids) const;
-  [[nodiscard]] double fetched_id_bytes(const FeatureUse& held,
-                                        const RowSet& rows,
-                                        double ids,
-                                        const Asked& one,
-                                        const HotUse* hot_use) const;
-  /// Of `rows` rows that every rank has.
-  [[nodiscard]] ShardLoad copies(std::int64_t table,
-                                 std::int64_t rows,
-                                 const std::vector<const FeatureUse*>& features,
-                                 const FeatureUse& joined,
-                                 bool fetched) const;
-  [[nodiscard]] ShardLoad fetched_shard(const TableBlock& block) const;
-  void add_fetched_table(PlanCost& cost, std::int64_t table) const;
-  void add_row_statistics(ShardLoad& load, const TableBlock& block) const;
-
-  /// Of a shard: who asks, and what its own group does with it in a step.
-  struct GroupWork {
-    std::int64_t table = 0;
-    std::int64_t rows = 0;
-    std::int64_t cols = 0;
-    const FeatureUse& held;  ///< of ids that fall on these rows
-    double ids = 0.0;        ///< of them
-    const cost::ShardWork& update;
-  };
-
-  void add_sync(ShardLoad& load, const GroupWork& work) const;
-  void add_group_gradients(ShardLoad& load, const GroupWork& work) const;
-  void add_memory(PlanCost& cost, const spec::Plan& plan) const;
-  void add_dense(PlanCost& cost, const spec::Plan& plan) const;
-
-  /// Seconds of parts that every feature adds to, in the order of features.
-  struct SampleSeconds {
-    std::vector<double> counts;       ///< [ranks] kExchangeCounts
-    std::vector<double> output_dist;  ///< [ranks]
-    std::vector<double> grad_dist;    ///< [ranks]
-  };
-
-  /// `some`: in place of `all`, to these ranks.
-  static void add_by_rank(std::vector<double>& seconds,
-                          double all,
-                          const std::map<std::int64_t, double>& some);
-  void add_codecs(SampleSeconds& seconds,
-                  const FeatureUse& use,
-                  const spec::TablePlan& plan,
-                  bool cut) const;
-  void add_cut_feature(SampleSeconds& seconds,
-                       const FeatureUse& use,
-                       const spec::TablePlan& plan) const;
-  void add_whole_feature(SampleSeconds& seconds,
-                         const FeatureUse& use,
-                         const spec::TablePlan& plan) const;
-  void add_exchanges(PlanCost& cost,
-                     const spec::Plan& plan,
-                     const cost::Exchange& statistics,
-                     double replica_bytes) const;
-  [[nodiscard]] std::vector<double> count_bytes(const spec::Plan& plan) const;
-
-  /// Rank i sends from[i] · to[j] bytes to rank j.
-  struct Outer {
-    std::vector<double> from;  ///< [ranks]
-    std::vector<double> to;    ///< [ranks]
-  };
-
-  void add_stage(PlanCost& cost, StepPart part, const cost::Exchange& exchange) const;
-  void add_world_stage(PlanCost& cost,
-                       StepPart part,
-                       const cost::Exchange& exchange,
-                       double times = 1.0) const;
-  void add_mesh_exchanges(PlanCost& cost, const spec::Plan& plan) const;
-  void add_group_sums(PlanCost& cost, std::span<const double> counts) const;
-  void add_averages(PlanCost& cost, std::span<const double> counts) const;
-  [[nodiscard]] double control_bytes() const;
-  [[nodiscard]] double report_bytes() const;
-  [[nodiscard]] double subtree_sums() const;
-  [[nodiscard]] double sync_link_s(const ShardLoad& load) const;
-  [[nodiscard]] double sync_memory(const ShardLoad& load) const;
-  void add_exchange(PlanCost& cost,
-                    StepPart part,
-                    spec::CollectiveForm form,
-                    const Outer& bytes) const;
-  void add_statistics(PlanCost& cost,
-                      spec::CollectiveForm form,
-                      const cost::Exchange& statistics) const;
-  void add_gather(PlanCost& cost, spec::CollectiveForm form, std::span<const double> bytes) const;
-  void add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64_t count) const;
-  [[nodiscard]] bool is_hierarchical(spec::CollectiveForm form) const;
-  void add_pairs(cost::Exchange& statistics,
-                 std::span<const spec::Shard> beside,
-                 std::span<const double> bytes) const;
-  void add_batch_work(PlanCost& cost, const spec::Plan& plan) const;
-  void finish(PlanCost& cost) const;
-
   const StepShape shape_;
   HotUses hot_uses_;
 };

@@ -28,6 +28,17 @@ bool is_fetched(const spec::TablePlan& table) {
   return table.pooled_at == spec::PooledAt::kSample && (rows_are_cut(table) || !table.hot.empty());
 }
 
+TableBlock block_of(std::int64_t table,
+                    const spec::Shard& shard,
+                    spec::PooledAt pooled_at,
+                    const HotUse* hot_use) {
+  return {.table = table,
+          .rows = shard.rows,
+          .cols = shard.cols,
+          .pooled_at = pooled_at,
+          .hot_use = hot_use};
+}
+
 ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
   lookup_s += other.lookup_s;
   coalesce_s += other.coalesce_s;

@@ -42,6 +42,12 @@ struct TableBlock {
   const HotUse* hot_use = nullptr;
 };
 
+/// A shard of a plan as a block, as if no other one cut the same rows.
+TableBlock block_of(std::int64_t table,
+                    const spec::Shard& shard,
+                    spec::PooledAt pooled_at = spec::PooledAt::kOwner,
+                    const HotUse* hot_use = nullptr);
+
 /// What a block of a table costs the rank that holds it, per step.
 struct ShardLoad {
   double lookup_s = 0.0;

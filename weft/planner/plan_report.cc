@@ -15,6 +15,7 @@
 #include "weft/base/html_page.h"
 #include "weft/base/text.h"
 #include "weft/base/text_lines.h"
+#include "weft/cost/tables.h"
 #include "weft/planner/mesh_report.h"
 
 namespace weft::planner {
@@ -99,11 +100,7 @@ double exchanged(const Estimator& estimator,
   double bytes = 0.0;
   const auto hot_use = estimator.hot_use_of(t, table.hot);
   for (const spec::Shard& shard : table.shards) {
-    const ShardLoad load = estimator.shard({.table = t,
-                                            .rows = shard.rows,
-                                            .cols = shard.cols,
-                                            .pooled_at = pooled_at,
-                                            .hot_use = hot_use.get()});
+    const ShardLoad load = estimator.shard(block_of(t, shard, pooled_at, hot_use.get()));
     bytes += load.ids_bytes + load.vector_bytes + load.gradient_bytes;
   }
   return bytes;

@@ -56,15 +56,6 @@ Sharding sharding_of(TableSketch choice) {
   }
 }
 
-/// A shard, costed as the only one of its rows.
-TableBlock block_of(std::int64_t t, const Shard& shard, PooledAt pooled_at, const HotUse* hot_use) {
-  return {.table = t,
-          .rows = shard.rows,
-          .cols = shard.cols,
-          .pooled_at = pooled_at,
-          .hot_use = hot_use};
-}
-
 }  // namespace
 
 Proposer::Proposer(const spec::Config& config,
@@ -75,7 +66,7 @@ Proposer::Proposer(const spec::Config& config,
       cluster_(mesh.group),
       workload_(workload),
       estimator_(config, mesh, workload, start.parts),
-      loads_(estimator_),
+      loads_(estimator_.shape()),
       start_(std::move(start)),
       capacity_(estimator_.capacity()) {
 }
@@ -230,7 +221,7 @@ double Proposer::wire_bytes(std::int64_t t,
 }
 
 double Proposer::block_s(std::int64_t t, const Shard& shard) {
-  return estimator_.scalar_s(loads_.of({.table = t, .rows = shard.rows, .cols = shard.cols}));
+  return estimator_.scalar_s(loads_.of(block_of(t, shard)));
 }
 
 double Proposer::held_s(std::int64_t t, const spec::TablePlan& plan) {

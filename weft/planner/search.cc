@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/cost/tables.h"
 #include "weft/planner/collective_forms.h"
 #include "weft/planner/mesh_search.h"
 #include "weft/planner/place.h"

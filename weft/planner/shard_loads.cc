@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "weft/planner/shard_cost.h"
+
 namespace weft::planner {
 
-ShardLoads::ShardLoads(const Estimator& estimator) : estimator_(estimator) {
-  for (const FeatureUse& use : estimator.workload().features) {
+ShardLoads::ShardLoads(const StepShape& shape) : shape_(shape) {
+  for (const FeatureUse& use : shape.workload.features) {
     const auto table = static_cast<std::size_t>(use.table);
     by_frequency_.resize(std::max(by_frequency_.size(), table + 1), false);
     by_frequency_[table] = by_frequency_[table] || use.by_frequency;
@@ -30,7 +32,7 @@ const ShardLoad& ShardLoads::of(const TableBlock& block) {
   }
   const auto [found, is_new] = known_.try_emplace(key);
   if (is_new) {
-    found->second = estimator_.shard(block);
+    found->second = shard_cost(shape_, block);
   }
   recent_[oldest_] = {.key = key, .load = &found->second};
   oldest_ = (oldest_ + 1) % recent_.size();
@@ -40,7 +42,7 @@ const ShardLoad& ShardLoads::of(const TableBlock& block) {
 const ShardLoad& ShardLoads::replica(std::int64_t table) {
   const auto [found, is_new] = replicas_.try_emplace(table);
   if (is_new) {
-    found->second = estimator_.replica(table);
+    found->second = replica_cost(shape_, table);
   }
   return found->second;
 }

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "weft/planner/estimate.h"
+#include "weft/planner/hot_rows.h"
+#include "weft/planner/plan_cost.h"
+#include "weft/planner/step_shape.h"
 
 namespace weft::planner {
 
@@ -45,12 +47,12 @@ class OncePerRows {
 class ShardLoads {
  public:
   /// Which outlives it.
-  explicit ShardLoads(const Estimator& estimator);
+  explicit ShardLoads(const StepShape& shape);
 
-  /// Estimator::shard(). Valid as long as this.
+  /// shard_cost(). Valid as long as this.
   const ShardLoad& of(const TableBlock& block);
 
-  /// Estimator::replica(), likewise.
+  /// replica_cost(), likewise.
   const ShardLoad& replica(std::int64_t table);
 
  private:
@@ -77,7 +79,7 @@ class ShardLoads {
 
   [[nodiscard]] std::int64_t count_hot(const HotUse& hot_use, const RowSet& rows);
 
-  const Estimator& estimator_;
+  const StepShape& shape_;
   std::vector<bool> by_frequency_;  // [tables] that any feature reads so; shorter: not
   std::unordered_map<Key, ShardLoad, Hash> known_;
   std::array<Recent, 4> recent_ = {};  // of known_: pieces of a table come in a few sizes

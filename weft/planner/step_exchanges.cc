@@ -1,12 +1,11 @@
-// Exchanges of a step under a plan: who sends how much to whom, and how long that takes.
+#include "weft/planner/step_exchanges.h"
+
 #include <algorithm>
-#include <span>
 #include <vector>
 
 #include "weft/base/at.h"
 #include "weft/base/run_sums.h"
 #include "weft/cost/hierarchical.h"
-#include "weft/planner/estimate.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
@@ -22,6 +21,12 @@ constexpr double kWeightBytes = 8.0;    // of a subtree of parts and task
 constexpr double kMetricBytes = 40.0;   // of a subtree of parts and task
 constexpr double kReplicaCount = 8.0;   // of a table
 
+/// Rank i sends from[i] · to[j] bytes to rank j.
+struct Outer {
+  std::vector<double> from;  ///< [ranks]
+  std::vector<double> to;    ///< [ranks]
+};
+
 /// What a rank sends to itself never leaves its memory.
 Exchange away(Exchange exchange) {
   for (cost::RankTraffic& rank : exchange.ranks) {
@@ -36,33 +41,31 @@ bool is_anything(const Exchange& exchange) {
       [](const cost::RankTraffic& rank) { return rank.sent[1] + rank.sent[2] > 0.0; });
 }
 
-}  // namespace
-
-double Estimator::control_bytes() const {
-  return kControlBytes + kWeightBytes * subtree_sums();
-}
-
-/// Of a step's report.
-double Estimator::report_bytes() const {
-  return kReportBytes + kMetricBytes * subtree_sums();
+bool is_hierarchical(const StepShape& shape, spec::CollectiveForm form) {
+  return form == spec::CollectiveForm::kHierarchical && shape.has_hierarchy;
 }
 
 /// Sums that a block has, whatever its run of parts (weft/base/run_sums.h).
-double Estimator::subtree_sums() const {
-  return static_cast<double>(most_subtrees(shape_.parts)) *
-         static_cast<double>(shape_.config.tasks.size());
+double subtree_sums(const StepShape& shape) {
+  return static_cast<double>(most_subtrees(shape.parts)) *
+         static_cast<double>(shape.config.tasks.size());
+}
+
+/// Of a step's report.
+double report_bytes(const StepShape& shape) {
+  return kReportBytes + kMetricBytes * subtree_sums(shape);
 }
 
 /// A slot's counts go to the rank that serves it; headers and control blocks go to everybody: what
 /// each rank sends to each.
-std::vector<double> Estimator::count_bytes(const spec::Plan& plan) const {
-  std::vector<double> bytes(at(shape_.ranks), kHeaderBytes + control_bytes());
+std::vector<double> count_bytes(const StepShape& shape, const spec::Plan& plan) {
+  std::vector<double> bytes(at(shape.ranks), kHeaderBytes + control_bytes(shape));
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
       continue;
     }
-    const auto features = static_cast<double>(shape_.by_table[t].size());
+    const auto features = static_cast<double>(shape.by_table[t].size());
     const double slots = is_fetched(table) ? std::min(1.0, features) : features;
     for (const spec::Shard& shard : table.shards) {
       bytes[at(shard.rank)] += kSlotBytes * slots;
@@ -71,15 +74,83 @@ std::vector<double> Estimator::count_bytes(const spec::Plan& plan) const {
   return bytes;
 }
 
-/// Row statistics of shards of the same rows go from each to each.
-void Estimator::add_pairs(Exchange& statistics,
-                          std::span<const spec::Shard> beside,
-                          std::span<const double> bytes) const {
+void add_stage(const StepShape& shape, PlanCost& cost, StepPart part, const Exchange& exchange) {
+  cost.exchanges[at(part)] += cost::exchange_s(shape.cluster, exchange);
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
+      cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
+    }
+  }
+}
+
+void add_exchange(const StepShape& shape,
+                  PlanCost& cost,
+                  StepPart part,
+                  spec::CollectiveForm form,
+                  const Outer& bytes) {
+  const topology::Group all = topology::all_ranks(shape.cluster);
+  if (is_hierarchical(shape, form)) {
+    for (const Exchange& stage : cost::relayed(shape.cluster, all, bytes.from, bytes.to).stages) {
+      add_stage(shape, cost, part, stage);
+    }
+    return;
+  }
+  add_stage(shape, cost, part,
+            away(cost::all_to_all_outer(shape.cluster, all, bytes.from, bytes.to)));
+}
+
+/// Between hosts as in the flat form: relays take fewer messages for the same bytes, and which rank
+/// relays them is not told apart.
+void add_statistics(const StepShape& shape,
+                    PlanCost& cost,
+                    spec::CollectiveForm form,
+                    const Exchange& statistics) {
+  const topology::Group all = topology::all_ranks(shape.cluster);
+  if (is_hierarchical(shape, form)) {
+    const std::vector<double> nothing(all.size(), 0.0);
+    cost::Staged staged = cost::relayed(shape.cluster, all, nothing, nothing);
+    cost::add(staged.stages[2], statistics);
+    for (const Exchange& stage : staged.stages) {
+      add_stage(shape, cost, StepPart::kUpdateRows, stage);
+    }
+    return;
+  }
+  Exchange exchange = cost::barrier(shape.cluster, all);  // its messages
+  cost::add(exchange, statistics);
+  add_stage(shape, cost, StepPart::kUpdateRows, exchange);
+}
+
+/// Over all groups it is flat, on a communicator of its own.
+void add_gather(const StepShape& shape,
+                PlanCost& cost,
+                spec::CollectiveForm form,
+                std::span<const double> bytes) {
+  if (is_hierarchical(shape, form) && shape.mesh == nullptr) {
+    for (const Exchange& stage :
+         cost::relayed_all_gather(shape.cluster, shape.everybody, bytes).stages) {
+      add_stage(shape, cost, StepPart::kUpdateRows, stage);
+    }
+    return;
+  }
+  add_world_stage(shape, cost, StepPart::kUpdateRows,
+                  away(cost::all_gather(shape.world, shape.everybody, bytes)));
+}
+
+}  // namespace
+
+double control_bytes(const StepShape& shape) {
+  return kControlBytes + kWeightBytes * subtree_sums(shape);
+}
+
+void add_pairs(const StepShape& shape,
+               Exchange& statistics,
+               std::span<const spec::Shard> beside,
+               std::span<const double> bytes) {
   for (std::size_t a = 0; a < beside.size(); ++a) {
     for (std::size_t b = 0; b < beside.size() && bytes[a] > 0.0; ++b) {
       if (beside[a].rank != beside[b].rank) {
         const auto link = static_cast<std::size_t>(
-            topology::link_class(shape_.cluster, beside[a].rank, beside[b].rank));
+            topology::link_class(shape.cluster, beside[a].rank, beside[b].rank));
         statistics.ranks[at(beside[a].rank)].sent[link] += bytes[a];
         statistics.ranks[at(beside[b].rank)].received[link] += bytes[a];
       }
@@ -87,11 +158,12 @@ void Estimator::add_pairs(Exchange& statistics,
   }
 }
 
-void Estimator::add_exchanges(PlanCost& cost,
-                              const spec::Plan& plan,
-                              const Exchange& statistics,
-                              double replica_bytes) const {
-  if (shape_.world_ranks == 1) {
+void add_exchanges(const StepShape& shape,
+                   PlanCost& cost,
+                   const spec::Plan& plan,
+                   const Exchange& statistics,
+                   double replica_bytes) {
+  if (shape.world_ranks == 1) {
     return;
   }
   std::vector<double> ids;
@@ -103,21 +175,21 @@ void Estimator::add_exchanges(PlanCost& cost,
     gradients.push_back(rank.load.gradient_bytes);
   }
   const auto each = [&](double bytes) {
-    return std::vector<double>(shape_.everybody.size(), bytes);
+    return std::vector<double>(shape.everybody.size(), bytes);
   };
   const std::vector<double> ones(cost.ranks.size(), 1.0);
   const spec::CollectiveForms& forms = plan.collectives;
-  if (shape_.ranks > 1) {
-    add_exchange(cost, StepPart::kExchangeCounts, forms.ids,
-                 {.from = ones, .to = count_bytes(plan)});
-    add_exchange(cost, StepPart::kExchangeIds, forms.ids, {.from = ones, .to = ids});
-    add_exchange(cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
-    add_exchange(cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});
+  if (shape.ranks > 1) {
+    add_exchange(shape, cost, StepPart::kExchangeCounts, forms.ids,
+                 {.from = ones, .to = count_bytes(shape, plan)});
+    add_exchange(shape, cost, StepPart::kExchangeIds, forms.ids, {.from = ones, .to = ids});
+    add_exchange(shape, cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
+    add_exchange(shape, cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});
   }
-  add_world_stage(cost, StepPart::kExchangeFlags,
-                  away(cost::all_gather(shape_.world, shape_.everybody, each(report_bytes()))));
+  add_world_stage(shape, cost, StepPart::kExchangeFlags,
+                  away(cost::all_gather(shape.world, shape.everybody, each(report_bytes(shape)))));
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
-    add_statistics(cost, forms.vectors, statistics);
+    add_statistics(shape, cost, forms.vectors, statistics);
   }
   const auto replicas = static_cast<double>(
       std::count_if(plan.tables.begin(), plan.tables.end(), [](const spec::TablePlan& table) {
@@ -125,97 +197,56 @@ void Estimator::add_exchanges(PlanCost& cost,
       }));
   for (const double bytes : {kReplicaCount * replicas, replica_bytes}) {
     if (replicas > 0.0) {
-      add_gather(cost, forms.vectors, each(bytes));
+      add_gather(shape, cost, forms.vectors, each(bytes));
     }
   }
 }
 
-void Estimator::add_stage(PlanCost& cost, StepPart part, const Exchange& exchange) const {
-  cost.exchanges[at(part)] += cost::exchange_s(shape_.cluster, exchange);
-  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+void add_world_stage(const StepShape& shape,
+                     PlanCost& cost,
+                     StepPart part,
+                     const cost::Exchange& exchange,
+                     double times) {
+  if (shape.mesh == nullptr) {
+    add_stage(shape, cost, part, exchange);
+    return;
+  }
+  cost.exchanges[at(part)] += times * cost::exchange_s(shape.world, exchange);
+  const double share = times / static_cast<double>(shape.mesh->groups);
+  for (std::size_t p = 0; p < shape.everybody.size(); ++p) {
+    const cost::RankTraffic& rank = exchange.ranks[at(shape.everybody[p])];
     for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
-      cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
+      cost.ranks[p % cost.ranks.size()].sent[c] += share * rank.sent[c];
     }
   }
 }
 
-void Estimator::add_exchange(PlanCost& cost,
-                             StepPart part,
-                             spec::CollectiveForm form,
-                             const Outer& bytes) const {
-  const topology::Group all = topology::all_ranks(shape_.cluster);
-  if (is_hierarchical(form)) {
-    for (const Exchange& stage : cost::relayed(shape_.cluster, all, bytes.from, bytes.to).stages) {
-      add_stage(cost, part, stage);
-    }
+void add_reduce(const StepShape& shape,
+                PlanCost& cost,
+                spec::CollectiveForm form,
+                std::int64_t count) {
+  if (shape.world_ranks == 1) {
     return;
   }
-  add_stage(cost, part, away(cost::all_to_all_outer(shape_.cluster, all, bytes.from, bytes.to)));
-}
-
-/// Between hosts as in the flat form: relays take fewer messages for the same bytes, and which rank
-/// relays them is not told apart.
-void Estimator::add_statistics(PlanCost& cost,
-                               spec::CollectiveForm form,
-                               const Exchange& statistics) const {
-  const topology::Group all = topology::all_ranks(shape_.cluster);
-  if (is_hierarchical(form)) {
-    const std::vector<double> nothing(all.size(), 0.0);
-    cost::Staged staged = cost::relayed(shape_.cluster, all, nothing, nothing);
-    cost::add(staged.stages[2], statistics);
-    for (const Exchange& stage : staged.stages) {
-      add_stage(cost, StepPart::kUpdateRows, stage);
-    }
-    return;
-  }
-  Exchange exchange = cost::barrier(shape_.cluster, all);  // its messages
-  cost::add(exchange, statistics);
-  add_stage(cost, StepPart::kUpdateRows, exchange);
-}
-
-/// Over all groups it is flat, on a communicator of its own.
-void Estimator::add_gather(PlanCost& cost,
-                           spec::CollectiveForm form,
-                           std::span<const double> bytes) const {
-  if (is_hierarchical(form) && shape_.mesh == nullptr) {
-    for (const Exchange& stage :
-         cost::relayed_all_gather(shape_.cluster, shape_.everybody, bytes).stages) {
-      add_stage(cost, StepPart::kUpdateRows, stage);
-    }
-    return;
-  }
-  add_world_stage(cost, StepPart::kUpdateRows,
-                  away(cost::all_gather(shape_.world, shape_.everybody, bytes)));
-}
-
-/// The sum of dense gradients.
-void Estimator::add_reduce(PlanCost& cost, spec::CollectiveForm form, std::int64_t count) const {
-  if (shape_.world_ranks == 1) {
-    return;
-  }
-  const cost::ReduceWire wire{.format = shape_.config.codecs.dense,
-                              .group = shape_.config.codecs.group_size,
-                              .error_feedback = shape_.config.codecs.error_feedback};
-  if (form == spec::CollectiveForm::kHierarchical && shape_.has_dense_hierarchy) {
+  const cost::ReduceWire wire{.format = shape.config.codecs.dense,
+                              .group = shape.config.codecs.group_size,
+                              .error_feedback = shape.config.codecs.error_feedback};
+  if (form == spec::CollectiveForm::kHierarchical && shape.has_dense_hierarchy) {
     const auto reduce =
-        cost::hierarchical_all_reduce(shape_.world, shape_.everybody, shape_.parts, count, wire);
+        cost::hierarchical_all_reduce(shape.world, shape.everybody, shape.parts, count, wire);
     for (const Exchange& stage : reduce.exchanges.stages) {
-      add_world_stage(cost, StepPart::kReduce, stage);
+      add_world_stage(shape, cost, StepPart::kReduce, stage);
     }
     cost.exchanges[at(StepPart::kReduce)] +=
-        topology::copy_s(shape_.cluster, reduce.added_bytes + reduce.coded_bytes);
+        topology::copy_s(shape.cluster, reduce.added_bytes + reduce.coded_bytes);
     return;
   }
   const auto reduce =
-      cost::ordered_all_reduce(shape_.world, shape_.everybody, shape_.parts, count, wire);
-  add_world_stage(cost, StepPart::kReduce, reduce.partials);
-  add_world_stage(cost, StepPart::kReduce, reduce.sums);
+      cost::ordered_all_reduce(shape.world, shape.everybody, shape.parts, count, wire);
+  add_world_stage(shape, cost, StepPart::kReduce, reduce.partials);
+  add_world_stage(shape, cost, StepPart::kReduce, reduce.sums);
   cost.exchanges[at(StepPart::kReduce)] +=
-      topology::copy_s(shape_.cluster, reduce.added_bytes + reduce.coded_bytes);
-}
-
-bool Estimator::is_hierarchical(spec::CollectiveForm form) const {
-  return form == spec::CollectiveForm::kHierarchical && shape_.has_hierarchy;
+      topology::copy_s(shape.cluster, reduce.added_bytes + reduce.coded_bytes);
 }
 
 }  // namespace weft::planner

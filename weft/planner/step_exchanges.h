@@ -1,0 +1,48 @@
+/// Private to planner/: exchanges of a step under a plan: who sends how much to whom, and how long
+/// that takes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "weft/base/step_part.h"
+#include "weft/cost/exchange.h"
+#include "weft/planner/plan_cost.h"
+#include "weft/planner/step_shape.h"
+#include "weft/spec/plan.h"
+
+namespace weft::planner {
+
+/// Adds the row statistics that shards of the same rows send each other: shard a of `beside`
+/// bytes[a] to each of the others.
+void add_pairs(const StepShape& shape,
+               cost::Exchange& statistics,
+               std::span<const spec::Shard> beside,
+               std::span<const double> bytes);
+
+/// Adds the exchanges of a group's tables, and those of reports, of replicas and of hot rows over
+/// the world. `replica_bytes`: of row gradients, from each rank to each. O(ranks + shards).
+void add_exchanges(const StepShape& shape,
+                   PlanCost& cost,
+                   const spec::Plan& plan,
+                   const cost::Exchange& statistics,
+                   double replica_bytes);
+
+/// Adds the sum of dense gradients, `count` floats.
+void add_reduce(const StepShape& shape,
+                PlanCost& cost,
+                spec::CollectiveForm form,
+                std::int64_t count);
+
+/// Adds `times` such exchanges of the world one after the other. What ranks at one place of their
+/// groups send is, on average, what is said of the place.
+void add_world_stage(const StepShape& shape,
+                     PlanCost& cost,
+                     StepPart part,
+                     const cost::Exchange& exchange,
+                     double times = 1.0);
+
+/// Bytes of a control block, which goes from each rank to each.
+double control_bytes(const StepShape& shape);
+
+}  // namespace weft::planner
