@@ -59,7 +59,11 @@ void Job::explain_lost_ranks() const {
   launched_.explain_lost_ranks([plan = plan_, saved = has_saved_, folder = options_.checkpoint_dir,
                                 resumed = options_.resume](std::span<const int> ranks) {
     // No look at the disk, which may be what does not answer.
-    return describe_lost_ranks(plan, ranks, *saved ? folder : resumed);
+    const Saved known = *saved;
+    if (known == Saved::kMaybe && resumed.empty()) {
+      return describe_lost_ranks(plan, ranks, kResumeAuto);
+    }
+    return describe_lost_ranks(plan, ranks, known == Saved::kSomething ? folder : resumed);
   });
 }
 

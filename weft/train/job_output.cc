@@ -72,12 +72,15 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
   std::optional<Error> failed;  // on all ranks alike
   const auto sources = engine_->sources();
   engine_->run_stage([&](Context& ctx) {
+    Saved before = Saved::kNothing;
+    has_saved_->compare_exchange_strong(before, Saved::kMaybe);
     try {
       where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
-      *has_saved_ = true;
+      *has_saved_ = Saved::kSomething;
     } catch (const Error& error) {
       engine_->control_comm().check();  // an error of the world is none of the checkpoint's
       failed = error;
+      *has_saved_ = before;
     }
   });
   if (failed) {

@@ -80,13 +80,18 @@ class Job {
   ProgressSink progress();
   void say(Phase phase) const;
 
+  /// Whether this job has a checkpoint of its own. A rank knows it at the end of the save only, and
+  /// by then the others may have published it.
+  enum class Saved : std::uint8_t { kNothing, kMaybe, kSomething };
+
   comm::Communicator& launched_;
   std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
   JobOptions options_;                               // resume: the checkpoint itself
   spec::Config config_;
   CheckpointFolder checkpoints_;
   // Shared with the text of a loss, which another thread makes when this job may be gone.
-  std::shared_ptr<std::atomic<bool>> has_saved_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<std::atomic<Saved>> has_saved_ =
+      std::make_shared<std::atomic<Saved>>(Saved::kNothing);
   std::unique_ptr<Device> device_, host_;
   Context host_context_;
   kernels::Target target_{};
