@@ -33,15 +33,29 @@ TEST(LayoutOfBlocks, IsWhatADeviceCounts) {
 }
 
 TEST(LayoutOfBlocks, GrowAsBuffersDo) {
-  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-  Buffer buffer(*device);
-  std::int64_t capacity = 0;
-  for (const std::int64_t bytes : {800, 801, 700, 900, 1013, 5000, 5001}) {
-    buffer.resize(bytes);
-    capacity = bytes > capacity ? grown_capacity(bytes, capacity) : capacity;
-    EXPECT_EQ(buffer.capacity(), capacity) << bytes;
+  for (const double growth : {kBufferGrowth, 0.0, 0.5}) {
+    const auto device = make_device({.threads = 1, .buffer_growth = growth});
+    Buffer buffer(*device);
+    std::int64_t capacity = 0;
+    for (const std::int64_t bytes : {800, 801, 700, 900, 1013, 5000, 5001}) {
+      buffer.resize(bytes);
+      capacity = bytes > capacity ? grown_capacity(bytes, capacity, growth) : capacity;
+      EXPECT_EQ(buffer.capacity(), capacity) << bytes;
+    }
+    EXPECT_NEAR(expected_capacity(8000.0, growth),
+                static_cast<double>(grown_capacity(8001, 8000, growth)), 1.0);
   }
-  EXPECT_EQ(expected_capacity(800.0), static_cast<double>(grown_capacity(801, 800)));
+}
+
+TEST(LayoutOfBlocks, HasItsPeakOnTheDevice) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  {
+    const Buffer first(*device, 1000);
+    const Buffer second(*device, 500);
+  }
+  const Buffer third(*device, 700);
+  EXPECT_EQ(device->memory_use(), 700);
+  EXPECT_EQ(device->memory_peak(), 1500);
 }
 
 // The places are one after the other in the chunk, and a chunk is twice as long as the one before.

@@ -48,15 +48,17 @@ inline double block_bytes(double bytes) {
 }
 
 /// The new capacity of a buffer that has `capacity` and needs `bytes`, which are more.
-constexpr std::int64_t grown_capacity(std::int64_t bytes, std::int64_t capacity) {
-  return std::max(
-      bytes, capacity + static_cast<std::int64_t>(kBufferGrowth * static_cast<double>(capacity)));
+constexpr std::int64_t grown_capacity(std::int64_t bytes,
+                                      std::int64_t capacity,
+                                      double growth = kBufferGrowth) {
+  return std::max(bytes,
+                  capacity + static_cast<std::int64_t>(growth * static_cast<double>(capacity)));
 }
 
 /// The capacity that a buffer has after many batches that need `bytes` on average, none much more:
 /// the first batch's length, and grown once when a longer one came.
-constexpr double expected_capacity(double bytes) {
-  return (1.0 + kBufferGrowth) * bytes;
+constexpr double expected_capacity(double bytes, double growth = kBufferGrowth) {
+  return (1.0 + growth) * bytes;
 }
 
 /// Where an arena has put a block.

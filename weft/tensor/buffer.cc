@@ -20,7 +20,8 @@ void Buffer::resize(std::int64_t bytes) {
   if (bytes > capacity_) {
     WEFT_CHECK(device_ != nullptr, "a buffer without a device cannot grow to {} bytes", bytes);
     // The old memory goes first: its contents are not kept, and both may not fit.
-    const std::int64_t capacity = layout::grown_capacity(bytes, capacity_);
+    const std::int64_t capacity =
+        layout::grown_capacity(bytes, capacity_, device_->buffer_growth());
     if (data_ != nullptr) {
       device_->deallocate(data_, capacity_);
       data_ = nullptr;

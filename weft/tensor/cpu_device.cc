@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t kAlignment = 64;                   // a cache line, and a vector of AVX-512
+constexpr std::size_t kAlignment = 64;  // a cache line, and a vector of AVX-512
 constexpr auto kHugePage = static_cast<std::size_t>(layout::kHugePage);
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
@@ -60,16 +60,26 @@ void* map_aligned(std::size_t bytes) {
 }
 
 /// See weft/tensor/memory_use.h.
-std::atomic<std::int64_t> bytes_now = 0;
-std::atomic<std::int64_t> bytes_peak = 0;
-std::atomic<std::int64_t> heap_now = 0;
-
-void count_bytes(std::int64_t bytes) {
-  const std::int64_t now = bytes_now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  std::int64_t peak = bytes_peak.load(std::memory_order_relaxed);
-  while (now > peak && !bytes_peak.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+class ByteCounter {
+ public:
+  void add(std::int64_t bytes) {
+    const std::int64_t now = now_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
   }
-}
+
+  [[nodiscard]] std::int64_t now() const { return now_.load(std::memory_order_relaxed); }
+
+  [[nodiscard]] std::int64_t peak() const { return peak_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> now_ = 0;
+  std::atomic<std::int64_t> peak_ = 0;
+};
+
+ByteCounter process_bytes;
+std::atomic<std::int64_t> heap_now = 0;
 
 /// What memory of `size` bytes counts for: all that is mapped for it.
 std::int64_t counted_bytes(std::size_t size) {
@@ -82,12 +92,13 @@ void count_memory(std::int64_t sign, std::size_t size, std::int64_t idle) {
   if (!is_mapped(size)) {
     heap_now.fetch_add(sign * bytes, std::memory_order_relaxed);
   }
-  count_bytes(sign * (bytes - idle));
+  process_bytes.add(sign * (bytes - idle));
 }
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const DeviceOptions& options) : pool_(options.threads) {}
+  explicit CpuDevice(const DeviceOptions& options)
+      : pool_(options.threads), buffer_growth_(options.buffer_growth) {}
 
   [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
 
@@ -95,20 +106,22 @@ class CpuDevice final : public Device {
 
   void* allocate(std::int64_t bytes) override {
     void* const data = allocate_host(bytes);
-    held_.fetch_add(counted_bytes(static_cast<std::size_t>(bytes)), std::memory_order_relaxed);
+    held_.add(counted_bytes(static_cast<std::size_t>(bytes)));
     return data;
   }
 
   void deallocate(void* data, std::int64_t bytes) noexcept override {
     deallocate_host(data, bytes);
     if (data != nullptr) {
-      held_.fetch_sub(counted_bytes(static_cast<std::size_t>(bytes)), std::memory_order_relaxed);
+      held_.add(-counted_bytes(static_cast<std::size_t>(bytes)));
     }
   }
 
-  [[nodiscard]] std::int64_t memory_use() const override {
-    return held_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::int64_t memory_use() const override { return held_.now(); }
+
+  [[nodiscard]] std::int64_t memory_peak() const override { return held_.peak(); }
+
+  [[nodiscard]] double buffer_growth() const override { return buffer_growth_; }
 
   void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {
     copy(ctx, device, host, bytes);
@@ -139,8 +152,9 @@ class CpuDevice final : public Device {
 
  private:
   ThreadPool pool_;
+  double buffer_growth_;
   std::atomic<std::uint64_t> streams_ = 0;
-  std::atomic<std::int64_t> held_ = 0;
+  ByteCounter held_;
 };
 
 }  // namespace
@@ -179,12 +193,12 @@ void deallocate_host(void* data, std::int64_t bytes, std::int64_t idle) noexcept
 }
 
 void count_idle_as_used(std::int64_t bytes) noexcept {
-  count_bytes(bytes);
+  process_bytes.add(bytes);
 }
 
 MemoryUse host_memory_use() {
-  return {.now = bytes_now.load(std::memory_order_relaxed),
-          .peak = bytes_peak.load(std::memory_order_relaxed),
+  return {.now = process_bytes.now(),
+          .peak = process_bytes.peak(),
           .heap = heap_now.load(std::memory_order_relaxed)};
 }
 

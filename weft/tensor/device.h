@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "weft/layout/blocks.h"
+
 namespace weft {
 
 class ThreadPool;
@@ -67,9 +69,14 @@ class Device {
   virtual void* allocate(std::int64_t bytes) = 0;
   virtual void deallocate(void* data, std::int64_t bytes) noexcept = 0;
 
-  /// Bytes taken and not given back, with what is mapped around them; 0 where nobody counts (all
-  /// but the CPU). From any thread.
+  /// Bytes taken and not given back, with what is mapped around them, now and at most since the
+  /// device was made; 0 where nobody counts (all but the CPU). From any thread.
   [[nodiscard]] virtual std::int64_t memory_use() const { return 0; }
+
+  [[nodiscard]] virtual std::int64_t memory_peak() const { return 0; }
+
+  /// The part of its capacity that a buffer of this device grows by at least.
+  [[nodiscard]] virtual double buffer_growth() const { return layout::kBufferGrowth; }
 
   /// Copies between host memory and this device, or inside it; ordered with the context's stream.
   /// With a context that no stream gave (no native_stream) they are done when they return.
@@ -89,6 +96,7 @@ struct DeviceOptions {
   std::uint64_t check_seed = 1;  ///< of the check device's delays
   int check_max_delay_us = 200;  ///< longest delay before a stage on the check device
   int gpu = 0;                   ///< which GPU of the process, for kCuda
+  double buffer_growth = layout::kBufferGrowth;  ///< see Device::buffer_growth() (CPU only)
 };
 
 /// A device object for one rank. Throws Error(kConfig) when the kind is not in this build.
