@@ -11,9 +11,9 @@
 #include "weft/base/hash.h"
 #include "weft/data/synthetic.h"
 #include "weft/data/weft_format.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
-#include "weft/storage/row_layout.h"
 
 namespace weft::bench {
 
@@ -59,7 +59,7 @@ std::string generate_data(const std::string& folder, const Variant& variant) {
 std::int64_t table_bytes(const spec::Config& config) {
   std::int64_t bytes = 0;
   for (const spec::Table& table : config.tables) {
-    bytes += storage::row_geometry(table, table.num_embeddings, table.embedding_dim).total_bytes;
+    bytes += layout::row_geometry(table, table.num_embeddings, table.embedding_dim).total_bytes;
   }
   return bytes;
 }

@@ -7,7 +7,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
-#include "weft/storage/row_layout.h"
+#include "weft/layout/tables.h"
 
 namespace weft::bench {
 namespace {
@@ -76,7 +76,7 @@ std::vector<Layer> dense_layers(const spec::Config& config) {
 struct Place {
   std::int64_t rows = 0;
   std::int64_t base = 0;
-  storage::RowGeometry geometry;
+  layout::RowGeometry geometry;
   std::int64_t weight_bytes = 0;  // that a lookup reads
   std::int64_t rest_bytes = 0;    // that only an update touches
   bool interleaved = false;
@@ -86,7 +86,7 @@ std::vector<Place> place_tables(const spec::Config& config, std::int64_t memory_
   double total = 0.0;
   for (const spec::Table& table : config.tables) {
     total += static_cast<double>(
-        storage::row_geometry(table, table.num_embeddings, table.embedding_dim).total_bytes);
+        layout::row_geometry(table, table.num_embeddings, table.embedding_dim).total_bytes);
   }
   // A little less than fits, for what each table is rounded up by.
   const double kept = std::min(1.0, 0.98 * static_cast<double>(memory_bytes) / total);
@@ -96,13 +96,11 @@ std::vector<Place> place_tables(const spec::Config& config, std::int64_t memory_
     Place place;
     place.rows = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(kept * static_cast<double>(table.num_embeddings)));
-    place.geometry = storage::row_geometry(table, place.rows, table.embedding_dim);
+    place.geometry = layout::row_geometry(table, place.rows, table.embedding_dim);
     place.base = next;
-    place.weight_bytes = table.embedding_dim * (table.dtype == spec::RowDType::kSplitBf16
-                                                    ? size_of(DType::kBFloat16)
-                                                    : size_of(storage::row_dtype(table.dtype)));
+    place.weight_bytes = place.geometry.weight_bytes;
     place.rest_bytes = place.geometry.row_bytes - place.weight_bytes;
-    place.interleaved = storage::row_layout(table.optimizer) == storage::RowLayout::kInterleaved;
+    place.interleaved = layout::row_layout(table.optimizer) == layout::RowLayout::kInterleaved;
     next += (place.geometry.total_bytes + 63) / 64 * 64;
     places.push_back(place);
   }

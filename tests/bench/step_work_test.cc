@@ -9,7 +9,6 @@
 #include "weft/data/loader.h"
 #include "weft/nn/model.h"
 #include "weft/spec/yaml.h"
-#include "weft/storage/row_layout.h"
 
 namespace weft::bench {
 namespace {

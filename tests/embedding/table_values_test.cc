@@ -124,7 +124,7 @@ TEST(StateItems, NameKindsShapesAndHolders) {
 }
 
 /// Where a row's bytes lie: [begin, end) of each of its runs.
-std::vector<Range> runs_of(const storage::RowGeometry& g,
+std::vector<Range> runs_of(const layout::RowGeometry& g,
                            const spec::Table& table,
                            std::int64_t cols,
                            std::int64_t row) {
@@ -147,7 +147,7 @@ TEST(RowGeometry, RunsAreAlignedAndDoNotMeet) {
         spec::Table table = make_table(7, cols);
         table.optimizer = optimizer;
         table.dtype = dtype;
-        const storage::RowGeometry g = storage::row_geometry(table, 7, cols);
+        const layout::RowGeometry g = layout::row_geometry(table, 7, cols);
         std::vector<Range> runs;
         std::int64_t bytes = 0;
         for (std::int64_t row = 0; row < 7; ++row) {

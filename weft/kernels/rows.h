@@ -55,7 +55,7 @@ struct RowRuns {
 };
 
 /// Rows in memory: weights and state with a base and a stride each, so that one kernel serves the
-/// split and the interleaved layout (weft/storage/row_layout.h). The value goes from the store to
+/// split and the interleaved layout (weft/layout/tables.h). The value goes from the store to
 /// the kernels, and they alone index it, by slots. A split_bf16 row has its high halves in
 /// `weights`, where a lookup reads them as bf16, and its low halves, which only the update touches,
 /// in `low`.

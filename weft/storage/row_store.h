@@ -4,7 +4,7 @@
 /// kernels alone index. In this store a row's slot is its number, so resolving costs nothing; a
 /// store that keeps some of its rows elsewhere would bring them here.
 ///
-/// Memory: one buffer of row_geometry().total_bytes, from 2 MiB on with huge pages; not
+/// Memory: one buffer of layout::shard_bytes(), from 2 MiB on with huge pages; not
 /// initialised. Threads: rows may be used from any thread, each by one at a time. Errors:
 /// Error(kResource) naming the table where the memory is not to be had.
 #pragma once
@@ -15,12 +15,15 @@
 
 #include "weft/base/parts.h"
 #include "weft/kernels/rows.h"
+#include "weft/layout/tables.h"
 #include "weft/spec/config.h"
-#include "weft/storage/row_layout.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
 namespace weft::storage {
+
+/// Returns the element type of rows of a configured type.
+DType row_dtype(spec::RowDType dtype);
 
 /// Rows 0 to `rows` - 1 of `cols` columns each, with the optimizer state of the table.
 class RowStore {
@@ -88,7 +91,7 @@ class RowStore {
   std::int64_t cols_;
   DType dtype_;
   std::int64_t state_floats_;
-  RowGeometry geometry_;
+  layout::RowGeometry geometry_;
   Buffer memory_;
 };
 

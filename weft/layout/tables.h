@@ -1,12 +1,14 @@
-/// How a table's rows lie in memory: one function that stores and planner share.
+/// How a table's rows and their optimizer state lie in memory, and how much they take: stores
+/// allocate by it, the planner counts by it.
 #pragma once
 
 #include <cstdint>
 
+#include "weft/layout/lengths.h"
 #include "weft/spec/config.h"
-#include "weft/tensor/dtype.h"
+#include "weft/spec/plan.h"
 
-namespace weft::storage {
+namespace weft::layout {
 
 /// Ways in which the weights of rows and the rest of them lie.
 enum class RowLayout {
@@ -22,9 +24,6 @@ enum class RowLayout {
 /// places of memory, slower by more (D 16 to 128, from memory, sum of both 5 to 30 % worse).
 RowLayout row_layout(const spec::SparseOptimizer& optimizer);
 
-/// Returns the element type of rows of a configured type.
-DType row_dtype(spec::RowDType dtype);
-
 /// Where things are, in bytes. Row r: weights (of split_bf16 the high halves) at
 /// weight_offset + r · weight_stride, state at state_offset + r · rest_stride, low halves of
 /// split_bf16 at low_offset + r · rest_stride.
@@ -34,11 +33,26 @@ struct RowGeometry {
   std::int64_t state_offset = 0;
   std::int64_t low_offset = 0;
   std::int64_t rest_stride = 0;
-  std::int64_t row_bytes = 0;  ///< weights and state, without padding
+  std::int64_t weight_bytes = 0;  ///< of a row, as a lookup reads them
+  std::int64_t row_bytes = 0;     ///< weights and rest, without padding
   std::int64_t total_bytes = 0;
 };
 
 /// Returns the geometry of `rows` rows of `cols` columns of the table.
 RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64_t cols);
 
-}  // namespace weft::storage
+/// Bytes of a block of a table with its optimizer state, gaps included.
+std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);
+
+/// Row statistics have a sum per block of so many columns.
+constexpr std::int64_t column_blocks(std::int64_t columns) {
+  return (columns + spec::kColumnBlock - 1) / spec::kColumnBlock;
+}
+
+/// The numbers of rows that lie in no order, as those of hot rows.
+template <typename N>
+Array<std::int64_t, N> row_numbers(const N& rows) {
+  return {rows};
+}
+
+}  // namespace weft::layout
