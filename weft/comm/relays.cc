@@ -9,24 +9,28 @@
 #include "weft/base/hash.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/messages.h"
+#include "weft/layout/relays.h"
 
 namespace weft::comm {
 namespace {
 
 constexpr std::int64_t kSilent = -1;  // the size of a silent lane
-constexpr auto kCheckBytes = static_cast<std::int64_t>(sizeof(std::uint64_t));
 
 std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
 }
 
-/// What a message between hosts carries, its check word included.
-std::int64_t message_bytes(const std::vector<std::int64_t>& sizes) {
-  std::int64_t bytes = kCheckBytes;
+/// The lanes that a message between hosts carries.
+std::int64_t lane_bytes(const std::vector<std::int64_t>& sizes) {
+  std::int64_t bytes = 0;
   for (const std::int64_t size : sizes) {
     bytes += std::max<std::int64_t>(size, 0);
   }
   return bytes;
+}
+
+std::int64_t message_bytes(const std::vector<std::int64_t>& sizes) {
+  return layout::message_bytes(lane_bytes(sizes));
 }
 
 bool is_silent(const std::vector<std::int64_t>& sizes) {
@@ -199,11 +203,11 @@ void Relays::pack(const Context& ctx, const Exchange& call) {
 }
 
 void Relays::reserve_crossings() {
-  std::int64_t bytes = 0;
+  layout::RelayBlocks<std::int64_t> blocks;
   for (const Crossing& crossing : crossings_) {
-    bytes += message_bytes(crossing.out_sizes) + message_bytes(crossing.in_sizes);
+    blocks.add_crossing(lane_bytes(crossing.out_sizes), lane_bytes(crossing.in_sizes));
   }
-  std::byte* place = crossing_bytes_.at_least_of<std::byte>(bytes);
+  std::byte* place = crossing_bytes_.at_least_of<std::byte>(blocks.crossing);
   for (Crossing& crossing : crossings_) {
     crossing.out = std::exchange(place, place + message_bytes(crossing.out_sizes));
     crossing.in = std::exchange(place, place + message_bytes(crossing.in_sizes));
@@ -235,7 +239,7 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
     }
     for (const Crossing& crossing : crossings_) {
       const std::size_t each = payloads(crossing.host, call.payload);
-      std::byte* place = crossing.out + kCheckBytes;
+      std::byte* place = crossing.out + layout::kCheckBytes;
       for (std::size_t k = 0; k < crossing.out_sizes.size(); ++k) {
         const std::int64_t bytes = std::max<std::int64_t>(crossing.out_sizes[k], 0);
         if (k / each == i) {
@@ -287,7 +291,7 @@ void Relays::scatter(const Context& ctx, const Exchange& call) {
   for (std::size_t i = 0; i < here.size(); ++i) {
     send_.next();
     for (const Crossing& crossing : crossings_) {
-      std::byte* place = crossing.in + kCheckBytes;
+      std::byte* place = crossing.in + layout::kCheckBytes;
       for (std::size_t k = 0; k < crossing.in_sizes.size(); ++k) {
         const std::int64_t bytes = std::max<std::int64_t>(crossing.in_sizes[k], 0);
         if (each == 1 || k % each == i) {

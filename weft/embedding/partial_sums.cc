@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "weft/base/at.h"
+#include "weft/layout/row_gradients.h"
 
 namespace weft::embedding {
 
@@ -43,11 +44,12 @@ kernels::PartNodes PartialSums::nodes() const {
 }
 
 kernels::PartialCut PartialSums::cut(const kernels::RowRuns& runs) {
+  const auto lengths = layout::partial_cut_lengths(runs.num_segments);
   return {.runs = runs,
           .nodes = nodes(),
-          .rows = rows_.resize_for<std::int64_t>(runs.num_segments),
-          .first_parts = nodes_.resize_for<std::int32_t>(runs.num_segments),
-          .segments = segments_.resize_for<std::int64_t>(runs.num_segments + 1),
+          .rows = rows_.resize_for(lengths.rows),
+          .first_parts = nodes_.resize_for(lengths.nodes),
+          .segments = segments_.resize_for(lengths.segments),
           .count = &count_};
 }
 
@@ -59,7 +61,7 @@ kernels::PartialSum PartialSums::add(const Work& work) {
           .count = count_,
           .first_parts = nodes_.as<const std::int32_t>(),
           .segments = segments_.as<const std::int64_t>(),
-          .vectors = vectors_.resize_for<float>(count_ * work.cols)};
+          .vectors = vectors_.resize_for(layout::vectors(count_, work.cols))};
 }
 
 void PartialSums::sum(Context& ctx, std::span<const Work> all, Range own_parts) {

@@ -4,6 +4,7 @@
 
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/row_gradients.h"
 
 namespace weft::embedding {
 
@@ -76,7 +77,7 @@ void RowGradients::accumulate(Context& ctx, std::span<RowGradients* const> all, 
                     .cols = cols,
                     .parts = one->shard_->parts(),
                     .factor = factor,
-                    .out = one->sums_.resize_for<float>(one->runs_.num_rows * cols)});
+                    .out = one->sums_.resize_for(layout::vectors(one->runs_.num_rows, cols))});
     one->state_ = State::kAccumulated;
   }
   kernels::sum_gradients(ctx, jobs);
@@ -105,10 +106,10 @@ void RowGradients::add_merge_blocks(std::span<const PartialRows> from_ranks, Job
   for (const PartialRows& partial : from_ranks) {
     most = std::max(most, partial.count);
   }
-  if (most + 1 > places_) {
-    places_ = most + 1;
-    jobs.counts.push_back(
-        {.out = merge_places_.resize_for<std::int64_t>(places_), .count = places_});
+  const auto places = layout::bag_offsets(most);
+  if (places.count > places_) {
+    places_ = places.count;
+    jobs.counts.push_back({.out = merge_places_.resize_for(places), .count = places_});
   }
   merge_blocks_.clear();
   for (const PartialRows& partial : from_ranks) {

@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/tables.h"
 
 namespace weft::embedding {
 namespace {
@@ -38,10 +39,10 @@ DType weight_dtype(DType dtype) {
 /// On the device's pool, whose threads will work on the rows: who writes a page first decides on
 /// which memory node it lies.
 void TableShard::initialise(Context& ctx) {
-  const auto list_bytes = static_cast<std::int64_t>(std::span(options_.row_list).size_bytes());
-  row_list_.resize(list_bytes);
-  if (list_bytes > 0) {
-    ctx.device->copy_to_device(ctx, row_list_.as<void>(), options_.row_list.data(), list_bytes);
+  const auto list = layout::row_numbers(std::ssize(options_.row_list));
+  row_list_.resize_for(list);
+  if (list.count > 0) {
+    ctx.device->copy_to_device(ctx, row_list_.as<void>(), options_.row_list.data(), list.bytes());
   }
   const kernels::RowOverflow none;
   overflow_.resize(sizeof(none));

@@ -15,6 +15,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/kernels/rows.h"
+#include "weft/layout/row_gradients.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
@@ -43,12 +44,13 @@ class RunBuffers {
 
   /// Room for the runs of `entries` entries and as many `factors`, or none.
   RunArrays resize(std::int64_t entries, std::int64_t factors) {
-    return {.rows = rows_.resize_for<std::int64_t>(entries),
-            .row_segments = row_segments_.resize_for<std::int32_t>(entries + 1),
-            .segment_entries = segment_entries_.resize_for<std::int32_t>(entries + 1),
-            .segment_parts = segment_parts_.resize_for<std::int32_t>(entries),
-            .grads = grads_.resize_for<const float*>(entries),
-            .weights = factors > 0 ? weights_.resize_for<float>(factors) : nullptr};
+    const auto lengths = layout::run_lengths(entries, factors);
+    return {.rows = rows_.resize_for(lengths.rows),
+            .row_segments = row_segments_.resize_for(lengths.row_segments),
+            .segment_entries = segment_entries_.resize_for(lengths.segment_entries),
+            .segment_parts = segment_parts_.resize_for(lengths.segment_parts),
+            .grads = grads_.resize_for(lengths.gradients),
+            .weights = factors > 0 ? weights_.resize_for(lengths.weights) : nullptr};
   }
 
  private:

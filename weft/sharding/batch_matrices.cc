@@ -5,6 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
+#include "weft/layout/feature_vectors.h"
 #include "weft/sharding/task_list.h"
 
 namespace weft::sharding {
@@ -20,7 +21,7 @@ BatchMatrices::BatchMatrices(const Routing& routing,
       gradients_of_(routing.features.size()) {
   outputs_.sequences.resize(routing.features.size());
   gradients_.sequences.resize(routing.features.size());
-  for (std::size_t i = 0; i < kNumKinds * (routing.features.size() + 1); ++i) {
+  for (std::size_t i = 0; i < layout::kMatrixKinds * (routing.features.size() + 1); ++i) {
     buffers_.emplace_back(device);
   }
 }
@@ -59,7 +60,8 @@ void BatchMatrices::prepare(const KeyedJaggedView& sparse) {
 void BatchMatrices::size(Kind kind, MatrixOwner owner, FeatureMatrices& matrices) {
   const auto of = [&](std::size_t number, std::int64_t rows, std::int64_t cols) {
     const bool own = owner == MatrixOwner::kStep;
-    return matrix(own ? buffer(kind, number).resize_for<float>(rows * cols) : nullptr, rows, cols);
+    return matrix(own ? buffer(kind, number).resize_for(layout::vectors(rows, cols)) : nullptr,
+                  rows, cols);
   };
   matrices.pooled = of(0, sparse_.batch, routing_.pooled_columns);
   for (std::size_t f = 0; f < routing_.features.size(); ++f) {
@@ -134,7 +136,7 @@ void BatchMatrices::view_gradients() {
   }
   for (std::size_t i = 0; i < changes_.size(); ++i) {
     Matrix<float>& m = gradients_of_[at(changes_[i])];
-    m = matrix(changed_[i].resize_for<float>(m.rows * m.cols), m.rows, m.cols);
+    m = matrix(changed_[i].resize_for(layout::vectors(m.rows, m.cols)), m.rows, m.cols);
   }
 }
 

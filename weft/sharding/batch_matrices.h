@@ -118,7 +118,7 @@ class BatchMatrices {
 
  private:
   /// What a step owns of outputs or gradients, in buffers_.
-  enum Kind : std::size_t { kOutputs, kGradients, kNumKinds };
+  enum Kind : std::size_t { kOutputs, kGradients };
 
   [[nodiscard]] Buffer& buffer(Kind kind, std::size_t number) {
     return buffers_[kind * (routing_.features.size() + 1) + number];

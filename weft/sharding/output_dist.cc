@@ -172,7 +172,7 @@ void OutputDist::add_served_vectors(const InputStep& input,
                                     std::int64_t source) const {
   const Slot& slot = routing_.slot(address);
   const SlotPath& path = paths_.of(address, source);
-  const bool moves = path.moves_vectors();
+  const bool moves = path.block(address, source).moves_vectors();
   if (!moves && address.server != rank_) {
     return;
   }
@@ -193,13 +193,14 @@ void OutputDist::add_asked_vectors(const InputStep& input,
   const Slot& slot = routing_.slot(address);
   const SlotPath& path = paths_.of(address, rank_);
   const AskedSlot& asked = input.asked.slot(address);
-  if (!path.moves_vectors()) {
+  const layout::PathBlock own = path.block(address, rank_);
+  if (!own.moves_vectors()) {
     return;
   }
   VectorWire::Block block{.slot = &slot,
                           .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
                           .count = asked.vectors};
-  if (path.gets_partial_sums(slot)) {
+  if (own.gets_partial_sums()) {
     block.place = {const_cast<float*>(step.arrived(address, routing_)), slot.dim()};
   } else {
     block.place = path.vectors_to(step, slot);

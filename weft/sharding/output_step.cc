@@ -7,7 +7,7 @@ void PartialSumsBuffers::resize(std::int64_t tasks, std::int64_t of_cuts, std::i
   most_floats = floats;
   grow(cuts, tasks * most_cuts);
   grow(terms, tasks * kernels::kMostBagsOfPartialSums * most_cuts);
-  sums.resize_for<float>(tasks * most_floats);
+  sums.resize_for(layout::vectors(tasks, most_floats));
 }
 
 kernels::PartialSumsScratch PartialSumsBuffers::of_task(std::int64_t task, std::int64_t num_cuts) {

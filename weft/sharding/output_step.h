@@ -19,6 +19,7 @@
 #include "weft/kernels/assemble_bags.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/embedding_bag.h"
+#include "weft/layout/feature_vectors.h"
 #include "weft/sharding/batch_matrices.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/routing.h"
@@ -98,21 +99,16 @@ struct OutputStep {
     });
   }
 
-  /// Where a block that this rank serves lies in `served`, in floats.
-  struct ServedPlace {
-    std::int64_t vectors = 0;
-    std::int64_t gradients = 0;
-  };
-
   std::int64_t rank = 0;
   std::int64_t batch = 0;  ///< B of the batch in hand
   BatchMatrices matrices;
 
   Buffer served;  ///< vectors of this rank's slots, by source; then their gradients
   Buffer asked;   ///< vectors of this rank's samples, where not lent; decoded partial sums
-  std::int64_t cleared = 0;                ///< capacity of all buffers at the last clear_grown()
-  std::vector<ServedPlace> served_places;  ///< [W][own slots], then [replicated slots]
-  std::vector<Range> served_run;           ///< [W] floats; this rank's ends with hot rows
+  std::int64_t cleared = 0;  ///< capacity of all buffers at the last clear_grown()
+  /// [W][own slots], then [replicated slots]: where their blocks begin in `served`, in floats.
+  std::vector<layout::ServedFloats<std::int64_t>> served_places;
+  std::vector<Range> served_run;  ///< [W] floats; this rank's ends with hot rows
   std::vector<std::vector<std::int64_t>> asked_begin;  ///< [W + 1][slots] floats, of a server's run
   std::vector<Range> asked_run;                        ///< [W] floats
   std::vector<const float*> asked_from;                ///< [W] where a server's run has come

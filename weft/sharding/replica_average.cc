@@ -5,6 +5,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
+#include "weft/layout/row_gradients.h"
 #include "weft/sharding/group_average.h"
 
 namespace weft::sharding {
@@ -147,7 +148,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
       const std::int64_t rows = owned(block, static_cast<std::int64_t>(self_)).size();
       for (const storage::RowField& field : members_[block.member].fields) {
         recv_pieces_[m].push_back({nullptr, rows * field.bytes});
-        bytes += (rows * field.bytes + 7) / 8 * 8;  // keeps rows aligned
+        bytes += layout::piece_room(rows * field.bytes);
       }
     }
     send_[m] = {.pieces = send_pieces_[m], .silent = m == self_};
@@ -161,7 +162,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
   for (auto& pieces : recv_pieces_) {
     for (comm::Piece& piece : pieces) {
       piece.data = next;
-      next += (piece.bytes + 7) / 8 * 8;
+      next += layout::piece_room(piece.bytes);
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/layout/tables.h"
 #include "weft/optim/sparse.h"
 
 namespace weft::sharding {
@@ -132,7 +133,7 @@ ColumnGroup ReplicaSet::column_group(const LocalShard& local) const {
       group.position = static_cast<std::int64_t>(group.ranks.size());
     }
     group.ranks.push_back(shards[k].rank);
-    group.blocks.push_back((shards[k].cols.size() + spec::kColumnBlock - 1) / spec::kColumnBlock);
+    group.blocks.push_back(layout::column_blocks(shards[k].cols.size()));
   }
   return group;
 }

@@ -7,23 +7,8 @@
 namespace weft::sharding {
 namespace {
 
-/// Whether ids of a bag may go to different cuts of rows; replicas have one.
-bool is_cut(const spec::TablePlan& plan) {
-  return plan.sharding != spec::Sharding::kDataParallel &&
-         (plan.shards.front().rows != plan.shards.back().rows || !plan.hot.empty());
-}
-
-/// A table whose rows are not cut is looked up as any other, whatever its plan says.
 bool is_fetched(const spec::TablePlan& plan) {
-  return !plan.shards.empty() && plan.pooled_at == spec::PooledAt::kSample && is_cut(plan);
-}
-
-/// Of a table that is not fetched.
-Path path_of(const spec::TablePlan& plan) {
-  if (is_cut(plan)) {
-    return Path::kSplitBags;
-  }
-  return plan.sharding == spec::Sharding::kDataParallel ? Path::kInPlace : Path::kWholeBags;
+  return layout::path_of(plan) == Path::kUniqueRows;
 }
 
 std::int64_t count_rows(const std::vector<Range>& ranges) {
@@ -71,7 +56,7 @@ void Routing::add_features(const spec::Config& config, const spec::Plan& plan) {
       slot.sequence = route.pooling == spec::Pooling::kNone;
       slot.weighted = route.weighted;
       slot.cols = {0, route.dim};
-      slot.path = path_of(table_plan);
+      slot.path = layout::path_of(table_plan);
       add_slots(table_plan, slot, route);
       route.path = slot.path;
     }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/layout/paths.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 
@@ -28,16 +29,7 @@ namespace weft::sharding {
 /// In place of a shard's index.
 inline constexpr std::int64_t kHotShard = -1;
 
-/// How a slot is asked for, served, assembled and updated: weft/sharding/paths has a file for each.
-enum class Path : std::uint8_t {
-  kInPlace,     ///< whole bags that a rank serves itself: nothing travels
-  kWholeBags,   ///< whole bags of a feature to each of its shards
-  kSplitBags,   ///< each id to the cut of rows that has it; bags are added at the sample
-  kUniqueRows,  ///< rows of a fetched table, each once; bags are added at the sample
-  kHotRows,     ///< the cut of rows that every rank has a copy of
-};
-
-inline constexpr std::size_t kNumPaths = 5;
+using layout::Path;  // weft/sharding/paths has a file for each
 
 /// The demand of one feature on one shard; of a fetched table that of all its features together.
 struct Slot {
@@ -129,8 +121,8 @@ struct Routing {
   /// The path between the slot's server and the samples of `source`: a rank that serves itself
   /// whole bags does so in place.
   [[nodiscard]] Path path(const SlotAddress& address, std::int64_t source) const {
-    const Path own = slot(address).path;
-    return own == Path::kWholeBags && address.server == source ? Path::kInPlace : own;
+    const layout::PathBlock block{.path = slot(address).path, .own = address.server == source};
+    return block.taken();
   }
 
   /// The path by which the samples of `rank` ask for a feature's ids: in place where all its slots

@@ -1,8 +1,11 @@
 #include "weft/sharding/row_sync.h"
 
+#include <numeric>
+
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/kernels/row_statistics.h"
+#include "weft/layout/row_gradients.h"
 
 namespace weft::sharding {
 
@@ -98,14 +101,13 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
 void ColumnSync::add_pieces(Member& member) {
   const ColumnGroup& group = member.group;
   const std::int64_t rows = member.gradients->num_unique();
-  std::int64_t others = 0;
-  for (const std::int64_t blocks : group.blocks) {
-    others += rows * blocks;
-  }
-  const std::int64_t own_floats = rows * group.blocks[at(group.position)];
-  auto* const own = member.own_blocks.resize_for<float>(own_floats);
-  float* received =
-      comm_.lends() ? nullptr : member.received.resize_for<float>(others - own_floats);
+  const std::int64_t own_blocks = group.blocks[at(group.position)];
+  const std::int64_t all_blocks =
+      std::accumulate(group.blocks.begin(), group.blocks.end(), std::int64_t{0});
+  const auto lengths = layout::statistic_lengths(rows, own_blocks, all_blocks - own_blocks);
+  auto* const own = member.own_blocks.resize_for(lengths.own_blocks);
+  float* received = comm_.lends() ? nullptr : member.received.resize_for(lengths.received);
+  member.gathered.resize_for(lengths.gathered);
   own_blocks_.push_back(own);
   for (std::size_t k = 0; k < group.ranks.size(); ++k) {
     if (static_cast<std::int64_t>(k) == group.position) {
@@ -115,7 +117,7 @@ void ColumnSync::add_pieces(Member& member) {
     const std::size_t r = at(group.ranks[k]);
     const std::int64_t floats = rows * group.blocks[k];
     member.pieces[k] = recv_pieces_[r].size();
-    send_pieces_[r].push_back({own, own_floats * 4});
+    send_pieces_[r].push_back({own, lengths.own_blocks.bytes()});
     recv_pieces_[r].push_back({received, floats * 4});
     received += received == nullptr ? 0 : floats;
   }
@@ -139,7 +141,7 @@ void ColumnSync::find_row_values(Context& ctx,
                            .blocks = member->blocks,
                            .counts = group.blocks,
                            .divisor = value == Value::kMean ? static_cast<float>(group.dim) : 1.0F,
-                           .out = member->gathered.resize_for<float>(rows)});
+                           .out = member->gathered.as<float>()});
   }
   kernels::sum_row_blocks(ctx, row_blocks_);
 }
@@ -204,19 +206,22 @@ void ReplicaSync::describe_lanes(Gradients gradients) {
   for (const embedding::RowGradients* one : gradients) {
     const embedding::PartialRows own = one->partials();
     const std::int64_t cols = one->shard().cols().size();
-    send_pieces_.push_back({const_cast<std::int64_t*>(own.rows), own.count * 8});  // only read
-    send_pieces_.push_back({const_cast<float*>(own.vectors), own.count * cols * 4});
-    send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), own.count * 4});
+    const auto lengths = layout::partial_row_lengths(own.count, cols);
+    send_pieces_.push_back(
+        {const_cast<std::int64_t*>(own.rows), lengths.rows.bytes()});  // only read
+    send_pieces_.push_back({const_cast<float*>(own.vectors), lengths.vectors.bytes()});
+    send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), lengths.nodes.bytes()});
   }
   std::int64_t bytes = 0;
   for (std::size_t r = 0; r < recv_.size(); ++r) {
     recv_pieces_[r].clear();
     for (std::size_t t = 0; t < gradients.size() && r != self; ++t) {
-      const std::int64_t count = counts_[r * gradients.size() + t];
-      for (const std::int64_t unit :
-           {std::int64_t{8}, gradients[t]->shard().cols().size() * 4, std::int64_t{4}}) {
-        recv_pieces_[r].push_back({nullptr, count * unit});
-        bytes += (count * unit + 7) / 8 * 8;  // keeps rows aligned
+      const auto lengths = layout::partial_row_lengths(counts_[r * gradients.size() + t],
+                                                       gradients[t]->shard().cols().size());
+      for (const std::int64_t piece :
+           {lengths.rows.bytes(), lengths.vectors.bytes(), lengths.nodes.bytes()}) {
+        recv_pieces_[r].push_back({nullptr, piece});
+        bytes += layout::piece_room(piece);
       }
     }
     send_[r] = {.pieces = send_pieces_, .silent = r == self};
@@ -230,7 +235,7 @@ void ReplicaSync::describe_lanes(Gradients gradients) {
   for (auto& pieces : recv_pieces_) {
     for (comm::Piece& piece : pieces) {
       piece.data = next;
-      next += (piece.bytes + 7) / 8 * 8;
+      next += layout::piece_room(piece.bytes);
     }
   }
 }

@@ -1,8 +1,7 @@
 #include "weft/sharding/vector_layout.h"
 
-#include <algorithm>
-
 #include "weft/base/at.h"
+#include "weft/layout/feature_vectors.h"
 
 namespace weft::sharding {
 
@@ -18,13 +17,12 @@ void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
 void VectorLayout::place_served(const InputStep& input, OutputStep& step) const {
   step.served_places.resize(routing_.served[at(rank_)].size() * at(routing_.ranks) +
                             routing_.served[at(routing_.replicated())].size());
-  OutputStep::ServedPlace next;
+  layout::ServedFloats<std::int64_t> next;
   const auto place = [&](const SlotAddress& address, std::int64_t source) {
     step.served_places[served_index(address, source)] = next;
-    if (paths_.of(address, source).moves_vectors()) {
+    if (paths_.of(address, source).block(address, source).moves_vectors()) {
       const IncomingBlock& block = input.block(address, source);
-      next.vectors += block.vectors * routing_.slot(address).dim();
-      next.gradients += block.gradients * routing_.slot(address).dim();
+      next.add(block.vectors, block.gradients, routing_.slot(address).dim());
     }
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
@@ -36,18 +34,17 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
     }
     step.served_run[at(r)].end = next.vectors;
   }
-  step.served.resize_for<float>(std::max(next.vectors, next.gradients));
+  step.served.resize_for(next.buffer());
 }
 
-/// Of encoded vectors partial sums alone, which are decoded here before they are added.
 void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
-  const bool encoded = step.is_decoded();
+  const layout::VectorExchange exchange{.encoded = step.is_decoded(),
+                                        .copied = delivery_ == Delivery::kCopied};
   std::int64_t received = 0;
   const auto place = [&](std::int64_t server, std::int64_t floats) {
     for_slots(routing_, server, [&](const SlotAddress& address) {
       const Slot& slot = routing_.slot(address);
-      const SlotPath& path = paths_.of(address, rank_);
-      const bool has_place = encoded ? path.gets_partial_sums(slot) : path.moves_vectors();
+      const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
       step.asked_begin[at(server)][at(address.slot)] = floats;
       floats += has_place ? input.asked.slot(address).vectors * slot.dim() : 0;
     });
@@ -56,13 +53,13 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     std::int64_t floats = place(r, 0);
     floats = r == rank_ ? place(routing_.replicated(), floats) : floats;
-    const bool lies_here = encoded || r != rank_;
+    const bool lies_here = r != rank_ || exchange.has_own();
     const std::int64_t begin = lies_here ? received : 0;
     received += lies_here ? floats : 0;
     step.asked_run[at(r)] = {begin, begin + floats};
   }
-  if (encoded || delivery_ == Delivery::kCopied) {
-    step.asked.resize_for<float>(received);
+  if (exchange.keeps_asked()) {
+    step.asked.resize_for(layout::vectors(received, 1));
   }
 }
 
@@ -75,7 +72,7 @@ VectorPlace VectorLayout::output(const OutputStep& step,
                                  const SlotAddress& address,
                                  std::int64_t source) const {
   const Slot& slot = routing_.slot(address);
-  if (!paths_.of(address, source).moves_vectors()) {
+  if (!paths_.of(address, source).block(address, source).moves_vectors()) {
     return step.matrices.vectors_of(slot);
   }
   return {step.served.as<float>() + step.served_places[served_index(address, source)].vectors,
@@ -94,7 +91,7 @@ VectorPlace VectorLayout::gradient(const OutputStep& step,
 }
 
 bool VectorLayout::gradient_travels(const SlotAddress& address, std::int64_t source) const {
-  return paths_.of(address, source).moves_gradients(address, source);
+  return paths_.of(address, source).block(address, source).moves_gradients();
 }
 
 }  // namespace weft::sharding

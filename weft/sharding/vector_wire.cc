@@ -54,14 +54,14 @@ void VectorWire::describe_lanes(comm::Communicator& comm) {
       lanes[r] = {.pieces = {&runs[r], 1}};
     }
   };
-  std::byte* const received =
-      comm.lends() ? nullptr : received_.resize_for<std::byte>(incoming_.bytes);
+  const layout::WireBytes<std::int64_t> bytes = wire_bytes();
+  std::byte* const received = comm.lends() ? nullptr : received_.resize_for(bytes.received());
   describe(outgoing_, sent_.as<std::byte>(), send_runs_, send_);
   describe(incoming_, received, recv_runs_, recv_);
 }
 
 void VectorWire::exchange(Context& ctx, comm::Communicator& comm) {
-  std::byte* const sent = sent_.resize_for<std::byte>(outgoing_.bytes + in_place_.bytes);
+  std::byte* const sent = sent_.resize_for(wire_bytes().sent());
   std::byte* const in_place = sent + outgoing_.bytes;
   describe_lanes(comm);
   encodes_.clear();

@@ -15,6 +15,7 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/kernels/codec.h"
+#include "weft/layout/feature_vectors.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/vector_draws.h"
 #include "weft/spec/config.h"
@@ -81,6 +82,10 @@ class VectorWire {
     std::vector<Entry> entries;
     std::int64_t bytes = 0;
   };
+
+  [[nodiscard]] layout::WireBytes<std::int64_t> wire_bytes() const {
+    return {.outgoing = outgoing_.bytes, .incoming = incoming_.bytes, .in_place = in_place_.bytes};
+  }
 
   void describe_lanes(comm::Communicator& comm);
   void add_encodes(const Blocks& blocks, std::byte* wire);

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "weft/layout/lengths.h"
 #include "weft/tensor/device.h"
 
 namespace weft {
@@ -36,6 +37,12 @@ class Buffer {
   T* resize_for(std::int64_t count) {
     resize(count * static_cast<std::int64_t>(sizeof(T)));
     return as<T>();
+  }
+
+  /// The same of a length that weft/layout has.
+  template <typename T>
+  T* resize_for(const layout::Array<T>& array) {
+    return resize_for<T>(array.count);
   }
 
   /// Returns the memory as elements of T; null while the capacity is 0. Nothing checks the type.

@@ -16,19 +16,11 @@
 namespace weft::sharding {
 
 HotRowsPath::HotRowsPath(const Parts& parts, const SlotPath& split, const SlotPath& unique)
-    : SlotPath(parts), split_(split), unique_(unique) {
+    : SlotPath(parts, Path::kHotRows), split_(split), unique_(unique) {
 }
 
 IncomingBlock HotRowsPath::own_block(const InputStep& input, const SlotAddress& address) const {
   return tail(routing_.slot(address)).own_block(input, address);
-}
-
-bool HotRowsPath::moves_gradients(const SlotAddress& address, std::int64_t source) const {
-  return tail(routing_.slot(address)).moves_gradients(address, source);
-}
-
-bool HotRowsPath::gets_partial_sums(const Slot& slot) const {
-  return tail(slot).gets_partial_sums(slot);
 }
 
 void HotRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {

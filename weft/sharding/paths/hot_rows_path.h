@@ -14,9 +14,6 @@ class HotRowsPath : public SlotPath {
 
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
-  [[nodiscard]] bool moves_gradients(const SlotAddress& address,
-                                     std::int64_t source) const override;
-  [[nodiscard]] bool gets_partial_sums(const Slot& slot) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
   [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,

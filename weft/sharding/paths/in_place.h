@@ -7,17 +7,10 @@ namespace weft::sharding {
 
 class InPlace : public SlotPath {
  public:
-  using SlotPath::SlotPath;
+  explicit InPlace(const Parts& parts) : SlotPath(parts, Path::kInPlace) {}
 
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
-
-  [[nodiscard]] bool moves_vectors() const override { return false; }
-
-  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
-                                     std::int64_t /*source*/) const override {
-    return false;
-  }
 
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void assemble_bags(const InputStep& input,

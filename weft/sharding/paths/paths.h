@@ -44,8 +44,8 @@ class Paths {
   std::int64_t rank_;
   RunParts runs_;
   DrawKeys keys_;
-  std::array<std::unique_ptr<SlotPath>, kNumPaths> paths_;  // by Path
-  std::vector<const SlotPath*> features_;                   // [F]
+  std::array<std::unique_ptr<SlotPath>, layout::kNumPaths> paths_;  // by Path
+  std::vector<const SlotPath*> features_;                           // [F]
 };
 
 }  // namespace weft::sharding

@@ -77,8 +77,12 @@ class SlotPath {
     std::int64_t rank = 0;
   };
 
-  explicit SlotPath(const Parts& parts)
-      : routing_(parts.routing), runs_(parts.runs), keys_(parts.keys), rank_(parts.rank) {}
+  SlotPath(const Parts& parts, Path path)
+      : routing_(parts.routing),
+        runs_(parts.runs),
+        keys_(parts.keys),
+        rank_(parts.rank),
+        path_(path) {}
 
   virtual ~SlotPath() = default;
   SlotPath(const SlotPath&) = delete;
@@ -146,15 +150,14 @@ class SlotPath {
 
   // Vectors and gradients.
 
-  /// Whether vectors pass through the exchange's buffers.
-  [[nodiscard]] virtual bool moves_vectors() const { return true; }
-
-  /// Whether those of the samples of `source` do; else they are read where they are.
-  [[nodiscard]] virtual bool moves_gradients(const SlotAddress& address,
-                                             std::int64_t source) const = 0;
-
-  /// Whether this rank's samples get several vectors of a bag, to be added.
-  [[nodiscard]] virtual bool gets_partial_sums(const Slot& /*slot*/) const { return false; }
+  /// The vectors of a slot for the samples of `source`: what of them moves, and where it needs
+  /// room.
+  [[nodiscard]] layout::PathBlock block(const SlotAddress& address, std::int64_t source) const {
+    const Slot& slot = routing_.slot(address);
+    return {.path = path_ == Path::kHotRows ? slot.tail : path_,
+            .own = routing_.served_by(address, source),
+            .sequence = slot.sequence};
+  }
 
   /// Lists what this rank does with the vectors of a slot that it asks.
   virtual void list_work(const SlotAddress& address, VectorWork& work) const = 0;
@@ -208,6 +211,7 @@ class SlotPath {
   const RunParts& runs_;
   const DrawKeys& keys_;
   const std::int64_t rank_;
+  const Path path_;
 };
 
 }  // namespace weft::sharding

@@ -24,7 +24,8 @@
 
 namespace weft::sharding {
 
-SplitBags::SplitBags(const Parts& parts) : BagSlots(parts), place_(routing_.features.size()) {
+SplitBags::SplitBags(const Parts& parts)
+    : BagSlots(parts, Path::kSplitBags), place_(routing_.features.size()) {
   for (std::int64_t f = 0; f < static_cast<std::int64_t>(routing_.features.size()); ++f) {
     if (routing_.asks(f, rank_) != Path::kSplitBags) {
       continue;
@@ -269,14 +270,6 @@ void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
       }
     }
   });
-}
-
-bool SplitBags::moves_gradients(const SlotAddress& address, std::int64_t source) const {
-  return !routing_.served_by(address, source) || routing_.slot(address).sequence;
-}
-
-bool SplitBags::gets_partial_sums(const Slot& slot) const {
-  return !slot.sequence;
 }
 
 /// Of a pooled feature the slots of the first cut of rows stand for the columns of all. Gradients

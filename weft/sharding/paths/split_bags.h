@@ -21,9 +21,6 @@ class SplitBags : public BagSlots {
   void fill(AskedIds& asked, const BagTask& task) const override;
   void finish(ThreadPool& pool, AskedIds& asked) const override;
 
-  [[nodiscard]] bool moves_gradients(const SlotAddress& address,
-                                     std::int64_t source) const override;
-  [[nodiscard]] bool gets_partial_sums(const Slot& slot) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void prepare(const InputStep& input, OutputStep& output) const override;
   void assemble_bags(const InputStep& input,

@@ -235,7 +235,7 @@ void UniqueRowsPath::prepare(const InputStep& input, OutputStep& output) const {
     FetchedTable& table = output.fetched[at(t)];
     table.is_coalesced = false;
     table.rows = input.asked.rows.tables[at(t)].count();
-    table.vectors.resize_for<float>(table.rows * routing_.fetches[at(t)].dim);
+    table.vectors.resize_for(layout::vectors(table.rows, routing_.fetches[at(t)].dim));
   }
 }
 

@@ -9,7 +9,7 @@ namespace weft::sharding {
 
 class UniqueRowsPath : public SlotPath {
  public:
-  using SlotPath::SlotPath;
+  explicit UniqueRowsPath(const Parts& parts) : SlotPath(parts, Path::kUniqueRows) {}
 
   void lay_out(ThreadPool& pool, AskedIds& asked) const override;
   void point(AskedIds& asked) const override;
@@ -34,11 +34,6 @@ class UniqueRowsPath : public SlotPath {
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
   void place_own_features(InputStep& input) const override;
-
-  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
-                                     std::int64_t /*source*/) const override {
-    return true;
-  }
 
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void prepare(const InputStep& input, OutputStep& output) const override;

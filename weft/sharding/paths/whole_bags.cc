@@ -18,7 +18,7 @@
 
 namespace weft::sharding {
 
-WholeBags::WholeBags(const Parts& parts) : BagSlots(parts) {
+WholeBags::WholeBags(const Parts& parts) : BagSlots(parts, Path::kWholeBags) {
   for (std::int64_t f = 0; f < static_cast<std::int64_t>(routing_.features.size()); ++f) {
     if (routing_.asks(f, rank_) == Path::kWholeBags) {
       features_.push_back(f);

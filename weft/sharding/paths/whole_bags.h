@@ -16,11 +16,6 @@ class WholeBags : public BagSlots {
   void fill(AskedIds& asked, const BagTask& task) const override;
   void finish(ThreadPool& pool, AskedIds& asked) const override;
 
-  [[nodiscard]] bool moves_gradients(const SlotAddress& /*address*/,
-                                     std::int64_t /*source*/) const override {
-    return true;
-  }
-
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void assemble_bags(const InputStep& input,
                      OutputStep& output,
