@@ -20,6 +20,7 @@
 #include "weft/comm/ordered_reduce.h"
 #include "weft/cost/exchange.h"
 #include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/train/calibrate.h"
 
 namespace weft::bench {
@@ -105,7 +106,7 @@ class Comparison {
     table.optimizer = shape.optimizer;
     // As much memory as is calibrated with.
     const double bytes = options_.quick ? 0x1p24 : 0x1p31;
-    const double row = static_cast<double>(cost::shard_bytes(table, 1024, shape.dim)) / 1024;
+    const double row = static_cast<double>(layout::shard_bytes(table, 1024, shape.dim)) / 1024;
     shape.rows = static_cast<std::int64_t>(bytes / row / static_cast<double>(shape.tables));
     SparseJob job(shape);
     job.step();

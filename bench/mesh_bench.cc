@@ -41,6 +41,7 @@
 #include "weft/cost/tables.h"
 #include "weft/data/loader.h"
 #include "weft/data/vocabulary.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/place.h"
 #include "weft/planner/step_memory.h"
@@ -276,7 +277,7 @@ Formulas formulas_of(const spec::Config& config, const spec::Plan& plan) {
   Formulas means;
   for (const spec::Table& table : config.tables) {
     means.tables +=
-        static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim)) /
+        static_cast<double>(layout::shard_bytes(table, table.num_embeddings, table.embedding_dim)) /
         ranks;
   }
   double most = 0.0;
@@ -290,7 +291,7 @@ Formulas formulas_of(const spec::Config& config, const spec::Plan& plan) {
   }
   means.imbalance = most * ranks / ids;
   for (const planner::StepMemory& memory :
-       planner::step_memory(group.config, workload, group.plan, planner::Transport::kLent)) {
+       planner::step_memory(group.config, workload, group.plan, {})) {
     means.beside += (memory.matrices + memory.buffers() - memory.relays) / ranks;
   }
   for (std::int64_t position = 0; position < plan.world(); ++position) {

@@ -6,6 +6,7 @@
 #include "tests/topology/small_cluster.h"
 #include "weft/cost/rounding.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/tables.h"
 #include "weft/storage/row_store.h"
 
 namespace weft::cost {
@@ -38,7 +39,7 @@ TEST(ShardMemory, IsWhatTheStoreAllocates) {
       for (const std::int64_t rows : {1, 3, 17, 1000}) {
         for (const std::int64_t cols : {1, 2, 3, 5, 8, 15, 16, 17, 32, 48, 64, 100, 128, 512}) {
           const storage::RowStore store(*device, table, rows, cols);
-          EXPECT_EQ(shard_bytes(table, rows, cols), store.bytes())
+          EXPECT_EQ(layout::shard_bytes(table, rows, cols), store.bytes())
               << static_cast<int>(dtype) << " " << static_cast<int>(optimizer) << " " << rows << "x"
               << cols;
           const RowShape row = row_shape(table, cols);
@@ -58,7 +59,7 @@ TEST(ShardMemory, IsWhatATableShardSays) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   const spec::Table table = table_of(spec::RowDType::kSplitBf16, SparseOptimizerKind::kAdam);
   const embedding::TableShard shard(*device, table, {100, 350}, {16, 48}, 1, {});
-  EXPECT_EQ(shard_bytes(table, 250, 32), shard.bytes());
+  EXPECT_EQ(layout::shard_bytes(table, 250, 32), shard.bytes());
 }
 
 TEST(TableTimes, Lookup) {

@@ -13,7 +13,7 @@
 #include "weft/base/at.h"
 #include "weft/cost/codec.h"
 #include "weft/cost/dense.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
 
@@ -318,7 +318,7 @@ TEST(Estimate, TableBytesAreThoseOfTheShards) {
     for (std::size_t t = 0; t < plan.tables.size(); ++t) {
       for (const spec::Shard& shard : plan.tables[t].shards) {
         bytes[static_cast<std::size_t>(shard.rank)] +=
-            cost::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size());
+            layout::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size());
       }
     }
     const PlanCost cost = cost_of(config, cluster);

@@ -11,7 +11,7 @@
 
 #include "tests/planner/made_up.h"
 #include "weft/base/error.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/place.h"
 #include "weft/planner/plan_report.h"
@@ -273,7 +273,7 @@ TEST(HotRows, HaveIdsAndVectorsThatDoNotTravel) {
   EXPECT_NEAR(after.ranks[0].load.gradient_bytes, (1 - q) * before.ranks[0].load.gradient_bytes,
               1e-3);
   EXPECT_NEAR(after.ranks[0].load.ids_bytes, 2048 * (1 + 4 * (1 - q)), 1e-3);
-  const std::int64_t hot_bytes = cost::shard_bytes(config.tables[0], 1000, 16);
+  const std::int64_t hot_bytes = layout::shard_bytes(config.tables[0], 1000, 16);
   EXPECT_EQ(after.ranks[0].table_bytes, before.ranks[0].table_bytes + hot_bytes);
   EXPECT_EQ(after.ranks[1].table_bytes, hot_bytes);
   EXPECT_LE(own.unique, 1000 * (1 + 1e-9));

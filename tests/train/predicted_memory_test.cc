@@ -1,5 +1,5 @@
-// Memory that the planner predicts, against what the allocators count on every rank after some
-// steps of training: every model, optimizer and scheme, over ranks as threads.
+// Memory that the planner predicts, against the peak of every rank's device over some steps of
+// training: every model, optimizer and scheme, over ranks as threads.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -36,12 +36,13 @@ struct Case {
   std::int64_t ranks = 2;
   std::string last = "";  ///< of the last feature
   spec::PooledAt pooled_at = spec::PooledAt::kOwner;
-  std::int64_t batch = 1024;
+  std::int64_t batch = 512;
   spec::Codecs codecs = {};
   std::vector<std::int64_t> hosts = {};  ///< [ranks] with hierarchical collectives
   std::int64_t hot_rows = 0;             ///< the first ones of each table
   bool even = false;                     ///< rows are as frequent as any
-  std::int64_t steps = 6;
+  std::int64_t steps = 20;
+  double growth = layout::kBufferGrowth;  ///< of buffers
 };
 
 spec::Config config_of(const Case& one) {
@@ -53,7 +54,7 @@ spec::Config config_of(const Case& one) {
           "data: {format: synthetic, synthetic: {samples: " +
           std::to_string(std::max<std::int64_t>(8192, one.batch * one.steps)) +
           ", eval_samples: 0, dense_columns: 5, "
-          "columns: [{name: 'C{1..4}', cardinality: 20000, min_length: [3, 1, 8, 2], "
+          "columns: [{name: 'C{1..4}', cardinality: 4000, min_length: [3, 1, 8, 2], "
           "max_length: [3, 1, 8, 2]}]}}\n"
           "dense_features: [{name: 'd{1..5}', transform: log}]\n"
           "sparse_features:\n"
@@ -61,7 +62,7 @@ spec::Config config_of(const Case& one) {
           "  - {name: C4, mapping: hash" +
           one.last +
           "}\n"
-          "tables: [{name: 'C{1..4}', num_embeddings: 20000, embedding_dim: 48}]\n"
+          "tables: [{name: 'C{1..4}', num_embeddings: 4000, embedding_dim: 48}]\n"
           "sparse_optimizer: {type: " +
           one.optimizer +
           ", learning_rate: 0.01}\n"
@@ -91,16 +92,16 @@ spec::Config config_of(const Case& one) {
 
 /// What the ranks' devices count, and the process beside them.
 struct Counted {
-  std::vector<double> devices;  ///< [ranks]
+  std::vector<double> devices;  ///< [ranks] peaks
   double rest = 0.0;
 };
 
-Counted count(const spec::Config& config, const spec::Plan& plan, std::int64_t steps) {
+Counted count(const Case& one, const spec::Config& config, const spec::Plan& plan) {
   Counted counted;
   counted.devices.resize(static_cast<std::size_t>(plan.ranks));
   const comm::LocalOptions options{.hosts = {plan.hosts.begin(), plan.hosts.end()}};
   comm::run_local(static_cast<int>(plan.ranks), options, [&](comm::Communicator& world) {
-    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+    const auto device = make_device({.threads = 1, .buffer_growth = one.growth});
     Context host{.device = device.get(), .pool = &device->pool()};
     data::LoaderOptions reading =
         data::LoaderOptions::train(config, world.rank(), world.size(), plan.parts);
@@ -112,11 +113,11 @@ Counted count(const spec::Config& config, const spec::Plan& plan, std::int64_t s
     world.barrier(host);
     Engine engine(config, plan, world, *device);
     data::Batch batch;
-    for (std::int64_t step = 1; step <= steps; ++step) {
+    for (std::int64_t step = 1; step <= one.steps; ++step) {
       loader.next(batch);
       engine.train_step({.batch = batch, .step = step});
     }
-    const auto own = static_cast<double>(device->memory_use());
+    const auto own = static_cast<double>(device->memory_peak());
     world.all_gather(host, &own, counted.devices.data(), sizeof own);
     const double process = static_cast<double>(host_memory_use().now - before);
     world.barrier(host);
@@ -130,8 +131,9 @@ Counted count(const spec::Config& config, const spec::Plan& plan, std::int64_t s
   return counted;
 }
 
-/// `share`: how far off what is beside the tables may be, of it.
-void expect_predicted(const Case& one, double share) {
+/// All is predicted within 3 %; `share`: how far off what is beside the tables may be, of it.
+/// Returns what is predicted for all devices.
+double expect_predicted(const Case& one, double share) {
   SCOPED_TRACE(one.model + " " + one.optimizer + " " +
                std::to_string(static_cast<int>(one.sharding)) + " on " + std::to_string(one.ranks) +
                one.last + " " + std::string(to_string(one.codecs.forward)) + " " +
@@ -149,9 +151,10 @@ void expect_predicted(const Case& one, double share) {
     plan.tables[t].pooled_at = one.pooled_at;
   }
   const planner::Workload workload = planner::make_workload(config);
-  const auto memory = planner::step_memory(config, workload, plan, planner::Transport::kLent);
-  const Counted counted = count(config, plan, one.steps);
+  const auto memory = planner::step_memory(config, workload, plan, {.growth = one.growth});
+  const Counted counted = count(one, config, plan);
   double blocks = 0.0;
+  double all = 0.0;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     const cost::DenseMemory dense = planner::dense_memory(config, workload,
                                                           {.parts = plan.parts,
@@ -166,8 +169,10 @@ void expect_predicted(const Case& one, double share) {
     EXPECT_NEAR(buffers, beside, share * beside) << "rank " << rank;
     EXPECT_NEAR(memory[rank].tables + buffers, counted.devices[rank], 0.03 * counted.devices[rank]);
     blocks += dense.slices + dense.lanes + memory[rank].relays;
+    all += memory[rank].tables + buffers;
   }
   EXPECT_NEAR(blocks, counted.rest, 0.01 * counted.rest);
+  return all;
 }
 
 class PredictedMemory : public testing::Test {
@@ -214,15 +219,30 @@ TEST_F(PredictedMemory, OfSchemesAndOptimizers) {
          {"sgd", "adagrad", "row_wise_adagrad", "adam", "row_wise_adam"}) {
       const bool more = optimizer == "sgd" || optimizer == "row_wise_adagrad";
       for (std::int64_t ranks = 2; ranks <= (more ? 3 : 2); ++ranks) {
-        expect_predicted({.optimizer = optimizer, .sharding = sharding, .ranks = ranks}, 0.06);
+        expect_predicted({.optimizer = optimizer, .sharding = sharding, .ranks = ranks}, 0.05);
       }
+    }
+  }
+}
+
+/// The factor by which buffers grow is written once: with another one allocation and prediction
+/// move alike. So many steps that no buffer's first batch is the longest.
+TEST_F(PredictedMemory, OfBuffersThatGrowByOtherFactors) {
+  for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kColumnWise}) {
+    Case one{.optimizer = "row_wise_adagrad", .sharding = sharding, .steps = 100};
+    double before = 0.0;
+    for (const double growth : {0.03, 0.5, 1.0}) {
+      one.growth = growth;
+      const double bytes = expect_predicted(one, 0.05);
+      EXPECT_GT(bytes, 1.03 * before) << growth;
+      before = bytes;
     }
   }
 }
 
 TEST_F(PredictedMemory, OfBagsAddedAtTheSamples) {
   expect_predicted({.sharding = spec::Sharding::kRowWise, .pooled_at = spec::PooledAt::kSample},
-                   0.08);
+                   0.05);
 }
 
 TEST_F(PredictedMemory, OfCodecs) {
@@ -235,14 +255,14 @@ TEST_F(PredictedMemory, OfCodecs) {
     for (const spec::Sharding sharding :
          {spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise}) {
       for (const std::int64_t ranks : {1, 2, 3}) {
-        expect_predicted({.sharding = sharding, .ranks = ranks, .codecs = codecs}, 0.06);
+        expect_predicted({.sharding = sharding, .ranks = ranks, .codecs = codecs}, 0.05);
       }
     }
-    expect_predicted({.last = ", pooling: none, target: C2", .codecs = codecs}, 0.06);
+    expect_predicted({.last = ", pooling: none, target: C2", .codecs = codecs}, 0.05);
     expect_predicted({.sharding = spec::Sharding::kRowWise,
                       .pooled_at = spec::PooledAt::kSample,
                       .codecs = codecs},
-                     0.08);
+                     0.05);
   }
 }
 
@@ -252,11 +272,11 @@ TEST_F(PredictedMemory, OfHotRows) {
     for (const std::string optimizer : {"sgd", "adam"}) {
       for (std::int64_t ranks = 2; ranks <= 3; ++ranks) {
         expect_predicted(
-            {.optimizer = optimizer, .sharding = sharding, .ranks = ranks, .hot_rows = 6000}, 0.08);
+            {.optimizer = optimizer, .sharding = sharding, .ranks = ranks, .hot_rows = 1200}, 0.05);
       }
     }
-    expect_predicted({.sharding = sharding, .pooled_at = spec::PooledAt::kSample, .hot_rows = 6000},
-                     0.08);
+    expect_predicted({.sharding = sharding, .pooled_at = spec::PooledAt::kSample, .hot_rows = 1200},
+                     0.05);
   }
 }
 
@@ -265,14 +285,14 @@ TEST_F(PredictedMemory, OfHotRowsWithCodecs) {
   const spec::Codecs codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16};
   for (const spec::Sharding sharding : {spec::Sharding::kTableWise, spec::Sharding::kRowWise}) {
     for (const std::string last : {"", ", pooling: none, target: C2"}) {
-      expect_predicted({.sharding = sharding, .last = last, .codecs = codecs, .hot_rows = 6000},
-                       0.08);
+      expect_predicted({.sharding = sharding, .last = last, .codecs = codecs, .hot_rows = 1200},
+                       0.05);
     }
     expect_predicted({.sharding = sharding,
                       .pooled_at = spec::PooledAt::kSample,
                       .codecs = codecs,
-                      .hot_rows = 6000},
-                     0.08);
+                      .hot_rows = 1200},
+                     0.05);
   }
 }
 
@@ -291,7 +311,7 @@ TEST_F(PredictedMemory, OfRelays) {
                           .hosts = hosts,
                           .even = true,
                           .steps = 40},
-                         0.06);
+                         0.05);
       }
     }
   }
@@ -310,7 +330,7 @@ TEST_F(PredictedMemory, OfRelaysOfRows) {
                         .hosts = hosts,
                         .even = true,
                         .steps = 20},
-                       0.06);
+                       0.05);
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "weft/base/error.h"
 #include "weft/cost/rounding.h"
+#include "weft/layout/tables.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -15,62 +16,24 @@ using topology::Cluster;
 using topology::RowAccess;
 
 constexpr std::int64_t kFloat = sizeof(float);
-constexpr std::int64_t kHalf = 2;
-constexpr std::int64_t kCacheLine = 64;
 constexpr double kEntryBytes = 64.0;  // of coalescing, beside the passes
 constexpr double kPassBytes = 24.0;
 constexpr double kNotedBytes = 24.0;
 constexpr int kPartBits = 3;  // of 8 parts
 
-std::int64_t align(std::int64_t bytes, std::int64_t to) {
-  return (bytes + to - 1) / to * to;
-}
-
 double vectors(const ShardWork& work) {
   return work.pooled ? work.bags : work.ids;
-}
-
-/// Bytes of the parts of a row.
-struct RowParts {
-  std::int64_t weights = 0;  ///< read by lookups
-  std::int64_t state = 0;
-  std::int64_t low = 0;  ///< low halves
-  bool together = false;
-};
-
-RowParts row_parts(const spec::Table& table, std::int64_t cols) {
-  RowParts row;
-  row.state = state_floats(table.optimizer.type, cols) * kFloat;
-  for (const SparseStateKind& kind : traits(table.optimizer.type).state()) {
-    row.together |= kind.per_element;
-  }
-  row.weights = cols * (table.dtype == spec::RowDType::kFp32 ? kFloat : kHalf);
-  row.low = table.dtype == spec::RowDType::kSplitBf16 ? cols * kHalf : 0;
-  return row;
-}
-
-/// A power of two from 16 to a line for short rows, whole lines for others.
-std::int64_t stride_of(const RowParts& row) {
-  const std::int64_t bytes = align(row.weights, kFloat) + row.state + row.low;
-  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes)));
-  return align(bytes, std::min(kCacheLine, std::max<std::int64_t>(16, power)));
 }
 
 }  // namespace
 
 RowShape row_shape(const spec::Table& table, std::int64_t cols) {
-  const RowParts row = row_parts(table, cols);
-  return {.weights = static_cast<double>(row.weights),
-          .rest = static_cast<double>(row.state + row.low),
-          .stride = row.together ? static_cast<double>(stride_of(row)) : 0.0,
+  const layout::RowGeometry row = layout::row_geometry(table, 1, cols);
+  const bool together = layout::row_layout(table.optimizer) == layout::RowLayout::kInterleaved;
+  return {.weights = static_cast<double>(row.weight_bytes),
+          .rest = static_cast<double>(row.row_bytes - row.weight_bytes),
+          .stride = together ? static_cast<double>(row.weight_stride) : 0.0,
           .vector = static_cast<double>(cols * kFloat)};
-}
-
-std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols) {
-  const RowParts row = row_parts(table, cols);
-  return row.together
-             ? rows * stride_of(row)
-             : align(rows * row.weights, kCacheLine) + rows * align(row.state + row.low, kFloat);
 }
 
 double expected_unique(double rows, double ids) {
@@ -116,8 +79,8 @@ double update_s(const Cluster& cluster,
   const auto update = [&](double bytes) {
     return topology::row_s(cluster, RowAccess::kUpdate, bytes);
   };
-  const double lines = work.rows * row.rest / static_cast<double>(kCacheLine);
-  const double touched = row.rest < static_cast<double>(kCacheLine) && lines > 0.0
+  const double lines = work.rows * row.rest / static_cast<double>(layout::kCacheLine);
+  const double touched = row.rest < static_cast<double>(layout::kCacheLine) && lines > 0.0
                              ? expected_unique(lines, work.unique)
                              : work.unique;
   const double rows = row.stride > 0.0

@@ -1,4 +1,4 @@
-/// Memory and seconds of what a rank does with its share of a table.
+/// Seconds of what a rank does with its share of a table.
 ///
 /// Notation: D columns held, w bytes of a row's weights as a lookup reads them, s of the rest (its
 /// optimizer state and, of split_bf16, the low halves), n ids, U different ones among them, b bags.
@@ -22,13 +22,12 @@
 ///              is shorter than a line is touched once per line: expected_unique(rows s / 64, U).
 ///              Rows of fp16 and bf16 are rounded stochastically when they are written
 ///              (rounding.h); that lookups widen them hides behind their bytes
-///   memory     apart: w·rows to a cache line + s·rows; together: rows · stride
 ///
 /// The terms of the lookup are those of TorchRec's estimator (reads of rows, writes of outputs);
-/// the layouts are Weft's (weft/storage/row_layout.h). A row may lie in two places: apart for no
+/// the layouts are Weft's (weft/layout/tables.h). A row may lie in two places: apart for no
 /// state or one number per row, together for state per element. Where a table's rows fit a cache,
 /// say so by `hot`.
-/// All functions are pure. shard_bytes() is what RowStore allocates, to the byte.
+/// All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -48,9 +47,6 @@ struct RowShape {
 
 /// Returns the bytes of a row of `cols` of the table's columns, by its dtype and optimizer.
 RowShape row_shape(const spec::Table& table, std::int64_t cols);
-
-/// Bytes of a block of a table with its optimizer state, gaps included.
-std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);
 
 /// What a step asks of a shard.
 struct ShardWork {

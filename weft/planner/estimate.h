@@ -16,9 +16,9 @@
 /// partial gradients, one per row and whole subtree of its parts: the shard reads W u rows, sends
 /// 4 D u to each rank and gets 4 D s. Hot rows (hot_rows.h) are looked up by every rank and
 /// updated by all, as a table on every rank is; the shards get the other ids. Memory is exact for
-/// tables and their state (cost::shard_bytes); step_memory.h has the buffers. Of a mesh of M groups
-/// (mesh_cluster.h, mesh_cost.h) all this is one group's, which has W ranks, the batch and the
-/// parts of its positions; dense gradients, flags, copies and hot rows are the world's, and
+/// tables and their state (layout::shard_bytes); step_memory.h has the buffers. Of a mesh of M
+/// groups (mesh_cluster.h, mesh_cost.h) all this is one group's, which has W ranks, the batch and
+/// the parts of its positions; dense gradients, flags, copies and hot rows are the world's, and
 /// replicas of shards are synchronised, which counts by the step: what a sync takes over τ.
 ///
 /// An Estimator keeps what the job fixes (step_shape.h) and the choices of hot rows that it was

@@ -7,6 +7,7 @@
 #include "weft/cost/codec.h"
 #include "weft/cost/memory.h"
 #include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/cache_cost.h"
 #include "weft/planner/codec_cost.h"
 #include "weft/planner/hot_rows.h"
@@ -88,7 +89,7 @@ ShardLoad fetched_shard_cost(const StepShape& shape, const TableBlock& block) {
   ShardLoad load{.ids_bytes = shape.by_table[at(t)].empty()
                                   ? 0.0
                                   : kEntryLengths * static_cast<double>(shape.subtrees.size()),
-                 .bytes = cost::shard_bytes(table, rows.size(), cols.size())};
+                 .bytes = layout::shard_bytes(table, rows.size(), cols.size())};
   const FeatureUse held = use_of_rows(use, rows, table.num_embeddings);
   const double share = share_of_rows(use, rows, table.num_embeddings);
   const double asking = shape.samples * use.length * share;

@@ -6,22 +6,19 @@
 #include <vector>
 
 #include "weft/base/at.h"
-#include "weft/cost/memory.h"
 #include "weft/cost/replicas.h"
+#include "weft/layout/row_gradients.h"
 #include "weft/planner/step_exchanges.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
 namespace {
 
+using layout::Expected;
 using topology::copy_s;
 
 constexpr double kRoundBytes = 64.0 * 1024.0 * 1024.0;  // weft/sharding/replica_average.h
 constexpr double kCountBytes = 8.0;                     // of a shard
-constexpr double kPartialRow = 12.0;                    // row, part and place of a partial row
-constexpr double kEntry = 28.0;                         // as in step_memory.h
-constexpr double kSegment = 20.0;
-constexpr double kReceivedRow = 16.0;
 constexpr double kPlace = 5.0;  // of a touched row's code, cost::coded_sync_buffers
 
 /// In place of the update of the group's own rows.
@@ -29,7 +26,6 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
   const spec::Table& table = shape.config.tables[at(work.table)];
   const auto groups = static_cast<double>(shape.mesh->groups);
   const auto all = static_cast<double>(work.rows);
-  const double width = cost::kFloatBytes * static_cast<double>(work.cols);
   double partials = 0.0;  // of (row, whole subtree of the group's parts)
   for (const double share : shape.group_subtrees) {
     partials += std::min(all, unique_rows(work.held, work.ids * share));
@@ -37,6 +33,7 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
   load.partial_bytes = cost::group_gradient_bytes(2, work.cols, partials);
   load.unique = std::min(all, unique_rows(work.held, groups * work.ids));
   const double merged_rows = groups * partials;
+  const auto travels = layout::partial_row_lengths(Expected{partials}, work.cols);
   const cost::ShardWork merged{.rows = all,
                                .ids = merged_rows,
                                .unique = load.unique,
@@ -48,13 +45,15 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
   load.update_s += cost::gradients_s(shape.cluster, work.cols, own) +
                    std::max(0.0, own.ids - own.unique) * shape.cluster.compute.repeat.value -
                    cost::update_s(shape.cluster, table, work.cols, own) +
-                   copy_s(shape.cluster, partials * (kPartialRow + width)) +
+                   copy_s(shape.cluster, layout::total_bytes(travels).value) +
                    cost::coalesce_s(shape.cluster, work.rows, merged) +
                    cost::update_s(shape.cluster, table, work.cols, merged);
   const bool received = topology::hosts(shape.world) > 1;
-  load.sync_memory = partials * (kSegment + width) +
-                     std::max(0.0, merged_rows - load.ids) * kEntry +
-                     (received ? (groups - 1.0) * partials * (kReceivedRow + width) : 0.0);
+  const Expected more{std::max(0.0, merged_rows - load.ids)};
+  load.sync_memory = layout::total_bytes(layout::partial_cut_lengths(Expected{partials})).value +
+                     travels.vectors.bytes().value +
+                     layout::total_bytes(layout::run_lengths(more, Expected{})).value +
+                     (received ? (groups - 1.0) * layout::total_bytes(travels).value : 0.0);
 }
 
 /// `counts`: bytes of the number of rows of every shard, by rank.

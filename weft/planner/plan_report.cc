@@ -15,7 +15,7 @@
 #include "weft/base/html_page.h"
 #include "weft/base/text.h"
 #include "weft/base/text_lines.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/mesh_report.h"
 
 namespace weft::planner {
@@ -109,7 +109,7 @@ double exchanged(const Estimator& estimator,
 /// Of the whole table, on however many ranks.
 double table_bytes(const PlanReport& report, std::int64_t t) {
   const spec::Table& table = report.config.tables[at(t)];
-  return static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim));
+  return static_cast<double>(layout::shard_bytes(table, table.num_embeddings, table.embedding_dim));
 }
 
 double ids_per_sample(const PlanReport& report, std::int64_t t) {

@@ -9,7 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/search.h"
 
 namespace weft::planner {
@@ -65,11 +65,11 @@ std::string largest_on(const spec::Plan& plan, const spec::Config& config, std::
     std::int64_t bytes = 0;
     for (const spec::Shard& shard : plan.tables[t].shards) {
       bytes += shard.rank == rank
-                   ? cost::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size())
+                   ? layout::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size())
                    : 0;
     }
     for (const Range& rows : plan.tables[t].hot) {
-      bytes += cost::shard_bytes(config.tables[t], rows.size(), config.tables[t].embedding_dim);
+      bytes += layout::shard_bytes(config.tables[t], rows.size(), config.tables[t].embedding_dim);
     }
     if (bytes > most) {
       most = bytes;
@@ -151,7 +151,7 @@ void refuse(const SearchResult& result,
     changes.emplace_back("rows of bf16 (dtype: bf16)");
   }
   const auto bytes_of = [](const spec::Table& table) {
-    return cost::shard_bytes(table, table.num_embeddings, table.embedding_dim);
+    return layout::shard_bytes(table, table.num_embeddings, table.embedding_dim);
   };
   const spec::Table& largest = *std::max_element(
       config.tables.begin(), config.tables.end(),

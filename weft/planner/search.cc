@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/collective_forms.h"
 #include "weft/planner/mesh_search.h"
 #include "weft/planner/place.h"
@@ -93,8 +93,8 @@ class Search {
   [[nodiscard]] bool may_fit() const {
     double bytes = 0.0;
     for (const spec::Table& table : config_.tables) {
-      bytes +=
-          static_cast<double>(cost::shard_bytes(table, table.num_embeddings, table.embedding_dim));
+      bytes += static_cast<double>(
+          layout::shard_bytes(table, table.num_embeddings, table.embedding_dim));
     }
     return bytes <=
            static_cast<double>(proposer_.capacity()) * static_cast<double>(proposer_.ranks());

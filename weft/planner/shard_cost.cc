@@ -7,6 +7,8 @@
 #include "weft/base/at.h"
 #include "weft/cost/memory.h"
 #include "weft/cost/tables.h"
+#include "weft/layout/row_gradients.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/cache_cost.h"
 #include "weft/planner/codec_cost.h"
 #include "weft/planner/fetched_cost.h"
@@ -39,8 +41,7 @@ void add_row_statistics(const StepShape& shape, ShardLoad& load, const TableBloc
   }
   const double vectors = cost::kFloatBytes * static_cast<double>(cols) * load.unique;
   load.update_s += copy_s(shape.cluster, 3.0 * times * vectors);
-  const double blocks =
-      std::ceil(static_cast<double>(cols) / static_cast<double>(spec::kColumnBlock));
+  const auto blocks = static_cast<double>(layout::column_blocks(cols));
   load.statistic_bytes = cost::kFloatBytes * times * load.unique * blocks *
                          static_cast<double>(block.column_shards - 1);
 }
@@ -61,7 +62,7 @@ ShardLoad copies_cost(const StepShape& shape, const Copies& copies) {
   const std::int64_t held = copies.rows;
   const FeatureUse& use = copies.joined;
   const double width = cost::kFloatBytes * static_cast<double>(table.embedding_dim);
-  ShardLoad load{.bytes = cost::shard_bytes(table, held, table.embedding_dim)};
+  ShardLoad load{.bytes = layout::shard_bytes(table, held, table.embedding_dim)};
   double vectors = 0.0;
   if (copies.fetched) {
     const Asked own = asked(shape, use, shape.samples * use.length);
@@ -137,7 +138,7 @@ ShardLoad shard_cost(const StepShape& shape, const TableBlock& block) {
   }
   const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
   const cost::RowShape row = cost::row_shape(table, cols.size());
-  ShardLoad load{.bytes = cost::shard_bytes(table, rows.size(), cols.size())};
+  ShardLoad load{.bytes = layout::shard_bytes(table, rows.size(), cols.size())};
   double vectors = 0.0;
   for (const FeatureUse* use : features) {
     const double share = share_of_rows(*use, rows, table.num_embeddings);
@@ -226,9 +227,9 @@ double link_s(const StepShape& shape, const ShardLoad& load) {
 
 /// Vectors for all ranks, and entries (step_memory.h).
 std::int64_t buffer_bytes(const StepShape& shape, const ShardLoad& load) {
-  constexpr double kEntry = 28.0;
+  const auto entries = layout::run_lengths(layout::Expected{load.ids}, layout::Expected{});
   return static_cast<std::int64_t>(static_cast<double>(shape.ranks) * load.vector_bytes +
-                                   kEntry * load.ids);
+                                   layout::total_bytes(entries).value);
 }
 
 }  // namespace weft::planner

@@ -37,7 +37,7 @@ void add_memory(const StepShape& shape,
                 const HotUses& hot_uses) {
   const auto transport = topology::hosts(shape.world) > 1 ? Transport::kReceived : Transport::kLent;
   const std::vector<StepMemory> memory =
-      step_memory(shape.config, shape.workload, plan, transport, hot_uses);
+      step_memory(shape.config, shape.workload, plan, {.transport = transport}, hot_uses);
   double dense = shape.dense_bytes;
   if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && shape.has_dense_hierarchy) {
     cost::DenseMemoryShape whole{.parts = shape.parts,

@@ -1,39 +1,37 @@
 /// Memory of tables and of their exchanges on every rank under a plan, buffer by buffer, as the
-/// allocators count it (weft/cost/memory.h); with the dense side (weft/cost/dense_memory.h) all
-/// that a training step has. It lies where the rank's tables do: in hbm, or in ddr.
+/// allocators count it; with the dense side (weft/cost/dense_memory.h) all that a training step
+/// has. It lies where the rank's tables do: in hbm, or in ddr.
 ///
-/// Notation: of a shard n ids, U rows, v vectors; of a rank B samples, C columns of all pooled
-/// vectors. What differs from batch to batch grows by an eighth when a longer one comes, and is
-/// taken as an eighth more than expected; what has the same length in every batch as just that.
-///   tables     rows and optimizer state; of hot rows also their numbers, 8 bytes each
-///   matrices   vectors and gradients of the rank's samples: 8 B C, and 8 D per id of sequences
-///   served     4 columns v of a shard's vectors for other ranks, where rows are cut for itself
-///              too, of hot rows for itself alone;
-///              over messages as much again for vectors that were asked for; of encoded ones only
-///              those of cut rows, decoded, however they came
-///   encoded    with codecs, of vectors and of gradients: what goes out, what is rounded in place
-///              (all B of a whole bag's columns) and of hot rows what the rank has for itself, over
-///              messages also what comes
-///   relays     with hierarchical ids, and with hierarchical vectors: of what crosses through this
-///              rank out and in, and of lanes that are packed, what the longest exchange needs
-///              (relay_memory.h). Of vectors, gradients, row statistics and replicas' rows one
-///              communicator has relays
-///   entries    28 n of a shard, 32 with weights: rows, segments, parts, addresses. Of a replica
-///              the longer of its own entries and of all ranks' partial sums
-///   partials   of a replica, and of a table that is fetched: 20 S + 4 D s, S segments, s sums
-///   rows       of shards of columns whose optimizer looks at whole rows: 4 U (columns + blocks +
-///   1);
-///              of fetched tables 4 D u
+/// Counted here is what a batch is expected to bring: ids, different rows, vectors, partial sums.
+/// How long buffers for them are is said by weft/layout alone, which the allocators ask too. What
+/// differs from batch to batch is taken as grown once, what has the same length in every batch as
+/// just that (layout::Expected).
+///   tables     rows and optimizer state; of hot rows also their numbers  (layout/tables.h)
+///   matrices   vectors and gradients of the rank's samples        (layout/feature_vectors.h)
+///   served     a shard's vectors for other ranks, where rows are cut for itself too, of hot rows
+///              for itself alone; over messages also vectors that were asked for, of encoded ones
+///              those that are added here                                         (likewise)
+///   encoded    with codecs, of vectors and of gradients: what goes out, and what is rounded in
+///              place; over messages also what comes                              (likewise)
+///   relays     with hierarchical ids, and with hierarchical vectors, what the longest exchange
+///              needs. Of vectors, gradients, row statistics and replicas' rows one communicator
+///              has relays                                                 (layout/relays.h)
+///   entries    coalesced ids of a shard. Of a replica the longer of its own entries and of all
+///              ranks' partial sums                                 (layout/row_gradients.h)
+///   partials   partial sums of a replica, and of a table that is fetched            (likewise)
+///   rows       of shards of columns whose optimizer looks at whole rows: sums and statistics; of
+///              fetched tables the rows                                           (likewise)
 /// Of a plan for several groups: the ranks of the group with most samples; copies and hot rows have
 /// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
-/// Not in it: what lies in std::vector (ids on their way, lists of tasks), libraries, the reader.
-/// Pure functions.
+/// Not in it: what lies in std::vector (ids on their way, lists of tasks), scratch memory of single
+/// tasks, libraries, the reader. Pure functions.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "weft/cost/dense_memory.h"
+#include "weft/layout/blocks.h"
 #include "weft/planner/hot_rows.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/plan.h"
@@ -60,17 +58,23 @@ struct StepMemory {
 /// How what others have is read: where they have it, as ranks of one process do, or from messages.
 enum class Transport : std::uint8_t { kLent, kReceived };
 
+/// What the buffers depend on beside job and plan.
+struct StepMemoryOptions {
+  Transport transport = Transport::kLent;
+  double growth = layout::kBufferGrowth;  ///< Device::buffer_growth()
+};
+
 /// [ranks]. O((shards + tables) · kinds of ranks + ranks).
 std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const Workload& workload,
                                     const spec::Plan& plan,
-                                    Transport transport);
+                                    const StepMemoryOptions& options);
 
 /// The same with the job's hot rows, looked at before.
 std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const Workload& workload,
                                     const spec::Plan& plan,
-                                    Transport transport,
+                                    const StepMemoryOptions& options,
                                     const HotUses& hot_uses);
 
 /// The dense side of a step, with the workload's lengths for `shape.elements`: of any plan.

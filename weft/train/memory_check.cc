@@ -14,7 +14,7 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
-#include "weft/cost/tables.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/step_memory.h"
 #include "weft/planner/workload.h"
 #include "weft/train/memory_limits.h"
@@ -98,7 +98,8 @@ double predicted_rest(const comm::Communicator& world,
     double most = 0.0;
     const auto transport =
         world.lends() ? planner::Transport::kLent : planner::Transport::kReceived;
-    for (const auto& memory : planner::step_memory(config, workload, plan, transport)) {
+    for (const auto& memory :
+         planner::step_memory(config, workload, plan, {.transport = transport})) {
       most = std::max(most, memory.matrices + memory.buffers());
     }
     rest += most;
@@ -117,16 +118,16 @@ std::vector<PlacedBytes> placed_bytes(const spec::Table& table,
                                       const spec::Plan& plan,
                                       const spec::TablePlan& placed) {
   if (placed.sharding == spec::Sharding::kDataParallel) {
-    return {{.bytes = cost::shard_bytes(table, table.num_embeddings, table.embedding_dim)}};
+    return {{.bytes = layout::shard_bytes(table, table.num_embeddings, table.embedding_dim)}};
   }
   std::vector<PlacedBytes> all;
   for (const spec::Shard& shard : placed.shards) {
     all.push_back({.first = shard.rank,
                    .stride = plan.ranks_of(placed),
-                   .bytes = cost::shard_bytes(table, shard.rows.size(), shard.cols.size())});
+                   .bytes = layout::shard_bytes(table, shard.rows.size(), shard.cols.size())});
   }
   for (const Range& rows : placed.hot) {
-    all.push_back({.bytes = cost::shard_bytes(table, rows.size(), table.embedding_dim)});
+    all.push_back({.bytes = layout::shard_bytes(table, rows.size(), table.embedding_dim)});
   }
   return all;
 }

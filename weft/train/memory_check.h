@@ -1,8 +1,8 @@
 /// Before anything large is allocated: does what the plan needs fit in memory?
 ///
-/// Bytes of tables with their optimizer state are known exactly (cost::shard_bytes); of buffers of
-/// exchanges and of the dense model there is a prediction (planner::step_memory, dense_memory). Of
-/// each limit (memory_limits.h) the needs of all ranks that share it are added up.
+/// Bytes of tables with their optimizer state are known exactly (layout::shard_bytes); of buffers
+/// of exchanges and of the dense model there is a prediction (planner::step_memory, dense_memory).
+/// Of each limit (memory_limits.h) the needs of all ranks that share it are added up.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What relays hold, by hand and against the definition over all pairs of ranks.
-#include "weft/planner/relay_memory.h"
+#include "weft/planner/relay_traffic.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ void expect_equal(const RelayBlocks& a, const RelayBlocks& b) {
   EXPECT_DOUBLE_EQ(a.in, b.in);
 }
 
-TEST(RelayMemory, OfLanesToShards) {
+TEST(RelayTraffic, OfLanesToShards) {
   for (const std::vector<int>& hosts : kHosts) {
     const HostLayout layout(hosts);
     std::vector<std::size_t> kind_of;
@@ -69,7 +69,7 @@ TEST(RelayMemory, OfLanesToShards) {
   }
 }
 
-TEST(RelayMemory, OfWhatAllSendToAll) {
+TEST(RelayTraffic, OfWhatAllSendToAll) {
   for (const std::vector<int>& hosts : kHosts) {
     const HostLayout layout(hosts);
     std::vector<std::size_t> kind_of(hosts.size(), 0);
@@ -86,7 +86,7 @@ TEST(RelayMemory, OfWhatAllSendToAll) {
   }
 }
 
-TEST(RelayMemory, OfSomePairs) {
+TEST(RelayTraffic, OfSomePairs) {
   for (const std::vector<int>& hosts : kHosts) {
     const HostLayout layout(hosts);
     RelayedPairs pairs(layout);
@@ -105,7 +105,7 @@ TEST(RelayMemory, OfSomePairs) {
 
 /// Ids alone are relayed: of one table on rank 0, 1024 samples on each of four ranks, an id of two
 /// bytes each. Ranks 0 and 2 relay.
-TEST(RelayMemory, OfIdsOnly) {
+TEST(RelayTraffic, OfIdsOnly) {
   spec::Config config = testing::make_config({{.rows = 1000, .dim = 16, .length = 1}}, 4096);
   config.data.synthetic.columns[0].zipf = 0.0;
   config.tables[0].sharding = spec::Sharding::kTableWise;
@@ -114,7 +114,7 @@ TEST(RelayMemory, OfIdsOnly) {
   plan.hosts = {0, 0, 1, 1};
   const Workload workload = make_workload(config);
   const auto relays = [&](std::size_t rank) {
-    return step_memory(config, workload, plan, Transport::kLent)[rank].relays;
+    return step_memory(config, workload, plan, {})[rank].relays;
   };
   EXPECT_EQ(relays(0), 0.0) << "flat";
   plan.collectives.ids = spec::CollectiveForm::kHierarchical;

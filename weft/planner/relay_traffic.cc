@@ -1,0 +1,213 @@
+#include "weft/planner/relay_traffic.h"
+
+#include <utility>
+
+#include "weft/base/at.h"
+#include "weft/layout/row_gradients.h"
+#include "weft/layout/tables.h"
+
+namespace weft::planner {
+namespace {
+
+/// Adds what crosses through `rank`: between(from, to) of the hosts that it is the relay for.
+template <typename Between>
+void add_crossings(const HostLayout& layout,
+                   std::size_t rank,
+                   const Between& between,
+                   RelayBlocks& blocks) {
+  const int self = layout.host(static_cast<int>(rank));
+  for (int other = 0; other < layout.hosts(); ++other) {
+    if (other != self && layout.relay(self, other) == static_cast<int>(rank)) {
+      blocks.add_crossing(between(self, other), between(other, self));
+    }
+  }
+}
+
+double ranks_of(const HostLayout& layout, int host) {
+  return static_cast<double>(layout.ranks_of(host).size());
+}
+
+}  // namespace
+
+RelayedLanes::RelayedLanes(const HostLayout& layout,
+                           std::span<const std::size_t> kind_of,
+                           std::size_t kinds)
+    : layout_(layout),
+      kind_of_(kind_of),
+      kinds_(kinds),
+      to_each_(kind_of.size() * kinds),
+      of_host_(at(layout.hosts()) * kinds),
+      on_host_(of_host_.size()) {
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    on_host_[at(layout.host(rank)) * kinds + kind_of[at(rank)]] += 1.0;
+  }
+}
+
+void RelayedLanes::add_up_hosts() {
+  for (std::size_t i = 0; i < to_each_.size(); ++i) {
+    const std::size_t host = at(layout_.host(static_cast<int>(i / kinds_)));
+    of_host_[host * kinds_ + i % kinds_] += to_each_[i];
+  }
+}
+
+/// Of shards on one host and samples on another.
+double RelayedLanes::between(int shards, int samples) const {
+  double bytes = 0.0;
+  for (std::size_t kind = 0; kind < kinds_; ++kind) {
+    bytes += of_host_[at(shards) * kinds_ + kind] * on_host_[at(samples) * kinds_ + kind];
+  }
+  return bytes;
+}
+
+RelayBlocks RelayedLanes::of(std::size_t rank) const {
+  const int self = layout_.host(static_cast<int>(rank));
+  RelayBlocks blocks;
+  // Shards to samples and back are as long.
+  add_crossings(layout_, rank, [this](int from, int to) { return between(from, to); }, blocks);
+  for (int other = 0; other < layout_.hosts(); ++other) {
+    if (other == self) {
+      continue;
+    }
+    blocks.out += of_host_[at(other) * kinds_ + kind_of_[rank]];
+    for (std::size_t kind = 0; kind < kinds_; ++kind) {
+      blocks.in += to_each_[rank * kinds_ + kind] * on_host_[at(other) * kinds_ + kind];
+    }
+  }
+  return blocks;
+}
+
+RelayedGather::RelayedGather(const HostLayout& layout,
+                             std::span<const std::size_t> kind_of,
+                             std::span<const double> bytes)
+    : layout_(layout), of_host_(at(layout.hosts())) {
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    bytes_.push_back(bytes[kind_of[at(rank)]]);
+    of_host_[at(layout.host(rank))] += bytes_.back();
+    all_ += bytes_.back();
+  }
+}
+
+RelayBlocks RelayedGather::of(std::size_t rank) const {
+  const int self = layout_.host(static_cast<int>(rank));
+  const double here = ranks_of(layout_, self);
+  if (all_ == 0.0) {
+    return {};
+  }
+  RelayBlocks blocks{.out = bytes_[rank] * (static_cast<double>(layout_.ranks()) - here),
+                     .in = all_ - of_host_[at(self)]};
+  add_crossings(
+      layout_, rank,
+      [this](int from, int to) { return of_host_[at(from)] * ranks_of(layout_, to); }, blocks);
+  return blocks;
+}
+
+RelayedPairs::RelayedPairs(const HostLayout& layout)
+    : layout_(layout), out_(at(layout.ranks())), in_(at(layout.ranks())) {
+}
+
+void RelayedPairs::add(std::size_t from, std::size_t to, double bytes) {
+  const int a = layout_.host(static_cast<int>(from));
+  const int b = layout_.host(static_cast<int>(to));
+  if (a != b) {
+    out_[from] += bytes;
+    in_[to] += bytes;
+    between_[std::pair(a, b)] += bytes;
+  }
+}
+
+RelayBlocks RelayedPairs::of(std::size_t rank) const {
+  if (between_.empty()) {
+    return {};
+  }
+  RelayBlocks blocks{.out = out_[rank], .in = in_[rank]};
+  add_crossings(
+      layout_, rank,
+      [this](int from, int to) {
+        const auto found = between_.find(std::pair(from, to));
+        return found == between_.end() ? 0.0 : found->second;
+      },
+      blocks);
+  return blocks;
+}
+
+RelayTraffic::RelayTraffic(HostLayout hosts, const RankKinds& ranks, const Options& options)
+    : hosts_(std::move(hosts)),
+      ranks_(ranks),
+      options_(options),
+      ids_(hosts_, ranks.kind_of, ranks.kinds.size()),
+      vectors_(hosts_, ranks.kind_of, ranks.kinds.size()),
+      gradients_(hosts_, ranks.kind_of, ranks.kinds.size()),
+      statistics_(hosts_),
+      replica_rows_(ranks.kinds.size()) {
+}
+
+/// Lengths of bags are as good as always in one byte.
+void RelayTraffic::add_ids(std::size_t rank,
+                           const FeatureUse& use,
+                           double share,
+                           std::int64_t rows) {
+  const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
+  const auto id = static_cast<double>(spec::id_bytes(rows)) + (use.weighted ? sizeof(float) : 0.0);
+  const double sample = (all_of_one || share <= 0.0 ? 0.0 : 1.0) + use.length * share * id;
+  for (std::size_t kind = 0; kind < replica_rows_.size(); ++kind) {
+    ids_.add(rank, kind, ranks_.kinds[kind].samples * sample);
+  }
+}
+
+/// Two lengths for each subtree, and ids; packed ones take no more.
+void RelayTraffic::add_unique_rows(std::size_t rank,
+                                   std::size_t kind,
+                                   std::int64_t rows,
+                                   double asked) {
+  const auto lengths = 2.0 * sizeof(std::int32_t);
+  ids_.add(rank, kind,
+           lengths * static_cast<double>(ranks_.kinds[kind].subtrees.size()) +
+               static_cast<double>(spec::id_bytes(rows)) * asked);
+}
+
+void RelayTraffic::add_vectors(std::size_t rank,
+                               std::size_t kind,
+                               double vectors,
+                               double gradients) {
+  vectors_.add(rank, kind, vectors);
+  gradients_.add(rank, kind, gradients);
+}
+
+void RelayTraffic::add_statistics(std::span<const spec::Shard> beside, double rows) {
+  for (const spec::Shard& from : beside) {
+    const auto blocks =
+        layout::statistic_lengths(Expected{rows}, layout::column_blocks(from.cols.size()), 0);
+    for (const spec::Shard& to : beside) {
+      statistics_.add(at(from.rank), at(to.rank), blocks.own_blocks.bytes().value);
+    }
+  }
+}
+
+void RelayTraffic::add_replica_rows(std::size_t kind, double bytes) {
+  replica_rows_[kind] += bytes;
+}
+
+void RelayTraffic::add_up() {
+  ids_.add_up_hosts();
+  vectors_.add_up_hosts();
+  gradients_.add_up_hosts();
+  replicas_.emplace(hosts_, ranks_.kind_of, replica_rows_);
+}
+
+/// Lanes of ids are never one run. Vectors and what is encoded lie in one, gradients that come in
+/// one per slot.
+double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
+  double bytes = options_.ids ? layout::held_bytes(ids_.of(rank)) : 0.0;
+  if (options_.vectors) {
+    RelayBlocks blocks = gradients_.of(rank);
+    blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;
+    blocks.in = options_.encoded_gradients || slots < 2 ? 0.0 : blocks.in;
+    blocks.cover({.crossing = vectors_.of(rank).crossing});
+    blocks.cover(replicas_->of(rank));
+    blocks.cover(statistics_.of(rank));
+    bytes += layout::held_bytes(blocks);
+  }
+  return bytes;
+}
+
+}  // namespace weft::planner
