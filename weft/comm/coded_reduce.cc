@@ -85,7 +85,7 @@ CodedReduce::CodedReduce(Communicator& communicator, Device& device, const Reduc
       terms_(terms_of(shape.parts, communicator.size(), communicator.rank())),
       own_terms_(count_of(terms_[at(self_)].nodes)),
       sum_(Range{0, shape.parts}, nodes_of(terms_)),
-      codec_(shape.codec, device) {
+      codec_(shape.codec, device, shape.buffers.code_blocks) {
   for (std::int64_t p = 0; p < ranks(); ++p) {
     const std::int64_t terms = count_of(terms_[at(p)].nodes);
     other_terms_ += p == self_ ? 0 : terms;
@@ -97,29 +97,22 @@ CodedReduce::CodedReduce(Communicator& communicator, Device& device, const Reduc
 }
 
 void CodedReduce::make_buffers(Device& device) {
-  const std::int64_t own_bytes = codec_.bytes(slice_.size());
-  std::int64_t away = 0;  // encoded slices of others
-  for (std::int64_t p = 0; p < ranks(); ++p) {
-    away += p == self_ ? 0 : codec_.bytes(slice(p).size());
-  }
-  sent_ = Buffer(device, own_terms_ * away);
-  received_ = Buffer(device, communicator_.lends() ? 0 : std::max(other_terms_ * own_bytes, away));
-  rows_memory_ = Buffer(device, other_terms_ * slice_.size() * kFloatBytes);
-  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kFloatBytes);
-  total_ = Buffer(device, slice_.size() * kFloatBytes);
-  total_bytes_ = Buffer(device, own_bytes);
+  const layout::ReduceBuffers& lengths = shape_.buffers;
+  sent_ = Buffer(device, lengths.sent);
+  received_ = Buffer(device, lengths.received);
+  rows_memory_ = Buffer(device, lengths.crossed);
+  sums_ = Buffer(device, lengths.waiting);
+  total_ = Buffer(device, lengths.total);
+  total_bytes_ = Buffer(device, lengths.total_code);
   if (!codec_.has_feedback()) {
     return;
   }
-  const std::int64_t partials = own_terms_ * shape_.count * kFloatBytes;
-  spare_ = Buffer(device, partials);
+  spare_ = Buffer(device, lengths.partial_residuals);
   residual_ = spare_.as<float>();
-  total_residual_ = Buffer(device, slice_.size() * kFloatBytes);
-  const std::vector<std::byte> zeros(at(std::max(partials, slice_.size() * kFloatBytes)));
+  total_residual_ = Buffer(device, lengths.total_residual);
   Context ctx{.device = &device};
-  device.copy_to_device(ctx, residual_, zeros.data(), partials);
-  device.copy_to_device(ctx, total_residual_.as<float>(), zeros.data(),
-                        slice_.size() * kFloatBytes);
+  device.fill_zero(ctx, spare_.as<void>(), spare_.bytes());
+  device.fill_zero(ctx, total_residual_.as<void>(), total_residual_.bytes());
 }
 
 void CodedReduce::encode_partials(Context& ctx) {

@@ -60,9 +60,8 @@ FlatReduce::FlatReduce(Communicator& communicator, Device& device, const ReduceS
     most = std::max(most, rank.nodes.size());
     terms += rank.nodes.size();
   }
-  const auto others = static_cast<std::int64_t>(terms - ranks_[self_].nodes.size());
-  received_ = Buffer(device, communicator.lends() ? 0 : others * slice_.size() * kFloatBytes);
-  sums_ = Buffer(device, sum_.scratch_rows() * slice_.size() * kFloatBytes);
+  received_ = Buffer(device, shape.buffers.received);
+  sums_ = Buffer(device, shape.buffers.waiting);
   rows_.resize(terms);
   present_.resize(terms);
   const std::size_t lanes = ranks_.size();

@@ -175,7 +175,7 @@ HierarchicalReduce::HierarchicalReduce(Communicator& communicator,
   list_all_terms();
   make_buffers(device);
   if (shape.codec.codec.format != CodecFormat::kFp32) {
-    codec_.emplace(shape.codec, device);
+    codec_.emplace(shape.codec, device, shape.buffers.code_blocks);
     make_codec_buffers(device);
   }
 }
@@ -238,58 +238,44 @@ void HierarchicalReduce::list_all_terms() {
 }
 
 void HierarchicalReduce::make_buffers(Device& device) {
-  const auto rows = [](std::size_t count) { return static_cast<std::int64_t>(count); };
-  const std::size_t others = local_terms_.size() - own_present_.size();
-  const Range own = slice(self_);
-  received_ = Buffer(device, inside_.lends() ? 0 : rows(others) * share_floats_ * kFloatBytes);
-  host_sums_ = Buffer(device, rows(nodes_.size()) * share_floats_ * kFloatBytes);
-  crossed_ = Buffer(device, rows(order_.size() - nodes_.size()) * own.size() * kFloatBytes);
+  const layout::ReduceBuffers& lengths = shape_.buffers;
+  received_ = Buffer(device, lengths.received);
+  host_sums_ = Buffer(device, lengths.host_sums);
+  crossed_ = Buffer(device, lengths.crossed);
+  scratch_ = Buffer(device, lengths.waiting);
   auto* place = crossed_.as<float>();
   for (int h = 0; h < layout_.hosts(); ++h) {
     if (h != host_) {
       hosts_[at(h)].rows = place;
-      place += rows(hosts_[at(h)].count) * own.size();
+      place += static_cast<std::int64_t>(hosts_[at(h)].count) * slice(self_).size();
     }
-  }
-  std::int64_t depth = total_.scratch_rows();
-  for (const HostNode& node : nodes_) {
-    depth = std::max(depth, node.sum.scratch_rows());
   }
   for (const int owner : own_shares()) {
     scratch_stride_ = std::max(scratch_stride_, slice(owner).size());
   }
-  scratch_ = Buffer(device, depth * scratch_stride_ * kFloatBytes);
   rows_.resize(std::max(order_.size(), local_terms_.size()));
   term_present_.resize(rows_.size());
 }
 
 void HierarchicalReduce::make_codec_buffers(Device& device) {
-  std::int64_t away = 0;
-  for (const int owner : own_shares()) {
-    away += owner == self_ ? 0 : wire_bytes(owner);
-  }
-  host_bytes_ = Buffer(device, static_cast<std::int64_t>(nodes_.size()) * away);
-  crossed_bytes_ =
-      Buffer(device, static_cast<std::int64_t>(order_.size() - nodes_.size()) * wire_bytes(self_));
-  std::int64_t all = 0;
+  const layout::ReduceBuffers& lengths = shape_.buffers;
+  host_bytes_ = Buffer(device, lengths.sent);
+  crossed_bytes_ = Buffer(device, lengths.crossed_code);
+  std::int64_t begin = 0;
   for (int owner = 0; owner < layout_.ranks(); ++owner) {
-    sum_begin_.push_back(all);
-    all += wire_bytes(owner);
+    sum_begin_.push_back(begin);
+    begin += wire_bytes(owner);
   }
-  sum_bytes_ = Buffer(device, all);
-  const std::int64_t own = slice(self_).size() * kFloatBytes;
-  sum_ = Buffer(device, own);
+  sum_bytes_ = Buffer(device, lengths.total_code);
+  sum_ = Buffer(device, lengths.total);
   if (!has_feedback()) {
     return;
   }
-  const std::int64_t partials =
-      static_cast<std::int64_t>(nodes_.size()) * share_floats_ * kFloatBytes;
-  host_residual_ = Buffer(device, partials);
-  sum_residual_ = Buffer(device, own);
-  const std::vector<std::byte> zeros(at(std::max(partials, own)));
+  host_residual_ = Buffer(device, lengths.partial_residuals);
+  sum_residual_ = Buffer(device, lengths.total_residual);
   Context ctx{.device = &device};
-  device.copy_to_device(ctx, host_residual_.as<float>(), zeros.data(), partials);
-  device.copy_to_device(ctx, sum_residual_.as<float>(), zeros.data(), own);
+  device.fill_zero(ctx, host_residual_.as<void>(), host_residual_.bytes());
+  device.fill_zero(ctx, sum_residual_.as<void>(), sum_residual_.bytes());
 }
 
 void HierarchicalReduce::collect(Context& ctx) {

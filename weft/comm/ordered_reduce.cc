@@ -6,8 +6,36 @@
 #include "weft/base/error.h"
 #include "weft/comm/reduce_rows.h"
 #include "weft/comm/slice_reduce.h"
+#include "weft/layout/reduce.h"
 
 namespace weft::comm {
+
+namespace {
+
+layout::ReduceShape layout_of(Communicator& communicator,
+                              Device& device,
+                              std::int64_t parts,
+                              std::int64_t count,
+                              const ReduceCodec& codec) {
+  const bool hierarchical = communicator.form() == Form::kHierarchical;
+  layout::ReduceShape shape{
+      .parts = parts,
+      .ranks = communicator.size(),
+      .rank = communicator.rank(),
+      .threads = device.pool().threads(),
+      .floats = count,
+      .lent = hierarchical ? communicator.host_group()->lends() : communicator.lends(),
+      .hosts = {},
+      .format = codec.codec.format,
+      .group = codec.codec.group,
+      .error_feedback = codec.error_feedback};
+  for (int p = 0; hierarchical && p < communicator.size(); ++p) {
+    shape.hosts.push_back(communicator.host(p));
+  }
+  return shape;
+}
+
+}  // namespace
 
 OrderedAllReduce::OrderedAllReduce(Communicator& communicator,
                                    Device& device,
@@ -18,16 +46,18 @@ OrderedAllReduce::OrderedAllReduce(Communicator& communicator,
   const int ranks = communicator.size();
   WEFT_CHECK(ranks <= parts, "{} ranks share {} parts; a rank needs at least one", ranks, parts);
   nodes_ = maximal_subtrees(parts, rank_parts(parts, ranks, communicator.rank()));
-  partials_ = Buffer(device, num_partials() * count * static_cast<std::int64_t>(sizeof(float)));
-  const bool coded = ranks > 1 && codec.codec.format != CodecFormat::kFp32;
-  has_feedback_ = coded && codec.error_feedback;
+  const layout::ReduceShape counts = layout_of(communicator, device, parts, count, codec);
+  const layout::ReduceBuffers buffers = layout::reduce_buffers(counts);
+  partials_ = Buffer(device, buffers.partials);
+  has_feedback_ = counts.is_coded() && codec.error_feedback;
   const ReduceShape shape{.parts = parts,
                           .count = count,
                           .partials = partials_.as<float>(),
-                          .codec = coded ? codec : ReduceCodec{}};
+                          .codec = counts.is_coded() ? codec : ReduceCodec{},
+                          .buffers = buffers};
   if (communicator.form() == Form::kHierarchical) {
     reduce_ = make_hierarchical_reduce(communicator, device, shape);
-  } else if (coded) {
+  } else if (counts.is_coded()) {
     reduce_ = make_coded_reduce(communicator, device, shape);
   } else {
     reduce_ = make_flat_reduce(communicator, device, shape);

@@ -5,32 +5,21 @@
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
 #include "weft/kernels/cpu/codec_range.h"
+#include "weft/layout/reduce.h"
 
 namespace weft::comm {
-namespace {
 
-// 16 KiB of floats: values, what was lost before and what was decoded stay in the first-level
-// cache.
-constexpr std::int64_t kBlockFloats = 4096;
-
-std::int64_t block_floats_of(const kernels::Codec& codec) {
-  const std::int64_t group = is_grouped(codec.format) ? codec.group : 1;
-  return (kBlockFloats + group - 1) / group * group;
-}
-
-}  // namespace
-
-SliceCodec::SliceCodec(const ReduceCodec& codec, Device& device)
+SliceCodec::SliceCodec(const ReduceCodec& codec, Device& device, std::int64_t scratch_bytes)
     : codec_(codec.codec),
       feedback_(codec.error_feedback),
-      block_(block_floats_of(codec_)),
+      block_(layout::code_block_floats(codec_.format, codec_.group)),
       block_bytes_(kernels::encoded_bytes(codec_, block_)),
       lanes_(device.pool().threads()),
-      scratch_(device, feedback_ ? lanes_ * block_ * static_cast<std::int64_t>(sizeof(float)) : 0) {
+      scratch_(device, scratch_bytes) {
 }
 
 std::int64_t SliceCodec::bytes(std::int64_t floats) const {
-  return floats == 0 ? 0 : kernels::encoded_bytes(codec_, floats);
+  return layout::code_bytes(codec_.format, codec_.group, floats);
 }
 
 std::int64_t SliceCodec::blocks(std::int64_t floats) const {

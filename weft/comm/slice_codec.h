@@ -18,7 +18,8 @@ namespace weft::comm {
 /// Blocks of whole groups are tasks of the pool, and no bit depends on how they are dealt out.
 class SliceCodec {
  public:
-  SliceCodec(const ReduceCodec& codec, Device& device);
+  /// `scratch_bytes`: layout::ReduceBuffers::code_blocks.
+  SliceCodec(const ReduceCodec& codec, Device& device, std::int64_t scratch_bytes);
 
   [[nodiscard]] bool has_feedback() const { return feedback_; }
 

@@ -9,6 +9,7 @@
 #include "weft/comm/communicator.h"
 #include "weft/comm/ordered_reduce.h"
 #include "weft/kernels/codec.h"
+#include "weft/layout/reduce.h"
 #include "weft/tensor/device.h"
 
 namespace weft::comm {
@@ -21,6 +22,7 @@ struct ReduceShape {
   std::int64_t count = 0;
   float* partials = nullptr;  ///< [partial sums of this rank][count]
   ReduceCodec codec = {};
+  layout::ReduceBuffers buffers = {};
 };
 
 class SliceReduce {

@@ -12,10 +12,6 @@ TreeSum::TreeSum(Range node, std::vector<Range> terms) : node_(node), terms_(std
   slots_.resize(static_cast<std::size_t>(tree_slots(std::max<std::int64_t>(node.size(), 1))) + 1);
   additions_.reserve(terms_.size());
   set_present(std::vector<std::uint8_t>(terms_.size(), 1));
-  // Of a tree without an absent term, the total apart: with fewer terms there are fewer sums.
-  for (std::size_t i = 0; i + 1 < additions_.size(); ++i) {
-    scratch_rows_ = std::max(scratch_rows_, additions_[i].sum + 1);
-  }
 }
 
 bool TreeSum::set_present(std::span<const std::uint8_t> present) {

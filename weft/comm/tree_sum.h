@@ -19,12 +19,9 @@ class TreeSum {
   /// Which terms there are from now on; at first all. Returns whether there is any.
   bool set_present(std::span<const std::uint8_t> present);
 
-  /// Rows of scratch that add() needs, whichever terms are present.
-  [[nodiscard]] std::int64_t scratch_rows() const { return scratch_rows_; }
-
   struct Memory {
     std::span<const float* const> rows;  ///< [terms] where their numbers begin
-    float* scratch = nullptr;            ///< [scratch_rows][stride]
+    float* scratch = nullptr;            ///< [layout::waiting_sums() of all terms][stride]
     std::int64_t stride = 0;
     float* out = nullptr;  ///< may be one of the rows
   };
@@ -51,7 +48,6 @@ class TreeSum {
   std::vector<std::uint8_t> present_;
   std::vector<Addition> additions_;
   std::vector<Operand> slots_;  ///< what a tree slot holds; [0] at the end is the total
-  std::int64_t scratch_rows_ = 0;
 };
 
 }  // namespace weft::comm
