@@ -13,13 +13,13 @@
 
 #include <cstdint>
 
+#include "weft/layout/products.h"
 #include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
-/// Elements of a block: 16 kB of gradients, enough to outweigh the hand-off to a thread, and fixed,
-/// since the order of addition of the norm follows it.
-inline constexpr std::int64_t kDenseBlock = 4096;
+using layout::kDenseBlock;
+using layout::scan_results;
 
 /// What a scan finds.
 struct GradientScan {
@@ -27,8 +27,7 @@ struct GradientScan {
   std::int64_t first_non_finite = -1;  ///< lowest index of such a value
 };
 
-/// Elements of ScanGradient::results for `count` values.
-std::int64_t scan_results(std::int64_t count);
+static_assert(sizeof(GradientScan) == layout::kScanBytes);
 
 /// Arguments of scan_gradient().
 struct ScanGradient {

@@ -13,21 +13,14 @@
 #include <cstdint>
 #include <span>
 
+#include "weft/layout/products.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/view.h"
 
 namespace weft::kernels {
 
-/// Pairs of F fields: F (F - 1) / 2.
-inline std::int64_t num_pairs(std::int64_t fields) {
-  return fields * (fields - 1) / 2;
-}
-
-/// Floats of scratch memory for F fields of D, forward or backward.
-inline std::int64_t dot_interaction_scratch(std::int64_t fields, std::int64_t dim) {
-  const std::int64_t rows = (fields + 15) / 16 * 16;
-  return rows * (2 * ((dim + 15) / 16 * 16) + rows);
-}
+using layout::dot_interaction_scratch;
+using layout::num_pairs;
 
 /// Arguments of dot_interaction_forward().
 struct DotForward {

@@ -22,6 +22,7 @@
 
 #include "weft/kernels/operand.h"
 #include "weft/kernels/workspace.h"
+#include "weft/layout/products.h"
 
 namespace weft::kernels {
 
@@ -29,10 +30,7 @@ namespace weft::kernels {
 enum class Activation : std::uint8_t { kNone, kRelu };
 
 /// The widths of a linear layer.
-struct LinearShape {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-};
+using LinearShape = layout::LayerShape;
 
 /// The weights of a model's linear layers as products read them: rounded to the type of the
 /// computation and laid out as a backend likes. Each backend derives its own.

@@ -6,10 +6,21 @@
 #include <type_traits>
 
 #include "weft/base/error.h"
+#include "weft/layout/products.h"
 #include "weft/tensor/dtype.h"
 #include "weft/tensor/view.h"
 
 namespace weft::kernels {
+
+/// The same type as weft/layout counts it: fp32, else bf16.
+constexpr layout::Element element_of(DType dtype) {
+  return dtype == DType::kFloat32 ? layout::Element::kFp32 : layout::Element::kBf16;
+}
+
+/// The type that weft/layout counts as `element`.
+constexpr DType dtype_of(layout::Element element) {
+  return element == layout::Element::kFp32 ? DType::kFloat32 : DType::kBFloat16;
+}
 
 template <typename T>
 inline constexpr DType kDTypeOf =

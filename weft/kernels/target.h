@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "weft/layout/products.h"
+
 namespace weft::kernels {
 
 /// Instruction sets, lowest first; on machines that are not x86, kSse4 stands for the only one.
@@ -25,8 +27,15 @@ Target current_target();
 
 /// Whether products of bf16 run in instructions of their own at `target`. Elsewhere oneDNN has
 /// plain loops for them, or nothing: their operands are widened to fp32 and multiplied as such
-/// (pack.h). This is the one place that decides it.
-bool has_bf16_products(Target target);
+/// (pack.h).
+constexpr bool has_bf16_products(Target target) {
+  return layout::packing_of(target).has_bf16_products;
+}
+
+/// How products of the target in force read their operands.
+inline layout::Packing current_packing() {
+  return layout::packing_of(current_target());
+}
 
 /// Limits every kernel of the process to `target`. It is a property of the process, since oneDNN's
 /// is: ranks that are threads share it. Call it before any kernel runs and before any Matmul is

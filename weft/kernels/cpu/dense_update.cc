@@ -122,10 +122,6 @@ std::int64_t first_non_finite_in(const float* values, Range range) {
 
 }  // namespace
 
-std::int64_t scan_results(std::int64_t count) {
-  return 1 + num_blocks(count) + tree_slots(std::max<std::int64_t>(1, num_blocks(count)));
-}
-
 namespace cpu {
 
 // Behind the result lie those of the blocks, and the slots of their tree.

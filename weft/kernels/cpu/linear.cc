@@ -14,17 +14,15 @@
 #include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/cpu/linear.h"
 #include "weft/kernels/cpu/workspace.h"
+#include "weft/kernels/target.h"
 
 namespace weft::kernels {
 
 PackedWeights::PackedWeights(Context& ctx, DType dtype, std::span<const LinearShape> layers) {
   // Elements that a task packs: some tens of microseconds.
   constexpr std::int64_t kPackElements = 65536;
-  std::int64_t bytes = 0;
-  for (const LinearShape& layer : layers) {
-    bytes += packed_bytes(dtype, layer.in, layer.out) + packed_bytes(dtype, layer.out, layer.in);
-  }
-  memory_ = Buffer(*ctx.device, bytes);
+  memory_ =
+      Buffer(*ctx.device, layout::prepared_bytes(current_packing(), element_of(dtype), layers));
   auto* memory = memory_.as<std::byte>();
   for (std::size_t number = 0; number < layers.size(); ++number) {
     const LinearShape& layer = layers[number];

@@ -208,14 +208,26 @@ void check_operands(const ConstOperand& a, const PackedMatrix& b, const Operand&
              to_string(a.dtype), b.rows, b.cols, to_string(b.dtype));
 }
 
-// What oneDNN is asked for: a product of the types in which it has one.
+// A product as weft/layout counts what it needs.
+layout::Product layout_of(const ConstOperand& a, const PackedMatrix& b, const Operand& out) {
+  return {.rows = a.rows,
+          .depth = a.cols,
+          .cols = b.cols,
+          .values = element_of(a.dtype),
+          .out = element_of(out.dtype),
+          .is_left_compact = a.is_compact(),
+          .is_out_compact = out.is_compact()};
+}
+
+// What oneDNN is asked for: a product of the types in which it has one, over the whole depth of the
+// packed operand, which has zeros behind its own.
 Product product_of(const ConstOperand& a,
                    const PackedMatrix& b,
                    const Operand& out,
                    const Epilogue& epilogue) {
   return {.m = a.rows,
           .n = b.cols,
-          .k = a.cols,
+          .k = layout::product_depth(b.packing(), element_of(a.dtype), a.cols),
           .b_stride = b.stride,
           .in = b.stored,
           .out = b.stored == b.dtype ? out.dtype : DType::kFloat32,
@@ -286,22 +298,11 @@ struct Matmul::Impl {
     stream.wait();
   }
 
-  // The same product over whole blocks of k: the packed operand has zeros there. oneDNN would copy
-  // the left operand itself, slowly, and not use AMX for a short one; in fp32 only very short ones
-  // gain.
-  static Product padded(Product product) {
-    const bool is_short = product.k < packed_rows(DType::kFloat32, 1);
-    if (product.b_stride == 0 && (product.in == DType::kBFloat16 || is_short)) {
-      product.k = packed_rows(product.in, product.k);
-    }
-    return product;
-  }
-
-  // a in compact rows of k values of the product's type, zeros behind its own.
-  const void* copy_padded(const ConstOperand& a, const Product& product) {
+  // a in `bytes` of compact rows of k values of the product's type, zeros behind its own.
+  const void* copy_padded(const ConstOperand& a, const Product& product, std::int64_t bytes) {
     const std::int64_t k = product.k;
     Operand copy;
-    copy.data = compact_a.at_least(compact_bytes(a.rows, k, product.in));
+    copy.data = compact_a.at_least(bytes);
     copy.dtype = product.in;
     copy.rows = a.rows;
     copy.cols = k;
@@ -320,18 +321,17 @@ struct Matmul::Impl {
            const float* bias,
            const Operand& out) {
     const OneThread one_thread;
-    const Product whole = padded(product);
-    Made& primitive = find(whole);
-    const bool as_it_is = a.is_compact() && a.dtype == whole.in && a.cols == whole.k;
-    const void* const from = as_it_is ? a.data : copy_padded(a, whole);
-    if (out.is_compact() && out.dtype == whole.out) {
+    const layout::ProductScratch copies = layout::copies_of(b.packing(), layout_of(a, b, out));
+    Made& primitive = find(product);
+    const void* const from = copies.left == 0 ? a.data : copy_padded(a, product, copies.left);
+    if (copies.out == 0) {
       execute(primitive, from, b.data, bias, out.data);
       return;
     }
     Operand result = out;
-    result.dtype = whole.out;
+    result.dtype = product.out;
     result.stride = out.cols;
-    result.data = compact_out.at_least(compact_bytes(out.rows, out.cols, result.dtype));
+    result.data = compact_out.at_least(copies.out);
     execute(primitive, from, b.data, bias, result.data);
     assign(result, out);
   }
@@ -342,9 +342,9 @@ struct Matmul::Impl {
                   const PackedMatrix& b,
                   const Epilogue& epilogue,
                   const Operand& out) {
-    constexpr std::int64_t kTileCols = 512;
-    auto* const grouped =
-        static_cast<std::byte*>(grouped_a.at_least(compact_bytes(a.rows, a.cols, b.stored)));
+    const layout::ProductScratch needs = layout::scratch_of(b.packing(), layout_of(a, b, out));
+    auto* const grouped = static_cast<std::byte*>(grouped_a.at_least(needs.grouped));
+    auto* const sum_memory = static_cast<float*>(sums.at_least(needs.sums));
     const auto left = [&](std::int64_t l) {
       const Range rows = b.layer_rows(l);
       Operand operand;
@@ -359,11 +359,9 @@ struct Matmul::Impl {
       const Range rows = b.layer_rows(l);
       assign(a.slice_cols(rows.begin, rows.end), left(l));
     }
-    for (std::int64_t begin = 0; begin < b.cols; begin += kTileCols) {
-      const std::int64_t end = std::min(b.cols, begin + kTileCols);
-      const Matrix<float> sum = matrix(
-          static_cast<float*>(sums.at_least(compact_bytes(a.rows, end - begin, DType::kFloat32))),
-          a.rows, end - begin);
+    for (std::int64_t begin = 0; begin < b.cols; begin += layout::kDeepCols) {
+      const std::int64_t end = std::min(b.cols, begin + layout::kDeepCols);
+      const Matrix<float> sum = matrix(sum_memory, a.rows, end - begin);
       for (std::int64_t l = 0; l < b.layers(); ++l) {
         multiply_into(left(l), b.layer(l).slice_cols(begin, end), sum,
                       l == 0 ? Store::kOverwrite : Store::kAdd);
@@ -378,14 +376,14 @@ struct Matmul::Impl {
     const OneThread one_thread;
     Product product = product_of(a, b, out, {});
     product.store = store;
-    if (store == Store::kOverwrite || find(padded(product)).adds_exactly) {
+    if (store == Store::kOverwrite || find(product).adds_exactly) {
       run(product, a, b, nullptr, out);
       return;
     }
     product.store = Store::kOverwrite;
-    const Matrix<float> term = matrix(static_cast<float*>(compact_out.at_least(
-                                          compact_bytes(out.rows, out.cols, DType::kFloat32))),
-                                      out.rows, out.cols);
+    const Matrix<float> term =
+        matrix(static_cast<float*>(compact_out.at_least(layout::term_bytes(out.rows, out.cols))),
+               out.rows, out.cols);
     run(product, a, b, nullptr, term);
     add(term, out);
   }

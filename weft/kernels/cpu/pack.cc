@@ -320,20 +320,6 @@ HWY_EXPORT(transpose_any);
 
 namespace {
 
-bool in_panels() {
-  return current_target() >= Target::kAvx512;
-}
-
-// Rows that are not cut, and rows of a layer of more: 256 rows of so many bf16 values and a panel
-// of 512 columns fit the second cache together with their fp32 sums.
-constexpr std::int64_t kDeep = 1024;
-constexpr std::int64_t kLayer = 640;
-
-std::int64_t layer_depth(std::int64_t rows) {
-  const std::int64_t layers = (rows + kLayer - 1) / kLayer;
-  return ((rows + layers - 1) / layers + 63) / 64 * 64;
-}
-
 void check(const ConstOperand& from, std::int64_t rows, std::int64_t cols, const PackedMatrix& to) {
   WEFT_CHECK(rows == to.rows && cols == to.cols &&
                  (from.dtype == to.dtype || from.dtype == DType::kFloat32),
@@ -363,31 +349,19 @@ void fill_row_major(const PackedMatrix& to, std::int64_t panel, const Value& val
 }  // namespace
 
 DType stored_type(DType dtype) {
-  return has_bf16_products(current_target()) ? dtype : DType::kFloat32;
+  return dtype_of(current_packing().stored(element_of(dtype)));
 }
 
 std::int64_t packed_rows(DType dtype, std::int64_t rows) {
-  if (!in_panels()) {
-    return rows;
-  }
-  const std::int64_t unit = stored_type(dtype) == DType::kFloat32 ? 16 : 32;
-  return (rows + unit - 1) / unit * unit;
+  return layout::packed_rows(current_packing(), element_of(dtype), rows);
 }
 
 std::int64_t PackedMatrix::layers() const {
-  if (stride != 0 || rows <= kDeep) {
-    return 1;
-  }
-  const std::int64_t depth = layer_depth(rows);
-  return (rows + depth - 1) / depth;
+  return layout::packed_layers(packing(), rows);
 }
 
 Range PackedMatrix::layer_rows(std::int64_t index) const {
-  if (layers() == 1) {
-    return {0, rows};
-  }
-  const std::int64_t depth = layer_depth(rows);
-  return {index * depth, std::min(rows, (index + 1) * depth)};
+  return layout::packed_layer(packing(), rows, index);
 }
 
 PackedMatrix PackedMatrix::layer(std::int64_t index) const {
@@ -409,8 +383,7 @@ PackedMatrix PackedMatrix::slice_cols(std::int64_t begin, std::int64_t end) cons
 }
 
 std::int64_t packed_bytes(DType dtype, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t panels = (cols + kPanel - 1) / kPanel;
-  return packed_rows(dtype, rows) * panels * kPanel * size_of(stored_type(dtype));
+  return layout::packed_bytes(current_packing(), element_of(dtype), rows, cols);
 }
 
 PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, void* data) {
@@ -419,7 +392,7 @@ PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, vo
           .stored = stored_type(dtype),
           .rows = rows,
           .cols = cols,
-          .stride = in_panels() ? 0 : cols};
+          .stride = current_packing().in_panels ? 0 : cols};
 }
 
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {

@@ -22,11 +22,11 @@
 
 #include "weft/base/parts.h"
 #include "weft/kernels/operand.h"
+#include "weft/layout/products.h"
 
 namespace weft::kernels {
 
-/// Columns of a panel.
-inline constexpr std::int64_t kPanel = 64;
+using layout::kPanel;
 
 /// B [rows, cols] of fp32 or bf16 in memory of somebody else.
 struct PackedMatrix {
@@ -39,6 +39,11 @@ struct PackedMatrix {
 
   /// Columns [begin, end) of a matrix of one layer; begin a multiple of kPanel.
   [[nodiscard]] PackedMatrix slice_cols(std::int64_t begin, std::int64_t end) const;
+
+  /// How it is packed.
+  [[nodiscard]] layout::Packing packing() const {
+    return {.in_panels = stride == 0, .has_bf16_products = stored == dtype};
+  }
 
   [[nodiscard]] std::int64_t panels() const { return (cols + kPanel - 1) / kPanel; }
 

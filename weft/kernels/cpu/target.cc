@@ -161,10 +161,6 @@ Target current_target() {
   return limit.target.value_or(best_target());
 }
 
-bool has_bf16_products(Target target) {
-  return target >= Target::kAvx512Bf16;
-}
-
 void limit_target(Target target) {
   if (target > best_target()) {
     fail(ErrorCode::kConfig,
