@@ -15,6 +15,7 @@
 #include "tests/kernels_dense/layer_products.h"
 #include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/target.h"
+#include "weft/tensor/buffer.h"
 
 namespace weft::kernels {
 namespace {
@@ -154,7 +155,7 @@ struct Samples {
 
 struct Operands {
   std::unique_ptr<Device> device = make_device({});
-  Arena arena{*device};
+  std::vector<Buffer> memory;
   std::deque<WeightGradientOperands> slices;
   std::vector<std::vector<const GradientOperands*>> pointers;
   std::vector<PartSlices> parts;
@@ -164,7 +165,11 @@ struct Operands {
     for (const auto& part : samples.cut) {
       pointers.emplace_back();
       for (const std::int64_t size : part) {
-        set(samples, {begin, begin + size}, slices.emplace_back(arena));
+        Context ctx{.device = device.get()};
+        memory.emplace_back(*device, gradient_operands_bytes(ctx, samples.dtype, size,
+                                                             {.in = samples.k, .out = samples.n}));
+        slices.emplace_back().lie_at(memory.back().as<void>());
+        set(samples, {begin, begin + size}, slices.back());
         pointers.back().push_back(&slices.back());
         begin += size;
       }
@@ -193,7 +198,7 @@ struct Operands {
 
 std::vector<GradientTile> tiles_of(std::int64_t rows, std::int64_t cols) {
   Context ctx;
-  return gradient_tiles(ctx, rows, cols);
+  return gradient_tiles(ctx, {.in = cols, .out = rows});
 }
 
 std::vector<float> sum_of(const Samples& samples, const Operands& operands, Range node) {

@@ -67,23 +67,34 @@ void linear_backward_inputs(Context& ctx, const LinearBackwardInputs& args) {
       [&] { cuda::linear_backward_inputs(ctx, args); });
 }
 
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory) {
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx) {
   std::unique_ptr<GradientOperands> made;
   on_device(
-      ctx, [&] { made = cpu::make_gradient_operands(ctx, memory); },
-      [&] { made = cuda::make_gradient_operands(ctx, memory); });
+      ctx, [&] { made = cpu::make_gradient_operands(ctx); },
+      [&] { made = cuda::make_gradient_operands(ctx); });
   return made;
+}
+
+std::int64_t gradient_operands_bytes(Context& ctx,
+                                     DType dtype,
+                                     std::int64_t samples,
+                                     const LinearShape& layer) {
+  std::int64_t bytes = 0;
+  on_device(
+      ctx, [&] { bytes = cpu::gradient_operands_bytes(ctx, dtype, samples, layer); },
+      [&] { bytes = cuda::gradient_operands_bytes(ctx, dtype, samples, layer); });
+  return bytes;
 }
 
 void keep_operands(Context& ctx, const KeepOperands& args) {
   on_device(ctx, [&] { cpu::keep_operands(ctx, args); }, [&] { cuda::keep_operands(ctx, args); });
 }
 
-std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols) {
+std::vector<GradientTile> gradient_tiles(Context& ctx, const LinearShape& layer) {
   std::vector<GradientTile> made;
   on_device(
-      ctx, [&] { made = cpu::gradient_tiles(ctx, rows, cols); },
-      [&] { made = cuda::gradient_tiles(ctx, rows, cols); });
+      ctx, [&] { made = cpu::gradient_tiles(ctx, layer); },
+      [&] { made = cuda::gradient_tiles(ctx, layer); });
   return made;
 }
 

@@ -8,7 +8,7 @@
 /// write and read P · 4 bytes per weight: at 2048 samples more time than the products take.)
 ///
 /// Notation    m samples of a slice, W [n, k], dy [m, n], x [m, k].
-/// Memory      All views are memory of ctx.device. Operands lie in an arena of the device.
+/// Memory      All views are memory of ctx.device, and so is where operands lie.
 /// Threads     The calling thread with one workspace; tiles may be summed at once. On CUDA calls
 ///             are enqueued.
 /// Order       A slice is cut into pieces of equal size, of at most 256 samples; a part's pieces
@@ -25,24 +25,38 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/kernels/linear.h"
 #include "weft/kernels/operand.h"
 #include "weft/kernels/workspace.h"
-#include "weft/tensor/arena.h"
+#include "weft/layout/products.h"
 
 namespace weft::kernels {
 
 /// What one slice contributes to the gradient of one layer's weights: one copy each of x and dy, or
-/// whatever a backend keeps of them. It grows to the largest slice seen, then allocates nothing.
+/// whatever a backend keeps of them, in memory of the caller's.
 class GradientOperands {
  public:
   GradientOperands() = default;
   virtual ~GradientOperands() = default;
   GradientOperands(const GradientOperands&) = delete;
   GradientOperands& operator=(const GradientOperands&) = delete;
+
+  /// From now on they lie in `memory` of the device, which begins on a cache line, has
+  /// gradient_operands_bytes() of the slice to come, and outlives them. What was kept is forgotten.
+  void lie_at(void* memory) { memory_ = memory; }
+
+ protected:
+  void* memory_ = nullptr;
 };
 
-/// Makes operands in an arena of ctx.device, which outlives them.
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+/// Makes operands that lie nowhere yet.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx);
+
+/// Bytes of the operands of a slice of so many samples: whole cache lines.
+std::int64_t gradient_operands_bytes(Context& ctx,
+                                     DType dtype,
+                                     std::int64_t samples,
+                                     const LinearShape& layer);
 
 /// Arguments of keep_operands().
 struct KeepOperands {
@@ -55,13 +69,10 @@ struct KeepOperands {
 void keep_operands(Context& ctx, const KeepOperands& args);
 
 /// Rows and columns of W that are summed at once.
-struct GradientTile {
-  Range rows;
-  Range cols;
-};
+using layout::GradientTile;
 
-/// Tiles that cover [rows, cols], as they suit ctx.device.
-std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
+/// Tiles that cover W, as they suit ctx.device.
+std::vector<GradientTile> gradient_tiles(Context& ctx, const LinearShape& layer);
 
 /// The slices of one part, in order; empty where the part has no samples.
 using PartSlices = std::span<const GradientOperands* const>;
@@ -105,25 +116,34 @@ void sum_bias_gradients(Context& ctx, const BiasGradients& args);
 
 namespace cpu {
 /// The same by the CPU's kernels.
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx);
+std::int64_t gradient_operands_bytes(Context& ctx,
+                                     DType dtype,
+                                     std::int64_t samples,
+                                     const LinearShape& layer);
 void keep_operands(Context& ctx, const KeepOperands& args);
-std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
+std::vector<GradientTile> gradient_tiles(Context& ctx, const LinearShape& layer);
 void sum_weight_gradient(Context& ctx, const WeightGradient& args);
 void sum_bias_gradients(Context& ctx, const BiasGradients& args);
 }  // namespace cpu
 
 namespace cuda {
 /// The same on a GPU.
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx);
+std::int64_t gradient_operands_bytes(Context& ctx,
+                                     DType dtype,
+                                     std::int64_t samples,
+                                     const LinearShape& layer);
 void keep_operands(Context& ctx, const KeepOperands& args);
-std::vector<GradientTile> gradient_tiles(Context& ctx, std::int64_t rows, std::int64_t cols);
+std::vector<GradientTile> gradient_tiles(Context& ctx, const LinearShape& layer);
 void sum_weight_gradient(Context& ctx, const WeightGradient& args);
 void sum_bias_gradients(Context& ctx, const BiasGradients& args);
 }  // namespace cuda
 
 namespace reference {
-/// Plain loops over any tile; products in fp64, a slice being one piece.
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx, Arena& memory);
+/// Plain loops over any tile; products in fp64, a slice being one piece. Operands have memory of
+/// their own.
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& ctx);
 void keep_operands(Context& ctx, const KeepOperands& args);
 void sum_weight_gradient(Context& ctx, const WeightGradient& args);
 void sum_bias_gradients(Context& ctx, const BiasGradients& args);

@@ -4,7 +4,8 @@
 //   deep          an MLP over z
 // x is the bottom MLP's output and takes part in the second order; without a bottom MLP it is the
 // dense values, which do not.
-#include "weft/base/error.h"
+#include <utility>
+
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/interaction.h"
 #include "weft/nn/concatenated.h"
@@ -16,7 +17,8 @@ namespace {
 
 class DeepFm final : public DenseModel {
  public:
-  DeepFm(const spec::Model& options, const ModelShape& shape);
+  DeepFm(layout::DenseModel description, layout::DeepFm parts, const ModelShape& shape)
+      : DenseModel(std::move(description), shape, parts.dlogits), parts_(std::move(parts)) {}
 
  private:
   void run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const override;
@@ -26,53 +28,28 @@ class DeepFm final : public DenseModel {
                     Matrix<float> dlogits,
                     SliceGradients& gradients) const override;
 
-  std::int64_t dim_;
-  Concatenated all_;
-  Mlp first_order_;
-  Mlp deep_;
-  std::size_t first_slot_;
-  std::size_t second_slot_;
-  std::size_t sums_slot_;
-  std::size_t dz_slot_;
-  std::size_t dfirst_slot_;
-  std::size_t dsecond_slot_;
+  [[nodiscard]] Concatenated all() const { return {description_, parts_.all}; }
+
+  [[nodiscard]] Mlp first_order() const { return {description_, parts_.first_order}; }
+
+  [[nodiscard]] Mlp deep() const { return {description_, parts_.deep}; }
+
+  [[nodiscard]] bool has_bottom() const { return !parts_.all.bottom.empty(); }
+
+  layout::DeepFm parts_;
 };
 
-DeepFm::DeepFm(const spec::Model& options, const ModelShape& shape)
-    : DenseModel(options, shape),
-      dim_(common_dim(options, shape)),
-      all_(builder_, options, shape, dim_, DType::kFloat32),
-      first_slot_(builder_.add_slot()),
-      second_slot_(builder_.add_slot()),
-      sums_slot_(builder_.add_slot()),
-      dz_slot_(builder_.add_slot()),
-      dfirst_slot_(builder_.add_slot()),
-      dsecond_slot_(builder_.add_slot()) {
-  if (shape.features.empty()) {
-    fail(ErrorCode::kConfig, "model.type: deepfm needs sparse features; declare sparse_features");
-  }
-  if (all_.has_bottom() && all_.x_width() != dim_) {
-    fail(ErrorCode::kConfig,
-         "model.bottom_mlp ends in width {}, but DeepFM's vectors have dim {}{}; make them equal, "
-         "or remove it to give the dense values to the linear and deep terms only",
-         all_.x_width(), dim_, options.projection_dim > 0 ? " (model.projection_dim)" : "");
-  }
-  first_order_ = Mlp(builder_, all_.width(),
-                     {{"dense.linear", shape.tasks, kernels::Activation::kNone, Bias::kNone}});
-  deep_ = make_head("dense.deep", all_.width());
-}
-
 void DeepFm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const {
-  const Matrix<float> z = all_.forward(weights_, input, lane).as<float>();
-  const Matrix<float> first = lane.get<float>(first_slot_, input.size, shape_.tasks);
-  first_order_.forward(weights_, lane, z, first);
-  deep_.forward(weights_, lane, z, logits);
+  const Matrix<float> z = all().forward(weights_, input, lane).as<float>();
+  const Matrix<float> first = lane.get<float>(parts_.first, input.size, shape_.tasks);
+  first_order().forward(weights_, lane, z, first);
+  deep().forward(weights_, lane, z, logits);
   kernels::add(*lane.ctx, {.from = first, .to = logits});
 
-  const Matrix<float> sums = lane.get<float>(sums_slot_, input.size, dim_);
-  float* second = lane.get<float>(second_slot_, input.size);
-  if (all_.has_bottom()) {
-    lane.fields.insert(lane.fields.begin(), z.slice_cols(0, dim_));
+  const Matrix<float> sums = lane.get<float>(parts_.sums, input.size, parts_.dim);
+  float* second = lane.get<float>(parts_.second, input.size);
+  if (has_bottom()) {
+    lane.fields.insert(lane.fields.begin(), z.slice_cols(0, parts_.dim));
   }
   kernels::factorization_forward(*lane.ctx, {.fields = lane.fields, .sums = sums, .out = second});
   for (std::int64_t t = 0; t < shape_.tasks; ++t) {
@@ -86,34 +63,37 @@ void DeepFm::run_backward(const SliceInput& input,
                           ModelLane& lane,
                           Matrix<float> dlogits,
                           SliceGradients& gradients) const {
-  const Matrix<float> z = all_.values(input, lane).as<float>();
-  const Matrix<float> dz = lane.get<float>(dz_slot_, input.size, all_.width());
-  const Matrix<float> dfirst = lane.get<float>(dfirst_slot_, input.size, all_.width());
-  deep_.backward(weights_, terms, lane, {z, {}, dlogits, dz});
-  first_order_.backward(weights_, terms, lane, {z, {}, dlogits, dfirst});
+  const Matrix<float> z = all().values(input, lane).as<float>();
+  const Matrix<float> dz = lane.get<float>(parts_.dz, input.size, parts_.all.width);
+  const Matrix<float> dfirst = lane.get<float>(parts_.dfirst, input.size, parts_.all.width);
+  deep().backward(weights_, terms, lane, {z, {}, dlogits, dz});
+  first_order().backward(weights_, terms, lane, {z, {}, dlogits, dfirst});
   kernels::add(*lane.ctx, {.from = dfirst, .to = dz});
 
   // All tasks share the second order: its gradient is the sum over them, in order.
-  const Matrix<float> dsecond = lane.get<float>(dsecond_slot_, input.size, 1);
+  const Matrix<float> dsecond = lane.get<float>(parts_.dsecond, input.size, 1);
   kernels::assign(*lane.ctx, {.from = dlogits.slice_cols(0, 1), .to = dsecond});
   for (std::int64_t t = 1; t < shape_.tasks; ++t) {
     kernels::add(*lane.ctx, {.from = dlogits.slice_cols(t, t + 1), .to = dsecond});
   }
-  all_.split_gradients(input, lane, dz, gradients);
-  if (all_.has_bottom()) {
-    lane.dfields.insert(lane.dfields.begin(), dz.slice_cols(0, dim_));
+  all().split_gradients(input, lane, dz, gradients);
+  if (has_bottom()) {
+    lane.dfields.insert(lane.dfields.begin(), dz.slice_cols(0, parts_.dim));
   }
-  kernels::factorization_backward(*lane.ctx, {.fields = lane.fields,
-                                              .sums = lane.get<float>(sums_slot_, input.size, dim_),
-                                              .dout = dsecond.data,
-                                              .dfields = lane.dfields});
-  all_.backward(weights_, input, terms, lane, dz, gradients);
+  kernels::factorization_backward(*lane.ctx,
+                                  {.fields = lane.fields,
+                                   .sums = lane.get<float>(parts_.sums, input.size, parts_.dim),
+                                   .dout = dsecond.data,
+                                   .dfields = lane.dfields});
+  all().backward(weights_, input, terms, lane, dz, gradients);
 }
 
 }  // namespace
 
 std::unique_ptr<Model> make_deepfm(const spec::Model& options, const ModelShape& shape) {
-  return std::make_unique<DeepFm>(options, shape);
+  layout::DenseModel description(options.compute);
+  layout::DeepFm parts(description, options, shape);
+  return std::make_unique<DeepFm>(std::move(description), std::move(parts), shape);
 }
 
 }  // namespace weft::nn

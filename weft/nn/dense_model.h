@@ -1,14 +1,16 @@
 // Internal: what the three models share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "weft/nn/builder.h"
+#include "weft/layout/dense_model.h"
 #include "weft/nn/feature_vectors.h"
 #include "weft/nn/lane.h"
 #include "weft/nn/mlp.h"
+#include "weft/nn/parameters.h"
 
 namespace weft::nn {
 
@@ -16,15 +18,17 @@ namespace weft::nn {
 // gradients; run_forward() and run_backward() are the models' own.
 class DenseModel : public Model {
  public:
-  DenseModel(const spec::Model& options, const ModelShape& shape);
+  // `dlogits`: the block of the gradients of the logits.
+  DenseModel(layout::DenseModel description, const ModelShape& shape, std::size_t dlogits);
 
-  [[nodiscard]] const ParameterLayout& layout() const final { return builder_.layout(); }
+  [[nodiscard]] const ParameterLayout& layout() const final { return parameters_.layout; }
 
   // As model.h says.
   void init_parameters(std::uint64_t seed, float* flat) const final;
   void prepare(Context& ctx, const float* flat) final;
   [[nodiscard]] std::unique_ptr<SliceTerms> make_terms(Device& device) const final;
   [[nodiscard]] std::unique_ptr<Lane> make_lane(Device& device) const final;
+  void reserve(Lane& lane, const layout::SliceSize& most) const final;
   void forward(Context& ctx, const SliceInput& input, Lane& lane, Matrix<float> logits) const final;
   void backward(Context& ctx, Lane& lane, const Backward& args) const final;
 
@@ -53,11 +57,7 @@ class DenseModel : public Model {
                             Matrix<float> dlogits,
                             SliceGradients& gradients) const = 0;
 
-  // Hidden layers "<name>.i" with ReLU and an output layer of `tasks`.
-  Mlp make_head(const char* name, std::int64_t in);
-
-  Builder builder_;
-  spec::Model options_;
+  layout::DenseModel description_;
   ModelShape shape_;
   Weights weights_;
 
@@ -79,7 +79,8 @@ class DenseModel : public Model {
                   const GradientSums& to) const;
   void check_input(const SliceInput& input) const;
 
-  std::size_t dlogits_slot_;
+  Parameters parameters_;
+  std::size_t dlogits_;
   std::unique_ptr<kernels::PreparedWeights> prepared_;
   std::vector<Matrix<const float>> matrices_;  // W of every layer
   std::vector<GradientTask> gradient_tasks_;

@@ -1,6 +1,7 @@
 // DLRM (Naumov et al., 2019): x = bottom(dense); fields x, v_1 .. v_F of one dim D; the head sees
 // [x, all dots of two different fields].
-#include "weft/base/error.h"
+#include <utility>
+
 #include "weft/kernels/interaction.h"
 #include "weft/nn/dense_model.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 class Dlrm final : public DenseModel {
  public:
-  Dlrm(const spec::Model& options, const ModelShape& shape);
+  Dlrm(layout::DenseModel description, layout::Dlrm parts, const ModelShape& shape)
+      : DenseModel(std::move(description), shape, parts.dlogits), parts_(std::move(parts)) {}
 
  private:
   void run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const override;
@@ -20,71 +22,38 @@ class Dlrm final : public DenseModel {
                     Matrix<float> dlogits,
                     SliceGradients& gradients) const override;
 
-  [[nodiscard]] std::int64_t top_width() const {
-    return (bottom_.empty() ? 0 : dim_) + kernels::num_pairs(num_fields_);
-  }
+  [[nodiscard]] Mlp bottom() const { return {description_, parts_.bottom}; }
+
+  [[nodiscard]] Mlp top() const { return {description_, parts_.top}; }
+
+  [[nodiscard]] FeatureVectors vectors() const { return {description_, parts_.vectors}; }
+
+  [[nodiscard]] bool has_bottom() const { return !parts_.bottom.empty(); }
 
   // Of the bottom MLP's output in the head's input: 0 where there is none.
-  [[nodiscard]] std::int64_t pairs_begin() const { return bottom_.empty() ? 0 : dim_; }
+  [[nodiscard]] std::int64_t pairs_begin() const { return has_bottom() ? parts_.dim : 0; }
 
   float* interaction_scratch(ModelLane& lane) const {
-    return lane.get<float>(interaction_slot_, kernels::dot_interaction_scratch(num_fields_, dim_));
+    return lane.get<float>(parts_.interaction,
+                           kernels::dot_interaction_scratch(parts_.num_fields, parts_.dim));
   }
 
-  std::int64_t dim_;
-  std::int64_t num_fields_;
-  Mlp bottom_;
-  FeatureVectors features_;
-  Mlp top_;
-  std::size_t top_in_slot_ = 0;
-  std::size_t dtop_in_slot_ = 0;
-  std::size_t interaction_slot_ = 0;
+  layout::Dlrm parts_;
 };
 
-Dlrm::Dlrm(const spec::Model& options, const ModelShape& shape)
-    : DenseModel(options, shape),
-      dim_(common_dim(options, shape)),
-      num_fields_(static_cast<std::int64_t>(shape.features.size()) + (shape.dense > 0 ? 1 : 0)) {
-  if (shape.dense > 0) {
-    if (options.bottom_mlp.empty()) {
-      fail(ErrorCode::kConfig,
-           "model.bottom_mlp: DLRM needs one for its {} dense features, ending in width {}",
-           shape.dense, dim_);
-    }
-    if (dim_ > 0 && options.bottom_mlp.back() != dim_) {
-      fail(ErrorCode::kConfig,
-           "model.bottom_mlp ends in width {}, but DLRM's vectors have dim {}{}; make them equal",
-           options.bottom_mlp.back(), dim_,
-           options.projection_dim > 0 ? " (model.projection_dim)" : "");
-    }
-    dim_ = options.bottom_mlp.back();
-    bottom_ = Mlp(builder_, shape.dense, hidden_layers("dense.bottom", options.bottom_mlp));
-  }
-  if (num_fields_ < 2) {
-    fail(ErrorCode::kConfig,
-         "model.type: dlrm needs two vectors to interact (dense features make one), this model "
-         "has {}",
-         num_fields_);
-  }
-  features_ = FeatureVectors(builder_, options, shape, dim_);
-  top_ = make_head("dense.top", top_width());
-  top_in_slot_ = builder_.add_slot();
-  dtop_in_slot_ = builder_.add_slot();
-  interaction_slot_ = builder_.add_slot();
-}
-
 void Dlrm::run_forward(const SliceInput& input, ModelLane& lane, Matrix<float> logits) const {
-  const Matrix<float> top_in = lane.get<float>(top_in_slot_, input.size, top_width());
-  if (!bottom_.empty()) {
-    const Matrix<float> x = top_in.slice_cols(0, dim_);
-    bottom_.forward(weights_, lane, input.dense, x);
+  const Matrix<float> top_in = lane.get<float>(parts_.top_in, input.size, parts_.top_width);
+  if (has_bottom()) {
+    const Matrix<float> x = top_in.slice_cols(0, parts_.dim);
+    bottom().forward(weights_, lane, input.dense, x);
     lane.fields.push_back(x);
   }
-  features_.forward(weights_, input, lane);
-  kernels::dot_interaction_forward(*lane.ctx, {.fields = lane.fields,
-                                               .out = top_in.slice_cols(pairs_begin(), top_width()),
-                                               .scratch = interaction_scratch(lane)});
-  top_.forward(weights_, lane, top_in, logits);
+  vectors().forward(weights_, input, lane);
+  kernels::dot_interaction_forward(*lane.ctx,
+                                   {.fields = lane.fields,
+                                    .out = top_in.slice_cols(pairs_begin(), parts_.top_width),
+                                    .scratch = interaction_scratch(lane)});
+  top().forward(weights_, lane, top_in, logits);
 }
 
 void Dlrm::run_backward(const SliceInput& input,
@@ -92,32 +61,35 @@ void Dlrm::run_backward(const SliceInput& input,
                         ModelLane& lane,
                         Matrix<float> dlogits,
                         SliceGradients& gradients) const {
-  const Matrix<float> top_in = lane.get<float>(top_in_slot_, input.size, top_width());
-  const Matrix<float> dtop_in = lane.get<float>(dtop_in_slot_, input.size, top_width());
+  const Matrix<float> top_in = lane.get<float>(parts_.top_in, input.size, parts_.top_width);
+  const Matrix<float> dtop_in = lane.get<float>(parts_.dtop_in, input.size, parts_.top_width);
   // The head reads no logits: its output layer has no activation.
-  top_.backward(weights_, terms, lane, {top_in, {}, dlogits, dtop_in});
+  top().backward(weights_, terms, lane, {top_in, {}, dlogits, dtop_in});
   const Matrix<float> dx = dtop_in.slice_cols(0, pairs_begin());
-  if (!bottom_.empty()) {
+  if (has_bottom()) {
     lane.dfields.push_back(dx);
   }
-  features_.place_gradients(input, lane, gradients);
+  vectors().place_gradients(input, lane, gradients);
   // x reaches the head by itself too, so the interaction's share is added to it.
   kernels::dot_interaction_backward(*lane.ctx,
                                     {.fields = lane.fields,
-                                     .dout = dtop_in.slice_cols(pairs_begin(), top_width()),
+                                     .dout = dtop_in.slice_cols(pairs_begin(), parts_.top_width),
                                      .dfields = lane.dfields,
-                                     .accumulate = bottom_.empty() ? 0 : 1,
+                                     .accumulate = has_bottom() ? 1 : 0,
                                      .scratch = interaction_scratch(lane)});
-  features_.backward(weights_, input, terms, lane, gradients);
-  if (!bottom_.empty()) {
-    bottom_.backward(weights_, terms, lane, {input.dense, top_in.slice_cols(0, dim_), dx, {}});
+  vectors().backward(weights_, input, terms, lane, gradients);
+  if (has_bottom()) {
+    bottom().backward(weights_, terms, lane,
+                      {input.dense, top_in.slice_cols(0, parts_.dim), dx, {}});
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Model> make_dlrm(const spec::Model& options, const ModelShape& shape) {
-  return std::make_unique<Dlrm>(options, shape);
+  layout::DenseModel description(options.compute);
+  layout::Dlrm parts(description, options, shape);
+  return std::make_unique<Dlrm>(std::move(description), std::move(parts), shape);
 }
 
 }  // namespace weft::nn

@@ -1,6 +1,7 @@
 #include "weft/nn/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -58,59 +59,56 @@ std::unique_ptr<Model> Model::create(const spec::Model& options, const ModelShap
   fail(ErrorCode::kConfig, "model.type: unknown kind {}", static_cast<int>(options.type));
 }
 
-DenseModel::DenseModel(const spec::Model& options, const ModelShape& shape)
-    : builder_(options.compute),
-      options_(options),
+DenseModel::DenseModel(layout::DenseModel description, const ModelShape& shape, std::size_t dlogits)
+    : description_(std::move(description)),
       shape_(shape),
-      dlogits_slot_(builder_.add_slot()) {
-}
-
-Mlp DenseModel::make_head(const char* name, std::int64_t in) {
-  auto layers = hidden_layers(name, options_.top_mlp);
-  layers.push_back({fmt::format("{}.{}", name, layers.size()), shape_.tasks,
-                    kernels::Activation::kNone, Bias::kZero});
-  return {builder_, in, layers};
+      parameters_(description_.layers()),
+      dlogits_(dlogits) {
 }
 
 void DenseModel::init_parameters(std::uint64_t seed, float* flat) const {
   std::fill_n(flat, layout().size(), 0.0F);
   const auto& parameters = layout().parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    initial_values(seed, parameters[i], builder_.inits()[i], flat + parameters[i].offset);
+    initial_values(seed, parameters[i], parameters_.inits[i], flat + parameters[i].offset);
   }
 }
 
 /// Once: room for the prepared weights, and what is cut into which tasks.
 void DenseModel::plan_tasks(Context& ctx) {
-  std::vector<kernels::LinearShape> shapes;
-  for (std::size_t l = 0; l < builder_.layers().size(); ++l) {
-    const LinearLayer& layer = builder_.layers()[l];
-    shapes.push_back({.in = layer.in, .out = layer.out});
-    for (const kernels::GradientTile& tile : kernels::gradient_tiles(ctx, layer.out, layer.in)) {
+  const std::vector<kernels::LinearShape> shapes = description_.shapes();
+  for (std::size_t l = 0; l < shapes.size(); ++l) {
+    for (const kernels::GradientTile& tile : kernels::gradient_tiles(ctx, shapes[l])) {
       gradient_tasks_.push_back({l, tile});
     }
   }
-  prepared_ = kernels::make_prepared_weights(ctx, builder_.dtype(), shapes);
+  prepared_ =
+      kernels::make_prepared_weights(ctx, kernels::dtype_of(description_.element()), shapes);
 }
 
 void DenseModel::prepare(Context& ctx, const float* flat) {
   if (prepared_ == nullptr) {
     plan_tasks(ctx);
   }
-  weights_ = {.flat = flat, .prepared = prepared_.get()};
+  weights_ = {.flat = flat, .prepared = prepared_.get(), .places = parameters_.places.data()};
   matrices_.clear();
-  for (const LinearLayer& layer : builder_.layers()) {
-    matrices_.push_back(matrix(flat + layer.weight, layer.out, layer.in));
+  for (std::size_t l = 0; l < description_.layers().size(); ++l) {
+    const layout::LayerShape& shape = description_.layers()[l].shape;
+    matrices_.push_back(matrix(flat + parameters_.places[l].weight, shape.out, shape.in));
   }
   kernels::prepare_weights(ctx, {.weights = matrices_, .to = prepared_.get()});
 }
 
 std::unique_ptr<SliceTerms> DenseModel::make_terms(Device& device) const {
-  return std::make_unique<ModelTerms>(device, builder_.layers().size(), builder_.biases());
+  return std::make_unique<ModelTerms>(device, description_);
 }
 
 std::unique_ptr<Lane> DenseModel::make_lane(Device& device) const {
-  return std::make_unique<ModelLane>(device, builder_.slots());
+  return std::make_unique<ModelLane>(device, description_);
+}
+
+void DenseModel::reserve(Lane& lane, const layout::SliceSize& most) const {
+  static_cast<ModelLane&>(lane).reserve(most);
 }
 
 void DenseModel::check_input(const SliceInput& input) const {
@@ -145,6 +143,7 @@ void DenseModel::forward(Context& ctx,
   auto& own = static_cast<ModelLane&>(lane);
   own.ctx = &ctx;
   own.slice = &input;
+  own.begin(input);
   own.fields.clear();
   run_forward(input, own, logits);
 }
@@ -162,9 +161,11 @@ void DenseModel::backward(Context& ctx, Lane& lane, const Backward& args) const 
   WEFT_CHECK(own.slice == &input, "backward() of another slice than the lane's last forward()");
   own.ctx = &ctx;
   own.dfields.clear();
-  const Matrix<float> dy = own.get<float>(dlogits_slot_, input.size, shape_.tasks);
+  auto& terms = static_cast<ModelTerms&>(args.terms);
+  terms.begin(own.size_of(input));
+  const Matrix<float> dy = own.get<float>(dlogits_, input.size, shape_.tasks);
   kernels::assign(ctx, {.from = args.dlogits, .to = dy});
-  run_backward(input, static_cast<ModelTerms&>(args.terms), own, dy, args.gradients);
+  run_backward(input, terms, own, dy, args.gradients);
 }
 
 void DenseModel::sum_gradients(Context& ctx,
@@ -186,7 +187,8 @@ void DenseModel::sum_weights(Context& ctx,
                              const GradientTerms& terms,
                              ModelLane& lane,
                              const GradientSums& to) const {
-  const LinearLayer& layer = builder_.layers()[task.layer];
+  const layout::LayerShape& shape = description_.layers()[task.layer].shape;
+  float* const dw = to.flat + parameters_.places[task.layer].weight;
   lane.slices.clear();
   for (const std::span<SliceTerms* const>& part : terms.parts) {
     for (SliceTerms* const slice : part) {
@@ -203,7 +205,7 @@ void DenseModel::sum_weights(Context& ctx,
                                      .node = terms.node,
                                      .parts = lane.parts,
                                      .tile = task.tile,
-                                     .dw = matrix(to.flat + layer.weight, layer.out, layer.in),
+                                     .dw = matrix(dw, shape.out, shape.in),
                                      .infinite = to.infinite});
 }
 
@@ -225,16 +227,18 @@ void DenseModel::sum_biases(Context& ctx,
     begin += part.size();
   }
   lane.bias_places.clear();
-  for (const LinearLayer& layer : builder_.layers()) {
-    if (layer.bias >= 0) {
-      lane.bias_places.push_back(
-          {.begin = layer.bias_gradient, .size = layer.out, .to = to.flat + layer.bias});
+  for (std::size_t l = 0; l < description_.layers().size(); ++l) {
+    const layout::LinearLayer& layer = description_.layers()[l];
+    if (layer.bias != layout::Bias::kNone) {
+      lane.bias_places.push_back({.begin = layer.bias_gradient,
+                                  .size = layer.shape.out,
+                                  .to = to.flat + parameters_.places[l].bias});
     }
   }
   kernels::sum_bias_gradients(ctx, {.workspace = lane.workspace.get(),
                                     .node = terms.node,
                                     .parts = lane.bias_parts,
-                                    .count = builder_.biases(),
+                                    .count = description_.biases(),
                                     .places = lane.bias_places,
                                     .infinite = to.infinite});
   const auto clear = [&](std::int64_t from, std::int64_t until) {

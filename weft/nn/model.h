@@ -14,10 +14,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/layout/dense_model.h"
 #include "weft/optim/dense.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/device.h"
@@ -27,30 +27,14 @@ namespace weft::nn {
 
 using optim::ParameterLayout;
 
-/// One feature as the model sees it.
-struct FeatureShape {
-  std::string name;
-  std::int64_t dim = 0;
-  bool sequence = false;     ///< one vector per id; otherwise one per sample
-  std::int64_t target = -1;  ///< sequence: index of the pooled feature attended with; -1 = the mean
-};
-
-/// What a model is built for.
-struct ModelShape {
-  std::int64_t dense = 0;  ///< Dn
-  std::vector<FeatureShape> features;
-  std::int64_t tasks = 1;
-};
+using layout::FeatureShape;
+using layout::ModelShape;
 
 /// The vectors of one sequence feature: sample s has rows [offsets[s], offsets[s + 1]).
 struct SequenceView {
   Matrix<const float> values;             ///< [n, dim]
   const std::int64_t* offsets = nullptr;  ///< [b + 1], offsets[0] = 0
 };
-
-/// Samples of a slice at most: a product of more rows reads the weights less often, slices of fewer
-/// keep more threads busy and their activations in the caches.
-inline constexpr std::int64_t kMaxSlice = 512;
 
 /// Inputs of one slice: views that must outlive forward and backward. `pooled` and `sequences` have
 /// an entry per feature each; the one that does not apply is empty.
@@ -112,9 +96,13 @@ class Model {
   virtual void prepare(Context& ctx, const float* flat) = 0;
 
   /// Makes what the calls below work with: terms for each slice of a step, a lane for each thread.
-  /// Their memory is the device's, which outlives them.
+  /// Their memory is the device's; device and model outlive them.
   [[nodiscard]] virtual std::unique_ptr<SliceTerms> make_terms(Device& device) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Lane> make_lane(Device& device) const = 0;
+
+  /// Makes room in the lane for slices of up to this size, so that it does not grow from one to the
+  /// next. Not between forward() and backward() of a slice.
+  virtual void reserve(Lane& lane, const layout::SliceSize& most) const = 0;
 
   /// logits[b, T]. The lane then holds what backward needs.
   virtual void forward(Context& ctx,

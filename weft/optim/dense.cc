@@ -5,6 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/kernels/dense_update.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/optim/whole_power.h"
 
 namespace weft::optim {
@@ -29,15 +30,8 @@ DenseOptimizer::DenseOptimizer(const spec::DenseOptimizer& options,
                                Device& device,
                                std::int64_t count)
     : options_(options), count_(count), scan_(device) {
-  switch (options.type) {
-    case spec::DenseOptimizerKind::kSgd:
-      break;
-    case spec::DenseOptimizerKind::kAdagrad:
-      kinds_ = {"sum"};
-      break;
-    case spec::DenseOptimizerKind::kAdam:
-      kinds_ = {"exp_avg", "exp_avg_sq"};
-      break;
+  for (const std::string_view kind : layout::dense_states(options.type)) {
+    kinds_.emplace_back(kind);
   }
   scan_.resize_for<kernels::GradientScan>(kernels::scan_results(count));
   // Only Adagrad may begin at another value than zero. Gaps between parameters begin there too,

@@ -1,18 +1,18 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/optim/dense.h"
 
 namespace weft::optim {
 
 std::int64_t ParameterLayout::add(std::string name, std::int64_t rows, std::int64_t cols) {
-  constexpr std::int64_t kAlignment = 16;  // floats in a cache line
   for (const DenseParameter& parameter : parameters_) {
     WEFT_CHECK(parameter.name != name, "parameter '{}' twice; two features of one name?", name);
   }
   WEFT_CHECK(rows > 0 && cols > 0, "parameter '{}' [{}, {}]", name, rows, cols);
   parameters_.push_back({std::move(name), rows, cols, size_});
-  size_ += (rows * cols + kAlignment - 1) / kAlignment * kAlignment;
+  size_ += layout::parameter_floats(rows * cols);
   return static_cast<std::int64_t>(parameters_.size()) - 1;
 }
 

@@ -9,38 +9,23 @@
 #include "weft/base/thread_pool.h"
 #include "weft/kernels/binary_sums.h"
 #include "weft/kernels/loss.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::train {
 namespace {
-
-nn::ModelShape model_shape(const spec::Config& config) {
-  nn::ModelShape shape;
-  shape.dense = static_cast<std::int64_t>(config.dense_features.size());
-  shape.tasks = static_cast<std::int64_t>(config.tasks.size());
-  for (const spec::SparseFeature& feature : config.sparse_features) {
-    nn::FeatureShape entry;
-    entry.name = feature.name;
-    entry.dim = config.tables[at(spec::table_index(config, feature))].embedding_dim;
-    entry.sequence = feature.pooling == spec::Pooling::kNone;
-    for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
-      if (!feature.target.empty() && config.sparse_features[f].name == feature.target) {
-        entry.target = static_cast<std::int64_t>(f);
-      }
-    }
-    shape.features.push_back(std::move(entry));
-  }
-  return shape;
-}
 
 comm::ReduceCodec reduce_codec(const spec::Config& config) {
   return {.codec = {.format = config.codecs.dense, .group = config.codecs.group_size},
           .error_feedback = config.codecs.error_feedback};
 }
 
-void upload(Context& ctx, Buffer& to, const void* from, std::size_t bytes) {
-  to.resize(static_cast<std::int64_t>(bytes));
-  ctx.device->copy_to_device(ctx, to.as<void>(), from, static_cast<std::int64_t>(bytes));
+template <typename T>
+void upload(Context& ctx, Buffer& to, const std::vector<T>& from, std::int64_t bytes) {
+  WEFT_CHECK(bytes == static_cast<std::int64_t>(from.size() * sizeof(T)),
+             "{} values for a buffer of {} bytes", from.size(), bytes);
+  to.resize(bytes);
+  ctx.device->copy_to_device(ctx, to.as<void>(), from.data(), bytes);
 }
 
 }  // namespace
@@ -56,7 +41,7 @@ DensePass::DensePass(const spec::Config& config,
       own_parts_(rank_parts(plan.parts, comm.size(), comm.rank())),
       parts_total_(plan.parts),
       tasks_(static_cast<std::int64_t>(config.tasks.size())),
-      model_(nn::Model::create(config.model, model_shape(config))),
+      model_(nn::Model::create(config.model, layout::model_shape(config))),
       params_(device),
       gradient_(device),
       dense_(device),
@@ -69,7 +54,7 @@ DensePass::DensePass(const spec::Config& config,
       scale_(at(tasks_)),
       bad_rows_(device),
       infinite_(device),
-      totals_(device, own_parts_.size() * tasks_ * std::int64_t{sizeof(kernels::BinaryTotals)}),
+      totals_(device),
       sums_(at(own_parts_.size() * tasks_)) {
   const std::int64_t count = model_->layout().size();
   const comm::ReduceCodec codec = reduce_codec(config);
@@ -121,18 +106,34 @@ void DensePass::load(Context& ctx,
                      const data::Batch& batch,
                      const sharding::FeatureMatrices& vectors,
                      const sharding::FeatureMatrices& gradients) {
-  upload(ctx, dense_, batch.dense.data(), batch.dense.size() * sizeof(float));
-  upload(ctx, labels_, batch.labels.data(), batch.labels.size() * sizeof(float));
-  upload(ctx, weights_, batch.label_weights.data(), batch.label_weights.size() * sizeof(float));
-  logits_.resize_for<float>(batch.size() * tasks_);
-  dlogits_.resize_for<float>(batch.size() * tasks_);
   positions_ = batch.positions;
   sample_ids_ = batch.sample_ids;
   cut_batch(batch);
-  load_sequences(ctx, batch);
+  const layout::BatchBuffers lengths = layout::batch_buffers(counts(batch));
+  upload(ctx, dense_, batch.dense, lengths.dense);
+  upload(ctx, labels_, batch.labels, lengths.labels);
+  upload(ctx, weights_, batch.label_weights, lengths.labels);
+  logits_.resize(lengths.labels);
+  dlogits_.resize(lengths.labels);
+  bad_rows_.resize(lengths.bad_rows);
+  totals_.resize(lengths.totals);
+  load_sequences(batch);
+  upload(ctx, sequence_offsets_, host_offsets_, lengths.offsets);
   for (std::size_t i = 0; i < num_slices_; ++i) {
     view_slice(i, vectors, gradients);
   }
+}
+
+layout::BatchCounts DensePass::counts(const data::Batch& batch) const {
+  static_assert(sizeof(kernels::BinaryTotals) == layout::kTotalsBytes);
+  return {.samples = batch.size(),
+          .dense = static_cast<std::int64_t>(config_.dense_features.size()),
+          .tasks = tasks_,
+          .slices = static_cast<std::int64_t>(num_slices_),
+          .sequences = std::count_if(
+              routing_.features.begin(), routing_.features.end(),
+              [](const auto& feature) { return feature.pooling == spec::Pooling::kNone; }),
+          .parts = own_parts_.size()};
 }
 
 /// Parts, and their slices.
@@ -143,7 +144,7 @@ void DensePass::cut_batch(const data::Batch& batch) {
                                        own_parts_.begin + static_cast<std::int64_t>(p));
     Part& part = parts_[p];
     part.rows = {samples.begin - batch.positions.begin, samples.end - batch.positions.begin};
-    const std::int64_t count = (samples.size() + nn::kMaxSlice - 1) / nn::kMaxSlice;
+    const std::int64_t count = layout::num_slices(samples.size());
     part.slices.begin = static_cast<std::int64_t>(num_slices_);
     for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
       if (num_slices_ == slices_.size()) {
@@ -162,14 +163,17 @@ void DensePass::cut_batch(const data::Batch& batch) {
   }
 }
 
-/// Offsets of every slice's sequences, relative to the slice.
-void DensePass::load_sequences(Context& ctx, const data::Batch& batch) {
+/// Offsets of every slice's sequences, relative to the slice, and the size of the largest slice.
+void DensePass::load_sequences(const data::Batch& batch) {
   host_offsets_.clear();
   const auto features = routing_.features.size();
+  largest_ = 0;
+  largest_elements_.assign(features, 0);
   offsets_begin_.resize(std::max(offsets_begin_.size(), num_slices_));
   sequence_rows_.resize(std::max(sequence_rows_.size(), num_slices_));
   for (std::size_t i = 0; i < num_slices_; ++i) {
     const Range rows = slices_[i].rows;
+    largest_ = std::max(largest_, rows.size());
     offsets_begin_[i].assign(features, -1);
     sequence_rows_[i].assign(features, Range{});
     for (std::size_t f = 0; f < features; ++f) {
@@ -184,9 +188,9 @@ void DensePass::load_sequences(Context& ctx, const data::Batch& batch) {
       }
       const std::int64_t begin = first - bags.offsets.front();
       sequence_rows_[i][f] = {begin, begin + host_offsets_.back()};
+      largest_elements_[f] = std::max(largest_elements_[f], host_offsets_.back());
     }
   }
-  upload(ctx, sequence_offsets_, host_offsets_.data(), host_offsets_.size() * 8);
 }
 
 void DensePass::view_slice(std::size_t index,
@@ -251,7 +255,6 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
     scale_[t] = weight > 0 ? static_cast<float>(config_.tasks[t].weight / weight) : 0.0F;
   }
   model_->prepare(ctx, params_.as<float>());
-  bad_rows_.resize_for<std::int64_t>(static_cast<std::int64_t>(num_slices_));
   in_lanes(ctx, static_cast<std::int64_t>(num_slices_), [&](std::int64_t i, nn::Lane& lane) {
     forward_slice(ctx, slices_[at(i)], lane);
     backward_slice(ctx, at(i), lane);
@@ -262,6 +265,7 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
 }
 
 void DensePass::forward_slice(Context& ctx, Slice& slice, nn::Lane& lane) {
+  model_->reserve(lane, {.samples = largest_, .elements = largest_elements_});
   model_->forward(ctx, slice.input, lane, logits(slice.rows));
 }
 
@@ -318,7 +322,7 @@ void DensePass::sum_gradients(Context& ctx) {
   for (std::int64_t i = 0; i < partials; ++i) {
     present_[at(i)] = has_samples(all_reduce_->partial_parts(i)) ? 1 : 0;
   }
-  infinite_.resize_for<std::int32_t>(partials * tasks);
+  infinite_.resize(layout::infinite_bytes(partials, tasks));
   const auto words = [&](std::int64_t i) { return infinite_.as<std::int32_t>() + i * tasks; };
   in_lanes(ctx, partials * tasks, [&](std::int64_t index, nn::Lane& lane) {
     const std::int64_t i = index / tasks;

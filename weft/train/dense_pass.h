@@ -1,7 +1,7 @@
 /// The dense side of a step: forward, loss and backward of the model, slice by slice, the sums of
 /// its gradients, and the reduction and update of the dense parameters.
 ///
-/// A part of the batch is cut into slices of equal size, at most nn::kMaxSlice samples; the
+/// A part of the batch is cut into slices of equal size, at most layout::kMaxSlice samples; the
 /// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
 /// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
 /// by the configuration. Then the weight gradients are computed tile by tile over all slices, up
@@ -27,6 +27,7 @@
 #include "weft/comm/reduce_state.h"
 #include "weft/data/batch.h"
 #include "weft/kernels/finite.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/nn/model.h"
 #include "weft/optim/dense.h"
 #include "weft/sharding/output_dist.h"
@@ -104,7 +105,8 @@ class DensePass final : public DenseSide {
   void in_lanes(Context& ctx, std::int64_t count, const Body& body);
 
   void cut_batch(const data::Batch& batch);
-  void load_sequences(Context& ctx, const data::Batch& batch);
+  void load_sequences(const data::Batch& batch);
+  [[nodiscard]] layout::BatchCounts counts(const data::Batch& batch) const;
   void view_slice(std::size_t index,
                   const sharding::FeatureMatrices& vectors,
                   const sharding::FeatureMatrices& gradients);
@@ -136,6 +138,8 @@ class DensePass final : public DenseSide {
   std::vector<std::int64_t> host_offsets_;
   std::vector<std::vector<std::int64_t>> offsets_begin_;  // [slices][F]
   std::vector<std::vector<Range>> sequence_rows_;         // [slices][F]
+  std::int64_t largest_ = 0;                              // samples of a slice of this batch
+  std::vector<std::int64_t> largest_elements_;            // [F] of sequences, likewise
   std::vector<Part> parts_;                               // [own parts]
   std::vector<Slice> slices_;  // as many as a batch ever had; the first num_slices_ are this one's
   std::size_t num_slices_ = 0;

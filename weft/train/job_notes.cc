@@ -4,7 +4,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
-#include "weft/nn/model.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
 #include "weft/train/mesh.h"
@@ -86,8 +86,7 @@ void Job::warn_of_an_end_between_syncs() const {
 void Job::advise_on_parts() const {
   const std::int64_t parts = plan_.parts / world().size();
   const std::int64_t samples = config_.batch_size / plan_.parts;
-  const std::int64_t slices =
-      parts * std::max<std::int64_t>(1, (samples + nn::kMaxSlice - 1) / nn::kMaxSlice);
+  const std::int64_t slices = parts * std::max<std::int64_t>(1, layout::num_slices(samples));
   if (first() && slices < options_.threads) {
     log_info(
         "numerics.parts is {}: a rank has {} of {} for its {} threads, {} at once; for speed set "

@@ -52,7 +52,6 @@ inline void expect_cross_backward(
   SCOPED_TRACE(fmt::format("{} samples, {} by {}, of {}", one.m, one.d, one.r, to_string(dtype)));
   Context ctx{.device = &device};
   Context host;
-  Arena arena(device);
   const TestedWeights weights(ctx, dtype,
                               {{.in = one.d, .out = one.r}, {.in = one.r, .out = one.d}});
   Tested x0(device, dtype, one.m, one.d, 2, at);
@@ -65,10 +64,16 @@ inline void expect_cross_backward(
   Tested dh(device, dtype, one.m, one.r, 9);
   Tested dv(device, dtype, one.m, one.d, 10, at);
   Tested dbias(device, DType::kFloat32, 1, one.d, 11);
-  const auto v_kept = make_gradient_operands(ctx, arena);
-  const auto w_kept = make_gradient_operands(ctx, arena);
-  const auto v_plain = reference::make_gradient_operands(host, arena);
-  const auto w_plain = reference::make_gradient_operands(host, arena);
+  const Buffer v_memory(device,
+                        gradient_operands_bytes(ctx, dtype, one.m, {.in = one.d, .out = one.r}));
+  const Buffer w_memory(device,
+                        gradient_operands_bytes(ctx, dtype, one.m, {.in = one.r, .out = one.d}));
+  const auto v_kept = make_gradient_operands(ctx);
+  const auto w_kept = make_gradient_operands(ctx);
+  v_kept->lie_at(v_memory.as<void>());
+  w_kept->lie_at(w_memory.as<void>());
+  const auto v_plain = reference::make_gradient_operands(host);
+  const auto w_plain = reference::make_gradient_operands(host);
   const bool more = sum == CrossSum::kAdd;
   cross_backward(ctx, {.layer = {weights.workspace.get(), weights.device.get(), 0, 1},
                        .x0 = x0.device(),

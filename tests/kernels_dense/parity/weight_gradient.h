@@ -7,6 +7,7 @@
 
 #include "tests/kernels_dense/parity/tested.h"
 #include "weft/kernels/weight_gradient.h"
+#include "weft/tensor/buffer.h"
 
 namespace weft::kernels::parity {
 
@@ -28,8 +29,7 @@ inline const std::vector<Cut> kCuts = {{{20}, {20}, {21}, {20}, {20}, {20}, {21}
 // Operands of all slices of a cut, kept by the device's backend and by the plain loops.
 class TestedOperands {
  public:
-  TestedOperands(Context& ctx, const Cut& cut, DType dtype, GradientCase shape)
-      : arena_(*ctx.device) {
+  TestedOperands(Context& ctx, const Cut& cut, DType dtype, GradientCase shape) {
     Context host;
     unsigned seed = 10;
     for (const auto& part : cut) {
@@ -43,10 +43,13 @@ class TestedOperands {
           dy.set(samples - 1, shape.n - 1, std::numeric_limits<float>::infinity());
           dy.upload();
         }
-        owners_.push_back(make_gradient_operands(ctx, arena_));
+        owners_.push_back(make_gradient_operands(ctx));
+        memory_.emplace_back(*ctx.device, gradient_operands_bytes(ctx, dtype, samples,
+                                                                  {.in = shape.k, .out = shape.n}));
+        owners_.back()->lie_at(memory_.back().as<void>());
         keep_operands(ctx, {.dy = dy.device(), .x = x.device(), .to = owners_.back().get()});
         device_.back().push_back(owners_.back().get());
-        owners_.push_back(reference::make_gradient_operands(host, arena_));
+        owners_.push_back(reference::make_gradient_operands(host));
         reference::keep_operands(host,
                                  {.dy = dy.host(), .x = x.host(), .to = owners_.back().get()});
         host_.back().push_back(owners_.back().get());
@@ -59,7 +62,7 @@ class TestedOperands {
   [[nodiscard]] std::vector<PartSlices> host() const { return {host_.begin(), host_.end()}; }
 
  private:
-  Arena arena_;
+  std::vector<Buffer> memory_;
   std::vector<std::unique_ptr<GradientOperands>> owners_;
   std::vector<std::vector<const GradientOperands*>> device_;
   std::vector<std::vector<const GradientOperands*>> host_;
@@ -83,7 +86,7 @@ inline void expect_weight_gradient(Device& device, const Cut& cut, DType dtype, 
   const auto count = static_cast<std::int64_t>(cut.size());
   Tested dw(device, DType::kFloat32, one.n, one.k, 1, kLayouts[1]);
   bool finite = true;
-  for (const GradientTile& tile : gradient_tiles(ctx, one.n, one.k)) {
+  for (const GradientTile& tile : gradient_tiles(ctx, {.in = one.k, .out = one.n})) {
     const DeviceArray<std::int32_t> word(device, {7});
     std::int32_t plain_word = 9;
     sum_weight_gradient(ctx, {.workspace = workspace.get(),

@@ -14,30 +14,11 @@
 #include "weft/base/error.h"
 #include "weft/kernels/cpu/elementwise.h"
 #include "weft/kernels/cpu/workspace.h"
+#include "weft/kernels/target.h"
 
 namespace weft::kernels {
 
 namespace {
-
-// 512 KiB: with the second partial sum and one piece's operands it fits 2 MiB of second cache.
-constexpr std::int64_t kTileRows = 256;
-constexpr std::int64_t kTileCols = 512;
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-/// Pieces of about equal size, none above `most`, but for their unit.
-std::vector<Range> cut(std::int64_t count, std::int64_t most, std::int64_t unit) {
-  const std::int64_t pieces = (count + most - 1) / most;
-  const std::int64_t size =
-      round_up((count + pieces - 1) / std::max<std::int64_t>(pieces, 1), unit);
-  std::vector<Range> ranges;
-  for (std::int64_t begin = 0; begin < count; begin += size) {
-    ranges.push_back({begin, std::min(count, begin + size)});
-  }
-  return ranges;
-}
 
 const WeightGradientOperands& own(const GradientOperands* kept) {
   return static_cast<const WeightGradientOperands&>(*kept);
@@ -46,12 +27,12 @@ const WeightGradientOperands& own(const GradientOperands* kept) {
 }  // namespace
 
 Range WeightGradientOperands::samples(std::int64_t index) const {
-  return piece(samples_, pieces_, index);
+  return piece(samples_, lengths_.pieces, index);
 }
 
 Operand WeightGradientOperands::left(std::int64_t index) const {
   Operand operand;
-  operand.data = static_cast<std::byte*>(left_.data()) + index * left_bytes_;
+  operand.data = static_cast<std::byte*>(memory_) + index * lengths_.left;
   operand.dtype = dtype_;
   operand.rows = rows_;
   operand.cols = packed_rows(dtype_, samples(index).size());
@@ -60,8 +41,9 @@ Operand WeightGradientOperands::left(std::int64_t index) const {
 }
 
 PackedMatrix WeightGradientOperands::right(std::int64_t index) const {
-  return packed_matrix(dtype_, samples(index).size(), cols_,
-                       static_cast<std::byte*>(right_.data()) + index * right_bytes_);
+  return packed_matrix(
+      dtype_, samples(index).size(), cols_,
+      static_cast<std::byte*>(memory_) + pieces() * lengths_.left + index * lengths_.right);
 }
 
 void WeightGradientOperands::set(const ConstOperand& dy, const ConstOperand& x) {
@@ -71,16 +53,9 @@ void WeightGradientOperands::set(const ConstOperand& dy, const ConstOperand& x) 
   samples_ = x.rows;
   rows_ = dy.cols;
   cols_ = x.cols;
-  pieces_ = (samples_ + kMaxPiece - 1) / kMaxPiece;
-  if (pieces_ == 0) {
-    return;
-  }
-  const std::int64_t longest = (samples_ + pieces_ - 1) / pieces_;
-  left_bytes_ = round_up(rows_ * packed_rows(dtype_, longest) * size_of(dtype_), 64);
-  right_bytes_ = packed_bytes(dtype_, longest, cols_);
-  left_.at_least(pieces_ * left_bytes_);
-  right_.at_least(pieces_ * right_bytes_);
-  for (std::int64_t i = 0; i < pieces_; ++i) {
+  lengths_ = layout::gradient_operands(current_packing(), element_of(dtype_), samples_,
+                                       {.in = cols_, .out = rows_});
+  for (std::int64_t i = 0; i < pieces(); ++i) {
     const Range range = samples(i);
     transpose(dy.slice_rows(range.begin, range.end), left(i));
     const PackedMatrix packed = right(i);
@@ -97,18 +72,6 @@ PackedMatrix WeightGradientOperands::right(std::int64_t index, Range cols) const
   // The rows added by packing are zeros, and so are the columns added by transposing.
   operand.rows = packed_rows(dtype_, operand.rows);
   return operand;
-}
-
-std::vector<GradientTile> cpu::gradient_tiles(Context& /*ctx*/,
-                                              std::int64_t rows,
-                                              std::int64_t cols) {
-  std::vector<GradientTile> tiles;
-  for (const Range& tile_cols : cut(cols, kTileCols, kPanel)) {
-    for (const Range& tile_rows : cut(rows, kTileRows, 16)) {
-      tiles.push_back({tile_rows, tile_cols});
-    }
-  }
-  return tiles;
 }
 
 /// The pieces of a part, one after the other.
@@ -153,8 +116,8 @@ bool GradientSummer::sum(Matmul& matmul,
   const Matrix<float> out =
       dw.slice_rows(tile.rows.begin, tile.rows.end).slice_cols(tile.cols.begin, tile.cols.end);
   slots_.resize(static_cast<std::size_t>(tree_slots(node.size())));
-  const std::int64_t slot_floats = round_up(rows * cols, 16);
-  auto* memory = memory_.at_least_of<float>(slot_floats * static_cast<std::int64_t>(slots_.size()));
+  const std::int64_t slot_floats = tile.floats();
+  auto* memory = memory_.at_least_of<float>(tile.sum_floats(std::ssize(slots_)));
   for (Slot& slot : slots_) {
     slot = {matrix(memory, rows, cols), nullptr};
     memory += slot_floats;
@@ -197,8 +160,19 @@ bool GradientSummer::sum(Matmul& matmul,
 
 namespace cpu {
 
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/, Arena& memory) {
-  return std::make_unique<WeightGradientOperands>(memory);
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/) {
+  return std::make_unique<WeightGradientOperands>();
+}
+
+std::int64_t gradient_operands_bytes(Context& /*ctx*/,
+                                     DType dtype,
+                                     std::int64_t samples,
+                                     const LinearShape& layer) {
+  return layout::gradient_operands(current_packing(), element_of(dtype), samples, layer).bytes();
+}
+
+std::vector<GradientTile> gradient_tiles(Context& /*ctx*/, const LinearShape& layer) {
+  return layout::gradient_tiles(layer);
 }
 
 void keep_operands(Context& /*ctx*/, const KeepOperands& args) {
@@ -215,7 +189,8 @@ void sum_weight_gradient(Context& /*ctx*/, const WeightGradient& args) {
 void sum_bias_gradients(Context& /*ctx*/, const BiasGradients& args) {
   const std::int64_t count = args.count;
   const auto slots = static_cast<std::int64_t>(tree_slots(args.node.size()));
-  float* const sums = CpuWorkspace::of(args.workspace).bias_sums.at_least_of<float>(count * slots);
+  float* const sums = CpuWorkspace::of(args.workspace)
+                          .bias_sums.at_least_of<float>(layout::bias_sum_floats(count, slots));
   const auto slot = [&](int depth) { return matrix(sums + depth * count, 1, count); };
   const auto leaf = [&](const Range& node, int depth) {
     const PartBiases& part = args.parts[static_cast<std::size_t>(node.begin - args.node.begin)];

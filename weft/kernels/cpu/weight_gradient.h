@@ -8,27 +8,18 @@
 #include "weft/base/parts.h"
 #include "weft/kernels/cpu/matmul.h"
 #include "weft/kernels/weight_gradient.h"
-#include "weft/tensor/arena.h"
+#include "weft/layout/products.h"
 #include "weft/tensor/host_block.h"
 
 namespace weft::kernels {
 
-/// Samples of a product at most. Rows of dyᵀ are then 512 bytes long in bf16: with 4096, as for
-/// 2048 samples at once, all rows of a tile meet in one set of the first cache, at a third of the
-/// speed.
-inline constexpr std::int64_t kMaxPiece = 256;
-
-/// What one slice contributes to the gradient of one layer. Memory: one copy each of x and dy. It
-/// grows to the largest slice seen, then allocates nothing.
+/// What one slice contributes to the gradient of one layer: one copy each of x and dy.
 class WeightGradientOperands final : public GradientOperands {
  public:
-  /// In an arena that outlives it.
-  explicit WeightGradientOperands(Arena& arena) : left_(arena), right_(arena) {}
-
   /// Takes dy [m, n] and x [m, k] of one type.
   void set(const ConstOperand& dy, const ConstOperand& x);
 
-  [[nodiscard]] std::int64_t pieces() const { return pieces_; }
+  [[nodiscard]] std::int64_t pieces() const { return lengths_.pieces; }
 
   /// Rows `rows` of dyᵀ of a piece.
   [[nodiscard]] ConstOperand left(std::int64_t piece, Range rows) const;
@@ -45,11 +36,7 @@ class WeightGradientOperands final : public GradientOperands {
   std::int64_t samples_ = 0;
   std::int64_t rows_ = 0;  // n
   std::int64_t cols_ = 0;  // k
-  std::int64_t pieces_ = 0;
-  std::int64_t left_bytes_ = 0;  // of a piece
-  std::int64_t right_bytes_ = 0;
-  ArenaBlock left_;
-  ArenaBlock right_;
+  layout::GradientOperands lengths_;
 };
 
 /// What a thread needs to sum: partial sums of a tile, one per depth of the tree. Grows, then

@@ -3,9 +3,7 @@
 
 namespace weft::kernels::cuda {
 
-std::vector<GradientTile> gradient_tiles(Context& /*ctx*/,
-                                         std::int64_t /*rows*/,
-                                         std::int64_t /*cols*/) {
+std::vector<GradientTile> gradient_tiles(Context& /*ctx*/, const LinearShape& /*layer*/) {
   missing_operation("gradient_tiles");
 }
 

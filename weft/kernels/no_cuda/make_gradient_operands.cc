@@ -3,7 +3,7 @@
 
 namespace weft::kernels::cuda {
 
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/, Arena& /*memory*/) {
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/) {
   missing_operation("make_gradient_operands");
 }
 

@@ -71,7 +71,7 @@ float tree_sum(Range node, std::span<const Part> parts, const Leaf& leaf) {
 
 }  // namespace
 
-std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/, Arena& /*memory*/) {
+std::unique_ptr<GradientOperands> make_gradient_operands(Context& /*ctx*/) {
   return std::make_unique<CopiedOperands>();
 }
 

@@ -1,4 +1,4 @@
-#include "weft/nn/builder.h"
+#include "weft/nn/parameters.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,28 +34,21 @@ double normal(std::uint64_t key, std::uint64_t index) {
 
 }  // namespace
 
-std::int64_t Builder::add_parameter(const std::string& name,
-                                    std::int64_t rows,
-                                    std::int64_t cols,
-                                    Init init) {
-  inits_.push_back(init);
-  return layout_[layout_.add(name, rows, cols)].offset;
-}
-
-std::size_t Builder::add_linear(const std::string& name,
-                                std::int64_t in,
-                                std::int64_t out,
-                                Bias bias) {
-  LinearLayer layer{.in = in, .out = out};
-  layer.weight = add_parameter(name + ".weight", out, in, Init::kWeight);
-  if (bias != Bias::kNone) {
-    layer.bias =
-        add_parameter(name + ".bias", 1, out, bias == Bias::kZero ? Init::kZero : Init::kBias);
-    layer.bias_gradient = biases_;
-    biases_ += out;
+Parameters::Parameters(const std::vector<layout::LinearLayer>& layers) {
+  const auto add = [this](const std::string& name, std::int64_t rows, std::int64_t cols,
+                          Init init) {
+    inits.push_back(init);
+    return layout[layout.add(name, rows, cols)].offset;
+  };
+  for (const layout::LinearLayer& layer : layers) {
+    LayerPlace place;
+    place.weight = add(layer.name + ".weight", layer.shape.out, layer.shape.in, Init::kWeight);
+    if (layer.bias != layout::Bias::kNone) {
+      place.bias = add(layer.name + ".bias", 1, layer.shape.out,
+                       layer.bias == layout::Bias::kZero ? Init::kZero : Init::kBias);
+    }
+    places.push_back(place);
   }
-  layers_.push_back(layer);
-  return layers_.size() - 1;
 }
 
 void initial_values(std::uint64_t seed,
