@@ -42,6 +42,7 @@
 #include "weft/data/loader.h"
 #include "weft/data/vocabulary.h"
 #include "weft/layout/tables.h"
+#include "weft/planner/dense_memory.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/place.h"
 #include "weft/planner/step_memory.h"
@@ -295,13 +296,10 @@ Formulas formulas_of(const spec::Config& config, const spec::Plan& plan) {
     means.beside += (memory.matrices + memory.buffers() - memory.relays) / ranks;
   }
   for (std::int64_t position = 0; position < plan.world(); ++position) {
-    const cost::DenseMemory dense = planner::dense_memory(config, workload,
-                                                          {.parts = plan.parts,
-                                                           .ranks = plan.world(),
-                                                           .rank = position,
-                                                           .threads = 1,
-                                                           .elements = {}});
-    means.beside += (dense.parameters + dense.batch) / static_cast<double>(plan.world());
+    const planner::DenseMemory dense = planner::dense_memory(
+        config, workload,
+        {.parts = plan.parts, .ranks = plan.world(), .rank = position, .threads = 1});
+    means.beside += dense.device() / static_cast<double>(plan.world());
   }
   return means;
 }

@@ -12,6 +12,7 @@
 #include "weft/data/loader.h"
 #include "weft/data/vocabulary.h"
 #include "weft/kernels/target.h"
+#include "weft/planner/dense_memory.h"
 #include "weft/planner/place.h"
 #include "weft/planner/step_memory.h"
 #include "weft/spec/yaml.h"
@@ -90,7 +91,8 @@ spec::Config config_of(const Case& one) {
   return config;
 }
 
-/// What the ranks' devices count, and the process beside them.
+/// The most that the ranks' devices have counted, and what the process has beside them: blocks that
+/// only grow.
 struct Counted {
   std::vector<double> devices;  ///< [ranks] peaks
   double rest = 0.0;
@@ -98,7 +100,6 @@ struct Counted {
 
 Counted count(const Case& one, const spec::Config& config, const spec::Plan& plan) {
   Counted counted;
-  counted.devices.resize(static_cast<std::size_t>(plan.ranks));
   const comm::LocalOptions options{.hosts = {plan.hosts.begin(), plan.hosts.end()}};
   comm::run_local(static_cast<int>(plan.ranks), options, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 1, .buffer_growth = one.growth});
@@ -117,15 +118,15 @@ Counted count(const Case& one, const spec::Config& config, const spec::Plan& pla
       loader.next(batch);
       engine.train_step({.batch = batch, .step = step});
     }
-    const auto own = static_cast<double>(device->memory_peak());
-    world.all_gather(host, &own, counted.devices.data(), sizeof own);
-    const double process = static_cast<double>(host_memory_use().now - before);
+    const auto peak = static_cast<double>(device->memory_peak());
+    std::vector<double> peaks(static_cast<std::size_t>(world.size()));
+    world.all_gather(host, &peak, peaks.data(), sizeof peak);
+    std::int64_t devices = device->memory_use();
+    world.all_reduce(host, &devices, 1, comm::ReduceOp::kSum);
+    const std::int64_t process = host_memory_use().now - before;
     world.barrier(host);
     if (world.rank() == 0) {
-      counted.rest = process;
-      for (const double bytes : counted.devices) {
-        counted.rest -= bytes;
-      }
+      counted = {.devices = peaks, .rest = static_cast<double>(process - devices)};
     }
   });
   return counted;
@@ -156,22 +157,25 @@ double expect_predicted(const Case& one, double share) {
   double blocks = 0.0;
   double all = 0.0;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
-    const cost::DenseMemory dense = planner::dense_memory(config, workload,
-                                                          {.parts = plan.parts,
-                                                           .ranks = plan.ranks,
-                                                           .rank = static_cast<std::int64_t>(rank),
-                                                           .threads = 1,
-                                                           .elements = {},
-                                                           .hosts = one.hosts});
-    const double buffers = memory[rank].matrices + memory[rank].buffers() - memory[rank].relays +
-                           dense.parameters + dense.batch + dense.packed;
+    const planner::DenseMemory dense =
+        planner::dense_memory(config, workload,
+                              {.parts = plan.parts,
+                               .ranks = plan.ranks,
+                               .rank = static_cast<std::int64_t>(rank),
+                               .threads = 1,
+                               .hosts = one.hosts,
+                               .packing = kernels::current_packing()});
+    const double buffers =
+        memory[rank].matrices + memory[rank].buffers() - memory[rank].relays + dense.device();
     const double beside = counted.devices[rank] - memory[rank].tables;
     EXPECT_NEAR(buffers, beside, share * beside) << "rank " << rank;
     EXPECT_NEAR(memory[rank].tables + buffers, counted.devices[rank], 0.03 * counted.devices[rank]);
-    blocks += dense.slices + dense.lanes + memory[rank].relays;
+    blocks += dense.scratch + memory[rank].relays;
     all += memory[rank].tables + buffers;
   }
-  EXPECT_NEAR(blocks, counted.rest, 0.01 * counted.rest);
+  constexpr double kOneDnn = 8192.0;  // of a rank's primitives, which is not predicted
+  EXPECT_NEAR(blocks, counted.rest,
+              0.03 * counted.rest + kOneDnn * static_cast<double>(memory.size()));
   return all;
 }
 
@@ -185,9 +189,6 @@ class PredictedMemory : public testing::Test {
 };
 
 TEST_F(PredictedMemory, OfModels) {
-  if (kernels::current_target() < kernels::Target::kAvx512) {
-    GTEST_SKIP() << "weights are packed in another way";
-  }
   for (const std::int64_t ranks : {1, 3}) {
     for (const std::string model : {kDlrm, kDcnv2, kDeepFm, kProjected}) {
       for (const std::string compute : {"", ", compute: bf16"}) {
@@ -200,9 +201,6 @@ TEST_F(PredictedMemory, OfModels) {
 }
 
 TEST_F(PredictedMemory, OfSequences) {
-  if (kernels::current_target() < kernels::Target::kAvx512) {
-    GTEST_SKIP() << "weights are packed in another way";
-  }
   for (const std::string model : {kDlrm, kDcnv2, kProjected}) {
     expect_predicted({.model = model, .last = ", pooling: none, target: C2"}, 0.01);
     std::string mean = model;
@@ -328,17 +326,13 @@ TEST_F(PredictedMemory, OfRelaysOfRows) {
                         .sharding = sharding,
                         .ranks = std::ssize(hosts),
                         .hosts = hosts,
-                        .even = true,
-                        .steps = 20},
+                        .even = true},
                        0.05);
     }
   }
 }
 
 TEST_F(PredictedMemory, OfACodecOfDenseGradients) {
-  if (kernels::current_target() < kernels::Target::kAvx512) {
-    GTEST_SKIP() << "weights are packed in another way";
-  }
   const std::string model = "{type: dlrm, bottom_mlp: [256, 48], top_mlp: [512, 256]}";
   for (const std::int64_t ranks : {1, 2, 3}) {
     for (const bool feedback : {false, true}) {

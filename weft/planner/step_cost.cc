@@ -4,12 +4,12 @@
 #include <cmath>
 #include <initializer_list>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
+#include "weft/planner/dense_memory.h"
 #include "weft/planner/mesh_cost.h"
 #include "weft/planner/sample_cost.h"
 #include "weft/planner/shard_cost.h"
@@ -40,15 +40,14 @@ void add_memory(const StepShape& shape,
       step_memory(shape.config, shape.workload, plan, {.transport = transport}, hot_uses);
   double dense = shape.dense_bytes;
   if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && shape.has_dense_hierarchy) {
-    cost::DenseMemoryShape whole{.parts = shape.parts,
-                                 .ranks = shape.world_ranks,
-                                 .rank = 0,
-                                 .threads = shape.cluster.threads,
-                                 .elements = {}};
+    DenseMemoryShape whole{.parts = shape.parts,
+                           .ranks = shape.world_ranks,
+                           .rank = 0,
+                           .threads = shape.cluster.threads};
     for (const std::int64_t rank : shape.everybody) {
       whole.hosts.push_back(topology::host_of(shape.world, rank));
     }
-    dense = dense_memory(shape.config, shape.workload, std::move(whole)).bytes();
+    dense = dense_memory(shape.config, shape.workload, whole).bytes();
   }
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     cost.ranks[r].buffer_bytes =

@@ -380,14 +380,4 @@ std::vector<StepMemory> step_memory(const spec::Config& config,
   return StepLengths(config, workload, plan, options, hot_uses).run();
 }
 
-cost::DenseMemory dense_memory(const spec::Config& config,
-                               const Workload& workload,
-                               cost::DenseMemoryShape shape) {
-  shape.elements.clear();
-  for (const FeatureUse& use : workload.features) {
-    shape.elements.push_back(use.pooled ? 0.0 : use.length);
-  }
-  return cost::dense_memory(config, shape);
-}
-
 }  // namespace weft::planner

@@ -1,6 +1,6 @@
 /// Memory of tables and of their exchanges on every rank under a plan, buffer by buffer, as the
-/// allocators count it; with the dense side (weft/cost/dense_memory.h) all that a training step
-/// has. It lies where the rank's tables do: in hbm, or in ddr.
+/// allocators count it; with the dense side (dense_memory.h) all that a training step has. It lies
+/// where the rank's tables do: in hbm, or in ddr.
 ///
 /// Counted here is what a batch is expected to bring: ids, different rows, vectors, partial sums.
 /// How long buffers for them are is said by weft/layout alone, which the allocators ask too. What
@@ -30,7 +30,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/cost/dense_memory.h"
 #include "weft/layout/blocks.h"
 #include "weft/planner/hot_rows.h"
 #include "weft/planner/workload.h"
@@ -76,10 +75,5 @@ std::vector<StepMemory> step_memory(const spec::Config& config,
                                     const spec::Plan& plan,
                                     const StepMemoryOptions& options,
                                     const HotUses& hot_uses);
-
-/// The dense side of a step, with the workload's lengths for `shape.elements`: of any plan.
-cost::DenseMemory dense_memory(const spec::Config& config,
-                               const Workload& workload,
-                               cost::DenseMemoryShape shape);
 
 }  // namespace weft::planner

@@ -7,7 +7,7 @@
 #include "weft/cost/exchange.h"
 #include "weft/cost/hierarchical.h"
 #include "weft/cost/memory.h"
-#include "weft/planner/step_memory.h"
+#include "weft/planner/dense_memory.h"
 
 namespace weft::planner {
 namespace {
@@ -106,7 +106,6 @@ StepShape make(const spec::Config& config,
                                     .ranks = shape.world_ranks,
                                     .rank = 0,
                                     .threads = cluster.threads,
-                                    .elements = {},
                                     .lent = topology::hosts(shape.world) == 1})
                           .bytes();
   find_uses(shape);

@@ -14,7 +14,9 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
+#include "weft/kernels/target.h"
 #include "weft/layout/tables.h"
+#include "weft/planner/dense_memory.h"
 #include "weft/planner/step_memory.h"
 #include "weft/planner/workload.h"
 #include "weft/train/memory_limits.h"
@@ -91,8 +93,8 @@ double predicted_rest(const comm::Communicator& world,
                                        .ranks = plan.world(),
                                        .rank = 0,
                                        .threads = threads,
-                                       .elements = {},
-                                       .lent = world.lends()})
+                                       .lent = world.lends(),
+                                       .packing = kernels::current_packing()})
                     .bytes();
   if (has_one_set(plan)) {
     double most = 0.0;
