@@ -7,6 +7,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/layout/tables.h"
 
 namespace weft::bench {
@@ -242,7 +243,7 @@ StepWork step_work(const spec::Config& config,
     }
   }
   work.dense_parameters = static_cast<double>(dense_parameters(config));
-  work.dense_state = cost::dense_state_floats(config.dense_optimizer.type);
+  work.dense_state = static_cast<double>(layout::dense_states(config.dense_optimizer.type).size());
   return work;
 }
 

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "weft/base/codec_format.h"
+#include "weft/layout/reduce.h"
 #include "weft/spec/config.h"
 #include "weft/topology/cluster.h"
 
@@ -59,7 +60,7 @@ struct ReduceWire {
 
   /// Of a slice of `floats`, which may be none.
   [[nodiscard]] std::int64_t bytes(std::int64_t floats) const {
-    return floats == 0 ? 0 : encoded_bytes(format, group, floats);
+    return layout::code_bytes(format, group, floats);
   }
 
   /// Bytes read and written by encoding slices of `floats`, which take `bytes` encoded: both, and

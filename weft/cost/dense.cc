@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/layout/dense_memory.h"
 #include "weft/topology/rates.h"
 
 namespace weft::cost {
@@ -16,71 +17,49 @@ double rounded(double x, double unit) {
   return unit * std::ceil(x / unit);
 }
 
-/// Counts layers as they are added.
+/// Counts what the parts of a model do to a sample.
 class Counter {
  public:
-  explicit Counter(const spec::Config& config)
-      : config_(config), value_(config.model.compute == spec::Compute::kBf16 ? 2.0 : kFloat) {}
+  Counter(const spec::Config& config, std::span<const double> lengths)
+      : config_(config), lengths_(lengths) {}
 
-  [[nodiscard]] const DenseWork& work() const { return work_; }
-
-  /// `lengths`: [features]
-  void run(std::span<const double> lengths) {
-    const spec::Model& model = config_.model;
-    const bool vectors_interact = model.type != spec::ModelKind::kDcnv2;
-    double width = bottom();
-    const double x = width;  // values of the bottom MLP, or the dense ones themselves
-    double fields = 0.0;
-    double dim = model.bottom_mlp.empty() ? 0.0 : x;
-    for (std::size_t f = 0; f < config_.sparse_features.size(); ++f) {
-      const spec::SparseFeature& feature = config_.sparse_features[f];
-      const double own = dim_of(feature);
-      attention(feature, own, lengths[f]);
-      const double elements = feature.pooling == spec::Pooling::kNone ? lengths[f] : 1.0;
-      vectors(kFloat * own * elements);
-      const auto common = static_cast<double>(model.projection_dim);
-      const bool projected = vectors_interact && common > 0.0 && own != common;
-      if (projected) {
-        linear(own, common, kNoBias);
+  DenseWork run() {
+    const spec::Model& options = config_.model;
+    const layout::ModelShape shape = layout::model_shape(config_);
+    layout::DenseModel model(options.compute);
+    switch (options.type) {
+      case spec::ModelKind::kDlrm: {
+        const layout::Dlrm parts(model, options, shape);
+        features(parts.vectors);
+        dots(static_cast<double>(parts.num_fields), static_cast<double>(parts.dim));
+        break;
       }
-      dim = vectors_interact && common > 0.0 ? common : own;
-      width += dim;
-      fields += 1.0;
+      case spec::ModelKind::kDcnv2: {
+        const layout::Dcnv2 parts(model, options, shape);
+        features(parts.all.vectors);
+        const double values =
+            static_cast<double>(parts.cross.size()) * static_cast<double>(parts.all.width);
+        move(4.0 * kFloat * values, 8.0 * kFloat * values);
+        break;
+      }
+      case spec::ModelKind::kDeepFm: {
+        const layout::DeepFm parts(model, options, shape);
+        features(parts.all.vectors);
+        const double fields =
+            static_cast<double>(shape.features.size()) + (parts.all.bottom.empty() ? 0.0 : 1.0);
+        const double values = fields * static_cast<double>(parts.dim);
+        add(2.0 * values, 4.0 * values);  // Σv and Σv², not pairs
+        break;
+      }
     }
-    switch (model.type) {
-      case spec::ModelKind::kDlrm:
-        fields += model.bottom_mlp.empty() || config_.dense_features.empty() ? 0.0 : 1.0;
-        dots(fields, dim);
-        head((fields > static_cast<double>(config_.sparse_features.size()) ? dim : 0.0) +
-             fields * (fields - 1.0) / 2.0);
-        break;
-      case spec::ModelKind::kDcnv2:
-        for (std::int64_t l = 0; l < model.cross_layers; ++l) {
-          linear(width, static_cast<double>(model.cross_rank), kNoBias);
-          linear(static_cast<double>(model.cross_rank), width);
-          move(4.0 * kFloat * width, 8.0 * kFloat * width);
-        }
-        head(width);
-        break;
-      case spec::ModelKind::kDeepFm:
-        linear(width, tasks(), kNoBias);
-        fields += model.bottom_mlp.empty() ? 0.0 : 1.0;
-        add(2.0 * fields * dim, 4.0 * fields * dim);  // Σv and Σv², not pairs
-        head(width);
-        break;
+    for (const layout::LinearLayer& layer : model.layers()) {
+      linear(layer, static_cast<double>(layout::bytes_of(model.element())));
     }
+    work_.bucket = static_cast<double>(layout::parameter_floats(model));
+    return work_;
   }
 
  private:
-  static constexpr bool kNoBias = false;
-
-  [[nodiscard]] double tasks() const { return static_cast<double>(config_.tasks.size()); }
-
-  [[nodiscard]] double dim_of(const spec::SparseFeature& feature) const {
-    const auto table = static_cast<std::size_t>(spec::table_index(config_, feature));
-    return static_cast<double>(config_.tables[table].embedding_dim);
-  }
-
   void add(double forward, double backward) {
     work_.forward_flops += forward;
     work_.backward_flops += backward;
@@ -91,50 +70,38 @@ class Counter {
     work_.layers.backward += backward;
   }
 
-  void vectors(double bytes) {
-    work_.kept.held += 2.0 * bytes;
-    work_.kept.forward += bytes;
-    work_.kept.backward += 2.0 * bytes;
-    work_.checked_bytes += bytes;
+  void features(const layout::FeatureVectors& vectors) {
+    using Kind = layout::FeatureVectors::Kind;
+    for (std::size_t f = 0; f < vectors.features.size(); ++f) {
+      const layout::FeatureVectors::Feature& feature = vectors.features[f];
+      const double elements = feature.kind == Kind::kPooled ? 1.0 : lengths_[f];
+      const double values = static_cast<double>(feature.dim) * elements;
+      if (feature.kind == Kind::kAttention) {
+        add(2.0 * values, 4.0 * values);  // the weighted sum
+      }
+      const double bytes = kFloat * values;
+      work_.kept.held += 2.0 * bytes;
+      work_.kept.forward += bytes;
+      work_.kept.backward += 2.0 * bytes;
+      work_.checked_bytes += bytes;
+    }
   }
 
-  /// `times`: how often per sample; `first`: nothing before it learns.
-  void linear(double in, double out, bool bias = true, double times = 1.0, bool first = false) {
+  /// `value`: bytes of one.
+  void linear(const layout::LinearLayer& layer, double value) {
+    const bool per_element = layer.rows.per == layout::Rows::Per::kElement;
+    const double times = per_element ? lengths_[layer.rows.feature] : 1.0;
+    const auto in = static_cast<double>(layer.shape.in);
+    const auto out = static_cast<double>(layer.shape.out);
     const double flops = 2.0 * rounded(in, 16.0) * rounded(out, 16.0) * times;
-    add(flops, first ? flops : 2.0 * flops);
-    const double values = value_ * times;
+    add(flops, layer.has_dx ? 2.0 * flops : flops);
+    const double values = value * times;
     move(values * (in + out), values * (2.0 * in + 3.0 * out));
+    move(0.0, layer.has_relu ? 4.0 * values * out : 0.0);
     work_.layers.held += values * (in + out);
     work_.kept.held += values * (in + out);
     work_.kept.backward += 3.0 * values * (in + out);
-    work_.parameters += in * out + (bias ? out : 0.0);
-    work_.bucket += rounded(in * out, 16.0) + (bias ? rounded(out, 16.0) : 0.0);
-  }
-
-  /// Layers of these widths behind `in`; returns the last one.
-  double mlp(double in, const std::vector<std::int64_t>& widths, double times, bool first) {
-    for (const std::int64_t width : widths) {
-      linear(in, static_cast<double>(width), true, times, first);
-      in = static_cast<double>(width);
-      move(0.0, 4.0 * value_ * times * in);  // its activation
-      first = false;
-    }
-    return in;
-  }
-
-  double bottom() {
-    const auto dense = static_cast<double>(config_.dense_features.size());
-    return dense > 0.0 || config_.model.type != spec::ModelKind::kDlrm
-               ? mlp(dense, config_.model.bottom_mlp, 1.0, true)
-               : 0.0;
-  }
-
-  void attention(const spec::SparseFeature& feature, double dim, double length) {
-    if (feature.pooling == spec::Pooling::kNone && !feature.target.empty() &&
-        config_.model.sequence == spec::SequencePooling::kAttention) {
-      linear(mlp(4.0 * dim, config_.model.attention_mlp, length, false), 1.0, true, length);
-      add(2.0 * dim * length, 4.0 * dim * length);  // the weighted sum
-    }
+    work_.parameters += in * out + (layer.bias == layout::Bias::kNone ? 0.0 : out);
   }
 
   void dots(double fields, double dim) {
@@ -145,12 +112,10 @@ class Counter {
     move(kFloat * (2.0 * fields * dim + square + fields * fields), kFloat * fields * dim);
   }
 
-  void head(double in) { linear(mlp(in, config_.model.top_mlp, 1.0, false), tasks()); }
-
   static constexpr double kFloat = 4.0;
 
   const spec::Config& config_;
-  double value_;  ///< bytes
+  std::span<const double> lengths_;  ///< [features]
   DenseWork work_;
 };
 
@@ -184,24 +149,10 @@ DotFlops dot_flops(double fields, double dim) {
           .backward = 4.0 * fields * rounded(fields, 8.0) * width};
 }
 
-double dense_state_floats(spec::DenseOptimizerKind kind) {
-  switch (kind) {
-    case spec::DenseOptimizerKind::kSgd:
-      return 0.0;
-    case spec::DenseOptimizerKind::kAdagrad:
-      return 1.0;
-    case spec::DenseOptimizerKind::kAdam:
-      return 2.0;
-  }
-  fail(ErrorCode::kInternal, "dense optimizer number {} does not exist", static_cast<int>(kind));
-}
-
 DenseWork dense_work(const spec::Config& config, std::span<const double> lengths) {
   WEFT_CHECK(lengths.size() == config.sparse_features.size(), "{} lengths of {} features",
              lengths.size(), config.sparse_features.size());
-  Counter counter(config);
-  counter.run(lengths);
-  return counter.work();
+  return Counter(config, lengths).run();
 }
 
 DenseWork dense_work(const spec::Config& config, double sequence_length) {
@@ -212,7 +163,7 @@ DenseBatch dense_batch(std::int64_t batch_size,
                        std::int64_t parts,
                        double own_parts,
                        double samples) {
-  constexpr double kMostOfSlice = 512.0;  // nn::kMaxSlice
+  constexpr auto kMostOfSlice = static_cast<double>(layout::kMaxSlice);
   const double part = std::ceil(static_cast<double>(batch_size) / static_cast<double>(parts));
   return {.samples = samples,
           .parts = own_parts,
@@ -243,7 +194,8 @@ double backward_s(const topology::Cluster& cluster,
 double dense_update_s(const topology::Cluster& cluster,
                       const spec::Config& config,
                       const DenseWork& work) {
-  const double floats = 3.0 + 2.0 * dense_state_floats(config.dense_optimizer.type);
+  const double floats =
+      3.0 + 2.0 * static_cast<double>(layout::dense_states(config.dense_optimizer.type).size());
   return topology::copy_s(cluster, 4.0 * floats * work.parameters);
 }
 

@@ -72,9 +72,6 @@ struct DotFlops {
 /// numbers rounded up as the header says.
 DotFlops dot_flops(double fields, double dim);
 
-/// Floats that a dense optimizer keeps per weight.
-double dense_state_floats(spec::DenseOptimizerKind kind);
-
 /// Samples of a rank, its parts, and the samples of a slice.
 struct DenseBatch {
   double samples = 0.0;
@@ -82,7 +79,7 @@ struct DenseBatch {
   double slice = 1.0;
 };
 
-/// Those of the largest part, in slices of equal size, 512 at most (nn::kMaxSlice).
+/// Those of the largest part, in slices of equal size, layout::kMaxSlice at most.
 DenseBatch dense_batch(std::int64_t batch_size,
                        std::int64_t parts,
                        double own_parts,

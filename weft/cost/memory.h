@@ -5,9 +5,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "weft/layout/blocks.h"
 
@@ -21,19 +18,5 @@ inline double round_up(double x, double unit) {
 }
 
 using layout::block_bytes;
-
-/// Blocks of one owner, in the order in which they ask.
-class ArenaMemory {
- public:
-  /// Block `number` needs so many bytes: as ArenaBlock::at_least. Numbers are small.
-  void need(std::size_t number, double bytes);
-
-  /// What all of it counts for.
-  [[nodiscard]] double counted_bytes() const;
-
- private:
-  std::vector<std::int64_t> blocks_;
-  layout::ArenaChunks chunks_;
-};
 
 }  // namespace weft::cost
