@@ -1,16 +1,13 @@
 // What blocks of memory count for, and how buffers grow, against the allocators.
 #include "weft/layout/blocks.h"
 
-#include <cstddef>
-#include <vector>
+#include <cstdint>
 
 #include <gtest/gtest.h>
 
-#include "weft/tensor/arena.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/host_memory.h"  // WEFT_ADDRESS_SANITIZER
-#include "weft/tensor/memory_use.h"
 
 namespace weft::layout {
 namespace {
@@ -56,36 +53,6 @@ TEST(LayoutOfBlocks, HasItsPeakOnTheDevice) {
   const Buffer third(*device, 700);
   EXPECT_EQ(device->memory_use(), 700);
   EXPECT_EQ(device->memory_peak(), 1500);
-}
-
-// The places are one after the other in the chunk, and a chunk is twice as long as the one before.
-TEST(LayoutOfArenas, HasTheChunksThatAreCounted) {
-  const std::int64_t before = host_memory_use().now;
-  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-  Arena arena(*device);
-  std::vector<ArenaBlock> blocks(5, ArenaBlock(arena));
-  std::vector<std::int64_t> lengths(5, 0);
-  ArenaChunks chunks;
-  const auto need = [&](std::size_t number, std::int64_t bytes) {
-    blocks[number].at_least(bytes);
-    if (bytes > lengths[number]) {
-      lengths[number] = grown_block(bytes, lengths[number]);
-      chunks.take(lengths[number]);
-    }
-    EXPECT_EQ(chunks.counted_bytes(), host_memory_use().now - before) << number << " " << bytes;
-  };
-  need(0, 100);
-  need(1, kMiB);
-  need(0, 90);        // has more
-  need(0, 120);       // grows to 150, elsewhere
-  need(2, 2 * kMiB);  // in the next chunk
-  need(1, 2 * kMiB);
-  need(3, 70 * kMiB);  // larger than any chunk
-  need(4, kMiB);
-  ASSERT_EQ(chunks.chunks().size(), 4U);
-  EXPECT_EQ(chunks.chunks()[1].bytes, 4 * kMiB);
-  EXPECT_EQ(chunks.chunks()[2].bytes, 70 * kMiB);
-  EXPECT_EQ(chunks.chunks()[3].bytes, 32 * kMiB);
 }
 
 }  // namespace

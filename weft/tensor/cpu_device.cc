@@ -87,12 +87,12 @@ std::int64_t counted_bytes(std::size_t size) {
 }
 
 /// `sign` 1: memory of `size` bytes was taken; -1: given back.
-void count_memory(std::int64_t sign, std::size_t size, std::int64_t idle) {
+void count_memory(std::int64_t sign, std::size_t size) {
   const std::int64_t bytes = counted_bytes(size);
   if (!is_mapped(size)) {
     heap_now.fetch_add(sign * bytes, std::memory_order_relaxed);
   }
-  process_bytes.add(sign * (bytes - idle));
+  process_bytes.add(sign * bytes);
 }
 
 class CpuDevice final : public Device {
@@ -159,7 +159,7 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-void* allocate_host(std::int64_t bytes, std::int64_t idle) {
+void* allocate_host(std::int64_t bytes) {
   WEFT_CHECK(bytes >= 0, "memory of {} bytes", bytes);
   const auto size = static_cast<std::size_t>(bytes);
   void* data = nullptr;
@@ -175,25 +175,21 @@ void* allocate_host(std::int64_t bytes, std::int64_t idle) {
          "ranks, or a machine with more memory",
          format_bytes(static_cast<std::uint64_t>(bytes)), bytes);
   }
-  count_memory(1, size, idle);
+  count_memory(1, size);
   return data;
 }
 
-void deallocate_host(void* data, std::int64_t bytes, std::int64_t idle) noexcept {
+void deallocate_host(void* data, std::int64_t bytes) noexcept {
   if (data == nullptr) {
     return;
   }
   const auto size = static_cast<std::size_t>(bytes);
-  count_memory(-1, size, idle);
+  count_memory(-1, size);
   if (is_mapped(size)) {
     munmap(data, mapped_bytes(size));
   } else {
     std::free(data);
   }
-}
-
-void count_idle_as_used(std::int64_t bytes) noexcept {
-  process_bytes.add(bytes);
 }
 
 MemoryUse host_memory_use() {

@@ -22,12 +22,8 @@
 namespace weft {
 
 /// As Device::allocate and deallocate: 64-byte aligned, from 2 MiB on 2 MiB-aligned with huge pages
-/// advised. Both take the same number of bytes. `idle` bytes of them are not in use (yet) and do
-/// not count in memory_use.h.
-void* allocate_host(std::int64_t bytes, std::int64_t idle = 0);
-void deallocate_host(void* data, std::int64_t bytes, std::int64_t idle = 0) noexcept;
-
-/// `bytes` that were idle are in use.
-void count_idle_as_used(std::int64_t bytes) noexcept;
+/// advised. Both take the same number of bytes.
+void* allocate_host(std::int64_t bytes);
+void deallocate_host(void* data, std::int64_t bytes) noexcept;
 
 }  // namespace weft

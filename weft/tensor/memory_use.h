@@ -1,8 +1,7 @@
 /// What this process has asked for: memory of tables, exchanges, activations and whatever else lies
-/// in a Buffer of a CPU device or in a HostBlock; of an Arena the huge pages that its blocks have
-/// had. Not what std::vector and libraries take from the heap. The one number of Weft that
-/// belongs to the process and not to a rank, like its resident memory, with which it is to be
-/// compared.
+/// in a Buffer of a CPU device or in a HostBlock. Not what std::vector and libraries take from the
+/// heap. The one number of Weft that belongs to the process and not to a rank, like its resident
+/// memory, with which it is to be compared.
 #pragma once
 
 #include <cstdint>
