@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fail when a module of weft/ includes a module that tools/layers.txt does not allow it, when a file
 outside its backend folder includes a backend's header, or when one outside kernels/ loops over a device's
-memory on the host: uses the pool, or the CPU's kernels on host pointers. What does so today and is not host
-memory by its nature is in tools/host_loops.txt, and a line there that is no longer needed is a fault too."""
+memory on the host: uses the pool, indexes rows by a stride, or calls the CPU's kernels on host pointers. What does
+so today and is not host memory by its nature is in tools/host_loops.txt, and a line there that is no longer needed
+is a fault too."""
 import pathlib
 import re
 import sys
@@ -16,13 +17,21 @@ BACKENDS = {
     r'"weft/kernels/(cpu|reference|no_cuda)/[^"]*"': ("weft/kernels/",),
 }
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
-HOST_LOOP = re.compile(r'\bctx\.pool\b|\brun_blocks\(|\bparallel_for\(|#\s*include\s*"weft/kernels/cpu/')
-# Work on host memory: pools and devices themselves, kernels, data, messages and the ids that they carry
-# (docs/adr/0005-ids-in-host-memory.md), lists of rows, and measuring the machine.
+CPU_KERNEL = re.compile(r'#\s*include\s*"weft/kernels/cpu/')
+STAGE_POOL = re.compile(r'\bctx\.pool\b|\brun_blocks\(')  # of a stage, which has a device
+ANY_POOL = re.compile(r'\bparallel_for\(')
+# A row times a stride: rows of a store, or of a matrix on a device.
+ROW_INDEX = re.compile(r'[A-Za-z_)\]]\s*\*\s*[A-Za-z_.>()-]*stride\b|stride\)?\s*\*\s*[A-Za-z_(]')
+# Work on host memory: pools and devices themselves, kernels, data, messages.
 HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "weft/comm/",
-               "weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
-               "weft/sharding/paths/", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc",
                "weft/train/compute_probe.cc")
+# Work on ids in host memory, with the pool of their stage (docs/adr/0005-ids-in-host-memory.md), and lists of rows.
+HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
+            "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
+# Work on such ids with a pool that they are given, and list jobs over vectors.
+ID_PATHS = ("weft/sharding/paths/",)
+# Index rows: the store that lays them out, and the operations on them; the cost model counts their bytes.
+ROW_OWNERS = HOST_MEMORY + ("weft/storage/", "weft/cost/")
 
 
 def read_layers(faults):
@@ -46,12 +55,16 @@ def read_host_loops():
 def loops_on_host(name, text):
     """Whether a file does what belongs into an operation of kernels/."""
     code = re.sub(r"//[^\n]*", "", text)
-    found = set(HOST_LOOP.findall(code))
     if name.startswith("weft/kernels/"):
         return False
-    if name.startswith(HOST_MEMORY):
-        return any(match.startswith("#") for match in found)
-    return bool(found)
+    rules = [CPU_KERNEL]
+    if not name.startswith(ROW_OWNERS):
+        rules.append(ROW_INDEX)
+    if not name.startswith(HOST_MEMORY + HOST_IDS):
+        rules.append(STAGE_POOL)
+        if not name.startswith(ID_PATHS):
+            rules.append(ANY_POOL)
+    return any(rule.search(code) for rule in rules)
 
 
 def main():

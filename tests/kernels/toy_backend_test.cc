@@ -1,4 +1,4 @@
-// Half a backend: a device of kind cuda, two operations of it that are defined here by the plain
+// Half a backend: a device of kind cuda, three operations of it that are defined here by the plain
 // loops, and the stubs of the library for the rest. What a CUDA backend has to do first works: it
 // builds, its operations pass their parity lists, and a shard of a table says what is missing.
 
@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/kernels/assemble_bags_parity.h"
 #include "tests/kernels/embedding_bag_parity.h"
 #include "tests/kernels/initial_values_parity.h"
 #include "tests/kernels/toy_device.h"
@@ -18,9 +19,10 @@ namespace weft::kernels {
 
 namespace {
 
-// Calls of the two operations: that a list passes says nothing where something else ran.
+// Calls of the operations: that a list passes says nothing where something else ran.
 std::atomic<int> toy_lookups = 0;
 std::atomic<int> toy_initials = 0;
+std::atomic<int> toy_assemblies = 0;
 
 }  // namespace
 
@@ -32,6 +34,11 @@ void cuda::embedding_bag(Context& ctx, std::span<const BagLookup> lookups) {
 void cuda::set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
   ++toy_initials;
   reference::set_initial_rows(ctx, jobs);
+}
+
+void cuda::assemble_bags(Context& ctx, std::span<const BagAssembly> jobs) {
+  ++toy_assemblies;
+  reference::assemble_bags(ctx, jobs);
 }
 
 namespace test {
@@ -46,6 +53,9 @@ TEST(ToyBackend, ItsOperationsPassTheirParityLists) {
   expect_initial_values_parity(device);
   expect_listed_rows_parity(device);
   EXPECT_GT(toy_initials, 0);
+  toy_assemblies = 0;
+  expect_assemble_bags_parity(device);
+  EXPECT_GT(toy_assemblies, 0);
 }
 
 /// Runs body on the device; returns the message of what it throws.

@@ -1,16 +1,22 @@
 /// Assembly of bags at the rank of the sample: vectors that have come for bags go to their places
 /// in a matrix, partial sums of one bag are added, and means are divided. fp32 throughout.
 ///
-/// A block here is a run of bags, and a caller cuts a batch into blocks by its shape alone; blocks
-/// write different rows. Determinism: the partial sums of a bag go up the tree over the numbers of
-/// their cuts (base/parts.h), absent ones skipped, so a bag of one cut keeps its bits. Cost: reads
-/// and writes every vector once.
+/// Order      the partial sums of a bag go up the tree over the numbers of their cuts
+///            (base/parts.h), absent ones skipped, so a bag of one cut keeps its bits; then a mean
+///            is divided. Bits are those of the plain loops on every device and for any cut into
+///            tasks.
+/// Ownership  matrices and vectors are in memory of the context's device. Lists of bags and offsets
+///            are host memory, as the ids that they come with
+///            (docs/adr/0005-ids-in-host-memory.md); a device that cannot address it takes a copy.
+///            Jobs and their lists are the caller's, and are read before a call returns. Jobs of
+///            one call write different places.
+/// Cost       reads and writes every vector once.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "weft/base/parts.h"
+#include "weft/tensor/device.h"
 
 namespace weft::kernels {
 
@@ -21,46 +27,48 @@ struct VectorRows {
   std::int64_t cols = 0;
 };
 
-/// The bag of each of `count` vectors, ascending; null: vector i is bag i's.
-struct BagRows {
-  const std::int32_t* rows = nullptr;
+/// Vectors that have come for bags.
+struct BagVectors {
+  const float* vectors = nullptr;      ///< null: they lie in their rows already
+  std::int64_t stride = 0;             ///< elements
+  const std::int32_t* bags = nullptr;  ///< the bag of each; null: vector i is bag i's
   std::int64_t count = 0;
 };
 
-/// Copies the vectors of `bags`, which lie behind each other at `from`, to their rows, and zeros to
-/// bags without one.
-void copy_bags(const float* from, const BagRows& of, Range bags, const VectorRows& to);
+/// Rows of a matrix, one a bag, and what they are made of.
+struct BagAssembly {
+  /// What becomes of a bag that no vector is for.
+  enum class Others : std::uint8_t { kZeros, kKept };
 
-/// Writes zeros to those of `bags` that have no vector.
-void clear_other_bags(const BagRows& of, Range bags, const VectorRows& to);
-
-/// Copies `vectors`, which lie behind each other at `from`, to rows[i], or i where that is null.
-void copy_vectors(const float* from, const std::int32_t* rows, Range vectors, const VectorRows& to);
-
-/// Divides the rows of `bags` by the bags' lengths where these are above 1; offsets [bags + 1].
-void divide_by_lengths(std::span<const std::int64_t> offsets, Range bags, const VectorRows& rows);
-
-/// The partial sums that one cut of a table's rows has made of bags.
-struct PartialSumsOfBags {
-  const float* vectors = nullptr;
-  std::int64_t stride = 0;             ///< elements
-  const std::int32_t* bags = nullptr;  ///< of each vector, ascending
-  std::int64_t next = 0;               ///< the first of the block's bags
-  std::int64_t end = 0;
+  VectorRows to;
+  std::int64_t bags = 0;
+  /// By cut of a table's rows; a bag gets the sum of what they have for it. None: rows have their
+  /// sums already. Of several, all have vectors.
+  std::span<const BagVectors> cuts = {};
+  /// kKept: there is one cut, and its bags differ but need not ascend; else they ascend.
+  Others others = Others::kZeros;
+  /// [bags + 1] a row is divided by the length of its bag where that is above 1; null: it is not.
+  /// Only with kZeros.
+  const std::int64_t* offsets = nullptr;
 };
 
-inline constexpr std::int64_t kMostBagsOfPartialSums = 128;  ///< of a block
+/// Makes the rows of all jobs.
+void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs);
 
-/// What a block that adds partial sums works with.
-struct PartialSumsScratch {
-  std::span<PartialSumsOfBags> cuts;
-  std::span<const float*> terms;  ///< [kMostBagsOfPartialSums][cuts], where a bag has several
-  float* sums = nullptr;          ///< [tree_slots(cuts)][columns]
-};
+namespace cpu {
+/// In one task pool. Jobs that follow each other and have as many bags, columns of one matrix as a
+/// rule, are cut into runs of bags together, so that a task writes whole lines of the matrix.
+void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs);
+}  // namespace cpu
 
-/// Writes the sum of each of `bags` to its row, zeros to bags that no cut has. REQUIRES:
-/// bags.size()
-/// <= kMostBagsOfPartialSums.
-void add_partial_sums(const PartialSumsScratch& scratch, Range bags, const VectorRows& to);
+namespace cuda {
+/// Enqueued on the context's stream.
+void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs);
+}  // namespace cuda
+
+namespace reference {
+/// Plain loops on the calling thread, for tests.
+void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs);
+}  // namespace reference
 
 }  // namespace weft::kernels

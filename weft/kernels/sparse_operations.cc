@@ -1,5 +1,6 @@
 // The sparse operations: each goes to its form for the kind of the context's device.
 
+#include "weft/kernels/assemble_bags.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/codec.h"
 #include "weft/kernels/dispatch.h"
@@ -89,6 +90,10 @@ void encode(Context& ctx, std::span<const EncodeJob> jobs) {
 
 void decode(Context& ctx, std::span<const DecodeJob> jobs) {
   on_device(ctx, [&] { cpu::decode(ctx, jobs); }, [&] { cuda::decode(ctx, jobs); });
+}
+
+void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs) {
+  on_device(ctx, [&] { cpu::assemble_bags(ctx, jobs); }, [&] { cuda::assemble_bags(ctx, jobs); });
 }
 
 void average_rows(Context& ctx, std::span<const RowAverage> jobs) {

@@ -4,9 +4,7 @@
 #include <string>
 
 #include "weft/base/error.h"
-#include "weft/base/thread_pool.h"
 #include "weft/layout/feature_vectors.h"
-#include "weft/sharding/task_list.h"
 
 namespace weft::sharding {
 
@@ -137,19 +135,6 @@ void BatchMatrices::view_gradients() {
   for (std::size_t i = 0; i < changes_.size(); ++i) {
     Matrix<float>& m = gradients_of_[at(changes_[i])];
     m = matrix(changed_[i].resize_for(layout::vectors(m.rows, m.cols)), m.rows, m.cols);
-  }
-}
-
-void BatchMatrices::copy_changes(Context& ctx) const {
-  for (const std::int64_t f : changes_) {
-    const Matrix<float> from = gradients_.of(routing_.features[at(f)], f);
-    const Matrix<float>& to = gradients_of(f);
-    ctx.pool->parallel_for(task_count(from.rows, kRowsPerTask), [&](std::int64_t task) {
-      const std::int64_t end = std::min((task + 1) * kRowsPerTask, from.rows);
-      for (std::int64_t row = task * kRowsPerTask; row < end; ++row) {
-        std::copy_n(from.row(row), from.cols, to.row(row));
-      }
-    });
   }
 }
 

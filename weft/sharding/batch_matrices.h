@@ -67,8 +67,8 @@ class BatchMatrices {
                 const SparseStepOptions& options,
                 const BatchMatrices* shared);
 
-  /// Copies the gradients of these features before they are changed, where the caller wants them
-  /// kept. Called once.
+  /// Takes memory for copies of the gradients of these features, which are changed, where the
+  /// caller wants them kept. Called once.
   void set_changes(std::span<const std::int64_t> features);
 
   /// Sizes the step's memory for a batch, and forgets the caller's.
@@ -83,9 +83,6 @@ class BatchMatrices {
   void require_outputs() const;
   void require_gradients() const;
 
-  /// Copies the gradients that will be changed, where they are to be kept.
-  void copy_changes(Context& ctx) const;
-
   /// As the caller sees them.
   [[nodiscard]] FeatureMatrices& outputs() { return outputs_; }
 
@@ -99,6 +96,12 @@ class BatchMatrices {
   /// The same of the gradients that are divided and sent: the caller's, or copies.
   [[nodiscard]] const Matrix<float>& gradients_of(std::int64_t feature) const {
     return gradients_of_[at(feature)];
+  }
+
+  /// Gradients as the caller has given them; those that will be changed and are to be kept are
+  /// copied from here to gradients_of().
+  [[nodiscard]] Matrix<float> given_gradients_of(std::int64_t feature) const {
+    return gradients_.of(routing_.features[at(feature)], feature);
   }
 
   /// The columns of a slot.

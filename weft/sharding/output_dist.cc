@@ -8,12 +8,6 @@
 #include "weft/base/thread_pool.h"
 
 namespace weft::sharding {
-namespace {
-
-constexpr std::int64_t kFewestBags = 16;
-
-}  // namespace
-
 OutputDist::OutputDist(const Paths& paths, comm::Communicator& comm)
     : paths_(paths),
       routing_(paths.routing()),
@@ -68,7 +62,8 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
       step->fetched_means.push_back(f);
     }
   }
-  std::vector<std::int64_t> changes = means_;
+  std::vector<std::int64_t>& changes = step->changed;
+  changes = means_;
   for (const VectorWork::One& one : work_.own_gradients) {
     const std::int64_t f = routing_.slot(one.address).feature;
     const bool is_known = std::find(changes.begin(), changes.end(), f) != changes.end();
@@ -77,6 +72,12 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
     }
   }
   step->matrices.set_changes(changes);
+  step->changes.reserve(std::ssize(changes));
+  std::int64_t cuts = std::ssize(work_.copies);
+  for (const VectorWork::One& work : work_.bags) {
+    cuts += routing_.features[at(routing_.slot(work.address).feature)].row_cuts();
+  }
+  step->assembly.reserve(cuts);
   return step;
 }
 
@@ -84,17 +85,6 @@ void OutputDist::prepare(const InputStep& input, OutputStep& step) const {
   step.batch = input.batch().sparse.batch;
   step.matrices.prepare(input.batch().sparse);
   layout_.prepare(input, step);
-  step.bags_per_task =
-      std::clamp(kFloatsPerTask / std::max<std::int64_t>(routing_.pooled_columns, 1), kFewestBags,
-                 kernels::kMostBagsOfPartialSums);
-  step.bag_tasks = task_count(step.batch, step.bags_per_task);
-  step.tasks.clear();
-  step.tasks.add(work_.bags.empty() ? 0 : step.bag_tasks);
-  for (const VectorWork::One& work : work_.copies) {
-    const std::int64_t floats =
-        input.asked.slot(work.address).vectors * routing_.slot(work.address).dim();
-    step.tasks.add(step.is_decoded() ? 0 : task_count(floats, kFloatsPerTask));
-  }
   for (const auto& path : paths_.all()) {
     path->prepare(input, step);
   }
@@ -210,28 +200,34 @@ void OutputDist::add_asked_vectors(const InputStep& input,
 }
 
 void OutputDist::assemble(Context& ctx, const InputStep& input, OutputStep& step) const {
-  step.tasks.run(*ctx.pool, [&](std::int64_t list, std::int64_t task) {
-    if (list > 0) {
-      copy_vectors(input, step, work_.copies[at(list - 1)], task);
-      return;
+  step.assembly.clear();
+  for (const VectorWork::One& work : work_.bags) {
+    work.path->list_assembly(input, step, work.address);
+  }
+  for (const VectorWork::One& work : work_.copies) {
+    if (!step.is_decoded()) {
+      list_copies(input, step, work);
     }
-    for (const VectorWork::One& work : work_.bags) {
-      work.path->assemble_bags(input, step, work.address, task);
-    }
-  });
+  }
+  kernels::assemble_bags(ctx, step.assembly.jobs);
 }
 
 /// Vectors one by one to their places: of sequences, and of unique rows.
-void OutputDist::copy_vectors(const InputStep& input,
-                              const OutputStep& step,
-                              const VectorWork::One& work,
-                              std::int64_t task) const {
+void OutputDist::list_copies(const InputStep& input,
+                             OutputStep& step,
+                             const VectorWork::One& work) const {
   const Slot& slot = routing_.slot(work.address);
   const AskedSlot& asked = input.asked.slot(work.address);
-  const std::int64_t tasks = task_count(asked.vectors * slot.dim(), kFloatsPerTask);
   const VectorPlace to = work.path->vectors_to(step, slot);
-  kernels::copy_vectors(step.arrived(work.address, routing_), asked.rows,
-                        piece(asked.vectors, tasks, task), {to.data, to.stride, slot.dim()});
+  const std::span<kernels::BagVectors> vectors = step.assembly.take_cuts(1);
+  vectors[0] = {.vectors = step.arrived(work.address, routing_),
+                .stride = slot.dim(),
+                .bags = asked.rows,
+                .count = asked.vectors};
+  step.assembly.jobs.push_back({.to = {to.data, to.stride, slot.dim()},
+                                .bags = asked.vectors,
+                                .cuts = vectors,
+                                .others = kernels::BagAssembly::Others::kKept});
 }
 
 void OutputDist::coalesce(Context& ctx, const InputStep& input, OutputStep& step) const {
@@ -240,12 +236,32 @@ void OutputDist::coalesce(Context& ctx, const InputStep& input, OutputStep& step
   }
 }
 
+/// Copies the gradients that a caller wants kept; the gradient of a mean is that of its sum,
+/// divided by the length of the bag.
+void OutputDist::change_gradients(Context& ctx, const InputStep& input, OutputStep& step) const {
+  step.changes.clear();
+  for (const std::int64_t f : step.changed) {
+    const Matrix<float>& to = step.matrices.gradients_of(f);
+    const Matrix<float> from = step.matrices.given_gradients_of(f);
+    std::span<kernels::BagVectors> cuts;
+    if (from.data != to.data) {
+      cuts = step.changes.take_cuts(1);
+      cuts[0] = {.vectors = from.data, .stride = from.stride, .count = from.rows};
+    }
+    const bool is_mean = routing_.features[at(f)].pooling == spec::Pooling::kMean;
+    if (is_mean || !cuts.empty()) {
+      step.changes.jobs.push_back(
+          {.to = {to.data, to.stride, to.cols},
+           .bags = to.rows,
+           .cuts = cuts,
+           .offsets = is_mean ? input.batch().sparse.feature(f).offsets.data() : nullptr});
+    }
+  }
+  kernels::assemble_bags(ctx, step.changes.jobs);
+}
+
 void OutputDist::backward(Context& ctx, const InputStep& input, OutputStep& step) const {
-  step.matrices.copy_changes(ctx);
-  // The gradient of a mean is that of its sum, divided by the length of the bag.
-  step.divide_means(ctx, input, means_, [&](std::int64_t f) -> const Matrix<float>& {
-    return step.matrices.gradients_of(f);
-  });
+  change_gradients(ctx, input, step);
   for (const auto& path : paths_.all()) {
     path->sum_gradients(ctx, input, step);
   }

@@ -87,10 +87,8 @@ class OutputDist {
                          OutputStep& step,
                          const SlotAddress& address) const;
   void assemble(Context& ctx, const InputStep& input, OutputStep& step) const;
-  void copy_vectors(const InputStep& input,
-                    const OutputStep& step,
-                    const VectorWork::One& work,
-                    std::int64_t task) const;
+  void list_copies(const InputStep& input, OutputStep& step, const VectorWork::One& work) const;
+  void change_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
   void exchange_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
   void exchange_encoded_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
   template <typename Visit>

@@ -1,20 +1,14 @@
 #include "weft/sharding/output_step.h"
 
+#include "weft/base/error.h"
+
 namespace weft::sharding {
 
-void PartialSumsBuffers::resize(std::int64_t tasks, std::int64_t of_cuts, std::int64_t floats) {
-  most_cuts = of_cuts;
-  most_floats = floats;
-  grow(cuts, tasks * most_cuts);
-  grow(terms, tasks * kernels::kMostBagsOfPartialSums * most_cuts);
-  sums.resize_for(layout::vectors(tasks, most_floats));
-}
-
-kernels::PartialSumsScratch PartialSumsBuffers::of_task(std::int64_t task, std::int64_t num_cuts) {
-  constexpr std::int64_t kBags = kernels::kMostBagsOfPartialSums;
-  return {.cuts = std::span(cuts).subspan(at(task * most_cuts), at(num_cuts)),
-          .terms = std::span(terms).subspan(at(task * kBags * most_cuts), at(kBags * num_cuts)),
-          .sums = sums.as<float>() + task * most_floats};
+std::span<kernels::BagVectors> BagJobs::take_cuts(std::int64_t count) {
+  const std::size_t first = all_cuts.size();
+  WEFT_CHECK(first + at(count) <= all_cuts.capacity(), "jobs point to cuts that must not move");
+  all_cuts.resize(first + at(count));
+  return std::span(all_cuts).subspan(first);
 }
 
 OutputStep::OutputStep(const spec::Config& config,
@@ -40,7 +34,6 @@ OutputStep::OutputStep(const spec::Config& config,
   for (std::size_t s = 0; s < asked_begin.size(); ++s) {
     asked_begin[s].resize(routing.served[s].size());
   }
-  partial_sums.sums = Buffer(device);
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     fetched.push_back({.vectors = Buffer(device),
                        .rows = 0,
@@ -51,15 +44,17 @@ OutputStep::OutputStep(const spec::Config& config,
   }
 }
 
-void OutputStep::divide_mean(const Routing& routing,
-                             const InputStep& input,
-                             const Slot& slot,
-                             std::int64_t task) const {
-  if (routing.features[at(slot.feature)].pooling == spec::Pooling::kMean) {
-    const VectorPlace to = matrices.vectors_of(slot);
-    kernels::divide_by_lengths(input.batch().sparse.feature(slot.feature).offsets, task_bags(task),
-                               {to.data, to.stride, slot.dim()});
-  }
+void OutputStep::add_bags(const Routing& routing,
+                          const InputStep& input,
+                          const Slot& slot,
+                          std::span<const kernels::BagVectors> cuts) {
+  const bool is_mean = routing.features[at(slot.feature)].pooling == spec::Pooling::kMean;
+  const VectorPlace to = matrices.vectors_of(slot);
+  assembly.jobs.push_back(
+      {.to = {to.data, to.stride, slot.dim()},
+       .bags = batch,
+       .cuts = cuts,
+       .offsets = is_mean ? input.batch().sparse.feature(slot.feature).offsets.data() : nullptr});
 }
 
 }  // namespace weft::sharding

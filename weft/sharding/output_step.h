@@ -7,7 +7,6 @@
 /// Memory      buffers grow to the longest batch that has been seen, and are reused.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,7 +22,6 @@
 #include "weft/sharding/batch_matrices.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/routing.h"
-#include "weft/sharding/task_list.h"
 #include "weft/sharding/vector_wire.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/buffer.h"
@@ -42,18 +40,22 @@ struct FetchedTable {
   bool is_coalesced = false;  ///< the batch in hand
 };
 
-/// What the tasks that add partial sums of bags work with.
-struct PartialSumsBuffers {
-  /// For `tasks` tasks of at most `cuts` cuts and `floats` floats of sums.
-  void resize(std::int64_t tasks, std::int64_t cuts, std::int64_t floats);
+/// Jobs of kernels::assemble_bags(), and their lists of cuts.
+struct BagJobs {
+  /// Takes room for so many cuts in one step, which is known beforehand: jobs point to theirs.
+  void reserve(std::int64_t cuts) { all_cuts.reserve(at(cuts)); }
 
-  /// What one task has, for `num_cuts` cuts.
-  [[nodiscard]] kernels::PartialSumsScratch of_task(std::int64_t task, std::int64_t num_cuts);
+  /// Begins the list of another call.
+  void clear() {
+    jobs.clear();
+    all_cuts.clear();
+  }
 
-  std::vector<kernels::PartialSumsOfBags> cuts;  ///< [tasks][most cuts]
-  std::vector<const float*> terms;               ///< [tasks][bags][most cuts]
-  Buffer sums;                                   ///< [tasks][most floats]
-  std::int64_t most_cuts = 0, most_floats = 0;
+  /// The cuts of the next job.
+  std::span<kernels::BagVectors> take_cuts(std::int64_t count);
+
+  std::vector<kernels::BagAssembly> jobs;
+  std::vector<kernels::BagVectors> all_cuts;
 };
 
 struct OutputStep {
@@ -67,37 +69,17 @@ struct OutputStep {
   /// Whether whole bags and single vectors have been decoded to where they belong.
   [[nodiscard]] bool is_decoded() const { return forward_wire.is_on(); }
 
-  /// The bags of a task of assembly.
-  [[nodiscard]] Range task_bags(std::int64_t task) const {
-    return {task * bags_per_task, std::min((task + 1) * bags_per_task, batch)};
-  }
-
   /// Where the vectors of a slot that this rank asks have come, behind each other.
   [[nodiscard]] const float* arrived(const SlotAddress& address, const Routing& routing) const {
     const std::int64_t from = address.server == routing.replicated() ? rank : address.server;
     return asked_from[at(from)] + asked_begin[at(address.server)][at(address.slot)];
   }
 
-  /// Divides the slot's columns of a task's bags by the bags' lengths, where its feature is a mean.
-  void divide_mean(const Routing& routing,
-                   const InputStep& input,
-                   const Slot& slot,
-                   std::int64_t task) const;
-
-  /// Divides whole bags of means among `features`, where `of` says that their columns are.
-  template <typename Of>
-  void divide_means(Context& ctx,
-                    const InputStep& input,
-                    std::span<const std::int64_t> features,
-                    const Of& of) const {
-    ctx.pool->parallel_for(features.empty() ? 0 : bag_tasks, [&](std::int64_t task) {
-      for (const std::int64_t f : features) {
-        const Matrix<float>& m = of(f);
-        kernels::divide_by_lengths(input.batch().sparse.feature(f).offsets, task_bags(task),
-                                   {m.data, m.stride, m.cols});
-      }
-    });
-  }
+  /// Adds the job that makes the slot's columns of all bags of `cuts`, and divides those of means.
+  void add_bags(const Routing& routing,
+                const InputStep& input,
+                const Slot& slot,
+                std::span<const kernels::BagVectors> cuts);
 
   std::int64_t rank = 0;
   std::int64_t batch = 0;  ///< B of the batch in hand
@@ -118,10 +100,9 @@ struct OutputStep {
   std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W], backward
   std::vector<comm::Lane> send, recv;                              ///< [W]
 
-  std::int64_t bags_per_task = 1;
-  std::int64_t bag_tasks = 0;
-  TaskList tasks;  ///< one of bags, then one per slot of copied vectors
-  PartialSumsBuffers partial_sums;
+  BagJobs assembly;                   ///< of the vectors that have come, then of fetched means
+  BagJobs changes;                    ///< of gradients
+  std::vector<std::int64_t> changed;  ///< features whose gradients are divided or copied, static
   std::vector<FetchedTable> fetched;  ///< [fetches]
   std::vector<kernels::BagLookup> fetched_lookups;
   std::vector<kernels::CoalesceJob> fetched_coalesces;

@@ -13,7 +13,6 @@ namespace weft::sharding {
 /// One task takes on at most so much. It takes 20 to 100 microseconds, against 5 to wake a thread.
 inline constexpr std::int64_t kIdsPerTask = 32768;
 inline constexpr std::int64_t kRowsPerTask = 1024;
-inline constexpr std::int64_t kFloatsPerTask = 65536;
 
 /// Jobs 0, 1, ..., each of some tasks. Keeps its memory from step to step.
 class TaskList {

@@ -32,11 +32,10 @@ void InPlace::list_work(const SlotAddress& address, VectorWork& work) const {
 }
 
 /// Divides means; the vectors are where they belong.
-void InPlace::assemble_bags(const InputStep& input,
+void InPlace::list_assembly(const InputStep& input,
                             OutputStep& output,
-                            const SlotAddress& address,
-                            std::int64_t task) const {
-  output.divide_mean(routing_, input, routing_.slot(address), task);
+                            const SlotAddress& address) const {
+  output.add_bags(routing_, input, routing_.slot(address), {});
 }
 
 VectorDraws InPlace::vector_draws(const InputStep& input,

@@ -13,10 +13,9 @@ class InPlace : public SlotPath {
                                         const SlotAddress& address) const override;
 
   void list_work(const SlotAddress& address, VectorWork& work) const override;
-  void assemble_bags(const InputStep& input,
+  void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address,
-                     std::int64_t task) const override;
+                     const SlotAddress& address) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
                                          const SlotAddress& address,
                                          std::int64_t source) const override;

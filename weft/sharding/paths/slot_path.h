@@ -18,7 +18,7 @@
 /// Vectors     between the exchanges a path says where vectors and gradients lie.
 /// State       a path is const and shared by all batches; what a batch has is in AskedIds,
 ///             ServedIds, InputStep and OutputStep.
-/// Threads     read(), fill(), unpack() and assemble_bags() run as tasks of a pool.
+/// Threads     read(), fill() and unpack() run as tasks of a pool.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct VectorWork {
     SlotAddress address;
   };
 
-  std::vector<One> bags;    ///< columns of pooled features, by runs of bags
+  std::vector<One> bags;    ///< columns of pooled features
   std::vector<One> copies;  ///< slots whose vectors are copied one by one
   /// Slots whose gradients are read where the caller has them, and rounded there if gradients are
   /// encoded: columns of features, each once.
@@ -171,11 +171,10 @@ class SlotPath {
   [[nodiscard]] virtual VectorPlace gradients_from(const OutputStep& output,
                                                    const Slot& slot) const;
 
-  /// Makes one run of bags of the output, of a slot in VectorWork::bags.
-  virtual void assemble_bags(const InputStep& /*input*/,
+  /// Lists how the bags of a slot in VectorWork::bags are made of the vectors that have come.
+  virtual void list_assembly(const InputStep& /*input*/,
                              OutputStep& /*output*/,
-                             const SlotAddress& /*address*/,
-                             std::int64_t /*task*/) const {}
+                             const SlotAddress& /*address*/) const {}
 
   /// Ends the way forward, once all vectors are here. The senders wait no longer.
   virtual void pool(Context& /*ctx*/, const InputStep& /*input*/, OutputStep& /*output*/) const {}

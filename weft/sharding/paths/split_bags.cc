@@ -43,13 +43,6 @@ SplitBags::SplitBags(const Parts& parts)
         }
       }
     }
-    if (route(f).pooling != spec::Pooling::kNone) {
-      most_cuts_ = std::max(most_cuts_, route(f).row_cuts());
-      for (const SlotAddress& first : route(f).row_cut(0)) {
-        most_sums_ =
-            std::max(most_sums_, tree_slots(route(f).row_cuts()) * routing_.slot(first).dim());
-      }
-    }
   }
 }
 
@@ -294,44 +287,33 @@ void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
   }
 }
 
-void SplitBags::prepare(const InputStep& /*input*/, OutputStep& output) const {
-  output.partial_sums.resize(output.bag_tasks, most_cuts_, most_sums_);
-}
-
-/// Columns `cols`, counted in the slot, of the vectors of a cut of rows, from `first_bag` on.
-kernels::PartialSumsOfBags SplitBags::partial_sums(const InputStep& input,
-                                                   const OutputStep& output,
-                                                   const SlotAddress& address,
-                                                   Range cols,
-                                                   std::int64_t first_bag) const {
+/// The vectors of a cut of rows, from column `first_col` of the slot on.
+kernels::BagVectors SplitBags::partial_sums(const InputStep& input,
+                                            const OutputStep& output,
+                                            const SlotAddress& address,
+                                            std::int64_t first_col) const {
   const AskedSlot& asked = input.asked.slot(address);
-  return {.vectors = output.arrived(address, routing_) + cols.begin,
+  return {.vectors = output.arrived(address, routing_) + first_col,
           .stride = routing_.slot(address).dim(),
           .bags = asked.rows,
-          .next = std::lower_bound(asked.rows, asked.rows + asked.vectors, first_bag) - asked.rows,
-          .end = asked.vectors};
+          .count = asked.vectors};
 }
 
 /// The columns of one slot of the first cut of rows: the partial sums of a bag go up the tree over
 /// the cuts that have some.
-void SplitBags::assemble_bags(const InputStep& input,
+void SplitBags::list_assembly(const InputStep& input,
                               OutputStep& output,
-                              const SlotAddress& address,
-                              std::int64_t task) const {
+                              const SlotAddress& address) const {
   const Slot& slot = routing_.slot(address);
   const FeatureRoute& of = route(slot.feature);
-  const Range bags = output.task_bags(task);
-  const kernels::PartialSumsScratch scratch = output.partial_sums.of_task(task, of.row_cuts());
+  const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(of.row_cuts());
   for (std::size_t k = 0; k < of.rows.size(); ++k) {
-    scratch.cuts[k] = partial_sums(input, output, of.slots[at(slot.shard) + k * at(of.col_cuts)],
-                                   {0, slot.dim()}, bags.begin);
+    cuts[k] = partial_sums(input, output, of.slots[at(slot.shard) + k * at(of.col_cuts)], 0);
   }
   if (!of.hot.empty()) {
-    scratch.cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols, bags.begin);
+    cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols.begin);
   }
-  const VectorPlace to = vectors_to(output, slot);
-  kernels::add_partial_sums(scratch, bags, {to.data, to.stride, slot.dim()});
-  output.divide_mean(routing_, input, slot, task);
+  output.add_bags(routing_, input, slot, cuts);
 }
 
 }  // namespace weft::sharding

@@ -22,11 +22,9 @@ class SplitBags : public BagSlots {
   void finish(ThreadPool& pool, AskedIds& asked) const override;
 
   void list_work(const SlotAddress& address, VectorWork& work) const override;
-  void prepare(const InputStep& input, OutputStep& output) const override;
-  void assemble_bags(const InputStep& input,
+  void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address,
-                     std::int64_t task) const override;
+                     const SlotAddress& address) const override;
 
  private:
   /// A cut of a feature's rows of which this rank holds a shard, or the hot rows; only one, as
@@ -61,17 +59,14 @@ class SplitBags : public BagSlots {
                 const BagTask& task,
                 const OwnCut& cut,
                 const AskedBags::Writer& writer) const;
-  [[nodiscard]] kernels::PartialSumsOfBags partial_sums(const InputStep& input,
-                                                        const OutputStep& output,
-                                                        const SlotAddress& address,
-                                                        Range cols,
-                                                        std::int64_t first_bag) const;
+  [[nodiscard]] kernels::BagVectors partial_sums(const InputStep& input,
+                                                 const OutputStep& output,
+                                                 const SlotAddress& address,
+                                                 std::int64_t first_col) const;
 
   std::vector<Feature> features_;
   std::vector<std::int64_t> place_;  // [F] in features_
   std::int64_t num_writers_ = 0;
-  std::int64_t most_cuts_ = 0;  // of a pooled feature's rows
-  std::int64_t most_sums_ = 0;  // floats of the sums of a task
 };
 
 }  // namespace weft::sharding

@@ -269,9 +269,14 @@ void UniqueRowsPath::pool(Context& ctx, const InputStep& input, OutputStep& outp
     }
   }
   kernels::embedding_bag(ctx, lookups);
-  output.divide_means(
-      ctx, input, output.fetched_means,
-      [&](std::int64_t f) -> const Matrix<float>& { return output.matrices.vectors_of(f); });
+  output.assembly.clear();
+  for (const std::int64_t f : output.fetched_means) {
+    const Matrix<float>& m = output.matrices.vectors_of(f);
+    output.assembly.jobs.push_back({.to = {m.data, m.stride, m.cols},
+                                    .bags = m.rows,
+                                    .offsets = input.batch().sparse.feature(f).offsets.data()});
+  }
+  kernels::assemble_bags(ctx, output.assembly.jobs);
 }
 
 void UniqueRowsPath::add_blocks(const InputStep& input,

@@ -108,22 +108,17 @@ void WholeBags::list_work(const SlotAddress& address, VectorWork& work) const {
   (routing_.slot(address).sequence ? work.copies : work.bags).push_back({this, address});
 }
 
-void WholeBags::assemble_bags(const InputStep& input,
+void WholeBags::list_assembly(const InputStep& input,
                               OutputStep& output,
-                              const SlotAddress& address,
-                              std::int64_t task) const {
+                              const SlotAddress& address) const {
   const Slot& slot = routing_.slot(address);
   const AskedSlot& asked = input.asked.slot(address);
-  const kernels::BagRows rows{.rows = asked.rows, .count = asked.vectors};
-  const VectorPlace to = vectors_to(output, slot);
-  const Range bags = output.task_bags(task);
-  if (output.is_decoded()) {
-    kernels::clear_other_bags(rows, bags, {to.data, to.stride, slot.dim()});
-  } else {
-    kernels::copy_bags(output.arrived(address, routing_), rows, bags,
-                       {to.data, to.stride, slot.dim()});
-  }
-  output.divide_mean(routing_, input, slot, task);
+  const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(1);
+  cuts[0] = {.vectors = output.is_decoded() ? nullptr : output.arrived(address, routing_),
+             .stride = slot.dim(),
+             .bags = asked.rows,
+             .count = asked.vectors};
+  output.add_bags(routing_, input, slot, cuts);
 }
 
 }  // namespace weft::sharding

@@ -17,10 +17,9 @@ class WholeBags : public BagSlots {
   void finish(ThreadPool& pool, AskedIds& asked) const override;
 
   void list_work(const SlotAddress& address, VectorWork& work) const override;
-  void assemble_bags(const InputStep& input,
+  void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address,
-                     std::int64_t task) const override;
+                     const SlotAddress& address) const override;
 
  private:
   std::vector<std::int64_t> features_;  // that this rank packs

@@ -1,0 +1,42 @@
+// Bags that are assembled of the vectors that have come for them, against plain loops, bit by bit.
+
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/assemble_bags_parity.h"
+
+namespace weft::kernels::test {
+namespace {
+
+TEST(AssembleBags, PassesItsParityList) {
+  for (const int threads : {1, 3}) {
+    expect_assemble_bags_parity(*make_device({.threads = threads}));
+  }
+  on_check_device(expect_assemble_bags_parity);
+}
+
+/// The tree over four cuts is ((0 + 1) + (2 + 3)); a bag of cuts 1 and 3 is their sum.
+TEST(AssembleBags, PartialSumsGoUpTheTreeOverCuts) {
+  const float large = 0x1p24F;
+  const std::vector<float> vectors[4] = {{large}, {1.0F, 1.0F}, {1.0F}, {-large, 2.0F}};
+  const std::vector<std::int32_t> bags[4] = {{0}, {0, 1}, {0}, {0, 1}};
+  std::vector<BagVectors> cuts;
+  for (std::size_t k = 0; k < 4; ++k) {
+    cuts.push_back({vectors[k].data(), 1, bags[k].data(), std::ssize(bags[k])});
+  }
+  float out[3] = {-7.0F, -7.0F, -7.0F};
+  const std::int64_t offsets[] = {0, 1, 3, 3};
+  const BagAssembly job{.to = {out, 1, 1}, .bags = 3, .cuts = cuts, .offsets = offsets};
+  const std::unique_ptr<Device> device = make_device({});
+  run_on(*device, [&](Context& ctx) { assemble_bags(ctx, std::span(&job, 1)); });
+  // In fp32 2^24 + 1 is 2^24 and 1 - 2^24 is exact, so another order would give another sum.
+  EXPECT_EQ(out[0], (large + 1.0F) + (1.0F - large));
+  EXPECT_EQ(out[0], 1.0F);
+  EXPECT_EQ(out[1], 1.5F);
+  EXPECT_EQ(out[2], 0.0F);
+}
+
+}  // namespace
+}  // namespace weft::kernels::test
