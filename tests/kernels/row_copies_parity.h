@@ -31,8 +31,9 @@ void for_row_copies(const Body& body) {
             copy.first = some ? wide / 2 : 0;
             copy.cols = wide - copy.first - (some && wide > 3 ? 1 : 0);
             copy.stride = copy.cols * element_bytes(table.view, part) + (some ? 12 : 0);
+            copy.first_row = some ? 2 : 0;
             if (copy.cols > 0) {
-              body(table, copy, copy.slots.size() * copy.stride);
+              body(table, copy, (copy.first_row + copy.slots.size()) * copy.stride);
             }
           }
         }

@@ -29,7 +29,8 @@ struct RowCopy {
   std::int64_t first = 0;  ///< its first column, or float of the state
   std::int64_t cols = 0;
   void* matrix = nullptr;
-  std::int64_t stride = 0;  ///< of the matrix, bytes
+  std::int64_t stride = 0;     ///< of the matrix, bytes
+  std::int64_t first_row = 0;  ///< of the matrix, for the first slot
 };
 
 /// Bytes of an element that is copied.

@@ -7,6 +7,7 @@
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/initial_values.h"
 #include "weft/kernels/row_average.h"
+#include "weft/kernels/row_changes.h"
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_gradients.h"
 #include "weft/kernels/row_statistics.h"
@@ -94,6 +95,22 @@ void decode(Context& ctx, std::span<const DecodeJob> jobs) {
 
 void assemble_bags(Context& ctx, std::span<const BagAssembly> jobs) {
   on_device(ctx, [&] { cpu::assemble_bags(ctx, jobs); }, [&] { cuda::assemble_bags(ctx, jobs); });
+}
+
+void encode_row_changes(Context& ctx, std::span<const RowChanges> jobs) {
+  on_device(
+      ctx, [&] { cpu::encode_row_changes(ctx, jobs); },
+      [&] { cuda::encode_row_changes(ctx, jobs); });
+}
+
+void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs) {
+  on_device(
+      ctx, [&] { cpu::average_row_changes(ctx, jobs); },
+      [&] { cuda::average_row_changes(ctx, jobs); });
+}
+
+void add_row_means(Context& ctx, std::span<const RowChanges> jobs) {
+  on_device(ctx, [&] { cpu::add_row_means(ctx, jobs); }, [&] { cuda::add_row_means(ctx, jobs); });
 }
 
 void average_rows(Context& ctx, std::span<const RowAverage> jobs) {

@@ -35,7 +35,8 @@ RowPlace place_of(const RowCopy& job, std::int64_t slot) {
           .low = halves
                      ? static_cast<std::byte*>(table.low) + slot * table.low_stride + job.first * 2
                      : nullptr,
-          .matrix = static_cast<std::byte*>(job.matrix) + (slot - job.slots.begin) * job.stride,
+          .matrix = static_cast<std::byte*>(job.matrix) +
+                    (slot - job.slots.begin + job.first_row) * job.stride,
           .cols = job.cols,
           .bytes = job.cols * element};
 }

@@ -12,7 +12,8 @@ void for_elements(const RowCopy& job, const Visit& visit) {
   for (std::int64_t slot = job.slots.begin; slot < job.slots.end; ++slot) {
     for (std::int64_t c = 0; c < job.cols; ++c) {
       visit(slot, job.first + c,
-            static_cast<char*>(job.matrix) + (slot - job.slots.begin) * job.stride + c * element);
+            static_cast<char*>(job.matrix) + (slot - job.slots.begin + job.first_row) * job.stride +
+                c * element);
     }
   }
 }
