@@ -27,7 +27,7 @@ HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "wef
                "weft/train/compute_probe.cc")
 # Work on ids in host memory, with the pool of their stage (docs/adr/0005-ids-in-host-memory.md), and lists of rows.
 HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
-            "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
+            "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
 # Work on such ids with a pool that they are given, and list jobs over vectors.
 ID_PATHS = ("weft/sharding/paths/",)
 # Index rows: the store that lays them out, and the operations on them; the cost model counts their bytes.

@@ -179,6 +179,15 @@ class TableShard final : public StateSource, public StateSink {
   /// Says where the store has the rows of coalesced entries.
   void resolve(kernels::RowRuns& runs) const;
 
+  /// The slots of rows, counted within the shard, for jobs over row_table(). Valid as long as
+  /// `rows`.
+  [[nodiscard]] std::span<const std::int32_t> resolve(std::span<const std::int32_t> rows) const {
+    return store_.resolve(rows);
+  }
+
+  /// The slots of a range of rows.
+  [[nodiscard]] Range resolve(Range rows) const { return store_.resolve(rows); }
+
  private:
   /// Where an item of state lies in a row.
   struct ItemPlace {

@@ -29,16 +29,16 @@
 /// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
 ///            of every shard.
 /// Memory     of all rows and their state a copy as wide as they are, and with `lost` 4 bytes per
-///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; 24 bytes · (4096 or the
-///            columns of the widest table) per thread; of touched 5 bytes per touched row.
-/// Threads    as the communicator's; rows are cut into tasks for the context's pool. No bit depends
-///            on them. Allocates nothing once the longest list of rows has been seen.
+///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; of touched 5 bytes per
+///            touched row.
+/// Threads    as the communicator's; an operation for each of the three
+/// (weft/kernels/row_changes.h).
+///            Allocates nothing once the longest list of rows has been seen.
 /// Source     error feedback: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014;
 ///            of differences to a common value: Mishchenko et al., "Distributed learning with
 ///            compressed gradient differences", arXiv 1901.09269.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,9 +49,10 @@
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
+#include "weft/kernels/row_changes.h"
 #include "weft/kernels/row_copies.h"
+#include "weft/sharding/owned_rows.h"
 #include "weft/sharding/sync_residuals.h"
-#include "weft/sharding/task_list.h"
 #include "weft/sharding/touched_rows.h"
 #include "weft/tensor/buffer.h"
 
@@ -109,20 +110,10 @@ class CodedAverage {
   [[nodiscard]] SyncClips clips() const;
 
  private:
-  /// Part of every row that is encoded by itself.
-  struct Vector {
-    bool of_weights = false;
-    bool squares = false;    // not negative
-    std::int64_t first = 0;  // of the row's state
-    std::int64_t cols = 0;
-    std::int64_t residual = 0;  // its first of a row's residuals
-    std::int64_t bytes = 0;     // encoded
-  };
-
   struct Member {
     const embedding::TableShard* shard = nullptr;
     kernels::RowTable table;
-    std::vector<Vector> vectors;
+    std::vector<kernels::ChangeVector> vectors;
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // encoded
     std::uint64_t random_key = 0;
@@ -130,96 +121,27 @@ class CodedAverage {
     Buffer state;    // [rows][state_floats]
   };
 
-  /// Rows of a member that are averaged together: by their numbers, or their places in the list.
-  struct Block {
-    std::size_t member = 0;
-    Range rows;
-    std::size_t first_offset = 0;  // in offsets_, of its first vector and group 0
-    std::size_t first_place = 0;   // in places_
-    std::size_t first_begin = 0;   // in owner_begins_
-  };
-
-  /// Rows of a block that one group owns.
-  struct Owned {
-    std::int64_t count = 0;
-    std::int64_t first = 0;  // and every step-th,
-    std::int64_t step = 1;
-    const std::int32_t* places = nullptr;  // or those at these places
-    const std::int32_t* list = nullptr;    // of this list
-
-    [[nodiscard]] std::int64_t row(std::int64_t i) const {
-      return places == nullptr ? first + i * step : std::int64_t{list[places[i]]};
-    }
-  };
-
-  struct Task {
-    std::size_t block = 0;
-    std::size_t owner = 0;
-    Range rows;  // of those that the owner has of the block
-  };
-
-  /// A task's memory: numbers of some rows' vectors.
-  struct Scratch {
-    float* values = nullptr;
-    float* last = nullptr;
-    float* decoded = nullptr;
-    float* moved = nullptr;
-    double* sums = nullptr;
-  };
-
-  /// Some rows of a task, and one of their vectors.
-  struct Chunk {
-    std::size_t member = 0;
-    const Vector* vector = nullptr;
-    Owned owned;
-    Range rows;
-    std::int64_t offset = 0;  // of the first one's code among all that the owner has in the round
-
-    [[nodiscard]] std::int64_t row(std::int64_t i) const { return owned.row(rows.begin + i); }
-
-    [[nodiscard]] std::int64_t floats() const { return rows.size() * vector->cols; }
-  };
-
   void add_member(Device& device, const embedding::TableShard& shard, std::uint64_t seed);
   void take_rows(const Member& member, Range rows);
-  void cut_rounds();
-  void deal_rows(Context& ctx);
-  void deal_block(const Block& block);
-  void run_round(Context& ctx, std::span<Block> round, std::int64_t step);
-  void describe_round(std::span<Block> round);
+  void place_flags();
+  void run_round(Context& ctx, std::span<RowBlock> round, std::int64_t step);
+  void describe_round(std::span<RowBlock> round);
   void describe_changes();
   void describe_means();
   void note_residuals();
-  [[nodiscard]] Owned owned(const Block& block, std::size_t group) const;
-  template <typename Body>
-  void run_tasks(Context& ctx, std::span<const Task> tasks, const Body& body);
-  template <typename Body>
-  void for_chunks(const Task& task, const Body& body) const;
-  void encode_changes(const Task& task, const Scratch& scratch);
-  void average(const Task& task,
+  [[nodiscard]] kernels::RowChanges changes(const RowBlock& block,
+                                            std::size_t group,
+                                            std::byte* lane,
+                                            std::int64_t step);
+  void encode_changes(Context& ctx, std::span<const RowBlock> round, std::int64_t step);
+  void average(Context& ctx,
+               std::span<const RowBlock> round,
                std::span<const comm::Lane> arrived,
-               const Scratch& scratch,
                std::int64_t step);
-  void take_means(const Task& task,
-                  const std::byte* from,
-                  const Scratch& scratch,
-                  std::int64_t step);
-  void read(const Chunk& chunk, float* out) const;
-  void read_last(const Chunk& chunk, float* out) const;
-  void encode(const Chunk& chunk, const float* values, std::byte* owner_bytes);
-  void decode(const Chunk& chunk, const std::byte* owner_bytes, float* values) const;
-  void keep_residuals(const Chunk& chunk, const Scratch& scratch);
-  std::int64_t move(const Chunk& chunk, const Scratch& scratch, std::int64_t step) const;
-  void write(const Member& member,
-             const Vector& vector,
-             std::int64_t row,
-             const float* values,
-             std::int64_t step) const;
-  template <typename Element>
-  void write_halves(const Member& member,
-                    std::int64_t row,
-                    const float* values,
-                    std::int64_t step) const;
+  void add_means(Context& ctx,
+                 std::span<const RowBlock> round,
+                 std::span<const comm::Lane> arrived,
+                 std::int64_t step);
 
   comm::Communicator& replicas_;
   TouchedRows* touched_;
@@ -227,28 +149,26 @@ class CodedAverage {
   std::size_t self_;
   std::size_t groups_;
   std::vector<Member> members_;
+  std::vector<OwnedRows::Shard> sizes_;  // [members]
   std::optional<SyncResiduals> residuals_;
-  std::int64_t chunk_floats_;
-  std::int64_t lanes_;  // tasks that may run at once
-  Buffer scratch_;      // [lanes]
-  std::vector<Block> blocks_;
-  std::vector<std::size_t> round_ends_;      // in blocks_
-  std::vector<std::int32_t> places_;         // of touched rows in their list: by block and owner
-  std::vector<std::int64_t> owner_begins_;   // [blocks][M + 1] in the block's places
+  OwnedRows owned_;
   std::vector<std::size_t> first_flags_;     // [members] in flags_
   std::vector<std::uint8_t> flags_;          // by place in the lists: whether something is lost
   std::vector<std::int32_t> residual_rows_;  // of one shard
-  std::vector<std::int64_t> offsets_;        // [a round's blocks][vectors][M]
+  std::vector<std::int64_t> offsets_;        // [a round's blocks][M] of codes in their lanes
   std::vector<std::int64_t> lane_bytes_;     // [M] of all rows of a round that a group owns
   std::vector<std::int64_t> lane_begins_;    // [M] of others' rows, in sent_ and received_
-  std::vector<Task> others_, own_;           // of a round, by owner
   Buffer sent_;                              // codes of changes, by owner
   Buffer means_;                             // codes of the means of the own rows
   Buffer received_;                          // where not lent
   std::vector<comm::Piece> send_pieces_, recv_pieces_;  // [M]
   std::vector<comm::Lane> send_, recv_;                 // [M]
   std::vector<kernels::RowCopy> copies_;
-  std::atomic<std::int64_t> non_finite_ = 0, clipped_ = 0, kept_ = 0;
+  std::vector<kernels::RowChanges> changes_;
+  std::vector<const std::byte*> arrived_;  // [a round's blocks][M] codes of the own rows
+  std::vector<kernels::ChangeAverage> averages_;
+  kernels::CodecClips clips_;  // added to atomically
+  std::int64_t kept_ = 0;      // likewise
 };
 
 }  // namespace weft::sharding

@@ -5,9 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 
 namespace weft::sharding {
+namespace {
+
+constexpr std::int64_t kListedFloats = std::int64_t{1} << 20;  // copied at a time
+
+}  // namespace
 
 SyncResiduals::SyncResiduals(Device& device,
                              const std::vector<embedding::TableShard*>& shards,
@@ -35,9 +41,35 @@ void SyncResiduals::clear(Context& ctx) {
   }
 }
 
-bool SyncResiduals::any(std::size_t shard, std::int64_t index) const {
-  const float* const values = row(shard, index);
-  return std::any_of(values, values + floats(shard), [](float value) { return value != 0.0F; });
+void SyncResiduals::list_rows(Context& ctx,
+                              std::size_t shard,
+                              std::vector<std::int32_t>& out) const {
+  const Shard& of = shards_[shard];
+  const std::int64_t rows = of.rows->rows().size();
+  const std::int64_t at_once = std::max<std::int64_t>(1, kListedFloats / of.floats);
+  std::vector<float> values(at(std::min(rows, at_once) * of.floats));
+  for (std::int64_t first = 0; first < rows; first += at_once) {
+    const std::int64_t count = std::min(at_once, rows - first);
+    kernels::RowCopy copy{.table = table_of(of), .slots = {first, first + count}};
+    copy.cols = of.floats;
+    copy.matrix = values.data();
+    copy.stride = copy.table.weight_stride;
+    kernels::copy_from_rows(ctx, std::span(&copy, 1));
+    for (std::int64_t row = 0; row < count; ++row) {
+      const std::span lost = std::span(values).subspan(at(row * of.floats), at(of.floats));
+      if (std::any_of(lost.begin(), lost.end(), [](float value) { return value != 0.0F; })) {
+        out.push_back(static_cast<std::int32_t>(first + row));
+      }
+    }
+  }
+}
+
+/// Its values as rows.
+kernels::RowTable SyncResiduals::table_of(const Shard& shard) {
+  return {.weights = shard.values.as<void>(),
+          .weight_stride = shard.floats * static_cast<std::int64_t>(sizeof(float)),
+          .cols = shard.floats,
+          .dim = shard.floats};
 }
 
 std::vector<StateItem> SyncResiduals::state_items() const {
@@ -58,12 +90,7 @@ kernels::RowCopy SyncResiduals::copy_of(const Place& place,
              "{} rows from {} of {}", rows, row_begin, place.item.kind);
   const Shard& shard = shards_[place.shard];
   const std::int64_t begin = rows == 0 ? 0 : held.index(row_begin);
-  return {.table = {.weights = shard.values.as<void>(),
-                    .weight_stride = shard.floats * static_cast<std::int64_t>(sizeof(float)),
-                    .cols = shard.floats,
-                    .dim = shard.floats},
-          .slots = {begin, begin + rows},
-          .first = place.first};
+  return {.table = table_of(shard), .slots = {begin, begin + rows}, .first = place.first};
 }
 
 void SyncResiduals::read_state(std::size_t index,

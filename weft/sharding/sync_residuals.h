@@ -35,13 +35,11 @@ class SyncResiduals final : public StateSource, public StateSink {
   /// Floats of a row: its columns, then its state.
   [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
 
-  /// Of a row, counted within the shard's.
-  [[nodiscard]] float* row(std::size_t shard, std::int64_t index) const {
-    return shards_[shard].values.as<float>() + index * shards_[shard].floats;
-  }
+  /// Of all rows of a shard, on the device, for kernels: one row after the other.
+  [[nodiscard]] float* values(std::size_t shard) const { return shards_[shard].values.as<float>(); }
 
-  /// Whether the row has lost anything.
-  [[nodiscard]] bool any(std::size_t shard, std::int64_t index) const;
+  /// Appends the rows that have lost anything, counted within the shard's. Copies all to the host.
+  void list_rows(Context& ctx, std::size_t shard, std::vector<std::int32_t>& out) const;
 
   [[nodiscard]] std::vector<StateItem> state_items() const override;
   void read_state(std::size_t index,
@@ -69,6 +67,7 @@ class SyncResiduals final : public StateSource, public StateSink {
     std::int64_t first = 0;  // of a row's floats
   };
 
+  [[nodiscard]] static kernels::RowTable table_of(const Shard& shard);
   [[nodiscard]] kernels::RowCopy copy_of(const Place& place,
                                          std::int64_t row_begin,
                                          std::int64_t rows) const;

@@ -64,6 +64,11 @@ class RowStore {
     return rows;
   }
 
+  /// The same of rows in fewer bytes.
+  [[nodiscard]] std::span<const std::int32_t> resolve(std::span<const std::int32_t> rows) const {
+    return rows;
+  }
+
   /// Bags of slots instead of rows, to be looked up; the same memory.
   [[nodiscard]] kernels::Bags resolve(const kernels::Bags& bags) const { return bags; }
 
