@@ -11,7 +11,6 @@
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/comm/rank_terms.h"
-#include "weft/comm/reduce_rows.h"
 #include "weft/comm/relays.h"
 #include "weft/comm/slice_codec.h"
 #include "weft/comm/slice_reduce.h"
@@ -85,7 +84,7 @@ CodedReduce::CodedReduce(Communicator& communicator, Device& device, const Reduc
       terms_(terms_of(shape.parts, communicator.size(), communicator.rank())),
       own_terms_(count_of(terms_[at(self_)].nodes)),
       sum_(Range{0, shape.parts}, nodes_of(terms_)),
-      codec_(shape.codec, device, shape.buffers.code_blocks) {
+      codec_(shape.codec) {
   for (std::int64_t p = 0; p < ranks(); ++p) {
     const std::int64_t terms = count_of(terms_[at(p)].nodes);
     other_terms_ += p == self_ ? 0 : terms;
@@ -190,12 +189,11 @@ void CodedReduce::take_arrived(Context& ctx, std::span<const Lane> arrived) {
 
 void CodedReduce::add(Context& ctx) {
   sum_.set_present(present_);
-  for_blocks(ctx.pool, slice_.size(), [&](Range block) {
-    sum_.add(block, {.rows = rows_,
-                     .scratch = sums_.as<float>(),
-                     .stride = slice_.size(),
-                     .out = total_.as<float>()});
-  });
+  const kernels::TermSum sum = sum_.job(slice_.size(), {.rows = rows_,
+                                                        .scratch = sums_.as<float>(),
+                                                        .stride = slice_.size(),
+                                                        .out = total_.as<float>()});
+  kernels::sum_terms(ctx, std::span(&sum, 1));
 }
 
 /// The sum of the own slice to all.

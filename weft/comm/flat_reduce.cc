@@ -4,7 +4,6 @@
 
 #include "weft/base/parts.h"
 #include "weft/comm/rank_terms.h"
-#include "weft/comm/reduce_rows.h"
 #include "weft/comm/slice_reduce.h"
 #include "weft/comm/tree_sum.h"
 #include "weft/tensor/buffer.h"
@@ -139,12 +138,11 @@ void FlatReduce::run(Context& ctx, std::span<const std::uint8_t> present, float*
   std::copy(present.begin(), present.end(), ranks_[self_].present.begin());
   communicator_.exchange_lent(ctx, send_, recv_, [&](std::span<const Lane> arrived) {
     note_arrived(arrived);
-    for_blocks(ctx.pool, slice_.size(), [&](Range block) {
-      sum_.add(block, {.rows = rows_,
-                       .scratch = sums_.as<float>(),
-                       .stride = slice_.size(),
-                       .out = out + slice_.begin});
-    });
+    const kernels::TermSum sum = sum_.job(slice_.size(), {.rows = rows_,
+                                                          .scratch = sums_.as<float>(),
+                                                          .stride = slice_.size(),
+                                                          .out = out + slice_.begin});
+    kernels::sum_terms(ctx, std::span(&sum, 1));
   });
   gather_sums(ctx, out);
 }

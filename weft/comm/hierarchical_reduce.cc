@@ -24,7 +24,6 @@
 #include "weft/base/at.h"
 #include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
-#include "weft/comm/reduce_rows.h"
 #include "weft/comm/relays.h"
 #include "weft/comm/slice_codec.h"
 #include "weft/comm/slice_reduce.h"
@@ -175,7 +174,7 @@ HierarchicalReduce::HierarchicalReduce(Communicator& communicator,
   list_all_terms();
   make_buffers(device);
   if (shape.codec.codec.format != CodecFormat::kFp32) {
-    codec_.emplace(shape.codec, device, shape.buffers.code_blocks);
+    codec_.emplace(shape.codec);
     make_codec_buffers(device);
   }
 }
@@ -339,12 +338,12 @@ void HierarchicalReduce::add_local(Context& ctx, std::span<const Lane> arrived) 
     }
     for (std::size_t n = 0; n < nodes_.size(); ++n) {
       const HostNode& node = nodes_[n];
-      for_blocks(ctx.pool, range.size(), [&](Range block) {
-        node.sum.add(block, {.rows = std::span(rows_).subspan(node.begin, node.end - node.begin),
-                             .scratch = scratch_.as<float>(),
-                             .stride = scratch_stride_,
-                             .out = host_row(n, offset)});
-      });
+      const kernels::TermSum sum = node.sum.job(
+          range.size(), {.rows = std::span(rows_).subspan(node.begin, node.end - node.begin),
+                         .scratch = scratch_.as<float>(),
+                         .stride = scratch_stride_,
+                         .out = host_row(n, offset)});
+      kernels::sum_terms(ctx, std::span(&sum, 1));
     }
     offset += range.size();
   }
@@ -462,12 +461,12 @@ void HierarchicalReduce::add_all(Context& ctx, float* out) {
     term_present_[t] = present_by_host_[order_[t]];
   }
   total_.set_present(term_present_);
-  for_blocks(ctx.pool, own.size(), [&](Range block) {
-    total_.add(block, {.rows = rows_,
-                       .scratch = scratch_.as<float>(),
-                       .stride = scratch_stride_,
-                       .out = codec_ ? sum_.as<float>() : out + own.begin});
-  });
+  const kernels::TermSum sum =
+      total_.job(own.size(), {.rows = rows_,
+                              .scratch = scratch_.as<float>(),
+                              .stride = scratch_stride_,
+                              .out = codec_ ? sum_.as<float>() : out + own.begin});
+  kernels::sum_terms(ctx, std::span(&sum, 1));
 }
 
 void HierarchicalReduce::encode_sum(Context& ctx, float* out) {

@@ -38,13 +38,6 @@ void reduce_into(T* to, const T* from, std::int64_t count, ReduceOp op) {
   }
 }
 
-/// to[i] = a[i] + b[i]; `to` may be one of them.
-inline void add_into(float* to, const float* a, const float* b, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = a[i] + b[i];
-  }
-}
-
 /// Calls body(Range) for blocks of [0, count), in parallel where there is a pool.
 template <typename Body>
 void for_blocks(ThreadPool* pool, std::int64_t count, const Body& body) {

@@ -1,25 +1,24 @@
-/// Private to comm/: slices of sums as encoded bytes (weft/kernels/codec.h), with what encoding
-/// lost kept for the next time.
+/// Private to comm/: slices of sums as encoded bytes (weft/kernels/slice_codes.h), with what
+/// encoding lost kept for the next time.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "weft/comm/ordered_reduce.h"
 #include "weft/kernels/codec.h"
-#include "weft/tensor/buffer.h"
+#include "weft/kernels/slice_codes.h"
 #include "weft/tensor/device.h"
 
 namespace weft::comm {
 
-/// A slice of n floats is encoded as one vector of n columns: its groups begin at its first float.
-/// Blocks of whole groups are tasks of the pool, and no bit depends on how they are dealt out.
+/// The codec of a reduction and its jobs. One operation a call; no bit depends on its tasks.
 class SliceCodec {
  public:
-  /// `scratch_bytes`: layout::ReduceBuffers::code_blocks.
-  SliceCodec(const ReduceCodec& codec, Device& device, std::int64_t scratch_bytes);
+  explicit SliceCodec(const ReduceCodec& codec)
+      : codec_(codec.codec), feedback_(codec.error_feedback) {}
 
   [[nodiscard]] bool has_feedback() const { return feedback_; }
 
@@ -44,27 +43,17 @@ class SliceCodec {
     float* values = nullptr;
   };
 
-  void decode(Context& ctx, std::span<const Target> slices) const;
+  void decode(Context& ctx, std::span<const Target> slices);
 
   /// Since it was made. From any thread.
   [[nodiscard]] kernels::CodecClips clips() const;
 
  private:
-  void encode_block(const Source& slice, std::int64_t block, float* scratch);
-  void decode_block(const Target& slice, std::int64_t block) const;
-  [[nodiscard]] std::int64_t blocks(std::int64_t floats) const;
-  [[nodiscard]] Range block_floats(std::int64_t floats, std::int64_t block) const;
-  template <typename Slices, typename Body>
-  void for_blocks(Context& ctx, const Slices& slices, const Body& body) const;
-
   kernels::Codec codec_;
   bool feedback_;
-  std::int64_t block_;        ///< floats, whole groups
-  std::int64_t block_bytes_;  ///< encoded
-  std::int64_t lanes_;        ///< tasks that may run at once
-  Buffer scratch_;            ///< [lanes][block], with feedback
-  std::atomic<std::int64_t> non_finite_ = 0;
-  std::atomic<std::int64_t> clipped_ = 0;
+  kernels::CodecClips clips_;  // added to atomically
+  std::vector<kernels::SliceEncode> encodes_;
+  std::vector<kernels::DecodeJob> decodes_;
 };
 
 }  // namespace weft::comm

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "weft/comm/reduce_rows.h"
-
 namespace weft::comm {
 
 TreeSum::TreeSum(Range node, std::vector<Range> terms) : node_(node), terms_(std::move(terms)) {
@@ -38,28 +36,14 @@ bool TreeSum::set_present(std::span<const std::uint8_t> present) {
   return sum_tree(node_, 0, leaf, add);
 }
 
-void TreeSum::add(Range block, const Memory& memory) const {
-  float* const out = memory.out + block.begin;
-  const auto row = [&](std::int64_t sum) {
-    return memory.scratch + sum * memory.stride + block.begin;
-  };
-  const auto operand = [&](const Operand& from) -> const float* {
-    return from.term < 0 ? row(from.sum)
-                         : memory.rows[static_cast<std::size_t>(from.term)] + block.begin;
-  };
-  for (std::size_t i = 0; i < additions_.size(); ++i) {
-    const Addition& addition = additions_[i];
-    float* const to = i + 1 == additions_.size() ? out : row(addition.sum);
-    add_into(to, operand(addition.a), operand(addition.b), block.size());
-  }
-  if (!additions_.empty()) {
-    return;
-  }
-  if (slots_[0].term < 0) {
-    std::fill_n(out, block.size(), 0.0F);
-  } else if (operand(slots_[0]) != out) {
-    std::copy_n(operand(slots_[0]), block.size(), out);
-  }
+kernels::TermSum TreeSum::job(std::int64_t count, const Memory& memory) const {
+  return {.additions = additions_,
+          .only = additions_.empty() ? slots_[0] : kernels::SumOperand{},
+          .terms = memory.rows,
+          .scratch = memory.scratch,
+          .stride = memory.stride,
+          .out = memory.out,
+          .count = count};
 }
 
 }  // namespace weft::comm

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/kernels/term_sums.h"
 
 namespace weft::comm {
 
@@ -26,28 +27,16 @@ class TreeSum {
     float* out = nullptr;  ///< may be one of the rows
   };
 
-  /// out[i] for i in `block`; zeros without a term.
-  void add(Range block, const Memory& memory) const;
+  /// The job of kernels::sum_terms() that writes out[0, count); zeros without a term. Valid as long
+  /// as the terms that are present.
+  [[nodiscard]] kernels::TermSum job(std::int64_t count, const Memory& memory) const;
 
  private:
-  /// A term, or the sum of an addition before.
-  struct Operand {
-    std::int64_t term = -1;  ///< negative: `sum`
-    std::int64_t sum = -1;   ///< row of scratch
-  };
-
-  /// The last one's sum is the total.
-  struct Addition {
-    std::int64_t sum;
-    Operand a;
-    Operand b;
-  };
-
   Range node_;
   std::vector<Range> terms_;
   std::vector<std::uint8_t> present_;
-  std::vector<Addition> additions_;
-  std::vector<Operand> slots_;  ///< what a tree slot holds; [0] at the end is the total
+  std::vector<kernels::Addition> additions_;
+  std::vector<kernels::SumOperand> slots_;  ///< what a tree slot holds; [0] at the end is the total
 };
 
 }  // namespace weft::comm

@@ -65,7 +65,7 @@ struct ReduceWire {
 
   /// Bytes read and written by encoding slices of `floats`, which take `bytes` encoded: both, and
   /// with error feedback also the residuals, and the numbers once more, as they become what is
-  /// lost. Blocks of 16 KiB stay near in between (weft/comm/slice_codec.h).
+  /// lost. Blocks of 16 KiB stay near in between (weft/kernels/slice_codes.h).
   [[nodiscard]] double encoding_bytes(double floats, double bytes) const {
     return is_coded() ? (error_feedback ? 12.0 : 4.0) * floats + bytes : 0.0;
   }

@@ -11,7 +11,9 @@
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_gradients.h"
 #include "weft/kernels/row_statistics.h"
+#include "weft/kernels/slice_codes.h"
 #include "weft/kernels/sparse_update.h"
+#include "weft/kernels/term_sums.h"
 
 namespace weft::kernels {
 
@@ -111,6 +113,14 @@ void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs) {
 
 void add_row_means(Context& ctx, std::span<const RowChanges> jobs) {
   on_device(ctx, [&] { cpu::add_row_means(ctx, jobs); }, [&] { cuda::add_row_means(ctx, jobs); });
+}
+
+void encode_slices(Context& ctx, std::span<const SliceEncode> jobs) {
+  on_device(ctx, [&] { cpu::encode_slices(ctx, jobs); }, [&] { cuda::encode_slices(ctx, jobs); });
+}
+
+void sum_terms(Context& ctx, std::span<const TermSum> jobs) {
+  on_device(ctx, [&] { cpu::sum_terms(ctx, jobs); }, [&] { cuda::sum_terms(ctx, jobs); });
 }
 
 void average_rows(Context& ctx, std::span<const RowAverage> jobs) {

@@ -111,8 +111,6 @@ class Reduce {
     if (shape_.error_feedback) {
       buffers.partial_residuals = encoded;
       buffers.total_residual = buffers.total;
-      buffers.code_blocks =
-          shape_.threads * kFloatBytes * code_block_floats(shape_.format, shape_.group);
     }
   }
 
@@ -161,7 +159,7 @@ std::int64_t ReduceBuffers::counted_bytes() const {
   std::int64_t bytes = 0;
   for (const std::int64_t block :
        {partials, received, waiting, host_sums, crossed, sent, crossed_code, total, total_code,
-        partial_residuals, total_residual, code_blocks}) {
+        partial_residuals, total_residual}) {
     bytes += block_bytes(block);
   }
   return bytes;

@@ -16,13 +16,11 @@
 namespace weft::layout {
 
 /// The rank whose memory is asked for, and its surroundings: it is `rank` of `ranks` that share
-/// `parts` parts of the global batch, and its pool has `threads` threads. REQUIRES: 0 <= rank <
-/// ranks <= parts.
+/// `parts` parts of the global batch. REQUIRES: 0 <= rank < ranks <= parts.
 struct ReduceShape {
   std::int64_t parts = 8;
   std::int64_t ranks = 1;
   std::int64_t rank = 0;
-  std::int64_t threads = 1;
   std::int64_t floats = 0;  ///< n
   bool lent = true;  ///< whether others' memory can be read: of all ranks, or of those of a host
   std::vector<std::int64_t> hosts = {};  ///< [ranks] where sums are added inside hosts; empty: flat
@@ -33,13 +31,6 @@ struct ReduceShape {
   /// Whether slices travel as codes: between several ranks alone.
   [[nodiscard]] bool is_coded() const { return ranks > 1 && format != CodecFormat::kFp32; }
 };
-
-/// Floats of a slice that are encoded at a time, whole groups: 16 KiB, so that values, what was
-/// lost before and what was decoded stay in the first-level cache.
-constexpr std::int64_t code_block_floats(CodecFormat format, std::int64_t group) {
-  const std::int64_t unit = is_grouped(format) ? group : 1;
-  return (4096 + unit - 1) / unit * unit;
-}
 
 /// The code of a slice of so many floats, which may be none.
 constexpr std::int64_t code_bytes(CodecFormat format, std::int64_t group, std::int64_t floats) {
@@ -69,7 +60,6 @@ struct ReduceBuffers {
   // With error feedback.
   std::int64_t partial_residuals = 0;  ///< of what is encoded first: 4 k n, hierarchical 4 h m
   std::int64_t total_residual = 0;     ///< 4 n / W
-  std::int64_t code_blocks = 0;        ///< a block of each thread
 
   /// As the allocators count them.
   [[nodiscard]] std::int64_t counted_bytes() const;

@@ -1,5 +1,5 @@
-/// Private to kernels/cpu and to what still works on chunks in a cache of its own
-/// (tools/check_layers.py lists it): codecs on the calling thread.
+/// Private to kernels/cpu: codecs on the calling thread, for operations that work on chunks in the
+/// cache.
 #pragma once
 
 #include "weft/base/parts.h"
