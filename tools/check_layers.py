@@ -30,6 +30,9 @@ HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/s
             "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
 # Work on such ids with a pool that they are given, and list jobs over vectors.
 ID_PATHS = ("weft/sharding/paths/",)
+# Works on state that it gets and gives in host memory (weft/tensor/state.h), and holds no memory of a device.
+HOST_STATE = ("weft/checkpoint/",)
+DEVICE_BUFFER = re.compile(r'#\s*include\s*"weft/(tensor/(buffer|view)|kernels/[a-z_]+)\.h"')
 # Index rows: the store that lays them out, and the operations on them; the cost model counts their bytes.
 ROW_OWNERS = HOST_MEMORY + ("weft/storage/", "weft/cost/")
 
@@ -60,7 +63,9 @@ def loops_on_host(name, text):
     rules = [CPU_KERNEL]
     if not name.startswith(ROW_OWNERS):
         rules.append(ROW_INDEX)
-    if not name.startswith(HOST_MEMORY + HOST_IDS):
+    if name.startswith(HOST_STATE):
+        rules.append(DEVICE_BUFFER)
+    elif not name.startswith(HOST_MEMORY + HOST_IDS):
         rules.append(STAGE_POOL)
         if not name.startswith(ID_PATHS):
             rules.append(ANY_POOL)
