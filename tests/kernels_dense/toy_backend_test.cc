@@ -1,13 +1,18 @@
 // A backend that is half finished: it defines two operations of kernels::cuda, for a device whose
 // memory is the host's, and takes the stubs of all others from the library. It builds, the two pass
 // their lists of parity cases, and a model names the first operation that is missing.
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "tests/kernels/toy_device.h"
 #include "tests/kernels_dense/parity/loss.h"
 #include "weft/base/error.h"
+#include "weft/base/thread_pool.h"
+#include "weft/kernels/slices.h"
 #include "weft/nn/model.h"
 
 namespace weft::kernels::cuda {
@@ -75,6 +80,39 @@ TEST(ToyBackend, PassesTheListsOfWhatItHas) {
   parity::expect_first_bad_sample(device);
   EXPECT_GT(cuda::losses, 0);
   EXPECT_GT(cuda::searches, 0);
+}
+
+/// In order on one lane, as operations that are enqueued are.
+TEST(ToyBackend, ItsSlicesAreOneLoopOfTheCaller) {
+  test::ToyDevice device;
+  EXPECT_EQ(slice_lanes(device), 1);
+  ThreadPool pool(3);
+  Context ctx{.device = &device, .pool = &pool};
+  const std::thread::id caller = std::this_thread::get_id();
+  std::int64_t next = 0;
+  for_each_slice(ctx, 100, [&](std::int64_t slice, std::int64_t lane) {
+    EXPECT_EQ(slice, next++);
+    EXPECT_EQ(lane, 0);
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+  });
+  EXPECT_EQ(next, 100);
+}
+
+/// Each once, a lane by one thread at a time.
+TEST(Slices, OfTheCpuAreSharedOutAmongLanes) {
+  const auto device = make_device({.threads = 3});
+  ASSERT_EQ(slice_lanes(*device), 3);
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  std::array<std::atomic<int>, 200> calls{};
+  std::array<std::atomic<int>, 3> at_work{};
+  for_each_slice(ctx, 200, [&](std::int64_t slice, std::int64_t lane) {
+    EXPECT_EQ(at_work[static_cast<std::size_t>(lane)]++, 0);
+    ++calls[static_cast<std::size_t>(slice)];
+    --at_work[static_cast<std::size_t>(lane)];
+  });
+  for (const std::atomic<int>& count : calls) {
+    EXPECT_EQ(count, 1);
+  }
 }
 
 TEST(ToyBackend, AModelNamesTheFirstOperationThatIsMissing) {

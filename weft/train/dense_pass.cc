@@ -1,14 +1,13 @@
 #include "weft/train/dense_pass.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/base/thread_pool.h"
 #include "weft/kernels/binary_sums.h"
 #include "weft/kernels/loss.h"
+#include "weft/kernels/slices.h"
 #include "weft/layout/dense_memory.h"
 #include "weft/tensor/stream.h"
 
@@ -70,7 +69,7 @@ DensePass::DensePass(const spec::Config& config,
       model_->layout(), device, params_.as<float>(), *optimizer_,
       rank_ == 0 ? optim::Holder::kFirst : optim::Holder::kReplica);
   present_.resize(at(all_reduce_->num_partials()));
-  for (int thread = 0; thread < device.pool().threads(); ++thread) {
+  for (std::int64_t lane = 0; lane < kernels::slice_lanes(device); ++lane) {
     lanes_.push_back(model_->make_lane(device));
   }
   const std::vector<float> initial = initial_values();
@@ -232,20 +231,12 @@ Matrix<float> DensePass::logits(Range rows) const {
   return matrix(logits_.as<float>() + rows.begin * tasks_, rows.size(), tasks_);
 }
 
-template <typename Body>
-void DensePass::in_lanes(Context& ctx, std::int64_t count, const Body& body) {
-  std::atomic<std::int64_t> next = 0;
-  ctx.pool->parallel_for(static_cast<std::int64_t>(lanes_.size()), [&](std::int64_t lane) {
-    for (std::int64_t i = next++; i < count; i = next++) {
-      body(i, *lanes_[at(lane)]);
-    }
-  });
-}
-
 void DensePass::forward(Context& ctx) {
   model_->prepare(ctx, params_.as<float>());
-  in_lanes(ctx, static_cast<std::int64_t>(num_slices_),
-           [&](std::int64_t i, nn::Lane& lane) { forward_slice(ctx, slices_[at(i)], lane); });
+  kernels::for_each_slice(ctx, static_cast<std::int64_t>(num_slices_),
+                          [&](std::int64_t i, std::int64_t lane) {
+                            forward_slice(ctx, slices_[at(i)], *lanes_[at(lane)]);
+                          });
   sum_metrics(ctx);
 }
 
@@ -255,10 +246,11 @@ void DensePass::forward_backward(Context& ctx, std::span<const double> global_we
     scale_[t] = weight > 0 ? static_cast<float>(config_.tasks[t].weight / weight) : 0.0F;
   }
   model_->prepare(ctx, params_.as<float>());
-  in_lanes(ctx, static_cast<std::int64_t>(num_slices_), [&](std::int64_t i, nn::Lane& lane) {
-    forward_slice(ctx, slices_[at(i)], lane);
-    backward_slice(ctx, at(i), lane);
-  });
+  kernels::for_each_slice(ctx, static_cast<std::int64_t>(num_slices_),
+                          [&](std::int64_t i, std::int64_t lane) {
+                            forward_slice(ctx, slices_[at(i)], *lanes_[at(lane)]);
+                            backward_slice(ctx, at(i), *lanes_[at(lane)]);
+                          });
   sum_metrics(ctx);
   sum_gradients(ctx);
   find_non_finite(ctx);
@@ -324,10 +316,11 @@ void DensePass::sum_gradients(Context& ctx) {
   }
   infinite_.resize(layout::infinite_bytes(partials, tasks));
   const auto words = [&](std::int64_t i) { return infinite_.as<std::int32_t>() + i * tasks; };
-  in_lanes(ctx, partials * tasks, [&](std::int64_t index, nn::Lane& lane) {
+  kernels::for_each_slice(ctx, partials * tasks, [&](std::int64_t index, std::int64_t lane) {
     const std::int64_t i = index / tasks;
     if (present_[at(i)] != 0) {
-      model_->sum_gradients(ctx, index % tasks, terms(all_reduce_->partial_parts(i)), lane,
+      model_->sum_gradients(ctx, index % tasks, terms(all_reduce_->partial_parts(i)),
+                            *lanes_[at(lane)],
                             {.flat = all_reduce_->partial(i), .infinite = words(i)});
     }
   });

@@ -100,10 +100,6 @@ class DensePass final : public DenseSide {
     std::int64_t first_bad_gradient = -1;  // its first row, where a weight's gradient is not finite
   };
 
-  /// Runs body(index, lane) for [0, count) on the pool, a lane being one thread's at a time.
-  template <typename Body>
-  void in_lanes(Context& ctx, std::int64_t count, const Body& body);
-
   void cut_batch(const data::Batch& batch);
   void load_sequences(const data::Batch& batch);
   [[nodiscard]] layout::BatchCounts counts(const data::Batch& batch) const;
@@ -143,7 +139,7 @@ class DensePass final : public DenseSide {
   std::vector<Part> parts_;                               // [own parts]
   std::vector<Slice> slices_;  // as many as a batch ever had; the first num_slices_ are this one's
   std::size_t num_slices_ = 0;
-  std::vector<std::unique_ptr<nn::Lane>> lanes_;           // [threads]
+  std::vector<std::unique_ptr<nn::Lane>> lanes_;           // [kernels::slice_lanes()]
   std::vector<nn::SliceTerms*> terms_;                     // [slices]
   std::vector<std::span<nn::SliceTerms* const>> by_part_;  // [own parts]
   std::vector<std::uint8_t> present_;                      // of the partial sums
