@@ -29,6 +29,22 @@ struct RunArrays {
   std::int32_t* segment_parts = nullptr;
   const float** grads = nullptr;
   float* weights = nullptr;  ///< or null: all 1
+
+  /// What has been written, in a store that holds all rows in their order: slots are the rows.
+  [[nodiscard]] RowRuns runs(std::int64_t num_rows,
+                             std::int64_t num_segments,
+                             std::int64_t num_entries) const {
+    return {.num_rows = num_rows,
+            .num_segments = num_segments,
+            .num_entries = num_entries,
+            .rows = rows,
+            .slots = rows,
+            .row_segments = row_segments,
+            .segment_entries = segment_entries,
+            .segment_parts = segment_parts,
+            .grads = grads,
+            .weights = weights};
+  }
 };
 
 /// The memory of a table's runs, kept from step to step.

@@ -246,16 +246,7 @@ RowRuns cut_runs(const RunArrays& runs,
     to.segment_entries[segment + 1] = static_cast<std::int32_t>(i) + 1;
     to.grads[i] = vector_of(items[at(i)]);
   }
-  return {.num_rows = row + 1,
-          .num_segments = segment + 1,
-          .num_entries = n,
-          .rows = to.rows,
-          .slots = to.rows,
-          .row_segments = to.row_segments,
-          .segment_entries = to.segment_entries,
-          .segment_parts = to.segment_parts,
-          .grads = to.grads,
-          .weights = to.weights};
+  return to.runs(row + 1, segment + 1, n);
 }
 
 /// `n` entries.

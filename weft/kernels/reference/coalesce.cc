@@ -59,16 +59,7 @@ RowRuns coalesce_table(const CoalesceJob& job) {
   }
   to.row_segments[rows] = segments;
   to.segment_entries[segments] = static_cast<std::int32_t>(entries.size());
-  return {.num_rows = rows,
-          .num_segments = segments,
-          .num_entries = n,
-          .rows = to.rows,
-          .slots = to.rows,
-          .row_segments = to.row_segments,
-          .segment_entries = to.segment_entries,
-          .segment_parts = to.segment_parts,
-          .grads = to.grads,
-          .weights = to.weights};
+  return to.runs(rows, segments, n);
 }
 
 }  // namespace
