@@ -21,10 +21,11 @@
 /// Monotone   inside a group, when rounding to nearest.
 /// Order      every number by itself, the maximum does not depend on an order: equal bits on every
 ///            target and for any cut into tasks.
-/// Ownership  vectors, codes, rows and what draws are made of are in memory of the context's
-/// device;
-///            jobs are the caller's, and are read before a call returns. Jobs of one call write
-///            different places.
+/// Ownership  vectors and codes are in memory of the context's device. Lists of rows, and what
+///            draws are made of, are host memory where they come with a batch's ids
+///            (docs/adr/0005-ids-in-host-memory.md), else the device's; a device that cannot
+///            address the host's takes a copy. Jobs are the caller's, and are read before a call
+///            returns. Jobs of one call write different places.
 /// Errors     encode() and decode() of any bytes and floats have none: what was changed on the way
 ///            decodes to other numbers.
 /// Cost       bound by memory: 4 bytes and the encoded ones per column (bench/codec_bench.cc);

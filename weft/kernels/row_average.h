@@ -6,8 +6,9 @@
 /// table. split_bf16 rows are averaged as the fp32 words that they are. A row whose replicas are
 /// equal bit by bit is not touched. The bits of every device and number of threads are those of the
 /// plain loops.
-/// Ownership: rows are in memory that the context's device addresses, also those of other ranks;
-/// lists of replicas and jobs are the caller's, and are read before a call returns.
+/// Ownership: rows are in memory that the context's device addresses, also those of other ranks.
+/// Lists of the numbers of rows are host memory; a device that cannot address it takes a copy.
+/// Lists of replicas and jobs are the caller's, and are read before a call returns.
 /// Cost: reads every replica's rows once, and writes one's.
 #pragma once
 

@@ -9,7 +9,9 @@
 
 namespace weft::kernels {
 
-/// Of the vectors of a block, which it numbers from ids and places in memory of the device.
+/// Of the vectors of a block, which it numbers from ids and places. Ids and offsets are those of a
+/// lookup, in memory of the device, or of the batch, in host memory, as are places and lists; a
+/// device that cannot address the host's takes a copy.
 struct VectorDraws {
   /// What a vector's number is made of.
   enum class Of : std::uint8_t { kNone, kBags, kSamples, kRows, kPlaces, kPartialSums };
