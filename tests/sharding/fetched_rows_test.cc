@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -240,6 +241,8 @@ void check_block(const Asked& asked,
   EXPECT_EQ(std::set<std::int64_t>(ids, ids + block.vectors), all);
 }
 
+constexpr int kFirstWorldRank = 10;
+
 std::vector<IncomingBlock> receive(const Asked& asked,
                                    std::int64_t server,
                                    ServedIds& served,
@@ -255,7 +258,10 @@ std::vector<IncomingBlock> receive(const Asked& asked,
     arrived[r] = {.pieces = asked.asked[r].lane(server)};
   }
   std::vector<IncomingBlock> blocks(slots.size() * world);
-  const IdReceiver receiver(*asked.paths[static_cast<std::size_t>(server)], true);
+  // The ranks are the last ones of a larger world.
+  std::vector<int> world_ranks(world);
+  std::iota(world_ranks.begin(), world_ranks.end(), kFirstWorldRank);
+  const IdReceiver receiver(*asked.paths[static_cast<std::size_t>(server)], true, world_ranks);
   receiver.lay_out(asked.size, counts, served, blocks);
   receiver.unpack(pool, arrived, served, blocks);
   return blocks;
@@ -359,11 +365,12 @@ TEST(FetchedRows, DamagedMessagesAreRefused) {
     expect_refused({.bytes = {1, 0, 0, 0}}, ids, "runs of rows sum to 1,");
   }
   const auto packed = spec::IdCodec::kPacked;
-  const std::string list = "run 0 of the rows of table many from rank 1 is no packed list of ";
+  const std::string list = "run 0 of the rows of table many from rank 11 is no packed list of ";
   expect_refused({.piece = 1, .bytes = {255}}, packed, list);              // the first row
   expect_refused({.piece = 1, .at = 1, .bytes = {33}}, packed, list);      // a width
   expect_refused({.piece = 1, .at = 1, .bytes = {32}}, packed, list);      // more than there is
   expect_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "bytes, ");  // less
+  expect_refused({.piece = 1, .at = 1, .bytes = {0}}, packed, "of table many from rank 11 take ");
 }
 
 }  // namespace

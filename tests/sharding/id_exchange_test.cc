@@ -234,7 +234,8 @@ std::vector<IncomingBlock> unpack(Ranks& ranks, std::int64_t server, ServedIds& 
   const std::size_t world = ranks.paths.size();
   std::vector<IncomingBlock> blocks(ranks.routing.served[static_cast<std::size_t>(server)].size() *
                                     world);
-  const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent);
+  const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent,
+                            std::vector<int>(world));
   receiver.lay_out(ranks.size, ranks.counts(server), served, blocks);
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {

@@ -1,6 +1,7 @@
 #include "weft/sharding/id_receiver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/base/at.h"
 
@@ -17,11 +18,12 @@ RunParts::RunParts(const Routing& routing) {
   }
 }
 
-IdReceiver::IdReceiver(const Paths& paths, bool lent)
+IdReceiver::IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ranks)
     : paths_(paths),
       routing_(paths.routing()),
       slots_(routing_.served[at(paths.rank())]),
-      lent_(lent) {
+      lent_(lent),
+      world_ranks_(std::move(world_ranks)) {
   slot_piece_.push_back(0);
   for (const Slot& slot : slots_) {
     slot_piece_.push_back(slot_piece_.back() + (slot.weighted ? 3 : 2));

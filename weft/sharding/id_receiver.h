@@ -19,9 +19,9 @@ namespace weft::sharding {
 
 class IdReceiver {
  public:
-  /// `lent`: unpack() is given the senders' memory, so that nothing need be received. `paths`
-  /// outlives it.
-  IdReceiver(const Paths& paths, bool lent);
+  /// `lent`: unpack() is given the senders' memory, so that nothing need be received.
+  /// `world_ranks`: the world's number of each rank, for messages. `paths` outlives it.
+  IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ranks);
 
   /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots].
   void lay_out(std::int64_t global_size,
@@ -41,13 +41,17 @@ class IdReceiver {
   void describe_lanes(std::span<const std::vector<SlotCounts>> counts, ServedIds& served) const;
 
   [[nodiscard]] ArrivedBlock block_from(std::size_t slot, std::int64_t source) const {
-    return {.slot = &slots_[slot], .source = source, .pieces = {}};
+    return {.slot = &slots_[slot],
+            .source = source,
+            .world_rank = world_ranks_[static_cast<std::size_t>(source)],
+            .pieces = {}};
   }
 
   const Paths& paths_;
   const Routing& routing_;
   const std::vector<Slot>& slots_;  // own
   bool lent_;
+  std::vector<int> world_ranks_;         // [W]
   std::vector<std::size_t> slot_piece_;  // [own slots + 1] its first piece in a lane
 };
 

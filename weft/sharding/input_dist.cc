@@ -82,13 +82,25 @@ IncomingBlock InputStep::batch_block(const Routing& routing,
           .parts_begin = routing.own_samples(batch().global_size, rank).begin};
 }
 
+namespace {
+
+std::vector<int> world_ranks_of(const comm::Communicator& comm) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    ranks.push_back(comm.world_rank(rank));
+  }
+  return ranks;
+}
+
+}  // namespace
+
 InputDist::InputDist(const Paths& paths, comm::Communicator& comm, Device& device)
     : paths_(paths),
       routing_(paths.routing()),
       comm_(comm),
       device_(device),
       packer_(paths),
-      receiver_(paths, comm.lends()) {
+      receiver_(paths, comm.lends(), world_ranks_of(comm)) {
 }
 
 void InputDist::exchange_counts(Context& ctx,

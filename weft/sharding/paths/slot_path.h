@@ -45,6 +45,7 @@ class SlotPath;
 struct ArrivedBlock {
   const Slot* slot = nullptr;
   std::int64_t source = 0;
+  int world_rank = 0;  ///< of the source, for messages
   std::span<const comm::Piece> pieces;
 };
 

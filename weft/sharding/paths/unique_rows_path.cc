@@ -199,14 +199,14 @@ void UniqueRowsPath::unpack_packed(ServedIds& served,
       fail(ErrorCode::kComm,
            "id exchange: run {} of the rows of table {} from rank {} is no packed list of {} rows "
            "below {}",
-           run, table, from.source, offsets[run + 1] - offsets[run], slot.rows.size());
+           run, table, from.world_rank, offsets[run + 1] - offsets[run], slot.rows.size());
     }
     left = left.subspan(at(read));
   }
   if (!left.empty()) {
     fail(ErrorCode::kComm,
          "id exchange: {} packed rows of table {} from rank {} take {} bytes, {} announced",
-         block.num_ids, table, from.source, ids.bytes - std::ssize(left), ids.bytes);
+         block.num_ids, table, from.world_rank, ids.bytes - std::ssize(left), ids.bytes);
   }
 }
 
