@@ -34,7 +34,7 @@ ID_PATHS = ("weft/sharding/paths/",)
 HOST_STATE = ("weft/checkpoint/",)
 DEVICE_BUFFER = re.compile(r'#\s*include\s*"weft/(tensor/(buffer|view)|kernels/[a-z_]+)\.h"')
 # Index rows: the store that lays them out, and the operations on them; the cost model counts their bytes.
-ROW_OWNERS = HOST_MEMORY + ("weft/storage/", "weft/cost/")
+ROW_OWNERS = HOST_MEMORY + ("weft/storage/", "weft/layout/", "weft/cost/")
 
 
 def read_layers(faults):

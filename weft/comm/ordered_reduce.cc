@@ -13,7 +13,6 @@ namespace weft::comm {
 namespace {
 
 layout::ReduceShape layout_of(Communicator& communicator,
-                              Device& device,
                               std::int64_t parts,
                               std::int64_t count,
                               const ReduceCodec& codec) {
@@ -45,7 +44,7 @@ OrderedAllReduce::OrderedAllReduce(Communicator& communicator,
   const int ranks = communicator.size();
   WEFT_CHECK(ranks <= parts, "{} ranks share {} parts; a rank needs at least one", ranks, parts);
   nodes_ = maximal_subtrees(parts, rank_parts(parts, ranks, communicator.rank()));
-  const layout::ReduceShape counts = layout_of(communicator, device, parts, count, codec);
+  const layout::ReduceShape counts = layout_of(communicator, parts, count, codec);
   const layout::ReduceBuffers buffers = layout::reduce_buffers(counts);
   partials_ = Buffer(device, buffers.partials);
   has_feedback_ = counts.is_coded() && codec.error_feedback;
