@@ -248,20 +248,24 @@ void LocalWorld::end_rank(int rank) {
 }
 
 std::vector<int> LocalWorld::wait_for_ranks(int started, double seconds) {
-  const auto left = [&] {
-    std::vector<int> ranks;
+  const auto all_ended = [&] {
     for (int rank = 0; rank < started; ++rank) {
       if (!has_ended(rank)) {
-        ranks.push_back(rank);
+        return false;
       }
     }
-    return ranks;
+    return true;
   };
   std::unique_lock lock(mutex_);
-  ended_changed_.wait(lock, [&] { return aborted() || left().empty(); });
-  ended_changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                          [&] { return left().empty(); });
-  return left();
+  ended_changed_.wait(lock, [&] { return aborted() || all_ended(); });
+  ended_changed_.wait_for(lock, std::chrono::duration<double>(seconds), all_ended);
+  std::vector<int> left;
+  for (int rank = 0; rank < started; ++rank) {
+    if (!has_ended(rank)) {
+      left.push_back(rank);
+    }
+  }
+  return left;
 }
 
 namespace {
