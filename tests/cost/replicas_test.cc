@@ -30,31 +30,14 @@ TEST(CodedSync, RowsAndMatricesOfStateAreVectorsByThemselves) {
   EXPECT_EQ(bytes(Kind::kAdam), 3 * 46.0);
 }
 
-TEST(CodedSync, KeepsTheLastValueAndWhatWasLost) {
-  const spec::Table table = table_of(SparseOptimizerKind::kRowWiseAdagrad, spec::RowDType::kBf16);
-  spec::Codecs codecs{.sync = CodecFormat::kInt8};
-  EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 100.0 * (2 * 40 + 4 + 4 * 41));
-  codecs.error_feedback = false;
-  EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 100.0 * (2 * 40 + 4));
-  codecs.sync = CodecFormat::kFp32;
-  EXPECT_EQ(coded_sync_memory(table, 100.0, 40, codecs), 0.0);
-  EXPECT_EQ(sync_row_bytes(table, 40, codecs), replica_row_bytes(table, 40));
-}
-
 TEST(ReplicaSync, RowsTravelWithTheirState) {
   using Kind = SparseOptimizerKind;
   EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kFp32), 40), 160.0);
+  const spec::Table adam = table_of(Kind::kAdam, spec::RowDType::kFp32);
+  EXPECT_EQ(sync_row_bytes(adam, 40, {}), replica_row_bytes(adam, 40));
   EXPECT_EQ(replica_row_bytes(table_of(Kind::kSgd, spec::RowDType::kSplitBf16), 40), 160.0);
   EXPECT_EQ(replica_row_bytes(table_of(Kind::kRowWiseAdam, spec::RowDType::kBf16), 40),
             80.0 + 160.0 + 4.0);
-}
-
-TEST(CodedSync, BuffersAreThoseOfARound) {
-  const spec::Codecs codecs{.sync = CodecFormat::kInt8};
-  EXPECT_EQ(coded_sync_buffers(4, 1000.0, 0.0, false, codecs), 1000.0);
-  EXPECT_EQ(coded_sync_buffers(4, 1000.0, 10.0, true, codecs), 1750.0 + 50.0);
-  EXPECT_EQ(coded_sync_buffers(2, 1e12, 0.0, true, codecs), 1.5 * 64 * 1024 * 1024);
-  EXPECT_EQ(coded_sync_buffers(4, 1000.0, 10.0, true, {}), 0.0);
 }
 
 }  // namespace

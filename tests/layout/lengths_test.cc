@@ -8,6 +8,7 @@
 #include "weft/kernels/coalesce.h"
 #include "weft/layout/feature_vectors.h"
 #include "weft/layout/relays.h"
+#include "weft/layout/replicas.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 #include "weft/tensor/device.h"
@@ -28,6 +29,26 @@ TEST(Lengths, OfRunsAreWhatTheirBuffersTake) {
         run_lengths(Expected{1000.0, true}, Expected{static_cast<double>(weights), true});
     EXPECT_NEAR(held_bytes(varying), static_cast<double>(device->memory_use()), 6.0);
   }
+}
+
+// 40 columns of bf16 rows with one number of state each: 80 + 4 bytes, and 41 numbers.
+TEST(Lengths, OfReplicasAreThoseOfTheirRows) {
+  spec::Table table;
+  table.dtype = spec::RowDType::kBf16;
+  table.optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
+  const SyncRow row = sync_row(table, 40);
+  EXPECT_EQ(total_bytes(sync_copy_lengths<std::int64_t>(100, row, row.floats(40))),
+            100 * (84 + 4 * 41));
+  EXPECT_EQ(total_bytes(sync_copy_lengths<std::int64_t>(100, row, 0)), 100 * 84);
+  table.optimizer.type = SparseOptimizerKind::kAdam;
+  table.dtype = spec::RowDType::kSplitBf16;
+  EXPECT_EQ(sync_row(table, 40).floats(40), 120);
+  EXPECT_EQ(sync_row(table, 40).weight_bytes, 160);
+  // Of 4 groups: 250 bytes are own, 750 go away; changes of 3 others come, then 3 means.
+  EXPECT_EQ(total_bytes(sync_round_lengths(SyncRound<std::int64_t>{250, 750, 4, true})), 1000);
+  EXPECT_EQ(total_bytes(sync_round_lengths(SyncRound<std::int64_t>{250, 750, 4, false})), 1750);
+  EXPECT_EQ(sync_round_lengths(SyncRound<std::int64_t>{300, 700, 4, false}).received.count, 900);
+  EXPECT_EQ(total_bytes(touched_lengths<std::int64_t>(10, 7, 5, 3)), 80 + 56 + 80 + 20);
 }
 
 TEST(Lengths, VaryWhereOneOfTheirTermsDoes) {

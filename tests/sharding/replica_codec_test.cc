@@ -16,6 +16,7 @@
 #include "weft/comm/local/local.h"
 #include "weft/cost/replicas.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/replicas.h"
 #include "weft/sharding/replica_average.h"
 
 namespace weft::sharding {
@@ -355,10 +356,10 @@ TEST(CodedAverage, KeepsTheMemoryOfTheFormula) {
           const spec::Table table = make_table(kind, dtype);
           const Replica replica(world, device, table,
                                 coded(CodecFormat::kInt8, spec::SyncForm::kDense, feedback));
-          EXPECT_EQ(
-              static_cast<double>(replica.average.copies_bytes()),
-              cost::coded_sync_memory(table, kRows, kCols,
-                                      {.sync = CodecFormat::kInt8, .error_feedback = feedback}));
+          const layout::SyncRow row = layout::sync_row(table, kCols);
+          const auto lengths =
+              layout::sync_copy_lengths<std::int64_t>(kRows, row, feedback ? row.floats(kCols) : 0);
+          EXPECT_EQ(replica.average.copies_bytes(), layout::total_bytes(lengths));
         });
       }
     }

@@ -1,4 +1,4 @@
-/// Bytes that replica groups exchange to stay equal (weft/spec/mesh.h), and what that keeps.
+/// Bytes that replica groups exchange to stay equal (weft/spec/mesh.h).
 ///
 /// Notation: M groups, R rows of a shard of which U are touched by this group and V by any, x bytes
 /// of a row with its state, D columns, T shards of a rank.
@@ -10,9 +10,8 @@
 ///              group's parts (1 where its run is one)
 ///
 /// With codecs.sync x is that of the codes (coded_row_bytes), each matrix of a row's state for
-/// itself, and U counts the rows too of which encoding has lost something in the syncs before. Then
-/// a rank keeps of every row a copy as wide as it is without gaps, and with error feedback 4 bytes
-/// per number of it (coded_sync_memory).
+/// itself, and U counts the rows too of which encoding has lost something in the syncs before. What
+/// a rank then keeps is in weft/layout/replicas.h.
 ///
 /// They are those of weft/sharding/replica_average.h and row_sync.h: exact where M divides the rows
 /// of every shard. All functions are pure.
@@ -34,20 +33,6 @@ double coded_row_bytes(const spec::Table& table, std::int64_t cols, const spec::
 
 /// x of a job: the one or the other.
 double sync_row_bytes(const spec::Table& table, std::int64_t cols, const spec::Codecs& codecs);
-
-/// What a rank keeps of `rows` rows of `cols` columns for their syncs: the values of the last one,
-/// and what was lost. 0 where rows travel as they are.
-double coded_sync_memory(const spec::Table& table,
-                         double rows,
-                         std::int64_t cols,
-                         const spec::Codecs& codecs);
-
-/// Buffers of encoded rows, `bytes` of a rank's in a sync, all `touched` rows or, for dense, none:
-/// codes that are sent, means, and with `receives` (`mpi`) what arrives, of a round of 64 MiB or
-/// less; where they lie, of touched rows. Without scratch (weft/sharding/coded_average.h). 0 where
-/// rows travel as they are.
-double coded_sync_buffers(
-    std::int64_t groups, double bytes, double touched, bool receives, const spec::Codecs& codecs);
 
 /// Returns the bytes that a rank sends to average `bytes` of rows and state.
 inline double replica_average_bytes(std::int64_t groups, double bytes) {

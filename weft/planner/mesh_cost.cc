@@ -7,6 +7,7 @@
 
 #include "weft/base/at.h"
 #include "weft/cost/replicas.h"
+#include "weft/layout/replicas.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/planner/step_exchanges.h"
 #include "weft/topology/rates.h"
@@ -17,9 +18,8 @@ namespace {
 using layout::Expected;
 using topology::copy_s;
 
-constexpr double kRoundBytes = 64.0 * 1024.0 * 1024.0;  // weft/sharding/replica_average.h
-constexpr double kCountBytes = 8.0;                     // of a shard
-constexpr double kPlace = 5.0;  // of a touched row's code, cost::coded_sync_buffers
+constexpr auto kRoundBytes = static_cast<double>(layout::kRoundBytes);
+constexpr double kCountBytes = 8.0;  // of a shard
 
 /// In place of the update of the group's own rows.
 void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
@@ -117,14 +117,18 @@ void add_sync(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
   }
   const spec::Table& table = shape.config.tables[at(work.table)];
   const spec::Codecs& codecs = shape.config.codecs;
+  const bool is_coded = codecs.sync != CodecFormat::kFp32;
   const double held_bytes = cost::replica_row_bytes(table, work.cols);
   const double row_bytes = cost::sync_row_bytes(table, work.cols, codecs);
   const auto all = static_cast<double>(work.rows);
-  load.sync_memory = cost::coded_sync_memory(table, all, work.cols, codecs);
+  if (is_coded) {
+    const layout::SyncRow row = layout::sync_row(table, work.cols);
+    const auto kept = layout::sync_copy_lengths(Expected{all}, row,
+                                                codecs.error_feedback ? row.floats(work.cols) : 0);
+    load.sync_memory = layout::total_bytes(kept).value;
+  }
   // Of encoding, per row: values, copies and residuals are read and written.
-  const double coded_s = codecs.sync == CodecFormat::kFp32
-                             ? 0.0
-                             : copy_s(shape.cluster, 4.0 * held_bytes + 2.0 * row_bytes);
+  const double coded_s = is_coded ? copy_s(shape.cluster, 4.0 * held_bytes + 2.0 * row_bytes) : 0.0;
   if (shape.mesh->sync == spec::SyncForm::kDense) {
     load.synced_bytes = all * row_bytes;
     load.average_s = copy_s(shape.cluster, 2.0 * load.synced_bytes) + all * coded_s;
@@ -138,20 +142,24 @@ void add_sync(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
   load.list_bytes = cost::touched_list_bytes(2, 1.0, own);
   load.average_s = any * topology::row_s(shape.cluster, topology::RowAccess::kUpdate, held_bytes) +
                    copy_s(shape.cluster, load.synced_bytes) + any * coded_s;
-  // Own list while it grows, rows of one step, lists of the others.
-  load.sync_memory += 8.0 * own + 4.0 * load.unique + 4.0 * (groups - 1.0) * own;
-  load.sync_memory += codecs.sync == CodecFormat::kFp32 ? 0.0 : kPlace * any;
+  const auto lists =
+      layout::touched_lengths(Expected{own}, Expected{load.unique},
+                              is_coded ? Expected{any} : Expected{}, shape.mesh->groups);
+  load.sync_memory += layout::total_bytes(lists).value;
 }
 
 /// Of a rank: rows of the others come in rounds, unless they are read where they are.
 double sync_memory(const StepShape& shape, const ShardLoad& load) {
-  const double others = 1.0 - 1.0 / static_cast<double>(shape.mesh->groups);
-  const bool received = topology::hosts(shape.world) > 1;
-  if (shape.config.codecs.sync != CodecFormat::kFp32) {
-    return load.sync_memory + cost::coded_sync_buffers(shape.mesh->groups, load.synced_bytes, 0.0,
-                                                       received, shape.config.codecs);
+  const double bytes = std::min(load.synced_bytes, kRoundBytes);
+  const Expected own{bytes / static_cast<double>(shape.mesh->groups)};
+  const layout::SyncRound<Expected> round{.own = own,
+                                          .away = {bytes - own.value},
+                                          .groups = shape.mesh->groups,
+                                          .lent = topology::hosts(shape.world) == 1};
+  if (shape.config.codecs.sync == CodecFormat::kFp32) {
+    return load.sync_memory + (round.lent ? 0.0 : round.away.value);
   }
-  return load.sync_memory + (received ? others * std::min(load.synced_bytes, kRoundBytes) : 0.0);
+  return load.sync_memory + layout::total_bytes(layout::sync_round_lengths(round)).value;
 }
 
 double sync_link_s(const StepShape& shape, const ShardLoad& load) {

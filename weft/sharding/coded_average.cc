@@ -8,18 +8,11 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
-#include "weft/sharding/group_average.h"
+#include "weft/layout/replicas.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
 
 namespace weft::sharding {
-namespace {
-
-bool is_half(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
-}  // namespace
 
 CodedAverage::CodedAverage(comm::Communicator& replicas,
                            Device& device,
@@ -83,8 +76,10 @@ void CodedAverage::add_member(Device& device,
   }
   const std::int64_t rows = shard.rows().size();
   member.random_key = random_key(seed, RandomPurpose::kReplicaAverage, shard.table().name);
-  member.weights = Buffer(device, rows * member.table.cols * (is_half(member.table.dtype) ? 2 : 4));
-  member.state = Buffer(device, rows * member.state_floats * 4);
+  const std::int64_t cols = member.table.cols;
+  const auto copies = layout::sync_copy_lengths(rows, layout::sync_row(shard.table(), cols), 0);
+  member.weights = Buffer(device, copies.weights.bytes());
+  member.state = Buffer(device, copies.state.bytes());
   sizes_.push_back({.rows = rows, .row_bytes = member.row_bytes});
   members_.push_back(std::move(member));
 }
@@ -159,7 +154,7 @@ SyncClips CodedAverage::clips() const {
 }
 
 void CodedAverage::run(Context& ctx, std::int64_t step) {
-  owned_.cut(ctx, sizes_, kRoundBytes);
+  owned_.cut(ctx, sizes_, layout::kRoundBytes);
   place_flags();
   for (std::size_t r = 0; r < owned_.num_rounds(); ++r) {
     run_round(ctx, owned_.round(r), step);
@@ -209,11 +204,14 @@ void CodedAverage::describe_round(std::span<RowBlock> round) {
     lane_begins_[g] = away;
     away += g == self_ ? 0 : lane_bytes_[g];
   }
-  sent_.resize(away);
-  means_.resize(lane_bytes_[self_]);
-  if (!replicas_.lends()) {
-    received_.resize(std::max(away, static_cast<std::int64_t>(groups_ - 1) * lane_bytes_[self_]));
-  }
+  const auto lengths =
+      layout::sync_round_lengths<std::int64_t>({.own = lane_bytes_[self_],
+                                                .away = away,
+                                                .groups = static_cast<std::int64_t>(groups_),
+                                                .lent = replicas_.lends()});
+  sent_.resize_for(lengths.sent);
+  means_.resize_for(lengths.means);
+  received_.resize_for(lengths.received);
 }
 
 /// Changes of rows to their owners.

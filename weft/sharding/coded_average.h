@@ -29,11 +29,11 @@
 /// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
 ///            of every shard.
 /// Memory     of all rows and their state a copy as wide as they are, and with `lost` 4 bytes per
-///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; of touched 5 bytes per
-///            touched row.
-/// Threads    as the communicator's; an operation for each of the three
-/// (weft/kernels/row_changes.h).
-///            Allocates nothing once the longest list of rows has been seen.
+///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; of touched 4 bytes per
+///            touched row (weft/layout/replicas.h).
+/// Threads    as the communicator's; three operations (weft/kernels/row_changes.h). Allocates
+///            nothing once the longest list of rows has been seen and every thread of the pool has
+///            had a task, which makes its scratch memory.
 /// Source     error feedback: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014;
 ///            of differences to a common value: Mishchenko et al., "Distributed learning with
 ///            compressed gradient differences", arXiv 1901.09269.

@@ -5,8 +5,8 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
+#include "weft/layout/replicas.h"
 #include "weft/layout/row_gradients.h"
-#include "weft/sharding/group_average.h"
 
 namespace weft::sharding {
 ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
@@ -77,19 +77,19 @@ void ReplicaAverage::run(Context& ctx, std::int64_t step) {
   }
 }
 
-/// Rounds of at most kRoundBytes, or one row.
+/// Rounds of at most layout::kRoundBytes, or one row.
 void ReplicaAverage::cut_rounds() {
   blocks_.clear();
   round_ends_.clear();
-  std::int64_t left = kRoundBytes;
+  std::int64_t left = layout::kRoundBytes;
   for (std::size_t m = 0; m < members_.size(); ++m) {
     const Member& member = members_[m];
     const std::int64_t rows = touched_ ? static_cast<std::int64_t>(touched_->rows(m).size())
                                        : member.shard->rows().size();
     for (std::int64_t begin = 0; begin < rows;) {
-      if (left < member.row_bytes && left < kRoundBytes) {
+      if (left < member.row_bytes && left < layout::kRoundBytes) {
         round_ends_.push_back(blocks_.size());
-        left = kRoundBytes;
+        left = layout::kRoundBytes;
       }
       const std::int64_t fit = std::max<std::int64_t>(1, left / member.row_bytes);
       const std::int64_t end = std::min(rows, begin + fit);

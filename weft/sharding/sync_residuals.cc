@@ -7,6 +7,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/layout/replicas.h"
 
 namespace weft::sharding {
 namespace {
@@ -31,7 +32,10 @@ SyncResiduals::SyncResiduals(Device& device,
       places_.push_back({.shard = shards_.size() - 1, .item = item, .first = own.floats});
       own.floats += item.col_end - item.col_begin;
     }
-    own.values = Buffer(device, shard->rows().size() * own.floats * 4);
+    const layout::SyncRow row = layout::sync_row(shard->table(), shard->cols().size());
+    const auto lengths =
+        layout::sync_copy_lengths(shard->rows().size(), row, row.floats(shard->cols().size()));
+    own.values = Buffer(device, lengths.lost.bytes());
   }
 }
 

@@ -2,10 +2,11 @@
 ///
 /// Exchanges  2: counts, lists. Bytes sent per rank: (M - 1)(8 shards + 4 U), U the rows touched
 ///            here since the last union, each once, M the groups.
-/// Memory     at most 12 bytes per row touched here since the last union, 4 of them to merge lists,
-///            and 4 per row of one update and of the others' lists. A list is sorted, and repeated
-///            rows leave it, whenever it has grown to twice what it then had, so that sorting costs
-///            a logarithm per entry however many steps lie between two unions.
+/// Memory     layout::touched_lengths(): at most 8 bytes per row touched here since the last union,
+///            4 of them to merge lists, 8 per row of one update, 4 per row of the others' lists,
+///            and what vectors keep in hand as they grow. A list is sorted, and repeated rows leave
+///            it, whenever it has grown to twice what it then had, so that sorting costs a
+///            logarithm per entry however many steps lie between two unions.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +55,7 @@ class TouchedRows {
   std::vector<embedding::TableShard*> shards_;
   std::vector<List> lists_;                  // [shards]
   std::vector<std::int64_t> updated_;        // rows of one update
-  std::vector<std::int32_t> send_, recv_;    // [M][shards] lists, one behind the other
+  std::vector<std::int32_t> send_, recv_;    // [M][shards] lists, one after the other
   std::vector<std::int64_t> own_counts_;     // [shards]
   std::vector<std::int64_t> counts_;         // [M][shards]
   std::vector<std::int64_t> bytes_, begin_;  // [M], [M][shards] in recv_
