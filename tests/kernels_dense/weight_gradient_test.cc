@@ -168,7 +168,7 @@ struct Operands {
         Context ctx{.device = device.get()};
         memory.emplace_back(*device, gradient_operands_bytes(ctx, samples.dtype, size,
                                                              {.in = samples.k, .out = samples.n}));
-        slices.emplace_back().lie_at(memory.back().as<void>());
+        slices.emplace_back().lie_at(memory.back().as<void>(), memory.back().bytes());
         set(samples, {begin, begin + size}, slices.back());
         pointers.back().push_back(&slices.back());
         begin += size;

@@ -41,12 +41,16 @@ class GradientOperands {
   GradientOperands(const GradientOperands&) = delete;
   GradientOperands& operator=(const GradientOperands&) = delete;
 
-  /// From now on they lie in `memory` of the device, which begins on a cache line, has
+  /// From now on they lie in `memory` of the device, which begins on a cache line, has `bytes`,
   /// gradient_operands_bytes() of the slice to come, and outlives them. What was kept is forgotten.
-  void lie_at(void* memory) { memory_ = memory; }
+  void lie_at(void* memory, std::int64_t bytes) {
+    memory_ = memory;
+    bytes_ = bytes;
+  }
 
  protected:
   void* memory_ = nullptr;
+  std::int64_t bytes_ = 0;
 };
 
 /// Makes operands that lie nowhere yet.

@@ -21,7 +21,7 @@ void ModelTerms::begin(const layout::SliceSize& slice) {
   memory_.resize(layout::place_terms(model_, slice, length_of, begins_));
   auto* const memory = memory_.as<std::byte>();
   for (std::size_t i = 0; i < operands_.size(); ++i) {
-    operands_[i]->lie_at(memory + begins_[i]);
+    operands_[i]->lie_at(memory + begins_[i], begins_[i + 1] - begins_[i]);
   }
   bias_gradients_ = reinterpret_cast<float*>(memory + begins_.back());
 }

@@ -70,8 +70,8 @@ inline void expect_cross_backward(
                         gradient_operands_bytes(ctx, dtype, one.m, {.in = one.r, .out = one.d}));
   const auto v_kept = make_gradient_operands(ctx);
   const auto w_kept = make_gradient_operands(ctx);
-  v_kept->lie_at(v_memory.as<void>());
-  w_kept->lie_at(w_memory.as<void>());
+  v_kept->lie_at(v_memory.as<void>(), v_memory.bytes());
+  w_kept->lie_at(w_memory.as<void>(), w_memory.bytes());
   const auto v_plain = reference::make_gradient_operands(host);
   const auto w_plain = reference::make_gradient_operands(host);
   const bool more = sum == CrossSum::kAdd;

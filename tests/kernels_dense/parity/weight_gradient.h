@@ -46,7 +46,7 @@ class TestedOperands {
         owners_.push_back(make_gradient_operands(ctx));
         memory_.emplace_back(*ctx.device, gradient_operands_bytes(ctx, dtype, samples,
                                                                   {.in = shape.k, .out = shape.n}));
-        owners_.back()->lie_at(memory_.back().as<void>());
+        owners_.back()->lie_at(memory_.back().as<void>(), memory_.back().bytes());
         keep_operands(ctx, {.dy = dy.device(), .x = x.device(), .to = owners_.back().get()});
         device_.back().push_back(owners_.back().get());
         owners_.push_back(reference::make_gradient_operands(host));

@@ -2,8 +2,8 @@
 //   copy the bag's vector, or add the partial sums up the tree over the cuts, or clear the row
 //   divide the row, if it is a mean
 //
-// Bound by memory: 8 bytes per column of a vector, 4 more per further partial sum. A task is at
-// most 256 KiB of rows; of jobs whose rows are scattered, as much of the vectors.
+// Bound by memory: 8 bytes per column of a vector, 4 more per further partial sum. A task has about
+// 256 KiB of rows, and 16 bags at least; of jobs whose rows are scattered, as much of the vectors.
 
 #include "weft/kernels/assemble_bags.h"
 

@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "weft/base/at.h"
+#include "weft/base/error.h"
 #include "weft/base/parts.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/cpu/codec_range.h"
@@ -423,9 +424,17 @@ const RowChanges& itself(const RowChanges& job) {
   return job;
 }
 
+/// The codec takes no random words: its scratch memory is in use here.
+void check_rounding(const RowChanges& job) {
+  WEFT_CHECK(job.codec.rounding == CodecRounding::kNearest, "changes are rounded to nearest");
+}
+
 }  // namespace
 
 void cpu::encode_row_changes(Context& ctx, std::span<const RowChanges> jobs) {
+  for (const RowChanges& job : jobs) {
+    check_rounding(job);
+  }
   run_tasks(ctx, jobs, itself, [](const RowChanges& job, Range rows) {
     const ChangeScratch scratch(job);
     for_chunks(job, rows, [&](const ChangeChunk& chunk) { encode_chunk(chunk, scratch); });
@@ -434,6 +443,9 @@ void cpu::encode_row_changes(Context& ctx, std::span<const RowChanges> jobs) {
 
 void cpu::average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs) {
   const auto changes_of = [](const ChangeAverage& job) -> const RowChanges& { return job.changes; };
+  for (const ChangeAverage& job : jobs) {
+    check_rounding(job.changes);
+  }
   run_tasks(ctx, jobs, changes_of, [](const ChangeAverage& job, Range rows) {
     const ChangeScratch scratch(job.changes);
     std::int64_t kept = 0;

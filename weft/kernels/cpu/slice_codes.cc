@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "weft/base/at.h"
+#include "weft/base/error.h"
 #include "weft/base/parts.h"
 #include "weft/kernels/cpu/codec_range.h"
 #include "weft/kernels/cpu/scratch.h"
@@ -86,6 +87,9 @@ void add_slice_decodes(const Codec& codec,
 }
 
 void cpu::encode_slices(Context& ctx, std::span<const SliceEncode> jobs) {
+  for (const SliceEncode& job : jobs) {
+    WEFT_CHECK(job.codec.rounding == CodecRounding::kNearest, "slices are rounded to nearest");
+  }
   run_blocks(
       ctx, static_cast<std::int64_t>(jobs.size()),
       [&](std::int64_t i) {

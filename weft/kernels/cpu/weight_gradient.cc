@@ -55,6 +55,9 @@ void WeightGradientOperands::set(const ConstOperand& dy, const ConstOperand& x) 
   cols_ = x.cols;
   lengths_ = layout::gradient_operands(current_packing(), element_of(dtype_), samples_,
                                        {.in = cols_, .out = rows_});
+  WEFT_CHECK(lengths_.bytes() <= bytes_,
+             "operands of {} samples, {} by {}, take {} bytes where {} were described", samples_,
+             rows_, cols_, lengths_.bytes(), bytes_);
   for (std::int64_t i = 0; i < pieces(); ++i) {
     const Range range = samples(i);
     transpose(dy.slice_rows(range.begin, range.end), left(i));
