@@ -264,8 +264,8 @@ struct DeepFm {
   DeepFm(DenseModel& model, const spec::Model& options, const ModelShape& shape);
 };
 
-/// The layers and blocks of any of them. Throws Error(kConfig) as they do. Widths and dims are
-/// positive: nn::Model::create() checks that before.
+/// The layers and blocks of any of them. Throws Error(kConfig) as they do. REQUIRES: widths and
+/// dims are positive, as validation of a configuration and nn::Model::create() see to.
 DenseModel dense_model(const spec::Model& options, const ModelShape& shape);
 
 }  // namespace weft::layout
