@@ -37,8 +37,9 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
             std::fill_n(reduce.partial(i), floats, 1.0F);
           }
           Context ctx{.device = device.get(), .pool = &device->pool()};
-          reduce.run(ctx,
-                     std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
+          std::vector<float> sums(static_cast<std::size_t>(floats));
+          const auto all = static_cast<std::size_t>(reduce.num_partials());
+          reduce.run(ctx, std::vector<std::uint8_t>(all, 1), sums.data());
         });
 #if defined(WEFT_ADDRESS_SANITIZER)
     continue;  // large blocks are not mapped by themselves, so other bytes are counted
