@@ -1,4 +1,4 @@
-// What an ordered all-reduce does with slices, against plain loops, byte by byte.
+// The operations of an ordered all-reduce on slices make the bytes of the plain loops.
 
 #include <gtest/gtest.h>
 

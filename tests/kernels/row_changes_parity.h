@@ -131,7 +131,7 @@ class ChangesCase {
     return values;
   }
 
-  /// Of other values than the rows', some of them equal and some at the end of the range.
+  /// The values differ from the rows'; some are equal, and some lie at the end of the range.
   std::vector<std::byte> last_weights(Random& random) {
     TableCase same(random, table_.rows, shape_.cols,
                    shape_.dtype == DType::kSplitBFloat16 ? DType::kFloat32 : shape_.dtype,
@@ -142,7 +142,7 @@ class ChangesCase {
     return same.weights;
   }
 
-  /// Of changes of all sizes, as large as numbers become.
+  /// The changes have all sizes, up to the largest numbers.
   std::vector<std::byte> make_codes(Random& random) {
     std::vector<std::byte> all;
     for (const ChangeVector& vector : vectors_) {

@@ -1,4 +1,4 @@
-// What blocks of memory count for, and how buffers grow, against the allocators.
+// Blocks of memory count, and buffers grow, as the allocators say.
 #include "weft/layout/blocks.h"
 
 #include <cstdint>

@@ -121,7 +121,7 @@ class Slice {
   std::vector<std::int64_t> offsets_;
 };
 
-/// What a device and the host beside it count from now on.
+/// Counts what a device and the host beside it take from now on.
 class Counter {
  public:
   explicit Counter(const Device& device) : device_(device) { restart(); }

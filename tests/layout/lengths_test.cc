@@ -44,7 +44,7 @@ TEST(Lengths, OfReplicasAreThoseOfTheirRows) {
   table.dtype = spec::RowDType::kSplitBf16;
   EXPECT_EQ(sync_row(table, 40).floats(40), 120);
   EXPECT_EQ(sync_row(table, 40).weight_bytes, 160);
-  // Of 4 groups: 250 bytes are own, 750 go away; changes of 3 others come, then 3 means.
+  // With 4 groups 250 bytes are own and 750 go away; changes of 3 others come, then 3 means.
   EXPECT_EQ(total_bytes(sync_round_lengths(SyncRound<std::int64_t>{250, 750, 4, true})), 1000);
   EXPECT_EQ(total_bytes(sync_round_lengths(SyncRound<std::int64_t>{250, 750, 4, false})), 1750);
   EXPECT_EQ(sync_round_lengths(SyncRound<std::int64_t>{300, 700, 4, false}).received.count, 900);

@@ -16,7 +16,7 @@
 namespace weft::layout {
 namespace {
 
-/// Of ranks whose hosts are these, all memory of which is lent inside a process.
+/// Compares the buffers of all ranks on these hosts. Their memory is lent inside a process.
 void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShape shape) {
   shape.ranks = std::ssize(hosts);
   shape.hosts = form == comm::Form::kHierarchical ? hosts : std::vector<std::int64_t>();

@@ -132,7 +132,7 @@ Counted count(const Case& one, const spec::Config& config, const spec::Plan& pla
   return counted;
 }
 
-/// Of all ranks' devices.
+/// Bytes of all ranks' devices together.
 struct Totals {
   double predicted = 0.0;
   double counted = 0.0;
