@@ -29,7 +29,7 @@ struct Shape {
 
 constexpr std::array kExchanges = {StepPart::kExchangeCounts, StepPart::kExchangeIds,
                                    StepPart::kOutputDist,     StepPart::kReduce,
-                                   StepPart::kExchangeFlags,  StepPart::kGradDist};
+                                   StepPart::kExchangeReport, StepPart::kGradDist};
 
 /// One step on one rank: begin, and seconds by StepPart.
 struct StepRecord {

@@ -6,7 +6,7 @@ import shutil
 from harness import BASE, Case, MpiCase, with_values
 
 PARTS = ("exchange_counts", "exchange_ids", "load", "lookup", "output_dist", "forward_backward",
-         "exchange_flags", "coalesce", "grad_dist", "update_rows", "update_dense")
+         "exchange_report", "coalesce", "grad_dist", "update_rows", "update_dense")
 # Steps of some milliseconds, so that what lies between the parts is little.
 LARGER = {"batch_size": 2048, "data.synthetic.samples": 60000, "model.top_mlp": [256, 128],
           "train.steps": 24, "train.eval_every": 0}

@@ -106,7 +106,7 @@ TEST(Lineup, ACommunicatorIsUsedInTheOrderOfIssue) {
        {std::pair{StepPart::kExchangeCounts, StepPart::kExchangeIds},
         std::pair{StepPart::kOutputDist, StepPart::kGradDist},
         std::pair{StepPart::kGradDist, StepPart::kUpdateRows},
-        std::pair{StepPart::kExchangeFlags, StepPart::kExchangeFlags}}) {
+        std::pair{StepPart::kExchangeReport, StepPart::kExchangeReport}}) {
     TwoStreams streams;
     Lineup lineup(2);
     int used = 0;

@@ -227,7 +227,7 @@ TEST(Estimate, StepIsTheSumOfItsStretches) {
         }
         return most;
       };
-      const double links = exchange(StepPart::kExchangeFlags) + exchange(StepPart::kGradDist) +
+      const double links = exchange(StepPart::kExchangeReport) + exchange(StepPart::kGradDist) +
                            exchange(StepPart::kUpdateRows);
       const double begin = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
                            exchange(StepPart::kOutputDist) +

@@ -18,7 +18,7 @@ enum class StepPart : std::uint8_t {
   kOutputDist,       ///< vectors to the samples
   kForwardBackward,  ///< dense model, loss, sums over this rank's parts
   kReduce,           ///< all-reduce of the dense gradients, on the dense stream
-  kExchangeFlags,    ///< the step's report: is anything not finite, anywhere; metric sums
+  kExchangeReport,   ///< the step's report: is anything not finite, anywhere; metric sums
   kCoalesce,         ///< entries sorted by row and part
   kGradDist,         ///< gradients to the rows' owners
   kUpdateRows,       ///< sums up the tree of parts, sparse optimizer
@@ -28,9 +28,10 @@ enum class StepPart : std::uint8_t {
 
 /// Names in traces and tables, in the order of the enumerators.
 inline constexpr std::array<std::string_view, 14> kStepPartNames = {
-    "prepare",     "exchange_counts",  "exchange_ids",  "load",           "lookup",
-    "output_dist", "forward_backward", "reduce",        "exchange_flags", "coalesce",
-    "grad_dist",   "update_rows",      "sync_replicas", "update_dense"};
+    "prepare",         "exchange_counts", "exchange_ids",     "load",
+    "lookup",          "output_dist",     "forward_backward", "reduce",
+    "exchange_report", "coalesce",        "grad_dist",        "update_rows",
+    "sync_replicas",   "update_dense"};
 
 /// The number of parts of a step; enumerators are 0 to kStepParts - 1.
 inline constexpr std::size_t kStepParts = kStepPartNames.size();

@@ -119,7 +119,7 @@ constexpr Accesses accesses_of(StepPart part) {
               .writes = {kGradients, kDenseGradients, kScores}};
     case StepPart::kReduce:
       return {.reads = {}, .writes = {kDenseGradients}};
-    case StepPart::kExchangeFlags:
+    case StepPart::kExchangeReport:
       return {.reads = {kScores, kVectors, kRows, kParameters}, .writes = {kReportLink, kResult}};
     case StepPart::kCoalesce:
       return {.reads = {kControl, kIds, kResult}, .writes = {kRuns}};

@@ -21,7 +21,7 @@ void forward_stages(Issuer& to, std::int64_t batch) {
 void sync(Issuer& to, std::int64_t batch) {
   forward_stages(to, batch);
   to.issue({StepPart::kReduce, batch}, kDense);
-  to.issue({StepPart::kExchangeFlags, batch}, kCompute);
+  to.issue({StepPart::kExchangeReport, batch}, kCompute);
   // Nothing above changed a weight; all below is left out if a value was not finite.
   to.issue({StepPart::kCoalesce, batch}, kCompute);
   to.issue({StepPart::kGradDist, batch}, kCompute);
@@ -34,7 +34,7 @@ void sync(Issuer& to, std::int64_t batch) {
 
 void evaluation(Issuer& to, std::int64_t batch) {
   forward_stages(to, batch);
-  to.issue({StepPart::kExchangeFlags, batch}, kCompute);
+  to.issue({StepPart::kExchangeReport, batch}, kCompute);
 }
 
 }  // namespace weft::pipeline

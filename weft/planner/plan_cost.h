@@ -21,7 +21,7 @@ struct HotUse;
 inline constexpr std::array kPredictedParts = {
     StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
     StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kReduce,
-    StepPart::kExchangeFlags,  StepPart::kCoalesce,        StepPart::kGradDist,
+    StepPart::kExchangeReport, StepPart::kCoalesce,        StepPart::kGradDist,
     StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
 
 /// Whether the shards of a table hold more than one cut of its rows. O(shards).

@@ -97,7 +97,7 @@ void finish(const StepShape& shape, PlanCost& cost) {
       max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kLookup})) +
       exchange(StepPart::kOutputDist) +
       max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward}));
-  const double links = exchange(StepPart::kExchangeFlags) + exchange(StepPart::kGradDist) +
+  const double links = exchange(StepPart::kExchangeReport) + exchange(StepPart::kGradDist) +
                        exchange(StepPart::kUpdateRows) + exchange(StepPart::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.
   const double rows =

@@ -212,7 +212,7 @@ void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
     case StepPart::kReduce:
       dense_->reduce(ctx);
       break;
-    case StepPart::kExchangeFlags:
+    case StepPart::kExchangeReport:
       exchange_report(ctx, state);
       break;
     case StepPart::kCoalesce:

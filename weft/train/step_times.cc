@@ -16,7 +16,7 @@ void StepBreakdown::add(const StepTimes& step, double data_s, double total_s) {
   };
   data += data_s;
   exchange += seconds({StepPart::kExchangeCounts, StepPart::kExchangeIds, StepPart::kOutputDist,
-                       StepPart::kExchangeFlags, StepPart::kGradDist});
+                       StepPart::kExchangeReport, StepPart::kGradDist});
   exchange += step.sync_beside ? step.sync_wait.seconds() : seconds({StepPart::kSyncReplicas});
   lookup += seconds({StepPart::kLookup});
   dense += seconds({StepPart::kLoad, StepPart::kForwardBackward, StepPart::kUpdateDense});
