@@ -172,6 +172,20 @@ struct Assign {
     }
   }
 
+  void operator()(CutSizes* out) const {
+    if (node.kind == Node::Kind::kScalar) {
+      // A number that is out of bounds is kept as the one size, for the check of bounds to name.
+      const auto count = parse_integer<std::int64_t>(node, path);
+      const bool is_count = count >= 1 && count <= kMostCuts;
+      out->sizes.assign(is_count ? static_cast<std::size_t>(count) : 1, is_count ? 1 : count);
+      return;
+    }
+    if (node.kind != Node::Kind::kSequence || node.items.empty()) {
+      wrong_type(node, path, "a number, or a list of sizes such as [1, 2, 2, 1]");
+    }
+    (*this)(&out->sizes);
+  }
+
   void operator()(std::vector<std::string>* out) const {
     out->clear();
     if (node.kind == Node::Kind::kScalar) {

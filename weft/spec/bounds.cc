@@ -46,6 +46,10 @@ class BoundsChecker final : public Visitor {
         check(field, value, static_cast<double>(one.begin), fmt::format("{}", one.begin));
         check(field, value, static_cast<double>(one.end), fmt::format("{}", one.end));
       }
+    } else if (const auto* cuts = std::get_if<CutSizes*>(&value)) {
+      for (const std::int64_t size : (*cuts)->sizes) {
+        check(field, value, static_cast<double>(size), fmt::format("{}", size));
+      }
     } else if (const auto* list = std::get_if<std::vector<std::int64_t>*>(&value)) {
       for (const std::int64_t item : **list) {
         check(field, value, static_cast<double>(item), fmt::format("{}", item));

@@ -13,6 +13,7 @@
 #include "weft/base/codec_format.h"
 #include "weft/base/sparse_optimizer.h"
 #include "weft/spec/mesh.h"
+#include "weft/spec/pipeline.h"
 
 namespace weft::spec {
 
@@ -336,6 +337,7 @@ struct Config {
   Model model;
   Train train;
   Mesh mesh;
+  Pipeline pipeline;
   Codecs codecs;
   Numerics numerics;
   Collectives collectives = Collectives::kAuto;

@@ -106,6 +106,8 @@ std::string type_text(const Value& value) {
 
     std::string operator()(const std::vector<std::int64_t>*) const { return "list of integers"; }
 
+    std::string operator()(const CutSizes*) const { return "integer or list of integers"; }
+
     std::string operator()(const std::vector<std::string>*) const { return "text or list of text"; }
 
     std::string operator()(const Choice&) const { return "word"; }
@@ -174,6 +176,12 @@ std::string value_text(const Value& value) {
     }
 
     std::string operator()(const std::vector<std::int64_t>* v) const { return join_flow(*v); }
+
+    std::string operator()(const CutSizes* v) const {
+      const bool equal = std::all_of(v->sizes.begin(), v->sizes.end(),
+                                     [](std::int64_t size) { return size == 1; });
+      return equal ? fmt::format("{}", v->sizes.size()) : join_flow(v->sizes);
+    }
 
     std::string operator()(const std::vector<std::string>* v) const { return join_flow(*v); }
 

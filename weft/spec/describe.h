@@ -74,6 +74,7 @@ using Value = std::variant<std::int64_t*,
                            RowSet*,
                            std::vector<Range>*,
                            std::vector<std::int64_t>*,
+                           CutSizes*,
                            std::vector<std::string>*,
                            Choice>;
 

@@ -488,6 +488,11 @@ void visit(Visitor& v, Config& c) {
   section(v, {.name = "schedule", .meaning = "Of every learning rate."}, c.schedule);
   section(v, {.name = "train", .meaning = "The run."}, c.train);
   section(v, {.name = "mesh", .meaning = "Replica groups, which each have all tables."}, c.mesh);
+  section(v,
+          {.name = "pipeline",
+           .meaning = "What of several batches overlaps.",
+           .decides_weights = false},
+          c.pipeline);
   section(v, {.name = "codecs", .meaning = "How vectors and gradients travel between ranks."},
           c.codecs);
   section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);
@@ -535,6 +540,12 @@ void visit(Visitor& v, Plan& p) {
            .default_text = "none"},
           &p.hosts);
   section(v, {.name = "collectives", .meaning = "How exchanges reach other hosts."}, p.collectives);
+  section(v,
+          {.name = "pipeline",
+           .meaning = "What of several batches overlaps, where the planner chose it.",
+           .default_text = "as configured",
+           .decides_weights = false},
+          p.pipeline);
   list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
        {.key = "table"});
 }

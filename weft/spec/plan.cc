@@ -87,6 +87,18 @@ Mesh mesh_of(const Mesh& asked, const Plan& plan) {
   return mesh;
 }
 
+Pipeline pipeline_of(const Pipeline& asked, const Plan& plan) {
+  if (asked.schedule != PipelineSchedule::kAuto) {
+    return asked;
+  }
+  if (plan.pipeline.schedule != PipelineSchedule::kAuto) {
+    return plan.pipeline;
+  }
+  Pipeline pipeline = asked;
+  pipeline.schedule = PipelineSchedule::kSync;
+  return pipeline;
+}
+
 Plan plan_from_yaml(const std::string& text, const std::string& file) {
   const NodePtr root = parse_tree(text, std::make_shared<Origin>(Origin{.name = file}));
   if (root->kind == Node::Kind::kNull) {

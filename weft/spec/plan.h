@@ -67,6 +67,7 @@ struct Plan {
   /// [most_ranks()] of the first ones, by the order of first ranks; empty: all on one
   std::vector<std::int64_t> hosts = {};
   CollectiveForms collectives = {};
+  Pipeline pipeline = {};         ///< that the planner chose; kAuto: the configuration's
   std::vector<TablePlan> tables;  ///< in the order of Config::tables
 
   [[nodiscard]] std::int64_t world() const { return groups * ranks; }
@@ -119,7 +120,11 @@ Plan plan_from_yaml(const std::string& text, const std::string& file);
 /// after all is dropped.
 Mesh mesh_of(const Mesh& asked, const Plan& plan);
 
-/// XXH3 of the canonical text.
+/// What of the batches of a job overlaps under a plan: what `asked` leaves open is the plan's, and
+/// where that says nothing either, sync.
+Pipeline pipeline_of(const Pipeline& asked, const Plan& plan);
+
+/// XXH3 of the canonical text, without `pipeline`, which decides no bit.
 std::uint64_t plan_hash(const Plan& plan);
 
 }  // namespace weft::spec

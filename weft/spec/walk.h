@@ -51,6 +51,7 @@ void walk(Visitor& v, DenseOptimizer& c);
 void walk(Visitor& v, Schedule& c);
 void walk(Visitor& v, Train& c);
 void walk(Visitor& v, Mesh& c);
+void walk(Visitor& v, Pipeline& c);
 void walk(Visitor& v, Codecs& c);
 void walk(Visitor& v, Numerics& c);
 void walk(Visitor& v, Shard& c);

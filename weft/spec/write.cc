@@ -34,6 +34,9 @@ class YamlWriter final : public Visitor {
   }
 
   void section(const Field& field, const std::function<void(Visitor&)>& body) override {
+    if (options_.only_deciding && !field.decides_weights) {
+      return;
+    }
     comment(field, {}, {});
     out_ += fmt::format("{}{}:\n", lead(), field.name);
     YamlWriter inner = below(field, ".");
@@ -205,7 +208,11 @@ std::uint64_t config_hash(const Config& config) {
 }
 
 std::uint64_t plan_hash(const Plan& plan) {
-  return hash_string(plan_to_yaml(plan));
+  Plan copy = plan;
+  std::string out;
+  YamlWriter writer(out, {.only_deciding = true});
+  visit(writer, copy);
+  return hash_string(out);
 }
 
 }  // namespace weft::spec
