@@ -41,14 +41,15 @@ struct BagAssembly {
   enum class Others : std::uint8_t { kZeros, kKept };
 
   VectorRows to;
-  std::int64_t bags = 0;
+  std::int64_t bags = 0;   ///< to be made,
+  std::int64_t first = 0;  ///< from this one on: only vectors of these are read
   /// By cut of a table's rows; a bag gets the sum of what they have for it. None: rows have their
   /// sums already. Of several, all have vectors.
   std::span<const BagVectors> cuts = {};
   /// kKept: there is one cut, and its bags differ but need not ascend; else they ascend.
   Others others = Others::kZeros;
-  /// [bags + 1] a row is divided by the length of its bag where that is above 1; null: it is not.
-  /// Only with kZeros.
+  /// By bag, and one more: a row is divided by the length of its bag where that is above 1; null:
+  /// it is not. Only with kZeros.
   const std::int64_t* offsets = nullptr;
 };
 

@@ -13,7 +13,8 @@ std::int64_t draw(std::int64_t sample, std::int64_t row) {
 
 }  // namespace
 
-void VectorDraws::number(Range vectors, std::int64_t* out) const {
+void VectorDraws::number(Range numbers, std::int64_t* out) const {
+  const Range vectors{first + numbers.begin, first + numbers.end};
   switch (of) {
     case Of::kNone:
       std::fill_n(out, vectors.size(), 0);

@@ -20,9 +20,10 @@ struct VectorDraws {
   void number(Range vectors, std::int64_t* out) const;
 
   Of of = Of::kNone;
+  std::int64_t first = 0;  ///< vector i is that with number first + i in the lists
   std::uint64_t key = 0;
   std::int64_t first_sample = 0;            ///< of the batch, in the global one
-  const std::int32_t* places = nullptr;     ///< [vectors] in the batch; null: the i-th
+  const std::int32_t* places = nullptr;     ///< by number, in the batch; null: the number
   const std::int64_t* ids = nullptr;        ///< counted in the shard's rows
   const std::int64_t* offsets = nullptr;    ///< [bags + 1] into ids
   RowSet rows = {};                         ///< of the shard

@@ -203,7 +203,7 @@ bool is_scattered(const BagAssembly& job) {
 /// Whether a job is cut together with the one before it.
 bool continues(std::span<const BagAssembly> jobs, std::int64_t i) {
   return i > 0 && !is_scattered(jobs[at(i)]) && !is_scattered(jobs[at(i - 1)]) &&
-         jobs[at(i)].bags == jobs[at(i - 1)].bags;
+         jobs[at(i)].bags == jobs[at(i - 1)].bags && jobs[at(i)].first == jobs[at(i - 1)].first;
 }
 
 /// The end of the jobs that are cut together from `first` on.
@@ -253,7 +253,8 @@ void cpu::assemble_bags(Context& ctx, std::span<const BagAssembly> jobs) {
         }
         const std::span group = jobs.subspan(at(i), at(group_end(jobs, i) - i));
         const std::int64_t each = bags_per_task(group);
-        const Range bags{task * each, std::min((task + 1) * each, first.bags)};
+        const Range bags{first.first + task * each,
+                         first.first + std::min((task + 1) * each, first.bags)};
         for (const BagAssembly& job : group) {
           make_bags(job, bags);
         }

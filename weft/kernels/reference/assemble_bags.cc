@@ -63,7 +63,7 @@ void write_row(const BagAssembly& job, std::int64_t bag) {
 
 void assemble_bags(Context& /*ctx*/, std::span<const BagAssembly> jobs) {
   for (const BagAssembly& job : jobs) {
-    for (std::int64_t bag = 0; bag < job.bags; ++bag) {
+    for (std::int64_t bag = job.first; bag < job.first + job.bags; ++bag) {
       if (job.others == BagAssembly::Others::kZeros || vector_of(job.cuts[0], bag)) {
         write_row(job, bag);
       }
