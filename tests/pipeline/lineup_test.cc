@@ -2,12 +2,14 @@
 // dependency is left out they do not.
 #include "weft/pipeline/lineup.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/base/error.h"
@@ -105,7 +107,7 @@ TEST(Lineup, ACommunicatorIsUsedInTheOrderOfIssue) {
   for (const auto& [first, second] :
        {std::pair{StepPart::kExchangeCounts, StepPart::kExchangeIds},
         std::pair{StepPart::kOutputDist, StepPart::kGradDist},
-        std::pair{StepPart::kGradDist, StepPart::kUpdateRows},
+        std::pair{StepPart::kUpdateRows, StepPart::kUpdateRows},
         std::pair{StepPart::kExchangeReport, StepPart::kExchangeReport}}) {
     TwoStreams streams;
     Lineup lineup(2);
@@ -183,46 +185,196 @@ TEST(Lineup, WhoWaitsGetsWhatAStageThrew) {
   EXPECT_THROW(lineup.wait_for_batch(1), Error);
 }
 
+TEST(Lineup, MicroBatchesOfABatchDoNotWaitForEachOther) {
+  TwoStreams streams;
+  Lineup lineup(1, 2);
+  std::atomic<int> first = 0;  // the stages are not ordered
+  int seen = -1;
+  int summed = -1;
+  const Stage late = [&](Context&) {
+    std::this_thread::sleep_for(milliseconds(300));
+    first = 1;
+  };
+  const Stage lookup = [&](Context&) { seen = first; };
+  const Stage update = [&](Context&) { summed = first; };
+  lineup.add(*streams.first, late, {StepPart::kLookup, 0, 0});
+  lineup.add(*streams.second, lookup, {StepPart::kLookup, 0, 1});
+  lineup.add(*streams.second, update, {StepPart::kUpdateRows, 0});
+  lineup.wait_for_batch(0);
+  EXPECT_EQ(seen, 0) << "the second micro-batch waited for the first";
+  EXPECT_EQ(summed, 1) << "a stage of the whole batch did not wait for all of them";
+}
+
 /// Writes down what a schedule issues.
 class Listener final : public Issuer {
  public:
-  explicit Listener(bool averages) : averages_(averages) {}
+  struct Issued {
+    StageOf stage;
+    StreamRole role;
+  };
 
-  void issue(const StageOf& stage, StreamRole on) override {
-    EXPECT_EQ(stage.batch, 3);
-    parts.push_back(stage.part);
-    roles.push_back(on);
-  }
+  explicit Listener(bool averages, std::int64_t cuts = 1, std::int64_t lookahead = 1)
+      : averages_(averages), cuts_(cuts), lookahead_(lookahead) {}
+
+  void issue(const StageOf& stage, StreamRole on) override { issued.push_back({stage, on}); }
 
   [[nodiscard]] bool averages_behind(std::int64_t /*batch*/) const override { return averages_; }
 
-  std::vector<StepPart> parts;
-  std::vector<StreamRole> roles;
+  [[nodiscard]] std::int64_t cuts() const override { return cuts_; }
+
+  [[nodiscard]] std::int64_t lookahead() const override { return lookahead_; }
+
+  /// Stages of a batch, as "lookup 2".
+  [[nodiscard]] std::vector<std::string> of(std::int64_t batch) const {
+    std::vector<std::string> names;
+    for (const Issued& one : issued) {
+      if (one.stage.batch == batch) {
+        names.push_back(fmt::format("{} {}", to_string(one.stage.part), one.stage.cut));
+      }
+    }
+    return names;
+  }
+
+  std::vector<Issued> issued;
 
  private:
   bool averages_;
+  std::int64_t cuts_, lookahead_;
 };
 
 TEST(Schedules, SyncIssuesEveryPartOnceInTheirOrder) {
   for (const bool averages : {false, true}) {
     Listener listener(averages);
-    sync(listener, 3);
+    schedule_called("sync").step(listener, 3, kNoBatch);
+    std::vector<StepPart> parts;
+    for (const Listener::Issued& one : listener.issued) {
+      parts.push_back(one.stage.part);
+    }
     std::vector<StepPart> expected;
     for (std::size_t i = 1; i < kStepParts; ++i) {  // the caller prepares
       if (averages || static_cast<StepPart>(i) != StepPart::kSyncReplicas) {
         expected.push_back(static_cast<StepPart>(i));
       }
     }
-    EXPECT_EQ(listener.parts, expected);
+    EXPECT_EQ(parts, expected);
+  }
+}
+
+/// What three steps issue, the second of which has a batch before and behind it.
+Listener three_steps(const Schedule& schedule, std::int64_t cuts, std::int64_t lookahead) {
+  Listener listener(false, schedule.cuts_batches ? cuts : 1, lookahead);
+  for (std::int64_t batch = 0; batch < 3; ++batch) {
+    if (batch == 0 || !schedule.looks_ahead) {
+      schedule.begin(listener, batch);
+    }
+    schedule.step(listener, batch, schedule.looks_ahead && batch < 2 ? batch + 1 : kNoBatch);
+  }
+  return listener;
+}
+
+TEST(Schedules, IssueEveryStageOfEveryMicroBatchOnce) {
+  for (const Schedule& schedule : schedules()) {
+    for (const std::int64_t lookahead : {1, 3, 9}) {
+      const Listener listener = three_steps(schedule, 4, lookahead);
+      std::vector<std::string> expected;
+      for (std::size_t i = 1; i < kStepParts; ++i) {
+        const auto part = static_cast<StepPart>(i);
+        const std::int64_t times = is_of_cut(part) && schedule.cuts_batches ? 4 : 1;
+        for (std::int64_t cut = 0; cut < times && part != StepPart::kSyncReplicas; ++cut) {
+          expected.push_back(fmt::format("{} {}", to_string(part), cut));
+        }
+      }
+      std::sort(expected.begin(), expected.end());
+      for (std::int64_t batch = 0; batch < 3; ++batch) {
+        std::vector<std::string> issued = listener.of(batch);
+        std::sort(issued.begin(), issued.end());
+        EXPECT_EQ(issued, expected) << schedule.name << ", lookahead " << lookahead;
+      }
+    }
+  }
+}
+
+// What makes a schedule right: no stage of a batch comes before one that it depends on.
+TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
+  const auto place = [](const Listener& listener, std::int64_t batch, StepPart part,
+                        std::int64_t cut) {
+    const auto found = std::find_if(
+        listener.issued.begin(), listener.issued.end(), [&](const Listener::Issued& one) {
+          return one.stage.batch == batch && one.stage.part == part && one.stage.cut == cut;
+        });
+    return found - listener.issued.begin();
+  };
+  for (const Schedule& schedule : schedules()) {
+    const std::int64_t cuts = schedule.cuts_batches ? 4 : 1;
+    const Listener listener = three_steps(schedule, 4, 2);
+    for (std::int64_t batch = 0; batch < 3; ++batch) {
+      const auto before = [&](StepPart first, StepPart second, std::int64_t cut_of_first = 0,
+                              std::int64_t cut = 0) {
+        EXPECT_LT(place(listener, batch, first, cut_of_first), place(listener, batch, second, cut))
+            << schedule.name << ": " << to_string(first) << ", " << to_string(second);
+      };
+      before(StepPart::kExchangeCounts, StepPart::kExchangeIds);
+      before(StepPart::kExchangeIds, StepPart::kFetch);
+      before(StepPart::kExchangeIds, StepPart::kCoalesce);
+      before(StepPart::kFetch, StepPart::kLookup);
+      for (std::int64_t cut = 0; cut < cuts; ++cut) {
+        before(StepPart::kLookup, StepPart::kOutputDist, cut, cut);
+        before(StepPart::kOutputDist, StepPart::kForwardBackward, cut, cut);
+        before(StepPart::kForwardBackward, StepPart::kGradDist, cut, cut);
+        before(StepPart::kForwardBackward, StepPart::kWeightGradients, cut);
+        before(StepPart::kGradDist, StepPart::kUpdateRows, cut);
+      }
+      before(StepPart::kCoalesce, StepPart::kUpdateRows);
+      before(StepPart::kWeightGradients, StepPart::kReduce);
+      before(StepPart::kWeightGradients, StepPart::kExchangeReport);
+      before(StepPart::kExchangeReport, StepPart::kUpdateRows);
+      before(StepPart::kReduce, StepPart::kUpdateDense);
+      if (batch > 0) {
+        EXPECT_LT(place(listener, batch - 1, StepPart::kUpdateRows, 0),
+                  place(listener, batch, StepPart::kLookup, 0))
+            << schedule.name << ": a batch reads rows of before the step before";
+        EXPECT_LT(place(listener, batch - 1, StepPart::kUpdateDense, 0),
+                  place(listener, batch, StepPart::kForwardBackward, 0))
+            << schedule.name;
+      }
+    }
+  }
+}
+
+TEST(Schedules, ThatLookAheadIssueTheNextIdsBesideTheCompute) {
+  for (const Schedule& schedule : schedules()) {
+    const Listener listener = three_steps(schedule, 4, 2);
+    const auto is_at = [&](std::int64_t batch, StepPart part) {
+      return std::find_if(listener.issued.begin(), listener.issued.end(),
+                          [&](const Listener::Issued& one) {
+                            return one.stage.batch == batch && one.stage.part == part;
+                          }) -
+             listener.issued.begin();
+    };
+    EXPECT_EQ(is_at(1, StepPart::kExchangeIds) < is_at(0, StepPart::kForwardBackward),
+              schedule.looks_ahead)
+        << schedule.name;
+  }
+}
+
+TEST(Schedules, UseTheStreamsThatTheyName) {
+  for (const Schedule& schedule : schedules()) {
+    for (const Listener::Issued& one : three_steps(schedule, 4, 2).issued) {
+      const bool is_named = std::find(schedule.streams.begin(), schedule.streams.end(), one.role) !=
+                            schedule.streams.end();
+      EXPECT_TRUE(is_named || one.role == StreamRole::kCompute || one.role == StreamRole::kDense)
+          << schedule.name << ": " << to_string(one.stage.part);
+    }
   }
 }
 
 TEST(Schedules, AnEvaluationUpdatesNothing) {
-  Listener listener(true);
+  Listener listener(true, 3);
   evaluation(listener, 3);
-  for (const StepPart part : listener.parts) {
-    EXPECT_FALSE(accesses_of(part).writes.contains(Resource::kRows)) << to_string(part);
-    EXPECT_FALSE(accesses_of(part).writes.contains(Resource::kParameters)) << to_string(part);
+  for (const Listener::Issued& one : listener.issued) {
+    const Accesses accesses = accesses_of(one.stage.part);
+    EXPECT_FALSE(accesses.writes.contains(Resource::kRows)) << to_string(one.stage.part);
+    EXPECT_FALSE(accesses.writes.contains(Resource::kParameters)) << to_string(one.stage.part);
   }
 }
 

@@ -44,7 +44,7 @@ class SumModel final : public DenseSide {
     sequences_ = gradients.sequences;
   }
 
-  void forward(Context& /*ctx*/) override {
+  void forward(Context& /*ctx*/, std::int64_t /*cut*/) override {
     logits_.assign(batch_->labels.size(), bias_);
     for (std::size_t b = 0; b < logits_.size(); ++b) {
       const float* const row = vectors_.row(static_cast<std::int64_t>(b));
@@ -58,8 +58,10 @@ class SumModel final : public DenseSide {
     });
   }
 
-  void forward_backward(Context& ctx, std::span<const double> global_weights) override {
-    forward(ctx);
+  void forward_backward(Context& ctx,
+                        std::span<const double> global_weights,
+                        std::int64_t cut) override {
+    forward(ctx, cut);
     gradient_ = 0;
     for (std::size_t b = 0; b < logits_.size(); ++b) {
       const float error = 1.0F / (1.0F + std::exp(-logits_[b])) - batch_->labels[b];
@@ -73,6 +75,8 @@ class SumModel final : public DenseSide {
       std::fill_n(sequence.data, sequence.rows * sequence.cols, 0.0F);
     }
   }
+
+  void weight_gradients(Context& /*ctx*/) override {}
 
   [[nodiscard]] const NonFinite& non_finite() const override { return none_; }
 

@@ -39,6 +39,7 @@ void issue_rest(Issuer& to, std::int64_t now, std::int64_t next) {
   to.issue({StepPart::kLoad, now}, kCompute);
   to.issue({StepPart::kOutputDist, now}, kCompute);
   to.issue({StepPart::kForwardBackward, now}, kCompute);
+  to.issue({StepPart::kWeightGradients, now}, kCompute);
   to.issue({StepPart::kReduce, now}, kDense);
   to.issue({StepPart::kExchangeReport, now}, kCompute);
   to.issue({StepPart::kCoalesce, now}, kCompute);

@@ -59,7 +59,7 @@ TEST_P(Times, PartsFollowEachOtherInsideTheStep) {
       last = times.parts[i].end;
     }
   }
-  const StepTimes::Span gradients_to_weights{times.of(StepPart::kForwardBackward).end,
+  const StepTimes::Span gradients_to_weights{times.of(StepPart::kWeightGradients).end,
                                              times.of(StepPart::kUpdateDense).begin};
   expect_within(times.of(StepPart::kReduce), gradients_to_weights);
 }

@@ -47,6 +47,10 @@ struct ServedFloats {
     gradients += of_gradients * columns;
   }
 
+  /// Lets the next block begin behind both, so that gradients of one take no vector's place of
+  /// another: where gradients of a micro-batch come before vectors of a later one have left.
+  void join() { vectors = gradients = larger(vectors, gradients); }
+
   [[nodiscard]] Array<float, N> buffer() const { return {larger(vectors, gradients)}; }
 };
 

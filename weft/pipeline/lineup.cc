@@ -25,12 +25,30 @@ bool touches_batch(const Accesses& accesses) {
 
 }  // namespace
 
-Lineup::Lineup(std::int64_t batches) : batches_(at(batches)), ends_(at(batches)) {
+Lineup::Lineup(std::int64_t batches, std::int64_t cuts) : batches_(at(batches)) {
+  for (BatchUses& batch : batches_) {
+    batch.cuts.resize(at(cuts));
+  }
 }
 
-Lineup::Uses& Lineup::uses(Resource resource, std::int64_t batch) {
+template <typename Visit>
+void Lineup::for_uses(Resource resource, const StageOf& stage, const Visit& visit) {
   const auto index = static_cast<std::size_t>(resource);
-  return is_of_job(resource) ? job_[index] : batches_[at(batch)][index - kJobResources];
+  if (is_of_job(resource)) {
+    visit(job_[index]);
+  } else if (!is_of_cut(resource)) {
+    visit(batches_[at(stage.batch)].whole[index - kJobResources]);
+  } else {
+    std::vector<std::array<Uses, kCutResources>>& cuts = batches_[at(stage.batch)].cuts;
+    const std::size_t of_cut = index - (kResources - kCutResources);
+    if (is_of_cut(stage.part)) {
+      visit(cuts[at(stage.cut)][of_cut]);
+      return;
+    }
+    for (std::array<Uses, kCutResources>& cut : cuts) {
+      visit(cut[of_cut]);
+    }
+  }
 }
 
 bool Lineup::is_left_out(StepPart part, Resource resource) const {
@@ -70,24 +88,25 @@ void Lineup::add(Stream& on, const Stage& body, const StageOf& stage) {
     if ((!writes && !accesses.reads.contains(resource)) || is_left_out(stage.part, resource)) {
       continue;
     }
-    const Uses& before = uses(resource, stage.batch);
-    wait(on, before.written);
-    if (writes) {
-      wait(on, before.read);
-    }
+    for_uses(resource, stage, [&](const Uses& before) {
+      wait(on, before.written);
+      if (writes) {
+        wait(on, before.read);
+      }
+    });
   }
   on.enqueue(body);
   const Event end = on.record();
   for (std::size_t i = 0; i < kResources; ++i) {
     const Resource resource = resource_at(i);
     if (accesses.writes.contains(resource)) {
-      uses(resource, stage.batch) = {.written = end, .read = {}};
+      for_uses(resource, stage, [&](Uses& use) { use = {.written = end, .read = {}}; });
     } else if (accesses.reads.contains(resource)) {
-      note(uses(resource, stage.batch).read, end);
+      for_uses(resource, stage, [&](Uses& use) { note(use.read, end); });
     }
   }
   if (touches_batch(accesses)) {
-    note(ends_[at(stage.batch)], end);
+    note(batches_[at(stage.batch)].ends, end);
   }
 }
 
@@ -110,11 +129,9 @@ const Stream* Lineup::writer_of(Resource resource) const {
 
 void Lineup::wait_for_batch(std::int64_t batch) {
   std::exception_ptr first;
-  for (const Event& end : ends_[at(batch)]) {
+  for (const Event& end : batches_[at(batch)].ends) {
     try {
-      if (end.stream != nullptr) {
-        end.stream->wait_on_host(end);
-      }
+      wait_on_host(end);
     } catch (...) {
       first = first == nullptr ? std::current_exception() : first;
     }
@@ -124,12 +141,21 @@ void Lineup::wait_for_batch(std::int64_t batch) {
   }
 }
 
+void Lineup::wait_on_host(const Event& event) {
+  if (event.stream != nullptr) {
+    event.stream->wait_on_host(event);
+  }
+}
+
 void Lineup::wait_for(Resource resource) {
   WEFT_CHECK(is_of_job(resource), "'{}' is of a batch", to_string(resource));
-  const Event& written = job_[static_cast<std::size_t>(resource)].written;
-  if (written.stream != nullptr) {
-    written.stream->wait_on_host(written);
-  }
+  wait_on_host(job_[static_cast<std::size_t>(resource)].written);
+}
+
+void Lineup::wait_for(Resource resource, std::int64_t batch) {
+  WEFT_CHECK(!is_of_job(resource), "'{}' is of the job", to_string(resource));
+  for_uses(resource, {.part = StepPart::kPrepare, .batch = batch},
+           [](const Uses& uses) { wait_on_host(uses.written); });
 }
 
 }  // namespace weft::pipeline

@@ -9,8 +9,9 @@
 /// Threads     one thread adds. The streams outlive the Lineup.
 /// Errors      after a stage throws, later stages on its stream are skipped; streams that wait for
 ///             it get the same exception, and wait_for_batch() and wait_for() rethrow it.
-/// Cost        per stage at most kResources * kStreamRoles comparisons of events. add() allocates
-///             nothing.
+/// Cost        per stage and resource that it uses at most kStreamRoles comparisons of events; a
+/// stage
+///             of a whole batch uses those of all its N micro-batches. add() allocates nothing.
 #pragma once
 
 #include <array>
@@ -32,8 +33,8 @@ struct LeftOut {
 
 class Lineup {
  public:
-  /// For `batches` batches in flight.
-  explicit Lineup(std::int64_t batches);
+  /// For `batches` batches in flight, of `cuts` micro-batches each.
+  explicit Lineup(std::int64_t batches, std::int64_t cuts = 1);
 
   /// Enqueues `body` on `on` as a stage of a batch in flight, with the resources that
   /// accesses_of(stage.part) declares. The caller keeps `body` alive until it has run.
@@ -57,6 +58,9 @@ class Lineup {
   /// Readers are not waited for.
   void wait_for(Resource resource);
 
+  /// Likewise of a resource that batches have, as the one at this place does.
+  void wait_for(Resource resource, std::int64_t batch);
+
   /// Drops the waits of a stage for a resource.
   void leave_out(const LeftOut& access) { left_out_.push_back(access); }
 
@@ -70,15 +74,25 @@ class Lineup {
     Events read;  // by stream, in the order in which they came
   };
 
-  [[nodiscard]] Uses& uses(Resource resource, std::int64_t batch);
+  /// What a batch has of its own.
+  struct BatchUses {
+    std::array<Uses, kResources - kJobResources - kCutResources> whole;
+    std::vector<std::array<Uses, kCutResources>> cuts;
+    Events ends;  // of the last stage on each stream
+  };
+
+  /// Calls visit(Uses&) for what a stage uses of a resource: those of all cuts, if it is of a whole
+  /// batch.
+  template <typename Visit>
+  void for_uses(Resource resource, const StageOf& stage, const Visit& visit);
   [[nodiscard]] bool is_left_out(StepPart part, Resource resource) const;
   static void note(Events& events, const Event& event);
+  static void wait_on_host(const Event& event);
   static void wait(Stream& on, const Event& event);
   static void wait(Stream& on, const Events& events);
 
   std::array<Uses, kJobResources> job_;
-  std::vector<std::array<Uses, kResources - kJobResources>> batches_;
-  std::vector<Events> ends_;  // [batches] of the last stage on each stream
+  std::vector<BatchUses> batches_;
   std::vector<LeftOut> left_out_;
 };
 

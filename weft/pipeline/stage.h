@@ -3,8 +3,9 @@
 /// issued, and on which stream.
 ///
 /// A stage is named by the part of the step that it runs (weft/base/step_part.h). Rows, parameters
-/// and the memory of the dense model belong to the job; all other resources exist once per batch in
-/// flight.
+/// and the memory of the dense model belong to the job; other resources exist once per batch in
+/// flight, and vectors and gradients once per micro-batch of it. A stage of a whole batch uses
+/// those of all its micro-batches.
 #pragma once
 
 #include <array>
@@ -21,32 +22,36 @@ namespace weft::pipeline {
 enum class Resource : std::uint8_t {
   kRows,            ///< of the job: rows, their optimizer state, and counts of their overflows
   kParameters,      ///< of the job: dense parameters, their optimizer state and overflows
-  kDenseInputs,     ///< of the job: dense values and labels of the batch that is computed
+  kDenseInputs,     ///< of the job: what the dense model has loaded and computed of its batch
   kDenseGradients,  ///< of the job: partial sums of the parameters' gradients, then their sum
   kIdsLink,         ///< of the job: the communicators of counts and ids, and their scratch
-  kVectorsLink,     ///< of the job: those of vectors, gradients and row statistics
+  kVectorsLink,     ///< of the job: those of vectors and gradients
+  kRowsLink,        ///< of the job: those of row statistics and of copies of rows
   kReportLink,      ///< of the job: that of reports, and what they have reported
   kControl,         ///< stop and label weights, agreed on; the batch's ids, cut into slots
   kIds,             ///< ids that this rank serves, on the device
+  kResident,        ///< that rows which the batch reads or updates can be reached
   kRuns,            ///< entries sorted by row and part, and their sums
-  kVectors,         ///< vectors and gradients that this rank serves; vectors of its samples
-  kGradients,       ///< gradients of its samples
   kScores,          ///< logits, metric sums, the first value that is not finite, of the batch
   kResult,          ///< what all ranks know of the step: whether it is applied
+  kVectors,         ///< of a micro-batch: vectors and gradients that this rank serves; vectors of
+                    ///< its samples
+  kGradients,       ///< of a micro-batch: gradients of its samples
 };
 
 /// Names in the order of the enumerators, for messages and tests.
-inline constexpr std::array<std::string_view, 14> kResourceNames = {
+inline constexpr std::array<std::string_view, 16> kResourceNames = {
     "rows",     "parameters",   "dense_inputs", "dense_gradients",
-    "ids_link", "vectors_link", "report_link",  "control",
-    "ids",      "runs",         "vectors",      "gradients",
-    "scores",   "result"};
+    "ids_link", "vectors_link", "rows_link",    "report_link",
+    "control",  "ids",          "resident",     "runs",
+    "scores",   "result",       "vectors",      "gradients"};
 
 /// The number of resources; enumerators are 0 to kResources - 1.
 inline constexpr std::size_t kResources = kResourceNames.size();
 
-/// The number of resources of the job, which come first.
-inline constexpr std::size_t kJobResources = 7;
+/// The number of resources of the job, which come first, and of micro-batches, which come last.
+inline constexpr std::size_t kJobResources = 8;
+inline constexpr std::size_t kCutResources = 2;
 
 /// Returns the name of a resource.
 constexpr std::string_view to_string(Resource resource) {
@@ -56,6 +61,17 @@ constexpr std::string_view to_string(Resource resource) {
 /// Whether a resource exists once for the job, rather than once per batch in flight.
 constexpr bool is_of_job(Resource resource) {
   return static_cast<std::size_t>(resource) < kJobResources;
+}
+
+/// Whether a resource exists once per micro-batch.
+constexpr bool is_of_cut(Resource resource) {
+  return static_cast<std::size_t>(resource) >= kResources - kCutResources;
+}
+
+/// Whether a stage is of one micro-batch; the others are of a whole batch.
+constexpr bool is_of_cut(StepPart part) {
+  return part == StepPart::kLookup || part == StepPart::kOutputDist ||
+         part == StepPart::kForwardBackward || part == StepPart::kGradDist;
 }
 
 /// A set of resources.
@@ -98,7 +114,8 @@ struct Accesses {
 /// whatever the streams. The all-reduce of dense gradients and the average of replicas have
 /// communicators of their own. The average touches nothing of a batch, so it may outlast the step
 /// it follows. The exchange of reports reads rows and parameters because it reports what earlier
-/// updates of them have counted.
+/// updates of them have counted. Entries are sorted and gradients travel whether or not the step
+/// will be applied: the updates alone depend on the result.
 constexpr Accesses accesses_of(StepPart part) {
   using enum Resource;
   switch (part) {
@@ -108,27 +125,30 @@ constexpr Accesses accesses_of(StepPart part) {
       return {.reads = {}, .writes = {kIdsLink, kControl, kVectors}};
     case StepPart::kExchangeIds:
       return {.reads = {kControl}, .writes = {kIdsLink, kIds, kRuns, kVectors, kGradients}};
+    case StepPart::kFetch:
+      return {.reads = {kControl, kIds}, .writes = {kResident}};
     case StepPart::kLoad:
       return {.reads = {kIds}, .writes = {kDenseInputs}};
     case StepPart::kLookup:
-      return {.reads = {kControl, kIds, kRows}, .writes = {kVectors}};
+      return {.reads = {kControl, kIds, kResident, kRows}, .writes = {kVectors}};
     case StepPart::kOutputDist:
       return {.reads = {kControl, kIds}, .writes = {kVectorsLink, kVectors}};
     case StepPart::kForwardBackward:
-      return {.reads = {kControl, kDenseInputs, kVectors, kParameters},
-              .writes = {kGradients, kDenseGradients, kScores}};
+      return {.reads = {kControl, kVectors, kParameters},
+              .writes = {kDenseInputs, kGradients, kScores}};
+    case StepPart::kWeightGradients:
+      return {.reads = {kDenseInputs}, .writes = {kDenseGradients, kScores}};
     case StepPart::kReduce:
       return {.reads = {}, .writes = {kDenseGradients}};
     case StepPart::kExchangeReport:
-      return {.reads = {kScores, kVectors, kRows, kParameters}, .writes = {kReportLink, kResult}};
+      return {.reads = {kScores, kRows, kParameters}, .writes = {kReportLink, kResult}};
     case StepPart::kCoalesce:
-      return {.reads = {kControl, kIds, kResult}, .writes = {kRuns}};
+      return {.reads = {kControl, kIds}, .writes = {kRuns}};
     case StepPart::kGradDist:
-      return {.reads = {kControl, kIds, kResult},
-              .writes = {kVectorsLink, kVectors, kGradients, kRuns}};
+      return {.reads = {kControl, kIds}, .writes = {kVectorsLink, kVectors, kGradients, kRuns}};
     case StepPart::kUpdateRows:
-      return {.reads = {kControl, kIds, kVectors, kGradients, kResult},
-              .writes = {kVectorsLink, kRuns, kRows}};
+      return {.reads = {kControl, kIds, kResident, kVectors, kGradients, kResult},
+              .writes = {kRowsLink, kRuns, kRows}};
     case StepPart::kSyncReplicas:
       return {.reads = {}, .writes = {kRows}};
     case StepPart::kUpdateDense:

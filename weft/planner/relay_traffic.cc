@@ -203,9 +203,9 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
     blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;
     blocks.in = options_.encoded_gradients || slots < 2 ? 0.0 : blocks.in;
     blocks.cover({.crossing = vectors_.of(rank).crossing});
-    blocks.cover(replicas_->of(rank));
-    blocks.cover(statistics_.of(rank));
-    bytes += layout::held_bytes(blocks);
+    RelayBlocks rows = replicas_->of(rank);
+    rows.cover(statistics_.of(rank));
+    bytes += layout::held_bytes(blocks) + layout::held_bytes(rows);
   }
   return bytes;
 }

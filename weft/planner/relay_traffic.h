@@ -85,8 +85,9 @@ class RelayedPairs {
   std::map<std::pair<int, int>, double> between_;  ///< from a host to another
 };
 
-/// All that ranks of a plan exchange through relays: ids by one communicator; vectors, gradients,
-/// row statistics and replicas' rows by another, whose blocks are as long as the longest needs.
+/// All that ranks of a plan exchange through relays: ids by one communicator, vectors and gradients
+/// by another, row statistics and replicas' rows by a third. Blocks of each are as long as the
+/// longest exchange needs.
 class RelayTraffic {
  public:
   /// What goes through relays, and how it lies.

@@ -11,10 +11,23 @@ RunParts::RunParts(const Routing& routing) {
   begins_.push_back(0);
   for (std::int64_t r = 0; r < routing.ranks; ++r) {
     const std::vector<Range> nodes = routing.nodes(r);
-    for (std::size_t run = 0; run < 2 * nodes.size(); ++run) {
-      parts_.push_back(static_cast<std::int32_t>(nodes[run % nodes.size()].begin));
+    const std::vector<Range> runs = routing.runs(r);
+    auto node = nodes.begin();
+    for (const Range& run : runs) {
+      node += run.begin < node->end ? 0 : 1;
+      parts_.push_back(static_cast<std::int32_t>(node->begin));
+    }
+    for (const Range& one : nodes) {
+      parts_.push_back(static_cast<std::int32_t>(one.begin));
     }
     begins_.push_back(static_cast<std::int64_t>(parts_.size()));
+    std::vector<std::int64_t>& cuts = cut_begins_.emplace_back(1, 0);
+    for (std::int64_t cut = 0; cut < routing.micro_batches.count(); ++cut) {
+      const std::int64_t end = routing.cut_parts(r, cut).end;
+      const auto behind = std::find_if(runs.begin(), runs.end(),
+                                       [&](const Range& run) { return run.begin >= end; });
+      cuts.push_back(behind - runs.begin());
+    }
   }
 }
 

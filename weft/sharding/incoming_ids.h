@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/parts.h"
 #include "weft/jagged/keyed_jagged_tensor.h"
 #include "weft/kernels/rows.h"
 
@@ -40,6 +41,9 @@ struct IdArrays {
 struct BagRun {
   std::int64_t bags = 0;
   std::int64_t offsets_begin = 0;  ///< [bags + 1]
+
+  /// Some of them.
+  [[nodiscard]] BagRun part(const Range& of) const { return {of.size(), offsets_begin + of.begin}; }
 };
 
 /// The ids of one slot from one source rank. Positions are into the origin's arrays.

@@ -62,6 +62,24 @@ std::span<const std::byte> InputStep::control(std::int64_t rank) const {
   return {recv_counts.data() + end - control_bytes, at(control_bytes)};
 }
 
+Range InputStep::values_of(const BagRun& run, IdOrigin origin, const Range& bags) const {
+  const std::int64_t* offsets = nullptr;  // in host memory
+  switch (origin) {
+    case IdOrigin::kBatch:
+    case IdOrigin::kPlaces:
+      offsets = batch().sparse.offsets.data();
+      break;
+    case IdOrigin::kPacked:
+      offsets = asked.own.offsets.data();
+      break;
+    case IdOrigin::kReceived:
+      offsets = served.offsets.data();
+      break;
+  }
+  offsets += run.offsets_begin;
+  return {offsets[bags.begin] - offsets[0], offsets[bags.end] - offsets[0]};
+}
+
 IncomingBlock InputStep::batch_block(const Routing& routing,
                                      std::int64_t feature,
                                      std::int64_t rank) const {

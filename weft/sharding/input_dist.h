@@ -12,8 +12,8 @@
 ///            and the ids, counted within the shard's rows, both as wire_ids.h says; fp32 weights
 ///            of weighted slots. Column shards are sent the same memory.
 ///            Of a fetched table (Routing) the shards are asked for rows, each once: two pieces,
-///            the lengths of 2 N runs (unique_rows.h) and the ids, packed where codecs.ids says so;
-///            their bytes are among the counts.
+///            the lengths of R + N runs (unique_rows.h) and the ids, packed where codecs.ids says
+///            so; their bytes are among the counts.
 /// Copies     of an id that is sent: one where it is asked for (narrowed, by shard), one where it
 /// is
 ///            served (widened), which over `local` reads the asking rank's memory.

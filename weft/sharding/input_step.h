@@ -35,6 +35,9 @@ struct InputStep {
                                           std::int64_t feature,
                                           std::int64_t rank) const;
 
+  /// The ids of some of a run's bags, counted from the run's first.
+  [[nodiscard]] Range values_of(const BagRun& run, IdOrigin origin, const Range& bags) const;
+
   /// The control block of `rank`, valid until the next exchange of counts.
   [[nodiscard]] std::span<const std::byte> control(std::int64_t rank) const;
 

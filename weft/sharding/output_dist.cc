@@ -82,7 +82,6 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
 }
 
 void OutputDist::prepare(const InputStep& input, OutputStep& step) const {
-  step.batch = input.batch().sparse.batch;
   step.matrices.prepare(input.batch().sparse);
   layout_.prepare(input, step);
   for (const auto& path : paths_.all()) {
@@ -107,59 +106,145 @@ void OutputDist::clear_grown(Context& ctx, OutputStep& step) {
   }
 }
 
-void OutputDist::forward(Context& ctx, const InputStep& input, OutputStep& step) const {
+void OutputDist::forward(Context& ctx,
+                         const InputStep& input,
+                         OutputStep& step,
+                         std::int64_t cut) const {
   if (step.is_decoded()) {
-    exchange_encoded_vectors(ctx, input, step);
+    exchange_encoded_vectors(ctx, input, step, cut);
   } else {
-    exchange_vectors(ctx, input, step);
+    exchange_vectors(ctx, input, step, cut);
   }
   for (const auto& path : paths_.all()) {
-    path->pool(ctx, input, step);
+    path->pool(ctx, input, step, cut);
   }
 }
 
-void OutputDist::exchange_vectors(Context& ctx, const InputStep& input, OutputStep& step) const {
+/// Whether vectors of a slot travel to the samples of `source`, itself perhaps.
+bool OutputDist::vector_travels(const SlotAddress& address, std::int64_t source) const {
+  return paths_.of(address, source).block(address, source).moves_vectors();
+}
+
+/// Calls visit(address) for the slots whose vectors come from `server`, in the order of the wire.
+template <typename Visit>
+void OutputDist::for_asked(std::int64_t server, const Visit& visit) const {
+  const auto if_travels = [&](const SlotAddress& address) {
+    if (vector_travels(address, rank_)) {
+      visit(address);
+    }
+  };
+  for_slots(routing_, server, if_travels);
+  if (server == rank_) {
+    for_slots(routing_, routing_.replicated(), if_travels);
+  }
+}
+
+/// A whole batch's vectors for a rank lie behind each other, and are one piece.
+void OutputDist::list_whole_runs(OutputStep& step) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const Range served = step.served_run[at(r)];
     const Range asked = step.asked_run[at(r)];
     auto* const received = step.asked.as<float>();
-    step.send_runs[at(r)] = {step.served.as<float>() + served.begin, 4 * served.size()};
-    step.recv_runs[at(r)] = {received == nullptr ? nullptr : received + asked.begin,
-                             4 * asked.size()};
-    step.send[at(r)] = {.pieces = {&step.send_runs[at(r)], 1}};
-    step.recv[at(r)] = {.pieces = {&step.recv_runs[at(r)], 1}};
+    step.send_pieces[at(r)].push_back({step.served.as<float>() + served.begin, 4 * served.size()});
+    step.recv_pieces[at(r)].push_back(
+        {received == nullptr ? nullptr : received + asked.begin, 4 * asked.size()});
   }
-  comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
-    for (std::size_t r = 0; r < arrived.size(); ++r) {
-      step.asked_from[r] = static_cast<const float*>(arrived[r].pieces.front().data);
+}
+
+/// Those of a micro-batch are a piece per slot, so that a block of a slot stays in one place.
+void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
+  for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
+    const std::int64_t dim = routing_.slot(address).dim();
+    if (serves && vector_travels(address, peer)) {
+      const Range vectors = paths_.of(address, peer).served_cut(input, address, peer, cut).vectors;
+      float* const block = layout_.output(step, address, peer).data;
+      step.send_pieces[at(peer)].push_back({block + vectors.begin * dim, 4 * vectors.size() * dim});
+    } else if (!serves && vector_travels(address, rank_)) {
+      const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
+      float* const block = layout_.asked(step, address);
+      step.recv_pieces[at(peer)].push_back(
+          {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
     }
-    assemble(ctx, input, step);
   });
+}
+
+/// Where the vectors of every slot lie, as from the first of the batch on.
+void OutputDist::note_arrivals(const InputStep& input,
+                               OutputStep& step,
+                               std::int64_t cut,
+                               std::span<const comm::Lane> arrived) const {
+  const bool is_whole = routing_.micro_batches.count() == 1;
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    const std::span<const comm::Piece> pieces = arrived[at(r)].pieces;
+    std::size_t next = 0;
+    for_asked(r, [&](const SlotAddress& address) {
+      const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
+      const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
+      step.arrived_at[at(address.server)][at(address.slot)] =
+          is_whole ? piece + step.asked_begin[at(address.server)][at(address.slot)]
+                   : piece - vectors.begin * routing_.slot(address).dim();
+    });
+  }
+}
+
+void OutputDist::exchange_vectors(Context& ctx,
+                                  const InputStep& input,
+                                  OutputStep& step,
+                                  std::int64_t cut) const {
+  clear_pieces(step);
+  if (routing_.micro_batches.count() == 1) {
+    list_whole_runs(step);
+  } else {
+    list_cut_runs(input, step, cut);
+  }
+  point_lanes(step);
+  comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
+    note_arrivals(input, step, cut, arrived);
+    assemble(ctx, input, step, cut);
+  });
+}
+
+void OutputDist::clear_pieces(OutputStep& step) {
+  for (std::size_t r = 0; r < step.send_pieces.size(); ++r) {
+    step.send_pieces[r].clear();
+    step.recv_pieces[r].clear();
+  }
+}
+
+void OutputDist::point_lanes(OutputStep& step) {
+  for (std::size_t r = 0; r < step.send_pieces.size(); ++r) {
+    step.send[r] = {.pieces = step.send_pieces[r]};
+    step.recv[r] = {.pieces = step.recv_pieces[r]};
+  }
 }
 
 void OutputDist::exchange_encoded_vectors(Context& ctx,
                                           const InputStep& input,
-                                          OutputStep& step) const {
+                                          OutputStep& step,
+                                          std::int64_t cut) const {
   step.forward_wire.clear(input.batch().step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    step.asked_from[at(r)] = step.asked.as<float>() + step.asked_run[at(r)].begin;
+    for_asked(r, [&](const SlotAddress& address) {
+      step.arrived_at[at(address.server)][at(address.slot)] = layout_.asked(step, address);
+    });
   }
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
     if (serves) {
-      add_served_vectors(input, step, address, peer);
+      add_served_vectors(input, step, address, peer, cut);
     } else {
-      add_asked_vectors(input, step, address);
+      add_asked_vectors(input, step, address, cut);
     }
   });
   step.forward_wire.exchange(ctx, comm_);
-  assemble(ctx, input, step);
+  assemble(ctx, input, step, cut);
 }
 
 /// What goes out; of what stays in the matrix, all but replicas' vectors passes through the codec.
 void OutputDist::add_served_vectors(const InputStep& input,
                                     OutputStep& step,
                                     const SlotAddress& address,
-                                    std::int64_t source) const {
+                                    std::int64_t source,
+                                    std::int64_t cut) const {
   const Slot& slot = routing_.slot(address);
   const SlotPath& path = paths_.of(address, source);
   const bool moves = path.block(address, source).moves_vectors();
@@ -173,13 +258,15 @@ void OutputDist::add_served_vectors(const InputStep& input,
   if (paths_.keys().is_on) {
     block.draws = path.vector_draws(input, address, source);
   }
-  moves ? step.forward_wire.add_outgoing(block) : step.forward_wire.add_in_place(block);
+  const VectorWire::Block some = block.part(path.served_cut(input, address, source, cut).vectors);
+  moves ? step.forward_wire.add_outgoing(some) : step.forward_wire.add_in_place(some);
 }
 
 /// Whole bags and rows are decoded to their places, partial sums beside each other.
 void OutputDist::add_asked_vectors(const InputStep& input,
                                    OutputStep& step,
-                                   const SlotAddress& address) const {
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const {
   const Slot& slot = routing_.slot(address);
   const SlotPath& path = paths_.of(address, rank_);
   const AskedSlot& asked = input.asked.slot(address);
@@ -191,22 +278,25 @@ void OutputDist::add_asked_vectors(const InputStep& input,
                           .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
                           .count = asked.vectors};
   if (own.gets_partial_sums()) {
-    block.place = {const_cast<float*>(step.arrived(address, routing_)), slot.dim()};
+    block.place = {const_cast<float*>(step.arrived(address)), slot.dim()};
   } else {
     block.place = path.vectors_to(step, slot);
     block.rows = asked.rows;
   }
-  step.forward_wire.add_incoming(block);
+  step.forward_wire.add_incoming(block.part(path.asked_cut(input, address, cut).vectors));
 }
 
-void OutputDist::assemble(Context& ctx, const InputStep& input, OutputStep& step) const {
+void OutputDist::assemble(Context& ctx,
+                          const InputStep& input,
+                          OutputStep& step,
+                          std::int64_t cut) const {
   step.assembly.clear();
   for (const VectorWork::One& work : work_.bags) {
-    work.path->list_assembly(input, step, work.address);
+    work.path->list_assembly(input, step, work.address, cut);
   }
   for (const VectorWork::One& work : work_.copies) {
     if (!step.is_decoded()) {
-      list_copies(input, step, work);
+      list_copies(input, step, work, cut);
     }
   }
   kernels::assemble_bags(ctx, step.assembly.jobs);
@@ -215,17 +305,21 @@ void OutputDist::assemble(Context& ctx, const InputStep& input, OutputStep& step
 /// Vectors one by one to their places: of sequences, and of unique rows.
 void OutputDist::list_copies(const InputStep& input,
                              OutputStep& step,
-                             const VectorWork::One& work) const {
+                             const VectorWork::One& work,
+                             std::int64_t cut) const {
   const Slot& slot = routing_.slot(work.address);
   const AskedSlot& asked = input.asked.slot(work.address);
-  const VectorPlace to = work.path->vectors_to(step, slot);
+  const Range some = work.path->asked_cut(input, work.address, cut).vectors;
+  const bool has_rows = asked.rows != nullptr;
+  VectorPlace to = work.path->vectors_to(step, slot);
+  to.data += has_rows ? 0 : some.begin * to.stride;
   const std::span<kernels::BagVectors> vectors = step.assembly.take_cuts(1);
-  vectors[0] = {.vectors = step.arrived(work.address, routing_),
+  vectors[0] = {.vectors = step.arrived(work.address) + some.begin * slot.dim(),
                 .stride = slot.dim(),
-                .bags = asked.rows,
-                .count = asked.vectors};
+                .bags = has_rows ? asked.rows + some.begin : nullptr,
+                .count = some.size()};
   step.assembly.jobs.push_back({.to = {to.data, to.stride, slot.dim()},
-                                .bags = asked.vectors,
+                                .bags = some.size(),
                                 .cuts = vectors,
                                 .others = kernels::BagAssembly::Others::kKept});
 }
@@ -236,13 +330,27 @@ void OutputDist::coalesce(Context& ctx, const InputStep& input, OutputStep& step
   }
 }
 
+/// The rows of a feature's matrix that a micro-batch has.
+Range OutputDist::rows_of(const InputStep& input, std::int64_t feature, std::int64_t cut) const {
+  const Range bags = routing_.cut_bags(input.batch().global_size, rank_, cut);
+  if (routing_.features[at(feature)].pooling != spec::Pooling::kNone) {
+    return bags;
+  }
+  const IncomingBlock all = input.batch_block(routing_, feature, rank_);
+  return input.values_of(all.lookup, all.origin, bags);
+}
+
 /// Copies the gradients that a caller wants kept; the gradient of a mean is that of its sum,
 /// divided by the length of the bag.
-void OutputDist::change_gradients(Context& ctx, const InputStep& input, OutputStep& step) const {
+void OutputDist::change_gradients(Context& ctx,
+                                  const InputStep& input,
+                                  OutputStep& step,
+                                  std::int64_t cut) const {
   step.changes.clear();
   for (const std::int64_t f : step.changed) {
     const Matrix<float>& to = step.matrices.gradients_of(f);
     const Matrix<float> from = step.matrices.given_gradients_of(f);
+    const Range rows = rows_of(input, f, cut);
     std::span<kernels::BagVectors> cuts;
     if (from.data != to.data) {
       cuts = step.changes.take_cuts(1);
@@ -252,7 +360,8 @@ void OutputDist::change_gradients(Context& ctx, const InputStep& input, OutputSt
     if (is_mean || !cuts.empty()) {
       step.changes.jobs.push_back(
           {.to = {to.data, to.stride, to.cols},
-           .bags = to.rows,
+           .bags = rows.size(),
+           .first = rows.begin,
            .cuts = cuts,
            .offsets = is_mean ? input.batch().sparse.feature(f).offsets.data() : nullptr});
     }
@@ -260,44 +369,52 @@ void OutputDist::change_gradients(Context& ctx, const InputStep& input, OutputSt
   kernels::assemble_bags(ctx, step.changes.jobs);
 }
 
-void OutputDist::backward(Context& ctx, const InputStep& input, OutputStep& step) const {
-  change_gradients(ctx, input, step);
-  for (const auto& path : paths_.all()) {
-    path->sum_gradients(ctx, input, step);
+void OutputDist::backward(Context& ctx,
+                          const InputStep& input,
+                          OutputStep& step,
+                          std::int64_t cut) const {
+  change_gradients(ctx, input, step, cut);
+  if (cut + 1 == routing_.micro_batches.count()) {
+    for (const auto& path : paths_.all()) {
+      path->sum_gradients(ctx, input, step);
+    }
   }
   if (step.backward_wire.is_on()) {
-    exchange_encoded_gradients(ctx, input, step);
+    exchange_encoded_gradients(ctx, input, step, cut);
   } else {
-    exchange_gradients(ctx, input, step);
+    exchange_gradients(ctx, input, step, cut);
   }
 }
 
 /// To every server the gradients of its vectors, in its order, from where they lie.
-void OutputDist::exchange_gradients(Context& ctx, const InputStep& input, OutputStep& step) const {
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    step.send_pieces[at(r)].clear();
-    step.recv_pieces[at(r)].clear();
-  }
+void OutputDist::exchange_gradients(Context& ctx,
+                                    const InputStep& input,
+                                    OutputStep& step,
+                                    std::int64_t cut) const {
+  clear_pieces(step);
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const Slot& slot = routing_.slot(address);
     const std::int64_t row_bytes = 4 * slot.dim();
     if (serves && layout_.gradient_travels(address, peer)) {
-      step.recv_pieces[at(peer)].push_back({layout_.gradient(step, address, peer).data,
-                                            input.block(address, peer).gradients * row_bytes});
+      const Range some = paths_.of(address, peer).served_cut(input, address, peer, cut).gradients;
+      const VectorPlace to = layout_.gradient(step, address, peer);
+      step.recv_pieces[at(peer)].push_back(
+          {to.data + some.begin * slot.dim(), some.size() * row_bytes});
     } else if (!serves && layout_.gradient_travels(address, rank_)) {
       const AskedSlot& asked = input.asked.slot(address);
-      const VectorPlace from = paths_.of(address, rank_).gradients_from(step, slot);
-      step.send_pieces[at(peer)].push_back({.data = from.data,
-                                            .bytes = asked.gradients * row_bytes,
-                                            .row_bytes = row_bytes,
-                                            .stride = 4 * from.stride,
-                                            .rows = asked.gradient_rows});
+      const SlotPath& path = paths_.of(address, rank_);
+      const Range some = path.asked_cut(input, address, cut).gradients;
+      const VectorPlace from = path.gradients_from(step, slot);
+      const bool has_rows = asked.gradient_rows != nullptr;
+      step.send_pieces[at(peer)].push_back(
+          {.data = from.data + (has_rows ? 0 : some.begin * from.stride),
+           .bytes = some.size() * row_bytes,
+           .row_bytes = row_bytes,
+           .stride = 4 * from.stride,
+           .rows = has_rows ? asked.gradient_rows + some.begin : nullptr});
     }
   });
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    step.send[at(r)] = {.pieces = step.send_pieces[at(r)]};
-    step.recv[at(r)] = {.pieces = step.recv_pieces[at(r)]};
-  }
+  point_lanes(step);
   comm_.exchange(ctx, step.send, step.recv);
 }
 
@@ -305,36 +422,37 @@ void OutputDist::exchange_gradients(Context& ctx, const InputStep& input, Output
 /// rounded there once the others have been encoded.
 void OutputDist::exchange_encoded_gradients(Context& ctx,
                                             const InputStep& input,
-                                            OutputStep& step) const {
+                                            OutputStep& step,
+                                            std::int64_t cut) const {
   const bool draws = paths_.keys().is_on;
   step.backward_wire.clear(input.batch().step);
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const Slot& slot = routing_.slot(address);
     if (serves && layout_.gradient_travels(address, peer)) {
-      step.backward_wire.add_incoming({.slot = &slot,
-                                       .peer = peer,
-                                       .count = input.block(address, peer).gradients,
-                                       .place = layout_.gradient(step, address, peer)});
+      const VectorWire::Block block{
+          .slot = &slot, .peer = peer, .place = layout_.gradient(step, address, peer)};
+      step.backward_wire.add_incoming(
+          block.part(paths_.of(address, peer).served_cut(input, address, peer, cut).gradients));
     } else if (!serves && layout_.gradient_travels(address, rank_)) {
       const SlotPath& path = paths_.of(address, rank_);
       const AskedSlot& asked = input.asked.slot(address);
-      step.backward_wire.add_outgoing(
-          {.slot = &slot,
-           .peer = peer,
-           .count = asked.gradients,
-           .place = path.gradients_from(step, slot),
-           .rows = asked.gradient_rows,
-           .draws = draws ? path.gradient_draws(input, address) : VectorDraws{}});
+      const VectorWire::Block block{
+          .slot = &slot,
+          .peer = peer,
+          .place = path.gradients_from(step, slot),
+          .rows = asked.gradient_rows,
+          .draws = draws ? path.gradient_draws(input, address) : VectorDraws{}};
+      step.backward_wire.add_outgoing(block.part(path.asked_cut(input, address, cut).gradients));
     }
   });
   for (const VectorWork::One& one : work_.own_gradients) {
     const Slot& slot = routing_.slot(one.address);
-    step.backward_wire.add_in_place(
-        {.slot = &slot,
-         .peer = rank_,
-         .count = step.matrices.gradients_of(slot.feature).rows,
-         .place = step.matrices.gradients_of(slot),
-         .draws = draws ? one.path->own_gradient_draws(input, slot) : VectorDraws{}});
+    const VectorWire::Block block{
+        .slot = &slot,
+        .peer = rank_,
+        .place = step.matrices.gradients_of(slot),
+        .draws = draws ? one.path->own_gradient_draws(input, slot) : VectorDraws{}};
+    step.backward_wire.add_in_place(block.part(rows_of(input, slot.feature, cut)));
   }
   step.backward_wire.exchange(ctx, comm_);
 }

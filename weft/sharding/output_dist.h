@@ -62,37 +62,71 @@ class OutputDist {
   /// Where vectors and gradients of a slot lie, at the rank that serves it.
   [[nodiscard]] const VectorLayout& layout() const { return layout_; }
 
-  /// Sends vectors to their samples and assembles the outputs.
-  void forward(Context& ctx, const InputStep& input, OutputStep& step) const;
+  /// Sends a micro-batch's vectors to their samples and assembles the outputs. Micro-batches go in
+  /// their order.
+  void forward(Context& ctx, const InputStep& input, OutputStep& step, std::int64_t cut) const;
 
   /// Sorts what gradients will be summed from before they travel. May be left out: backward() then
   /// does it.
   void coalesce(Context& ctx, const InputStep& input, OutputStep& step) const;
 
-  /// Divides gradients of means, and sends gradients to the servers.
-  void backward(Context& ctx, const InputStep& input, OutputStep& step) const;
+  /// Divides gradients of means of a micro-batch, and sends its gradients to the servers. The last
+  /// one's come after those of all others.
+  void backward(Context& ctx, const InputStep& input, OutputStep& step, std::int64_t cut) const;
 
   /// Fills all buffers with zeros where prepare() has made one larger, for steps that leave stages
   /// out: what no stage wrote is then the same on every run, and a number. Call after prepare().
   static void clear_grown(Context& ctx, OutputStep& step);
 
  private:
-  void exchange_vectors(Context& ctx, const InputStep& input, OutputStep& step) const;
-  void exchange_encoded_vectors(Context& ctx, const InputStep& input, OutputStep& step) const;
+  [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const;
+  static void clear_pieces(OutputStep& step);
+  static void point_lanes(OutputStep& step);
+  void list_whole_runs(OutputStep& step) const;
+  void list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const;
+  void note_arrivals(const InputStep& input,
+                     OutputStep& step,
+                     std::int64_t cut,
+                     std::span<const comm::Lane> arrived) const;
+  void exchange_vectors(Context& ctx,
+                        const InputStep& input,
+                        OutputStep& step,
+                        std::int64_t cut) const;
+  void exchange_encoded_vectors(Context& ctx,
+                                const InputStep& input,
+                                OutputStep& step,
+                                std::int64_t cut) const;
   void add_served_vectors(const InputStep& input,
                           OutputStep& step,
                           const SlotAddress& address,
-                          std::int64_t source) const;
+                          std::int64_t source,
+                          std::int64_t cut) const;
   void add_asked_vectors(const InputStep& input,
                          OutputStep& step,
-                         const SlotAddress& address) const;
-  void assemble(Context& ctx, const InputStep& input, OutputStep& step) const;
-  void list_copies(const InputStep& input, OutputStep& step, const VectorWork::One& work) const;
-  void change_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
-  void exchange_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
-  void exchange_encoded_gradients(Context& ctx, const InputStep& input, OutputStep& step) const;
+                         const SlotAddress& address,
+                         std::int64_t cut) const;
+  void assemble(Context& ctx, const InputStep& input, OutputStep& step, std::int64_t cut) const;
+  void list_copies(const InputStep& input,
+                   OutputStep& step,
+                   const VectorWork::One& work,
+                   std::int64_t cut) const;
+  [[nodiscard]] Range rows_of(const InputStep& input, std::int64_t feature, std::int64_t cut) const;
+  void change_gradients(Context& ctx,
+                        const InputStep& input,
+                        OutputStep& step,
+                        std::int64_t cut) const;
+  void exchange_gradients(Context& ctx,
+                          const InputStep& input,
+                          OutputStep& step,
+                          std::int64_t cut) const;
+  void exchange_encoded_gradients(Context& ctx,
+                                  const InputStep& input,
+                                  OutputStep& step,
+                                  std::int64_t cut) const;
   template <typename Visit>
   void for_both_ends(const Visit& visit) const;
+  template <typename Visit>
+  void for_asked(std::int64_t server, const Visit& visit) const;
 
   const Paths& paths_;
   const Routing& routing_;

@@ -22,17 +22,16 @@ OutputStep::OutputStep(const spec::Config& config,
       served_run(at(routing.ranks)),
       asked_begin(routing.served.size()),
       asked_run(at(routing.ranks)),
-      asked_from(at(routing.ranks)),
+      arrived_at(routing.served.size()),
       forward_wire(config, config.codecs.forward, routing.ranks, device),
       backward_wire(config, config.codecs.backward, routing.ranks, device),
-      send_runs(at(routing.ranks)),
-      recv_runs(at(routing.ranks)),
       send_pieces(at(routing.ranks)),
       recv_pieces(at(routing.ranks)),
       send(at(routing.ranks)),
       recv(at(routing.ranks)) {
   for (std::size_t s = 0; s < asked_begin.size(); ++s) {
     asked_begin[s].resize(routing.served[s].size());
+    arrived_at[s].resize(routing.served[s].size());
   }
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     fetched.push_back({.vectors = Buffer(device),
@@ -46,13 +45,16 @@ OutputStep::OutputStep(const spec::Config& config,
 
 void OutputStep::add_bags(const Routing& routing,
                           const InputStep& input,
+                          std::int64_t cut,
                           const Slot& slot,
                           std::span<const kernels::BagVectors> cuts) {
   const bool is_mean = routing.features[at(slot.feature)].pooling == spec::Pooling::kMean;
   const VectorPlace to = matrices.vectors_of(slot);
+  const Range bags = routing.cut_bags(input.batch().global_size, rank, cut);
   assembly.jobs.push_back(
       {.to = {to.data, to.stride, slot.dim()},
-       .bags = batch,
+       .bags = bags.size(),
+       .first = bags.begin,
        .cuts = cuts,
        .offsets = is_mean ? input.batch().sparse.feature(slot.feature).offsets.data() : nullptr});
 }

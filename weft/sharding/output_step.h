@@ -69,20 +69,21 @@ struct OutputStep {
   /// Whether whole bags and single vectors have been decoded to where they belong.
   [[nodiscard]] bool is_decoded() const { return forward_wire.is_on(); }
 
-  /// Where the vectors of a slot that this rank asks have come, behind each other.
-  [[nodiscard]] const float* arrived(const SlotAddress& address, const Routing& routing) const {
-    const std::int64_t from = address.server == routing.replicated() ? rank : address.server;
-    return asked_from[at(from)] + asked_begin[at(address.server)][at(address.slot)];
+  /// Where the vectors of a slot that this rank asks lie, behind each other. Those of the
+  /// micro-batch in hand have come.
+  [[nodiscard]] const float* arrived(const SlotAddress& address) const {
+    return arrived_at[at(address.server)][at(address.slot)];
   }
 
-  /// Adds the job that makes the slot's columns of all bags of `cuts`, and divides those of means.
+  /// Adds the job that makes the slot's columns of a micro-batch's bags of `cuts`, the vectors by
+  /// cut of rows, and divides those of means.
   void add_bags(const Routing& routing,
                 const InputStep& input,
+                std::int64_t cut,
                 const Slot& slot,
                 std::span<const kernels::BagVectors> cuts);
 
   std::int64_t rank = 0;
-  std::int64_t batch = 0;  ///< B of the batch in hand
   BatchMatrices matrices;
 
   Buffer served;  ///< vectors of this rank's slots, by source; then their gradients
@@ -93,11 +94,10 @@ struct OutputStep {
   std::vector<Range> served_run;  ///< [W] floats; this rank's ends with hot rows
   std::vector<std::vector<std::int64_t>> asked_begin;  ///< [W + 1][slots] floats, of a server's run
   std::vector<Range> asked_run;                        ///< [W] floats
-  std::vector<const float*> asked_from;                ///< [W] where a server's run has come
+  std::vector<std::vector<const float*>> arrived_at;   ///< [W + 1][slots]
 
   VectorWire forward_wire, backward_wire;
-  std::vector<comm::Piece> send_runs, recv_runs;                   ///< [W], forward
-  std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W], backward
+  std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W]
   std::vector<comm::Lane> send, recv;                              ///< [W]
 
   BagJobs assembly;                   ///< of the vectors that have come, then of fetched means

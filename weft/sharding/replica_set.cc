@@ -37,6 +37,7 @@ ReplicaSet::ReplicaSet(const spec::Config& config,
       routing_(config, plan, group_),
       ids_comm_(group_comm(world, plan, "ids" + options.name, plan.collectives.ids)),
       vectors_comm_(group_comm(world, plan, "vectors" + options.name, plan.collectives.vectors)),
+      rows_comm_(group_comm(world, plan, "rows" + options.name, plan.collectives.vectors)),
       device_(device),
       control_bytes_(options.control_bytes),
       rank_(world.rank() % plan.ranks),
@@ -156,9 +157,9 @@ void ReplicaSet::make_sync(Device& device) {
       any_max_norm |= config_.tables[t].optimizer.max_norm > 0;
     }
   }
-  columns_ = std::make_unique<ColumnSync>(*vectors_comm_, device, std::move(groups), any_statistic,
+  columns_ = std::make_unique<ColumnSync>(*rows_comm_, device, std::move(groups), any_statistic,
                                           any_max_norm);
-  replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *vectors_comm_, device, copied,
+  replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *rows_comm_, device, copied,
                                             plan_.parts);
 }
 
@@ -244,7 +245,7 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
   }
 }
 
-void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
+void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
   step.output.matrices.require_outputs();
   step.lookups.clear();
   for (LocalShard& local : shards_) {
@@ -252,23 +253,27 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step) {
         step, local,
         [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
           const Slot& slot = routing_.slot(address);
-          std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
-          if (block.lookup.bags == 0) {
+          if (cut == 0) {
+            std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
+          }
+          const BlockCut some =
+              paths_.of(address, source).served_cut(step.input, address, source, cut);
+          if (some.bags.empty()) {
             return;
           }
           const VectorPlace out = output_.layout().output(step.output, address, source);
-          step.lookups.push_back(
-              local.rows->lookup({.bags = step.input.incoming.bags(block, block.lookup),
-                                  .pooled = !slot.sequence,
-                                  .out = out.data,
-                                  .out_stride = out.stride}));
+          step.lookups.push_back(local.rows->lookup(
+              {.bags = step.input.incoming.bags(block, block.lookup.part(some.bags)),
+               .pooled = !slot.sequence,
+               .out = out.data + some.vectors.begin * out.stride,
+               .out_stride = out.stride}));
         });
   }
   kernels::embedding_bag(ctx, step.lookups);
 }
 
-void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step) {
-  output_.forward(ctx, step.input, step.output);
+void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
+  output_.forward(ctx, step.input, step.output, cut);
 }
 
 /// Lists the entries of the batch that touch a shard, in the order of addition.
@@ -302,8 +307,8 @@ void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
   output_.coalesce(ctx, step.input, step.output);
 }
 
-void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step) {
-  output_.backward(ctx, step.input, step.output);
+void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
+  output_.backward(ctx, step.input, step.output, cut);
 }
 
 void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {
@@ -419,7 +424,7 @@ void ReplicaSet::store_hot_rows(Context& /*ctx*/) {
 
 void ReplicaSet::load_hot_rows(Context& ctx) {
   for (const HotTable& table : hot_tables()) {
-    load_hot(*vectors_comm_, ctx, table);
+    load_hot(*rows_comm_, ctx, table);
   }
   if (average_) {
     average_->restored(ctx);

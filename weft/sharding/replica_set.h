@@ -10,10 +10,10 @@
 ///             is the step of the whole batch. data_parallel tables are replicas on all ranks of
 ///             all groups, as hot rows are: their gradients are gathered over these, never
 ///             averaged.
-/// Threads     one stage at a time; but sync_replicas() may run on a thread of its own, beside
-///             exchange_counts and exchange_ids of the next step, which touch no row, no state and
-///             no list of touched rows. Its communicator ("replicas") is used by nothing else
-///             where groups are averaged.
+/// Threads     stages of one step and of different ones may run beside each other as
+///             weft/pipeline/stage.h declares. Communicators part accordingly: "ids"; "vectors",
+///             for vectors and gradients; "rows", for row statistics and copies of rows; and
+///             "replicas", which is used by sync_replicas() alone where groups are averaged.
 /// Determinism bits are those of one rank, at equal parts, where no bag is split between cuts of
 ///             rows or such tables are pooled at the sample; otherwise those of row_wise with the
 ///             same cuts of rows.
@@ -89,10 +89,10 @@ class ReplicaSet {
                        const BatchView& batch,
                        std::span<const std::byte> control);
   void exchange_ids(Context& ctx, ReplicaSetStep& step);
-  void lookup(Context& ctx, ReplicaSetStep& step);
-  void output_dist(Context& ctx, ReplicaSetStep& step);
+  void lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
+  void output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void coalesce(Context& ctx, ReplicaSetStep& step);
-  void grad_dist(Context& ctx, ReplicaSetStep& step);
+  void grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update);
 
   /// Makes the replicas of all groups equal after the update of `step`, if any update has let them
@@ -117,7 +117,11 @@ class ReplicaSet {
   [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
 
   /// What this rank has sent of vectors, gradients and row statistics.
-  [[nodiscard]] comm::Traffic vector_traffic() const { return vectors_comm_->traffic(); }
+  [[nodiscard]] comm::Traffic vector_traffic() const {
+    comm::Traffic all = vectors_comm_->traffic();
+    all += rows_comm_->traffic();
+    return all;
+  }
 
   /// The shards held here, in the order of tables: all state, once hot rows have been stored.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;
@@ -170,7 +174,7 @@ class ReplicaSet {
   const spec::Plan& plan_;
   std::int64_t group_;
   Routing routing_;
-  std::unique_ptr<comm::Communicator> ids_comm_, vectors_comm_;  // of the group
+  std::unique_ptr<comm::Communicator> ids_comm_, vectors_comm_, rows_comm_;  // of the group
   std::unique_ptr<comm::Communicator> all_comm_;       // all groups; null where there is one
   std::unique_ptr<comm::Communicator> replicas_comm_;  // who holds the same shards; null as above
   Device& device_;

@@ -26,6 +26,7 @@ Routing::Routing(const spec::Config& config, const spec::Plan& plan, std::int64_
       parts(plan.parts),
       positions(plan.world()),
       first_position(group * plan.ranks),
+      micro_batches(config.pipeline.cuts()),
       served(static_cast<std::size_t>(plan.ranks) + 1) {
   add_features(config, plan);
   add_fetched(config, plan);

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/micro_batches.h"
 #include "weft/base/parts.h"
 #include "weft/layout/paths.h"
 #include "weft/spec/config.h"
@@ -138,6 +139,25 @@ struct Routing {
     return rank_samples(global_size, parts, positions, first_position + rank);
   }
 
+  /// The parts of a micro-batch of `rank`, and its bags among those of the rank's part of a batch.
+  [[nodiscard]] Range cut_parts(std::int64_t rank, std::int64_t cut) const {
+    return micro_batches.parts(own_parts(rank), cut);
+  }
+
+  [[nodiscard]] Range cut_bags(std::int64_t global_size,
+                               std::int64_t rank,
+                               std::int64_t cut) const {
+    const Range of_cut = cut_parts(rank, cut);
+    const std::int64_t first = own_samples(global_size, rank).begin;
+    return {part_samples(global_size, parts, of_cut.begin).begin - first,
+            part_samples(global_size, parts, of_cut.end).begin - first};
+  }
+
+  /// Runs of the rank's parts, each in one micro-batch and in one of its nodes().
+  [[nodiscard]] std::vector<Range> runs(std::int64_t rank) const {
+    return micro_batches.runs(parts, own_parts(rank));
+  }
+
   /// The maximal whole subtrees of the rank's parts.
   [[nodiscard]] std::vector<Range> nodes(std::int64_t rank) const {
     return maximal_subtrees(parts, own_parts(rank));
@@ -147,6 +167,7 @@ struct Routing {
   std::int64_t parts = 1;                 ///< of the global batch, over all groups
   std::int64_t positions = 1;             ///< ranks of all groups
   std::int64_t first_position = 0;        ///< of rank 0 among them
+  MicroBatches micro_batches;             ///< of every batch
   std::int64_t pooled_columns = 0;        ///< width of the pooled output
   std::vector<FeatureRoute> features;     ///< [F], as configured
   std::vector<RowFetch> fetches;          ///< fetched tables that some feature reads

@@ -17,21 +17,32 @@
 
 namespace weft::sharding {
 
-/// The runs of rows of all ranks (unique_rows.h), which are static: the first part of each, in the
-/// order of ranks.
+/// The runs of rows of all ranks (unique_rows.h), which are static: of each the first part of its
+/// subtree, in the order of ranks.
 class RunParts {
  public:
   explicit RunParts(const Routing& routing);
 
-  /// Runs of a rank's rows: 2 N.
+  /// Runs of a rank's rows: R + N.
   [[nodiscard]] std::int64_t runs(std::int64_t rank) const {
     return begins_[at(rank) + 1] - begins_[at(rank)];
+  }
+
+  /// Those whose rows get a vector: the first R.
+  [[nodiscard]] std::int64_t with_vectors(std::int64_t rank) const {
+    return cut_begins_[at(rank)].back();
+  }
+
+  /// Of these, those of a micro-batch.
+  [[nodiscard]] Range of_cut(std::int64_t rank, std::int64_t cut) const {
+    const std::vector<std::int64_t>& begins = cut_begins_[at(rank)];
+    return {begins[at(cut)], begins[at(cut) + 1]};
   }
 
   /// Index of a rank's first run.
   [[nodiscard]] std::int64_t begin(std::int64_t rank) const { return begins_[at(rank)]; }
 
-  /// The first part of each run, of all ranks.
+  /// The first part of each run's subtree, of all ranks.
   [[nodiscard]] std::span<const std::int32_t> parts() const { return parts_; }
 
   /// Those of one rank.
@@ -40,7 +51,8 @@ class RunParts {
   }
 
  private:
-  std::vector<std::int64_t> begins_;  // [W + 1]
+  std::vector<std::int64_t> begins_;                   // [W + 1]
+  std::vector<std::vector<std::int64_t>> cut_begins_;  // [W][micro-batches + 1]
   std::vector<std::int32_t> parts_;
 };
 

@@ -123,20 +123,24 @@ void ShardedEmbeddings::exchange_ids(Context& ctx, SparseStep& step) {
   for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.exchange_ids(ctx, own); });
 }
 
-void ShardedEmbeddings::lookup(Context& ctx, SparseStep& step) {
-  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.lookup(ctx, own); });
+/// Rows in the memory of the device are always resident.
+void ShardedEmbeddings::fetch(Context& /*ctx*/, SparseStep& /*step*/) {
 }
 
-void ShardedEmbeddings::output_dist(Context& ctx, SparseStep& step) {
-  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.output_dist(ctx, own); });
+void ShardedEmbeddings::lookup(Context& ctx, SparseStep& step, std::int64_t cut) {
+  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.lookup(ctx, own, cut); });
+}
+
+void ShardedEmbeddings::output_dist(Context& ctx, SparseStep& step, std::int64_t cut) {
+  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.output_dist(ctx, own, cut); });
 }
 
 void ShardedEmbeddings::coalesce(Context& ctx, SparseStep& step) {
   for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.coalesce(ctx, own); });
 }
 
-void ShardedEmbeddings::grad_dist(Context& ctx, SparseStep& step) {
-  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.grad_dist(ctx, own); });
+void ShardedEmbeddings::grad_dist(Context& ctx, SparseStep& step, std::int64_t cut) {
+  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.grad_dist(ctx, own, cut); });
 }
 
 void ShardedEmbeddings::update(Context& ctx,

@@ -7,11 +7,11 @@
 ///   exchange_counts   ids cut into slots; counts, header and control block exchanged   (1 a2a)
 ///   exchange_ids      ids travel to the ranks that serve them, onto the device         (1 a2a)
 ///   lookup            rows are read, once per id: of this rank's samples into outputs(), of others
-///                     into the exchange's buffer
-///   output_dist       vectors travel back and are assembled into outputs()             (1 a2a)
+///                     into the exchange's buffer; once per micro-batch (Pipeline::cuts())
+///   output_dist       vectors travel back and are assembled into outputs(), likewise   (1 a2a)
 ///   ...               the caller fills gradients()
 ///   coalesce          (row, part) sorted; needs ids only, so it may run ahead
-///   grad_dist         gradients travel to the servers                                  (1 a2a)
+///   grad_dist         gradients travel to the servers, likewise                        (1 a2a)
 ///   update            duplicates summed up the tree of parts, optimizer once per row
 ///                     (+ 1 exchange of row statistics, + 1 for max-norm, + 2 for data_parallel,
 ///                     each only where a table needs it; of several groups with sync gradients,
@@ -30,10 +30,8 @@
 ///            Sets go in ascending K: the first is that of the largest groups. The caller's control
 ///            block travels with its counts, and data_parallel tables, which all ranks hold alike
 ///            whatever the groups, are with it.
-/// Threads    the stages of one SparseStep run one at a time; exchange_counts, exchange_ids and
-///            coalesce of one may run beside the other stages of another one, and beside
-///            sync_replicas(), since they touch no row. A communicator belongs to one of: counts
-///            and ids; vectors, gradients and row statistics; syncs of replicas.
+/// Threads    weft/pipeline/stage.h declares which stages may run beside each other: those of other
+///            batches that touch no row, and of one batch those of different micro-batches.
 /// Cost       with n sets n times the messages of each exchange, and a pass over the features each.
 /// Source     ZionEX (arXiv 2104.05158) sections 2 and 4; the groups' layout: arXiv 2508.03854.
 #pragma once
@@ -85,10 +83,12 @@ class ShardedEmbeddings {
   /// output_dist and grad_dist are collective over the groups, and update over all ranks. Rows that
   /// overflow are counted in overflow().
   void exchange_ids(Context& ctx, SparseStep& step);
-  void lookup(Context& ctx, SparseStep& step);
-  void output_dist(Context& ctx, SparseStep& step);
+  void fetch(Context& ctx, SparseStep& step);
+  /// Those of one micro-batch take its number; all ranks run them in the order of micro-batches.
+  void lookup(Context& ctx, SparseStep& step, std::int64_t cut = 0);
+  void output_dist(Context& ctx, SparseStep& step, std::int64_t cut = 0);
   void coalesce(Context& ctx, SparseStep& step);
-  void grad_dist(Context& ctx, SparseStep& step);
+  void grad_dist(Context& ctx, SparseStep& step, std::int64_t cut = 0);
   void update(Context& ctx, SparseStep& step, const embedding::UpdateStep& update);
 
   /// Makes the replicas of every set equal after the update of `step`, where they are not. Until it

@@ -3,7 +3,7 @@
 /// a schedule owns as many as it has batches in flight.
 ///
 /// Memory      buffers grow to the longest batch that a step has seen, and are reused.
-/// Threads     one stage at a time.
+/// Threads     stages as weft/pipeline/stage.h declares.
 #pragma once
 
 #include <cstddef>
@@ -118,6 +118,13 @@ class SparseStep {
       clips.backward += set->output.backward_wire.batch_clips(table);
     }
     return clips;
+  }
+
+  /// Forgets what codecs have clipped of the gradients of the batch in hand, which no update uses.
+  void forget_gradient_clips() {
+    for (const auto& set : sets_) {
+      set->output.backward_wire.forget_batch();
+    }
   }
 
   /// Fills the vectors' and gradients' buffers with zeros where they have grown (OutputDist).

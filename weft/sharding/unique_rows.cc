@@ -19,6 +19,7 @@ UniqueRows::UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t 
       rank_(rank),
       id_bytes_(routing.slot(fetch_.slots.front()).id_bytes),
       packed_(routing.slot(fetch_.slots.front()).packed),
+      runs_(routing.runs(rank)),
       nodes_(routing.nodes(rank)),
       owner_(fetch_),
       table_(std::size_t{1} << table_bits_),
@@ -29,6 +30,11 @@ UniqueRows::UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t 
       wire_begins_(vectors_.size()),
       wire_bytes_(vectors_.size()) {
   WEFT_CHECK(nodes_.size() <= 64, "{} subtrees of parts on one rank", nodes_.size());
+  for (const Range& run : runs_) {
+    const auto node = std::find_if(nodes_.begin(), nodes_.end(),
+                                   [&](const Range& one) { return run.begin < one.end; });
+    run_nodes_.push_back(static_cast<std::size_t>(node - nodes_.begin()));
+  }
   for (std::int64_t k = 0; k < fetch_.row_cuts(); ++k) {
     const std::span shards = fetch_.row_cut(k);
     sent_.push_back(!std::all_of(shards.begin(), shards.end(), [&](const SlotAddress& address) {
@@ -43,12 +49,13 @@ void UniqueRows::find(const BatchView& batch, std::span<std::int64_t> places) {
   const std::int64_t first = routing_.own_samples(size, rank_).begin;
   for (const std::int64_t f : fetch_.features) {
     const JaggedView bags = batch.sparse.feature(f);
-    for (std::size_t n = 0; n < nodes_.size(); ++n) {
-      const std::int64_t b = part_samples(size, routing_.parts, nodes_[n].begin).begin - first;
-      const std::int64_t e = part_samples(size, routing_.parts, nodes_[n].end - 1).end - first;
+    for (std::size_t r = 0; r < runs_.size(); ++r) {
+      const std::int64_t b = part_samples(size, routing_.parts, runs_[r].begin).begin - first;
+      const std::int64_t e = part_samples(size, routing_.parts, runs_[r].end - 1).end - first;
       for (std::int64_t i = bags.offsets[at(b)]; i < bags.offsets[at(e)]; ++i) {
         const std::size_t u = place_of(bags.values[i]);
-        row_nodes_[u] |= std::uint64_t{1} << n;
+        row_nodes_[u] |= std::uint64_t{1} << run_nodes_[r];
+        first_runs_[u] = std::min(first_runs_[u], static_cast<std::int32_t>(r));
         places[at(i)] = static_cast<std::int64_t>(u);
       }
     }
@@ -70,6 +77,7 @@ void UniqueRows::find(const BatchView& batch, std::span<std::int64_t> places) {
 void UniqueRows::clear() {
   rows_.clear();
   row_nodes_.clear();
+  first_runs_.clear();
   if (++batch_ == 0) {
     std::fill(table_.begin(), table_.end(), HashSlot{});
     batch_ = 1;
@@ -94,6 +102,7 @@ std::size_t UniqueRows::place_of(std::int64_t row) {
   table_[i] = {.row = row, .place = static_cast<std::uint32_t>(place), .batch = batch_};
   rows_.push_back(row);
   row_nodes_.push_back(0);
+  first_runs_.push_back(std::numeric_limits<std::int32_t>::max());
   if (2 * rows_.size() > table_.size()) {
     grow_table();
   }
@@ -115,30 +124,29 @@ void UniqueRows::grow_table() {
 
 template <typename Owner>
 void UniqueRows::count_entries(const Owner& owner) {
-  const std::size_t nodes = nodes_.size();
   owners_.resize(rows_.size());
   std::fill(lengths_.begin(), lengths_.end(), 0);
   for (std::size_t u = 0; u < rows_.size(); ++u) {
     owners_[u] = owner.place_of(rows_[u]);
-    std::int32_t* const lengths = lengths_.data() + owners_[u].cut * 2 * nodes;
-    std::uint64_t left = row_nodes_[u];
-    ++lengths[std::countr_zero(left)];
-    for (left &= left - 1; left != 0; left &= left - 1) {
-      ++lengths[nodes + static_cast<std::size_t>(std::countr_zero(left))];
+    std::int32_t* const lengths = lengths_.data() + owners_[u].cut * at(runs());
+    ++lengths[first_runs_[u]];
+    const std::uint64_t nodes = row_nodes_[u];
+    for (std::uint64_t left = nodes & (nodes - 1); left != 0; left &= left - 1) {
+      ++lengths[runs_.size() + static_cast<std::size_t>(std::countr_zero(left))];
     }
   }
 }
 
 /// Lays out the runs, those of a cut behind each other.
 void UniqueRows::join_counts() {
-  const std::size_t nodes = nodes_.size();
+  const auto runs = static_cast<std::size_t>(this->runs());
   std::int64_t total = 0;
   for (std::size_t k = 0; k < vectors_.size(); ++k) {
     begins_[k] = total;
-    for (std::size_t run = 0; run < 2 * nodes; ++run) {
-      vectors_[k] = run == nodes ? total - begins_[k] : vectors_[k];
-      next_[k * 2 * nodes + run] = total;
-      total += lengths_[k * 2 * nodes + run];
+    for (std::size_t run = 0; run < runs; ++run) {
+      vectors_[k] = run == runs_.size() ? total - begins_[k] : vectors_[k];
+      next_[k * runs + run] = total;
+      total += lengths_[k * runs + run];
     }
   }
   begins_.back() = total;
@@ -180,7 +188,6 @@ void UniqueRows::sort_rows() {
 }
 
 void UniqueRows::fill_entries() {
-  const std::size_t nodes = nodes_.size();
   first_gradients_.resize(rows_.size());
   std::int32_t gradients = 0;
   for (std::size_t u = 0; u < rows_.size(); ++u) {
@@ -189,17 +196,18 @@ void UniqueRows::fill_entries() {
   }
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const std::size_t u = packed_ ? at(order_[i].place) : i;
-    std::int64_t* const next = next_.data() + owners_[u].cut * 2 * nodes;
+    std::int64_t* const next = next_.data() + owners_[u].cut * at(runs());
     std::int32_t gradient = first_gradients_[u];
-    std::size_t behind = 0;  // of the runs that are looked at
-    for (std::uint64_t left = row_nodes_[u]; left != 0; left &= left - 1) {
-      const std::size_t entry =
-          at(next[behind + static_cast<std::size_t>(std::countr_zero(left))]++);
+    std::size_t run = at(first_runs_[u]);
+    std::uint64_t left = row_nodes_[u];
+    do {
+      const std::size_t entry = at(next[run]++);
       ids_[entry] = owners_[u].index;
       places_[entry] = static_cast<std::int32_t>(u);
       gradients_[entry] = gradient++;
-      behind = nodes;
-    }
+      left &= left - 1;
+      run = runs_.size() + static_cast<std::size_t>(std::countr_zero(left));
+    } while (left != 0);
   }
 }
 

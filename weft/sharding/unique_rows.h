@@ -2,14 +2,18 @@
 /// once, and in which of the rank's subtrees of parts each is needed.
 ///
 /// Notation   U unique rows of the batch, over all features that read the table; N maximal whole
-///            subtrees of the rank's parts ("nodes", base/parts.h), mostly one.
+///            subtrees of the rank's parts ("nodes", base/parts.h), mostly one; R runs of parts,
+///            each in one node and in one micro-batch (Routing::runs()): the nodes where there is
+///            one micro-batch.
 /// Places     unique rows are numbered by their first occurrence; an id's place is that number.
-/// Entries    of a cut of rows, what is sent to its shards: 2 N runs. Run n < N: the rows that are
-///            first needed in node n; run N + n: those of node n that an earlier run has. So a
-///            vector comes back for each entry of the first N runs, each row once, and a partial
-///            gradient goes out for every entry. Partial gradients are numbered as
-///            embedding::PartialSums makes them of the places: by place, then node. The rows of a
-///            run are in the order of their places, or, where they travel packed, ascending.
+/// Entries    of a cut of rows, what is sent to its shards: R + N runs. Run r < R: the rows that
+/// are
+///            first needed in the r-th run of parts; run R + n: those of node n that an earlier
+///            node has. So a vector comes back for each entry of the first R runs, each row once
+///            and with the micro-batch that needs it first, and a partial gradient of its node goes
+///            out for every entry. Partial gradients are numbered as embedding::PartialSums makes
+///            them of the places: by place, then node. The rows of a run are in the order of their
+///            places, or, where they travel packed, ascending.
 /// Cost       per id one look into a hash table of 16 to 64 bytes per unique row; per unique row
 ///            about 50 bytes written; packed, per unique row 16 bytes sorted in a pass for 11 bits
 ///            of its number. One thread, tables in parallel.
@@ -38,12 +42,12 @@ class UniqueRows {
 
   [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(rows_.size()); }
 
-  /// [2 N] lengths of a cut's runs.
+  /// [R + N] lengths of a cut's runs.
   [[nodiscard]] std::span<const std::int32_t> lengths(std::int64_t cut) const {
     return std::span(lengths_).subspan(at(cut * runs()), at(runs()));
   }
 
-  /// Entries of a cut, and how many of them are of the first N runs.
+  /// Entries of a cut, and how many of them are of the first R runs.
   [[nodiscard]] std::int64_t entries(std::int64_t cut) const {
     return begins_[at(cut) + 1] - begins_[at(cut)];
   }
@@ -78,7 +82,9 @@ class UniqueRows {
     std::int64_t place = 0;
   };
 
-  [[nodiscard]] std::int64_t runs() const { return 2 * static_cast<std::int64_t>(nodes_.size()); }
+  [[nodiscard]] std::int64_t runs() const {
+    return static_cast<std::int64_t>(runs_.size() + nodes_.size());
+  }
 
   [[nodiscard]] std::int64_t begin(std::int64_t cut) const { return begins_[at(cut)]; }
 
@@ -100,19 +106,22 @@ class UniqueRows {
   std::int64_t rank_;
   std::int64_t id_bytes_;
   bool packed_;
-  std::vector<Range> nodes_;
+  std::vector<Range> runs_;             // [R] of parts
+  std::vector<Range> nodes_;            // [N]
+  std::vector<std::size_t> run_nodes_;  // [R] the node of each
   RowOwner owner_;
   int table_bits_ = 6;
   std::vector<HashSlot> table_;  // 2^table_bits_ of them, at most half in use
   std::uint32_t batch_ = 0;
   std::vector<std::int64_t> rows_;             // [U]
   std::vector<std::uint64_t> row_nodes_;       // [U] bit n: needed in node n
+  std::vector<std::int32_t> first_runs_;       // [U] the first of the R runs that needs it
   std::vector<RowAndPlace> order_;             // [U] ascending; empty unless packed
   std::vector<RowAndPlace> sorted_;            // [U] between two passes
   std::vector<RowPlace> owners_;               // [U]
   std::vector<std::int32_t> first_gradients_;  // [U] the number of its first partial gradient
-  std::vector<std::int32_t> lengths_;          // [cuts][2 N]
-  std::vector<std::int64_t> next_;             // [cuts][2 N] where the next entry goes
+  std::vector<std::int32_t> lengths_;          // [cuts][R + N]
+  std::vector<std::int64_t> next_;             // [cuts][R + N] where the next entry goes
   std::vector<std::int64_t> begins_;           // [cuts + 1]
   std::vector<std::int64_t> vectors_;          // [cuts]
   std::vector<std::int64_t> ids_;              // [entries]

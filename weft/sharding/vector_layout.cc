@@ -24,6 +24,9 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
       const IncomingBlock& block = input.block(address, source);
       next.add(block.vectors, block.gradients, routing_.slot(address).dim());
     }
+    if (routing_.micro_batches.count() > 1) {
+      next.join();
+    }
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     step.served_run[at(r)].begin = next.vectors;
@@ -77,6 +80,14 @@ VectorPlace VectorLayout::output(const OutputStep& step,
   }
   return {step.served.as<float>() + step.served_places[served_index(address, source)].vectors,
           slot.dim()};
+}
+
+float* VectorLayout::asked(const OutputStep& step, const SlotAddress& address) const {
+  const std::int64_t from = address.server == routing_.replicated() ? rank_ : address.server;
+  auto* const all = step.asked.as<float>();
+  return all == nullptr ? nullptr
+                        : all + step.asked_run[at(from)].begin +
+                              step.asked_begin[at(address.server)][at(address.slot)];
 }
 
 VectorPlace VectorLayout::gradient(const OutputStep& step,

@@ -2,9 +2,10 @@
 /// exchange, at both ends.
 ///
 /// Served      per source rank a run of blocks in the order of slots, this rank's ends with
-/// replicated
-///             slots; what does not move has no room in it. Gradients have a layout of their own in
-///             the same memory, which vectors have left by then.
+///             replicated slots; what does not move has no room in it. Gradients have a layout of
+///             their own in the same memory, which vectors have left by then; where batches are cut
+///             into micro-batches, a block's gradients take the place of its own vectors, which
+///             only those of the same micro-batch have left.
 /// Asked       per server a run of vectors, where the exchange does not lend the sender's memory;
 ///             encoded ones have room where they are partial sums.
 #pragma once
@@ -46,6 +47,10 @@ class VectorLayout {
   [[nodiscard]] VectorPlace output(const OutputStep& step,
                                    const SlotAddress& address,
                                    std::int64_t source) const;
+
+  /// Where the vectors of a slot that this rank asks are received, or decoded to be added: from the
+  /// first of the batch on. Null where the exchange lends the sender's memory.
+  [[nodiscard]] float* asked(const OutputStep& step, const SlotAddress& address) const;
 
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
   [[nodiscard]] VectorPlace gradient(const OutputStep& step,

@@ -23,6 +23,18 @@ VectorWire::VectorWire(const spec::Config& config,
       recv_(at(ranks)) {
 }
 
+VectorWire::Block VectorWire::Block::part(const Range& vectors) const {
+  Block some = *this;
+  some.count = vectors.size();
+  some.draws.first = vectors.begin;
+  if (rows == nullptr) {
+    some.place.data += vectors.begin * place.stride;
+  } else {
+    some.rows += vectors.begin;
+  }
+  return some;
+}
+
 void VectorWire::Blocks::add(const Block& block, const kernels::Codec& codec) {
   WEFT_CHECK(entries.empty() || entries.back().block.peer <= block.peer);
   entries.push_back({block, bytes});

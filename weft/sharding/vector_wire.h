@@ -39,6 +39,9 @@ class VectorWire {
     VectorPlace place = {};
     const std::int32_t* rows = nullptr;
     VectorDraws draws = {};  ///< of what is encoded
+
+    /// Some of its vectors, in their order.
+    [[nodiscard]] Block part(const Range& vectors) const;
   };
 
   VectorWire(const spec::Config& config, CodecFormat format, std::int64_t ranks, Device& device);
@@ -63,6 +66,9 @@ class VectorWire {
 
   /// Begins to count the clips of another batch.
   void begin_batch();
+
+  /// Takes the counts of the batch in hand away from those of all batches.
+  void forget_batch() { clips_ = before_; }
 
   /// Values that this rank has clipped or found non-finite in vectors of a table: of the batch in
   /// hand, and of all batches.

@@ -231,27 +231,48 @@ Matrix<float> DensePass::logits(Range rows) const {
   return matrix(logits_.as<float>() + rows.begin * tasks_, rows.size(), tasks_);
 }
 
-void DensePass::forward(Context& ctx) {
-  model_->prepare(ctx, params_.as<float>());
-  kernels::for_each_slice(ctx, static_cast<std::int64_t>(num_slices_),
-                          [&](std::int64_t i, std::int64_t lane) {
-                            forward_slice(ctx, slices_[at(i)], *lanes_[at(lane)]);
-                          });
-  sum_metrics(ctx);
+/// The parts of a micro-batch, counted from this rank's first.
+Range DensePass::own_parts(std::int64_t cut) const {
+  const Range parts = routing_.micro_batches.parts(own_parts_, cut);
+  return {parts.begin - own_parts_.begin, parts.end - own_parts_.begin};
 }
 
-void DensePass::forward_backward(Context& ctx, std::span<const double> global_weights) {
+Range DensePass::slices_of(const Range& parts) const {
+  return parts.empty()
+             ? Range{}
+             : Range{parts_[at(parts.begin)].slices.begin, parts_[at(parts.end - 1)].slices.end};
+}
+
+void DensePass::forward(Context& ctx, std::int64_t cut) {
+  if (cut == 0) {
+    model_->prepare(ctx, params_.as<float>());
+  }
+  const Range slices = slices_of(own_parts(cut));
+  kernels::for_each_slice(ctx, slices.size(), [&](std::int64_t i, std::int64_t lane) {
+    forward_slice(ctx, slices_[at(slices.begin + i)], *lanes_[at(lane)]);
+  });
+  sum_metrics(ctx, own_parts(cut));
+}
+
+void DensePass::forward_backward(Context& ctx,
+                                 std::span<const double> global_weights,
+                                 std::int64_t cut) {
   for (std::size_t t = 0; t < scale_.size(); ++t) {
     const double weight = global_weights[t];
     scale_[t] = weight > 0 ? static_cast<float>(config_.tasks[t].weight / weight) : 0.0F;
   }
-  model_->prepare(ctx, params_.as<float>());
-  kernels::for_each_slice(ctx, static_cast<std::int64_t>(num_slices_),
-                          [&](std::int64_t i, std::int64_t lane) {
-                            forward_slice(ctx, slices_[at(i)], *lanes_[at(lane)]);
-                            backward_slice(ctx, at(i), *lanes_[at(lane)]);
-                          });
-  sum_metrics(ctx);
+  if (cut == 0) {
+    model_->prepare(ctx, params_.as<float>());
+  }
+  const Range slices = slices_of(own_parts(cut));
+  kernels::for_each_slice(ctx, slices.size(), [&](std::int64_t i, std::int64_t lane) {
+    forward_slice(ctx, slices_[at(slices.begin + i)], *lanes_[at(lane)]);
+    backward_slice(ctx, at(slices.begin + i), *lanes_[at(lane)]);
+  });
+  sum_metrics(ctx, own_parts(cut));
+}
+
+void DensePass::weight_gradients(Context& ctx) {
   sum_gradients(ctx);
   find_non_finite(ctx);
 }
@@ -282,19 +303,21 @@ void DensePass::backward_slice(Context& ctx, std::size_t index, nn::Lane& lane) 
 }
 
 /// In the order of samples, part by part.
-void DensePass::sum_metrics(Context& ctx) {
+void DensePass::sum_metrics(Context& ctx, const Range& parts) {
   part_rows_.clear();
-  for (const Part& part : parts_) {
-    part_rows_.push_back(part.rows);
+  for (std::int64_t p = parts.begin; p < parts.end; ++p) {
+    part_rows_.push_back(parts_[at(p)].rows);
   }
   const std::int64_t samples = positions_.size();
   kernels::sum_binary(ctx, {.logits = logits({0, samples}),
                             .labels = matrix(labels_.as<const float>(), samples, tasks_),
                             .weights = matrix(weights_.as<const float>(), samples, tasks_),
                             .parts = part_rows_,
-                            .totals = totals_.as<kernels::BinaryTotals>()});
-  ctx.device->copy_to_host(ctx, sums_.data(), totals_.as<void>(),
-                           static_cast<std::int64_t>(sums_.size() * sizeof(metrics::BinarySums)));
+                            .totals = totals_.as<kernels::BinaryTotals>() + parts.begin * tasks_});
+  ctx.device->copy_to_host(
+      ctx, sums_.data() + parts.begin * tasks_,
+      totals_.as<kernels::BinaryTotals>() + parts.begin * tasks_,
+      parts.size() * tasks_ * static_cast<std::int64_t>(sizeof(metrics::BinarySums)));
 }
 
 bool DensePass::has_samples(Range parts) const {

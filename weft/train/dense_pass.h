@@ -4,7 +4,8 @@
 /// A part of the batch is cut into slices of equal size, at most layout::kMaxSlice samples; the
 /// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
 /// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
-/// by the configuration. Then the weight gradients are computed tile by tile over all slices, up
+/// by the configuration. Micro-batches are runs of parts, one after the other. Then the weight
+/// gradients of the whole batch are computed tile by tile over all slices, up
 /// the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which travel.
 ///
 /// Notation   B samples of this rank, b of a slice, Dn dense values, T tasks, n dense parameters.
@@ -38,9 +39,7 @@
 
 namespace weft::train {
 
-/// Runs the dense side of one rank's steps. A step calls load(), then forward(), or
-/// forward_backward(), reduce() and update(), in this order. Config, routing, comm and device
-/// outlive it.
+/// Runs the dense side of one rank's steps. Config, routing, comm and device outlive it.
 class DensePass final : public DenseSide {
  public:
   /// Makes the model and its parameters' initial values. `comm` is used by reduce() alone.
@@ -58,8 +57,11 @@ class DensePass final : public DenseSide {
             const sharding::FeatureMatrices& vectors,
             const sharding::FeatureMatrices& gradients) override;
   void weight_sums(const data::Batch& batch, std::vector<double>& sums) const override;
-  void forward(Context& ctx) override;
-  void forward_backward(Context& ctx, std::span<const double> global_weights) override;
+  void forward(Context& ctx, std::int64_t cut) override;
+  void forward_backward(Context& ctx,
+                        std::span<const double> global_weights,
+                        std::int64_t cut) override;
+  void weight_gradients(Context& ctx) override;
 
   [[nodiscard]] const NonFinite& non_finite() const override { return non_finite_; }
 
@@ -108,7 +110,9 @@ class DensePass final : public DenseSide {
                   const sharding::FeatureMatrices& gradients);
   void forward_slice(Context& ctx, Slice& slice, nn::Lane& lane);
   void backward_slice(Context& ctx, std::size_t index, nn::Lane& lane);
-  void sum_metrics(Context& ctx);
+  [[nodiscard]] Range own_parts(std::int64_t cut) const;
+  [[nodiscard]] Range slices_of(const Range& parts) const;
+  void sum_metrics(Context& ctx, const Range& parts);
   void sum_gradients(Context& ctx);
   bool are_zero(Context& ctx, const std::int32_t* words, std::int64_t count);
   [[nodiscard]] bool has_samples(Range parts) const;

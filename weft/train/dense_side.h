@@ -1,10 +1,10 @@
 /// DenseSide: what an Engine asks of the model on top of the embeddings. DensePass is Weft's own;
 /// another one may stand here (EngineOptions::make_dense).
 ///
-/// A step calls load(), then forward(), or forward_backward(), reduce() and update(), in this
-/// order. Each is the body of a stage; reduce() may run beside the embeddings' backward and beside
-/// load() of the next batch, and weight_sums() beside any stage. Two batches are never computed at
-/// once.
+/// A step calls load(), then forward() for each micro-batch, or forward_backward() for each,
+/// weight_gradients(), reduce() and update(), in this order. Each is the body of a stage; reduce()
+/// may run beside the embeddings' backward and beside load() of the next batch, and weight_sums()
+/// beside any stage. Two batches are never computed at once.
 #pragma once
 
 #include <cstdint>
@@ -44,20 +44,27 @@ class DenseSide {
                     const sharding::FeatureMatrices& vectors,
                     const sharding::FeatureMatrices& gradients) = 0;
 
-  /// Computes logits and metric sums of the loaded batch.
-  virtual void forward(Context& ctx) = 0;
+  /// Computes logits and metric sums of a micro-batch of the loaded batch. They go in their order.
+  virtual void forward(Context& ctx, std::int64_t cut) = 0;
 
-  /// forward(), loss, backward: fills the gradients given to load() and this rank's sums of the
-  /// parameters' gradients. The loss of task t divides by global_weights[t].
-  virtual void forward_backward(Context& ctx, std::span<const double> global_weights) = 0;
+  /// forward(), loss, and the backward pass to the model's inputs: fills the micro-batch's rows of
+  /// the gradients given to load(). The loss of task t divides by global_weights[t], those of the
+  /// whole batch.
+  virtual void forward_backward(Context& ctx,
+                                std::span<const double> global_weights,
+                                std::int64_t cut) = 0;
 
-  /// The first sample of this rank, in the last forward_backward(), that is not finite.
+  /// This rank's sums of the parameters' gradients, after the last forward_backward().
+  virtual void weight_gradients(Context& ctx) = 0;
+
+  /// The first sample of this rank, in the batch of the last weight_gradients(), that is not
+  /// finite.
   [[nodiscard]] virtual const NonFinite& non_finite() const = 0;
 
-  /// Metric sums of the parts of the last forward, [own parts][T].
+  /// Metric sums of the parts of the batch, [own parts][T], once all have been computed.
   [[nodiscard]] virtual const std::vector<metrics::BinarySums>& sums() const = 0;
 
-  /// Copies the logits [B, T] of the last forward to host memory.
+  /// Copies the logits [B, T] of the batch to host memory, likewise.
   virtual void read_logits(Context& ctx, std::vector<float>& out) const = 0;
 
   /// Sums the parameters' gradients over all ranks. Collective.

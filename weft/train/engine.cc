@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/base/hash.h"
 #include "weft/optim/schedule.h"
 #include "weft/train/dense_pass.h"
 
@@ -23,6 +25,19 @@ const char* name_of(StepPart part) {
   return to_string(part).data();  // a literal
 }
 
+/// Of a configuration whose plan is not known nothing overlaps.
+const pipeline::Schedule& schedule_of(const spec::Pipeline& pipeline) {
+  const bool is_open = pipeline.schedule == spec::PipelineSchedule::kAuto;
+  return pipeline::schedule_called(is_open ? "sync" : to_string(pipeline.schedule));
+}
+
+EngineOptions with_places(EngineOptions options, const pipeline::Schedule& schedule) {
+  if (options.batches_in_flight == 0) {
+    options.batches_in_flight = schedule.looks_ahead ? 2 : 1;
+  }
+  return options;
+}
+
 }  // namespace
 
 Engine::Engine(const spec::Config& config,
@@ -33,12 +48,14 @@ Engine::Engine(const spec::Config& config,
     : config_(config),
       plan_(plan),
       device_(device),
-      options_(options),
+      options_(with_places(options, schedule_of(config.pipeline))),
+      schedule_(schedule_of(config.pipeline)),
+      cuts_(config.pipeline.cuts().count()),
       tasks_(static_cast<std::int64_t>(config.tasks.size())),
       own_parts_(rank_parts(plan.parts, world.size(), world.rank())),
       sparse_(config, plan, world, device),
       dense_comm_(world.duplicate("dense", sharding::form_of(plan.collectives.dense))),
-      lineup_(options.batches_in_flight) {
+      lineup_(options_.batches_in_flight, cuts_) {
   const DenseSideParts parts{.config = config,
                              .plan = plan,
                              .routing = sparse_.tables().routing(),
@@ -60,7 +77,7 @@ Engine::Engine(const spec::Config& config,
   for (const pipeline::LeftOut& access : options.left_out) {
     lineup_.leave_out(access);
   }
-  for (std::int64_t i = 0; i < options.batches_in_flight; ++i) {
+  for (std::int64_t i = 0; i < options_.batches_in_flight; ++i) {
     make_state(*states_.emplace_back(std::make_unique<StepState>()));
   }
   last_ = states_.front().get();
@@ -69,13 +86,15 @@ Engine::Engine(const spec::Config& config,
 bool Engine::runs_beside(StreamRole role) const {
   const bool asked =
       std::find(options_.beside.begin(), options_.beside.end(), role) != options_.beside.end();
+  const bool scheduled = std::find(schedule_.streams.begin(), schedule_.streams.end(), role) !=
+                         schedule_.streams.end();
   return asked ||
-         (config_.train.overlap &&
-          (role == StreamRole::kDense || (role == StreamRole::kSync && config_.mesh.averages())));
+         (config_.train.overlap && (scheduled || role == StreamRole::kDense ||
+                                    (role == StreamRole::kSync && config_.mesh.averages())));
 }
 
 void Engine::make_streams() {
-  constexpr std::array<const char*, pipeline::kStreamRoles> kNames = {"compute", "ids",
+  constexpr std::array<const char*, pipeline::kStreamRoles> kNames = {"compute", "ids", "vectors",
                                                                       "dense all_reduce", "sync"};
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const auto role = static_cast<StreamRole>(i);
@@ -97,8 +116,11 @@ Stream& Engine::stream(StreamRole role) const {
 void Engine::make_state(StepState& state) {
   state.sparse = sparse_.make_state();
   for (std::size_t i = 0; i < kStepParts; ++i) {
-    const auto part = static_cast<StepPart>(i);
-    state.stages[i] = [this, &state, part](Context& ctx) { run(part, ctx, state); };
+    for (std::int64_t cut = 0; cut < cuts_; ++cut) {
+      const auto part = static_cast<StepPart>(i);
+      state.stages.emplace_back(
+          [this, &state, part, cut](Context& ctx) { run(part, cut, ctx, state); });
+    }
   }
 }
 
@@ -119,13 +141,18 @@ Engine::~Engine() {
 
 void Engine::issue(const pipeline::StageOf& stage, StreamRole on) {
   StepState& state = *states_[at(stage.batch)];
-  if (stage.part == StepPart::kLookup) {
+  issued_ = StepTimes::Clock::now();
+  if (stage.part == StepPart::kLookup && stage.cut == 0) {
     state.behind_average =
         runs_beside(StreamRole::kSync) &&
         lineup_.writer_of(pipeline::Resource::kRows) == &stream(StreamRole::kSync);
-    state.lookup_issued = StepTimes::Clock::now();
+    state.lookup_issued = issued_;
   }
-  lineup_.add(stream(on), state.stages[static_cast<std::size_t>(stage.part)], stage);
+  state.times.beside[static_cast<std::size_t>(stage.part)] =
+      &stream(on) != &stream(StreamRole::kCompute);
+  lineup_.add(stream(on),
+              state.stages[static_cast<std::size_t>(stage.part) * at(cuts_) + at(stage.cut)],
+              stage);
 }
 
 bool Engine::averages_behind(std::int64_t batch) const {
@@ -138,7 +165,13 @@ template <typename Body>
 void Engine::timed(trace::Track* track, StepPart part, StepState& state, const Body& body) {
   const trace::Scope scope(track, name_of(part), kind_of(part));
   StepTimes::Span& span = state.times.parts[static_cast<std::size_t>(part)];
-  span.begin = StepTimes::Clock::now();
+  const auto begin = StepTimes::Clock::now();
+  const bool is_first = span.end == StepTimes::Clock::time_point{};
+  if (is_first) {
+    span.begin = begin;
+  } else {
+    span.pauses += begin - span.end;
+  }
   body();
   span.end = StepTimes::Clock::now();
 }
@@ -150,11 +183,14 @@ bool Engine::is_left_out(StepPart part, const StepState& state) const {
       return skipped_.lookup;
     case StepPart::kOutputDist:
       return skipped_.exchange;
+    case StepPart::kWeightGradients:
+      return skipped_.dense;
     case StepPart::kReduce:
       return skipped_.exchange || skipped_.dense;
     case StepPart::kGradDist:
-      return skipped_.exchange || !state.sparse->apply;
+      return skipped_.exchange;
     case StepPart::kCoalesce:
+      return skipped_.update;
     case StepPart::kUpdateRows:
     case StepPart::kUpdateDense:
       return skipped_.update || !state.sparse->apply;
@@ -163,32 +199,76 @@ bool Engine::is_left_out(StepPart part, const StepState& state) const {
   }
 }
 
-/// The body of a stage.
-void Engine::run(StepPart part, Context& ctx, StepState& state) {
-  for (const StageDelay& delay : options_.delays) {
-    if (delay.part == part) {
-      std::this_thread::sleep_for(delay.delay);
-    }
-  }
-  if (part == StepPart::kLookup && state.behind_average) {
-    state.times.sync_wait = {state.lookup_issued, StepTimes::Clock::now()};
-  }
+/// The body of a stage. What it throws ends the batch, and neither its stream nor other batches.
+void Engine::run(StepPart part, std::int64_t cut, Context& ctx, StepState& state) {
   if (part == StepPart::kSyncReplicas) {
     average_replicas(ctx, state);
-  } else if (part == StepPart::kForwardBackward) {
-    forward_backward(ctx, state);
+    return;
+  }
+  if (state.has_failed) {
+    return;
+  }
+  try {
+    run_stage_of(part, cut, ctx, state);
+  } catch (...) {
+    if (!state.is_failing.test_and_set()) {  // of several streams the first
+      state.failure = std::current_exception();
+      state.has_failed = true;
+    }
+  }
+}
+
+void Engine::run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepState& state) {
+  delay(part, cut, state.step);
+  note_waits(part, cut, state);
+  if (part == StepPart::kForwardBackward) {
+    forward_backward(ctx, state, cut);
   } else if (!is_left_out(part, state)) {
-    timed(ctx.track, part, state, [&] { run_part(part, ctx, state); });
+    timed(ctx.track, part, state, [&] { run_part(part, cut, ctx, state); });
   }
   if (part == StepPart::kUpdateRows) {
+    if (!state.sparse->apply) {
+      state.sparse->tables->forget_gradient_clips();
+    }
     average_.step = state.step;  // the next step's number may come before its average has begun
+    average_.is_due = true;
   }
   if (part == StepPart::kUpdateDense) {  // the reduction has encoded, also where nothing is applied
     sparse_.note_dense(state.step, dense_->codec_clips(), dense_overflow_);
   }
 }
 
-void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
+/// For tests.
+void Engine::delay(StepPart part, std::int64_t cut, std::int64_t step) const {
+  for (const StageDelay& delay : options_.delays) {
+    if (delay.part == part) {
+      std::this_thread::sleep_for(delay.delay);
+    }
+  }
+  if (options_.random_delay.count() > 0) {
+    const std::uint64_t stage = static_cast<std::uint64_t>(step) << 32 |
+                                static_cast<std::uint64_t>(cut) << 8 |
+                                static_cast<std::uint64_t>(part);
+    const std::uint64_t draw =
+        hash_combine(mix64(stage), static_cast<std::uint64_t>(own_parts_.begin));
+    std::this_thread::sleep_for(std::chrono::microseconds(
+        draw % static_cast<std::uint64_t>(options_.random_delay.count() + 1)));
+  }
+}
+
+/// Of a stage that has just begun, where the compute stream is the calling thread's.
+void Engine::note_waits(StepPart part, std::int64_t cut, StepState& state) const {
+  const bool has_thread = runs_beside(StreamRole::kCompute) || device_.kind() != DeviceKind::kCpu;
+  if (part == StepPart::kLookup && cut == 0 && state.behind_average) {
+    state.times.sync_wait = {state.lookup_issued, StepTimes::Clock::now()};
+  } else if (!has_thread && !state.times.beside[static_cast<std::size_t>(part)] &&
+             part != StepPart::kUpdateDense) {
+    state.times.waited_s +=
+        std::chrono::duration<double>(StepTimes::Clock::now() - issued_).count();
+  }
+}
+
+void Engine::run_part(StepPart part, std::int64_t cut, Context& ctx, StepState& state) {
   sharding::SparseStep& tables = *state.sparse->tables;
   switch (part) {
     case StepPart::kExchangeCounts:
@@ -200,14 +280,21 @@ void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
         tables.clear_grown(ctx);
       }
       break;
+    case StepPart::kFetch:
+      sparse_.tables().fetch(ctx, tables);
+      break;
     case StepPart::kLoad:
       dense_->load(ctx, *state.batch, tables.outputs(), tables.gradients());
       break;
     case StepPart::kLookup:
-      sparse_.tables().lookup(ctx, tables);
+      sparse_.tables().lookup(ctx, tables, cut);
       break;
     case StepPart::kOutputDist:
-      sparse_.tables().output_dist(ctx, tables);
+      sparse_.tables().output_dist(ctx, tables, cut);
+      break;
+    case StepPart::kWeightGradients:
+      dense_->weight_gradients(ctx);
+      state.sparse->report.non_finite = dense_->non_finite();
       break;
     case StepPart::kReduce:
       dense_->reduce(ctx);
@@ -219,7 +306,7 @@ void Engine::run_part(StepPart part, Context& ctx, StepState& state) {
       sparse_.tables().coalesce(ctx, tables);
       break;
     case StepPart::kGradDist:
-      sparse_.tables().grad_dist(ctx, tables);
+      sparse_.tables().grad_dist(ctx, tables, cut);
       break;
     case StepPart::kUpdateRows:
       sparse_.update(ctx, *state.sparse,
@@ -269,6 +356,9 @@ void Engine::start(StepState& state, const StepInput& input, Pass pass) {
   WEFT_CHECK(!state.is_in_flight, "step {} begins where step {} is in flight", input.step,
              state.step);
   state.is_in_flight = true;
+  state.has_failed = false;
+  state.is_failing.clear();
+  state.failure = nullptr;
   state.batch = &batch;
   state.step = input.step;
   state.after = input.after;
@@ -296,6 +386,9 @@ StepOutcome Engine::end(std::int64_t place) {
   StepState& state = *states_[at(place)];
   state.is_in_flight = false;
   lineup_.wait_for_batch(place);
+  if (state.has_failed) {
+    std::rethrow_exception(state.failure);
+  }
   state.times.step.end = StepTimes::Clock::now();
   last_ = &state;
   return {.report = state.sparse->report,
@@ -312,16 +405,53 @@ StepOutcome Engine::finish(std::int64_t place) {
   return outcome;
 }
 
-StepOutcome Engine::train_step(const StepInput& input) {
-  begin(0, input);
-  pipeline::sync(*this, 0);
-  return finish(0);
+/// A place whose step is finished: any but that of the batch that has been begun ahead.
+std::int64_t Engine::free_place() const {
+  return begun_ == 0 ? 1 : 0;
+}
+
+void Engine::begin_step(const StepInput& input) {
+  if (begun_ == pipeline::kNoBatch) {
+    begun_ = free_place();
+    begin(begun_, input);
+    schedule_.begin(*this, begun_);
+  }
+  const std::int64_t step = states_[at(begun_)]->step;
+  WEFT_CHECK(step == input.step, "step {} was begun, and {} is asked for", step, input.step);
+}
+
+bool Engine::stop_asked() {
+  lineup_.wait_for(pipeline::Resource::kControl, begun_);
+  rethrow_ahead();
+  return states_[at(begun_)]->sparse->control.stop;
+}
+
+void Engine::rethrow_ahead() const {
+  if (begun_ != pipeline::kNoBatch && states_[at(begun_)]->has_failed) {
+    std::rethrow_exception(states_[at(begun_)]->failure);
+  }
+}
+
+StepOutcome Engine::train_step(const StepInput& input, const StepInput* next) {
+  begin_step(input);
+  const std::int64_t now = begun_;
+  begun_ = pipeline::kNoBatch;
+  if (next != nullptr && looks_ahead()) {
+    begun_ = 1 - now;
+    begin(begun_, *next);
+  }
+  if (std::exchange(is_ahead_, begun_ != pipeline::kNoBatch)) {
+    states_[at(now)]->times.step.begin = StepTimes::Clock::now();
+  }
+  schedule_.step(*this, now, begun_);
+  return finish(now);
 }
 
 StepOutcome Engine::eval_step(const StepInput& input) {
-  start(*states_.front(), input, Pass::kEvaluation);
-  pipeline::evaluation(*this, 0);
-  return end(0);
+  const std::int64_t place = free_place();
+  start(*states_[at(place)], input, Pass::kEvaluation);
+  pipeline::evaluation(*this, place);
+  return end(place);
 }
 
 void Engine::fail_of_non_finite(const StepState& state) const {
@@ -344,19 +474,22 @@ void Engine::fail_of_non_finite(const StepState& state) const {
               rank);
 }
 
-void Engine::forward_backward(Context& ctx, StepState& state) {
+void Engine::forward_backward(Context& ctx, StepState& state, std::int64_t cut) {
+  const bool is_last = cut + 1 == cuts_;
   if (state.pass == Pass::kEvaluation) {
     const trace::Scope scope(ctx.track, "forward", trace::Kind::kCompute);
-    dense_->forward(ctx);
-    dense_->read_logits(ctx, state.logits);
-  } else if (skipped_.dense) {
+    dense_->forward(ctx, cut);
+  } else if (!skipped_.dense) {
+    timed(ctx.track, StepPart::kForwardBackward, state,
+          [&] { dense_->forward_backward(ctx, state.sparse->control.weights.total(), cut); });
+  }
+  if (!is_last) {
+    return;
+  }
+  if (skipped_.dense && state.pass == Pass::kTraining) {
     state.logits.assign(state.batch->labels.size(), 0.0F);
   } else {
-    timed(ctx.track, StepPart::kForwardBackward, state, [&] {
-      dense_->forward_backward(ctx, state.sparse->control.weights.total());
-      dense_->read_logits(ctx, state.logits);
-    });
-    state.sparse->report.non_finite = dense_->non_finite();
+    dense_->read_logits(ctx, state.logits);
   }
   state.sparse->report.sums.assign(own_parts_, dense_->sums());
 }
@@ -381,6 +514,10 @@ void Engine::update_dense(Context& ctx, StepState& state) {
 /// After the update of the step that average_ names. Where it runs beside others, `state` is that
 /// of another step by now, and may not be touched.
 void Engine::average_replicas(Context& ctx, StepState& state) {
+  if (!std::exchange(average_.is_due, false)) {
+    return;  // the update has failed
+  }
+  delay(StepPart::kSyncReplicas, 0, average_.step);
   const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
                            kind_of(StepPart::kSyncReplicas), average_.step);
   StepTimes::Span span;
@@ -400,6 +537,14 @@ void Engine::take_average_times(StepState& state) {
     state.times.parts[static_cast<std::size_t>(StepPart::kSyncReplicas)] = *average_.span;
     state.times.sync_beside = true;
     average_.span.reset();
+  }
+}
+
+void Engine::drain() {
+  for (const auto& own : streams_) {
+    if (own != nullptr) {
+      own->synchronize();
+    }
   }
 }
 

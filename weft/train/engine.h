@@ -1,11 +1,15 @@
 /// Engine: one rank's tables (SparseEngine), dense model (DenseSide) and streams. It implements
-/// what schedules are written against (weft/pipeline/schedule.h); train_step() walks the schedule
-/// `sync`.
+/// what schedules are written against (weft/pipeline/schedule.h); train_step() walks the one that
+/// the configuration names.
 ///
-/// Streams       compute, on the calling thread where the device allows it; dense, for the
-///               all-reduce of dense gradients; sync, for averages of replica groups. Which stage
-///               waits for which follows from what stages declare (weft/pipeline/stage.h). Without
-///               train.overlap all stages run on the compute stream.
+/// Streams       compute, on the calling thread where the device allows it; ids and vectors, for
+///               schedules that use them; dense, for the all-reduce of dense gradients; sync, for
+///               averages of replica groups. Which stage waits for which follows from what stages
+///               declare (weft/pipeline/stage.h). Without train.overlap all stages run on the
+///               compute stream.
+/// Ahead         a schedule that looks ahead begins the next batch in the step before. Stages of it
+///               may run when train_step() has returned. They read rows, so whoever writes rows
+///               between two steps must not: a checkpoint reads them.
 /// Averages      of replica groups run on when train_step() has returned, beside what the caller
 ///               does and the next step's counts and ids, none of which reads a row. The next
 ///               lookup waits for them, of a training or an evaluation, and so does every other
@@ -17,9 +21,11 @@
 ///               average of replica groups.
 /// Determinism   the schedule changes no bit: tests/train compares overlap on and off, two steps in
 ///               flight and one, and shows that leaving out a declared dependency would be seen.
-/// Errors        what a stage throws, of the sync stream when its end is waited for;
-///               Error(kNonFinite) naming step, rank and first sample, or, at the next report, the
-///               table and row whose sum overflowed.
+/// Errors        what a stage throws ends its batch: later stages of the batch do nothing, and the
+///               step of that batch throws it, not the step before, which is finished. What the
+///               sync stream throws is thrown when its end is waited for. Error(kNonFinite) naming
+///               step, rank and first sample, or, at the next report, the table and row whose sum
+///               overflowed.
 #pragma once
 
 #include <array>
@@ -68,13 +74,16 @@ struct DenseSideParts {
 
 /// The recorder of an engine, which outlives it, and what schedules of the caller and tests need.
 struct EngineOptions {
-  std::int64_t batches_in_flight = 1;  ///< places of begin()
+  std::int64_t batches_in_flight = 0;  ///< places of begin(); 0: as many as the schedule needs
   /// Roles that get a stream with a thread of its own beside those that train.overlap gives; with
   /// kCompute the compute stream has one too.
   std::vector<pipeline::StreamRole> beside = {};
   std::vector<pipeline::LeftOut> left_out =
       {};                               ///< for tests: dependencies that are not waited for
   std::vector<StageDelay> delays = {};  ///< for tests
+  /// For tests: every stage begins late by up to this, as drawn by rank, step, part and
+  /// micro-batch.
+  std::chrono::microseconds random_delay{0};
   /// Makes the dense model; empty: a DensePass of the configured model.
   std::function<std::unique_ptr<DenseSide>(const DenseSideParts&)> make_dense = {};
   trace::Recorder* recorder = nullptr;  ///< gets what the streams do; null: nothing is traced
@@ -99,10 +108,26 @@ class Engine final : private pipeline::Issuer {
          const EngineOptions& options = {});
   ~Engine() override;
 
-  /// One training step. Collective. Throws Error(kNonFinite) on all ranks, before anything is
-  /// updated, unless skipping. May return while replica groups are averaged after it: see
-  /// await_sync().
-  StepOutcome train_step(const StepInput& input);
+  /// Whether steps begin the next batch, which train_step() is given then.
+  [[nodiscard]] bool looks_ahead() const { return schedule_.looks_ahead; }
+
+  /// One training step. Collective. `next` is the batch after it, which is begun where the schedule
+  /// looks ahead; the next call is for that one, or there is none: the same on all ranks. Throws
+  /// Error(kNonFinite) on all ranks, before anything is updated, unless skipping. May return while
+  /// replica groups are averaged after it: see await_sync().
+  StepOutcome train_step(const StepInput& input, const StepInput* next = nullptr);
+
+  /// Begins the step of `input`, unless the step before has. Collective where it does; train_step()
+  /// calls it. Afterwards stop_asked() may be asked.
+  void begin_step(const StepInput& input);
+
+  /// Whether a rank had been asked to stop when the step that was begun last began, equal on all
+  /// ranks. Waits for the exchange of its counts, and throws what a stage of it has thrown. Only
+  /// where the schedule looks ahead.
+  [[nodiscard]] bool stop_asked();
+
+  /// Throws what a stage of the batch that has been begun ahead has thrown, if it is known yet.
+  void rethrow_ahead() const;
 
   /// Forward only: logits() and the report's metric sums. Collective.
   StepOutcome eval_step(const StepInput& input);
@@ -120,6 +145,9 @@ class Engine final : private pipeline::Issuer {
   /// Makes the replicas of all groups equal after `step`, the last one, where they are not.
   /// Collective. train_step() does so itself every mesh.sync_every steps.
   void sync_replicas(std::int64_t step);
+
+  /// Waits for all stages that were issued, for those who measure. No exchange of its own.
+  void drain();
 
   /// Waits for an average of replica groups that still runs, and throws what it threw. All methods
   /// that need its end wait themselves; this one is for those who measure. No exchange of its own.
@@ -191,23 +219,33 @@ class Engine final : private pipeline::Issuer {
   /// An average of replica groups, which may outlast the step that it follows.
   struct Average {
     std::int64_t step = 0;                ///< written before it begins
+    bool is_due = false;                  ///< likewise: the update before it has been done
     std::optional<StepTimes::Span> span;  ///< not yet in a step's times; read when it is over
   };
 
   void issue(const pipeline::StageOf& stage, pipeline::StreamRole on) override;
   [[nodiscard]] bool averages_behind(std::int64_t batch) const override;
+
+  [[nodiscard]] std::int64_t cuts() const override { return cuts_; }
+
+  [[nodiscard]] std::int64_t lookahead() const override { return config_.pipeline.lookahead; }
+
   void make_streams();
   void make_state(StepState& state);
   void start(StepState& state, const StepInput& input, Pass pass);
   StepOutcome end(std::int64_t place);
-  void run(StepPart part, Context& ctx, StepState& state);
-  void run_part(StepPart part, Context& ctx, StepState& state);
+  [[nodiscard]] std::int64_t free_place() const;
+  void run(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
+  void run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
+  void run_part(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
+  void delay(StepPart part, std::int64_t cut, std::int64_t step) const;
+  void note_waits(StepPart part, std::int64_t cut, StepState& state) const;
   template <typename Body>
   void timed(trace::Track* track, StepPart part, StepState& state, const Body& body);
   [[nodiscard]] bool is_left_out(StepPart part, const StepState& state) const;
   [[nodiscard]] bool runs_beside(pipeline::StreamRole role) const;
   [[nodiscard]] Stream& stream(pipeline::StreamRole role) const;
-  void forward_backward(Context& ctx, StepState& state);
+  void forward_backward(Context& ctx, StepState& state, std::int64_t cut);
   void exchange_report(Context& ctx, StepState& state);
   void update_dense(Context& ctx, StepState& state);
   void average_replicas(Context& ctx, StepState& state);
@@ -219,6 +257,8 @@ class Engine final : private pipeline::Issuer {
   const spec::Plan& plan_;
   Device& device_;
   EngineOptions options_;
+  const pipeline::Schedule& schedule_;
+  std::int64_t cuts_;
   Skipped skipped_;
   trace::Track* caller_track_ = nullptr;
   std::int64_t tasks_;
@@ -228,6 +268,9 @@ class Engine final : private pipeline::Issuer {
   std::unique_ptr<DenseSide> dense_;
   std::vector<std::unique_ptr<StepState>> states_;                       // [batches in flight]
   StepState* last_ = nullptr;                                            // finished last
+  std::int64_t begun_ = pipeline::kNoBatch;                              // place of begin_step()
+  bool is_ahead_ = false;                                                // begun by the step before
+  StepTimes::Clock::time_point issued_;                                  // the last stage
   std::array<std::unique_ptr<Stream>, pipeline::kStreamRoles> streams_;  // null: on compute
   pipeline::Lineup lineup_;
   sharding::TableOverflow dense_overflow_;

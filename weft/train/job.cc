@@ -66,6 +66,7 @@ Job::Job(comm::Communicator& launched, const JobOptions& options)
                        .saved = saved_ ? &*saved_ : nullptr},
                       launched_, config_);
   config_.mesh = spec::mesh_of(config_.mesh, plan_);
+  config_.pipeline = spec::pipeline_of(config_.pipeline, plan_);
   warn_of_another_config();
   by_position_ = order_by_position(launched_, plan_);
   say_which_groups();

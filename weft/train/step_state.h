@@ -6,9 +6,10 @@
 ///             (weft/pipeline/stage.h).
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -47,7 +48,10 @@ struct StepState {
   bool behind_average = false;          ///< whether the lookup waits for an average of replicas
   StepTimes::Clock::time_point lookup_issued;  ///< by the thread that issues
   bool is_in_flight = false;                   ///< from begin() to finish()
-  std::array<Stage, kStepParts> stages;        ///< by part; made once
+  std::atomic<bool> has_failed = false;        ///< a stage threw: later ones do nothing
+  std::atomic_flag is_failing;                 ///< set by the first that threw
+  std::exception_ptr failure;                  ///< what it threw, written before has_failed
+  std::vector<Stage> stages;                   ///< [parts][micro-batches]; made once
 };
 
 }  // namespace weft::train

@@ -1,8 +1,8 @@
 /// When the parts of a step ran: what the engine notes of every step, and benchmarks read.
 ///
-/// Two readings of the steady clock per part and no allocation: about a microsecond a step, always
-/// on. Times decide nothing. kReduce and kSyncReplicas run beside others where train.overlap is on,
-/// so parts may add up to more than the step.
+/// Two readings of the steady clock per part and micro-batch and no allocation: about a microsecond
+/// a step, always on. Times decide nothing. Where train.overlap is on, parts run beside others, as
+/// the schedule says, and may add up to more than the step.
 #pragma once
 
 #include <array>
@@ -22,15 +22,20 @@ struct StepTimes {
   /// A stretch of time. A default one has zero seconds: what it stands for did not run.
   struct Span {
     Clock::time_point begin, end;
+    Clock::duration pauses{0};  ///< in it, between the micro-batches of a part
 
     [[nodiscard]] double seconds() const {
-      return std::chrono::duration<double>(end - begin).count();
+      return std::chrono::duration<double>(end - begin - pauses).count();
     }
   };
 
   Span step;                           ///< from the call to its return
   std::array<Span, kStepParts> parts;  ///< zero seconds: did not run
 
+  /// Whether a part had a stream of its own. Then a step loses what its compute stream waits.
+  std::array<bool, kStepParts> beside = {};
+  double waited_s =
+      0;  ///< by the compute stream, where it is the calling thread's; without sync_wait
   /// Whether kSyncReplicas ran beside other parts: then it is that of an earlier step, which was
   /// over before this one's lookup.
   bool sync_beside = false;
@@ -44,8 +49,8 @@ struct StepTimes {
 /// Where one rank's time went over some steps, from batch to batch; seconds.
 struct StepBreakdown {
   double data = 0;  ///< waiting for a batch
-  /// Counts, ids, vectors, flags and gradients between ranks, with their packing; averages of
-  /// replica groups, of those beside other parts the time that somebody waits for them.
+  /// Counts, ids, vectors, reports and gradients between ranks, with their packing, and averages of
+  /// replica groups; of what runs beside other parts, the time that the step waits for it.
   double exchange = 0;
   double lookup = 0;
   double dense = 0;   ///< forward, backward, optimizer of the dense model

@@ -50,7 +50,7 @@ void TraceSession::before_step(std::int64_t step, Engine& engine) {
   if (recorder_.on() && step >= steps_.end) {
     write(engine);
   } else if (!recorder_.on() && step >= steps_.begin && step < steps_.end) {
-    engine.await_sync();  // of a step before; a recorder begins and ends while nothing runs
+    engine.drain();  // a recorder begins and ends while nothing runs
     steps_.begin = step;
     reads_before_ = engine.embeddings().reads();
     begin_ns_ = trace::now_ns();
@@ -78,7 +78,7 @@ void TraceSession::finish(Engine& engine) {
 }
 
 void TraceSession::write(Engine& engine) {
-  engine.await_sync();
+  engine.drain();
   recorder_.stop();
   written_ = true;
   engine.run_stage([&](Context& ctx) { complete(engine, ctx); });

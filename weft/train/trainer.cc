@@ -56,19 +56,23 @@ std::int64_t Trainer::total_steps() const {
 
 void Trainer::run() {
   say_training();
-  data::Batch batch;
   while (!stopped_ && (config_.train.steps == 0 || step_ < config_.train.steps)) {
     if (options_.trace != nullptr) {
       options_.trace->before_step(step_ + 1, engine_);
     }
     const trace::Scope scope(engine_.caller_track(), "step", trace::Kind::kStep, step_ + 1);
     const auto start = Clock::now();
-    if (!next_batch(batch)) {
+    throw_ahead();
+    if (!std::exchange(has_next_, false) && !read(places_[now_], step_ + 1)) {
       break;
     }
+    const StepInput& input = places_[now_].input;
+    engine_.begin_step(input);
+    const StepInput* const next = read_ahead(step_ + 1);
     const auto ready = Clock::now();
-    const StepOutcome outcome = engine_.train_step(
-        {.batch = batch, .step = step_ + 1, .after = loader_.position(), .stop = stop_asked()});
+    const StepOutcome outcome = engine_.train_step(input, next);
+    const data::Batch& batch = input.batch;
+    now_ = 1 - now_;
     const auto stepped = Clock::now();
     if (saves_after(step_ + 1) || evaluates_after(step_ + 1)) {
       engine_.await_sync();  // they need its end, and it is not their time
@@ -118,9 +122,42 @@ void Trainer::say_training() const {
   }
 }
 
-bool Trainer::next_batch(data::Batch& batch) {
+/// Reads the batch of `step`; false at the end of the data.
+bool Trainer::read(Place& to, std::int64_t step) {
   const trace::Scope scope(engine_.caller_track(), "wait_for_batch", trace::Kind::kWait);
-  return train::next_batch(loader_, engine_.control_comm(), batch);
+  if (!train::next_batch(loader_, engine_.control_comm(), to.batch)) {
+    return false;
+  }
+  to.input.step = step;
+  to.input.after = loader_.position();
+  to.input.stop = stop_asked();
+  return true;
+}
+
+/// The batch after `step`, where the schedule begins it in that step; null at the end.
+const StepInput* Trainer::read_ahead(std::int64_t step) {
+  if (!engine_.looks_ahead() || (config_.train.steps != 0 && step >= config_.train.steps)) {
+    return nullptr;
+  }
+  const bool stops = stop_agreed_ || engine_.stop_asked();
+  if (stops && config_.mesh.syncs_after(step)) {
+    return nullptr;
+  }
+  Place& next = places_[1 - now_];
+  try {
+    has_next_ = read(next, step + 1);
+  } catch (...) {
+    reader_error_ = std::current_exception();  // of that step
+  }
+  return has_next_ ? &next.input : nullptr;
+}
+
+/// What is known to have gone wrong with the batch ahead.
+void Trainer::throw_ahead() const {
+  if (reader_error_ != nullptr) {
+    std::rethrow_exception(reader_error_);
+  }
+  engine_.rethrow_ahead();
 }
 
 void Trainer::count_skipped(const StepOutcome& outcome) {
@@ -216,6 +253,7 @@ void Trainer::boundary(std::int64_t step) {
     saved_step_ = options_.save(*this, SaveKind::kInterval) ? step : saved_step_;
   }
   if (evaluate_now) {
+    throw_ahead();  // other ranks wait for that batch, and could not evaluate
     evaluate(step);
   }
   say_training();

@@ -4,6 +4,11 @@
 /// Order at a step boundary, equal on all ranks: figures, checkpoint, evaluation, stop. A stop
 /// request that reaches any rank is agreed in the exchange of counts of the next step, which all
 /// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
+/// Ahead       where the schedule looks ahead, the next batch is read before a step and begun in
+/// it, unless that step is the last: then ranks know from the counts of the step in hand that they
+/// stop. So a batch that has been begun is always trained on. What its reader or an early stage of
+/// it throws ends the job in its own step, after the checkpoint of the step before.
+///
 /// The end of the data synchronises them. A sync that runs beside the next step is waited for
 /// before a checkpoint, an evaluation and the end, and that is time of the training.
 ///
@@ -12,9 +17,11 @@
 /// before the trouble; the one at the end, or at a stop request, is written.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 
@@ -87,9 +94,17 @@ class Trainer {
   void report(Summary& summary);
 
  private:
+  /// A batch and what a step is told of it.
+  struct Place {
+    data::Batch batch;
+    StepInput input{.batch = batch};
+  };
+
   [[nodiscard]] bool stop_asked() const;
   void say_training() const;
-  bool next_batch(data::Batch& batch);
+  bool read(Place& to, std::int64_t step);
+  const StepInput* read_ahead(std::int64_t step);
+  void throw_ahead() const;
   void take(const StepOutcome& outcome);
   void take_late();
   void warn_of_codecs(const CodecReport& codecs);
@@ -105,6 +120,10 @@ class Trainer {
   Engine& engine_;
   data::Loader& loader_;
   TrainerOptions options_;
+  std::array<Place, 2> places_;      // of the step in hand, and of the batch ahead
+  std::size_t now_ = 0;              // the place of the step in hand
+  bool has_next_ = false;            // whether the batch after it has been read
+  std::exception_ptr reader_error_;  // of reading it
   TrainingFigures figures_;
   metrics::Throughput throughput_;
   std::chrono::nanoseconds train_time_{0};

@@ -152,6 +152,46 @@ IncomingBlock BagSlots::own_block(const InputStep& input, const SlotAddress& add
   return block;
 }
 
+BlockCut BagSlots::served_cut(const InputStep& input,
+                              const SlotAddress& address,
+                              std::int64_t source,
+                              std::int64_t cut) const {
+  const Slot& slot = routing_.slot(address);
+  const IncomingBlock& block = input.block(address, source);
+  if (is_own(source)) {
+    if (slot.sequence) {
+      return cut_of_all_bags(input, block, true, cut);
+    }
+    const Range vectors = asked_cut(input, address, cut).vectors;  // one for each bag of lookups
+    return {.bags = vectors, .vectors = vectors, .gradients = vectors};
+  }
+  const Range parts = routing_.cut_parts(source, cut);
+  const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
+  const std::int32_t* const last = first + block.lookup.bags;
+  const Range bags{std::lower_bound(first, last, parts.begin) - first,
+                   std::lower_bound(first, last, parts.end) - first};
+  const Range vectors = slot.sequence ? input.values_of(block.lookup, block.origin, bags) : bags;
+  return {.bags = bags, .vectors = vectors, .gradients = vectors};
+}
+
+AskedCut BagSlots::asked_cut(const InputStep& input,
+                             const SlotAddress& address,
+                             std::int64_t cut) const {
+  const Slot& slot = routing_.slot(address);
+  const AskedSlot& asked = input.asked.slot(address);
+  Range rows = routing_.cut_bags(input.batch().global_size, rank_, cut);
+  if (slot.sequence) {
+    const IncomingBlock all = input.batch_block(routing_, slot.feature, rank_);
+    rows = input.values_of(all.lookup, all.origin, rows);
+  }
+  if (asked.rows != nullptr) {
+    const std::int32_t* const last = asked.rows + asked.vectors;
+    rows = {std::lower_bound(asked.rows, last, rows.begin) - asked.rows,
+            std::lower_bound(asked.rows, last, rows.end) - asked.rows};
+  }
+  return {.vectors = rows, .gradients = rows};
+}
+
 VectorDraws BagSlots::vector_draws(const InputStep& input,
                                    const SlotAddress& address,
                                    std::int64_t source) const {

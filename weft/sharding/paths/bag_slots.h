@@ -32,6 +32,13 @@ class BagSlots : public SlotPath {
               IncomingBlock& block) const override;
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
+  [[nodiscard]] BlockCut served_cut(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t source,
+                                    std::int64_t cut) const override;
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
                                          const SlotAddress& address,
                                          std::int64_t source) const override;

@@ -23,6 +23,19 @@ IncomingBlock HotRowsPath::own_block(const InputStep& input, const SlotAddress& 
   return tail(routing_.slot(address)).own_block(input, address);
 }
 
+BlockCut HotRowsPath::served_cut(const InputStep& input,
+                                 const SlotAddress& address,
+                                 std::int64_t source,
+                                 std::int64_t cut) const {
+  return tail(routing_.slot(address)).served_cut(input, address, source, cut);
+}
+
+AskedCut HotRowsPath::asked_cut(const InputStep& input,
+                                const SlotAddress& address,
+                                std::int64_t cut) const {
+  return tail(routing_.slot(address)).asked_cut(input, address, cut);
+}
+
 void HotRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {
   tail(routing_.slot(address)).list_work(address, work);
 }

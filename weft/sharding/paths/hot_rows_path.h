@@ -14,6 +14,13 @@ class HotRowsPath : public SlotPath {
 
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
+  [[nodiscard]] BlockCut served_cut(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t source,
+                                    std::int64_t cut) const override;
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
   [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,

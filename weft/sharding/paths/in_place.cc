@@ -21,6 +21,20 @@ IncomingBlock InPlace::own_block(const InputStep& input, const SlotAddress& addr
   return input.batch_block(routing_, routing_.slot(address).feature, rank_);
 }
 
+BlockCut InPlace::served_cut(const InputStep& input,
+                             const SlotAddress& address,
+                             std::int64_t source,
+                             std::int64_t cut) const {
+  return cut_of_all_bags(input, input.block(address, source), routing_.slot(address).sequence, cut);
+}
+
+AskedCut InPlace::asked_cut(const InputStep& input,
+                            const SlotAddress& address,
+                            std::int64_t cut) const {
+  const BlockCut own = served_cut(input, address, rank_, cut);
+  return {.vectors = own.vectors, .gradients = own.gradients};
+}
+
 void InPlace::list_work(const SlotAddress& address, VectorWork& work) const {
   const Slot& slot = routing_.slot(address);
   if (route(slot.feature).pooling == spec::Pooling::kMean) {
@@ -34,8 +48,9 @@ void InPlace::list_work(const SlotAddress& address, VectorWork& work) const {
 /// Divides means; the vectors are where they belong.
 void InPlace::list_assembly(const InputStep& input,
                             OutputStep& output,
-                            const SlotAddress& address) const {
-  output.add_bags(routing_, input, routing_.slot(address), {});
+                            const SlotAddress& address,
+                            std::int64_t cut) const {
+  output.add_bags(routing_, input, cut, routing_.slot(address), {});
 }
 
 VectorDraws InPlace::vector_draws(const InputStep& input,

@@ -12,10 +12,18 @@ class InPlace : public SlotPath {
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
 
+  [[nodiscard]] BlockCut served_cut(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t source,
+                                    std::int64_t cut) const override;
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address) const override;
+                     const SlotAddress& address,
+                     std::int64_t cut) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
                                          const SlotAddress& address,
                                          std::int64_t source) const override;

@@ -44,6 +44,15 @@ VectorPlace SlotPath::gradients_from(const OutputStep& output, const Slot& slot)
   return output.matrices.gradients_of(slot);
 }
 
+BlockCut SlotPath::cut_of_all_bags(const InputStep& input,
+                                   const IncomingBlock& block,
+                                   bool sequence,
+                                   std::int64_t cut) const {
+  const Range bags = routing_.cut_bags(input.batch().global_size, rank_, cut);
+  const Range vectors = sequence ? input.values_of(block.lookup, block.origin, bags) : bags;
+  return {.bags = bags, .vectors = vectors, .gradients = vectors};
+}
+
 VectorDraws SlotPath::own_gradient_draws(const InputStep& input, const Slot& slot) const {
   VectorDraws draws{.of = slot.sequence ? VectorDraws::Of::kPlaces : VectorDraws::Of::kSamples,
                     .key = keys_.gradients[at(slot.feature)],

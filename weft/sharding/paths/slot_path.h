@@ -49,6 +49,17 @@ struct ArrivedBlock {
   std::span<const comm::Piece> pieces;
 };
 
+/// What a micro-batch has of the block from one rank of a slot, in the order of the block.
+struct BlockCut {
+  Range bags;  ///< of block.lookup
+  Range vectors, gradients;
+};
+
+/// What a micro-batch of this rank has of a slot that it asks, by number (AskedSlot::rows).
+struct AskedCut {
+  Range vectors, gradients;
+};
+
 /// What is to be done once vectors have come. Static, made once from all slots.
 struct VectorWork {
   /// What one path does for one slot.
@@ -160,6 +171,16 @@ class SlotPath {
             .sequence = slot.sequence};
   }
 
+  /// What a micro-batch has of the block from `source` of a slot that this rank serves, and of a
+  /// slot that it asks. Host memory is read.
+  [[nodiscard]] virtual BlockCut served_cut(const InputStep& input,
+                                            const SlotAddress& address,
+                                            std::int64_t source,
+                                            std::int64_t cut) const = 0;
+  [[nodiscard]] virtual AskedCut asked_cut(const InputStep& input,
+                                           const SlotAddress& address,
+                                           std::int64_t cut) const = 0;
+
   /// Lists what this rank does with the vectors of a slot that it asks.
   virtual void list_work(const SlotAddress& address, VectorWork& work) const = 0;
 
@@ -172,20 +193,26 @@ class SlotPath {
   [[nodiscard]] virtual VectorPlace gradients_from(const OutputStep& output,
                                                    const Slot& slot) const;
 
-  /// Lists how the bags of a slot in VectorWork::bags are made of the vectors that have come.
+  /// Lists how a micro-batch's bags of a slot in VectorWork::bags are made of the vectors that have
+  /// come.
   virtual void list_assembly(const InputStep& /*input*/,
                              OutputStep& /*output*/,
-                             const SlotAddress& /*address*/) const {}
+                             const SlotAddress& /*address*/,
+                             std::int64_t /*cut*/) const {}
 
-  /// Ends the way forward, once all vectors are here. The senders wait no longer.
-  virtual void pool(Context& /*ctx*/, const InputStep& /*input*/, OutputStep& /*output*/) const {}
+  /// Ends the way forward of a micro-batch, once its vectors are here. The senders wait no longer.
+  virtual void pool(Context& /*ctx*/,
+                    const InputStep& /*input*/,
+                    OutputStep& /*output*/,
+                    std::int64_t /*cut*/) const {}
 
   /// Sorts what gradients will be summed from before they travel; needs no gradient.
   virtual void coalesce(Context& /*ctx*/,
                         const InputStep& /*input*/,
                         OutputStep& /*output*/) const {}
 
-  /// Sums them. Runs what coalesce() does where that has been left out.
+  /// Sums them, once those of all micro-batches are there. Runs what coalesce() does where that has
+  /// been left out.
   virtual void sum_gradients(Context& /*ctx*/,
                              const InputStep& /*input*/,
                              OutputStep& /*output*/) const {}
@@ -203,6 +230,18 @@ class SlotPath {
   [[nodiscard]] const FeatureRoute& route(std::int64_t feature) const {
     return routing_.features[at(feature)];
   }
+
+  /// Whether a micro-batch is the last of its batch.
+  [[nodiscard]] bool is_last(std::int64_t cut) const {
+    return cut + 1 == routing_.micro_batches.count();
+  }
+
+  /// The bags of a block of whole batches, and their vectors: what a micro-batch of this rank has
+  /// of its own samples where all bags are there, empty ones too.
+  [[nodiscard]] BlockCut cut_of_all_bags(const InputStep& input,
+                                         const IncomingBlock& block,
+                                         bool sequence,
+                                         std::int64_t cut) const;
 
   /// Whether this rank's own samples are of `source`.
   [[nodiscard]] bool is_own(std::int64_t source) const { return source == rank_; }

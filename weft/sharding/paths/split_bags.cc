@@ -293,7 +293,7 @@ kernels::BagVectors SplitBags::partial_sums(const InputStep& input,
                                             const SlotAddress& address,
                                             std::int64_t first_col) const {
   const AskedSlot& asked = input.asked.slot(address);
-  return {.vectors = output.arrived(address, routing_) + first_col,
+  return {.vectors = output.arrived(address) + first_col,
           .stride = routing_.slot(address).dim(),
           .bags = asked.rows,
           .count = asked.vectors};
@@ -303,7 +303,8 @@ kernels::BagVectors SplitBags::partial_sums(const InputStep& input,
 /// the cuts that have some.
 void SplitBags::list_assembly(const InputStep& input,
                               OutputStep& output,
-                              const SlotAddress& address) const {
+                              const SlotAddress& address,
+                              std::int64_t cut) const {
   const Slot& slot = routing_.slot(address);
   const FeatureRoute& of = route(slot.feature);
   const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(of.row_cuts());
@@ -313,7 +314,7 @@ void SplitBags::list_assembly(const InputStep& input,
   if (!of.hot.empty()) {
     cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols.begin);
   }
-  output.add_bags(routing_, input, slot, cuts);
+  output.add_bags(routing_, input, cut, slot, cuts);
 }
 
 }  // namespace weft::sharding

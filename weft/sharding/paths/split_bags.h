@@ -24,7 +24,8 @@ class SplitBags : public BagSlots {
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address) const override;
+                     const SlotAddress& address,
+                     std::int64_t cut) const override;
 
  private:
   /// A cut of a feature's rows of which this rank holds a shard, or the hot rows; only one, as

@@ -2,11 +2,11 @@
 // and not for bags. The rows come as vectors, and the rank of the sample adds the bags.
 //
 // Notation    U unique rows of the batch in a table, S (row, subtree) pairs, N subtrees of the
-//             rank's parts, D columns of the whole table (unique_rows.h).
-// Travels     per shard the lengths of 2 N runs and S rows, narrow or packed; a vector comes back
-//             for each of the U rows of the first N runs, and S partial gradients go out. What a
+//             rank's parts, R runs of them, D columns of the whole table (unique_rows.h).
+// Travels     per shard the lengths of R + N runs and S rows, narrow or packed; a vector comes back
+//             for each of the U rows of the first R runs, and S partial gradients go out. What a
 //             rank asks of its own shard passes through the same buffers.
-// Bytes       8 N per shard, i S of ids, 4 D U of vectors and 4 D S of gradients, or encoded.
+// Bytes       4 (R + N) per shard, i S of ids, 4 D U of vectors and 4 D S of gradients, or encoded.
 // Ids         checked by runs of bags, then one look into a hash table each, a task per table. The
 //             places of the ids among the unique rows are what bags are made of.
 // Vectors     copied or decoded once into one matrix [U, D] of the table; bags are looked up there.
@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 
 #include "weft/base/error.h"
 #include "weft/kernels/embedding_bag.h"
@@ -61,7 +62,7 @@ void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
                                             .ids_begin = own.num_ids,
                                             .num_ids = rows.entries(cut),
                                             .rows_read = rows.vectors(cut),
-                                            .lookup = {runs / 2, own.num_offsets},
+                                            .lookup = {runs_.with_vectors(rank_), own.num_offsets},
                                             .gradient = {runs, own.num_offsets},
                                             .vectors = rows.vectors(cut),
                                             .gradients = rows.entries(cut)};
@@ -125,7 +126,7 @@ void UniqueRowsPath::expect_block(ServedIds& served,
   block = {.origin = IdOrigin::kReceived,
            .ids_begin = served.num_ids,
            .num_ids = counts.ids,
-           .lookup = {runs / 2, served.num_offsets},
+           .lookup = {runs_.with_vectors(from.source), served.num_offsets},
            .gradient = {runs, served.num_offsets},
            .parts_begin = served.run_parts_begin(runs_, from.source)};
   served.num_ids += counts.ids;
@@ -160,7 +161,7 @@ void UniqueRowsPath::unpack(ServedIds& served,
   }
 }
 
-/// All runs are kept, and a vector is wanted of the first half.
+/// All runs are kept, and a vector is wanted of the first R.
 void UniqueRowsPath::unpack_runs(ServedIds& served,
                                  const ArrivedBlock& from,
                                  IncomingBlock& block) const {
@@ -226,6 +227,34 @@ void UniqueRowsPath::place_own_features(InputStep& input) const {
   }
 }
 
+/// A row's vector comes with the micro-batch that needs it first; all gradients leave with the last
+/// one, since one sum per subtree of the rank is sent.
+BlockCut UniqueRowsPath::served_cut(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t source,
+                                    std::int64_t cut) const {
+  const IncomingBlock& block = input.block(address, source);
+  const Range runs = runs_.of_cut(source, cut);
+  return {.bags = runs,
+          .vectors = input.values_of(block.lookup, block.origin, runs),
+          .gradients = {0, is_last(cut) ? block.gradients : 0}};
+}
+
+AskedCut UniqueRowsPath::asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const {
+  const Slot& slot = routing_.slot(address);
+  const std::span<const std::int32_t> lengths =
+      input.asked.rows.tables[at(slot.fetch)].lengths(slot.row_cut);
+  const Range runs = runs_.of_cut(rank_, cut);
+  const std::int64_t first =
+      std::accumulate(lengths.begin(), lengths.begin() + runs.begin, std::int64_t{0});
+  const std::int64_t vectors =
+      std::accumulate(lengths.begin() + runs.begin, lengths.begin() + runs.end, std::int64_t{0});
+  return {.vectors = {first, first + vectors},
+          .gradients = {0, is_last(cut) ? input.asked.slot(address).gradients : 0}};
+}
+
 void UniqueRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {
   work.copies.push_back({this, address});
 }
@@ -250,30 +279,37 @@ VectorPlace UniqueRowsPath::gradients_from(const OutputStep& output, const Slot&
 }
 
 /// Adds the bags of pooled features and copies sequences; then divides means.
-void UniqueRowsPath::pool(Context& ctx, const InputStep& input, OutputStep& output) const {
+void UniqueRowsPath::pool(Context& ctx,
+                          const InputStep& input,
+                          OutputStep& output,
+                          std::int64_t cut) const {
   std::vector<kernels::BagLookup>& lookups = output.fetched_lookups;
   lookups.clear();
   for (std::int64_t t = 0; t < num_tables(); ++t) {
     const RowFetch& fetch = routing_.fetches[at(t)];
     for (const std::int64_t f : fetch.features) {
       const IncomingBlock& block = input.incoming.fetched[at(f)];
+      const bool sequence = route(f).pooling == spec::Pooling::kNone;
+      const BlockCut own = cut_of_all_bags(input, block, sequence, cut);
       const Matrix<float>& out = output.matrices.vectors_of(f);
       lookups.push_back({.weights = output.fetched[at(t)].vectors.as<float>(),
                          .weight_stride = 4 * fetch.dim,
                          .dtype = DType::kFloat32,
                          .cols = fetch.dim,
-                         .bags = input.incoming.bags(block, block.lookup),
-                         .pooled = route(f).pooling != spec::Pooling::kNone,
-                         .out = out.data,
+                         .bags = input.incoming.bags(block, block.lookup.part(own.bags)),
+                         .pooled = !sequence,
+                         .out = out.data + own.vectors.begin * out.stride,
                          .out_stride = out.stride});
     }
   }
   kernels::embedding_bag(ctx, lookups);
   output.assembly.clear();
+  const Range bags = routing_.cut_bags(input.batch().global_size, rank_, cut);
   for (const std::int64_t f : output.fetched_means) {
     const Matrix<float>& m = output.matrices.vectors_of(f);
     output.assembly.jobs.push_back({.to = {m.data, m.stride, m.cols},
-                                    .bags = m.rows,
+                                    .bags = bags.size(),
+                                    .first = bags.begin,
                                     .offsets = input.batch().sparse.feature(f).offsets.data()});
   }
   kernels::assemble_bags(ctx, output.assembly.jobs);

@@ -35,12 +35,22 @@ class UniqueRowsPath : public SlotPath {
                                         const SlotAddress& address) const override;
   void place_own_features(InputStep& input) const override;
 
+  [[nodiscard]] BlockCut served_cut(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t source,
+                                    std::int64_t cut) const override;
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void prepare(const InputStep& input, OutputStep& output) const override;
   [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
   [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,
                                            const Slot& slot) const override;
-  void pool(Context& ctx, const InputStep& input, OutputStep& output) const override;
+  void pool(Context& ctx,
+            const InputStep& input,
+            OutputStep& output,
+            std::int64_t cut) const override;
   void coalesce(Context& ctx, const InputStep& input, OutputStep& output) const override;
   void sum_gradients(Context& ctx, const InputStep& input, OutputStep& output) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,

@@ -110,15 +110,16 @@ void WholeBags::list_work(const SlotAddress& address, VectorWork& work) const {
 
 void WholeBags::list_assembly(const InputStep& input,
                               OutputStep& output,
-                              const SlotAddress& address) const {
+                              const SlotAddress& address,
+                              std::int64_t cut) const {
   const Slot& slot = routing_.slot(address);
   const AskedSlot& asked = input.asked.slot(address);
   const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(1);
-  cuts[0] = {.vectors = output.is_decoded() ? nullptr : output.arrived(address, routing_),
+  cuts[0] = {.vectors = output.is_decoded() ? nullptr : output.arrived(address),
              .stride = slot.dim(),
              .bags = asked.rows,
              .count = asked.vectors};
-  output.add_bags(routing_, input, slot, cuts);
+  output.add_bags(routing_, input, cut, slot, cuts);
 }
 
 }  // namespace weft::sharding

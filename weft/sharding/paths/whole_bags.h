@@ -19,7 +19,8 @@ class WholeBags : public BagSlots {
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void list_assembly(const InputStep& input,
                      OutputStep& output,
-                     const SlotAddress& address) const override;
+                     const SlotAddress& address,
+                     std::int64_t cut) const override;
 
  private:
   std::vector<std::int64_t> features_;  // that this rank packs
