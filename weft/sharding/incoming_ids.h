@@ -18,8 +18,8 @@ namespace weft::sharding {
 struct BatchView {
   KeyedJaggedView sparse = {};  ///< ids are table rows; a KeyedJaggedTensor will do
   std::int64_t step = 0;
-  std::int64_t global_size = 0;              ///< samples of the global batch
-  std::span<const std::int64_t> sample_ids;  ///< for messages; may be empty
+  std::int64_t global_size = 0;                   ///< samples of the global batch
+  std::span<const std::int64_t> sample_ids = {};  ///< for messages; may be empty
 };
 
 /// Whose arrays a block's ids lie in.

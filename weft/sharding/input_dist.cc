@@ -2,16 +2,20 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/sharding/batch_error.h"
 
 namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
+constexpr std::int64_t kRefused = -1;  // the rank has no batch, and nothing of the message counts
 
 /// First bytes of every counts message. `slots` entries of SlotCounts and the control block follow.
 struct WireHeader {
@@ -19,7 +23,7 @@ struct WireHeader {
   std::uint32_t version = kVersion;
   std::int64_t step = 0;
   std::int64_t global_size = 0;
-  std::int64_t slots = 0;
+  std::int64_t slots = 0;  ///< or kRefused
 };
 
 std::int64_t sum(std::span<const std::int64_t> sizes) {
@@ -132,13 +136,72 @@ void InputDist::exchange_counts(Context& ctx,
   const std::int64_t samples = routing_.own_samples(batch.global_size, comm_.rank()).size();
   WEFT_CHECK(batch.sparse.batch == samples, "{} samples, of a global batch of {} it is {}",
              batch.sparse.batch, batch.global_size, samples);
-  packer_.pack(*ctx.pool, batch, step.asked);
-  write_counts(step, control);
+  std::optional<Error> refusal;
+  try {
+    packer_.pack(*ctx.pool, batch, step.asked);
+    write_counts(step, control);
+  } catch (const Error& error) {
+    refusal = error;
+    write_refusal(step, batch.step);
+  }
+  exchange(ctx, step);
+  throw_refusal(ctx, step, refusal);
+  read_counts(step);
+}
+
+void InputDist::refuse(Context& ctx,
+                       InputStep& step,
+                       std::int64_t number,
+                       const Error& error) const {
+  write_refusal(step, number);
+  exchange(ctx, step);
+  throw_refusal(ctx, step, error);
+}
+
+void InputDist::write_refusal(InputStep& step, std::int64_t number) {
+  std::byte* out = step.send_counts.data();
+  for (const std::int64_t bytes : step.send_counts_bytes) {
+    const WireHeader header{.step = number, .slots = kRefused};
+    std::memset(out, 0, at(bytes));
+    std::memcpy(out, &header, sizeof(header));
+    out += bytes;
+  }
+}
+
+/// Throws what the first rank has refused its batch for, if any has; all ranks see the same
+/// headers.
+void InputDist::throw_refusal(Context& ctx,
+                              const InputStep& step,
+                              const std::optional<Error>& own) const {
+  const std::byte* in = step.recv_counts.data();
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    WireHeader header;
+    std::memcpy(&header, in, sizeof(header));
+    in += step.recv_counts_bytes[at(r)];
+    if (header.magic != kMagic || header.version != kVersion || header.slots != kRefused) {
+      continue;
+    }
+    const bool is_here = r == comm_.rank();
+    std::array<std::int64_t, 3> sizes{};  // of the text; its code and rank
+    std::string text;
+    if (is_here) {
+      text = own->what();
+      sizes = {std::ssize(text), static_cast<std::int64_t>(own->code()),
+               own->origin_rank() < 0 ? world_rank(r) : own->origin_rank()};
+    }
+    comm_.broadcast(ctx, sizes.data(), sizeof(sizes), static_cast<int>(r));
+    text.resize(at(sizes[0]));
+    comm_.broadcast(ctx, text.data(), sizes[0], static_cast<int>(r));
+    throw BatchError(Error(static_cast<ErrorCode>(sizes[1]), text, static_cast<int>(sizes[2])),
+                     BatchError::Of::kThisGroup);
+  }
+}
+
+void InputDist::exchange(Context& ctx, InputStep& step) const {
   comm_.all_to_all_v(ctx, {.send = step.send_counts.data(),
                            .send_bytes = step.send_counts_bytes,
                            .recv = step.recv_counts.data(),
                            .recv_bytes = step.recv_counts_bytes});
-  read_counts(step);
 }
 
 void InputDist::write_counts(InputStep& step, std::span<const std::byte> control) const {

@@ -31,8 +31,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "weft/base/error.h"
 #include "weft/comm/communicator.h"
 #include "weft/sharding/id_packer.h"
 #include "weft/sharding/id_receiver.h"
@@ -50,17 +52,24 @@ class InputDist {
   InputDist(const Paths& paths, comm::Communicator& comm, Device& device);
 
   /// Cuts the batch into slots and exchanges counts, and `control` [step.control_bytes]. Throws
-  /// Error(kData) naming feature, sample and table for an id outside its table, Error(kComm) naming
-  /// the rank for another version, step or layout.
+  /// BatchError on all ranks, naming feature, sample and table on the one that has an id outside
+  /// its table; Error(kComm) naming the rank for another version, step or layout.
   void exchange_counts(Context& ctx,
                        InputStep& step,
                        const BatchView& batch,
                        std::span<const std::byte> control) const;
 
+  /// Takes part in the exchange of counts of step `number` without a batch, because of `error`.
+  /// Always throws: BatchError, here and on all other ranks.
+  void refuse(Context& ctx, InputStep& step, std::int64_t number, const Error& error) const;
+
   /// Exchanges ids and places them on the device.
   void exchange_ids(Context& ctx, InputStep& step) const;
 
  private:
+  static void write_refusal(InputStep& step, std::int64_t number);
+  void throw_refusal(Context& ctx, const InputStep& step, const std::optional<Error>& own) const;
+  void exchange(Context& ctx, InputStep& step) const;
   void write_counts(InputStep& step, std::span<const std::byte> control) const;
   [[nodiscard]] int world_rank(std::int64_t rank) const;
   void read_counts(InputStep& step) const;

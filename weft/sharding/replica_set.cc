@@ -224,6 +224,13 @@ void ReplicaSet::exchange_counts(Context& ctx,
   input_.exchange_counts(ctx, step.input, batch, control);
 }
 
+void ReplicaSet::refuse_batch(Context& ctx,
+                              ReplicaSetStep& step,
+                              std::int64_t number,
+                              const Error& error) {
+  input_.refuse(ctx, step.input, number, error);
+}
+
 void ReplicaSet::exchange_ids(Context& ctx, ReplicaSetStep& step) {
   input_.exchange_ids(ctx, step.input);
   output_.prepare(step.input, step.output);

@@ -88,6 +88,7 @@ class ReplicaSet {
                        ReplicaSetStep& step,
                        const BatchView& batch,
                        std::span<const std::byte> control);
+  void refuse_batch(Context& ctx, ReplicaSetStep& step, std::int64_t number, const Error& error);
   void exchange_ids(Context& ctx, ReplicaSetStep& step);
   void lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut);

@@ -1,11 +1,14 @@
 #include "weft/sharding/sharded_embeddings.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
+#include "weft/sharding/batch_error.h"
 
 namespace weft::sharding {
 namespace {
@@ -99,6 +102,24 @@ void ShardedEmbeddings::for_each_set(SparseStep& step, const Visit& visit) {
   }
 }
 
+/// A batch that is refused in one set's exchange is waited for in those of the others.
+template <typename Visit>
+void ShardedEmbeddings::for_each_set_whatever_one_throws(SparseStep& step, const Visit& visit) {
+  std::optional<BatchError> first;
+  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
+    try {
+      visit(set, own);
+    } catch (const BatchError& error) {
+      if (!first) {
+        first = error;
+      }
+    }
+  });
+  if (first) {
+    throw BatchError(*first);
+  }
+}
+
 template <typename T, typename Of>
 std::vector<T> ShardedEmbeddings::of_all_sets(const Of& of) const {
   std::vector<T> all;
@@ -113,9 +134,17 @@ void ShardedEmbeddings::exchange_counts(Context& ctx,
                                         SparseStep& step,
                                         const BatchView& batch,
                                         std::span<const std::byte> control) {
-  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
-    set.exchange_counts(ctx, own, batch, control);
-    control = control.first(0);
+  for_each_set_whatever_one_throws(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
+    set.exchange_counts(ctx, own, batch, std::exchange(control, control.first(0)));
+  });
+}
+
+void ShardedEmbeddings::refuse_batch(Context& ctx,
+                                     SparseStep& step,
+                                     std::int64_t number,
+                                     const Error& error) {
+  for_each_set_whatever_one_throws(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
+    set.refuse_batch(ctx, own, number, error);
   });
 }
 

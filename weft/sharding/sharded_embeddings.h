@@ -72,12 +72,17 @@ class ShardedEmbeddings {
 
   /// Begins a step: cuts the batch into slots and exchanges counts and `control`
   /// [options.control_bytes]. The batch stays as it is until the step's last stage. Collective over
-  /// each set's groups. Throws Error(kData) naming feature, sample and table for an id outside its
-  /// table, Error(kComm) naming the rank for another version, step or layout.
+  /// each set's groups. Throws BatchError on all ranks of a group, naming feature, sample and table
+  /// on the one that has an id outside its table; Error(kComm) naming the rank for another version,
+  /// step or layout.
   void exchange_counts(Context& ctx,
                        SparseStep& step,
                        const BatchView& batch,
                        std::span<const std::byte> control);
+
+  /// Takes part in that of step `number` without a batch, because of `error`. Throws BatchError,
+  /// here and on all ranks of the groups.
+  void refuse_batch(Context& ctx, SparseStep& step, std::int64_t number, const Error& error);
 
   /// Runs a stage, in the order above. lookup and coalesce exchange nothing, exchange_ids,
   /// output_dist and grad_dist are collective over the groups, and update over all ranks. Rows that
@@ -144,6 +149,8 @@ class ShardedEmbeddings {
   /// Calls visit(ReplicaSet&, ReplicaSetStep&) for set after set.
   template <typename Visit>
   void for_each_set(SparseStep& step, const Visit& visit);
+  template <typename Visit>
+  void for_each_set_whatever_one_throws(SparseStep& step, const Visit& visit);
   /// Appends what of(ReplicaSet&) returns, set after set.
   template <typename T, typename Of>
   [[nodiscard]] std::vector<T> of_all_sets(const Of& of) const;

@@ -7,6 +7,8 @@
 namespace weft::train {
 namespace {
 
+constexpr std::int64_t kStop = 1;
+constexpr std::int64_t kRefused = 2;
 constexpr std::int64_t kStopBytes = 8;
 
 }  // namespace
@@ -17,12 +19,15 @@ std::int64_t BatchControl::bytes() const {
 
 void BatchControl::append(const BatchControl& right) {
   stop |= right.stop;
-  weights.append(right.weights);
+  refused |= right.refused;
+  if (!refused) {
+    weights.append(right.weights);
+  }
 }
 
 void BatchControl::encode(std::span<std::byte> out) const {
   WEFT_CHECK(static_cast<std::int64_t>(out.size()) == bytes());
-  const std::int64_t word = stop ? 1 : 0;
+  const std::int64_t word = (stop ? kStop : 0) | (refused ? kRefused : 0);
   std::memcpy(out.data(), &word, sizeof(word));
   weights.encode(out.subspan(sizeof(word)));
 }
@@ -31,7 +36,8 @@ void BatchControl::decode(std::span<const std::byte> in) {
   WEFT_CHECK(static_cast<std::int64_t>(in.size()) == bytes());
   std::int64_t word = 0;
   std::memcpy(&word, in.data(), sizeof(word));
-  stop = word != 0;
+  stop = (word & kStop) != 0;
+  refused = (word & kRefused) != 0;
   weights.decode(in.subspan(sizeof(word)));
 }
 

@@ -1,5 +1,6 @@
 /// BatchControl: what ranks tell each other with the counts of a batch, which is what is known
-/// before the batch is computed: whether to stop, and the label weights that the loss divides by.
+/// before the batch is computed: whether to stop, the label weights that the loss divides by, and
+/// whether there is a batch on all ranks.
 /// What is known after it is a StepReport (step_report.h). docs/adr/0008 says why there are two.
 ///
 /// Merging     associative, in the order of ranks, which is that of their parts, so that any tree
@@ -39,6 +40,7 @@ class BatchControl {
   void decode(std::span<const std::byte> in);
 
   bool stop = false;                    ///< a stop request has reached one of the ranks
+  bool refused = false;                 ///< one of the ranks has no batch; weights mean nothing
   RunSums<double, AddDoubles> weights;  ///< [tasks] sums of label weights of the batch
 
  private:

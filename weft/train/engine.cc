@@ -7,7 +7,9 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/comm/messages.h"
 #include "weft/optim/schedule.h"
+#include "weft/sharding/batch_error.h"
 #include "weft/train/dense_pass.h"
 
 namespace weft::train {
@@ -210,16 +212,37 @@ void Engine::run(StepPart part, std::int64_t cut, Context& ctx, StepState& state
   }
   try {
     run_stage_of(part, cut, ctx, state);
+  } catch (const sharding::BatchError&) {
+    note_failure(state);  // all ranks have it, and finish the step before
   } catch (...) {
-    if (!state.is_failing.test_and_set()) {  // of several streams the first
-      state.failure = std::current_exception();
-      state.has_failed = true;
+    note_failure(state);
+    give_up(std::current_exception());
+  }
+}
+
+void Engine::note_failure(StepState& state) {
+  if (!state.is_failing.test_and_set()) {  // of several streams the first
+    state.failure = std::current_exception();
+    state.has_failed = true;
+  }
+}
+
+/// Throws what a stage of the batch has thrown. Where that only says that a rank of another group
+/// has no batch, waits for that rank to say why.
+void Engine::rethrow(const StepState& state) {
+  try {
+    std::rethrow_exception(state.failure);
+  } catch (const sharding::BatchError& error) {
+    if (error.is_of_another_group()) {
+      Context ctx{.device = &device_};
+      control_comm().barrier(ctx);
     }
+    throw;
   }
 }
 
 void Engine::run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepState& state) {
-  delay(part, cut, state.step);
+  disturb(part, cut, state.step);
   note_waits(part, cut, state);
   if (part == StepPart::kForwardBackward) {
     forward_backward(ctx, state, cut);
@@ -239,10 +262,15 @@ void Engine::run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepSta
 }
 
 /// For tests.
-void Engine::delay(StepPart part, std::int64_t cut, std::int64_t step) const {
+void Engine::disturb(StepPart part, std::int64_t cut, std::int64_t step) const {
   for (const StageDelay& delay : options_.delays) {
     if (delay.part == part) {
       std::this_thread::sleep_for(delay.delay);
+    }
+  }
+  for (const StageFailure& failure : options_.failures) {
+    if (failure.part == part && failure.step == step) {
+      fail(ErrorCode::kResource, "step {}: {} was told to fail", step, to_string(part));
     }
   }
   if (options_.random_delay.count() > 0) {
@@ -272,6 +300,9 @@ void Engine::run_part(StepPart part, std::int64_t cut, Context& ctx, StepState& 
   sharding::SparseStep& tables = *state.sparse->tables;
   switch (part) {
     case StepPart::kExchangeCounts:
+      if (state.input_error != nullptr) {
+        sparse_.refuse_batch(ctx, *state.sparse, comm::as_error(state.input_error, own_rank()));
+      }
       sparse_.exchange_counts(ctx, *state.sparse);
       break;
     case StepPart::kExchangeIds:
@@ -362,10 +393,16 @@ void Engine::start(StepState& state, const StepInput& input, Pass pass) {
   state.batch = &batch;
   state.step = input.step;
   state.after = input.after;
+  state.input_error = input.error;
   state.pass = pass;
   state.times = {};
   state.times.step.begin = StepTimes::Clock::now();
   timed(caller_track_, StepPart::kPrepare, state, [&] {
+    if (input.error != nullptr) {
+      state.weight_sums.assign(at(own_parts_.size() * tasks_), 0.0);
+      sparse_.begin(*state.sparse, {.step = input.step}, state.weight_sums);
+      return;
+    }
     dense_->weight_sums(batch, state.weight_sums);
     sparse_.begin(*state.sparse,
                   {.sparse = batch.sparse,
@@ -387,7 +424,7 @@ StepOutcome Engine::end(std::int64_t place) {
   state.is_in_flight = false;
   lineup_.wait_for_batch(place);
   if (state.has_failed) {
-    std::rethrow_exception(state.failure);
+    rethrow(state);
   }
   state.times.step.end = StepTimes::Clock::now();
   last_ = &state;
@@ -426,10 +463,19 @@ bool Engine::stop_asked() {
   return states_[at(begun_)]->sparse->control.stop;
 }
 
-void Engine::rethrow_ahead() const {
+void Engine::rethrow_ahead() {
   if (begun_ != pipeline::kNoBatch && states_[at(begun_)]->has_failed) {
-    std::rethrow_exception(states_[at(begun_)]->failure);
+    rethrow(*states_[at(begun_)]);
   }
+}
+
+int Engine::own_rank() {
+  const comm::Communicator& world = control_comm();
+  return world.world_rank(world.rank());
+}
+
+void Engine::give_up(const std::exception_ptr& error) noexcept {
+  control_comm().abort(comm::as_error(error, own_rank()));
 }
 
 StepOutcome Engine::train_step(const StepInput& input, const StepInput* next) {
@@ -517,7 +563,7 @@ void Engine::average_replicas(Context& ctx, StepState& state) {
   if (!std::exchange(average_.is_due, false)) {
     return;  // the update has failed
   }
-  delay(StepPart::kSyncReplicas, 0, average_.step);
+  disturb(StepPart::kSyncReplicas, 0, average_.step);
   const trace::Scope scope(ctx.track, name_of(StepPart::kSyncReplicas),
                            kind_of(StepPart::kSyncReplicas), average_.step);
   StepTimes::Span span;

@@ -21,9 +21,12 @@
 ///               average of replica groups.
 /// Determinism   the schedule changes no bit: tests/train compares overlap on and off, two steps in
 ///               flight and one, and shows that leaving out a declared dependency would be seen.
-/// Errors        what a stage throws ends its batch: later stages of the batch do nothing, and the
-///               step of that batch throws it, not the step before, which is finished. What the
-///               sync stream throws is thrown when its end is waited for. Error(kNonFinite) naming
+/// Errors        what a stage throws ends its batch: later stages of the batch do nothing, and its
+///               step throws it. It is the world's error at once, since other ranks wait for these
+///               stages, but for a batch that a rank does not have or cannot send: all ranks learn
+///               that in the exchange of counts (weft/sharding/batch_error.h) and finish the step
+///               before. What the sync stream throws is thrown when its end is waited for.
+///               Error(kNonFinite) naming
 ///               step, rank and first sample, or, at the next report, the table and row whose sum
 ///               overflowed.
 #pragma once
@@ -32,6 +35,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +67,12 @@ struct StageDelay {
   std::chrono::microseconds delay{0};
 };
 
+/// For tests: a stage that throws Error(kResource) in a step, on the rank whose options have it.
+struct StageFailure {
+  StepPart part = StepPart::kPrepare;
+  std::int64_t step = 0;
+};
+
 /// What a dense model is made of; `comm` is for its reduce() alone. All outlive the model.
 struct DenseSideParts {
   const spec::Config& config;
@@ -79,8 +89,9 @@ struct EngineOptions {
   /// kCompute the compute stream has one too.
   std::vector<pipeline::StreamRole> beside = {};
   std::vector<pipeline::LeftOut> left_out =
-      {};                               ///< for tests: dependencies that are not waited for
-  std::vector<StageDelay> delays = {};  ///< for tests
+      {};                                   ///< for tests: dependencies that are not waited for
+  std::vector<StageDelay> delays = {};      ///< for tests
+  std::vector<StageFailure> failures = {};  ///< for tests
   /// For tests: every stage begins late by up to this, as drawn by rank, step, part and
   /// micro-batch.
   std::chrono::microseconds random_delay{0};
@@ -127,7 +138,11 @@ class Engine final : private pipeline::Issuer {
   [[nodiscard]] bool stop_asked();
 
   /// Throws what a stage of the batch that has been begun ahead has thrown, if it is known yet.
-  void rethrow_ahead() const;
+  void rethrow_ahead();
+
+  /// Makes `error` the world's, so that stages in flight end, which wait for other ranks. Call
+  /// before an engine is destroyed because of an error.
+  void give_up(const std::exception_ptr& error) noexcept;
 
   /// Forward only: logits() and the report's metric sums. Collective.
   StepOutcome eval_step(const StepInput& input);
@@ -236,9 +251,12 @@ class Engine final : private pipeline::Issuer {
   StepOutcome end(std::int64_t place);
   [[nodiscard]] std::int64_t free_place() const;
   void run(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
+  static void note_failure(StepState& state);
+  void rethrow(const StepState& state);
+  [[nodiscard]] int own_rank();
   void run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
   void run_part(StepPart part, std::int64_t cut, Context& ctx, StepState& state);
-  void delay(StepPart part, std::int64_t cut, std::int64_t step) const;
+  void disturb(StepPart part, std::int64_t cut, std::int64_t step) const;
   void note_waits(StepPart part, std::int64_t cut, StepState& state) const;
   template <typename Body>
   void timed(trace::Track* track, StepPart part, StepState& state, const Body& body);

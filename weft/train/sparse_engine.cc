@@ -6,6 +6,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
+#include "weft/sharding/batch_error.h"
 
 namespace weft::train {
 namespace {
@@ -70,12 +71,18 @@ void SparseEngine::begin(SparseState& state,
   state.batch = batch;
   state.control.weights.assign(rank_parts(plan_.parts, control_comm_->size(), rank_), weights);
   state.control.stop = false;
+  state.control.refused = false;
   state.report.clear();
 }
 
 void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
   state.control.encode(state.control_bytes);
-  tables_.exchange_counts(ctx, *state.tables, state.batch, state.control_bytes);
+  try {
+    tables_.exchange_counts(ctx, *state.tables, state.batch, state.control_bytes);
+  } catch (const sharding::BatchError&) {
+    refuse_in_groups(ctx, state);
+    throw;
+  }
   for (std::int64_t place = 0; place < plan_.most_ranks(); ++place) {
     BatchControl& to = place == 0 ? state.control : other_control_;
     to.decode(state.tables->control(place));
@@ -83,6 +90,28 @@ void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
       state.control.append(other_control_);
     }
   }
+  if (groups_comm_ != nullptr) {
+    gather_groups(ctx, state.control);
+  }
+  if (state.control.refused) {
+    throw sharding::BatchError(
+        Error(ErrorCode::kData, "a rank of another replica group has no batch"),
+        sharding::BatchError::Of::kAnotherGroup);
+  }
+}
+
+void SparseEngine::refuse_batch(Context& ctx, SparseState& state, const Error& error) {
+  try {
+    tables_.refuse_batch(ctx, *state.tables, state.batch.step, error);
+  } catch (const sharding::BatchError&) {
+    refuse_in_groups(ctx, state);
+    throw;
+  }
+}
+
+/// The other groups wait for this one's block.
+void SparseEngine::refuse_in_groups(Context& ctx, SparseState& state) {
+  state.control.refused = true;
   if (groups_comm_ != nullptr) {
     gather_groups(ctx, state.control);
   }

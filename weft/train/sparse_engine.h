@@ -64,8 +64,12 @@ class SparseEngine {
   /// state.control.stop afterwards.
   void begin(SparseState& state, const sharding::BatchView& batch, std::span<const double> weights);
 
-  /// Cuts ids into slots and exchanges counts and control. Collective.
+  /// Cuts ids into slots and exchanges counts and control. Collective. Throws BatchError on all
+  /// ranks where one rank's part of the batch is no batch.
   void exchange_counts(Context& ctx, SparseState& state);
+
+  /// Takes part in that without a batch, because of `error`, and throws BatchError on all ranks.
+  void refuse_batch(Context& ctx, SparseState& state, const Error& error);
 
   /// Replaces state.report by the merge of all ranks' reports and sets state.apply. Collective.
   /// REQUIRES: report.non_finite and report.sums are those of this rank.
@@ -123,6 +127,7 @@ class SparseEngine {
     return static_cast<std::int64_t>(config_.tables.size());
   }
 
+  void refuse_in_groups(Context& ctx, SparseState& state);
   void gather_groups(Context& ctx, BatchControl& control);
   void add_late(StepReport& report);
   void merge_reports(Context& ctx, StepReport& report);

@@ -34,6 +34,7 @@ struct StepInput {
   std::int64_t step = 0;            ///< of the whole job, counted from 1
   data::ReaderPosition after = {};  ///< where the reader goes on after the batch
   bool stop = false;                ///< this rank was asked to stop
+  std::exception_ptr error = {};    ///< why there is no batch on this rank; the step throws it
 };
 
 struct StepState {
@@ -42,6 +43,7 @@ struct StepState {
   data::ReaderPosition after;
   Pass pass = Pass::kTraining;
   std::unique_ptr<SparseState> sparse;  ///< tables, control, report, whether the step is applied
+  std::exception_ptr input_error;       ///< why there is no batch
   std::vector<double> weight_sums;      ///< [own parts][T] of labels
   std::vector<float> logits;            ///< [B, T] of this rank's samples
   StepTimes times;                      ///< each part is written by the stream it runs on

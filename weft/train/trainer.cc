@@ -55,6 +55,15 @@ std::int64_t Trainer::total_steps() const {
 }
 
 void Trainer::run() {
+  try {
+    train();
+  } catch (...) {
+    engine_.give_up(std::current_exception());
+    throw;
+  }
+}
+
+void Trainer::train() {
   say_training();
   while (!stopped_ && (config_.train.steps == 0 || step_ < config_.train.steps)) {
     if (options_.trace != nullptr) {
@@ -62,7 +71,7 @@ void Trainer::run() {
     }
     const trace::Scope scope(engine_.caller_track(), "step", trace::Kind::kStep, step_ + 1);
     const auto start = Clock::now();
-    throw_ahead();
+    engine_.rethrow_ahead();
     if (!std::exchange(has_next_, false) && !read(places_[now_], step_ + 1)) {
       break;
     }
@@ -144,20 +153,15 @@ const StepInput* Trainer::read_ahead(std::int64_t step) {
     return nullptr;
   }
   Place& next = places_[1 - now_];
+  next.input.error = nullptr;
   try {
     has_next_ = read(next, step + 1);
   } catch (...) {
-    reader_error_ = std::current_exception();  // of that step
+    next.input.step = step + 1;
+    next.input.error = std::current_exception();  // that step throws it
+    has_next_ = true;
   }
   return has_next_ ? &next.input : nullptr;
-}
-
-/// What is known to have gone wrong with the batch ahead.
-void Trainer::throw_ahead() const {
-  if (reader_error_ != nullptr) {
-    std::rethrow_exception(reader_error_);
-  }
-  engine_.rethrow_ahead();
 }
 
 void Trainer::count_skipped(const StepOutcome& outcome) {
@@ -253,7 +257,7 @@ void Trainer::boundary(std::int64_t step) {
     saved_step_ = options_.save(*this, SaveKind::kInterval) ? step : saved_step_;
   }
   if (evaluate_now) {
-    throw_ahead();  // other ranks wait for that batch, and could not evaluate
+    engine_.rethrow_ahead();  // in the next step it would be too late for a figure
     evaluate(step);
   }
   say_training();

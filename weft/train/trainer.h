@@ -102,9 +102,9 @@ class Trainer {
 
   [[nodiscard]] bool stop_asked() const;
   void say_training() const;
+  void train();
   bool read(Place& to, std::int64_t step);
   const StepInput* read_ahead(std::int64_t step);
-  void throw_ahead() const;
   void take(const StepOutcome& outcome);
   void take_late();
   void warn_of_codecs(const CodecReport& codecs);
@@ -120,10 +120,9 @@ class Trainer {
   Engine& engine_;
   data::Loader& loader_;
   TrainerOptions options_;
-  std::array<Place, 2> places_;      // of the step in hand, and of the batch ahead
-  std::size_t now_ = 0;              // the place of the step in hand
-  bool has_next_ = false;            // whether the batch after it has been read
-  std::exception_ptr reader_error_;  // of reading it
+  std::array<Place, 2> places_;  // of the step in hand, and of the batch ahead
+  std::size_t now_ = 0;          // the place of the step in hand
+  bool has_next_ = false;        // whether the batch after it has been read
   TrainingFigures figures_;
   metrics::Throughput throughput_;
   std::chrono::nanoseconds train_time_{0};
