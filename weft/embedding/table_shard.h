@@ -99,6 +99,12 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] bool needs_statistic() const;  ///< block_squares() and an exchange
   [[nodiscard]] bool needs_max_norm() const;   ///< row_block_squares() and an exchange
 
+  /// Who gives rows their slots, or null (weft/storage/residency.h).
+  [[nodiscard]] storage::Residency* residency() const { return store_.residency(); }
+
+  /// As RowStore's, of this shard's rows.
+  void set_residency(storage::Residency* residency) { store_.set_residency(residency); }
+
   /// A lookup in these rows, as a job of kernels::embedding_bag(), which takes those of all tables
   /// in one call.
   [[nodiscard]] kernels::BagLookup lookup(const Lookup& lookup) const;

@@ -252,8 +252,58 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
   }
 }
 
+/// Lists the ids of the batch that read a shard: those of its gradients, which begin with those of
+/// its lookups.
+void ReplicaSet::list_fetched(ReplicaSetStep& step, std::size_t shard) const {
+  std::vector<kernels::Bags>& fetched = step.shards[shard]->fetched;
+  fetched.clear();
+  for_each_block(
+      step, shards_[shard],
+      [&](const SlotAddress& /*address*/, const IncomingBlock& block, std::int64_t /*source*/) {
+        if (block.num_ids > 0) {
+          fetched.push_back(step.input.incoming.bags(block, block.gradient));
+        }
+      });
+}
+
+/// Rows in the memory of the device always have a slot.
+void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    storage::Residency* const residency = shards_[i].rows->residency();
+    if (residency == nullptr) {
+      continue;
+    }
+    WEFT_CHECK(!shards_[i].replicated && plan_.groups == 1,
+               "table '{}': its updates touch rows that no fetch has named",
+               config_.tables[at(shards_[i].table)].name);
+    ShardStep& own = *step.shards[i];
+    if (own.resident == nullptr) {
+      own.resident = residency->make_batch();
+    }
+    list_fetched(step, i);
+    own.resident->fetch(ctx, own.fetched);
+  }
+}
+
+void ReplicaSet::release(ReplicaSetStep& step) {
+  release(step, storage::Release::kUnchanged);
+}
+
+void ReplicaSet::release(ReplicaSetStep& step, storage::Release how) {
+  for (const auto& own : step.shards) {
+    if (own->resident != nullptr) {
+      own->resident->release(how);
+    }
+  }
+}
+
 void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
   step.output.matrices.require_outputs();
+  for (const auto& own : step.shards) {
+    if (own->resident != nullptr) {
+      own->resident->fetch_late(ctx);
+    }
+  }
   step.lookups.clear();
   for (LocalShard& local : shards_) {
     for_each_block(
@@ -328,6 +378,7 @@ void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::Upd
   embedding::TableShard::update(ctx, step.whole, update);
   columns_->update(ctx, step.cut, update);
   replicas_->update(ctx, step.copied, update);
+  release(step, storage::Release::kUpdated);
   if (average_) {
     average_->note_updated(step.sharded);
     replicas_differ_ = true;

@@ -90,11 +90,15 @@ class ReplicaSet {
                        std::span<const std::byte> control);
   void refuse_batch(Context& ctx, ReplicaSetStep& step, std::int64_t number, const Error& error);
   void exchange_ids(Context& ctx, ReplicaSetStep& step);
+  void fetch(Context& ctx, ReplicaSetStep& step);
   void lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void coalesce(Context& ctx, ReplicaSetStep& step);
   void grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut);
   void update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update);
+
+  /// Gives up what fetch() and lookup() hold of a batch that no update has changed.
+  static void release(ReplicaSetStep& step);
 
   /// Makes the replicas of all groups equal after the update of `step`, if any update has let them
   /// part. Where there is one group, or gradients are exchanged, they never do. Until it returns
@@ -164,6 +168,8 @@ class ReplicaSet {
   void make_replica_sync(Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
   [[nodiscard]] ColumnGroup column_group(const LocalShard& local) const;
+  static void release(ReplicaSetStep& step, storage::Release how);
+  void list_fetched(ReplicaSetStep& step, std::size_t shard) const;
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
   /// Calls visit(slot address, block, source) for the blocks of a shard, in the order of addition.
   template <typename Visit>

@@ -152,8 +152,8 @@ void ShardedEmbeddings::exchange_ids(Context& ctx, SparseStep& step) {
   for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.exchange_ids(ctx, own); });
 }
 
-/// Rows in the memory of the device are always resident.
-void ShardedEmbeddings::fetch(Context& /*ctx*/, SparseStep& /*step*/) {
+void ShardedEmbeddings::fetch(Context& ctx, SparseStep& step) {
+  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.fetch(ctx, own); });
 }
 
 void ShardedEmbeddings::lookup(Context& ctx, SparseStep& step, std::int64_t cut) {
@@ -176,6 +176,10 @@ void ShardedEmbeddings::update(Context& ctx,
                                SparseStep& step,
                                const embedding::UpdateStep& update) {
   for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) { set.update(ctx, own, update); });
+}
+
+void ShardedEmbeddings::release(SparseStep& step) {
+  for_each_set(step, [](ReplicaSet& /*set*/, ReplicaSetStep& own) { ReplicaSet::release(own); });
 }
 
 void ShardedEmbeddings::sync_replicas(Context& ctx, std::int64_t step) {

@@ -6,6 +6,8 @@
 ///
 ///   exchange_counts   ids cut into slots; counts, header and control block exchanged   (1 a2a)
 ///   exchange_ids      ids travel to the ranks that serve them, onto the device         (1 a2a)
+///   fetch             rows that the batch reads get slots, which they keep until update() or
+///                     release(); nothing where all rows are in memory (weft/storage/residency.h)
 ///   lookup            rows are read, once per id: of this rank's samples into outputs(), of others
 ///                     into the exchange's buffer; once per micro-batch (Pipeline::cuts())
 ///   output_dist       vectors travel back and are assembled into outputs(), likewise   (1 a2a)
@@ -95,6 +97,10 @@ class ShardedEmbeddings {
   void coalesce(Context& ctx, SparseStep& step);
   void grad_dist(Context& ctx, SparseStep& step, std::int64_t cut = 0);
   void update(Context& ctx, SparseStep& step, const embedding::UpdateStep& update);
+
+  /// Gives up the slots of a batch that is not updated: behind an evaluation, in place of update(),
+  /// and behind all stages of a batch that has failed. Does nothing behind update().
+  void release(SparseStep& step);
 
   /// Makes the replicas of every set equal after the update of `step`, where they are not. Until it
   /// returns no other stage reads or writes rows or their state: no lookup, update, store_hot_rows

@@ -23,12 +23,15 @@
 
 namespace weft::sharding {
 
-/// The gradients of one shard, and the entries of the batch that they are summed from.
+/// The gradients of one shard, the entries of the batch that they are summed from, and the slots of
+/// its rows.
 struct ShardStep {
   ShardStep(Device& device, embedding::TableShard& shard) : gradients(device, shard) {}
 
   embedding::RowGradients gradients;
-  std::vector<embedding::GradientBlock> blocks;  ///< by slot, then source rank
+  std::vector<embedding::GradientBlock> blocks;     ///< by slot, then source rank
+  std::vector<kernels::Bags> fetched;               ///< likewise; where the shard has a Residency
+  std::unique_ptr<storage::ResidentRows> resident;  ///< likewise, from the first fetch on
 };
 
 /// What one batch has in flight in the tables of one ReplicaSet.

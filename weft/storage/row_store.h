@@ -17,6 +17,7 @@
 #include "weft/kernels/rows.h"
 #include "weft/layout/tables.h"
 #include "weft/spec/config.h"
+#include "weft/storage/residency.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
@@ -75,6 +76,13 @@ class RowStore {
   /// The slots of a range of rows.
   [[nodiscard]] Range resolve(Range rows) const { return rows; }
 
+  /// Who gives rows their slots; null where all have one, as in this store.
+  [[nodiscard]] Residency* residency() const { return residency_; }
+
+  /// Lets `residency` see what batches ask of these rows, from the first fetch() of a batch on; it
+  /// outlives all batches in flight. For tests, until a store has one of its own.
+  void set_residency(Residency* residency) { residency_ = residency; }
+
   /// Of row 0; of split_bf16 rows the high halves.
   [[nodiscard]] std::byte* weights() const {
     return memory_.as<std::byte>() + geometry_.weight_offset;
@@ -98,6 +106,7 @@ class RowStore {
   std::int64_t state_floats_;
   layout::RowGeometry geometry_;
   Buffer memory_;
+  Residency* residency_ = nullptr;
 };
 
 }  // namespace weft::storage

@@ -250,6 +250,7 @@ void Engine::run_stage_of(StepPart part, std::int64_t cut, Context& ctx, StepSta
     timed(ctx.track, part, state, [&] { run_part(part, cut, ctx, state); });
   }
   if (part == StepPart::kUpdateRows) {
+    sparse_.tables().release(*state.sparse->tables);  // where no update has
     if (!state.sparse->apply) {
       state.sparse->tables->forget_gradient_clips();
     }
@@ -423,6 +424,7 @@ StepOutcome Engine::end(std::int64_t place) {
   StepState& state = *states_[at(place)];
   state.is_in_flight = false;
   lineup_.wait_for_batch(place);
+  sparse_.tables().release(*state.sparse->tables);
   if (state.has_failed) {
     rethrow(state);
   }

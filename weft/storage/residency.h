@@ -1,0 +1,90 @@
+/// Residency: which rows of a shard lie in slots that kernels reach, where a store keeps the others
+/// elsewhere. This is the interface that such a store is written against, and what the stages
+/// `fetch`, `lookup` and `update_rows` call. RowStore holds all rows in memory and has none of it
+/// (RowStore::residency()); a store of tiers puts its cache here.
+///
+/// One copy    a row lies in at most one slot, whatever the number of batches that use it. An
+/// update
+///             writes there, and the next lookup reads there: nothing is forwarded.
+/// A batch     fetch() -> fetch_late() -> lookups -> release(), each of one batch before the next.
+///             Of batches in flight, fetch() of the one before comes before fetch() of the one
+///             behind; nothing else is ordered between two batches but what stages declare
+///             (weft/pipeline/stage.h): fetch_late() and lookups come behind the release of every
+///             earlier batch that updates rows.
+/// Pins        from fetch() or fetch_late() to release() the row keeps its slot. With many batches
+/// in
+///             flight it is free for others behind the last release.
+/// Room        a row that finds no slot beside the pinned ones lacks one until fetch_late(). As
+/// many
+///             slots as a batch lacks are kept from later batches, so that its fetch_late() has
+///             room whenever the slots hold the rows of all batches that have been looked up and
+///             not been released, and its own. That is one batch in training, and two while an
+///             evaluation runs with a training batch begun.
+/// Victims     a changed row that leaves its slot is written back from a write buffer, and is read
+///             from there until its write has landed: a row is never read from below before that.
+/// Threads     calls for one batch come one at a time, but for fetch_late() of lookups of several
+///             micro-batches: each returns when all rows have slots. Calls for different batches
+///             may come at the same time from different threads, and a store locks what they share.
+///             They block, and run inside a stage, except drain() and release() behind all stages
+///             of their batch.
+/// Determinism which rows have a slot changes no bit. A row that was never written is its initial
+///             value, a function of its name. What a policy counts advances in the order of
+///             fetch().
+/// Limits      it covers the rows that this rank serves in a batch, which are all that its update
+///             touches but for copies on all ranks and for replica groups (gradients of other
+///             groups, averages): tables of those stay in memory.
+/// Not here    a row's slot, which the store says (RowStore::resolve()), and state that is saved.
+/// Source      NestPipe (arXiv 2604.06956) section 3; docs/pipeline_fetch.md says what is
+/// different.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "weft/kernels/rows.h"
+#include "weft/tensor/device.h"
+
+namespace weft::storage {
+
+/// What a batch has done to its rows.
+enum class Release : std::uint8_t {
+  kUnchanged,  ///< read them: an evaluation, or a step that is not applied
+  kUpdated,    ///< written them
+};
+
+/// What one batch holds of a store's rows. Reused from batch to batch; allocates only to grow.
+class ResidentRows {
+ public:
+  /// Releases what it holds, as unchanged. The store outlives it.
+  virtual ~ResidentRows() = default;
+
+  /// Takes the rows that the batch will read or update, each once or often, and gives slots to
+  /// those that find one beside what other batches have pinned; waits until they have been read.
+  /// `rows` are bags in the shard's numbers, which stay as they are until release(). Throws
+  /// Error(kData) naming the table where a row cannot be read.
+  virtual void fetch(Context& ctx, std::span<const kernels::Bags> rows) = 0;
+
+  /// Gives slots to the rest, before the first row is read. Every lookup calls it, and all but the
+  /// first find nothing to do. Throws Error(kResource) naming the table, its slots and the rows of
+  /// the batch where they have no room.
+  virtual void fetch_late(Context& ctx) = 0;
+
+  /// Gives up the pins. A second call does nothing.
+  virtual void release(Release how) = 0;
+};
+
+/// Implemented by a store that keeps rows elsewhere.
+class Residency {
+ public:
+  virtual ~Residency() = default;
+
+  /// Returns memory for one batch in flight. Once per batch in flight.
+  virtual std::unique_ptr<ResidentRows> make_batch() = 0;
+
+  /// Writes changed rows back, pinned or not, and blocks until all writes have landed: what lies
+  /// below is then the table. No lookup and no update runs. Throws what a write threw.
+  virtual void drain() = 0;
+};
+
+}  // namespace weft::storage
