@@ -28,6 +28,7 @@ enum class Resource : std::uint8_t {
   kVectorsLink,     ///< of the job: those of vectors and gradients
   kRowsLink,        ///< of the job: those of row statistics and of copies of rows
   kReportLink,      ///< of the job: that of reports, and what they have reported
+  kSlots,           ///< of the job: slots that fetches give to rows, batch after batch
   kControl,         ///< stop and label weights, agreed on; the batch's ids, cut into slots
   kIds,             ///< ids that this rank serves, on the device
   kResident,        ///< that rows which the batch reads or updates can be reached
@@ -40,17 +41,16 @@ enum class Resource : std::uint8_t {
 };
 
 /// Names in the order of the enumerators, for messages and tests.
-inline constexpr std::array<std::string_view, 16> kResourceNames = {
-    "rows",     "parameters",   "dense_inputs", "dense_gradients",
-    "ids_link", "vectors_link", "rows_link",    "report_link",
-    "control",  "ids",          "resident",     "runs",
-    "scores",   "result",       "vectors",      "gradients"};
+inline constexpr std::array<std::string_view, 17> kResourceNames = {
+    "rows",      "parameters",  "dense_inputs", "dense_gradients", "ids_link", "vectors_link",
+    "rows_link", "report_link", "slots",        "control",         "ids",      "resident",
+    "runs",      "scores",      "result",       "vectors",         "gradients"};
 
 /// The number of resources; enumerators are 0 to kResources - 1.
 inline constexpr std::size_t kResources = kResourceNames.size();
 
 /// The number of resources of the job, which come first, and of micro-batches, which come last.
-inline constexpr std::size_t kJobResources = 8;
+inline constexpr std::size_t kJobResources = 9;
 inline constexpr std::size_t kCutResources = 2;
 
 /// Returns the name of a resource.
@@ -114,8 +114,9 @@ struct Accesses {
 /// whatever the streams. The all-reduce of dense gradients and the average of replicas have
 /// communicators of their own. The average touches nothing of a batch, so it may outlast the step
 /// it follows. The exchange of reports reads rows and parameters because it reports what earlier
-/// updates of them have counted. Entries are sorted and gradients travel whether or not the step
-/// will be applied: the updates alone depend on the result.
+/// updates of them have counted. Fetches run in the order of batches, because slots that a batch
+/// lacks are kept from later ones (weft/storage/residency.h). Entries are sorted and gradients
+/// travel whether or not the step will be applied: the updates alone depend on the result.
 constexpr Accesses accesses_of(StepPart part) {
   using enum Resource;
   switch (part) {
@@ -126,7 +127,7 @@ constexpr Accesses accesses_of(StepPart part) {
     case StepPart::kExchangeIds:
       return {.reads = {kControl}, .writes = {kIdsLink, kIds, kRuns, kVectors, kGradients}};
     case StepPart::kFetch:
-      return {.reads = {kControl, kIds}, .writes = {kResident}};
+      return {.reads = {kControl, kIds}, .writes = {kSlots, kResident}};
     case StepPart::kLoad:
       return {.reads = {kIds}, .writes = {kDenseInputs}};
     case StepPart::kLookup:
