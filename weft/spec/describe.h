@@ -38,6 +38,10 @@ struct Field {
   std::string_view default_text = {};  ///< where the default is not the struct's value
   /// Part of config_hash(): the weights after a given step depend on it.
   bool decides_weights = true;
+  /// A value, as YAML, with which config_hash() leaves the line out; "{}" of a section: where it
+  /// has no other line. Of keys that are younger than checkpoints: it is what jobs did before there
+  /// was the key, so these keep their hash. It stays what it is where the default changes.
+  std::string_view unhashed = {};
 };
 
 /// A key that configurations had, at the place where it was (docs/adr/0013-knobs-that-are-gone.md).

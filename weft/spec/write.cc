@@ -26,7 +26,7 @@ class YamlWriter final : public Visitor {
   YamlWriter(std::string& out, const WriteOptions& options) : out_(out), options_(options) {}
 
   void value(const Field& field, const Value& value) override {
-    if (options_.only_deciding && !field.decides_weights) {
+    if (options_.only_deciding && (!field.decides_weights || field.unhashed == value_text(value))) {
       return;
     }
     comment(field, type_text(value), range_text(field, value));
@@ -38,10 +38,15 @@ class YamlWriter final : public Visitor {
       return;
     }
     comment(field, {}, {});
+    const std::size_t before = out_.size();
     out_ += fmt::format("{}{}:\n", lead(), field.name);
+    const std::size_t empty = out_.size();
     YamlWriter inner = below(field, ".");
     inner.indent_ = indent_ + 2;
     body(inner);
+    if (options_.only_deciding && field.unhashed == "{}" && out_.size() == empty) {
+      out_.resize(before);
+    }
   }
 
   void list(const Field& field, const ListAccess& access) override {
