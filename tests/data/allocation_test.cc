@@ -100,6 +100,8 @@ TEST(Allocations, ReadingBagsOfAnyLengthAllocatesNothing) {
   options.batch_size = 500;
   options.epochs = 0;
   expect_no_allocation(config, options, 200);
+  options.cluster_parts = 4;
+  expect_no_allocation(config, options, 200);
 }
 
 }  // namespace

@@ -52,6 +52,22 @@ const Proposal& named(const SearchResult& result, const std::string& name) {
   return result.best();
 }
 
+TEST(Search, RanksThatCutThroughClusteringRunsAreRefused) {
+  spec::Config config = make_config({Use{.rows = 1000, .dim = 16}});
+  config.pipeline.cluster_parts = 4;
+  EXPECT_EQ(plan(config, make_cluster({{.ranks = 2}})).best().plan.parts, 8);
+  try {
+    plan(config, make_cluster({{.ranks = 4}}));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    EXPECT_NE(
+        std::string(error.what()).find("pipeline.cluster_parts: rank 1 of 4 begins at part 2"),
+        std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Search, EveryProposalIsAPlan) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const auto draw = [&](std::uint64_t what, std::int64_t most) {

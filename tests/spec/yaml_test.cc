@@ -204,6 +204,18 @@ TEST(Yaml, HashCoversWhatDecidesWeightsOnly) {
   }
 }
 
+TEST(Yaml, AYoungerKeyChangesNoHashUntilItIsSet) {
+  // As a build without the section `pipeline` has it, and checkpoints of that.
+  constexpr std::uint64_t kBefore = 0x39e4563ed2ad4e77;
+  EXPECT_EQ(config_hash(parse(small_yaml())), kBefore);
+  EXPECT_EQ(config_hash(parse(small_yaml(), {"pipeline.cluster_parts=0"})), kBefore);
+  const std::uint64_t two = config_hash(parse(small_yaml(), {"pipeline.cluster_parts=2"}));
+  EXPECT_NE(two, kBefore);
+  EXPECT_NE(two, config_hash(parse(small_yaml(), {"pipeline.cluster_parts=4"})));
+  EXPECT_NE(to_yaml(parse(small_yaml())).find("\n  cluster_parts: 0\n"), std::string::npos)
+      << "ranks compare the whole text";
+}
+
 TEST(Yaml, AliasesAreFollowed) {
   const Config config = parse(
       changed("cardinality: [100, 50, 10]", "cardinality: &sizes [4, 5, 6]").replace(0, 0, "") +

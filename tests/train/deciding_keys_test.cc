@@ -250,6 +250,7 @@ std::vector<Trial> trials_of_ranks() {
       {.key = "train.on_non_finite",
        .set = {"train.on_non_finite=skip"},
        .same = "all values are finite; NonFinite.SkipLeavesTheStepOut has others"},
+      {.key = "pipeline.cluster_parts", .set = {"pipeline.cluster_parts=2"}, .ranks = 2},
       {.key = "mesh.groups", .set = {"mesh.groups=2"}, .ranks = 2},
       {.key = "mesh.sync", .set = {"mesh.sync=gradients"}, .before = averaged, .ranks = 2},
       {.key = "mesh.sync_every", .set = {"mesh.sync_every=2"}, .before = averaged, .ranks = 2},

@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -18,6 +19,7 @@
 #include "weft/base/hash.h"
 #include "weft/base/parts.h"
 #include "weft/base/philox.h"
+#include "weft/data/cluster.h"
 #include "weft/data/feature_mapper.h"
 
 namespace weft::data {
@@ -41,6 +43,16 @@ void check_options(const LoaderOptions& o) {
          "train.epochs {} from epoch {}, sample {}",
          o.batch_size, o.read_ahead, o.window, o.epochs, o.start.epoch, o.start.sample);
   }
+  spec::check_cluster_parts({.cluster_parts = o.cluster_parts}, o.parts, o.ranks);
+}
+
+std::optional<SampleClusterer> make_clusterer(const spec::Config& config, const LoaderOptions& o) {
+  if (o.cluster_parts == 0) {
+    return std::nullopt;
+  }
+  return SampleClusterer(config, {.parts = o.parts,
+                                  .cluster_parts = o.cluster_parts,
+                                  .own = rank_parts(o.parts, o.ranks, o.rank)});
 }
 
 /// Position of an epoch -> sample id, for positions inside a loaded run of windows.
@@ -106,6 +118,7 @@ LoaderOptions LoaderOptions::train(const spec::Config& config,
   options.rank = rank;
   options.ranks = ranks;
   options.parts = parts;
+  options.cluster_parts = config.pipeline.cluster_parts;
   options.epochs = config.train.steps > 0 ? 0 : config.train.epochs;
   options.shuffle = config.data.shuffle.enabled;
   options.window = config.data.shuffle.window;
@@ -119,13 +132,14 @@ LoaderOptions LoaderOptions::eval(const spec::Config& config,
                                   std::int64_t ranks,
                                   std::int64_t parts) {
   LoaderOptions options = train(config, rank, ranks, parts);
+  options.cluster_parts = 0;
   options.epochs = 1;
   options.shuffle = false;
   return options;
 }
 
 /// A ring of batches between the reader's thread, which fills free slots, and the caller, who swaps
-/// with ready ones. The source, the mapper and `at_` belong to the reader's thread.
+/// with ready ones. The source, the mapper, the clusterer and `at_` belong to the reader's thread.
 class Loader::Impl {
  public:
   Impl(std::unique_ptr<Source> source,
@@ -135,6 +149,7 @@ class Loader::Impl {
       : source_(std::move(source)),
         described_(source_->describe()),
         mapper_(config, source_->schema(), vocabularies, described_),
+        clusterer_(make_clusterer(config, options)),
         options_(options),
         window_(window_of(*source_, options)),
         order_(config.seed, options, window_),
@@ -327,12 +342,16 @@ class Loader::Impl {
     order_.samples(at_.sample + batch.positions.begin, sample_ids_);
     source_->read(sample_ids_, block_);
     mapper_.map(block_, batch);
+    if (clusterer_) {
+      clusterer_->cluster(batch);
+    }
   }
 
   WorkProgress progress_;
   std::unique_ptr<Source> source_;
   std::string described_;  ///< the source
   FeatureMapper mapper_;
+  std::optional<SampleClusterer> clusterer_;
   LoaderOptions options_;
   std::int64_t window_;
   Order order_;

@@ -6,7 +6,9 @@
 ///              next batch_size positions, the last partial batch included.
 /// Ranks        rank r gets positions rank_samples(n, parts, ranks, r) of a global batch of n. So
 ///              the global batch, and the samples of each part, do not depend on the number of
-///              ranks. A rank without samples gets a valid batch of none.
+///              ranks. A rank without samples gets a valid batch of none. With cluster_parts
+///              samples are then permuted inside runs of parts (weft/data/cluster.h), each of one
+///              rank: the batch is still the same on any number of ranks.
 /// Resume       a loader that starts at position() gives the batches that would have followed.
 ///              One that starts after the end of the data throws Error(kData).
 /// Threads      one own thread reads and maps ahead into a bounded ring of reused batches; next()
@@ -14,7 +16,7 @@
 ///              the destructor waits for the batch in work.
 /// Errors       what the reader throws is rethrown by next(), after the batches before it.
 /// Cost         a sequential source is read (not parsed) in full by every rank. Nothing is
-///              allocated per batch once the batches have grown.
+///              allocated per batch once the batches have grown. Clustering: weft/data/cluster.h.
 #pragma once
 
 #include <chrono>
@@ -38,13 +40,14 @@ struct ReaderPosition {
   friend bool operator==(const ReaderPosition&, const ReaderPosition&) = default;
 };
 
-/// Options of Loader. REQUIRES: 0 <= rank < ranks <= parts. Other values out of their range are an
-/// Error(kConfig) of its constructor.
+/// Options of Loader. REQUIRES: 0 <= rank < ranks <= parts. Other values out of their range, and
+/// ranks that cut through clustering runs, are an Error(kConfig) of its constructor.
 struct LoaderOptions {
   std::int64_t rank = 0;
   std::int64_t ranks = 1;
-  std::int64_t parts = 8;   ///< P of the rule of parts, >= ranks
-  std::int64_t epochs = 1;  ///< the loader ends after epoch epochs - 1; 0 = never
+  std::int64_t parts = 8;          ///< P of the rule of parts, >= ranks
+  std::int64_t cluster_parts = 0;  ///< c of weft/data/cluster.h; 0: samples stay where they are
+  std::int64_t epochs = 1;         ///< the loader ends after epoch epochs - 1; 0 = never
   bool shuffle = true;
   std::int64_t window = 0;         ///< 0 = all (random access and known size), else 65536
   std::int64_t batch_size = 2048;  ///< samples of the global batch
@@ -59,7 +62,7 @@ struct LoaderOptions {
                              std::int64_t ranks,
                              std::int64_t parts);
 
-  /// One epoch in the order of the source.
+  /// One epoch in the order of the source; never clustered.
   static LoaderOptions eval(const spec::Config& config,
                             std::int64_t rank,
                             std::int64_t ranks,

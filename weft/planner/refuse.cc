@@ -33,6 +33,7 @@ std::int64_t ranks_that_fit(spec::Config config,
                             const Workload& workload) {
   const std::int64_t now = topology::ranks(cluster);
   config.numerics.parts = 0;
+  config.pipeline.cluster_parts = 0;  // fits no such number of parts, and takes none of the memory
   for (std::int64_t ranks = 2 * now; ranks <= 64 * now && ranks <= 65536; ranks *= 2) {
     if (fits(config, resized(cluster, ranks), workload)) {
       return ranks;

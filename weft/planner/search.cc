@@ -175,7 +175,9 @@ SearchResult search_group(const spec::Config& config,
   }
   const RankLayout target{.ranks = topology::ranks(mesh->world),
                           .hosts = topology::rank_hosts(mesh->world)};
-  Proposer proposer(config, *mesh, workload, make_plan(resolved, target, workload.hot_rows));
+  const spec::Plan start = make_plan(resolved, target, workload.hot_rows);
+  spec::check_cluster_parts(config.pipeline, start.parts, target.ranks);
+  Proposer proposer(config, *mesh, workload, start);
   SearchResult result = Search(config, proposer, topology::hosts(mesh->group)).run();
   result.mesh = std::move(mesh);
   return result;

@@ -73,9 +73,9 @@ struct SearchResult {
 };
 
 /// Requires a validated configuration and a checked cluster. Throws Error(kConfig) where parts do
-/// not suffice for the ranks, groups do not divide them, or a table is pinned to a rank or host
-/// that is not there (of groups left open: under no number of them). Where nothing fits, the best
-/// proposal has shortages: see smallest_change().
+/// not suffice for the ranks, ranks cut through clustering runs, groups do not divide them, or a
+/// table is pinned to a rank or host that is not there (of groups left open: under no number of
+/// them). Where nothing fits, the best proposal has shortages: see smallest_change().
 SearchResult search(const spec::Config& config,
                     const topology::Cluster& cluster,
                     const Workload& workload);

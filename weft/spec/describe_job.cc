@@ -490,8 +490,8 @@ void visit(Visitor& v, Config& c) {
   section(v, {.name = "mesh", .meaning = "Replica groups, which each have all tables."}, c.mesh);
   section(v,
           {.name = "pipeline",
-           .meaning = "What of several batches overlaps.",
-           .decides_weights = false},
+           .meaning = "What of several batches overlaps, and which samples are in the same part.",
+           .unhashed = "{}"},
           c.pipeline);
   section(v, {.name = "codecs", .meaning = "How vectors and gradients travel between ranks."},
           c.codecs);
@@ -540,12 +540,11 @@ void visit(Visitor& v, Plan& p) {
            .default_text = "none"},
           &p.hosts);
   section(v, {.name = "collectives", .meaning = "How exchanges reach other hosts."}, p.collectives);
-  section(v,
-          {.name = "pipeline",
-           .meaning = "What of several batches overlaps, where the planner chose it.",
-           .default_text = "as configured",
-           .decides_weights = false},
-          p.pipeline);
+  v.section({.name = "pipeline",
+             .meaning = "What of several batches overlaps, where the planner chose it.",
+             .default_text = "as configured",
+             .decides_weights = false},
+            [&p](Visitor& inner) { walk_overlap(inner, p.pipeline); });
   list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
        {.key = "table"});
 }

@@ -1,6 +1,8 @@
-/// How batches overlap: the schedule of a job, and into how many micro-batches a batch is cut. It
+/// How batches overlap: the schedule of a job, and into how many micro-batches a batch is cut. That
 /// decides what may run at the same time and no bit of a result (weft/pipeline/schedule.h,
-/// docs/pipeline.md).
+/// docs/pipeline.md). And which samples are in the same part, which decides bits.
+///
+/// Notation   P parts, W ranks, c parts of a clustering run: [kc, min((k + 1)c, P)).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +38,10 @@ struct Pipeline {
   PipelineSchedule schedule = PipelineSchedule::kAuto;
   CutSizes micro_batches = {{1, 1, 1, 1}};  ///< read by schedules that cut batches
   std::int64_t lookahead = 3;               ///< micro-batches whose vectors are on their way ahead
+  /// c: training samples are permuted inside aligned runs of so many parts, so that those which
+  /// read the same rows are in the same part (weft/data/cluster.h); 0 = off. The job's, never the
+  /// plan's.
+  std::int64_t cluster_parts = 0;
 
   /// The cuts of a batch: one, unless the schedule makes more.
   [[nodiscard]] MicroBatches cuts() const {
@@ -47,5 +53,10 @@ struct Pipeline {
 
 /// As in YAML: "nested".
 std::string_view to_string(PipelineSchedule schedule);
+
+/// Throws Error(kConfig), naming the first rank whose parts begin inside a clustering run and the
+/// next values of pipeline.cluster_parts and numerics.parts that work, unless every run is of one
+/// rank. REQUIRES: 1 <= ranks <= parts. O(W), nothing where clustering is off.
+void check_cluster_parts(const Pipeline& pipeline, std::int64_t parts, std::int64_t ranks);
 
 }  // namespace weft::spec

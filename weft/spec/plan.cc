@@ -92,7 +92,9 @@ Pipeline pipeline_of(const Pipeline& asked, const Plan& plan) {
     return asked;
   }
   if (plan.pipeline.schedule != PipelineSchedule::kAuto) {
-    return plan.pipeline;
+    Pipeline pipeline = plan.pipeline;
+    pipeline.cluster_parts = asked.cluster_parts;
+    return pipeline;
   }
   Pipeline pipeline = asked;
   pipeline.schedule = PipelineSchedule::kSync;

@@ -584,6 +584,10 @@ class Checker {
                                                            : "data.eval_path");
     }
     check_mesh();
+    if (config_.pipeline.cluster_parts == 1) {
+      refuse("pipeline.cluster_parts",
+             "a run of 1 part leaves every sample in its part; set 2 or more, or 0");
+    }
     const std::vector<std::string> stages(kSkippable.begin(), kSkippable.end());
     for (const std::string& stage : config_.debug.skip) {
       if (!contains(stages, stage)) {

@@ -52,6 +52,7 @@ void walk(Visitor& v, Schedule& c);
 void walk(Visitor& v, Train& c);
 void walk(Visitor& v, Mesh& c);
 void walk(Visitor& v, Pipeline& c);
+void walk_overlap(Visitor& v, Pipeline& c);  ///< what a plan may say of it
 void walk(Visitor& v, Codecs& c);
 void walk(Visitor& v, Numerics& c);
 void walk(Visitor& v, Shard& c);

@@ -157,6 +157,7 @@ void Job::say(Phase phase) const {
 
 Summary Job::train() {
   const auto start = Clock::now();
+  check_clustering();
   say(Phase::kReading);
   std::unique_ptr<data::Source> source;
   std::unique_ptr<data::Source> eval_source;

@@ -96,6 +96,16 @@ void Job::advise_on_parts() const {
   }
 }
 
+/// Of a training: an evaluation is not clustered, so it may run on any ranks.
+void Job::check_clustering() const {
+  spec::check_cluster_parts(config_.pipeline, plan_.parts, world().size());
+  const std::int64_t run = config_.pipeline.cluster_parts;
+  if (first() && run > 0 && plan_.parts % run != 0) {
+    log_info("pipeline.cluster_parts: {} does not divide {}; the last run is of {}", run,
+             counted(plan_.parts, "part"), counted(plan_.parts % run, "part"));
+  }
+}
+
 void Job::explain_no_steps() const {
   const std::string note = train::explain_no_steps(reading_, config_);
   if (first() && !reading_.complete) {
