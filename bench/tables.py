@@ -117,7 +117,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh", "cluster"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -362,6 +362,30 @@ def table_mesh(results):
         rows.append(row)
     return table(["groups x ranks", "sync", "tables, MB / S/N", "beside, MB", "of one group", "peers",
                   "all-to-all, kB/step", "imbalance", "sync, kB"], rows)
+
+
+LINK = 25e9  # bits per second, at which saved bytes are shown as time
+
+
+def table_cluster(results):
+    """Partial gradients of a fetched table by micro-batches, in the order of the data and clustered."""
+    rows = []
+    for r in results.find("cluster", "cluster"):
+        def both(name, n):
+            return [results.find("cluster", name, order=order, micro_batches=n, **r["parameters"])[0]
+                    for order in ("plain", "clustered")]
+
+        if not results.find("cluster", "first_rows", micro_batches="32", **r["parameters"]):
+            continue
+        once = both("partial_gradients", "8")[0]["limit"]["median"]
+        row = [r["parameters"]["data"], r["parameters"]["samples"], f"{once / 2**20:.1f}"]
+        for n in ("2", "8", "32"):
+            row.append(" / ".join(f"{one['median'] / once:.2f}" for one in both("partial_gradients", n)))
+        row.append(" / ".join(f"{100 * one['median'] / once:.0f} %" for one in both("first_rows", "8")))
+        plain, clustered = (one["median"] for one in both("partial_gradients", "8"))
+        rows.append(row + [f"{1e3 * 8 * (plain - clustered) / LINK:.2f}", f"{r['median'] / 1e3:.1f}"])
+    return table(["ids of a sample", "samples", "once, MiB", "N = 2", "N = 8", "N = 32", "first of 8",
+                  "N = 8: less, ms", "clustering, ms"], rows)
 
 
 def table_ladder(results):

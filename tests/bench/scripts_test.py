@@ -152,6 +152,21 @@ class Tables(Folder):
         self.assertIn("| x | 8 | 26 | 1,300 | 2.00 |", tables.table_halving(result))
         self.assertEqual(tables.table_kernels(result), "")
 
+    def test_clusters(self):
+        at = {"data": "x", "samples": "512", "parts": "32"}
+        figures = [figure("cluster", (1500, 1500, 1500), better="lower", **at)]
+        for n in ("2", "8", "32"):
+            for order, share in (("plain", 4), ("clustered", 2)):
+                figures += [figure("partial_gradients", (share * 2**20,) * 3, better="lower", limit=2**20,
+                                   micro_batches=n, order=order, **at),
+                            figure("first_rows", (share * 2**18,) * 3, better="lower", micro_batches=n,
+                                   order=order, **at)]
+        self.write("c.json", results(*figures, program="cluster"))
+        result = tables.Results(self.folder)
+        self.assertIn("| x | 512 | 1.0 |" + " 4.00 / 2.00 |" * 3 + " 100 % / 50 % | 0.67 | 1.5 |",
+                      tables.table_cluster(result))
+        self.assertEqual(tables.table_kernels(result), "")
+
     def test_search(self):
         at = {"tables": "x", "ranks": "8"}
         names = ["seconds", "step", "work", "bytes"] + [f"step of {name}" for name in tables.SIMPLE]
