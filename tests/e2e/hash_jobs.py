@@ -72,6 +72,8 @@ def jobs():
             ranks=3),
         Job("pooled_at sample", all_tables("sharding", "row_wise") | all_tables("pooled_at", "sample"),
             ranks=3),
+        Job("clustered", all_tables("sharding", "row_wise") | all_tables("pooled_at", "sample") |
+            {"pipeline.cluster_parts": 2}, ranks=4),
         Job("pooled_at sample, packed ids, int8",
             all_tables("sharding", "grid_shard") | all_tables("pooled_at", "sample") |
             {"codecs.ids": "packed", "codecs.forward": "int8", "codecs.backward": "bf16"}, ranks=4),
