@@ -52,7 +52,7 @@ class InputDist {
   InputDist(const Paths& paths, comm::Communicator& comm, Device& device);
 
   /// Cuts the batch into slots and exchanges counts, and `control` [step.control_bytes]. Throws
-  /// BatchError on all ranks, naming feature, sample and table on the one that has an id outside
+  /// BatchError on all ranks, naming feature, sample and table of an id that is outside
   /// its table; Error(kComm) naming the rank for another version, step or layout.
   void exchange_counts(Context& ctx,
                        InputStep& step,

@@ -75,7 +75,7 @@ class ShardedEmbeddings {
   /// Begins a step: cuts the batch into slots and exchanges counts and `control`
   /// [options.control_bytes]. The batch stays as it is until the step's last stage. Collective over
   /// each set's groups. Throws BatchError on all ranks of a group, naming feature, sample and table
-  /// on the one that has an id outside its table; Error(kComm) naming the rank for another version,
+  /// of an id that is outside its table; Error(kComm) naming the rank for another version,
   /// step or layout.
   void exchange_counts(Context& ctx,
                        SparseStep& step,
