@@ -96,11 +96,11 @@ TEST(StepReport, MergesWhatEveryRankSays) {
 }
 
 TEST(StepReport, MergesTheSameInAnyTree) {
-  constexpr std::int64_t kRanks = 5;
-  const auto balanced = merged<StepReport>({0, kRanks}, kRanks, report_of);
-  StepReport in_line = report_of(0, kRanks);
-  for (std::int64_t r = 1; r < kRanks; ++r) {
-    in_line.append(report_of(r, kRanks));
+  constexpr std::int64_t kReporting = 5;
+  const auto balanced = merged<StepReport>({0, kReporting}, kReporting, report_of);
+  StepReport in_line = report_of(0, kReporting);
+  for (std::int64_t r = 1; r < kReporting; ++r) {
+    in_line.append(report_of(r, kReporting));
   }
   std::vector<std::byte> left(static_cast<std::size_t>(balanced.bytes()));
   std::vector<std::byte> right(left.size());

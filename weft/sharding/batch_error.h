@@ -11,6 +11,7 @@ namespace weft::sharding {
 /// one.
 class BatchError : public Error {
  public:
+  /// Which ranks' part of the batch it is about.
   enum class Of { kThisGroup, kAnotherGroup };
 
   BatchError(const Error& error, Of of)

@@ -311,8 +311,7 @@ void OutputDist::list_copies(const InputStep& input,
   const AskedSlot& asked = input.asked.slot(work.address);
   const Range some = work.path->asked_cut(input, work.address, cut).vectors;
   const bool has_rows = asked.rows != nullptr;
-  VectorPlace to = work.path->vectors_to(step, slot);
-  to.data += has_rows ? 0 : some.begin * to.stride;
+  const VectorPlace to = work.path->vectors_to(step, slot).from(has_rows ? 0 : some.begin);
   const std::span<kernels::BagVectors> vectors = step.assembly.take_cuts(1);
   vectors[0] = {.vectors = step.arrived(work.address) + some.begin * slot.dim(),
                 .stride = slot.dim(),
@@ -407,7 +406,7 @@ void OutputDist::exchange_gradients(Context& ctx,
       const VectorPlace from = path.gradients_from(step, slot);
       const bool has_rows = asked.gradient_rows != nullptr;
       step.send_pieces[at(peer)].push_back(
-          {.data = from.data + (has_rows ? 0 : some.begin * from.stride),
+          {.data = from.from(has_rows ? 0 : some.begin).data,
            .bytes = some.size() * row_bytes,
            .row_bytes = row_bytes,
            .stride = 4 * from.stride,

@@ -322,7 +322,7 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
           step.lookups.push_back(local.rows->lookup(
               {.bags = step.input.incoming.bags(block, block.lookup.part(some.bags)),
                .pooled = !slot.sequence,
-               .out = out.data + some.vectors.begin * out.stride,
+               .out = out.from(some.vectors.begin).data,
                .out_stride = out.stride}));
         });
   }

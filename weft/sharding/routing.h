@@ -139,11 +139,12 @@ struct Routing {
     return rank_samples(global_size, parts, positions, first_position + rank);
   }
 
-  /// The parts of a micro-batch of `rank`, and its bags among those of the rank's part of a batch.
+  /// The parts of a micro-batch of `rank`.
   [[nodiscard]] Range cut_parts(std::int64_t rank, std::int64_t cut) const {
     return micro_batches.parts(own_parts(rank), cut);
   }
 
+  /// Its bags, among those of the rank's part of a batch.
   [[nodiscard]] Range cut_bags(std::int64_t global_size,
                                std::int64_t rank,
                                std::int64_t cut) const {

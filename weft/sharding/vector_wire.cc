@@ -28,7 +28,7 @@ VectorWire::Block VectorWire::Block::part(const Range& vectors) const {
   some.count = vectors.size();
   some.draws.first = vectors.begin;
   if (rows == nullptr) {
-    some.place.data += vectors.begin * place.stride;
+    some.place = place.from(vectors.begin);
   } else {
     some.rows += vectors.begin;
   }

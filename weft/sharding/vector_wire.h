@@ -20,6 +20,7 @@
 #include "weft/sharding/vector_draws.h"
 #include "weft/spec/config.h"
 #include "weft/tensor/buffer.h"
+#include "weft/tensor/view.h"
 
 namespace weft::sharding {
 
@@ -27,6 +28,11 @@ namespace weft::sharding {
 struct VectorPlace {
   float* data = nullptr;
   std::int64_t stride = 0;
+
+  /// The vectors from the one with this number on.
+  [[nodiscard]] VectorPlace from(std::int64_t vector) const {
+    return {row_at(data, stride, vector), stride};
+  }
 };
 
 class VectorWire {

@@ -37,4 +37,10 @@ Matrix<T> matrix(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols};
 }
 
+/// Where row `index` begins, of rows that are `stride` elements apart.
+template <typename T>
+[[nodiscard]] T* row_at(T* data, std::int64_t stride, std::int64_t index) {
+  return data + index * stride;
+}
+
 }  // namespace weft

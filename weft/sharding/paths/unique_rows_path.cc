@@ -298,7 +298,7 @@ void UniqueRowsPath::pool(Context& ctx,
                          .cols = fetch.dim,
                          .bags = input.incoming.bags(block, block.lookup.part(own.bags)),
                          .pooled = !sequence,
-                         .out = out.data + own.vectors.begin * out.stride,
+                         .out = out.row(own.vectors.begin),
                          .out_stride = out.stride});
     }
   }
