@@ -76,7 +76,9 @@ std::vector<Figure> step_figures(const spec::Config& config, const std::vector<T
                            each(turns, [&](const Turn& t) { return 1e3 * rest_s(config, t); })));
   Figure dense = figure(
       "dense", "GFLOP/s", Better::kHigher, each(turns, [](const Turn& t) {
-        return t.dense_flops / t.parts[static_cast<std::size_t>(StepPart::kForwardBackward)] / 1e9;
+        const auto seconds = [&](StepPart part) { return t.parts[static_cast<std::size_t>(part)]; };
+        return t.dense_flops / 1e9 /
+               (seconds(StepPart::kForwardBackward) + seconds(StepPart::kWeightGradients));
       }));
   dense.limit = {"product of 1024 x 1024 matrices",
                  each(turns, [](const Turn& t) { return t.peak_flops_per_s / 1e9; })};

@@ -148,8 +148,10 @@ TEST(DenseTimes, AtTheRateOfThePrecision) {
   spec::Config config = config_of("model: {type: dlrm, bottom_mlp: [16, 8], top_mlp: [32]}");
   const DenseWork work{.forward_flops = 1e6,
                        .backward_flops = 2e6,
+                       .weight_flops = 8e5,
                        .layers = {.held = 10, .forward = 6e3, .backward = 1e4},
                        .kept = {.held = 10, .forward = 4e3, .backward = 1.5e4},
+                       .weight_bytes = 3e3,
                        .checked_bytes = 5e3,
                        .parameters = 1e6};
   const DenseBatch batch{.samples = 100, .parts = 2, .slice = 50};
@@ -157,6 +159,7 @@ TEST(DenseTimes, AtTheRateOfThePrecision) {
   const double summed = 2 * 12e6 / 2e11;
   EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, batch), 1e-4 + 1e6 / 1e11 + packed);
   EXPECT_DOUBLE_EQ(backward_s(cluster, config, work, batch), 2e-4 + 3e6 / 1e11 + summed);
+  EXPECT_DOUBLE_EQ(weight_gradients_s(cluster, config, work, batch), 0.8e-4 + 3e5 / 1e11 + summed);
   config.model.compute = spec::Compute::kBf16;
   EXPECT_DOUBLE_EQ(forward_s(cluster, config, work, batch), 0.25e-4 + 1e6 / 1e11 + packed);
   config.dense_optimizer.type = spec::DenseOptimizerKind::kSgd;

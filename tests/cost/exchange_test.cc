@@ -114,6 +114,16 @@ TEST(Exchange, BarrierIsLatency) {
   EXPECT_DOUBLE_EQ(exchange_s(cluster, no_exchange(cluster)), 0.0);
 }
 
+TEST(Exchange, StartsBeforeItsBytes) {
+  Cluster cluster = small_cluster({{2, 2}});
+  cluster.compute.collective.value = 1e-3;
+  const Group all = all_ranks(cluster);
+  const Exchange exchange = all_to_all_even(cluster, all, std::vector<double>(4, 1e6));
+  EXPECT_DOUBLE_EQ(start_s(cluster, exchange), exchange_s(cluster, barrier(cluster, all)));
+  EXPECT_DOUBLE_EQ(start_s(cluster, exchange), 1e-3 + 2 * 1e-5);
+  EXPECT_DOUBLE_EQ(start_s(cluster, no_exchange(cluster)), 1e-3);
+}
+
 TEST(Exchange, OrderedAllReduceOfAlignedRunsIsARing) {
   const Cluster cluster = small_cluster({{4, 1}});
   const OrderedAllReduce reduce = ordered_all_reduce(cluster, all_ranks(cluster), 8, 1000);

@@ -229,10 +229,10 @@ TEST(Estimate, StepIsTheSumOfItsStretches) {
       };
       const double links = exchange(StepPart::kExchangeReport) + exchange(StepPart::kGradDist) +
                            exchange(StepPart::kUpdateRows);
-      const double begin = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
-                           exchange(StepPart::kOutputDist) +
-                           slowest({StepPart::kExchangeIds, StepPart::kLookup}) +
-                           slowest({StepPart::kOutputDist, StepPart::kForwardBackward});
+      const double begin =
+          exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+          exchange(StepPart::kOutputDist) + slowest({StepPart::kExchangeIds, StepPart::kLookup}) +
+          slowest({StepPart::kOutputDist, StepPart::kForwardBackward, StepPart::kWeightGradients});
       const double rows = links + slowest({StepPart::kCoalesce}) +
                           slowest({StepPart::kGradDist, StepPart::kUpdateRows,
                                    StepPart::kUpdateDense, StepPart::kExchangeCounts});

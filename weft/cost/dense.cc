@@ -95,12 +95,14 @@ class Counter {
     const auto out = static_cast<double>(layer.shape.out);
     const double flops = 2.0 * rounded(in, 16.0) * rounded(out, 16.0) * times;
     add(flops, layer.has_dx ? 2.0 * flops : flops);
+    work_.weight_flops += flops;
     const double values = value * times;
     move(values * (in + out), values * (2.0 * in + 3.0 * out));
     move(0.0, layer.has_relu ? 4.0 * values * out : 0.0);
     work_.layers.held += values * (in + out);
     work_.kept.held += values * (in + out);
     work_.kept.backward += 3.0 * values * (in + out);
+    work_.weight_bytes += values * (in + out);
     work_.parameters += in * out + (layer.bias == layout::Bias::kNone ? 0.0 : out);
   }
 
@@ -123,6 +125,12 @@ class Counter {
 double move_s(const topology::Cluster& cluster, double bytes, double held, double cache) {
   const double far = held > 0.0 ? std::max(0.0, 1.0 - cache / held) : 0.0;
   return topology::copy_s(cluster, bytes * far) + topology::near_s(cluster, bytes * (1.0 - far));
+}
+
+/// A part's sum of gradients is written, read and added.
+double sums_s(const topology::Cluster& cluster, const DenseWork& work, const DenseBatch& batch) {
+  constexpr double kSummedBytes = 12.0;  // of a parameter and part
+  return topology::near_s(cluster, kSummedBytes * batch.parts * work.parameters);
 }
 
 double pass_s(const topology::Cluster& cluster,
@@ -184,11 +192,21 @@ double backward_s(const topology::Cluster& cluster,
                   const spec::Config& config,
                   const DenseWork& work,
                   const DenseBatch& batch) {
-  constexpr double kSummedBytes = 12.0;  // of a parameter and part
   return pass_s(cluster, config, work, batch, work.backward_flops, work.dot_backward_flops,
                 &DenseBytes::backward) +
          topology::copy_s(cluster, batch.samples * work.checked_bytes) +
-         topology::near_s(cluster, kSummedBytes * batch.parts * work.parameters);
+         sums_s(cluster, work, batch);
+}
+
+double weight_gradients_s(const topology::Cluster& cluster,
+                          const spec::Config& config,
+                          const DenseWork& work,
+                          const DenseBatch& batch) {
+  const double kept = move_s(cluster, work.weight_bytes, work.kept.held * batch.samples,
+                             cluster.compute.cache.value);
+  const double products =
+      work.weight_flops / topology::gemm_flops_per_s(cluster, config.model.compute);
+  return batch.samples * (products + kept) + sums_s(cluster, work, batch);
 }
 
 double dense_update_s(const topology::Cluster& cluster,

@@ -12,7 +12,7 @@
 ///              packed for the weights' gradient, its gradient written; the output's gradient read
 ///              twice and packed. With an activation e 4 out more: its gradient, in place, and sums
 ///   packed     3 e (in + out): operands of the weights' gradient, which wait for the products of
-///              all slices: fetched, written and read
+///              all slices: fetched, written and, by these products, read
 ///   vectors    12 D per field: read; their gradients fetched and written. 4 D more of gradients
 ///              looked at for non-finite values, by code no faster than a copy
 ///   dots       forward 8 F D + 4 F² (rounded) + 4 F²: fields turned and read, dots written,
@@ -46,10 +46,12 @@ struct DenseBytes {
 struct DenseWork {
   double forward_flops = 0.0;
   double backward_flops = 0.0;
+  double weight_flops = 0.0;       ///< of backward_flops: products of the weights' gradients
   double dot_forward_flops = 0.0;  ///< of dot interactions, beside these
   double dot_backward_flops = 0.0;
   DenseBytes layers;           ///< of the slice in hand
   DenseBytes kept;             ///< of all samples: vectors, packed operands
+  double weight_bytes = 0.0;   ///< of kept.backward: operands that these products read
   double checked_bytes = 0.0;  ///< looked at, at the rate of a copy
   double parameters = 0.0;
   double bucket = 0.0;  ///< floats that are reduced: each matrix and bias is filled up to 16
@@ -95,6 +97,13 @@ double backward_s(const topology::Cluster& cluster,
                   const spec::Config& config,
                   const DenseWork& work,
                   const DenseBatch& batch);
+
+/// Returns the seconds of backward_s() that come after all slices' gradients of inputs: the
+/// weights' gradients, and their sums over the rank's parts.
+double weight_gradients_s(const topology::Cluster& cluster,
+                          const spec::Config& config,
+                          const DenseWork& work,
+                          const DenseBatch& batch);
 
 /// Seconds of the optimizer's pass: gradient read, weights and state read and written.
 double dense_update_s(const topology::Cluster& cluster,

@@ -258,6 +258,17 @@ ExchangeTime exchange_time(const Cluster& cluster, const Exchange& exchange) {
   return slowest;
 }
 
+double start_s(const Cluster& cluster, const Exchange& exchange) {
+  double slowest = 0.0;
+  for (const RankTraffic& rank : exchange.ranks) {
+    for (std::size_t link = 0; link < topology::kNumLinkClasses; ++link) {
+      const topology::Link& carrier = topology::link(cluster, static_cast<LinkClass>(link));
+      slowest = std::max(slowest, rank.messages[link] * carrier.latency.value);
+    }
+  }
+  return cluster.compute.collective.value + slowest;
+}
+
 double all_reduce_s(const Cluster& cluster, const OrderedAllReduce& reduce) {
   return exchange_s(cluster, reduce.partials) + exchange_s(cluster, reduce.sums) +
          topology::copy_s(cluster, reduce.added_bytes + reduce.coded_bytes);

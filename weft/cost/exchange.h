@@ -133,6 +133,10 @@ inline double exchange_s(const topology::Cluster& cluster, const Exchange& excha
   return exchange_time(cluster, exchange).seconds;
 }
 
+/// Returns the seconds of the same exchange with empty messages: what each of several pays that
+/// share its bytes. REQUIRES: as there.
+double start_s(const topology::Cluster& cluster, const Exchange& exchange);
+
 /// Both exchanges one after the other, and the additions in between at the rate of a copy.
 double all_reduce_s(const topology::Cluster& cluster, const OrderedAllReduce& reduce);
 

@@ -20,9 +20,10 @@ struct HotUse;
 /// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
 inline constexpr std::array kPredictedParts = {
     StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
-    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kReduce,
-    StepPart::kExchangeReport, StepPart::kCoalesce,        StepPart::kGradDist,
-    StepPart::kUpdateRows,     StepPart::kSyncReplicas,    StepPart::kUpdateDense};
+    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kWeightGradients,
+    StepPart::kReduce,         StepPart::kExchangeReport,  StepPart::kCoalesce,
+    StepPart::kGradDist,       StepPart::kUpdateRows,      StepPart::kSyncReplicas,
+    StepPart::kUpdateDense};
 
 /// Whether the shards of a table hold more than one cut of its rows. O(shards).
 bool rows_are_cut(const spec::TablePlan& table);
@@ -89,9 +90,10 @@ struct RankCost {
 /// The predicted cost of a training step. Arrays go by StepPart, in seconds; of parts that are not
 /// in kPredictedParts they are 0.
 struct PlanCost {
-  double step_s = 0.0;
+  double step_s = 0.0;                         ///< of schedule sync (weft/pipeline/schedule.h)
   std::array<double, kStepParts> parts{};      ///< of the slowest rank
   std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
+  std::array<double, kStepParts> starts{};     ///< and of these what no byte takes
   std::vector<RankCost> ranks;                 ///< of one group
   double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
 

@@ -72,9 +72,11 @@ void add_dense(const StepShape& shape, PlanCost& cost, const spec::Plan& plan) {
       cost::dense_batch(shape.config.batch_size, shape.parts, own_parts, shape.samples);
   const double model_s = cost::forward_s(shape.cluster, shape.config, work, batch) +
                          cost::backward_s(shape.cluster, shape.config, work, batch);
+  const double weights_s = cost::weight_gradients_s(shape.cluster, shape.config, work, batch);
   const double update_s = cost::dense_update_s(shape.cluster, shape.config, work);
   for (RankCost& rank : cost.ranks) {
-    rank.seconds[at(StepPart::kForwardBackward)] += model_s;
+    rank.seconds[at(StepPart::kForwardBackward)] += model_s - weights_s;
+    rank.seconds[at(StepPart::kWeightGradients)] += weights_s;
     rank.seconds[at(StepPart::kUpdateDense)] += update_s;
   }
   add_reduce(shape, cost, plan.collectives.dense, static_cast<std::int64_t>(work.bucket));
@@ -92,11 +94,11 @@ void finish(const StepShape& shape, PlanCost& cost) {
     };
   };
   const auto exchange = [&](StepPart part) { return cost.exchanges[at(part)]; };
-  const double begin =
-      exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
-      max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kLookup})) +
-      exchange(StepPart::kOutputDist) +
-      max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward}));
+  const double begin = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+                       max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kLookup})) +
+                       exchange(StepPart::kOutputDist) +
+                       max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward,
+                                                 StepPart::kWeightGradients}));
   const double links = exchange(StepPart::kExchangeReport) + exchange(StepPart::kGradDist) +
                        exchange(StepPart::kUpdateRows) + exchange(StepPart::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.

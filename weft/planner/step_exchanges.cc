@@ -76,6 +76,7 @@ std::vector<double> count_bytes(const StepShape& shape, const spec::Plan& plan) 
 
 void add_stage(const StepShape& shape, PlanCost& cost, StepPart part, const Exchange& exchange) {
   cost.exchanges[at(part)] += cost::exchange_s(shape.cluster, exchange);
+  cost.starts[at(part)] += cost::start_s(shape.cluster, exchange);
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
       cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
@@ -212,6 +213,7 @@ void add_world_stage(const StepShape& shape,
     return;
   }
   cost.exchanges[at(part)] += times * cost::exchange_s(shape.world, exchange);
+  cost.starts[at(part)] += times * cost::start_s(shape.world, exchange);
   const double share = times / static_cast<double>(shape.mesh->groups);
   for (std::size_t p = 0; p < shape.everybody.size(); ++p) {
     const cost::RankTraffic& rank = exchange.ranks[at(shape.everybody[p])];
