@@ -50,8 +50,9 @@ std::int64_t Estimator::buffer_bytes(const ShardLoad& load) const {
 }
 
 std::int64_t Estimator::capacity() const {
-  return static_cast<std::int64_t>(std::max(
-      0.0, topology::table_capacity(shape_.cluster) - shape_.matrix_bytes - shape_.dense_bytes));
+  const double beside = shape_.in_flight * shape_.matrix_bytes + shape_.dense_bytes;
+  return static_cast<std::int64_t>(
+      std::max(0.0, topology::table_capacity(shape_.cluster) - beside));
 }
 
 PlanCost Estimator::cost(const spec::Plan& plan) const {

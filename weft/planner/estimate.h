@@ -112,6 +112,9 @@ class Estimator {
 
   [[nodiscard]] const Workload& workload() const { return shape_.workload; }
 
+  /// The choices of hot rows that were asked for.
+  [[nodiscard]] const HotUses& hot_uses() const { return hot_uses_; }
+
   /// What the job fixes, for a ShardLoads. Valid as long as this.
   [[nodiscard]] const StepShape& shape() const { return shape_; }
 

@@ -163,6 +163,18 @@ class Search {
   std::vector<Candidate> candidates_;
 };
 
+/// The schedule of the best plan, with which its memory is predicted again.
+void choose_schedule(const spec::Config& config, const Workload& workload, SearchResult& found) {
+  Proposal& best = found.proposals.front();
+  const Estimator estimator(config, *found.mesh, workload, best.plan.parts);
+  found.pipelines = pipeline_options(estimator, best.plan, best.cost);
+  found.pipeline = choose_pipeline(config.pipeline, found.pipelines);
+  if (config.pipeline.schedule == spec::PipelineSchedule::kAuto) {
+    best.plan.pipeline = found.pipelines[found.pipeline].pipeline;
+    best.cost = estimator.cost(best.plan);
+  }
+}
+
 }  // namespace
 
 SearchResult search_group(const spec::Config& config,
@@ -195,7 +207,9 @@ SearchResult search(const spec::Config& config,
            table.name, table.groups);
     }
   }
-  return search_meshes(config, cluster, workload);
+  SearchResult found = search_meshes(config, cluster, workload);
+  choose_schedule(config, workload, found);
+  return found;
 }
 
 }  // namespace weft::planner

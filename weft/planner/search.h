@@ -14,6 +14,8 @@
 ///               rows are tried where the workload has some, and tables of the hottest rank are
 ///               held in all other ways, one at a time, as long as the step gets shorter
 ///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
+///   schedule    the best proposal gets the schedule whose step is predicted to be shortest, where
+///               the configuration leaves it open (pipeline_choice.h); all others are as of sync
 ///
 /// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks
 /// they have and how they synchronise is chosen by the same step where the configuration leaves it
@@ -31,6 +33,7 @@
 #include "weft/planner/estimate.h"
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/mesh_options.h"
+#include "weft/planner/pipeline_choice.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
@@ -68,8 +71,13 @@ struct SearchResult {
   std::shared_ptr<const MeshCluster> mesh = nullptr;  ///< for which the proposals are
   std::vector<MeshOption> meshes = {};                ///< by groups; empty where one was asked for
   std::size_t chosen = 0;                             ///< of meshes
+  std::vector<PipelineOption> pipelines = {};         ///< of best(), by schedule
+  std::size_t pipeline = 0;                           ///< of pipelines: what the job gets
 
   [[nodiscard]] const Proposal& best() const { return proposals.front(); }
+
+  /// Predicted, of the best proposal under its schedule.
+  [[nodiscard]] double step_s() const { return pipelines[pipeline].step_s; }
 };
 
 /// Requires a validated configuration and a checked cluster. Throws Error(kConfig) where parts do

@@ -228,8 +228,9 @@ double link_s(const StepShape& shape, const ShardLoad& load) {
 /// Vectors for all ranks, and entries (step_memory.h).
 std::int64_t buffer_bytes(const StepShape& shape, const ShardLoad& load) {
   const auto entries = layout::run_lengths(layout::Expected{load.ids}, layout::Expected{});
-  return static_cast<std::int64_t>(static_cast<double>(shape.ranks) * load.vector_bytes +
-                                   layout::total_bytes(entries).value);
+  return static_cast<std::int64_t>(
+      shape.in_flight *
+      (static_cast<double>(shape.ranks) * load.vector_bytes + layout::total_bytes(entries).value));
 }
 
 }  // namespace weft::planner

@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "weft/layout/blocks.h"
@@ -60,7 +61,8 @@ enum class Transport : std::uint8_t { kLent, kReceived };
 /// What the buffers depend on beside job and plan.
 struct StepMemoryOptions {
   Transport transport = Transport::kLent;
-  double growth = layout::kBufferGrowth;  ///< Device::buffer_growth()
+  std::optional<spec::Pipeline> pipeline = {};  ///< none: spec::pipeline_of() of job and plan
+  double growth = layout::kBufferGrowth;        ///< Device::buffer_growth()
 };
 
 /// [ranks]. O((shards + tables) · kinds of ranks + ranks).

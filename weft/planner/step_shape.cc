@@ -8,6 +8,7 @@
 #include "weft/cost/hierarchical.h"
 #include "weft/cost/memory.h"
 #include "weft/planner/dense_memory.h"
+#include "weft/planner/pipeline_choice.h"
 
 namespace weft::planner {
 namespace {
@@ -98,6 +99,7 @@ StepShape make(const spec::Config& config,
   // Vectors are written and their gradients read again and again between other stages: what of both
   // matrices the caches do not hold is fetched each time.
   shape.matrix_bytes = matrix_bytes(shape);
+  shape.in_flight = static_cast<double>(batches_in_flight(config.pipeline));
   shape.cold = shape.matrix_bytes > 0.0
                    ? std::max(0.0, 1.0 - cluster.compute.cache.value / shape.matrix_bytes)
                    : 0.0;

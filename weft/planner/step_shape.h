@@ -34,6 +34,7 @@ struct StepShape {
   double batch = 0.0;                       ///< of the group, of several the one with most samples
   std::vector<double> subtrees = {};        ///< shares of a rank's samples in its whole subtrees
   std::vector<double> group_subtrees = {};  ///< the same of a group, of several
+  double in_flight = 1.0;     ///< batches that have memory, where the configuration says a schedule
   double matrix_bytes = 0.0;  ///< vectors and gradients of `samples`: of pooled features and ids
   double cold = 1.0;          ///< share of these vectors that no cache holds
   double dense_bytes = 0.0;   ///< the dense side's memory on the first rank, which has most samples

@@ -1,0 +1,133 @@
+// Which schedule a plan gets, on which cluster.
+#include "weft/planner/pipeline_choice.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/planner/made_up.h"
+#include "tests/topology/small_cluster.h"
+#include "weft/planner/place.h"
+#include "weft/planner/search.h"
+#include "weft/spec/plan.h"
+
+namespace weft::planner {
+namespace {
+
+using spec::PipelineSchedule;
+
+/// Wide vectors and a model to compute beside them, in eight parts a rank.
+spec::Config job() {
+  spec::Config config = testing::make_config({{.rows = 50'000, .dim = 128, .length = 2},
+                                              {.rows = 70'000, .dim = 128, .length = 1},
+                                              {.rows = 90'000, .dim = 128, .length = 3},
+                                              {.rows = 60'000, .dim = 128, .length = 1}});
+  for (spec::Table& table : config.tables) {
+    table.sharding = spec::Sharding::kTableWise;
+  }
+  config.model.top_mlp = {512, 256};
+  config.numerics.parts = 32;
+  return config;
+}
+
+/// `rate`: bytes per second between hosts.
+topology::Cluster cluster_of(double rate, double latency) {
+  topology::Cluster cluster = topology::small_cluster({{4, 1}});
+  cluster.links.network.rank.value = rate;
+  cluster.links.network.latency.value = latency;
+  cluster.links.network.host = {};
+  return cluster;
+}
+
+SearchResult found(const spec::Config& config, const topology::Cluster& cluster) {
+  return search(config, cluster, make_workload(config));
+}
+
+TEST(PipelineChoice, SlowLinksAreHidden) {
+  const SearchResult result = found(job(), cluster_of(2e8, 1e-6));
+  ASSERT_EQ(result.pipelines.size(), 5U);
+  const spec::Pipeline& chosen = result.best().plan.pipeline;
+  EXPECT_EQ(chosen.schedule, PipelineSchedule::kNested);
+  EXPECT_GE(chosen.micro_batches.sizes.size(), 2U);
+  EXPECT_LT(result.step_s(), 0.98 * result.pipelines.front().step_s);
+  for (const PipelineOption& option : result.pipelines) {
+    EXPECT_GE(option.step_s, result.step_s()) << to_string(option.pipeline.schedule);
+  }
+}
+
+TEST(PipelineChoice, OnIdleFastLinksSyncStays) {
+  const SearchResult result = found(job(), cluster_of(1e13, 0.0));
+  EXPECT_EQ(result.best().plan.pipeline.schedule, PipelineSchedule::kSync);
+  EXPECT_EQ(result.pipeline, 0U);
+  EXPECT_EQ(found(job(), topology::small_cluster({{1, 1}})).best().plan.pipeline.schedule,
+            PipelineSchedule::kSync);
+}
+
+TEST(PipelineChoice, OthersMustSaveTwoPercent) {
+  std::vector<PipelineOption> options(3);
+  options[0] = {.pipeline = {.schedule = PipelineSchedule::kSync}, .step_s = 1.0};
+  options[1] = {.pipeline = {.schedule = PipelineSchedule::kPrefetch}, .step_s = 0.985};
+  options[2] = {.pipeline = {.schedule = PipelineSchedule::kDbp}, .step_s = 0.99};
+  EXPECT_EQ(choose_pipeline({}, options), 0U);
+  options[2].step_s = 0.97;
+  EXPECT_EQ(choose_pipeline({}, options), 2U);
+  options[2].fits = false;
+  EXPECT_EQ(choose_pipeline({}, options), 0U);
+  EXPECT_EQ(choose_pipeline({.schedule = PipelineSchedule::kPrefetch}, options), 1U);
+}
+
+TEST(PipelineChoice, AConfiguredScheduleIsPredictedAndNotPlanned) {
+  spec::Config config = job();
+  config.pipeline = {
+      .schedule = PipelineSchedule::kFwp, .micro_batches = {{1, 2, 1}}, .lookahead = 2};
+  const SearchResult result = found(config, cluster_of(2e8, 1e-6));
+  EXPECT_EQ(result.best().plan.pipeline, spec::Pipeline{});
+  EXPECT_EQ(result.pipelines[result.pipeline].pipeline, config.pipeline);
+  EXPECT_EQ(spec::pipeline_of(config.pipeline, result.best().plan), config.pipeline);
+}
+
+TEST(PipelineChoice, NoMoreMicroBatchesThanParts) {
+  spec::Config config = job();
+  for (const auto& [parts, most] : {std::pair<std::int64_t, std::size_t>{4, 1}, {8, 2}, {16, 4}}) {
+    config.numerics.parts = parts;
+    for (const PipelineOption& option : found(config, cluster_of(2e8, 1e-6)).pipelines) {
+      if (cuts_batches(option.pipeline.schedule)) {
+        EXPECT_LE(option.pipeline.micro_batches.sizes.size(), most);
+      }
+    }
+  }
+}
+
+/// Two batches in flight must fit.
+TEST(PipelineChoice, WhatDoesNotFitIsNotChosen) {
+  topology::Cluster cluster = cluster_of(2e8, 1e-6);
+  const SearchResult result = found(job(), cluster);
+  const PipelineOption& sync = result.pipelines.front();
+  const PipelineOption& chosen = result.pipelines[result.pipeline];
+  EXPECT_GT(chosen.memory_bytes, sync.memory_bytes);
+  cluster.memory.ddr.value =
+      0.5 * (chosen.memory_bytes + sync.memory_bytes) / (1.0 - cluster.memory.reserve.value);
+  const SearchResult less = found(job(), cluster);
+  EXPECT_TRUE(less.best().fits());
+  EXPECT_TRUE(less.pipelines[less.pipeline].fits);
+  EXPECT_NE(less.best().plan.pipeline.schedule, PipelineSchedule::kNested);
+}
+
+/// A plan file says the choice, a configured schedule overrides it, and neither refuses the other.
+TEST(PipelineChoice, StandsInThePlan) {
+  spec::Config config = job();
+  const spec::Plan plan = found(config, cluster_of(2e8, 1e-6)).best().plan;
+  const std::string text = spec::plan_to_yaml(plan);
+  EXPECT_NE(text.find("schedule: nested"), std::string::npos) << text;
+  EXPECT_EQ(spec::plan_from_yaml(text, "plan.yaml"), plan);
+  spec::Plan other = plan;
+  other.pipeline = {};
+  EXPECT_EQ(spec::plan_hash(other), spec::plan_hash(plan)) << "it decides no bit";
+  config.pipeline.schedule = PipelineSchedule::kPrefetch;
+  check_plan(plan, config);
+  check_pins(plan, config);
+  EXPECT_EQ(spec::pipeline_of(config.pipeline, plan).schedule, PipelineSchedule::kPrefetch);
+}
+
+}  // namespace
+}  // namespace weft::planner
