@@ -1,6 +1,7 @@
 // Memory that the planner predicts, against the peak of every rank's device over some steps of
 // training: every model, optimizer and scheme, over ranks as threads.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -44,6 +45,8 @@ struct Case {
   bool even = false;                     ///< rows are as frequent as any
   std::int64_t steps = 20;
   double growth = layout::kBufferGrowth;  ///< of buffers
+  spec::Pipeline pipeline = {};
+  std::int64_t parts = 0;
 };
 
 spec::Config config_of(const Case& one) {
@@ -73,6 +76,8 @@ spec::Config config_of(const Case& one) {
           "dense_optimizer: {type: adam, learning_rate: 0.01}\n",
       "job.yaml");
   config.codecs = one.codecs;
+  config.pipeline = one.pipeline;
+  config.numerics.parts = one.parts;
   if (!kernels::has_bf16_products(kernels::current_target())) {
     config.numerics.target = spec::Target::kAvx512;  // bf16 is widened
   }
@@ -113,10 +118,16 @@ Counted count(const Case& one, const spec::Config& config, const spec::Plan& pla
     const std::int64_t before = host_memory_use().now;
     world.barrier(host);
     Engine engine(config, plan, world, *device);
-    data::Batch batch;
+    std::array<data::Batch, 2> batches;
+    const auto batch_of = [&](std::int64_t step) -> data::Batch& {
+      return batches[static_cast<std::size_t>(step % 2)];
+    };
+    loader.next(batch_of(1));
     for (std::int64_t step = 1; step <= one.steps; ++step) {
-      loader.next(batch);
-      engine.train_step({.batch = batch, .step = step});
+      const StepInput now{.batch = batch_of(step), .step = step};
+      const StepInput next{.batch = batch_of(step + 1), .step = step + 1};
+      loader.next(batch_of(step + 1));
+      engine.train_step(now, engine.looks_ahead() && step < one.steps ? &next : nullptr);
     }
     const auto peak = static_cast<double>(device->memory_peak());
     std::vector<double> peaks(static_cast<std::size_t>(world.size()));
@@ -337,6 +348,65 @@ TEST_F(PredictedMemory, OfRelaysOfRows) {
                         .even = true},
                        0.05);
     }
+  }
+}
+
+/// Two batches in flight, and what is encoded of the largest micro-batch.
+TEST_F(PredictedMemory, OfSchedules) {
+  using enum spec::PipelineSchedule;
+  const std::vector<spec::Pipeline> pipelines = {
+      {.schedule = kDbp},
+      {.schedule = kFwp, .micro_batches = {{1, 1, 1, 1}}, .lookahead = 2},
+      {.schedule = kNested, .micro_batches = {{1, 1, 1, 1}}}};
+  const spec::Codecs coded{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16};
+  for (const spec::Pipeline& pipeline : pipelines) {
+    SCOPED_TRACE(to_string(pipeline.schedule));
+    for (const spec::Codecs& codecs : {spec::Codecs{}, coded}) {
+      for (const spec::Sharding sharding :
+           {spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
+            spec::Sharding::kDataParallel}) {
+        expect_predicted({.optimizer = "row_wise_adagrad",
+                          .sharding = sharding,
+                          .codecs = codecs,
+                          .steps = 40,
+                          .pipeline = pipeline,
+                          .parts = 16},
+                         0.05);
+      }
+      expect_predicted({.sharding = spec::Sharding::kRowWise,
+                        .pooled_at = spec::PooledAt::kSample,
+                        .codecs = codecs,
+                        .hot_rows = 1200,
+                        .steps = 40,
+                        .pipeline = pipeline,
+                        .parts = 16},
+                       0.05);
+      expect_predicted({.sharding = spec::Sharding::kRowWise,
+                        .ranks = 4,
+                        .codecs = codecs,
+                        .hosts = {0, 0, 1, 1},
+                        .even = true,
+                        .steps = 40,
+                        .pipeline = pipeline,
+                        .parts = 16},
+                       0.05);
+    }
+  }
+}
+
+/// Micro-batches of several sizes, and of ranks with several numbers of parts.
+TEST_F(PredictedMemory, OfUnevenMicroBatches) {
+  const spec::Codecs codecs{.forward = CodecFormat::kInt8, .backward = CodecFormat::kBf16};
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{1, 2, 4, 1}, {1, 1, 1}}) {
+    expect_predicted(
+        {.sharding = spec::Sharding::kTableWise,
+         .ranks = 3,
+         .codecs = codecs,
+         .steps = 40,
+         .pipeline = {.schedule = spec::PipelineSchedule::kNested, .micro_batches = {sizes}},
+         .parts = 16},
+        0.05);
   }
 }
 

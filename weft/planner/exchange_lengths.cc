@@ -10,6 +10,11 @@ layout::PathBlock way_of(const VectorSlot& slot, bool own) {
   return {.path = slot.path, .own = own, .sequence = slot.sequence};
 }
 
+/// What a micro-batch has of it.
+Expected cut(const Expected& all, double share) {
+  return {all.value * share, all.varies};
+}
+
 }  // namespace
 
 ExchangeLengths::SampleEnd& ExchangeLengths::SampleEnd::operator+=(const SampleEnd& other) {
@@ -19,10 +24,13 @@ ExchangeLengths::SampleEnd& ExchangeLengths::SampleEnd::operator+=(const SampleE
   return *this;
 }
 
-ExchangeLengths::ExchangeLengths(const spec::Codecs& codecs, const RankKinds& ranks, bool copied)
+ExchangeLengths::ExchangeLengths(const spec::Codecs& codecs,
+                                 const RankKinds& ranks,
+                                 const Options& options)
     : codecs_(codecs),
       ranks_(ranks),
-      exchange_{.encoded = codecs.forward != CodecFormat::kFp32, .copied = copied},
+      exchange_{.encoded = codecs.forward != CodecFormat::kFp32, .copied = options.copied},
+      has_cuts_(options.has_cuts),
       ends_(ranks.kind_of.size()),
       sample_ends_(ranks.kinds.size()) {
 }
@@ -69,10 +77,14 @@ void ExchangeLengths::serve(std::size_t rank,
   SlotEnd& end = ends_[rank];
   if (way.moves_vectors()) {
     end.served.add(block.vectors * ranks, block.gradients * ranks, columns);
-    end.vectors_out += block.vectors * (ranks * vector_bytes(columns));
+    if (has_cuts_) {
+      end.served.join();
+    }
+    end.vectors_out += cut(block.vectors, block.cut_of_vectors) * (ranks * vector_bytes(columns));
   }
   if (way.moves_gradients()) {
-    end.gradients_in += block.gradients * (ranks * gradient_bytes(columns));
+    end.gradients_in +=
+        cut(block.gradients, block.cut_of_gradients) * (ranks * gradient_bytes(columns));
   }
 }
 
@@ -84,10 +96,10 @@ ExchangeLengths::SampleEnd ExchangeLengths::sample_end(const layout::PathBlock& 
     end.asked = block.vectors * columns;
   }
   if (way.moves_vectors()) {
-    end.vectors_in = block.vectors * vector_bytes(columns);
+    end.vectors_in = cut(block.vectors, block.cut_of_vectors) * vector_bytes(columns);
   }
   if (way.moves_gradients()) {
-    end.gradients_out = block.gradients * gradient_bytes(columns);
+    end.gradients_out = cut(block.gradients, block.cut_of_gradients) * gradient_bytes(columns);
   }
   return end;
 }
@@ -95,7 +107,8 @@ ExchangeLengths::SampleEnd ExchangeLengths::sample_end(const layout::PathBlock& 
 void ExchangeLengths::add_rounding(std::size_t rank,
                                    const VectorSlot& slot,
                                    const FeatureUse& use) {
-  const double samples = ranks_.kinds[ranks_.kind_of[rank]].samples;
+  const RankKind& kind = ranks_.kinds[ranks_.kind_of[rank]];
+  const double samples = kind.samples * kind.largest_cut;
   const Expected rows =
       use.pooled ? Expected{samples} : Expected{samples * use.length, !has_fixed_length(use)};
   const layout::PathBlock own = way_of(slot, true);

@@ -1,6 +1,9 @@
 /// Private to planner/: what the ranks of a plan have of vectors and gradients on their way between
 /// shards and samples, added up block by block; weft/layout/feature_vectors.h has the lengths.
 ///
+/// Of a batch in micro-batches vectors have room for all of it, and what is encoded for the largest
+/// micro-batch: taken to be the same one for all blocks, as it is where sizes are equal.
+///
 /// Cost: add_slot() O(kinds of ranks), the rest O(1).
 #pragma once
 
@@ -25,12 +28,20 @@ struct VectorSlot {
 /// Vectors of a slot for one rank's samples, and gradients that come back.
 struct VectorBlock {
   Expected vectors, gradients;
+  /// Shares that one micro-batch has, at most: what is encoded at once.
+  double cut_of_vectors = 1.0, cut_of_gradients = 1.0;
 };
 
 class ExchangeLengths {
  public:
+  /// Where what others have is read, and how a batch is cut.
+  struct Options {
+    bool copied = false;    ///< see layout::VectorExchange
+    bool has_cuts = false;  ///< into several micro-batches
+  };
+
   /// All outlive it.
-  ExchangeLengths(const spec::Codecs& codecs, const RankKinds& ranks, bool copied);
+  ExchangeLengths(const spec::Codecs& codecs, const RankKinds& ranks, const Options& options);
 
   /// Where what others have is read: see layout::VectorExchange.
   [[nodiscard]] bool copied() const { return exchange_.copied; }
@@ -92,6 +103,7 @@ class ExchangeLengths {
   const spec::Codecs& codecs_;
   const RankKinds& ranks_;
   layout::VectorExchange exchange_;
+  bool has_cuts_;
   std::vector<SlotEnd> ends_;           // [ranks]
   std::vector<SampleEnd> sample_ends_;  // [kinds] of all slots, as if of other ranks
 };

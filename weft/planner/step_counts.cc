@@ -13,7 +13,7 @@ bool has_fixed_length(const FeatureUse& use) {
   return use.present == 1.0 && use.length == std::floor(use.length);
 }
 
-RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan) {
+RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan, const MicroBatches& cuts) {
   std::int64_t group = 0;
   std::int64_t most = 0;
   for (std::int64_t g = 0; g < plan.groups; ++g) {
@@ -32,6 +32,11 @@ RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan) {
     for (const Range& subtree : maximal_subtrees(plan.parts, own)) {
       kind.subtrees.push_back(static_cast<double>(subtree.size()) / kind.parts);
     }
+    kind.cuts.clear();
+    for (std::int64_t cut = 0; cut < cuts.count(); ++cut) {
+      kind.cuts.push_back(static_cast<double>(cuts.parts(own, cut).size()) / kind.parts);
+    }
+    kind.largest_cut = std::ranges::max(kind.cuts);
     std::vector<double> key = kind.subtrees;
     key.push_back(kind.samples);
     const auto found = known.try_emplace(key, all.kinds.size());
@@ -64,7 +69,19 @@ Partials partials_of(const RankKind& kind, const FeatureUse& use, double ids) {
 AskedRows asked_rows(const RankKind& kind, const FeatureUse& use, std::int64_t rows) {
   const double own = kind.samples * use.length * share_of_rows(use, Range{0, rows}, rows);
   const FeatureUse held = use_of_rows(use, Range{0, rows}, rows);
-  return {.rows = unique_rows(held, own), .sums = partials_of(kind, held, own).sums.value};
+  AskedRows asked{.rows = unique_rows(held, own), .sums = partials_of(kind, held, own).sums.value};
+  if (asked.rows > 0.0 && kind.cuts.size() > 1) {
+    asked.largest_cut = 0.0;
+    double share = 0.0;
+    double before = 0.0;
+    for (const double cut : kind.cuts) {
+      share += cut;
+      const double so_far = unique_rows(held, own * share) / asked.rows;
+      asked.largest_cut = std::max(asked.largest_cut, so_far - before);
+      before = so_far;
+    }
+  }
+  return asked;
 }
 
 CutCounts::CutCounts(const RankKinds& ranks, const JointUse& table, std::int64_t rows, bool cut)

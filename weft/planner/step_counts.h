@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/micro_batches.h"
 #include "weft/layout/lengths.h"
 #include "weft/planner/hot_rows.h"
 #include "weft/planner/workload.h"
@@ -24,6 +25,8 @@ using layout::Expected;
 struct RankKind {
   double samples = 0.0;
   std::vector<double> subtrees = {};  ///< shares of the samples
+  std::vector<double> cuts = {1.0};   ///< those of the micro-batches
+  double largest_cut = 1.0;           ///< of these
   double parts = 0.0;
   std::int64_t ranks = 0;
 };
@@ -35,8 +38,8 @@ struct RankKinds {
   std::vector<std::size_t> kind_of;  ///< [ranks]
 };
 
-/// O(ranks · parts of a rank).
-RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan);
+/// Whose batches are cut like that. O(ranks · (parts of a rank + micro-batches)).
+RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan, const MicroBatches& cuts);
 
 /// Ids of `samples` samples, for all that read a table.
 Expected ids_of(const JointUse& table, double samples);
@@ -53,8 +56,10 @@ struct Partials {
 Partials partials_of(const RankKind& kind, const FeatureUse& use, double ids);
 
 /// What a rank's samples want of a fetched table: different rows, and partial sums of gradients.
+/// Rows come with the micro-batch that needs them first, sums go with the last.
 struct AskedRows {
   double rows = 0.0, sums = 0.0;
+  double largest_cut = 1.0;  ///< share of the rows that come with one micro-batch, at most
 };
 
 /// Of all rows that shards serve; `rows` is how many the table has.

@@ -12,6 +12,7 @@
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/exchange_lengths.h"
+#include "weft/planner/pipeline_choice.h"
 #include "weft/planner/relay_traffic.h"
 #include "weft/planner/step_counts.h"
 
@@ -33,8 +34,9 @@ class StepLengths {
         plan_(plan),
         growth_(options.growth),
         hot_uses_(hot_uses),
+        pipeline_(options.pipeline ? *options.pipeline : spec::pipeline_of(config.pipeline, plan)),
         uses_(config.tables.size()),
-        ranks_(rank_kinds(config, plan)),
+        ranks_(rank_kinds(config, plan, pipeline_.cuts())),
         memory_(at(plan.ranks)),
         replica_rows_(memory_.size()) {
     for (const FeatureUse& use : workload.features) {
@@ -45,8 +47,11 @@ class StepLengths {
     }
     lay_out_hosts();
     const bool relayed = relays_ && plan.collectives.vectors == spec::CollectiveForm::kHierarchical;
-    exchange_.emplace(config.codecs, ranks_,
-                      relayed || options.transport == Transport::kReceived);  // relays do not lend
+    exchange_.emplace(
+        config.codecs, ranks_,
+        ExchangeLengths::Options{
+            .copied = relayed || options.transport == Transport::kReceived,  // relays do not lend
+            .has_cuts = pipeline_.cuts().count() > 1});
   }
 
   std::vector<StepMemory> run() {
@@ -61,8 +66,8 @@ class StepLengths {
       matrices.push_back(matrices_of(kind));
     }
     for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
-      add_exchanges(rank);
       memory_[rank].matrices = matrices[ranks_.kind_of[rank]];
+      add_exchanges(rank);
     }
     return std::move(memory_);
   }
@@ -151,9 +156,11 @@ class StepLengths {
   void add_slot(std::size_t rank, const VectorSlot& slot, std::span<const VectorBlock> blocks) {
     exchange_->add_slot(rank, slot, blocks);
     for (std::size_t kind = 0; kind < kinds() && relays_; ++kind) {
-      relays_->add_vectors(
-          rank, kind, (blocks[kind].vectors * exchange_->vector_bytes(slot.columns)).value,
-          (blocks[kind].gradients * exchange_->gradient_bytes(slot.columns)).value);
+      const VectorBlock& block = blocks[kind];
+      const auto vectors = static_cast<double>(exchange_->vector_bytes(slot.columns));
+      const auto gradients = static_cast<double>(exchange_->gradient_bytes(slot.columns));
+      relays_->add_vectors(rank, kind, block.cut_of_vectors * block.vectors.value * vectors,
+                           block.cut_of_gradients * block.gradients.value * gradients);
     }
   }
 
@@ -172,7 +179,11 @@ class StepLengths {
                             .columns = shard.cols.size()};
       for (std::size_t kind = 0; kind < kinds(); ++kind) {
         const Expected& vectors = rows.vectors[use * kinds() + kind];
-        blocks[kind] = {.vectors = vectors, .gradients = vectors};
+        const double cut = ranks_.kinds[kind].largest_cut;
+        blocks[kind] = {.vectors = vectors,
+                        .gradients = vectors,
+                        .cut_of_vectors = cut,
+                        .cut_of_gradients = cut};
       }
       add_slot(rank, slot, blocks);
       if (hot_use == nullptr) {  // the matrix is rounded with the slot of hot rows
@@ -268,15 +279,21 @@ class StepLengths {
       const RankKind& kind = ranks_.kinds[ranks_.kind_of[rank]];
       if (path == layout::Path::kUniqueRows) {
         const double ids = ids_of(use, kind.samples).value;
+        const AskedRows asked = asked_rows(kind, use.joined, config_.tables[t].num_embeddings);
         exchange_->add_own(rank, {.path = path, .sequence = true, .columns = dim(t)},
                            {.vectors = {unique_rows(use.joined, ids), true},
-                            .gradients = partials_of(kind, use.joined, ids).sums});
+                            .gradients = partials_of(kind, use.joined, ids).sums,
+                            .cut_of_vectors = asked.largest_cut});
         continue;
       }
       for (const FeatureUse* one : use.features) {
         const VectorSlot slot{.path = path, .sequence = !one->pooled, .columns = dim(t)};
         const Expected vectors{kind.samples * (one->pooled ? one->present : one->length), true};
-        exchange_->add_own(rank, slot, {.vectors = vectors, .gradients = vectors});
+        exchange_->add_own(rank, slot,
+                           {.vectors = vectors,
+                            .gradients = vectors,
+                            .cut_of_vectors = kind.largest_cut,
+                            .cut_of_gradients = kind.largest_cut});
         exchange_->add_rounding(rank, slot, *one);
       }
     }
@@ -311,7 +328,8 @@ class StepLengths {
     Expected entries;
     for (std::size_t kind = 0; kind < kinds(); ++kind) {
       blocks.push_back({.vectors = {share * asked[kind].rows, true},
-                        .gradients = {share * asked[kind].sums, true}});
+                        .gradients = {share * asked[kind].sums, true},
+                        .cut_of_vectors = asked[kind].largest_cut});
       entries += blocks.back().gradients * ranks_.kinds[kind].ranks;
       if (relays_) {
         relays_->add_unique_rows(at(shard.rank), kind, shard.rows.size(),
@@ -329,6 +347,11 @@ class StepLengths {
     StepMemory& memory = memory_[rank];
     memory.served = exchange_->held_vectors(rank, growth_);
     memory.encoded = exchange_->held_encoded(rank, growth_);
+    const auto batches = static_cast<double>(batches_in_flight(pipeline_));
+    for (double* const bytes : {&memory.matrices, &memory.served, &memory.encoded, &memory.entries,
+                                &memory.partials, &memory.rows}) {
+      *bytes *= batches;
+    }
     memory.partials += held(replica_rows_[rank]);
     memory.relays = relays_ ? relays_->held_bytes(rank, exchange_->slots(rank)) : 0.0;
   }
@@ -355,6 +378,7 @@ class StepLengths {
   const spec::Plan& plan_;
   double growth_;
   const HotUses& hot_uses_;
+  spec::Pipeline pipeline_;
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   RankKinds ranks_;
   std::vector<StepMemory> memory_;      // [ranks]

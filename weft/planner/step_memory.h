@@ -21,6 +21,9 @@
 ///   partials   partial sums of a replica, and of a table that is fetched            (likewise)
 ///   rows       of shards of columns whose optimizer looks at whole rows: sums and statistics; of
 ///              fetched tables the rows                                           (likewise)
+/// Of a schedule that begins the next batch two batches have all of it but tables and relays, which
+/// are the communicator's, and received rows of replicas. Of a batch in micro-batches the largest
+/// one is encoded, or relayed, at once.
 /// Of a plan for several groups: the ranks of the group with most samples; copies and hot rows have
 /// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
 /// Not in it: what lies in std::vector (ids on their way, lists of tasks), scratch memory of single
