@@ -349,7 +349,8 @@ TEST(PlanReport, NamesEveryTableAndRank) {
   const SearchResult result = search(config, cluster, workload);
   const PlanReport report{config, cluster, workload, result};
   for (const std::string& text : {to_text(report), to_json(report), to_html(report)}) {
-    for (const char* says : {"t0", "t1", "t2", "row_wise", "asked for", "exchange_ids"}) {
+    for (const char* says : {"t0", "t1", "t2", "row_wise", "asked for", "exchange_ids", "sync",
+                             "prefetch", "dbp", "fwp", "nested"}) {
       EXPECT_NE(text.find(says), std::string::npos) << says << " in\n" << text;
     }
   }
@@ -359,6 +360,9 @@ TEST(PlanReport, NamesEveryTableAndRank) {
   for (const std::string& text : {to_text(report), to_html(report)}) {
     EXPECT_NE(text.find("greedy by bytes and lookups / now"), std::string::npos);
   }
+  EXPECT_NE(to_text(report).find("with schedule " + describe(result.best().plan.pipeline)),
+            std::string::npos)
+      << to_text(report);
   EXPECT_EQ(to_html(report).find("http"), std::string::npos) << "opens offline";
 }
 

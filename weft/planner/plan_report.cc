@@ -17,6 +17,7 @@
 #include "weft/base/text_lines.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/mesh_report.h"
+#include "weft/planner/pipeline_report.h"
 
 namespace weft::planner {
 namespace {
@@ -168,9 +169,7 @@ void write_overview(TextLines& text, const PlanReport& report) {
     text.line("{}; ranks and tables below are those of a group", mesh);
   }
   text.line("{}", imbalance_line(report));
-  text.line("a step of {} samples takes {:.3f} ms, {:.0f} samples/s, as predicted",
-            report.config.batch_size, to_ms(best.cost.step_s),
-            static_cast<double>(report.config.batch_size) / best.cost.step_s);
+  write_step(text, report);
   if (!measured) {
     text.line("lengths and popularity of ids are {}; weft data stats --format json measures them",
               report.config.data.format == spec::DataFormat::kSynthetic ? "those of the generator"
@@ -239,7 +238,7 @@ void write_tables(TextLines& text, const PlanReport& report) {
 void write_proposals(TextLines& text, const PlanReport& report) {
   const double best = report.result.best().cost.step_s;
   text.line("");
-  text.line("Proposals: step in ms; most over mean of the ranks' work and of their bytes");
+  text.line("Proposals: step of sync in ms; most over mean of the ranks' work and of their bytes");
   text.line("{:<32} {:>10} {:>9} {:>9} {:>9}", "", "step", "", "work", "bytes");
   const std::vector<const Proposal*> shown = shown_proposals(report);
   for (const Proposal* one : shown) {
@@ -254,7 +253,7 @@ void write_proposals(TextLines& text, const PlanReport& report) {
 }
 
 void draw_proposals(HtmlPage& page, const PlanReport& report) {
-  page.section("Proposals", "Predicted milliseconds of a step.");
+  page.section("Proposals", "Predicted milliseconds of a step of schedule sync.");
   page.key(std::array{KeyEntry{"compute", "fits"}, KeyEntry{"idle", "does not fit into memory"}});
   const std::vector<const Proposal*> shown = shown_proposals(report);
   const Proposal* const slowest =
@@ -409,6 +408,7 @@ std::string to_text(const PlanReport& report) {
   TextLines text;
   write_overview(text, report);
   write_meshes(text, report);
+  write_pipelines(text, report);
   write_proposals(text, report);
   write_parts(text, report);
   write_ranks(text, report);
@@ -428,6 +428,7 @@ std::string to_json(const PlanReport& report) {
               {"before", before(report).name},
               {"plan", spec::plan_to_yaml(best.plan)}};
   add_meshes(out, report);
+  add_pipelines(out, report);
   const MeshCluster& mesh = *report.result.mesh;
   std::vector<std::size_t> places(mesh.by_position.size());  // of ranks of the world
   for (std::size_t p = 0; p < places.size(); ++p) {
@@ -477,7 +478,7 @@ std::string to_html(const PlanReport& report, const PageOrigin& origin) {
   page.open("Weft plan");
   page.add("<h1>{} on {}: {:.3f} ms a step, as predicted</h1>\n",
            counted(std::ssize(report.config.tables), "table"), counted(best.plan.world(), "rank"),
-           to_ms(best.cost.step_s));
+           to_ms(report.result.step_s()));
   page.add("<p>Cluster {}, {}; {}.</p>\n", HtmlPage::escaped(report.cluster.name),
            counted(topology::hosts(report.cluster), "host"), HtmlPage::escaped(best.name));
   if (const std::string mesh_text = mesh_line(report); !mesh_text.empty()) {
@@ -485,6 +486,7 @@ std::string to_html(const PlanReport& report, const PageOrigin& origin) {
   }
   page.add("<p>{}.</p>\n", HtmlPage::escaped(imbalance_line(report)));
   draw_meshes(page, report);
+  draw_pipelines(page, report);
   draw_proposals(page, report);
   draw_parts(page, best.cost);
   draw_ranks(page, best.cost);

@@ -76,7 +76,7 @@ struct SearchResult {
 
   [[nodiscard]] const Proposal& best() const { return proposals.front(); }
 
-  /// Predicted, of the best proposal under its schedule.
+  /// Predicted, of the best proposal under the job's schedule. REQUIRES: search() made this.
   [[nodiscard]] double step_s() const { return pipelines[pipeline].step_s; }
 };
 

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 #include <string>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/base/text.h"
 #include "weft/spec/walk.h"
 
 namespace weft::spec {
@@ -61,6 +64,18 @@ std::string remedy(const Pipeline& pipeline, std::int64_t parts, std::int64_t ra
 
 std::string_view to_string(PipelineSchedule schedule) {
   return kPipelineSchedules[static_cast<std::size_t>(schedule)];
+}
+
+std::string describe(const Pipeline& pipeline) {
+  if (!cuts_batches(pipeline.schedule)) {
+    return std::string(to_string(pipeline.schedule));
+  }
+  const std::vector<std::int64_t>& sizes = pipeline.micro_batches.sizes;
+  const bool are_equal = std::ranges::count(sizes, sizes.front()) == std::ssize(sizes);
+  return fmt::format("{}, {}, {} ahead", to_string(pipeline.schedule),
+                     are_equal ? counted(std::ssize(sizes), "micro-batch", "micro-batches")
+                               : fmt::format("micro-batches [{}]", fmt::join(sizes, ", ")),
+                     pipeline.lookahead);
 }
 
 void walk_overlap(Visitor& v, Pipeline& c) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -58,5 +59,8 @@ std::string_view to_string(PipelineSchedule schedule);
 /// next values of pipeline.cluster_parts and numerics.parts that work, unless every run is of one
 /// rank. REQUIRES: 1 <= ranks <= parts. O(W), nothing where clustering is off.
 void check_cluster_parts(const Pipeline& pipeline, std::int64_t parts, std::int64_t ranks);
+
+/// For people: "dbp", "nested, 4 micro-batches, 3 ahead", "fwp, micro-batches [1, 2, 1], 1 ahead".
+std::string describe(const Pipeline& pipeline);
 
 }  // namespace weft::spec
