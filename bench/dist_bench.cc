@@ -375,8 +375,8 @@ class ExchangeBench {
         .sparse = batch, .step = 1, .global_size = shape_.batch, .sample_ids = {}};
     const auto counts = [&] { input_.exchange_counts(ctx, ids_step_, view, control); };
     const auto ids = [&] { input_.exchange_ids(ctx, ids_step_); };
-    const auto forward = [&] { output_.forward(ctx, ids_step_, *vectors_step_); };
-    const auto backward = [&] { output_.backward(ctx, ids_step_, *vectors_step_); };
+    const auto forward = [&] { output_.forward(ctx, ids_step_, *vectors_step_, 0); };
+    const auto backward = [&] { output_.backward(ctx, ids_step_, *vectors_step_, 0); };
     counts();
     check_sent("ids", *ids_, travel_.sent_ids_bytes, ids);
     output_.prepare(ids_step_, *vectors_step_);
