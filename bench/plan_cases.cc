@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "weft/base/error.h"
+#include "weft/pipeline/schedule.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
 
@@ -160,20 +163,30 @@ void lean(spec::Config& config, std::int64_t ranks) {
   }
 }
 
+spec::PipelineSchedule schedule_of(std::string_view name) {
+  using enum spec::PipelineSchedule;
+  for (const spec::PipelineSchedule one : {kSync, kPrefetch, kDbp, kFwp, kNested}) {
+    if (to_string(one) == name) {
+      return one;
+    }
+  }
+  fail(ErrorCode::kInternal, "no configuration says schedule '{}'", name);
+}
+
 }  // namespace
 
 std::vector<PlanGroup> plan_groups(std::int64_t ranks, bool quick) {
   if (quick) {
     PlanModel tiny = wide();
     tiny.rows = {1000, 300};
-    return {{tiny, 64}, {tiny, 256}};
+    return {{tiny, 64, true}, {tiny, 256}};
   }
   if (ranks == 1) {
     return {{narrow(), 2048}, {wide(), 2048}, {crossed(), 2048}, {factorised(), 1024}};
   }
-  return {{narrow(), 512}, {narrow(), 8192},       {wide(), 512},
-          {wide(), 4096},  {crossed(), 2048},      {factorised(), 1024},
-          {half(), 2048},  {mixed_widths(), 1024}, {sequential(), 1024}};
+  return {{narrow(), 512},      {narrow(), 8192},       {wide(), 512},
+          {wide(), 4096, true}, {crossed(), 2048},      {factorised(), 1024},
+          {half(), 2048, true}, {mixed_widths(), 1024}, {sequential(), 1024}};
 }
 
 std::vector<PlanCase> plan_cases(const PlanGroup& group, std::int64_t ranks) {
@@ -209,6 +222,15 @@ std::vector<PlanCase> plan_cases(const PlanGroup& group, std::int64_t ranks) {
     apply(one.config);
     one.made = planner::make_plan(one.config, ranks);
     cases.push_back(std::move(one));
+  }
+  for (const pipeline::Schedule& schedule : pipeline::schedules()) {
+    if (group.schedules && ranks > 1) {
+      PlanCase one{.plan = fmt::format("table_wise, {}", schedule.name),
+                   .config = cases.front().config,
+                   .made = cases.front().made};
+      one.config.pipeline.schedule = schedule_of(schedule.name);
+      cases.push_back(std::move(one));
+    }
   }
   return cases;
 }

@@ -29,12 +29,18 @@ struct PlanModel {
 struct PlanGroup {
   PlanModel model;
   std::int64_t batch = 0;
+  bool schedules = false;  ///< whether its tables, whole, are also run under every schedule
 };
 
 struct PlanCase {
   std::string plan;     ///< how it is called
   spec::Config config;  ///< tables with the schemes of the plan
   spec::Plan made;
+
+  /// Whether it is there for its schedule: then that is configured.
+  [[nodiscard]] bool is_of_schedule() const {
+    return config.pipeline.schedule != spec::PipelineSchedule::kAuto;
+  }
 };
 
 /// What runs on ranks × threads. `quick`: two tiny ones.

@@ -108,6 +108,10 @@ PlanFigures plan_figures(const PlanGroup& group,
   for (const auto& [key, value] : figures.parameters) {
     figures.group += key + value + " ";
   }
+  if (chosen.is_of_schedule()) {
+    figures.parameters["cases"] = "schedules";
+    figures.parameters["schedule"] = to_string(chosen.config.pipeline.schedule);
+  }
   figures.parameters["plan"] = chosen.plan;
   figures.chosen = std::move(chosen);
   return figures;

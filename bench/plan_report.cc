@@ -12,6 +12,7 @@
 
 #include "bench/plan_scores.h"
 #include "bench/timing.h"
+#include "weft/planner/pipeline_choice.h"
 #include "weft/planner/workload.h"
 
 namespace weft::bench {
@@ -86,6 +87,16 @@ void add_case(std::vector<Figure>& figures, const PlanFigures& one) {
       figures.back().parameters["rank"] = std::to_string(rank);
     }
   }
+}
+
+/// The step alone: parts run beside each other, and no set of cases has it.
+void add_schedule(std::vector<Figure>& figures, const PlanFigures& one) {
+  figures.push_back({.name = "schedule",
+                     .parameters = one.parameters,
+                     .unit = "ms",
+                     .better = Better::kLower,
+                     .values = {quiet(one, kStep)},
+                     .limit = Limit{"predicted", {predicted(one, kStep)}}});
 }
 
 /// A figure of several cases.
@@ -194,6 +205,11 @@ void predict(ShapeFigures& shape) {
     const planner::Estimator estimator(one.chosen.config, cluster, workload, one.chosen.made.parts);
     const PlanCost cost = estimator.cost(one.chosen.made);
     one.predicted = {.step = cost.step_s, .parts = cost.parts};
+    if (one.chosen.is_of_schedule()) {
+      const auto options = planner::pipeline_options(estimator, one.chosen.made, cost);
+      one.predicted.step =
+          options[planner::choose_pipeline(one.chosen.config.pipeline, options)].step_s;
+    }
     one.expected = {};
     for (const planner::RankCost& rank : cost.ranks) {
       one.expected.tables.push_back(static_cast<double>(rank.table_bytes));
@@ -206,6 +222,10 @@ std::vector<Figure> figures_of(const std::vector<PlanFigures>& cases) {
   std::vector<Figure> figures;
   std::map<std::string, Cases> sets;  // by which cases they are
   for (const PlanFigures& one : cases) {
+    if (one.chosen.is_of_schedule()) {
+      add_schedule(figures, one);
+      continue;
+    }
     add_case(figures, one);
     sets["all"].push_back(&one);
     sets[one.parameters.at("cases")].push_back(&one);

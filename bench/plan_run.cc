@@ -149,6 +149,10 @@ class PlanBench {
   void run_case(PlanFigures& figures);
   Records take_steps(train::Engine& engine, std::int64_t count);
 
+  [[nodiscard]] train::StepInput input_of(std::int64_t step) const {
+    return {.batch = batches_[static_cast<std::size_t>(step) % batches_.size()], .step = step};
+  }
+
   std::unique_ptr<comm::Communicator> world_;
   Shape shape_;
   const PlanRunOptions& options_;
@@ -177,8 +181,8 @@ Records PlanBench::take_steps(train::Engine& engine, std::int64_t count) {
   world_->barrier(host_);
   for (std::int64_t i = 0; i <= count; ++i) {
     ++step_;
-    engine.train_step(
-        {.batch = batches_[static_cast<std::size_t>(step_) % batches_.size()], .step = step_});
+    const train::StepInput next = input_of(step_ + 1);
+    engine.train_step(input_of(step_), engine.looks_ahead() && i < count ? &next : nullptr);
     StepRecord& record = own.emplace_back();
     const train::StepTimes& times = engine.times();
     record.begin = std::chrono::duration<double>(times.step.begin.time_since_epoch()).count();

@@ -331,6 +331,21 @@ def table_prediction_errors(results):
                   "median, looked at", "held out", "rounds apart"], rows)
 
 
+def table_predicted_schedules(results):
+    """Steps of the same plan under all schedules, as predicted and as measured, and against those of sync."""
+    rows = []
+    for r in results.find("plan", "schedule"):
+        case = r["parameters"]
+        sync = results.find("plan", "schedule", **dict(case, schedule="sync", plan="table_wise, sync"))[0]
+        rows.append([case["model"], case["batch"], f"{case['ranks']} x {case['threads']}", case["schedule"],
+                     number(r["limit"]["median"]), number(r["median"]),
+                     f"{100 * (r['limit']['median'] / r['median'] - 1):+.0f} %",
+                     f"{r['limit']['median'] / sync['limit']['median']:.2f}",
+                     f"{r['median'] / sync['median']:.2f}"])
+    return table(["model", "batch", "ranks x threads", "schedule", "step, predicted ms", "measured", "error",
+                  "of sync, predicted", "measured"], rows) if rows else ""
+
+
 def table_prediction_order(results):
     """Whether what is predicted to be faster is."""
     names = {("rank_correlation", "all"): "rank correlation of steps",
