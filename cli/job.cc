@@ -60,6 +60,9 @@ void print_report(const train::Summary& summary, const JobArguments& arguments, 
                format_count(summary.samples), summary.train_s, counted(summary.ranks, "rank"),
                counted(summary.threads, "thread"));
   }
+  if (run == train::run_train) {
+    fmt::print("  schedule           {}\n", describe(summary.pipeline));
+  }
   const auto bytes = [](std::int64_t count) {
     return format_bytes(static_cast<std::uint64_t>(count));
   };

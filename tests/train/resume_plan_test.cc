@@ -2,6 +2,7 @@
 #include "weft/train/resume_plan.h"
 
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -187,6 +188,45 @@ TEST_F(ResumePlan, IsKeptWhereKeysPinWhatItHas) {
                       "tables.tags.pooled_at=owner", "collectives=flat", "train.log_every=1"}));
   EXPECT_EQ(got.summary.state_hash, whole_.state_hash);
   EXPECT_FALSE(got.says(kNewPlan)) << got.text;
+}
+
+/// The plan's schedule is taken where none is configured; neither makes it another plan.
+TEST_F(ResumePlan, IsKeptWithAnySchedule) {
+  std::ifstream in(plan_file_);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  spec::Plan plan = spec::plan_from_yaml(text, plan_file_);
+  plan.pipeline = {
+      .schedule = spec::PipelineSchedule::kNested, .micro_batches = {{1, 1}}, .lookahead = 2};
+  std::ofstream(plan_file_) << spec::plan_to_yaml(plan);
+  stop_at_four();
+  EXPECT_EQ(whole_.pipeline, plan.pipeline);
+  EXPECT_NE(to_json(whole_).find("\"schedule\": \"nested\""), std::string::npos);
+  for (const std::string schedule : {"auto", "sync", "fwp"}) {
+    const Logged got = logged(2, rest({"pipeline.schedule=" + schedule}));
+    EXPECT_EQ(got.summary.state_hash, whole_.state_hash) << schedule;
+    EXPECT_EQ(got.summary.plan_hash, whole_.plan_hash) << schedule;
+    EXPECT_FALSE(got.says(kNewPlan)) << got.text;
+    EXPECT_EQ(to_string(got.summary.pipeline.schedule), schedule == "auto" ? "nested" : schedule);
+  }
+}
+
+TEST_F(ResumePlan, IsKeptWhereAScheduleIsNoLongerPinned) {
+  stop_at_four({"pipeline.schedule=dbp"});
+  const Logged got = logged(2, rest());
+  EXPECT_FALSE(got.says(kNewPlan)) << got.text;
+  EXPECT_EQ(got.summary.state_hash, whole_.state_hash);
+  EXPECT_EQ(got.summary.pipeline.schedule, spec::PipelineSchedule::kSync);
+}
+
+TEST(PipelineNotes, SayWhichPartsFillTheMicroBatches) {
+  const std::vector<std::string> nested = {"pipeline.schedule=nested", "pipeline.micro_batches=4"};
+  const Logged got = logged(3, job_options(make_job(nested)));
+  EXPECT_TRUE(got.says("a rank has 2 parts for 4 micro-batches")) << got.text;
+  EXPECT_TRUE(got.says("for schedule nested set 12 or more")) << got.text;
+  for (const std::vector<std::string>& filled :
+       {std::vector<std::string>{nested[0], nested[1], "numerics.parts=12"}, {}}) {
+    EXPECT_FALSE(logged(3, job_options(make_job(filled))).says("micro-batches"));
+  }
 }
 
 TEST_F(ResumePlan, OfKeysThatAreNoLongerPinnedIsANewOne) {

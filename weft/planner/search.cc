@@ -171,6 +171,7 @@ void choose_schedule(const spec::Config& config, const Workload& workload, Searc
   found.pipeline = choose_pipeline(config.pipeline, found.pipelines);
   if (config.pipeline.schedule == spec::PipelineSchedule::kAuto) {
     best.plan.pipeline = found.pipelines[found.pipeline].pipeline;
+    best.plan.pipeline.cluster_parts = spec::Pipeline{}.cluster_parts;  // the configuration's
     best.cost = estimator.cost(best.plan);
   }
 }

@@ -72,6 +72,7 @@ Job::Job(comm::Communicator& launched, const JobOptions& options)
   say_which_groups();
   explain_lost_ranks();
   advise_on_parts();
+  advise_on_cuts();
   check_checkpoint_interval(config_.mesh, options_.checkpoint_every);
 }
 

@@ -106,6 +106,19 @@ void Job::check_clustering() const {
   }
 }
 
+void Job::advise_on_cuts() const {
+  const std::int64_t cuts = config_.pipeline.cuts().count();
+  const std::int64_t ranks = world().size();
+  const std::int64_t least = plan_.parts / ranks;
+  if (first() && least < cuts) {
+    log_info(
+        "numerics.parts is {}: a rank has {} for {}, so some are empty; for schedule {} set {} or "
+        "more (that changes the order of sums, so choose before training)",
+        plan_.parts, counted(least, "part"), counted(cuts, "micro-batch", "micro-batches"),
+        to_string(config_.pipeline.schedule), cuts * ranks);
+  }
+}
+
 void Job::explain_no_steps() const {
   const std::string note = train::explain_no_steps(reading_, config_);
   if (first() && !reading_.complete) {

@@ -138,6 +138,7 @@ void Job::finish(Summary& summary, Clock::time_point start) {
   summary.threads = options_.threads;
   summary.parts = plan_.parts;
   summary.target = to_string(target_);
+  summary.pipeline = config_.pipeline;
   summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
   summary.config_yaml = spec::to_yaml(config_);
   summary.skipped_stages = config_.debug.skip;

@@ -59,6 +59,7 @@ class Job {
   void warn_of_an_end_between_syncs() const;
   void advise_on_parts() const;
   void check_clustering() const;
+  void advise_on_cuts() const;
   void open_vocabularies(data::Source& train);
   void look_at_data(const std::function<void(WorkProgress&)>& work);
   void agree_on_data(std::uint64_t fingerprint);

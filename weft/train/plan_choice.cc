@@ -55,6 +55,11 @@ spec::Plan load_plan(const std::string& path, const spec::Config& config) {
   return plan;
 }
 
+/// Whether two plans are alike in what decides bits: schedules are no part of it.
+bool are_alike(const spec::Plan& a, const spec::Plan& b) {
+  return spec::plan_hash(a) == spec::plan_hash(b);
+}
+
 class Choice {
  public:
   Choice(const PlanRequest& request, const comm::Communicator& world, spec::Config& config)
@@ -86,7 +91,7 @@ void Choice::say_if_for_other_hosts(const spec::Plan& plan, const std::string& w
 }
 
 void Choice::say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const {
-  if (first() && request_.saved != nullptr && plan != request_.saved->plan) {
+  if (first() && request_.saved != nullptr && !are_alike(plan, request_.saved->plan)) {
     log_info(
         "resume: {} is another plan than the checkpoint's; where bags are split between cuts of "
         "rows, bits are those of another order of sums",
@@ -126,7 +131,8 @@ spec::Plan Choice::plan_for_cluster() const {
   }
   if (first()) {
     log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
-             found.best().name, 1e3 * found.best().cost.step_s);
+             found.best().name, to_ms(found.step_s()));
+    log_info("schedule: {}", describe(found.pipelines[found.pipeline].pipeline));
     if (found.best().plan.groups > 1) {
       const spec::Plan& plan = found.best().plan;
       const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
@@ -182,7 +188,7 @@ spec::Plan Choice::make() {
       file.empty() ? std::vector<planner::HotRows>{}
                    : planner::measured_hot_rows(config_, read_stats_file(file), file));
   say_what_is_not_asked();
-  if (first() && request_.saved != nullptr && made != request_.saved->plan) {
+  if (first() && request_.saved != nullptr && !are_alike(made, request_.saved->plan)) {
     log_info("resume: {}; made a new plan for {}, with the same {}", why,
              counted(made.world(), "rank"), counted(made.parts, "part"));
   }

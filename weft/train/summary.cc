@@ -116,6 +116,11 @@ std::string to_json(const Summary& summary) {
   json["threads"] = summary.threads;
   json["parts"] = summary.parts;
   json["target"] = summary.target;
+  json["schedule"] = std::string(to_string(summary.pipeline.schedule));
+  if (cuts_batches(summary.pipeline.schedule)) {
+    json["micro_batches"] = summary.pipeline.micro_batches.sizes;
+    json["lookahead"] = summary.pipeline.lookahead;
+  }
   json["peak_rss_bytes"] = summary.peak_rss_bytes;
   json["memory"] = {{"tables_bytes", summary.memory.tables},
                     {"buffers_peak_bytes", summary.memory.buffers_peak},

@@ -9,6 +9,7 @@
 
 #include "weft/metrics/binary.h"
 #include "weft/sharding/sharded_embeddings.h"
+#include "weft/spec/pipeline.h"
 #include "weft/train/step_report.h"
 
 namespace weft::train {
@@ -80,6 +81,7 @@ struct Summary {
   std::int64_t threads = 1;  ///< per rank
   std::int64_t parts = 8;
   std::string target;
+  spec::Pipeline pipeline;          ///< resolved
   std::int64_t peak_rss_bytes = 0;  ///< of the largest process
   MemoryFigures memory;
   std::string plan_hash;
