@@ -19,10 +19,10 @@
 /// of an exchange's bytes, and what no byte takes in full. Every stage has a hand-off, but for
 /// fetch, which does nothing yet, and the all-reduce.
 ///
-/// Of schedule sync a step is that of PlanCost::step_s, but for the dense update, which comes after
-/// the all-reduce here where that is what is waited for, and for averages of replicas, which the
-/// counts and ids of the next step hide. Of many ranks those are walked that are slowest in a part,
-/// or in parts between two exchanges of sync.
+/// Of schedule sync a step is that of PlanCost::step_s, but where the all-reduce is what is waited
+/// for: here the dense update comes after it, and up to four hand-offs run beside it. And averages
+/// of replicas are hidden by the next step's counts and ids. Of many ranks those are walked that
+/// are slowest in a part, or in parts between two exchanges of sync.
 ///
 /// Pure functions. Cost: O(steps · stages · ranks walked), about a millisecond.
 #pragma once
