@@ -214,8 +214,8 @@ void expect_lengths(const spec::Model& options, const ModelShape& shape) {
   scratch += counter.host();
   const std::int64_t predicted =
       lane_scratch(described, packing, sizes, tree_slots(2)).counted_bytes();
-  // Beside it lies what oneDNN asks for: with AMX a few tiles, in products of bf16 without it a copy
-  // of a panel, else a row's worth where a layer has one output.
+  // Beside it lies what oneDNN asks for: with AMX a few tiles, in products of bf16 without it a
+  // copy of a panel, else a row's worth where a layer has one output.
   EXPECT_LE(predicted, scratch);
   EXPECT_NEAR(static_cast<double>(predicted), static_cast<double>(scratch),
               kOneDnn + 0.03 * static_cast<double>(scratch));
