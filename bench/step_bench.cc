@@ -191,7 +191,8 @@ void StepBench::make_engine(std::size_t v) {
   }
 }
 
-/// Seconds per step of the next `count` steps; their parts' mean seconds to `parts`.
+/// Seconds per step of the next `count` steps, each of which begins the one after it where the
+/// schedule looks ahead; their parts' mean seconds to `parts`.
 double StepBench::run_steps(std::size_t v,
                             std::int64_t count,
                             std::array<double, kStepParts>* parts) {
@@ -199,8 +200,13 @@ double StepBench::run_steps(std::size_t v,
   world_->barrier(host_);
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto step = static_cast<std::size_t>(++steps_[v]);
-    engine.train_step({.batch = batches_[step % batches_.size()], .step = steps_[v]});
+    const auto input = [&](std::int64_t step) {
+      return train::StepInput{.batch = batches_[static_cast<std::size_t>(step) % batches_.size()],
+                              .step = step};
+    };
+    const train::StepInput now = input(++steps_[v]);
+    const train::StepInput next = input(steps_[v] + 1);
+    engine.train_step(now, i + 1 < count ? &next : nullptr);
     for (std::size_t p = 0; parts != nullptr && p < parts->size(); ++p) {
       (*parts)[p] += engine.times().parts[p].seconds() / static_cast<double>(count);
     }

@@ -418,6 +418,22 @@ def table_ladder(results):
                   "communication", "of it exposed", "MB by count", "by interface", "by formula"], rows)
 
 
+def table_schedules(results):
+    """What each schedule loses to the links, as a share of what the exchanges alone take of them (lab/pipeline.yaml)."""
+    rungs = results.others.get("pipeline", {"rungs": []})["rungs"]
+    alone = next((r for r in rungs if r["rung"] == "exchange alone"), None)
+    rows = []
+    for r in rungs:
+        slow, free = r["shaped"], r["free"]
+        lost = slow["step_ms"] - free["step_ms"]
+        raw = alone["shaped"]["step_ms"] - alone["free"]["step_ms"]
+        rows.append([r["rung"], f"{slow['step_ms']:.0f}", f"{free['step_ms']:.0f}", f"{lost:.0f}",
+                     f"{100 * lost / raw:.0f} %", f"{slow['compute_ms']:.0f}", f"{slow['raw_ms']:.0f}",
+                     f"{slow['exposed_ms']:.0f}", f"{slow['cross_host_bytes'] / 1e6:.2f}"])
+    return table(["schedule", "step, ms", "links not shaped", "lost to the links", "of exchange alone", "compute",
+                  "communication", "of it exposed, by the trace", "MB by count"], rows)
+
+
 def quality_rows(results, program, digits):
     """Data set, variant, NE, its change and its spread over seeds, and the first variant's spread."""
     rows = []

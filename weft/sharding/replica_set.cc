@@ -304,7 +304,8 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
       own->resident->fetch_late(ctx);
     }
   }
-  step.lookups.clear();
+  std::vector<kernels::BagLookup>& lookups = step.lookups[at(cut)];
+  lookups.clear();
   for (LocalShard& local : shards_) {
     for_each_block(
         step, local,
@@ -319,14 +320,14 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
             return;
           }
           const VectorPlace out = output_.layout().output(step.output, address, source);
-          step.lookups.push_back(local.rows->lookup(
+          lookups.push_back(local.rows->lookup(
               {.bags = step.input.incoming.bags(block, block.lookup.part(some.bags)),
                .pooled = !slot.sequence,
                .out = out.from(some.vectors.begin).data,
                .out_stride = out.stride}));
         });
   }
-  kernels::embedding_bag(ctx, step.lookups);
+  kernels::embedding_bag(ctx, lookups);
 }
 
 void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/embedding/row_gradients.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/sharding/input_step.h"
@@ -42,17 +43,18 @@ struct ReplicaSetStep {
                  std::unique_ptr<OutputStep> output_step)
       : input(routing, rank, control_bytes),
         output_memory(std::move(output_step)),
-        output(*output_memory) {}
+        output(*output_memory),
+        lookups(at(routing.micro_batches.count())) {}
 
   InputStep input;
   std::unique_ptr<OutputStep> output_memory;
   OutputStep& output;
-  std::vector<std::unique_ptr<ShardStep>> shards;  ///< as ReplicaSet has them
-  std::vector<embedding::RowGradients*> whole;     ///< updated without help from other ranks
-  std::vector<embedding::RowGradients*> cut;       ///< whose updates look at other columns
-  std::vector<embedding::RowGradients*> copied;    ///< of data_parallel tables and hot rows
-  std::vector<embedding::RowGradients*> sharded;   ///< of which other groups hold replicas
-  std::vector<kernels::BagLookup> lookups;
+  std::vector<std::unique_ptr<ShardStep>> shards;        ///< as ReplicaSet has them
+  std::vector<embedding::RowGradients*> whole;           ///< updated without help from other ranks
+  std::vector<embedding::RowGradients*> cut;             ///< whose updates look at other columns
+  std::vector<embedding::RowGradients*> copied;          ///< of data_parallel tables and hot rows
+  std::vector<embedding::RowGradients*> sharded;         ///< of which other groups hold replicas
+  std::vector<std::vector<kernels::BagLookup>> lookups;  ///< [micro-batches]
   std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces;
 };
