@@ -255,6 +255,13 @@ void expect_bits_of_sync(const std::vector<Factor>& all, const Row& row, std::ui
   }
 }
 
+// With a sanitizer, which makes them several times as long, one row of so many.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::uint64_t kEach = 5;
+#else
+constexpr std::uint64_t kEach = 1;
+#endif
+
 /// WEFT_PIPELINE_SEEDS: how many sets of all pairs are trained, each drawn anew.
 TEST(Pipeline, AllPairsHaveTheBitsOfSync) {
   const std::vector<Factor> all = factors();
@@ -263,7 +270,10 @@ TEST(Pipeline, AllPairsHaveTheBitsOfSync) {
   std::uint64_t number = 0;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     for (const Row& row : all_pairs(all, seed)) {
-      expect_bits_of_sync(all, row, number++);
+      if (number++ % kEach != 0) {
+        continue;
+      }
+      expect_bits_of_sync(all, row, number);
       if (HasFatalFailure() || HasNonfatalFailure()) {
         FAIL() << "row " << number << " of seed " << seed;
       }

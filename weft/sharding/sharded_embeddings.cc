@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -102,24 +101,6 @@ void ShardedEmbeddings::for_each_set(SparseStep& step, const Visit& visit) {
   }
 }
 
-/// A batch that is refused in one set's exchange is waited for in those of the others.
-template <typename Visit>
-void ShardedEmbeddings::for_each_set_whatever_one_throws(SparseStep& step, const Visit& visit) {
-  std::optional<BatchError> first;
-  for_each_set(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
-    try {
-      visit(set, own);
-    } catch (const BatchError& error) {
-      if (!first) {
-        first = error;
-      }
-    }
-  });
-  if (first) {
-    throw BatchError(*first);
-  }
-}
-
 template <typename T, typename Of>
 std::vector<T> ShardedEmbeddings::of_all_sets(const Of& of) const {
   std::vector<T> all;
@@ -134,18 +115,35 @@ void ShardedEmbeddings::exchange_counts(Context& ctx,
                                         SparseStep& step,
                                         const BatchView& batch,
                                         std::span<const std::byte> control) {
-  for_each_set_whatever_one_throws(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
-    set.exchange_counts(ctx, own, batch, std::exchange(control, control.first(0)));
-  });
+  // The first set has the largest groups, and the caller's control block goes to the others: so it
+  // comes last, and what a later set has refused is refused there too.
+  std::optional<Error> refused;
+  for (std::size_t i = sets_.size() - 1; i > 0; --i) {
+    try {
+      sets_[i]->tables->exchange_counts(ctx, step.set(i), batch, control.first(0));
+    } catch (const BatchError& error) {
+      refused = error;
+    }
+  }
+  if (refused) {
+    sets_.front()->tables->refuse_batch(ctx, step.set(0), batch.step, *refused);
+  }
+  sets_.front()->tables->exchange_counts(ctx, step.set(0), batch, control);
 }
 
 void ShardedEmbeddings::refuse_batch(Context& ctx,
                                      SparseStep& step,
                                      std::int64_t number,
                                      const Error& error) {
-  for_each_set_whatever_one_throws(step, [&](ReplicaSet& set, ReplicaSetStep& own) {
-    set.refuse_batch(ctx, own, number, error);
-  });
+  for (std::size_t i = sets_.size(); i-- > 0;) {
+    try {
+      sets_[i]->tables->refuse_batch(ctx, step.set(i), number, error);
+    } catch (const BatchError&) {
+      if (i == 0) {
+        throw;
+      }
+    }
+  }
 }
 
 void ShardedEmbeddings::exchange_ids(Context& ctx, SparseStep& step) {

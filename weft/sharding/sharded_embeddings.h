@@ -155,8 +155,6 @@ class ShardedEmbeddings {
   /// Calls visit(ReplicaSet&, ReplicaSetStep&) for set after set.
   template <typename Visit>
   void for_each_set(SparseStep& step, const Visit& visit);
-  template <typename Visit>
-  void for_each_set_whatever_one_throws(SparseStep& step, const Visit& visit);
   /// Appends what of(ReplicaSet&) returns, set after set.
   template <typename T, typename Of>
   [[nodiscard]] std::vector<T> of_all_sets(const Of& of) const;

@@ -4,8 +4,8 @@
 /// Served      per source rank a run of blocks in the order of slots, this rank's ends with
 ///             replicated slots; what does not move has no room in it. Gradients have a layout of
 ///             their own in the same memory, which vectors have left by then; where batches are cut
-///             into micro-batches, a block's gradients take the place of its own vectors, which
-///             only those of the same micro-batch have left.
+///             into micro-batches, a block's gradients take the place of its own vectors: of those
+///             of the same micro-batch, or of all where they come with the last one.
 /// Asked       per server a run of vectors, where the exchange does not lend the sender's memory;
 ///             encoded ones have room where they are partial sums.
 #pragma once

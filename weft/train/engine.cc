@@ -137,8 +137,10 @@ void Engine::issue(const pipeline::StageOf& stage, StreamRole on) {
         lineup_.writer_of(pipeline::Resource::kRows) == &stream(StreamRole::kSync);
     state.lookup_issued = issued_;
   }
-  state.times.beside[static_cast<std::size_t>(stage.part)] =
-      &stream(on) != &stream(StreamRole::kCompute);
+  if (stage.cut == 0) {  // a part has one stream, and its stage may run from here on
+    state.times.beside[static_cast<std::size_t>(stage.part)] =
+        &stream(on) != &stream(StreamRole::kCompute);
+  }
   lineup_.add(stream(on),
               state.stages[static_cast<std::size_t>(stage.part) * at(cuts_) + at(stage.cut)],
               stage);
@@ -219,7 +221,10 @@ StepOutcome Engine::finish(std::int64_t place) {
 
 /// A place whose step is finished: any but that of the batch that has been begun ahead.
 std::int64_t Engine::free_place() const {
-  return begun_ == 0 ? 1 : 0;
+  const std::int64_t place = begun_ == 0 ? 1 : 0;
+  WEFT_CHECK(place < options_.batches_in_flight,
+             "a batch is in flight, and there is no other place");
+  return place;
 }
 
 void Engine::begin_step(const StepInput& input) {
@@ -251,6 +256,7 @@ int Engine::own_rank() {
 
 void Engine::give_up(const std::exception_ptr& error) noexcept {
   control_comm().abort(comm::as_error(error, own_rank()));
+  settle();
 }
 
 StepOutcome Engine::train_step(const StepInput& input, const StepInput* next) {
@@ -293,6 +299,17 @@ void Engine::fail_of_non_finite(const StepState& state) const {
                           "train.on_non_finite: skip",
                           state.step, rank, first.sample, first.position),
               rank);
+}
+
+void Engine::settle() noexcept {
+  for (const auto& own : streams_) {
+    try {
+      if (own != nullptr) {
+        own->synchronize();
+      }
+    } catch (...) {  // NOLINT(bugprone-empty-catch): told elsewhere, or nobody needs it
+    }
+  }
 }
 
 void Engine::drain() {

@@ -8,10 +8,12 @@
 ///               declare (weft/pipeline/stage.h). Without train.overlap all stages run on the
 ///               compute stream.
 /// Ahead         a schedule that looks ahead begins the next batch in the step before. Stages of it
-///               may run when train_step() has returned. They read rows, so whoever writes rows
-///               between two steps must not: a checkpoint reads them.
+///               may run when train_step() has returned, and use the batch: settle() waits for them
+///               where the batch is not trained on. Nobody but stages writes rows between two
+///               steps.
 /// Averages      of replica groups run on when train_step() has returned, beside what the caller
-///               does and the next step's counts and ids, none of which reads a row. The next
+///               does and the next step's counts and ids, none of which reads a row; where lookups
+///               of the next batch are issued in the step, it waits for the average. The next
 ///               lookup waits for them, of a training or an evaluation, and so does every other
 ///               method that runs a stage. With sync gradients there is nothing to average: the
 ///               update has them.
@@ -25,10 +27,9 @@
 ///               step throws it. It is the world's error at once, since other ranks wait for these
 ///               stages, but for a batch that a rank does not have or cannot send: all ranks learn
 ///               that in the exchange of counts (weft/sharding/batch_error.h) and finish the step
-///               before. What the sync stream throws is thrown when its end is waited for.
-///               Error(kNonFinite) naming
-///               step, rank and first sample, or, at the next report, the table and row whose sum
-///               overflowed.
+///               before. What the sync stream throws is thrown when its end is waited for. A value
+///               that is not finite is Error(kNonFinite), naming step, rank and first sample, or,
+///               at the next report, the table and row whose sum overflowed.
 #pragma once
 
 #include <array>
@@ -140,9 +141,12 @@ class Engine final : private pipeline::Issuer {
   /// Throws what a stage of the batch that has been begun ahead has thrown, if it is known yet.
   void rethrow_ahead();
 
-  /// Makes `error` the world's, so that stages in flight end, which wait for other ranks. Call
-  /// before an engine is destroyed because of an error.
+  /// Makes `error` the world's, so that stages in flight end, which wait for other ranks, and waits
+  /// for them. Call while the batches are there.
   void give_up(const std::exception_ptr& error) noexcept;
+
+  /// Waits for all stages that were issued, whatever they throw.
+  void settle() noexcept;
 
   /// Forward only: logits() and the report's metric sums. Collective.
   StepOutcome eval_step(const StepInput& input);

@@ -82,7 +82,7 @@ void Engine::run(StepPart part, std::int64_t cut, Context& ctx, StepState& state
     note_failure(state);  // all ranks have it, and finish the step before
   } catch (...) {
     note_failure(state);
-    give_up(std::current_exception());
+    control_comm().abort(comm::as_error(std::current_exception(), own_rank()));
   }
 }
 

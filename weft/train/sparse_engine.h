@@ -5,10 +5,11 @@
 ///
 /// Stages      of one SparseState, in this order on every rank; those in brackets are stages of
 ///             tables():
-///               begin, exchange_counts, [exchange_ids], [lookup], [output_dist],
+///               begin, exchange_counts, [exchange_ids], [fetch], [lookup], [output_dist],
 ///               the caller computes: gradients, report.non_finite, report.sums,
-///               exchange_report; an evaluation ends here, and so does a step that is not applied,
-///               [coalesce], [grad_dist], update, and sync_replicas where it is due.
+///               exchange_report; an evaluation ends here,
+///               [coalesce], [grad_dist]; a step that is not applied ends here,
+///               update, and sync_replicas where it is due.
 ///             weft/pipeline/stage.h declares which stages of which batches may overlap.
 /// Communicators  ShardedEmbeddings opens its own; reports use "control", and the counts of replica
 ///             groups "control of groups".

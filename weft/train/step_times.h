@@ -34,8 +34,9 @@ struct StepTimes {
 
   /// Whether a part had a stream of its own. Then a step loses what its compute stream waits.
   std::array<bool, kStepParts> beside = {};
-  double waited_s =
-      0;  ///< by the compute stream, where it is the calling thread's; without sync_wait
+  /// By the compute stream, where it is the calling thread's; without sync_wait, and without the
+  /// wait of the dense update for its sum.
+  double waited_s = 0;
   /// Whether kSyncReplicas ran beside other parts: then it is that of an earlier step, which was
   /// over before this one's lookup.
   bool sync_beside = false;

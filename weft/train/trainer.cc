@@ -108,6 +108,7 @@ void Trainer::train() {
     stopped_ = stop_agreed_ && config_.mesh.syncs_after(step_);
     boundary(step_);
   }
+  engine_.settle();  // a batch begun ahead of an evaluation that was stopped
   const auto stepped = Clock::now();
   engine_.sync_replicas(step_);
   train_time_ += Clock::now() - stepped;
@@ -148,7 +149,7 @@ const StepInput* Trainer::read_ahead(std::int64_t step) {
   if (!engine_.looks_ahead() || (config_.train.steps != 0 && step >= config_.train.steps)) {
     return nullptr;
   }
-  const bool stops = stop_agreed_ || engine_.stop_asked();
+  const bool stops = engine_.stop_asked() || stop_agreed_;  // first, whether there is a batch
   if (stops && config_.mesh.syncs_after(step)) {
     return nullptr;
   }
@@ -257,7 +258,6 @@ void Trainer::boundary(std::int64_t step) {
     saved_step_ = options_.save(*this, SaveKind::kInterval) ? step : saved_step_;
   }
   if (evaluate_now) {
-    engine_.rethrow_ahead();  // in the next step it would be too late for a figure
     evaluate(step);
   }
   say_training();

@@ -4,13 +4,14 @@
 /// Order at a step boundary, equal on all ranks: figures, checkpoint, evaluation, stop. A stop
 /// request that reaches any rank is agreed in the exchange of counts of the next step, which all
 /// ranks still finish; replica groups train on until they are synchronised next (mesh.sync_every).
-/// Ahead       where the schedule looks ahead, the next batch is read before a step and begun in
-/// it, unless that step is the last: then ranks know from the counts of the step in hand that they
-/// stop. So a batch that has been begun is always trained on. What its reader or an early stage of
-/// it throws ends the job in its own step, after the checkpoint of the step before.
-///
 /// The end of the data synchronises them. A sync that runs beside the next step is waited for
 /// before a checkpoint, an evaluation and the end, and that is time of the training.
+///
+/// Where the schedule looks ahead, the next batch is read before a step and begun in it, unless
+/// that step is the last: ranks know from the counts of the step in hand that they stop. So a batch
+/// that was begun is trained on, but where an evaluation is stopped or a step ends the training. A
+/// rank that has no next batch ends the job in the step of that batch, after the checkpoint and
+/// evaluation of the step before; any other failure of an early stage ends it at once.
 ///
 /// Skipped steps (train.on_non_finite: skip) end the training at train.max_skipped. While any is
 /// owed (skip_limit.h) checkpoints wait for the next interval, since they would replace those from
