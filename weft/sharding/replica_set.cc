@@ -310,7 +310,6 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
     for_each_block(
         step, local,
         [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
-          const Slot& slot = routing_.slot(address);
           if (cut == 0) {
             std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
           }
@@ -322,7 +321,7 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
           const VectorPlace out = output_.layout().output(step.output, address, source);
           lookups.push_back(local.rows->lookup(
               {.bags = step.input.incoming.bags(block, block.lookup.part(some.bags)),
-               .pooled = !slot.sequence,
+               .pooled = !routing_.slot(address).sequence,
                .out = out.from(some.vectors.begin).data,
                .out_stride = out.stride}));
         });
