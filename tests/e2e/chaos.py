@@ -73,9 +73,11 @@ class Chaos:
             ranks = []
         every = self.random.choice([20, 50, 100, 170])
         keep = keep or self.random.choice([1, 2, 3])
+        schedule = self.random.choice(["sync", "prefetch", "dbp", "fwp", "nested", "nested"])
         return [*launcher, self.weft, "train", "job.yaml", *ranks, "--resume", resume,
                 "--checkpoint", "ck/job", "--checkpoint-every", str(every),
-                "--checkpoint-keep", str(keep), "--out", "out", "--summary", "s.json", *more]
+                "--checkpoint-keep", str(keep), "--out", "out", "--summary", "s.json",
+                "--set", f"pipeline.schedule={schedule}", *more]
 
     def start(self, command):
         self.starts += 1
