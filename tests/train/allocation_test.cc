@@ -1,5 +1,6 @@
 // Once the longest batch has been seen, a step allocates nothing: on no thread, in no stage.
 
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
@@ -51,17 +52,20 @@ AllocationCount count_steps(const spec::Config& config,
   std::atomic<bool> again = true;
   comm::run_local(ranks, {.timeout_s = 60, .hosts = hosts}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = threads});
+    std::array<data::Batch, 2> batches;
     Engine engine(config, plan, world, *device);
     data::LoaderOptions reading =
         data::LoaderOptions::train(config, world.rank(), ranks, plan.parts);
     reading.epochs = 0;
     data::Loader loader(data::open_source(config, data::Split::kTrain), config, {}, reading);
-    data::Batch batch;
     std::int64_t step = 0;
+    loader.next(batches[1]);  // of step 1
     const auto run = [&](std::int64_t steps) {
       for (std::int64_t i = 0; i < steps; ++i) {
-        loader.next(batch);
-        engine.train_step({.batch = batch, .step = ++step});
+        const std::size_t now = ++step % 2 == 0 ? 0 : 1;
+        loader.next(batches[1 - now]);
+        const StepInput next{.batch = batches[1 - now], .step = step + 1};
+        engine.train_step({.batch = batches[now], .step = step}, &next);
       }
     };
     run(kWarmUp);
@@ -79,6 +83,7 @@ AllocationCount count_steps(const spec::Config& config,
       }
       together.arrive_and_wait();
     }
+    engine.settle();  // of the batch that has been begun
   });
   return count;
 }
@@ -180,7 +185,15 @@ INSTANTIATE_TEST_SUITE_P(
                "data_parallel"),
         tables({"sparse_optimizer.type=sgd", "tables.item.dtype=split_bf16",
                 "tables.tags.dtype=bf16"},
-               "column_wise")));
+               "column_wise"),
+        tables({"pipeline.schedule=nested", "pipeline.micro_batches=3", "codecs.forward=fp16",
+                "codecs.backward=int8", "codecs.rounding=stochastic"},
+               "table_wise"),
+        tables({"pipeline.schedule=nested", "pipeline.micro_batches=[1, 2, 1]",
+                "tables.item.pooled_at=sample"},
+               "row_wise"),
+        tables({"pipeline.schedule=dbp", "sparse_optimizer.type=row_wise_adam"}, "column_wise"),
+        tables({"pipeline.schedule=fwp"}, "data_parallel")));
 
 /// What a window of the trainer allocates, on one rank and thread.
 std::int64_t count_window(std::int64_t steps) {
