@@ -47,6 +47,8 @@ class BoundsChecker final : public Visitor {
         check(field, value, static_cast<double>(one.end), fmt::format("{}", one.end));
       }
     } else if (const auto* cuts = std::get_if<CutSizes*>(&value)) {
+      const std::size_t count = (*cuts)->sizes.size();
+      check(field, value, static_cast<double>(count), fmt::format("a list of {}", count));
       for (const std::int64_t size : (*cuts)->sizes) {
         check(field, value, static_cast<double>(size), fmt::format("{}", size));
       }
