@@ -108,8 +108,8 @@ void Trainer::train() {
     stopped_ = stop_agreed_ && config_.mesh.syncs_after(step_);
     boundary(step_);
   }
-  engine_.settle();  // a batch begun ahead of an evaluation that was stopped
   const auto stepped = Clock::now();
+  engine_.settle();  // a batch begun ahead of an evaluation that was stopped
   engine_.sync_replicas(step_);
   train_time_ += Clock::now() - stepped;
   if (options_.trace != nullptr) {
