@@ -250,19 +250,25 @@ StepWork step_work(const spec::Config& config,
 namespace {
 
 /// Seconds of the dense model's products over the rank's parts.
-double dense_limit(Limits& limits,
-                   const spec::Config& config,
-                   const RankWork& rank,
-                   std::map<GemmShape, double>& shapes) {
+struct DenseLimit {
+  double inputs = 0.0;   ///< forward, and gradients of inputs
+  double weights = 0.0;  ///< gradients of weights
+};
+
+DenseLimit dense_limit(Limits& limits,
+                       const spec::Config& config,
+                       const RankWork& rank,
+                       std::map<GemmShape, double>& shapes) {
   const auto rate = [&](const GemmShape& shape) {
     const auto found = shapes.find(shape);
     return found != shapes.end() ? found->second : shapes[shape] = limits.gemm_flops_per_s(shape);
   };
   const auto whole = dense_products(config, rank.samples_per_part);
   const auto slices = dense_products(config, std::min(kSlice, rank.samples_per_part));
-  double seconds = 0.0;
+  DenseLimit seconds;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    seconds += static_cast<double>(rank.parts) * whole[i].shape.flops() /
+    double& of_pass = whole[i].pass == "weight" ? seconds.weights : seconds.inputs;
+    of_pass += static_cast<double>(rank.parts) * whole[i].shape.flops() /
                std::max(rate(whole[i].shape), rate(slices[i].shape));
   }
   return seconds;
@@ -300,7 +306,9 @@ PartLimits part_limits(Limits& limits,
   part(StepPart::kLookup) =
       rows(work.lookups, RowAccess::kGather) + copy(2.0 * share * work.vector_bytes) / 2.0;
   part(StepPart::kOutputDist) = copy(2.0 * moved * work.vector_bytes);
-  part(StepPart::kForwardBackward) = dense_limit(limits, config, rank, shapes);
+  const DenseLimit dense = dense_limit(limits, config, rank, shapes);
+  part(StepPart::kForwardBackward) = dense.inputs;
+  part(StepPart::kWeightGradients) = dense.weights;
   part(StepPart::kReduce) = copy(2.0 * 4.0 * work.dense_parameters);
   part(StepPart::kCoalesce) = copy(2.0 * share * 8.0 * work.ids);
   part(StepPart::kGradDist) = part(StepPart::kOutputDist);
