@@ -1,8 +1,8 @@
-// What clustering (weft/data/cluster.h) saves of the partial gradients of one fetched table, and
-// how long it takes. The batch of a rank is drawn with samples that share the rows of their user,
-// and with such that share nothing but popular rows. Its parts are one clustering run, and are cut
-// into micro-batches: each sends one partial gradient for every row that it reads, since it is one
-// whole subtree of parts.
+// This benchmark counts the partial gradients of one fetched table that clustering
+// (weft/data/cluster.h) saves, and measures how long it takes. The batch of a rank is drawn with
+// samples that share the rows of their user, and with such that share nothing but popular rows. Its
+// parts are one clustering run, and are cut into micro-batches: each sends one partial gradient for
+// every row that it reads, since it is one whole subtree of parts.
 //
 // Bytes are those of gradients of fp32, without their ids. The limit of bytes is those of one
 // micro-batch, which no order of the samples changes.
@@ -39,7 +39,7 @@ struct Options {
   std::string out;
 };
 
-/// Of `ids` ids a sample has `shared` of its user's, the others of its own.
+/// A kind of sample: of its `ids` ids `shared` are its user's, and the others its own.
 struct Workload {
   std::string name;
   std::int64_t ids = 40;
@@ -106,7 +106,7 @@ data::Batch draw(const Workload& workload, const Shape& shape, std::uint64_t see
   return batch;
 }
 
-/// Of micro-batches of equal numbers of parts.
+/// Counts of rows that micro-batches of equal numbers of parts read.
 struct Rows {
   double sum = 0.0;    ///< of the rows that each reads
   double first = 0.0;  ///< that the first reads, before which no step can compute
@@ -137,7 +137,7 @@ struct Series {
   }
 };
 
-/// What the rounds give, one value each.
+/// The results, one value for each round.
 struct Outcome {
   std::vector<double> once;                         ///< rows of the batch
   std::map<std::int64_t, Series> plain, clustered;  ///< by micro-batches

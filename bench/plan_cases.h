@@ -37,7 +37,7 @@ struct PlanCase {
   spec::Config config;  ///< tables with the schemes of the plan
   spec::Plan made;
 
-  /// Whether it is there for its schedule: then that is configured.
+  /// Returns whether the case compares schedules: then its schedule is configured.
   [[nodiscard]] bool is_of_schedule() const {
     return config.pipeline.schedule != spec::PipelineSchedule::kAuto;
   }

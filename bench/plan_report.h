@@ -11,9 +11,9 @@ namespace weft::bench {
 /// Fills in what the planner expects of every case on the best of the shape's clusters.
 void predict(ShapeFigures& shape);
 
-/// Of every case of a schedule the step. Of every other case the step, its parts and its memory; of
-/// all cases, of those that formulas were tried on and of those held out how far off predictions
-/// are; and whether they order alternatives as measurements do.
+/// Returns figures of every case: its step and, unless it compares schedules, parts and memory.
+/// Then how far off predictions are, of all cases, of those that formulas were tried on and of
+/// those held out, and whether predictions order alternatives as measurements do.
 std::vector<Figure> figures_of(const std::vector<PlanFigures>& cases);
 
 }  // namespace weft::bench

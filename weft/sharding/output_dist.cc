@@ -120,7 +120,7 @@ void OutputDist::forward(Context& ctx,
   }
 }
 
-/// Whether vectors of a slot travel to the samples of `source`, itself perhaps.
+/// Returns whether vectors of a slot travel to the samples of `source`, which may be its server.
 bool OutputDist::vector_travels(const SlotAddress& address, std::int64_t source) const {
   return paths_.of(address, source).block(address, source).moves_vectors();
 }
@@ -151,7 +151,7 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
   }
 }
 
-/// Those of a micro-batch are a piece per slot, so that a block of a slot stays in one place.
+/// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const std::int64_t dim = routing_.slot(address).dim();
@@ -168,7 +168,7 @@ void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::in
   });
 }
 
-/// Where the vectors of every slot lie, as from the first of the batch on.
+/// Notes where the vectors of every slot lie, from the first of the batch on.
 void OutputDist::note_arrivals(const InputStep& input,
                                OutputStep& step,
                                std::int64_t cut,

@@ -49,13 +49,14 @@ struct ArrivedBlock {
   std::span<const comm::Piece> pieces;
 };
 
-/// What a micro-batch has of the block from one rank of a slot, in the order of the block.
+/// The part of a block from one rank of a slot that is of one micro-batch, in the block's order.
 struct BlockCut {
   Range bags;  ///< of block.lookup
   Range vectors, gradients;
 };
 
-/// What a micro-batch of this rank has of a slot that it asks, by number (AskedSlot::rows).
+/// The vectors and gradients of a slot that this rank asks which are of one micro-batch, by number
+/// (AskedSlot::rows).
 struct AskedCut {
   Range vectors, gradients;
 };
