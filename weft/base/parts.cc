@@ -32,13 +32,35 @@ std::int64_t tree_split(std::int64_t begin, std::int64_t end) {
 }
 
 std::vector<Range> maximal_subtrees(std::int64_t total, Range run) {
+  std::vector<Range> out;
+  maximal_subtrees(total, run, out);
+  return out;
+}
+
+void maximal_subtrees(std::int64_t total, Range run, std::vector<Range>& out) {
   WEFT_CHECK(0 <= run.begin && run.begin <= run.end && run.end <= total, "parts [{}, {}) of {}",
              run.begin, run.end, total);
-  std::vector<Range> out;
   if (!run.empty()) {
     collect_subtrees({0, total}, run, out);
   }
-  return out;
+}
+
+bool is_subtree(std::int64_t total, Range parts) {
+  Range node{0, total};
+  while (!(node == parts)) {
+    if (node.size() < 2) {
+      return false;
+    }
+    const std::int64_t middle = tree_split(node.begin, node.end);
+    if (parts.end <= middle) {
+      node.end = middle;
+    } else if (parts.begin >= middle) {
+      node.begin = middle;
+    } else {
+      return false;
+    }
+  }
+  return true;
 }
 
 int tree_slots(std::int64_t total) {

@@ -85,6 +85,12 @@ std::int64_t tree_split(std::int64_t begin, std::int64_t end);
 /// The maximal whole subtrees of the tree over [0, total) that lie inside `run`, in order.
 std::vector<Range> maximal_subtrees(std::int64_t total, Range run);
 
+/// The same, appended to `out`.
+void maximal_subtrees(std::int64_t total, Range run, std::vector<Range>& out);
+
+/// Whether these parts are those of one node of the tree over [0, total).
+bool is_subtree(std::int64_t total, Range parts);
+
 /// Walks the tree over [0, total), bottom up. `T` is anything; absent terms are skipped.
 ///
 ///   leaf(node) -> bool   true where a term exists for exactly this node (a part, or a whole
