@@ -45,6 +45,10 @@ class Stream {
   /// exception.
   virtual void wait_on_host(const Event& event) = 0;
 
+  /// Whether the event of *this* stream has been reached, without waiting; then what was computed
+  /// before it can be seen.
+  [[nodiscard]] virtual bool has_reached(const Event& event) = 0;
+
   /// Blocks the caller until the queue is empty; rethrows the stream's exception.
   void synchronize() { wait_on_host(record()); }
 

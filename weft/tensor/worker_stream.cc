@@ -51,6 +51,11 @@ class Progress {
     return error_ && failed_at_ < sequence ? error_ : nullptr;
   }
 
+  [[nodiscard]] bool has_reached(std::uint64_t sequence) {
+    const std::lock_guard lock(mutex_);
+    return completed_ >= sequence;
+  }
+
   /// Wakes those who wait, so that they look at their `stop` again.
   void wake() {
     const std::lock_guard lock(mutex_);
@@ -89,6 +94,11 @@ class CpuStream : public Stream {
     if (std::exception_ptr error = progress_->wait(event.sequence, nullptr)) {
       std::rethrow_exception(error);
     }
+  }
+
+  [[nodiscard]] bool has_reached(const Event& event) final {
+    WEFT_CHECK(event.stream == this, "stream '{}' was given the event of another stream", name());
+    return progress_->has_reached(event.sequence);
   }
 
   [[nodiscard]] const std::string& name() const final { return options_.stream.name; }

@@ -119,6 +119,20 @@ class CudaStream final : public Stream {
     }
   }
 
+  [[nodiscard]] bool has_reached(const Event& event) override {
+    WEFT_CHECK(event.stream == this, "stream '{}' was given the event of another stream", name_);
+    const std::lock_guard lock(mutex_);
+    const cudaEvent_t native = find(event.sequence);
+    if (native == nullptr) {
+      return true;
+    }
+    const cudaError_t status = cudaEventQuery(native);
+    if (status != cudaErrorNotReady) {
+      check(status, "asking for the GPU's progress");
+    }
+    return status == cudaSuccess;
+  }
+
   [[nodiscard]] const std::string& name() const override { return name_; }
 
  private:
