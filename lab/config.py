@@ -102,7 +102,7 @@ def read_lab(path):
 
 
 def _lab_of(path, tree):
-    _check_keys(tree, LAB_KEYS)
+    check_keys(tree, LAB_KEYS)
     if tree.get("version") != 1 or type(tree["version"]) is not int:
         raise ConfigError(f"version: is {tree.get('version')!r}; this program reads version 1")
     hosts = tree.get("hosts")
@@ -122,12 +122,12 @@ def _host_of(number, name, values, defaults):
         raise ConfigError("hosts.lo: is what every machine calls the way to itself; choose another "
                           "name")
     values = {} if values is None else values
-    _check_keys(values, HOST_KEYS, f"hosts.{name}: ")
+    check_keys(values, HOST_KEYS, f"hosts.{name}: ")
     found = {key: _value(values, key, f"hosts.{name}.{key}", defaults[key]) for key in HOST_KEYS}
     return Host(name=name, address=f"10.214.0.{number}", **found)
 
 
-def _check_keys(values, known, where=""):
+def check_keys(values, known, where=""):
     if not isinstance(values, dict):
         raise ConfigError(f"{where}there must be keys and values, of {_listed(known)}")
     for key in values:

@@ -27,6 +27,7 @@ PREFIX = "weft-lab-"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux",
          "umount": "mount", "hostname": "hostname", "mpirun": "openmpi-bin"}
 TOOL_LIMIT_S = 30
+SETTLE_S = 0.5  # after the rates of links have changed
 QUOTA_PERIOD_US = 10_000  # short, so that a step of some milliseconds meets the same share
 
 
@@ -159,6 +160,16 @@ def clear_rate(host):
     for namespace, device in ((_namespace(host), "eth0"), (SWITCH, host.name)):
         if "tbf" in tool("tc", "-n", namespace, "qdisc", "show", "dev", device):
             tool("tc", "-n", namespace, "qdisc", "delete", "dev", device, "root")
+
+
+def set_rates(lab, rate_mbit):
+    """Gives all links of a lab one rate, or none, and waits until what their queues lost is sent again."""
+    for host in lab.hosts:
+        if rate_mbit is None:
+            clear_rate(host)
+        else:
+            set_rate(host, rate_mbit)
+    time.sleep(SETTLE_S)
 
 
 def cut_link(host):

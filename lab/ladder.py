@@ -3,7 +3,8 @@
 A rung is a way to run one job; a topology is so many hosts with so many ranks. For each pair the job
 runs once, and in that run the links are shaped and not shaped by turns. The efficiency of a rung is
 its step time without shaping over that with it: the same ranks, the same processors' share, only the
-links differ. What a step moves is read from the interfaces and from the trace.
+links differ. What a step moves is read from the interfaces and from the trace. With `floor` the file also
+asks what the links cost here where all that can overlap does (floor.py).
 """
 
 import dataclasses
@@ -17,22 +18,28 @@ import time
 
 import yaml
 
+import floor
 import hosts as machine
 import job as jobs
-from config import ConfigError, Host, Lab, LabError
+from config import ConfigError, Host, Lab, LabError, check_keys
 
 KEYS = {"version", "job", "samples", "cpus", "rate_mbit", "mtu", "turn_s", "turns", "topologies",
         "rungs"}
+OPTIONAL_KEYS = {"floor"}
+TOPOLOGY_KEYS = {"hosts", "ranks", "cpus", "turn_s"}
+RUNG_KEYS = {"name", "options", "tables", "period", "least_hosts", "most_hosts", "rate_mbit"}
 CLUSTER = pathlib.Path(__file__).resolve().parent / "ladder_cluster.yaml"
 READ_S = 0.1       # from one reading of the interfaces to the next
-SETTLE_S = 0.5     # after a link has changed: packets in its queue are sent again
 LAST_STEP = 1_000_000
+MOST_HOSTS = 250
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
     hosts: int
     ranks: int  # of each
+    cpus: float  # of every rank
+    turn_s: float
 
     @property
     def world(self):
@@ -49,19 +56,30 @@ class Rung:
     tables: dict    # what every table of the job is given
     period: int     # steps after which what a step does repeats
     least_hosts: int  # below which it is left out
+    most_hosts: int   # above which it is
+    rates: tuple      # of the links, Mbit/s: it runs at each
+
+    def runs_on(self, topology):
+        return self.least_hosts <= topology.hosts <= self.most_hosts
 
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
     job: pathlib.Path
     samples: int   # of every rank in a step
-    cpus: float    # of every rank
-    rate_mbit: float
+    cpus: float    # of every rank, where a topology does not say otherwise
+    rate_mbit: float  # where a rung does not
     mtu: int
-    turn_s: float  # of a turn with shaped links, and of one without
+    turn_s: float  # of a turn with shaped links, and of one without; where a topology does not
     turns: int     # of each
     topologies: tuple
     rungs: tuple
+    floor: tuple   # rates at which the floor is measured
+
+    @property
+    def rates(self):
+        """All that a rung has, in the order of the file."""
+        return tuple(dict.fromkeys(rate for rung in self.rungs for rate in rung.rates))
 
 
 @dataclasses.dataclass
@@ -90,54 +108,111 @@ def read_ladder(path):
         tree = yaml.safe_load(pathlib.Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(tree, dict) or set(tree) != KEYS or tree["version"] != 1:
-        raise ConfigError(f"{path}: a ladder has version: 1 and exactly the keys {sorted(KEYS)}")
+    if not isinstance(tree, dict) or set(tree) - OPTIONAL_KEYS != KEYS or tree["version"] != 1:
+        raise ConfigError(f"{path}: a ladder has version: 1 and exactly the keys {sorted(KEYS)}, "
+                          f"and perhaps {sorted(OPTIONAL_KEYS)}")
     try:
-        ladder = Ladder(
-            job=pathlib.Path(path).parent / tree["job"], samples=int(tree["samples"]),
-            cpus=float(tree["cpus"]), rate_mbit=float(tree["rate_mbit"]), mtu=int(tree["mtu"]),
-            turn_s=float(tree["turn_s"]), turns=int(tree["turns"]),
-            topologies=tuple(Topology(int(one["hosts"]), int(one["ranks"]))
-                             for one in tree["topologies"]),
-            rungs=tuple(Rung(str(one["name"]), tuple(str(word) for word in one.get("options", [])),
-                             dict(one.get("tables", {})), int(one.get("period", 1)), int(one.get("least_hosts", 1)))
-                        for one in tree["rungs"]))
+        ladder = _ladder_of(path, tree)
+        _check_share(ladder)
+        _check_floor(ladder)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (TypeError, KeyError, ValueError) as error:
         raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
-    if not ladder.job.is_file():
-        raise ConfigError(f"{path}: job: there is no file {ladder.job}")
-    _check_share(ladder)
     return ladder
+
+
+def _ladder_of(path, tree):
+    job = pathlib.Path(path).parent / tree["job"]
+    if not job.is_file():
+        raise ConfigError(f"job: there is no file {job}")
+    own = {key: _positive(tree[key], key) for key in ("cpus", "turn_s")}
+    rate = _positive(tree["rate_mbit"], "rate_mbit")
+    rungs = tuple(_rung_of(one, f"rungs.{i}", rate) for i, one in enumerate(tree["rungs"]))
+    return Ladder(
+        job=job, samples=int(tree["samples"]), rate_mbit=rate, mtu=int(tree["mtu"]),
+        turns=int(tree["turns"]), **own,
+        topologies=tuple(_topology_of(one, f"topologies.{i}", own)
+                         for i, one in enumerate(tree["topologies"])),
+        rungs=rungs, floor=_floor_rates(tree.get("floor", False), rungs))
+
+
+def _topology_of(tree, where, defaults):
+    check_keys(tree, TOPOLOGY_KEYS, f"{where}: ")
+    return Topology(int(tree["hosts"]), int(tree["ranks"]),
+                    **{key: _positive(tree.get(key, value), f"{where}.{key}")
+                       for key, value in defaults.items()})
+
+
+def _rung_of(tree, where, rate):
+    check_keys(tree, RUNG_KEYS, f"{where}: ")
+    return Rung(name=str(tree["name"]),
+                options=tuple(str(word) for word in tree.get("options", [])),
+                tables=dict(tree.get("tables", {})), period=int(tree.get("period", 1)),
+                least_hosts=int(tree.get("least_hosts", 1)),
+                most_hosts=int(tree.get("most_hosts", MOST_HOSTS)),
+                rates=_rates(tree.get("rate_mbit", rate), f"{where}.rate_mbit"))
+
+
+def _rates(value, where):
+    """One rate or a list of them."""
+    return tuple(_positive(one, where) for one in (value if isinstance(value, list) else [value]))
+
+
+def _positive(value, where):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(f"{where}: is {value!r}; it must be a number above 0")
+    return float(value)
+
+
+def _floor_rates(value, rungs):
+    """Rates of `floor`: true means all at which exchanges alone are measured."""
+    if value is True:
+        return tuple(dict.fromkeys(rate for rung in rungs if rung.name == floor.EXCHANGE
+                                   for rate in rung.rates))
+    return () if value is False else _rates(value, "floor")
 
 
 def _check_share(ladder):
     """Ranks that together have more than the machine compute longer the more they are."""
     cores = os.cpu_count()
-    for topology in ladder.topologies:
-        if topology.world * ladder.cpus > 0.9 * cores:
+    for i, topology in enumerate(ladder.topologies):
+        if topology.world * topology.cpus > 0.9 * cores:
             raise ConfigError(
-                f"cpus: {topology.world} ranks of {ladder.cpus:g} are more than 90 % of this "
+                f"{'' if topology.cpus == ladder.cpus else f'topologies.{i}.'}cpus: "
+                f"{topology.world} ranks of {topology.cpus:g} are more than 90 % of this "
                 f"machine's {cores} processors; at most {0.9 * cores / topology.world:.3g}")
+
+
+def _check_floor(ladder):
+    """A floor is measured with what two rungs have shown of the same topology and rate."""
+    for name in (floor.EXCHANGE, floor.COMPUTE) if ladder.floor else ():
+        for topology in ladder.topologies:
+            there = [rung for rung in ladder.rungs if rung.name == name and rung.runs_on(topology)]
+            for rate in ladder.floor if topology.hosts > 1 else ():
+                if not any(rate in rung.rates for rung in there):
+                    raise ConfigError(f"floor: wants a rung called '{name}' at {rate:g} Mbit/s on "
+                                      f"{topology.hosts} hosts")
 
 
 def lab_of(ladder, topology):
     return Lab("ladder", tuple(
         Host(name=f"node{h + 1}", address=f"10.214.0.{h + 1}", ranks=topology.ranks,
              rate_mbit=ladder.rate_mbit, queue_ms=200, mtu=ladder.mtu,
-             cpus=ladder.cpus * topology.ranks) for h in range(topology.hosts)))
+             cpus=topology.cpus * topology.ranks) for h in range(topology.hosts)))
 
 
-def write_cluster(ladder, topology, path):
-    """What a planner is told of a topology: shares of processors, and the links as shaped."""
+def write_cluster(topology, rate_mbit, path):
+    """What a planner is told of a topology: defaults of processors, and the links as shaped."""
     tree = yaml.safe_load(CLUSTER.read_text())
     tree["hosts"] = [{"count": topology.hosts, "ranks": topology.ranks}]
     compute = tree["compute"]
     rates = [(compute[key], "value") for key in ("gemm_fp32", "gemm_bf16", "copy")]
     rates += [(point, key) for point in compute["rows"]["points"] for key in ("read", "update")]
     for entry, key in rates:
-        entry[key] = float(entry[key]) * ladder.cpus  # PyYAML takes 1e9 for text
+        entry[key] = float(entry[key]) * topology.cpus  # PyYAML takes 1e9 for text
     for link in ("rank", "host"):
-        tree["links"]["network"][link]["value"] = ladder.rate_mbit * 1e6 / 8
+        tree["links"]["network"][link]["value"] = rate_mbit * 1e6 / 8
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
 
 
@@ -178,8 +253,8 @@ def formula_bytes(topology, weft, arguments, cluster):
 class Run:
     """One job, while whose steps go on the links change by turns."""
 
-    def __init__(self, ladder, lab, turns):
-        self.ladder, self.lab, self.turns = ladder, lab, turns
+    def __init__(self, lab, turns, turn_s, rate_mbit):
+        self.lab, self.turns, self.turn_s, self.rate_mbit = lab, turns, turn_s, rate_mbit
 
     def go(self, weft, arguments, out):
         job = jobs.Job(self.lab, weft, arguments, out / "mpirun.log", echo=False)
@@ -203,11 +278,8 @@ class Run:
             raise LabError(f"the job of {out} did not train: see {out / 'mpirun.log'}")
 
     def _take(self, turn, job):
-        for host in self.lab.hosts:
-            (machine.set_rate(host, self.ladder.rate_mbit) if turn.shaped
-             else machine.clear_rate(host))
-        time.sleep(SETTLE_S)
-        end = time.monotonic() + self.ladder.turn_s
+        machine.set_rates(self.lab, self.rate_mbit if turn.shaped else None)
+        end = time.monotonic() + self.turn_s
         while len(turn.readings) < 2 or time.monotonic() < end:
             if jobs.wait_until(lambda: job.process.poll() is not None, READ_S) is not None:
                 raise LabError("the job ended before its last turn; see its mpirun.log")
@@ -308,35 +380,52 @@ def figures_of(topology, rung, turns, folder):
             "efficiency_most": max(pairs)}
 
 
-def climb(ladder, weft, out, only):
-    """Runs every rung, or those of `only`, on every topology; returns their figures."""
-    results = []
+def climb(ladder, programs, out, only):
+    """Runs every rung, or those of `only`, on every topology; returns their figures and floors.
+    What has one rate runs one after the other: such figures are subtracted from each other."""
+    results, floors = [], []
     for topology in ladder.topologies:
         lab = lab_of(ladder, topology)
         with machine.hosts_up(lab):
-            for number, rung in enumerate(ladder.rungs):
-                if (only and str(number) not in only) or topology.hosts < rung.least_hosts:
-                    continue
-                folder = out / f"{topology.hosts}x{topology.ranks}-{number}"
-                jobs.prepare_folder(folder)
-                write_cluster(ladder, topology, folder / "cluster.yaml")
-                turns = [Turn(shaped) for _ in range(ladder.turns) for shaped in (True, False)]
-                begin = time.monotonic()
-                write_job(ladder, rung, folder / "job.yaml")
-                arguments = arguments_of(ladder, topology, rung, folder)
-                Run(ladder, lab, turns).go(weft, arguments, folder)
-                results.append({"rung": rung.name, "hosts": topology.hosts,
-                                "ranks": topology.ranks,
-                                "formula_bytes": formula_bytes(topology, weft, arguments,
-                                                               folder / "cluster.yaml"),
-                                **figures_of(topology, rung, turns, folder)})
-                print(_line(results[-1], time.monotonic() - begin), flush=True)
-    return results
+            for rate in ladder.rates:
+                fresh = [_measured(ladder, lab, topology, rung, rate, programs["weft"],
+                                   _folder(ladder, topology, number, rate, out))
+                         for number, rung in enumerate(ladder.rungs)
+                         if (not only or str(number) in only) and rate in rung.rates and
+                         rung.runs_on(topology)]
+                results += fresh
+                if rate in ladder.floor and topology.hosts > 1:
+                    floors += floor.measured(lab, topology, rate, fresh, programs["overlap"],
+                                             _folder(ladder, topology, "floor", rate, out))
+    return results, floors
+
+
+def _folder(ladder, topology, name, rate, out):
+    """Where a run leaves its files."""
+    folder = out / (f"{topology.hosts}x{topology.ranks}-{name}" +
+                    (f"-{rate:g}" if len(ladder.rates) > 1 else ""))
+    jobs.prepare_folder(folder)
+    return folder
+
+
+def _measured(ladder, lab, topology, rung, rate, weft, folder):
+    begin = time.monotonic()
+    write_cluster(topology, rate, folder / "cluster.yaml")
+    write_job(ladder, rung, folder / "job.yaml")
+    turns = [Turn(shaped) for _ in range(ladder.turns) for shaped in (True, False)]
+    arguments = arguments_of(ladder, topology, rung, folder)
+    Run(lab, turns, topology.turn_s, rate).go(weft, arguments, folder)
+    result = {"rung": rung.name, "options": list(rung.options), "hosts": topology.hosts,
+              "ranks": topology.ranks, "cpus": topology.cpus, "rate_mbit": rate,
+              "formula_bytes": formula_bytes(topology, weft, arguments, folder / "cluster.yaml"),
+              **figures_of(topology, rung, turns, folder)}
+    print(_line(result, time.monotonic() - begin), flush=True)
+    return result
 
 
 def _line(result, seconds):
     shaped, free = result["shaped"], result["free"]
-    return (f"{result['hosts']} x {result['ranks']}  {result['rung']:40} "
+    return (f"{result['hosts']} x {result['ranks']}  {result['rate_mbit']:4g} Mbit/s  {result['rung']:40} "
             f"{100 * result['efficiency']:5.1f} % ({100 * result['efficiency_least']:.0f} to "
             f"{100 * result['efficiency_most']:.0f})  step {shaped['step_ms']:7.1f} ms, free "
             f"{free['step_ms']:7.1f}, compute {shaped['compute_ms']:6.1f}, exposed "
@@ -347,10 +436,10 @@ def _line(result, seconds):
             f"[{seconds:.0f} s]")
 
 
-def document(ladder, results):
-    """The results as benchmarks write them, for bench/tables.py."""
+def document(ladder, results, floors):
+    """The results for bench/tables.py."""
     return {"version": 1, "program": "ladder",
             "settings": {"job": ladder.job.name, "samples": ladder.samples, "cpus": ladder.cpus,
                          "rate_mbit": ladder.rate_mbit, "turn_s": ladder.turn_s,
                          "turns": ladder.turns},
-            "rungs": results}
+            "rungs": results, "floors": floors}

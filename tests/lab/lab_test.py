@@ -18,7 +18,8 @@ sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "lab")]
 from harness import BASE, Case, with_values  # noqa: E402  (found through the line above)
 
 try:
-    import ladder  # in lab
+    import floor  # in lab
+    import ladder
     import yaml
 except ImportError:
     yaml = None
@@ -193,6 +194,61 @@ class Files(LabCase):
         file.write_text(yaml.safe_dump({**tree, "job": "gone.yaml"}))
         self.refused_lab("ladder", file, says=["gone.yaml"])
         self.refused_lab("ladder", self.folder / "none.yaml", says=["none.yaml"])
+
+    def ladder_of(self, **changes):
+        tree = yaml.safe_load((SOURCE / "lab" / "pipeline_square.yaml").read_text())
+        tree = {**tree, "job": str(SOURCE / "lab" / tree["job"]), "cpus": 0.01,
+                "topologies": [{"hosts": 1, "ranks": 1}, {"hosts": 4, "ranks": 2}]}
+        file = self.folder / "ladder.yaml"
+        file.write_text(yaml.safe_dump(with_values(tree, changes)))
+        return file
+
+    def test_keys_of_ladders(self):
+        for key, value, says in (
+                ("rungs.1.rate", 3, ("rungs.1: ", "'rate_mbit'?")),
+                ("rungs.1.rate_mbit", 0, ("rungs.1.rate_mbit: is 0",)),
+                ("rungs.1.rate_mbit", [9, "x"], ("rungs.1.rate_mbit: is 'x'",)),
+                ("topologies.1.cpu", 1, ("topologies.1: ", "'cpus'?")),
+                ("topologies.1.cpus", 10 * os.cpu_count(), ("topologies.1.cpus: 8 ranks",)),
+                ("topologies.1.turn_s", -1, ("topologies.1.turn_s: is -1",)),
+                ("rate_mbit", True, ("rate_mbit: is True",)),
+                ("floor", "yes", ("floor: is 'yes'",)),
+                ("floor", [180, 90], ("floor: ", "'exchange alone' at 90 Mbit/s on 4 hosts")),
+                ("rungs.1.most_hosts", 2, ("floor: ", "'compute alone' at 180 Mbit/s"))):
+            file = self.ladder_of(**{key: value})
+            self.refused_lab("ladder", file, says=(f"{file}: ", *says))
+
+    def test_rates_of_rungs(self):
+        steps = ladder.read_ladder(self.ladder_of(**{
+            "rungs.0.rate_mbit": [50, 180], "rungs.1.rate_mbit": [50, 180], "topologies.1.cpus": 0.02}))
+        self.assertEqual(steps.rates, (50, 180))
+        self.assertEqual(steps.floor, (50, 180))
+        self.assertEqual([rung.rates for rung in steps.rungs[:3]], [(50, 180), (50, 180), (180,)])
+        self.assertEqual([topology.cpus for topology in steps.topologies], [0.01, 0.02])
+        self.assertEqual([rung.runs_on(steps.topologies[0]) for rung in steps.rungs[:2]], [False, True])
+        host = ladder.lab_of(steps, steps.topologies[1]).hosts[0]
+        self.assertEqual((host.ranks, host.cpus), (2, 0.04))
+        self.assertEqual(ladder._folder(steps, steps.topologies[1], 0, 50, self.folder).name, "4x2-0-50")
+
+    def test_ladders_of_the_project(self):
+        cores = os.cpu_count
+        self.addCleanup(setattr, os, "cpu_count", cores)
+        os.cpu_count = lambda: 2  # for which they are written
+        for name in ("ladder", "pipeline", "pipeline_square"):
+            steps = ladder.read_ladder(SOURCE / "lab" / f"{name}.yaml")
+            self.assertEqual(len({rung.name for rung in steps.rungs}), len(steps.rungs))
+
+    def test_floor(self):
+        topology = ladder.Topology(hosts=4, ranks=2, cpus=0.1, turn_s=1)
+        asked = floor.arguments_of(topology, {"shaped": {"cross_host_bytes": 1200}},
+                                   {"free": {"step_ms": 99.96}})
+        self.assertEqual(asked, {"bytes": 100, "compute_ms": 100.0})  # 2 ranks to 6 others
+        figures = floor.figures_of(asked, {
+            "shaped": {"compute_ms": 100, "exchange_ms": 80, "at_once_ms": 120},
+            "free": {"compute_ms": 100, "exchange_ms": 20, "at_once_ms": 105}})
+        self.assertEqual([figures[key] for key in ("floor_ms", "floor_share", "lost_ms", "bytes")],
+                         [20, 0.25, 15, 100])
+        self.assertEqual(floor.measured(None, topology, 50, [{"rung": floor.EXCHANGE}], None, None), [])
 
     def test_what_streams_have_in_common(self):
         moving = ladder._merged([(0, 4), (3, 6), (10, 12)])
