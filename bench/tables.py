@@ -12,6 +12,8 @@ import pathlib
 import re
 import sys
 
+import pipeline_tables
+
 MARK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -419,19 +421,15 @@ def table_ladder(results):
 
 
 def table_schedules(results):
-    """What each schedule loses to the links, as a share of what the exchanges alone take of them (lab/pipeline.yaml)."""
-    rungs = results.others.get("pipeline", {"rungs": []})["rungs"]
-    alone = next((r for r in rungs if r["rung"] == "exchange alone"), None)
-    rows = []
-    for r in rungs:
-        slow, free = r["shaped"], r["free"]
-        lost = slow["step_ms"] - free["step_ms"]
-        raw = alone["shaped"]["step_ms"] - alone["free"]["step_ms"]
-        rows.append([r["rung"], f"{slow['step_ms']:.0f}", f"{free['step_ms']:.0f}", f"{lost:.0f}",
-                     f"{100 * lost / raw:.0f} %", f"{slow['compute_ms']:.0f}", f"{slow['raw_ms']:.0f}",
-                     f"{slow['exposed_ms']:.0f}", f"{slow['cross_host_bytes'] / 1e6:.2f}"])
-    return table(["schedule", "step, ms", "links not shaped", "lost to the links", "of exchange alone", "compute",
-                  "communication", "of it exposed, by the trace", "MB by count"], rows)
+    """What each schedule loses to the links, a table for each of their rates (lab/pipeline.yaml)."""
+    return "\n".join(f"{line}\n\n{table(header, rows)}" for line, header, rows in
+                     pipeline_tables.schedules(results.others.get("pipeline", {})))
+
+
+def table_schedule_square(results):
+    """Steps of the schedules on more and more hosts, and what they are made of (lab/pipeline_square.yaml)."""
+    lines, header, rows = pipeline_tables.square(results.others.get("pipeline_square", {}))
+    return f"{lines}\n\n{table(header, rows)}" if rows else ""
 
 
 def quality_rows(results, program, digits):

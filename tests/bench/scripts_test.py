@@ -203,6 +203,44 @@ class Tables(Folder):
                       tables.table_quality_2d(made))
         self.assertEqual(tables.table_quality(made), "")
 
+    def rung(self, name, shaped, free, *settings, hosts=2):
+        """Steps and what of them the trace has exposed, in ms."""
+        kinds = {kind: {"step_ms": step, "exposed_ms": exposed, "compute_ms": step - exposed}
+                 for kind, (step, exposed) in (("shaped", shaped), ("free", free))}
+        options = [word for setting in settings for word in ("--set", setting)]
+        return {"rung": name, "options": options, "hosts": hosts, "ranks": 1, "rate_mbit": 50, **kinds}
+
+    def schedules(self, program, **changes):
+        nested = ("pipeline.schedule=nested", "pipeline.micro_batches=4")
+        rungs = [self.rung("exchange alone", (120, 110), (20, 10)), self.rung("compute alone", (130, 9), (130, 5)),
+                 self.rung("sync", (230, 104), (130, 4)), self.rung("nested, 4", (160, 33), (130, 3), *nested),
+                 self.rung("cuts", (160, 33), (130, 3), nested[0], "pipeline.micro_batches=[1, 2, 2]"),
+                 self.rung("many", (190, 23), (130, 3), nested[0], "pipeline.micro_batches=16")]
+        floors = [{"hosts": 2, "rate_mbit": 50, "floor_ms": 12, "floor_share": 0.1, "lost_ms": 9}]
+        self.write("p.json", {"version": 1, "program": program, "rungs": rungs, "floors": floors, **changes})
+        return tables.Results(self.folder)
+
+    def test_schedules(self):
+        made = tables.table_schedules(self.schedules("pipeline"))
+        self.assertIn("2 hosts, 50 Mbit/s: R = 100 ms, C = 125 ms, R/C = 0.80; the floor is 12 ms, 10 % of the exchange "
+                      "(9 ms of it by shaping).\n\n| schedule |", made)
+        self.assertIn("| exchange alone | 120 | 20 | 100 | 100 % | - | 110 | 100 % | - | - |", made)
+        self.assertIn("| sync | 230 | 130 | 100 | 100 % | 90 % | 104 | 100 % | - | - |", made)
+        self.assertIn("| nested, 4 | 160 | 130 | 30 | 30 % | 20 % | 33 | 30 % | 25 % | 12 % |", made)
+        self.assertIn("| cuts | 160 | 130 | 30 | 30 % | 20 % | 33 | 30 % | 33 % | 17 % |", made)
+        self.assertIn("| many | 190 | 130 | 60 | - | 10 % by the trace | 23 | 20 % | 6 % | 3 % |", made)
+        self.assertEqual(tables.table_schedule_square(tables.Results(self.folder)), "")
+
+    def test_schedule_square(self):
+        one = [self.rung("compute alone", (126, 0), (125, 0), hosts=1), self.rung("sync", (128, 0), (128, 0), hosts=1)]
+        rungs = self.schedules("pipeline_square").others["pipeline_square"]["rungs"]
+        made = tables.table_schedule_square(self.schedules("pipeline_square", rungs=one + rungs))
+        self.assertIn("- 1 host, 50 Mbit/s: nothing to exchange, C = 125 ms.\n- 2 hosts, 50 Mbit/s: R = 100 ms", made)
+        self.assertIn("| 1 | sync | 128 | 125 | 0 | 125 | -2.3 % | 128 | - | - | - | - | - |", made)
+        self.assertIn("| 2 | sync | 230 | 125 | 104 | 229 | -0.4 % | 126 | 100 | - | 100 % | 90 % | - |", made)
+        self.assertIn("| 2 | nested, 4 | 160 | 125 | 33 | 158 | -1.2 % | 127 | 30 | 70 % | 30 % | 20 % | 12 % |", made)
+        self.assertNotIn("alone", made.partition("| hosts |")[2])
+
     def test_refuses_results_of_two_machines(self):
         self.write("a.json", results(figure("a", (1, 1, 1))))
         self.write("b.json", dict(results(figure("a", (1, 1, 1))), machine=dict(MACHINE, cores=8)))
