@@ -9,6 +9,11 @@ namespace weft {
 
 SubtreeStack::SubtreeStack(std::int64_t total, const Range& run)
     : total_(total), run_(run), roots_(maximal_subtrees(total, run)), end_(run.begin) {
+  const auto most = static_cast<std::size_t>(2 * tree_slots(total));  // of a run, and that wait
+  nodes_.reserve(most);
+  fresh_.reserve(most);
+  waiting_.reserve(2 * most);
+  joins_.reserve(2 * most);
 }
 
 void SubtreeStack::restart() {

@@ -9,8 +9,7 @@
 ///
 /// Places      a subtree that begins its root is summed where the root's sum is to be; another one
 ///             in a slot. A join adds the later sum to the earlier one, in its place.
-/// Cost        advance() is O(log parts) for each subtree. Nothing is allocated after the first
-///             batch.
+/// Cost        advance() is O(log parts) for each subtree. Only the constructor allocates.
 #pragma once
 
 #include <cstdint>

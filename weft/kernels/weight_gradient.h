@@ -85,6 +85,7 @@ using PartSlices = std::span<const GradientOperands* const>;
 struct WeightGradient {
   Workspace* workspace = nullptr;
   Range node;                         ///< of the tree of parts
+  std::int64_t most_parts = 0;        ///< of a later node: memory is taken for so many
   std::span<const PartSlices> parts;  ///< parts[i]: part node.begin + i
   GradientTile tile;
   Matrix<float> dw;                  ///< [n, k]; the call writes the tile
@@ -108,6 +109,7 @@ using PartBiases = std::span<const float* const>;
 struct BiasGradients {
   Workspace* workspace = nullptr;
   Range node;
+  std::int64_t most_parts = 0;        ///< as in WeightGradient
   std::span<const PartBiases> parts;  ///< parts[i]: part node.begin + i
   std::int64_t count = 0;
   std::span<const BiasPlace> places;

@@ -44,6 +44,19 @@ void check_shape(const spec::Model& options, const ModelShape& shape) {
   }
 }
 
+/// Room for the lists of as many parts as a later call may have.
+template <typename Slice, typename Part>
+void reserve_lists(const GradientTerms& terms,
+                   std::vector<Slice>& slices,
+                   std::vector<Part>& parts) {
+  std::size_t most = 0;
+  for (const std::span<SliceTerms* const>& part : terms.parts) {
+    most = std::max(most, part.size());
+  }
+  parts.reserve(at(terms.most_parts));
+  slices.reserve(at(terms.most_parts) * most);
+}
+
 }  // namespace
 
 std::unique_ptr<Model> Model::create(const spec::Model& options, const ModelShape& shape) {
@@ -190,6 +203,7 @@ void DenseModel::sum_weights(Context& ctx,
   const layout::LayerShape& shape = description_.layers()[task.layer].shape;
   float* const dw = to.flat + parameters_.places[task.layer].weight;
   lane.slices.clear();
+  reserve_lists(terms, lane.slices, lane.parts);
   for (const std::span<SliceTerms* const>& part : terms.parts) {
     for (SliceTerms* const slice : part) {
       lane.slices.push_back(static_cast<ModelTerms*>(slice)->operands(task.layer));
@@ -203,6 +217,7 @@ void DenseModel::sum_weights(Context& ctx,
   }
   kernels::sum_weight_gradient(ctx, {.workspace = lane.workspace.get(),
                                      .node = terms.node,
+                                     .most_parts = terms.most_parts,
                                      .parts = lane.parts,
                                      .tile = task.tile,
                                      .dw = matrix(dw, shape.out, shape.in),
@@ -215,6 +230,7 @@ void DenseModel::sum_biases(Context& ctx,
                             ModelLane& lane,
                             const GradientSums& to) const {
   lane.bias_slices.clear();
+  reserve_lists(terms, lane.bias_slices, lane.bias_parts);
   for (const std::span<SliceTerms* const>& part : terms.parts) {
     for (SliceTerms* const slice : part) {
       lane.bias_slices.push_back(static_cast<ModelTerms*>(slice)->bias_gradients());
@@ -237,6 +253,7 @@ void DenseModel::sum_biases(Context& ctx,
   }
   kernels::sum_bias_gradients(ctx, {.workspace = lane.workspace.get(),
                                     .node = terms.node,
+                                    .most_parts = terms.most_parts,
                                     .parts = lane.bias_parts,
                                     .count = description_.biases(),
                                     .places = lane.bias_places,

@@ -109,6 +109,12 @@ void GradientSummer::settle(Matmul& matmul, const GradientTile& tile, Slot& slot
   }
 }
 
+void GradientSummer::reserve(std::int64_t parts, const GradientTile& tile) {
+  const std::int64_t slots = tree_slots(parts);
+  slots_.reserve(static_cast<std::size_t>(slots));
+  memory_.at_least_of<float>(tile.sum_floats(slots));
+}
+
 bool GradientSummer::sum(Matmul& matmul,
                          Range node,
                          std::span<const PartSlices> parts,
@@ -184,6 +190,7 @@ void keep_operands(Context& /*ctx*/, const KeepOperands& args) {
 
 void sum_weight_gradient(Context& /*ctx*/, const WeightGradient& args) {
   CpuWorkspace& workspace = CpuWorkspace::of(args.workspace);
+  workspace.summer.reserve(args.most_parts, args.tile);
   const bool finite =
       workspace.summer.sum(workspace.matmul, args.node, args.parts, args.tile, args.dw);
   *args.infinite = finite ? 0 : 1;
@@ -191,7 +198,8 @@ void sum_weight_gradient(Context& /*ctx*/, const WeightGradient& args) {
 
 void sum_bias_gradients(Context& /*ctx*/, const BiasGradients& args) {
   const std::int64_t count = args.count;
-  const auto slots = static_cast<std::int64_t>(tree_slots(args.node.size()));
+  const auto slots =
+      static_cast<std::int64_t>(tree_slots(std::max(args.node.size(), args.most_parts)));
   float* const sums = CpuWorkspace::of(args.workspace)
                           .bias_sums.at_least_of<float>(layout::bias_sum_floats(count, slots));
   const auto slot = [&](int depth) { return matrix(sums + depth * count, 1, count); };

@@ -43,6 +43,9 @@ class WeightGradientOperands final : public GradientOperands {
 /// stays.
 class GradientSummer {
  public:
+  /// Takes memory for nodes of so many parts.
+  void reserve(std::int64_t parts, const GradientTile& tile);
+
   /// Writes the sum over the parts of one tree node, parts[i] being part node.begin + i, to that
   /// tile of `dw`; zeros where no part has samples. Returns whether all of it is finite.
   bool sum(Matmul& matmul,
