@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -224,6 +225,10 @@ class Listener final : public Issuer {
 
   [[nodiscard]] std::int64_t lookahead() const override { return lookahead_; }
 
+  [[nodiscard]] bool would_wait_for(const StageOf& stage) const override {
+    return waits && waits(stage);
+  }
+
   /// Stages of a batch, as "lookup 2".
   [[nodiscard]] std::vector<std::string> of(std::int64_t batch) const {
     std::vector<std::string> names;
@@ -236,6 +241,7 @@ class Listener final : public Issuer {
   }
 
   std::vector<Issued> issued;
+  std::function<bool(const StageOf&)> waits;
 
  private:
   bool averages_;
@@ -260,7 +266,7 @@ TEST(Schedules, SyncIssuesEveryPartOnceInTheirOrder) {
   }
 }
 
-/// What three steps issue, the second of which has a batch before and behind it.
+/// Walks three steps; the second has a batch before it and one after it.
 Listener three_steps(const Schedule& schedule, std::int64_t cuts, std::int64_t lookahead) {
   Listener listener(false, schedule.cuts_batches ? cuts : 1, lookahead);
   for (std::int64_t batch = 0; batch < 3; ++batch) {
@@ -284,6 +290,9 @@ TEST(Schedules, IssueEveryStageOfEveryMicroBatchOnce) {
           expected.push_back(fmt::format("{} {}", to_string(part), cut));
         }
       }
+      const std::int64_t last = schedule.cuts_batches ? 3 : 0;
+      std::replace(expected.begin(), expected.end(), std::string("weight_gradients 0"),
+                   fmt::format("weight_gradients {}", last));  // of all of them
       std::sort(expected.begin(), expected.end());
       for (std::int64_t batch = 0; batch < 3; ++batch) {
         std::vector<std::string> issued = listener.of(batch);
@@ -294,7 +303,7 @@ TEST(Schedules, IssueEveryStageOfEveryMicroBatchOnce) {
   }
 }
 
-// What makes a schedule right: no stage of a batch comes before one that it depends on.
+// A schedule is right if no stage of a batch comes before one that it depends on.
 TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
   const auto place = [](const Listener& listener, std::int64_t batch, StepPart part,
                         std::int64_t cut) {
@@ -321,12 +330,12 @@ TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
         before(StepPart::kLookup, StepPart::kOutputDist, cut, cut);
         before(StepPart::kOutputDist, StepPart::kForwardBackward, cut, cut);
         before(StepPart::kForwardBackward, StepPart::kGradDist, cut, cut);
-        before(StepPart::kForwardBackward, StepPart::kWeightGradients, cut);
+        before(StepPart::kForwardBackward, StepPart::kWeightGradients, cut, cuts - 1);
         before(StepPart::kGradDist, StepPart::kUpdateRows, cut);
       }
       before(StepPart::kCoalesce, StepPart::kUpdateRows);
-      before(StepPart::kWeightGradients, StepPart::kReduce);
-      before(StepPart::kWeightGradients, StepPart::kExchangeReport);
+      before(StepPart::kWeightGradients, StepPart::kReduce, cuts - 1);
+      before(StepPart::kWeightGradients, StepPart::kExchangeReport, cuts - 1);
       before(StepPart::kExchangeReport, StepPart::kUpdateRows);
       before(StepPart::kReduce, StepPart::kUpdateDense);
       if (batch > 0) {
@@ -339,6 +348,60 @@ TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
       }
     }
   }
+}
+
+/// The compute of the second batch of four micro-batches.
+std::vector<std::string> window(const Schedule& schedule,
+                                const std::function<bool(const StageOf&)>& waits) {
+  Listener listener(false, 4, 3);
+  listener.waits = waits;
+  schedule.begin(listener, 1);
+  schedule.step(listener, 1, kNoBatch);
+  std::vector<std::string> names;
+  for (const Listener::Issued& one : listener.issued) {
+    if (one.stage.part == StepPart::kForwardBackward) {
+      names.push_back(fmt::format("model {}", one.stage.cut));
+    } else if (one.stage.part == StepPart::kWeightGradients) {
+      names.push_back(fmt::format("weights to {}", one.stage.cut));
+    }
+  }
+  return names;
+}
+
+TEST(Schedules, WeightGradientsOfComputedMicroBatchesFillWaits) {
+  using Names = std::vector<std::string>;
+  for (const char* name : {"fwp", "nested"}) {
+    const Schedule& schedule = schedule_called(name);
+    EXPECT_EQ(window(schedule, {}),
+              (Names{"model 0", "model 1", "model 2", "model 3", "weights to 3"}));
+    EXPECT_EQ(window(schedule, [](const StageOf&) { return true; }),
+              (Names{"model 0", "weights to 0", "model 1", "weights to 1", "model 2",
+                     "weights to 2", "model 3", "weights to 3"}));
+    int asked = 0;
+    const auto once = [&](const StageOf& stage) { return stage.cut == 2 && ++asked == 1; };
+    EXPECT_EQ(window(schedule, once),
+              (Names{"model 0", "model 1", "weights to 0", "model 2", "model 3", "weights to 3"}));
+    EXPECT_EQ(asked, 2) << "asked again after a stage that filled some of the wait";
+  }
+}
+
+TEST(Lineup, KnowsWhatIsBeingWritten) {
+  TwoStreams streams;
+  Lineup lineup(1, 2);
+  std::atomic<bool> may_end = false;
+  const Stage slow = [&](Context&) {
+    while (!may_end) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  };
+  const StageOf of_second{StepPart::kOutputDist, 0, 1};
+  EXPECT_FALSE(lineup.is_being_written(Resource::kVectors, of_second)) << "nobody has";
+  lineup.add(*streams.second, slow, of_second);
+  EXPECT_TRUE(lineup.is_being_written(Resource::kVectors, of_second));
+  EXPECT_FALSE(lineup.is_being_written(Resource::kVectors, {StepPart::kOutputDist, 0, 0}));
+  may_end = true;
+  lineup.wait_for_batch(0);
+  EXPECT_FALSE(lineup.is_being_written(Resource::kVectors, of_second));
 }
 
 TEST(Schedules, ThatLookAheadIssueTheNextIdsBesideTheCompute) {

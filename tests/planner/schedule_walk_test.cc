@@ -154,13 +154,26 @@ TEST(ScheduleWalk, ExposesWhatTheClosedFormSays) {
   }
 }
 
-/// Beyond, weights' gradients come too late to hide all.
+/// Beyond, the first two thirds of the compute hide too little: weights' gradients fill the waits.
 TEST(ScheduleWalk, ExposesMoreWhereTheLinkIsSlow) {
   EXPECT_NEAR(exposed(0.9, "nested", equal_cuts(1)), 0.6296296296, 1e-9);
   EXPECT_NEAR(exposed(0.9, "nested", equal_cuts(4)), 0.125, 1e-9);
-  EXPECT_NEAR(exposed(0.9, "nested", equal_cuts(8)), 0.1643518519, 1e-9);
+  EXPECT_NEAR(exposed(0.9, "nested", equal_cuts(8)), 0.0625, 1e-9);
   EXPECT_NEAR(exposed(1.5, "nested", equal_cuts(2)), 1.0 / 3.0, 1e-9);
-  EXPECT_NEAR(exposed(1.5, "nested", equal_cuts(16)), 0.4895833333, 1e-9);
+  EXPECT_NEAR(exposed(1.5, "nested", equal_cuts(16)), 1.0 / 3.0, 1e-9);
+}
+
+/// Each of the sums that are taken apart costs its time, where there is a wait to fill.
+TEST(ScheduleWalk, FillingAWaitCostsAJoin) {
+  StageSeconds seconds = stages({{kForwardBackward, 2.0 / 3.0}, {kWeightGradients, 1.0 / 3.0}},
+                                {{kOutputDist, 0.25}, {kGradDist, 0.25}});
+  const double without = step_of(seconds, "nested", equal_cuts(4));
+  seconds.join = 0.01;
+  EXPECT_NEAR(step_of(seconds, "nested", equal_cuts(4)), without, kNear) << "no wait";
+  seconds.exchanges[at(kOutputDist)] = seconds.exchanges[at(kGradDist)] = 0.45;
+  const double filled = step_of(seconds, "nested", equal_cuts(8));
+  seconds.join = 0.0;
+  EXPECT_GE(filled, step_of(seconds, "nested", equal_cuts(8)));
 }
 
 /// All but the gradients beside the weights'.

@@ -76,7 +76,7 @@ class SumModel final : public DenseSide {
     }
   }
 
-  void weight_gradients(Context& /*ctx*/) override {}
+  void weight_gradients(Context& /*ctx*/, std::int64_t /*cut*/) override {}
 
   [[nodiscard]] const NonFinite& non_finite() const override { return none_; }
 

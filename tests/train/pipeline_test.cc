@@ -18,11 +18,7 @@
 #include "tests/train/job_fixture.h"
 #include "weft/base/hash.h"
 #include "weft/checkpoint/checkpoint.h"
-#include "weft/data/loader.h"
-#include "weft/data/source.h"
-#include "weft/data/vocabulary.h"
 #include "weft/pipeline/schedule.h"
-#include "weft/train/engine.h"
 
 namespace weft::train {
 namespace {
@@ -424,49 +420,6 @@ TEST(Pipeline, ABadIdEndsTheStepOfItsBatch) {
           run(seed, ranks, joined(more, {"pipeline.schedule=" + std::string(schedule.name)}));
       EXPECT_EQ(ended.error, expected.error) << schedule.name << " on " << ranks;
       EXPECT_EQ(ended.checkpoints, expected.checkpoints) << schedule.name << " on " << ranks;
-    }
-  }
-}
-
-/// What rank 0 has sent of vectors and gradients in three steps.
-comm::Traffic::Entry sent_vectors(const spec::Config& config) {
-  comm::Traffic::Entry sent;
-  comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
-    const spec::Plan plan = planner::make_plan(config, 2);
-    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-    const data::Vocabularies none;
-    data::Loader loader(data::open_source(config, data::Split::kTrain), config, none,
-                        data::LoaderOptions::train(config, world.rank(), 2, plan.parts));
-    data::Batch batch;
-    Engine engine(config, plan, world, *device);
-    for (std::int64_t step = 1; step <= 3; ++step) {
-      ASSERT_TRUE(loader.next(batch));
-      engine.train_step({.batch = batch, .step = step});
-    }
-    if (world.rank() == 0) {
-      sent = engine.embeddings().vector_traffic().total();
-    }
-  });
-  return sent;
-}
-
-// Vectors of pooled tables and of sequences travel once, as do rows of fetched tables and their
-// partial gradients; only the messages are more.
-TEST(Pipeline, MicroBatchesChangeNoByteOfVectors) {
-  for (const Overrides& tables :
-       {all_tables("sharding", "table_wise"), all_tables("sharding", "row_wise"),
-        joined(all_tables("sharding", "row_wise"), all_tables("pooled_at", "sample"))}) {
-    const auto cut = [&](const char* sizes) {
-      return sent_vectors(
-          make_job(joined(tables, {"pipeline.schedule=fwp", "numerics.parts=16",
-                                   std::string("pipeline.micro_batches=") + sizes})));
-    };
-    const comm::Traffic::Entry whole = cut("1");
-    EXPECT_GT(whole.bytes, 0);
-    for (const char* sizes : {"2", "4", "8", "[1, 3, 3, 1]"}) {
-      const comm::Traffic::Entry some = cut(sizes);
-      EXPECT_EQ(some.bytes, whole.bytes) << tables.back() << ", " << sizes;
-      EXPECT_GT(some.messages, whole.messages) << tables.back() << ", " << sizes;
     }
   }
 }

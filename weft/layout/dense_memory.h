@@ -105,10 +105,10 @@ struct BatchBuffers {
   [[nodiscard]] std::int64_t counted_bytes() const;
 };
 
-/// Words that say whether sums of gradients are finite: one for each task of each sum that the rank
-/// contributes.
-constexpr std::int64_t infinite_bytes(std::int64_t partials, std::int64_t tasks) {
-  return partials * tasks * static_cast<std::int64_t>(sizeof(std::int32_t));
+/// Words that say whether sums of gradients are finite: one for each task of each subtree of parts
+/// that is summed at once.
+constexpr std::int64_t infinite_bytes(std::int64_t subtrees, std::int64_t tasks) {
+  return subtrees * tasks * static_cast<std::int64_t>(sizeof(std::int32_t));
 }
 
 /// Of a batch with these counts.

@@ -158,4 +158,11 @@ void Lineup::wait_for(Resource resource, std::int64_t batch) {
            [](const Uses& uses) { wait_on_host(uses.written); });
 }
 
+bool Lineup::is_being_written(Resource resource, const StageOf& stage) const {
+  WEFT_CHECK(is_of_cut(resource), "'{}' is of no micro-batch", to_string(resource));
+  const std::size_t of_cut = static_cast<std::size_t>(resource) - (kResources - kCutResources);
+  const Event& written = batches_[at(stage.batch)].cuts[at(stage.cut)][of_cut].written;
+  return written.stream != nullptr && !written.stream->has_reached(written);
+}
+
 }  // namespace weft::pipeline

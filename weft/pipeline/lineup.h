@@ -33,7 +33,7 @@ struct LeftOut {
 
 class Lineup {
  public:
-  /// For `batches` batches in flight, of `cuts` micro-batches each.
+  /// Takes room for `batches` batches in flight, of `cuts` micro-batches each.
   explicit Lineup(std::int64_t batches, std::int64_t cuts = 1);
 
   /// Enqueues `body` on `on` as a stage of a batch in flight, with the resources that
@@ -58,8 +58,11 @@ class Lineup {
   /// Readers are not waited for.
   void wait_for(Resource resource);
 
-  /// Likewise of a resource that batches have, as the one at this place does.
+  /// Does the same for a resource that batches have, of the batch at this place.
   void wait_for(Resource resource, std::int64_t batch);
+
+  /// Whether the last writer of a micro-batch's `resource` has not ended. Does not wait.
+  [[nodiscard]] bool is_being_written(Resource resource, const StageOf& stage) const;
 
   /// Drops the waits of a stage for a resource.
   void leave_out(const LeftOut& access) { left_out_.push_back(access); }

@@ -39,7 +39,9 @@ inline constexpr std::size_t kStreamRoles = 5;
 struct StageOf {
   StepPart part = StepPart::kPrepare;
   std::int64_t batch = 0;  ///< the place among the batches in flight, from 0
-  std::int64_t cut = 0;    ///< the micro-batch of it, from 0; 0 for a stage of a whole batch
+  /// The micro-batch of it, from 0; 0 for a stage of a whole batch. kWeightGradients is of the
+  /// micro-batches up to this one that it has not been issued for.
+  std::int64_t cut = 0;
 };
 
 /// What walks a schedule. One thread calls it.
@@ -59,9 +61,14 @@ class Issuer {
 
   /// How many micro-batches' vectors are on their way before they are computed with, at least 1.
   [[nodiscard]] virtual std::int64_t lookahead() const { return 1; }
+
+  /// Whether what is issued next to kCompute would wait there for this stage, which was issued
+  /// before: then something else may be issued first. The answer is of this rank and this moment,
+  /// so it may decide about no collective and no order of addition. False where nobody knows.
+  [[nodiscard]] virtual bool would_wait_for(const StageOf& /*stage*/) const { return false; }
 };
 
-/// That a step begins nothing of a batch after its own.
+/// The place that stands for no batch: a step begins nothing of a batch after its own.
 inline constexpr std::int64_t kNoBatch = -1;
 
 /// One training step after the other.
@@ -71,7 +78,7 @@ struct Schedule {
   void (*begin)(Issuer& to, std::int64_t batch) = nullptr;
   /// Issues the rest of the step of batch `now`, and begin() of `next` unless that is kNoBatch.
   void (*step)(Issuer& to, std::int64_t now, std::int64_t next) = nullptr;
-  /// What it issues to besides kCompute, kDense and kSync.
+  /// The streams that it issues to besides kCompute, kDense and kSync.
   std::span<const StreamRole> streams = {};
   /// Whether a step begins the next batch, so that two are in flight.
   bool looks_ahead = false;
@@ -90,7 +97,9 @@ struct Schedule {
 ///             this one's compute; its vectors leave once rows are updated, before the dense
 ///             gradients of this one have been summed.
 ///   fwp       frozen-window pipelining: vectors and gradients of one micro-batch travel while
-///             another one is computed, and the last gradients while the parameters' are.
+///             another one is computed, and the last gradients while the parameters' are. Where
+///             vectors are waited for, parameters' gradients of earlier micro-batches fill the
+///             wait.
 ///   nested    fwp inside a batch and dbp across batches.
 std::span<const Schedule> schedules();
 

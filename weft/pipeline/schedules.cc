@@ -22,18 +22,30 @@ void issue_vectors(Issuer& to, std::int64_t batch, std::int64_t cut, StreamRole 
   to.issue({StepPart::kOutputDist, batch, cut}, on);
 }
 
-/// Those of the micro-batches that a step expects to be on their way.
+/// The vectors of the micro-batches that a step expects to be on their way.
 void issue_first_vectors(Issuer& to, std::int64_t batch) {
   for (std::int64_t cut = 0; cut < std::min(to.lookahead(), to.cuts()); ++cut) {
     issue_vectors(to, batch, cut, kVectors);
   }
 }
 
+/// Parameters' gradients of micro-batches before `cut`, from `from` on, as long as its vectors are
+/// waited for. Returns the first that is left. When they are computed changes no bit: they are
+/// added up the tree of parts.
+std::int64_t fill_wait(Issuer& to, std::int64_t batch, std::int64_t from, std::int64_t cut) {
+  while (from < cut && to.would_wait_for({StepPart::kOutputDist, batch, cut})) {
+    to.issue({StepPart::kWeightGradients, batch, from++}, kCompute);
+  }
+  return from;
+}
+
 /// The dense model with one micro-batch after the other, gradients on their way behind each, and as
 /// many vectors ahead as there may be.
 void issue_window(Issuer& to, std::int64_t batch) {
   to.issue({StepPart::kLoad, batch}, kCompute);
+  std::int64_t summed = 0;
   for (std::int64_t cut = 0; cut < to.cuts(); ++cut) {
+    summed = fill_wait(to, batch, summed, cut);
     to.issue({StepPart::kForwardBackward, batch, cut}, kCompute);
     to.issue({StepPart::kGradDist, batch, cut}, kVectors);
     if (cut + to.lookahead() < to.cuts()) {
@@ -42,10 +54,11 @@ void issue_window(Issuer& to, std::int64_t batch) {
   }
 }
 
-/// The parameters' gradients, their sum over the ranks, and what all ranks know of the step.
+/// What is left of the parameters' gradients, their sum over the ranks, and what all ranks know of
+/// the step.
 /// Nothing before has changed a weight; what comes after is left out if a value was not finite.
 void issue_result(Issuer& to, std::int64_t batch) {
-  to.issue({StepPart::kWeightGradients, batch}, kCompute);
+  to.issue({StepPart::kWeightGradients, batch, to.cuts() - 1}, kCompute);
   to.issue({StepPart::kReduce, batch}, kDense);
   to.issue({StepPart::kExchangeReport, batch}, kCompute);
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "weft/base/parts.h"
+#include "weft/base/subtree_stack.h"
 #include "weft/layout/blocks.h"
 #include "weft/layout/dense_memory.h"
 #include "weft/layout/dense_model.h"
@@ -78,7 +79,22 @@ double parameter_bytes(const spec::Config& config,
          static_cast<double>(reduce.counted_bytes());
 }
 
+double sums_bytes(const layout::DenseModel& model,
+                  const DenseMemoryShape& shape,
+                  const MicroBatches& cuts) {
+  const SubtreeNeeds needs =
+      subtree_needs(shape.parts, rank_parts(shape.parts, shape.ranks, shape.rank), cuts);
+  return block_of(needs.slots * layout::parameter_floats(model) * layout::kFloatBytes) +
+         block_of(layout::infinite_bytes(needs.at_once, layout::gradient_tasks(model)));
+}
+
 }  // namespace
+
+double gradient_sums_bytes(const spec::Config& config,
+                           const DenseMemoryShape& shape,
+                           const MicroBatches& cuts) {
+  return sums_bytes(layout::dense_model(config.model, layout::model_shape(config)), shape, cuts);
+}
 
 DenseMemory dense_memory(const spec::Config& config,
                          const Workload& workload,
@@ -115,9 +131,8 @@ DenseMemory dense_memory(const spec::Config& config,
        .sequences = std::count_if(inputs.features.begin(), inputs.features.end(),
                                   [](const layout::FeatureShape& f) { return f.sequence; }),
        .parts = own.size()});
-  memory.batch =
-      static_cast<double>(batch.counted_bytes()) +
-      block_of(layout::infinite_bytes(std::ssize(subtrees), layout::gradient_tasks(model)));
+  memory.batch = static_cast<double>(batch.counted_bytes());
+  memory.sums = sums_bytes(model, shape, config.pipeline.cuts());
   const auto lanes =
       static_cast<double>(std::min(shape.threads, std::max<std::int64_t>(slices, 1)));
   memory.lanes = lanes * block_of(block);

@@ -4,7 +4,9 @@
 ///               and what their all-reduce has
 ///   packed      every layer's weights twice, as products read them
 ///   batch       dense values, labels and weights of samples, logits and their gradients, offsets
-///               of sequences, words that say where a number is not finite
+///               of sequences
+///   sums        of several micro-batches, sums of gradients that wait for others; words that say
+///               where a sum is not finite
 ///   slices      of each slice the operands of its weights' gradients, and the gradients of biases
 ///   lanes       of each thread the layers' values of the largest slice
 ///   scratch     of each thread copies of operands that are not compact or of another type than is
@@ -17,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/base/micro_batches.h"
 #include "weft/layout/products.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/config.h"
@@ -41,18 +44,27 @@ struct DenseMemory {
   double parameters = 0.0;
   double packed = 0.0;
   double batch = 0.0;
+  double sums = 0.0;
   double slices = 0.0;
   double lanes = 0.0;
   double scratch = 0.0;
 
   /// Of the rank's device.
-  [[nodiscard]] double device() const { return parameters + packed + batch + slices + lanes; }
+  [[nodiscard]] double device() const {
+    return parameters + packed + batch + sums + slices + lanes;
+  }
 
   [[nodiscard]] double bytes() const { return device() + scratch; }
 };
 
-/// Under any plan; sequences are as long as the workload says on average. Requires a valid
-/// configuration with its defaults filled in. O(layers · slices + features + parts + ranks).
+/// DenseMemory::sums where batches are cut by `cuts`.
+double gradient_sums_bytes(const spec::Config& config,
+                           const DenseMemoryShape& shape,
+                           const MicroBatches& cuts);
+
+/// Under any plan, with the micro-batches of config.pipeline; sequences are as long as the workload
+/// says on average. Requires a valid configuration with its defaults filled in. O(layers · slices +
+/// features + parts + ranks).
 DenseMemory dense_memory(const spec::Config& config,
                          const Workload& workload,
                          const DenseMemoryShape& shape);

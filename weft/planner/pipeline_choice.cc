@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
 #include "weft/pipeline/schedule.h"
+#include "weft/planner/dense_memory.h"
 #include "weft/planner/schedule_walk.h"
 #include "weft/planner/step_memory.h"
 #include "weft/topology/rates.h"
@@ -70,7 +71,12 @@ std::vector<double> memory_of(const Estimator& estimator,
   for (const StepMemory& memory :
        step_memory(shape.config, shape.workload, plan,
                    {.transport = transport, .pipeline = pipeline}, estimator.hot_uses())) {
-    bytes.push_back(memory.matrices + memory.buffers());
+    bytes.push_back(
+        memory.matrices + memory.buffers() +
+        gradient_sums_bytes(
+            shape.config,
+            {.parts = shape.parts, .ranks = shape.world_ranks, .rank = std::ssize(bytes)},
+            pipeline.value_or(shape.config.pipeline).cuts()));
   }
   return bytes;
 }

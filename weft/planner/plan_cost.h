@@ -94,8 +94,9 @@ struct PlanCost {
   std::array<double, kStepParts> parts{};      ///< of the slowest rank
   std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
   std::array<double, kStepParts> starts{};     ///< and of these what no byte takes
-  std::vector<RankCost> ranks;                 ///< of one group
-  double sync_s = 0.0;  ///< of one sync; of sync gradients their exchange in one step
+  double join_s = 0.0;          ///< of weights' gradients that are summed apart from the others
+  std::vector<RankCost> ranks;  ///< of one group
+  double sync_s = 0.0;          ///< of one sync; of sync gradients their exchange in one step
 
   /// Max over mean of the ranks' own seconds (of tables: lookup, coalesce, update).
   [[nodiscard]] double imbalance() const;

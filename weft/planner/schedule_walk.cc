@@ -134,6 +134,7 @@ class Walk final : public pipeline::Issuer {
     std::array<Uses, pipeline::kResources> whole;
     std::vector<std::array<Uses, pipeline::kResources>> cuts;
     std::vector<std::int64_t> stages;
+    std::int64_t summed = 0;  ///< micro-batches whose weights' gradients are computed
   };
 
   /// A stage that was issued. One that is behind others has no ends until they are asked for.
@@ -144,6 +145,7 @@ class Walk final : public pipeline::Issuer {
   };
 
   static constexpr std::int64_t kNone = -1;
+  static constexpr double kLeastWait = 1e-9;  // what is less is rounding
 
   void issue(const StageOf& stage, StreamRole on) override {
     const bool is_beside = seconds_.streams == Streams::kMany;
@@ -168,6 +170,20 @@ class Walk final : public pipeline::Issuer {
   [[nodiscard]] std::int64_t cuts() const override { return std::ssize(cuts_.shares); }
 
   [[nodiscard]] std::int64_t lookahead() const override { return cuts_.lookahead; }
+
+  /// Whether a rank would. What is waited for here is behind nothing.
+  [[nodiscard]] bool would_wait_for(const StageOf& stage) const override {
+    const Uses& vectors =
+        batches_[at(stage.batch)].cuts[at(stage.cut)][static_cast<std::size_t>(Resource::kVectors)];
+    const Times& caller = streams_[at(StreamRole::kCompute)];
+    const Times& ends = issued_[at(vectors.written)].times;
+    for (std::size_t r = 0; r < caller.size(); ++r) {
+      if (ends[r] > caller[r] + kLeastWait) {
+        return true;
+      }
+    }
+    return false;
+  }
 
   static std::size_t at(StreamRole role) { return static_cast<std::size_t>(role); }
 
@@ -252,13 +268,30 @@ class Walk final : public pipeline::Issuer {
       wait(caller(), end(number));
     }
     batches_[at(batch)].stages.clear();
+    batches_[at(batch)].summed = 0;
+  }
+
+  /// Of its part's work and bytes.
+  double share_of(const StageOf& stage) {
+    if (stage.part == StepPart::kWeightGradients) {
+      std::int64_t& summed = batches_[at(stage.batch)].summed;
+      double share = 0.0;
+      for (; summed <= stage.cut; ++summed) {
+        share += cuts_.shares[at(summed)];
+      }
+      return share;
+    }
+    return is_of_cut(stage.part) ? cuts_.shares[at(stage.cut)] : 1.0;
   }
 
   /// When a stage ends that is ready at `times`.
   Times end_of(const StageOf& stage, Times times) {
     const auto part = static_cast<std::size_t>(stage.part);
-    const double share = is_of_cut(stage.part) ? cuts_.shares[at(stage.cut)] : 1.0;
-    const double hand_off = has_hand_off(stage.part) ? seconds_.hand_off : 0.0;
+    const double share = share_of(stage);
+    double hand_off = has_hand_off(stage.part) ? seconds_.hand_off : 0.0;
+    if (stage.part == StepPart::kWeightGradients && stage.cut + 1 < cuts()) {
+      hand_off += seconds_.join;
+    }
     const bool packs = stage.part == StepPart::kExchangeCounts;
     for (std::size_t r = 0; r < times.size(); ++r) {
       const double work = packs ? seconds_.own[r][part] : 0.0;
@@ -334,6 +367,7 @@ StageSeconds stage_seconds(const StepShape& shape, const PlanCost& cost) {
                        .exchanges = cost.exchanges,
                        .starts = cost.starts,
                        .hand_off = shape.cluster.compute.stage.value,
+                       .join = cost.join_s,
                        .streams = shape.config.train.overlap ? Streams::kMany : Streams::kOne,
                        .average_every = averages ? shape.mesh->sync_every : 0};
   for (const std::size_t rank : slowest_ranks(cost)) {

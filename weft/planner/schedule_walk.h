@@ -16,7 +16,8 @@
 /// A stage of several ranks is work, then its exchange, then work: of counts all work is before it,
 /// of the others all behind. An exchange begins when all ranks are there, but for that of row
 /// updates and averages, in which nobody waits. A micro-batch has its share of a stage's work and
-/// of an exchange's bytes, and what no byte takes in full. Every stage has a hand-off, but for
+/// of an exchange's bytes, and what no byte takes in full. Weights' gradients fill waits,
+/// where a rank would wait for vectors. Every stage has a hand-off, but for
 /// fetch, which does nothing yet, and the all-reduce.
 ///
 /// Of schedule sync a step is that of PlanCost::step_s, but where the all-reduce is what is waited
@@ -51,6 +52,7 @@ struct StageSeconds {
   std::array<double, kStepParts> exchanges{};
   std::array<double, kStepParts> starts{};  ///< of these what no byte takes
   double hand_off = 0.0;                    ///< of a stage
+  double join = 0.0;  ///< of weights' gradients of micro-batches that are summed apart
   Streams streams = Streams::kMany;
   std::int64_t average_every = 0;  ///< steps of an average, whose seconds are whole; 0: none
 };

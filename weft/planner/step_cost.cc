@@ -74,6 +74,8 @@ void add_dense(const StepShape& shape, PlanCost& cost, const spec::Plan& plan) {
                          cost::backward_s(shape.cluster, shape.config, work, batch);
   const double weights_s = cost::weight_gradients_s(shape.cluster, shape.config, work, batch);
   const double update_s = cost::dense_update_s(shape.cluster, shape.config, work);
+  constexpr double kJoinedBytes = 16.0;  // of a parameter: written, and added to the earlier sum
+  cost.join_s = topology::copy_s(shape.cluster, kJoinedBytes * work.parameters);
   for (RankCost& rank : cost.ranks) {
     rank.seconds[at(StepPart::kForwardBackward)] += model_s - weights_s;
     rank.seconds[at(StepPart::kWeightGradients)] += weights_s;

@@ -1,6 +1,7 @@
 #include "weft/train/dense_pass.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "weft/base/at.h"
@@ -8,6 +9,7 @@
 #include "weft/kernels/binary_sums.h"
 #include "weft/kernels/loss.h"
 #include "weft/kernels/slices.h"
+#include "weft/kernels/term_sums.h"
 #include "weft/layout/dense_memory.h"
 #include "weft/tensor/stream.h"
 
@@ -50,6 +52,9 @@ DensePass::DensePass(const spec::Config& config,
       dlogits_(device),
       sequence_offsets_(device),
       parts_(at(own_parts_.size())),
+      subtrees_(plan.parts, own_parts_),
+      needs_(subtree_needs(plan.parts, own_parts_, routing.micro_batches)),
+      waiting_(device),
       scale_(at(tasks_)),
       bad_rows_(device),
       infinite_(device),
@@ -69,6 +74,11 @@ DensePass::DensePass(const spec::Config& config,
       model_->layout(), device, params_.as<float>(), *optimizer_,
       rank_ == 0 ? optim::Holder::kFirst : optim::Holder::kReplica);
   present_.resize(at(all_reduce_->num_partials()));
+  for (std::int64_t i = 0; i < all_reduce_->num_partials(); ++i) {
+    most_parts_ = std::max(most_parts_, all_reduce_->partial_parts(i).size());
+  }
+  waiting_.resize(needs_.slots * count * 4);
+  has_sums_.reserve(at(needs_.at_once));
   for (std::int64_t lane = 0; lane < kernels::slice_lanes(device); ++lane) {
     lanes_.push_back(model_->make_lane(device));
   }
@@ -137,12 +147,15 @@ layout::BatchCounts DensePass::counts(const data::Batch& batch) const {
 
 /// Parts, and their slices.
 void DensePass::cut_batch(const data::Batch& batch) {
+  subtrees_.restart();
+  is_finite_ = true;
   num_slices_ = 0;
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     const Range samples = part_samples(batch.global_size, parts_total_,
                                        own_parts_.begin + static_cast<std::int64_t>(p));
     Part& part = parts_[p];
     part.rows = {samples.begin - batch.positions.begin, samples.end - batch.positions.begin};
+    part.first_bad_gradient = -1;
     const std::int64_t count = layout::num_slices(samples.size());
     part.slices.begin = static_cast<std::int64_t>(num_slices_);
     for (std::int64_t i = 0; i < count; ++i, ++num_slices_) {
@@ -272,8 +285,22 @@ void DensePass::forward_backward(Context& ctx,
   sum_metrics(ctx, own_parts(cut));
 }
 
-void DensePass::weight_gradients(Context& ctx) {
-  sum_gradients(ctx);
+/// One micro-batch at a time, or all that is left: for this there is room.
+void DensePass::weight_gradients(Context& ctx, std::int64_t cut) {
+  const bool is_last = cut + 1 == routing_.micro_batches.count();
+  for (std::int64_t earlier = 0; earlier < cut && !is_last; ++earlier) {
+    add_gradients(ctx, own_parts(earlier).end);
+  }
+  add_gradients(ctx, own_parts(cut).end);
+  if (!is_last) {
+    return;
+  }
+  for (std::int64_t i = 0; i < all_reduce_->num_partials(); ++i) {
+    present_[at(i)] = has_samples(all_reduce_->partial_parts(i)) ? 1 : 0;
+  }
+  if (!is_finite_) {
+    find_bad_parts(ctx);
+  }
   find_non_finite(ctx);
 }
 
@@ -327,36 +354,61 @@ bool DensePass::has_samples(Range parts) const {
 }
 
 nn::GradientTerms DensePass::terms(Range parts) const {
-  return {parts, std::span(by_part_).subspan(at(parts.begin - own_parts_.begin), at(parts.size()))};
+  return {parts, std::span(by_part_).subspan(at(parts.begin - own_parts_.begin), at(parts.size())),
+          most_parts_};
 }
 
-/// Each maximal whole subtree of the own parts, tile by tile.
-void DensePass::sum_gradients(Context& ctx) {
-  const std::int64_t tasks = model_->num_gradient_tasks();
-  const std::int64_t partials = all_reduce_->num_partials();
-  for (std::int64_t i = 0; i < partials; ++i) {
-    present_[at(i)] = has_samples(all_reduce_->partial_parts(i)) ? 1 : 0;
+/// Where the sums of a subtree are: in the place of its partial sum, or among those that wait.
+float* DensePass::sums_at(const SubtreeStack::Subtree& subtree) const {
+  return subtree.slot == SubtreeStack::kOfRoot
+             ? all_reduce_->partial(subtree.root)
+             : waiting_.as<float>() + subtree.slot * all_reduce_->count();
+}
+
+/// Of the own parts up to `end`, as far as they have not been added.
+void DensePass::add_gradients(Context& ctx, std::int64_t end) {
+  sum_gradients(ctx, subtrees_.advance(std::max(subtrees_.end(), own_parts_.begin + end)));
+  for (const SubtreeStack::Join& siblings : subtrees_.joins()) {
+    join(ctx, siblings);
   }
-  infinite_.resize(layout::infinite_bytes(partials, tasks));
+}
+
+/// Tile by tile.
+void DensePass::sum_gradients(Context& ctx, std::span<const SubtreeStack::Subtree> subtrees) {
+  const std::int64_t tasks = model_->num_gradient_tasks();
+  const auto count = static_cast<std::int64_t>(subtrees.size());
+  has_sums_.clear();
+  for (const SubtreeStack::Subtree& subtree : subtrees) {
+    has_sums_.push_back(has_samples(subtree.node) ? 1 : 0);
+  }
+  infinite_.resize(layout::infinite_bytes(needs_.at_once, tasks));
   const auto words = [&](std::int64_t i) { return infinite_.as<std::int32_t>() + i * tasks; };
-  kernels::for_each_slice(ctx, partials * tasks, [&](std::int64_t index, std::int64_t lane) {
+  kernels::for_each_slice(ctx, count * tasks, [&](std::int64_t index, std::int64_t lane) {
     const std::int64_t i = index / tasks;
-    if (present_[at(i)] != 0) {
-      model_->sum_gradients(ctx, index % tasks, terms(all_reduce_->partial_parts(i)),
-                            *lanes_[at(lane)],
-                            {.flat = all_reduce_->partial(i), .infinite = words(i)});
+    if (has_sums_[at(i)] != 0) {
+      model_->sum_gradients(ctx, index % tasks, terms(subtrees[at(i)].node), *lanes_[at(lane)],
+                            {.flat = sums_at(subtrees[at(i)]), .infinite = words(i)});
     }
   });
-  for (Part& part : parts_) {
-    part.first_bad_gradient = -1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    is_finite_ = (has_sums_[at(i)] == 0 || are_zero(ctx, words(i), tasks)) && is_finite_;
   }
-  bool finite = true;
-  for (std::int64_t i = 0; i < partials; ++i) {
-    finite = (present_[at(i)] == 0 || are_zero(ctx, words(i), tasks)) && finite;
+}
+
+/// earlier += later. A sum without samples is absent.
+void DensePass::join(Context& ctx, const SubtreeStack::Join& siblings) {
+  if (!has_samples(siblings.later.node)) {
+    return;
   }
-  if (!finite) {
-    find_bad_parts(ctx);
-  }
+  const std::array<const float*, 2> terms = {sums_at(siblings.earlier), sums_at(siblings.later)};
+  const kernels::Addition sum{.a = {.term = 0}, .b = {.term = 1}};
+  const std::size_t additions = has_samples(siblings.earlier.node) ? 1 : 0;
+  const kernels::TermSum job{.additions = std::span(&sum, additions),
+                             .only = {.term = 1},
+                             .terms = terms,
+                             .out = sums_at(siblings.earlier),
+                             .count = all_reduce_->count()};
+  kernels::sum_terms(ctx, std::span(&job, 1));
 }
 
 /// Whether all of these words of the device are zero.

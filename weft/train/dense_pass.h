@@ -4,16 +4,16 @@
 /// A part of the batch is cut into slices of equal size, at most layout::kMaxSlice samples; the
 /// cut depends on the part's size alone. Slices run on the rank's pool, each with a workspace of
 /// its own, so there may be more threads than parts; oneDNN runs single-threaded with a shape fixed
-/// by the configuration. Micro-batches are runs of parts, one after the other. Then the weight
-/// gradients of the whole batch are computed tile by tile over all slices, up
-/// the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which travel.
+/// by the configuration. Micro-batches are runs of parts, one after the other. The weight gradients
+/// of all slices, or of those of some micro-batches at a time, are computed tile by tile and added
+/// up the tree of parts to this rank's maximal whole subtrees (comm/ordered_reduce.h), which
+/// travel.
 ///
 /// Notation   B samples of this rank, b of a slice, Dn dense values, T tasks, n dense parameters.
 /// Memory     parameters and gradient, 8n bytes; the subtrees' sums, and what codecs.dense takes
-/// for
-///            residuals and codes (comm/ordered_reduce.h); the
-///            weights laid out for products twice, 8n bytes or 4n in bf16; activations of B
-///            samples.
+///            for residuals and codes (comm/ordered_reduce.h); of several micro-batches, sums that
+///            wait for their siblings (base/subtree_stack.h), 4n bytes each; the weights laid out
+///            for products twice, 8n bytes or 4n in bf16; activations of B samples.
 /// Threads    each method is a stage body; reduce() may run beside the embeddings' backward.
 #pragma once
 
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/subtree_stack.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/ordered_reduce.h"
 #include "weft/comm/reduce_state.h"
@@ -61,7 +62,7 @@ class DensePass final : public DenseSide {
   void forward_backward(Context& ctx,
                         std::span<const double> global_weights,
                         std::int64_t cut) override;
-  void weight_gradients(Context& ctx) override;
+  void weight_gradients(Context& ctx, std::int64_t cut) override;
 
   [[nodiscard]] const NonFinite& non_finite() const override { return non_finite_; }
 
@@ -113,7 +114,10 @@ class DensePass final : public DenseSide {
   [[nodiscard]] Range own_parts(std::int64_t cut) const;
   [[nodiscard]] Range slices_of(const Range& parts) const;
   void sum_metrics(Context& ctx, const Range& parts);
-  void sum_gradients(Context& ctx);
+  void sum_gradients(Context& ctx, std::span<const SubtreeStack::Subtree> subtrees);
+  void add_gradients(Context& ctx, std::int64_t end);
+  void join(Context& ctx, const SubtreeStack::Join& siblings);
+  [[nodiscard]] float* sums_at(const SubtreeStack::Subtree& subtree) const;
   bool are_zero(Context& ctx, const std::int32_t* words, std::int64_t count);
   [[nodiscard]] bool has_samples(Range parts) const;
   [[nodiscard]] nn::GradientTerms terms(Range parts) const;
@@ -146,10 +150,16 @@ class DensePass final : public DenseSide {
   std::vector<std::unique_ptr<nn::Lane>> lanes_;           // [kernels::slice_lanes()]
   std::vector<nn::SliceTerms*> terms_;                     // [slices]
   std::vector<std::span<nn::SliceTerms* const>> by_part_;  // [own parts]
-  std::vector<std::uint8_t> present_;                      // of the partial sums
-  std::vector<float> scale_;                               // [T]
+  SubtreeStack subtrees_;  // of the own parts: which have been summed
+  SubtreeNeeds needs_;
+  std::int64_t most_parts_ = 0;         // of a partial sum
+  Buffer waiting_;                      // [needs_.slots][n]
+  std::vector<std::uint8_t> present_;   // of the partial sums
+  std::vector<std::uint8_t> has_sums_;  // of the subtrees that are summed at once
+  bool is_finite_ = true;               // all sums of the batch so far
+  std::vector<float> scale_;            // [T]
   Buffer bad_rows_;  // [slices]: first whose loss or upstream gradient is not finite, or -1
-  Buffer infinite_;  // [partial sums][gradient tasks]: 1 where a sum is not finite
+  Buffer infinite_;  // [needs_.at_once][gradient tasks]: 1 where a sum is not finite
   std::vector<std::int64_t> host_bad_rows_;
   std::vector<std::int32_t> host_infinite_;
   Buffer totals_;  // [own parts][T]

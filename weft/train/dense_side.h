@@ -2,7 +2,8 @@
 /// another one may stand here (EngineOptions::make_dense).
 ///
 /// A step calls load(), then forward() for each micro-batch, or forward_backward() for each,
-/// weight_gradients(), reduce() and update(), in this order. Each is the body of a stage; reduce()
+/// weight_gradients() of the last, reduce() and update(), in this order; weight_gradients() of
+/// micro-batches that have been computed may come in between. Each is the body of a stage; reduce()
 /// may run beside the embeddings' backward and beside load() of the next batch, and weight_sums()
 /// beside any stage. Two batches are never computed at once.
 #pragma once
@@ -54,11 +55,13 @@ class DenseSide {
                                 std::span<const double> global_weights,
                                 std::int64_t cut) = 0;
 
-  /// This rank's sums of the parameters' gradients, after the last forward_backward().
-  virtual void weight_gradients(Context& ctx) = 0;
+  /// Adds the parameters' gradients of the micro-batches up to `cut` to this rank's sums, those
+  /// that have not been added: after that of the last one the sums are complete. They are the same
+  /// whichever calls there were.
+  virtual void weight_gradients(Context& ctx, std::int64_t cut) = 0;
 
-  /// The first sample of this rank, in the batch of the last weight_gradients(), that is not
-  /// finite.
+  /// The first sample of this rank that is not finite, in the batch of which weight_gradients() has
+  /// added the last micro-batch last.
   [[nodiscard]] virtual const NonFinite& non_finite() const = 0;
 
   /// Metric sums of the parts of the batch, [own parts][T], once all have been computed.

@@ -82,6 +82,16 @@ bool Engine::runs_beside(StreamRole role) const {
                                     (role == StreamRole::kSync && config_.mesh.averages())));
 }
 
+/// Whether the compute stream is the thread that issues.
+bool Engine::computes_on_caller() const {
+  return device_.kind() == DeviceKind::kCpu && !runs_beside(StreamRole::kCompute);
+}
+
+/// What a stream of its own would wait for is not known before it gets there.
+bool Engine::would_wait_for(const pipeline::StageOf& stage) const {
+  return computes_on_caller() && lineup_.is_being_written(pipeline::Resource::kVectors, stage);
+}
+
 void Engine::make_streams() {
   constexpr std::array<const char*, pipeline::kStreamRoles> kNames = {"compute", "ids", "vectors",
                                                                       "dense all_reduce", "sync"};
@@ -89,10 +99,9 @@ void Engine::make_streams() {
     const auto role = static_cast<StreamRole>(i);
     const bool is_compute = role == StreamRole::kCompute;
     if (is_compute || runs_beside(role)) {
-      streams_[i] = device_.make_stream(
-          {.name = kNames[i],
-           .is_inline = is_compute && !runs_beside(role) && device_.kind() == DeviceKind::kCpu,
-           .recorder = options_.recorder});
+      streams_[i] = device_.make_stream({.name = kNames[i],
+                                         .is_inline = is_compute && computes_on_caller(),
+                                         .recorder = options_.recorder});
     }
   }
 }

@@ -249,6 +249,8 @@ class Engine final : private pipeline::Issuer {
 
   [[nodiscard]] std::int64_t lookahead() const override { return config_.pipeline.lookahead; }
 
+  [[nodiscard]] bool would_wait_for(const pipeline::StageOf& stage) const override;
+
   void make_streams();
   void make_state(StepState& state);
   void start(StepState& state, const StepInput& input, Pass pass);
@@ -266,6 +268,7 @@ class Engine final : private pipeline::Issuer {
   void timed(trace::Track* track, StepPart part, StepState& state, const Body& body);
   [[nodiscard]] bool is_left_out(StepPart part, const StepState& state) const;
   [[nodiscard]] bool runs_beside(pipeline::StreamRole role) const;
+  [[nodiscard]] bool computes_on_caller() const;
   [[nodiscard]] Stream& stream(pipeline::StreamRole role) const;
   void forward_backward(Context& ctx, StepState& state, std::int64_t cut);
   void exchange_report(Context& ctx, StepState& state);

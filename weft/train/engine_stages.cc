@@ -53,8 +53,7 @@ bool Engine::is_left_out(StepPart part, const StepState& state) const {
       return skipped_.exchange;
     case StepPart::kWeightGradients:
       return skipped_.dense;
-    case StepPart::kReduce:
-      return skipped_.exchange || skipped_.dense;
+    case StepPart::kReduce:  // without the dense model it moves as many bytes, of no terms
     case StepPart::kGradDist:
       return skipped_.exchange;
     case StepPart::kCoalesce:
@@ -139,10 +138,9 @@ void Engine::disturb(StepPart part, std::int64_t cut, std::int64_t step) const {
 
 /// Of a stage that has just begun, where the compute stream is the calling thread's.
 void Engine::note_waits(StepPart part, std::int64_t cut, StepState& state) const {
-  const bool has_thread = runs_beside(StreamRole::kCompute) || device_.kind() != DeviceKind::kCpu;
   if (part == StepPart::kLookup && cut == 0 && state.behind_average) {
     state.times.sync_wait = {state.lookup_issued, StepTimes::Clock::now()};
-  } else if (!has_thread && !state.times.beside[static_cast<std::size_t>(part)] &&
+  } else if (computes_on_caller() && !state.times.beside[static_cast<std::size_t>(part)] &&
              part != StepPart::kUpdateDense) {
     state.times.waited_s +=
         std::chrono::duration<double>(StepTimes::Clock::now() - issued_).count();
@@ -177,7 +175,7 @@ void Engine::run_part(StepPart part, std::int64_t cut, Context& ctx, StepState& 
       sparse_.tables().output_dist(ctx, tables, cut);
       break;
     case StepPart::kWeightGradients:
-      dense_->weight_gradients(ctx);
+      dense_->weight_gradients(ctx, cut);
       state.sparse->report.non_finite = dense_->non_finite();
       break;
     case StepPart::kReduce:
