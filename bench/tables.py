@@ -426,6 +426,17 @@ def table_schedules(results):
                      pipeline_tables.schedules(results.others.get("pipeline", {})))
 
 
+def table_schedule_idle(results):
+    """Steps of nested against those of sync where links take nothing (scripts/pipeline idle)."""
+    rows = []
+    for r in results.find("pipeline_idle", "step_ratio"):
+        steps = [results.find("pipeline_idle", "step_ms", **{**r["parameters"], "variant": v})[0]["median"]
+                 for v in ("sync", "nested")]
+        rows.append([r["parameters"]["ranks"], *(number(step) for step in steps),
+                     *(f"{100 * (r[k] - 1):+.1f} %" for k in ("median", "q1", "q3"))])
+    return table(["ranks", "sync, ms", "nested, ms", "nested against sync", "first quartile", "third"], rows)
+
+
 def table_schedule_square(results):
     """Steps of the schedules on more and more hosts, and what they are made of (lab/pipeline_square.yaml)."""
     lines, header, rows = pipeline_tables.square(results.others.get("pipeline_square", {}))

@@ -203,7 +203,7 @@ def lab_of(ladder, topology):
 
 
 def write_cluster(topology, rate_mbit, path):
-    """What a planner is told of a topology: defaults of processors, and the links as shaped."""
+    """What a planner is told of a topology: shares of processors, and the links as shaped."""
     tree = yaml.safe_load(CLUSTER.read_text())
     tree["hosts"] = [{"count": topology.hosts, "ranks": topology.ranks}]
     compute = tree["compute"]

@@ -55,8 +55,8 @@ void issue_window(Issuer& to, std::int64_t batch) {
 }
 
 /// What is left of the parameters' gradients, their sum over the ranks, and what all ranks know of
-/// the step.
-/// Nothing before has changed a weight; what comes after is left out if a value was not finite.
+/// the step. Nothing before has changed a weight; what comes after is left out if a value was not
+/// finite.
 void issue_result(Issuer& to, std::int64_t batch) {
   to.issue({StepPart::kWeightGradients, batch, to.cuts() - 1}, kCompute);
   to.issue({StepPart::kReduce, batch}, kDense);
