@@ -127,10 +127,13 @@ class CudaStream final : public Stream {
       return true;
     }
     const cudaError_t status = cudaEventQuery(native);
-    if (status != cudaErrorNotReady) {
-      check(status, "asking for the GPU's progress");
+    if (status == cudaErrorNotReady) {
+      // "Not ready" is an answer, not an error to be found by the next check.
+      static_cast<void>(cudaGetLastError());
+      return false;
     }
-    return status == cudaSuccess;
+    check(status, "asking for the GPU's progress");
+    return true;
   }
 
   [[nodiscard]] const std::string& name() const override { return name_; }
