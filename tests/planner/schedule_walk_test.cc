@@ -139,7 +139,8 @@ TEST(ScheduleWalk, UnevenCutsHaveUnevenShares) {
   const StageSeconds seconds =
       stages({{kForwardBackward, 2}, {kWeightGradients, 1}}, {{kOutputDist, 1}, {kGradDist, 1}});
   EXPECT_NEAR(step_of(seconds, "fwp", {.shares = {0.125, 0.75, 0.125}, .lookahead = 3}),
-              0.125 + 0.75 + 0.75 * 2 + 0.25 + 1, kNear);
+              0.125 + 0.75 + 0.75 * 2 + 0.25 + 1 - 0.125, kNear)
+      << "the weights' gradients of the first fill the wait for the second";
   EXPECT_NEAR(step_of(seconds, "fwp", {.shares = {0.0, 1.0}, .lookahead = 3}), 1 + 2 + 1, kNear)
       << "a micro-batch without parts";
 }
@@ -173,15 +174,21 @@ TEST(ScheduleWalk, FillingAWaitCostsAJoin) {
   seconds.exchanges[at(kOutputDist)] = seconds.exchanges[at(kGradDist)] = 0.45;
   const double filled = step_of(seconds, "nested", equal_cuts(8));
   seconds.join = 0.0;
-  EXPECT_GE(filled, step_of(seconds, "nested", equal_cuts(8)));
+  EXPECT_GT(filled, step_of(seconds, "nested", equal_cuts(8)));
+  seconds.fills_waits = false;
+  EXPECT_NEAR((step_of(seconds, "nested", equal_cuts(8)) - 1.0) / 0.9, 0.1643518519, 1e-9);
 }
 
-/// All but the gradients beside the weights'.
+/// All but the gradients beside the weights'. Where these fill waits, they hide the vectors.
 TEST(ScheduleWalk, LookingOneAheadHidesNothingInTheWindow) {
+  StageSeconds seconds = stages({{kForwardBackward, 2.0 / 3.0}, {kWeightGradients, 1.0 / 3.0}},
+                                {{kOutputDist, 0.25}, {kGradDist, 0.25}});
+  seconds.fills_waits = false;
   for (const std::int64_t cuts : {1, 2, 4, 8}) {
-    EXPECT_NEAR(exposed(0.5, "nested", equal_cuts(cuts, 1)),
-                1.0 - 1.0 / static_cast<double>(2 * cuts), 1e-9)
+    const double hidden = 1.0 / static_cast<double>(2 * cuts);
+    EXPECT_NEAR((step_of(seconds, "nested", equal_cuts(cuts, 1)) - 1.0) / 0.5, 1.0 - hidden, 1e-9)
         << cuts;
+    EXPECT_NEAR(exposed(0.5, "nested", equal_cuts(cuts, 1)), hidden, 1e-9) << cuts;
   }
 }
 

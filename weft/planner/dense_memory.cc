@@ -79,21 +79,32 @@ double parameter_bytes(const spec::Config& config,
          static_cast<double>(reduce.counted_bytes());
 }
 
-double sums_bytes(const layout::DenseModel& model,
-                  const DenseMemoryShape& shape,
-                  const MicroBatches& cuts) {
-  const SubtreeNeeds needs =
-      subtree_needs(shape.parts, rank_parts(shape.parts, shape.ranks, shape.rank), cuts);
-  return block_of(needs.slots * layout::parameter_floats(model) * layout::kFloatBytes) +
-         block_of(layout::infinite_bytes(needs.at_once, layout::gradient_tasks(model)));
+/// Of the rank that needs most; ranks whose parts are no whole subtrees need more than others.
+double most_sums(const layout::DenseModel& model,
+                 std::int64_t parts,
+                 std::int64_t ranks,
+                 const MicroBatches& cuts) {
+  constexpr std::int64_t kLookedAt = 256;
+  const std::int64_t count = std::min(ranks, kLookedAt);
+  SubtreeNeeds most;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Range own = rank_parts(parts, ranks, piece(ranks, count, i).begin);
+    const SubtreeNeeds needs = subtree_needs(parts, own, cuts);
+    most.slots = std::max(most.slots, needs.slots);
+    most.at_once = std::max(most.at_once, needs.at_once);
+  }
+  return block_of(most.slots * layout::parameter_floats(model) * layout::kFloatBytes) +
+         block_of(layout::infinite_bytes(most.at_once, layout::gradient_tasks(model)));
 }
 
 }  // namespace
 
-double gradient_sums_bytes(const spec::Config& config,
-                           const DenseMemoryShape& shape,
-                           const MicroBatches& cuts) {
-  return sums_bytes(layout::dense_model(config.model, layout::model_shape(config)), shape, cuts);
+double most_gradient_sums(const spec::Config& config,
+                          std::int64_t parts,
+                          std::int64_t ranks,
+                          const MicroBatches& cuts) {
+  const layout::DenseModel model = layout::dense_model(config.model, layout::model_shape(config));
+  return most_sums(model, parts, ranks, cuts);
 }
 
 DenseMemory dense_memory(const spec::Config& config,
@@ -132,7 +143,7 @@ DenseMemory dense_memory(const spec::Config& config,
                                   [](const layout::FeatureShape& f) { return f.sequence; }),
        .parts = own.size()});
   memory.batch = static_cast<double>(batch.counted_bytes());
-  memory.sums = sums_bytes(model, shape, config.pipeline.cuts());
+  memory.sums = most_sums(model, shape.parts, shape.ranks, config.pipeline.cuts());
   const auto lanes =
       static_cast<double>(std::min(shape.threads, std::max<std::int64_t>(slices, 1)));
   memory.lanes = lanes * block_of(block);

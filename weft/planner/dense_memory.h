@@ -57,14 +57,16 @@ struct DenseMemory {
   [[nodiscard]] double bytes() const { return device() + scratch; }
 };
 
-/// DenseMemory::sums where batches are cut by `cuts`.
-double gradient_sums_bytes(const spec::Config& config,
-                           const DenseMemoryShape& shape,
-                           const MicroBatches& cuts);
+/// The most that DenseMemory::sums is on a rank where batches are cut by `cuts`: of all ranks, or
+/// of 256 of them where there are more.
+double most_gradient_sums(const spec::Config& config,
+                          std::int64_t parts,
+                          std::int64_t ranks,
+                          const MicroBatches& cuts);
 
-/// Under any plan, with the micro-batches of config.pipeline; sequences are as long as the workload
-/// says on average. Requires a valid configuration with its defaults filled in. O(layers · slices +
-/// features + parts + ranks).
+/// Under any plan, with the micro-batches of config.pipeline and the sums of the rank with most;
+/// sequences are as long as the workload says on average. Requires a valid configuration with its
+/// defaults filled in. O(layers · slices + features + parts + ranks).
 DenseMemory dense_memory(const spec::Config& config,
                          const Workload& workload,
                          const DenseMemoryShape& shape);

@@ -67,16 +67,13 @@ std::vector<double> memory_of(const Estimator& estimator,
                               const std::optional<spec::Pipeline>& pipeline) {
   const StepShape& shape = estimator.shape();
   const auto transport = topology::hosts(shape.world) > 1 ? Transport::kReceived : Transport::kLent;
+  const MicroBatches cuts = pipeline.value_or(shape.config.pipeline).cuts();
+  const double sums = most_gradient_sums(shape.config, shape.parts, shape.world_ranks, cuts);
   std::vector<double> bytes;
   for (const StepMemory& memory :
        step_memory(shape.config, shape.workload, plan,
                    {.transport = transport, .pipeline = pipeline}, estimator.hot_uses())) {
-    bytes.push_back(
-        memory.matrices + memory.buffers() +
-        gradient_sums_bytes(
-            shape.config,
-            {.parts = shape.parts, .ranks = shape.world_ranks, .rank = std::ssize(bytes)},
-            pipeline.value_or(shape.config.pipeline).cuts()));
+    bytes.push_back(memory.matrices + memory.buffers() + sums);
   }
   return bytes;
 }

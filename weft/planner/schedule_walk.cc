@@ -173,6 +173,9 @@ class Walk final : public pipeline::Issuer {
 
   /// Whether a rank would. What is waited for here is behind nothing.
   [[nodiscard]] bool would_wait_for(const StageOf& stage) const override {
+    if (!seconds_.fills_waits) {
+      return false;
+    }
     const Uses& vectors =
         batches_[at(stage.batch)].cuts[at(stage.cut)][static_cast<std::size_t>(Resource::kVectors)];
     const Times& caller = streams_[at(StreamRole::kCompute)];
@@ -368,6 +371,7 @@ StageSeconds stage_seconds(const StepShape& shape, const PlanCost& cost) {
                        .starts = cost.starts,
                        .hand_off = shape.cluster.compute.stage.value,
                        .join = cost.join_s,
+                       .fills_waits = shape.config.train.device == spec::DeviceChoice::kCpu,
                        .streams = shape.config.train.overlap ? Streams::kMany : Streams::kOne,
                        .average_every = averages ? shape.mesh->sync_every : 0};
   for (const std::size_t rank : slowest_ranks(cost)) {

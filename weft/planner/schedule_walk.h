@@ -53,6 +53,8 @@ struct StageSeconds {
   std::array<double, kStepParts> starts{};  ///< of these what no byte takes
   double hand_off = 0.0;                    ///< of a stage
   double join = 0.0;  ///< of weights' gradients of micro-batches that are summed apart
+  /// Whether weights' gradients fill waits: where compute runs on the thread that issues.
+  bool fills_waits = true;
   Streams streams = Streams::kMany;
   std::int64_t average_every = 0;  ///< steps of an average, whose seconds are whole; 0: none
 };
