@@ -1,5 +1,6 @@
 #include "weft/base/subtree_stack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>

@@ -99,6 +99,33 @@ TEST(WeightGradients, HaveTheirBitsWheneverTheyAreSummed) {
   }
 }
 
+/// Whether weights' gradients were computed in several stages of the last step, vectors being late.
+bool fills_waits(const std::vector<std::string>& more) {
+  const spec::Config config = make_job(joined({"numerics.parts=16", "pipeline.schedule=fwp",
+                                               "pipeline.micro_batches=4", "pipeline.lookahead=1"},
+                                              more));
+  bool found = false;
+  comm::run_local(1, {.timeout_s = 60}, [&](comm::Communicator& world) {
+    const spec::Plan plan = planner::make_plan(config, 1);
+    const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+    const data::Vocabularies none;
+    data::Loader loader(data::open_source(config, data::Split::kTrain), config, none,
+                        data::LoaderOptions::train(config, 0, 1, plan.parts));
+    data::Batch batch;
+    const EngineOptions late{.delays = {{StepPart::kOutputDist, std::chrono::milliseconds(30)}}};
+    Engine engine(config, plan, world, *device, late);
+    ASSERT_TRUE(loader.next(batch));
+    engine.train_step({.batch = batch, .step = 1});
+    found = engine.times().of(StepPart::kWeightGradients).pauses.count() > 0;
+  });
+  return found;
+}
+
+TEST(WeightGradients, FillWaitsForLateVectors) {
+  EXPECT_TRUE(fills_waits({}));
+  EXPECT_FALSE(fills_waits({"train.overlap=false"})) << "one stream has nothing to wait for";
+}
+
 TEST(WeightGradients, ThatAreNotFiniteNameTheSameSample) {
   const spec::Config config =
       make_job({"numerics.parts=16", "pipeline.schedule=fwp", "pipeline.micro_batches=4",

@@ -270,7 +270,7 @@ TEST(Pipeline, EveryScheduleHasTheBitsOfOneRankUnderSync) {
   }
 }
 
-/// The hash or the error that a training ends with which may see anything.
+/// The hash that a training ends with, or its error: one whose lookups may see anything has either.
 std::string hash_or_error(int ranks, const JobOptions& options) {
   try {
     return fmt::format("{:016x}", train_on(ranks, options).weights_hash);

@@ -3,7 +3,9 @@
 ///
 /// A step calls load(), then forward() for each micro-batch, or forward_backward() for each,
 /// weight_gradients() of the last, reduce() and update(), in this order; weight_gradients() of
-/// micro-batches that have been computed may come in between. Each is the body of a stage; reduce()
+/// micro-batches that have been computed may come in between. With debug.skip: dense neither
+/// forward_backward() nor weight_gradients() is called: reduce() then moves its bytes, of no term.
+/// Each is the body of a stage; reduce()
 /// may run beside the embeddings' backward and beside load() of the next batch, and weight_sums()
 /// beside any stage. Two batches are never computed at once.
 #pragma once
@@ -60,8 +62,7 @@ class DenseSide {
   /// whichever calls there were.
   virtual void weight_gradients(Context& ctx, std::int64_t cut) = 0;
 
-  /// The first sample of this rank that is not finite, in the batch of which weight_gradients() has
-  /// added the last micro-batch last.
+  /// The first sample of this rank that is not finite, in the last batch whose sums are complete.
   [[nodiscard]] virtual const NonFinite& non_finite() const = 0;
 
   /// Metric sums of the parts of the batch, [own parts][T], once all have been computed.
