@@ -17,11 +17,11 @@ def setting(rung, key, default):
 
 
 def micro_batches(rung):
-    """How many, or None where the schedule cuts nothing."""
+    """Their relative sizes, or None where the schedule cuts nothing."""
     if setting(rung, "pipeline.schedule", "sync") not in ("fwp", "nested"):
         return None
     value = json.loads(setting(rung, "pipeline.micro_batches", "1"))
-    return len(value) if isinstance(value, list) else value
+    return value if isinstance(value, list) else [1] * value
 
 
 def lost_ms(rung):
@@ -56,22 +56,22 @@ class Links:
         if self.r_ms is not None and self.c_ms is not None:
             text += f", R/C = {self.r_ms / self.c_ms:.2f}"
         if self.floor:
-            text += (f"; the floor is {self.floor['floor_ms']:.0f} ms, {percent(self.floor['floor_share'])} of the exchange"
-                     f" ({self.floor['lost_ms']:.0f} ms of it by shaping)")
+            text += (f"; the floor is {self.floor['floor_ms']:.0f} ms, to which shaping adds "
+                     f"{self.floor['lost_ms']:.0f} ms")
         return text + "."
 
     def of_r(self, ms):
         return percent(ms / self.r_ms) if self.r_ms else "-"
 
     def above_floor(self, ms):
-        """A share of R above the floor's share of the exchange."""
-        return percent(ms / self.r_ms - self.floor["floor_share"]) if self.r_ms and self.floor else "-"
+        """As a share of R. A floor below zero is noise."""
+        return percent((ms - max(0, self.floor["floor_ms"])) / self.r_ms) if self.r_ms and self.floor else "-"
 
-    def bound(self, n):
-        """What can be hidden of R at best leaves so much."""
-        if n is None or not self.r_ms or self.c_ms is None:
+    def bound(self, sizes):
+        """What stays exposed of R at best: the first vectors, or what is longer than all compute."""
+        if sizes is None or not self.r_ms or self.c_ms is None:
             return "-"
-        return percent(max(1 / (2 * n), 1 - self.c_ms / self.r_ms))
+        return percent(max(sizes[0] / sum(sizes) / 2, 1 - self.c_ms / self.r_ms))
 
 
 def percent(share):
@@ -85,14 +85,14 @@ def all_links(document):
 
 
 SCHEDULES = ["schedule", "step, ms", "links not shaped", "lost to the links", "of R", "above the floor",
-             "exposed by the trace, ms", "of R, beyond links not shaped", "1/N", "max(1/(2N), 1 - C/R)"]
+             "exposed by the trace, ms", "of R, beyond links not shaped", "1/N", "at best"]
 
 
 def schedules(document):
     """Per rate a line, the header and rows of its table.
 
     *lost* is the step with shaped links less that without, *of R* its share of R, *above the floor* the same less
-    what overlap_bench, as a share of its exchange alone, loses where both run at once. The trace's own figure is the
+    what overlap_bench loses where both run at once. The trace's own figure is the
     time of a step in which a collective runs and no work does, with shaped links; its share of R is of what that time
     is beyond the one with links that are not shaped, so it compares with *of R*. Above MOST_BY_TIME micro-batches
     the share above the floor is the trace's, and says so."""
@@ -100,18 +100,19 @@ def schedules(document):
 
 
 def schedule_row(links, rung):
-    n = micro_batches(rung)
+    sizes = micro_batches(rung)
+    n = len(sizes) if sizes else None
     lost, traced = lost_ms(rung), lost_by_trace_ms(rung)
     by_trace = n is not None and n > MOST_BY_TIME
     alone = rung["rung"].endswith(" alone")
     above = "-" if alone else f"{links.above_floor(traced)} by the trace" if by_trace else links.above_floor(lost)
     return [rung["rung"], f"{rung['shaped']['step_ms']:.0f}", f"{rung['free']['step_ms']:.0f}", f"{lost:.0f}",
             "-" if by_trace else links.of_r(lost), above, f"{rung['shaped']['exposed_ms']:.0f}", links.of_r(traced),
-            "-" if n is None else percent(1 / n), links.bound(n)]
+            "-" if n is None else percent(1 / n), links.bound(sizes)]
 
 
 SQUARE = ["hosts", "schedule", "T, ms", "C", "exposed by the trace", "C + exposed", "against T", "compute in this run",
-          "lost to the links", "closed of what sync loses", "lost of R", "above the floor", "max(1/(2N), 1 - C/R)"]
+          "lost to the links", "closed of what sync loses", "lost of R", "above the floor", "at best"]
 
 
 def square(document):

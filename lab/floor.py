@@ -76,8 +76,8 @@ def _overlap(lab, program, asked, file):
 
 def figures_of(asked, kinds):
     """Of one round. `floor_ms` is what both at once take beyond the longer of the two alone, and
-    `floor_share` the same as a share of the exchange alone. `lost_ms` is how much of it the links
-    bring: what of it remains after that of links that are not shaped is taken away."""
+    `floor_share` the same as a share of the exchange alone. `lost_ms` is what
+    shaping adds: the same less that of links that are not shaped."""
     over = {kind: one["at_once_ms"] - max(one["compute_ms"], one["exchange_ms"])
             for kind, one in kinds.items()}
     return {**asked, **kinds, "floor_ms": over["shaped"],
@@ -90,5 +90,5 @@ def _line(floor, seconds):
     return (f"{floor['hosts']} x {floor['ranks']}  {floor['rate_mbit']:4g} Mbit/s  the floor: "
             f"{floor['floor_ms']:.1f} ms, {100 * floor['floor_share']:.1f} % of the exchange; "
             f"alone {shaped['compute_ms']:.1f} and {shaped['exchange_ms']:.1f}, at once "
-            f"{shaped['at_once_ms']:.1f}; by shaping {floor['lost_ms']:.1f} ms; "
+            f"{shaped['at_once_ms']:.1f}; shaping adds {floor['lost_ms']:.1f} ms; "
             f"{floor['bytes'] / 1e6:.2f} MB to each [{seconds:.0f} s]")

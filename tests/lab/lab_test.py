@@ -213,17 +213,17 @@ class Files(LabCase):
                 ("topologies.1.turn_s", -1, ("topologies.1.turn_s: is -1",)),
                 ("rate_mbit", True, ("rate_mbit: is True",)),
                 ("floor", "yes", ("floor: is 'yes'",)),
-                ("floor", [150, 90], ("floor: ", "'exchange alone' at 90 Mbit/s on 4 hosts")),
-                ("rungs.1.most_hosts", 2, ("floor: ", "'compute alone' at 150 Mbit/s"))):
+                ("floor", [120, 90], ("floor: ", "'exchange alone' at 90 Mbit/s on 4 hosts")),
+                ("rungs.1.most_hosts", 2, ("floor: ", "'compute alone' at 120 Mbit/s"))):
             file = self.ladder_of(**{key: value})
             self.refused_lab("ladder", file, says=(f"{file}: ", *says))
 
     def test_rates_of_rungs(self):
         steps = ladder.read_ladder(self.ladder_of(**{
-            "rungs.0.rate_mbit": [50, 150], "rungs.1.rate_mbit": [50, 150], "topologies.1.cpus": 0.02}))
-        self.assertEqual(steps.rates, (50, 150))
-        self.assertEqual(steps.floor, (50, 150))
-        self.assertEqual([rung.rates for rung in steps.rungs[:3]], [(50, 150), (50, 150), (150,)])
+            "rungs.0.rate_mbit": [50, 120], "rungs.1.rate_mbit": [50, 120], "topologies.1.cpus": 0.02}))
+        self.assertEqual(steps.rates, (50, 120))
+        self.assertEqual(steps.floor, (50, 120))
+        self.assertEqual([rung.rates for rung in steps.rungs[:3]], [(50, 120), (50, 120), (120,)])
         self.assertEqual([topology.cpus for topology in steps.topologies], [0.01, 0.02])
         self.assertEqual([rung.runs_on(steps.topologies[0]) for rung in steps.rungs[:2]], [False, True])
         host = ladder.lab_of(steps, steps.topologies[1]).hosts[0]
