@@ -317,6 +317,10 @@ def _both(a, b):
     return found
 
 
+class TooFewSteps(LabError):
+    """A turn without a whole period of steps."""
+
+
 class Trace:
     """The steps of one rank, each with what its streams did. Times are the steady clock's ns."""
 
@@ -364,8 +368,8 @@ def figures_of(topology, rung, turns, folder):
     for turn in turns:
         ranks = [trace.figures(turn, rung.period) for trace in traces]
         if None in ranks:
-            raise LabError(f"{folder}: no {rung.period + 1} steps in a turn of "
-                           f"{(turn.end_ns - turn.begin_ns) * 1e-9:.1f} s; make turn_s longer")
+            raise TooFewSteps(f"{folder}: no {rung.period + 1} steps in a turn of "
+                              f"{(turn.end_ns - turn.begin_ns) * 1e-9:.1f} s; make turn_s longer")
         mean = {key: statistics.fmean(rank[key] for rank in ranks) for key in ranks[0]}
         hosts = [sum(rank["cross_host_bytes"] for rank in ranks[h * topology.ranks:][:topology.ranks])
                  for h in range(topology.hosts)]
@@ -409,6 +413,16 @@ def _folder(ladder, topology, name, rate, out):
 
 
 def _measured(ladder, lab, topology, rung, rate, weft, folder):
+    """The figures of a rung. Where a stall of the machine has taken a turn's steps, it is run once more."""
+    try:
+        return _measured_once(ladder, lab, topology, rung, rate, weft, folder)
+    except TooFewSteps as error:
+        print(f"{error}; running it once more", flush=True)
+    jobs.prepare_folder(folder)
+    return _measured_once(ladder, lab, topology, rung, rate, weft, folder)
+
+
+def _measured_once(ladder, lab, topology, rung, rate, weft, folder):
     begin = time.monotonic()
     write_cluster(topology, rate, folder / "cluster.yaml")
     write_job(ladder, rung, folder / "job.yaml")
