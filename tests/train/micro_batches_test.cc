@@ -138,7 +138,7 @@ TEST(WeightGradients, ThatAreNotFiniteNameTheSameSample) {
   }
 }
 
-/// What rank 0 has sent of vectors and gradients in three steps.
+/// The bytes and messages of vectors and gradients that rank 0 has sent in three steps.
 comm::Traffic::Entry sent_vectors(const spec::Config& config) {
   comm::Traffic::Entry sent;
   comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {

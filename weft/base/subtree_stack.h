@@ -49,7 +49,8 @@ class SubtreeStack {
   /// where all of these parts are covered. Valid until the next call. REQUIRES: end is in the run.
   std::span<const Subtree> advance(std::int64_t end);
 
-  /// What can be joined once those are summed: to be done in order, before the next advance().
+  /// The joins that are possible once those are summed: to be done in order, before the next
+  /// advance().
   [[nodiscard]] std::span<const Join> joins() const { return joins_; }
 
   /// The part after the last that is covered.
@@ -70,14 +71,14 @@ class SubtreeStack {
   std::vector<Join> joins_;
 };
 
-/// What sums along the cuts of `run` need: they may be taken cut by cut from the first, and the
+/// The memory of sums along the cuts of a run: they may be taken cut by cut from the first, and the
 /// rest at once, after any of them.
 struct SubtreeNeeds {
   std::int64_t slots = 0;    ///< sums outside of the roots' places
   std::int64_t at_once = 0;  ///< subtrees of one advance()
 };
 
-/// Of a rank with the parts `run` of `total`.
+/// The needs of a rank with the parts `run` of `total`.
 SubtreeNeeds subtree_needs(std::int64_t total, const Range& run, const MicroBatches& cuts);
 
 }  // namespace weft
