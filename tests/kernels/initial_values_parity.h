@@ -81,23 +81,79 @@ inline void expect_initial_values_parity(Device& device) {
   }
 }
 
-/// Rows that are a list.
+/// Runs a job with lists, which `initial` lacks, on the device and by the plain loops.
+inline void expect_lists_parity(Device& device,
+                                TableCase& table,
+                                InitialRows initial,
+                                const std::vector<std::int64_t>& numbers,
+                                const std::vector<std::int64_t>& slots) {
+  run_on(device, [&](Context& ctx) {
+    Copied<std::int64_t> number_list(numbers);
+    Copied<std::int64_t> slot_list(slots);
+    TableCopies copies(table);
+    InitialRows tested = initial;
+    InitialRows plain = initial;
+    tested.table = copies.place(ctx);
+    plain.table = copies.host();
+    if (slots.empty()) {
+      tested.table.row_list = number_list.place(ctx);
+      plain.table.row_list = number_list.host();
+    } else {
+      tested.numbers = number_list.place(ctx);
+      tested.slots = slot_list.place(ctx);
+      plain.numbers = number_list.host();
+      plain.slots = slot_list.host();
+    }
+    tested.table.first_col = plain.table.first_col = initial.table.first_col;
+    set_initial_rows(ctx, std::span(&tested, 1));
+    EXPECT_FALSE(copies.same_bits(ctx)) << "nothing has been written";
+    reference::set_initial_rows(ctx, std::span(&plain, 1));
+    EXPECT_TRUE(copies.same_bits(ctx))
+        << "rule " << static_cast<int>(initial.rule) << " " << to_string(table.view.dtype) << " D "
+        << table.view.cols << ", " << slots.size() << " slots";
+  });
+}
+
+/// Rows that are a list, in order and in slots of their own: numbers beyond 32 bits, raw ids of any
+/// sign, in no order; places from the middle of the lists; more rows than a task has.
 inline void expect_listed_rows_parity(Device& device) {
+  constexpr std::int64_t kFar = std::int64_t{1} << 33;
   Random random(3);
   for (const DType dtype : kRowTypes) {
-    TableCase table(random, 5, 33, dtype, SparseOptimizerKind::kSgd);
-    run_on(device, [&](Context& ctx) {
-      Copied<std::int64_t> list({7, 8, 1000, std::int64_t{1} << 33, (std::int64_t{1} << 33) + 9});
-      TableCopies copies(table);
-      InitialRows tested{.table = copies.place(ctx), .rows = {0, 5}, .key = kInitialKey};
-      InitialRows plain{.table = copies.host(), .rows = {0, 5}, .key = kInitialKey};
-      tested.table.row_list = list.place(ctx);
-      plain.table.row_list = list.host();
-      set_initial_rows(ctx, std::span(&tested, 1));
-      reference::set_initial_rows(ctx, std::span(&plain, 1));
-      EXPECT_TRUE(copies.same_bits(ctx)) << to_string(dtype);
-    });
+    for (const std::int64_t cols : kDims) {
+      TableCase table(random, 70, cols, dtype, SparseOptimizerKind::kRowWiseAdam);
+      std::vector<std::int64_t> numbers = {7, 8, 1000, kFar, kFar + 9, -1, 0, -kFar, 1000003};
+      std::vector<std::int64_t> slots = {69, 0, 4, 33, 5, 6, 12, 68, 1};
+      for (std::int64_t slot = 34; slot < 60; ++slot) {
+        numbers.push_back(static_cast<std::int64_t>(random()));
+        slots.push_back(34 + (slot - 34) * 7 % 26);
+      }
+      const std::int64_t rows = std::ssize(slots);
+      InitialRows initial{.table = {.first_col = 32},
+                          .rows = {0, rows},
+                          .key = kInitialKey,
+                          .scale = 0.3F,
+                          .state = 0.25F,
+                          .state_floats = state_floats(SparseOptimizerKind::kRowWiseAdam, cols)};
+      for (const InitialRule rule : kInitialRules) {
+        initial.rule = rule;
+        initial.rows = {0, rows};
+        expect_lists_parity(device, table, initial, numbers, {});
+        expect_lists_parity(device, table, initial, numbers, slots);
+        initial.rows = {3, 8};
+        expect_lists_parity(device, table, initial, numbers, slots);
+      }
+    }
   }
+  TableCase table(random, 3000, 64, DType::kFloat32, SparseOptimizerKind::kSgd);
+  std::vector<std::int64_t> numbers;
+  std::vector<std::int64_t> slots;
+  for (std::int64_t row = 0; row < 1500; ++row) {
+    numbers.push_back(row * row * row);
+    slots.push_back((row * 1999 + 7) % 3000);
+  }
+  const InitialRows initial{.table = {}, .rows = {0, 1500}, .key = kInitialKey};
+  expect_lists_parity(device, table, initial, numbers, slots);
 }
 
 }  // namespace weft::kernels::test

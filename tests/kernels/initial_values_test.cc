@@ -19,6 +19,45 @@ TEST(InitialRows, PassTheirParityListOnEveryTarget) {
   on_every_target(expect_listed_rows_parity);
 }
 
+/// Rows of a list have the bits that they have among all rows of their table, in any slot.
+TEST(InitialRows, OfAListAreThoseOfTheWholeTable) {
+  constexpr std::int64_t kRows = 200;
+  constexpr std::int64_t kCols = 20;
+  const std::vector<std::int64_t> numbers = {199, 0, 77, 78, 5};
+  const std::vector<std::int64_t> slots = {1, 3, 0, 6, 2};
+  on_every_target([&](Device& device) {
+    run_on(device, [&](Context& ctx) {
+      for (const InitialRule rule : kInitialRules) {
+        const auto table_of = [](const Buffer& memory) {
+          return RowTable{.weights = memory.as<void>(),
+                          .weight_stride = kCols * 4,
+                          .cols = kCols,
+                          .dim = kCols};
+        };
+        const Buffer all(device, kRows * kCols * 4);
+        const Buffer some(device, 7 * kCols * 4);
+        Copied<std::int64_t> number_list(numbers);
+        Copied<std::int64_t> slot_list(slots);
+        const InitialRows jobs[] = {
+            {.table = table_of(all), .rows = {0, kRows}, .rule = rule, .key = kInitialKey},
+            {.table = table_of(some),
+             .rows = {0, 5},
+             .numbers = number_list.place(ctx),
+             .slots = slot_list.place(ctx),
+             .rule = rule,
+             .key = kInitialKey}};
+        set_initial_rows(ctx, jobs);
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+          EXPECT_EQ(std::memcmp(some.as<float>() + slots[i] * kCols,
+                                all.as<float>() + numbers[i] * kCols, kCols * 4),
+                    0)
+              << "row " << numbers[i] << " in slot " << slots[i];
+        }
+      }
+    });
+  });
+}
+
 std::vector<float> make(InitialRule rule, std::int64_t rows, std::int64_t cols, float scale) {
   std::vector<float> values(static_cast<std::size_t>(rows * cols));
   const RowTable table{

@@ -71,8 +71,7 @@ struct RowTable {
   std::int64_t dim = 0;            ///< D: columns of the whole logical row
   std::int64_t first_row = 0;      ///< the whole table's number of row 0 here
   std::int64_t row_step = 1;       ///< and how much more the next one's is
-  /// Instead of both, where rows are a list: the whole table's number of each. For updates;
-  /// initial values are of rows in steps.
+  /// Instead of both, where rows are a list: the whole table's number of each.
   const std::int64_t* row_list = nullptr;
   std::int64_t first_col = 0;  ///< the whole row's number of column 0, a multiple of 16
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
 #include "weft/tensor/device.h"
 
@@ -46,6 +47,36 @@ void run_blocks(Context& ctx, std::int64_t jobs, const Blocks& blocks, const Run
   for (std::int64_t index = 0; index < total; ++index) {
     task(index);
   }
+}
+
+/// The rows of a job, and how they are cut into tasks.
+struct RowWork {
+  Range rows;
+  std::int64_t row_bytes = 0;   ///< what a task touches of a row; 0: the job has nothing to do
+  std::int64_t task_bytes = 0;  ///< what a task touches at most, if that is a row or more
+
+  [[nodiscard]] std::int64_t rows_per_task() const {
+    return row_bytes == 0 ? 1 : std::max<std::int64_t>(task_bytes / row_bytes, 1);
+  }
+
+  [[nodiscard]] std::int64_t tasks() const {
+    return row_bytes == 0 ? 0 : (rows.size() + rows_per_task() - 1) / rows_per_task();
+  }
+
+  /// The rows of a task.
+  [[nodiscard]] Range rows_of(std::int64_t task) const {
+    const std::int64_t first = rows.begin + task * rows_per_task();
+    return {first, std::min(first + rows_per_task(), rows.end)};
+  }
+};
+
+/// Calls run(job, rows) for all rows of each job in [0, jobs), in tasks as work(job), a RowWork,
+/// cuts them. Otherwise as run_blocks().
+template <typename Work, typename Run>
+void run_rows(Context& ctx, std::int64_t jobs, const Work& work, const Run& run) {
+  run_blocks(
+      ctx, jobs, [&](std::int64_t job) { return work(job).tasks(); },
+      [&](std::int64_t job, std::int64_t task) { run(job, work(job).rows_of(task)); });
 }
 
 }  // namespace weft::kernels

@@ -1,13 +1,13 @@
 // for each block of rows:
 //   for each draw (row, j), one per 64-bit lane:  words = philox(key; row, j)
 //     values 4j … 4j+3 of the row, in place or, where rows are not dense fp32, to the first cache
-//   for each row:  rounded to the row's type and written, then its state
+//   for each row:  rounded to the row's type and written to its slot, then its state
 //
 // A word of Philox lives in the lower half of a 64-bit lane: the product of two such words is one
 // instruction and holds both halves that the round needs; what collects in the upper halves is
 // never read. A round is 2 products, 2 shifts and 2 three-way XORs for as many draws as there are
 // lanes, ten rounds make 4 values per lane: 4 instructions per value with AVX2, about 2 with
-// AVX-512.
+// AVX-512. Rows of a list cost one gather of their numbers per vector of draws more.
 
 #include "weft/kernels/initial_values.h"
 
@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "weft/kernels/cpu/initial_values.cc"
@@ -233,6 +234,32 @@ class Counters {
   U64Vec row_, next_row_, first_, draws_, column_, row_step_, column_step_;
 };
 
+/// The same for rows of a list: counters of places in the list, each then the number there.
+class ListedCounters {
+ public:
+  ListedCounters(std::span<const std::int64_t> numbers, std::int64_t first_draw, std::int64_t draws)
+      : numbers_(numbers.data()),
+        last_(hn::Set(I64(), static_cast<std::int64_t>(numbers.size()) - 1)),
+        places_(RowSet(0, 1), first_draw, draws) {}
+
+  /// Of the next vector of draws. Behind the list the last row is drawn again.
+  DrawWords next() {
+    const U64 d;
+    DrawWords words = places_.next();
+    const auto place = hn::Min(hn::BitCast(I64(), words.w0), last_);
+    words.w0 = hn::BitCast(d, hn::GatherIndex(I64(), numbers_, place));
+    words.w1 = hn::ShiftRight<32>(words.w0);
+    return words;
+  }
+
+ private:
+  using I64 = hn::RebindToSigned<U64>;
+
+  const std::int64_t* numbers_;
+  hn::Vec<I64> last_;
+  Counters places_;
+};
+
 /// The four values of each draw, draw after draw.
 template <InitialRule kRule>
 HWY_INLINE void store_values(const DrawWords& words, float scale, float* out) {
@@ -251,30 +278,46 @@ HWY_INLINE void store_values(const DrawWords& words, float scale, float* out) {
   hn::StoreU(hn::InterleaveUpper(d, pair0, pair1), d, to + hn::Lanes(d));
 }
 
-/// Values of `rows` rows, each padded to whole draws, to `out`, which has room up to the next
-/// multiple of kSpare.
-template <InitialRule kRule>
-void make_values(const InitialRows& initial,
-                 std::int64_t first_row,
-                 std::int64_t rows,
-                 std::int64_t draws,
-                 float* out) {
-  if constexpr (kRule == InitialRule::kZero) {
-    std::fill_n(out, rows * draws * kColumnsPerDraw, 0.0F);
-    return;
-  }
+/// Values of the next `draws` draws, to `out`, which has room up to the next multiple of kSpare.
+template <InitialRule kRule, class SomeCounters>
+HWY_INLINE void draw_values(const InitialRows& initial,
+                            SomeCounters counters,
+                            std::int64_t draws,
+                            float* out) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(U64()));
   const RoundKeys keys(initial.key);
-  const std::int64_t begin = initial.table.whole_row(first_row);
-  Counters counters(RowSet(begin, begin + 1, initial.table.row_step),
-                    initial.table.first_col / kColumnsPerDraw, draws);
-  for (std::int64_t i = 0; i < rows * draws; i += 2 * lanes) {
+  for (std::int64_t i = 0; i < draws; i += 2 * lanes) {
     DrawWords a = counters.next();
     DrawWords b = counters.next();
     draw(keys, a, b);
     store_values<kRule>(a, initial.scale, out + i * kColumnsPerDraw);
     store_values<kRule>(b, initial.scale, out + (i + lanes) * kColumnsPerDraw);
   }
+}
+
+/// The list of the numbers of rows, or null where they are in steps.
+const std::int64_t* list_of(const InitialRows& initial) {
+  return initial.numbers != nullptr ? initial.numbers : initial.table.row_list;
+}
+
+/// Values of the rows at some places, each padded to whole draws, to `out`, which has room up to
+/// the next multiple of kSpare.
+template <InitialRule kRule>
+void make_values(const InitialRows& initial, Range places, std::int64_t draws, float* out) {
+  const std::int64_t total = places.size() * draws;
+  if constexpr (kRule == InitialRule::kZero) {
+    std::fill_n(out, total * kColumnsPerDraw, 0.0F);
+    return;
+  }
+  const std::int64_t first_draw = initial.table.first_col / kColumnsPerDraw;
+  if (const std::int64_t* const list = list_of(initial); list != nullptr) {
+    const std::span numbers(list + places.begin, at(places.size()));
+    draw_values<kRule>(initial, ListedCounters(numbers, first_draw, draws), total, out);
+    return;
+  }
+  const std::int64_t begin = initial.table.whole_row(places.begin);
+  const RowSet rows(begin, begin + 1, initial.table.row_step);
+  draw_values<kRule>(initial, Counters(rows, first_draw, draws), total, out);
 }
 
 /// To nearest, ties to even; the values are finite.
@@ -314,8 +357,8 @@ void write_split(const float* values, std::int64_t cols, std::uint16_t* high, st
   });
 }
 
-void write_row(const RowTable& table, std::int64_t row, const float* values) {
-  char* const at = static_cast<char*>(table.weights) + row * table.weight_stride;
+void write_row(const RowTable& table, std::int64_t slot, const float* values) {
+  char* const at = static_cast<char*>(table.weights) + slot * table.weight_stride;
   switch (table.dtype) {
     case DType::kFloat32:
       std::memcpy(at, values, static_cast<std::size_t>(table.cols) * sizeof(float));
@@ -325,38 +368,43 @@ void write_row(const RowTable& table, std::int64_t row, const float* values) {
     case DType::kBFloat16:
       return write_bf16(values, table.cols, reinterpret_cast<std::uint16_t*>(at));
     case DType::kSplitBFloat16:
-      return write_split(
-          values, table.cols, reinterpret_cast<std::uint16_t*>(at),
-          reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + row * table.low_stride));
+      return write_split(values, table.cols, reinterpret_cast<std::uint16_t*>(at),
+                         reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) +
+                                                          slot * table.low_stride));
     default:
       fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(table.dtype));
   }
 }
 
-void write_state(const InitialRows& initial, std::int64_t row) {
-  if (initial.state_floats > 0) {
-    auto* const state = reinterpret_cast<float*>(static_cast<char*>(initial.table.state) +
-                                                 row * initial.table.state_stride);
+void write_states(const InitialRows& initial, Range places) {
+  if (initial.state_floats == 0) {
+    return;
+  }
+  for (std::int64_t place = places.begin; place < places.end; ++place) {
+    auto* const state =
+        reinterpret_cast<float*>(static_cast<char*>(initial.table.state) +
+                                 initial.slot_at(place) * initial.table.state_stride);
     std::fill_n(state, initial.state_floats, initial.state);
   }
 }
 
 template <InitialRule kRule>
-void make_rows(const InitialRows& initial, std::int64_t first, std::int64_t rows, float* values) {
+void make_rows(const InitialRows& initial, Range places, float* values) {
   const RowTable& table = initial.table;
   const std::int64_t draws = (table.cols + kColumnsPerDraw - 1) / kColumnsPerDraw;
   const std::int64_t padded = draws * kColumnsPerDraw;
-  const bool dense = table.dtype == DType::kFloat32 && table.cols == padded &&
+  const bool dense = initial.slots == nullptr && table.dtype == DType::kFloat32 &&
+                     table.cols == padded &&
                      table.weight_stride == padded * static_cast<std::int64_t>(sizeof(float));
-  if (dense && rows * padded % kSpare == 0) {
-    make_values<kRule>(
-        initial, first, rows, draws,
-        reinterpret_cast<float*>(static_cast<char*>(table.weights) + first * table.weight_stride));
+  if (dense && places.size() * padded % kSpare == 0) {
+    make_values<kRule>(initial, places, draws,
+                       reinterpret_cast<float*>(static_cast<char*>(table.weights) +
+                                                places.begin * table.weight_stride));
     return;
   }
-  make_values<kRule>(initial, first, rows, draws, values);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    write_row(table, first + i, values + i * padded);
+  make_values<kRule>(initial, places, draws, values);
+  for (std::int64_t place = places.begin; place < places.end; ++place) {
+    write_row(table, initial.slot_at(place), values + (place - places.begin) * padded);
   }
 }
 
@@ -366,21 +414,19 @@ void set_rows(const InitialRows& initial, Range range) {
   const std::int64_t block = std::max<std::int64_t>(kBlockFloats / padded, 1);
   float* const values = ThreadScratch::get(block * padded + kSpare);
   for (std::int64_t first = range.begin; first < range.end; first += block) {
-    const std::int64_t rows = std::min(block, range.end - first);
+    const Range places = {first, std::min(first + block, range.end)};
     switch (initial.rule) {
       case InitialRule::kZero:
-        make_rows<InitialRule::kZero>(initial, first, rows, values);
+        make_rows<InitialRule::kZero>(initial, places, values);
         break;
       case InitialRule::kUniform:
-        make_rows<InitialRule::kUniform>(initial, first, rows, values);
+        make_rows<InitialRule::kUniform>(initial, places, values);
         break;
       case InitialRule::kNormal:
-        make_rows<InitialRule::kNormal>(initial, first, rows, values);
+        make_rows<InitialRule::kNormal>(initial, places, values);
         break;
     }
-    for (std::int64_t row = first; row < first + rows; ++row) {
-      write_state(initial, row);
-    }
+    write_states(initial, places);
   }
 }
 
@@ -397,28 +443,16 @@ HWY_EXPORT(set_rows);
 namespace {
 
 // Bytes of rows that one task makes: under a millisecond, and a whole huge page, so that no two
-// threads wait for the same one to be cleared.
+// threads wait for the same one to be cleared. Rows of a list lie anywhere, in memory that has been
+// written, and there are few of them.
 constexpr std::int64_t kBytesPerTask = std::int64_t{2} << 20;
+constexpr std::int64_t kListedBytesPerTask = std::int64_t{64} << 10;
 
-std::int64_t rows_per_task(const InitialRows& job) {
-  const std::int64_t element = job.table.low != nullptr ? 4 : size_of(job.table.dtype);
-  const std::int64_t bytes = job.table.cols * element + 4 * job.state_floats;
-  return std::max<std::int64_t>(kBytesPerTask / std::max<std::int64_t>(bytes, 1), 1);
-}
-
-/// Listed rows one by one: each is the row of its number in a range that begins so far before it.
-void set_task(const InitialRows& job, Range rows) {
-  if (job.table.row_list == nullptr) {
-    HWY_DYNAMIC_DISPATCH(set_rows)(job, rows);
-    return;
-  }
-  InitialRows one = job;
-  one.table.row_list = nullptr;
-  one.table.row_step = 1;
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    one.table.first_row = job.table.row_list[row] - row;
-    HWY_DYNAMIC_DISPATCH(set_rows)(one, {row, row + 1});
-  }
+RowWork work_of(const InitialRows& job) {
+  const std::int64_t values = job.table.cols * size_of(job.table.dtype);
+  return {.rows = job.rows,
+          .row_bytes = values == 0 ? 0 : values + 4 * job.state_floats,
+          .task_bytes = job.slots != nullptr ? kListedBytesPerTask : kBytesPerTask};
 }
 
 }  // namespace
@@ -428,18 +462,10 @@ void cpu::set_initial_rows(Context& ctx, std::span<const InitialRows> jobs) {
     WEFT_CHECK(job.table.first_col % kStatisticBlock == 0, "a block from column {}",
                job.table.first_col);
   }
-  run_blocks(
+  run_rows(
       ctx, static_cast<std::int64_t>(jobs.size()),
-      [&](std::int64_t i) {
-        const InitialRows& job = jobs[at(i)];
-        const std::int64_t each = rows_per_task(job);
-        return job.table.cols == 0 ? 0 : (job.rows.size() + each - 1) / each;
-      },
-      [&](std::int64_t i, std::int64_t task) {
-        const InitialRows& job = jobs[at(i)];
-        const std::int64_t first = job.rows.begin + task * rows_per_task(job);
-        set_task(job, {first, std::min(first + rows_per_task(job), job.rows.end)});
-      });
+      [&](std::int64_t i) { return work_of(jobs[at(i)]); },
+      [&](std::int64_t i, Range places) { HWY_DYNAMIC_DISPATCH(set_rows)(jobs[at(i)], places); });
 }
 
 }  // namespace weft::kernels

@@ -65,26 +65,19 @@ void copy_to_row(const RowPlace& place) {
   }
 }
 
-std::int64_t copied_rows_per_task(const RowCopy& job) {
-  const std::int64_t bytes = job.cols * element_bytes(job.table, job.part);
-  return std::max<std::int64_t>(kCopyBytesPerTask / std::max<std::int64_t>(bytes, 1), 1);
-}
-
 template <typename CopyRow>
 void copy_rows(Context& ctx, std::span<const RowCopy> jobs, const CopyRow& copy_row) {
-  run_blocks(
+  run_rows(
       ctx, static_cast<std::int64_t>(jobs.size()),
       [&](std::int64_t i) {
         const RowCopy& job = jobs[at(i)];
-        const std::int64_t each = copied_rows_per_task(job);
-        return job.cols == 0 ? 0 : (job.slots.size() + each - 1) / each;
+        return RowWork{.rows = job.slots,
+                       .row_bytes = job.cols * element_bytes(job.table, job.part),
+                       .task_bytes = kCopyBytesPerTask};
       },
-      [&](std::int64_t i, std::int64_t task) {
-        const RowCopy& job = jobs[at(i)];
-        const std::int64_t each = copied_rows_per_task(job);
-        const std::int64_t first = job.slots.begin + task * each;
-        for (std::int64_t slot = first; slot < std::min(first + each, job.slots.end); ++slot) {
-          copy_row(place_of(job, slot));
+      [&](std::int64_t i, Range slots) {
+        for (std::int64_t slot = slots.begin; slot < slots.end; ++slot) {
+          copy_row(place_of(jobs[at(i)], slot));
         }
       });
 }

@@ -70,15 +70,15 @@ std::array<float, 4> values_of(InitialRule rule, const Words& words, float scale
   return values;
 }
 
-float value_of(const InitialRows& initial, std::int64_t row, std::int64_t col) {
-  const Words words = philox(initial.key, static_cast<std::uint64_t>(initial.table.whole_row(row)),
+float value_of(const InitialRows& initial, std::int64_t number, std::int64_t col) {
+  const Words words = philox(initial.key, static_cast<std::uint64_t>(number),
                              static_cast<std::uint64_t>(col / kColumnsPerDraw));
   return values_of(initial.rule, words,
                    initial.scale)[static_cast<std::size_t>(col % kColumnsPerDraw)];
 }
 
-void store(const RowTable& table, std::int64_t row, std::int64_t i, float value) {
-  char* const data = static_cast<char*>(table.weights) + row * table.weight_stride;
+void store(const RowTable& table, std::int64_t slot, std::int64_t i, float value) {
+  char* const data = static_cast<char*>(table.weights) + slot * table.weight_stride;
   switch (table.dtype) {
     case DType::kFloat16:
       reinterpret_cast<Float16*>(data)[i] = to_float16(value);
@@ -88,7 +88,7 @@ void store(const RowTable& table, std::int64_t row, std::int64_t i, float value)
       return;
     case DType::kSplitBFloat16: {
       const SplitBFloat16 halves = to_split_bfloat16(value);
-      char* const low = static_cast<char*>(table.low) + row * table.low_stride;
+      char* const low = static_cast<char*>(table.low) + slot * table.low_stride;
       reinterpret_cast<BFloat16*>(data)[i] = halves.high;
       reinterpret_cast<std::int16_t*>(low)[i] = halves.low;
       return;
@@ -101,12 +101,13 @@ void store(const RowTable& table, std::int64_t row, std::int64_t i, float value)
 
 void set_rows(const InitialRows& initial) {
   const RowTable& table = initial.table;
-  for (std::int64_t row = initial.rows.begin; row < initial.rows.end; ++row) {
+  for (std::int64_t place = initial.rows.begin; place < initial.rows.end; ++place) {
+    const std::int64_t slot = initial.slot_at(place);
     for (std::int64_t i = 0; i < table.cols; ++i) {
-      store(table, row, i, value_of(initial, row, table.first_col + i));
+      store(table, slot, i, value_of(initial, initial.number_at(place), table.first_col + i));
     }
     for (std::int64_t i = 0; i < initial.state_floats; ++i) {
-      char* const state = static_cast<char*>(table.state) + row * table.state_stride;
+      char* const state = static_cast<char*>(table.state) + slot * table.state_stride;
       reinterpret_cast<float*>(state)[i] = initial.state;
     }
   }
