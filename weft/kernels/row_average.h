@@ -36,8 +36,7 @@ struct RowAverage {
   std::int64_t count = 0;
   const std::int32_t* rows = nullptr;  ///< [count] their numbers here; null: from `first` on
   std::int64_t first = 0;
-  /// Of each replica its parts: weights, low halves where there are some, state where there is
-  /// some.
+  /// Of each replica its parts: the fields of the rows (weft/kernels/row_fields.h).
   std::span<const RowPart> parts;
   std::size_t replicas = 1;
   std::size_t own = 0;  ///< the replica that is written

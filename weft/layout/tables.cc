@@ -6,7 +6,19 @@ namespace weft::layout {
 namespace {
 
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
-constexpr std::int64_t kHalf = 2;
+
+ElementForm element_form(spec::RowDType dtype) {
+  switch (dtype) {
+    case spec::RowDType::kFp32:
+      return ElementForm::kWord;
+    case spec::RowDType::kSplitBf16:
+      return ElementForm::kHalves;
+    case spec::RowDType::kFp16:
+    case spec::RowDType::kBf16:
+      break;
+  }
+  return ElementForm::kHalf;
+}
 
 /// Rows of at least a line start on a line; smaller ones never cross more of them than they must.
 std::int64_t interleaved_stride(std::int64_t bytes) {
@@ -28,24 +40,28 @@ RowLayout row_layout(const spec::SparseOptimizer& optimizer) {
 }
 
 RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t low_bytes = table.dtype == spec::RowDType::kSplitBf16 ? cols * kHalf : 0;
-  const std::int64_t state_bytes = state_floats(table.optimizer.type, cols) * kFloat;
+  const PackedRow row = packed_row(table, cols);
+  const std::int64_t rest_bytes = row.state_bytes + row.low_bytes;
   RowGeometry geometry;
-  geometry.weight_bytes = cols * (table.dtype == spec::RowDType::kFp32 ? kFloat : kHalf);
-  geometry.row_bytes = geometry.weight_bytes + state_bytes + low_bytes;
+  geometry.weight_bytes = row.weight_bytes;
+  geometry.row_bytes = row.bytes();
   if (row_layout(table.optimizer) == RowLayout::kSplit) {
     geometry.weight_stride = geometry.weight_bytes;
     geometry.state_offset = round_up(rows * geometry.weight_bytes, kCacheLine);
-    geometry.rest_stride = round_up(state_bytes + low_bytes, kFloat);
+    geometry.rest_stride = round_up(rest_bytes, kFloat);
     geometry.total_bytes = geometry.state_offset + rows * geometry.rest_stride;
   } else {
     geometry.state_offset = round_up(geometry.weight_bytes, kFloat);
-    geometry.weight_stride = interleaved_stride(geometry.state_offset + state_bytes + low_bytes);
+    geometry.weight_stride = interleaved_stride(geometry.state_offset + rest_bytes);
     geometry.rest_stride = geometry.weight_stride;
     geometry.total_bytes = rows * geometry.weight_stride;
   }
-  geometry.low_offset = geometry.state_offset + state_bytes;
+  geometry.low_offset = geometry.state_offset + row.state_bytes;
   return geometry;
+}
+
+PackedRow packed_row(const spec::Table& table, std::int64_t cols) {
+  return packed_row(element_form(table.dtype), cols, state_floats(table.optimizer.type, cols));
 }
 
 std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols) {

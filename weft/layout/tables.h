@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "weft/layout/lengths.h"
+#include "weft/layout/packed_rows.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 
@@ -34,12 +35,15 @@ struct RowGeometry {
   std::int64_t low_offset = 0;
   std::int64_t rest_stride = 0;
   std::int64_t weight_bytes = 0;  ///< of a row, as a lookup reads them
-  std::int64_t row_bytes = 0;     ///< weights and rest, without padding
+  std::int64_t row_bytes = 0;     ///< weights and rest, without padding: those of a packed row
   std::int64_t total_bytes = 0;
 };
 
 /// Returns the geometry of `rows` rows of `cols` columns of the table.
 RowGeometry row_geometry(const spec::Table& table, std::int64_t rows, std::int64_t cols);
+
+/// Returns the packed row of `cols` columns of the table.
+PackedRow packed_row(const spec::Table& table, std::int64_t cols);
 
 /// Bytes of a block of a table with its optimizer state, gaps included.
 std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);

@@ -23,10 +23,8 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
   for (embedding::TableShard* shard : shards) {
     Member member{.shard = shard, .table = shard->row_table(), .fields = {}};
     member.state_floats = state_floats(shard->table().optimizer.type, member.table.cols);
-    member.fields = storage::row_fields(member.table, member.state_floats);
-    for (const storage::RowField& field : member.fields) {
-      member.row_bytes += field.bytes;
-    }
+    member.fields = kernels::RowFields(member.table, member.state_floats);
+    member.row_bytes = kernels::packed_row(member.table, member.state_floats).bytes();
     member.random_key =
         random_key(options.seed, RandomPurpose::kReplicaAverage, shard->table().name);
     members_.push_back(std::move(member));
@@ -146,7 +144,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
       }
       add_pieces(block, owned(block, static_cast<std::int64_t>(m)), send_pieces_[m]);
       const std::int64_t rows = owned(block, static_cast<std::int64_t>(self_)).size();
-      for (const storage::RowField& field : members_[block.member].fields) {
+      for (const kernels::RowField& field : members_[block.member].fields) {
         recv_pieces_[m].push_back({nullptr, rows * field.bytes});
         bytes += layout::piece_room(rows * field.bytes);
       }
@@ -171,7 +169,7 @@ void ReplicaAverage::describe_lanes(std::span<const Block> round) {
 void ReplicaAverage::add_pieces(const Block& block,
                                 Range rows,
                                 std::vector<comm::Piece>& to) const {
-  for (const storage::RowField& field : members_[block.member].fields) {
+  for (const kernels::RowField& field : members_[block.member].fields) {
     comm::Piece piece{.data = field.data,
                       .bytes = rows.size() * field.bytes,
                       .row_bytes = field.bytes,
@@ -217,7 +215,7 @@ void ReplicaAverage::average(Context& ctx,
 
 /// Where each group has the rows of a block that this rank averages, field after field.
 void ReplicaAverage::add_parts(const Block& block, Range own, std::span<const comm::Lane> arrived) {
-  const std::vector<storage::RowField>& fields = members_[block.member].fields;
+  const kernels::RowFields& fields = members_[block.member].fields;
   for (std::size_t m = 0; m < send_.size(); ++m) {
     for (std::size_t f = 0; f < fields.size(); ++f) {
       if (m == self_ && touched_) {

@@ -34,11 +34,11 @@
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
 #include "weft/kernels/row_average.h"
+#include "weft/kernels/row_fields.h"
 #include "weft/sharding/coded_average.h"
 #include "weft/sharding/sync_residuals.h"
 #include "weft/sharding/touched_rows.h"
 #include "weft/spec/mesh.h"
-#include "weft/storage/row_fields.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
@@ -87,7 +87,7 @@ class ReplicaAverage {
   struct Member {
     embedding::TableShard* shard = nullptr;
     kernels::RowTable table;
-    std::vector<storage::RowField> fields;
+    kernels::RowFields fields;
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // of all fields
     std::uint64_t random_key = 0;

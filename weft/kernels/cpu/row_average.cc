@@ -12,6 +12,7 @@
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/base/philox.h"
+#include "weft/kernels/row_fields.h"
 #include "weft/kernels/tasks.h"
 #include "weft/tensor/dtype.h"
 
@@ -40,7 +41,8 @@ Float16 rounded_to(Float16 /*type*/, float value, std::uint32_t random) {
 /// One row of a job, wherever its replicas have it.
 class ReplicatedRow {
  public:
-  ReplicatedRow(const RowAverage& job, std::int64_t index) : job_(job), index_(index) {}
+  ReplicatedRow(const RowAverage& job, const RowFields& fields, std::int64_t index)
+      : job_(job), fields_(fields), index_(index) {}
 
   void average() const {
     if (equal()) {
@@ -81,18 +83,12 @@ class ReplicatedRow {
     return reinterpret_cast<T*>(at_replica(part, job_.own));
   }
 
-  [[nodiscard]] std::int64_t bytes(std::size_t part) const {
-    const bool state = job_.state_floats > 0 && part == job_.parts_of_row() - 1;
-    const std::int64_t element = job_.table.low != nullptr ? 2 : size_of(job_.table.dtype);
-    return state ? 4 * job_.state_floats : element * job_.table.cols;
-  }
-
   /// Bit by bit: their average is what they are.
   [[nodiscard]] bool equal() const {
     for (std::size_t part = 0; part < job_.parts_of_row(); ++part) {
       const std::byte* const first = at_replica(part, 0);
       for (std::size_t m = 1; m < job_.replicas; ++m) {
-        if (std::memcmp(first, at_replica(part, m), at(bytes(part))) != 0) {
+        if (std::memcmp(first, at_replica(part, m), at(fields_[part].bytes)) != 0) {
           return false;
         }
       }
@@ -175,6 +171,7 @@ class ReplicatedRow {
   }
 
   const RowAverage& job_;
+  const RowFields& fields_;
   std::int64_t index_;
 };
 
@@ -188,10 +185,11 @@ void cpu::average_rows(Context& ctx, std::span<const RowAverage> jobs) {
       },
       [&](std::int64_t i, std::int64_t task) {
         const RowAverage& job = jobs[at(i)];
+        const RowFields fields(job.table, job.state_floats);
         const std::int64_t first = task * kAveragedRowsPerTask;
         for (std::int64_t row = first; row < std::min(first + kAveragedRowsPerTask, job.count);
              ++row) {
-          ReplicatedRow(job, row).average();
+          ReplicatedRow(job, fields, row).average();
         }
       });
 }
