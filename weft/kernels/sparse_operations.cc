@@ -10,6 +10,7 @@
 #include "weft/kernels/row_changes.h"
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_gradients.h"
+#include "weft/kernels/row_moves.h"
 #include "weft/kernels/row_statistics.h"
 #include "weft/kernels/slice_codes.h"
 #include "weft/kernels/sparse_update.h"
@@ -85,6 +86,14 @@ void copy_from_rows(Context& ctx, std::span<const RowCopy> jobs) {
 
 void copy_to_rows(Context& ctx, std::span<const RowCopy> jobs) {
   on_device(ctx, [&] { cpu::copy_to_rows(ctx, jobs); }, [&] { cuda::copy_to_rows(ctx, jobs); });
+}
+
+void pack_rows(Context& ctx, std::span<const RowMove> jobs) {
+  on_device(ctx, [&] { cpu::pack_rows(ctx, jobs); }, [&] { cuda::pack_rows(ctx, jobs); });
+}
+
+void unpack_rows(Context& ctx, std::span<const RowMove> jobs) {
+  on_device(ctx, [&] { cpu::unpack_rows(ctx, jobs); }, [&] { cuda::unpack_rows(ctx, jobs); });
 }
 
 void encode(Context& ctx, std::span<const EncodeJob> jobs) {
