@@ -44,17 +44,13 @@ void check_shape(const spec::Model& options, const ModelShape& shape) {
   }
 }
 
-/// Room for the lists of as many parts as a later call may have.
+/// Room for the lists of as many parts and slices as a later call may have.
 template <typename Slice, typename Part>
 void reserve_lists(const GradientTerms& terms,
                    std::vector<Slice>& slices,
                    std::vector<Part>& parts) {
-  std::size_t most = 0;
-  for (const std::span<SliceTerms* const>& part : terms.parts) {
-    most = std::max(most, part.size());
-  }
   parts.reserve(at(terms.most_parts));
-  slices.reserve(at(terms.most_parts) * most);
+  slices.reserve(at(terms.most_slices));
 }
 
 }  // namespace

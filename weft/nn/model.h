@@ -70,7 +70,8 @@ class Lane {
 struct GradientTerms {
   Range node;
   std::span<const std::span<SliceTerms* const>> parts;  ///< [node.size()]; empty: no samples
-  std::int64_t most_parts = 0;  ///< of a later call's node: memory is taken for so many
+  std::int64_t most_parts = 0;   ///< of a later call's node: memory is taken for so many
+  std::int64_t most_slices = 0;  ///< of a later call, likewise
 };
 
 /// A dense model for inputs of one shape. It owns no weights. Calls that are const may run at once,

@@ -354,8 +354,11 @@ bool DensePass::has_samples(Range parts) const {
 }
 
 nn::GradientTerms DensePass::terms(Range parts) const {
-  return {parts, std::span(by_part_).subspan(at(parts.begin - own_parts_.begin), at(parts.size())),
-          most_parts_};
+  return {
+      .node = parts,
+      .parts = std::span(by_part_).subspan(at(parts.begin - own_parts_.begin), at(parts.size())),
+      .most_parts = most_parts_,
+      .most_slices = static_cast<std::int64_t>(num_slices_)};
 }
 
 /// Where the sums of a subtree are: in the place of its partial sum, or among those that wait.
