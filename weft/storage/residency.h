@@ -38,6 +38,7 @@
 /// different.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -69,6 +70,22 @@ class ResidentRows {
   /// first find nothing to do. Throws Error(kResource) naming the table, its slots and the rows of
   /// the batch where they have no room.
   virtual void fetch_late(Context& ctx) = 0;
+
+  /// Returns the bags of a lookup with slots in place of rows, between fetch_late() and release().
+  /// `list` is the number of the bags among those of fetch() whose ids, or some of them, these are:
+  /// the same array, other offsets. Where rows are their own slots, the bags themselves.
+  [[nodiscard]] virtual kernels::Bags resolve(std::size_t list, const kernels::Bags& bags) const {
+    static_cast<void>(list);
+    return bags;
+  }
+
+  /// Returns the slots of rows of the batch, which ascend, between fetch_late() and release();
+  /// valid until the next call. Rows and slots are in memory of the context's device.
+  [[nodiscard]] virtual std::span<const std::int64_t> resolve(Context& ctx,
+                                                              std::span<const std::int64_t> rows) {
+    static_cast<void>(ctx);
+    return rows;
+  }
 
   /// Gives up the pins. A second call does nothing.
   virtual void release(Release how) = 0;
