@@ -2,11 +2,15 @@
 /// without knowing either.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/layout/packed_rows.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft {
@@ -29,6 +33,64 @@ struct StateItem {
   [[nodiscard]] RowSet held() const { return {row_begin, row_end, row_step}; }
 };
 
+/// Called with some rows of the whole matrix's numbers, ascending; over all calls each comes once.
+using StateRowsVisitor = std::function<void(std::span<const std::int64_t> rows)>;
+
+/// Which rows a RowState visits. kExisting: those that some update or load may have changed; all
+/// others have their initial values. kChanged: those of them that may have changed since mark().
+enum class StateRows : std::uint8_t { kExisting, kChanged };
+
+/// The initial value of rows that are not there, as a rule that a later program can follow
+/// (weft/kernels/initial_values.h): text for messages and files, equal where values are.
+struct InitialRule {
+  std::string rule;          ///< "zero", "uniform", "normal"
+  std::uint64_t key = 0;     ///< of Philox
+  float scale = 0.0F;        ///< of the values
+  float accumulator = 0.0F;  ///< of all state
+
+  friend bool operator==(const InitialRule&, const InitialRule&) = default;
+};
+
+/// A block of a table, whose rows can be had one by one: all items of a row together, as packed
+/// rows (weft/layout/packed_rows.h). The items of the same source are the same state, cut
+/// otherwise. Threads: const calls come from any thread, at the same time, but not beside updates.
+class RowState {
+ public:
+  virtual ~RowState() = default;
+
+  /// What a packed row has, and which rows these are.
+  struct Shape {
+    std::string parameter;          ///< as in the items
+    std::int64_t first_item = 0;    ///< of the items of these rows in their source
+    std::int64_t items = 0;         ///< the weights, then the kinds of state, in order
+    RowSet rows;                    ///< held here, of the whole matrix's numbers
+    Range cols;                     ///< held here
+    DType dtype = DType::kFloat32;  ///< of the weights as they lie: also split_bf16
+    layout::PackedRow packed;       ///< fields of a packed row
+    bool first_holder = true;       ///< this rank saves it
+    InitialRule initial;            ///< of rows that do not exist
+  };
+
+  /// The shape, which never changes.
+  [[nodiscard]] virtual Shape row_shape() const = 0;
+
+  /// Whether rows that do not exist take no space here, so that visiting pays.
+  [[nodiscard]] virtual bool is_sparse() const = 0;
+
+  /// Visits rows. Order between calls is free.
+  virtual void for_each_row(StateRows which, const StateRowsVisitor& visit) const = 0;
+
+  /// Reads held rows to `packed` [rows · bytes of a packed row], in host memory; rows that do not
+  /// exist read as their initial values.
+  virtual void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const = 0;
+
+  /// Writes held rows, which exist from then on.
+  virtual void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) = 0;
+
+  /// From now on kChanged counts anew.
+  virtual void mark() = 0;
+};
+
 /// Gives state out. Items are listed in a fixed order.
 class StateSource {
  public:
@@ -42,6 +104,9 @@ class StateSource {
                           std::int64_t row_begin,
                           std::int64_t rows,
                           void* out) const = 0;
+
+  /// The items' rows one by one, where they are those of a table; else null.
+  [[nodiscard]] virtual const RowState* row_state() const { return nullptr; }
 };
 
 /// Takes state in. Blocks may come in any row order and cut anywhere between rows and columns.
@@ -60,6 +125,28 @@ class StateSink {
                            std::int64_t col_begin,
                            std::int64_t col_end,
                            const void* in) = 0;
+
+  /// The same of rows in a list, ascending: `in` is [rows, col_end - col_begin].
+  virtual void write_listed_state(std::size_t index,
+                                  std::span<const std::int64_t> rows,
+                                  std::int64_t col_begin,
+                                  std::int64_t col_end,
+                                  const void* in);
+
+  /// The items' rows one by one, where they are those of a table; else null.
+  [[nodiscard]] virtual RowState* row_sink() { return nullptr; }
 };
+
+inline void StateSink::write_listed_state(std::size_t index,
+                                          std::span<const std::int64_t> rows,
+                                          std::int64_t col_begin,
+                                          std::int64_t col_end,
+                                          const void* in) {
+  const std::int64_t bytes = (col_end - col_begin) * size_of(state_items()[index].dtype);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    write_state(index, rows[i], 1, col_begin, col_end,
+                static_cast<const std::byte*>(in) + static_cast<std::int64_t>(i) * bytes);
+  }
+}
 
 }  // namespace weft
