@@ -46,6 +46,29 @@ class CheckMemory {
     deallocate_host(data, bytes);
   }
 
+  void commit(void* data, std::int64_t bytes) {
+    commit_host(data, bytes);
+    std::memset(data, kGarbage, static_cast<std::size_t>(bytes));
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, static_cast<std::size_t>(bytes));
+    if (users_ == 0) {
+      ASAN_POISON_MEMORY_REGION(data, static_cast<std::size_t>(bytes));
+    }
+  }
+
+  void unreserve(void* data, std::int64_t bytes, std::int64_t committed) noexcept {
+    if (data == nullptr) {
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      void* const end = static_cast<std::byte*>(data) + committed;
+      blocks_.erase(blocks_.lower_bound(data), blocks_.lower_bound(end));
+    }
+    ASAN_UNPOISON_MEMORY_REGION(data, static_cast<std::size_t>(committed));
+    unreserve_host(data, bytes, committed);
+  }
+
   void open() {
     const std::lock_guard lock(mutex_);
     if (users_++ == 0) {
@@ -88,6 +111,14 @@ class CheckDevice final : public Device, private StageObserver {
 
   void deallocate(void* data, std::int64_t bytes) noexcept override {
     memory_.deallocate(data, bytes);
+  }
+
+  void* reserve(std::int64_t bytes) override { return reserve_host(bytes); }
+
+  void commit(void* data, std::int64_t bytes) override { memory_.commit(data, bytes); }
+
+  void unreserve(void* data, std::int64_t bytes, std::int64_t committed) noexcept override {
+    memory_.unreserve(data, bytes, committed);
   }
 
   void copy_to_device(Context& ctx, void* device, const void* host, std::int64_t bytes) override {

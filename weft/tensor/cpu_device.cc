@@ -117,6 +117,18 @@ class CpuDevice final : public Device {
     }
   }
 
+  void* reserve(std::int64_t bytes) override { return reserve_host(bytes); }
+
+  void commit(void* data, std::int64_t bytes) override {
+    commit_host(data, bytes);
+    held_.add(bytes);
+  }
+
+  void unreserve(void* data, std::int64_t bytes, std::int64_t committed) noexcept override {
+    unreserve_host(data, bytes, committed);
+    held_.add(-committed);
+  }
+
   [[nodiscard]] std::int64_t memory_use() const override { return held_.now(); }
 
   [[nodiscard]] std::int64_t memory_peak() const override { return held_.peak(); }
@@ -190,6 +202,49 @@ void deallocate_host(void* data, std::int64_t bytes) noexcept {
   } else {
     std::free(data);
   }
+}
+
+void* reserve_host(std::int64_t bytes) {
+  const std::size_t size = round_up(static_cast<std::size_t>(bytes), kHugePage) + kHugePage;
+  void* const raw =
+      mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) {
+    fail(ErrorCode::kResource,
+         "cannot reserve {} of addresses; raise the limit of the address space (ulimit -v), or "
+         "spread "
+         "the table over more ranks",
+         format_bytes(static_cast<std::uint64_t>(bytes)));
+  }
+  // What lies before the first huge page is given back, and as much is left behind the last.
+  auto* const begin = static_cast<std::byte*>(raw);
+  const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(raw) % kHugePage;
+  const std::size_t before = misaligned == 0 ? 0 : kHugePage - misaligned;
+  if (before > 0) {
+    munmap(begin, before);
+  }
+  munmap(begin + before + (size - kHugePage), kHugePage - before);
+  return begin + before;
+}
+
+void commit_host(void* data, std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  if (mprotect(data, size, PROT_READ | PROT_WRITE) != 0) {
+    fail(ErrorCode::kResource,
+         "cannot take {} more of host memory; use fewer or smaller tables per rank, more ranks, or "
+         "a "
+         "machine with more memory",
+         format_bytes(static_cast<std::uint64_t>(bytes)));
+  }
+  madvise(data, size, MADV_HUGEPAGE);
+  process_bytes.add(bytes);
+}
+
+void unreserve_host(void* data, std::int64_t bytes, std::int64_t committed) noexcept {
+  if (data == nullptr) {
+    return;
+  }
+  munmap(data, round_up(static_cast<std::size_t>(bytes), kHugePage));
+  process_bytes.add(-committed);
 }
 
 MemoryUse host_memory_use() {

@@ -31,6 +31,23 @@ std::string_view to_string(DeviceKind kind) {
   return "unknown";
 }
 
+void* Device::reserve(std::int64_t bytes) {
+  fail(
+      ErrorCode::kResource,
+      "a {} device cannot reserve {} of memory that grows; set memory.tier to dense or ssd for its "
+      "tables",
+      to_string(kind()), format_bytes(static_cast<std::uint64_t>(bytes)));
+}
+
+void Device::commit(void* /*data*/, std::int64_t bytes) {
+  WEFT_CHECK(false, "{} bytes of a reservation that this device does not make", bytes);
+}
+
+void Device::unreserve(void* /*data*/,
+                       std::int64_t /*bytes*/,
+                       std::int64_t /*committed*/) noexcept {
+}
+
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   if (options.threads < 1) {
     fail(ErrorCode::kConfig, "a device with {} threads: at least 1 is needed", options.threads);

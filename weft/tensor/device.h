@@ -35,6 +35,9 @@ std::string_view to_string(DeviceKind kind);
 
 class Device;
 
+/// The unit in which reserved addresses become memory, in bytes.
+inline constexpr std::int64_t kReservedUnit = layout::kHugePage;
+
 /// What a stage runs with. On CPU devices a kernel called with it has finished when it returns;
 /// on CUDA it has been enqueued on `native_stream`.
 struct Context {
@@ -68,6 +71,17 @@ class Device {
   /// Throws Error(kResource) naming the size.
   virtual void* allocate(std::int64_t bytes) = 0;
   virtual void deallocate(void* data, std::int64_t bytes) noexcept = 0;
+
+  /// Returns addresses for memory that grows where it lies: none of it may be touched before
+  /// commit(). Takes no memory. Throws Error(kResource) where the system or the device has none.
+  virtual void* reserve(std::int64_t bytes);
+
+  /// Makes bytes of a reservation memory, which is not initialised: from a multiple of
+  /// kReservedUnit on, a multiple of it long. Throws Error(kResource) naming the size.
+  virtual void commit(void* data, std::int64_t bytes);
+
+  /// Gives a reservation back, of which the first `committed` bytes were memory.
+  virtual void unreserve(void* data, std::int64_t bytes, std::int64_t committed) noexcept;
 
   /// Bytes taken and not given back, with what is mapped around them, now and at most since the
   /// device was made; 0 where nobody counts (all but the CPU). From any thread.

@@ -26,4 +26,9 @@ namespace weft {
 void* allocate_host(std::int64_t bytes);
 void deallocate_host(void* data, std::int64_t bytes) noexcept;
 
+/// As Device::reserve, commit and unreserve.
+void* reserve_host(std::int64_t bytes);
+void commit_host(void* data, std::int64_t bytes);
+void unreserve_host(void* data, std::int64_t bytes, std::int64_t committed) noexcept;
+
 }  // namespace weft

@@ -84,6 +84,12 @@ class RowState {
   /// exist read as their initial values.
   virtual void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const = 0;
 
+  /// Makes the initial values of held rows, as read_rows() does of those that do not exist.
+  virtual void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const {
+    static_cast<void>(rows);
+    static_cast<void>(packed);
+  }
+
   /// Writes held rows, which exist from then on.
   virtual void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) = 0;
 
@@ -131,22 +137,17 @@ class StateSink {
                                   std::span<const std::int64_t> rows,
                                   std::int64_t col_begin,
                                   std::int64_t col_end,
-                                  const void* in);
+                                  const void* in) {
+    const std::int64_t bytes = (col_end - col_begin) * size_of(state_items()[index].dtype);
+    const auto* next = static_cast<const std::byte*>(in);
+    for (const std::int64_t row : rows) {
+      write_state(index, row, 1, col_begin, col_end, next);
+      next += bytes;
+    }
+  }
 
   /// The items' rows one by one, where they are those of a table; else null.
   [[nodiscard]] virtual RowState* row_sink() { return nullptr; }
 };
-
-inline void StateSink::write_listed_state(std::size_t index,
-                                          std::span<const std::int64_t> rows,
-                                          std::int64_t col_begin,
-                                          std::int64_t col_end,
-                                          const void* in) {
-  const std::int64_t bytes = (col_end - col_begin) * size_of(state_items()[index].dtype);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    write_state(index, rows[i], 1, col_begin, col_end,
-                static_cast<const std::byte*>(in) + static_cast<std::int64_t>(i) * bytes);
-  }
-}
 
 }  // namespace weft
