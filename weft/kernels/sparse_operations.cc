@@ -1,9 +1,11 @@
 // The sparse operations: each goes to its form for the kind of the context's device.
 
 #include "weft/kernels/assemble_bags.h"
+#include "weft/kernels/cache_slots.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/codec.h"
 #include "weft/kernels/dispatch.h"
+#include "weft/kernels/distinct_rows.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/initial_values.h"
 #include "weft/kernels/row_average.h"
@@ -134,6 +136,48 @@ void sum_terms(Context& ctx, std::span<const TermSum> jobs) {
 
 void average_rows(Context& ctx, std::span<const RowAverage> jobs) {
   on_device(ctx, [&] { cpu::average_rows(ctx, jobs); }, [&] { cuda::average_rows(ctx, jobs); });
+}
+
+void find_distinct_rows(Context& ctx, std::span<const DistinctJob> jobs) {
+  on_device(
+      ctx, [&] { cpu::find_distinct_rows(ctx, jobs); },
+      [&] { cuda::find_distinct_rows(ctx, jobs); });
+}
+
+void slots_of_places(Context& ctx, std::span<const PlaceSlots> jobs) {
+  on_device(
+      ctx, [&] { cpu::slots_of_places(ctx, jobs); }, [&] { cuda::slots_of_places(ctx, jobs); });
+}
+
+void slots_of_rows(Context& ctx, std::span<const RowSlots> jobs) {
+  on_device(ctx, [&] { cpu::slots_of_rows(ctx, jobs); }, [&] { cuda::slots_of_rows(ctx, jobs); });
+}
+
+void clear_cache(Context& ctx, std::span<const CacheClear> jobs) {
+  on_device(ctx, [&] { cpu::clear_cache(ctx, jobs); }, [&] { cuda::clear_cache(ctx, jobs); });
+}
+
+void probe_cache(Context& ctx, std::span<const CacheProbe> jobs) {
+  on_device(ctx, [&] { cpu::probe_cache(ctx, jobs); }, [&] { cuda::probe_cache(ctx, jobs); });
+}
+
+void take_cached_rows(Context& ctx, std::span<const CacheTake> jobs) {
+  on_device(
+      ctx, [&] { cpu::take_cached_rows(ctx, jobs); }, [&] { cuda::take_cached_rows(ctx, jobs); });
+}
+
+void place_rows(Context& ctx, std::span<const CachePlace> jobs) {
+  on_device(ctx, [&] { cpu::place_rows(ctx, jobs); }, [&] { cuda::place_rows(ctx, jobs); });
+}
+
+void mark_slots(Context& ctx, std::span<const CacheMark> jobs) {
+  on_device(ctx, [&] { cpu::mark_slots(ctx, jobs); }, [&] { cuda::mark_slots(ctx, jobs); });
+}
+
+void find_changed_slots(Context& ctx, std::span<const ChangedSlots> jobs) {
+  on_device(
+      ctx, [&] { cpu::find_changed_slots(ctx, jobs); },
+      [&] { cuda::find_changed_slots(ctx, jobs); });
 }
 
 }  // namespace weft::kernels

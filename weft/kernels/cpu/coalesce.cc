@@ -14,24 +14,18 @@
 #include "weft/kernels/coalesce.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/kernels/cpu/digit_sort.h"
 #include "weft/kernels/cpu/scratch.h"
 #include "weft/kernels/tasks.h"
 
 namespace weft::kernels {
 namespace {
-
-// Of 11 bits counts take 8 KiB, a sixth of the first cache.
-constexpr int kMaxDigitBits = 11;
-// Below this a comparison sort is faster than clearing and adding up counts.
-constexpr std::int64_t kSmall = 64;
 
 struct PackedItem {
   std::uint64_t word;
@@ -46,55 +40,6 @@ struct PackedItem {
 
   [[nodiscard]] std::int64_t place() const { return static_cast<std::int64_t>(word & 0xFFFFFFFFU); }
 };
-
-struct WideItem {
-  std::uint64_t key_word;
-  std::int64_t place_word;
-
-  friend auto operator<=>(const WideItem&, const WideItem&) = default;
-
-  static WideItem make(std::uint64_t key, std::int64_t place) { return {key, place}; }
-
-  [[nodiscard]] std::uint64_t key() const { return key_word; }
-
-  [[nodiscard]] std::int64_t place() const { return place_word; }
-};
-
-int bits_below(std::int64_t count) {
-  return count <= 1 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
-}
-
-/// The bits of keys that are sorted by, cut into digits.
-struct Digits {
-  int passes = 0;
-  int bits = 0;   ///< of a digit
-  int first = 0;  ///< lowest bit of the lowest digit
-
-  [[nodiscard]] std::int64_t buckets() const { return std::int64_t{1} << bits; }
-
-  [[nodiscard]] std::uint64_t digit(std::uint64_t key, int pass) const {
-    return (key >> (first + pass * bits)) & (static_cast<std::uint64_t>(buckets()) - 1);
-  }
-};
-
-/// Bits [begin, end) in the number of passes that touches least: a pass moves n items and adds up
-/// its counts.
-Digits choose_digits(int begin, int end, std::int64_t n) {
-  const int bits = end - begin;
-  Digits best;
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
-  for (int passes = (bits + kMaxDigitBits - 1) / kMaxDigitBits; passes > 0 && passes <= bits;
-       ++passes) {
-    const int digit_bits = (bits + passes - 1) / passes;
-    const std::int64_t touched = passes * (n + (std::int64_t{1} << digit_bits));
-    if (touched >= least) {
-      break;
-    }
-    least = touched;
-    best = {passes, digit_bits, begin};
-  }
-  return best;
-}
 
 /// A thread's memory for one run.
 template <typename Item>
@@ -169,51 +114,6 @@ void make_items(std::span<const GradientBlock> blocks,
   }
 }
 
-/// `kPasses` is digits.passes, or 0 where that is not known to the compiler.
-template <int kPasses, typename Item>
-void count_digits(const Scratch<Item>& scratch, std::int64_t n, const Digits& digits) {
-  const int passes = kPasses > 0 ? kPasses : digits.passes;
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t key = scratch.items[i].key();
-    for (int pass = 0; pass < passes; ++pass) {
-      ++scratch
-            .counts[pass * digits.buckets() + static_cast<std::int64_t>(digits.digit(key, pass))];
-    }
-  }
-}
-
-/// Sorts items [n] stably; returns where the result lies.
-template <typename Item>
-const Item* sort_by_digits(const Scratch<Item>& scratch, std::int64_t n, const Digits& digits) {
-  switch (digits.passes) {
-    case 2:
-      count_digits<2>(scratch, n, digits);
-      break;
-    case 3:
-      count_digits<3>(scratch, n, digits);
-      break;
-    default:
-      count_digits<0>(scratch, n, digits);
-  }
-  Item* items = scratch.items;
-  Item* other = scratch.other;
-  for (int pass = 0; pass < digits.passes; ++pass) {
-    std::int64_t* const starts = scratch.counts + pass * digits.buckets();
-    if (starts[digits.digit(items[0].key(), pass)] == n) {
-      continue;  // all have the same digit
-    }
-    std::int64_t sum = 0;
-    for (std::int64_t b = 0; b < digits.buckets(); ++b) {
-      sum += std::exchange(starts[b], sum);
-    }
-    for (std::int64_t i = 0; i < n; ++i) {
-      other[starts[digits.digit(items[i].key(), pass)]++] = items[i];
-    }
-    std::swap(items, other);
-  }
-  return items;
-}
-
 /// Bits of a key: all, and those of its part, which are the lowest.
 struct KeyBits {
   int all;
@@ -255,7 +155,7 @@ RowRuns sort(const CoalesceJob& job, std::int64_t n, KeyBits bits) {
   const std::span<const GradientBlock> blocks = job.blocks;
   const bool weighted = std::any_of(blocks.begin(), blocks.end(), has_factors);
   const bool noted = weighted || blocks.size() != 1;
-  const bool few = n < kSmall;
+  const bool few = n < kFewItems;
   const int first_bit = !few && parts_ascend(blocks) ? bits.part : 0;
   const Digits digits = few ? Digits{} : choose_digits(first_bit, bits.all, n);
   const Scratch<Item> scratch(n, digits, noted);
