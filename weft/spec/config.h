@@ -12,6 +12,7 @@
 
 #include "weft/base/codec_format.h"
 #include "weft/base/sparse_optimizer.h"
+#include "weft/spec/memory.h"
 #include "weft/spec/mesh.h"
 #include "weft/spec/pipeline.h"
 
@@ -198,6 +199,7 @@ struct Table {
   std::int64_t hot_rows = 0;       ///< most frequent rows that every rank has a copy of
   std::int64_t column_shards = 0;  ///< most cuts of columns; 0 = a rank or (grid) host each
   std::int64_t groups = 0;         ///< K replica groups, a divisor of mesh.groups; 0 = mesh.groups
+  TableMemory memory;              ///< where rows lie
   SparseOptimizer optimizer;       ///< default: the job's `sparse_optimizer`
 };
 
@@ -338,6 +340,7 @@ struct Config {
   Train train;
   Mesh mesh;
   Pipeline pipeline;
+  Tiers tiers;
   Codecs codecs;
   Numerics numerics;
   Collectives collectives = Collectives::kAuto;

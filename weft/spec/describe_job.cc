@@ -182,6 +182,8 @@ void walk(Visitor& v, Table& c) {
            .unit = "groups",
            .bounds = at_least(0, kMaxRanks)},
           &c.groups);
+  section(v, {.name = "memory", .meaning = "Where its rows lie.", .decides_weights = false},
+          c.memory);
   section(v,
           {.name = "optimizer",
            .meaning = "Of this table; keys not given are those of `sparse_optimizer`.",
@@ -493,6 +495,10 @@ void visit(Visitor& v, Config& c) {
            .meaning = "What of several batches overlaps, and which samples are in the same part.",
            .unhashed = "{}"},
           c.pipeline);
+  section(
+      v,
+      {.name = "tiers", .meaning = "Of tables whose rows lie on disks.", .decides_weights = false},
+      c.tiers);
   section(v, {.name = "codecs", .meaning = "How vectors and gradients travel between ranks."},
           c.codecs);
   section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);

@@ -367,6 +367,7 @@ class Checker {
     check_hot_rows(table, path + ".hot_rows");
     check_cut_rows(table, path);
     check_groups(table, path + ".groups");
+    check_memory(table, path + ".memory");
     if (table.column_shards > 0 && table.sharding != Sharding::kColumnWise &&
         table.sharding != Sharding::kTableColumnWise && table.sharding != Sharding::kGridShard) {
       refuse(path + ".column_shards",
@@ -403,6 +404,33 @@ class Checker {
     if (table.sharding == Sharding::kDataParallel ||
         (table.allow.size() == 1 && table.allow.front() == "data_parallel")) {
       refuse(path, "data_parallel has all rows on every rank of every group; remove this key");
+    }
+  }
+
+  void check_memory(const Table& table, const std::string& path) const {
+    const TableMemory& memory = table.memory;
+    if (memory.ways != 8 && memory.ways != 32) {
+      refuse(path + ".ways", "a set of the cache has 8 or 32 slots, not {}", memory.ways);
+    }
+    if (memory.tier == MemoryTier::kDense) {
+      return;
+    }
+    if (table.sharding == Sharding::kDataParallel ||
+        (table.allow.size() == 1 && table.allow.front() == "data_parallel")) {
+      refuse(path + ".tier",
+             "data_parallel has all rows on every rank; set another sharding, or dense here");
+    }
+    if ((table.groups == 0 ? config_.mesh.groups : table.groups) != 1) {
+      refuse(path + ".tier",
+             "rows of a table with replica groups are dense; set tables.{}.groups=1, or dense here",
+             table.name);
+    }
+    if (memory.tier == MemoryTier::kSsd && config_.tiers.directories.empty()) {
+      refuse(path + ".tier", "ssd needs a folder for rows; set tiers.directories");
+    }
+    if (memory.tier == MemoryTier::kSsd && memory.cache_bytes == 0 &&
+        config_.tiers.cache_bytes == 0) {
+      refuse(path + ".cache_bytes", "the cache has no size; set it, or tiers.cache_bytes for all");
     }
   }
 

@@ -46,6 +46,8 @@ void walk(Visitor& v, SparseFeature& c);
 void walk(Visitor& v, Task& c);
 void walk(Visitor& v, SparseOptimizer& c);
 void walk(Visitor& v, Table& c);
+void walk(Visitor& v, TableMemory& c);
+void walk(Visitor& v, Tiers& c);
 void walk(Visitor& v, Model& c);
 void walk(Visitor& v, DenseOptimizer& c);
 void walk(Visitor& v, Schedule& c);
