@@ -5,13 +5,16 @@
 /// store that keeps some of its rows elsewhere would bring them here.
 ///
 /// Memory: one buffer of layout::shard_bytes(), from 2 MiB on with huge pages; not
-/// initialised. Threads: rows may be used from any thread, each by one at a time. Errors:
+/// initialised. A store that grows has addresses for all its rows, and memory for those before
+/// capacity(). Threads: rows may be used from any thread, each by one at a time. Errors:
 /// Error(kResource) naming the table where the memory is not to be had.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "weft/base/parts.h"
 #include "weft/kernels/rows.h"
@@ -20,16 +23,31 @@
 #include "weft/storage/residency.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
+#include "weft/tensor/reserved_buffer.h"
 
 namespace weft::storage {
 
 /// Returns the element type of rows of a configured type.
 DType row_dtype(spec::RowDType dtype);
 
+/// When a store takes memory: for all rows at once, or as it grows.
+enum class StoreMemory : std::uint8_t { kWhole, kGrowing };
+
 /// Rows 0 to `rows` - 1 of `cols` columns each, with the optimizer state of the table.
 class RowStore {
  public:
-  RowStore(Device& device, const spec::Table& table, std::int64_t rows, std::int64_t cols);
+  RowStore(Device& device,
+           const spec::Table& table,
+           std::int64_t rows,
+           std::int64_t cols,
+           StoreMemory memory = StoreMemory::kWhole);
+
+  /// Rows that have memory: all, or those that grow() was asked for and some more.
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }
+
+  /// Gives the first `rows` rows memory, at most all, where the store grows. Rows that had some
+  /// stay where they are, and may be used meanwhile. Throws Error(kResource) naming the table.
+  void grow(std::int64_t rows);
 
   [[nodiscard]] std::int64_t rows() const { return rows_; }
 
@@ -41,7 +59,8 @@ class RowStore {
 
   [[nodiscard]] std::int64_t row_bytes() const { return geometry_.row_bytes; }
 
-  [[nodiscard]] std::int64_t bytes() const { return geometry_.total_bytes; }
+  /// Of the memory that it has.
+  [[nodiscard]] std::int64_t bytes() const;
 
   [[nodiscard]] std::int64_t weight_stride() const { return geometry_.weight_stride; }  ///< bytes
 
@@ -84,20 +103,13 @@ class RowStore {
   void set_residency(Residency* residency) { residency_ = residency; }
 
   /// Of row 0; of split_bf16 rows the high halves.
-  [[nodiscard]] std::byte* weights() const {
-    return memory_.as<std::byte>() + geometry_.weight_offset;
-  }
+  [[nodiscard]] std::byte* weights() const { return weights_; }
 
   /// Of row 0; null where there is no state.
-  [[nodiscard]] std::byte* state() const {
-    return state_floats_ == 0 ? nullptr : memory_.as<std::byte>() + geometry_.state_offset;
-  }
+  [[nodiscard]] std::byte* state() const { return state_; }
 
   /// Low halves of row 0; null but for split_bf16.
-  [[nodiscard]] std::byte* low() const {
-    return dtype_ == DType::kSplitBFloat16 ? memory_.as<std::byte>() + geometry_.low_offset
-                                           : nullptr;
-  }
+  [[nodiscard]] std::byte* low() const { return low_; }
 
  private:
   std::int64_t rows_;
@@ -105,7 +117,13 @@ class RowStore {
   DType dtype_;
   std::int64_t state_floats_;
   layout::RowGeometry geometry_;
-  Buffer memory_;
+  std::string table_;
+  Buffer memory_;                                                   // of kWhole
+  std::unique_ptr<ReservedBuffer> growing_weights_, growing_rest_;  // of kGrowing; one, interleaved
+  std::int64_t capacity_ = 0;
+  std::byte* weights_ = nullptr;
+  std::byte* state_ = nullptr;
+  std::byte* low_ = nullptr;
   Residency* residency_ = nullptr;
 };
 

@@ -22,8 +22,8 @@
 
 namespace weft::storage {
 
-/// Writes initial values of rows to slots of a table, as many of each; lists are in memory of the
-/// context's device, and the table is the tier's own, or one of packed rows on the way.
+/// Writes initial values of rows to slots of a table, as many of each. Lists are on the host; the
+/// table is the tier's own, or one in host memory. From any thread.
 using RowMaker = std::function<void(Context& ctx,
                                     const kernels::RowTable& table,
                                     std::span<const std::int64_t> rows,
