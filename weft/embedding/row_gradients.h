@@ -53,6 +53,10 @@ class RowGradients {
   /// [num_unique()] rows, ascending, counted within the shard; valid until the next coalesce().
   [[nodiscard]] const std::int64_t* unique_rows() const { return runs_.rows; }
 
+  /// Says where the rows of the batch are, in the order of unique_rows(), until the update: for
+  /// shards whose rows are not all in memory.
+  void use_slots(const std::int64_t* slots) { runs_.slots = slots; }
+
   /// Copies unique_rows() to the host. They are there once coalesce() has returned.
   void read_unique_rows(std::vector<std::int64_t>& out) const;
 
@@ -119,6 +123,7 @@ class RowGradients {
   std::vector<kernels::GradientBlock> merge_blocks_;  ///< one per rank
   kernels::SparseUpdate update_;                      ///< what the kernels of the update work with
   Jobs jobs_;
+  std::vector<std::int64_t> changed_;  ///< unique_rows(), where changes are noted
 };
 
 }  // namespace weft::embedding

@@ -31,7 +31,10 @@ TableShard::TableShard(Device& device,
       cols_(cols),
       options_(options),
       initial_(initial_rows(table, seed)),
-      store_(device, table, rows.size(), cols.size()),
+      made_numbers_(device),
+      made_slots_(device),
+      state_floats_(weft::state_floats(table.optimizer.type, cols.size())),
+      row_state_(std::make_unique<ShardRows>(*this)),
       row_list_(device),
       overflow_(device) {
   WEFT_CHECK(0 <= rows.begin && rows.begin < rows.end && rows.end <= table.num_embeddings &&
@@ -43,6 +46,13 @@ TableShard::TableShard(Device& device,
   const auto listed = static_cast<std::int64_t>(options.row_list.size());
   WEFT_CHECK(listed == 0 || rows == RowSet(0, listed), "{} listed rows for rows [{}, {})", listed,
              rows.begin, rows.end);
+  if (table.memory.tier == spec::MemoryTier::kDense || listed > 0) {
+    store_ = std::make_unique<storage::RowStore>(device, table, rows.size(), cols.size());
+    view_ = store_->view();
+  } else {
+    tier_ = make_tier(device);
+    view_ = tier_->view();
+  }
   const std::unique_ptr<Stream> stream =
       device.make_stream({.name = "initial values of " + table.name, .is_inline = true});
   const Stage stage = [this](Context& ctx) { initialise(ctx); };
@@ -63,7 +73,7 @@ std::int64_t TableShard::num_blocks() const {
 }
 
 kernels::RowTable TableShard::row_table() const {
-  kernels::RowTable table = store_.view();
+  kernels::RowTable table = view_;
   table.dim = table_.embedding_dim;
   table.first_row = rows_.begin;
   table.row_step = rows_.step;
@@ -73,16 +83,19 @@ kernels::RowTable TableShard::row_table() const {
 }
 
 void TableShard::resolve(kernels::RowRuns& runs) const {
-  runs.slots = store_.resolve(std::span(runs.rows, static_cast<std::size_t>(runs.num_rows))).data();
+  runs.slots =
+      store_ == nullptr
+          ? nullptr
+          : store_->resolve(std::span(runs.rows, static_cast<std::size_t>(runs.num_rows))).data();
 }
 
 kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
-  const kernels::RowTable table = store_.view();
+  const kernels::RowTable& table = view_;
   return {.weights = table.weights,
           .weight_stride = table.weight_stride,
           .dtype = table.dtype,
           .cols = table.cols,
-          .bags = store_.resolve(lookup.bags),
+          .bags = lookup.bags,
           .pooled = lookup.pooled,
           .out = lookup.out,
           .out_stride = lookup.out_stride};
@@ -92,6 +105,8 @@ kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
 const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
                                                  const UpdateStep& step) const {
   kernels::SparseUpdate& update = gradients.update_;
+  WEFT_CHECK(gradients.runs_.slots != nullptr || gradients.runs_.num_rows == 0,
+             "table '{}': an update whose rows have no slots", table_.name);
   update.table = row_table();
   update.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
   update.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
@@ -102,6 +117,17 @@ const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
                          : nullptr;
   update.overflow = overflow_.as<kernels::RowOverflow>();
   return update;
+}
+
+/// Rows of the updates of shards whose changes somebody wants to know.
+void TableShard::note_changed(std::span<RowGradients* const> gradients) {
+  for (RowGradients* const one : gradients) {
+    ShardRows& rows = *one->shard().row_state_;
+    if (rows.notes_changes()) {
+      one->read_unique_rows(one->changed_);
+      rows.note_changed(one->changed_);
+    }
+  }
 }
 
 /// Brings the counts to the host, where nobody waits for them.
@@ -137,6 +163,7 @@ void TableShard::update(Context& ctx,
     jobs.push_back(shard.prepare(*one, step));
   }
   kernels::update_rows(ctx, jobs);
+  note_changed(gradients);
   collect_overflow(ctx, gradients);
   for (RowGradients* const one : gradients) {
     one->state_ = RowGradients::State::kNone;
@@ -184,6 +211,7 @@ void TableShard::update_with_statistic(Context& ctx,
                                                     : RowGradients::State::kNone;
   }
   kernels::update_rows_with_statistic(ctx, jobs);
+  note_changed(gradients);
   collect_overflow(ctx, gradients);
 }
 

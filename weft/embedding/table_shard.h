@@ -3,11 +3,12 @@
 /// table's". The shard looks rows up and applies the optimizer exactly once per touched row. What a
 /// batch has in flight, the gradients of its rows, is a RowGradients, of which several may exist.
 ///
-/// Memory: rows on `device` (RowStore).
-/// Threads: one caller at a time per shard, inside a stage; a Context's pool is used, or none.
-/// Determinism: bits depend on the table, seed, step and the entries given, never on the pool, on
-/// the cut into shards, or on the target's vector width. docs/numerics.md has the orders of sums.
-/// Errors: none per row; a row whose sum or update overflows is left as it was and counted.
+/// Memory: rows on `device`: all of them (RowStore), or those that the table's memory.tier has
+/// there (RowTier). Threads: one caller at a time per shard, inside a stage; a Context's pool is
+/// used, or none. Determinism: bits depend on the table, seed, step and the entries given, never on
+/// the pool, on the cut into shards, or on the target's vector width. docs/numerics.md has the
+/// orders of sums. Errors: none per row; a row whose sum or update overflows is left as it was and
+/// counted.
 ///
 /// One step, of a shard and its gradients, for a shard that holds whole rows:
 ///   lookup() ... coalesce() -> update()
@@ -20,6 +21,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -28,6 +31,7 @@
 #include "weft/base/parts.h"
 #include "weft/embedding/initial_value.h"
 #include "weft/embedding/row_gradients.h"
+#include "weft/embedding/shard_rows.h"
 #include "weft/kernels/embedding_bag.h"
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/row_statistics.h"
@@ -35,6 +39,7 @@
 #include "weft/kernels/sparse_update.h"
 #include "weft/spec/config.h"
 #include "weft/storage/row_store.h"
+#include "weft/storage/row_tier.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/state.h"
@@ -73,6 +78,10 @@ struct TableShardOptions {
   /// `rows` is [0, their number), and so are rows of the state, whose parameter is
   /// "tables.<name>.head".
   std::vector<std::int64_t> row_list = {};
+  /// The memory below the cache, of a table with memory.tier ssd: packed rows of the block. It
+  /// outlives the shard.
+  storage::RowBacking* backing = nullptr;
+  std::int64_t cache_bytes = 0;  ///< of the cache above it
 };
 
 /// One block of a table: its rows and state, and the gradients of the step in hand.
@@ -100,13 +109,18 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] bool needs_max_norm() const;   ///< row_block_squares() and an exchange
 
   /// Who gives rows their slots, or null (weft/storage/residency.h).
-  [[nodiscard]] storage::Residency* residency() const { return store_.residency(); }
+  [[nodiscard]] storage::Residency* residency() const {
+    return tier_ != nullptr ? tier_.get() : store_->residency();
+  }
 
-  /// As RowStore's, of this shard's rows.
-  void set_residency(storage::Residency* residency) { store_.set_residency(residency); }
+  /// As RowStore's, of this shard's rows. REQUIRES: all rows are in memory.
+  void set_residency(storage::Residency* residency) { store_->set_residency(residency); }
+
+  /// The memories of rows that are not all in memory; null for others.
+  [[nodiscard]] storage::RowTier* tier() const { return tier_.get(); }
 
   /// A lookup in these rows, as a job of kernels::embedding_bag(), which takes those of all tables
-  /// in one call.
+  /// in one call. Bags have slots: the rows themselves, or what the batch's ResidentRows says.
   [[nodiscard]] kernels::BagLookup lookup(const Lookup& lookup) const;
 
   /// P of the rule of parts.
@@ -177,22 +191,31 @@ class TableShard final : public StateSource, public StateSink {
   /// of a list of rows.
   void initial_state(std::size_t index, std::int64_t row_begin, std::int64_t rows, void* out) const;
 
-  [[nodiscard]] std::int64_t bytes() const { return store_.bytes(); }
+  /// All items of a row together, by list.
+  [[nodiscard]] const RowState* row_state() const override { return row_state_.get(); }
+
+  [[nodiscard]] RowState* row_sink() override { return row_state_.get(); }
+
+  /// Bytes of memory for rows and their state, and for where they are.
+  [[nodiscard]] std::int64_t bytes() const {
+    return tier_ != nullptr ? tier_->bytes() : store_->bytes();
+  }
 
   /// Where the rows are, for whoever makes replicas of them equal. Inside a stage.
   [[nodiscard]] kernels::RowTable row_table() const;
 
-  /// Says where the store has the rows of coalesced entries.
+  /// Says where the store has the rows of coalesced entries; of rows that are not all in memory
+  /// nothing, until the update asks the batch's ResidentRows.
   void resolve(kernels::RowRuns& runs) const;
 
   /// The slots of rows, counted within the shard, for jobs over row_table(). Valid as long as
   /// `rows`.
   [[nodiscard]] std::span<const std::int32_t> resolve(std::span<const std::int32_t> rows) const {
-    return store_.resolve(rows);
+    return store_->resolve(rows);
   }
 
   /// The slots of a range of rows.
-  [[nodiscard]] Range resolve(Range rows) const { return store_.resolve(rows); }
+  [[nodiscard]] Range resolve(Range rows) const { return store_->resolve(rows); }
 
  private:
   /// Where an item of state lies in a row.
@@ -203,7 +226,23 @@ class TableShard final : public StateSource, public StateSink {
     std::int64_t first_col;  ///< the item's number of the first
   };
 
+  friend class ShardRows;  // its rows by list
+
   void initialise(Context& ctx);
+  [[nodiscard]] std::unique_ptr<storage::RowTier> make_tier(Device& device);
+  void make_rows(Context& ctx,
+                 const kernels::RowTable& table,
+                 std::span<const std::int64_t> rows,
+                 std::span<const std::int64_t> slots);
+  void pack_slots(std::span<const std::int64_t> rows, std::byte* packed) const;
+  void unpack_slots(std::span<const std::int64_t> rows, const std::byte* packed);
+  void pack_initial(std::span<const std::int64_t> rows, std::byte* packed) const;
+  void read_tier(const ItemPlace& place, std::int64_t begin, std::int64_t rows, void* out) const;
+  void write_tier(const ItemPlace& place,
+                  std::span<const std::int64_t> rows,
+                  Range cols,
+                  const void* in);
+  static void note_changed(std::span<RowGradients* const> gradients);
   const kernels::SparseUpdate& prepare(RowGradients& gradients, const UpdateStep& step) const;
   static void collect_overflow(Context& ctx, std::span<RowGradients* const> gradients);
   void check_rows(std::int64_t row_begin, std::int64_t rows) const;
@@ -217,7 +256,13 @@ class TableShard final : public StateSource, public StateSink {
   Range cols_;
   TableShardOptions options_;
   kernels::InitialRows initial_;
-  storage::RowStore store_;
+  std::unique_ptr<storage::RowStore> store_;  ///< null where rows are not all in memory
+  std::mutex making_;                         ///< of the next two
+  Buffer made_numbers_, made_slots_;          ///< of rows that get their initial values
+  std::unique_ptr<storage::RowTier> tier_;    ///< null where they are
+  kernels::RowTable view_;                    ///< of slots, without numbers of rows
+  std::int64_t state_floats_ = 0;             ///< of a row
+  std::unique_ptr<ShardRows> row_state_;
   Buffer row_list_;                     ///< options_.row_list, on the device
   Buffer overflow_;                     ///< one kernels::RowOverflow, on the device
   kernels::RowOverflow overflow_copy_;  ///< on the host, as of the last update

@@ -1,9 +1,11 @@
 // The state of a TableShard: its initial values, and what checkpoints and hashes see.
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/layout/tables.h"
@@ -48,16 +50,18 @@ void TableShard::initialise(Context& ctx) {
   overflow_.resize(sizeof(none));
   ctx.device->copy_to_device(ctx, overflow_.as<void>(), &none, overflow_.bytes());
   initial_.table = row_table();
-  initial_.rows = store_.resolve(Range{0, rows_.size()});
-  initial_.state_floats = store_.state_floats();
-  kernels::set_initial_rows(ctx, std::span(&initial_, 1));
+  initial_.state_floats = state_floats_;
+  if (tier_ == nullptr) {  // else rows are made as they are asked for
+    initial_.rows = store_->resolve(Range{0, rows_.size()});
+    kernels::set_initial_rows(ctx, std::span(&initial_, 1));
+  }
 }
 
 std::vector<StateItem> TableShard::state_items() const {
   const bool listed = !options_.row_list.empty();
   StateItem item{.parameter = "tables." + table_.name + (listed ? ".head" : ""),
                  .kind = "weight",
-                 .dtype = weight_dtype(store_.dtype()),
+                 .dtype = weight_dtype(view_.dtype),
                  .rows = listed ? rows_.size() : table_.num_embeddings,
                  .cols = table_.embedding_dim,
                  .row_begin = rows_.begin,
@@ -103,10 +107,10 @@ kernels::RowCopy TableShard::item_copy(const ItemPlace& place,
                                        std::int64_t row_begin,
                                        std::int64_t rows) const {
   const std::int64_t begin = rows == 0 ? 0 : rows_.index(row_begin);
-  const kernels::RowTable table = store_.view();
+  const kernels::RowTable& table = view_;
   return {.table = table,
           .part = place.part,
-          .slots = store_.resolve(Range{begin, begin + rows}),
+          .slots = store_->resolve(Range{begin, begin + rows}),
           .first = place.first,
           .cols = place.cols,
           .matrix = nullptr,
@@ -125,6 +129,10 @@ void TableShard::read_state(std::size_t index,
                             std::int64_t rows,
                             void* out) const {
   check_rows(row_begin, rows);
+  if (tier_ != nullptr) {
+    read_tier(item_place(index), rows == 0 ? 0 : rows_.index(row_begin), rows, out);
+    return;
+  }
   kernels::RowCopy copy = item_copy(item_place(index), row_begin, rows);
   copy.matrix = out;
   Context ctx{.device = overflow_.device()};
@@ -143,8 +151,17 @@ void TableShard::write_state(std::size_t index,
                  col_end <= place.first_col + place.cols,
              "columns [{}, {}) of item {} of table '{}', which holds [{}, {}) here", col_begin,
              col_end, index, table_.name, place.first_col, place.first_col + place.cols);
-  if (col_begin == col_end) {
+  if (col_begin == col_end || rows == 0) {
     return;
+  }
+  if (tier_ != nullptr || row_state_->notes_changes()) {
+    std::vector<std::int64_t> local(at(rows));
+    std::iota(local.begin(), local.end(), rows_.index(row_begin));
+    row_state_->note_changed(local);
+    if (tier_ != nullptr) {
+      write_tier(place, local, {col_begin, col_end}, in);
+      return;
+    }
   }
   kernels::RowCopy copy = item_copy(place, row_begin, rows);
   copy.first += col_begin - place.first_col;
@@ -168,8 +185,8 @@ void TableShard::initial_state(std::size_t index,
   }
   kernels::InitialRows initial = initial_;
   initial.table = {.weights = out,
-                   .weight_stride = place.cols * size_of(weight_dtype(store_.dtype())),
-                   .dtype = weight_dtype(store_.dtype()),
+                   .weight_stride = place.cols * size_of(weight_dtype(view_.dtype)),
+                   .dtype = weight_dtype(view_.dtype),
                    .cols = place.cols,
                    .dim = table_.embedding_dim,
                    .first_row = row_begin,
