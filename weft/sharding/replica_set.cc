@@ -306,10 +306,14 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
   }
   std::vector<kernels::BagLookup>& lookups = step.lookups[at(cut)];
   lookups.clear();
-  for (LocalShard& local : shards_) {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    LocalShard& local = shards_[i];
+    const storage::ResidentRows* const resident = step.shards[i]->resident.get();
+    std::size_t list = 0;  // of the fetched ones, behind the block's
     for_each_block(
         step, local,
         [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
+          list += block.num_ids > 0 ? 1 : 0;
           if (cut == 0) {
             std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
           }
@@ -319,11 +323,13 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
             return;
           }
           const VectorPlace out = output_.layout().output(step.output, address, source);
-          lookups.push_back(local.rows->lookup(
-              {.bags = step.input.incoming.bags(block, block.lookup.part(some.bags)),
-               .pooled = !routing_.slot(address).sequence,
-               .out = out.from(some.vectors.begin).data,
-               .out_stride = out.stride}));
+          const kernels::Bags bags = step.input.incoming.bags(block, block.lookup.part(some.bags));
+          lookups.push_back(local.rows->lookup({.bags = resident == nullptr || block.num_ids == 0
+                                                            ? bags
+                                                            : resident->resolve(list - 1, bags),
+                                                .pooled = !routing_.slot(address).sequence,
+                                                .out = out.from(some.vectors.begin).data,
+                                                .out_stride = out.stride}));
         });
   }
   kernels::embedding_bag(ctx, lookups);
@@ -368,7 +374,22 @@ void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut)
   output_.backward(ctx, step.input, step.output, cut);
 }
 
+/// Where the rows of the batch are, of shards that have not all rows in memory.
+void ReplicaSet::resolve_updates(Context& ctx, ReplicaSetStep& step) const {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].rows->tier() == nullptr) {
+      continue;
+    }
+    embedding::RowGradients& gradients = step.shards[i]->gradients;
+    gradients.use_slots(
+        step.shards[i]
+            ->resident->resolve(ctx, {gradients.unique_rows(), at(gradients.num_unique())})
+            .data());
+  }
+}
+
 void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {
+  resolve_updates(ctx, step);
   if (group_gradients_) {
     group_gradients_->accumulate(ctx, step.sharded);
   }
