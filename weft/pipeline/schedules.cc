@@ -107,11 +107,16 @@ void begin_ids(Issuer& to, std::int64_t batch) {
   to.issue({StepPart::kCoalesce, batch}, kIds);
 }
 
+/// Ids and rows.
+void begin_rows(Issuer& to, std::int64_t batch) {
+  begin_ids(to, batch);
+  to.issue({StepPart::kFetch, batch}, kIds);
+}
+
 void prefetch_step(Issuer& to, std::int64_t now, std::int64_t next) {
-  to.issue({StepPart::kFetch, now}, kCompute);
   issue_vectors(to, now, 0, kCompute);
   if (next != kNoBatch) {
-    begin_ids(to, next);
+    begin_rows(to, next);
   }
   to.issue({StepPart::kLoad, now}, kCompute);
   to.issue({StepPart::kForwardBackward, now}, kCompute);
@@ -119,12 +124,6 @@ void prefetch_step(Issuer& to, std::int64_t now, std::int64_t next) {
   to.issue({StepPart::kGradDist, now}, kCompute);
   issue_row_update(to, now);
   to.issue({StepPart::kUpdateDense, now}, kCompute);
-}
-
-/// Ids and rows.
-void begin_rows(Issuer& to, std::int64_t batch) {
-  begin_ids(to, batch);
-  to.issue({StepPart::kFetch, batch}, kIds);
 }
 
 /// Ids, rows, and the first vectors.
@@ -169,7 +168,7 @@ constexpr std::span<const StreamRole> kIdsAlone = std::span(kIdsAndVectors).firs
 constexpr std::array<Schedule, 5> kSchedules = {
     Schedule{.name = "sync", .begin = begin_nothing, .step = sync_step},
     Schedule{.name = "prefetch",
-             .begin = begin_ids,
+             .begin = begin_rows,
              .step = prefetch_step,
              .streams = kIdsAlone,
              .looks_ahead = true},
