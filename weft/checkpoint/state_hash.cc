@@ -1,6 +1,7 @@
 #include "weft/checkpoint/state_hash.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "weft/base/thread_pool.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/manifest.h"
+#include "weft/tensor/packed_items.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -31,15 +33,25 @@ struct Task {
   std::int64_t rows = 0;
 };
 
+/// Rows of a compact block: their item, how many, and the number of each.
+template <typename RowAt>
+struct HashedRows {
+  const StateItem& item;
+  std::int64_t rows;
+  RowAt row_at;
+};
+
 /// Σ of the element words of a compact block; elements equal to `initial` (may be null) count zero.
-template <typename Bits>
-std::uint64_t hash_rows(const Task& task, const std::byte* values, const std::byte* initial) {
-  const std::uint64_t key = item_key(*task.item);
-  const std::int64_t cols = task.item->col_end - task.item->col_begin;
+template <typename Bits, typename RowAt>
+std::uint64_t hash_rows(const HashedRows<RowAt>& block,
+                        const std::byte* values,
+                        const std::byte* initial) {
+  const std::uint64_t key = item_key(block.item);
+  const std::int64_t cols = block.item.col_end - block.item.col_begin;
   std::uint64_t sum = 0;
   std::int64_t at = 0;
-  for (std::int64_t r = 0; r < task.rows; ++r) {
-    const auto row = static_cast<std::uint64_t>(task.row_begin + r * task.item->row_step);
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    const auto row = static_cast<std::uint64_t>(block.row_at(r));
     const std::uint64_t row_key = mix64(key + (row + 1) * kGolden);
     for (std::int64_t c = 0; c < cols; ++c, at += static_cast<std::int64_t>(sizeof(Bits))) {
       Bits bits;
@@ -47,24 +59,34 @@ std::uint64_t hash_rows(const Task& task, const std::byte* values, const std::by
       if (initial != nullptr && std::memcmp(&bits, initial + at, sizeof(Bits)) == 0) {
         continue;
       }
-      const auto col = static_cast<std::uint64_t>(task.item->col_begin + c);
+      const auto col = static_cast<std::uint64_t>(block.item.col_begin + c);
       sum += mix64(mix64(row_key + (col + 1) * kGolden) ^ bits);
     }
   }
   return sum;
 }
 
-std::uint64_t hash_task(const Task& task, const std::byte* values, const std::byte* initial) {
-  switch (size_of(task.item->dtype)) {
+template <typename RowAt>
+std::uint64_t hash_block(const HashedRows<RowAt>& block,
+                         const std::byte* values,
+                         const std::byte* initial) {
+  switch (size_of(block.item.dtype)) {
     case 1:
-      return hash_rows<std::uint8_t>(task, values, initial);
+      return hash_rows<std::uint8_t>(block, values, initial);
     case 2:
-      return hash_rows<std::uint16_t>(task, values, initial);
+      return hash_rows<std::uint16_t>(block, values, initial);
     case 4:
-      return hash_rows<std::uint32_t>(task, values, initial);
+      return hash_rows<std::uint32_t>(block, values, initial);
     default:
-      return hash_rows<std::uint64_t>(task, values, initial);
+      return hash_rows<std::uint64_t>(block, values, initial);
   }
+}
+
+std::uint64_t hash_task(const Task& task, const std::byte* values, const std::byte* initial) {
+  return hash_block(
+      HashedRows{*task.item, task.rows,
+                 [&task](std::int64_t r) { return task.row_begin + r * task.item->row_step; }},
+      values, initial);
 }
 
 std::int64_t row_bytes(const StateItem& item) {
@@ -218,13 +240,101 @@ std::uint64_t item_key(const StateItem& item) {
 
 namespace {
 
+/// The hash of rows that come by list, of a source of which those that do not exist are not there:
+/// they have their initial values, which count zero. A batch of rows at a time, by tasks.
+class ListedRows {
+ public:
+  ListedRows(Context& ctx, const RowState& rows, const std::vector<StateItem>& items)
+      : ctx_(ctx), rows_(rows), items_(items), row_bytes_(rows.row_shape().packed.bytes()) {
+    const RowState::Shape shape = rows.row_shape();
+    places_ = packed_items(shape, items);
+    items_ = std::span(items).subspan(static_cast<std::size_t>(shape.first_item), places_.size());
+  }
+
+  /// Adds the words of all rows to sums[0], of weights, and sums[1], of state.
+  void add_to(std::span<std::uint64_t> sums, WorkProgress& progress) {
+    const std::int64_t task = std::max<std::int64_t>(1, kTaskBytes / row_bytes_);
+    const std::int64_t threads = ctx_.pool == nullptr ? 1 : ctx_.pool->threads();
+    const auto most = static_cast<std::size_t>(task * threads * 4);
+    std::vector<std::int64_t> waiting;
+    rows_.for_each_row(StateRows::kExisting, [&](std::span<const std::int64_t> some) {
+      waiting.insert(waiting.end(), some.begin(), some.end());
+      if (waiting.size() >= most) {
+        hash(waiting, task, sums, progress);
+        waiting.clear();
+      }
+    });
+    hash(waiting, task, sums, progress);
+  }
+
+ private:
+  void hash(std::span<const std::int64_t> rows,
+            std::int64_t task,
+            std::span<std::uint64_t> sums,
+            WorkProgress& progress) {
+    const std::int64_t tasks = (std::ssize(rows) + task - 1) / task;
+    std::array<std::atomic<std::uint64_t>, 2> added = {};
+    const auto run = [&](std::int64_t i) {
+      const auto first = static_cast<std::size_t>(i * task);
+      const auto some =
+          rows.subspan(first, std::min(static_cast<std::size_t>(task), rows.size() - first));
+      hash_some(some, added);
+      progress.add(std::ssize(some) * row_bytes_);
+    };
+    if (ctx_.pool == nullptr) {
+      for (std::int64_t i = 0; i < tasks; ++i) {
+        run(i);
+      }
+    } else {
+      ctx_.pool->parallel_for(tasks, run);
+    }
+    sums[0] += added[0];
+    sums[1] += added[1];
+  }
+
+  void hash_some(std::span<const std::int64_t> rows,
+                 std::array<std::atomic<std::uint64_t>, 2>& sums) const {
+    const auto bytes = rows.size() * static_cast<std::size_t>(row_bytes_);
+    std::vector<std::byte> packed(bytes);
+    std::vector<std::byte> initial(bytes);
+    rows_.read_rows(rows, packed.data());
+    rows_.initial_rows(rows, initial.data());
+    std::vector<std::byte> values;
+    std::vector<std::byte> start;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (!items_[i].first_holder) {
+        continue;
+      }
+      values.resize(rows.size() * static_cast<std::size_t>(row_bytes(items_[i])));
+      start.resize(values.size());
+      copy_item(places_[i], packed.data(), row_bytes_, std::ssize(rows), values.data());
+      copy_item(places_[i], initial.data(), row_bytes_, std::ssize(rows), start.data());
+      const auto row_at = [rows](std::int64_t r) { return rows[static_cast<std::size_t>(r)]; };
+      sums[items_[i].kind == "weight" ? 0 : 1] +=
+          hash_block(HashedRows{items_[i], std::ssize(rows), row_at}, values.data(), start.data());
+    }
+  }
+
+  Context& ctx_;
+  const RowState& rows_;
+  std::span<const StateItem> items_;
+  std::vector<PackedItem> places_;
+  std::int64_t row_bytes_;
+};
+
 StateHash hash_own(Context& ctx,
                    std::span<const StateSource* const> sources,
                    const InitialValues& initial,
                    WorkProgress& progress) {
   const ItemLists lists = all_items(sources);
   std::vector<Task> tasks;
+  std::vector<ListedRows> listed;
   for (std::size_t s = 0; s < sources.size(); ++s) {
+    const RowState* const rows = sources[s]->row_state();
+    if (rows != nullptr && rows->is_sparse()) {
+      listed.emplace_back(ctx, *rows, lists[s]);
+      continue;
+    }
     for (std::size_t i = 0; i < lists[s].size(); ++i) {
       const StateItem& item = lists[s][i];
       if (item.first_holder) {
@@ -232,7 +342,10 @@ StateHash hash_own(Context& ctx,
       }
     }
   }
-  const auto sums = run_tasks(ctx, tasks, initial, 2, progress);
+  auto sums = run_tasks(ctx, tasks, initial, 2, progress);
+  for (ListedRows& rows : listed) {
+    rows.add_to(sums, progress);
+  }
   return {sums[0], sums[0] + sums[1]};
 }
 

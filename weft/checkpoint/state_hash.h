@@ -32,7 +32,8 @@ struct StateHash {
 };
 
 /// The part of the hash that this rank's first-holder blocks contribute. Elements whose bits equal
-/// their initial value count zero. Parallel over ctx.pool (may be null); read_state() is then
+/// their initial value count zero, and so do rows that do not exist, of sources that have them by
+/// list: these are not looked at. Parallel over ctx.pool (may be null); read_state() is then
 /// called from several threads at once. Memory: 1 MiB per thread. Cost: a few ns per element.
 StateHash hash_state(Context& ctx,
                      std::span<const StateSource* const> sources,
