@@ -57,6 +57,24 @@ def mesh(groups, sync, **more):
     return {"mesh": {"groups": groups, "sync": sync, **more}}
 
 
+def with_memory(job, tier):
+    """The job with rows of its tables in another memory, where a table may have one; None where none may."""
+    groups = job.values.get("mesh", {}).get("groups", 1)
+    own = [i for i in range(3)
+           if job.values.get(f"tables.{i}.sharding") != "data_parallel"
+           and job.values.get(f"tables.{i}.groups", groups) == 1]
+    if not own:
+        return None
+    values = dict(job.values)
+    for i in own:
+        values[f"tables.{i}.memory.tier"] = tier
+    if tier == "ssd":
+        # Caches of a few sets, and files of a few rows, so that rows come and go.
+        values |= {"tiers.directories": ["rows"], "tiers.cache_bytes": 64 << 10,
+                   "tiers.segment_bytes": 1 << 16, "tiers.write_buffer_bytes": 1 << 16}
+    return dataclasses.replace(job, values=values)
+
+
 def jobs():
     found = [Job("one rank", {}), Job("three threads", {}, threads=3),
              Job("no overlap", {"train.overlap": False}, ranks=3),
