@@ -26,7 +26,7 @@ class SlowStore::Batch final : public storage::ResidentRows {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  void fetch(Context& ctx, std::span<const kernels::Bags> rows) override;
+  void begin_fetch(Context& ctx, std::span<const kernels::Bags> rows) override;
   void fetch_late(Context& ctx) override;
   void release(storage::Release how) override;
 
@@ -49,7 +49,7 @@ class SlowStore::Batch final : public storage::ResidentRows {
   std::uint64_t generation_ = 0;  // a control may fetch while fetch_late() waits
 };
 
-void SlowStore::Batch::fetch(Context& /*ctx*/, std::span<const kernels::Bags> rows) {
+void SlowStore::Batch::begin_fetch(Context& /*ctx*/, std::span<const kernels::Bags> rows) {
   Lock lock(store_.mutex_);
   std::vector<std::int64_t> distinct;
   for (const kernels::Bags& bags : rows) {

@@ -57,7 +57,7 @@ class WatchingResidency final : public storage::Residency {
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
 
-    void fetch(Context& /*ctx*/, std::span<const kernels::Bags> rows) override {
+    void begin_fetch(Context& /*ctx*/, std::span<const kernels::Bags> rows) override {
       const std::lock_guard lock(to_.mutex_);
       asked_ = {};
       for (const kernels::Bags& bags : rows) {

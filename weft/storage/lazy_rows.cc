@@ -21,7 +21,7 @@ class LazyRows::Batch final : public ResidentRows {
 
   ~Batch() override { Batch::release(Release::kUnchanged); }
 
-  void fetch(Context& ctx, std::span<const kernels::Bags> rows) override {
+  void begin_fetch(Context& ctx, std::span<const kernels::Bags> rows) override {
     release(Release::kUnchanged);
     batch_.find(ctx, rows, owner_.rows_);
     take();

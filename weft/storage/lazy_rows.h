@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/layout/tables.h"
 #include "weft/spec/config.h"
 #include "weft/storage/row_store.h"
 #include "weft/storage/row_tier.h"
@@ -53,7 +54,7 @@ class LazyRows final : public RowTier {
   class Batch;
   /// The slot of each row of a page, and none: -1.
   using Page = std::vector<std::int32_t>;
-  static constexpr std::int64_t kPageRows = 4096;
+  static constexpr std::int64_t kPageRows = layout::kPlacePageRows;
   static constexpr std::uint8_t kExists = 0x80;  ///< in marks_, beside the number of pins
 
   [[nodiscard]] std::int64_t slot_of(std::int64_t row) const;

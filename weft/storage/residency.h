@@ -61,10 +61,20 @@ class ResidentRows {
   virtual ~ResidentRows() = default;
 
   /// Takes the rows that the batch will read or update, each once or often, and gives slots to
-  /// those that find one beside what other batches have pinned; waits until they have been read.
-  /// `rows` are bags in the shard's numbers, which stay as they are until release(). Throws
-  /// Error(kData) naming the table where a row cannot be read.
-  virtual void fetch(Context& ctx, std::span<const kernels::Bags> rows) = 0;
+  /// those that find one beside what other batches have pinned; begins to read them and returns, so
+  /// that reads of several stores overlap. `rows` are bags in the shard's numbers, which stay as
+  /// they are until release(). Throws Error(kIo) where a write of what has left its slot failed.
+  virtual void begin_fetch(Context& ctx, std::span<const kernels::Bags> rows) = 0;
+
+  /// Waits until these rows have been read. Throws Error(kData) naming the table where one cannot
+  /// be.
+  virtual void finish_fetch(Context& ctx) { static_cast<void>(ctx); }
+
+  /// Both.
+  void fetch(Context& ctx, std::span<const kernels::Bags> rows) {
+    begin_fetch(ctx, rows);
+    finish_fetch(ctx);
+  }
 
   /// Gives slots to the rest, before the first row is read. Every lookup calls it, and all but the
   /// first find nothing to do. Throws Error(kResource) naming the table, its slots and the rows of
