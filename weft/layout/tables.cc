@@ -68,4 +68,17 @@ std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64
   return row_geometry(table, rows, cols).total_bytes;
 }
 
+std::int64_t resident_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols) {
+  switch (table.memory.tier) {
+    case spec::MemoryTier::kDense:
+      break;
+    case spec::MemoryTier::kLazy:
+      return (rows + kPlacePageRows - 1) / kPlacePageRows *
+             static_cast<std::int64_t>(sizeof(void*));
+    case spec::MemoryTier::kSsd:
+      return table.memory.cache_bytes;
+  }
+  return shard_bytes(table, rows, cols);
+}
+
 }  // namespace weft::layout

@@ -48,6 +48,27 @@ PackedRow packed_row(const spec::Table& table, std::int64_t cols);
 /// Bytes of a block of a table with its optimizer state, gaps included.
 std::int64_t shard_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);
 
+/// Rows whose places are in one page, of a table of which those that exist are in memory
+/// (storage::LazyRows).
+inline constexpr std::int64_t kPlacePageRows = 4096;
+
+/// Bytes of memory that a shard takes before a step has changed a row, gaps included: of all rows,
+/// of what says which exist, or of its cache, where the table has a size for it. Caches that share
+/// Tiers::cache_bytes take that together, on each rank that has one (shares_cache()).
+std::int64_t resident_bytes(const spec::Table& table, std::int64_t rows, std::int64_t cols);
+
+/// Whether shards of the table have a share of Tiers::cache_bytes.
+inline bool shares_cache(const spec::Table& table) {
+  return table.memory.tier == spec::MemoryTier::kSsd && table.memory.cache_bytes == 0;
+}
+
+/// Bytes of the cache of a shard that takes `own` bytes in all (shard_bytes()), of those that share
+/// on its rank and take `sharing` together.
+inline std::int64_t cache_share(const spec::Tiers& tiers, std::int64_t own, std::int64_t sharing) {
+  return static_cast<std::int64_t>(static_cast<double>(tiers.cache_bytes) *
+                                   static_cast<double>(own) / static_cast<double>(sharing));
+}
+
 /// Row statistics have a sum per block of so many columns.
 constexpr std::int64_t column_blocks(std::int64_t columns) {
   return (columns + spec::kColumnBlock - 1) / spec::kColumnBlock;

@@ -89,7 +89,7 @@ ShardLoad fetched_shard_cost(const StepShape& shape, const TableBlock& block) {
   ShardLoad load{.ids_bytes = shape.by_table[at(t)].empty()
                                   ? 0.0
                                   : kEntryLengths * static_cast<double>(shape.subtrees.size()),
-                 .bytes = layout::shard_bytes(table, rows.size(), cols.size())};
+                 .bytes = layout::resident_bytes(table, rows.size(), cols.size())};
   const FeatureUse held = use_of_rows(use, rows, table.num_embeddings);
   const double share = share_of_rows(use, rows, table.num_embeddings);
   const double asking = shape.samples * use.length * share;

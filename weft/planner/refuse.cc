@@ -66,7 +66,7 @@ std::string largest_on(const spec::Plan& plan, const spec::Config& config, std::
     std::int64_t bytes = 0;
     for (const spec::Shard& shard : plan.tables[t].shards) {
       bytes += shard.rank == rank
-                   ? layout::shard_bytes(config.tables[t], shard.rows.size(), shard.cols.size())
+                   ? layout::resident_bytes(config.tables[t], shard.rows.size(), shard.cols.size())
                    : 0;
     }
     for (const Range& rows : plan.tables[t].hot) {

@@ -94,7 +94,7 @@ class Search {
     double bytes = 0.0;
     for (const spec::Table& table : config_.tables) {
       bytes += static_cast<double>(
-          layout::shard_bytes(table, table.num_embeddings, table.embedding_dim));
+          layout::resident_bytes(table, table.num_embeddings, table.embedding_dim));
     }
     return bytes <=
            static_cast<double>(proposer_.capacity()) * static_cast<double>(proposer_.ranks());

@@ -138,7 +138,7 @@ ShardLoad shard_cost(const StepShape& shape, const TableBlock& block) {
   }
   const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
   const cost::RowShape row = cost::row_shape(table, cols.size());
-  ShardLoad load{.bytes = layout::shard_bytes(table, rows.size(), cols.size())};
+  ShardLoad load{.bytes = layout::resident_bytes(table, rows.size(), cols.size())};
   double vectors = 0.0;
   for (const FeatureUse* use : features) {
     const double share = share_of_rows(*use, rows, table.num_embeddings);

@@ -38,6 +38,7 @@ class StepLengths {
         uses_(config.tables.size()),
         ranks_(rank_kinds(config, plan, pipeline_.cuts())),
         memory_(at(plan.ranks)),
+        has_cache_(at(plan.ranks)),
         replica_rows_(memory_.size()) {
     for (const FeatureUse& use : workload.features) {
       uses_[at(use.table)].features.push_back(&use);
@@ -126,7 +127,11 @@ class StepLengths {
     }
     for (const spec::Shard& shard : plan.shards) {
       memory_[at(shard.rank)].tables += layout::block_bytes(static_cast<double>(
-          layout::shard_bytes(config_.tables[t], shard.rows.size(), shard.cols.size())));
+          layout::resident_bytes(config_.tables[t], shard.rows.size(), shard.cols.size())));
+      if (layout::shares_cache(config_.tables[t]) && !has_cache_[at(shard.rank)]) {
+        has_cache_[at(shard.rank)] = true;
+        memory_[at(shard.rank)].tables += static_cast<double>(config_.tiers.cache_bytes);
+      }
       if (fetched) {
         add_fetched_shard(t, shard, use.joined, asked);
       } else {
@@ -382,6 +387,7 @@ class StepLengths {
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   RankKinds ranks_;
   std::vector<StepMemory> memory_;      // [ranks]
+  std::vector<bool> has_cache_;         // [ranks] a cache that shards share
   std::vector<Expected> replica_rows_;  // [ranks] bytes of other ranks' partial sums
   std::optional<ExchangeLengths> exchange_;
   std::optional<RelayTraffic> relays_;  // between hosts

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
@@ -126,7 +127,7 @@ std::vector<PlacedBytes> placed_bytes(const spec::Table& table,
   for (const spec::Shard& shard : placed.shards) {
     all.push_back({.first = shard.rank,
                    .stride = plan.ranks_of(placed),
-                   .bytes = layout::shard_bytes(table, shard.rows.size(), shard.cols.size())});
+                   .bytes = layout::resident_bytes(table, shard.rows.size(), shard.cols.size())});
   }
   for (const Range& rows : placed.hot) {
     all.push_back({.bytes = layout::shard_bytes(table, rows.size(), table.embedding_dim)});
@@ -137,6 +138,7 @@ std::vector<PlacedBytes> placed_bytes(const spec::Table& table,
 /// Of tables and state, on every position of the mesh. O(tables · world + shards · groups).
 std::vector<double> bytes_of_positions(const spec::Config& config, const spec::Plan& plan) {
   std::vector<double> bytes(static_cast<std::size_t>(plan.world()));
+  std::vector<bool> has_cache(bytes.size());  // that its shards share
   const auto add = [&](std::int64_t first, std::int64_t stride, std::int64_t more) {
     for (std::int64_t p = first; p < plan.world(); p += stride) {
       bytes[static_cast<std::size_t>(p)] += static_cast<double>(more);
@@ -145,6 +147,12 @@ std::vector<double> bytes_of_positions(const spec::Config& config, const spec::P
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     for (const PlacedBytes& placed : placed_bytes(config.tables[t], plan, plan.tables[t])) {
       add(placed.first, placed.stride, placed.bytes);
+    }
+    for (const spec::Shard& shard : plan.tables[t].shards) {
+      if (layout::shares_cache(config.tables[t]) && !has_cache[at(shard.rank)]) {
+        has_cache[at(shard.rank)] = true;
+        bytes[at(shard.rank)] += static_cast<double>(config.tiers.cache_bytes);
+      }
     }
   }
   return bytes;
