@@ -44,7 +44,7 @@ std::string some_of(const std::string& durable, const std::string& bytes, std::m
 bool Call::changes() const {
   switch (kind) {
     case CallKind::kOpen:
-      return mode != OpenMode::kRead;
+      return !reads(mode);
     case CallKind::kRead:
     case CallKind::kList:
     case CallKind::kStatus:
@@ -270,14 +270,14 @@ Opened FaultyFileSystem::open(const std::string& path, OpenMode mode) {
     return {nullptr, error_of(verdict.error)};
   }
   Place place = find(path);
-  if (place.parent == nullptr || (mode == OpenMode::kRead && place.node == nullptr)) {
+  if (place.parent == nullptr || (reads(mode) && place.node == nullptr)) {
     return {nullptr, error_of(ENOENT)};
   }
   if (mode == OpenMode::kExclusive && place.node != nullptr) {
     return {nullptr, error_of(EEXIST)};
   }
   if (place.node != nullptr && place.node->kind != Kind::kFile) {
-    return {nullptr, error_of(mode == OpenMode::kRead ? EINVAL : EISDIR)};
+    return {nullptr, error_of(reads(mode) ? EINVAL : EISDIR)};
   }
   if (place.node == nullptr) {
     place.node = make_node(Kind::kFile);

@@ -1,16 +1,17 @@
 /// Reads of blocks of files with many in flight: what a store of rows on a disk reads by.
 ///
 /// A BlockReads has the files and a queue; a ReadBatch collects the reads of one caller and waits
-/// for them. Reads go through io_uring where the system allows it and the file has a descriptor,
-/// else through threads that call File::read(): bits are the same, only the rate differs.
+/// for them. Reads go through io_uring where the system allows it, else through threads that call
+/// File::read(): bits are the same, only the rate differs. With io_uring a file without a
+/// descriptor (File::descriptor()) is read by begin() itself.
 ///
-/// Files     opened with OpenMode::kReadDirect where the file system can read past the page cache,
-///           else as kRead. Offsets, lengths and addresses are multiples of kBlockAlignment.
+/// Files     Offsets, lengths and addresses of reads are multiples of kBlockAlignment.
 /// Threads   add(), remove() and batches may be used from any thread at the same time; one batch by
 ///           one thread at a time. A thread that waits blocks, and nothing spins.
 /// Errors    a read that fails, or meets the end of the file, is remembered with its file and
 ///           offset, and thrown by ReadBatch::wait() as an Error(kIo) that names both.
-/// Cost      no allocation per read once a batch has seen its longest list.
+/// Cost      no allocation per read. With io_uring a caller that waits takes the completions of all
+///           callers; there is no thread.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +63,9 @@ class BlockReads {
  public:
   virtual ~BlockReads() = default;
 
-  /// Opens a file and gives it a number. Throws Error(kIo) naming it.
-  virtual std::int32_t add(const std::string& path) = 0;
+  /// Opens a file as OpenMode::kReadDirect or kRead, and gives it a number. Throws Error(kIo)
+  /// naming it, or Error(kResource) where too many files are open.
+  virtual std::int32_t add(const std::string& path, OpenMode mode) = 0;
 
   /// Closes a file, of which no read is in flight. Its number may be given again.
   virtual void remove(std::int32_t file) = 0;

@@ -137,6 +137,9 @@ std::string describe_write_error(const std::error_code& error) {
     case EPERM:
     case EROFS:
       return text + ": choose a directory that this user may write to";
+    case EMFILE:
+    case ENFILE:
+      return text + ": raise the limit on open files (ulimit -n)";
     default:
       return text + ": check the disk and the directory";
   }

@@ -21,7 +21,10 @@ namespace weft::io {
 
 /// Ways to open a file.
 enum class OpenMode {
-  kRead,       ///< an existing regular file
+  kRead,  ///< an existing regular file
+  /// The same past the page cache (O_DIRECT): offsets, lengths and addresses of reads are multiples
+  /// of 4096. Where the file system cannot, as tmpfs, it is kRead.
+  kReadDirect,
   kReplace,    ///< for writing: a new file, or an existing one that loses its bytes
   kExclusive,  ///< for writing: a file that must not exist yet
 };
@@ -50,7 +53,16 @@ class File {
 
   /// Closes the file, which reports errors of late writing. No other call may follow.
   [[nodiscard]] virtual std::error_code close() = 0;
+
+  /// The operating system's number of the file, for reads that go there without read(); -1 where it
+  /// has none, or must not be read otherwise.
+  [[nodiscard]] virtual int descriptor() const { return -1; }
 };
+
+/// Whether a mode is for reading.
+constexpr bool reads(OpenMode mode) {
+  return mode == OpenMode::kRead || mode == OpenMode::kReadDirect;
+}
 
 /// An open file, or the error for which there is none.
 struct Opened {
@@ -105,7 +117,7 @@ class FileSystem {
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
 
-  /// kRead does not wait on a pipe or a device; they are an error (EINVAL), as directories are.
+  /// Reading does not wait on a pipe or a device; they are an error (EINVAL), as directories are.
   [[nodiscard]] virtual Opened open(const std::string& path, OpenMode mode) = 0;
 
   /// Makes the names in a directory durable.

@@ -27,6 +27,19 @@ int open_descriptor(const std::string& path, int flags) {
   return descriptor;
 }
 
+int flags_of(OpenMode mode) {
+  switch (mode) {
+    case OpenMode::kRead:
+      return O_RDONLY | O_NONBLOCK;
+    case OpenMode::kReadDirect:
+      return O_RDONLY | O_NONBLOCK | O_DIRECT;
+    case OpenMode::kReplace:
+      return O_WRONLY | O_CREAT | O_TRUNC;
+    default:
+      return O_WRONLY | O_CREAT | O_EXCL;
+  }
+}
+
 class RealFile : public File {
  public:
   explicit RealFile(int descriptor) : descriptor_(descriptor) {}
@@ -61,6 +74,8 @@ class RealFile : public File {
   std::error_code sync() override { return check(::fsync(descriptor_)); }
 
   std::error_code close() override { return check(::close(std::exchange(descriptor_, -1))); }
+
+  [[nodiscard]] int descriptor() const override { return descriptor_; }
 
  private:
   int descriptor_;
@@ -104,19 +119,20 @@ LockOutcome outcome_of(int number) {
 class RealFileSystem : public FileSystem {
  public:
   Opened open(const std::string& path, OpenMode mode) override {
-    const int flags = mode == OpenMode::kRead      ? O_RDONLY | O_NONBLOCK
-                      : mode == OpenMode::kReplace ? O_WRONLY | O_CREAT | O_TRUNC
-                                                   : O_WRONLY | O_CREAT | O_EXCL;
-    const int descriptor = open_descriptor(path, flags);
+    int descriptor = open_descriptor(path, flags_of(mode));
+    if (descriptor < 0 && errno == EINVAL && mode == OpenMode::kReadDirect) {
+      mode = OpenMode::kRead;
+      descriptor = open_descriptor(path, flags_of(mode));
+    }
     if (descriptor < 0) {
       return {nullptr, error_of(errno)};
     }
     auto file = std::make_unique<RealFile>(descriptor);
     struct stat status{};
-    if (mode == OpenMode::kRead && ::fstat(descriptor, &status) != 0) {
+    if (reads(mode) && ::fstat(descriptor, &status) != 0) {
       return {nullptr, error_of(errno)};
     }
-    if (mode == OpenMode::kRead && !S_ISREG(status.st_mode)) {
+    if (reads(mode) && !S_ISREG(status.st_mode)) {
       return {nullptr, error_of(EINVAL)};
     }
     return {std::move(file), {}};
