@@ -116,8 +116,7 @@ TEST(RowCache, IsTheTableWhereABatchNeedsAllSlots) {
 
 /// Where all rows fit, every one is read or made once, and nothing leaves.
 TEST(RowCache, CountsRowsOncePerBatch) {
-  const CacheModelOptions options{.rows = 100,
-                                  .shape = cache_shape(500, 8, 0.0),
+  const CacheModelOptions options{.shape = cache_shape(400, 8, 0.0),
                                   .most_rows = 60,
                                   .least_rows = 60,
                                   .looks_ahead = false,

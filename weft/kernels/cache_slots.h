@@ -9,7 +9,7 @@
 /// Policy  a slot's stamp is the time of the last batch that has asked for its row. kLru takes the
 ///         slot with the oldest stamp, kLfu that whose uses, halved at every multiple of
 ///         `half_life`, are fewest, and of these the oldest; kComing the oldest of those that no
-///         batch waits for. Of equal ones the lowest way is taken. In a set a free way goes first.
+///         batch waits for. Of equal ones the lowest way is taken. A free way goes first.
 /// Ownership: all arrays are in memory of the context's device, results on the host. They are there
 /// when an operation returns.
 /// Cost: on the CPU a row that is found costs a line of its set's rows (four, with 32 ways) and one
@@ -68,6 +68,13 @@ struct CacheSlots {
   std::int32_t* nexts = nullptr;  ///< [slots] the next one's, or -1
 
   [[nodiscard]] std::int64_t slots() const { return sets * ways + spill; }
+
+  /// The n-th slot that a row takes whose set is full while others are not: those behind the sets,
+  /// then the last ways of all sets, then those before.
+  [[nodiscard]] std::int64_t nth_unused(std::int64_t n) const {
+    const std::int64_t way = n - spill;
+    return way < 0 ? sets * ways + n : way % sets * ways + (ways - 1 - way / sets);
+  }
 
   /// The set of a row.
   [[nodiscard]] std::int64_t set_of(std::int64_t row) const {
@@ -157,8 +164,9 @@ void take_cached_rows(Context& ctx, std::span<const CacheTake> jobs);
 
 /// Where the search for a slot outside of a row's set goes on; on the host.
 struct CacheHands {
-  std::int64_t spill = 0;  ///< among the slots behind the sets
-  std::int64_t any = 0;    ///< among all
+  std::int64_t unused = 0;  ///< among slots that have had no row yet, in the order of nth_unused()
+  std::int64_t spill = 0;   ///< among the slots behind the sets
+  std::int64_t any = 0;     ///< among all
 
   friend bool operator==(const CacheHands&, const CacheHands&) = default;
 };
@@ -189,12 +197,13 @@ struct CachePlace {
   CachePlaced* result = nullptr;          ///< on the host
 };
 
-/// Gives slots to the first `room` rows that lack one, with a pin and flag kLoading. A row takes,
-/// of slots that nobody has pinned: the best way of its set; else the next behind the sets; else
-/// the next of all. Under kComing a slot whose row is wanted goes behind all others in each, and is
-/// taken only where no other is left anywhere. The room is at most the slots that nobody has
-/// pinned, and where rows have been found to lie in a slot that there was no room to pin, it is
-/// none.
+/// Gives slots to the first `room` rows that lack one, with a pin and flag kLoading. A row takes a
+/// way of its set that is free; else, as long as there is one, a slot anywhere that has had no row
+/// yet, so that nothing leaves a cache which has room for all. Then, of slots that nobody has
+/// pinned: the best way of its set; else the next behind the sets; else the next of all. Under
+/// kComing a slot whose row is wanted goes behind all others in each, and is taken only where no
+/// other is left anywhere. The room is at most the slots that nobody has pinned, and where rows
+/// have been found to lie in a slot that there was no room to pin, it is none.
 void place_rows(Context& ctx, std::span<const CachePlace> jobs);
 
 /// Whether marks lose a pin.

@@ -1,10 +1,11 @@
 /// RowCache: some rows of a shard in slots, over a slower memory that holds the others. It is the
-/// tier between any two memories: DRAM over files (weft/storage/segment_store.h), or a device's
-/// memory over the host's (weft/storage/memory_backing.h).
+/// tier between any two memories: DRAM over files, or a device's memory over the host's
+/// (weft/storage/memory_backing.h).
 ///
 /// Slots     those of a RowStore, cut into sets and slots behind them (layout::CacheShape). A row
-///           that finds no way of its set free takes one of these, or a way of another set, so that
-///           a batch of as many rows as there are slots has room.
+///           that finds its set full takes one of these, or a way of another set, where nothing was
+///           yet or where batches in flight need all of its own: so nothing leaves a cache that has
+///           room for all, and a batch of as many rows as there are slots has room.
 /// A batch   begin_fetch() finds its distinct rows, pins those that have a slot, takes slots for
 ///           others, gives changed rows that leave theirs to the slower memory, and begins to read.
 ///           finish_fetch() puts into slots what has been read; rows that the slower memory has not
@@ -48,6 +49,7 @@ enum class CacheLeftOut : std::uint8_t {
   kPins,  ///< rows of batches in flight lose their slots
 };
 
+/// A shard's rows, and how many of them have a slot at a time.
 struct RowCacheOptions {
   spec::Table table;      ///< whose rows these are
   std::int64_t rows = 0;  ///< of the shard: numbers are in [0, rows)

@@ -5,7 +5,8 @@
 //     rows, walk their list;  ask for the mark of the slot that has it
 //   pin, touch
 // place, in the order of rows:
-//   a pass over the marks of the set for the best way;  else the hands go on
+//   a pass over the marks of the set for the best way, unless another slot was never used;  else
+//   the hands go on
 //
 // Per row that is found a line (four, with 32 ways) of rows and one of marks, at random places of
 // 16 bytes a slot: of a million slots these are in the third cache at best. Hands that have been
@@ -268,12 +269,29 @@ class Placing {
     return -1;
   }
 
+  /// A slot that has had no row; -1. Slots do not become empty again, so the search goes on.
+  [[nodiscard]] std::int64_t next_unused() const {
+    for (std::int64_t& n = job_.hands->unused; n < cache_.slots(); ++n) {
+      if (const std::int64_t slot = cache_.nth_unused(n); cache_.rows[slot] < 0) {
+        return slot;
+      }
+    }
+    return -1;
+  }
+
   std::int64_t choose(std::int64_t row) {
     const std::int64_t way = best_way(cache_.set_of(row));
+    if (way >= 0 && cache_.rows[way] < 0) {
+      return way;
+    }
+    std::int64_t slot = next_unused();
+    if (slot >= 0) {
+      return slot;
+    }
     if (way >= 0 && !is_wanted(way)) {
       return way;
     }
-    std::int64_t slot = elsewhere(false);
+    slot = elsewhere(false);
     if (slot < 0) {
       slot = way >= 0 ? way : elsewhere(true);
     }

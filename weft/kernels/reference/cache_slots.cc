@@ -73,6 +73,16 @@ std::int64_t next_slot(const CachePlace& job, Range slots, std::int64_t& hand, b
 
 std::int64_t slot_to_take(const CachePlace& job, std::int64_t row) {
   const std::int64_t way = way_to_take(job, job.cache.set_of(row));
+  if (way >= 0 && job.cache.rows[way] < 0) {
+    return way;
+  }
+  std::int64_t& unused = job.hands->unused;
+  while (unused < job.cache.slots() && job.cache.rows[job.cache.nth_unused(unused)] >= 0) {
+    ++unused;
+  }
+  if (unused < job.cache.slots()) {
+    return job.cache.nth_unused(unused);
+  }
   if (way >= 0 && !is_wanted(job, way)) {
     return way;
   }
