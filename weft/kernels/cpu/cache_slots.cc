@@ -1,9 +1,9 @@
 // take, in three steps of a pipeline over the rows of a task, so that lines are there when they are
 // needed:
 //   ask for the lines of the row's set
-//   compare its ways with the row, vectors at a time;  if none has it and the set has displaced
-//     rows, walk their list;  ask for the mark of the slot that has it
-//   pin, touch
+//   compare its ways with the row, vectors at a time;  ask for the mark of the slot that has it, or
+//     for the first of the rows that the set has elsewhere
+//   walk their list, if none has it;  pin, touch
 // place, in the order of rows:
 //   a pass over the marks of the set for the best way, unless another slot was never used;  else
 //   the hands go on
@@ -49,13 +49,21 @@ HWY_INLINE std::int64_t find_way(const std::int64_t* HWY_RESTRICT rows,
   return -1;
 }
 
-/// The slot of a row that lies outside of its set; -1.
-inline std::int64_t find_displaced(const CacheSlots& cache, std::int64_t set, std::int64_t row) {
-  std::int64_t slot = cache.heads[set];
+/// The slot of a row that lies outside of its set, from one in the set's list on; -1.
+HWY_INLINE std::int64_t find_displaced(const CacheSlots& cache,
+                                       std::int64_t slot,
+                                       std::int64_t row) {
   while (slot >= 0 && cache.rows[slot] != row) {
     slot = cache.nexts[slot];
   }
   return slot;
+}
+
+/// Asks for what is looked at of a slot that a row may lie in, or does.
+HWY_INLINE void prefetch_slot(const CacheSlots& cache, std::int64_t slot) {
+  hwy::Prefetch(cache.rows + slot);
+  hwy::Prefetch(cache.nexts + slot);
+  hwy::Prefetch(cache.marks + slot);
 }
 
 constexpr std::int64_t kAhead = 12;  // rows from one step of the pipeline to the next
@@ -63,11 +71,42 @@ constexpr std::size_t kInHand = 32;  // a power of two above both distances
 
 /// Sets and slots of the rows in the pipeline.
 struct InHand {
-  std::array<std::int64_t, kInHand> sets;
-  std::array<std::int64_t, kInHand> slots;
+  std::array<std::int64_t, kInHand> sets;   // -1: nobody asks for the row
+  std::array<std::int64_t, kInHand> slots;  // of its set's ways; -1
+  std::array<std::int64_t, kInHand> lists;  // where its set's list begins, if none has it; -1
 
   static std::size_t place(std::int64_t i) { return at(i) % kInHand; }
 };
+
+/// The set of a row, whose lines are asked for.
+HWY_INLINE std::int64_t begin_row(const CacheSlots& cache, std::int64_t row) {
+  const std::int64_t set = cache.set_of(row);
+  hwy::Prefetch(cache.heads + set);
+  for (std::int64_t w = 0; w < cache.ways; w += 8) {
+    hwy::Prefetch(cache.rows + set * cache.ways + w);
+  }
+  return set;
+}
+
+/// The ways of the row's set; what comes next is asked for.
+HWY_INLINE void look_in_set(const CacheSlots& cache,
+                            std::int64_t row,
+                            InHand& hand,
+                            std::size_t place) {
+  const std::int64_t set = hand.sets[place];
+  hand.slots[place] = hand.lists[place] = -1;
+  if (set < 0) {
+    return;
+  }
+  const std::int64_t way = find_way(cache.rows + set * cache.ways, cache.ways, row);
+  if (way >= 0) {
+    hand.slots[place] = set * cache.ways + way;
+    hwy::Prefetch(cache.marks + hand.slots[place]);
+  } else if (const std::int64_t list = cache.heads[set]; list >= 0) {
+    hand.lists[place] = list;
+    prefetch_slot(cache, list);
+  }
+}
 
 /// Calls use(i, slot) for rows i of [rows) that are asked for, in their order; slot is -1 where
 /// none has the row. Marks of slots have been asked for.
@@ -80,30 +119,19 @@ HWY_INLINE void for_slots(const CacheSlots& cache,
   InHand hand;
   for (std::int64_t i = rows.begin; i < rows.end + 2 * kAhead; ++i) {
     if (i < rows.end) {
-      const std::int64_t set = asked(i) ? cache.set_of(numbers[i]) : -1;
-      hand.sets[InHand::place(i)] = set;
-      for (std::int64_t w = 0; set >= 0 && w < cache.ways; w += 8) {
-        hwy::Prefetch(cache.rows + set * cache.ways + w);
-      }
+      hand.sets[InHand::place(i)] = asked(i) ? begin_row(cache, numbers[i]) : -1;
     }
-    const std::int64_t found = i - kAhead;
-    if (found >= rows.begin && found < rows.end) {
-      const std::int64_t set = hand.sets[InHand::place(found)];
-      std::int64_t slot = -1;
-      if (set >= 0) {
-        const std::int64_t way =
-            find_way(cache.rows + set * cache.ways, cache.ways, numbers[found]);
-        slot = way >= 0 ? set * cache.ways + way : find_displaced(cache, set, numbers[found]);
-        if (slot >= 0) {
-          hwy::Prefetch(cache.marks + slot);
-        }
-      }
-      hand.slots[InHand::place(found)] = slot;
+    const std::int64_t next = i - kAhead;
+    if (next >= rows.begin && next < rows.end) {
+      look_in_set(cache, numbers[next], hand, InHand::place(next));
     }
-    const std::int64_t used = found - kAhead;
-    if (used >= rows.begin && hand.sets[InHand::place(used)] >= 0) {
-      use(used, hand.slots[InHand::place(used)]);
+    const std::int64_t last = next - kAhead;
+    if (last < rows.begin || hand.sets[InHand::place(last)] < 0) {
+      continue;
     }
+    const std::int64_t slot = hand.slots[InHand::place(last)];
+    use(last,
+        slot >= 0 ? slot : find_displaced(cache, hand.lists[InHand::place(last)], numbers[last]));
   }
 }
 
