@@ -323,14 +323,14 @@ Versioned SlowStore::read(std::int64_t row) {
   return slot < 0 ? Versioned{} : values_[at(slot)];
 }
 
-void SlowStore::write(std::int64_t row, std::int64_t version) {
+void SlowStore::write(std::int64_t row, const Versioned& value) {
   std::int64_t slot = 0;
   {
     const Lock lock(mutex_);
     slot = places_[at(row)];
   }
   if (slot >= 0) {
-    values_[at(slot)] = {row, version};
+    values_[at(slot)] = value;
   }
 }
 

@@ -64,7 +64,22 @@ struct SlowStoreCounts {
   SlowStoreCounts& operator+=(const SlowStoreCounts& other);
 };
 
-class SlowStore final : public storage::Residency {
+/// What the oracle needs of a store: values by slots, which ResidentRows::resolve() says.
+class VersionStore : public storage::Residency {
+ public:
+  /// What a slot holds; nothing where a row has none. Not synchronised with write(): that is the
+  /// schedule's work.
+  [[nodiscard]] virtual Versioned read(std::int64_t slot) = 0;
+  virtual void write(std::int64_t slot, const Versioned& value) = 0;
+
+  /// The versions of rows below the slots. After drain().
+  [[nodiscard]] virtual std::vector<std::int64_t> below() = 0;
+
+  [[nodiscard]] virtual SlowStoreCounts counts() = 0;
+};
+
+/// Who asks sees a row's number as its slot.
+class SlowStore final : public VersionStore {
  public:
   explicit SlowStore(const SlowStoreOptions& options);
   ~SlowStore() override;
@@ -75,15 +90,10 @@ class SlowStore final : public storage::Residency {
   std::unique_ptr<storage::ResidentRows> make_batch() override;
   void drain() override;
 
-  /// What the row's slot holds; nothing where it has none. Not synchronised with write(): that is
-  /// the schedule's work.
-  [[nodiscard]] Versioned read(std::int64_t row);
-  void write(std::int64_t row, std::int64_t version);
-
-  /// What lies below the slots. After drain().
-  [[nodiscard]] std::vector<std::int64_t> below();
-
-  [[nodiscard]] SlowStoreCounts counts();
+  [[nodiscard]] Versioned read(std::int64_t row) override;
+  void write(std::int64_t row, const Versioned& value) override;
+  [[nodiscard]] std::vector<std::int64_t> below() override;
+  [[nodiscard]] SlowStoreCounts counts() override;
 
  private:
   class Batch;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/pipeline/cached_versions.h"
 #include "weft/base/at.h"
 #include "weft/base/hash.h"
 
@@ -30,7 +31,11 @@ VersionOracle::VersionOracle(const Schedule& schedule, const OracleOptions& opti
   for (std::int64_t s = 0; s < options.shards; ++s) {
     SlowStoreOptions store = options.store;
     store.seed = random_();
-    stores_.push_back(std::make_unique<SlowStore>(store));
+    if (options.stores == Stores::kSlow) {
+      stores_.push_back(std::make_unique<SlowStore>(store));
+    } else {
+      stores_.push_back(std::make_unique<CachedVersions>(*device_, store));
+    }
   }
   for (const LeftOut& access : options.left_out) {
     lineup_.leave_out(access);
@@ -138,6 +143,7 @@ void VersionOracle::draw_rows(ShardBatch& shard, std::int64_t size, std::int64_t
       shard.rows.push_back(row);
     }
   }
+  std::sort(shard.rows.begin(), shard.rows.end());
   for (const std::int64_t row : shard.rows) {
     shard.ids.insert(shard.ids.end(), 1 + random_() % 2, row);
   }
@@ -182,7 +188,7 @@ void VersionOracle::run_stage(Context& ctx, Batch& batch, StepPart part, std::in
       lookup(ctx, batch, cut);
       break;
     case StepPart::kUpdateRows:
-      update(batch);
+      update(ctx, batch);
       break;
     default:
       break;
@@ -207,11 +213,12 @@ void VersionOracle::lookup(Context& ctx, Batch& batch, std::int64_t cut) {
   for (std::size_t s = 0; s < batch.shards.size(); ++s) {
     ShardBatch& shard = batch.shards[s];
     shard.resident->fetch_late(ctx);
+    const std::span slots = shard.resident->resolve(ctx, shard.rows);
     for (std::size_t i = 0; i < shard.rows.size(); ++i) {
       if (i != 0 && static_cast<std::int64_t>(i) % cuts_ != cut) {
         continue;
       }
-      const Versioned seen = stores_[s]->read(shard.rows[i]);
+      const Versioned seen = stores_[s]->read(slots[i]);
       if (seen == Versioned{shard.rows[i], shard.expected[i]}) {
         ++right_;
       } else if (seen.row < 0) {
@@ -225,15 +232,16 @@ void VersionOracle::lookup(Context& ctx, Batch& batch, std::int64_t cut) {
   }
 }
 
-void VersionOracle::update(Batch& batch) {
+void VersionOracle::update(Context& ctx, Batch& batch) {
   for (std::size_t s = 0; s < batch.shards.size(); ++s) {
     ShardBatch& shard = batch.shards[s];
     if (!batch.is_applied) {
       shard.resident->release(storage::Release::kUnchanged);
       continue;
     }
-    for (const std::int64_t row : shard.rows) {
-      stores_[s]->write(row, batch.step);
+    const std::span slots = shard.resident->resolve(ctx, shard.rows);
+    for (std::size_t i = 0; i < shard.rows.size(); ++i) {
+      stores_[s]->write(slots[i], {shard.rows[i], batch.step});
     }
     shard.resident->release(storage::Release::kUpdated);
   }

@@ -27,9 +27,16 @@ enum class Streams : std::uint8_t {
   kAny,      ///< one of five by chance: what orders stages is what they declare, and nothing else
 };
 
+/// What is behind `fetch`.
+enum class Stores : std::uint8_t {
+  kSlow,   ///< a SlowStore, which can break rules
+  kCache,  ///< a storage::RowCache (tests/pipeline/cached_versions.h)
+};
+
 struct OracleOptions {
-  std::int64_t shards = 2;       ///< that the rank holds, a store each
-  SlowStoreOptions store;        ///< of each shard; the seed differs
+  std::int64_t shards = 2;  ///< that the rank holds, a store each
+  SlowStoreOptions store;   ///< of each shard; the seed differs
+  Stores stores = Stores::kSlow;
   std::int64_t most_rows = 0;    ///< of a training batch and shard, at most as many as slots
   std::int64_t least_rows = 0;   ///< of every batch that is neither empty nor of one row
   std::int64_t eval_rows = 0;    ///< of an evaluation's batch, if above 0
@@ -109,17 +116,17 @@ class VersionOracle final : public Issuer {
   void run_stage(Context& ctx, Batch& batch, StepPart part, std::int64_t cut);
   void delay(Batch& batch, StepPart part) const;
   void lookup(Context& ctx, Batch& batch, std::int64_t cut);
-  void update(Batch& batch);
+  void update(Context& ctx, Batch& batch);
 
   const Schedule& schedule_;
   OracleOptions options_;
   std::int64_t cuts_;
   std::mt19937_64 random_;                                        // of the thread that issues
   std::vector<std::vector<std::vector<std::int64_t>>> steps_of_;  // [shard][row] that updated it
-  std::vector<std::unique_ptr<SlowStore>> stores_;
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<VersionStore>> stores_;
   std::array<Batch, 2> batches_;
   std::atomic<std::int64_t> right_ = 0, old_ = 0, other_ = 0, absent_ = 0;
-  std::unique_ptr<Device> device_;
   Lineup lineup_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };

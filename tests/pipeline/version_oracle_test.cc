@@ -85,6 +85,17 @@ TEST_P(VersionOracleOf, FindsNoStaleRead) {
   }
 }
 
+/// The same over the cache of rows, with all its policies.
+TEST_P(VersionOracleOf, FindsNoStaleReadInTheCache) {
+  std::uint64_t seed = 50;
+  for (Case one : cases()) {
+    one.options.stores = Stores::kCache;
+    if (one.options.store.slots > 8) {  // a set has no fewer
+      expect_no_stale_read(one, schedule_called(GetParam()), seed++);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules,
                          VersionOracleOf,
                          ::testing::Values("sync", "prefetch", "dbp", "fwp", "nested"),

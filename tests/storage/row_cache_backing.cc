@@ -86,6 +86,7 @@ void LateBacking::write(std::span<const std::int64_t> rows, const std::byte* pac
     changed_.wait(lock, [this] { return writes_.size() < options_.most_writes; });
     Write one{
         .row = rows[i],
+        .number = next_write_++,
         .packed = std::vector(packed + i * at(row_bytes()), packed + (i + 1) * at(row_bytes()))};
     if (options_.broken == BrokenBacking::kState) {
       std::fill(one.packed.begin() + options_.weight_bytes, one.packed.end(), std::byte{0});
@@ -100,6 +101,8 @@ void LateBacking::write(std::span<const std::int64_t> rows, const std::byte* pac
 }
 
 void LateBacking::put(const Write& write) {
+  reordered_ += std::any_of(writes_.begin(), writes_.end(),
+                            [&](const auto& other) { return other.second.number < write.number; });
   landed_.write(std::span(&write.row, 1), write.packed.data());
   std::vector<Clock::time_point>& due = due_[write.row];
   due.erase(due.begin());
@@ -155,6 +158,11 @@ void LateBacking::for_each_row(const RowsVisitor& visit) const {
 std::int64_t LateBacking::buffered() const {
   const Lock lock(mutex_);
   return buffered_;
+}
+
+std::int64_t LateBacking::reordered() const {
+  const Lock lock(mutex_);
+  return reordered_;
 }
 
 }  // namespace weft::storage::test

@@ -55,6 +55,9 @@ class LateBacking final : public RowBacking {
   /// Reads that were served from the buffer.
   [[nodiscard]] std::int64_t buffered() const;
 
+  /// Writes that landed before one that had come earlier.
+  [[nodiscard]] std::int64_t reordered() const;
+
  private:
   class Reads;
   using Clock = std::chrono::steady_clock;
@@ -62,6 +65,7 @@ class LateBacking final : public RowBacking {
 
   struct Write {
     std::int64_t row = 0;
+    std::uint64_t number = 0;
     std::vector<std::byte> packed;
   };
 
@@ -77,7 +81,9 @@ class LateBacking final : public RowBacking {
   std::multimap<Clock::time_point, Write> writes_;              // on their way
   std::map<std::int64_t, std::vector<Clock::time_point>> due_;  // of a row, ascending
   std::mt19937_64 random_;
+  std::uint64_t next_write_ = 0;
   std::int64_t buffered_ = 0;
+  std::int64_t reordered_ = 0;
   bool is_ending_ = false;
   std::thread lander_;
 };
