@@ -13,6 +13,7 @@
 #include "weft/kernels/row_moves.h"
 #include "weft/storage/host_rows.h"
 #include "weft/storage/lazy_rows.h"
+#include "weft/storage/row_cache.h"
 
 namespace weft::embedding {
 namespace {
@@ -20,13 +21,39 @@ namespace {
 /// Rows that are taken from a tier at a time.
 constexpr std::int64_t kRowsAtOnce = 1024;
 
+kernels::CachePolicy policy_of(spec::CachePolicy policy) {
+  switch (policy) {
+    case spec::CachePolicy::kLru:
+      return kernels::CachePolicy::kLru;
+    case spec::CachePolicy::kLfu:
+      return kernels::CachePolicy::kLfu;
+    case spec::CachePolicy::kAhead:
+      break;
+  }
+  return kernels::CachePolicy::kComing;
+}
+
 }  // namespace
 
 std::unique_ptr<storage::RowTier> TableShard::make_tier(Device& device) {
   const storage::RowMaker maker =
       [this](Context& ctx, const kernels::RowTable& table, std::span<const std::int64_t> rows,
              std::span<const std::int64_t> slots) { make_rows(ctx, table, rows, slots); };
-  return std::make_unique<storage::LazyRows>(device, table_, rows_.size(), cols_.size(), maker);
+  const spec::TableMemory& memory = table_.memory;
+  if (memory.tier == spec::MemoryTier::kLazy) {
+    return std::make_unique<storage::LazyRows>(device, table_, rows_.size(), cols_.size(), maker);
+  }
+  WEFT_CHECK(options_.backing != nullptr, "table '{}': a cache above nothing", table_.name);
+  return std::make_unique<storage::RowCache>(
+      device,
+      storage::RowCacheOptions{
+          .table = table_,
+          .rows = rows_.size(),
+          .cols = cols_.size(),
+          .shape = layout::cache_shape_of_bytes(table_, cols_.size(), options_.cache_bytes,
+                                                memory.ways, layout::kSpillShare),
+          .policy = policy_of(memory.policy)},
+      *options_.backing, maker);
 }
 
 /// Lists are on the host. From any thread.
@@ -118,20 +145,23 @@ void TableShard::read_tier(const ItemPlace& place,
   storage::HostRows some(view_.dtype, std::min(kRowsAtOnce, rows), cols_.size(), state_floats_);
   std::vector<std::byte> packed(at(some.rows() * row_bytes));
   std::vector<std::int64_t> local(at(some.rows()));
+  const std::int64_t matrix_row_bytes = place.cols * kernels::element_bytes(view_, place.part);
   kernels::RowCopy copy{.table = some.table(),
                         .part = place.part,
                         .slots = {},
                         .first = place.first,
                         .cols = place.cols,
                         .matrix = nullptr,
-                        .stride = place.cols * kernels::element_bytes(view_, place.part)};
+                        .stride = matrix_row_bytes};
+  auto* next = static_cast<std::byte*>(out);
   for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
     const std::int64_t count = std::min(kRowsAtOnce, rows - first);
     std::iota(local.begin(), local.end(), begin + first);
     tier_->read_rows(std::span(local).first(at(count)), packed.data());
     some.unpack(packed.data(), count);
     copy.slots = {0, count};
-    copy.matrix = static_cast<std::byte*>(out) + first * copy.stride;
+    copy.matrix = next;
+    next += count * matrix_row_bytes;
     Context ctx;
     kernels::cpu::copy_from_rows(ctx, std::span(&copy, 1));
   }
@@ -145,21 +175,23 @@ void TableShard::write_tier(const ItemPlace& place,
   storage::HostRows some(view_.dtype, std::min(kRowsAtOnce, std::ssize(rows)), cols_.size(),
                          state_floats_);
   std::vector<std::byte> packed(at(some.rows() * row_bytes));
+  const std::int64_t matrix_row_bytes = cols.size() * kernels::element_bytes(view_, place.part);
   kernels::RowCopy copy{.table = some.table(),
                         .part = place.part,
                         .slots = {},
                         .first = place.first + cols.begin - place.first_col,
                         .cols = cols.size(),
                         .matrix = nullptr,
-                        .stride = cols.size() * kernels::element_bytes(view_, place.part)};
+                        .stride = matrix_row_bytes};
+  auto* next = const_cast<std::byte*>(static_cast<const std::byte*>(in));  // only read
   for (std::int64_t first = 0; first < std::ssize(rows); first += kRowsAtOnce) {
     const std::int64_t count = std::min(kRowsAtOnce, std::ssize(rows) - first);
     const auto some_rows = rows.subspan(at(first), at(count));
     tier_->read_rows(some_rows, packed.data());
     some.unpack(packed.data(), count);
     copy.slots = {0, count};
-    // only read
-    copy.matrix = const_cast<std::byte*>(static_cast<const std::byte*>(in)) + first * copy.stride;
+    copy.matrix = next;
+    next += count * matrix_row_bytes;
     Context ctx;
     kernels::cpu::copy_to_rows(ctx, std::span(&copy, 1));
     some.pack(packed.data(), count);

@@ -35,6 +35,9 @@ constexpr CacheShape cache_shape(std::int64_t slots, std::int64_t ways, double s
   return {.sets = sets, .ways = ways, .spill = std::max<std::int64_t>(slots - sets * ways, 0)};
 }
 
+/// The share of a cache's slots that lies behind its sets.
+inline constexpr double kSpillShare = 1.0 / 16;
+
 /// What says which row lies in which slot.
 struct CacheLengths {
   Array<std::int64_t> rows;    ///< of each slot

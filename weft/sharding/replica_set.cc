@@ -43,7 +43,8 @@ ReplicaSet::ReplicaSet(const spec::Config& config,
       rank_(world.rank() % plan.ranks),
       paths_(config, routing_, rank_),
       input_(paths_, *ids_comm_, device),
-      output_(paths_, *vectors_comm_) {
+      output_(paths_, *vectors_comm_),
+      disk_rows_(options.disk_rows) {
   WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
              "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
              world.size(), config.mesh.groups);
@@ -98,13 +99,22 @@ void ReplicaSet::add_shard(const LocalShard& place,
   if (!local.replicated) {
     table.optimizer = optim::momentum_scaled(table.optimizer, config_.mesh.resolved_moment_scale());
   }
+  storage::RowBacking* backing = nullptr;
+  std::int64_t cache_bytes = 0;
+  if (!local.replicated && table.memory.tier == spec::MemoryTier::kSsd) {
+    WEFT_CHECK(disk_rows_ != nullptr, "table '{}' without a store for its rows", table.name);
+    backing = &disk_rows_->add_shard(table, rows, cols);
+    cache_bytes = disk_rows_->cache_bytes(table, rows, cols);
+  }
   local.rows = std::make_unique<embedding::TableShard>(
       device, table, rows, cols, config_.seed,
       embedding::TableShardOptions{
           .parts = plan_.parts,
           .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
           .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
-          .row_list = std::move(row_list)});
+          .row_list = std::move(row_list),
+          .backing = backing,
+          .cache_bytes = cache_bytes});
   const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
   for (std::size_t j = 0; j < served.size(); ++j) {
     if (served[j].table == local.table && served[j].shard == local.shard) {
@@ -281,7 +291,12 @@ void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
       own.resident = residency->make_batch();
     }
     list_fetched(step, i);
-    own.resident->fetch(ctx, own.fetched);
+    own.resident->begin_fetch(ctx, own.fetched);
+  }
+  for (const auto& own : step.shards) {  // reads of all tables are in flight by now
+    if (own->resident != nullptr) {
+      own->resident->finish_fetch(ctx);
+    }
   }
 }
 
@@ -404,118 +419,6 @@ void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::Upd
     average_->note_updated(step.sharded);
     replicas_differ_ = true;
   }
-}
-
-void ReplicaSet::sync_replicas(Context& ctx, std::int64_t step) {
-  if (replicas_differ_) {
-    average_->run(ctx, step);
-    replicas_differ_ = false;
-  }
-}
-
-std::vector<SyncResiduals*> ReplicaSet::sync_residuals() const {
-  SyncResiduals* const residuals = average_ ? average_->residuals() : nullptr;
-  return residuals == nullptr ? std::vector<SyncResiduals*>{} : std::vector{residuals};
-}
-
-TableOverflow ReplicaSet::overflow() const {
-  TableOverflow overflow;
-  for (const LocalShard& local : shards_) {
-    const bool alike =
-        local.replicated ? rank_ != 0 || group_ != 0 : group_gradients_ && group_ != 0;
-    if (alike) {
-      continue;  // replicas overflow alike, and the first of them says so
-    }
-    overflow.count += local.rows->overflow_count();
-    if (overflow.table < 0 && local.rows->overflow_count() > 0) {
-      overflow.table = local.table;
-      overflow.row = local.rows->first_overflow_row();
-    }
-  }
-  return overflow;
-}
-
-std::vector<TableReads> ReplicaSet::reads() const {
-  std::vector<TableReads> all;
-  for (const LocalShard& local : shards_) {
-    const spec::Table& table = config_.tables[at(local.table)];
-    const bool halves = table.dtype != spec::RowDType::kFp32;  // split_bf16: forward reads one
-    // An atomic view of a constant is C++26's.
-    auto& read = const_cast<std::int64_t&>(local.rows_read);
-    const std::int64_t rows = std::atomic_ref(read).load(std::memory_order_relaxed);
-    all.push_back({.table = local.table,
-                   .rows = rows,
-                   .bytes = rows * local.rows->cols().size() * (halves ? 2 : 4)});
-  }
-  return all;
-}
-
-std::vector<embedding::TableShard*> ReplicaSet::shards() const {
-  std::vector<embedding::TableShard*> all;
-  for (const LocalShard& local : shards_) {
-    if (local.shard != kHotShard) {
-      all.push_back(local.rows.get());
-    }
-  }
-  return all;
-}
-
-std::vector<embedding::TableShard*> ReplicaSet::hot_shards() const {
-  std::vector<embedding::TableShard*> all;
-  for (const LocalShard& local : shards_) {
-    if (local.shard == kHotShard) {
-      all.push_back(local.rows.get());
-    }
-  }
-  return all;
-}
-
-std::vector<HotTable> ReplicaSet::hot_tables() const {
-  std::vector<HotTable> all;
-  for (const LocalShard& hot : shards_) {
-    if (hot.shard != kHotShard) {
-      continue;
-    }
-    const spec::TablePlan& plan = plan_.tables[at(hot.table)];
-    HotTable& table = all.emplace_back();
-    table.plan = &plan;
-    table.hot = hot.rows.get();
-    table.shards.resize(plan.shards.size());
-    for (const LocalShard& local : shards_) {
-      if (local.table == hot.table && local.shard != kHotShard) {
-        table.shards[at(local.shard)] = local.rows.get();
-      }
-    }
-  }
-  return all;
-}
-
-void ReplicaSet::store_hot_rows(Context& /*ctx*/) {
-  for (const HotTable& table : hot_tables()) {
-    store_hot(table);
-    for (const embedding::TableShard* shard : table.shards) {
-      if (average_ && shard != nullptr) {
-        average_->stored(*shard, table.plan->hot);
-      }
-    }
-  }
-}
-
-void ReplicaSet::load_hot_rows(Context& ctx) {
-  for (const HotTable& table : hot_tables()) {
-    load_hot(*rows_comm_, ctx, table);
-  }
-  if (average_) {
-    average_->restored(ctx);
-  }
-}
-
-std::int64_t ReplicaSet::bytes() const {
-  std::int64_t total = 0;
-  for (const LocalShard& local : shards_) {
-    total += local.rows->bytes();
-  }
-  return total;
 }
 
 }  // namespace weft::sharding

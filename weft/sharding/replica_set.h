@@ -28,6 +28,7 @@
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/sharding/disk_rows.h"
 #include "weft/sharding/hot_rows.h"
 #include "weft/sharding/input_dist.h"
 #include "weft/sharding/output_dist.h"
@@ -59,6 +60,7 @@ struct TableReads {
 struct ReplicaSetOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
   std::string name = {};           ///< behind the names of its communicators
+  DiskRows* disk_rows = nullptr;   ///< of this rank's shards on disks; null where it has none
 };
 
 /// What the plan asks of a communicator.
@@ -196,7 +198,8 @@ class ReplicaSet {
   std::unique_ptr<ReplicaSync> replicas_;         // of data_parallel tables and hot rows
   std::unique_ptr<ReplicaSync> group_gradients_;  // where groups exchange them
   std::unique_ptr<ReplicaAverage> average_;       // where groups are averaged
-  bool replicas_differ_ = false;                  // since an update behind the last average
+  DiskRows* disk_rows_;
+  bool replicas_differ_ = false;  // since an update behind the last average
 };
 
 }  // namespace weft::sharding

@@ -72,6 +72,9 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
   WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
              "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
              world.size(), config.mesh.groups);
+  if (DiskRows::any(config, plan, world.rank())) {  // in a table set of one group
+    disk_rows_ = std::make_unique<DiskRows>(config, plan, world.rank());
+  }
   const std::set<std::int64_t> numbers = numbers_of_groups(plan);
   for (const std::int64_t groups : numbers) {
     const bool is_first = sets_.empty();
@@ -80,9 +83,9 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
     set.config.mesh = config.mesh.merged(groups);
     set.tables = std::make_unique<ReplicaSet>(
         set.config, set.plan, world, device,
-        ReplicaSetOptions{
-            .control_bytes = is_first ? options.control_bytes : 0,
-            .name = numbers.size() == 1 ? std::string() : fmt::format("/{}", groups)});
+        ReplicaSetOptions{.control_bytes = is_first ? options.control_bytes : 0,
+                          .name = numbers.size() == 1 ? std::string() : fmt::format("/{}", groups),
+                          .disk_rows = disk_rows_.get()});
   }
 }
 

@@ -142,6 +142,9 @@ class ShardedEmbeddings {
   /// as equal on all groups. Collective.
   void load_hot_rows(Context& ctx);
 
+  /// Where rows on disks lie; null where this rank has none.
+  [[nodiscard]] const DiskRows* disk_rows() const { return disk_rows_.get(); }
+
   /// Bytes of rows and optimizer state held here.
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -159,6 +162,7 @@ class ShardedEmbeddings {
   template <typename T, typename Of>
   [[nodiscard]] std::vector<T> of_all_sets(const Of& of) const;
 
+  std::unique_ptr<DiskRows> disk_rows_;     // null where this rank has none
   std::vector<std::unique_ptr<Set>> sets_;  // in ascending numbers of groups
 };
 

@@ -1,0 +1,51 @@
+/// DiskRows: where the rows of a rank's shards lie that are on disks (memory.tier ssd): its store
+/// of segments, and what each shard has of the caches' memory.
+///
+/// Every rank has folders of its own, `rank-0003` in each of tiers.directories, which are locked as
+/// long as it lives and empty afterwards.
+/// Threads: one.
+#pragma once
+
+#include <cstdint>
+
+#include "weft/base/parts.h"
+#include "weft/io/file_system.h"
+#include "weft/spec/config.h"
+#include "weft/spec/plan.h"
+#include "weft/storage/row_backing.h"
+#include "weft/storage/segment_store.h"
+
+namespace weft::sharding {
+
+class DiskRows {
+ public:
+  /// Of the shards that `rank` has in `plan`, a rank of the world. `files` outlives it. Throws
+  /// Error(kIo) naming the folder: another job has it, or it cannot be made.
+  DiskRows(const spec::Config& config,
+           const spec::Plan& plan,
+           std::int64_t rank,
+           io::FileSystem& files = io::real_file_system());
+
+  /// Whether a rank has shards on disks.
+  [[nodiscard]] static bool any(const spec::Config& config,
+                                const spec::Plan& plan,
+                                std::int64_t rank);
+
+  /// The place of a shard's rows, which lives as long as this.
+  storage::RowBacking& add_shard(const spec::Table& table, const RowSet& rows, Range cols);
+
+  /// Bytes of the shard's cache: the table's, or its share of tiers.cache_bytes.
+  [[nodiscard]] std::int64_t cache_bytes(const spec::Table& table,
+                                         const RowSet& rows,
+                                         Range cols) const;
+
+  /// What the store has counted.
+  [[nodiscard]] storage::StoreCounts counts() const { return store_.counts(); }
+
+ private:
+  spec::Tiers tiers_;
+  std::int64_t sharing_ = 0;  ///< bytes of all shards that share tiers.cache_bytes
+  storage::SegmentStore store_;
+};
+
+}  // namespace weft::sharding
