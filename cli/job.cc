@@ -28,6 +28,27 @@
 namespace weft::cli {
 namespace {
 
+/// Of tables whose rows are not all in memory.
+void print_tiers(const train::TierFigures& tiers) {
+  storage::TierCounts all;
+  for (const train::TableTier& one : tiers.tables) {
+    all.asked += one.counts.asked;
+    all.hits += one.counts.hits;
+    all.read += one.counts.read;
+    all.made += one.counts.made;
+    all.written += one.counts.written;
+  }
+  if (all.asked == 0) {
+    return;
+  }
+  fmt::print(
+      "  rows               {:.1f} % of {} asked for had a slot, {} were read, {} made, {} "
+      "written back\n",
+      100.0 * static_cast<double>(all.hits) / static_cast<double>(all.asked),
+      format_count(all.asked), format_count(all.read), format_count(all.made),
+      format_count(all.written));
+}
+
 void print_eval(const train::EvalFigures& eval) {
   const train::TaskFigures& task = eval.tasks.front();
   if (eval.bayes_ne) {
@@ -68,6 +89,7 @@ void print_report(const train::Summary& summary, const JobArguments& arguments, 
   };
   fmt::print("  memory             {}   (at most, of a process; tables on all ranks {})\n",
              bytes(summary.peak_rss_bytes), bytes(summary.memory.tables));
+  print_tiers(summary.tiers);
   if (summary.skipped_stages.empty()) {
     fmt::print("  weights hash       {:016x}   state hash {:016x}\n", summary.weights_hash,
                summary.state_hash);

@@ -155,6 +155,7 @@ void Job::sum_up_ranks(Summary& summary) {
     engine_->control_comm().all_reduce(ctx, of_ranks.data(), of_ranks.size(), comm::ReduceOp::kSum);
     engine_->control_comm().all_reduce(ctx, of_process.data(), of_process.size(),
                                        comm::ReduceOp::kMax);
+    summary.tiers = tier_figures(engine_->control_comm(), ctx, config_, engine_->embeddings());
   });
   summary.peak_rss_bytes = of_process[0];
   summary.lost = records_ ? records_->lost() : LostRecords{};

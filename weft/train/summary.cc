@@ -36,6 +36,36 @@ Json counts(const kernels::CodecClips& clips) {
   return Json{{"non_finite", clips.non_finite}, {"saturated", clips.clipped}};
 }
 
+Json tiers(const TierFigures& figures) {
+  Json tables = Json::array();
+  for (const TableTier& one : figures.tables) {
+    const storage::TierCounts& counts = one.counts;
+    tables.push_back({{"table", one.table},
+                      {"tier", std::string(to_string(one.tier))},
+                      {"rows_asked", counts.asked},
+                      {"rows_hit", counts.hits},
+                      {"rows_read", counts.read},
+                      {"rows_made", counts.made},
+                      {"rows_late", counts.late},
+                      {"rows_spilled", counts.spilled},
+                      {"rows_evicted", counts.evicted},
+                      {"rows_written_back", counts.written}});
+  }
+  const storage::StoreCounts& disks = figures.disks;
+  return {{"tables", std::move(tables)},
+          {"disks",
+           {{"rows_held", disks.rows_held},
+            {"rows_read", disks.rows_read},
+            {"rows_from_write_buffer", disks.rows_buffered},
+            {"bytes_read", disks.bytes_read},
+            {"rows_stored", disks.rows_stored},
+            {"rows_moved", disks.rows_moved},
+            {"bytes_written", disks.bytes_written},
+            {"segment_bytes", disks.segment_bytes},
+            {"live_bytes", disks.live_bytes},
+            {"index_bytes", disks.index_bytes}}}};
+}
+
 Json codec_clips(const Summary& summary) {
   Json list = Json::array();
   for (const auto& [table, clips] : summary.codec_clips) {
@@ -126,6 +156,9 @@ std::string to_json(const Summary& summary) {
                     {"buffers_peak_bytes", summary.memory.buffers_peak},
                     {"heap_bytes", summary.memory.heap},
                     {"program_bytes", summary.memory.program}};
+  if (!summary.tiers.empty()) {
+    json["tiers"] = tiers(summary.tiers);
+  }
   json["codec_losses"] = codec_clips(summary);
   json["dense_codec_losses"] = counts(summary.dense_codec_clips);
   json["sync_codec_losses"] = counts(summary.sync_codec_clips.codec);

@@ -11,6 +11,7 @@
 #include "weft/sharding/sharded_embeddings.h"
 #include "weft/spec/pipeline.h"
 #include "weft/train/step_report.h"
+#include "weft/train/tier_figures.h"
 
 namespace weft::train {
 
@@ -84,6 +85,7 @@ struct Summary {
   spec::Pipeline pipeline;          ///< resolved
   std::int64_t peak_rss_bytes = 0;  ///< of the largest process
   MemoryFigures memory;
+  TierFigures tiers;  ///< of tables whose rows are not all in memory
   std::string plan_hash;
   std::string config_yaml;
   LostRecords lost;
