@@ -70,7 +70,7 @@ def with_memory(job, tier):
         values[f"tables.{i}.memory.tier"] = tier
     if tier == "ssd":
         # Caches of a few sets, and files of a few rows, so that rows come and go.
-        values |= {"tiers.directories": ["rows"], "tiers.cache_bytes": 64 << 10,
+        values |= {"tiers.directories": ["rows"], "tiers.cache_bytes": 192 << 10,
                    "tiers.segment_bytes": 1 << 16, "tiers.write_buffer_bytes": 1 << 16}
     return dataclasses.replace(job, values=values)
 
