@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/count_allocations.h"
 #include "tests/storage/row_cache_model.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -284,6 +285,26 @@ TEST(RowCache, AFailedWriteIsEveryLaterCallsError) {
         error_of([&] { small.cache_->read_rows(std::span(&number, 1), row.data()); })}) {
     EXPECT_STREQ(again.what(), first.what());
   }
+}
+
+/// Batches that have been seen once, of rows that have slots or exist below.
+TEST(RowCache, AllocatesNothingOnceWarm) {
+  if (!weft::test::can_watch_allocations()) {
+    GTEST_SKIP() << "sanitizers have their own allocator";
+  }
+  SmallCache small;
+  const auto steps = [&] {
+    for (const std::int64_t first : {0, 100, 0, 200, 100, 4}) {
+      small.step(first, 10);
+    }
+  };
+  steps();
+  steps();
+  weft::test::watch_allocations();
+  steps();
+  const std::int64_t allocations = weft::test::stop_watching().own;
+  EXPECT_EQ(allocations, 0) << weft::test::describe_allocations();
+  EXPECT_GT(small.cache_->counts().read, 0);
 }
 
 TEST(RowCache, TakesTheMemoryThatIsPredicted) {

@@ -281,7 +281,7 @@ kernels::Bags RowCache::Batch::resolve(std::size_t list, const kernels::Bags& ba
              "list {} of a batch of table '{}' is looked up before fetch_late(), or is another",
              list, cache_.options_.table.name);
   kernels::Bags slots = bags;
-  slots.ids = ids_.as<std::int64_t>() + distinct_.shifts[list];
+  slots.ids = distinct_.num_ids == 0 ? nullptr : ids_.as<std::int64_t>() + distinct_.shifts[list];
   return slots;
 }
 
