@@ -15,8 +15,8 @@
 namespace weft::layout {
 
 /// How the slots of a cache are cut. A row belongs to one set by its number and lies in one of its
-/// ways; a row that finds none lies in one of the slots behind the sets, or in a way of another set.
-/// So all slots can be in use at once.
+/// ways; a row that finds none lies in one of the slots behind the sets, or in a way of another
+/// set. So all slots can be in use at once.
 struct CacheShape {
   std::int64_t sets = 1;
   std::int64_t ways = 8;   ///< 8 or 32
