@@ -25,7 +25,7 @@ struct TableMemory {
   MemoryTier tier = MemoryTier::kDense;
   std::int64_t cache_bytes = 0;  ///< of rows in the cache, of each shard; 0 = its share of Tiers'
   std::int64_t ways = 32;        ///< slots of a set of the cache: 8 or 32
-  CachePolicy policy = CachePolicy::kAhead;
+  CachePolicy policy = CachePolicy::kLfu;
 
   friend bool operator==(const TableMemory&, const TableMemory&) = default;
 };
