@@ -13,6 +13,7 @@ import re
 import sys
 
 import pipeline_tables
+import store_tables
 
 MARK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -441,6 +442,23 @@ def table_schedule_square(results):
     """Steps of the schedules on more and more hosts, and what they are made of (lab/pipeline_square.yaml)."""
     lines, header, rows = pipeline_tables.square(results.others.get("pipeline_square", {}))
     return f"{lines}\n\n{table(header, rows)}" if rows else ""
+
+
+def table_store_reads(results):
+    """Rows of a step gathered from a disk."""
+    return table(*store_tables.reads(results))
+
+
+def table_store_appends(results):
+    return table(*store_tables.appends(results))
+
+
+def table_store_changes(results):
+    return table(*store_tables.changes(results))
+
+
+def table_store_sizes(results):
+    return table(*store_tables.sizes(results))
 
 
 def quality_rows(results, program, digits):
