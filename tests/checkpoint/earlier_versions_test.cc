@@ -1,5 +1,5 @@
 // Checkpoints that earlier versions have written: tests/checkpoint/earlier, two steps of one small
-// job, by Weft at format versions 1 (one rank) and 2 (two ranks, rows cut modulo).
+// job, by Weft at format versions 1 (one rank), 2 (two ranks, rows cut modulo) and 3 (as 2).
 #include <map>
 #include <string>
 #include <utility>
@@ -41,16 +41,32 @@ std::map<std::string, std::vector<std::byte>> loaded(const std::string& path) {
 }
 
 TEST(EarlierVersions, AreLoadedAndHoldTheSameJob) {
-  for (const int version : {1, 2}) {
+  for (const int version : {1, 2, 3}) {
     const Metadata metadata = read_manifest(earlier(version)).metadata;
     EXPECT_EQ(metadata.step, 2);
-    EXPECT_EQ(metadata.ranks, version);
-    EXPECT_EQ(metadata.lineage, Lineage{}) << "they know no job";
+    EXPECT_EQ(metadata.ranks, version == 1 ? 1 : 2);
+    if (version < 3) {
+      EXPECT_EQ(metadata.lineage, Lineage{}) << "they know no job";
+      EXPECT_FALSE(metadata.data);
+    } else {
+      EXPECT_EQ(metadata.lineage.save_number, 1);
+      EXPECT_TRUE(metadata.data);
+    }
   }
   const auto one = loaded(earlier(1));
   EXPECT_GE(one.size(), 5U);
   EXPECT_TRUE(one.contains("tables.a weight"));
   EXPECT_EQ(one, loaded(earlier(2)));
+  EXPECT_EQ(one, loaded(earlier(3)));
+}
+
+/// A job that was written by version 3 goes on as itself.
+TEST(EarlierVersions, TheLastKnowsItsJob) {
+  const TemporaryDirectory directory;
+  Folder folder({.directory = directory.path()});
+  folder.resume_job(earlier(3));
+  EXPECT_EQ(folder.lineage().job_id, read_manifest(earlier(3)).metadata.lineage.job_id);
+  EXPECT_EQ(folder.lineage().save_number, 2);
 }
 
 /// A job goes on from one of them in a folder of its own, and has an id from then on.

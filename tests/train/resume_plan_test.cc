@@ -289,6 +289,10 @@ TEST(SavedJob, OfAnEarlierBuildIsTheSameJob) {
     ASSERT_TRUE(saved.config.has_value());
     EXPECT_EQ(spec::config_hash(*saved.config), metadata.config_hash);
   }
+  const checkpoint::Metadata metadata = earlier(3);  // written without these keys
+  const SavedJob saved = saved_job(metadata, "ck");
+  ASSERT_TRUE(saved.config.has_value());
+  EXPECT_EQ(spec::config_hash(*saved.config), metadata.config_hash);
 }
 
 TEST(SavedJob, WithAValueThatIsGoneIsRefused) {
