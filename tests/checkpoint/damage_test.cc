@@ -236,7 +236,7 @@ Manifest with_data() {
 TEST(Manifest, KeepsTheIdentityOfTheData) {
   const Manifest good = with_data();
   EXPECT_EQ(manifest_from_json(manifest_to_json(good), "m"), good);
-  EXPECT_EQ(Json::parse(manifest_to_json(good)).at("version"), 3);
+  EXPECT_EQ(Json::parse(manifest_to_json(good)).at("version"), 4);
   Manifest without = good;
   without.metadata.data.reset();
   EXPECT_EQ(manifest_from_json(manifest_to_json(without), "m"), without);

@@ -358,8 +358,8 @@ TEST(SaveLoad, RowsInStepsAndRangesFillEachOther) {
       save(world, ctx, save_options(directory.path(), 1), std::span(&source, 1));
     });
     const std::string text = read_text(directory.path() + "/step-00000001/manifest.json");
-    EXPECT_NE(text.find("\"version\": 3"), std::string::npos);
-    EXPECT_EQ(text.find("row_step") != std::string::npos, from_steps);
+    EXPECT_NE(text.find("\"version\": 4"), std::string::npos);
+    EXPECT_EQ(text.find("\"by\": \"modulo\"") != std::string::npos, from_steps);
     for (const bool to_steps : {true, false}) {
       for (const int ranks : {2, 3}) {
         comm::run_local(ranks, {}, [&](comm::Communicator& world) {

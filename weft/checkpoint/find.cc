@@ -101,9 +101,12 @@ Heading read_heading(io::FileSystem& files, const std::string& directory) {
   const std::string file = join(directory, kManifestName);
   const std::string text = load_file(files, file, kMaxManifestBytes);
   Heading heading;
-  const Metadata metadata = decode_manifest(text, file).metadata;
-  heading.step = metadata.step;
-  heading.lineage = metadata.lineage;
+  const Manifest manifest = decode_manifest(text, file);
+  heading.step = manifest.metadata.step;
+  heading.lineage = manifest.metadata.lineage;
+  for (const SegmentSet& set : manifest.segments) {
+    heading.prefixes.push_back(set.prefix);
+  }
   heading.id = manifest_id(text, file);
   return heading;
 }

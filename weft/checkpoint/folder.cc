@@ -12,6 +12,7 @@
 #include "weft/base/log.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
+#include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/step_names.h"
 #include "weft/io/process.h"
 
@@ -40,6 +41,14 @@ std::string job_label(std::uint64_t job_id) {
           "another job writes checkpoints to '{}': {}; wait until it has ended, or end it, or give "
           "another directory. The lock goes with its process: no file has to be removed",
           directory, who));
+}
+
+std::vector<std::string> prefixes_of(const std::string& manifest_text) {
+  std::vector<std::string> prefixes;
+  for (const SegmentSet& set : decode_manifest(manifest_text, "the manifest").segments) {
+    prefixes.push_back(set.prefix);
+  }
+  return prefixes;
 }
 
 std::string list_names(const std::vector<std::string>& names) {
@@ -185,6 +194,8 @@ std::string Folder::begin(std::int64_t step, const std::function<void()>& on_rem
                   error.message());
     }
   }
+  prefix_.clear();
+  sweep(on_removed);
   const std::string unfinished =
       join(directory_, unfinished_name(step_name({step, 1}), next_.job_id));
   make_directory(files_, unfinished);
@@ -205,6 +216,9 @@ std::string Folder::commit(const std::string& unfinished,
                            const std::string& manifest_text) {
   check_held();
   const std::string manifest = join(unfinished, kManifestName);
+  if (!prefix_.empty()) {
+    sync_directory(files_, join(directory_, kRowsName));
+  }
   create_file(files_, manifest, manifest_text);
   sync_directory(files_, unfinished);
   const std::string name = free_name(step);
@@ -229,8 +243,9 @@ std::string Folder::commit(const std::string& unfinished,
     log_warning("cannot write '{}': {}; '{}' is complete nevertheless",
                 join(directory_, kLatestName), error.message(), final);
   }
-  const Known saved{final, next_, manifest_id(manifest_text, manifest)};
+  const Known saved{final, next_, manifest_id(manifest_text, manifest), prefixes_of(manifest_text)};
   read_[final] = saved;
+  prefix_.clear();
   newest_id_ = saved.id;
   next_.parent_name = name;
   next_.parent_id = saved.id;
@@ -242,6 +257,7 @@ void Folder::discard(const std::string& unfinished) noexcept {
   try {
     if (lock_->is_held()) {
       static_cast<void>(io::remove_all(files_, unfinished));
+      discard_rows();
       if (!named_by(files_, directory_, kNextName, list_complete(files_, directory_))) {
         static_cast<void>(io::remove_all(files_, join(directory_, kNextName)));
       }
@@ -260,7 +276,7 @@ std::map<std::uint64_t, Folder::Known> Folder::known(const std::function<void()>
     if (before != read_.end()) {
       now = before->second;
     } else if (const auto heading = try_heading(files_, one.directory)) {
-      now = {one.directory, heading->lineage, heading->id};
+      now = {one.directory, heading->lineage, heading->id, heading->prefixes};
     } else {
       continue;
     }
@@ -338,6 +354,7 @@ void Folder::remove(const std::vector<Known>& old,
                   error.message());
     } else {
       renamed.push_back(unfinished);
+      has_renamed_ = true;
       if (!line.contains(one.id)) {
         left_behind.push_back(last_part(one.directory));
       }
@@ -353,6 +370,7 @@ void Folder::remove(const std::vector<Known>& old,
         list_names(left_behind), directory_);
   }
   sync_directory(files_, directory_);
+  has_renamed_ = false;
   for (const std::string& path : renamed) {
     if (const auto error = io::remove_all(files_, path, on_removed)) {
       log_warning("cannot remove '{}': {}; the next save tries again", path, error.message());

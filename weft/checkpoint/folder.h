@@ -65,10 +65,18 @@ class Folder {
   /// What the next checkpoint's manifest says. job_id 0 before start_job() and resume_job().
   [[nodiscard]] const Lineage& lineage() const { return next_; }
 
+  /// The manifest of the checkpoint that the next one descends from, if it is one of this
+  /// directory.
+  [[nodiscard]] std::optional<Manifest> parent() const;
+
   /// Makes the directory that the next checkpoint is written to, and removes what earlier saves
-  /// have left unfinished. Throws Error(kLockLost) where the lock has been lost.
+  /// have left unfinished, segments too. Throws Error(kLockLost) where the lock has been lost.
   /// `on_removed` hears of every file of these, since removing many takes long.
   std::string begin(std::int64_t step, const std::function<void()>& on_removed = {});
+
+  /// Makes the directory of segments, and returns a prefix for the names of those of the checkpoint
+  /// that begin() has begun: no others have it.
+  std::string begin_rows();
 
   /// Makes the checkpoint in `unfinished`, all of whose files are on the disk, the newest. Returns
   /// its directory. It is durable then. Throws with `unfinished` as it was; Error(kLockLost) where
@@ -77,19 +85,25 @@ class Folder {
                      std::int64_t step,
                      const std::string& manifest_text);
 
-  /// Removes what begin() has made, as far as possible.
+  /// Removes what begin() has made and segments of begin_rows(), as far as possible.
   void discard(const std::string& unfinished) noexcept;
 
   /// Removes the oldest checkpoints of the line until `keep` are left (0: all stay), and once the
   /// line has as many, those of the job that are not of it, which the log then names. Other jobs'
   /// are never touched. What cannot be removed is a warning. `on_removed` hears of every file.
+  /// Segments stay: sweep() removes them.
   void prune(std::int64_t keep, const std::function<void()>& on_removed = {}) noexcept;
+
+  /// Removes the job's segments that no manifest of the directory names, of whatever job. Removes
+  /// none where a manifest cannot be read. What cannot be removed is a warning.
+  void sweep(const std::function<void()>& on_removed = {}) noexcept;
 
  private:
   struct Known {
     std::string directory;
     Lineage lineage;
     std::uint64_t id = 0;
+    std::vector<std::string> prefixes = {};  ///< of the segments it names
   };
 
   void check_held() const;
@@ -102,13 +116,17 @@ class Folder {
   void remove(const std::vector<Known>& old,
               const std::set<std::uint64_t>& line,
               const std::function<void()>& on_removed);
+  void discard_rows();
+  void remove_segments(const std::set<std::string>& named, const std::function<void()>& on_removed);
 
   io::FileSystem& files_;
   std::string directory_;
   bool made_ = false;
   std::unique_ptr<io::LockFile> lock_;
   Lineage next_;
-  std::uint64_t newest_id_ = 0;        ///< of the parent of the next
+  std::string prefix_;           ///< of segments of the checkpoint that is being written
+  bool has_renamed_ = false;     ///< checkpoints to unfinished names, which are not on the disk yet
+  std::uint64_t newest_id_ = 0;  ///< of the parent of the next
   std::map<std::string, Known> read_;  ///< by directory: manifests do not change
 };
 

@@ -14,6 +14,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
 #include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/row_reader.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
@@ -27,14 +28,47 @@ struct Wanted {
   std::size_t stored = 0;  ///< index into Manifest::items
 };
 
-using Places = std::map<std::pair<std::string, std::string>, std::size_t>;
+/// What this rank asks for.
+struct Request {
+  std::vector<Wanted> blocks;
+  std::vector<RowTarget> rows;
+  std::vector<std::uint8_t> asked;  ///< for each stored item whether it is wanted here
+};
 
-Places places_of(const Manifest& manifest) {
-  Places places;
+/// An item of a checkpoint: a list of blocks, or a part of rows.
+struct Place {
+  StoredItem matrix;  ///< without its blocks
+  bool is_row = false;
+  std::size_t index = 0;  ///< of the item, or of the table
+  std::size_t part = 0;   ///< of the table
+};
+
+/// All items of a checkpoint.
+std::vector<Place> places_of(const Manifest& manifest) {
+  std::vector<Place> places;
   for (std::size_t i = 0; i < manifest.items.size(); ++i) {
-    places.emplace(std::pair(manifest.items[i].parameter, manifest.items[i].kind), i);
+    const StoredItem& item = manifest.items[i];
+    places.push_back({{item.parameter, item.kind, item.dtype, item.rows, item.cols, {}}, false, i});
+  }
+  for (std::size_t t = 0; t < manifest.tables.size(); ++t) {
+    const StoredTable& table = manifest.tables[t];
+    for (std::size_t p = 0; p < table.items.size(); ++p) {
+      const RowItem& item = table.items[p];
+      places.push_back(
+          {{table.parameter, item.kind, item.dtype, table.rows, item.cols, {}}, true, t, p});
+    }
   }
   return places;
+}
+
+/// Adds an item of a sink to the target of its table. Those of one sink come one after the other.
+void add_to_target(std::vector<RowTarget>& targets, const Wanted& wanted, const Place& place) {
+  if (targets.empty() || targets.back().sink != wanted.sink ||
+      targets.back().table != place.index || !(targets.back().rows == wanted.item.held())) {
+    targets.push_back({wanted.sink, place.index, wanted.item.held(), {}});
+  }
+  targets.back().items.push_back(
+      {wanted.index, place.part, {wanted.item.col_begin, wanted.item.col_end}});
 }
 
 /// "a, b, c and 4 more"
@@ -57,22 +91,33 @@ void check_same_matrix(const StateItem& item, const StoredItem& stored, const st
   }
 }
 
-std::vector<Wanted> match(std::span<StateSink* const> sinks,
-                          const Manifest& manifest,
-                          const std::string& path) {
-  const Places places = places_of(manifest);
-  std::vector<Wanted> wanted;
+Request match(std::span<StateSink* const> sinks,
+              const std::vector<Place>& places,
+              const std::string& path) {
+  std::map<std::pair<std::string, std::string>, std::size_t> by_name;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    by_name.emplace(std::pair(places[i].matrix.parameter, places[i].matrix.kind), i);
+  }
+  Request request;
+  request.asked.resize(places.size());
   std::vector<std::string> missing;
   for (StateSink* sink : sinks) {
     const auto items = sink->state_items();
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const auto found = places.find({items[i].parameter, items[i].kind});
-      if (found == places.end()) {
+      const auto found = by_name.find({items[i].parameter, items[i].kind});
+      if (found == by_name.end()) {
         missing.push_back(item_name(items[i].parameter, items[i].kind));
         continue;
       }
-      check_same_matrix(items[i], manifest.items[found->second], path);
-      wanted.push_back({sink, i, items[i], found->second});
+      const Place& place = places[found->second];
+      check_same_matrix(items[i], place.matrix, path);
+      request.asked[found->second] = 1;
+      const Wanted wanted{sink, i, items[i], place.index};
+      if (place.is_row) {
+        add_to_target(request.rows, wanted, place);
+      } else {
+        request.blocks.push_back(wanted);
+      }
     }
   }
   if (!missing.empty()) {
@@ -81,7 +126,7 @@ std::vector<Wanted> match(std::span<StateSink* const> sinks,
          "model or optimizer; load it with its own configuration (it is in the manifest)",
          path, some_of(missing));
   }
-  return wanted;
+  return request;
 }
 
 std::int64_t bytes_to_read(const std::vector<Wanted>& wanted) {
@@ -99,36 +144,53 @@ bool may_meet(const RowSet& a, const RowSet& b) {
          (a.begin - b.begin) % std::gcd(a.step, b.step) == 0;
 }
 
-/// All ranks together must ask for every stored item. Equal on all ranks, so all throw alike.
-void check_extra(comm::Communicator& comm,
-                 Context& ctx,
-                 const std::vector<Wanted>& wanted,
-                 const Manifest& manifest,
-                 const std::string& path,
-                 const std::vector<std::string>& left_out) {
-  const std::size_t count = manifest.items.size();
-  std::vector<std::uint8_t> own(count);
-  for (const Wanted& one : wanted) {
-    own[one.stored] = 1;
-  }
-  const auto all = gather_values<std::uint8_t>(comm, ctx, own);
-  std::vector<std::string> extra;
+/// The stored items that no rank asks for, on rank 0.
+std::vector<std::size_t> find_extra(const Gathered& asked, std::size_t count) {
+  std::vector<std::size_t> extra;
   for (std::size_t i = 0; i < count; ++i) {
-    bool asked = false;
-    for (std::size_t at = i; at < all.size(); at += count) {
-      asked = asked || all[at] != 0;
+    bool is_asked = false;
+    for (std::size_t at = i; at < asked.bytes.size(); at += count) {
+      is_asked = is_asked || asked.bytes[at] != std::byte{0};
     }
-    const std::string& parameter = manifest.items[i].parameter;
-    if (!asked && std::find(left_out.begin(), left_out.end(), parameter) == left_out.end()) {
-      extra.push_back(item_name(parameter, manifest.items[i].kind));
+    if (!is_asked) {
+      extra.push_back(i);
     }
   }
-  if (!extra.empty()) {
-    fail(ErrorCode::kCheckpoint,
-         "the checkpoint '{}' also holds {}, which this job does not have: it was written with "
-         "another model or optimizer; load it with its own configuration (it is in the manifest)",
-         path, some_of(extra));
-  }
+  return extra;
+}
+
+/// All ranks together must ask for every stored item that may not be left out. Returns whether they
+/// ask for all.
+bool check_extra(comm::Communicator& comm,
+                 Context& ctx,
+                 const LoadOptions& options,
+                 const Request& request,
+                 const std::vector<Place>& places) {
+  const Gathered asked = gather_to_first(comm, ctx, std::as_bytes(std::span(request.asked)));
+  std::string all = "1";
+  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
+    if (comm.rank() != 0) {
+      return;
+    }
+    std::vector<std::string> refused;
+    for (const std::size_t i : find_extra(asked, places.size())) {
+      all = "";
+      const StoredItem& item = places[i].matrix;
+      const auto& may = options.left_out;
+      if (options.extra == ExtraItems::kRefuse &&
+          std::find(may.begin(), may.end(), item.parameter) == may.end()) {
+        refused.push_back(item_name(item.parameter, item.kind));
+      }
+    }
+    if (!refused.empty()) {
+      fail(ErrorCode::kCheckpoint,
+           "the checkpoint '{}' also holds {}, which this job does not have: it was written with "
+           "another model or optimizer; load it with its own configuration (it is in the manifest)",
+           options.path, some_of(refused));
+    }
+  });
+  share_text(comm, ctx, all);
+  return !all.empty();
 }
 
 /// Reads chunks, checks them, and hands out what sinks want of them.
@@ -276,6 +338,49 @@ class Reader {
   std::vector<std::byte> cut_;
 };
 
+/// A manifest, its place, and the checksum that closes it.
+struct Opened {
+  std::string directory;
+  Manifest manifest;
+  std::uint64_t id = 0;
+};
+
+/// Every rank reads the manifest; all have the same.
+Opened open_checkpoint(comm::Communicator& comm,
+                       Context& ctx,
+                       const std::string& path,
+                       io::FileSystem& files) {
+  Opened opened;
+  agree(comm, ctx, [&](WorkProgress& progress) {
+    progress.begin({.activity = "opening", .place = fmt::format("'{}'", path)});
+    opened.directory = find_checkpoint(path, files);
+    opened.manifest = read_manifest(opened.directory, files);
+    opened.id = read_heading(files, opened.directory).id;
+  });
+  std::uint64_t first = opened.id;
+  comm.broadcast(ctx, &first, sizeof first, 0);
+  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
+    if (first != opened.id) {
+      fail(ErrorCode::kCheckpoint,
+           "ranks 0 and {} read different manifests from '{}': all ranks must see one directory",
+           comm.world_rank(comm.rank()), path);
+    }
+  });
+  return opened;
+}
+
+/// What has changed counts from this checkpoint on, where nothing of it was left out.
+void mark_rows(std::span<StateSink* const> sinks, std::uint64_t id, Increments* increments) {
+  for (StateSink* sink : sinks) {
+    if (RowState* rows = sink->row_sink()) {
+      rows->mark();
+    }
+  }
+  if (increments != nullptr) {
+    increments->base = id;
+  }
+}
+
 }  // namespace
 
 Manifest load(comm::Communicator& comm,
@@ -283,37 +388,29 @@ Manifest load(comm::Communicator& comm,
               const LoadOptions& options,
               std::span<StateSink* const> sinks) {
   io::FileSystem& files = options.files != nullptr ? *options.files : io::real_file_system();
-  std::string directory;
-  Manifest manifest;
-  std::vector<Wanted> wanted;
-  std::uint64_t text_hash = 0;
-  agree(comm, ctx, [&](WorkProgress& progress) {
-    progress.begin({.activity = "opening", .place = fmt::format("'{}'", options.path)});
-    directory = find_checkpoint(options.path, files);
-    manifest = read_manifest(directory, files);
-    text_hash = hash_string(manifest_to_json(manifest));
+  const Opened opened = open_checkpoint(comm, ctx, options.path, files);
+  const Manifest& manifest = opened.manifest;
+  const std::vector<Place> places = places_of(manifest);
+  Request request;
+  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
+    request = match(sinks, places, opened.directory);
+    check_initial_values(manifest, request.rows, opened.directory);
   });
-  const auto hashes = gather_values<std::uint64_t>(comm, ctx, std::span(&text_hash, 1));
-  for (std::size_t r = 1; r < hashes.size(); ++r) {
-    if (hashes[r] != hashes[0]) {
-      fail(ErrorCode::kCheckpoint,
-           "ranks 0 and {} read different manifests from '{}': all ranks must see one directory", r,
-           options.path);
-    }
-  }
-  agree(comm, ctx, [&](WorkProgress& /*progress*/) { wanted = match(sinks, manifest, directory); });
-  if (options.extra == ExtraItems::kRefuse) {
-    check_extra(comm, ctx, wanted, manifest, directory, options.left_out);
-  }
+  const bool all = check_extra(comm, ctx, options, request, places);
   agree(comm, ctx, [&](WorkProgress& progress) {
-    progress.begin({.activity = "reading",
-                    .place = fmt::format("'{}'", directory),
-                    .total = bytes_to_read(wanted)});
-    Reader reader(files, manifest, directory, progress);
-    for (const Wanted& one : wanted) {
+    progress.begin(
+        {.activity = "reading",
+         .place = fmt::format("'{}'", opened.directory),
+         .total = bytes_to_read(request.blocks) + bytes_to_fill(manifest, request.rows)});
+    Reader reader(files, manifest, opened.directory, progress);
+    for (const Wanted& one : request.blocks) {
       reader.fill(one);
     }
+    fill_rows(files, manifest, opened.directory, request.rows, progress);
   });
+  if (options.increments != nullptr) {
+    mark_rows(sinks, all && !manifest.segments.empty() ? opened.id : 0, options.increments);
+  }
   return manifest;
 }
 

@@ -1,8 +1,6 @@
 #include "weft/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -10,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "weft/checkpoint/cover.h"
 #include "weft/checkpoint/manifest_check.h"
 
 namespace weft::checkpoint {
@@ -47,17 +46,6 @@ std::string find_name_fault(const Manifest& manifest) {
     }
   }
   return "";
-}
-
-/// rows x cols elements as bytes, or -1 where that does not fit.
-std::int64_t area_bytes(std::int64_t rows, std::int64_t cols, DType dtype) {
-  std::int64_t elements = 0;
-  std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(rows, cols, &elements) ||
-      __builtin_mul_overflow(elements, size_of(dtype), &bytes)) {
-    return -1;
-  }
-  return bytes;
 }
 
 bool is_range(std::int64_t begin, std::int64_t end, std::int64_t size) {
@@ -98,83 +86,19 @@ std::string find_block_fault(const Manifest& manifest,
   return "";
 }
 
-/// All blocks of an item have one step, so only those whose rows begin alike modulo it can meet.
-std::pair<std::int64_t, std::int64_t> begin_of(const StoredBlock& block) {
-  return {block.row_begin % block.row_step, block.row_begin};
-}
-
-/// Of blocks in the order of begin_of(), the first that meets one before it. Those that reach into
-/// the row in hand are kept by column: none of them overlap, so a new one can only meet its
-/// neighbours. O(n log n).
-std::string find_overlap(const std::vector<const StoredBlock*>& blocks) {
-  std::map<std::int64_t, const StoredBlock*> open;            // by first column
-  std::set<std::pair<std::int64_t, std::int64_t>> last_rows;  // of these: row_end, first column
-  std::int64_t rest = 0;
-  for (const StoredBlock* block : blocks) {
-    if (begin_of(*block).first != rest) {
-      rest = begin_of(*block).first;
-      open.clear();
-      last_rows.clear();
-    }
-    while (!last_rows.empty() && last_rows.begin()->first <= block->row_begin) {
-      open.erase(last_rows.begin()->second);
-      last_rows.erase(last_rows.begin());
-    }
-    const auto right = open.lower_bound(block->col_begin);
-    const StoredBlock* met = nullptr;
-    if (right != open.end() && right->first < block->col_end) {
-      met = right->second;
-    } else if (right != open.begin() && std::prev(right)->second->col_end > block->col_begin) {
-      met = std::prev(right)->second;
-    }
-    if (met != nullptr) {
-      return fmt::format(
-          "two blocks overlap: rows [{}, {}) columns [{}, {}) and rows [{}, {}) columns [{}, {})",
-          met->row_begin, met->row_end, met->col_begin, met->col_end, block->row_begin,
-          block->row_end, block->col_begin, block->col_end);
-    }
-    open.emplace(block->col_begin, block);
-    last_rows.emplace(block->row_end, block->col_begin);
-  }
-  return "";
-}
-
-/// Blocks that lie inside the matrix cover it once when none overlap and their areas add up.
-std::string find_cover_fault(const StoredItem& item) {
-  std::vector<const StoredBlock*> blocks;
-  std::int64_t bytes = 0;
-  for (const StoredBlock& block : item.blocks) {
-    if (block.row_step != item.blocks.front().row_step) {
-      return fmt::format("rows in steps of {} and of {}", item.blocks.front().row_step,
-                         block.row_step);
-    }
-    blocks.push_back(&block);
-    if (__builtin_add_overflow(bytes, block_bytes(item, block), &bytes)) {
-      return "its blocks overlap";
-    }
-  }
-  std::sort(blocks.begin(), blocks.end(),
-            [](const auto* a, const auto* b) { return begin_of(*a) < begin_of(*b); });
-  if (auto fault = find_overlap(blocks); !fault.empty()) {
-    return fault;
-  }
-  const std::int64_t wanted = area_bytes(item.rows, item.cols, item.dtype);
-  if (bytes != wanted) {
-    return fmt::format("its blocks cover {} of {} bytes", bytes, wanted);
-  }
-  return "";
-}
-
 std::string find_item_fault(const Manifest& manifest, const StoredItem& item) {
-  if (item.rows < 0 || item.cols < 0 || area_bytes(item.rows, item.cols, item.dtype) < 0) {
+  const MatrixSize size{item.rows, item.cols, size_of(item.dtype)};
+  if (item.rows < 0 || item.cols < 0 || area_bytes(size) < 0) {
     return fmt::format("a matrix of {} x {} {}", item.rows, item.cols, to_string(item.dtype));
   }
+  std::vector<Rect> rects;
   for (const StoredBlock& block : item.blocks) {
     if (auto fault = find_block_fault(manifest, item, block); !fault.empty()) {
       return fault;
     }
+    rects.push_back({block.rows(), {block.col_begin, block.col_end}});
   }
-  return find_cover_fault(item);
+  return find_cover_fault(std::move(rects), size);
 }
 
 /// Every byte of every data file belongs to exactly one block, so that a checksum guards it.
@@ -225,7 +149,10 @@ std::string find_fault(const Manifest& manifest) {
       return fmt::format("item {}: {}", name, fault);
     }
   }
-  return find_file_fault(manifest);
+  if (auto fault = find_file_fault(manifest); !fault.empty()) {
+    return fault;
+  }
+  return find_row_fault(manifest);
 }
 
 }  // namespace weft::checkpoint

@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/checkpoint/stored_rows.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft::checkpoint {
 
-/// The formats this build reads. It writes the lowest that has what it needs: version 2 has blocks
-/// of every n-th row, version 3 the job and the identity of the data.
+/// The formats this build reads: version 2 has blocks of every n-th row, version 3 the job and the
+/// identity of the data, version 4 rows in segments, and cuts as rules. It writes version 4 for
+/// every job, and the lowest that has what it needs for a manifest without one.
 inline constexpr std::int64_t kFirstVersion = 1;
 inline constexpr std::int64_t kRowStepVersion = 2;
-inline constexpr std::int64_t kFormatVersion = 3;
+inline constexpr std::int64_t kJobVersion = 3;
+inline constexpr std::int64_t kFormatVersion = 4;
 
 /// Where a checkpoint stands in its job. A line is the chain of parents of a checkpoint.
 struct Lineage {
@@ -121,6 +124,9 @@ struct Manifest {
   std::vector<DataFile> files;
   std::vector<BlobFile> blobs;
   std::vector<StoredItem> items;
+  std::vector<StoredTable> tables = {};   ///< whose rows are in segments; none before version 4
+  std::vector<RowLayout> layouts = {};    ///< who wrote which of them
+  std::vector<SegmentSet> segments = {};  ///< in order: rows of a later one hold
 
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

@@ -1,5 +1,3 @@
-#include <charconv>
-#include <limits>
 #include <string_view>
 
 #include <fmt/core.h>
@@ -9,39 +7,13 @@
 #include "weft/base/hash.h"
 #include "weft/checkpoint/manifest.h"
 #include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/manifest_fields.h"
 
 namespace weft::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::string_view kSealBegin = ",\n \"checksum\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
-constexpr std::size_t kHexDigits = 16;
-constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
-
-std::string to_hex(std::uint64_t value) {
-  return fmt::format("{:016x}", value);
-}
-
-/// Exactly 16 digits, lower case.
-bool from_hex(std::string_view text, std::uint64_t& value) {
-  if (text.size() != kHexDigits) {
-    return false;
-  }
-  for (const char c : text) {
-    if (!(('0' <= c && c <= '9') || ('a' <= c && c <= 'f'))) {
-      return false;
-    }
-  }
-  return std::from_chars(text.data(), text.data() + text.size(), value, 16).ec == std::errc{};
-}
-
-[[noreturn]] void fail_damaged(const std::string& file, const std::string& what) {
-  fail(ErrorCode::kCheckpoint,
-       "'{}': {}; the checkpoint is damaged: restore it from a copy or resume from another one",
-       file, what);
-}
 
 /// Copying and printing JSON go down by calls, so what is nested without end would overflow the
 /// stack.
@@ -64,118 +36,6 @@ void check_depth(std::string_view text, const std::string& file) {
       --depth;
     }
   }
-}
-
-/// A JSON object that is read field by field; `path` is where it stands.
-class Fields {
- public:
-  Fields(const Json& json, std::string path, const std::string& file)
-      : json_(json), path_(std::move(path)), file_(file) {
-    if (!json_.is_object()) {
-      damaged("is not an object");
-    }
-  }
-
-  [[nodiscard]] std::int64_t integer(const char* name, std::int64_t low) const {
-    const Json& value = at(name);
-    const bool fits = value.is_number_integer() &&
-                      (!value.is_number_unsigned() ||
-                       value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax));
-    if (!fits || value.get<std::int64_t>() < low) {
-      damaged(fmt::format("'{}' is not a whole number of at least {}", name, low));
-    }
-    return value.get<std::int64_t>();
-  }
-
-  [[nodiscard]] bool has(const char* name) const { return json_.contains(name); }
-
-  [[nodiscard]] std::string text(const char* name) const {
-    const Json& value = at(name);
-    if (!value.is_string()) {
-      damaged(fmt::format("'{}' is not text", name));
-    }
-    return value.get<std::string>();
-  }
-
-  [[nodiscard]] std::uint64_t hash(const char* name) const {
-    std::uint64_t value = 0;
-    if (!from_hex(text(name), value)) {
-      damaged(fmt::format("'{}' is not 16 hexadecimal digits", name));
-    }
-    return value;
-  }
-
-  /// Checksums stand one after the other, 16 digits each.
-  [[nodiscard]] std::vector<std::uint64_t> hashes(const char* name) const {
-    const std::string digits = text(name);
-    std::vector<std::uint64_t> out(digits.size() / kHexDigits);
-    bool good = digits.size() % kHexDigits == 0;
-    for (std::size_t i = 0; good && i < out.size(); ++i) {
-      good = from_hex(std::string_view(digits).substr(i * kHexDigits, kHexDigits), out[i]);
-    }
-    if (!good) {
-      damaged(fmt::format("'{}' is not hexadecimal digits, 16 per chunk", name));
-    }
-    return out;
-  }
-
-  [[nodiscard]] const Json& object(const char* name) const {
-    const Json& value = at(name);
-    if (!value.is_object()) {
-      damaged(fmt::format("'{}' is not an object", name));
-    }
-    return value;
-  }
-
-  /// Calls each(fields) for every element of an array of objects.
-  template <typename Each>
-  void list(const char* name, const Each& each) const {
-    const Json& value = at(name);
-    if (!value.is_array()) {
-      damaged(fmt::format("'{}' is not a list", name));
-    }
-    std::size_t i = 0;
-    for (const Json& element : value) {
-      each(Fields(element, fmt::format("{}{}[{}]", path_.empty() ? "" : path_ + ".", name, i++),
-                  file_));
-    }
-  }
-
-  [[noreturn]] void damaged(const std::string& what) const {
-    fail_damaged(file_, path_.empty() ? what : fmt::format("{}: {}", path_, what));
-  }
-
- private:
-  [[nodiscard]] const Json& at(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) {
-      damaged(fmt::format("'{}' is missing", name));
-    }
-    return *found;
-  }
-
-  const Json& json_;
-  std::string path_;
-  const std::string& file_;
-};
-
-Json encode_block(const StoredBlock& block) {
-  std::string checksums;
-  for (const std::uint64_t checksum : block.checksums) {
-    checksums += to_hex(checksum);
-  }
-  Json json = {{"file", block.file},
-               {"offset", block.offset},
-               {"row_begin", block.row_begin},
-               {"row_end", block.row_end},
-               {"col_begin", block.col_begin},
-               {"col_end", block.col_end},
-               {"chunk_rows", block.chunk_rows},
-               {"checksums", checksums}};
-  if (block.row_step != 1) {
-    json["row_step"] = block.row_step;
-  }
-  return json;
 }
 
 Json encode_data(const DataIdentity& data) {
@@ -206,7 +66,7 @@ DataIdentity decode_data(const Fields& fields) {
 
 /// The lowest that has what the manifest needs.
 std::int64_t version_of(const Manifest& manifest) {
-  if (manifest.metadata.lineage.job_id != 0) {
+  if (manifest.metadata.lineage.job_id != 0 || !manifest.tables.empty()) {
     return kFormatVersion;
   }
   for (const StoredItem& item : manifest.items) {
@@ -251,7 +111,8 @@ Json encode_metadata(const Metadata& metadata, std::int64_t version) {
 }
 
 Json encode(const Manifest& manifest) {
-  Json json = encode_metadata(manifest.metadata, version_of(manifest));
+  const std::int64_t version = version_of(manifest);
+  Json json = encode_metadata(manifest.metadata, version);
   if (manifest.metadata.lineage.job_id != 0) {
     json["job"] = encode_lineage(manifest.metadata.lineage);
   }
@@ -266,58 +127,19 @@ Json encode(const Manifest& manifest) {
                              {"bytes", blob.bytes},
                              {"checksum", to_hex(blob.checksum)}});
   }
-  json["items"] = Json::array();
-  for (const StoredItem& item : manifest.items) {
-    Json blocks = Json::array();
-    for (const StoredBlock& block : item.blocks) {
-      blocks.push_back(encode_block(block));
-    }
-    json["items"].push_back({{"parameter", item.parameter},
-                             {"kind", item.kind},
-                             {"dtype", std::string(to_string(item.dtype))},
-                             {"rows", item.rows},
-                             {"cols", item.cols},
-                             {"blocks", std::move(blocks)}});
+  json["items"] = encode_items(manifest, version);
+  if (version >= kFormatVersion) {
+    encode_rows(json, manifest);
   }
   return json;
 }
 
-StoredBlock decode_block(const Fields& fields) {
-  StoredBlock block;
-  block.file = fields.integer("file", 0);
-  block.offset = fields.integer("offset", 0);
-  block.row_begin = fields.integer("row_begin", 0);
-  block.row_end = fields.integer("row_end", 0);
-  block.col_begin = fields.integer("col_begin", 0);
-  block.col_end = fields.integer("col_end", 0);
-  block.chunk_rows = fields.integer("chunk_rows", 1);
-  block.checksums = fields.hashes("checksums");
-  block.row_step = fields.has("row_step") ? fields.integer("row_step", 1) : 1;
-  return block;
-}
-
-StoredItem decode_item(const Fields& fields) {
-  StoredItem item;
-  item.parameter = fields.text("parameter");
-  item.kind = fields.text("kind");
-  const std::string dtype = fields.text("dtype");
-  try {
-    item.dtype = dtype_from_string(dtype);
-  } catch (const Error& error) {
-    fields.damaged(error.what());
-  }
-  item.rows = fields.integer("rows", 0);
-  item.cols = fields.integer("cols", 0);
-  fields.list("blocks", [&](const Fields& block) { item.blocks.push_back(decode_block(block)); });
-  return item;
-}
-
-Lineage decode_lineage(const Fields& fields, const std::string& file) {
+Lineage decode_lineage(const Fields& fields) {
   Lineage lineage;
   lineage.job_id = fields.hash("id");
   lineage.save_number = fields.integer("save_number", 1);
   if (fields.has("parent")) {
-    const Fields parent(fields.object("parent"), "job.parent", file);
+    const Fields parent = fields.member("parent");
     lineage.parent_name = parent.text("name");
     lineage.parent_id = parent.hash("id");
     if (lineage.parent_id == 0) {
@@ -330,11 +152,11 @@ Lineage decode_lineage(const Fields& fields, const std::string& file) {
   return lineage;
 }
 
-Metadata decode_metadata(const Fields& fields, const std::string& file) {
+Metadata decode_metadata(const Fields& fields) {
   Metadata metadata;
   metadata.weft_version = fields.text("weft");
   metadata.step = fields.integer("step", 0);
-  const Fields reader(fields.object("reader"), "reader", file);
+  const Fields reader = fields.member("reader");
   metadata.epoch = reader.integer("epoch", 0);
   metadata.sample = reader.integer("sample", 0);
   metadata.ranks = fields.integer("ranks", 1);
@@ -346,10 +168,10 @@ Metadata decode_metadata(const Fields& fields, const std::string& file) {
   metadata.plan_yaml = fields.text("plan");
   metadata.extra_json = fields.object("extra").dump();
   if (fields.has("data")) {
-    metadata.data = decode_data(Fields(fields.object("data"), "data", file));
+    metadata.data = decode_data(fields.member("data"));
   }
-  if (fields.integer("version", kFirstVersion) >= kFormatVersion) {
-    metadata.lineage = decode_lineage(Fields(fields.object("job"), "job", file), file);
+  if (fields.integer("version", kFirstVersion) >= kJobVersion) {
+    metadata.lineage = decode_lineage(fields.member("job"));
   }
   return metadata;
 }
@@ -429,7 +251,7 @@ Manifest decode_manifest(const std::string& text, const std::string& file) {
     check_seal(text, file);
     const Fields fields(json, "", file);
     Manifest manifest;
-    manifest.metadata = decode_metadata(fields, file);
+    manifest.metadata = decode_metadata(fields);
     fields.list("files", [&](const Fields& one) {
       manifest.files.push_back({one.text("name"), one.integer("bytes", 0)});
     });
@@ -437,7 +259,10 @@ Manifest decode_manifest(const std::string& text, const std::string& file) {
       manifest.blobs.push_back(
           {one.text("name"), one.text("file"), one.integer("bytes", 0), one.hash("checksum")});
     });
-    fields.list("items", [&](const Fields& one) { manifest.items.push_back(decode_item(one)); });
+    decode_items(fields, manifest);
+    if (fields.integer("version", kFirstVersion) >= kFormatVersion) {
+      decode_rows(fields, manifest);
+    }
     return manifest;
   } catch (const nlohmann::json::exception& error) {
     fail_damaged(file, error.what());

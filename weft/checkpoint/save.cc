@@ -1,16 +1,20 @@
 #include <algorithm>
-#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
 #include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/rank_table.h"
+#include "weft/checkpoint/row_writer.h"
+#include "weft/checkpoint/save_plan.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
@@ -20,6 +24,10 @@ void check_options(const SaveOptions& options) {
   if (options.directory.empty() || options.metadata.step < 0 || options.keep < 0) {
     fail(ErrorCode::kUsage, "a checkpoint of step {} in '{}', of which {} stay",
          options.metadata.step, options.directory, options.keep);
+  }
+  if (options.writers < 1 || options.writer_bytes < 1 || options.segment_bytes < 1) {
+    fail(ErrorCode::kUsage, "{} writers, one for {} bytes, of segments of {} bytes",
+         options.writers, options.writer_bytes, options.segment_bytes);
   }
   for (const Blob& blob : options.blobs) {
     const bool plain = std::all_of(blob.name.begin(), blob.name.end(), [](char c) {
@@ -54,7 +62,7 @@ void write_block(OutputFile& file,
   if (rows <= 0 || row_bytes <= 0) {
     return;
   }
-  block.chunk_rows = std::clamp<std::int64_t>(kChunkBytes / row_bytes, 1, rows);
+  block.chunk_rows = usual_chunk_rows(stored, block);
   std::vector<std::byte> chunk(static_cast<std::size_t>(block.chunk_rows * row_bytes));
   for (std::int64_t i = 0; i < rows; i += block.chunk_rows) {
     const std::int64_t count = std::min(block.chunk_rows, rows - i);
@@ -68,99 +76,61 @@ void write_block(OutputFile& file,
   stored.blocks.push_back(std::move(block));
 }
 
-/// What this rank will write of `sources`.
-std::int64_t bytes_to_write(std::span<const StateSource* const> sources) {
+/// The bytes of blocks that this rank will write.
+std::int64_t bytes_of_blocks(const SaveSources& sources) {
   std::int64_t bytes = 0;
-  for (const StateSource* source : sources) {
-    for (const StateItem& item : source->state_items()) {
-      if (item.first_holder) {
-        bytes += item.held().size() * (item.col_end - item.col_begin) * size_of(item.dtype);
-      }
-    }
-  }
+  sources.for_each_block([&](const StateSource&, std::size_t, const StateItem& item) {
+    bytes += item.held().size() * (item.col_end - item.col_begin) * size_of(item.dtype);
+  });
   return bytes;
 }
 
-/// Every rank: its file, and the table of what is in it. An item of which a rank holds no first
-/// block is not in its table.
-Manifest write_rank(io::FileSystem& files,
-                    const std::string& directory,
-                    int rank,
-                    std::span<const StateSource* const> sources,
-                    WorkProgress& progress) {
-  Manifest table;
-  const std::string name = fmt::format("rank-{:04}.bin", rank);
-  const std::string path = join(directory, name);
+/// Every rank: its data file, if it has any block, and the table of what is in it. An item of which
+/// a rank holds no first block is not in its table.
+void write_blocks(io::FileSystem& files,
+                  const std::string& path,
+                  const SaveSources& sources,
+                  RankTable& table,
+                  WorkProgress& progress) {
   progress.begin({.activity = "writing",
                   .place = fmt::format("'{}'", path),
-                  .total = bytes_to_write(sources)});
-  OutputFile file(files, path);
-  for (const StateSource* source : sources) {
-    const auto items = source->state_items();
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (items[i].first_holder) {
-        table.items.push_back(describe(items[i]));
-        write_block(file, *source, i, items[i], table.items.back(), progress);
+                  .total = bytes_of_blocks(sources)});
+  std::optional<OutputFile> file;
+  sources.for_each_block([&](const StateSource& source, std::size_t index, const StateItem& item) {
+    table.items.push_back(describe(item));
+    if (item.held().size() > 0 && item.col_end > item.col_begin) {
+      if (!file) {
+        file.emplace(files, path);
       }
+      write_block(*file, source, index, item, table.items.back(), progress);
     }
-  }
-  file.finish();
-  table.files.push_back({name, file.bytes()});
-  return table;
-}
-
-bool same_matrix(const StoredItem& a, const StoredItem& b) {
-  return a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols;
-}
-
-/// Adds what one rank has written to the manifest of all.
-void add_table(Manifest& all,
-               std::map<std::pair<std::string, std::string>, std::size_t>& places,
-               const Manifest& table) {
-  const auto file = static_cast<std::int64_t>(all.files.size());
-  all.files.insert(all.files.end(), table.files.begin(), table.files.end());
-  for (const StoredItem& item : table.items) {
-    const auto [place, is_new] = places.try_emplace({item.parameter, item.kind}, all.items.size());
-    if (is_new) {
-      all.items.push_back(item);
-      all.items.back().blocks.clear();
-    }
-    StoredItem& whole = all.items[place->second];
-    if (!same_matrix(whole, item)) {
-      fail(ErrorCode::kCheckpoint, "cannot save {}: ranks disagree, {} x {} {} and {} x {} {}",
-           item_name(item.parameter, item.kind), whole.rows, whole.cols, to_string(whole.dtype),
-           item.rows, item.cols, to_string(item.dtype));
-    }
-    for (StoredBlock block : item.blocks) {
-      block.file += file;
-      whole.blocks.push_back(std::move(block));
-    }
+  });
+  if (file) {
+    file->finish();
+    table.file_bytes = file->bytes();
   }
 }
 
-Manifest merge_tables(const Metadata& metadata, const Gathered& tables) {
-  Manifest all;
-  all.metadata = metadata;
-  std::map<std::pair<std::string, std::string>, std::size_t> places;
-  const auto* next = reinterpret_cast<const char*>(tables.bytes.data());
-  for (const std::int64_t bytes : tables.counts) {
-    const std::string text(next, static_cast<std::size_t>(bytes));
-    next += bytes;
-    add_table(all, places, decode_manifest(text, "the table of a rank"));
-  }
-  return all;
-}
-
-/// What the other ranks wrote must be seen from here.
-void check_files(io::FileSystem& files, const std::string& directory, const Manifest& manifest) {
-  for (std::size_t r = 0; r < manifest.files.size(); ++r) {
-    const std::string path = join(directory, manifest.files[r].name);
-    const io::Status status = files.status(path);
-    if (status.kind != io::Kind::kFile || status.bytes != manifest.files[r].bytes) {
+/// What the other ranks wrote must be seen from here: all names, and of some files their bytes.
+void check_files(io::FileSystem& files,
+                 const std::string& directory,
+                 const std::vector<DataFile>& written) {
+  constexpr std::size_t kLookedAt = 64;
+  const auto names = list_directory(files, directory);
+  const std::set<std::string> seen(names.begin(), names.end());
+  const std::size_t stride = written.size() / kLookedAt + 1;
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    bool is_there = seen.contains(written[i].name);
+    const std::string path = join(directory, written[i].name);
+    if (is_there && i % stride == 0) {
+      const io::Status status = files.status(path);
+      is_there = status.kind == io::Kind::kFile && status.bytes == written[i].bytes;
+    }
+    if (!is_there) {
       fail(ErrorCode::kCheckpoint,
-           "rank 0 does not see '{}' as rank {} has written it: checkpoints must go to a directory "
-           "that all ranks share",
-           path, r);
+           "rank 0 does not see '{}' as another rank has written it: checkpoints must go to a "
+           "directory that all ranks share",
+           path);
     }
   }
 }
@@ -177,29 +147,189 @@ void write_blobs(io::FileSystem& files,
   }
 }
 
-/// Rank 0: blobs, manifest, and the names that make it the newest.
-std::string commit(io::FileSystem& files,
-                   Folder& folder,
-                   const SaveOptions& options,
-                   const std::string& unfinished,
-                   Manifest manifest) {
-  manifest.metadata.lineage = folder.lineage();
-  write_blobs(files, unfinished, options.blobs, manifest);
-  if (const std::string fault = find_fault(manifest); !fault.empty()) {
-    fail(ErrorCode::kInternal,
-         "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
-         "once, this is a bug, please report it",
-         fault);
-  }
-  check_files(files, unfinished, manifest);
-  return folder.commit(unfinished, options.metadata.step, manifest_to_json(manifest));
-}
+/// One save, as one rank does it.
+class Save {
+ public:
+  Save(comm::Communicator& comm,
+       Context& ctx,
+       const SaveOptions& options,
+       std::span<const StateSource* const> sources)
+      : comm_(comm),
+        ctx_(ctx),
+        options_(options),
+        files_(options.files != nullptr ? *options.files : io::real_file_system()),
+        sources_(sources),
+        folder_(options.folder) {}
 
-/// Rank 0's text, on all ranks.
-std::string shared_text(comm::Communicator& comm, Context& ctx, const std::string& text) {
-  const Gathered all = gather_bytes(comm, ctx, std::as_bytes(std::span(text)));
-  return {reinterpret_cast<const char*>(all.bytes.data()), all.bytes.size()};
-}
+  std::string run() {
+    try {
+      const Gathered offers = begin();
+      decide(offers);
+      const Gathered tables = write();
+      complete(tables);
+    } catch (...) {
+      if (is_first() && !plan_.unfinished.empty()) {
+        folder_->discard(plan_.unfinished);
+      }
+      throw;
+    }
+    return finish();
+  }
+
+ private:
+  [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
+
+  /// Rank 0 makes the directory; all look how much has changed.
+  Gathered begin() {
+    RankOffer offer;
+    agree(comm_, ctx_, [&](WorkProgress& progress) {
+      progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options_.directory)});
+      if (is_first()) {
+        check_options(options_);
+        if (folder_ == nullptr) {
+          folder_ = &own_folder_.emplace(
+              FolderOptions{.directory = options_.directory, .files = options_.files});
+        }
+        plan_.unfinished = folder_->begin(options_.metadata.step, [&progress] { progress.move(); });
+      }
+      offer = offer_of(sources_, options_.increments);
+    });
+    return gather_to_first(comm_, ctx_, std::as_bytes(std::span(&offer, 1)));
+  }
+
+  void decide(const Gathered& gathered) {
+    agree(comm_, ctx_, [&](WorkProgress& progress) {
+      if (is_first()) {
+        progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options_.directory)});
+        std::vector<RankOffer> offers(gathered.counts.size());
+        std::copy(gathered.bytes.begin(), gathered.bytes.end(),
+                  std::as_writable_bytes(std::span(offers)).begin());
+        const bool has_rows = std::any_of(offers.begin(), offers.end(),
+                                          [](const RankOffer& one) { return one.shards > 0; });
+        if (has_rows) {
+          plan_.parent = parent_to_extend(options_, *folder_, offers);
+          plan_.prefix = folder_->begin_rows();
+        }
+      }
+    });
+    std::string text = plan_.encode();
+    share_text(comm_, ctx_, text);
+    plan_.decode(text);
+  }
+
+  Gathered write() {
+    std::string table;
+    agree(comm_, ctx_, [&](WorkProgress& progress) {
+      RankTable own;
+      write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())), sources_, own,
+                   progress);
+      if (!plan_.prefix.empty()) {
+        write_segments(own, progress);
+      }
+      table = own.encode();
+    });
+    return gather_to_first(comm_, ctx_, std::as_bytes(std::span(table)));
+  }
+
+  void write_segments(RankTable& table, WorkProgress& progress) {
+    const RowWriteOptions options{
+        .directory = join(options_.directory, kRowsName),
+        .prefix = plan_.prefix,
+        .rank = comm_.rank(),
+        .which = plan_.has_parent ? StateRows::kChanged : StateRows::kExisting,
+        .writers = options_.writers,
+        .writer_bytes = options_.writer_bytes,
+        .segment_bytes = options_.segment_bytes};
+    std::vector<RowShard> shards;
+    for (const std::size_t i : sources_.first) {
+      shards.push_back(sources_.shards[i]);
+    }
+    progress.begin(
+        {.activity = "writing", .place = fmt::format("rows to '{}'", options.directory)});
+    WrittenRows written = write_rows(files_, options, shards, progress);
+    table.segments = std::move(written.files);
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      table.rows.push_back({shards[s].key, shards[s].shape.rows, written.rows[s]});
+      if (shards[s].shape.rows.contains(0)) {
+        table.tables.push_back(shards[s].table);
+      }
+    }
+  }
+
+  void complete(const Gathered& tables) {
+    agree(comm_, ctx_, [&](WorkProgress& progress) {
+      if (is_first()) {
+        progress.begin({.activity = "completing", .place = fmt::format("'{}'", plan_.unfinished)});
+        const auto on_removed = [&progress] { progress.move(); };
+        commit(tables);
+        folder_->prune(options_.keep, on_removed);
+        folder_->sweep(on_removed);
+      }
+    });
+  }
+
+  /// Rank 0: blobs, manifest, and the names that make it the newest.
+  void commit(const Gathered& tables) {
+    MergeOptions merging{
+        .metadata = options_.metadata, .prefix = plan_.prefix, .parent = std::move(plan_.parent)};
+    merging.metadata.ranks = comm_.size();
+    merging.metadata.lineage = folder_->lineage();
+    Manifest manifest = merge(merging, tables);
+    write_blobs(files_, plan_.unfinished, options_.blobs, manifest);
+    if (const std::string fault = find_fault(manifest); !fault.empty()) {
+      fail(ErrorCode::kInternal,
+           "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
+           "once, this is a bug, please report it",
+           fault);
+    }
+    check_files(files_, plan_.unfinished, manifest.files);
+    if (!plan_.prefix.empty() && !manifest.segments.empty() &&
+        manifest.segments.back().prefix == plan_.prefix) {
+      check_segments(manifest.segments.back());
+    }
+    const std::string text = manifest_to_json(manifest);
+    final_ = folder_->commit(plan_.unfinished, options_.metadata.step, text);
+    id_ = folder_->lineage().parent_id;
+  }
+
+  void check_segments(const SegmentSet& set) {
+    std::vector<DataFile> written;
+    for (const SegmentFile& file : set.files) {
+      written.push_back({segment_name(set.prefix, file), file.bytes});
+    }
+    check_files(files_, join(options_.directory, kRowsName), written);
+  }
+
+  /// All know where it is, and count changes anew.
+  std::string finish() {
+    ByteWriter out;
+    out.put(final_);
+    out.put(id_);
+    std::string text = out.bytes();
+    share_text(comm_, ctx_, text);
+    ByteReader in(text);
+    final_ = in.take<std::string>();
+    id_ = in.take<std::uint64_t>();
+    if (options_.increments != nullptr) {
+      for (RowState* rows : options_.increments->rows) {
+        rows->mark();
+      }
+      options_.increments->base = id_;
+    }
+    return final_;
+  }
+
+  comm::Communicator& comm_;
+  Context& ctx_;
+  const SaveOptions& options_;
+  io::FileSystem& files_;
+  const SaveSources sources_;
+  std::optional<Folder> own_folder_;
+  Folder* folder_;
+  SavePlan plan_;
+  std::string final_;
+  std::uint64_t id_ = 0;
+};
 
 }  // namespace
 
@@ -207,46 +337,7 @@ std::string save(comm::Communicator& comm,
                  Context& ctx,
                  const SaveOptions& options,
                  std::span<const StateSource* const> sources) {
-  io::FileSystem& files = options.files != nullptr ? *options.files : io::real_file_system();
-  const bool is_first = comm.rank() == 0;
-  std::optional<Folder> own_folder;
-  Folder* folder = options.folder;
-  std::string unfinished;
-  std::string final;
-  try {
-    agree(comm, ctx, [&](WorkProgress& progress) {
-      if (is_first) {
-        check_options(options);
-        progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options.directory)});
-        if (folder == nullptr) {
-          folder = &own_folder.emplace(
-              FolderOptions{.directory = options.directory, .files = options.files});
-        }
-        unfinished = folder->begin(options.metadata.step, [&progress] { progress.move(); });
-      }
-    });
-    unfinished = shared_text(comm, ctx, unfinished);
-    std::string table;
-    agree(comm, ctx, [&](WorkProgress& progress) {
-      table = manifest_to_json(write_rank(files, unfinished, comm.rank(), sources, progress));
-    });
-    const Gathered tables = gather_bytes(comm, ctx, std::as_bytes(std::span(table)));
-    agree(comm, ctx, [&](WorkProgress& progress) {
-      if (is_first) {
-        progress.begin({.activity = "completing", .place = fmt::format("'{}'", unfinished)});
-        Metadata metadata = options.metadata;
-        metadata.ranks = comm.size();
-        final = commit(files, *folder, options, unfinished, merge_tables(metadata, tables));
-        folder->prune(options.keep, [&progress] { progress.move(); });
-      }
-    });
-  } catch (...) {
-    if (is_first && !unfinished.empty()) {
-      folder->discard(unfinished);
-    }
-    throw;
-  }
-  return shared_text(comm, ctx, final);
+  return Save(comm, ctx, options, sources).run();
 }
 
 }  // namespace weft::checkpoint

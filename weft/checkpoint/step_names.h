@@ -58,6 +58,7 @@ struct Heading {
   std::uint64_t id = 0;
   std::int64_t step = 0;
   Lineage lineage;
+  std::vector<std::string> prefixes = {};  ///< of the segments it names
 };
 
 /// Throws Error(kCheckpoint).
