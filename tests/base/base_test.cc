@@ -1,4 +1,6 @@
 // Errors, hashes, logging and text.
+#include <algorithm>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -7,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/hash_stream.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 
@@ -48,6 +51,23 @@ TEST(Hash, IsXxh3) {
   EXPECT_EQ(hash_string(text), hash_bytes(std::as_bytes(std::span(text))));
   EXPECT_NE(hash_string("a"), hash_string("b"));
   EXPECT_NE(hash_combine(1, 2), hash_combine(2, 1));
+}
+
+TEST(Hash, OfPiecesIsThatOfTheWhole) {
+  std::vector<std::byte> bytes(3000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(mix64(i));
+  }
+  HashStream stream;
+  EXPECT_EQ(stream.value(), hash_string(""));
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{256}, bytes.size()}) {
+    stream.reset();
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      EXPECT_EQ(stream.value(), hash_bytes(std::span(bytes).first(at)));
+      stream.add(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+    }
+    EXPECT_EQ(stream.value(), hash_bytes(bytes)) << piece;
+  }
 }
 
 TEST(Log, GoesToTheSinkFromTheLevelOn) {
