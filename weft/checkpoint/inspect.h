@@ -1,0 +1,17 @@
+/// What is in a checkpoint, for people and for programs. Reads nothing but the manifest.
+#pragma once
+
+#include <string>
+
+#include "weft/checkpoint/checkpoint_reader.h"
+
+namespace weft::checkpoint {
+
+/// Step, job, parent, hashes, then tables of items, blobs and files. Ends with a line's end.
+std::string inspect_text(const CheckpointReader& reader);
+
+/// The same as a JSON object (docs/cli.md has its members), with the texts of configuration and
+/// plan. Ends with a line's end.
+std::string inspect_json(const CheckpointReader& reader);
+
+}  // namespace weft::checkpoint
