@@ -168,7 +168,7 @@ std::string inspect_text(const CheckpointReader& reader) {
     files.add({blob.file, size_text(blob.bytes), hex(blob.checksum)});
   }
   for (const DataFile& file : manifest.files) {
-    files.add({file.name, size_text(file.bytes), "of its chunks"});
+    files.add({file.name, size_text(file.bytes), "by chunks"});
   }
   out += "\n" + files.text(1);
   out += fmt::format("\n{}, {}, {}: {}\n", counted(std::ssize(reader.items()), "item"),
