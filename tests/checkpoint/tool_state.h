@@ -82,7 +82,7 @@ struct CopiedRows {
 };
 
 inline CopiedRows copy_rows(const ItemSource& source, std::size_t item, const Range& range) {
-  const std::unique_ptr<RowStream> stream = source.open_rows(item, range);
+  const std::unique_ptr<ItemRows> stream = source.open_rows(item, range);
   CopiedRows out;
   StoredRows rows;
   while (stream->next(rows)) {
@@ -119,13 +119,13 @@ class MemoryItems final : public ItemSource {
 
   [[nodiscard]] const std::vector<ItemInfo>& items() const override { return items_; }
 
-  [[nodiscard]] std::unique_ptr<RowStream> open_rows(std::size_t item,
-                                                     const Range& range) const override {
+  [[nodiscard]] std::unique_ptr<ItemRows> open_rows(std::size_t item,
+                                                    const Range& range) const override {
     return std::make_unique<Stream>(rows_[item], items_[item].row_bytes(), range, at_once_);
   }
 
  private:
-  class Stream final : public RowStream {
+  class Stream final : public ItemRows {
    public:
     Stream(const CopiedRows& rows, std::int64_t row_bytes, const Range& range, std::int64_t at_once)
         : rows_(rows), row_bytes_(row_bytes), at_once_(at_once) {

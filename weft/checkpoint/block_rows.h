@@ -67,7 +67,7 @@ struct BlockSource {
 
 /// Joins the blocks of an item. Every block is read once, from front to back, as its rows are met;
 /// so the checksum of a chunk is computed as it goes by, and no chunk is ever held.
-class BlockRows final : public RowStream {
+class BlockRows final : public ItemRows {
  public:
   BlockRows(const BlockSource& source, const StoredItem& item, const Range& rows);
 

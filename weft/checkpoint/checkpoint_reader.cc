@@ -116,7 +116,7 @@ std::int64_t CheckpointReader::stored_bytes() const {
   return bytes;
 }
 
-std::unique_ptr<RowStream> CheckpointReader::open_rows(std::size_t item, const Range& rows) const {
+std::unique_ptr<ItemRows> CheckpointReader::open_rows(std::size_t item, const Range& rows) const {
   WEFT_CHECK(item < items_.size(), "item {} of {}", item, items_.size());
   return std::make_unique<BlockRows>(BlockSource{files_, manifest_, directory_, on_read_},
                                      manifest_.items[item], rows);

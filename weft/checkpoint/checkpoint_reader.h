@@ -22,7 +22,8 @@ struct Verified {
   std::int64_t bytes = 0;   ///< in them
   std::int64_t blobs = 0;
   std::int64_t blob_bytes = 0;
-  std::vector<std::string> strangers = {};  ///< names in the directory that the manifest does not know
+  std::vector<std::string> strangers =
+      {};  ///< names in the directory that the manifest does not know
 };
 
 /// Options of a CheckpointReader.
@@ -58,8 +59,8 @@ class CheckpointReader final : public ItemSource {
 
   /// Memory of the stream: up to 8 MiB of rows or one row, the same again for their numbers, 1 MiB,
   /// and 600 bytes per block in hand. It has up to 128 files open.
-  [[nodiscard]] std::unique_ptr<RowStream> open_rows(std::size_t item,
-                                                     const Range& rows) const override;
+  [[nodiscard]] std::unique_ptr<ItemRows> open_rows(std::size_t item,
+                                                    const Range& rows) const override;
 
   /// Calls visit(bytes) for one blob of manifest().blobs, 1 MiB at a time. As with rows, all is
   /// checked when it returns, and not before.

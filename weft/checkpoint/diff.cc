@@ -83,7 +83,7 @@ class RowCursor {
     next_ = 0;
   }
 
-  std::unique_ptr<RowStream> stream_;
+  std::unique_ptr<ItemRows> stream_;
   std::int64_t row_bytes_;
   StoredRows rows_;
   std::int64_t next_ = 0;

@@ -47,12 +47,12 @@ struct StoredRows {
 };
 
 /// The stored rows of an item, from the first to the last. Used by one thread.
-class RowStream {
+class ItemRows {
  public:
-  RowStream() = default;
-  virtual ~RowStream() = default;
-  RowStream(const RowStream&) = delete;
-  RowStream& operator=(const RowStream&) = delete;
+  ItemRows() = default;
+  virtual ~ItemRows() = default;
+  ItemRows(const ItemRows&) = delete;
+  ItemRows& operator=(const ItemRows&) = delete;
 
   /// Gives the next rows, one at least; false where there are none any more. Rows are handed out
   /// before all bytes under their checksum have been read, so whoever keeps something of them must
@@ -79,12 +79,12 @@ class ItemSource {
 
   /// The stored rows of an item whose numbers lie in `rows`. A range reads its own bytes and, at
   /// either end, up to a chunk more of each block for the checksum.
-  [[nodiscard]] virtual std::unique_ptr<RowStream> open_rows(std::size_t item,
-                                                             const Range& rows) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<ItemRows> open_rows(std::size_t item,
+                                                            const Range& rows) const = 0;
 
   /// Calls visit(rows) for all stored rows of an item.
   void for_each_rows(std::size_t item, const std::function<void(const StoredRows&)>& visit) const {
-    const std::unique_ptr<RowStream> stream = open_rows(item, kAllRows);
+    const std::unique_ptr<ItemRows> stream = open_rows(item, kAllRows);
     StoredRows rows;
     while (stream->next(rows)) {
       visit(rows);

@@ -88,7 +88,7 @@ void write_item(const CheckpointReader& from,
   if (all.empty() || item.cols == 0) {
     return;
   }
-  const std::unique_ptr<RowStream> stream = from.open_rows(index, all);
+  const std::unique_ptr<ItemRows> stream = from.open_rows(index, all);
   const std::int64_t row_bytes = item.cols * size_of(item.dtype);
   StoredRows rows;
   std::int64_t used = 0;  // of `rows`
