@@ -57,15 +57,16 @@ TEST(ResidencyOfATrainingJob, IsHeldFromFetchToUpdateWhateverTheSchedule) {
     comm::run_local(2, {.timeout_s = 60}, [&](comm::Communicator& world) {
       Watchers watchers;
       train_watched(config, world, watchers);
-      const bool fetches_ahead =
-          std::string(schedule) == "dbp" || std::string(schedule) == "nested";
+      const bool fetches_ahead = std::string(schedule) != "sync" && std::string(schedule) != "fwp";
       for (const auto& watcher : watchers) {
         EXPECT_EQ(watcher->held(), 0) << schedule;
         EXPECT_EQ(watcher->most_held(), fetches_ahead ? 2 : 1) << schedule;
         std::vector<storage::Release> how;
         for (const sharding::WatchingResidency::Asked& one : watcher->released()) {
           how.push_back(one.how);
-          EXPECT_GT(one.late_calls, 0) << schedule;
+          if (how.size() < 5) {  // the fifth may not have been looked up
+            EXPECT_GT(one.late_calls, 0) << schedule;
+          }
         }
         using enum storage::Release;
         std::vector<storage::Release> expected = {kUpdated, kUpdated, kUnchanged, kUpdated};
