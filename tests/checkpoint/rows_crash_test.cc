@@ -1,0 +1,161 @@
+// The same with rows in segments that checkpoints share: full saves, increments, and removals.
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/checkpoint/crash_kit.h"
+#include "tests/checkpoint/memory_rows.h"
+
+namespace weft::checkpoint {
+namespace {
+
+std::vector<Table> tables_to_crash() {
+  return {{"rows.a", 12, 4, DType::kFloat32, RowExtra::kOfRow}, {"rows.b", 3, 5}};
+}
+
+/// Tables that change with every save. The configuration says which saves' changes they have.
+class RowJob final : public CrashJob {
+ public:
+  /// All rows are saved again by saves of numbers that divide by `full_every`.
+  explicit RowJob(int full_every) : full_every_(full_every) {}
+
+  void resume(FaultyFileSystem& files, const std::string& directory) override {
+    load_here(files, directory, &increments_);
+  }
+
+  void save(SaveOptions options, int number) override {
+    change(number);
+    options.metadata.config_yaml = line_;
+    options.increments = &increments_;
+    options.increment_share = number % full_every_ == 0 ? 0.0 : 100.0;
+    comm::run_local(1, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryState dense = make_state(few_matrices(), 1, 1, 0);
+      dense.fill();
+      auto sources = sources_of(tables_);
+      sources.push_back(&dense);
+      checkpoint::save(world, ctx, options, sources);
+    });
+  }
+
+  std::string fault_of(FaultyFileSystem& files, const std::string& directory) override {
+    load_here(files, directory, nullptr);
+    return differences(tables_, versions_) == 0 ? "" : "it has other rows";
+  }
+
+ private:
+  static std::vector<Table> all() { return tables_to_crash(); }
+
+  void change(int number) {
+    const Versions before = versions_;
+    draw_updates(all(), static_cast<std::uint32_t>(number), 40, versions_);
+    apply(tables_, before, versions_);
+    line_ = fmt::format("{} {}", number, line_);
+  }
+
+  void load_here(FaultyFileSystem& files, const std::string& directory, Increments* increments) {
+    LoadOptions options{.path = directory};
+    options.files = &files;
+    options.increments = increments;
+    comm::run_local(1, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryState dense = make_state(few_matrices(), 2, 1, 0);
+      auto sinks = sinks_of(tables_);
+      sinks.push_back(&dense);
+      line_ = load(world, ctx, options, sinks).metadata.config_yaml;
+      EXPECT_EQ(dense.differences(), 0);
+    });
+    std::istringstream numbers(line_);
+    for (std::uint32_t number = 0; numbers >> number;) {
+      draw_updates(all(), number, 40, versions_);
+    }
+  }
+
+  int full_every_;
+  RankTables tables_ = make_tables(all(), 1, 1, 0, Holding::kDrawn);
+  Increments increments_{.rows = rows_of(tables_)};
+  Versions versions_;
+  std::string line_;
+};
+
+MakeJob row_job(int full_every) {
+  return [full_every] { return std::make_unique<RowJob>(full_every); };
+}
+
+/// Of each of both kinds of saves and removals: segments of the chain stay, or the old chain goes.
+TEST(RowCrash, BetweenAnyTwoCallsTheNewestCompleteCheckpointIsFound) {
+  for (const int full_every : {100, 4}) {
+    for (const std::int64_t keep : {1, 2}) {
+      const MakeJob make = row_job(full_every);
+      const auto count = static_cast<std::int64_t>(calls_of(make, keep).size());
+      EXPECT_GT(count, 100);
+      EXPECT_EQ(
+          faults_of_kills({.make = make, .end = count + 1, .stride = 5, .keep = keep, .seeds = 1}),
+          std::vector<std::string>{});
+    }
+  }
+}
+
+/// Negative control.
+TEST(RowCrash, WithoutAnyOneSyncSomethingIsLost) {
+  EXPECT_EQ(leave_out_every_sync(row_job(100), fmt::format("{}/rows", kFolder)), 2)
+      << "a segment, and the directory of segments";
+}
+
+/// Negative control: segments that go before the checkpoints that name them.
+TEST(RowCrash, RemovalOfSegmentsBeforeTheirCheckpointsIsFound) {
+  const MakeJob make = row_job(4);
+  const auto calls = calls_of(make, 1);
+  std::int64_t first = 0;
+  for (const Call& call : calls) {
+    if (first == 0 && call.kind == CallKind::kRename && call.path.ends_with("step-00000010")) {
+      first = call.index;
+    }
+  }
+  ASSERT_GT(first, 0);
+  FaultyFileSystem files;
+  begin_job(files, make);
+  const io::Hook killed = killed_at(first);
+  files.set_hook([&](const Call& call) {
+    if (call.index == first) {
+      const std::string rows = fmt::format("{}/rows", kFolder);
+      for (const std::string& name : files.list(rows).names) {
+        if (name.find("-1-") != std::string::npos) {
+          EXPECT_FALSE(files.remove(rows + "/" + name));
+        }
+      }
+    }
+    return killed(call);
+  });
+  const int done = go_back_and_on(files, make, 1);
+  files.set_hook({});
+  files.crash(Survival::kAll);
+  EXPECT_NE(find_fault(files, make, done).find("it is missing"), std::string::npos);
+}
+
+TEST(RowFaults, EveryCallFailsInTurnAndTheJobGoesOn) {
+  EXPECT_GT(fail_every_call(row_job(100), 2), 20);
+  EXPECT_GT(fail_every_call(row_job(4), 3), 20);
+}
+
+TEST(RowFaults, ASegmentThatCannotBeRemovedEndsNothing) {
+  const MakeJob make = row_job(4);
+  FaultyFileSystem files;
+  begin_job(files, make);
+  files.set_hook([](const Call& call) {
+    const bool removes = call.kind == CallKind::kRemove && call.path.ends_with(".rows");
+    return removes ? Verdict{What::kFail, EACCES} : Verdict{};
+  });
+  EXPECT_EQ(go_back_and_on(files, make, 1), 4);
+  files.set_hook({});
+  EXPECT_EQ(files.list(fmt::format("{}/rows", kFolder)).names.size(), 4U);
+  EXPECT_EQ(find_fault(files, make, 4), "") << "the next save tries again";
+}
+
+}  // namespace
+}  // namespace weft::checkpoint
