@@ -1,6 +1,8 @@
 // A SegmentStore on a disk that fails, is full, is damaged, or is another job's.
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -40,7 +42,7 @@ std::string live(io::FaultyFileSystem& files) {
                       {.key = 2, .rows = {0, 9, 1}, .row_bytes = 5000, .table = "two"}},
                      1);
     const std::string error = message_of([&] {
-      for (int i = 0; i < 15; ++i) {
+      for (int i = 0; i < 20; ++i) {
         model.write(60, 0);
         model.write(3, 1);
         model.read(40);
@@ -63,39 +65,45 @@ std::string live(io::FaultyFileSystem& files) {
   });
 }
 
+/// Fails the n-th call of a kind; the store's segments are meant where it removes.
 TEST(StoreFaults, EachCallFailsInTurn) {
+  using io::CallKind;
   io::FaultyFileSystem whole;
   ASSERT_EQ(live(whole), "");
-  const auto calls = static_cast<std::int64_t>(whole.calls().size());
-  EXPECT_GT(calls, 100);
-  std::set<io::CallKind> kinds;
-  std::set<io::CallKind> noticed;
-  for (std::int64_t k = 0; k < calls; k += 1 + k / 25) {
-    io::FaultyFileSystem files;
-    std::atomic<int> kind = -1;
-    files.set_hook([&](const io::Call& call) {
-      if (call.index != k) {
-        return io::Verdict{};
-      }
-      kind = static_cast<int>(call.kind);
-      return io::Verdict{
-          k % 2 == 0 || call.kind != io::CallKind::kWrite ? What::kFail : What::kTorn, EIO};
-    });
-    const std::string error = live(files);
-    if (kind >= 0) {
-      kinds.insert(static_cast<io::CallKind>(kind.load()));
-      if (!error.empty()) {
-        noticed.insert(static_cast<io::CallKind>(kind.load()));
-        EXPECT_NE(error.find("/"), std::string::npos) << "it names a file: " << error;
-      }
-    }
-    // What it has left keeps nobody from beginning again.
-    files.set_hook({});
-    EXPECT_EQ(live(files), "") << "after call " << k;
+  std::map<CallKind, std::int64_t> calls;
+  for (const io::Call& call : whole.calls()) {
+    ++calls[call.kind];
   }
-  for (const io::CallKind each : {io::CallKind::kOpen, io::CallKind::kRead, io::CallKind::kWrite,
-                                  io::CallKind::kSync, io::CallKind::kRemove}) {
-    EXPECT_TRUE(kinds.contains(each)) << static_cast<int>(each);
+  std::set<CallKind> noticed;
+  for (const auto& [kind, count] : calls) {
+    for (std::int64_t n = 0; n < count; n += 1 + n / 3) {
+      io::FaultyFileSystem files;
+      std::atomic<std::int64_t> seen = 0;
+      std::atomic<bool> has_failed = false;
+      files.set_hook([&, failing = kind](const io::Call& call) {
+        const bool is_meant =
+            call.kind == failing && (failing != CallKind::kRemove || call.path.ends_with(".seg"));
+        if (!is_meant || seen++ != n) {
+          return io::Verdict{};
+        }
+        has_failed = true;
+        return io::Verdict{n % 2 == 0 || failing != CallKind::kWrite ? What::kFail : What::kTorn,
+                           EIO};
+      });
+      const std::string error = live(files);
+      if (!error.empty()) {
+        EXPECT_TRUE(has_failed);
+        EXPECT_NE(error.find("/"), std::string::npos) << "it names a file: " << error;
+        noticed.insert(kind);
+      }
+      // What it has left keeps nobody from beginning again.
+      files.set_hook({});
+      EXPECT_EQ(live(files), "") << "after call " << n << " of kind " << static_cast<int>(kind);
+    }
+  }
+  for (const CallKind each : {CallKind::kOpen, CallKind::kRead, CallKind::kWrite, CallKind::kSync,
+                              CallKind::kSyncDirectory, CallKind::kRemove, CallKind::kLock,
+                              CallKind::kList, CallKind::kMakeDirectory}) {
     EXPECT_TRUE(noticed.contains(each)) << static_cast<int>(each);
   }
 }

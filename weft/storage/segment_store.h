@@ -3,9 +3,11 @@
 ///
 /// Writing    write() copies rows into the write buffer; a thread of the store packs them into the
 ///            open segment, seals it when it is full, and opens the next one in the next directory.
+///            A row has landed (RowBacking::drain()) when it is appended; durable it is by seal().
 /// Reading    a row is served from the write buffer until it lies whole in its file. Others are
 ///            read in blocks, each once per RowReads, with many in flight, past the page cache; a
-///            block's checksum is checked whenever it is read.
+///            block's checksum is checked whenever it is read. for_each_row() seals, and visits
+///            rows in the order in which they lie.
 /// Cleaning   the same thread moves the rows that still hold from the sealed segment with the
 ///            smallest share of them, and removes it, while sealed segments take more than
 ///            space_factor times the bytes of rows that hold, and two segments. It moves bytes,
@@ -15,9 +17,8 @@
 /// Crashes    nothing is recovered. Files that an earlier store has left are removed at the start,
 ///            and its own at the end. What must outlive it is linked or copied from a Seal.
 /// Memory     8 to 9 bytes for a row that is held where most are, up to 256 where one of many is;
-/// the
-///            write buffer, and 2 MiB for each of two open segments, with their rows' ids; of a
-///            RowReads up to 32 MiB. A sealed segment takes one of the process's open files.
+///            the write buffer; some 10 MiB for each of two open segments; of a RowReads up to
+///            32 MiB. A sealed segment is one of the process's open files.
 /// Threads    all calls may come from any thread at the same time.
 /// Errors     Error(kIo) or Error(kResource) naming table or file and what to do. After a write, a
 ///            seal or a cleaning that has failed every later call throws the same error. A read
