@@ -51,7 +51,16 @@ std::vector<Factor> tier_factors() {
     schedule.levels.push_back(
         {std::string(one.name), {"pipeline.schedule=" + std::string(one.name)}});
   }
-  all.push_back({"ranks", {{"1", {}, 1}, {"2", {}, 2}, {"3", {}, 3}, {"4", {}, 4}}});
+  all.push_back({"ranks",
+                 {{"1", {}, 1},
+                  {"2", {}, 2},
+                  {"3", {}, 3},
+                  {"2 groups of 2 dense", mesh(2, "dense"), 4},
+                  {"2 groups of 2, touched, every 4, local_all_reduce",
+                   joined(mesh(2, "touched"), {"mesh.sync_every=4", "mesh.layout=local_all_reduce"}),
+                   4},
+                  {"2 groups of 1, gradients", mesh(2, "gradients"), 2},
+                  {"4 groups of 1", mesh(4, "dense"), 4}}});
   Factor& sharding = all.emplace_back(Factor{"sharding", {{"as planned", {}}}});
   for (const char* value : {"table_wise", "row_wise", "column_wise", "grid_shard"}) {
     sharding.levels.push_back({value, all_tables("sharding", value)});

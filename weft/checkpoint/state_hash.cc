@@ -1,7 +1,6 @@
 #include "weft/checkpoint/state_hash.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -240,18 +239,27 @@ std::uint64_t item_key(const StateItem& item) {
 
 namespace {
 
+constexpr std::size_t kNoSum = static_cast<std::size_t>(-1);
+
 /// The hash of rows that come by list, of a source of which those that do not exist are not there:
 /// they have their initial values, which count zero. A batch of rows at a time, by tasks.
 class ListedRows {
  public:
-  ListedRows(Context& ctx, const RowState& rows, const std::vector<StateItem>& items)
-      : ctx_(ctx), rows_(rows), items_(items), row_bytes_(rows.row_shape().packed.bytes()) {
+  /// `slots`: of each item the sum that it belongs to, or kNoSum.
+  ListedRows(Context& ctx,
+             const RowState& rows,
+             const std::vector<StateItem>& items,
+             const std::vector<std::size_t>& slots)
+      : ctx_(ctx), rows_(rows), row_bytes_(rows.row_shape().packed.bytes()) {
     const RowState::Shape shape = rows.row_shape();
     places_ = packed_items(shape, items);
-    items_ = std::span(items).subspan(static_cast<std::size_t>(shape.first_item), places_.size());
+    const auto first = static_cast<std::size_t>(shape.first_item);
+    items_ = std::span(items).subspan(first, places_.size());
+    slots_.assign(slots.begin() + shape.first_item,
+                  slots.begin() + shape.first_item + std::ssize(places_));
   }
 
-  /// Adds the words of all rows to sums[0], of weights, and sums[1], of state.
+  /// Adds the words of all rows.
   void add_to(std::span<std::uint64_t> sums, WorkProgress& progress) {
     const std::int64_t task = std::max<std::int64_t>(1, kTaskBytes / row_bytes_);
     const std::int64_t threads = ctx_.pool == nullptr ? 1 : ctx_.pool->threads();
@@ -273,7 +281,7 @@ class ListedRows {
             std::span<std::uint64_t> sums,
             WorkProgress& progress) {
     const std::int64_t tasks = (std::ssize(rows) + task - 1) / task;
-    std::array<std::atomic<std::uint64_t>, 2> added = {};
+    std::vector<std::atomic<std::uint64_t>> added(sums.size());
     const auto run = [&](std::int64_t i) {
       const auto first = static_cast<std::size_t>(i * task);
       const auto some =
@@ -288,12 +296,13 @@ class ListedRows {
     } else {
       ctx_.pool->parallel_for(tasks, run);
     }
-    sums[0] += added[0];
-    sums[1] += added[1];
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += added[i];
+    }
   }
 
   void hash_some(std::span<const std::int64_t> rows,
-                 std::array<std::atomic<std::uint64_t>, 2>& sums) const {
+                 std::vector<std::atomic<std::uint64_t>>& sums) const {
     const auto bytes = rows.size() * static_cast<std::size_t>(row_bytes_);
     std::vector<std::byte> packed(bytes);
     std::vector<std::byte> initial(bytes);
@@ -302,7 +311,7 @@ class ListedRows {
     std::vector<std::byte> values;
     std::vector<std::byte> start;
     for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (!items_[i].first_holder) {
+      if (slots_[i] == kNoSum) {
         continue;
       }
       values.resize(rows.size() * static_cast<std::size_t>(row_bytes(items_[i])));
@@ -310,7 +319,7 @@ class ListedRows {
       copy_item(places_[i], packed.data(), row_bytes_, std::ssize(rows), values.data());
       copy_item(places_[i], initial.data(), row_bytes_, std::ssize(rows), start.data());
       const auto row_at = [rows](std::int64_t r) { return rows[static_cast<std::size_t>(r)]; };
-      sums[items_[i].kind == "weight" ? 0 : 1] +=
+      sums[slots_[i]] +=
           hash_block(HashedRows{items_[i], std::ssize(rows), row_at}, values.data(), start.data());
     }
   }
@@ -318,9 +327,34 @@ class ListedRows {
   Context& ctx_;
   const RowState& rows_;
   std::span<const StateItem> items_;
+  std::vector<std::size_t> slots_;  // of these
   std::vector<PackedItem> places_;
   std::int64_t row_bytes_;
 };
+
+/// What is hashed: ranges of rows, and rows by list.
+struct HashWork {
+  std::vector<Task>& tasks;
+  std::vector<ListedRows>& listed;
+};
+
+/// Adds the items of a source that belong to sums, slots[i] of item i.
+void add_source(Context& ctx,
+                const StateSource& source,
+                const std::vector<StateItem>& items,
+                const std::vector<std::size_t>& slots,
+                const HashWork& to) {
+  const RowState* const rows = source.row_state();
+  if (rows != nullptr && rows->is_sparse()) {
+    to.listed.emplace_back(ctx, *rows, items, slots);
+    return;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (slots[i] != kNoSum) {
+      add_tasks(to.tasks, source, items[i], i, slots[i]);
+    }
+  }
+}
 
 StateHash hash_own(Context& ctx,
                    std::span<const StateSource* const> sources,
@@ -330,17 +364,11 @@ StateHash hash_own(Context& ctx,
   std::vector<Task> tasks;
   std::vector<ListedRows> listed;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    const RowState* const rows = sources[s]->row_state();
-    if (rows != nullptr && rows->is_sparse()) {
-      listed.emplace_back(ctx, *rows, lists[s]);
-      continue;
+    std::vector<std::size_t> slots;  // of weights, and of state
+    for (const StateItem& item : lists[s]) {
+      slots.push_back(!item.first_holder ? kNoSum : item.kind == "weight" ? 0 : 1);
     }
-    for (std::size_t i = 0; i < lists[s].size(); ++i) {
-      const StateItem& item = lists[s][i];
-      if (item.first_holder) {
-        add_tasks(tasks, *sources[s], item, i, item.kind == "weight" ? 0 : 1);
-      }
-    }
+    add_source(ctx, *sources[s], lists[s], slots, {tasks, listed});
   }
   auto sums = run_tasks(ctx, tasks, initial, 2, progress);
   for (ListedRows& rows : listed) {
@@ -382,20 +410,27 @@ void compare_replicas(comm::Communicator& comm,
   const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
   const int rank = comm.world_rank(comm.rank());  // for messages
   std::vector<Task> tasks;
+  std::vector<ListedRows> listed;  // all copies of such a block are by list, and so is their hash
   std::vector<BlockHash> own;
   for (std::size_t s = 0; s < sources.size(); ++s) {
-    for (std::size_t i = 0; i < lists[s].size(); ++i) {
-      const StateItem& item = lists[s][i];
+    std::vector<std::size_t> slots;
+    for (const StateItem& item : lists[s]) {
       const BlockName name = block_name(item);
-      if (copied.contains(name)) {
-        add_tasks(tasks, *sources[s], item, i, own.size());
+      slots.push_back(copied.contains(name) ? own.size() : kNoSum);
+      if (slots.back() != kNoSum) {
         own.push_back({name, 0, rank, item.first_holder ? 1 : 0});
       }
+    }
+    if (std::any_of(slots.begin(), slots.end(), [](std::size_t slot) { return slot != kNoSum; })) {
+      add_source(ctx, *sources[s], lists[s], slots, {tasks, listed});
     }
   }
   std::map<BlockName, std::uint64_t> own_hashes;
   agree(comm, ctx, [&](WorkProgress& progress) {
-    const auto sums = run_tasks(ctx, tasks, {}, own.size(), progress);
+    auto sums = run_tasks(ctx, tasks, {}, own.size(), progress);
+    for (ListedRows& rows : listed) {
+      rows.add_to(sums, progress);
+    }
     for (std::size_t i = 0; i < own.size(); ++i) {
       own[i].hash = sums[i];
       own_hashes[own[i].name] = sums[i];

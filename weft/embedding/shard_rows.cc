@@ -126,4 +126,10 @@ void ShardRows::note_changed(std::span<const std::int64_t> rows) {
   }
 }
 
+void ShardRows::note_all_changed() {
+  if (changed_) {
+    changed_->set_all();
+  }
+}
+
 }  // namespace weft::embedding

@@ -32,6 +32,9 @@ class ShardRows final : public RowState {
   /// first mark(), until which all existing rows count as changed.
   void note_changed(std::span<const std::int64_t> rows);
 
+  /// Notes all rows.
+  void note_all_changed();
+
   /// Whether note_changed() has anything to do.
   [[nodiscard]] bool notes_changes() const { return changed_.has_value(); }
 

@@ -130,6 +130,16 @@ void TableShard::note_changed(std::span<RowGradients* const> gradients) {
   }
 }
 
+void TableShard::note_written(std::span<const std::int32_t> rows) {
+  if (row_state_->notes_changes()) {
+    row_state_->note_changed(std::vector<std::int64_t>(rows.begin(), rows.end()));
+  }
+}
+
+void TableShard::note_all_written() {
+  row_state_->note_all_changed();
+}
+
 /// Brings the counts to the host, where nobody waits for them.
 void TableShard::collect_overflow(Context& ctx, std::span<RowGradients* const> gradients) {
   for (const RowGradients* const one : gradients) {

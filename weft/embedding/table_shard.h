@@ -204,6 +204,11 @@ class TableShard final : public StateSource, public StateSink {
   /// Where the rows are, for whoever makes replicas of them equal. Inside a stage.
   [[nodiscard]] kernels::RowTable row_table() const;
 
+  /// Notes rows, counted within the shard, or all of them, that somebody has written where they
+  /// are, for who asks what has changed (RowState::mark()).
+  void note_written(std::span<const std::int32_t> rows);
+  void note_all_written();
+
   /// Says where the store has the rows of coalesced entries; of rows that are not all in memory
   /// nothing, until the update asks the batch's ResidentRows.
   void resolve(kernels::RowRuns& runs) const;

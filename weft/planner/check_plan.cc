@@ -229,17 +229,13 @@ void check_hot_rows(const spec::Table& table, const spec::TablePlan& plan) {
 }
 
 /// Rows that not every batch of this rank names are changed where ranks or groups have replicas.
-void check_memory(const spec::Table& table, const spec::TablePlan& plan, const spec::Plan& whole) {
+void check_memory(const spec::Table& table, const spec::TablePlan& plan) {
   if (table.memory.tier == spec::MemoryTier::kDense) {
     return;
   }
   if (plan.sharding == Sharding::kDataParallel) {
     refuse(table, "data_parallel has all rows on every rank, and memory.tier {} does not",
            to_string(table.memory.tier));
-  }
-  if (whole.groups_of(plan) != 1) {
-    refuse(table, "it has {} replica groups, and memory.tier {} goes with one; set its groups: 1",
-           whole.groups_of(plan), to_string(table.memory.tier));
   }
 }
 
@@ -252,7 +248,7 @@ void check_table(const spec::Table& table,
     check_shard(table, shard, ranks, cut);
   }
   check_hot_rows(table, plan);
-  check_memory(table, plan, whole);
+  check_memory(table, plan);
   if (plan.pooled_at == spec::PooledAt::kSample && plan.hot.empty() &&
       plan.sharding != Sharding::kRowWise && plan.sharding != Sharding::kTableRowWise &&
       plan.sharding != Sharding::kGridShard) {

@@ -21,6 +21,13 @@ using topology::copy_s;
 constexpr auto kRoundBytes = static_cast<double>(layout::kRoundBytes);
 constexpr double kCountBytes = 8.0;  // of a shard
 
+/// Whether rows are averaged that some group has touched, and not all: of tables whose rows are not
+/// all in memory whatever the form.
+bool averages_touched(const StepShape& shape, const spec::Table& table) {
+  return shape.mesh->sync == spec::SyncForm::kTouched ||
+         table.memory.tier != spec::MemoryTier::kDense;
+}
+
 /// In place of the update of the group's own rows.
 void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
   const spec::Table& table = shape.config.tables[at(work.table)];
@@ -70,7 +77,7 @@ void add_group_sums(const StepShape& shape, PlanCost& cost, std::span<const doub
   cost.sync_s = cost.exchanges[at(StepPart::kUpdateRows)] - before;
 }
 
-/// A sync's seconds and bytes count by the step.
+/// A sync's seconds and bytes count by the step. `counts`: of the shards with lists of rows.
 void add_averages(const StepShape& shape, PlanCost& cost, std::span<const double> counts) {
   const auto groups = static_cast<double>(shape.mesh->groups);
   const double syncs = 1.0 / static_cast<double>(shape.mesh->sync_every);  // of a step
@@ -84,7 +91,7 @@ void add_averages(const StepShape& shape, PlanCost& cost, std::span<const double
                       (groups - 1.0) * rank.load.list_bytes;
   }
   const double before = cost.exchanges[at(StepPart::kSyncReplicas)];
-  if (shape.mesh->sync == spec::SyncForm::kTouched) {
+  if (*std::max_element(counts.begin(), counts.end()) > 0.0) {
     std::vector<double> lists;
     for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
       lists.push_back(cost.ranks[r].load.list_bytes - counts[r]);
@@ -129,7 +136,7 @@ void add_sync(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
   }
   // Of encoding, per row: values, copies and residuals are read and written.
   const double coded_s = is_coded ? copy_s(shape.cluster, 4.0 * held_bytes + 2.0 * row_bytes) : 0.0;
-  if (shape.mesh->sync == spec::SyncForm::kDense) {
+  if (!averages_touched(shape, table)) {
     load.synced_bytes = all * row_bytes;
     load.average_s = copy_s(shape.cluster, 2.0 * load.synced_bytes) + all * coded_s;
     return;
@@ -182,12 +189,15 @@ void add_mesh_exchanges(const StepShape& shape, PlanCost& cost, const spec::Plan
   add_world_stage(shape, cost, StepPart::kExchangeCounts, replica_exchange(*shape.mesh, control));
   std::vector<double> counts(at(shape.ranks), 0.0);
   double shards = 0.0;
-  for (const spec::TablePlan& table : plan.tables) {
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
       continue;
     }
+    const bool is_counted =
+        !shape.mesh->averages() || averages_touched(shape, shape.config.tables[t]);
     for (const spec::Shard& shard : table.shards) {
-      counts[at(shard.rank)] += kCountBytes;
+      counts[at(shard.rank)] += is_counted ? kCountBytes : 0.0;
       shards += 1.0;
     }
   }

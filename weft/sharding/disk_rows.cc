@@ -48,7 +48,7 @@ void for_each_shard(const spec::Config& config,
       continue;
     }
     for (const spec::Shard& shard : plan.tables[t].shards) {
-      if (shard.rank == rank) {
+      if (shard.rank == rank % plan.ranks_of(plan.tables[t])) {
         visit(config.tables[t], shard);
       }
     }

@@ -2,7 +2,8 @@
 /// of segments, and what each shard has of the caches' memory.
 ///
 /// Every rank has folders of its own, `rank-0003` in each of tiers.directories, which are locked as
-/// long as it lives and empty afterwards.
+/// long as it lives and empty afterwards. With replica groups they are numbered by position, and
+/// the caches of a table may differ from group to group: they are shares of what a rank has.
 /// Threads: one.
 #pragma once
 
@@ -19,8 +20,9 @@ namespace weft::sharding {
 
 class DiskRows {
  public:
-  /// Of the shards that `rank` has in `plan`, a rank of the world. `files` outlives it. Throws
-  /// Error(kIo) naming the folder: another job has it, or it cannot be made.
+  /// Of the shards that `rank` has in `plan`, a position of the mesh (weft/spec/mesh.h), in its
+  /// group of each table. `files` outlives it. Throws Error(kIo) naming the folder: another job has
+  /// it, or it cannot be made.
   DiskRows(const spec::Config& config,
            const spec::Plan& plan,
            std::int64_t rank,

@@ -15,13 +15,20 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
                                const ReplicaAverageOptions& options)
     : replicas_(replicas),
       self_(at(replicas.rank())),
+      slots_(replicas, device, shards),
       received_(device),
       send_pieces_(at(replicas.size())),
       recv_pieces_(at(replicas.size())),
       send_(at(replicas.size())),
       recv_(at(replicas.size())) {
+  std::vector<embedding::TableShard*> listed;
   for (embedding::TableShard* shard : shards) {
     Member member{.shard = shard, .table = shard->row_table(), .fields = {}};
+    if (options.form == spec::SyncForm::kTouched || shard->tier() != nullptr) {
+      member.list = listed.size();
+      listed.push_back(shard);
+      listed_.push_back(members_.size());
+    }
     member.state_floats = state_floats(shard->table().optimizer.type, member.table.cols);
     member.fields = kernels::RowFields(member.table, member.state_floats);
     member.row_bytes = kernels::packed_row(member.table, member.state_floats).bytes();
@@ -29,10 +36,14 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
         random_key(options.seed, RandomPurpose::kReplicaAverage, shard->table().name);
     members_.push_back(std::move(member));
   }
-  if (options.form == spec::SyncForm::kTouched) {
-    touched_.emplace(replicas, shards);
+  // Of a rank without shards too, whose peers have none either.
+  if (options.form == spec::SyncForm::kTouched || !listed.empty()) {
+    touched_.emplace(replicas, std::move(listed));
   }
   if (options.codec.format != CodecFormat::kFp32) {
+    WEFT_CHECK(std::none_of(shards.begin(), shards.end(),
+                            [](const auto* shard) { return shard->tier() != nullptr; }),
+               "a codec of syncs, and rows that are not all in memory");
     coded_ =
         std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
                                        CodedAverageOptions{.codec = options.codec,
@@ -55,7 +66,11 @@ void ReplicaAverage::stored(const embedding::TableShard& shard, std::span<const 
 
 void ReplicaAverage::note_updated(std::span<embedding::RowGradients* const> gradients) {
   if (touched_) {
-    touched_->note_updated(gradients);
+    listed_gradients_.clear();
+    for (const std::size_t m : listed_) {
+      listed_gradients_.push_back(gradients[m]);
+    }
+    touched_->note_updated(listed_gradients_);
   }
 }
 
@@ -65,40 +80,94 @@ void ReplicaAverage::run(Context& ctx, std::int64_t step) {
   }
   if (coded_) {
     coded_->run(ctx, step);
+    note_written();
     return;
   }
+  slots_.agree(ctx);
   cut_rounds();
   std::size_t begin = 0;
   for (const std::size_t end : round_ends_) {
-    run_round(ctx, std::span(blocks_).subspan(begin, end - begin), step);
+    const auto round = std::span(blocks_).subspan(begin, end - begin);
+    fetch_round(ctx, round);
+    run_round(ctx, round, step);
+    slots_.release();
     begin = end;
+  }
+  note_written();
+}
+
+/// For whoever wants to know which rows have changed.
+void ReplicaAverage::note_written() {
+  for (const Member& member : members_) {
+    if (member.list == kAllRows) {
+      member.shard->note_all_written();
+    } else {
+      member.shard->note_written(touched_->rows(member.list));
+    }
   }
 }
 
-/// Rounds of at most layout::kRoundBytes, or one row.
+/// Rows of shards that have not all rows in slots get theirs.
+void ReplicaAverage::fetch_round(Context& ctx, std::span<const Block> round) {
+  for (const Block& block : round) {
+    if (slots_.has(block.member)) {
+      slots_.begin(ctx, block.member, numbers(block));
+    }
+  }
+  slots_.finish(ctx);
+}
+
+/// Rounds of at most layout::kRoundBytes, or one row. Of a shard that has not all rows in slots a
+/// round has one block.
 void ReplicaAverage::cut_rounds() {
   blocks_.clear();
   round_ends_.clear();
   std::int64_t left = layout::kRoundBytes;
   for (std::size_t m = 0; m < members_.size(); ++m) {
     const Member& member = members_[m];
-    const std::int64_t rows = touched_ ? static_cast<std::int64_t>(touched_->rows(m).size())
-                                       : member.shard->rows().size();
+    const std::int64_t rows = member.list != kAllRows ? std::ssize(touched_->rows(member.list))
+                                                      : member.shard->rows().size();
+    const std::int64_t at_once = slots_.has(m) ? slots_.most_rows(m) : rows;
     for (std::int64_t begin = 0; begin < rows;) {
       if (left < member.row_bytes && left < layout::kRoundBytes) {
         round_ends_.push_back(blocks_.size());
         left = layout::kRoundBytes;
       }
-      const std::int64_t fit = std::max<std::int64_t>(1, left / member.row_bytes);
+      const std::int64_t fit =
+          std::clamp<std::int64_t>(left / member.row_bytes, 1, std::max<std::int64_t>(1, at_once));
       const std::int64_t end = std::min(rows, begin + fit);
       blocks_.push_back({.member = m, .rows = {begin, end}});
       left -= (end - begin) * member.row_bytes;
+      if (slots_.has(m) && end < rows) {
+        left = 0;  // the rest comes when these have given up their slots
+      }
       begin = end;
     }
   }
   if (!blocks_.empty()) {
     round_ends_.push_back(blocks_.size());
   }
+}
+
+/// Whether the block's rows are places in a list.
+bool ReplicaAverage::is_listed(const Block& block) const {
+  return members_[block.member].list != kAllRows;
+}
+
+/// The rows of a block, counted in their shard. REQUIRES: is_listed(block).
+std::span<const std::int32_t> ReplicaAverage::numbers(const Block& block) const {
+  return touched_->rows(members_[block.member].list)
+      .subspan(at(block.rows.begin), at(block.rows.size()));
+}
+
+/// Where some of a block's rows lie; null where they lie behind each other.
+const std::int32_t* ReplicaAverage::places(const Block& block, Range rows) const {
+  if (!is_listed(block)) {
+    return nullptr;
+  }
+  const std::int32_t* const all =
+      slots_.has(block.member) ? slots_.slots(block.member) : numbers(block).data();
+  return all + (rows.begin - block.rows.begin);
 }
 
 /// The rows of a block that are averaged by one group's rank.
@@ -174,8 +243,8 @@ void ReplicaAverage::add_pieces(const Block& block,
                       .bytes = rows.size() * field.bytes,
                       .row_bytes = field.bytes,
                       .stride = field.stride};
-    if (touched_) {
-      piece.rows = touched_->rows(block.member).data() + rows.begin;
+    if (is_listed(block)) {
+      piece.rows = places(block, rows);
     } else {
       piece.data = field.at(rows.begin);
     }
@@ -197,17 +266,18 @@ void ReplicaAverage::average(Context& ctx,
     const Member& member = members_[block.member];
     const Range own = owned(block, static_cast<std::int64_t>(self_));
     const std::size_t count = send_.size() * member.fields.size();
-    averages_.push_back(
-        {.table = member.table,
-         .state_floats = member.state_floats,
-         .count = own.size(),
-         .rows = touched_ ? touched_->rows(block.member).data() + own.begin : nullptr,
-         .first = own.begin,
-         .parts = std::span(parts_).subspan(first, count),
-         .replicas = send_.size(),
-         .own = self_,
-         .random_key = member.random_key,
-         .step = static_cast<std::uint64_t>(step)});
+    averages_.push_back({.table = member.table,
+                         .state_floats = member.state_floats,
+                         .count = own.size(),
+                         .rows = is_listed(block)
+                                     ? numbers(block).data() + (own.begin - block.rows.begin)
+                                     : nullptr,
+                         .first = own.begin,
+                         .parts = std::span(parts_).subspan(first, count),
+                         .replicas = send_.size(),
+                         .own = self_,
+                         .random_key = member.random_key,
+                         .step = static_cast<std::uint64_t>(step)});
     first += count;
   }
   kernels::average_rows(ctx, averages_);
@@ -218,9 +288,8 @@ void ReplicaAverage::add_parts(const Block& block, Range own, std::span<const co
   const kernels::RowFields& fields = members_[block.member].fields;
   for (std::size_t m = 0; m < send_.size(); ++m) {
     for (std::size_t f = 0; f < fields.size(); ++f) {
-      if (m == self_ && touched_) {
-        const std::int32_t* const rows = touched_->rows(block.member).data() + own.begin;
-        parts_.push_back({fields[f].data, fields[f].stride, rows});
+      if (m == self_ && is_listed(block)) {
+        parts_.push_back({fields[f].data, fields[f].stride, places(block, own)});
       } else if (m == self_) {
         parts_.push_back({fields[f].at(own.begin), fields[f].stride, nullptr});
       } else {

@@ -9,7 +9,9 @@
 /// equal values, whose sum and its quotient are exact in fp64, stay as they are for every M.
 ///
 /// Forms      dense: all rows. touched: those that some group's updates have touched since the last
-///            average; the others are equal already, so the bits are those of dense.
+///            average; the others are equal already, so the bits are those of dense. Of shards
+///            whose rows are not all in memory always touched, in rounds that their slots have room
+///            for (average_slots.h).
 /// Notation   S bytes of the rows to average and their state, without padding.
 /// Exchanges  2 for each 64 MiB of S; touched: and those of touched_rows.h.
 /// Bytes      sent per rank: (M - 1)/M · S to the owners, as many from them: 2 (M - 1)/M · S, where
@@ -35,6 +37,7 @@
 #include "weft/kernels/codec.h"
 #include "weft/kernels/row_average.h"
 #include "weft/kernels/row_fields.h"
+#include "weft/sharding/average_slots.h"
 #include "weft/sharding/coded_average.h"
 #include "weft/sharding/sync_residuals.h"
 #include "weft/sharding/touched_rows.h"
@@ -54,8 +57,8 @@ struct ReplicaAverageOptions {
 class ReplicaAverage {
  public:
   /// `replicas`: the ranks that hold the same shards, in the order of groups. `shards` in the order
-  /// of tables, the same on all of them. Communicator, device and shards outlive it. Throws what
-  /// TouchedRows does.
+  /// of tables, the same on all of them; with a codec all their rows are in memory. Communicator,
+  /// device and shards outlive it. Throws what TouchedRows does.
   ReplicaAverage(comm::Communicator& replicas,
                  Device& device,
                  const std::vector<embedding::TableShard*>& shards,
@@ -84,8 +87,11 @@ class ReplicaAverage {
   [[nodiscard]] SyncClips clips() const { return coded_ ? coded_->clips() : SyncClips{}; }
 
  private:
+  static constexpr std::size_t kAllRows = static_cast<std::size_t>(-1);
+
   struct Member {
     embedding::TableShard* shard = nullptr;
+    std::size_t list = kAllRows;  // of touched_
     kernels::RowTable table;
     kernels::RowFields fields;
     std::int64_t state_floats = 0;
@@ -101,6 +107,11 @@ class ReplicaAverage {
   };
 
   void cut_rounds();
+  void fetch_round(Context& ctx, std::span<const Block> round);
+  void note_written();
+  [[nodiscard]] bool is_listed(const Block& block) const;
+  [[nodiscard]] std::span<const std::int32_t> numbers(const Block& block) const;
+  [[nodiscard]] const std::int32_t* places(const Block& block, Range rows) const;
   void run_round(Context& ctx, std::span<Block> round, std::int64_t step);
   void describe_lanes(std::span<const Block> round);
   void add_pieces(const Block& block, Range rows, std::vector<comm::Piece>& to) const;
@@ -114,7 +125,10 @@ class ReplicaAverage {
   comm::Communicator& replicas_;
   std::size_t self_;
   std::vector<Member> members_;
-  std::optional<TouchedRows> touched_;
+  std::vector<std::size_t> listed_;  // members whose touched rows are averaged
+  std::vector<embedding::RowGradients*> listed_gradients_;  // of an update
+  std::optional<TouchedRows> touched_;                      // of listed_, where there are any
+  AverageSlots slots_;
   std::unique_ptr<CodedAverage> coded_;  // null where rows travel as they are
   std::vector<Block> blocks_;
   std::vector<std::size_t> round_ends_;  // in blocks_

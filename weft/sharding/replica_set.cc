@@ -1,10 +1,12 @@
 #include "weft/sharding/replica_set.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 #include "weft/optim/sparse.h"
 
@@ -277,13 +279,13 @@ void ReplicaSet::list_fetched(ReplicaSetStep& step, std::size_t shard) const {
 }
 
 /// Rows in the memory of the device always have a slot.
-void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
+void ReplicaSet::begin_fetch(Context& ctx, ReplicaSetStep& step) {
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     storage::Residency* const residency = shards_[i].rows->residency();
     if (residency == nullptr) {
       continue;
     }
-    WEFT_CHECK(!shards_[i].replicated && plan_.groups == 1,
+    WEFT_CHECK(!shards_[i].replicated && (!average_ || shards_[i].rows->tier() != nullptr),
                "table '{}': its updates touch rows that no fetch has named",
                config_.tables[at(shards_[i].table)].name);
     ShardStep& own = *step.shards[i];
@@ -293,9 +295,48 @@ void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
     list_fetched(step, i);
     own.resident->begin_fetch(ctx, own.fetched);
   }
-  for (const auto& own : step.shards) {  // reads of all tables are in flight by now
-    if (own->resident != nullptr) {
-      own->resident->finish_fetch(ctx);
+}
+
+void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
+  try {
+    begin_fetch(ctx, step);
+    for (const auto& own : step.shards) {  // reads of all tables are in flight by now
+      if (own->resident != nullptr) {
+        own->resident->finish_fetch(ctx);
+      }
+    }
+  } catch (...) {
+    release(step);  // an inserted batch waits for fetches that have begun
+    throw;
+  }
+}
+
+/// Rows of other groups' batches get slots too, which the gradients have come of by now.
+void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step) const {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    storage::Residency* const residency = shards_[i].rows->residency();
+    if (residency == nullptr) {
+      continue;
+    }
+    ShardStep& own = *step.shards[i];
+    if (own.updated == nullptr) {
+      own.updated = residency->make_inserted_batch();
+    }
+    const std::array<std::int64_t, 2> ends = {0, own.gradients.num_unique()};
+    auto* const device_ends = own.updated_ends.resize_for(layout::bag_offsets(std::int64_t{1}));
+    device_.copy_to_device(ctx, device_ends, ends.data(), sizeof(ends));
+    const kernels::Bags rows{
+        .ids = own.gradients.unique_rows(), .offsets = device_ends, .weights = nullptr, .bags = 1};
+    own.updated->begin_fetch(ctx, std::span(&rows, 1));
+  }
+  for (const auto& own : step.shards) {
+    if (own->updated != nullptr) {
+      own->updated->finish_fetch(ctx);
+    }
+  }
+  for (const auto& own : step.shards) {
+    if (own->updated != nullptr) {
+      own->updated->fetch_late(ctx);
     }
   }
 }
@@ -306,8 +347,10 @@ void ReplicaSet::release(ReplicaSetStep& step) {
 
 void ReplicaSet::release(ReplicaSetStep& step, storage::Release how) {
   for (const auto& own : step.shards) {
-    if (own->resident != nullptr) {
-      own->resident->release(how);
+    for (storage::ResidentRows* const rows : {own->resident.get(), own->updated.get()}) {
+      if (rows != nullptr) {
+        rows->release(how);
+      }
     }
   }
 }
@@ -395,19 +438,20 @@ void ReplicaSet::resolve_updates(Context& ctx, ReplicaSetStep& step) const {
     if (shards_[i].rows->tier() == nullptr) {
       continue;
     }
-    embedding::RowGradients& gradients = step.shards[i]->gradients;
+    ShardStep& own = *step.shards[i];
+    embedding::RowGradients& gradients = own.gradients;
+    storage::ResidentRows& rows = group_gradients_ ? *own.updated : *own.resident;
     gradients.use_slots(
-        step.shards[i]
-            ->resident->resolve(ctx, {gradients.unique_rows(), at(gradients.num_unique())})
-            .data());
+        rows.resolve(ctx, {gradients.unique_rows(), at(gradients.num_unique())}).data());
   }
 }
 
 void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {
-  resolve_updates(ctx, step);
   if (group_gradients_) {
     group_gradients_->accumulate(ctx, step.sharded);
+    fetch_updated(ctx, step);
   }
+  resolve_updates(ctx, step);
   if (average_) {
     embedding::RowGradients::accumulate(ctx, step.sharded, static_cast<float>(plan_.groups));
   }

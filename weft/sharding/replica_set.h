@@ -172,6 +172,8 @@ class ReplicaSet {
   [[nodiscard]] ColumnGroup column_group(const LocalShard& local) const;
   static void release(ReplicaSetStep& step, storage::Release how);
   void list_fetched(ReplicaSetStep& step, std::size_t shard) const;
+  void begin_fetch(Context& ctx, ReplicaSetStep& step);
+  void fetch_updated(Context& ctx, ReplicaSetStep& step) const;
   void resolve_updates(Context& ctx, ReplicaSetStep& step) const;
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
   /// Calls visit(slot address, block, source) for the blocks of a shard, in the order of addition.

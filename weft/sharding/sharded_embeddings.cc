@@ -72,7 +72,7 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
   WEFT_CHECK(plan.world() == world.size() && plan.groups == config.mesh.groups,
              "plan for {} groups of {} ranks, world of {} and {} groups", plan.groups, plan.ranks,
              world.size(), config.mesh.groups);
-  if (DiskRows::any(config, plan, world.rank())) {  // in a table set of one group
+  if (DiskRows::any(config, plan, world.rank())) {
     disk_rows_ = std::make_unique<DiskRows>(config, plan, world.rank());
   }
   const std::set<std::int64_t> numbers = numbers_of_groups(plan);

@@ -20,6 +20,7 @@
 #include "weft/sharding/output_dist.h"
 #include "weft/sharding/output_step.h"
 #include "weft/sharding/routing.h"
+#include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
 namespace weft::sharding {
@@ -27,12 +28,16 @@ namespace weft::sharding {
 /// The gradients of one shard, the entries of the batch that they are summed from, and the slots of
 /// its rows.
 struct ShardStep {
-  ShardStep(Device& device, embedding::TableShard& shard) : gradients(device, shard) {}
+  ShardStep(Device& device, embedding::TableShard& shard)
+      : gradients(device, shard), updated_ends(device) {}
 
   embedding::RowGradients gradients;
   std::vector<embedding::GradientBlock> blocks;     ///< by slot, then source rank
   std::vector<kernels::Bags> fetched;               ///< likewise; where the shard has a Residency
   std::unique_ptr<storage::ResidentRows> resident;  ///< likewise, from the first fetch on
+  /// The rows of all groups' batches, where groups exchange gradients: from the first update on.
+  std::unique_ptr<storage::ResidentRows> updated;
+  Buffer updated_ends;  ///< of the one bag that they are
 };
 
 /// What one batch has in flight in the tables of one ReplicaSet.

@@ -18,11 +18,14 @@ TouchedRows::TouchedRows(comm::Communicator& replicas, std::vector<embedding::Ta
       bytes_(at(replicas.size())),
       begin_(counts_.size()) {
   for (const embedding::TableShard* shard : shards_) {
+    const bool is_tier = shard->tier() != nullptr;
     if (shard->rows().size() > std::numeric_limits<std::int32_t>::max()) {
       fail(ErrorCode::kConfig,
-           "mesh.sync touched lists rows of a shard in 4 bytes each, and one of table {} has {}; "
-           "cut it over more ranks, or set mesh.sync=dense",
-           shard->table().name, shard->rows().size());
+           "{} lists rows of a shard in 4 bytes each, and one of table {} has {}; cut it over more "
+           "ranks, or set {}",
+           is_tier ? "an average of groups with memory.tier lazy or ssd" : "mesh.sync touched",
+           shard->table().name, shard->rows().size(),
+           is_tier ? "mesh.sync=gradients" : "mesh.sync=dense");
     }
   }
 }

@@ -24,9 +24,12 @@ class LazyRows::Batch final : public ResidentRows {
   void begin_fetch(Context& ctx, std::span<const kernels::Bags> rows) override {
     release(Release::kUnchanged);
     batch_.find(ctx, rows, owner_.rows_);
-    take();
-    if (!made_rows_.empty()) {
-      owner_.make_(ctx, owner_.view(), made_rows_, made_slots_);
+    {
+      const std::lock_guard lock(owner_.fetching_);
+      take();
+      if (!made_rows_.empty()) {
+        owner_.make_(ctx, owner_.view(), made_rows_, made_slots_);
+      }
     }
     batch_.place(ctx);
   }

@@ -44,6 +44,8 @@ class LazyRows final : public RowTier {
 
   [[nodiscard]] kernels::RowTable view() const override { return store_.view(); }
 
+  [[nodiscard]] std::int64_t most_rows() const override { return rows_; }
+
   [[nodiscard]] std::int64_t bytes() const override;
   [[nodiscard]] TierCounts counts() const override;
   void for_each_row(const RowsVisitor& visit) const override;
@@ -66,6 +68,7 @@ class LazyRows final : public RowTier {
   std::int64_t rows_;
   RowMaker make_;
   RowStore store_;
+  std::mutex fetching_;                       // a batch finds no row that another is making
   mutable std::mutex mutex_;                  // of all that follows
   std::vector<std::unique_ptr<Page>> pages_;  // null: no row of it has a slot
   std::vector<std::uint8_t> marks_;           // [slots in use or free] kExists, pins of others

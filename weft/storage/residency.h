@@ -20,6 +20,13 @@
 ///             room whenever the slots hold the rows of all batches that have been looked up and
 ///             not been released, and its own. That is one batch in training, and two while an
 ///             evaluation runs with a training batch begun.
+/// Groups      updates with the gradients of other replica groups, and averages over these, touch
+///             rows that no batch of this rank has asked for. They fetch them for themselves, by a
+///             batch of make_inserted_batch(), which stands before all that have not been looked
+///             up: where it lacks room it takes the pins of these, from the last on, whose
+///             fetch_late() then gives them slots again. So a batch ahead never keeps an update or
+///             an average from its rows, which need as many slots as they have rows, and nobody
+///             waits for a pin.
 /// Victims     a changed row that leaves its slot is written back from a write buffer, and is read
 ///             from there until its write has landed: a row is never read from below before that.
 /// Threads     calls for one batch come one at a time, but for fetch_late() of lookups of several
@@ -30,9 +37,7 @@
 /// Determinism which rows have a slot changes no bit. A row that was never written is its initial
 ///             value, a function of its name. What a policy counts advances in the order of
 ///             fetch().
-/// Limits      it covers the rows that this rank serves in a batch, which are all that its update
-///             touches but for copies on all ranks and for replica groups (gradients of other
-///             groups, averages): tables of those stay in memory.
+/// Limits      copies on all ranks, which updates of all ranks touch, stay in memory.
 /// Not here    a row's slot, which the store says (RowStore::resolve()), and state that is saved.
 /// Source      NestPipe (arXiv 2604.06956) section 3; docs/pipeline_fetch.md says what is
 /// different.
@@ -108,6 +113,12 @@ class Residency {
 
   /// Returns memory for one batch in flight. Once per batch in flight.
   virtual std::unique_ptr<ResidentRows> make_batch() = 0;
+
+  /// The same for rows that an update or an average touches beside those of its batch. Its calls
+  /// come one after the other, release() before the next lookup of any batch; they may come beside
+  /// begin_fetch() and finish_fetch() of others. fetch_late() may wait until others' fetches that
+  /// have begun are finished, or released. For a store that has room for all rows, a batch.
+  virtual std::unique_ptr<ResidentRows> make_inserted_batch() { return make_batch(); }
 
   /// Writes changed rows back, pinned or not, and blocks until all writes have landed: what lies
   /// below is then the table. No lookup and no update runs. Throws what a write threw.

@@ -50,11 +50,19 @@ RowCache::RowCache(Device& device,
 RowCache::~RowCache() = default;
 
 std::unique_ptr<ResidentRows> RowCache::make_batch() {
+  return make_batch(Order::kBehind);
+}
+
+std::unique_ptr<ResidentRows> RowCache::make_inserted_batch() {
+  return make_batch(Order::kBefore);
+}
+
+std::unique_ptr<ResidentRows> RowCache::make_batch(Order order) {
   const Lock lock(mutex_);
   WEFT_CHECK(made_batches_ < std::numeric_limits<std::uint8_t>::max(),
              "more than {} batches of table '{}'", made_batches_, options_.table.name);
   ++made_batches_;
-  return std::make_unique<Batch>(*this);
+  return std::make_unique<Batch>(*this, order);
 }
 
 std::int64_t RowCache::bytes() const {
@@ -96,6 +104,25 @@ std::int64_t RowCache::room_for(const Batch& batch) const {
     room -= earlier->lacking();
   }
   return std::max<std::int64_t>(room, 0);
+}
+
+/// Takes the pins of batches that have not been looked up, from the last on, until there is room
+/// for what `batch` lacks. Waits for those that are being fetched: their fetches wait for nobody
+/// who waits here, since `batch` is not in the gate and reads nothing.
+void RowCache::take_back_pins(Context& ctx, const Batch& batch) {
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return failure_ || free_ >= batch.lacking() ||
+           std::none_of(batches_.begin(), batches_.end(), [&](const Batch* other) {
+             return other != &batch && other->is_being_fetched();
+           });
+  });
+  check_failure();
+  for (auto last = batches_.rbegin(); last != batches_.rend() && free_ < batch.lacking(); ++last) {
+    if ((*last)->may_lose_pins()) {
+      (*last)->lose_pins(ctx);
+    }
+  }
 }
 
 /// With the lock.

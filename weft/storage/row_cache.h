@@ -72,11 +72,14 @@ class RowCache final : public RowTier {
 
   /// At most 255 at a time.
   std::unique_ptr<ResidentRows> make_batch() override;
+  std::unique_ptr<ResidentRows> make_inserted_batch() override;
 
   /// Not within for_each_row().
   void drain() override;
 
   [[nodiscard]] kernels::RowTable view() const override { return store_.view(); }
+
+  [[nodiscard]] std::int64_t most_rows() const override { return options_.shape.slots(); }
 
   [[nodiscard]] std::int64_t bytes() const override;
 
@@ -113,7 +116,12 @@ class RowCache final : public RowTier {
   [[nodiscard]] kernels::RowMove move(std::int64_t count,
                                       const std::int64_t* slots,
                                       const std::byte* packed) const;
+  /// Where a batch stands among those in flight: behind all, or before all.
+  enum class Order : std::uint8_t { kBehind, kBefore };
+
+  std::unique_ptr<ResidentRows> make_batch(Order order);
   [[nodiscard]] std::int64_t room_for(const Batch& batch) const;
+  void take_back_pins(Context& ctx, const Batch& batch);
   void check_failure() const;
   void note_failure(std::exception_ptr failure);
   void write_back(Context& ctx,
@@ -139,7 +147,7 @@ class RowCache final : public RowTier {
   std::int64_t free_;               // slots that nobody has pinned
   std::uint32_t now_ = 0;
   kernels::CacheHands hands_;
-  std::vector<Batch*> batches_;  // in flight, in the order of begin_fetch()
+  std::vector<Batch*> batches_;  // in flight, as they stand (residency.h, Room and Groups)
   std::int64_t made_batches_ = 0;
   std::uint64_t next_ticket_ = 0;
   std::vector<std::uint64_t> loads_;  // in flight, in the order in which they began

@@ -16,8 +16,9 @@
 
 namespace weft::storage {
 
-RowCache::Batch::Batch(RowCache& cache)
+RowCache::Batch::Batch(RowCache& cache, Order order)
     : cache_(cache),
+      order_(order),
       stream_(make_inline_stream(cache.device_)),
       reads_(cache.backing_.make_reads()),
       buffers_(cache.device_),
@@ -63,14 +64,19 @@ void RowCache::Batch::take(Context& ctx, Pass pass) {
   std::int64_t leaving = 0;
   {
     const Lock lock(cache_.mutex_);
+    const bool is_anew = pass == Pass::kFirst || phase_ == Phase::kLost;
     if (pass == Pass::kFirst) {
       time_ = {.policy = cache_.options_.policy,
                .now = ++cache_.now_,
                .half_life = static_cast<std::uint32_t>(cache_.options_.half_life)};
-      lacking_ = distinct_.num_rows;
       is_held_ = true;
+      cache_.batches_.insert(
+          order_ == Order::kBefore ? cache_.batches_.begin() : cache_.batches_.end(), this);
+    }
+    phase_ = pass == Pass::kFirst ? Phase::kFetching : Phase::kInUse;
+    if (is_anew) {
+      lacking_ = distinct_.num_rows;
       has_pins_ = true;
-      cache_.batches_.push_back(this);
       cache_.counts_.asked += distinct_.num_rows;
     }
     const std::int64_t room = cache_.room_for(*this);
@@ -78,7 +84,7 @@ void RowCache::Batch::take(Context& ctx, Pass pass) {
     const kernels::CacheTake job{
         .cache = cache_.slots(),
         .time = time_,
-        .which = pass == Pass::kFirst ? kernels::CacheRows::kAll : kernels::CacheRows::kLacking,
+        .which = is_anew ? kernels::CacheRows::kAll : kernels::CacheRows::kLacking,
         .count = distinct_.num_rows,
         .rows = distinct_.rows,
         .slots = slots_.as<std::int64_t>(),
@@ -166,6 +172,9 @@ void RowCache::Batch::finish_fetch(Context& ctx) {
   if (lacking_ == 0) {
     translate(ctx);
   }
+  const Lock lock(cache_.mutex_);
+  phase_ = Phase::kFetched;
+  cache_.changed_.notify_all();
 }
 
 /// Puts rows into their slots, and waits for those that other batches put there.
@@ -252,9 +261,21 @@ void RowCache::Batch::translate(Context& ctx) {
   kernels::slots_of_places(ctx, std::span(&job, 1));
 }
 
+/// From here on its rows stay in their slots.
+void RowCache::Batch::enter_use() {
+  const Lock lock(cache_.mutex_);
+  if (phase_ == Phase::kFetched) {
+    phase_ = Phase::kInUse;
+  }
+}
+
 void RowCache::Batch::fetch_late(Context& ctx) {
   const std::lock_guard one(late_);
+  enter_use();
   if (lacking_ > 0) {
+    if (order_ == Order::kBefore) {
+      cache_.take_back_pins(ctx, *this);
+    }
     take(ctx, Pass::kLate);
     finish_load(ctx);
   }
@@ -301,8 +322,20 @@ std::span<const std::int64_t> RowCache::Batch::resolve(Context& ctx,
   return {job.out, rows.size()};
 }
 
+void RowCache::Batch::lose_pins(Context& ctx) {
+  unpin(ctx, Release::kUnchanged);
+  lacking_ = distinct_.num_rows;
+  is_translated_ = false;
+  phase_ = Phase::kLost;
+}
+
 void RowCache::Batch::give_up_pins(Context& ctx, Release how) {
   const Lock lock(cache_.mutex_);
+  unpin(ctx, how);
+}
+
+/// With the cache's lock.
+void RowCache::Batch::unpin(Context& ctx, Release how) {
   std::int64_t freed = 0;
   const kernels::CacheMark job{
       .cache = cache_.slots(),
@@ -333,6 +366,7 @@ void RowCache::Batch::release(Release how) {
     lacking_ = 0;
     is_held_ = false;
     is_translated_ = false;
+    phase_ = Phase::kNone;
     cache_.changed_.notify_all();
   });
 }

@@ -87,7 +87,7 @@ class RowCache::Shared {
 
 class RowCache::Batch final : public ResidentRows {
  public:
-  explicit Batch(RowCache& cache);
+  Batch(RowCache& cache, Order order);
   ~Batch() override;
 
   Batch(const Batch&) = delete;
@@ -104,6 +104,14 @@ class RowCache::Batch final : public ResidentRows {
   /// Rows that have no slot yet. The cache's lock guards it.
   [[nodiscard]] std::int64_t lacking() const { return lacking_; }
 
+  /// Likewise.
+  [[nodiscard]] bool is_being_fetched() const { return phase_ == Phase::kFetching; }
+
+  [[nodiscard]] bool may_lose_pins() const { return phase_ == Phase::kFetched; }
+
+  /// With the cache's lock: all its rows lack a slot until fetch_late(). REQUIRES: may_lose_pins().
+  void lose_pins(Context& ctx);
+
  private:
   /// Rows that have got a slot and are on their way to it.
   struct Load {
@@ -118,6 +126,9 @@ class RowCache::Batch final : public ResidentRows {
   /// What take() finds at first, and again.
   enum class Pass : std::uint8_t { kFirst, kLate };
 
+  /// From begin_fetch() to finish_fetch(), to fetch_late(), to release().
+  enum class Phase : std::uint8_t { kNone, kFetching, kFetched, kLost, kInUse };
+
   void take(Context& ctx, Pass pass);
   std::int64_t place(Context& ctx, Pass pass, std::int64_t room);
   void begin_reads(Context& ctx);
@@ -126,9 +137,12 @@ class RowCache::Batch final : public ResidentRows {
   void put_chunk(Context& ctx);
   void make_absent(Context& ctx, std::span<const std::uint8_t> found);
   void translate(Context& ctx);
+  void enter_use();
+  void unpin(Context& ctx, Release how);
   void give_up_pins(Context& ctx, Release how);
 
   RowCache& cache_;
+  Order order_;
   std::unique_ptr<Stream> stream_;  // for release(), which has no context
   std::unique_ptr<RowReads> reads_;
   std::mutex late_;  // held by the micro-batch that is in fetch_late()
@@ -142,6 +156,7 @@ class RowCache::Batch final : public ResidentRows {
   HostBlock packed_, found_;             // rows that are being read
   kernels::CacheTime time_;
   std::int64_t lacking_ = 0;
+  Phase phase_ = Phase::kNone;  // the cache's lock guards it
   Load load_;
   bool is_held_ = false;
   bool has_pins_ = false;

@@ -29,7 +29,8 @@ using RowMaker = std::function<void(Context& ctx,
                                     std::span<const std::int64_t> rows,
                                     std::span<const std::int64_t> slots)>;
 
-/// What a tier has counted since it was made. Rows are counted once per batch that asks for them.
+/// What a tier has counted since it was made. Rows are counted once per batch that asks for them,
+/// and once more where the batch has lost its slots to one of make_inserted_batch().
 struct TierCounts {
   std::int64_t asked = 0;    ///< distinct rows of batches
   std::int64_t hits = 0;     ///< had a slot
@@ -47,6 +48,9 @@ class RowTier : public Residency {
  public:
   /// Where slots are, fixed for the tier's life. Numbers of rows are left to the caller.
   [[nodiscard]] virtual kernels::RowTable view() const = 0;
+
+  /// The rows that may have slots at a time.
+  [[nodiscard]] virtual std::int64_t most_rows() const = 0;
 
   /// Bytes of slots and of what says which row lies where, on this device and on the host.
   [[nodiscard]] virtual std::int64_t bytes() const = 0;

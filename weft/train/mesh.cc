@@ -1,6 +1,7 @@
 #include "weft/train/mesh.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text.h"
+#include "weft/embedding/row_marks.h"
 #include "weft/optim/sparse.h"
 
 namespace weft::train {
@@ -150,8 +152,64 @@ MomentScales saved_moment_scales(const std::string& extra_json) {
   return scales;
 }
 
+namespace {
+
+/// Rows that are rescaled at a time.
+constexpr std::int64_t kRescaledRows = 4096;
+
+/// Of rows that exist, where the others' sums are 0 and stay so. All state of Adagrad is sums.
+void rescale_existing(RowState& rows, const MomentScale& from, const MomentScale& to) {
+  const RowState::Shape shape = rows.row_shape();
+  embedding::RowMarks existing(shape.rows.size());  // a walk lets nobody write
+  std::vector<std::int64_t> numbers;
+  rows.for_each_row(StateRows::kExisting, [&](std::span<const std::int64_t> some) {
+    numbers.clear();
+    for (const std::int64_t row : some) {
+      if (from.of(row) != to.of(row)) {
+        numbers.push_back(shape.rows.index(row));
+      }
+    }
+    existing.set(numbers);
+  });
+  std::vector<std::byte> packed;
+  std::vector<float> sums(static_cast<std::size_t>(shape.packed.state_bytes) / sizeof(float));
+  const auto rescale = [&](std::span<const std::int64_t> some) {
+    packed.resize(some.size() * static_cast<std::size_t>(shape.packed.bytes()));
+    rows.read_rows(some, packed.data());
+    std::byte* next = packed.data() + shape.packed.state_offset();
+    for (const std::int64_t row : some) {
+      std::memcpy(sums.data(), next, sums.size() * sizeof(float));
+      for (float& sum : sums) {
+        sum = static_cast<float>(sum * to.of(row) / from.of(row));
+      }
+      std::memcpy(next, sums.data(), sums.size() * sizeof(float));
+      next += shape.packed.bytes();
+    }
+    rows.write_rows(some, packed.data());
+  };
+  existing.for_each([&](std::span<const std::int64_t> some) {
+    for (std::size_t first = 0; first < some.size(); first += kRescaledRows) {
+      numbers.clear();
+      for (const std::int64_t row :
+           some.subspan(first, std::min<std::size_t>(kRescaledRows, some.size() - first))) {
+        numbers.push_back(shape.rows.row(row));
+      }
+      rescale(numbers);
+    }
+  });
+}
+
+}  // namespace
+
 void rescale_moments(embedding::TableShard& shard, const MomentScale& from, const MomentScale& to) {
-  constexpr std::int64_t kRows = 4096;
+  constexpr std::int64_t kRows = kRescaledRows;
+  const bool has_sums = optim::has_scaled_moment(shard.table().optimizer);
+  RowState& listed = *shard.row_sink();
+  if (has_sums && from != to && listed.is_sparse() &&
+      listed.row_shape().initial.accumulator == 0.0F) {
+    rescale_existing(listed, from, to);
+    return;
+  }
   const std::vector<StateItem> items = shard.state_items();
   std::vector<float> values;
   for (std::size_t i = 0; i < items.size(); ++i) {

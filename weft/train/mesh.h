@@ -65,7 +65,9 @@ MomentScales saved_moment_scales(const std::string& extra_json);
 
 /// Multiplies the sums of a shard that was saved with scales `from` so that they have scales `to`:
 /// the shard trains on with the same steps. Exact where to/from is a power of two; rows whose scale
-/// is the same keep their bits. Inside a stage.
+/// is the same keep their bits. Inside a stage. Of rows that are not all in memory those that exist
+/// are visited, where the others' sums are 0; with an initial_accumulator all rows, which exist
+/// afterwards.
 void rescale_moments(embedding::TableShard& shard, const MomentScale& from, const MomentScale& to);
 
 }  // namespace weft::train
