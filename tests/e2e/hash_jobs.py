@@ -59,11 +59,9 @@ def mesh(groups, sync, **more):
 
 def with_memory(job, tier):
     """The job with rows of its tables in another memory, where a table may have one; None where none may."""
-    groups = job.values.get("mesh", {}).get("groups", 1)
-    own = [i for i in range(3)
-           if job.values.get(f"tables.{i}.sharding") != "data_parallel"
-           and job.values.get(f"tables.{i}.groups", groups) == 1]
-    if not own:
+    coded = job.values.get("codecs", {}).get("sync", "fp32") != "fp32"
+    own = [i for i in range(3) if job.values.get(f"tables.{i}.sharding") != "data_parallel"]
+    if coded or not own:
         return None
     values = dict(job.values)
     for i in own:

@@ -64,7 +64,8 @@ CacheModel::CacheModel(const CacheModelOptions& options)
                                                       .left_out = options.left_out},
                                       *backing_, maker_);
   for (Batch& batch : batches_) {
-    batch.resident = cache_->make_batch();
+    batch.resident = &batch == &batches_[3] && options.is_inserted ? cache_->make_inserted_batch()
+                                                                   : cache_->make_batch();
     batch.fetch = [this, &batch](Context& ctx) {
       place(ctx, batch);
       batch.resident->fetch(ctx, batch.bags);
@@ -94,6 +95,9 @@ void CacheModel::run(std::int64_t steps) {
     steps_->wait(now.fetched);
     steps_->enqueue(now.step);
     now.stepped = steps_->record();
+    if (options_.average_rows > 0 && random_() % 2 == 0) {
+      average();
+    }
     if (!options_.looks_ahead) {
       begin(next);
     }
@@ -237,6 +241,19 @@ void CacheModel::evaluate() {
   batch.is_applied = false;
   // Behind the fetch of the batch that has been begun, as in a training.
   steps_->wait(fetches_->record());
+  steps_->enqueue(batch.fetch);
+  steps_->enqueue(batch.step);
+  batch.stepped = steps_->record();
+}
+
+/// Beside the fetch of the next batch, which may lose its pins.
+void CacheModel::average() {
+  Batch& batch = batches_[3];
+  if (batch.stepped.stream != nullptr) {
+    steps_->wait_on_host(batch.stepped);
+  }
+  draw(batch, options_.average_rows, options_.average_rows);
+  batch.is_applied = true;
   steps_->enqueue(batch.fetch);
   steps_->enqueue(batch.step);
   batch.stepped = steps_->record();

@@ -32,9 +32,13 @@ struct CacheModelOptions {
   std::int64_t most_rows = 0;   ///< of a training batch
   std::int64_t least_rows = 0;  ///< of one in two
   std::int64_t eval_rows = 0;   ///< of an evaluation's, which come where it is above 0
-  bool looks_ahead = true;      ///< fetches the next batch before a step, on a stream of its own
-  bool has_threads = true;      ///< or all on the thread of the test
-  bool has_walks = true;        ///< rows are walked over, read and written between steps
+  /// Of a batch that changes rows behind a step, beside the fetch of the next one: as averages of
+  /// replica groups do.
+  std::int64_t average_rows = 0;
+  bool is_inserted = true;  ///< that batch; or stands where it comes
+  bool looks_ahead = true;  ///< fetches the next batch before a step, on a stream of its own
+  bool has_threads = true;  ///< or all on the thread of the test
+  bool has_walks = true;    ///< rows are walked over, read and written between steps
   std::chrono::microseconds write_delay{100};
   std::chrono::microseconds read_delay{20};
   BrokenBacking broken = BrokenBacking::kNothing;
@@ -86,6 +90,7 @@ class CacheModel {
   void look_up(Context& ctx, Batch& batch);
   void update(Context& ctx, Batch& batch);
   void evaluate();
+  void average();
   void walk();
   void check_below();
   void compare(const std::byte* got, std::int64_t row);
@@ -100,7 +105,7 @@ class CacheModel {
   RowMaker maker_;
   std::unique_ptr<LateBacking> backing_;
   std::unique_ptr<RowCache> cache_;
-  std::array<Batch, 3> batches_;  // two of training, one of evaluations
+  std::array<Batch, 4> batches_;  // two of training, one of evaluations, one of averages
   std::map<std::int64_t, Row> exists_;
   std::map<std::int64_t, Row> initial_;
   CacheModelCounts counts_;

@@ -115,6 +115,29 @@ TEST(RowCache, IsTheTableWhereABatchNeedsAllSlots) {
   }
 }
 
+/// Averages need all slots, or some, and a batch ahead holds pins or is being fetched.
+TEST(RowCache, IsTheTableWhereAveragesTakeSlotsOfBatchesAhead) {
+  std::uint64_t seed = 300;
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCheck}) {
+    for (const bool has_threads : {false, true}) {
+      for (const std::int64_t rows : {30, 77}) {
+        for (const CachePolicy policy : {CachePolicy::kLru, CachePolicy::kComing}) {
+          const TierCounts tier = expect_exact({.device = device,
+                                                .shape = cache_shape(77, 8, 0.1),
+                                                .policy = policy,
+                                                .most_rows = 70,
+                                                .least_rows = 40,
+                                                .average_rows = rows,
+                                                .has_threads = has_threads,
+                                                .seed = ++seed},
+                                               device == DeviceKind::kCpu ? 150 : 40);
+          EXPECT_GT(tier.written, 0);
+        }
+      }
+    }
+  }
+}
+
 /// Where all rows fit, every one is read or made once, and nothing leaves.
 TEST(RowCache, CountsRowsOncePerBatch) {
   const CacheModelOptions options{.shape = cache_shape(400, 8, 0.0),
@@ -155,6 +178,20 @@ TEST(RowCacheControl, RowsThatAreNotPinnedAreOthers) {
   CacheModel model(options);
   model.run(100);
   EXPECT_GT(model.counts().wrong, 0);
+}
+
+TEST(RowCacheControl, AnAverageThatStandsBehindABatchHasNoRoom) {
+  CacheModelOptions options = control();
+  options.average_rows = cache_shape(80, 8, 0.05).slots();
+  expect_exact(options, 40);
+  options.is_inserted = false;
+  CacheModel model(options);
+  try {
+    model.run(40);
+    FAIL() << "all slots were free";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+  }
 }
 
 TEST(RowCacheControl, RowsReadBeforeTheirWritesHaveLandedAreOld) {

@@ -12,21 +12,20 @@
 ///             (weft/pipeline/stage.h): fetch_late() and lookups come behind the release of every
 ///             earlier batch that updates rows.
 /// Pins        from fetch() or fetch_late() to release() the row keeps its slot. With many batches
-/// in
-///             flight it is free for others behind the last release.
+///             in flight it is free for others behind the last release. A batch that has not been
+///             looked up may lose its pins (Groups).
 /// Room        a row that finds no slot beside the pinned ones lacks one until fetch_late(). As
-/// many
-///             slots as a batch lacks are kept from later batches, so that its fetch_late() has
-///             room whenever the slots hold the rows of all batches that have been looked up and
-///             not been released, and its own. That is one batch in training, and two while an
+///             many slots as a batch lacks are kept from later batches, so that its fetch_late()
+///             has room whenever the slots hold the rows of all batches that have been looked up
+///             and not been released, and its own. That is one batch in training, and two while an
 ///             evaluation runs with a training batch begun.
 /// Groups      updates with the gradients of other replica groups, and averages over these, touch
 ///             rows that no batch of this rank has asked for. They fetch them for themselves, by a
-///             batch of make_inserted_batch(), which stands before all that have not been looked
-///             up: where it lacks room it takes the pins of these, from the last on, whose
-///             fetch_late() then gives them slots again. So a batch ahead never keeps an update or
-///             an average from its rows, which need as many slots as they have rows, and nobody
-///             waits for a pin.
+///             batch of make_inserted_batch(), which stands before all others. Where a
+///             fetch_late() lacks room it takes the pins of batches behind that have not been
+///             looked up, from the last on, whose own fetch_late() gives them slots again. So a
+///             batch ahead never keeps an update or an average from its rows, which need as many
+///             slots as they have rows, and nobody waits for a pin.
 /// Victims     a changed row that leaves its slot is written back from a write buffer, and is read
 ///             from there until its write has landed: a row is never read from below before that.
 /// Threads     calls for one batch come one at a time, but for fetch_late() of lookups of several

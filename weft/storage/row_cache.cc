@@ -106,21 +106,23 @@ std::int64_t RowCache::room_for(const Batch& batch) const {
   return std::max<std::int64_t>(room, 0);
 }
 
-/// Takes the pins of batches that have not been looked up, from the last on, until there is room
-/// for what `batch` lacks. Waits for those that are being fetched: their fetches wait for nobody
-/// who waits here, since `batch` is not in the gate and reads nothing.
+/// Takes the pins of batches behind `batch` that have not been looked up, from the last on, until
+/// there is room for what it lacks: rows that others have pinned cost a batch no room, so it may
+/// hold slots that were kept for one before it. Waits for fetches that have begun: these wait for
+/// nobody who waits here, since `batch` is not in the gate and reads nothing.
 void RowCache::take_back_pins(Context& ctx, const Batch& batch) {
   Lock lock(mutex_);
+  const auto behind = [&] { return std::find(batches_.begin(), batches_.end(), &batch) + 1; };
   changed_.wait(lock, [&] {
     return failure_ || free_ >= batch.lacking() ||
-           std::none_of(batches_.begin(), batches_.end(), [&](const Batch* other) {
-             return other != &batch && other->is_being_fetched();
-           });
+           std::none_of(behind(), batches_.end(),
+                        [](const Batch* other) { return other->is_being_fetched(); });
   });
   check_failure();
-  for (auto last = batches_.rbegin(); last != batches_.rend() && free_ < batch.lacking(); ++last) {
-    if ((*last)->may_lose_pins()) {
-      (*last)->lose_pins(ctx);
+  for (auto last = batches_.end(); last != behind() && free_ < batch.lacking(); --last) {
+    Batch& other = **std::prev(last);
+    if (other.may_lose_pins()) {
+      other.lose_pins(ctx);
     }
   }
 }

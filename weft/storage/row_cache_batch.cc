@@ -77,7 +77,7 @@ void RowCache::Batch::take(Context& ctx, Pass pass) {
     if (is_anew) {
       lacking_ = distinct_.num_rows;
       has_pins_ = true;
-      cache_.counts_.asked += distinct_.num_rows;
+      cache_.counts_.asked += pass == Pass::kFirst ? distinct_.num_rows : lost_;
     }
     const std::int64_t room = cache_.room_for(*this);
     kernels::CacheTaken taken;
@@ -273,9 +273,7 @@ void RowCache::Batch::fetch_late(Context& ctx) {
   const std::lock_guard one(late_);
   enter_use();
   if (lacking_ > 0) {
-    if (order_ == Order::kBefore) {
-      cache_.take_back_pins(ctx, *this);
-    }
+    cache_.take_back_pins(ctx, *this);
     take(ctx, Pass::kLate);
     finish_load(ctx);
   }
@@ -324,6 +322,7 @@ std::span<const std::int64_t> RowCache::Batch::resolve(Context& ctx,
 
 void RowCache::Batch::lose_pins(Context& ctx) {
   unpin(ctx, Release::kUnchanged);
+  lost_ = distinct_.num_rows - lacking_;
   lacking_ = distinct_.num_rows;
   is_translated_ = false;
   phase_ = Phase::kLost;

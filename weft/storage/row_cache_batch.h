@@ -156,6 +156,7 @@ class RowCache::Batch final : public ResidentRows {
   HostBlock packed_, found_;             // rows that are being read
   kernels::CacheTime time_;
   std::int64_t lacking_ = 0;
+  std::int64_t lost_ = 0;       // rows that had a slot, in phase kLost
   Phase phase_ = Phase::kNone;  // the cache's lock guards it
   Load load_;
   bool is_held_ = false;

@@ -30,7 +30,7 @@ using RowMaker = std::function<void(Context& ctx,
                                     std::span<const std::int64_t> slots)>;
 
 /// What a tier has counted since it was made. Rows are counted once per batch that asks for them,
-/// and once more where the batch has lost its slots to one of make_inserted_batch().
+/// and once more where they have lost their slots to one of make_inserted_batch().
 struct TierCounts {
   std::int64_t asked = 0;    ///< distinct rows of batches
   std::int64_t hits = 0;     ///< had a slot
