@@ -8,6 +8,7 @@
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/host_memory.h"  // WEFT_ADDRESS_SANITIZER
+#include "weft/tensor/reserved_buffer.h"
 
 namespace weft::layout {
 namespace {
@@ -42,6 +43,24 @@ TEST(LayoutOfBlocks, GrowAsBuffersDo) {
     EXPECT_NEAR(expected_capacity(8000.0, growth),
                 static_cast<double>(grown_capacity(8001, 8000, growth)), 1.0);
   }
+}
+
+/// By an eighth of what there is, in whole units of 2 MiB: 2, 4, ..., 18, 22, 26, 30, 34, 40.
+TEST(LayoutOfBlocks, ReservedMemoryGrowsAsPredicted) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+  ReservedBuffer buffer(*device, 100 * kMiB - 5);
+  for (const std::int64_t bytes : {std::int64_t{1}, 2 * kMiB, 2 * kMiB + 1, 30 * kMiB,
+                                   34 * kMiB + 1, 70 * kMiB, 97 * kMiB, 100 * kMiB - 5}) {
+    for (std::int64_t so_far = buffer.capacity() + 1; so_far <= bytes; so_far += 1000) {
+      buffer.grow(so_far);
+    }
+    buffer.grow(bytes);
+    EXPECT_EQ(reserved_capacity(bytes, 100 * kMiB - 5), buffer.capacity()) << bytes;
+  }
+  EXPECT_EQ(buffer.capacity(), 100 * kMiB);
+  EXPECT_EQ(reserved_capacity(30 * kMiB + 1, 100 * kMiB), 34 * kMiB);  // 33.75
+  EXPECT_EQ(reserved_capacity(34 * kMiB + 1, 100 * kMiB), 40 * kMiB);  // 38.25
+  EXPECT_EQ(reserved_capacity(0, 100 * kMiB), 0);
 }
 
 TEST(LayoutOfBlocks, HasItsPeakOnTheDevice) {

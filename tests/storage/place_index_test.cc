@@ -1,5 +1,6 @@
 #include "weft/storage/place_index.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -61,6 +62,21 @@ TEST(PlaceIndex, ATableCostsNothingUntilRowsExist) {
     index.set(kRows / 2 + row, PlaceCode::in_segment(0, {1, 0}));
   }
   EXPECT_LT(index.bytes(), 9 * kDense + 200'000);
+}
+
+TEST(PlaceIndex, TakesWhatLayoutSays) {
+  for (const std::int64_t rows : {1, 31, 32, 33, 1000, 131072, 131073, 400000}) {
+    PlaceIndex index(rows);
+    EXPECT_EQ(index.bytes(), layout::place_index_bytes(rows, 0)) << rows;
+    for (const std::int64_t step : {160, 32, 1}) {  // every fifth page, then all
+      for (std::int64_t row = rows - 1; row >= 0; row -= step) {
+        index.set(row, PlaceCode::in_segment(0, {1, 0}));
+      }
+      const std::int64_t apart = std::max<std::int64_t>(step, 32);
+      EXPECT_EQ(index.bytes(), layout::place_index_bytes(rows, (rows + apart - 1) / apart))
+          << rows << " by " << step;
+    }
+  }
 }
 
 }  // namespace

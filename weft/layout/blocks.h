@@ -51,6 +51,25 @@ constexpr std::int64_t grown_capacity(std::int64_t bytes,
                   capacity + static_cast<std::int64_t>(growth * static_cast<double>(capacity)));
 }
 
+/// The new capacity of memory that grows where it lies (ReservedBuffer): it has `capacity`, needs
+/// `bytes`, and may have `most`, a multiple of kHugePage. An eighth more than it had, whole units.
+constexpr std::int64_t grown_reserved(std::int64_t bytes,
+                                      std::int64_t capacity,
+                                      std::int64_t most) {
+  return bytes <= capacity
+             ? capacity
+             : std::min(most, round_up(std::max(bytes, capacity + capacity / 8), kHugePage));
+}
+
+/// What such memory has once it was grown to `bytes` of `most` bytes, a few at a time.
+constexpr std::int64_t reserved_capacity(std::int64_t bytes, std::int64_t most) {
+  std::int64_t capacity = 0;
+  while (capacity < bytes) {
+    capacity = grown_reserved(capacity + 1, capacity, round_up(most, kHugePage));
+  }
+  return capacity;
+}
+
 /// The capacity that a buffer has after many batches that need `bytes` on average, none much more:
 /// the first batch's length, and grown once when a longer one came.
 constexpr double expected_capacity(double bytes, double growth = kBufferGrowth) {

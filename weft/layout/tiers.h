@@ -88,6 +88,50 @@ constexpr std::int64_t fewest_cache_slots(std::int64_t batch_rows,
   return std::max(batch_rows + evaluation_rows, ways);
 }
 
+/// Rows of a shard with memory.tier lazy that have a slot (storage::LazyRows).
+struct LazyCounts {
+  std::int64_t rows = 0;   ///< of the shard
+  std::int64_t slots = 0;  ///< that were ever needed at once
+  std::int64_t pages = 0;  ///< of kPlacePageRows rows of which one has a slot
+};
+
+/// Bytes of what says which row of such a shard has which slot: 8 for each page there could be, 4
+/// for each row of those there are, and 1 a slot.
+constexpr std::int64_t lazy_place_bytes(const LazyCounts& counts) {
+  return (counts.rows + kPlacePageRows - 1) / kPlacePageRows * std::int64_t{8} +
+         counts.pages * kPlacePageRows * std::int64_t{4} + counts.slots;
+}
+
+/// Bytes of memory for the slots of such a shard, which grows where it lies.
+inline std::int64_t lazy_slot_bytes(const spec::Table& table,
+                                    std::int64_t cols,
+                                    const LazyCounts& counts) {
+  const RowGeometry row = row_geometry(table, counts.rows, cols);
+  const auto grown = [&](std::int64_t stride) {
+    return reserved_capacity(counts.slots * stride, counts.rows * stride);
+  };
+  const bool together = row_layout(table.optimizer) == RowLayout::kInterleaved;
+  return grown(row.weight_stride) + (together ? 0 : grown(row.rest_stride));
+}
+
+/// Where a store on disks says which row lies where: 8 bytes a row in pages, of which some are
+/// allocated together; and 4 bytes a page in nodes, which are there where a page of them is.
+inline constexpr std::int64_t kIndexPageRows = 32;
+inline constexpr std::int64_t kIndexSlabPages = 16;
+inline constexpr std::int64_t kIndexNodePages = 4096;
+
+/// Bytes of such an index of `rows` rows with `pages` pages, at least one of each node, or as many
+/// as there are nodes.
+constexpr std::int64_t place_index_bytes(std::int64_t rows, std::int64_t pages) {
+  constexpr std::int64_t kPointer = 8;
+  const std::int64_t all_pages = (rows + kIndexPageRows - 1) / kIndexPageRows;
+  const std::int64_t nodes = (all_pages + kIndexNodePages - 1) / kIndexNodePages;
+  const std::int64_t slabs = (pages + kIndexSlabPages - 1) / kIndexSlabPages;
+  return nodes * kPointer +
+         slabs * (kIndexSlabPages * kIndexPageRows * std::int64_t{8} + kPointer) +
+         std::min(all_pages, std::min(nodes, pages) * kIndexNodePages) * std::int64_t{4};
+}
+
 /// Rows that are read from the slower memory at a time, so that memory for them is bounded: 1 MiB,
 /// and enough of them to keep a disk busy.
 constexpr std::int64_t rows_read_at_once(std::int64_t row_bytes) {

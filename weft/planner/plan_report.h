@@ -16,6 +16,9 @@ struct PlanReport {
   const SearchResult& result;
 };
 
+/// By which the proposals were predicted.
+Estimator estimator_of(const PlanReport& report);
+
 /// Why a table is held as the best plan has it, in a few words.
 std::string why(const PlanReport& report, std::int64_t table);
 

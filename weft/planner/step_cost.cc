@@ -50,8 +50,8 @@ void add_memory(const StepShape& shape,
     dense = dense_memory(shape.config, shape.workload, whole).bytes();
   }
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-    cost.ranks[r].buffer_bytes =
-        memory[r].buffers() + memory[r].tables - static_cast<double>(cost.ranks[r].table_bytes);
+    cost.ranks[r].buffer_bytes = memory[r].buffers() + memory[r].places + memory[r].tables -
+                                 static_cast<double>(cost.ranks[r].table_bytes);
     if (shape.mesh != nullptr) {
       cost.ranks[r].buffer_bytes += sync_memory(shape, cost.ranks[r].load);
     }

@@ -7,6 +7,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/host_layout.h"
+#include "weft/layout/cache_shares.h"
 #include "weft/layout/feature_vectors.h"
 #include "weft/layout/paths.h"
 #include "weft/layout/row_gradients.h"
@@ -15,6 +16,7 @@
 #include "weft/planner/pipeline_choice.h"
 #include "weft/planner/relay_traffic.h"
 #include "weft/planner/step_counts.h"
+#include "weft/planner/tier_use.h"
 
 namespace weft::planner {
 namespace {
@@ -38,7 +40,7 @@ class StepLengths {
         uses_(config.tables.size()),
         ranks_(rank_kinds(config, plan, pipeline_.cuts())),
         memory_(at(plan.ranks)),
-        has_cache_(at(plan.ranks)),
+        caches_(config, plan),
         replica_rows_(memory_.size()) {
     for (const FeatureUse& use : workload.features) {
       uses_[at(use.table)].features.push_back(&use);
@@ -125,23 +127,38 @@ class StepLengths {
     for (const RankKind& kind : ranks_.kinds) {
       asked.push_back(fetched ? asked_rows(kind, use.joined, rows) : AskedRows{});
     }
-    for (const spec::Shard& shard : plan.shards) {
-      memory_[at(shard.rank)].tables += layout::block_bytes(static_cast<double>(
-          layout::resident_bytes(config_.tables[t], shard.rows.size(), shard.cols.size())));
-      if (layout::shares_cache(config_.tables[t]) && !has_cache_[at(shard.rank)]) {
-        has_cache_[at(shard.rank)] = true;
-        memory_[at(shard.rank)].tables += static_cast<double>(config_.tiers.cache_bytes);
-      }
-      if (fetched) {
-        add_fetched_shard(t, shard, use.joined, asked);
-      } else {
-        add_shard(t, shard, cuts, use, hot_use.get());
-      }
+    for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+      const spec::Shard& shard = plan.shards[i];
+      const Expected entries = fetched ? add_fetched_shard(t, shard, use.joined, asked)
+                                       : add_shard(t, shard, cuts, use, hot_use.get());
+      add_rows(t, i, use, entries);
     }
     if (fetched) {
       add_fetched(t);
     }
     add_statistic_traffic(t, cuts);
+  }
+
+  /// The rows of a shard, and where they are not all in memory, what a batch of so many entries
+  /// holds of them.
+  void add_rows(std::size_t t, std::size_t i, const JointUse& use, const Expected& entries) {
+    const spec::Table& table = config_.tables[t];
+    const spec::Shard& shard = plan_.tables[t].shards[i];
+    StepMemory& memory = memory_[at(shard.rank)];
+    if (table.memory.tier == spec::MemoryTier::kDense) {
+      memory.tables += layout::block_bytes(
+          static_cast<double>(layout::shard_bytes(table, shard.rows.size(), shard.cols.size())));
+      return;
+    }
+    const ShardTier tier = shard_tier({.config = config_,
+                                       .plan = plan_,
+                                       .batch = ranks_.batch,
+                                       .caches = caches_,
+                                       .pipeline = pipeline_},
+                                      t, i, use);
+    memory.tables += device_bytes(tier, table) + made_list_bytes(tier, growth_);
+    memory.slots += batch_bytes(tier, entries, growth_);
+    memory.places += tier.place_bytes;
   }
 
   [[nodiscard]] bool is_weighted(std::size_t t) const {
@@ -169,11 +186,12 @@ class StepLengths {
     }
   }
 
-  void add_shard(std::size_t t,
-                 const spec::Shard& shard,
-                 CutCounts& cuts,
-                 const JointUse& joint,
-                 const HotUse* hot_use) {
+  /// Returns its entries.
+  Expected add_shard(std::size_t t,
+                     const spec::Shard& shard,
+                     CutCounts& cuts,
+                     const JointUse& joint,
+                     const HotUse* hot_use) {
     const std::size_t rank = at(shard.rank);
     const HeldRows& rows = cuts.of(shard.rows);
     std::vector<VectorBlock> blocks(kinds());
@@ -198,11 +216,13 @@ class StepLengths {
         relays_->add_ids(rank, feature, rows.shares[use], largest_cut(shard.rows, hot_use));
       }
     }
-    memory_[rank].entries += held_entries(rows.entries, is_weighted(t));
+    const Expected entries = rows.entries;  // `rows` may go
+    memory_[rank].entries += held_entries(entries, is_weighted(t));
     const spec::Table& table = config_.tables[t];
     if (shard.cols.size() < table.embedding_dim && looks_at_whole_rows(table.optimizer)) {
       add_statistics(t, shard, {cuts.unique_rows(shard.rows), true});
     }
+    return entries;
   }
 
   /// Sums of rows, and of blocks of their columns, which go to the other shards.
@@ -318,13 +338,14 @@ class StepLengths {
     }
   }
 
-  /// Partial sums of every rank come to a fetched shard; rows go out in the same memory.
-  void add_fetched_shard(std::size_t t,
-                         const spec::Shard& shard,
-                         const FeatureUse& use,
-                         std::span<const AskedRows> asked) {
+  /// Partial sums of every rank come to a fetched shard; rows go out in the same memory. Returns
+  /// how many sums.
+  Expected add_fetched_shard(std::size_t t,
+                             const spec::Shard& shard,
+                             const FeatureUse& use,
+                             std::span<const AskedRows> asked) {
     if (uses_[t].features.empty()) {
-      return;
+      return {};
     }
     const std::int64_t rows = config_.tables[t].num_embeddings;
     const double all = share_of_rows(use, Range{0, rows}, rows);
@@ -345,6 +366,7 @@ class StepLengths {
         .path = layout::Path::kUniqueRows, .sequence = true, .columns = shard.cols.size()};
     add_slot(at(shard.rank), slot, blocks);
     memory_[at(shard.rank)].entries += held_entries(entries, false);
+    return entries;
   }
 
   /// The buffers of a rank that are added up over all tables.
@@ -354,7 +376,7 @@ class StepLengths {
     memory.encoded = exchange_->held_encoded(rank, growth_);
     const auto batches = static_cast<double>(batches_in_flight(pipeline_));
     for (double* const bytes : {&memory.matrices, &memory.served, &memory.encoded, &memory.entries,
-                                &memory.partials, &memory.rows}) {
+                                &memory.partials, &memory.rows, &memory.slots}) {
       *bytes *= batches;
     }
     memory.partials += held(replica_rows_[rank]);
@@ -386,8 +408,8 @@ class StepLengths {
   spec::Pipeline pipeline_;
   std::vector<JointUse> uses_;  // [tables]; of one that nobody reads no ids
   RankKinds ranks_;
-  std::vector<StepMemory> memory_;      // [ranks]
-  std::vector<bool> has_cache_;         // [ranks] a cache that shards share
+  std::vector<StepMemory> memory_;  // [ranks]
+  layout::CacheShares caches_;
   std::vector<Expected> replica_rows_;  // [ranks] bytes of other ranks' partial sums
   std::optional<ExchangeLengths> exchange_;
   std::optional<RelayTraffic> relays_;  // between hosts

@@ -6,7 +6,9 @@
 /// How long buffers for them are is said by weft/layout alone, which the allocators ask too. What
 /// differs from batch to batch is taken as grown once, what has the same length in every batch as
 /// just that (layout::Expected).
-///   tables     rows and optimizer state; of hot rows also their numbers  (layout/tables.h)
+///   tables     rows and optimizer state; of hot rows also their numbers  (layout/tables.h); of
+///              rows that are not all in memory the cache, or those that come to exist, with lists
+///              of rows that are made                                     (tier_use.h)
 ///   matrices   vectors and gradients of the rank's samples        (layout/feature_vectors.h)
 ///   served     a shard's vectors for other ranks, where rows are cut for itself too, of hot rows
 ///              for itself alone; over messages also vectors that were asked for, of encoded ones
@@ -21,13 +23,15 @@
 ///   partials   partial sums of a replica, and of a table that is fetched            (likewise)
 ///   rows       of shards of columns whose optimizer looks at whole rows: sums and statistics; of
 ///              fetched tables the rows                                           (likewise)
-/// Of a schedule that begins the next batch two batches have all of it but tables and relays, which
-/// are the communicator's, and received rows of replicas. Of a batch in micro-batches the largest
-/// one is encoded, or relayed, at once.
-/// Of a plan for several groups: the ranks of the group with most samples; copies and hot rows have
-/// the partial sums of all groups. What the sync of replicas takes is not in it (mesh_cost.cc).
-/// Not in it: what lies in std::vector (ids on their way, lists of tasks), scratch memory of single
-/// tasks, libraries, the reader. Pure functions.
+///   slots      of rows that are not all in memory: a batch's different rows, and their slots
+///                                                                          (layout/tiers.h)
+///   places     of these: what says where they lie, in host memory               (likewise)
+/// Of a schedule that begins the next batch two batches have all of it but tables, places and
+/// relays, which are the communicator's, and received rows of replicas. Of a batch in micro-batches
+/// the largest one is encoded, or relayed, at once. Of a plan for several groups: the ranks of the
+/// group with most samples; copies and hot rows have the partial sums of all groups. What the sync
+/// of replicas takes is not in it (mesh_cost.cc). Not in it: what lies in std::vector (ids on their
+/// way, lists of tasks), scratch memory of single tasks, libraries, the reader. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -51,10 +55,12 @@ struct StepMemory {
   double entries = 0.0;
   double partials = 0.0;
   double rows = 0.0;
+  double slots = 0.0;
+  double places = 0.0;
 
-  /// Of tables and exchanges: all but what a rank's samples have under any plan.
+  /// Of tables and exchanges, on the device: all but what a rank's samples have under any plan.
   [[nodiscard]] double buffers() const {
-    return served + encoded + relays + entries + partials + rows;
+    return served + encoded + relays + entries + partials + rows + slots;
   }
 };
 

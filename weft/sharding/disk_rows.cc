@@ -1,6 +1,8 @@
 #include "weft/sharding/disk_rows.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -37,43 +39,26 @@ storage::SegmentStoreOptions store_options(const spec::Config& config, std::int6
   return options;
 }
 
-/// Calls visit(table, shard) for the shards on disks that a rank has.
-template <typename Visit>
-void for_each_shard(const spec::Config& config,
-                    const spec::Plan& plan,
-                    std::int64_t rank,
-                    const Visit& visit) {
-  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    if (config.tables[t].memory.tier != spec::MemoryTier::kSsd) {
-      continue;
-    }
-    for (const spec::Shard& shard : plan.tables[t].shards) {
-      if (shard.rank == rank % plan.ranks_of(plan.tables[t])) {
-        visit(config.tables[t], shard);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 DiskRows::DiskRows(const spec::Config& config,
                    const spec::Plan& plan,
                    std::int64_t rank,
                    io::FileSystem& files)
-    : tiers_(config.tiers), store_(files, store_options(config, rank)) {
-  for_each_shard(config, plan, rank, [this](const spec::Table& table, const spec::Shard& shard) {
-    if (layout::shares_cache(table)) {
-      sharing_ += layout::shard_bytes(table, shard.rows.size(), shard.cols.size());
-    }
-  });
+    : caches_(config, plan), store_(files, store_options(config, rank)) {
 }
 
 bool DiskRows::any(const spec::Config& config, const spec::Plan& plan, std::int64_t rank) {
-  bool found = false;
-  for_each_shard(config, plan, rank,
-                 [&](const spec::Table& /*table*/, const spec::Shard& /*shard*/) { found = true; });
-  return found;
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const std::vector<spec::Shard>& shards = plan.tables[t].shards;
+    if (config.tables[t].memory.tier == spec::MemoryTier::kSsd &&
+        std::any_of(shards.begin(), shards.end(), [&](const spec::Shard& shard) {
+          return shard.rank == rank % plan.ranks_of(plan.tables[t]);
+        })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 storage::RowBacking& DiskRows::add_shard(const spec::Table& table, const RowSet& rows, Range cols) {
@@ -84,13 +69,6 @@ storage::RowBacking& DiskRows::add_shard(const spec::Table& table, const RowSet&
                            .rows = rows,
                            .row_bytes = layout::packed_row(table, cols.size()).bytes(),
                            .table = table.name});
-}
-
-std::int64_t DiskRows::cache_bytes(const spec::Table& table, const RowSet& rows, Range cols) const {
-  return layout::shares_cache(table)
-             ? layout::cache_share(tiers_, layout::shard_bytes(table, rows.size(), cols.size()),
-                                   sharing_)
-             : table.memory.cache_bytes;
 }
 
 }  // namespace weft::sharding

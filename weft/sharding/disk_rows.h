@@ -7,10 +7,12 @@
 /// Threads: one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "weft/base/parts.h"
 #include "weft/io/file_system.h"
+#include "weft/layout/cache_shares.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
 #include "weft/storage/row_backing.h"
@@ -36,17 +38,16 @@ class DiskRows {
   /// The place of a shard's rows, which lives as long as this.
   storage::RowBacking& add_shard(const spec::Table& table, const RowSet& rows, Range cols);
 
-  /// Bytes of the shard's cache: the table's, or its share of tiers.cache_bytes.
-  [[nodiscard]] std::int64_t cache_bytes(const spec::Table& table,
-                                         const RowSet& rows,
-                                         Range cols) const;
+  /// Bytes of the cache of a shard, by its table and its place among the table's.
+  [[nodiscard]] std::int64_t cache_bytes(std::size_t table, std::size_t shard) const {
+    return caches_.bytes(table, shard);
+  }
 
   /// What the store has counted.
   [[nodiscard]] storage::StoreCounts counts() const { return store_.counts(); }
 
  private:
-  spec::Tiers tiers_;
-  std::int64_t sharing_ = 0;  ///< bytes of all shards that share tiers.cache_bytes
+  layout::CacheShares caches_;
   storage::SegmentStore store_;
 };
 

@@ -106,7 +106,7 @@ void ReplicaSet::add_shard(const LocalShard& place,
   if (!local.replicated && table.memory.tier == spec::MemoryTier::kSsd) {
     WEFT_CHECK(disk_rows_ != nullptr, "table '{}' without a store for its rows", table.name);
     backing = &disk_rows_->add_shard(table, rows, cols);
-    cache_bytes = disk_rows_->cache_bytes(table, rows, cols);
+    cache_bytes = disk_rows_->cache_bytes(at(local.table), at(local.shard));
   }
   local.rows = std::make_unique<embedding::TableShard>(
       device, table, rows, cols, config_.seed,

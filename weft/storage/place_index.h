@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/base/at.h"
+#include "weft/layout/tiers.h"
 #include "weft/rowfile/layout.h"
 
 namespace weft::storage {
@@ -88,9 +89,9 @@ class PlaceIndex {
   [[nodiscard]] std::int64_t bytes() const;
 
  private:
-  static constexpr std::int64_t kPageRows = 32;
-  static constexpr std::uint32_t kSlabPages = 16;
-  static constexpr std::int64_t kNodePages = 4096;
+  static constexpr std::int64_t kPageRows = layout::kIndexPageRows;
+  static constexpr std::uint32_t kSlabPages = layout::kIndexSlabPages;
+  static constexpr std::int64_t kNodePages = layout::kIndexNodePages;
 
   using Slab = std::array<PlaceCode, kPageRows * kSlabPages>;
 

@@ -1,21 +1,19 @@
 #include "weft/tensor/reserved_buffer.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "weft/base/error.h"
+#include "weft/layout/blocks.h"
 
 namespace weft {
 namespace {
 
-constexpr std::int64_t whole_units(std::int64_t bytes) {
-  return (bytes + kReservedUnit - 1) / kReservedUnit * kReservedUnit;
-}
+static_assert(kReservedUnit == layout::kHugePage);
 
 }  // namespace
 
 ReservedBuffer::ReservedBuffer(Device& device, std::int64_t most)
-    : device_(device), most_(whole_units(most)) {
+    : device_(device), most_(layout::round_up(most, kReservedUnit)) {
   WEFT_CHECK(most >= 0, "{} reserved bytes", most);
   if (most_ > 0) {
     data_ = device.reserve(most_);
@@ -33,7 +31,7 @@ void ReservedBuffer::grow(std::int64_t bytes) {
   if (bytes <= capacity_) {
     return;
   }
-  const std::int64_t to = std::min(most_, whole_units(std::max(bytes, capacity_ + capacity_ / 8)));
+  const std::int64_t to = layout::grown_reserved(bytes, capacity_, most_);
   device_.commit(static_cast<std::byte*>(data_) + capacity_, to - capacity_);
   capacity_ = to;
 }

@@ -103,7 +103,7 @@ double predicted_rest(const comm::Communicator& world,
         world.lends() ? planner::Transport::kLent : planner::Transport::kReceived;
     for (const auto& memory :
          planner::step_memory(config, workload, plan, {.transport = transport})) {
-      most = std::max(most, memory.matrices + memory.buffers());
+      most = std::max(most, memory.matrices + memory.buffers() + memory.places);
     }
     rest += most;
   }
