@@ -97,6 +97,27 @@ class Trace(Case, TraceChecks):
         for trace in self.traces("trace", 2):
             self.check_steps(trace, range(1, 17))
 
+    def test_counters_of_tiers(self):
+        """What the summary says of tables in tiers is what has grown from step to step."""
+        config = self.write(values={"tables.0.memory": {"tier": "lazy"}, "train.eval_every": 0})
+        summary = self.train(config, "--trace", "trace", "--trace-steps", "1:16")
+        table, = summary["tiers"]["tables"]
+        trace, = self.traces("trace", 1)
+
+        def counter(name):
+            return [event["args"]["value"] for event in trace["traceEvents"]
+                    if event["ph"] == "C" and event["name"] == f"rows of tiers {name}"]
+
+        asked, hit, made = counter("asked for"), counter("hit"), counter("made")
+        self.assertEqual((len(asked), asked[0]), (16, 0))
+        self.assertEqual(asked, sorted(asked))
+        self.assertLess(0, asked[1])
+        self.assertEqual(asked, [sum(both) for both in zip(hit, made)])
+        self.assertLess(asked[-1], table["rows_asked"])
+        self.assertEqual(counter("read"), [0] * 16)
+        self.train(self.write(), "--trace", "trace")
+        self.assertNotIn("rows of tiers", (self.folder / "trace/trace-00000.json").read_text())
+
     def test_of_fewer_ranks_replaces_all_files(self):
         config = self.write()
         self.train(config, "--trace", "trace", "--trace-steps", "2:3", ranks=3)

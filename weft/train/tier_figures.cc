@@ -22,10 +22,8 @@ constexpr std::array kStoreCounts = {
 
 }  // namespace
 
-TierFigures tier_figures(comm::Communicator& comm,
-                         Context& ctx,
-                         const spec::Config& config,
-                         const sharding::ShardedEmbeddings& tables) {
+TierFigures own_tier_figures(const spec::Config& config,
+                             const sharding::ShardedEmbeddings& tables) {
   TierFigures figures;
   for (const spec::Table& table : config.tables) {
     if (table.memory.tier != spec::MemoryTier::kDense) {
@@ -47,6 +45,17 @@ TierFigures tier_figures(comm::Communicator& comm,
   }
   if (tables.disk_rows() != nullptr) {
     figures.disks = tables.disk_rows()->counts();
+  }
+  return figures;
+}
+
+TierFigures tier_figures(comm::Communicator& comm,
+                         Context& ctx,
+                         const spec::Config& config,
+                         const sharding::ShardedEmbeddings& tables) {
+  TierFigures figures = own_tier_figures(config, tables);
+  if (figures.empty()) {
+    return figures;
   }
   std::vector<std::int64_t> sums;
   for (const TableTier& one : figures.tables) {

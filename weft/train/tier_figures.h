@@ -28,6 +28,9 @@ struct TierFigures {
   [[nodiscard]] bool empty() const { return tables.empty(); }
 };
 
+/// Of this rank alone.
+TierFigures own_tier_figures(const spec::Config& config, const sharding::ShardedEmbeddings& tables);
+
 /// Sums over the ranks of `comm`. Collective; equal on all ranks.
 TierFigures tier_figures(comm::Communicator& comm,
                          Context& ctx,

@@ -15,6 +15,7 @@
 #include "weft/trace/chrome.h"
 #include "weft/train/agreement.h"
 #include "weft/train/record_files.h"
+#include "weft/train/tier_figures.h"
 
 namespace weft::train {
 namespace {
@@ -24,6 +25,34 @@ namespace fs = std::filesystem;
 std::string host_name() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
+/// What tables whose rows are not all in memory have done so far on this rank.
+void sample_tiers(trace::Track& track, const Engine& engine) {
+  const TierFigures figures = own_tier_figures(engine.config(), engine.embeddings());
+  if (figures.empty()) {
+    return;
+  }
+  storage::TierCounts sum;
+  for (const TableTier& one : figures.tables) {
+    sum.asked += one.counts.asked;
+    sum.hits += one.counts.hits;
+    sum.read += one.counts.read;
+    sum.made += one.counts.made;
+    sum.late += one.counts.late;
+    sum.written += one.counts.written;
+  }
+  const auto sample = [&](const char* name, std::int64_t value) {
+    track.sample(name, static_cast<double>(value));
+  };
+  sample("rows of tiers asked for", sum.asked);
+  sample("rows of tiers hit", sum.hits);
+  sample("rows of tiers read", sum.read);
+  sample("rows of tiers made", sum.made);
+  sample("rows of tiers late", sum.late);
+  sample("rows of tiers written back", sum.written);
+  sample("rows of disks stored", figures.disks.rows_stored);
+  sample("rows of disks moved", figures.disks.rows_moved);
 }
 
 /// Files of an earlier trace of more ranks.
@@ -98,6 +127,7 @@ void TraceSession::sample(Engine& engine) {
                                    report.dense.clipped + report.sync.codec.clipped));
   track.sample("rows read", static_cast<double>(rows));
   track.sample("bytes of tables and buffers", static_cast<double>(host_memory_use().now));
+  sample_tiers(track, engine);
 }
 
 std::vector<trace::TableReads> TraceSession::table_reads(const Engine& engine) const {
