@@ -29,6 +29,7 @@
 #include "weft/data/loader.h"
 #include "weft/train/agreement.h"
 #include "weft/train/engine.h"
+#include "weft/train/tier_figures.h"
 
 namespace weft::bench {
 namespace {
@@ -93,12 +94,16 @@ class StepBench {
   void make_engine(std::size_t v);
   void take_burst(std::size_t v, std::int64_t bursts, Turn& turn);
   void take_turns();
-  double run_steps(std::size_t v, std::int64_t count, std::array<double, kStepParts>* parts);
+  double run_steps(std::size_t v, std::int64_t count, Turn* mean);
+  [[nodiscard]] std::int64_t misses(std::size_t v) const;
   double run_steps_with_reader(std::size_t v, std::int64_t count);
   double reader_rate();
   void measure_limits(std::size_t v, std::map<GemmShape, double>& shapes);
   [[nodiscard]] std::size_t find_variant(const std::string& label) const;
-  [[nodiscard]] Figure ratio(const std::string& text) const;
+  using Seconds = double Turn::*;
+  [[nodiscard]] Figure ratio(const std::string& text,
+                             const std::string& name,
+                             Seconds seconds) const;
   [[nodiscard]] std::vector<Figure> figures() const;
 
   template <typename T>
@@ -192,10 +197,8 @@ void StepBench::make_engine(std::size_t v) {
 }
 
 /// Seconds per step of the next `count` steps, each of which begins the one after it where the
-/// schedule looks ahead; their parts' mean seconds to `parts`.
-double StepBench::run_steps(std::size_t v,
-                            std::int64_t count,
-                            std::array<double, kStepParts>* parts) {
+/// schedule looks ahead; what they are made of to `mean`.
+double StepBench::run_steps(std::size_t v, std::int64_t count, Turn* mean) {
   train::Engine& engine = *engines_[v];
   world_->barrier(host_);
   const auto start = std::chrono::steady_clock::now();
@@ -207,11 +210,26 @@ double StepBench::run_steps(std::size_t v,
     const train::StepInput now = input(++steps_[v]);
     const train::StepInput next = input(steps_[v] + 1);
     engine.train_step(now, i + 1 < count ? &next : nullptr);
-    for (std::size_t p = 0; parts != nullptr && p < parts->size(); ++p) {
-      (*parts)[p] += engine.times().parts[p].seconds() / static_cast<double>(count);
+    if (mean != nullptr) {
+      const double share = 1.0 / static_cast<double>(count);
+      mean->sparse_s += share * sparse_seconds(engine.times());
+      for (std::size_t p = 0; p < mean->parts.size(); ++p) {
+        mean->parts[p] += share * engine.times().parts[p].seconds();
+      }
     }
   }
   return seconds_since(start) / static_cast<double>(count);
+}
+
+/// Rows that have found no slot since the engine was made.
+std::int64_t StepBench::misses(std::size_t v) const {
+  const train::Engine& engine = *engines_[v];
+  std::int64_t count = 0;
+  for (const train::TableTier& one :
+       train::own_tier_figures(engine.config(), engine.embeddings()).tables) {
+    count += one.counts.asked - one.counts.hits;
+  }
+  return count;
 }
 
 double StepBench::run_steps_with_reader(std::size_t v, std::int64_t count) {
@@ -258,10 +276,14 @@ void StepBench::take_burst(std::size_t v, std::int64_t bursts, Turn& turn) {
     steps_per_turn_ = std::clamp<std::int64_t>(std::llround(options_.turn_s / step_s), 2, 1000);
   }
   const std::int64_t steps = std::max<std::int64_t>(2, steps_per_turn_ / bursts);
-  std::array<double, kStepParts> parts{};
-  turn.step_s += share * run_steps(v, steps, &parts);
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    turn.parts[p] += share * parts[p];
+  Turn mean;
+  const std::int64_t misses_before = misses(v);
+  turn.step_s += share * run_steps(v, steps, &mean);
+  turn.sparse_s += share * mean.sparse_s;
+  turn.misses +=
+      share * static_cast<double>(misses(v) - misses_before) / static_cast<double>(steps);
+  for (std::size_t p = 0; p < mean.parts.size(); ++p) {
+    turn.parts[p] += share * mean.parts[p];
   }
   if (options_.reader) {
     turn.step_with_reader_s += share * run_steps_with_reader(v, steps);
@@ -343,15 +365,15 @@ std::size_t StepBench::find_variant(const std::string& label) const {
   fail(ErrorCode::kUsage, "--ratio: there is no variant '{}'", label);
 }
 
-/// "A/B": how much longer a step of A is than one of B, round by round.
-Figure StepBench::ratio(const std::string& text) const {
+/// "A/B": how many times as much a step of A, or its tables, takes as those of B, round by round.
+Figure StepBench::ratio(const std::string& text, const std::string& name, Seconds seconds) const {
   const std::size_t slash = std::min(text.find('/'), text.size());
   const std::size_t a = find_variant(text.substr(0, slash));
   const std::size_t b = find_variant(text.substr(std::min(slash + 1, text.size())));
-  Figure figure{"step_ratio", parameters(a), "x", Better::kLower, {}, {}};
+  Figure figure{name, parameters(a), "x", Better::kLower, {}, {}};
   figure.parameters["variant"] = text;
   for (std::size_t round = 0; round < turns_[a].size(); ++round) {
-    figure.values.push_back(turns_[a][round].step_s / turns_[b][round].step_s);
+    figure.values.push_back(turns_[a][round].*seconds / turns_[b][round].*seconds);
   }
   return figure;
 }
@@ -365,7 +387,8 @@ std::vector<Figure> StepBench::figures() const {
     }
   }
   for (const std::string& text : options_.ratios) {
-    all.push_back(ratio(text));
+    all.push_back(ratio(text, "step_ratio", &Turn::step_s));
+    all.push_back(ratio(text, "sparse_ratio", &Turn::sparse_s));
   }
   if (options_.reader) {
     all.push_back({"reader", parameters(0), "samples/s", Better::kHigher, reader_rates_, {}});
@@ -404,7 +427,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--variant", options.variants, "LABEL:PATH=VALUE,..: what takes turns; repeat it")
       ->type_size(1)
       ->allow_extra_args(false);
-  app.add_option("--ratio", options.ratios, "A/B: step time of variant A over that of B; repeat it")
+  app.add_option("--ratio", options.ratios, "A/B: times of variant A over those of B; repeat it")
       ->type_size(1)
       ->allow_extra_args(false);
   app.add_option("--ranks", options.ranks, "Ranks as threads (under mpirun: leave out)")

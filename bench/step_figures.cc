@@ -1,5 +1,6 @@
 #include "bench/step_figures.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -58,7 +59,26 @@ std::vector<Figure> whole_step(const spec::Config& config, const std::vector<Tur
   return {rate, time};
 }
 
+bool has_tiers(const spec::Config& config) {
+  return std::any_of(config.tables.begin(), config.tables.end(), [](const spec::Table& table) {
+    return table.memory.tier != spec::MemoryTier::kDense;
+  });
+}
+
 }  // namespace
+
+double sparse_seconds(const train::StepTimes& times) {
+  double sum = 0.0;
+  bool waits = false;
+  for (const StepPart part :
+       {StepPart::kExchangeIds, StepPart::kFetch, StepPart::kLookup, StepPart::kOutputDist,
+        StepPart::kCoalesce, StepPart::kGradDist, StepPart::kUpdateRows}) {
+    const bool is_beside = times.beside[static_cast<std::size_t>(part)];
+    sum += is_beside ? 0.0 : times.of(part).seconds();
+    waits = waits || is_beside;
+  }
+  return waits ? sum + times.waited_s : sum;
+}
 
 std::vector<Figure> step_figures(const spec::Config& config, const std::vector<Turn>& turns) {
   std::vector<Figure> figures = whole_step(config, turns);
@@ -74,6 +94,12 @@ std::vector<Figure> step_figures(const spec::Config& config, const std::vector<T
   }
   figures.push_back(figure("part.rest", "ms", Better::kLower,
                            each(turns, [&](const Turn& t) { return 1e3 * rest_s(config, t); })));
+  figures.push_back(figure("sparse_ms", "ms", Better::kLower,
+                           each(turns, [](const Turn& t) { return 1e3 * t.sparse_s; })));
+  if (has_tiers(config)) {
+    figures.push_back(figure("misses", "rows", Better::kLower,
+                             each(turns, [](const Turn& t) { return t.misses; })));
+  }
   Figure dense = figure(
       "dense", "GFLOP/s", Better::kHigher, each(turns, [](const Turn& t) {
         const auto seconds = [&](StepPart part) { return t.parts[static_cast<std::size_t>(part)]; };
