@@ -72,7 +72,8 @@ class Pair {
         batch_(cache_.make_batch()),
         dense_runs_(device),
         tier_runs_(device),
-        distinct_(device) {}
+        distinct_(device),
+        slots_(device) {}
 
   spec::Table table_;
   storage::RowStore store_;
@@ -82,6 +83,7 @@ class Pair {
   kernels::RunBuffers dense_runs_, tier_runs_;
   kernels::DistinctBuffers distinct_;
   kernels::DistinctRows rows_;
+  Buffer slots_;
   std::vector<std::int64_t> ids_;
   kernels::Bags bags_;
   kernels::RowRuns runs_;
@@ -239,6 +241,13 @@ class Case {
                                      .distinct = &p.rows_};
       kernels::find_distinct_rows(ctx_, std::span(&job, 1));
     });
+    part("ids to slots alone", [&](Pair& p, std::int64_t) {  // of slots that none has looked up
+      const kernels::PlaceSlots job{.count = p.rows_.num_ids,
+                                    .places = p.rows_.places,
+                                    .slots = p.rows_.rows,
+                                    .out = p.slots_.resize_for<std::int64_t>(p.rows_.num_ids)};
+      kernels::slots_of_places(ctx_, std::span(&job, 1));
+    });
     const double ahead = part(
         "fetch", [&](Pair& p, std::int64_t) { p.batch_->fetch(ctx_, std::span(&p.bags_, 1)); });
     double tier = part("cached lookup", [&](Pair& p, std::int64_t t) {
@@ -247,12 +256,11 @@ class Case {
     });
     tier += part("cached coalesce",
                  [&](Pair& p, std::int64_t t) { coalesce(p.bags_, p.tier_runs_, p, t); });
-    tier += part("cached update", [&](Pair& p, std::int64_t) {
-      kernels::RowRuns runs = p.runs_;
-      runs.slots =
-          p.batch_->resolve(ctx_, {runs.rows, static_cast<std::size_t>(runs.num_rows)}).data();
-      update(p.cache_.view(), runs, p);
+    tier += part("rows to slots", [&](Pair& p, std::int64_t) {
+      p.runs_.slots = p.batch_->resolve(ctx_, {p.runs_.rows, at(p.runs_.num_rows)}).data();
     });
+    tier +=
+        part("cached update", [&](Pair& p, std::int64_t) { update(p.cache_.view(), p.runs_, p); });
     tier += part("release",
                  [&](Pair& p, std::int64_t) { p.batch_->release(storage::Release::kUpdated); });
     note("all over dense, fetch in the step", (tier + ahead) / dense);
@@ -309,7 +317,18 @@ int main(int argc, char** argv) {
   app.add_option("--ways", options.ways, "Of a set")->check(CLI::IsMember({8, 32}));
   app.add_option("--zipf", options.zipf, "Exponent of the ids' law; 0: uniform")
       ->check(CLI::NonNegativeNumber);
+  bool quick = false;
+  app.add_flag("--quick", quick, "One small shape");
   CLI11_PARSE(app, argc, argv);
+  if (quick) {
+    options = {.out = options.out,
+               .rounds = 1,
+               .tables = 1,
+               .rows = 2000,
+               .batch = 64,
+               .ways = {32},
+               .zipf = {1.05}};
+  }
   try {
     weft::bench::run(options);
   } catch (const std::exception& error) {
