@@ -1,6 +1,8 @@
 #include "weft/checkpoint/state_hash.h"
 
 #include <atomic>
+#include <cstring>
+#include <map>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -146,6 +148,91 @@ TEST(Replicas, EqualCopiesPassAndOthersAreNamed) {
       }
     });
     EXPECT_EQ(told, broken < 0 ? 0 : 3);
+  }
+}
+
+/// Ten million numbers, of which few are not 0: those are rows by list.
+class SparseState final : public StateSource, public RowState {
+ public:
+  SparseState(std::map<std::int64_t, float> rows, bool first) : rows_(std::move(rows)) {
+    item_ = {.parameter = "tables.wide",
+             .kind = "weight",
+             .rows = 10'000'000,
+             .cols = 1,
+             .row_end = 10'000'000,
+             .col_end = 1,
+             .first_holder = first};
+  }
+
+  [[nodiscard]] std::vector<StateItem> state_items() const override { return {item_}; }
+
+  void read_state(std::size_t, std::int64_t, std::int64_t, void*) const override {
+    ADD_FAILURE() << "rows are read by list";
+  }
+
+  [[nodiscard]] const RowState* row_state() const override { return this; }
+
+  [[nodiscard]] Shape row_shape() const override {
+    return {.parameter = item_.parameter,
+            .items = 1,
+            .rows = item_.held(),
+            .cols = {0, 1},
+            .packed = {.weight_bytes = 4},
+            .initial = {}};
+  }
+
+  [[nodiscard]] bool is_sparse() const override { return true; }
+
+  void for_each_row(StateRows, const StateRowsVisitor& visit) const override {
+    for (const auto& [row, value] : rows_) {
+      visit(std::span(&row, 1));
+    }
+  }
+
+  void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto found = rows_.find(rows[i]);
+      const float value = found == rows_.end() ? 0.0F : found->second;
+      std::memcpy(packed + i * 4, &value, 4);
+    }
+  }
+
+  void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const override {
+    std::memset(packed, 0, rows.size() * 4);
+  }
+
+  void write_rows(std::span<const std::int64_t>, const std::byte*) override {}
+
+  void mark() override {}
+
+ private:
+  std::map<std::int64_t, float> rows_;
+  StateItem item_;
+};
+
+/// Rows that exist on one rank alone, and have their initial values there, are equal.
+TEST(Replicas, CopiesOfRowsByListAreComparedByThose) {
+  for (const int broken : {-1, 1}) {
+    std::atomic<int> told = 0;
+    comm::run_local(2, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      std::map<std::int64_t, float> rows = {{7, 1.5F}, {9'999'999, -2.0F}};
+      if (world.rank() == 1) {
+        rows[40] = 0.0F;
+      }
+      if (world.rank() == broken) {
+        rows[9'999'999] = 2.0F;
+      }
+      const SparseState state(std::move(rows), world.rank() == 0);
+      const StateSource* source = &state;
+      try {
+        compare_replicas(world, ctx, std::span(&source, 1));
+      } catch (const Error& error) {
+        EXPECT_TRUE(says(error.what(), {"tables.wide weight rows [0, 10000000)"}));
+        ++told;
+      }
+    });
+    EXPECT_EQ(told, broken < 0 ? 0 : 2);
   }
 }
 

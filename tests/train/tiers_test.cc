@@ -51,16 +51,16 @@ std::vector<Factor> tier_factors() {
     schedule.levels.push_back(
         {std::string(one.name), {"pipeline.schedule=" + std::string(one.name)}});
   }
-  all.push_back({"ranks",
-                 {{"1", {}, 1},
-                  {"2", {}, 2},
-                  {"3", {}, 3},
-                  {"2 groups of 2 dense", mesh(2, "dense"), 4},
-                  {"2 groups of 2, touched, every 4, local_all_reduce",
-                   joined(mesh(2, "touched"), {"mesh.sync_every=4", "mesh.layout=local_all_reduce"}),
-                   4},
-                  {"2 groups of 1, gradients", mesh(2, "gradients"), 2},
-                  {"4 groups of 1", mesh(4, "dense"), 4}}});
+  all.push_back(
+      {"ranks",
+       {{"1", {}, 1},
+        {"2", {}, 2},
+        {"3", {}, 3},
+        {"2 groups of 2 dense", mesh(2, "dense"), 4},
+        {"2 groups of 2, touched, every 4, local_all_reduce",
+         joined(mesh(2, "touched"), {"mesh.sync_every=4", "mesh.layout=local_all_reduce"}), 4},
+        {"2 groups of 1, gradients", mesh(2, "gradients"), 2},
+        {"4 groups of 1", mesh(4, "dense"), 4}}});
   Factor& sharding = all.emplace_back(Factor{"sharding", {{"as planned", {}}}});
   for (const char* value : {"table_wise", "row_wise", "column_wise", "grid_shard"}) {
     sharding.levels.push_back({value, all_tables("sharding", value)});
@@ -152,7 +152,7 @@ void expect_bits_of_memory(const std::vector<Factor>& all,
   }
   JobOptions plain = options;
   plain.config = in_memory(plain.config);
-  options.engine.random_delay = std::chrono::microseconds(200);
+  options.engine.random_delay = std::chrono::microseconds(100);
   const Summary expected = train_on(ranks, plain);
   const Summary got = train_on(ranks, options);
   note(got.tiers, seen);
@@ -232,6 +232,63 @@ INSTANTIATE_TEST_SUITE_P(Tiers,
                                            std::pair("ssd", "lazy"),
                                            std::pair("ssd", "ssd"),
                                            std::pair("dense", "ssd")));
+
+/// What a job of two groups has saved is trained on by others, whose Adagrad sums are other
+/// multiples.
+Summary resumed_with(const std::string& tier, const std::string& accumulator, const Overrides& to) {
+  const TemporaryFolder folder;
+  const Overrides job = joined(
+      all_tables("memory.tier", tier),
+      {"tiers.directories=[" + folder.path() + "/rows]", "tiers.cache_bytes=400000",
+       "tiers.segment_bytes=65536", "sparse_optimizer.type=row_wise_adagrad",
+       "sparse_optimizer.initial_accumulator=" + accumulator, "tables.item.sharding=column_wise",
+       "tables.rare.sharding=row_wise", "tables.rare.optimizer.type=adagrad"});
+  JobOptions first = job_options(make_job(joined(job, mesh(2, "dense")), 1));
+  first.config.train.steps = 3;
+  first.checkpoint_dir = folder.path() + "/ck";
+  first.config = tier == "dense" ? in_memory(first.config) : first.config;
+  train_on(4, first);
+  JobOptions second = job_options(make_job(joined(job, to), 1));
+  second.config = tier == "dense" ? in_memory(second.config) : second.config;
+  second.resume = first.checkpoint_dir;
+  return train_on(4, second);
+}
+
+TEST(Tiers, AResumeWithOtherGroupsHasTheBitsOfAllRowsInMemory) {
+  for (const std::string accumulator : {"0", "0.1"}) {
+    for (const Overrides& to :
+         {mesh(4, "touched"), mesh(2, "gradients"), Overrides{"mesh.groups=1"}}) {
+      const Summary expected = resumed_with("dense", accumulator, to);
+      expect_same(resumed_with("lazy", accumulator, to), expected, "lazy, " + to.back());
+      expect_same(resumed_with("ssd", accumulator, to), expected, "ssd, " + to.back());
+    }
+  }
+}
+
+/// Caches of half a table: an average goes by rounds, and the sum of gradients has no room.
+TEST(Tiers, AveragesTakeRoundsWhereAllTouchedRowsHaveNoRoom) {
+  const TemporaryFolder folder;
+  const auto job = [&](const std::string& sync) {
+    return make_job(
+        joined(joined(all_tables("memory.tier", "ssd"), mesh(4, sync)),
+               {"tiers.directories=[" + folder.path() + "]", "tiers.cache_bytes=400000",
+                "tables.item.memory.cache_bytes=8000", "tables.item.memory.ways=8",
+                "tables.item.sharding=table_wise", "batch_size=24", "pipeline.schedule=dbp"}),
+        1);
+  };
+  const JobOptions averaged = job_options(job("dense"));
+  JobOptions plain = averaged;
+  plain.config = in_memory(plain.config);
+  expect_same(train_on(4, averaged), train_on(4, plain), "averaged");
+  try {
+    train_on(4, job_options(job("gradients")));
+    FAIL() << "the cache holds the rows of all groups";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResource);
+    EXPECT_NE(std::string(error.what()).find("item"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("cache_bytes"), std::string::npos) << error.what();
+  }
+}
 
 TEST(Tiers, ATooSmallCacheIsNamed) {
   const TemporaryFolder folder;

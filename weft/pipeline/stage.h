@@ -115,7 +115,9 @@ struct Accesses {
 /// communicators of their own. The average touches nothing of a batch, so it may outlast the step
 /// it follows. The exchange of reports reads rows and parameters because it reports what earlier
 /// updates of them have counted. Fetches run in the order of batches, because slots that a batch
-/// lacks are kept from later ones (weft/storage/residency.h). Entries are sorted and gradients
+/// lacks are kept from later ones (weft/storage/residency.h); rows that an update or an average of
+/// replica groups fetches for itself stand before all batches, so these stages need no such order
+/// and never wait for a batch ahead. Entries are sorted and gradients
 /// travel whether or not the step will be applied: the updates alone depend on the result.
 constexpr Accesses accesses_of(StepPart part) {
   using enum Resource;
