@@ -35,10 +35,6 @@ void check_written(const std::string& path, const std::error_code& error) {
   }
 }
 
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-
 }  // namespace
 
 Stopwatch::Stopwatch() : begin_(now()) {
@@ -51,7 +47,10 @@ Spent Stopwatch::spent() const {
 
 RandomBlocks::RandomBlocks(const std::vector<std::string>& paths,
                            const io::BlockReadsOptions& options)
-    : reads_(io::make_block_reads(io::real_file_system(), options)) {
+    : memory_(static_cast<std::byte*>(
+          std::aligned_alloc(at(io::kBlockAlignment), at(2 * kBatchBlocks * io::kBlockAlignment)))),
+      reads_(io::make_block_reads(io::real_file_system(), options)) {
+  WEFT_CHECK(memory_ != nullptr);
   for (const std::string& path : paths) {
     files_.push_back({reads_->add(path, io::OpenMode::kReadDirect), blocks_});
     blocks_ += io::real_file_system().status(path).bytes / io::kBlockAlignment;
@@ -68,7 +67,7 @@ Spent RandomBlocks::read(std::int64_t blocks) {
   const Stopwatch watch;
   for (std::int64_t done = 0, turn = 0; done < blocks; done += kBatchBlocks, turn = 1 - turn) {
     list.resize(at(std::min(kBatchBlocks, blocks - done)));
-    std::byte* data = memory.get() + turn * kBatchBlocks * io::kBlockAlignment;
+    std::byte* data = memory_.get() + turn * kBatchBlocks * io::kBlockAlignment;
     for (io::BlockRead& read : list) {
       const auto block =
           static_cast<std::int64_t>(mix64(++draws_) % static_cast<std::uint64_t>(blocks_));

@@ -1,7 +1,9 @@
 /// What a disk can do, measured: the limits of a store of rows on it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +44,11 @@ class RandomBlocks {
     std::int64_t first_block = 0;  ///< of all files
   };
 
+  struct FreeMemory {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  std::unique_ptr<std::byte, FreeMemory> memory_;  ///< of two batches
   std::unique_ptr<io::BlockReads> reads_;
   std::vector<File> files_;
   std::int64_t blocks_ = 0;

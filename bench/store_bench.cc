@@ -37,8 +37,8 @@ using Parameters = std::map<std::string, std::string>;
 struct Options {
   std::string out;
   std::string directory = "build/bench/store";
-  int rounds = 5;
-  int gathers = 16;  // of a round and way
+  int rounds = 15;
+  int gathers = 5;  // of a round and way
   std::int64_t rows = 5'000'000;
   std::int64_t row_bytes = 260;
   std::int64_t gathered = 4096;
