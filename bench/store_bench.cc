@@ -6,20 +6,21 @@
 // files, measured before and behind it: a row lies in a block, and few of a step's share one. The
 // limit of appending is a file of as many bytes, written and synced.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "bench/disk_probe.h"
 #include "bench/report.h"
