@@ -108,6 +108,10 @@ std::string verify_one(const std::string& path) {
                   bytes_text(verified.manifest_bytes), counted(verified.files, "data file"),
                   counted(verified.chunks, "chunk"), bytes_text(verified.bytes),
                   counted(verified.blobs, "blob"), bytes_text(verified.blob_bytes));
+  if (verified.segments > 0) {
+    line += fmt::format(", {} ({}, {})", counted(verified.segments, "segment"),
+                        counted(verified.segment_rows, "row"), bytes_text(verified.segment_bytes));
+  }
   for (const std::string& name : verified.strangers) {
     line += fmt::format("\n  not of this checkpoint, and not looked at: {}", name);
   }
@@ -232,7 +236,7 @@ void add_checkpoint_command(CLI::App& app, Action& chosen) {
               reshard_checkpoint, arguments);
   add_out_folder(*cut, *arguments);
   cut->add_option("--files", arguments->files,
-                  "Data files: every matrix is cut by rows into so many")
+                  "Data files, and segments: every matrix is cut by rows into so many")
       ->type_name("N")
       ->required()
       ->check(CLI::Range(1, 65536));

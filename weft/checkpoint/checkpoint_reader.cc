@@ -1,6 +1,7 @@
 #include "weft/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
 #include "weft/checkpoint/manifest_check.h"
+#include "weft/checkpoint/segment_rows.h"
+#include "weft/checkpoint/segments.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
@@ -82,6 +85,29 @@ std::vector<std::string> strangers_in(io::FileSystem& files,
   return out;
 }
 
+/// Segments that are called like those of the manifest's sets, and are none. Others beside them are
+/// other checkpoints'.
+std::vector<std::string> stray_segments_in(io::FileSystem& files,
+                                           const std::string& directory,
+                                           const Manifest& manifest) {
+  std::set<std::string> known;
+  for (const SegmentSet& set : manifest.segments) {
+    for (const SegmentFile& file : set.files) {
+      known.insert(segment_name(set.prefix, file));
+    }
+  }
+  std::vector<std::string> out;
+  for (const std::string& name : list_directory(files, directory)) {
+    const bool is_called_so =
+        std::any_of(manifest.segments.begin(), manifest.segments.end(),
+                    [&](const SegmentSet& set) { return name.starts_with(set.prefix + "-"); });
+    if (is_called_so && !known.contains(name)) {
+      out.push_back(join(std::string(kRowsName), name));
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 CheckpointReader::CheckpointReader(const std::string& path, ReaderOptions options)
@@ -103,12 +129,63 @@ CheckpointReader::CheckpointReader(const std::string& path, ReaderOptions option
                       .form = RowForm::kAll,
                       .stored_rows = item.rows});
   }
+  for (const StoredTable& table : manifest_.tables) {
+    for (const RowItem& item : table.items) {
+      items_.push_back({.parameter = table.parameter,
+                        .kind = item.kind,
+                        .dtype = item.dtype,
+                        .rows = table.rows,
+                        .cols = item.cols,
+                        .form = table.has_all_rows ? RowForm::kAll : RowForm::kListed,
+                        .stored_rows = table.has_all_rows ? table.rows : 0});
+    }
+  }
+}
+
+const std::vector<ItemInfo>& CheckpointReader::items() const {
+  const std::lock_guard lock(mutex_);
+  if (!has_counted_) {
+    count_rows();
+    has_counted_ = true;
+  }
+  return items_;
+}
+
+/// A table that has come to have all its rows is like one that was saved so.
+void CheckpointReader::count_rows() const {
+  std::size_t next = block_items();
+  for (std::size_t t = 0; t < manifest_.tables.size(); ++t) {
+    const StoredTable& table = manifest_.tables[t];
+    const std::size_t end = next + table.items.size();
+    if (table.has_all_rows) {
+      next = end;
+      continue;
+    }
+    const std::int64_t rows =
+        count_stored_rows({files_, manifest_, rows_directory_of(directory_), on_read_}, t);
+    for (; next < end; ++next) {
+      items_[next].stored_rows = rows;
+      items_[next].form =
+          table.ids == RowIds::kNumbers && rows == table.rows ? RowForm::kAll : RowForm::kListed;
+    }
+  }
+}
+
+CheckpointReader::Place CheckpointReader::place_in_segments(std::size_t item) const {
+  Place place{0, item - block_items()};
+  while (place.item >= manifest_.tables[place.table].items.size()) {
+    place.item -= manifest_.tables[place.table++].items.size();
+  }
+  return place;
 }
 
 std::int64_t CheckpointReader::stored_bytes() const {
   std::int64_t bytes = 0;
   for (const DataFile& file : manifest_.files) {
     bytes += file.bytes;
+  }
+  for (const SegmentSet& set : manifest_.segments) {
+    bytes += set.bytes();
   }
   for (const BlobFile& blob : manifest_.blobs) {
     bytes += blob.bytes;
@@ -118,8 +195,24 @@ std::int64_t CheckpointReader::stored_bytes() const {
 
 std::unique_ptr<ItemRows> CheckpointReader::open_rows(std::size_t item, const Range& rows) const {
   WEFT_CHECK(item < items_.size(), "item {} of {}", item, items_.size());
+  if (item >= block_items()) {
+    const Place place = place_in_segments(item);
+    return std::make_unique<SegmentRows>(
+        SegmentSource{files_, manifest_, rows_directory_of(directory_), on_read_},
+        TableRows{place.table, {place.item}, rows});
+  }
   return std::make_unique<BlockRows>(BlockSource{files_, manifest_, directory_, on_read_},
                                      manifest_.items[item], rows);
+}
+
+std::unique_ptr<ItemRows> CheckpointReader::open_table(std::size_t table, const Range& rows) const {
+  WEFT_CHECK(table < manifest_.tables.size(), "table {} of {}", table, manifest_.tables.size());
+  TableRows wanted{table, {}, rows};
+  for (std::size_t i = 0; i < manifest_.tables[table].items.size(); ++i) {
+    wanted.items.push_back(i);
+  }
+  return std::make_unique<SegmentRows>(
+      SegmentSource{files_, manifest_, rows_directory_of(directory_), on_read_}, std::move(wanted));
 }
 
 void CheckpointReader::for_each_blob_bytes(
@@ -145,6 +238,39 @@ void CheckpointReader::for_each_blob_bytes(
          file.path(), stored.name, file.bytes(),
          file.bytes() == stored.bytes ? fmt::format(" with checksum {:016x}", hash.value()) : "",
          stored.bytes, stored.checksum);
+  }
+}
+
+/// Every byte of every segment, and that a set has as many rows and tombstones as it should.
+void CheckpointReader::verify_segments(Verified& out) const {
+  const std::string directory = rows_directory_of(directory_);
+  const Segments segments(files_, manifest_, directory);
+  std::map<const SegmentSet*, std::pair<std::int64_t, std::int64_t>> counts;
+  for (const ListedSegment& one : segments.list()) {
+    const rowfile::SegmentReader reader = segments.open(one);
+    reader.for_each_group([&](const rowfile::GroupIds& group) {
+      for (std::size_t i = 0; group.stream > 0 && i < group.ids.size(); ++i) {
+        segments.check_id(segments.place_of(reader, group.stream), group.ids[i]);
+      }
+    });
+    reader.verify();
+    counts[one.set].first += reader.rows();
+    counts[one.set].second += reader.tombstones();
+    ++out.segments;
+    out.segment_rows += reader.rows();
+    out.segment_bytes += reader.bytes();
+    if (on_read_) {
+      on_read_(reader.bytes());
+    }
+  }
+  for (const SegmentSet& set : manifest_.segments) {
+    const auto [rows, tombstones] = counts[&set];
+    if (rows != set.rows || tombstones != set.tombstones) {
+      fail(ErrorCode::kCheckpoint,
+           "'{}': the segments {}-* have {} rows and {} tombstones, but {} and {} were written; "
+           "restore the checkpoint from a copy or use another one",
+           directory, set.prefix, rows, tombstones, set.rows, set.tombstones);
+    }
   }
 }
 
@@ -176,12 +302,15 @@ Verified CheckpointReader::verify() const {
     ++out.files;
     out.bytes += file.bytes();
   }
+  verify_segments(out);
   for (std::size_t b = 0; b < manifest_.blobs.size(); ++b) {
     for_each_blob_bytes(b, [](std::span<const std::byte>) {});
     ++out.blobs;
     out.blob_bytes += manifest_.blobs[b].bytes;
   }
   out.strangers = strangers_in(files_, directory_, manifest_);
+  const auto stray = stray_segments_in(files_, rows_directory_of(directory_), manifest_);
+  out.strangers.insert(out.strangers.end(), stray.begin(), stray.end());
   return out;
 }
 

@@ -48,11 +48,14 @@ struct Difference {
   [[nodiscard]] bool is_equal() const { return metadata.empty() && items.empty(); }
 };
 
-/// The differences of their items: bits are compared, so 0 and -0 differ and two NaN of the same
-/// bits do not. Memory: two streams.
+/// The differences of their items. A row that one alone has stored counts as different: it has its
+/// initial value in the other, which nothing here can make, so a checkpoint of all rows differs
+/// from one of those that have changed, also where both load to the same state. Bits are compared,
+/// so 0 and -0 differ and two NaN of the same bits do not. Memory: two streams.
 void compare_items(const ItemSource& a, const ItemSource& b, Difference& out);
 
-/// Metadata, blobs (by their checksums) and items. Throws Error(kCheckpoint) where either is
+/// Metadata, blobs (by their checksums), rules of initial values where neither has all rows of a
+/// table, and items. Throws Error(kCheckpoint) where either is
 /// damaged, whatever else was found.
 Difference compare(const CheckpointReader& a, const CheckpointReader& b);
 

@@ -105,19 +105,66 @@ std::string form_text(const ItemInfo& item) {
   return item.form == RowForm::kAll ? std::string("all") : format_count(item.stored_rows);
 }
 
+/// How many blocks have the item; none where its rows are in segments.
+std::string blocks_text(const CheckpointReader& reader, std::size_t item) {
+  return item < reader.block_items() ? std::to_string(reader.manifest().items[item].blocks.size())
+                                     : std::string("segments");
+}
+
+/// The chain: a full set of segments, then what was added to it.
+std::string chain_text(const Manifest& manifest) {
+  if (manifest.segments.empty()) {
+    return "";
+  }
+  TextTable sets({"segments in " + std::string(kRowsName), "files", "rows", "tombstones", "bytes"});
+  std::int64_t rows = 0;
+  std::int64_t bytes = 0;
+  for (const SegmentSet& set : manifest.segments) {
+    sets.add({set.prefix + "-*", std::to_string(set.files.size()), format_count(set.rows),
+              format_count(set.tombstones), size_text(set.bytes())});
+    rows += set.rows;
+    bytes += set.bytes();
+  }
+  return "\n" + sets.text(1) +
+         fmt::format(
+             "  chain: {}, {} rows and {} in all\n",
+             manifest.segments.size() == 1
+                 ? std::string("one full set")
+                 : "a full set and " + counted(std::ssize(manifest.segments) - 1, "increment"),
+             format_count(rows), size_text(bytes));
+}
+
+OrderedJson chain_json(const Manifest& manifest) {
+  OrderedJson list = OrderedJson::array();
+  for (const SegmentSet& set : manifest.segments) {
+    OrderedJson files = OrderedJson::array();
+    for (const SegmentFile& file : set.files) {
+      files.push_back({{"name", segment_name(set.prefix, file)}, {"bytes", file.bytes}});
+    }
+    list.push_back({{"prefix", set.prefix},
+                    {"rows", set.rows},
+                    {"tombstones", set.tombstones},
+                    {"bytes", set.bytes()},
+                    {"files", std::move(files)}});
+  }
+  return list;
+}
+
 OrderedJson items_json(const CheckpointReader& reader) {
   OrderedJson list = OrderedJson::array();
   for (std::size_t i = 0; i < reader.items().size(); ++i) {
     const ItemInfo& item = reader.items()[i];
-    list.push_back({{"parameter", item.parameter},
-                    {"kind", item.kind},
-                    {"dtype", std::string(to_string(item.dtype))},
-                    {"rows", item.rows},
-                    {"cols", item.cols},
-                    {"rows_stored", item.stored_rows},
-                    {"rows_listed", item.form == RowForm::kListed},
-                    {"bytes", item.stored_bytes()},
-                    {"blocks", reader.manifest().items[i].blocks.size()}});
+    list.push_back(
+        {{"parameter", item.parameter},
+         {"kind", item.kind},
+         {"dtype", std::string(to_string(item.dtype))},
+         {"rows", item.rows},
+         {"cols", item.cols},
+         {"rows_stored", item.stored_rows},
+         {"rows_listed", item.form == RowForm::kListed},
+         {"bytes", item.stored_bytes()},
+         {"in_segments", i >= reader.block_items()},
+         {"blocks", i < reader.block_items() ? reader.manifest().items[i].blocks.size() : 0}});
   }
   return list;
 }
@@ -160,9 +207,10 @@ std::string inspect_text(const CheckpointReader& reader) {
     const ItemInfo& item = reader.items()[i];
     items.add({item_name(item.parameter, item.kind), std::string(to_string(item.dtype)),
                format_count(item.rows), format_count(item.cols), form_text(item),
-               size_text(item.stored_bytes()), std::to_string(manifest.items[i].blocks.size())});
+               size_text(item.stored_bytes()), blocks_text(reader, i)});
   }
   out += "\n" + items.text(2);
+  out += chain_text(manifest);
   TextTable files({"file", "bytes", "checksum"});
   for (const BlobFile& blob : manifest.blobs) {
     files.add({blob.file, size_text(blob.bytes), hex(blob.checksum)});
@@ -201,6 +249,7 @@ std::string inspect_json(const CheckpointReader& reader) {
       {"items", items_json(reader)},
       {"blobs", OrderedJson::array()},
       {"files", OrderedJson::array()},
+      {"segments", chain_json(manifest)},
       {"manifest_bytes", reader.manifest_bytes()},
       {"bytes", reader.stored_bytes() + reader.manifest_bytes()},
       {"config", metadata.config_yaml},

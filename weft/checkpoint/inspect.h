@@ -1,4 +1,5 @@
-/// What is in a checkpoint, for people and for programs. Reads nothing but the manifest.
+/// What is in a checkpoint, for people and for programs. Reads nothing but the manifest and, where
+/// tables have rows that are not stored, the footers of segments: to count those that are.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace weft::checkpoint {
 
-/// Step, job, parent, hashes, then tables of items, blobs and files. Ends with a line's end.
+/// Step, job, parent, hashes, then tables of items, of sets of segments, and of blobs and files.
+/// Ends with a line's end.
 std::string inspect_text(const CheckpointReader& reader);
 
 /// The same as a JSON object (docs/cli.md has its members), with the texts of configuration and

@@ -1,6 +1,7 @@
 #include "weft/checkpoint/reshard.h"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "weft/checkpoint/folder.h"
 #include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/step_names.h"
+#include "weft/rowfile/segment_writer.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -146,6 +148,107 @@ void copy_blobs(const CheckpointReader& from,
   }
 }
 
+/// One new segment: a run of the rows of every table.
+class SegmentOutput {
+ public:
+  SegmentOutput(io::FileSystem& system, std::string directory, const Manifest& manifest)
+      : system_(system), directory_(std::move(directory)), set_(manifest.segments.front()) {
+    streams_.push_back({0, 1});  // the segment's own name, without rows
+    for (const StoredTable& table : manifest.tables) {
+      const RowStream& stream = table.streams.front();
+      streams_.push_back({stream_key(table, stream), packed_bytes(table, stream)});
+    }
+  }
+
+  /// The rows of a table that belong to segment number `file`.
+  void write(std::int64_t file, std::size_t table, ItemRows& rows) {
+    StoredRows some;
+    while (rows.next(some)) {
+      if (writer_ == nullptr) {
+        file_ = {.rank = file, .number = 0, .bytes = 0};
+        const std::string name = segment_name(set_.prefix, file_);
+        streams_.front().key = name_key(name);
+        writer_ = std::make_unique<rowfile::SegmentWriter>(system_, join(directory_, name),
+                                                           streams_, ErrorCode::kCheckpoint);
+      }
+      ids_.assign(some.ids.begin(), some.ids.end());
+      writer_->append(table + 1, ids_, some.bytes);
+    }
+  }
+
+  /// Closes the segment, if there is one, and adds it to the set.
+  void finish(SegmentSet& set) {
+    if (writer_ == nullptr) {
+      return;
+    }
+    file_.bytes = writer_->bytes();
+    set.rows += writer_->rows();
+    writer_->seal();
+    writer_.reset();
+    set.files.push_back(file_);
+  }
+
+ private:
+  io::FileSystem& system_;
+  std::string directory_;
+  SegmentSet set_;
+  std::vector<rowfile::Stream> streams_;
+  std::unique_ptr<rowfile::SegmentWriter> writer_;
+  SegmentFile file_;
+  std::vector<rowfile::RowId> ids_;
+};
+
+/// One stream of all columns for every table, as one full save of `files` ranks would write them.
+void plan_segments(const std::string& prefix, std::int64_t files, Manifest& manifest) {
+  RowLayout layout;
+  for (std::size_t t = 0; t < manifest.tables.size(); ++t) {
+    StoredTable& table = manifest.tables[t];
+    const RowItem& weights = table.items.front();
+    table.streams = {{{0, weights.cols}, weights.dtype}};
+    CutRule rule{.rows = {0, table.rows}, .cols = {0, weights.cols}};
+    rule.count = files;
+    layout.push_back({static_cast<std::int64_t>(t), 0, rule});
+  }
+  manifest.layouts = {std::move(layout)};
+  manifest.segments = {{.prefix = prefix, .files = {}}};
+}
+
+void write_segments(const CheckpointReader& from,
+                    io::FileSystem& system,
+                    const std::string& directory,
+                    Manifest& manifest) {
+  const auto files = std::ssize(manifest.files);
+  for (std::int64_t k = 0; k < files; ++k) {
+    SegmentOutput segment(system, directory, manifest);
+    for (std::size_t t = 0; t < manifest.tables.size(); ++t) {
+      const Range run = piece(manifest.tables[t].rows, files, k);
+      if (!run.empty()) {
+        segment.write(k, t, *from.open_table(t, run));
+      }
+    }
+    segment.finish(manifest.segments.front());
+  }
+}
+
+/// Throws where a table cannot be cut by ranges of its rows, or its whole rows are too long.
+void check_tables(const CheckpointReader& from) {
+  for (const StoredTable& table : from.manifest().tables) {
+    const RowItem& weights = table.items.front();
+    if (table.ids == RowIds::kRaw) {
+      fail(ErrorCode::kCheckpoint,
+           "cannot cut '{}' anew: the rows of {} have raw ids, and only rows with numbers are cut; "
+           "resume from the checkpoint on as many ranks as files are wanted, and save",
+           from.directory(), table.parameter);
+    }
+    if (packed_bytes(table, {{0, weights.cols}, weights.dtype}) > rowfile::kMaxRowBytes) {
+      fail(ErrorCode::kCheckpoint,
+           "cannot cut '{}' anew: a whole row of {} has more than {} bytes; resume from the "
+           "checkpoint on as many ranks as files are wanted, and save",
+           from.directory(), table.parameter, rowfile::kMaxRowBytes);
+    }
+  }
+}
+
 /// The manifest without blocks, and with names of files alone.
 Manifest manifest_of(const CheckpointReader& from, const ReshardOptions& options) {
   Manifest manifest = from.manifest();
@@ -168,7 +271,9 @@ void check_empty(io::FileSystem& system, const std::string& directory) {
          directory);
   }
   for (const std::string& name : list_directory(system, directory)) {
-    if (!is_unfinished(name) && name != kNextName && !name.starts_with(kLockName)) {
+    // Segments without a checkpoint are what an interrupted one has left, too.
+    if (!is_unfinished(name) && name != kRowsName && name != kNextName &&
+        !name.starts_with(kLockName)) {
       fail(ErrorCode::kUsage,
            "'{}' is not empty, it has '{}', and nothing is overwritten: give an empty folder, or "
            "a new name",
@@ -186,6 +291,7 @@ std::string reshard(const CheckpointReader& from, const ReshardOptions& options)
   }
   io::FileSystem& system = options.system != nullptr ? *options.system : io::real_file_system();
   check_empty(system, options.directory);
+  check_tables(from);
   Folder folder({.directory = options.directory, .files = &system});
   check_empty(system, options.directory);
   folder.resume_job(from.directory());
@@ -196,6 +302,10 @@ std::string reshard(const CheckpointReader& from, const ReshardOptions& options)
     for (std::int64_t k = 0; k < options.files; k += kFilesAtOnce) {
       write_files(from, system, unfinished, {k, std::min(options.files, k + kFilesAtOnce)},
                   manifest);
+    }
+    if (!manifest.tables.empty()) {
+      plan_segments(folder.begin_rows(), options.files, manifest);
+      write_segments(from, system, join(options.directory, std::string(kRowsName)), manifest);
     }
     copy_blobs(from, system, unfinished);
     manifest.metadata.lineage = folder.lineage();

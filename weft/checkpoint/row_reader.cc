@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
-#include <optional>
 
 #include <fmt/core.h>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/checkpoint/file.h"
 #include "weft/checkpoint/row_batch.h"
-#include "weft/checkpoint/step_names.h"
+#include "weft/checkpoint/segments.h"
 #include "weft/rowfile/segment_reader.h"
 
 namespace weft::checkpoint {
@@ -22,34 +19,16 @@ using rowfile::Place;
 using rowfile::RowId;
 using rowfile::SegmentReader;
 
-bool meet(const RowSet& a, const RowSet& b) {
-  return a.size() > 0 && b.size() > 0 && std::max(a.begin, b.begin) < std::min(a.end, b.end) &&
-         (a.begin - b.begin) % std::gcd(a.step, b.step) == 0;
-}
-
 std::string describe(const InitialRule& rule) {
   return fmt::format("{} with scale {}, key {:016x} and accumulators of {}", rule.rule, rule.scale,
                      rule.key, rule.accumulator);
 }
-
-/// Which stream of which table.
-struct StreamPlace {
-  std::size_t table = 0;
-  std::size_t stream = 0;
-};
 
 /// Where a tombstone stands in the order of all rows.
 struct Removal {
   std::size_t segment = 0;  ///< in the order of the manifest
   Place before;
   Range cols;
-};
-
-/// A segment and where it comes.
-struct Listed {
-  const SegmentSet* set = nullptr;
-  const SegmentFile* file = nullptr;
-  std::size_t order = 0;
 };
 
 class RowFiller {
@@ -59,50 +38,31 @@ class RowFiller {
             std::string directory,
             const std::vector<RowTarget>& targets,
             WorkProgress& progress)
-      : files_(files),
+      : segments_(files, manifest, std::move(directory)),
         manifest_(manifest),
-        directory_(std::move(directory)),
         targets_(targets),
-        progress_(progress) {
-    for (std::size_t t = 0; t < manifest.tables.size(); ++t) {
-      const StoredTable& table = manifest.tables[t];
-      for (std::size_t s = 0; s < table.streams.size(); ++s) {
-        places_.emplace(stream_key(table, table.streams[s]), StreamPlace{t, s});
-      }
-    }
-  }
+        progress_(progress) {}
 
   void run() {
-    const std::vector<Listed> listed = list();
-    for (const Listed& one : listed) {
+    const std::vector<ListedSegment> listed = list();
+    for (const ListedSegment& one : listed) {
       if (one.set->tombstones > 0) {
         note_tombstones(one);
       }
     }
-    for (const Listed& one : listed) {
+    for (const ListedSegment& one : listed) {
       fill_from(one);
     }
   }
 
  private:
   /// The segments of ranks that have written any row of a target.
-  std::vector<Listed> list() const {
-    std::vector<std::vector<bool>> wanted;  // by layout and rank
+  [[nodiscard]] std::vector<ListedSegment> list() const {
+    MarkedRanks wanted;
     for (const RowLayout& layout : manifest_.layouts) {
       wanted.push_back(wanted_ranks(layout));
     }
-    std::vector<Listed> out;
-    std::size_t order = 0;
-    for (const SegmentSet& set : manifest_.segments) {
-      const std::vector<bool>& ranks = wanted[at(set.layout)];
-      for (const SegmentFile& file : set.files) {
-        if (std::cmp_less(file.rank, ranks.size()) && ranks[at(file.rank)]) {
-          out.push_back({&set, &file, order});
-        }
-        ++order;
-      }
-    }
-    return out;
+    return segments_.list(wanted);
   }
 
   [[nodiscard]] std::vector<bool> wanted_ranks(const RowLayout& layout) const {
@@ -128,50 +88,9 @@ class RowFiller {
     return ranks;
   }
 
-  SegmentReader open(const Listed& one) {
-    const std::string name = segment_name(one.set->prefix, *one.file);
-    const std::string path = join(directory_, name);
-    progress_.go_to(fmt::format("'{}'", path));
-    if (kind_of(files_, path) == io::Kind::kMissing) {
-      fail(ErrorCode::kCheckpoint,
-           "cannot open '{}': it is missing; the rows of a checkpoint are in the directory '{}' "
-           "beside it, which must be moved and copied with it: restore it from a copy or resume "
-           "from another one",
-           path, kRowsName);
-    }
-    SegmentReader reader(files_, path, ErrorCode::kCheckpoint);
-    if (reader.bytes() != one.file->bytes) {
-      fail(ErrorCode::kCheckpoint,
-           "'{}' has {} bytes, but {} were written; restore the checkpoint from a copy or resume "
-           "from another one",
-           path, reader.bytes(), one.file->bytes);
-    }
-    if (reader.streams().front().key != name_key(name)) {
-      fail(ErrorCode::kCheckpoint,
-           "'{}' was written under another name; restore the checkpoint from a copy or resume from "
-           "another one",
-           path);
-    }
-    for (std::size_t s = 1; s < reader.streams().size(); ++s) {
-      const rowfile::Stream& stream = reader.streams()[s];
-      const auto found = places_.find(stream.key);
-      if (found == places_.end() || stream.row_bytes != row_bytes(found->second)) {
-        fail(ErrorCode::kCheckpoint,
-             "'{}' has rows of {} bytes under the key {:016x}, which the manifest does not know; "
-             "restore the checkpoint from a copy or resume from another one",
-             path, stream.row_bytes, stream.key);
-      }
-    }
-    return reader;
-  }
-
-  [[nodiscard]] std::int64_t row_bytes(const StreamPlace& place) const {
-    const StoredTable& table = manifest_.tables[place.table];
-    return packed_bytes(table, table.streams[place.stream]);
-  }
-
-  [[nodiscard]] StreamPlace place_of(const SegmentReader& reader, std::size_t stream) const {
-    return places_.at(reader.streams()[stream].key);
+  SegmentReader open(const ListedSegment& one) {
+    progress_.go_to(fmt::format("'{}'", segments_.path_of(one)));
+    return segments_.open(one);
   }
 
   [[nodiscard]] bool is_wanted(const StreamPlace& place, RowId id) const {
@@ -181,14 +100,14 @@ class RowFiller {
     });
   }
 
-  void note_tombstones(const Listed& one) {
+  void note_tombstones(const ListedSegment& one) {
     const SegmentReader reader = open(one);
     reader.for_each_tombstone(
         [&](std::size_t stream, std::span<const rowfile::Tombstone> tombstones) {
           if (stream == 0) {
             return;
           }
-          const StreamPlace place = place_of(reader, stream);
+          const StreamPlace place = segments_.place_of(reader, stream);
           const Range cols = manifest_.tables[place.table].streams[place.stream].cols;
           for (const rowfile::Tombstone& tombstone : tombstones) {
             if (is_wanted(place, tombstone.id)) {
@@ -232,11 +151,11 @@ class RowFiller {
     return batches;
   }
 
-  void fill_from(const Listed& one) {
+  void fill_from(const ListedSegment& one) {
     const SegmentReader reader = open(one);
     std::vector<std::vector<RowBatch>> batches(1);
     for (std::size_t s = 1; s < reader.streams().size(); ++s) {
-      batches.push_back(batches_of(place_of(reader, s)));
+      batches.push_back(batches_of(segments_.place_of(reader, s)));
     }
     const auto has_wanted = [&](const GroupIds& group) {
       return std::any_of(group.ids.begin(), group.ids.end(), [&](RowId id) {
@@ -257,11 +176,11 @@ class RowFiller {
         flush();
         current = group.stream;
       }
-      const StreamPlace place = place_of(reader, group.stream);
+      const StreamPlace place = segments_.place_of(reader, group.stream);
       const std::int64_t row_bytes = reader.streams()[group.stream].row_bytes;
       for (std::size_t i = 0; i < group.ids.size(); ++i) {
         const RowId id = group.ids[i];
-        check_id(place, id);
+        segments_.check_id(place, id);
         if (is_removed(place, id, one.order, {group.block, static_cast<std::uint32_t>(i)})) {
           continue;
         }
@@ -309,38 +228,14 @@ class RowFiller {
     });
   }
 
-  void check_id(const StreamPlace& place, RowId id) const {
-    const StoredTable& table = manifest_.tables[place.table];
-    if (table.ids == RowIds::kNumbers && id >= static_cast<RowId>(table.rows)) {
-      fail(ErrorCode::kCheckpoint,
-           "'{}': a segment has row {} of {}, which has {} rows; restore the checkpoint from a "
-           "copy or resume from another one",
-           directory_, id, table.parameter, table.rows);
-    }
-  }
-
-  io::FileSystem& files_;
+  Segments segments_;
   const Manifest& manifest_;
-  std::string directory_;
   const std::vector<RowTarget>& targets_;
   WorkProgress& progress_;
-  std::map<std::uint64_t, StreamPlace> places_;  ///< by key
   std::map<std::pair<std::size_t, RowId>, std::vector<Removal>> removals_;
 };
 
 }  // namespace
-
-std::string rows_directory_of(const std::string& checkpoint) {
-  const std::size_t end = checkpoint.find_last_not_of('/');
-  const std::size_t slash = end == std::string::npos ? end : checkpoint.rfind('/', end);
-  const std::string last = checkpoint.substr(slash == std::string::npos ? 0 : slash + 1,
-                                             end == std::string::npos ? 0 : end + 1 - (slash + 1));
-  if (last.empty() || last == "." || last == "..") {
-    return join(join(checkpoint, ".."), kRowsName);
-  }
-  return slash == std::string::npos ? std::string(kRowsName)
-                                    : join(checkpoint.substr(0, slash), kRowsName);
-}
 
 void check_initial_values(const Manifest& manifest,
                           const std::vector<RowTarget>& targets,

@@ -28,9 +28,6 @@ struct RowTarget {
   std::vector<Item> items;
 };
 
-/// Where the segments of a checkpoint are: the directory "rows" beside it.
-std::string rows_directory_of(const std::string& checkpoint);
-
 /// Throws Error(kCheckpoint), naming the table, where rows that are in no segment would get other
 /// initial values than they had.
 void check_initial_values(const Manifest& manifest,
