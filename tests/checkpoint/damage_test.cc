@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/checkpoint/json_walk.h"
 #include "tests/checkpoint/memory_state.h"
 
 namespace weft::checkpoint {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -114,21 +113,6 @@ TEST_F(Damage, AnotherVersionSaysSo) {
            {fmt::format("format version {}, written by Weft 9.9, but this build reads versions 1 "
                         "to {}",
                         kFormatVersion + 1, kFormatVersion)}));
-}
-
-/// Calls each(pointer) for every value of a document.
-template <typename Each>
-void walk(const Json& json, const Json::json_pointer& at, const Each& each) {
-  each(at);
-  if (json.is_object()) {
-    for (const auto& [name, value] : json.items()) {
-      walk(value, at / name, each);
-    }
-  } else if (json.is_array()) {
-    for (std::size_t i = 0; i < json.size(); ++i) {
-      walk(json[i], at / i, each);
-    }
-  }
 }
 
 /// A well-sealed manifest with one strange value is refused, or is a good one; nothing else.

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/checkpoint/memory_rows.h"
+#include "tests/io/faulty_file_system.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -151,6 +152,55 @@ TEST(Rows, ManyWritersAndSegments) {
   EXPECT_GT(set.files.size(), 6U);
   EXPECT_EQ(set.rows, 39'000);
   EXPECT_EQ(load_versions(directory.path(), tables, versions, {3, 3, Holding::kSparse}), 0);
+}
+
+/// Segments of ranks that have no row of the reader's are not opened, and of a segment only groups
+/// are read that have some.
+TEST(Rows, OnlyWhatMayHaveRowsOfTheRankIsRead) {
+  const Table table{"rows.a", 80'000, 16};
+  io::FaultyFileSystem files;
+  comm::run_local(4, {}, [&](comm::Communicator& world) {
+    Context ctx;
+    MemoryRows rows(table, {.rows = piece(table.rows, 4, world.rank()), .cols = {0, 16}});
+    const StateSource* source = &rows;
+    SaveOptions options = save_options("/ck", 1);
+    options.files = &files;
+    save(world, ctx, options, std::span(&source, 1));
+  });
+  const std::int64_t bytes = read_manifest("/ck", files).segments[0].bytes();
+
+  struct Read {
+    RowSet rows;
+    std::string segments;
+    std::int64_t most_blocks;  ///< of rows and footers, in blocks of 64 KiB
+  };
+
+  for (const Read& one : {Read{{0, 20'000}, "0", 0}, Read{{0, 30'000}, "01", 0},
+                          Read{{45'000, 45'010}, "2", 12}, Read{{3, 80'000, 16'000}, "0123", 0}}) {
+    files.set_hook([](const io::Call&) { return io::Verdict{}; });
+    comm::run_local(1, {}, [&](comm::Communicator& world) {
+      Context ctx;
+      MemoryRows rows(table, {.rows = one.rows, .cols = {0, 16}});
+      StateSink* sink = &rows;
+      LoadOptions options{.path = "/ck"};
+      options.files = &files;
+      load(world, ctx, options, std::span(&sink, 1));
+      EXPECT_EQ(rows.differences({}), 0);
+    });
+    std::string opened;
+    std::int64_t reads = 0;
+    for (const io::Call& call : files.calls()) {
+      if (call.path.ends_with("-0.rows")) {
+        reads += call.kind == io::CallKind::kRead ? 1 : 0;
+        opened +=
+            call.kind == io::CallKind::kOpen ? std::string(1, call.path[call.path.size() - 8]) : "";
+      }
+    }
+    files.set_hook({});
+    EXPECT_EQ(opened, one.segments);
+    EXPECT_TRUE(one.most_blocks == 0 || reads <= one.most_blocks) << reads;
+  }
+  EXPECT_GT(bytes, 80'000 * 64);
 }
 
 }  // namespace
