@@ -14,6 +14,9 @@ import sys
 
 import pipeline_tables
 import store_tables
+from table_text import number, percent, spread, table
+from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
+                         table_tier_parts, table_tier_traffic)
 
 MARK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -40,28 +43,6 @@ class Results:
         return [r for f in self.files if f["program"] == program for r in f["results"]
                 if (name is None or r["name"] == name)
                 and all(r["parameters"].get(k) == v for k, v in parameters.items())]
-
-
-def number(value):
-    """Three digits, thousands apart."""
-    if value == 0 or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def spread(result):
-    return f"{number(result['median'])} ({number(result['q1'])} to {number(result['q3'])})"
-
-
-def percent(result):
-    return f"{100 * result['share']:.0f} %" if "share" in result else "-"
-
-
-def table(header, rows):
-    if not rows:
-        return ""
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
 def table_machine(results):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/compare.py and bench/tables.py on small results."""
+"""bench/compare.py, bench/tables.py and what they call, on small results."""
 import copy
 import json
 import pathlib
@@ -11,6 +11,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import tables  # noqa: E402
+import tier_jobs  # noqa: E402
+import tier_tables  # noqa: E402
 
 MACHINE = {"cpu": "X", "cores": 2, "cache": ["L1 32K"], "flags": ["avx2"], "memory_gib": 8, "huge_pages": "madvise"}
 SOFTWARE = {"kernel": "Linux 1", "compiler": "gcc 12", "onednn": "2.6", "weft": "0.1"}
@@ -240,6 +242,67 @@ class Tables(Folder):
         self.assertIn("| 2 | sync | 230 | 125 | 104 | 229 | -0.4 % | 126 | 100 | - | 100 % | 88 % | - |", made)
         self.assertIn("| 2 | nested, 4 | 160 | 125 | 33 | 158 | -1.2 % | 127 | 30 | 70 % | 30 % | 18 % | 12 % |", made)
         self.assertNotIn("alone", made.partition("| hosts |")[2])
+
+    def test_tier_hits(self):
+        figures = []
+        for schedule in ("sync", "prefetch"):
+            for tier, time in (("dense", 2), ("lazy", 3), ("ssd", 4)):
+                at = {"variant": f"{tier} {schedule}", "zipf": "1.05"}
+                names = ["step_ms", "sparse_ms", *(f"part.{part}" for part in tier_tables.PARTS)]
+                figures += [figure(name, (time,) * 3, better="lower", **at) for name in names]
+                if tier != "dense":
+                    at["variant"] += f"/dense {schedule}"
+                    figures += [figure(name, (1, time / 2, 3), better="lower", **at)
+                                for name in ("step_ratio", "sparse_ratio")]
+                    figures.append(figure("misses", (0, 0, 0), variant=f"{tier} {schedule}", zipf="1.05"))
+        self.write("h.json", results(*figures, program="tiers_hits"))
+        self.write("c.json", results(figure("fetch", (60, 60.5, 61), ids="uniform", ways="8"), program="tiers_cache"))
+        result = tables.Results(self.folder)
+        made = tables.table_tier_hits(result)
+        self.assertIn("| Zipf 1.05 | sync | dense | 2.00 | - | 2.00 | - | - | - | - |", made)
+        self.assertIn("| Zipf 1.05 | prefetch | ssd | 4.00 | 2.00 | 4.00 | 2.00 | 1.00 | 3.00 | 0 |", made)
+        self.assertIn("| Zipf 1.05 | sync | lazy |" + " 3.00 |" * 7, tables.table_tier_parts(result))
+        self.assertIn("|  | uniform, 8 ways |", tables.table_tier_kernels(result))
+        self.assertIn("| fetch | 60.5 |", tables.table_tier_kernels(result))
+        self.assertEqual(tables.table_tier_ladder(result) + tables.table_tier_traffic(result), "")
+
+    def tier_job(self, cache_mib, schedule, step_ms, state_hash="a", **more):
+        job = {"zipf": 0.8, "cache_mib": cache_mib, "schedule": schedule, "space_factor": 1.5, "warm_steps": 9,
+               "step_ms": step_ms, "last_step": 9, "state_hash": state_hash, "peak_bytes": 200 * 2**20,
+               "fetch_ms": 50, "exposed_fetch_ms": 40, "reads_per_s": 5e4, "reads_before": 4e4, "reads_after": 6e4}
+        if cache_mib:
+            job.update(asked=4000, hits=1000, read=3000, made=0, late=0, written_back=2000, stored=1000, moved=500)
+        return {**job, **more}
+
+    def test_tier_ladder(self):
+        jobs = [self.tier_job(0, "sync", 40), self.tier_job(0, "dbp", 30), self.tier_job(64, "sync", 100),
+                self.tier_job(64, "dbp", 66, exposed_fetch_ms=10)]
+        document = {"version": 1, "program": "tiers_ladder", "limit": "cgroup", "limit_bytes": 250 * 2**20,
+                    "table_bytes": 1000 * 2**20, "jobs": jobs}
+        self.write("l.json", document)
+        result = tables.Results(self.folder)
+        made = tables.table_tier_ladder(result)
+        self.assertIn("1000 MiB with the optimizer's state, a job that may use 250 MiB (cgroup), which is 4.0 times", made)
+        self.assertIn("2 jobs ended, 2 of them at the step of one all in memory, all with its state hash", made)
+        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | sync | 25.0 % | 3,000 | 40.0 | 60.0 | 1.50 | 100.0 | 1.67 |", made)
+        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | dbp | 25.0 % | 3,000 | 30.0 | 60.0 | 2.00 | 66.0 | 1.10 |", made)
+        made = tables.table_tier_traffic(result)
+        self.assertIn("| dbp | 4,000 | 3,000 | 0 | 0 | 2,000 | 1,000 | 500 | 12.3 | 0.8 | 50.0 | 10.0 | 25 % |", made)
+        jobs[3]["state_hash"] = "b"
+        self.write("l.json", document)
+        self.assertIn("NOT ALL WITH ITS STATE HASH", tables.table_tier_ladder(tables.Results(self.folder)))
+
+    def test_trace_of_a_tier(self):
+        """Two steps of 10 ms; in each 4 ms of fetch, 1 of them beside a lookup and 1 beside a wait."""
+        events = []
+        for begin in (0, 10000):
+            events.append({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": begin, "dur": 10000})
+            events += [{"ph": "X", "cat": "kernel", "name": name, "ts": begin + at, "dur": length}
+                       for name, at, length in (("fetch", 1000, 4000), ("lookup", 4000, 3000), ("wait", 2000, 1000))]
+            events.append({"ph": "C", "name": "rows of tiers read", "ts": begin, "args": {"value": begin / 10}})
+        trace = tier_jobs.Trace(self.write("trace.json", {"traceEvents": events}))
+        self.assertEqual((trace.steps, trace.step_ms, trace.part_ms("fetch"), trace.exposed_ms("fetch")), (2, 10, 4, 3))
+        self.assertEqual((trace.per_step("rows of tiers read"), trace.per_step("none")), (1000, None))
 
     def test_refuses_results_of_two_machines(self):
         self.write("a.json", results(figure("a", (1, 1, 1))))

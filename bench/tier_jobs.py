@@ -1,0 +1,181 @@
+"""Jobs whose tables are larger than the memory that they may use, for scripts/tiers ladder.
+
+Every job goes on from one checkpoint in which nearly every row has been trained on, so that a row which is not in the
+cache is read and not made. What is said of a job comes from the trace of its last steps, those before being there to
+fill the cache: counters at the beginning of each step say what the tiers have done.
+"""
+import json
+import os
+import pathlib
+import resource
+import subprocess
+
+import yaml
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+MIB = 1 << 20
+WAITS = ("wait", "wait_for_batch")
+
+
+class MemoryLimit:
+    """A limit of the memory of processes: a cgroup where one can be made, else that of their addresses."""
+
+    def __init__(self, limit_bytes):
+        self.bytes = limit_bytes
+        self.procs = None
+        name = f"weft-tiers-{os.getpid()}"
+        for root, key in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+            if not (pathlib.Path(root) / "cgroup.procs").exists():
+                continue  # of the other version
+            folder = pathlib.Path(root) / name
+            try:
+                folder.mkdir()
+            except OSError:
+                continue
+            try:
+                (folder / key).write_text(str(limit_bytes))
+                self.procs = folder / "cgroup.procs"
+                return
+            except OSError:
+                folder.rmdir()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.procs is not None:
+            self.procs.parent.rmdir()
+
+    @property
+    def kind(self):
+        return "RLIMIT_AS" if self.procs is None else "cgroup"
+
+    def enter(self):
+        """By a process, before it becomes a program."""
+        if self.procs is None:
+            resource.setrlimit(resource.RLIMIT_AS, (self.bytes, self.bytes))
+        else:
+            self.procs.write_text(str(os.getpid()))
+
+
+def covered(spans):
+    """The time in which one of the spans (begin, end) runs at least, and the spans of it that do not touch."""
+    joined = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([begin, end])
+    return sum(end - begin for begin, end in joined), joined
+
+
+def uncovered(spans, others):
+    """The time in which one of the spans runs, and none of the others."""
+    return covered([*spans, *others])[0] - covered(others)[0]
+
+
+class Trace:
+    """What the file of one rank says of its steps."""
+
+    def __init__(self, path):
+        document = json.loads(pathlib.Path(path).read_text())
+        events = document["traceEvents"]
+        spans = [e for e in events if e.get("ph") == "X"]
+        steps = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if e["cat"] == "user_annotation")
+        self.steps = len(steps)
+        self.step_ms = (steps[-1][1] - steps[0][0]) / self.steps / 1e3
+        self.kernels = [e for e in spans if e["cat"] == "kernel"]
+        self.counters = {}
+        for e in events:
+            if e.get("ph") == "C":
+                self.counters.setdefault(e["name"], []).append((e["ts"], e["args"]["value"]))
+
+    def per_step(self, counter):
+        """What a counter grows by in a step, or None where there is none of this name."""
+        values = [value for _, value in sorted(self.counters.get(counter, []))]
+        return (values[-1] - values[0]) / (len(values) - 1) if len(values) > 1 else None
+
+    def exposed_ms(self, part):
+        """The time of a step in which the part runs on a stream, and nothing else on any."""
+        own = [(e["ts"], e["ts"] + e["dur"]) for e in self.kernels if e["name"] == part]
+        others = [(e["ts"], e["ts"] + e["dur"]) for e in self.kernels if e["name"] not in (part, *WAITS)]
+        return uncovered(own, others) / self.steps / 1e3
+
+    def part_ms(self, part):
+        return sum(e["dur"] for e in self.kernels if e["name"] == part) / self.steps / 1e3
+
+
+class Ladder:
+    """A job, its filled tables, and runs of it."""
+
+    def __init__(self, weft, settings, folder):
+        self.weft, self.settings, self.folder = pathlib.Path(weft).resolve(), settings, pathlib.Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.base = yaml.safe_load((SOURCE / "bench/tiers_ladder.yaml").read_text())
+        if settings.rows:
+            self.base["tables"][0]["num_embeddings"] = settings.rows
+            self.base["data"]["synthetic"]["columns"][0]["cardinality"] = settings.rows
+        self.rows = self.base["tables"][0]["num_embeddings"]
+        self.filled_at = settings.fill_steps
+
+    def write(self, zipf, length=1, tier="dense"):
+        """A configuration with this law of ids."""
+        job = json.loads(json.dumps(self.base))
+        job["data"]["synthetic"]["columns"][0].update({"zipf": zipf, "min_length": length, "max_length": length})
+        job["tables"][0]["memory"] = {"tier": tier}
+        job["tiers"] = {"directories": [str(self.folder / "rows")], "segment_bytes": 16 * MIB,
+                        "write_buffer_bytes": 8 * MIB}
+        path = self.folder / "job.json"
+        path.write_text(json.dumps(job, indent=1))
+        return path
+
+    def train(self, config, options, limit=None):
+        summary = self.folder / "summary.json"
+        command = [self.weft, "train", config, "--quiet", "--threads", "1", "--summary", summary, *options]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                              preexec_fn=limit.enter if limit else None, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"scripts/tiers: {' '.join(map(str, command))}\nexit code {done.returncode}\n"
+                             f"{done.stderr.strip()}")
+        return json.loads(summary.read_text())
+
+    def fill(self):
+        """Trains on nearly every row, all in memory, and keeps a checkpoint."""
+        config = self.write(0, self.settings.fill_length)
+        self.train(config, ["--set", f"train.steps={self.filled_at}", "--checkpoint", self.folder / "filled"])
+
+    def run(self, case, limit=None):
+        """Trains a case from the filled tables on, and says what its last steps are made of."""
+        first = self.filled_at + case["warm_steps"]
+        last = first + self.settings.steps
+        traces = self.folder / "trace"
+        options = ["--resume", self.folder / "filled", "--resume-data", "from-start", "--trace", traces,
+                   "--trace-steps", f"{first}:{last - 1}", "--set", f"train.steps={last}",
+                   "--set", f"pipeline.schedule={case['schedule']}"]
+        if case["cache_mib"]:
+            options += ["--set", f"tiers.cache_bytes={case['cache_mib'] * MIB}",
+                        "--set", f"tiers.space_factor={case['space_factor']}"]
+        config = self.write(case["zipf"], tier="ssd" if case["cache_mib"] else "dense")
+        summary = self.train(config, options, limit if case["cache_mib"] else None)
+        return {**case, **figures(summary, Trace(traces / "trace-00000.json"))}
+
+
+def figures(summary, trace):
+    """Of a run; what the tiers do, per step."""
+    found = {"step_ms": trace.step_ms, "steps": trace.steps, "last_step": summary["last_step"],
+             "state_hash": summary["state_hash"], "peak_bytes": summary["peak_rss_bytes"],
+             "fetch_ms": trace.part_ms("fetch"), "exposed_fetch_ms": trace.exposed_ms("fetch")}
+    for name, counter in (("asked", "rows of tiers asked for"), ("hits", "rows of tiers hit"),
+                          ("read", "rows of tiers read"), ("made", "rows of tiers made"),
+                          ("late", "rows of tiers late"), ("written_back", "rows of tiers written back"),
+                          ("stored", "rows of disks stored"), ("moved", "rows of disks moved")):
+        found[name] = trace.per_step(counter)
+    return found
+
+
+def read_rate(disk_bench, folder, quick):
+    """Random blocks of 4 KiB per second, now."""
+    out = pathlib.Path(folder) / "disk.json"
+    options = ["--quick"] if quick else ["--rounds", "3", "--seconds", "0.4"]
+    subprocess.run([disk_bench, "--directory", folder, "--out", out, *options], check=True, stdout=subprocess.DEVNULL)
+    return json.loads(out.read_text())["results"][0]["median"]
