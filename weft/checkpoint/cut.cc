@@ -64,7 +64,7 @@ RankBlock CutRule::block(std::int64_t i) const {
 }
 
 bool CutRule::is_sound() const {
-  constexpr std::int64_t kMaxCount = std::int64_t{1} << 31;
+  constexpr std::int64_t kMaxCount = std::int64_t{1} << 20;
   std::int64_t last = 0;
   std::int64_t product = 0;
   return count >= 1 && count <= kMaxCount && 0 <= rows.begin && rows.begin < rows.end &&

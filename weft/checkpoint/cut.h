@@ -37,7 +37,8 @@ struct CutRule {
   /// The block of rank number `i` of the rule.
   [[nodiscard]] RankBlock block(std::int64_t i) const;
 
-  /// Whether block() can be called for all i without leaving 64 bits: for rules of a file.
+  /// Whether block() can be called for all i without leaving 64 bits, and there are at most 2^20
+  /// ranks: for rules of a file.
   [[nodiscard]] bool is_sound() const;
 
   friend bool operator==(const CutRule&, const CutRule&) = default;

@@ -17,7 +17,6 @@
 namespace weft::checkpoint {
 namespace {
 
-constexpr std::int64_t kMaxManifestBytes = std::int64_t{4} << 30;
 constexpr std::int64_t kMaxNameBytes = 256;
 
 bool is_complete(io::FileSystem& files, const std::string& directory) {

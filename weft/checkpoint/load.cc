@@ -354,8 +354,10 @@ Opened open_checkpoint(comm::Communicator& comm,
   agree(comm, ctx, [&](WorkProgress& progress) {
     progress.begin({.activity = "opening", .place = fmt::format("'{}'", path)});
     opened.directory = find_checkpoint(path, files);
-    opened.manifest = read_manifest(opened.directory, files);
-    opened.id = read_heading(files, opened.directory).id;
+    const std::string file = join(opened.directory, kManifestName);
+    const std::string text = load_file(files, file, kMaxManifestBytes);
+    opened.manifest = manifest_from_json(text, file);
+    opened.id = manifest_id(text, file);
   });
   std::uint64_t first = opened.id;
   comm.broadcast(ctx, &first, sizeof first, 0);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/checkpoint/cover.h"
 #include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/manifest_fields.h"
 
@@ -80,6 +81,10 @@ void decode_cut(const Fields& fields, StoredItem& item) {
   const CutRule rule = decode_rule(fields.member("cut"), "files");
   const auto offsets = fields.numbers("offsets");
   const auto checksums = fields.hashes("checksums");
+  if (area_bytes({item.rows, item.cols, size_of(item.dtype)}) < 0) {
+    fields.damaged(
+        fmt::format("a matrix of {} x {} {}", item.rows, item.cols, to_string(item.dtype)));
+  }
   if (!rule.is_sound() || std::cmp_not_equal(rule.count, offsets.size()) ||
       rule.cols.end > item.cols || rule.rows.end > item.rows) {
     fields.damaged("'cut' is no cut of the matrix, or has other 'offsets'");

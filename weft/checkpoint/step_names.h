@@ -20,6 +20,9 @@ inline constexpr std::string_view kNextName = "next";
 inline constexpr std::string_view kLockName = "lock";
 inline constexpr std::string_view kUnfinished = ".tmp";
 
+/// A longer manifest is none.
+inline constexpr std::int64_t kMaxManifestBytes = std::int64_t{4} << 30;
+
 using io::join;
 
 /// A step, and which of the checkpoints of it in one directory.

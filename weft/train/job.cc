@@ -129,6 +129,11 @@ void Job::make_engine() {
   EngineOptions engine = options_.engine;
   engine.recorder = trace_ ? &trace_->recorder() : nullptr;
   engine_ = std::make_unique<Engine>(config_, plan_, world(), *device_, engine);
+  for (StateSink* sink : engine_->sinks(Residuals::kDropped, Residuals::kRestored)) {
+    if (RowState* rows = sink->row_sink()) {
+      increments_.rows.push_back(rows);
+    }
+  }
   if (manifest_) {
     load();
   }

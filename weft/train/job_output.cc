@@ -42,6 +42,7 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
   options.folder = checkpoints_.folder.get();
+  options.increments = &increments_;
   options.metadata = {.weft_version = version(),
                       .step = step,
                       .epoch = position.epoch,

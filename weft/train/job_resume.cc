@@ -82,10 +82,12 @@ void Job::load() {
                                       sharding::kSyncResidualParameter);
   const auto sinks = engine_->sinks(of_dense, of_syncs);
   engine_->run_stage([&](Context& ctx) {
-    checkpoint::load(
-        engine_->control_comm(), ctx,
-        {.path = options_.resume, .extra = checkpoint::ExtraItems::kRefuse, .left_out = left_out},
-        sinks);
+    checkpoint::load(engine_->control_comm(), ctx,
+                     {.path = options_.resume,
+                      .extra = checkpoint::ExtraItems::kRefuse,
+                      .left_out = left_out,
+                      .increments = &increments_},
+                     sinks);
   });
   convert_moments();
   engine_->restored();

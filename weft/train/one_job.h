@@ -108,6 +108,7 @@ class Job {
   std::optional<Records> records_;  // of a training, on rank 0
   std::optional<CheckpointAge> checkpoint_age_;
   std::unique_ptr<Engine> engine_;
+  checkpoint::Increments increments_;  // of the engine's rows
 };
 
 }  // namespace weft::train
