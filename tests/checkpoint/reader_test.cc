@@ -334,7 +334,7 @@ TEST(Inspect, ShowsTheManifest) {
   const auto json = nlohmann::json::parse(inspect_json(reader));
   EXPECT_EQ(json.at("step"), 20);
   EXPECT_EQ(json.at("job").at("parent").at("id"), id);
-  EXPECT_EQ(json.at("format_version"), 3);
+  EXPECT_EQ(json.at("format_version"), 4);
   EXPECT_EQ(json.at("config"), "seed: 1\nname: \"ü\"\n");
   EXPECT_EQ(json.at("items").size(), 7U);
   EXPECT_EQ(json.at("items")[0].at("rows_listed"), false);

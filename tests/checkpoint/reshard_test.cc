@@ -129,7 +129,7 @@ TEST(Reshard, EarlierVersionsBeginAJob) {
     const TemporaryDirectory other;
     cut(earlier_checkpoint(version), other.path(), 3);
     const CheckpointReader to(other.path());
-    EXPECT_EQ(to.format_version(), 3);
+    EXPECT_EQ(to.format_version(), 4);
     EXPECT_NE(to.manifest().metadata.lineage.job_id, 0U);
     EXPECT_EQ(to.manifest().metadata.lineage.save_number, 1);
     EXPECT_EQ(to.manifest().metadata.lineage.parent_name, fmt::format("version-{}", version));
