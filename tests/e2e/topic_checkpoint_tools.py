@@ -4,6 +4,7 @@ import json
 import struct
 
 from harness import BASE, Case, with_values
+from stored_state import SIZES, stored_matrices
 
 # Rows in ranges and in steps, columns; all types of rows. No bag is split, so ranks change no bit.
 JOB = with_values(BASE, {
@@ -16,28 +17,7 @@ JOB = with_values(BASE, {
     "tables.1.dtype": "fp16",
     "tables.2.sharding": "column_wise",
 })
-SIZES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp64": 8}
 TYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "fp64": "F64"}
-
-
-def stored_matrices(folder):
-    """{(parameter, kind): (dtype, rows, cols, bytes)} of a checkpoint, by its format's description."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    files = [(folder / entry["name"]).read_bytes() for entry in manifest["files"]]
-    matrices = {}
-    for item in manifest["items"]:
-        size = SIZES[item["dtype"]]
-        whole = bytearray(item["rows"] * item["cols"] * size)
-        for block in item["blocks"]:
-            width = (block["col_end"] - block["col_begin"]) * size
-            at = block["offset"]
-            for row in range(block["row_begin"], block["row_end"], block.get("row_step", 1)):
-                place = (row * item["cols"] + block["col_begin"]) * size
-                whole[place:place + width] = files[block["file"]][at:at + width]
-                at += width
-        matrices[item["parameter"], item["kind"]] = (
-            item["dtype"], item["rows"], item["cols"], bytes(whole))
-    return matrices
 
 
 def read_safetensors(path):
@@ -74,6 +54,10 @@ def tensor_name(parameter, kind):
     return parameter if parameter.endswith((".weight", ".bias")) else f"{parameter}.weight"
 
 
+def ids_name(parameter, kind):
+    return f"{parameter}.ids" if kind == "weight" else f"{parameter}.{kind}.ids"
+
+
 class CheckpointTools(Case):
     def setUp(self):
         super().setUp()
@@ -89,10 +73,13 @@ class CheckpointTools(Case):
         self.assertEqual(shown["job"]["parent"]["name"], "step-00000006")
         sizes = {(item["parameter"], item["kind"]): item["bytes"] for item in shown["items"]}
         expected = stored_matrices(self.folder / "ck/step-00000012")
-        self.assertEqual(sizes, {name: len(value[3]) for name, value in expected.items()})
+        self.assertEqual(sizes, {name: len(value.all_bytes()) for name, value in expected.items()})
         self.assertEqual({item["dtype"] for item in shown["items"]}, {"fp32", "fp16", "bf16"})
         files = list((self.folder / "ck/step-00000012").iterdir())
+        files += [self.folder / "ck/rows" / entry["name"] for part in shown["segments"]
+                  for entry in part["files"]]
         self.assertEqual(shown["bytes"], sum(path.stat().st_size for path in files))
+        self.assertIn("chain: a full set and 1 increment", self.tool("inspect", "ck").out)
         self.assertIn("tables.a weight", self.tool("inspect", "ck/step-00000006").out)
 
         self.refused(2, "checkpoint", "inspect", "", says="PATH")
@@ -112,22 +99,27 @@ class CheckpointTools(Case):
         before = stored_matrices(self.folder / "ck/step-00000006")
         after = stored_matrices(self.folder / "ck/step-00000012")
         out = self.tool("diff", "ck/step-00000006", "ck", code=1).out
-        for (parameter, kind), (dtype, rows, cols, values) in before.items():
-            width = cols * SIZES[dtype]
-            others = after[parameter, kind][3]
-            changed = [row for row in range(rows) if
-                       values[row * width:(row + 1) * width] != others[row * width:(row + 1) * width]]
+        for (parameter, kind), a in before.items():
+            b = after[parameter, kind]
+            changed = [row for row in sorted(a.rows.keys() | b.rows.keys())
+                       if a.rows.get(row) != b.rows.get(row)]
             line = [line for line in out.splitlines()
                     if line.startswith(f"item {parameter} {kind}: ")]
             self.assertEqual(len(line), 1 if changed else 0, out)
-            if changed:
-                size = SIZES[dtype]
-                place = changed[0] * width
-                column = next(c for c in range(cols) if values[place + c * size:][:size] !=
-                              others[place + c * size:][:size])
-                bits = [data[place + column * size:][:size][::-1].hex() for data in (values, others)]
-                self.assertIn(f"differing rows: {len(changed)} of {rows}; row {changed[0]}, column "
-                              f"{column}: ", line[0])
+            if not changed:
+                continue
+            self.assertIn(f"differing rows: {len(changed)} of {len(a.rows.keys() | b.rows.keys())}",
+                          line[0])
+            only = len(a.rows.keys() - b.rows.keys()), len(b.rows.keys() - a.rows.keys())
+            if any(only):
+                self.assertIn(f", {only[0]} stored only in A and {only[1]} only in B", line[0])
+            both = [row for row in changed if row in a.rows and row in b.rows]
+            if both:
+                size, row = SIZES[a.dtype], both[0]
+                column = next(c for c in range(a.cols) if a.rows[row][c * size:][:size] !=
+                              b.rows[row][c * size:][:size])
+                bits = [bytes(m.rows[row][column * size:][:size][::-1]).hex() for m in (a, b)]
+                self.assertIn(f"; row {row}, column {column}: ", line[0])
                 self.assertRegex(line[0], rf"\({bits[0]}\) and .*\({bits[1]}\)$")
 
     def test_a_job_goes_on_from_a_resharded_one(self):
@@ -139,6 +131,7 @@ class CheckpointTools(Case):
             names = sorted(path.name for path in (self.folder / out / "step-00000012").iterdir())
             self.assertEqual(names, [f"file-{k:04}.bin" for k in range(files)] + ["manifest.json"])
             self.tool("verify", out)
+            self.assertEqual(len(list((self.folder / out / "rows").iterdir())), files)
             self.assertIn("equal: ", self.tool("diff", "ck", out).out)
             at_12 = [self.train(self.config, "--resume", folder, command="eval")["state_hash"]
                      for folder in ("ck", out)]
@@ -148,7 +141,7 @@ class CheckpointTools(Case):
             self.assertEqual(last["steps"], 8)
             self.assert_same_bits(whole, last)
             left = sorted(path.name for path in (self.folder / out).iterdir())
-            self.assertEqual(left, ["latest", "step-00000020"])
+            self.assertEqual(left, ["latest", "rows", "step-00000020"])
         self.refused(2, "checkpoint", "reshard", "ck", "--out", "ck", "--files", 2,
                      says=["'ck' is not empty", "nothing is overwritten"])
 
@@ -159,9 +152,15 @@ class CheckpointTools(Case):
                                         ("cut", ["--shard-bytes", 9000], None, None)):
             self.tool("export", "ck", "--out", out, *args)
             tensors = read_export(self.folder / out)
-            wanted = {tensor_name(*name): (TYPES[dtype], [rows, cols], values)
-                      for name, (dtype, rows, cols, values) in expected.items()
-                      if kinds is None or name[1] in kinds}
+            wanted = {}
+            for name, matrix in expected.items():
+                if kinds is not None and name[1] not in kinds:
+                    continue
+                wanted[tensor_name(*name)] = (TYPES[matrix.dtype], [len(matrix.rows), matrix.cols],
+                                              matrix.all_bytes())
+                if matrix.listed:
+                    ids = struct.pack(f"<{len(matrix.rows)}q", *sorted(matrix.rows))
+                    wanted[ids_name(*name)] = ("I64", [len(matrix.rows)], ids)
             self.assertEqual(tensors, wanted)
             shards = list((self.folder / out).glob("model-*.safetensors"))
             self.assertTrue(len(shards) == files or files is None and len(shards) > 3, shards)
@@ -181,21 +180,26 @@ class CheckpointTools(Case):
                                  tensors[name])
 
     def test_damage_is_named_and_leaves_nothing(self):
-        path = self.folder / "ck/step-00000012/rank-0001.bin"
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        for args in (["verify", "ck"], ["diff", "ck", "ck/step-00000012"],
-                     ["reshard", "ck", "--out", "new", "--files", 2],
-                     ["export", "ck", "--out", "new"]):
-            self.refused(5, "checkpoint", *args,
-                         says=["'ck/step-00000012/rank-0001.bin' has changed", "at offset ", "rows"])
-            self.assertFalse((self.folder / "new").exists())
-        result = self.tool("verify", "ck", "--all", code=5)
-        self.assertIn("ck/step-00000006: good", result.out)
-        self.assertIn("ck/step-00000012: DAMAGED", result.out)
-        self.assertIn("1 of 2 checkpoints in 'ck' is damaged, the first: 'ck/step-00000012/rank-",
-                      result.err)
-        self.tool("inspect", "ck")
-        left = {path.name for path in self.folder.iterdir() if path.is_dir()}
-        self.assertEqual(left, {"ck"})
+        shown = json.loads(self.tool("inspect", "ck", "--json").out)
+        name = shown["segments"][-1]["files"][0]["name"]
+        paths = [("ck/step-00000012/rank-0000.bin", ["has changed", "at offset ", "rows"], -1),
+                 (f"ck/rows/{name}", ["checksum"], 4096 + 20)]
+        for damaged, says, place in paths:
+            path = self.folder / damaged
+            good = path.read_bytes()
+            data = bytearray(good)
+            data[place] ^= 1
+            path.write_bytes(data)
+            for args in (["verify", "ck"], ["diff", "ck", "ck/step-00000012"],
+                         ["reshard", "ck", "--out", "new", "--files", 2],
+                         ["export", "ck", "--out", "new"]):
+                self.refused(5, "checkpoint", *args, says=[f"'{damaged}'", *says])
+                self.assertFalse((self.folder / "new").exists())
+            result = self.tool("verify", "ck", "--all", code=5)
+            self.assertIn("ck/step-00000006: good", result.out)
+            self.assertIn("ck/step-00000012: DAMAGED", result.out)
+            self.assertIn(f"1 of 2 checkpoints in 'ck' is damaged, the first: '{damaged}'", result.err)
+            self.tool("inspect", "ck")
+            left = {entry.name for entry in self.folder.iterdir() if entry.is_dir()}
+            self.assertEqual(left, {"ck"})
+            path.write_bytes(good)
