@@ -65,6 +65,11 @@ std::vector<std::vector<PlacedBlock>> blocks_by_file(const Manifest& manifest) {
   return placed;
 }
 
+/// Ids of any 64 bits are never all there.
+bool has_all_numbers(const StoredTable& table) {
+  return table.has_all_rows && table.ids == RowIds::kNumbers;
+}
+
 /// What lies beside the files that the manifest names.
 std::vector<std::string> strangers_in(io::FileSystem& files,
                                       const std::string& directory,
@@ -130,14 +135,15 @@ CheckpointReader::CheckpointReader(const std::string& path, ReaderOptions option
                       .stored_rows = item.rows});
   }
   for (const StoredTable& table : manifest_.tables) {
+    const bool has_all = has_all_numbers(table);
     for (const RowItem& item : table.items) {
       items_.push_back({.parameter = table.parameter,
                         .kind = item.kind,
                         .dtype = item.dtype,
                         .rows = table.rows,
                         .cols = item.cols,
-                        .form = table.has_all_rows ? RowForm::kAll : RowForm::kListed,
-                        .stored_rows = table.has_all_rows ? table.rows : 0});
+                        .form = has_all ? RowForm::kAll : RowForm::kListed,
+                        .stored_rows = has_all ? table.rows : 0});
     }
   }
 }
@@ -157,7 +163,7 @@ void CheckpointReader::count_rows() const {
   for (std::size_t t = 0; t < manifest_.tables.size(); ++t) {
     const StoredTable& table = manifest_.tables[t];
     const std::size_t end = next + table.items.size();
-    if (table.has_all_rows) {
+    if (has_all_numbers(table)) {
       next = end;
       continue;
     }

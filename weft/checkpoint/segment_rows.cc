@@ -264,7 +264,7 @@ void SegmentRows::check_columns(std::size_t begin, std::size_t end) {
 }
 
 void SegmentRows::check_all_there() const {
-  if (!table_.has_all_rows) {
+  if (!table_.has_all_rows || table_.ids == RowIds::kRaw) {
     return;
   }
   std::int64_t due = wanted_.rows.begin;

@@ -41,8 +41,8 @@ std::int64_t count_stored_rows(const SegmentSource& source, std::size_t table);
 /// Memory besides: 8 MiB of rows or one row, 16 bytes for each of these, 64 open segments.
 ///
 /// Where rows lie in their segments in the order of their numbers every group is read once or
-/// twice. Where they do not, as a table with a cache may write them, it is read once for each window
-/// that has one of its rows: at worst a group of 4 KiB for each row.
+/// twice. Where they do not, as a table with a cache may write them, it is read once for each
+/// window that has one of its rows: at worst a group of 4 KiB for each row.
 class SegmentRows final : public ItemRows {
  public:
   /// Throws Error(kCheckpoint), also where a table that has all rows lacks one, and where some
