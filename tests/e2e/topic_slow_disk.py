@@ -23,15 +23,19 @@ class SlowDisk(DiskCase):
                      says=["and nothing has moved for 1.0 s", *says])
 
     def test_a_save_that_hangs_ends_the_job(self):
-        self.disk = {"SLOW_DISK_FILE": "rank-0001.bin"}
+        self.disk = {"SLOW_DISK_FILE": "rank-0000.bin"}
         self.hangs("--checkpoint", "ck",
-                   says=["rank 1: rank 1 has been writing 'ck/step-00000003", "rank-0001.bin'"])
+                   says=["rank 0: rank 0 has been writing 'ck/step-00000003", "rank-0000.bin'"])
+        self.disk = {"SLOW_DISK_FILE": "-1-0.rows"}  # the first segment of rank 1
+        self.hangs("--checkpoint", "ck2",
+                   says=["rank 1: rank 1 has been writing rows to 'ck2/rows'"])
 
     def test_a_load_that_hangs_ends_the_job(self):
         self.train(self.write(HANGS), "--checkpoint", "ck", ranks=2)
-        self.disk = {"SLOW_DISK_FILE": "rank-0001.bin"}
-        self.hangs("--resume", "ck", "--set", "train.steps=5",
-                   says=["has been reading 'ck/step-00000003/rank-0001.bin'"])
+        for part, file in (("rank-0000.bin", "step-00000003/rank-0000.bin'"), ("-1-0.rows", "rows/")):
+            self.disk = {"SLOW_DISK_FILE": part}
+            self.hangs("--resume", "ck", "--set", "train.steps=5",
+                       says=[f"has been reading 'ck/{file}"])
 
     def test_data_that_hang_end_the_job(self):
         (self.folder / "train.txt").write_text(criteo_text(64))
@@ -54,11 +58,15 @@ class SlowDisk(DiskCase):
     def test_a_fifo_in_place_of_a_file_is_refused(self):
         config = self.write(HANGS)
         self.train(config, "--checkpoint", "ck", ranks=2)
-        part = self.folder / "ck/step-00000003/rank-0001.bin"
-        part.unlink()
-        os.mkfifo(part)
-        self.refused(5, "train", config, "--ranks", 2, "--quiet", "--resume", "ck",
-                     "--set", "train.steps=5", says="rank-0001.bin' is not a regular file")
+        for part in (self.folder / "ck/step-00000003/rank-0000.bin",
+                     next((self.folder / "ck/rows").glob("*-1-0.rows"))):
+            bytes_before = part.read_bytes()
+            part.unlink()
+            os.mkfifo(part)
+            self.refused(5, "train", config, "--ranks", 2, "--quiet", "--resume", "ck",
+                         "--set", "train.steps=5", says=f"{part.name}' is not a regular file")
+            part.unlink()
+            part.write_bytes(bytes_before)
 
     def test_a_stop_request_says_what_it_waits_for(self):
         self.disk = {"SLOW_DISK_FILE": "rank-0000.bin"}
@@ -75,17 +83,17 @@ class MpiSlowDisk(DiskCase, MpiCase):
         return self.wait(self.start(self.mpi_command(2, "train", config, "--quiet", *args)))
 
     def test_a_save_that_hangs_ends_the_job(self):
-        self.disk = {"SLOW_DISK_FILE": "rank-0001.bin"}
+        self.disk = {"SLOW_DISK_FILE": "-1-0.rows"}
         result = self.start_ranks(self.write(HANGS), "--checkpoint", "ck")
         self.assertEqual(result.code, 4, str(result))
-        self.assertIn("rank 1 has been writing 'ck/step-00000003", result.err)
+        self.assertIn("rank 1 has been writing rows to 'ck/rows'", result.err)
 
     def test_all_ranks_hang(self):
         """Nobody comes to the end who could say that others do not."""
-        self.disk = {"SLOW_DISK_FILE": "rank-000"}
+        self.disk = {"SLOW_DISK_FILE": "-0.rows"}
         result = self.start_ranks(self.write(HANGS), "--checkpoint", "ck")
         self.assertEqual(result.code, 4, str(result))
-        self.assertIn("has been writing 'ck/step-00000003", result.err)
+        self.assertIn("has been writing rows to 'ck/rows'", result.err)
 
     def test_a_rank_that_skips_more_slowly_is_waited_for(self):
         """Rank 1 needs some seconds for what rank 0 has at once, more than the timeout."""

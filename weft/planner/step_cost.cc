@@ -15,6 +15,7 @@
 #include "weft/planner/shard_cost.h"
 #include "weft/planner/step_exchanges.h"
 #include "weft/planner/step_memory.h"
+#include "weft/topology/rates.h"
 
 namespace weft::planner {
 namespace {

@@ -148,6 +148,9 @@ void SegmentReader::read(std::int64_t offset, std::span<std::byte> out) const {
 
 void SegmentReader::open(io::FileSystem& files) {
   const io::Status status = files.status(path_);
+  if (!status.error && status.kind != io::Kind::kFile && status.kind != io::Kind::kMissing) {
+    fail(code_, "'{}' is not a regular file; check the path", path_);
+  }
   io::Opened opened = files.open(path_, io::OpenMode::kRead);
   if (const std::error_code error = opened.error ? opened.error : status.error) {
     fail(code_, "cannot open '{}': {}; check the path and its permissions", path_, error.message());
