@@ -194,6 +194,13 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
     }
   }
 
+  void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const override {
+    for (const std::int64_t row : rows) {
+      pack(values(row, 0), packed);
+      packed += row_bytes();
+    }
+  }
+
   void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) override {
     WEFT_CHECK(std::is_sorted(rows.begin(), rows.end()));
     for (const std::int64_t row : rows) {

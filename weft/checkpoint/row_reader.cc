@@ -1,7 +1,10 @@
 #include "weft/checkpoint/row_reader.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <map>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -237,6 +240,46 @@ class RowFiller {
 
 }  // namespace
 
+namespace {
+
+/// The rule, with the accumulator of a sink: sums may be other multiples where the number of
+/// replica groups has changed.
+InitialRule with_accumulator(InitialRule rule, const RowState& rows) {
+  rule.accumulator = rows.row_shape().initial.accumulator;
+  return rule;
+}
+
+/// Gives all rows of a target the state that rows had where the checkpoint was written, where it is
+/// another than the target's. They exist then.
+void fill_initial_state(const StoredTable& table, const RowTarget& target) {
+  RowState* const rows = target.sink->row_sink();
+  if (rows == nullptr || table.has_all_rows ||
+      rows->row_shape().initial.accumulator == table.initial.accumulator) {
+    return;
+  }
+  constexpr std::int64_t kRows = 4096;
+  const layout::PackedRow row = rows->row_shape().packed;
+  const std::vector<float> state(static_cast<std::size_t>(row.state_bytes) / sizeof(float),
+                                 table.initial.accumulator);
+  std::vector<std::int64_t> numbers;
+  std::vector<std::byte> packed;
+  for (std::int64_t first = 0; first < target.rows.size(); first += kRows) {
+    numbers.clear();
+    for (std::int64_t i = first; i < std::min(first + kRows, target.rows.size()); ++i) {
+      numbers.push_back(target.rows.row(i));
+    }
+    packed.resize(numbers.size() * static_cast<std::size_t>(row.bytes()));
+    rows->initial_rows(numbers, packed.data());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      std::memcpy(packed.data() + static_cast<std::int64_t>(i) * row.bytes() + row.state_offset(),
+                  state.data(), static_cast<std::size_t>(row.state_bytes));
+    }
+    rows->write_rows(numbers, packed.data());
+  }
+}
+
+}  // namespace
+
 void check_initial_values(const Manifest& manifest,
                           const std::vector<RowTarget>& targets,
                           const std::string& path) {
@@ -252,7 +295,7 @@ void check_initial_values(const Manifest& manifest,
       continue;
     }
     const RowState* rows = target.sink->row_sink();
-    if (rows == nullptr || !(rows->row_shape().initial == table.initial)) {
+    if (rows == nullptr || !(rows->row_shape().initial == with_accumulator(table.initial, *rows))) {
       fail(ErrorCode::kCheckpoint,
            "rows of {} that were never changed are not in the checkpoint '{}': they had their "
            "initial values, {}, and this job's are {}; load it with the seed, the initial values "
@@ -279,6 +322,9 @@ void fill_rows(io::FileSystem& files,
                const std::string& checkpoint,
                const std::vector<RowTarget>& targets,
                WorkProgress& progress) {
+  for (const RowTarget& target : targets) {
+    fill_initial_state(manifest.tables[target.table], target);
+  }
   RowFiller(files, manifest, rows_directory_of(checkpoint), targets, progress).run();
 }
 

@@ -29,7 +29,8 @@ struct RowTarget {
 };
 
 /// Throws Error(kCheckpoint), naming the table, where rows that are in no segment would get other
-/// initial values than they had.
+/// initial values than they had. Initial sums may differ, as they do where the number of replica
+/// groups has changed (train/mesh.h): fill_rows() gives all rows those of the checkpoint.
 void check_initial_values(const Manifest& manifest,
                           const std::vector<RowTarget>& targets,
                           const std::string& path);

@@ -85,10 +85,7 @@ class RowState {
   virtual void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const = 0;
 
   /// Makes the initial values of held rows, as read_rows() does of those that do not exist.
-  virtual void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const {
-    static_cast<void>(rows);
-    static_cast<void>(packed);
-  }
+  virtual void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const = 0;
 
   /// Writes held rows, which exist from then on.
   virtual void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) = 0;
