@@ -50,7 +50,7 @@ class Resume(Case):
         self.train(config, "--checkpoint", "kept", "--checkpoint-every", "5",
                    "--checkpoint-keep", "2")
         names = sorted(path.name for path in (self.folder / "kept").iterdir())
-        self.assertEqual(names, ["latest", "step-00000020", "step-00000024"])
+        self.assertEqual(names, ["latest", "rows", "step-00000020", "step-00000024"])
 
     def test_saving_does_not_change_the_run(self):
         config = self.write(LONG, values={"train.eval_every": 5})
