@@ -24,10 +24,7 @@ RowCache::RowCache(Device& device,
       backing_(backing),
       maker_(std::move(maker)),
       store_(device, options.table, options.shape.slots(), options.cols),
-      rows_(device),
-      marks_(device),
-      heads_(device),
-      nexts_(device),
+      index_(device),
       free_(options.shape.slots()) {
   const layout::CacheShape& shape = options_.shape;
   WEFT_CHECK(shape.sets > 0 && (shape.ways == 8 || shape.ways == 32) && shape.spill >= 0 &&
@@ -36,11 +33,7 @@ RowCache::RowCache(Device& device,
   WEFT_CHECK(options_.half_life > 0, "a half-life of {} batches", options_.half_life);
   WEFT_CHECK(backing_.row_bytes() == row_bytes(), "rows of {} bytes over rows of {}", row_bytes(),
              backing_.row_bytes());
-  const layout::CacheLengths lengths = layout::cache_lengths(shape);
-  rows_.resize_for(lengths.rows);
-  marks_.resize_for(lengths.marks);
-  heads_.resize_for(lengths.heads);
-  nexts_.resize_for(lengths.nexts);
+  index_.resize_for<std::byte>(layout::total_bytes(layout::cache_lengths(shape)));
   run_as_stage(*make_inline_stream(device_), [this](Context& ctx) {
     const kernels::CacheClear job{slots()};
     kernels::clear_cache(ctx, std::span(&job, 1));
@@ -75,13 +68,18 @@ TierCounts RowCache::counts() const {
 }
 
 kernels::CacheSlots RowCache::slots() const {
+  const layout::CacheLengths lengths = layout::cache_lengths(options_.shape);
+  auto* const rows = index_.as<std::byte>();
+  std::byte* const marks = rows + lengths.rows.bytes();
+  std::byte* const nexts = marks + lengths.marks.bytes();
+  std::byte* const heads = nexts + lengths.nexts.bytes();
   return {.sets = options_.shape.sets,
           .ways = options_.shape.ways,
           .spill = options_.shape.spill,
-          .rows = rows_.as<std::int64_t>(),
-          .marks = marks_.as<kernels::SlotMark>(),
-          .heads = heads_.as<std::int32_t>(),
-          .nexts = nexts_.as<std::int32_t>()};
+          .rows = reinterpret_cast<std::int64_t*>(rows),
+          .marks = reinterpret_cast<kernels::SlotMark*>(marks),
+          .heads = reinterpret_cast<std::int32_t*>(heads),
+          .nexts = reinterpret_cast<std::int32_t*>(nexts)};
 }
 
 kernels::RowMove RowCache::move(std::int64_t count,

@@ -137,7 +137,7 @@ class RowCache final : public RowTier {
   RowBacking& backing_;
   RowMaker maker_;
   RowStore store_;
-  Buffer rows_, marks_, heads_, nexts_;      // kernels::CacheSlots
+  Buffer index_;                             // arrays of kernels::CacheSlots, in huge pages
   HostBlock leaving_rows_, leaving_packed_;  // of whoever is within the gate
 
   mutable std::mutex mutex_;  // of all that follows, and of what the buffers hold
