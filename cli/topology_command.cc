@@ -28,6 +28,7 @@ struct TopologyArguments {
   int ranks = 0;
   int threads = 0;
   std::string output;
+  std::string disk;
   std::string name = "measured";
   bool quick = false;
 };
@@ -55,7 +56,8 @@ int calibrate(const TopologyArguments& arguments) {
   const train::CalibrateOptions options{
       .name = arguments.name,
       .threads = arguments.threads > 0 ? arguments.threads : threads_per_rank(launching),
-      .effort = arguments.quick ? train::Effort::kQuick : train::Effort::kFull};
+      .effort = arguments.quick ? train::Effort::kQuick : train::Effort::kFull,
+      .folder = arguments.disk};
   std::optional<topology::Cluster> measured;  // on rank 0
   bool stopped = false;                       // there too
   launch(launching, [&](comm::Communicator& world, const std::atomic<bool>& stop) {
@@ -101,6 +103,10 @@ void add_topology_command(CLI::App& app, Action& chosen) {
   two->add_option("--threads", arguments->threads, "Threads per rank; default: cores / ranks")
       ->check(CLI::Range(1, 1024));
   two->add_option("--output", arguments->output, "Write the cluster's YAML to FILE, and show it")
+      ->check(not_empty());
+  two->add_option("--disk", arguments->disk,
+                  "A folder on the disk to measure, as tiers.directories; default: that for "
+                  "temporary files")
       ->check(not_empty());
   two->add_option("--name", arguments->name, "Of the cluster")->check(not_empty());
   two->add_flag("--quick", arguments->quick,

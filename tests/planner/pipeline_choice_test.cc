@@ -1,14 +1,18 @@
 // Which schedule a plan gets, on which cluster.
 #include "weft/planner/pipeline_choice.h"
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "tests/planner/made_up.h"
 #include "tests/topology/small_cluster.h"
+#include "weft/base/at.h"
+#include "weft/pipeline/schedule.h"
 #include "weft/planner/place.h"
 #include "weft/planner/search.h"
+#include "weft/planner/tier_use.h"
 #include "weft/spec/plan.h"
 
 namespace weft::planner {
@@ -61,6 +65,40 @@ TEST(PipelineChoice, OnIdleFastLinksSyncStays) {
   EXPECT_EQ(result.pipeline, 0U);
   EXPECT_EQ(found(job(), topology::small_cluster({{1, 1}})).best().plan.pipeline.schedule,
             PipelineSchedule::kSync);
+}
+
+/// Rows on disks that are read more slowly than they are asked for: with a batch ahead reads take
+/// the time of compute.
+TEST(PipelineChoice, ReadsOfDisksAreHidden) {
+  spec::Config config = job();
+  for (spec::Table& table : config.tables) {
+    table.memory.tier = spec::MemoryTier::kSsd;
+  }
+  config.tiers = {.directories = {"/rows"}, .cache_bytes = 40'000'000};
+  topology::Cluster cluster = topology::small_cluster({{1, 1}});
+  EXPECT_EQ(found(config, cluster).best().plan.pipeline.schedule, PipelineSchedule::kSync);
+  cluster.disk.read_blocks.value = 1e7;
+  const SearchResult result = found(config, cluster);
+  const PlanCost& cost = result.best().cost;
+  const FetchCost& fetch = cost.ranks[0].fetch;
+  double blocks = 0.0;
+  for (const ShardTier& tier : shard_tiers(config, make_workload(config), result.best().plan,
+                                           HotUses(config, make_workload(config)))) {
+    blocks += tier.blocks;
+  }
+  EXPECT_GT(blocks, 100.0);
+  EXPECT_NEAR(fetch.disk_s, blocks / 1e7, 1e-9);
+  EXPECT_EQ(cost.parts[at(StepPart::kFetch)], std::max(fetch.own_s, fetch.disk_s));
+  cluster.disk.read_blocks.value = 1e6;
+  const SearchResult slower = found(config, cluster);
+  const SearchResult fast = found(config, topology::small_cluster({{1, 1}}));
+  EXPECT_TRUE(
+      pipeline::schedule_called(to_string(slower.best().plan.pipeline.schedule)).looks_ahead);
+  EXPECT_LT(slower.step_s(), 0.98 * slower.pipelines.front().step_s);
+  // Of sync, the step is longer by what the disk takes beyond the processor's work.
+  const FetchCost& slow = slower.best().cost.ranks[0].fetch;
+  EXPECT_NEAR(slower.best().cost.step_s - fast.best().cost.step_s, slow.disk_s - slow.own_s,
+              1e-3 * slow.disk_s);
 }
 
 TEST(PipelineChoice, OthersMustSaveTwoPercent) {

@@ -256,5 +256,47 @@ TEST(ScheduleWalk, WeightGradientsAreAboutAThirdOfTheModel) {
   EXPECT_LT(share, 0.4);
 }
 
+/// Two seconds of compute, of which half a second per fetch; the disk reads for longer.
+StageSeconds with_reads(double reads) {
+  StageSeconds seconds = stages({{kForwardBackward, 1.5}, {kFetch, 0.5}}, {});
+  seconds.reads = {reads};
+  return seconds;
+}
+
+/// A fetch begins its reads with its work, and ends with the later of both. A batch ahead hides
+/// what compute takes of it; of a disk that takes longer the step is that.
+TEST(ReadsOfAWalk, AreHiddenBehindTheBatchBefore) {
+  for (const char* schedule : {"sync", "fwp"}) {
+    EXPECT_NEAR(step_of(with_reads(0.25), schedule), 2.0, kNear) << schedule;
+    EXPECT_NEAR(step_of(with_reads(1.0), schedule), 2.5, kNear) << schedule;
+    EXPECT_NEAR(step_of(with_reads(3.0), schedule), 4.5, kNear) << schedule;
+  }
+  for (const char* schedule : {"prefetch", "dbp", "nested"}) {
+    EXPECT_NEAR(step_of(with_reads(0.25), schedule), 2.0, kNear) << schedule;
+    EXPECT_NEAR(step_of(with_reads(2.0), schedule), 2.0, kNear) << schedule;
+    EXPECT_NEAR(step_of(with_reads(3.0), schedule), 3.0, kNear) << schedule;
+  }
+  StageSeconds one = with_reads(1.0);
+  one.streams = Streams::kOne;  // nothing is beside anything
+  EXPECT_NEAR(step_of(one, "dbp"), 2.5, kNear);
+}
+
+/// A rank whose disk is slow is waited for.
+TEST(ReadsOfAWalk, AreOfEachRank) {
+  StageSeconds seconds = with_reads(1.0);
+  seconds.own.push_back(seconds.own[0]);
+  seconds.reads.push_back(5.0);
+  EXPECT_NEAR(step_of(seconds, "dbp"), 5.0, kNear);
+}
+
+/// A fetch that does something is handed over, of rows in memory it is not.
+TEST(ReadsOfAWalk, HaveAHandOff) {
+  StageSeconds seconds = stages({{kForwardBackward, 1.0}}, {});
+  seconds.hand_off = 0.01;
+  const double without = step_of(seconds, "sync");
+  seconds.reads = {0.0};
+  EXPECT_NEAR(step_of(seconds, "sync") - without, 0.01, kNear);
+}
+
 }  // namespace
 }  // namespace weft::planner

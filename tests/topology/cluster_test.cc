@@ -105,6 +105,7 @@ TEST(Cluster, SaysWhatIsMissing) {
   says([](Cluster& c) { c.compute.rows.points[0].update = 1e-310; },
        "rows.points.0.update: 1e-310");
   says([](Cluster& c) { c.compute.rows.efficiency = 1e-10; }, "compute.rows.points.0.read: 0.1");
+  says([](Cluster& c) { c.disk.read_blocks.value = 0.5; }, "disk.read_blocks: 0.5 blocks/s");
   says([](Cluster& c) { c.links.network.host.value = 0.5; }, "links.network.host: 0.5 bytes/s");
 }
 
@@ -141,6 +142,12 @@ TEST(Show, HasEveryFigureWithItsSource) {
   EXPECT_NE(text.find("small: 4 ranks on 2 hosts"), std::string::npos) << text;
   EXPECT_NE(text.find("20 GB/s  (0.8 of 25 GB/s)  a datasheet"), std::string::npos) << text;
   EXPECT_NE(text.find("4 Tflops/s"), std::string::npos) << text;
+  EXPECT_EQ(text.find("disks"), std::string::npos) << text;
+  cluster.disk = {.read_blocks = {.value = 2.5e5, .source = "a drive"},
+                  .block = {.value = 3e-6, .source = {}}};
+  const std::string disks = to_text(cluster);
+  EXPECT_NE(disks.find("250 k/s  a drive"), std::string::npos) << disks;
+  EXPECT_NE(disks.find("3 us"), std::string::npos) << disks;
 }
 
 }  // namespace

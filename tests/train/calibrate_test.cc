@@ -3,16 +3,19 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/train/job_fixture.h"
 #include "weft/base/error.h"
 #include "weft/comm/local/local.h"
 #include "weft/cost/exchange.h"
 #include "weft/topology/rates.h"
 #include "weft/topology/yaml.h"
+#include "weft/train/disk_probe.h"
 
 namespace weft::train {
 namespace {
@@ -93,6 +96,27 @@ TEST(Calibrate, HostsOfDifferentSizes) {
   const topology::Cluster cluster = measured(3, 2);
   EXPECT_EQ(cluster.hosts, (std::vector<topology::HostGroup>{{1, 2}, {1, 1}}));
   EXPECT_GT(cluster.links.network.host.value, 0);
+}
+
+/// Of a folder that is not there nothing is measured, and the rest is.
+TEST(Calibrate, WithoutADisk) {
+  comm::run_local(2, {}, [&](comm::Communicator& world) {
+    const topology::Cluster cluster = calibrate(
+        world, {.threads = 1, .effort = Effort::kQuick, .folder = "/proc/no/such/folder"});
+    EXPECT_EQ(cluster.disk.read_blocks.value, 0.0);
+    EXPECT_NE(cluster.disk.read_blocks.source.find("not measured"), std::string::npos);
+    EXPECT_NE(cluster.disk.read_blocks.source.find("/proc/no/such/folder"), std::string::npos);
+    EXPECT_GT(cluster.compute.copy.value, 0.0);
+  });
+}
+
+/// Where a folder is on a disk; what was written is gone either way.
+TEST(DiskProbe, LeavesNothing) {
+  const TemporaryFolder folder;
+  const DiskFigures figures =
+      probe_disk({.folder = folder.path(), .name = "probe", .bytes = 1 << 20, .budget_s = 0.005});
+  EXPECT_EQ(figures.blocks_per_s > 0.0, figures.block_s > 0.0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Calibrate, StopsOnAllRanksWhereOneIsAsked) {

@@ -4,6 +4,7 @@
 /// Plain values; pure functions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -19,11 +20,11 @@ struct HotUse;
 
 /// The parts of a step that are predicted. Seconds of kSyncReplicas are those of a sync over τ.
 inline constexpr std::array kPredictedParts = {
-    StepPart::kExchangeCounts, StepPart::kExchangeIds,     StepPart::kLookup,
-    StepPart::kOutputDist,     StepPart::kForwardBackward, StepPart::kWeightGradients,
-    StepPart::kReduce,         StepPart::kExchangeReport,  StepPart::kCoalesce,
-    StepPart::kGradDist,       StepPart::kUpdateRows,      StepPart::kSyncReplicas,
-    StepPart::kUpdateDense};
+    StepPart::kExchangeCounts,  StepPart::kExchangeIds, StepPart::kFetch,
+    StepPart::kLookup,          StepPart::kOutputDist,  StepPart::kForwardBackward,
+    StepPart::kWeightGradients, StepPart::kReduce,      StepPart::kExchangeReport,
+    StepPart::kCoalesce,        StepPart::kGradDist,    StepPart::kUpdateRows,
+    StepPart::kSyncReplicas,    StepPart::kUpdateDense};
 
 /// Whether the shards of a table hold more than one cut of its rows. O(shards).
 bool rows_are_cut(const spec::TablePlan& table);
@@ -73,10 +74,19 @@ struct ShardLoad {
   ShardLoad& operator+=(const ShardLoad& other);
 };
 
+/// Making a rank's rows resident: its processor and its disk work side by side.
+struct FetchCost {
+  double own_s = 0.0;   ///< of the processor
+  double disk_s = 0.0;  ///< of the disk
+
+  [[nodiscard]] double seconds() const { return std::max(own_s, disk_s); }
+};
+
 /// One rank's share of a step.
 struct RankCost {
   std::array<double, kStepParts> seconds{};  ///< exchanges included, waiting not
   ShardLoad load;                            ///< of all its shards
+  FetchCost fetch;                           ///< of those whose rows are not all in memory
   std::int64_t table_bytes = 0;
   double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
   double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory

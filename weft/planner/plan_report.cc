@@ -138,6 +138,17 @@ std::vector<const Proposal*> shown_proposals(const PlanReport& report) {
   return shown;
 }
 
+/// Rows that are all in memory need no fetch.
+std::vector<StepPart> shown_parts(const PlanCost& cost) {
+  std::vector<StepPart> parts;
+  for (const StepPart part : kPredictedParts) {
+    if (part != StepPart::kFetch || cost.parts[at(part)] > 0.0) {
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
 void write_overview(TextLines& text, const PlanReport& report) {
   const Proposal& best = report.result.best();
   const bool measured =
@@ -163,7 +174,7 @@ void write_parts(TextLines& text, const PlanReport& report) {
   text.line("");
   text.line("Parts of a step, ms");
   text.line("{:<20} {:>12} {:>12}", "", "slowest rank", "exchange");
-  for (const StepPart part : kPredictedParts) {
+  for (const StepPart part : shown_parts(cost)) {
     const auto p = static_cast<std::size_t>(part);
     text.line("{:<20} {:>12.3f} {:>12.3f}", to_string(part), to_ms(cost.parts[p]),
               to_ms(cost.exchanges[p]));
@@ -257,12 +268,13 @@ void draw_proposals(HtmlPage& page, const PlanReport& report) {
 void draw_parts(HtmlPage& page, const PlanCost& cost) {
   page.section("Parts of a step", "Predicted milliseconds of the slowest rank.");
   page.key(std::array{KeyEntry{"compute", "work"}, KeyEntry{"moving", "exchange between ranks"}});
-  page.open_plot(kPredictedParts.size(),
-                 to_ms(*std::max_element(cost.parts.begin(), cost.parts.end())), "ms");
-  for (std::size_t row = 0; row < kPredictedParts.size(); ++row) {
-    const auto p = static_cast<std::size_t>(kPredictedParts[row]);
+  const std::vector<StepPart> parts = shown_parts(cost);
+  page.open_plot(parts.size(), to_ms(*std::max_element(cost.parts.begin(), cost.parts.end())),
+                 "ms");
+  for (std::size_t row = 0; row < parts.size(); ++row) {
+    const auto p = static_cast<std::size_t>(parts[row]);
     const double own = cost.parts[p] - cost.exchanges[p];
-    page.label(row, to_string(kPredictedParts[row]));
+    page.label(row, to_string(parts[row]));
     page.box({.row = row,
               .end = to_ms(own),
               .colour = "compute",
@@ -274,7 +286,7 @@ void draw_parts(HtmlPage& page, const PlanCost& cost) {
               .colour = "moving",
               .title = fmt::format("exchange: {:.3f} ms", to_ms(cost.exchanges[p])),
               .inside = fmt::format("{:.3f}", to_ms(cost.exchanges[p]))});
-    page.figure(p, to_ms(cost.parts[p]), fmt::format("{:.3f} ms", to_ms(cost.parts[p])));
+    page.figure(row, to_ms(cost.parts[p]), fmt::format("{:.3f} ms", to_ms(cost.parts[p])));
   }
   page.close_plot();
 }

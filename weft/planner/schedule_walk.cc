@@ -98,6 +98,7 @@ class Walk final : public pipeline::Issuer {
         schedule_(schedule),
         cuts_(cuts),
         processors_(seconds.own.size()),
+        disks_(seconds.reads.size()),
         streams_(pipeline::kStreamRoles, Times(seconds.own.size())),
         batches_(schedule.looks_ahead ? 2 : 1) {
     for (BatchUses& batch : batches_) {
@@ -291,7 +292,8 @@ class Walk final : public pipeline::Issuer {
   Times end_of(const StageOf& stage, Times times) {
     const auto part = static_cast<std::size_t>(stage.part);
     const double share = share_of(stage);
-    double hand_off = has_hand_off(stage.part) ? seconds_.hand_off : 0.0;
+    const bool reads = stage.part == StepPart::kFetch && !disks_.empty();
+    double hand_off = has_hand_off(stage.part) || reads ? seconds_.hand_off : 0.0;
     if (stage.part == StepPart::kWeightGradients && stage.cut + 1 < cuts()) {
       hand_off += seconds_.join;
     }
@@ -309,7 +311,11 @@ class Walk final : public pipeline::Issuer {
       }
     }
     for (std::size_t r = 0; r < times.size() && !packs; ++r) {
-      times[r] = processors_[r].use(times[r], share * seconds_.own[r][part]);
+      const double ready = times[r];
+      times[r] = processors_[r].use(ready, share * seconds_.own[r][part]);
+      if (reads) {
+        times[r] = std::max(times[r], disks_[r].use(ready, seconds_.reads[r]));
+      }
     }
     return times;
   }
@@ -320,6 +326,7 @@ class Walk final : public pipeline::Issuer {
   bool averages_ = false;
   UsedTime link_;
   std::vector<UsedTime> processors_;  // [ranks]
+  std::vector<UsedTime> disks_;       // [ranks], or none
   std::vector<Times> streams_;        // [roles]
   std::vector<Issued> issued_;
   std::array<Uses, pipeline::kJobResources> job_;
@@ -354,11 +361,11 @@ std::set<std::size_t> slowest_ranks(const PlanCost& cost) {
   for (const StepPart part : kPredictedParts) {
     add({part});
   }
-  add({kExchangeIds, kLookup});
+  add({kExchangeIds, kFetch, kLookup});
   add({kOutputDist, kForwardBackward, kWeightGradients});
   add({kGradDist, kUpdateRows, kSyncReplicas, kUpdateDense, kExchangeCounts});
-  add({kExchangeCounts, kExchangeIds, kLookup, kOutputDist, kForwardBackward, kWeightGradients,
-       kCoalesce, kGradDist, kUpdateRows, kUpdateDense});
+  add({kExchangeCounts, kExchangeIds, kFetch, kLookup, kOutputDist, kForwardBackward,
+       kWeightGradients, kCoalesce, kGradDist, kUpdateRows, kUpdateDense});
   return slowest;
 }
 
@@ -374,10 +381,16 @@ StageSeconds stage_seconds(const StepShape& shape, const PlanCost& cost) {
                        .fills_waits = shape.config.train.device == spec::DeviceChoice::kCpu,
                        .streams = shape.config.train.overlap ? Streams::kMany : Streams::kOne,
                        .average_every = averages ? shape.mesh->sync_every : 0};
+  const bool fetches = std::any_of(cost.ranks.begin(), cost.ranks.end(),
+                                   [](const RankCost& rank) { return rank.fetch.seconds() > 0.0; });
   for (const std::size_t rank : slowest_ranks(cost)) {
     auto& own = seconds.own.emplace_back();
     for (const StepPart part : kPredictedParts) {
       own[at(part)] = cost.ranks[rank].seconds[at(part)] - cost.exchanges[at(part)];
+    }
+    own[at(StepPart::kFetch)] = cost.ranks[rank].fetch.own_s;
+    if (fetches) {
+      seconds.reads.push_back(cost.ranks[rank].fetch.disk_s);
     }
   }
   const std::size_t average = at(StepPart::kSyncReplicas);

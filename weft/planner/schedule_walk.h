@@ -13,12 +13,15 @@
 ///   behind     the dense all-reduce and averages of replicas take what time of the link others
 ///              leave: what is issued before their result is needed comes first.
 ///
+///   disk       one per rank: `fetch` ends when both its work and its reads have, which begin
+///              together, and the disk has one user at a time too.
+///
 /// A stage of several ranks is work, then its exchange, then work: of counts all work is before it,
 /// of the others all behind. An exchange begins when all ranks are there, but for that of row
 /// updates and averages, in which nobody waits. A micro-batch has its share of a stage's work and
 /// of an exchange's bytes, and what no byte takes in full. Weights' gradients fill waits,
 /// where a rank would wait for vectors. Every stage has a hand-off, but for
-/// fetch, which does nothing yet, and the all-reduce.
+/// fetch where all rows are in memory, and the all-reduce.
 ///
 /// Of schedule sync a step is that of PlanCost::step_s, but where the all-reduce is what is waited
 /// for: here the dense update comes after it, and up to four hand-offs run beside it. And averages
@@ -51,8 +54,10 @@ struct StageSeconds {
   std::vector<std::array<double, kStepParts>> own;  ///< [ranks] work
   std::array<double, kStepParts> exchanges{};
   std::array<double, kStepParts> starts{};  ///< of these what no byte takes
-  double hand_off = 0.0;                    ///< of a stage
-  double join = 0.0;  ///< of weights' gradients of micro-batches that are summed apart
+  std::vector<double> reads =
+      {};                 ///< [ranks] of the disk in a fetch; empty: all rows are in memory
+  double hand_off = 0.0;  ///< of a stage
+  double join = 0.0;      ///< of weights' gradients of micro-batches that are summed apart
   /// Whether weights' gradients fill waits: where compute runs on the thread that issues.
   bool fills_waits = true;
   Streams streams = Streams::kMany;

@@ -9,12 +9,14 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
+#include "weft/cost/fetch.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/mesh_cost.h"
 #include "weft/planner/sample_cost.h"
 #include "weft/planner/shard_cost.h"
 #include "weft/planner/step_exchanges.h"
 #include "weft/planner/step_memory.h"
+#include "weft/planner/tier_use.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
@@ -60,6 +62,27 @@ void add_memory(const StepShape& shape,
   }
 }
 
+/// Rows that are not all in memory.
+void add_fetches(const StepShape& shape,
+                 PlanCost& cost,
+                 const spec::Plan& plan,
+                 const HotUses& hot_uses) {
+  for (const ShardTier& tier : shard_tiers(shape.config, shape.workload, plan, hot_uses)) {
+    const cost::FetchWork work{.rows = tier.rows,
+                               .ids = tier.step_ids,
+                               .unique = tier.step_rows,
+                               .missed = tier.missed,
+                               .blocks = tier.blocks,
+                               .row_bytes = static_cast<double>(tier.row_bytes)};
+    FetchCost& fetch = cost.ranks[at(tier.rank)].fetch;
+    fetch.own_s += cost::fetch_s(shape.cluster, work);
+    fetch.disk_s += cost::disk_s(shape.cluster, work);
+  }
+  for (RankCost& rank : cost.ranks) {
+    rank.seconds[at(StepPart::kFetch)] += rank.fetch.seconds();
+  }
+}
+
 /// The dense model, and the sum of its gradients.
 void add_dense(const StepShape& shape, PlanCost& cost, const spec::Plan& plan) {
   std::vector<double> lengths;
@@ -97,11 +120,12 @@ void finish(const StepShape& shape, PlanCost& cost) {
     };
   };
   const auto exchange = [&](StepPart part) { return cost.exchanges[at(part)]; };
-  const double begin = exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
-                       max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kLookup})) +
-                       exchange(StepPart::kOutputDist) +
-                       max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward,
-                                                 StepPart::kWeightGradients}));
+  const double begin =
+      exchange(StepPart::kExchangeCounts) + exchange(StepPart::kExchangeIds) +
+      max_over(cost.ranks, own({StepPart::kExchangeIds, StepPart::kFetch, StepPart::kLookup})) +
+      exchange(StepPart::kOutputDist) +
+      max_over(cost.ranks, own({StepPart::kOutputDist, StepPart::kForwardBackward,
+                                StepPart::kWeightGradients}));
   const double links = exchange(StepPart::kExchangeReport) + exchange(StepPart::kGradDist) +
                        exchange(StepPart::kUpdateRows) + exchange(StepPart::kSyncReplicas);
   // Row updates of this step, the dense one and the packing of the next: nobody waits in between.
@@ -178,6 +202,7 @@ PlanCost step_cost(const StepShape& shape,
     rank.seconds[at(StepPart::kGradDist)] += rank.load.decode_s;
     rank.seconds[at(StepPart::kUpdateRows)] += rank.load.update_s;
   }
+  add_fetches(shape, cost, plan, hot_uses);
   add_memory(shape, cost, plan, hot_uses);
   add_dense(shape, cost, plan);
   add_exchanges(shape, cost, plan, statistics, shape.world_ranks > 1 ? replica_bytes : 0.0);

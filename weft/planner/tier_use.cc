@@ -208,6 +208,7 @@ ShardTier shard_tier(const TierJob& job,
       .cols = place.cols.size(),
       .tier = one.memory.tier,
       .row_bytes = layout::packed_row(one, place.cols.size()).bytes(),
+      .step_ids = asked.draws,
       .step_rows = step_rows(asked),
       .most_step_rows = most_step_rows(asked),
       .existing = std::min(existing_rows(asked), static_cast<double>(place.rows.size()))};

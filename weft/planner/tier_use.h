@@ -77,7 +77,8 @@ struct ShardTier {
   std::int64_t cols = 0;
   spec::MemoryTier tier = spec::MemoryTier::kLazy;
   std::int64_t row_bytes = 0;   ///< packed: weights and state
-  double step_rows = 0.0;       ///< different ones that a step asks for
+  double step_ids = 0.0;        ///< of a step
+  double step_rows = 0.0;       ///< different ones of these
   double most_step_rows = 0.0;  ///< and hardly one more than so many
   double existing = 0.0;        ///< rows, when the job ends
   double slot_bytes = 0.0;      ///< of memory for rows in slots; lazy: when the job ends

@@ -105,6 +105,7 @@ class Checker {
       }
     }
     may("compute.sort", compute.sort, "bytes/s");
+    may("disk.read_blocks", cluster_.disk.read_blocks, "blocks/s");
   }
 
   void check_links() const {

@@ -85,6 +85,12 @@ struct Compute {
   Amount collective;  ///< seconds that any collective takes, before a message is sent
 };
 
+/// The disks on which one rank has rows, all ranks of its host reading at once.
+struct Disk {
+  Rate read_blocks;  ///< blocks of 4 KiB at random places, per second; 0: reads take no time
+  Amount block;      ///< seconds of a processor for a block that is read and checked
+};
+
 /// How two ranks reach each other.
 enum class LinkClass : std::uint8_t {
   kSelf,     ///< one rank
@@ -122,6 +128,7 @@ struct Cluster {
   std::int64_t threads = 1;  ///< of a rank
   Memory memory;
   Compute compute;
+  Disk disk;
   Links links;
 };
 

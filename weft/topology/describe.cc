@@ -157,6 +157,20 @@ static void walk(Visitor& v, Compute& c) {
          c.collective);
 }
 
+static void walk(Visitor& v, Disk& c) {
+  rate(v,
+       {.name = "read_blocks",
+        .meaning = "Blocks of 4 KiB at random places; 0: reads take no time.",
+        .unit = "blocks/s"},
+       c.read_blocks);
+  amount(v,
+         {.name = "block",
+          .meaning = "Of a processor, for a block that is read and checked.",
+          .unit = "seconds",
+          .bounds = kSecondBounds},
+         c.block);
+}
+
 static void walk(Visitor& v, Link& c) {
   rate(v, {.name = "rank", .meaning = "One rank sends, or receives.", .unit = "bytes/s"}, c.rank);
   rate(v,
@@ -193,6 +207,7 @@ void visit(Visitor& v, Cluster& c) {
   section(v, {.name = "memory", .meaning = "Of a rank."}, c.memory);
   section(v, {.name = "compute", .meaning = "Of a rank, all of its host being at work."},
           c.compute);
+  section(v, {.name = "disk", .meaning = "Of a rank, all of its host reading."}, c.disk);
   section(v, {.name = "links", .meaning = "Each direction by itself."}, c.links);
 }
 

@@ -115,6 +115,11 @@ std::string to_text(const Cluster& cluster) {
   add(out, "draw", compute.draw, "s");
   add(out, "stage", compute.stage, "s");
   add(out, "collective", compute.collective, "s");
+  if (cluster.disk.read_blocks.value > 0.0) {
+    out += "disks of a rank, as expected\n";
+    add(out, "blocks of 4 KiB", cluster.disk.read_blocks, "/s");
+    add(out, "processor, a block", cluster.disk.block, "s");
+  }
   out += "links, each direction, as expected\n";
   for (const LinkClass which : {LinkClass::kSelf, LinkClass::kHost, LinkClass::kNetwork}) {
     add_link(out, which, link(cluster, which));

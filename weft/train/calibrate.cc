@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "weft/base/text.h"
 #include "weft/tensor/stream.h"
 #include "weft/train/compute_probe.h"
+#include "weft/train/disk_probe.h"
 #include "weft/train/timing.h"
 
 namespace weft::train {
@@ -28,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kProbedRowBytes[] = {64, 256, 512, 1024};
 constexpr std::int64_t kMessageBytes[] = {64, 1024, 8192, 65536, 262144, 1048576};
 constexpr std::int64_t kQuickTable = std::int64_t{16} << 20;
+constexpr std::uint64_t kFile = std::uint64_t{64} << 20;
+constexpr std::uint64_t kQuickFile = std::uint64_t{1} << 20;
 constexpr std::int64_t kHostTable = std::int64_t{2} << 30;
 
 /// Four digits: more would only look like it.
@@ -38,6 +43,12 @@ double rounded(double value) {
 double host_memory_bytes() {
   const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
   return pages * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+}
+
+std::string temporary_folder() {
+  std::error_code error;
+  const std::string folder = std::filesystem::temp_directory_path(error).string();
+  return error ? "/tmp" : folder;
 }
 
 /// Start and bytes/s of exchanges of one group.
@@ -72,6 +83,7 @@ class Calibration {
     measure_compute();
     note_cache();
     measure_stage();
+    measure_disk();
     measure_links();
     topology::check(cluster_);
     return cluster_;
@@ -216,6 +228,33 @@ class Calibration {
     cluster_.compute.stage = {
         .value = seconds,
         .source = "measured: an empty stage handed to a stream that sleeps, and waited for"};
+  }
+
+  void measure_disk() {
+    const std::string folder = options_.folder.empty() ? temporary_folder() : options_.folder;
+    DiskFigures own;
+    topology::Disk& disk = cluster_.disk;
+    const double rate = measure([&] {
+      own = probe_disk({.folder = folder,
+                        .name = fmt::format("weft-disk-{}-{}.tmp", getpid(), world_.rank()),
+                        .bytes = static_cast<std::int64_t>(quick() ? kQuickFile : kFile),
+                        .budget_s = budget_s(),
+                        .seed = static_cast<std::uint64_t>(world_.rank()) << 32});
+      return own.blocks_per_s;
+    });
+    disk.block.value = agree(own.block_s);
+    if (rate == 0.0) {
+      disk.read_blocks = {.value = 0.0,
+                          .source = fmt::format(
+                              "not measured: no file of {} in '{}' could be written and read past "
+                              "the page cache; give --disk another folder",
+                              format_bytes(quick() ? kQuickFile : kFile), folder)};
+      return;
+    }
+    disk.read_blocks = measured(
+        rate, fmt::format("reads at random places of a file of {} in '{}', all ranks at once",
+                          format_bytes(quick() ? kQuickFile : kFile), folder));
+    disk.block.source = "measured: a thread that reads blocks and takes their checksums";
   }
 
   /// Median seconds of exchanges in which every rank of `group` sends `bytes` to each other one, or

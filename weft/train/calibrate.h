@@ -2,9 +2,11 @@
 /// (weft/topology).
 ///
 /// What is measured is Weft's own: matrix products through weft/kernels/linear.h, rows through the
-/// kernels of lookup and update, exchanges through the communicator, hand-offs through a stream.
+/// kernels of lookup and update, exchanges through the communicator, hand-offs through a stream,
+/// blocks of a file through weft/io/block_reads.h (disk_probe.h).
 /// All ranks work at the same time, as they share memory, caches and cards; each figure is the
 /// median over ranks of the medians over passes. The result is equal on all ranks.
+/// Disk: 64 MiB per rank, 1 MiB when quick, for as long as it is read.
 /// Memory: per host the smaller of 2 GiB and an eighth of what it has; 16 MiB per rank when quick.
 /// Time: some 5 to 15 s; below 1 s when quick, and then caches are measured and not memory.
 /// docs/topology.md says how each figure is made.
@@ -30,6 +32,7 @@ struct CalibrateOptions {
   std::string name = "measured";
   int threads = 1;  ///< of this rank's pool
   Effort effort = Effort::kFull;
+  std::string folder;  ///< on the disk that is measured; empty: the system's for temporary files
   int ranks_per_host = 0;  ///< 0: as the communicator says; for tests, which have one host
 };
 
