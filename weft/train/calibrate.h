@@ -32,7 +32,8 @@ struct CalibrateOptions {
   std::string name = "measured";
   int threads = 1;  ///< of this rank's pool
   Effort effort = Effort::kFull;
-  std::string folder = {};  ///< on the disk that is measured; empty: the system's for temporary files
+  std::string folder =
+      {};  ///< on the disk that is measured; empty: the system's for temporary files
   int ranks_per_host = 0;  ///< 0: as the communicator says; for tests, which have one host
 };
 
