@@ -89,7 +89,7 @@ TEST(PipelineChoice, ReadsOfDisksAreHidden) {
   EXPECT_GT(blocks, 100.0);
   EXPECT_NEAR(fetch.disk_s, blocks / 1e7, 1e-9);
   EXPECT_EQ(cost.parts[at(StepPart::kFetch)], std::max(fetch.own_s, fetch.disk_s));
-  cluster.disk.read_blocks.value = 1e6;
+  cluster.disk.read_blocks.value = 2.5e5;
   const SearchResult slower = found(config, cluster);
   const SearchResult fast = found(config, topology::small_cluster({{1, 1}}));
   EXPECT_TRUE(
