@@ -162,6 +162,9 @@ TEST(Pipeline, AllPairsHaveTheBitsOfSync) {
         FAIL() << "row " << number << " of seed " << seed;
       }
     }
+    if (seeds > 1) {  // hours by hand, which may be ended at any time
+      fmt::print(stderr, "seed {}: {} rows so far\n", seed, number);
+    }
   }
   RecordProperty("rows", static_cast<int>(number));
 }

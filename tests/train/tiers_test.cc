@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/train/all_pairs.h"
@@ -190,6 +191,9 @@ TEST(Tiers, AllPairsHaveTheBitsOfAllRowsInMemory) {
       if (HasFatalFailure() || HasNonfatalFailure()) {
         FAIL() << "row " << number << " of seed " << seed;
       }
+    }
+    if (seeds > 1) {  // hours by hand, which may be ended at any time
+      fmt::print(stderr, "seed {}: {} rows so far\n", seed, number);
     }
   }
   RecordProperty("rows", static_cast<int>(number));
