@@ -213,6 +213,42 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
 
   void mark() override { changed_.clear(); }
 
+  /// Copies all rows at once.
+  std::unique_ptr<RowCut> cut(StateRows which, CopyRoom&) override {
+    class Copies final : public RowCut {
+     public:
+      Rows all;
+
+      bool take_copies(Rows&) override { return false; }
+
+      bool take(std::int64_t most, Rows& rows) override {
+        const auto left = std::ssize(all.numbers) - taken_;
+        const std::int64_t count = std::min<std::int64_t>(most, left);
+        if (count == 0) {
+          return false;
+        }
+        const std::int64_t bytes = std::ssize(all.packed) / std::ssize(all.numbers);
+        rows.numbers.assign(all.numbers.begin() + taken_, all.numbers.begin() + taken_ + count);
+        rows.packed.assign(all.packed.begin() + taken_ * bytes,
+                           all.packed.begin() + (taken_ + count) * bytes);
+        taken_ += count;
+        return true;
+      }
+
+     private:
+      std::int64_t taken_ = 0;
+    };
+
+    auto copies = std::make_unique<Copies>();
+    for_each_row(which, [&](std::span<const std::int64_t> rows) {
+      copies->all.numbers.insert(copies->all.numbers.end(), rows.begin(), rows.end());
+    });
+    copies->all.packed.resize(copies->all.numbers.size() * static_cast<std::size_t>(row_bytes()));
+    read_rows(copies->all.numbers, copies->all.packed.data());
+    mark();
+    return copies;
+  }
+
  private:
   using Values = std::vector<std::byte>;
 

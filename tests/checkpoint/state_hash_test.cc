@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -204,6 +205,8 @@ class SparseState final : public StateSource, public RowState {
   void write_rows(std::span<const std::int64_t>, const std::byte*) override {}
 
   void mark() override {}
+
+  std::unique_ptr<RowCut> cut(StateRows, CopyRoom&) override { return nullptr; }
 
  private:
   std::map<std::int64_t, float> rows_;

@@ -44,6 +44,36 @@ void RowMarks::clear() {
   }
 }
 
+void RowMarks::reset(std::int64_t row) {
+  const std::unique_ptr<Page>& page = pages_[at(row / kPageRows)];
+  if (page != nullptr) {
+    (*page)[at(row % kPageRows / kWordRows)] &= ~(std::uint64_t{1} << (row % kWordRows));
+  }
+}
+
+std::int64_t RowMarks::take(std::int64_t first, std::int64_t most, std::vector<std::int64_t>& out) {
+  std::int64_t row = first;
+  while (row < rows_) {
+    const std::unique_ptr<Page>& page = pages_[at(row / kPageRows)];
+    if (page == nullptr) {
+      row = (row / kPageRows + 1) * kPageRows;
+      continue;
+    }
+    std::uint64_t& word = (*page)[at(row % kPageRows / kWordRows)];
+    const std::int64_t word_row = row / kWordRows * kWordRows;
+    for (std::uint64_t left = word >> (row - word_row) << (row - word_row); left != 0;
+         left &= left - 1) {
+      if (most-- == 0) {
+        return word_row + std::countr_zero(left);
+      }
+      out.push_back(word_row + std::countr_zero(left));
+      word &= ~(left & -left);
+    }
+    row = word_row + kWordRows;
+  }
+  return rows_;
+}
+
 bool RowMarks::contains(std::int64_t row) const {
   const std::unique_ptr<Page>& page = pages_[at(row / kPageRows)];
   return page != nullptr &&

@@ -27,6 +27,13 @@ class RowMarks {
   /// Takes all marks away, and their pages.
   void clear();
 
+  /// Takes the mark of a row away. Its page stays.
+  void reset(std::int64_t row);
+
+  /// Appends up to `most` marked rows from `first` on, ascending, and takes their marks away.
+  /// Returns the row to go on from; the number of rows when it was behind the last marked one.
+  std::int64_t take(std::int64_t first, std::int64_t most, std::vector<std::int64_t>& out);
+
   /// Whether a row is marked.
   [[nodiscard]] bool contains(std::int64_t row) const;
 

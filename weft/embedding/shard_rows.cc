@@ -22,18 +22,6 @@ std::vector<std::int64_t> local_rows(const RowSet& held, std::span<const std::in
   return local;
 }
 
-/// Calls visit() with rows of the whole table, given some of the shard.
-void visit_whole(const RowSet& held,
-                 std::span<const std::int64_t> local,
-                 std::vector<std::int64_t>& whole,
-                 const StateRowsVisitor& visit) {
-  whole.clear();
-  for (const std::int64_t row : local) {
-    whole.push_back(held.row(row));
-  }
-  visit(whole);
-}
-
 std::string rule_name(kernels::InitialRule rule) {
   switch (rule) {
     case kernels::InitialRule::kZero:
@@ -73,7 +61,8 @@ void ShardRows::for_each_row(StateRows which, const StateRowsVisitor& visit) con
   const RowSet& held = shard_.rows();
   std::vector<std::int64_t> whole;
   const auto visit_local = [&](std::span<const std::int64_t> local) {
-    visit_whole(held, local, whole, visit);
+    whole_rows(local, whole);
+    visit(whole);
   };
   if (which == StateRows::kChanged && changed_) {
     changed_->for_each(visit_local);
@@ -108,27 +97,79 @@ void ShardRows::initial_rows(std::span<const std::int64_t> rows, std::byte* pack
 
 void ShardRows::write_rows(std::span<const std::int64_t> rows, const std::byte* packed) {
   const std::vector<std::int64_t> local = local_rows(shard_.rows(), rows);
+  note_change(local);
   if (shard_.tier_ != nullptr) {
     shard_.tier_->write_rows(local, packed);
   } else {
     shard_.unpack_slots(local, packed);
   }
-  note_changed(local);
 }
 
 void ShardRows::mark() {
   changed_.emplace(shard_.rows().size());
 }
 
-void ShardRows::note_changed(std::span<const std::int64_t> rows) {
+std::unique_ptr<RowCut> ShardRows::cut(StateRows which, CopyRoom& room) {
+  check_no_cut();
+  const RowSet& held = shard_.rows();
+  RowMarks rows(held.size());
+  if (which == StateRows::kChanged && changed_) {
+    rows = std::move(*changed_);
+  } else if (shard_.tier_ != nullptr) {
+    shard_.tier_->for_each_row([&](std::span<const std::int64_t> local) { rows.set(local); });
+  } else {
+    rows.set_all();
+  }
+  mark();
+  auto made = std::make_unique<ShardCut>(
+      *this, std::move(rows), kernels::packed_row(shard_.view_, shard_.state_floats_).bytes(),
+      room);
+  const std::scoped_lock lock(cut_mutex_);
+  cut_ = made.get();
+  return made;
+}
+
+void ShardRows::end_cut() {
+  const std::scoped_lock lock(cut_mutex_);
+  cut_ = nullptr;
+}
+
+void ShardRows::check_no_cut() const {
+  const std::scoped_lock lock(cut_mutex_);
+  WEFT_CHECK(cut_ == nullptr, "table '{}': its rows are being saved", shard_.table().name);
+}
+
+void ShardRows::note_change(std::span<const std::int64_t> rows) {
+  if (!changed_) {
+    return;
+  }
+  changed_->set(rows);
+  const std::scoped_lock lock(cut_mutex_);
+  if (cut_ != nullptr) {
+    cut_->before_change(rows);
+  }
+}
+
+void ShardRows::note_written(std::span<const std::int64_t> rows) {
+  check_no_cut();
   if (changed_) {
     changed_->set(rows);
   }
 }
 
-void ShardRows::note_all_changed() {
+void ShardRows::note_all_written() {
+  check_no_cut();
   if (changed_) {
     changed_->set_all();
+  }
+}
+
+void ShardRows::whole_rows(std::span<const std::int64_t> rows,
+                           std::vector<std::int64_t>& whole) const {
+  const RowSet& held = shard_.rows();
+  whole.clear();
+  for (const std::int64_t row : rows) {
+    whole.push_back(held.row(row));
   }
 }
 

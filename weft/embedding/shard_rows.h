@@ -5,9 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "weft/embedding/row_cut.h"
 #include "weft/embedding/row_marks.h"
 #include "weft/tensor/state.h"
 
@@ -27,20 +31,32 @@ class ShardRows final : public RowState {
   void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) override;
   void mark() override;
+  std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) override;
 
-  /// Notes rows, counted within the shard, that an update has changed. Costs nothing before the
-  /// first mark(), until which all existing rows count as changed.
-  void note_changed(std::span<const std::int64_t> rows);
+  /// Notes rows, counted within the shard, that an update is about to change; a cut copies them.
+  /// Costs nothing before the first mark(), until which all existing rows count as changed.
+  void note_change(std::span<const std::int64_t> rows);
 
-  /// Notes all rows.
-  void note_all_changed();
+  /// Notes rows, or all, that somebody has changed. REQUIRES: there is no cut.
+  void note_written(std::span<const std::int64_t> rows);
+  void note_all_written();
 
-  /// Whether note_changed() has anything to do.
+  /// Numbers in the whole table of rows counted within the shard.
+  void whole_rows(std::span<const std::int64_t> rows, std::vector<std::int64_t>& whole) const;
+
+  /// Called by the cut that ends.
+  void end_cut();
+
+  /// Whether notes have any effect.
   [[nodiscard]] bool notes_changes() const { return changed_.has_value(); }
 
  private:
+  void check_no_cut() const;
+
   TableShard& shard_;
   std::optional<RowMarks> changed_;  // since mark()
+  mutable std::mutex cut_mutex_;     // of the pointer, and while an update looks at the cut
+  ShardCut* cut_ = nullptr;          // there may be one
 };
 
 }  // namespace weft::embedding

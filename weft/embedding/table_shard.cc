@@ -119,25 +119,25 @@ const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
   return update;
 }
 
-/// Rows of the updates of shards whose changes somebody wants to know.
-void TableShard::note_changed(std::span<RowGradients* const> gradients) {
+/// Rows that updates are about to change, of shards whose changes somebody wants to know.
+void TableShard::note_changes(std::span<RowGradients* const> gradients) {
   for (RowGradients* const one : gradients) {
     ShardRows& rows = *one->shard().row_state_;
     if (rows.notes_changes()) {
       one->read_unique_rows(one->changed_);
-      rows.note_changed(one->changed_);
+      rows.note_change(one->changed_);
     }
   }
 }
 
 void TableShard::note_written(std::span<const std::int32_t> rows) {
   if (row_state_->notes_changes()) {
-    row_state_->note_changed(std::vector<std::int64_t>(rows.begin(), rows.end()));
+    row_state_->note_written(std::vector<std::int64_t>(rows.begin(), rows.end()));
   }
 }
 
 void TableShard::note_all_written() {
-  row_state_->note_all_changed();
+  row_state_->note_all_written();
 }
 
 /// Brings the counts to the host, where nobody waits for them.
@@ -172,8 +172,8 @@ void TableShard::update(Context& ctx,
                shard.table_.name);
     jobs.push_back(shard.prepare(*one, step));
   }
+  note_changes(gradients);
   kernels::update_rows(ctx, jobs);
-  note_changed(gradients);
   collect_overflow(ctx, gradients);
   for (RowGradients* const one : gradients) {
     one->state_ = RowGradients::State::kNone;
@@ -220,8 +220,8 @@ void TableShard::update_with_statistic(Context& ctx,
     one.state_ = one.update_.params.max_norm > 0.0F ? RowGradients::State::kRowsToStore
                                                     : RowGradients::State::kNone;
   }
+  note_changes(gradients);
   kernels::update_rows_with_statistic(ctx, jobs);
-  note_changed(gradients);
   collect_overflow(ctx, gradients);
 }
 

@@ -157,7 +157,7 @@ void TableShard::write_state(std::size_t index,
   if (tier_ != nullptr || row_state_->notes_changes()) {
     std::vector<std::int64_t> local(at(rows));
     std::iota(local.begin(), local.end(), rows_.index(row_begin));
-    row_state_->note_changed(local);
+    row_state_->note_change(local);
     if (tier_ != nullptr) {
       write_tier(place, local, {col_begin, col_end}, in);
       return;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "weft/base/parts.h"
 #include "weft/layout/packed_rows.h"
 #include "weft/tensor/dtype.h"
+#include "weft/tensor/row_cut.h"
 
 namespace weft {
 
@@ -92,6 +94,12 @@ class RowState {
 
   /// From now on kChanged counts anew.
   virtual void mark() = 0;
+
+  /// Cuts off the rows as they are now, to be read while updates go on, and marks. Between two
+  /// steps; one cut of a state at a time. `room`, which outlives the cut, bounds the copies that
+  /// updates make. Cost: a visit of the rows that exist, where they are asked for and do not all
+  /// exist; else none per row. Memory: a bit per row.
+  [[nodiscard]] virtual std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) = 0;
 };
 
 /// Gives state out. Items are listed in a fixed order.
