@@ -3,6 +3,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "tests/checkpoint/crash_kit.h"
 #include "tests/checkpoint/memory_rows.h"
+#include "weft/checkpoint/background_save.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -21,8 +23,10 @@ std::vector<Table> tables_to_crash() {
 /// Tables that change with every save. The configuration says which saves' changes they have.
 class RowJob final : public CrashJob {
  public:
-  /// All rows are saved again by saves of numbers that divide by `full_every`.
-  explicit RowJob(int full_every) : full_every_(full_every) {}
+  /// All rows are saved again by saves of numbers that divide by `full_every`. In the background,
+  /// rows change while they are written.
+  explicit RowJob(int full_every, bool in_background = false)
+      : full_every_(full_every), in_background_(in_background) {}
 
   void resume(FaultyFileSystem& files, const std::string& directory) override {
     load_here(files, directory, &increments_);
@@ -39,7 +43,14 @@ class RowJob final : public CrashJob {
       dense.fill();
       auto sources = sources_of(tables_);
       sources.push_back(&dense);
-      checkpoint::save(world, ctx, options, sources);
+      if (!in_background_) {
+        checkpoint::save(world, ctx, options, sources);
+        return;
+      }
+      const std::unique_ptr<Device> device = make_device({});
+      BackgroundSave one(world, *device, options, sources);
+      change(1000 + number);
+      one.finish();
     });
   }
 
@@ -77,21 +88,26 @@ class RowJob final : public CrashJob {
   }
 
   int full_every_;
+  bool in_background_;
   RankTables tables_ = make_tables(all(), 1, 1, 0, Holding::kDrawn);
   Increments increments_{.rows = rows_of(tables_)};
   Versions versions_;
   std::string line_;
 };
 
-MakeJob row_job(int full_every) {
-  return [full_every] { return std::make_unique<RowJob>(full_every); };
+MakeJob row_job(int full_every, bool in_background = false) {
+  return [=] { return std::make_unique<RowJob>(full_every, in_background); };
 }
 
 /// Of each of both kinds of saves and removals: segments of the chain stay, or the old chain goes.
 TEST(RowCrash, BetweenAnyTwoCallsTheNewestCompleteCheckpointIsFound) {
-  for (const int full_every : {100, 4}) {
-    for (const std::int64_t keep : {1, 2}) {
-      const MakeJob make = row_job(full_every);
+  for (const bool in_background : {false, true}) {
+    for (const auto& [full_every, keep] :
+         std::vector<std::pair<int, std::int64_t>>{{100, 1}, {100, 2}, {4, 1}, {4, 2}}) {
+      if (in_background && keep == 1) {
+        continue;  // what is removed is the same
+      }
+      const MakeJob make = row_job(full_every, in_background);
       const auto count = static_cast<std::int64_t>(calls_of(make, keep).size());
       EXPECT_GT(count, 100);
       EXPECT_EQ(

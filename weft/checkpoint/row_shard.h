@@ -18,6 +18,7 @@ struct RowShard {
   RowState::Shape shape;
   StoredTable table;  ///< with one stream
   std::uint64_t key = 0;
+  RowCut* cut = nullptr;  ///< from which the rows are taken; null: from the state
 
   [[nodiscard]] std::int64_t row_bytes() const { return shape.packed.bytes(); }
 };

@@ -17,6 +17,8 @@ namespace {
 /// A thread has every n-th stripe of a shard's rows.
 constexpr std::int64_t kStripeRows = 4096;
 constexpr std::int64_t kBatchBytes = std::int64_t{1} << 20;
+/// Of a cut, of whose shard an update waits while they are read.
+constexpr std::int64_t kCutBytes = std::int64_t{1} << 18;
 
 /// One thread's share of the rows.
 class ShareWriter {
@@ -42,8 +44,11 @@ class ShareWriter {
   void run(WorkProgress& progress) {
     progress_ = &progress;
     for (std::size_t s = 0; s < shards_.size(); ++s) {
-      const std::int64_t bytes = std::min(kBatchBytes, options_.segment_bytes);
-      const std::int64_t at_once = std::max<std::int64_t>(bytes / shards_[s].row_bytes(), 1);
+      if (shards_[s].cut != nullptr) {
+        empty_cut(s);
+        continue;
+      }
+      const std::int64_t at_once = rows_at_once(s, kBatchBytes);
       shards_[s].state->for_each_row(
           options_.which, [&](std::span<const std::int64_t> rows) { visit(s, rows, at_once); });
       flush(s);
@@ -54,6 +59,23 @@ class ShareWriter {
   [[nodiscard]] WrittenRows take() { return std::move(written_); }
 
  private:
+  [[nodiscard]] std::int64_t rows_at_once(std::size_t s, std::int64_t bytes) const {
+    return std::max<std::int64_t>(std::min(bytes, options_.segment_bytes) / shards_[s].row_bytes(),
+                                  1);
+  }
+
+  void empty_cut(std::size_t s) {
+    const std::int64_t at_once = rows_at_once(s, kCutBytes);
+    while (shards_[s].cut->take(at_once, taken_)) {
+      append(s, taken_.numbers, taken_.packed);
+      for (std::size_t other = s + 1; other < shards_.size(); ++other) {
+        if (shards_[other].cut->take_copies(taken_)) {
+          append(other, taken_.numbers, taken_.packed);
+        }
+      }
+    }
+  }
+
   void visit(std::size_t s, std::span<const std::int64_t> rows, std::int64_t at_once) {
     const RowSet& held = shards_[s].shape.rows;
     for (const std::int64_t row : rows) {
@@ -71,17 +93,22 @@ class ShareWriter {
     if (rows_.empty()) {
       return;
     }
-    const RowShard& shard = shards_[s];
-    packed_.resize(rows_.size() * at(shard.row_bytes()));
-    shard.state->read_rows(rows_, packed_.data());
-    ids_.assign(rows_.begin(), rows_.end());
+    packed_.resize(rows_.size() * at(shards_[s].row_bytes()));
+    shards_[s].state->read_rows(rows_, packed_.data());
+    append(s, rows_, packed_);
+    rows_.clear();
+  }
+
+  void append(std::size_t s,
+              std::span<const std::int64_t> rows,
+              std::span<const std::byte> packed) {
+    ids_.assign(rows.begin(), rows.end());
     if (writer_ == nullptr) {
       open();
     }
-    writer_->append(stream_of_[s], ids_, packed_);
-    written_.rows[s] += static_cast<std::int64_t>(rows_.size());
-    progress_->add(static_cast<std::int64_t>(packed_.size()));
-    rows_.clear();
+    writer_->append(stream_of_[s], ids_, packed);
+    written_.rows[s] += std::ssize(rows);
+    progress_->add(std::ssize(packed));
     if (writer_->bytes() >= options_.segment_bytes) {
       close();
     }
@@ -120,11 +147,16 @@ class ShareWriter {
   std::vector<std::int64_t> rows_;
   std::vector<rowfile::RowId> ids_;
   std::vector<std::byte> packed_;
+  RowCut::Rows taken_;
 };
 
+/// Bytes of rows for several threads to write.
 std::int64_t bytes_of(const RowWriteOptions& options, std::span<const RowShard> shards) {
   std::int64_t bytes = 0;
   for (const RowShard& shard : shards) {
+    if (shard.cut != nullptr) {
+      return 0;
+    }
     bytes += count_rows(*shard.state, options.which) * shard.row_bytes();
   }
   return bytes;

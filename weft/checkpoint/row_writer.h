@@ -32,7 +32,9 @@ struct WrittenRows {
 
 /// Writes the rows of all shards. A rank without any writes no file. All that is written is on the
 /// disk when it returns, but for the names. After an error the files stay, to be removed by
-/// whoever knows the prefix. Memory: per thread 3 MiB, 8 bytes per row of a segment.
+/// whoever knows the prefix. Memory: per thread 3 MiB, 8 bytes per row of a segment. All shards
+/// have cuts or none has. Cuts are emptied by the calling thread alone, copies of any of them
+/// first, so that no update waits long for room.
 WrittenRows write_rows(io::FileSystem& files,
                        const RowWriteOptions& options,
                        std::span<const RowShard> shards,

@@ -1,3 +1,5 @@
+#include "weft/checkpoint/save.h"
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -8,13 +10,11 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
-#include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
 #include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/rank_table.h"
 #include "weft/checkpoint/row_writer.h"
-#include "weft/checkpoint/save_plan.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
@@ -74,15 +74,6 @@ void write_block(OutputFile& file,
     progress.add(static_cast<std::int64_t>(bytes.size()));
   }
   stored.blocks.push_back(std::move(block));
-}
-
-/// The bytes of blocks that this rank will write.
-std::int64_t bytes_of_blocks(const SaveSources& sources) {
-  std::int64_t bytes = 0;
-  sources.for_each_block([&](const StateSource&, std::size_t, const StateItem& item) {
-    bytes += item.held().size() * (item.col_end - item.col_begin) * size_of(item.dtype);
-  });
-  return bytes;
 }
 
 /// Every rank: its data file, if it has any block, and the table of what is in it. An item of which
@@ -147,197 +138,219 @@ void write_blobs(io::FileSystem& files,
   }
 }
 
-/// One save, as one rank does it.
-class Save {
- public:
-  Save(comm::Communicator& comm,
-       Context& ctx,
-       const SaveOptions& options,
-       std::span<const StateSource* const> sources)
-      : comm_(comm),
-        ctx_(ctx),
-        options_(options),
-        files_(options.files != nullptr ? *options.files : io::real_file_system()),
-        sources_(sources),
-        folder_(options.folder) {}
+}  // namespace
 
-  std::string run() {
-    try {
-      const Gathered offers = begin();
-      decide(offers);
-      const Gathered tables = write();
-      complete(tables);
-    } catch (...) {
-      if (is_first() && !plan_.unfinished.empty()) {
-        folder_->discard(plan_.unfinished);
-      }
-      throw;
+Save::Save(comm::Communicator& comm,
+           Context& ctx,
+           const SaveOptions& options,
+           std::span<const StateSource* const> sources)
+    : comm_(comm),
+      ctx_(ctx),
+      options_(options),
+      files_(options.files != nullptr ? *options.files : io::real_file_system()),
+      sources_(sources),
+      folder_(options.folder) {
+}
+
+template <typename Phase>
+void Save::discarding(const Phase& phase) {
+  try {
+    phase();
+  } catch (...) {
+    if (is_first() && !plan_.unfinished.empty()) {
+      folder_->discard(plan_.unfinished);
     }
-    return finish();
+    throw;
   }
+}
 
- private:
-  [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
+void Save::prepare() {
+  discarding([this] { decide(begin()); });
+}
 
-  /// Rank 0 makes the directory; all look how much has changed.
-  Gathered begin() {
-    RankOffer offer;
+void Save::cut(CopyRoom& room) {
+  discarding([&] {
     agree(comm_, ctx_, [&](WorkProgress& progress) {
+      progress.begin({.activity = "cutting", .place = fmt::format("'{}'", plan_.unfinished)});
+      copied_.emplace(sources_);
+      const StateRows which = rows_to_save();
+      for (const std::size_t i : sources_.first) {
+        RowShard& shard = sources_.shards[i];
+        const auto& all = options_.increments->rows;
+        const auto rows = std::find(all.begin(), all.end(), shard.state);
+        WEFT_CHECK(rows != all.end(), "changes of {} do not count", shard.shape.parameter);
+        cuts_.push_back((*rows)->cut(which, room));
+        shard.cut = cuts_.back().get();
+        progress.move();
+      }
+      // What this rank does not save is marked all the same.
+      for (RowState* const rows : options_.increments->rows) {
+        const bool is_cut =
+            std::any_of(sources_.first.begin(), sources_.first.end(),
+                        [&](std::size_t i) { return sources_.shards[i].state == rows; });
+        if (!is_cut) {
+          rows->mark();
+        }
+      }
+    });
+  });
+}
+
+void Save::write() {
+  discarding([this] { complete(write_own()); });
+}
+
+/// Rank 0 makes the directory; all look how much has changed.
+Gathered Save::begin() {
+  RankOffer offer;
+  agree(comm_, ctx_, [&](WorkProgress& progress) {
+    progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options_.directory)});
+    if (is_first()) {
+      check_options(options_);
+      if (folder_ == nullptr) {
+        folder_ = &own_folder_.emplace(
+            FolderOptions{.directory = options_.directory, .files = options_.files});
+      }
+      plan_.unfinished = folder_->begin(options_.metadata.step, [&progress] { progress.move(); });
+    }
+    offer = offer_of(sources_, options_.increments);
+  });
+  return gather_to_first(comm_, ctx_, std::as_bytes(std::span(&offer, 1)));
+}
+
+void Save::decide(const Gathered& gathered) {
+  agree(comm_, ctx_, [&](WorkProgress& progress) {
+    if (is_first()) {
       progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options_.directory)});
-      if (is_first()) {
-        check_options(options_);
-        if (folder_ == nullptr) {
-          folder_ = &own_folder_.emplace(
-              FolderOptions{.directory = options_.directory, .files = options_.files});
-        }
-        plan_.unfinished = folder_->begin(options_.metadata.step, [&progress] { progress.move(); });
-      }
-      offer = offer_of(sources_, options_.increments);
-    });
-    return gather_to_first(comm_, ctx_, std::as_bytes(std::span(&offer, 1)));
-  }
-
-  void decide(const Gathered& gathered) {
-    agree(comm_, ctx_, [&](WorkProgress& progress) {
-      if (is_first()) {
-        progress.begin({.activity = "preparing", .place = fmt::format("'{}'", options_.directory)});
-        std::vector<RankOffer> offers(gathered.counts.size());
-        std::copy(gathered.bytes.begin(), gathered.bytes.end(),
-                  std::as_writable_bytes(std::span(offers)).begin());
-        const bool has_rows = std::any_of(offers.begin(), offers.end(),
-                                          [](const RankOffer& one) { return one.shards > 0; });
-        if (has_rows) {
-          plan_.parent = parent_to_extend(options_, *folder_, offers);
-          plan_.prefix = folder_->begin_rows();
-        }
-      }
-    });
-    std::string text = plan_.encode();
-    share_text(comm_, ctx_, text);
-    plan_.decode(text);
-  }
-
-  Gathered write() {
-    std::string table;
-    agree(comm_, ctx_, [&](WorkProgress& progress) {
-      RankTable own;
-      write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())), sources_, own,
-                   progress);
-      if (!plan_.prefix.empty()) {
-        write_segments(own, progress);
-      }
-      table = own.encode();
-    });
-    return gather_to_first(comm_, ctx_, std::as_bytes(std::span(table)));
-  }
-
-  void write_segments(RankTable& table, WorkProgress& progress) {
-    const RowWriteOptions options{
-        .directory = join(options_.directory, kRowsName),
-        .prefix = plan_.prefix,
-        .rank = comm_.rank(),
-        .which = plan_.has_parent ? StateRows::kChanged : StateRows::kExisting,
-        .writers = options_.writers,
-        .writer_bytes = options_.writer_bytes,
-        .segment_bytes = options_.segment_bytes};
-    std::vector<RowShard> shards;
-    for (const std::size_t i : sources_.first) {
-      shards.push_back(sources_.shards[i]);
-    }
-    progress.begin(
-        {.activity = "writing", .place = fmt::format("rows to '{}'", options.directory)});
-    WrittenRows written = write_rows(files_, options, shards, progress);
-    table.segments = std::move(written.files);
-    for (std::size_t s = 0; s < shards.size(); ++s) {
-      table.rows.push_back({shards[s].key, shards[s].shape.rows, written.rows[s]});
-      if (shards[s].shape.rows.contains(0)) {
-        table.tables.push_back(shards[s].table);
+      std::vector<RankOffer> offers(gathered.counts.size());
+      std::copy(gathered.bytes.begin(), gathered.bytes.end(),
+                std::as_writable_bytes(std::span(offers)).begin());
+      const bool has_rows = std::any_of(offers.begin(), offers.end(),
+                                        [](const RankOffer& one) { return one.shards > 0; });
+      plan_.copies_blocks = std::all_of(offers.begin(), offers.end(), [this](const RankOffer& one) {
+        return one.block_bytes <= options_.copy_bytes;
+      });
+      if (has_rows) {
+        plan_.parent = parent_to_extend(options_, *folder_, offers);
+        plan_.prefix = folder_->begin_rows();
       }
     }
-  }
+  });
+  std::string text = plan_.encode();
+  share_text(comm_, ctx_, text);
+  plan_.decode(text);
+}
 
-  void complete(const Gathered& tables) {
-    agree(comm_, ctx_, [&](WorkProgress& progress) {
-      if (is_first()) {
-        progress.begin({.activity = "completing", .place = fmt::format("'{}'", plan_.unfinished)});
-        const auto on_removed = [&progress] { progress.move(); };
-        commit(tables);
-        folder_->prune(options_.keep, on_removed);
-        folder_->sweep(on_removed);
-      }
-    });
-  }
-
-  /// Rank 0: blobs, manifest, and the names that make it the newest.
-  void commit(const Gathered& tables) {
-    MergeOptions merging{
-        .metadata = options_.metadata, .prefix = plan_.prefix, .parent = std::move(plan_.parent)};
-    merging.metadata.ranks = comm_.size();
-    merging.metadata.lineage = folder_->lineage();
-    Manifest manifest = merge(merging, tables);
-    write_blobs(files_, plan_.unfinished, options_.blobs, manifest);
-    if (const std::string fault = find_fault(manifest); !fault.empty()) {
-      fail(ErrorCode::kInternal,
-           "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
-           "once, this is a bug, please report it",
-           fault);
+Gathered Save::write_own() {
+  std::string table;
+  agree(comm_, ctx_, [&](WorkProgress& progress) {
+    RankTable own;
+    write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())),
+                 copied_ ? copied_->sources() : sources_, own, progress);
+    if (!plan_.prefix.empty()) {
+      write_segments(own, progress);
     }
-    check_files(files_, plan_.unfinished, manifest.files);
-    if (!plan_.prefix.empty() && !manifest.segments.empty() &&
-        manifest.segments.back().prefix == plan_.prefix) {
-      check_segments(manifest.segments.back());
-    }
-    const std::string text = manifest_to_json(manifest);
-    final_ = folder_->commit(plan_.unfinished, options_.metadata.step, text);
-    id_ = folder_->lineage().parent_id;
-  }
+    table = own.encode();
+  });
+  return gather_to_first(comm_, ctx_, std::as_bytes(std::span(table)));
+}
 
-  void check_segments(const SegmentSet& set) {
-    std::vector<DataFile> written;
-    for (const SegmentFile& file : set.files) {
-      written.push_back({segment_name(set.prefix, file), file.bytes});
-    }
-    check_files(files_, join(options_.directory, kRowsName), written);
+void Save::write_segments(RankTable& table, WorkProgress& progress) {
+  const RowWriteOptions options{.directory = join(options_.directory, kRowsName),
+                                .prefix = plan_.prefix,
+                                .rank = comm_.rank(),
+                                .which = rows_to_save(),
+                                .writers = options_.writers,
+                                .writer_bytes = options_.writer_bytes,
+                                .segment_bytes = options_.segment_bytes};
+  std::vector<RowShard> shards;
+  for (const std::size_t i : sources_.first) {
+    shards.push_back(sources_.shards[i]);
   }
+  progress.begin({.activity = "writing", .place = fmt::format("rows to '{}'", options.directory)});
+  WrittenRows written = write_rows(files_, options, shards, progress);
+  table.segments = std::move(written.files);
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    table.rows.push_back({shards[s].key, shards[s].shape.rows, written.rows[s]});
+    if (shards[s].shape.rows.contains(0)) {
+      table.tables.push_back(shards[s].table);
+    }
+  }
+}
 
-  /// All know where it is, and count changes anew.
-  std::string finish() {
-    ByteWriter out;
-    out.put(final_);
-    out.put(id_);
-    std::string text = out.bytes();
-    share_text(comm_, ctx_, text);
-    ByteReader in(text);
-    final_ = in.take<std::string>();
-    id_ = in.take<std::uint64_t>();
-    if (options_.increments != nullptr) {
+void Save::complete(const Gathered& tables) {
+  agree(comm_, ctx_, [&](WorkProgress& progress) {
+    if (is_first()) {
+      progress.begin({.activity = "completing", .place = fmt::format("'{}'", plan_.unfinished)});
+      const auto on_removed = [&progress] { progress.move(); };
+      commit(tables);
+      folder_->prune(options_.keep, on_removed);
+      folder_->sweep(on_removed);
+    }
+  });
+}
+
+/// Rank 0: blobs, manifest, and the names that make it the newest.
+void Save::commit(const Gathered& tables) {
+  MergeOptions merging{
+      .metadata = options_.metadata, .prefix = plan_.prefix, .parent = std::move(plan_.parent)};
+  merging.metadata.ranks = comm_.size();
+  merging.metadata.lineage = folder_->lineage();
+  Manifest manifest = merge(merging, tables);
+  write_blobs(files_, plan_.unfinished, options_.blobs, manifest);
+  if (const std::string fault = find_fault(manifest); !fault.empty()) {
+    fail(ErrorCode::kInternal,
+         "cannot save a checkpoint: {}; the ranks' first-holder blocks must cover every item "
+         "once, this is a bug, please report it",
+         fault);
+  }
+  check_files(files_, plan_.unfinished, manifest.files);
+  if (!plan_.prefix.empty() && !manifest.segments.empty() &&
+      manifest.segments.back().prefix == plan_.prefix) {
+    check_segments(manifest.segments.back());
+  }
+  const std::string text = manifest_to_json(manifest);
+  final_ = folder_->commit(plan_.unfinished, options_.metadata.step, text);
+  id_ = folder_->lineage().parent_id;
+}
+
+void Save::check_segments(const SegmentSet& set) {
+  std::vector<DataFile> written;
+  for (const SegmentFile& file : set.files) {
+    written.push_back({segment_name(set.prefix, file), file.bytes});
+  }
+  check_files(files_, join(options_.directory, kRowsName), written);
+}
+
+/// All know where it is, and count changes anew.
+std::string Save::finish() {
+  ByteWriter out;
+  out.put(final_);
+  out.put(id_);
+  std::string text = out.bytes();
+  share_text(comm_, ctx_, text);
+  ByteReader in(text);
+  final_ = in.take<std::string>();
+  id_ = in.take<std::uint64_t>();
+  if (options_.increments != nullptr) {
+    if (!copied_) {
       for (RowState* rows : options_.increments->rows) {
         rows->mark();
       }
-      options_.increments->base = id_;
     }
-    return final_;
+    options_.increments->base = id_;
   }
-
-  comm::Communicator& comm_;
-  Context& ctx_;
-  const SaveOptions& options_;
-  io::FileSystem& files_;
-  const SaveSources sources_;
-  std::optional<Folder> own_folder_;
-  Folder* folder_;
-  SavePlan plan_;
-  std::string final_;
-  std::uint64_t id_ = 0;
-};
-
-}  // namespace
+  return final_;
+}
 
 std::string save(comm::Communicator& comm,
                  Context& ctx,
                  const SaveOptions& options,
                  std::span<const StateSource* const> sources) {
-  return Save(comm, ctx, options, sources).run();
+  Save one(comm, ctx, options, sources);
+  one.prepare();
+  one.write();
+  return one.finish();
 }
 
 }  // namespace weft::checkpoint

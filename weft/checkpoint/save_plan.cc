@@ -41,10 +41,19 @@ bool SaveSources::is_of_rows(const RowShard* shard, std::size_t item) {
          std::cmp_less(item, shard->shape.first_item + shard->shape.items);
 }
 
+std::int64_t bytes_of_blocks(const SaveSources& sources) {
+  std::int64_t bytes = 0;
+  sources.for_each_block([&](const StateSource&, std::size_t, const StateItem& item) {
+    bytes += item.held().size() * (item.col_end - item.col_begin) * size_of(item.dtype);
+  });
+  return bytes;
+}
+
 RankOffer offer_of(const SaveSources& sources, const Increments* increments) {
   RankOffer offer;
   offer.shards = static_cast<std::int64_t>(sources.first.size());
   offer.base = increments != nullptr ? increments->base : 0;
+  offer.block_bytes = bytes_of_blocks(sources);
   for (const std::size_t i : sources.first) {
     const RowShard& shard = sources.shards[i];
     if (shard.shape.rows.contains(0) && shard.shape.cols.begin == 0) {
@@ -69,6 +78,7 @@ std::string SavePlan::encode() const {
   out.put(unfinished);
   out.put(prefix);
   out.put(parent.has_value());
+  out.put(copies_blocks);
   return out.bytes();
 }
 
@@ -77,6 +87,7 @@ void SavePlan::decode(const std::string& bytes) {
   unfinished = in.take<std::string>();
   prefix = in.take<std::string>();
   has_parent = in.take<bool>();
+  copies_blocks = in.take<bool>();
 }
 
 std::optional<Manifest> parent_to_extend(const SaveOptions& options,

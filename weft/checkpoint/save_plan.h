@@ -43,12 +43,16 @@ struct SaveSources {
   static bool is_of_rows(const RowShard* shard, std::size_t item);
 };
 
+/// Bytes of the blocks that this rank will write.
+std::int64_t bytes_of_blocks(const SaveSources& sources);
+
 /// What a rank says before it is known what is saved.
 struct RankOffer {
   std::int64_t shards = 0;         ///< of which it is first holder
   std::int64_t changed_bytes = 0;  ///< of rows that have changed, about
-  std::uint64_t tables = 0;  ///< sum of hashes of the tables of which it has the first element
-  std::uint64_t base = 0;    ///< Increments::base
+  std::uint64_t tables = 0;      ///< sum of hashes of the tables of which it has the first element
+  std::uint64_t base = 0;        ///< Increments::base
+  std::int64_t block_bytes = 0;  ///< of blocks that it writes
 };
 
 /// This rank's. Throws where `increments` leave out rows of the sources.
@@ -60,6 +64,7 @@ struct SavePlan {
   std::string prefix;              ///< of segments; empty = there are no rows
   std::optional<Manifest> parent;  ///< rank 0: to whose rows the changed ones are added
   bool has_parent = false;
+  bool copies_blocks = false;  ///< they are few enough to be copied at the cut
 
   [[nodiscard]] std::string encode() const;
   void decode(const std::string& bytes);
