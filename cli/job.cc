@@ -253,6 +253,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.checkpoint_dir = arguments.checkpoint;
   options.checkpoint_every = arguments.checkpoint_every;
   options.checkpoint_keep = arguments.checkpoint_keep;
+  options.checkpoint_background = arguments.checkpoint_background;
   options.checkpoint_max_age = arguments.checkpoint_max_age;
   if (arguments.ignore_memory_limits) {
     options.on_shortage = train::Shortage::kWarn;
@@ -263,6 +264,9 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.tensorboard_dir = arguments.tensorboard;
   if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
     fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
+  }
+  if (arguments.checkpoint_background && arguments.checkpoint_every == 0) {
+    fail(ErrorCode::kUsage, "--checkpoint-background needs --checkpoint-every N");
   }
   if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
     fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");

@@ -18,6 +18,7 @@ struct JobArguments {
   std::string summary, out, plan, cluster, stats, checkpoint, resume, resume_data;
   std::int64_t checkpoint_every = 0;
   std::int64_t checkpoint_keep = 0;
+  bool checkpoint_background = false;
   std::int64_t checkpoint_max_age = 0;
   bool ignore_memory_limits = false;
   std::string trace, trace_steps, tensorboard;

@@ -19,6 +19,10 @@ void add_train_command(CLI::App& app, Action& chosen) {
       ->add_option("--checkpoint-keep", arguments->checkpoint_keep,
                    "How many of the newest of the job's line stay; default: all")
       ->check(CLI::NonNegativeNumber);
+  command->add_flag(
+      "--checkpoint-background", arguments->checkpoint_background,
+      "Write checkpoints between the steps of --checkpoint-every while steps go on; not "
+      "where replica groups are averaged");
   command
       ->add_option("--checkpoint-max-age", arguments->checkpoint_max_age,
                    "Steps that the newest checkpoint may be back when saving fails before the job "

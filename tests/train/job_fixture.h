@@ -96,6 +96,17 @@ inline std::vector<std::string> mesh(int groups, const std::string& sync) {
   return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
 }
 
+/// The same job with all rows in memory.
+inline spec::Config in_memory(spec::Config config) {
+  for (spec::Table& table : config.tables) {
+    table.memory = {};
+  }
+  config.tiers = {};
+  config.pipeline = {.schedule = spec::PipelineSchedule::kSync};
+  config.train.device = spec::DeviceChoice::kCpu;
+  return config;
+}
+
 inline JobOptions job_options(const spec::Config& config) {
   JobOptions options;
   options.config = config;

@@ -98,17 +98,6 @@ std::vector<Factor> tier_factors() {
   return all;
 }
 
-/// The same job with all rows in memory.
-spec::Config in_memory(spec::Config config) {
-  for (spec::Table& table : config.tables) {
-    table.memory = {};
-  }
-  config.tiers = {};
-  config.pipeline = {.schedule = spec::PipelineSchedule::kSync};
-  config.train.device = spec::DeviceChoice::kCpu;
-  return config;
-}
-
 /// What tiers have done in all rows together.
 struct Seen {
   storage::TierCounts rows;

@@ -31,6 +31,9 @@ struct JobOptions {
   std::string checkpoint_dir;         ///< empty = none
   std::int64_t checkpoint_every = 0;  ///< steps; 0 = at the end only
   std::int64_t checkpoint_keep = 0;   ///< newest ones of the job's line that stay; 0 = all
+  /// Write those between the last step and the end while steps go on
+  /// (weft/checkpoint/background_save.h). Not where replica groups are averaged.
+  bool checkpoint_background = false;
   /// Steps that the newest complete one may be back when saving fails; 0 = checkpoint_age.h's own.
   /// Rank 0's counts.
   std::int64_t checkpoint_max_age = 0;
@@ -48,7 +51,9 @@ struct JobOptions {
   TraceOptions trace;                        ///< a trace of some steps; training only
   Shortage on_shortage = Shortage::kRefuse;  ///< of memory for tables
   EngineOptions engine;                      ///< for tests
-  std::string system_root;                   ///< for tests: of memory_limits()
+  io::FileSystem* checkpoint_files =
+      nullptr;              ///< for tests: which saves write to; null = real ones
+  std::string system_root;  ///< for tests: of memory_limits()
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.

@@ -34,20 +34,18 @@ void Job::begin_checkpoint_age() {
                           max_age);
 }
 
-bool Job::save(const Trainer& trainer, SaveKind kind) {
-  say(Phase::kSaving);
-  const std::int64_t step = trainer.step();
+checkpoint::SaveOptions Job::save_options(const Trainer& trainer) const {
   const data::ReaderPosition& position = trainer.position();
   checkpoint::SaveOptions options;
   options.directory = options_.checkpoint_dir;
   options.keep = options_.checkpoint_keep;
   options.folder = checkpoints_.folder.get();
-  options.increments = &increments_;
+  options.files = options_.checkpoint_files;
   options.metadata = {.weft_version = version(),
-                      .step = step,
+                      .step = trainer.step(),
                       .epoch = position.epoch,
                       .sample = position.sample,
-                      .ranks = world().size(),
+                      .ranks = engine_->control_comm().size(),
                       .parts = plan_.parts,
                       .target = std::string(to_string(target_)),
                       .config_yaml = spec::to_yaml(config_),
@@ -69,13 +67,35 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
   if (!vocabulary_bytes_.empty()) {
     options.blobs.push_back({kVocabularyBlob, vocabulary_bytes_});
   }
+  return options;
+}
+
+bool Job::save(const Trainer& trainer, SaveKind kind) {
+  say(Phase::kSaving);
+  const std::int64_t step = trainer.step();
+  if (open_save_ != nullptr && end_open_save() && open_save_step_ == step) {
+    return true;
+  }
+  checkpoint::SaveOptions options = save_options(trainer);
+  options.increments = &increments_;
+  const bool beside_steps =
+      options_.checkpoint_background && kind == SaveKind::kInterval && !config_.mesh.averages();
+  const auto sources = engine_->sources();
   std::string where;
   std::optional<Error> failed;  // on all ranks alike
-  const auto sources = engine_->sources();
   engine_->run_stage([&](Context& ctx) {
     Saved before = Saved::kNothing;
     has_saved_->compare_exchange_strong(before, Saved::kMaybe);
     try {
+      if (beside_steps) {
+        if (save_comm_ == nullptr) {
+          save_comm_ = world().duplicate("saves");
+        }
+        open_save_ = std::make_unique<checkpoint::BackgroundSave>(*save_comm_, *ctx.device, options,
+                                                                  sources);
+        open_save_step_ = step;
+        return;
+      }
       where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
       *has_saved_ = Saved::kSomething;
     } catch (const Error& error) {
@@ -84,6 +104,33 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
       *has_saved_ = before;
     }
   });
+  return open_save_ == nullptr && end_save(step, kind, where, failed);
+}
+
+/// True where the checkpoint is there.
+bool Job::end_open_save() {
+  std::string note;
+  std::optional<Error> failed;
+  try {
+    note = open_save_->finish();
+    *has_saved_ = Saved::kSomething;
+    const checkpoint::BackgroundCosts& costs = open_save_->costs();
+    note += fmt::format(
+        " of step {}, in {:.2f} s beside steps, which waited {:.3f} s for the cut and {:.3f} s in "
+        "updates",
+        open_save_step_, costs.total_s, costs.cut_s, costs.updates_s);
+  } catch (const Error& error) {
+    save_comm_->check();
+    failed = error;
+  }
+  open_save_.reset();
+  return end_save(open_save_step_, SaveKind::kInterval, note, failed);
+}
+
+bool Job::end_save(std::int64_t step,
+                   SaveKind kind,
+                   const std::string& note,
+                   const std::optional<Error>& failed) {
   if (failed) {
     const std::string warning = checkpoint_age_->failed(step, kind, *failed);
     if (first()) {
@@ -93,7 +140,7 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
   }
   checkpoint_age_->saved(step);
   if (first() && options_.progress.on_note) {
-    options_.progress.on_note("checkpoint " + where);
+    options_.progress.on_note("checkpoint " + note);
   }
   return true;
 }

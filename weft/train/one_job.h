@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "weft/checkpoint/background_save.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/communicator.h"
 #include "weft/data/source.h"
@@ -73,6 +74,12 @@ class Job {
   void restore_figures(Trainer& trainer) const;
   [[nodiscard]] std::unique_ptr<data::Source> open_source(data::Split split) const;
   bool save(const Trainer& trainer, SaveKind kind);
+  [[nodiscard]] checkpoint::SaveOptions save_options(const Trainer& trainer) const;
+  bool end_open_save();
+  bool end_save(std::int64_t step,
+                SaveKind kind,
+                const std::string& note,
+                const std::optional<Error>& failed);
   void begin_checkpoint_age();
   std::optional<EvalFigures> evaluate();
   void finish(Summary& summary, Clock::time_point start);
@@ -109,6 +116,10 @@ class Job {
   std::optional<CheckpointAge> checkpoint_age_;
   std::unique_ptr<Engine> engine_;
   checkpoint::Increments increments_;  // of the engine's rows
+
+  std::unique_ptr<comm::Communicator> save_comm_;          // of saves beside steps
+  std::unique_ptr<checkpoint::BackgroundSave> open_save_;  // ends before all that it reads
+  std::int64_t open_save_step_ = 0;
 };
 
 }  // namespace weft::train
