@@ -223,6 +223,22 @@ train::ResumeData resume_data(const JobArguments& arguments) {
   return arguments.resume_data == "insist" ? train::ResumeData::kInsist : train::ResumeData::kSame;
 }
 
+/// Options of checkpoints that mean nothing without others.
+void check_checkpoint_options(const JobArguments& arguments) {
+  if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
+    fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
+  }
+  if (arguments.checkpoint_background && arguments.checkpoint_every == 0) {
+    fail(ErrorCode::kUsage, "--checkpoint-background needs --checkpoint-every N");
+  }
+  if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
+    fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");
+  }
+  if (arguments.checkpoint_keep > 0 && arguments.checkpoint.empty()) {
+    fail(ErrorCode::kUsage, "--checkpoint-keep needs --checkpoint DIR");
+  }
+}
+
 }  // namespace
 
 int run_job(const JobArguments& arguments, RunFunction run) {
@@ -262,18 +278,7 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.resume_data = resume_data(arguments);
   options.trace = trace_options(arguments);
   options.tensorboard_dir = arguments.tensorboard;
-  if (arguments.checkpoint_every > 0 && arguments.checkpoint.empty()) {
-    fail(ErrorCode::kUsage, "--checkpoint-every needs --checkpoint DIR");
-  }
-  if (arguments.checkpoint_background && arguments.checkpoint_every == 0) {
-    fail(ErrorCode::kUsage, "--checkpoint-background needs --checkpoint-every N");
-  }
-  if (arguments.checkpoint_max_age > 0 && arguments.checkpoint_every == 0) {
-    fail(ErrorCode::kUsage, "--checkpoint-max-age needs --checkpoint-every N");
-  }
-  if (arguments.checkpoint_keep > 0 && arguments.checkpoint.empty()) {
-    fail(ErrorCode::kUsage, "--checkpoint-keep needs --checkpoint DIR");
-  }
+  check_checkpoint_options(arguments);
   if (arguments.resume == train::kResumeAuto && arguments.checkpoint.empty()) {
     fail(
         ErrorCode::kUsage,
