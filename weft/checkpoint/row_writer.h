@@ -19,7 +19,7 @@ struct RowWriteOptions {
   std::string prefix;     ///< of their names, which do not exist
   std::int64_t rank = 0;
   StateRows which = StateRows::kExisting;
-  int writers = 1;                 ///< threads,
+  int writers = 1;                 ///< threads at most,
   std::int64_t writer_bytes = 1;   ///< one for each so many bytes
   std::int64_t segment_bytes = 0;  ///< a segment of more is closed, and another begun
 };
