@@ -13,6 +13,7 @@ import re
 import sys
 
 import pipeline_tables
+import save_tables
 import store_tables
 from table_text import number, percent, spread, table
 from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
@@ -440,6 +441,18 @@ def table_store_changes(results):
 
 def table_store_sizes(results):
     return table(*store_tables.sizes(results))
+
+
+def table_save_rows(results):
+    return table(*save_tables.saves(results))
+
+
+def table_save_background(results):
+    return table(*save_tables.background(results))
+
+
+def table_save_chains(results):
+    return table(*save_tables.chains(results))
 
 
 def quality_rows(results, program, digits):
