@@ -74,7 +74,8 @@ class Chaos:
         every = self.random.choice([20, 50, 100, 170])
         keep = keep or self.random.choice([1, 2, 3])
         schedule = self.random.choice(["sync", "prefetch", "dbp", "fwp", "nested", "nested"])
-        return [*launcher, self.weft, "train", "job.yaml", *ranks, "--resume", resume,
+        background = ["--checkpoint-background"] if self.random.random() < 0.5 else []
+        return [*launcher, self.weft, "train", "job.yaml", *ranks, "--resume", resume, *background,
                 "--checkpoint", "ck/job", "--checkpoint-every", str(every),
                 "--checkpoint-keep", str(keep), "--out", "out", "--summary", "s.json",
                 "--set", f"pipeline.schedule={schedule}", *more]
