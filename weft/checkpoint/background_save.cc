@@ -36,15 +36,10 @@ class BackgroundSave::Run {
         save(comm, context, options, sources) {}
 
   /// Nobody waits for room that nobody gives.
-  ~Run() { end_cuts(); }
+  ~Run() { save.end_cuts(); }
 
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
-
-  void end_cuts() {
-    room.open();
-    save.drop_cuts();
-  }
 
   comm::Communicator& comm;
   Context context;
@@ -85,7 +80,7 @@ void BackgroundSave::run() {
   Run& run = *run_;
   try {
     run.save.write();
-    run.end_cuts();
+    run.save.end_cuts();
     where_ = run.save.finish();
   } catch (const Error&) {  // on all ranks, or the communicator's
     error_ = std::current_exception();
@@ -93,7 +88,7 @@ void BackgroundSave::run() {
     run.comm.abort(Error(ErrorCode::kInternal, error.what(), run.comm.world_rank(run.comm.rank())));
     error_ = std::current_exception();
   }
-  run.end_cuts();
+  run.save.end_cuts();
   costs_.total_s = since(run.begin);
 }
 

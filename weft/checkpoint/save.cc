@@ -172,6 +172,7 @@ void Save::cut(CopyRoom& room) {
   discarding([&] {
     agree(comm_, ctx_, [&](WorkProgress& progress) {
       progress.begin({.activity = "cutting", .place = fmt::format("'{}'", plan_.unfinished)});
+      room_ = &room;
       copied_.emplace(sources_);
       const StateRows which = rows_to_save();
       for (const std::size_t i : sources_.first) {
@@ -194,6 +195,13 @@ void Save::cut(CopyRoom& room) {
       }
     });
   });
+}
+
+void Save::end_cuts() {
+  if (room_ != nullptr) {
+    room_->open();
+  }
+  cuts_.clear();
 }
 
 void Save::write() {
@@ -245,10 +253,15 @@ Gathered Save::write_own() {
   std::string table;
   agree(comm_, ctx_, [&](WorkProgress& progress) {
     RankTable own;
-    write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())),
-                 copied_ ? copied_->sources() : sources_, own, progress);
-    if (!plan_.prefix.empty()) {
-      write_segments(own, progress);
+    try {
+      if (!plan_.prefix.empty()) {  // first: updates may wait for it
+        write_segments(own, progress);
+      }
+      write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())),
+                   copied_ ? copied_->sources() : sources_, own, progress);
+    } catch (...) {
+      end_cuts();  // others may write for long before this rank hears that they have ended
+      throw;
     }
     table = own.encode();
   });

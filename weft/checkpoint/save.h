@@ -32,7 +32,7 @@ class Save {
   /// After prepare(): whether the blocks of every rank fit into options.copy_bytes.
   [[nodiscard]] bool can_cut() const { return plan_.copies_blocks; }
 
-  /// Copies blocks and cuts rows off, which options.increments must have.
+  /// Copies blocks and cuts rows off, which options.increments must have. `room` outlives the cuts.
   void cut(CopyRoom& room);
 
   /// Writes and makes the checkpoint the newest.
@@ -41,8 +41,8 @@ class Save {
   /// Says where it is, counts changes anew, and names it in the increments.
   std::string finish();
 
-  /// Ends the cuts.
-  void drop_cuts() { cuts_.clear(); }
+  /// Ends the cuts, and lets updates go that wait for room. May be called again.
+  void end_cuts();
 
  private:
   [[nodiscard]] bool is_first() const { return comm_.rank() == 0; }
@@ -68,6 +68,7 @@ class Save {
   SaveSources sources_;
   std::optional<CopiedBlocks> copied_;  ///< of a save with a cut
   std::vector<std::unique_ptr<RowCut>> cuts_;
+  CopyRoom* room_ = nullptr;  ///< of the cuts
   std::optional<Folder> own_folder_;
   Folder* folder_;
   SavePlan plan_;
