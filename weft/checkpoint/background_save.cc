@@ -55,16 +55,10 @@ BackgroundSave::BackgroundSave(comm::Communicator& comm,
                                SaveOptions options,
                                std::vector<const StateSource*> sources) {
   WEFT_CHECK(options.increments != nullptr, "a background save without increments");
-  options.writers = 1;  // cores are the job's
   run_ = std::make_unique<Run>(comm, device, std::move(options), std::move(sources));
   run_->save.prepare();
   if (run_->save.can_cut()) {
-    try {
-      run_->save.cut(run_->room);
-    } catch (...) {
-      run_->options.increments->base = 0;  // some rows may have been marked
-      throw;
-    }
+    run_->save.cut(run_->room);
     thread_ = std::jthread([this] { run(); });
   } else {
     run_->save.write();
@@ -99,7 +93,6 @@ std::string BackgroundSave::finish() {
   costs_.updates_s = run_->room.seconds();
   costs_.copy_bytes = run_->room.peak();
   if (error_) {
-    run_->options.increments->base = 0;
     std::rethrow_exception(error_);
   }
   return where_;

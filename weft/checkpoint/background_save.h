@@ -30,10 +30,12 @@ struct BackgroundCosts {
 /// save() does, while updates copy those of its rows aside that they are about to change. All that
 /// save() promises of files and crashes holds.
 ///
-/// Memory: copies of at most options.copy_bytes, where an update waits for room; a bit per row that
-/// is saved. Blocks are copied at the cut; where those of some rank are more than
-/// options.copy_bytes, there is no cut: the constructor saves and returns when it has.
-/// Threads: as the caller's thread, but for the comm, which is the save's alone until finish().
+/// Memory: copies of blocks and rows of at most options.copy_bytes, where an update waits for room,
+/// and the batch that is written just now; a bit per row that is saved. Blocks are copied at the
+/// cut; where those of some rank are more than options.copy_bytes, there is no cut: the constructor
+/// saves and returns when it has. Threads: as the caller's thread, but for the comm, which is the
+/// save's alone until finish(). An error of the world ends the thread's work between two batches:
+/// what it has written is removed.
 class BackgroundSave {
  public:
   /// Collective, inside a stage. The sources, options.folder, options.increments (not null) and
@@ -49,8 +51,11 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  /// Waits, and returns where the checkpoint is. Throws as save() does, on all ranks alike;
-  /// options.increments then have no base: the next save has all rows.
+  /// Whether it may still be written. Equal on all ranks.
+  [[nodiscard]] bool is_open() const { return thread_.joinable(); }
+
+  /// Waits, and returns where the checkpoint is. Throws as save() does, on all ranks alike. Without
+  /// it, or when it throws, options.increments have no base: the next save has all rows.
   std::string finish();
 
   /// After finish().

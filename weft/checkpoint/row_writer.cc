@@ -64,6 +64,7 @@ class SegmentOutput {
               std::span<const std::int64_t> rows,
               std::span<const std::byte> packed,
               WorkProgress& progress) {
+    options_.check();
     ids_.assign(rows.begin(), rows.end());
     if (writer_ == nullptr) {
       open();

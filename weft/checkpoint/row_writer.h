@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct RowWriteOptions {
   int writers = 1;                 ///< threads at most,
   std::int64_t writer_bytes = 1;   ///< one for each so many bytes
   std::int64_t segment_bytes = 0;  ///< a segment of more is closed, and another begun
+  std::function<void()> check;     ///< called for each batch, from any thread: throws to end it all
 };
 
 /// What a rank has written.

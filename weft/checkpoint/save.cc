@@ -48,6 +48,7 @@ void write_block(OutputFile& file,
                  std::size_t index,
                  const StateItem& item,
                  StoredItem& stored,
+                 const comm::Communicator& comm,
                  WorkProgress& progress) {
   StoredBlock block;
   block.offset = file.bytes();
@@ -65,6 +66,7 @@ void write_block(OutputFile& file,
   block.chunk_rows = usual_chunk_rows(stored, block);
   std::vector<std::byte> chunk(static_cast<std::size_t>(block.chunk_rows * row_bytes));
   for (std::int64_t i = 0; i < rows; i += block.chunk_rows) {
+    comm.check();
     const std::int64_t count = std::min(block.chunk_rows, rows - i);
     source.read_state(index, held.row(i), count, chunk.data());
     const std::span<const std::byte> bytes(chunk.data(),
@@ -82,6 +84,7 @@ void write_blocks(io::FileSystem& files,
                   const std::string& path,
                   const SaveSources& sources,
                   RankTable& table,
+                  const comm::Communicator& comm,
                   WorkProgress& progress) {
   progress.begin({.activity = "writing",
                   .place = fmt::format("'{}'", path),
@@ -93,7 +96,7 @@ void write_blocks(io::FileSystem& files,
       if (!file) {
         file.emplace(files, path);
       }
-      write_block(*file, source, index, item, table.items.back(), progress);
+      write_block(*file, source, index, item, table.items.back(), comm, progress);
     }
   });
   if (file) {
@@ -172,6 +175,7 @@ void Save::cut(CopyRoom& room) {
   discarding([&] {
     agree(comm_, ctx_, [&](WorkProgress& progress) {
       progress.begin({.activity = "cutting", .place = fmt::format("'{}'", plan_.unfinished)});
+      options_.increments->base = 0;  // until finish(): what has changed is known no longer
       room_ = &room;
       copied_.emplace(sources_);
       const StateRows which = rows_to_save();
@@ -258,7 +262,8 @@ Gathered Save::write_own() {
         write_segments(own, progress);
       }
       write_blocks(files_, join(plan_.unfinished, data_file_name(comm_.rank())),
-                   copied_ ? copied_->sources() : sources_, own, progress);
+                   copied_ ? copied_->sources() : sources_, own, comm_, progress);
+      copied_.reset();
     } catch (...) {
       end_cuts();  // others may write for long before this rank hears that they have ended
       throw;
@@ -275,7 +280,8 @@ void Save::write_segments(RankTable& table, WorkProgress& progress) {
                                 .which = rows_to_save(),
                                 .writers = options_.writers,
                                 .writer_bytes = options_.writer_bytes,
-                                .segment_bytes = options_.segment_bytes};
+                                .segment_bytes = options_.segment_bytes,
+                                .check = [this] { comm_.check(); }};
   std::vector<RowShard> shards;
   for (const std::size_t i : sources_.first) {
     shards.push_back(sources_.shards[i]);
@@ -346,7 +352,7 @@ std::string Save::finish() {
   final_ = in.take<std::string>();
   id_ = in.take<std::uint64_t>();
   if (options_.increments != nullptr) {
-    if (!copied_) {
+    if (room_ == nullptr) {  // else the cut has marked
       for (RowState* rows : options_.increments->rows) {
         rows->mark();
       }

@@ -23,7 +23,7 @@ ShardCut::ShardCut(ShardRows& owner, RowMarks rows, std::int64_t row_bytes, Copy
 
 ShardCut::~ShardCut() {
   owner_.end_cut();
-  room_.give(std::ssize(copies_.packed));
+  room_.give(std::ssize(copies_.packed) + taken_bytes_);
 }
 
 bool ShardCut::take_copies(Rows& rows) {
@@ -31,14 +31,14 @@ bool ShardCut::take_copies(Rows& rows) {
   return move_copies(rows);
 }
 
+/// Copies that were taken before are written by now.
 bool ShardCut::move_copies(Rows& rows) {
+  room_.give(std::exchange(taken_bytes_, 0));
   if (copies_.numbers.empty()) {
     return false;
   }
-  rows.numbers.clear();
-  rows.packed.clear();
-  std::swap(rows, copies_);
-  room_.give(std::ssize(rows.packed));
+  rows = std::exchange(copies_, {});
+  taken_bytes_ = std::ssize(rows.packed);
   return true;
 }
 

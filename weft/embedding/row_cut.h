@@ -45,8 +45,9 @@ class ShardCut final : public RowCut {
   CopyRoom& room_;
   std::atomic<bool> is_empty_ = false;  ///< all rows have left
   std::mutex mutex_;
-  RowMarks left_;          ///< rows in the cut
-  std::int64_t next_ = 0;  ///< where take() goes on
+  RowMarks left_;                 ///< rows in the cut
+  std::int64_t next_ = 0;         ///< where take() goes on
+  std::int64_t taken_bytes_ = 0;  ///< copies that were taken last, and may still be held
   std::vector<std::int64_t> found_;
   Rows copies_;  ///< numbers of the whole table
 };

@@ -5,8 +5,8 @@
 /// Existence   a row that no update and no load has changed does not exist: it takes no space, and
 ///             reads as its initial value. RowMaker makes that.
 /// State       calls below the first line may come from any thread, at the same time and beside
-///             fetch() of a batch, but not beside updates: what they read is the rows after the
-///             last release.
+///             fetch() of a batch, but not beside updates of the rows they are about: what they
+///             read is the rows after the last release.
 /// Determinism which rows lie in slots changes no bit.
 #pragma once
 

@@ -81,7 +81,8 @@ class RowCut {
     std::vector<std::byte> packed;
   };
 
-  /// Takes the copies that updates have made. False where there is none.
+  /// Takes the copies that updates have made. False where there is none. Their room is free with
+  /// the next call of this or of take().
   virtual bool take_copies(Rows& rows) = 0;
 
   /// Takes copies, or up to `most` rows from where they lie. An update of the shard waits

@@ -55,7 +55,8 @@ struct InitialRule {
 
 /// A block of a table, whose rows can be had one by one: all items of a row together, as packed
 /// rows (weft/layout/packed_rows.h). The items of the same source are the same state, cut
-/// otherwise. Threads: const calls come from any thread, at the same time, but not beside updates.
+/// otherwise. Threads: const calls come from any thread, at the same time, but not beside updates,
+/// except read_rows() of rows that these do not write (RowCut sees to that).
 class RowState {
  public:
   virtual ~RowState() = default;

@@ -28,4 +28,13 @@ std::string CheckpointAge::failed(std::int64_t step, SaveKind kind, const Error&
       step, error.what(), step + every_, step - newest_, max_age_);
 }
 
+std::string CheckpointAge::failed_before_final(std::int64_t step, const Error& error) {
+  if (error.code() == ErrorCode::kLockLost) {
+    throw error;
+  }
+  ++failures_;
+  return fmt::format("step {}: no checkpoint: {}. The last one of the run is next", step,
+                     error.what());
+}
+
 }  // namespace weft::train

@@ -36,6 +36,10 @@ class CheckpointAge {
   /// of.
   std::string failed(std::int64_t step, SaveKind kind, const Error& error);
 
+  /// The save of `step`, which was written beside steps, has failed, and the final one is next.
+  /// Counts it and returns what to warn of; throws kLockLost alone.
+  std::string failed_before_final(std::int64_t step, const Error& error);
+
   /// Saves that failed and did not end the job.
   [[nodiscard]] std::int64_t failures() const { return failures_; }
 

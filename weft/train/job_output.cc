@@ -73,7 +73,7 @@ checkpoint::SaveOptions Job::save_options(const Trainer& trainer) const {
 bool Job::save(const Trainer& trainer, SaveKind kind) {
   say(Phase::kSaving);
   const std::int64_t step = trainer.step();
-  if (open_save_ != nullptr && end_open_save() && open_save_step_ == step) {
+  if (open_save_ != nullptr && end_open_save(kind) && open_save_step_ == step) {
     return true;
   }
   checkpoint::SaveOptions options = save_options(trainer);
@@ -94,6 +94,7 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
         open_save_ = std::make_unique<checkpoint::BackgroundSave>(*save_comm_, *ctx.device, options,
                                                                   sources);
         open_save_step_ = step;
+        saved_before_open_ = before;
         return;
       }
       where = checkpoint::save(engine_->control_comm(), ctx, options, sources);
@@ -104,26 +105,41 @@ bool Job::save(const Trainer& trainer, SaveKind kind) {
       *has_saved_ = before;
     }
   });
-  return open_save_ == nullptr && end_save(step, kind, where, failed);
+  if (open_save_ != nullptr) {
+    return !open_save_->is_open() && end_open_save(kind);
+  }
+  return end_save(step, kind, where, failed);
 }
 
 /// True where the checkpoint is there.
-bool Job::end_open_save() {
+bool Job::end_open_save(SaveKind next) {
   std::string note;
   std::optional<Error> failed;
+  const bool was_open = open_save_->is_open();
   try {
     note = open_save_->finish();
     *has_saved_ = Saved::kSomething;
     const checkpoint::BackgroundCosts& costs = open_save_->costs();
-    note += fmt::format(
-        " of step {}, in {:.2f} s beside steps, which waited {:.3f} s for the cut and {:.3f} s in "
-        "updates",
-        open_save_step_, costs.total_s, costs.cut_s, costs.updates_s);
+    if (was_open) {
+      note += fmt::format(
+          " of step {}, in {:.2f} s beside steps, which waited {:.3f} s for the cut and {:.3f} s "
+          "in "
+          "updates",
+          open_save_step_, costs.total_s, costs.cut_s, costs.updates_s);
+    }
   } catch (const Error& error) {
     save_comm_->check();
     failed = error;
+    *has_saved_ = saved_before_open_;
   }
   open_save_.reset();
+  if (failed && next == SaveKind::kFinal) {
+    const std::string warning = checkpoint_age_->failed_before_final(open_save_step_, *failed);
+    if (first()) {
+      log_warning("{}", warning);
+    }
+    return false;
+  }
   return end_save(open_save_step_, SaveKind::kInterval, note, failed);
 }
 

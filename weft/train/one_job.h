@@ -75,7 +75,7 @@ class Job {
   [[nodiscard]] std::unique_ptr<data::Source> open_source(data::Split split) const;
   bool save(const Trainer& trainer, SaveKind kind);
   [[nodiscard]] checkpoint::SaveOptions save_options(const Trainer& trainer) const;
-  bool end_open_save();
+  bool end_open_save(SaveKind next);
   bool end_save(std::int64_t step,
                 SaveKind kind,
                 const std::string& note,
@@ -120,6 +120,7 @@ class Job {
   std::unique_ptr<comm::Communicator> save_comm_;          // of saves beside steps
   std::unique_ptr<checkpoint::BackgroundSave> open_save_;  // ends before all that it reads
   std::int64_t open_save_step_ = 0;
+  Saved saved_before_open_ = Saved::kNothing;
 };
 
 }  // namespace weft::train
