@@ -96,7 +96,7 @@ inline std::vector<std::string> mesh(int groups, const std::string& sync) {
   return {"mesh.groups=" + std::to_string(groups), "mesh.sync=" + sync};
 }
 
-/// The same job with all rows in memory.
+/// Returns the same job with all rows in memory, under `sync` on the cpu device.
 inline spec::Config in_memory(spec::Config config) {
   for (spec::Table& table : config.tables) {
     table.memory = {};

@@ -18,7 +18,7 @@
 
 namespace weft::checkpoint {
 
-/// What a background save has cost this rank.
+/// The time and memory that a background save has cost this rank.
 struct BackgroundCosts {
   double cut_s = 0.0;           ///< the constructor
   double updates_s = 0.0;       ///< updates, for copies of rows and for room
@@ -51,7 +51,7 @@ class BackgroundSave {
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
-  /// Whether it may still be written. Equal on all ranks.
+  /// Says whether it may still be written. Equal on all ranks.
   [[nodiscard]] bool is_open() const { return thread_.joinable(); }
 
   /// Waits, and returns where the checkpoint is. Throws as save() does, on all ranks alike. Without

@@ -67,7 +67,7 @@ struct SaveOptions {
   int writers = 4;                                     ///< threads per rank that write segments,
   std::int64_t writer_bytes = std::int64_t{64} << 20;  ///< one for each so many bytes
   std::int64_t segment_bytes = std::int64_t{1} << 30;  ///< after which a thread begins another
-  /// Of a BackgroundSave, and of a rank: what it may hold in copies.
+  /// A BackgroundSave may hold so many bytes of copies on each rank.
   std::int64_t copy_bytes = std::int64_t{1} << 30;
 };
 

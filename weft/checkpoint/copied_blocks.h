@@ -11,7 +11,8 @@
 
 namespace weft::checkpoint {
 
-/// What for_each_block() of some sources gives, as it was when this was made; in the same order.
+/// Holds copies of the blocks that for_each_block() of some sources visits, in the same order, as
+/// they were when this was made. Memory: all bytes of these blocks.
 class CopiedBlocks final : public StateSource {
  public:
   explicit CopiedBlocks(const SaveSources& sources);

@@ -21,7 +21,7 @@ namespace weft::checkpoint {
 namespace {
 
 constexpr std::int64_t kBatchBytes = std::int64_t{1} << 20;
-/// Of a cut, of whose shard an update waits while they are read.
+/// A batch of a cut is smaller, since an update of its shard waits while the batch is read.
 constexpr std::int64_t kCutBytes = std::int64_t{1} << 18;
 /// Batches that wait for a thread.
 constexpr std::size_t kMostWaiting = 4;

@@ -188,7 +188,7 @@ void Save::cut(CopyRoom& room) {
         shard.cut = cuts_.back().get();
         progress.move();
       }
-      // What this rank does not save is marked all the same.
+      // Rows that this rank does not save are marked all the same.
       for (RowState* const rows : options_.increments->rows) {
         const bool is_cut =
             std::any_of(sources_.first.begin(), sources_.first.end(),

@@ -23,7 +23,8 @@ class ShardRows;
 /// waits for the batch that is read just now, and nothing is read that an update writes.
 class ShardCut final : public RowCut {
  public:
-  /// Of `rows`, counted within the shard. Both others outlive it.
+  /// Cuts `rows` off, which are counted within the shard, of `row_bytes` bytes each when packed.
+  /// The owner and the room outlive the cut.
   ShardCut(ShardRows& owner, RowMarks rows, std::int64_t row_bytes, CopyRoom& room);
 
   /// Tells the shard. An update that waits for room is waited for: CopyRoom::open() first.
