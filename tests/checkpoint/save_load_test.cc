@@ -12,6 +12,7 @@
 
 #include "tests/checkpoint/memory_state.h"
 #include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/background_save.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -396,6 +397,32 @@ TEST(SaveLoad, OtherModelsAreRefusedByName) {
   other = matrices;
   other[0].dtype = DType::kFloat16;
   EXPECT_TRUE(says(message(other), {"fp16 in this job"}));
+}
+
+/// Blocks that one rank may not copy are saved by all ranks before the constructor returns; others
+/// are copied, so what changes afterwards is not in the checkpoint.
+TEST(BackgroundBlocks, AreCopiedWhereAllRanksHaveRoom) {
+  const auto matrices = small_matrices();
+  for (const bool has_room : {false, true}) {
+    const TemporaryDirectory directory;
+    comm::run_local(3, {}, [&](comm::Communicator& world) {
+      const std::unique_ptr<Device> device = make_device({});
+      MemoryState state = make_state(matrices, 7, 3, world.rank());
+      state.fill();
+      Increments increments;
+      SaveOptions options = save_options(directory.path(), 10);
+      options.increments = &increments;
+      options.copy_bytes = has_room ? 1 << 20 : 1;
+      BackgroundSave save(world, *device, options, {&state});
+      EXPECT_EQ(save.is_open(), has_room);
+      state = make_state(matrices, 7, 3, world.rank());  // without its values
+      const std::string where = save.finish();
+      EXPECT_EQ(where, find_checkpoint(directory.path()));
+      EXPECT_FALSE(save.is_open());
+      EXPECT_NE(increments.base, 0U);
+    });
+    EXPECT_EQ(load_all({directory.path()}, matrices, 9, 2), 0) << has_room;
+  }
 }
 
 }  // namespace
