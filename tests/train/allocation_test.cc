@@ -14,8 +14,11 @@
 #include "tests/train/job_fixture.h"
 #include "weft/data/loader.h"
 #include "weft/data/source.h"
+#include "weft/kernels/cpu/matmul.h"
+#include "weft/kernels/cpu/pack.h"
 #include "weft/kernels/target.h"
 #include "weft/planner/place.h"
+#include "weft/tensor/host_block.h"
 #include "weft/train/engine.h"
 
 namespace weft::train {
@@ -135,6 +138,41 @@ TEST(AllocationCounter, SeesEveryWayOnEveryThread) {
     other.join();
     std::free(data);  // the counter's operator delete is free()
   }
+}
+
+/// What the second product of one shape allocates.
+AllocationCount count_second_product(
+    const std::function<void(
+        kernels::Matmul&, kernels::ConstOperand, kernels::PackedMatrix, Matrix<float>)>& first) {
+  constexpr std::int64_t kSize = 48;
+  const std::vector<float> values(kSize * kSize, 0.5F);
+  std::vector<float> sum(values.size());
+  const Matrix<const float> a = matrix(values.data(), kSize, kSize);
+  HostBlock memory;
+  const kernels::PackedMatrix b =
+      kernels::packed_matrix(DType::kFloat32, kSize, kSize,
+                             memory.at_least(kernels::packed_bytes(DType::kFloat32, kSize, kSize)));
+  kernels::pack(a, b, {0, b.panels()});
+  const Matrix<float> out = matrix(sum.data(), kSize, kSize);
+  kernels::Matmul matmul;
+  first(matmul, a, b, out);
+  test::watch_allocations();
+  matmul.multiply_add(a, b, out);
+  return test::stop_watching();
+}
+
+// Under `fwp` it is chance which parts' gradients are summed together, so a shape may be a first
+// term in one step and a later one in another.
+TEST(NoAllocation, OfALaterTermAfterAFirst) {
+  if (!test::can_watch_allocations()) {
+    GTEST_SKIP() << "a sanitizer has an allocator of its own";
+  }
+  const AllocationCount count = count_second_product(
+      [](auto& matmul, auto a, auto b, auto out) { matmul.multiply_first(a, b, out); });
+  EXPECT_EQ(count.own, 0) << test::describe_allocations();
+  const AllocationCount control = count_second_product(
+      [](auto& matmul, auto a, auto b, auto out) { matmul.multiply(a, b, out); });
+  EXPECT_GT(control.own, 0) << "a product that is no term of a sum prepares none";
 }
 
 class StepsOf : public ::testing::TestWithParam<std::vector<std::string>> {};

@@ -208,6 +208,13 @@ void check_operands(const ConstOperand& a, const PackedMatrix& b, const Operand&
              to_string(a.dtype), b.rows, b.cols, to_string(b.dtype));
 }
 
+void check_term(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
+  check_operands(a, b, out);
+  WEFT_CHECK(Operand(out).is_compact() && b.layers() == 1,
+             "[{}, {}] · [{}, {}] as a term of a strided sum, or too deep", a.rows, a.cols, b.rows,
+             b.cols);
+}
+
 // A product as weft/layout counts what it needs.
 layout::Product layout_of(const ConstOperand& a, const PackedMatrix& b, const Operand& out) {
   return {.rows = a.rows,
@@ -274,8 +281,12 @@ struct Matmul::Impl {
       return it->second;
     }
     Made& fresh = made.emplace(product, make(product, engine)).first->second;
+    scratch.at_least(fresh.scratch_bytes);
     if (product.store == Store::kAdd) {
       fresh.adds_exactly = try_adding(product, fresh);
+      if (!fresh.adds_exactly) {
+        compact_out.at_least(layout::term_bytes(product.m, product.n));
+      }
     }
     return fresh;
   }
@@ -371,12 +382,15 @@ struct Matmul::Impl {
     }
   }
 
-  // out = or += a · b.
+  // out = or += a · b. Either prepares the other: which of the two a shape meets first may be
+  // chance.
   void multiply_into(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out, Store store) {
     const OneThread one_thread;
     Product product = product_of(a, b, out, {});
+    product.store = Store::kAdd;
+    const bool adds_exactly = find(product).adds_exactly;  // which has tried the other, too
     product.store = store;
-    if (store == Store::kOverwrite || find(product).adds_exactly) {
+    if (store == Store::kOverwrite || adds_exactly) {
       run(product, a, b, nullptr, out);
       return;
     }
@@ -458,11 +472,15 @@ void Matmul::multiply(const ConstOperand& a,
   }
 }
 
+void Matmul::multiply_first(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
+  check_term(a, b, out);
+  if (a.rows > 0 && b.cols > 0) {
+    impl_->multiply_into(a, b, out, Store::kOverwrite);
+  }
+}
+
 void Matmul::multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out) {
-  check_operands(a, b, out);
-  WEFT_CHECK(Operand(out).is_compact() && b.layers() == 1,
-             "[{}, {}] · [{}, {}] added to a strided matrix, or too deep", a.rows, a.cols, b.rows,
-             b.cols);
+  check_term(a, b, out);
   if (a.rows > 0 && b.cols > 0) {
     impl_->multiply_into(a, b, out, Store::kAdd);
   }

@@ -51,8 +51,13 @@ class Matmul {
                 const Operand& out,
                 const Epilogue& epilogue = {});
 
-  /// out += a · b, out fp32 and compact: each element of the product is rounded to fp32, then
-  /// added.
+  /// The first term of a sum of products: out = a · b, out fp32 and compact. The first call of a
+  /// shape also makes what multiply_add() of it needs, and the other way round, so that later calls
+  /// allocate nothing, whichever of the two they are.
+  void multiply_first(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out);
+
+  /// A later term: out += a · b, out fp32 and compact: each element of the product is rounded to
+  /// fp32, then added.
   void multiply_add(const ConstOperand& a, const PackedMatrix& b, Matrix<float> out);
 
   /// The names of the oneDNN implementations that calls so far have used, e.g. "brg:avx512_core";

@@ -89,7 +89,7 @@ void GradientSummer::sum_part(Matmul& matmul,
       const ConstOperand left = slice.left(i, tile.rows);
       const PackedMatrix right = slice.right(i, tile.cols);
       if (first) {
-        matmul.multiply(left, right, to.values);
+        matmul.multiply_first(left, right, to.values);
       } else {
         matmul.multiply_add(left, right, to.values);
       }
@@ -103,8 +103,8 @@ void GradientSummer::sum_part(Matmul& matmul,
 
 void GradientSummer::settle(Matmul& matmul, const GradientTile& tile, Slot& slot) {
   if (slot.pending != nullptr) {
-    matmul.multiply(slot.pending->left(0, tile.rows), slot.pending->right(0, tile.cols),
-                    slot.values);
+    matmul.multiply_first(slot.pending->left(0, tile.rows), slot.pending->right(0, tile.cols),
+                          slot.values);
     slot.pending = nullptr;
   }
 }
