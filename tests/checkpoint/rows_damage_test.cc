@@ -280,7 +280,7 @@ TEST(RowManifest, Of4096RanksAnd856TablesHasAFewMegabytes) {
         blocks.push_back({r * columns + c + (t % 2) * 8 * (t % 512), rows, piece(128, columns, c)});
       }
     }
-    for (const CutRule& rule : rules_of(blocks, kRanks)) {
+    for (const CutRule& rule : rules_of(blocks)) {
       const auto stream = std::find_if(table.streams.begin(), table.streams.end(),
                                        [&](const RowStream& one) { return one.cols == rule.cols; });
       layout.push_back({t, stream - table.streams.begin(), rule});
@@ -318,7 +318,6 @@ TEST(CutRules, SayTheSameAsTheBlocks) {
   int regular = 0;
   for (int round = 0; round < 500; ++round) {
     const std::int64_t count = draw(1, 12);
-    const std::int64_t ranks = count * 3;
     const std::int64_t rows = draw(1, 40);
     const std::int64_t columns = draw(1, 3);
     const bool by_step = draw(0, 1) == 0;
@@ -334,7 +333,7 @@ TEST(CutRules, SayTheSameAsTheBlocks) {
     if (draw(0, 3) == 0) {
       std::swap(blocks.front().rank, blocks.back().rank);
     }
-    const auto rules = rules_of(blocks, ranks);
+    const auto rules = rules_of(blocks);
     std::vector<RankBlock> expanded;
     for (const CutRule& rule : rules) {
       ASSERT_TRUE(rule.is_sound());

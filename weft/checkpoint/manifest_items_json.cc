@@ -42,7 +42,7 @@ StoredBlock block_of(const StoredItem& item, const RankBlock& part, std::int64_t
 }
 
 /// The rule whose blocks are exactly these, in their order.
-std::optional<CutRule> cut_of(const Manifest& manifest, const StoredItem& item) {
+std::optional<CutRule> cut_of(const StoredItem& item) {
   if (item.blocks.size() < 2) {
     return std::nullopt;
   }
@@ -53,8 +53,9 @@ std::optional<CutRule> cut_of(const Manifest& manifest, const StoredItem& item) 
       return std::nullopt;
     }
   }
-  const auto rules = rules_of(parts, static_cast<std::int64_t>(manifest.files.size()));
-  if (rules.size() != 1 || std::cmp_not_equal(rules.front().count, parts.size())) {
+  const auto rules = rules_of(parts);
+  if (rules.size() != 1 || std::cmp_not_equal(rules.front().count, parts.size()) ||
+      rules.front().by == CutBy::kCopy) {
     return std::nullopt;
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -145,7 +146,7 @@ Json encode_items(const Manifest& manifest, std::int64_t version) {
                  {"dtype", std::string(to_string(item.dtype))},
                  {"rows", item.rows},
                  {"cols", item.cols}};
-    const auto rule = version >= kFormatVersion ? cut_of(manifest, item) : std::nullopt;
+    const auto rule = version >= kFormatVersion ? cut_of(item) : std::nullopt;
     if (rule) {
       encode_cut(*rule, item, json);
     } else {

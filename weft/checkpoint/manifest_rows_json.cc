@@ -3,6 +3,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/checkpoint/manifest_fields.h"
 
 namespace weft::checkpoint {
@@ -81,6 +82,8 @@ SegmentSet decode_set(const Fields& fields) {
 }  // namespace
 
 Json encode_rule(const CutRule& rule, const char* ranks) {
+  WEFT_CHECK(rule.by != CutBy::kCopy, "a checkpoint holds rows [{}, {}) once", rule.rows.begin,
+             rule.rows.end);
   Json json;
   json["rows"] = {rule.rows.begin, rule.rows.end};
   if (rule.rows.step != 1) {

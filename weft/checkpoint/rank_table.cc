@@ -215,7 +215,7 @@ class Merger {
     }
     RowLayout layout;
     for (auto& [t, list] : blocks) {
-      for (const CutRule& rule : rules_of(std::move(list), all_.metadata.ranks)) {
+      for (const CutRule& rule : rules_of(std::move(list))) {
         layout.push_back({static_cast<std::int64_t>(t), stream_of(t, rule.cols), rule});
       }
     }

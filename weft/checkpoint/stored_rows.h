@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/cut.h"
 #include "weft/base/parts.h"
-#include "weft/checkpoint/cut.h"
 #include "weft/tensor/dtype.h"
 #include "weft/tensor/state.h"
 

@@ -1,11 +1,11 @@
-#include "weft/checkpoint/cut.h"
+#include "weft/base/cut.h"
 
 #include <algorithm>
 #include <limits>
 #include <optional>
 #include <tuple>
 
-namespace weft::checkpoint {
+namespace weft {
 namespace {
 
 auto order_of(const RankBlock& block) {
@@ -28,32 +28,11 @@ bool makes(const CutRule& rule, std::span<const RankBlock> blocks) {
   return next == blocks.size();
 }
 
-/// The rule of blocks of equal columns, in the order of their rows.
-std::optional<CutRule> rule_of(std::span<const RankBlock> blocks, std::int64_t ranks) {
-  const RankBlock& first = blocks.front();
-  CutRule rule{.rows = first.rows, .cols = first.cols, .first_rank = first.rank};
-  if (blocks.size() == 1) {
-    return rule;
-  }
-  rule.count = static_cast<std::int64_t>(blocks.size());
-  rule.rank_step = blocks[1].rank - first.rank;
-  rule.by = first.rows.step == 1 ? CutBy::kRange : CutBy::kModulo;
-  rule.rows = {first.rows.begin, blocks.back().rows.end};
-  if (rule.is_sound() && makes(rule, blocks)) {
-    return rule;
-  }
-  // Of more ranks than rows some have none.
-  rule.first_rank = 0;
-  rule.rank_step = 1;
-  rule.count = ranks;
-  return rule.is_sound() && makes(rule, blocks) ? std::optional(rule) : std::nullopt;
-}
-
 }  // namespace
 
 RankBlock CutRule::block(std::int64_t i) const {
   const std::int64_t rank = first_rank + i * rank_step;
-  if (count == 1) {
+  if (count == 1 || by == CutBy::kCopy) {
     return {rank, rows, cols};
   }
   if (by == CutBy::kModulo) {
@@ -61,6 +40,19 @@ RankBlock CutRule::block(std::int64_t i) const {
   }
   const Range part = piece(rows.end - rows.begin, count, i);
   return {rank, Range{rows.begin + part.begin, rows.begin + part.end}, cols};
+}
+
+std::int64_t CutRule::blocks_with_rows() const {
+  return count == 1 || by == CutBy::kCopy ? count : std::min(count, rows.size());
+}
+
+std::int64_t CutRule::with_rows(std::int64_t i) const {
+  const std::int64_t size = rows.size();
+  if (by != CutBy::kRange || size >= count) {
+    return i;
+  }
+  // Row i alone is a piece: the first whose end is behind it.
+  return ((i + 1) * count + size - 1) / size - 1;
 }
 
 bool CutRule::is_sound() const {
@@ -76,7 +68,32 @@ bool CutRule::is_sound() const {
          !__builtin_add_overflow(first_rank, last, &last) && last >= 0 && last <= kMaxCount;
 }
 
-std::vector<CutRule> rules_of(std::vector<RankBlock> blocks, std::int64_t ranks) {
+std::optional<CutRule> rule_of(std::span<const RankBlock> blocks) {
+  const RankBlock& first = blocks.front();
+  const RankBlock& last = blocks.back();
+  CutRule rule{.rows = first.rows, .cols = first.cols, .first_rank = first.rank};
+  if (blocks.size() == 1) {
+    return rule;
+  }
+  rule.count = static_cast<std::int64_t>(blocks.size());
+  rule.rank_step = blocks[1].rank - first.rank;
+  if (first.rows == last.rows) {
+    rule.by = CutBy::kCopy;
+  } else {
+    rule.by = first.rows.step == 1 ? CutBy::kRange : CutBy::kModulo;
+    rule.rows = {first.rows.begin, last.rows.end};
+  }
+  if (rule.is_sound() && makes(rule, blocks)) {
+    return rule;
+  }
+  // Of more ranks than rows some have none, but the last one has.
+  rule.first_rank = 0;
+  rule.rank_step = 1;
+  rule.count = last.rank + 1;
+  return rule.is_sound() && makes(rule, blocks) ? std::optional(rule) : std::nullopt;
+}
+
+std::vector<CutRule> rules_of(std::vector<RankBlock> blocks) {
   std::erase_if(blocks, [](const RankBlock& block) { return block.rows.size() == 0; });
   std::sort(blocks.begin(), blocks.end(),
             [](const RankBlock& a, const RankBlock& b) { return order_of(a) < order_of(b); });
@@ -85,7 +102,7 @@ std::vector<CutRule> rules_of(std::vector<RankBlock> blocks, std::int64_t ranks)
   for (auto begin = blocks.begin(); begin != blocks.end() && regular;) {
     const auto end = std::find_if(begin, blocks.end(),
                                   [&](const RankBlock& one) { return !(one.cols == begin->cols); });
-    const auto rule = rule_of({begin, end}, ranks);
+    const auto rule = rule_of({begin, end});
     regular = rule.has_value();
     if (rule) {
       rules.push_back(*rule);
@@ -101,4 +118,4 @@ std::vector<CutRule> rules_of(std::vector<RankBlock> blocks, std::int64_t ranks)
   return rules;
 }
 
-}  // namespace weft::checkpoint
+}  // namespace weft
