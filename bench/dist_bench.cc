@@ -112,16 +112,17 @@ spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
     if (table.sharding != spec::Sharding::kGridShard) {
       continue;
     }
-    table.shards.clear();
     const std::int64_t columns = std::min<std::int64_t>(2, ranks);
     const std::int64_t width = config.tables[t].embedding_dim / columns;
+    std::vector<spec::Shard> shards;
     for (std::int64_t r = 0; r < 2; ++r) {
       for (std::int64_t c = 0; c < columns; ++c) {
-        table.shards.push_back({.rank = (columns * r + c + static_cast<std::int64_t>(t)) % ranks,
-                                .rows = piece(config.tables[t].num_embeddings, 2, r),
-                                .cols = {c * width, (c + 1) * width}});
+        shards.push_back({.rank = (columns * r + c + static_cast<std::int64_t>(t)) % ranks,
+                          .rows = piece(config.tables[t].num_embeddings, 2, r),
+                          .cols = {c * width, (c + 1) * width}});
       }
     }
+    table.shards = std::move(shards);
   }
   planner::check_plan(plan, config);
   return plan;

@@ -50,7 +50,7 @@ std::string error_of(const std::function<void()>& body) {
 std::vector<std::int64_t> owners(const Plan& plan) {
   std::vector<std::int64_t> out;
   for (const spec::TablePlan& t : plan.tables) {
-    out.push_back(t.shards.at(0).rank);
+    out.push_back(t.shards[0].rank);
   }
   return out;
 }
@@ -176,7 +176,7 @@ TEST(MakePlan, ColumnShardsGoToDifferentRanks) {
   for (std::int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(plan.tables[0].shards[static_cast<std::size_t>(i)].rank, i + 1);
   }
-  const std::vector<Shard> two = make_plan(config, 2).tables[0].shards;  // fewer ranks than shards
+  const spec::Shards two = make_plan(config, 2).tables[0].shards;  // fewer ranks than shards
   ASSERT_EQ(two.size(), 2U);
   EXPECT_NE(two[0].rank, two[1].rank);
 }
@@ -488,7 +488,7 @@ TEST(CheckPlan, FindsDamageToEveryNthRow) {
   config.tables[0].row_split = spec::RowSplit::kModulo;
   const auto damaged = [&](const std::function<void(std::vector<Shard>&)>& damage) {
     Plan plan = make_plan(config, 3);
-    damage(plan.tables[0].shards);
+    plan.tables[0].shards.edit(damage);
     return error_of([&] { check_plan(plan, config); });
   };
   const std::string of = "the plan of table a: rows ";
@@ -585,7 +585,7 @@ TEST(CheckPlan, FindsDamageToGridsAndHosts) {
     return error_of([&] { check_plan(plan, config); });
   };
   const auto grid = [&](const std::function<void(std::vector<Shard>&)>& damage) {
-    return damaged([&](Plan& plan) { damage(plan.tables[0].shards); });
+    return damaged([&](Plan& plan) { plan.tables[0].shards.edit(damage); });
   };
   const std::string advice = "; make a new plan for this configuration";
   const std::string of_grid = "the plan of table grid: ";
@@ -621,16 +621,16 @@ TEST(CheckPlan, FindsDamageToGridsAndHosts) {
   EXPECT_EQ(grid([](auto& s) { s[1].rank = 0; }),
             of_grid + "rank 0 holds two column shards, [0, 32) and [32, 64); join them" + advice);
   EXPECT_EQ(grid([](auto& s) { s[2].rank = 0; }), "no error") << "other rows may lie there";
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].rank = 0; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards.edit([](auto& s) { s[0].rank = 0; }); }),
             "the plan of table rows: table_row_wise is for the ranks of one host, and ranks 0 and "
             "3 are on hosts 0 and 1" +
                 advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards[1].rank = 1; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.edit([](auto& s) { s[1].rank = 1; }); }),
             "the plan of table cols: table_column_wise is for the ranks of one host, and ranks 2 "
             "and 1 are on hosts 1 and 0" +
                 advice);
   EXPECT_EQ(damaged([](Plan& p) {
-              p.tables[1].shards[0].rank = 0;
+              p.tables[1].shards.edit([](auto& s) { s[0].rank = 0; });
               p.hosts.clear();
             }),
             "no error")
@@ -660,7 +660,7 @@ TEST(CheckPlan, TablesHaveTheGroupsThatAreConfigured) {
             "the plan of table all: data_parallel is on all ranks of all groups, and the plan has "
             "1 groups of it" +
                 advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[3].rank = 4; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.edit([](auto& s) { s[3].rank = 4; }); }),
             "the plan of table rows: rank 4 is not among the 4 ranks" + advice);
   EXPECT_EQ(damaged([](Plan& p) { p.hosts = {0, 1}; }),
             "the plan has hosts of 2 ranks, and 4 ranks; make a new plan");
@@ -678,28 +678,28 @@ TEST(CheckPlan, FindsEveryKindOfDamage) {
     return error_of([&] { check_plan(plan, config); });
   };
   const std::string advice = "; make a new plan for this configuration";
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.pop_back(); }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.edit([](auto& s) { s.pop_back(); }); }),
             "the plan of table rows: rows from 5 to 10 are held by no shard" + advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[1].rows.begin = 4; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.edit([](auto& s) { s[1].rows.begin = 4; }); }),
             "the plan of table rows: rows from 5 are held by no shard, or twice, or out of order" +
                 advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards[0].rows = {5, 5}; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[0].shards.edit([](auto& s) { s[0].rows = {5, 5}; }); }),
             "the plan of table rows: the block of rows [5, 5) and columns [0, 16) is empty or "
             "outside [10, 16]" +
                 advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].cols.end = 8; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards.edit([](auto& s) { s[0].cols.end = 8; }); }),
             "the plan of table cols: columns [0, 8) are not cut at multiples of 16" + advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[0].rows.end = 8; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards.edit([](auto& s) { s[0].rows.end = 8; }); }),
             "the plan of table cols: a shard holds rows [0, 8) of 10" + advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards[1].rank = 2; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[1].shards.edit([](auto& s) { s[1].rank = 2; }); }),
             "the plan of table cols: rank 2 is not among the 2 ranks" + advice);
   EXPECT_EQ(
-      damaged([](Plan& p) { p.tables[1].shards[1].rank = p.tables[1].shards[0].rank; }),
+      damaged([](Plan& p) { p.tables[1].shards.edit([](auto& s) { s[1].rank = s[0].rank; }); }),
       "the plan of table cols: rank 0 holds two column shards, [0, 16) and [16, 40); join them" +
           advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.pop_back(); }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.edit([](auto& s) { s.pop_back(); }); }),
             "the plan of table all: data_parallel on 2 ranks has 1 shards" + advice);
-  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards[1].rank = 0; }),
+  EXPECT_EQ(damaged([](Plan& p) { p.tables[2].shards.edit([](auto& s) { s[1].rank = 0; }); }),
             "the plan of table all: data_parallel needs the whole table on every rank in order; "
             "shard 1 is not" +
                 advice);

@@ -82,10 +82,12 @@ spec::Config random_job(Random& random, const spec::SparseOptimizer& optimizer) 
 spec::TablePlan replicas(const spec::Table& table, std::int64_t ranks) {
   spec::TablePlan plan{
       .table = table.name, .sharding = spec::Sharding::kDataParallel, .shards = {}};
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    plan.shards.push_back(
-        {.rank = r, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}});
-  }
+  plan.shards.edit([&](auto& shards) {
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      shards.push_back(
+          {.rank = r, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}});
+    }
+  });
   return plan;
 }
 
@@ -112,16 +114,18 @@ spec::TablePlan random_grid(const spec::Table& table, std::int64_t ranks, Random
   const std::vector<RowSet> rows = random_rows(table, random);
   spec::TablePlan plan{.table = table.name, .sharding = spec::Sharding::kGridShard, .shards = {}};
   plan.pooled_at = random.below(2) == 0 ? spec::PooledAt::kOwner : spec::PooledAt::kSample;
+  std::vector<spec::Shard> shards;
   for (const RowSet& cut : rows) {
     const std::vector<std::int64_t> owners = random.shuffled(ranks);
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      plan.shards.push_back(
+      shards.push_back(
           {.rank = owners[c],
            .rows = cut,
            .cols = {columns[c].begin * spec::kColumnBlock,
                     std::min(columns[c].end * spec::kColumnBlock, table.embedding_dim)}});
     }
   }
+  plan.shards = std::move(shards);
   return plan;
 }
 
@@ -162,10 +166,12 @@ spec::Plan whole_rows(const spec::Plan& plan, const spec::Config& config) {
     spec::TablePlan& table = whole.tables[t];
     if (table.sharding == spec::Sharding::kGridShard) {
       table.sharding = spec::Sharding::kRowWise;
-      std::erase_if(table.shards, [](const spec::Shard& shard) { return shard.cols.begin != 0; });
-      for (spec::Shard& shard : table.shards) {
-        shard.cols.end = config.tables[t].embedding_dim;
-      }
+      table.shards.edit([&](auto& shards) {
+        std::erase_if(shards, [](const spec::Shard& shard) { return shard.cols.begin != 0; });
+        for (spec::Shard& shard : shards) {
+          shard.cols.end = config.tables[t].embedding_dim;
+        }
+      });
     }
   }
   return whole;

@@ -216,9 +216,11 @@ TEST(ShardedEmbeddings, ARankMayHoldSeveralRowShards) {
   }
   expect_equal(run(config, {.ranks = 2, .plan = &plan}), expected, "two of three");
   for (spec::TablePlan& table : plan.tables) {
-    for (spec::Shard& shard : table.shards) {
-      shard.rank = 1;
-    }
+    table.shards.edit([](auto& shards) {
+      for (spec::Shard& shard : shards) {
+        shard.rank = 1;
+      }
+    });
   }
   expect_equal(run(config, {.ranks = 2, .plan = &plan}), expected, "all");
 }

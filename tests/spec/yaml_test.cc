@@ -239,7 +239,7 @@ TEST(Plan, RoundTripAndHash) {
   EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
   EXPECT_NE(plan_hash(plan), hash);
   plan.hosts.clear();
-  plan.tables[0].shards[1].rank = 0;
+  plan.tables[0].shards.edit([](auto& shards) { shards[1].rank = 0; });
   EXPECT_NE(plan_hash(plan), hash);
 }
 
@@ -281,13 +281,13 @@ TEST(Plan, TheSyncThatWasChosenIsPartOfIt) {
 TEST(Plan, RowsInSteps) {
   Plan plan{.tables = {{.table = "a",
                         .sharding = Sharding::kRowWise,
-                        .shards = {{.rank = 0, .rows = {0, 9, 2}, .cols = {0, 16}},
+                        .shards = {{.rank = 1, .rows = {0, 9, 2}, .cols = {0, 16}},
                                    {.rank = 0, .rows = {1, 9, 2}, .cols = {0, 16}}}}}};
   const std::string text = plan_to_yaml(plan);
   EXPECT_NE(text.find("rows: [1, 9, 2]"), std::string::npos) << text;
   EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
   const std::uint64_t hash = plan_hash(plan);
-  plan.tables[0].shards[0].rows.step = 3;
+  plan.tables[0].shards.edit([](auto& shards) { shards[0].rows.step = 3; });
   EXPECT_NE(plan_hash(plan), hash);
 }
 

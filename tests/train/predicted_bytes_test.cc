@@ -133,26 +133,30 @@ spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Rand
   spec::TablePlan plan{
       .table = table.name, .sharding = spec::Sharding::kDataParallel, .shards = {}};
   if (random.below(5) == 0) {
-    for (std::int64_t r = 0; r < ranks; ++r) {
-      plan.shards.push_back(
-          {.rank = r, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}});
-    }
+    plan.shards.edit([&](auto& shards) {
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        shards.push_back(
+            {.rank = r, .rows = {0, table.num_embeddings}, .cols = {0, table.embedding_dim}});
+      }
+    });
     return plan;
   }
   plan.sharding = spec::Sharding::kGridShard;
   plan.pooled_at = random.below(3) == 0 ? spec::PooledAt::kOwner : spec::PooledAt::kSample;
   const std::int64_t blocks = (table.embedding_dim + spec::kColumnBlock - 1) / spec::kColumnBlock;
   const auto columns = random.cuts(blocks, 1 + random.below(std::min(blocks, ranks)));
+  std::vector<spec::Shard> shards;
   for (const RowSet& rows : random_rows(table, random)) {
     const std::vector<std::int64_t> owners = random.shuffled(ranks);
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      plan.shards.push_back(
+      shards.push_back(
           {.rank = owners[c],
            .rows = rows,
            .cols = {columns[c].begin * spec::kColumnBlock,
                     std::min(columns[c].end * spec::kColumnBlock, table.embedding_dim)}});
     }
   }
+  plan.shards = std::move(shards);
   plan.hot = random_hot_rows(table, random);
   return plan;
 }

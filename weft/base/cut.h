@@ -1,5 +1,5 @@
-/// Who holds which block of a matrix, as rules: a regular cut over many ranks is one line of a plan or
-/// of a manifest, however many ranks there are.
+/// Who holds which block of a matrix, as rules: a regular cut over many ranks is one line of a plan
+/// or of a manifest, however many ranks there are.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -145,17 +146,17 @@ std::size_t same_rows(const spec::TablePlan& plan, std::size_t first) {
 /// Shards of the same rows exchange row statistics between ranks, so no rank holds two of them.
 /// Requires that shards of the same rows follow each other. O(n log n): a grid has many shards.
 void check_different_ranks(const spec::Table& table, const spec::TablePlan& plan) {
-  std::map<std::int64_t, const Shard*> held;  // by rank, of the rows in hand
-  const Shard* last = nullptr;
+  std::map<std::int64_t, Range> held;  // columns by rank, of the rows in hand
+  std::optional<RowSet> rows;
   for (const Shard& shard : plan.shards) {
-    if (last == nullptr || shard.rows != last->rows) {
+    if (!rows || shard.rows != *rows) {
       held.clear();
     }
-    last = &shard;
-    const auto [other, is_new] = held.try_emplace(shard.rank, &shard);
+    rows = shard.rows;
+    const auto [other, is_new] = held.try_emplace(shard.rank, shard.cols);
     if (!is_new) {
       refuse(table, "rank {} holds two column shards, {} and {}; join them", shard.rank,
-             text(other->second->cols), text(shard.cols));
+             text(other->second), text(shard.cols));
     }
   }
 }

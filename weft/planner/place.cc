@@ -223,7 +223,7 @@ class MeshRanks {
   }
 
   /// Shares the load of a table among its shards, in each of its groups.
-  void add(std::int64_t groups, const std::vector<Shard>& shards, double load) {
+  void add(std::int64_t groups, const spec::Shards& shards, double load) {
     const std::int64_t count = world_.ranks / groups;
     for (const Shard& shard : shards) {
       for (std::int64_t p = shard.rank; p < world_.ranks; p += count) {

@@ -59,6 +59,14 @@ Sharding sharding_of(TableSketch choice) {
   }
 }
 
+/// By row and column.
+std::vector<Shard> in_order(std::vector<Shard> shards) {
+  std::stable_sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
+    return std::pair(a.rows.begin, a.cols.begin) < std::pair(b.rows.begin, b.cols.begin);
+  });
+  return shards;
+}
+
 }  // namespace
 
 Proposer::Proposer(const spec::Config& config,
@@ -212,7 +220,7 @@ PlanSketch Proposer::pooled_at_samples(PlanSketch sketch) {
 }
 
 double Proposer::wire_bytes(std::int64_t t,
-                            const std::vector<Shard>& shards,
+                            const spec::Shards& shards,
                             PooledAt pooled_at,
                             const HotUse* hot_use) {
   double bytes = 0.0;
@@ -300,7 +308,7 @@ std::optional<std::array<Item, 2>> Proposer::halve(const Item& whole) {
   return best;
 }
 
-void Proposer::add_shards(Problem& problem, std::int64_t t, const std::vector<Shard>& shards) {
+void Proposer::add_shards(Problem& problem, std::int64_t t, const spec::Shards& shards) {
   for (const Shard& shard : shards) {
     const ShardLoad& load = loads_.of(block_of(t, shard, pooled_at(t, shard.rows), hot_use_of(t)));
     Bin& bin = problem.bins[at(shard.rank)];
@@ -360,7 +368,7 @@ std::vector<Shard> Proposer::spread(std::int64_t t) const {
 }
 
 void Proposer::add_columns(Problem& problem, std::int64_t t) {
-  const std::vector<Shard>& shards = start_.tables[at(t)].shards;  // cut as make_plan() does
+  const spec::Shards& shards = start_.tables[at(t)].shards;  // cut as make_plan() does
   for (const Shard& shard : shards) {
     problem.items.push_back(
         item({.table = t, .rows = {shard.rows.begin, shard.rows.end}, .cols = shard.cols},
@@ -385,11 +393,11 @@ void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
     case TableSketch::kHostRows:
     case TableSketch::kHostColumns:
     case TableSketch::kGrid:
-      table.shards.clear();
+      table.shards = {};
       return;
     case TableSketch::kColumns:
       add_columns(problem, t);
-      table.shards.clear();
+      table.shards = {};
       return;
     case TableSketch::kWhole:
     case TableSketch::kCut:
@@ -398,7 +406,7 @@ void Proposer::hold(Problem& problem, std::int64_t t, spec::TablePlan& table) {
                                     .cols = all_cols(t),
                                     .may_be_cut = sketch_.tables[at(t)] == TableSketch::kCut},
                                    1, kNoGroup));
-      table.shards.clear();
+      table.shards = {};
       return;
   }
   table.sharding == Sharding::kDataParallel ? add_replica(problem, t)
@@ -450,11 +458,11 @@ Proposer::Placed Proposer::partitioned(const HalvingLimits& limits) {
 /// Items become shards; what found no place goes to rank 0, so that the plan is whole, and is a
 /// shortage.
 void Proposer::add_items(const Halved& halved, Placed& placed) const {
+  std::vector<std::vector<Shard>> shards(placed.plan.tables.size());
   for (std::size_t i = 0; i < halved.items.size(); ++i) {
     const Block& block = blocks_[at(halved.items[i].tag)];
     const std::int64_t rank = std::max<std::int64_t>(halved.partition.bin[i], 0);
-    placed.plan.tables[at(block.table)].shards.push_back(
-        {.rank = rank, .rows = block.rows, .cols = block.cols});
+    shards[at(block.table)].push_back({.rank = rank, .rows = block.rows, .cols = block.cols});
   }
   for (const Misfit& misfit : halved.partition.misfits) {
     const bool replicas = misfit.item == kNowhere;
@@ -467,18 +475,15 @@ void Proposer::add_items(const Halved& halved, Placed& placed) const {
          .missing = misfit.missing});
   }
   for (std::int64_t t = 0; t < tables(); ++t) {
+    if (!shards[at(t)].empty()) {
+      placed.plan.tables[at(t)].shards = in_order(std::move(shards[at(t)]));
+    }
     finish_table(t, placed.plan.tables[at(t)]);
   }
 }
 
-/// Shards in order, the scheme they are, and where bags are added.
+/// The scheme that its shards are, and where bags are added.
 void Proposer::finish_table(std::int64_t t, spec::TablePlan& table) const {
-  const auto before = [](const Shard& a, const Shard& b) {
-    return std::pair(a.rows.begin, a.cols.begin) < std::pair(b.rows.begin, b.cols.begin);
-  };
-  if (!std::is_sorted(table.shards.begin(), table.shards.end(), before)) {
-    std::stable_sort(table.shards.begin(), table.shards.end(), before);
-  }
   if (config_.tables[at(t)].sharding != Sharding::kAuto) {
     return;
   }

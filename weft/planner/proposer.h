@@ -101,7 +101,7 @@ class Proposer {
   /// Bytes of ids, vectors and gradients of a table's shards between two ranks. `hot_use` as in
   /// Estimator::shard().
   [[nodiscard]] double wire_bytes(std::int64_t table,
-                                  const std::vector<spec::Shard>& shards,
+                                  const spec::Shards& shards,
                                   spec::PooledAt pooled_at,
                                   const HotUse* hot_use = nullptr);
 
@@ -141,7 +141,7 @@ class Proposer {
   Item item(const Block& block, std::int64_t column_shards, std::int64_t group);
   std::array<Item, 2> halves(const Item& whole, Range Block::* axis, std::int64_t cut);
   std::optional<std::array<Item, 2>> halve(const Item& whole);
-  void add_shards(Problem& problem, std::int64_t table, const std::vector<spec::Shard>& shards);
+  void add_shards(Problem& problem, std::int64_t table, const spec::Shards& shards);
   void add_replica(Problem& problem, std::int64_t table);
   void add_columns(Problem& problem, std::int64_t table);
   void add_on_hosts(Problem& problem, spec::Plan& plan);

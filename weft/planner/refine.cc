@@ -63,11 +63,13 @@ class Refiner {
   /// Every n-th row instead of ranges, on the same ranks.
   [[nodiscard]] static spec::TablePlan dealt(const spec::TablePlan& table) {
     spec::TablePlan plan = table;
-    const auto count = static_cast<std::int64_t>(plan.shards.size());
-    const std::int64_t rows = plan.shards.back().rows.end;
-    for (std::int64_t k = 0; k < count; ++k) {
-      plan.shards[at(k)].rows = RowSet(k, rows, count);
-    }
+    plan.shards.edit([](std::vector<Shard>& shards) {
+      const auto count = static_cast<std::int64_t>(shards.size());
+      const std::int64_t rows = shards.back().rows.end;
+      for (std::int64_t k = 0; k < count; ++k) {
+        shards[at(k)].rows = RowSet(k, rows, count);
+      }
+    });
     return plan;
   }
 

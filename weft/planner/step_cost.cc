@@ -158,6 +158,7 @@ PlanCost step_cost(const StepShape& shape,
   cost.ranks.resize(at(shape.ranks));
   ShardLoad replicas;
   std::vector<double> bytes;  // of row statistics
+  std::vector<spec::Shard> beside;
   cost::Exchange statistics = cost::no_exchange(shape.cluster);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
@@ -176,7 +177,10 @@ PlanCost step_cost(const StepShape& shape,
       while (end < table.shards.size() && table.shards[end].rows == table.shards[i].rows) {
         ++end;
       }
-      const std::span beside(table.shards.data() + i, end - i);
+      beside.clear();
+      for (; i < end; ++i) {
+        beside.push_back(table.shards[i]);
+      }
       bytes.clear();
       const auto count = static_cast<std::int64_t>(beside.size());
       for (const spec::Shard& one : beside) {
@@ -187,7 +191,6 @@ PlanCost step_cost(const StepShape& shape,
         cost.ranks[at(one.rank)].load += load;
       }
       add_pairs(shape, statistics, beside, bytes);
-      i = end;
     }
   }
   const double replica_bytes = replicas.statistic_bytes;

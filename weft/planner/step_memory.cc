@@ -237,7 +237,7 @@ class StepLengths {
   /// Statistics of rows go from each shard of the same rows to each other; twice where there is a
   /// norm too, which takes the same memory.
   void add_statistic_traffic(std::size_t t, CutCounts& cuts) {
-    const std::vector<spec::Shard>& shards = plan_.tables[t].shards;
+    const spec::Shards& shards = plan_.tables[t].shards;
     if (!relays_ || !looks_at_whole_rows(config_.tables[t].optimizer)) {
       return;
     }
@@ -247,7 +247,10 @@ class StepLengths {
         ++end;
       }
       if (end - i > 1) {
-        relays_->add_statistics({&shards[i], end - i}, cuts.unique_rows(shards[i].rows));
+        const auto first = shards.begin() + static_cast<std::ptrdiff_t>(i);
+        const std::vector<spec::Shard> beside(first,
+                                              shards.begin() + static_cast<std::ptrdiff_t>(end));
+        relays_->add_statistics(beside, cuts.unique_rows(shards[i].rows));
       }
       i = end;
     }

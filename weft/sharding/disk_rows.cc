@@ -50,7 +50,7 @@ DiskRows::DiskRows(const spec::Config& config,
 
 bool DiskRows::any(const spec::Config& config, const spec::Plan& plan, std::int64_t rank) {
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
-    const std::vector<spec::Shard>& shards = plan.tables[t].shards;
+    const spec::Shards& shards = plan.tables[t].shards;
     if (config.tables[t].memory.tier == spec::MemoryTier::kSsd &&
         std::any_of(shards.begin(), shards.end(), [&](const spec::Shard& shard) {
           return shard.rank == rank % plan.ranks_of(plan.tables[t]);

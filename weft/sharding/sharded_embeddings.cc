@@ -34,8 +34,8 @@ std::set<std::int64_t> numbers_of_groups(const spec::Plan& plan) {
 std::vector<spec::Shard> on_all(const spec::TablePlan& table, std::int64_t ranks) {
   std::vector<spec::Shard> shards;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    spec::Shard& shard = shards.emplace_back(table.shards.front());
-    shard.rank = r;
+    shards.push_back(table.shards.front());
+    shards.back().rank = r;
   }
   return shards;
 }
@@ -56,7 +56,7 @@ spec::Plan plan_of_set(const spec::Plan& plan, std::int64_t groups, bool first) 
       to.shards = on_all(table, own.ranks);
     } else if (is_replicated(table) || plan.groups_of(table) != groups) {
       to.hot.clear();
-      to.shards.clear();
+      to.shards = {};
     }
   }
   return own;

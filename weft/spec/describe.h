@@ -42,6 +42,8 @@ struct Field {
   /// has no other line. Of keys that are younger than checkpoints: it is what jobs did before there
   /// was the key, so these keep their hash. It stays what it is where the default changes.
   std::string_view unhashed = {};
+  /// A value, as YAML, that is not written: of keys that few entries of a long list have.
+  std::string_view unwritten = {};
 };
 
 /// A key that configurations had, at the place where it was (docs/adr/0013-knobs-that-are-gone.md).

@@ -24,6 +24,7 @@ constexpr std::array<std::string_view, 8> kShardings = {
 constexpr std::array<std::string_view, 2> kRowSplits = {"range", "modulo"};
 constexpr std::array<std::string_view, 3> kPooledAt = {"owner", "sample", "auto"};
 constexpr std::array<std::string_view, 2> kPooledAtOfPlans = {"owner", "sample"};
+constexpr std::array<std::string_view, 3> kCutsOfPlans = {"range", "modulo", "copy"};
 constexpr std::array<std::string_view, 3> kModels = {"dlrm", "dcnv2", "deepfm"};
 constexpr std::array<std::string_view, 2> kComputes = {"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kSequencePoolings = {"attention", "mean"};
@@ -416,8 +417,11 @@ void walk(Visitor& v, Debug& c) {
           &c.skip);
 }
 
-void walk(Visitor& v, Shard& c) {
-  v.value({.name = "rank", .meaning = "Owner.", .bounds = at_least(0, kMaxRanks - 1)}, &c.rank);
+void walk(Visitor& v, CutRule& c) {
+  v.value({.name = "rank",
+           .meaning = "Owner; of several shards that of the first.",
+           .bounds = at_least(0, kMaxRanks - 1)},
+          &c.first_rank);
   v.value({.name = "rows",
            .meaning = "First row, one past the last, and from row to row if not 1.",
            .bounds = at_least(0)},
@@ -426,6 +430,21 @@ void walk(Visitor& v, Shard& c) {
            .meaning = "First column and one past the last.",
            .bounds = at_least(0, kMaxWidth)},
           &c.cols);
+  v.value({.name = "count",
+           .meaning = "Ranks that share the rows, a shard each; not said of one.",
+           .bounds = at_least(1, kMaxRanks),
+           .unwritten = "1"},
+          &c.count);
+  v.value({.name = "rank_step",
+           .meaning = "From one of these ranks to the next; not said if 1.",
+           .bounds = at_least(0, kMaxRanks),
+           .unwritten = "1"},
+          &c.rank_step);
+  v.value({.name = "by",
+           .meaning = "How they share them. range: pieces of equal size, not said; modulo: every "
+                      "count-th row; copy: each has all.",
+           .unwritten = "range"},
+          choice(c.by, kCutsOfPlans));
 }
 
 void walk(Visitor& v, TablePlan& c) {
@@ -445,7 +464,9 @@ void walk(Visitor& v, TablePlan& c) {
        .bounds = at_least(0, kMaxRows),
        .default_text = "none"},
       &c.hot);
-  list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, c.shards, {.key = {}});
+  std::vector<CutRule> rules = c.shards.rules();
+  list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, rules, {.key = {}});
+  c.shards = Shards::as_written(std::move(rules));
 }
 
 void walk(Visitor& v, CollectiveForms& c) {

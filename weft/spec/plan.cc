@@ -68,6 +68,25 @@ void require_blocks(const Node& root) {
   }
 }
 
+/// Of each entry for several shards; one for a single shard is looked at with the whole plan.
+void require_sound_rules(const Node& root, const Plan& plan) {
+  const NodePtr tables = root.find("tables");
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    const std::vector<CutRule>& rules = plan.tables[t].shards.rules();
+    const NodePtr shards = tables->items[t]->find("shards");
+    for (std::size_t i = 0; i < rules.size(); ++i) {
+      if (rules[i].count > 1 && !rules[i].is_sound()) {
+        fail_at(*shards->items[i],
+                "{}.shards.{}: rows [{}, {}) step {} and columns [{}, {}) are not to be shared by "
+                "{} ranks; give rows and columns that are not empty, of step 1",
+                entry_path("tables", plan.tables[t].table, t), i, rules[i].rows.begin,
+                rules[i].rows.end, rules[i].rows.step, rules[i].cols.begin, rules[i].cols.end,
+                rules[i].count);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Mesh mesh_of(const Mesh& asked, const Plan& plan) {
@@ -117,6 +136,10 @@ Plan plan_from_yaml(const std::string& text, const std::string& file) {
   }
   check_bounds(body, places);
   require_blocks(*root);
+  require_sound_rules(*root, plan);
+  for (TablePlan& table : plan.tables) {
+    table.shards = Shards(table.shards.list());
+  }
   return plan;
 }
 

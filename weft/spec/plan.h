@@ -10,17 +10,9 @@
 
 #include "weft/base/parts.h"
 #include "weft/spec/config.h"
+#include "weft/spec/shards.h"
 
 namespace weft::spec {
-
-/// A block of a table on one rank. data_parallel: one whole shard per rank.
-struct Shard {
-  std::int64_t rank = 0;
-  RowSet rows;  ///< a range, or of row_split modulo every n-th
-  Range cols;
-
-  friend bool operator==(const Shard&, const Shard&) = default;
-};
 
 /// The plan of one table: its scheme, and its shards in one replica group. The other groups hold
 /// the same.
@@ -33,7 +25,7 @@ struct TablePlan {
   /// not empty, not touching each other. The shards cover these rows too, but nothing reads or
   /// writes them. In plan files the key is `head`.
   std::vector<Range> hot = {};
-  std::vector<Shard> shards;  ///< ascending by (row, column), no empty shard
+  Shards shards;  ///< ascending by (row, column), no empty shard
 
   friend bool operator==(const TablePlan&, const TablePlan&) = default;
 };

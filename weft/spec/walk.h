@@ -57,7 +57,7 @@ void walk(Visitor& v, Pipeline& c);
 void walk_overlap(Visitor& v, Pipeline& c);  ///< what a plan may say of it
 void walk(Visitor& v, Codecs& c);
 void walk(Visitor& v, Numerics& c);
-void walk(Visitor& v, Shard& c);
+void walk(Visitor& v, CutRule& c);
 void walk(Visitor& v, TablePlan& c);
 void walk(Visitor& v, CollectiveForms& c);
 
@@ -100,7 +100,7 @@ inline std::string label_of(const TablePlan& entry) {
 }
 
 /// Returns nothing: shards have no names, only positions.
-inline std::string label_of(const Shard&) {
+inline std::string label_of(const CutRule&) {
   return {};
 }
 

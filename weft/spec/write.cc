@@ -29,6 +29,9 @@ class YamlWriter final : public Visitor {
     if (options_.only_deciding && (!field.decides_weights || field.unhashed == value_text(value))) {
       return;
     }
+    if (!field.unwritten.empty() && field.unwritten == value_text(value)) {
+      return;
+    }
     comment(field, type_text(value), range_text(field, value));
     out_ += fmt::format("{}{}: {}\n", lead(), field.name, value_text(value));
   }
