@@ -20,6 +20,8 @@ std::string_view to_string(Collective collective) {
       return "barrier";
     case Collective::kSplit:
       return "split";
+    case Collective::kMerge:
+      return "merge";
   }
   return "unknown collective";
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -20,9 +21,10 @@ enum class Collective : std::uint8_t {
   kBroadcast,
   kBarrier,
   kSplit,
+  kMerge,
 };
 
-inline constexpr int kNumCollectives = 7;
+inline constexpr int kNumCollectives = 8;
 
 /// "all_reduce", "reduce_scatter", ...
 std::string_view to_string(Collective collective);
@@ -88,6 +90,28 @@ class LaneReader {
  private:
   void* object_;
   void (*call_)(void*, std::span<const Lane>);
+};
+
+/// A non-owning reference to a callable void(std::span<std::byte> block, std::span<const std::byte>
+/// later): takes the block of the ranks that come after into the block of some ranks. No
+/// allocation.
+class BlockMerger {
+ public:
+  template <typename F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, BlockMerger>)
+  BlockMerger(F&& f)  // NOLINT(google-explicit-constructor): a parameter type, like string_view
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, std::span<std::byte> block, std::span<const std::byte> later) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(block, later);
+        }) {}
+
+  void operator()(std::span<std::byte> block, std::span<const std::byte> later) const {
+    call_(object_, block, later);
+  }
+
+ private:
+  void* object_;
+  void (*call_)(void*, std::span<std::byte>, std::span<const std::byte>);
 };
 
 /// What every call carries, so that ranks out of step are named instead of hanging.

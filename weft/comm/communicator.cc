@@ -11,6 +11,7 @@
 #include "weft/comm/call_guard.h"
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
+#include "weft/comm/rank_tree.h"
 #include "weft/comm/relays.h"
 #include "weft/trace/recorder.h"
 
@@ -232,6 +233,10 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
   const CallGuard guard(busy_, name(), ctx);
   WEFT_CHECK(0 <= root && root < size_, "broadcast of group '{}' from rank {} of {}", name(), root,
              size_);
+  if (has_tree()) {
+    down_tree(ctx, {Collective::kBroadcast, static_cast<std::uint64_t>(root)}, data, bytes, root);
+    return;
+  }
   silence();
   if (root == rank_) {
     for (int p = 0; p < size_; ++p) {
@@ -248,6 +253,12 @@ void Communicator::broadcast(Context& ctx, void* data, std::int64_t bytes, int r
 
 void Communicator::barrier(Context& ctx) {
   const CallGuard guard(busy_, name(), ctx);
+  if (has_tree()) {
+    const TreeCall call{Collective::kBarrier, 0};
+    up_tree(ctx, call, nullptr, 0, [](int /*count*/) {});
+    down_tree(ctx, call, nullptr, 0, 0);
+    return;
+  }
   for (int p = 0; p < size_; ++p) {
     send_to(p, nullptr, 0);
     receive_from(p, nullptr, 0);

@@ -10,10 +10,15 @@
 ///   all_gather(_v)    1          W - 1               (W - 1) S
 ///   broadcast         1          root: W - 1         root: (W - 1) S, others: 0
 ///   barrier           1          W - 1               0
+///   merge             1          W - 1               (W - 1) S
 ///   reduce_scatter    1          W - 1               (W - 1)/W S
 ///   all_reduce        2          2 (W - 1)           2 (W - 1)/W S (each slice a whole element)
 ///     up to 4 KiB     1          W - 1               (W - 1) S
 ///   split, duplicate  1          W - 1               24 (W - 1)
+///
+/// Of more than 8 ranks broadcast, barrier, merge and the small all_reduce go along a tree instead
+/// (weft/comm/rank_tree.h), in any form: with h = ⌈log8 W⌉ levels they are h exchanges down, and
+/// but for broadcast h up before; a rank sends 7 messages at most in a level.
 ///
 /// That is the flat form. In the hierarchical one (duplicate() with a Form, where a job has several
 /// hosts and any of them several ranks) an exchange is four: sizes and then lanes to the relays of
@@ -142,6 +147,10 @@ class Communicator {
   /// Returns after all ranks have called it.
   void barrier(Context& ctx);
 
+  /// Merges the blocks of all ranks in the order of ranks, and leaves the result in `block` on all.
+  /// `merger` is associative, and does not throw. The size is equal on all ranks.
+  void merge(Context& ctx, std::span<std::byte> block, BlockMerger merger);
+
   /// In place. kMin and kMax of floating values: the second operand wins where a comparison with
   /// NaN fails, so exclude NaN before.
   void all_reduce(Context& ctx, float* data, std::int64_t count, ReduceOp op = ReduceOp::kSum);
@@ -224,6 +233,20 @@ class Communicator {
     ReduceOp op;
   };
 
+  /// A call that goes along the tree over ranks: what its exchanges say in their stamps.
+  struct TreeCall {
+    Collective collective;
+    std::uint64_t arguments;
+  };
+
+  [[nodiscard]] bool has_tree() const;
+  template <typename Combine>
+  void up_tree(Context& ctx,
+               const TreeCall& call,
+               std::byte* blocks,
+               std::int64_t bytes,
+               const Combine& combine);
+  void down_tree(Context& ctx, const TreeCall& call, void* data, std::int64_t bytes, int root);
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
   void run(const Context& ctx, const Exchange& call);
   void run_directly(const Context& ctx, Exchange call);

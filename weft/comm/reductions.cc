@@ -10,6 +10,7 @@
 #include "weft/comm/call_guard.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/group.h"
+#include "weft/comm/rank_tree.h"
 #include "weft/comm/reduce_rows.h"
 
 namespace weft::comm {
@@ -64,14 +65,24 @@ template <typename T>
 void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, ReduceOp op) {
   const CallGuard guard(busy_, name(), ctx);
   const auto unit = static_cast<std::int64_t>(sizeof(T));
+  const TreeCall call{Collective::kAllReduce, hash_type(type_name<T>(), op)};
+  if (count * unit <= kSmallAllReduce && has_tree()) {
+    T* const rows = reinterpret_cast<T*>(scratch(kTreeFan * count * unit));
+    std::copy_n(data, count, rows);
+    up_tree(ctx, call, reinterpret_cast<std::byte*>(rows), count * unit,
+            [&](int blocks) { reduce_rows(ctx.pool, rows, blocks, count, op); });
+    std::copy_n(rows, count, data);
+    down_tree(ctx, call, data, count * unit, 0);
+    return;
+  }
   if (count * unit <= kSmallAllReduce) {
     T* const rows = reinterpret_cast<T*>(scratch(size_ * count * unit));
     for (int p = 0; p < size_; ++p) {
       send_to(p, data, count * unit);
       receive_from(p, rows + p * count, count * unit);
     }
-    copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)),
-         send_, recv_, Payload::kSame);
+    copy(ctx, next_stamp(call.collective, count * unit, call.arguments), send_, recv_,
+         Payload::kSame);
     reduce_rows(ctx.pool, rows, size_, count, op);
     std::copy_n(rows, count, data);
     return;
@@ -85,8 +96,8 @@ void Communicator::all_reduce_any(Context& ctx, T* data, std::int64_t count, Red
     send_to(p, data + own.begin, own.size() * unit);
     receive_from(p, data + slice.begin, slice.size() * unit);
   }
-  copy(ctx, next_stamp(Collective::kAllReduce, count * unit, hash_type(type_name<T>(), op)), send_,
-       recv_, Payload::kSame);
+  copy(ctx, next_stamp(call.collective, count * unit, call.arguments), send_, recv_,
+       Payload::kSame);
 }
 
 template <typename T>

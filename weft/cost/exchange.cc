@@ -134,6 +134,36 @@ Exchange barrier(const Cluster& cluster, const Group& group) {
   return even(cluster, group, std::vector<double>(group.size(), 0.0), Own::kKept);
 }
 
+std::vector<Exchange> merge(const Cluster& cluster, const Group& group, double bytes) {
+  constexpr std::size_t kFan = 8;  // of weft/comm/rank_tree.h
+  if (group.size() <= kFan) {
+    return {all_gather(cluster, group, std::vector<double>(group.size(), bytes))};
+  }
+  const std::vector<std::int64_t> hosts = hosts_of(cluster, group);
+  std::vector<Exchange> up;
+  std::vector<Exchange> down;
+  for (std::size_t span = 1; span < group.size(); span *= kFan) {
+    up.push_back(no_exchange(cluster));
+    down.push_back(no_exchange(cluster));
+    for (std::size_t i = span; i < group.size(); i += span) {
+      const std::size_t leader = i - i % (span * kFan);
+      if (leader == i) {
+        continue;
+      }
+      const std::size_t link = hosts[i] == hosts[leader] ? kHost : kNetwork;
+      const auto send = [&](Exchange& exchange, std::size_t from, std::size_t to) {
+        exchange.ranks[at(group[from])].sent[link] += bytes;
+        exchange.ranks[at(group[from])].messages[link] += 1.0;
+        exchange.ranks[at(group[to])].received[link] += bytes;
+      };
+      send(up.back(), i, leader);
+      send(down.back(), leader, i);
+    }
+  }
+  up.insert(up.end(), down.rbegin(), down.rend());
+  return up;
+}
+
 namespace {
 
 /// Of the rank with most: it encodes `partials` slices for each other rank, decodes those of its

@@ -94,6 +94,12 @@ Exchange reduce_scatter(const topology::Cluster& cluster,
 /// Returns the exchange in which every rank of the group sends an empty message to each other rank.
 Exchange barrier(const topology::Cluster& cluster, const topology::Group& group);
 
+/// A merge of a block of `bytes` of every rank, result to all, as Communicator::merge() does it:
+/// one exchange of up to 8 ranks, else one for each level of the tree over ranks, up and down.
+std::vector<Exchange> merge(const topology::Cluster& cluster,
+                            const topology::Group& group,
+                            double bytes);
+
 /// The sum of `count` floats over the group as weft/comm/ordered_reduce.h makes it.
 struct OrderedAllReduce {
   Exchange partials;       ///< partial sums and their presence

@@ -20,6 +20,9 @@ using spec::Sharding;
 
 constexpr std::int64_t kDefaultParts = 8;
 
+// A flat exchange has a message for each other rank, and one thread that sends them.
+constexpr std::int64_t kMostFlatRanks = 64;
+
 /// How many blocks of `cut` columns a table has.
 std::int64_t blocks_of(const spec::Table& table, std::int64_t cut) {
   return (table.embedding_dim + cut - 1) / cut;
@@ -400,11 +403,15 @@ std::vector<std::int64_t> host_numbers(const RankLayout& layout) {
   return numbers;
 }
 
-/// Without knowledge of the links: flat, unless asked for.
+/// Without knowledge of the links: flat, unless asked for, or with so many ranks that messages
+/// decide.
 spec::CollectiveForms asked_forms(const spec::Config& config,
                                   const std::vector<std::int64_t>& hosts) {
-  const bool hierarchical = config.collectives == spec::Collectives::kHierarchical &&
-                            !HostLayout(std::vector<int>(hosts.begin(), hosts.end())).is_flat();
+  const bool is_wanted =
+      config.collectives == spec::Collectives::kHierarchical ||
+      (config.collectives == spec::Collectives::kAuto && std::ssize(hosts) > kMostFlatRanks);
+  const bool hierarchical =
+      is_wanted && !HostLayout(std::vector<int>(hosts.begin(), hosts.end())).is_flat();
   const auto form =
       hierarchical ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
   return {.ids = form, .vectors = form, .dense = form};

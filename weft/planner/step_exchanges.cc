@@ -187,8 +187,9 @@ void add_exchanges(const StepShape& shape,
     add_exchange(shape, cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
     add_exchange(shape, cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});
   }
-  add_world_stage(shape, cost, StepPart::kExchangeReport,
-                  away(cost::all_gather(shape.world, shape.everybody, each(report_bytes(shape)))));
+  for (const Exchange& level : cost::merge(shape.world, shape.everybody, report_bytes(shape))) {
+    add_world_stage(shape, cost, StepPart::kExchangeReport, away(level));
+  }
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
     add_statistics(shape, cost, forms.vectors, statistics);
   }

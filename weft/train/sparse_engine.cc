@@ -52,8 +52,7 @@ SparseEngine::SparseEngine(const spec::Config& config,
                        : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
                                      static_cast<int>(world.rank() / plan.most_ranks()),
                                      "control of groups")),
-      tables_(config, plan, world, device, {.control_bytes = other_control_.bytes()}),
-      report_bytes_(at(other_report_.bytes() * world.size())) {
+      tables_(config, plan, world, device, {.control_bytes = other_control_.bytes()}) {
   if (groups_comm_ != nullptr) {
     group_bytes_.resize(at(other_control_.bytes() * groups_comm_->size()));
   }
@@ -149,18 +148,15 @@ void SparseEngine::add_late(StepReport& report) {
 }
 
 void SparseEngine::merge_reports(Context& ctx, StepReport& report) {
-  const auto bytes = at(report.bytes());
-  const auto block = [&](int rank) {
-    return std::span(report_bytes_).subspan(at(rank) * bytes, bytes);
-  };
-  own_report_.resize(bytes);
-  report.encode(own_report_);
-  control_comm_->all_gather(ctx, own_report_.data(), report_bytes_.data(), report.bytes());
-  report.decode(block(0));
-  for (int rank = 1; rank < control_comm_->size(); ++rank) {
-    other_report_.decode(block(rank));
+  report_bytes_.resize(at(report.bytes()));
+  report.encode(report_bytes_);
+  control_comm_->merge(ctx, report_bytes_, [&](auto block, auto later) {
+    report.decode(block);
+    other_report_.decode(later);
     report.append(other_report_);
-  }
+    report.encode(block);
+  });
+  report.decode(report_bytes_);
 }
 
 void SparseEngine::exchange_report(Context& ctx, SparseState& state) {

@@ -147,7 +147,7 @@ class SparseEngine {
   Late late_, reported_;
   std::int64_t late_table_ = -1;  // the first with codec counts of gradients after the last report
   std::vector<std::byte> group_block_, group_bytes_;  // of the own group; of all groups
-  std::vector<std::byte> own_report_, report_bytes_;  // of this rank; of all ranks
+  std::vector<std::byte> report_bytes_;               // as they travel
 };
 
 }  // namespace weft::train
