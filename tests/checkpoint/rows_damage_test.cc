@@ -48,7 +48,7 @@ class RowDamage : public testing::Test {
                                               {&others, 1, {0, 3}, {{0, 0, {0, 3}}}}};
       WorkProgress progress;
       check_initial_values(manifest, targets, "/ck");
-      fill_rows(files_, manifest, "/ck/step-00000001", targets, progress);
+      fill_rows({files_, manifest, "/ck/step-00000001"}, targets, progress);
       ASSERT_EQ(rows.differences({{{"rows.a", 1}, 1}, {{"rows.a", 4}, 1}}), 0);
       ASSERT_EQ(others.differences({}), 0);
     });

@@ -33,7 +33,7 @@ std::optional<Error> attempt(const Work& work, WorkProgress& progress) {
   } catch (const std::bad_alloc&) {
     return Error(
         ErrorCode::kResource,
-        "out of memory; a checkpoint needs 16 MiB per rank, and one that is written beside "
+        "out of memory; a checkpoint needs 48 MiB per rank, and one that is written beside "
         "steps also room for its copies");
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());

@@ -119,13 +119,17 @@ struct LoadOptions {
   io::FileSystem* files = nullptr;  ///< null = the operating system's
   /// Set to the checkpoint, where saves can go on from it with increments. Differs between ranks.
   Increments* increments = nullptr;
+  int readers = 4;                                     ///< threads per rank that read and check,
+  std::int64_t reader_bytes = std::int64_t{64} << 20;  ///< one for each so many bytes
 };
 
 /// Fills every item of every sink, whole blocks, from wherever they are stored. Collective; each
-/// rank reads the chunks it needs, and checks each, by itself. Nothing is converted: dtype, rows
-/// and cols must be the stored ones. Memory: two chunks, or 5 MiB. Rows that are not stored have
-/// their initial values, so sinks with rows must have these: sinks that were just made. Where such
-/// a sink would make other values than the job that saved, that is an error.
+/// rank reads the chunks it needs, and checks each, by itself. Several threads read; sinks are
+/// called by one, in the order of what is stored, so the state is the same with any number. Nothing
+/// is converted: dtype, rows and cols must be the stored ones. Memory: a chunk for each reader and
+/// one more, so 40 MiB with four, and 8 or 16 MiB where few bytes are read. Rows that are not
+/// stored have their initial values, so sinks with rows must have these: sinks that were just made.
+/// Where such a sink would make other values than the job that saved, that is an error.
 ///
 /// Errors: Error(kCheckpoint) on all ranks with the rank of origin, naming file, offset, item, and
 /// what to do: missing or extra items, other shapes, missing, cut or changed files. Sinks may then

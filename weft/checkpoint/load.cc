@@ -1,36 +1,23 @@
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <memory>
-#include <numeric>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "weft/base/error.h"
-#include "weft/base/hash.h"
-#include "weft/base/parts.h"
 #include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/block_reader.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
-#include "weft/checkpoint/manifest_check.h"
 #include "weft/checkpoint/row_reader.h"
 #include "weft/checkpoint/step_names.h"
 
 namespace weft::checkpoint {
 namespace {
 
-/// An item of a sink and where it is stored.
-struct Wanted {
-  StateSink* sink = nullptr;
-  std::size_t index = 0;
-  StateItem item;
-  std::size_t stored = 0;  ///< index into Manifest::items
-};
-
 /// What this rank asks for.
 struct Request {
-  std::vector<Wanted> blocks;
+  std::vector<BlockTarget> blocks;
   std::vector<RowTarget> rows;
   std::vector<std::uint8_t> asked;  ///< for each stored item whether it is wanted here
 };
@@ -62,7 +49,7 @@ std::vector<Place> places_of(const Manifest& manifest) {
 }
 
 /// Adds an item of a sink to the target of its table. Those of one sink come one after the other.
-void add_to_target(std::vector<RowTarget>& targets, const Wanted& wanted, const Place& place) {
+void add_to_target(std::vector<RowTarget>& targets, const BlockTarget& wanted, const Place& place) {
   if (targets.empty() || targets.back().sink != wanted.sink ||
       targets.back().table != place.index || !(targets.back().rows == wanted.item.held())) {
     targets.push_back({wanted.sink, place.index, wanted.item.held(), {}});
@@ -112,7 +99,7 @@ Request match(std::span<StateSink* const> sinks,
       const Place& place = places[found->second];
       check_same_matrix(items[i], place.matrix, path);
       request.asked[found->second] = 1;
-      const Wanted wanted{sink, i, items[i], place.index};
+      const BlockTarget wanted{sink, i, items[i], place.index};
       if (place.is_row) {
         add_to_target(request.rows, wanted, place);
       } else {
@@ -127,21 +114,6 @@ Request match(std::span<StateSink* const> sinks,
          path, some_of(missing));
   }
   return request;
-}
-
-std::int64_t bytes_to_read(const std::vector<Wanted>& wanted) {
-  std::int64_t bytes = 0;
-  for (const Wanted& one : wanted) {
-    bytes +=
-        one.item.held().size() * (one.item.col_end - one.item.col_begin) * size_of(one.item.dtype);
-  }
-  return bytes;
-}
-
-/// Whether the two have a row in common; true too for some that have none.
-bool may_meet(const RowSet& a, const RowSet& b) {
-  return std::max(a.begin, b.begin) < std::min(a.end, b.end) &&
-         (a.begin - b.begin) % std::gcd(a.step, b.step) == 0;
 }
 
 /// The stored items that no rank asks for, on rank 0.
@@ -192,151 +164,6 @@ bool check_extra(comm::Communicator& comm,
   share_text(comm, ctx, all);
   return !all.empty();
 }
-
-/// Reads chunks, checks them, and hands out what sinks want of them.
-class Reader {
- public:
-  Reader(io::FileSystem& system,
-         const Manifest& manifest,
-         std::string directory,
-         WorkProgress& progress)
-      : system_(system),
-        manifest_(manifest),
-        directory_(std::move(directory)),
-        progress_(progress),
-        files_(manifest.files.size()) {}
-
-  void fill(const Wanted& wanted) {
-    const StoredItem& stored = manifest_.items[wanted.stored];
-    for (const StoredBlock& block : stored.blocks) {
-      const bool meets = may_meet(wanted.item.held(), block.rows()) &&
-                         std::max(wanted.item.col_begin, block.col_begin) <
-                             std::min(wanted.item.col_end, block.col_end);
-      if (meets) {
-        fill_from(wanted, stored, block);
-      }
-    }
-  }
-
- private:
-  const InputFile& file(std::int64_t index) {
-    auto& slot = files_[static_cast<std::size_t>(index)];
-    if (slot == nullptr) {
-      const DataFile& expected = manifest_.files[static_cast<std::size_t>(index)];
-      const std::string path = join(directory_, expected.name);
-      progress_.go_to(fmt::format("'{}'", path));
-      slot = std::make_unique<InputFile>(system_, path);
-      if (slot->bytes() != expected.bytes) {
-        fail(ErrorCode::kCheckpoint,
-             "'{}' has {} bytes, but {} were written; restore the checkpoint from a copy or resume "
-             "from another one",
-             slot->path(), slot->bytes(), expected.bytes);
-      }
-    }
-    return *slot;
-  }
-
-  void fill_from(const Wanted& wanted, const StoredItem& stored, const StoredBlock& block) {
-    const RowSet rows = block.rows();
-    const std::int64_t row_end = std::min(wanted.item.row_end, block.row_end);
-    const std::int64_t first =
-        wanted.item.row_begin <= rows.begin ? 0 : rows.index(wanted.item.row_begin + rows.step - 1);
-    for (std::int64_t chunk = first / block.chunk_rows;; ++chunk) {
-      const std::int64_t begin = chunk * block.chunk_rows;
-      if (rows.row(begin) >= row_end) {
-        return;
-      }
-      const std::int64_t end = std::min(begin + block.chunk_rows, rows.size());
-      read_chunk(stored, block, chunk, end - begin);
-      hand_over(wanted, stored, block, {rows.row(begin), rows.row(end - 1) + 1, rows.step});
-    }
-  }
-
-  void read_chunk(const StoredItem& stored,
-                  const StoredBlock& block,
-                  std::int64_t chunk,
-                  std::int64_t rows) {
-    const std::int64_t row_bytes = block_row_bytes(stored, block);
-    const std::int64_t offset = block.offset + chunk * block.chunk_rows * row_bytes;
-    const InputFile& from = file(block.file);
-    chunk_.resize(static_cast<std::size_t>(rows * row_bytes));
-    if (block.file != place_) {
-      progress_.go_to(fmt::format("'{}'", from.path()));
-      place_ = block.file;
-    }
-    from.read(offset, chunk_.data(), rows * row_bytes);
-    progress_.move();
-    const std::uint64_t checksum = hash_bytes(chunk_);
-    const std::uint64_t expected = block.checksums[static_cast<std::size_t>(chunk)];
-    if (checksum != expected) {
-      fail(ErrorCode::kCheckpoint,
-           "'{}' has changed: the {} bytes at offset {} ({}, rows from {}) have checksum {:016x}, "
-           "but {:016x} was written; restore the checkpoint from a copy or resume from another one",
-           from.path(), chunk_.size(), offset, item_name(stored.parameter, stored.kind),
-           block.rows().row(chunk * block.chunk_rows), checksum, expected);
-    }
-  }
-
-  /// What is wanted of a chunk, which has `rows`: their common rows are evenly spaced in both.
-  void hand_over(const Wanted& wanted,
-                 const StoredItem& stored,
-                 const StoredBlock& block,
-                 const RowSet& rows) {
-    const RowSet held = wanted.item.held();
-    std::int64_t first = 0;
-    while (first < rows.size() && !held.contains(rows.row(first))) {
-      ++first;
-    }
-    const std::int64_t step = std::lcm(rows.step, held.step);
-    const RowSet common{rows.row(first), std::min(rows.end, held.end), step};
-    const std::int64_t at_once = step == held.step ? common.size() : 1;
-    for (std::int64_t i = 0; i < common.size(); i += at_once) {
-      write(wanted, stored, block, {rows.index(common.row(i)), step / rows.step, at_once},
-            common.row(i));
-    }
-  }
-
-  /// Rows of a chunk: `count` from `first` on.
-  struct ChunkRows {
-    std::int64_t first = 0;
-    std::int64_t step = 1;
-    std::int64_t count = 0;
-  };
-
-  /// From row `row` of the whole matrix on, in the columns that are both stored and wanted.
-  void write(const Wanted& wanted,
-             const StoredItem& stored,
-             const StoredBlock& block,
-             const ChunkRows& rows,
-             std::int64_t row) {
-    const std::int64_t size = size_of(stored.dtype);
-    const std::int64_t row_bytes = block_row_bytes(stored, block);
-    const Range cols{std::max(wanted.item.col_begin, block.col_begin),
-                     std::min(wanted.item.col_end, block.col_end)};
-    const std::byte* from = chunk_.data() + rows.first * row_bytes;
-    if (rows.step != 1 || cols.size() * size != row_bytes) {
-      const std::int64_t cut_bytes = cols.size() * size;
-      cut_.resize(static_cast<std::size_t>(rows.count * cut_bytes));
-      for (std::int64_t r = 0; r < rows.count; ++r) {
-        std::memcpy(cut_.data() + r * cut_bytes,
-                    from + r * rows.step * row_bytes + (cols.begin - block.col_begin) * size,
-                    static_cast<std::size_t>(cut_bytes));
-      }
-      from = cut_.data();
-    }
-    wanted.sink->write_state(wanted.index, row, rows.count, cols.begin, cols.end, from);
-    progress_.add(rows.count * cols.size() * size);
-  }
-
-  io::FileSystem& system_;
-  const Manifest& manifest_;
-  std::string directory_;
-  WorkProgress& progress_;
-  std::vector<std::unique_ptr<InputFile>> files_;
-  std::int64_t place_ = -1;  ///< the file that `progress_` names
-  std::vector<std::byte> chunk_;
-  std::vector<std::byte> cut_;
-};
 
 /// A manifest, its place, and the checksum that closes it.
 struct Opened {
@@ -404,11 +231,10 @@ Manifest load(comm::Communicator& comm,
         {.activity = "reading",
          .place = fmt::format("'{}'", opened.directory),
          .total = bytes_to_read(request.blocks) + bytes_to_fill(manifest, request.rows)});
-    Reader reader(files, manifest, opened.directory, progress);
-    for (const Wanted& one : request.blocks) {
-      reader.fill(one);
-    }
-    fill_rows(files, manifest, opened.directory, request.rows, progress);
+    const LoadSource source{
+        files, manifest, opened.directory, {options.readers, options.reader_bytes}};
+    fill_blocks(source, request.blocks, progress);
+    fill_rows(source, request.rows, progress);
   });
   if (options.increments != nullptr) {
     mark_rows(sinks, all && !manifest.segments.empty() ? opened.id : 0, options.increments);

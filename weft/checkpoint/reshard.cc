@@ -149,9 +149,9 @@ void copy_blobs(const CheckpointReader& from,
 }
 
 /// One new segment: a run of the rows of every table.
-class SegmentOutput {
+class ReshardedSegment {
  public:
-  SegmentOutput(io::FileSystem& system, std::string directory, const Manifest& manifest)
+  ReshardedSegment(io::FileSystem& system, std::string directory, const Manifest& manifest)
       : system_(system), directory_(std::move(directory)), set_(manifest.segments.front()) {
     streams_.push_back({0, 1});  // the segment's own name, without rows
     for (const StoredTable& table : manifest.tables) {
@@ -219,7 +219,7 @@ void write_segments(const CheckpointReader& from,
                     Manifest& manifest) {
   const auto files = std::ssize(manifest.files);
   for (std::int64_t k = 0; k < files; ++k) {
-    SegmentOutput segment(system, directory, manifest);
+    ReshardedSegment segment(system, directory, manifest);
     for (std::size_t t = 0; t < manifest.tables.size(); ++t) {
       const Range run = piece(manifest.tables[t].rows, files, k);
       if (!run.empty()) {

@@ -10,8 +10,6 @@
 namespace weft::checkpoint {
 namespace {
 
-constexpr std::int64_t kHandedOver = std::int64_t{1} << 19;
-
 Range common(Range a, Range b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
@@ -50,23 +48,61 @@ void join_halves(const std::byte* halves, Range cols, std::int64_t stored_cols, 
 
 }  // namespace
 
-RowBatch::RowBatch(const StoredTable& table, const RowStream& stream, const RowTarget& target)
-    : table_(table),
-      stream_(stream),
-      target_(target),
+RowSelection::RowSelection(const StoredTable& table,
+                           const RowStream& stream,
+                           const RowTarget& target)
+    : target_(&target),
       row_bytes_(packed_bytes(table, stream)),
       whole_(taker_of(table, stream, target)) {
   // An item of each row is in every stream: the weights say which stream it is taken from.
   const auto weights = std::find_if(target.items.begin(), target.items.end(),
                                     [](const RowTarget::Item& item) { return item.stored == 0; });
   meets_ = weights == target.items.end() || !common(weights->cols, stream.cols).empty();
+  if (whole_ == nullptr) {
+    plan_parts(table, stream);
+  }
+}
+
+void RowSelection::plan_parts(const StoredTable& table, const RowStream& stream) {
+  for (const RowTarget::Item& item : target_->items) {
+    const Range stored = item_cols(table, stream, item.stored);
+    const Range cols = common(stored, item.cols);
+    if (cols.size() <= 0) {
+      continue;
+    }
+    Part part{.index = item.index,
+              .cols = cols,
+              .first = cols.begin - stored.begin,
+              .stored_cols = stored.size(),
+              .size = size_of(table.items[item.stored].dtype),
+              .in_halves = item.stored == 0 && stream.dtype == DType::kSplitBFloat16};
+    for (std::size_t i = 0; i < item.stored; ++i) {
+      part.offset += item_cols(table, stream, i).size() *
+                     size_of(i == 0 ? stream.dtype : table.items[i].dtype);
+    }
+    parts_.push_back(part);
+  }
+}
+
+void RowBatch::begin(const RowSelection& selection, std::size_t most) {
+  selection_ = &selection;
+  rows_.clear();
+  rows_.reserve(most);
+  packed_.clear();
+  packed_.reserve(most * at(selection.row_bytes_));
+  cut_.clear();
 }
 
 void RowBatch::add(rowfile::RowId id, const std::byte* packed) {
   rows_.push_back(static_cast<std::int64_t>(id));
-  packed_.insert(packed_.end(), packed, packed + row_bytes_);
-  if (std::cmp_greater_equal(packed_.size(), kHandedOver)) {
-    hand_over();
+  packed_.insert(packed_.end(), packed, packed + selection_->row_bytes_);
+}
+
+void RowBatch::prepare() {
+  bytes_ = std::ssize(packed_);
+  sort();
+  for (const RowSelection::Part& part : selection_->parts_) {
+    cut(part);
   }
 }
 
@@ -89,64 +125,44 @@ void RowBatch::sort() {
       continue;
     }
     rows.push_back(row);
-    const std::byte* from = packed_.data() + order[i] * at(row_bytes_);
-    packed.insert(packed.end(), from, from + row_bytes_);
+    const std::byte* from = packed_.data() + order[i] * at(selection_->row_bytes_);
+    packed.insert(packed.end(), from, from + selection_->row_bytes_);
   }
   rows_ = std::move(rows);
   packed_ = std::move(packed);
 }
 
-std::int64_t RowBatch::flush() {
-  hand_over();
-  rows_ = {};
-  packed_ = {};
-  item_ = {};
-  return std::exchange(handed_over_, 0);
-}
-
-void RowBatch::hand_over() {
-  if (rows_.empty()) {
-    return;
-  }
-  handed_over_ += static_cast<std::int64_t>(packed_.size());
-  sort();
-  if (whole_ != nullptr) {
-    whole_->write_rows(rows_, packed_.data());
-  } else {
-    for (const RowTarget::Item& item : target_.items) {
-      write_item(item);
-    }
-  }
-  rows_.clear();
-  packed_.clear();
-}
-
-/// The columns of an item that are both stored here and held.
-void RowBatch::write_item(const RowTarget::Item& item) {
-  const Range stored = item_cols(table_, stream_, item.stored);
-  const Range cols = common(stored, item.cols);
-  if (cols.size() <= 0) {
-    return;
-  }
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < item.stored; ++i) {
-    offset += item_cols(table_, stream_, i).size() *
-              size_of(i == 0 ? stream_.dtype : table_.items[i].dtype);
-  }
-  const std::int64_t size = size_of(table_.items[item.stored].dtype);
-  const Range place{cols.begin - stored.begin, cols.end - stored.begin};
-  const bool in_halves = item.stored == 0 && stream_.dtype == DType::kSplitBFloat16;
-  item_.resize(rows_.size() * at(cols.size() * size));
-  std::byte* to = item_.data();
-  for (std::size_t r = 0; r < rows_.size(); ++r, to += cols.size() * size) {
-    const std::byte* from = packed_.data() + r * at(row_bytes_) + offset;
-    if (in_halves) {
-      join_halves(from, place, stored.size(), to);
+/// A part of all rows, behind those that were cut before.
+void RowBatch::cut(const RowSelection::Part& part) {
+  const std::int64_t part_bytes = part.cols.size() * part.size;
+  const std::size_t begin = cut_.size();
+  cut_.resize(begin + rows_.size() * at(part_bytes));
+  std::byte* to = cut_.data() + begin;
+  const std::byte* from = packed_.data() + part.offset;
+  for (std::size_t r = 0; r < rows_.size(); ++r, to += part_bytes, from += selection_->row_bytes_) {
+    if (part.in_halves) {
+      join_halves(from, {part.first, part.first + part.cols.size()}, part.stored_cols, to);
     } else {
-      std::memcpy(to, from + place.begin * size, at(place.size() * size));
+      std::memcpy(to, from + part.first * part.size, at(part_bytes));
     }
   }
-  target_.sink->write_listed_state(item.index, rows_, cols.begin, cols.end, item_.data());
+}
+
+std::int64_t RowBatch::hand_over() {
+  if (rows_.empty()) {
+    return 0;
+  }
+  if (selection_->whole_ != nullptr) {
+    selection_->whole_->write_rows(rows_, packed_.data());
+    return bytes_;
+  }
+  const std::byte* next = cut_.data();
+  for (const RowSelection::Part& part : selection_->parts_) {
+    selection_->target_->sink->write_listed_state(part.index, rows_, part.cols.begin, part.cols.end,
+                                                  next);
+    next += std::ssize(rows_) * part.cols.size() * part.size;
+  }
+  return bytes_;
 }
 
 }  // namespace weft::checkpoint

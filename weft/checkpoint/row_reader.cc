@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <map>
+#include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -11,6 +13,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/checkpoint/row_batch.h"
+#include "weft/checkpoint/row_piece.h"
 #include "weft/checkpoint/segments.h"
 #include "weft/rowfile/segment_reader.h"
 
@@ -18,7 +21,6 @@ namespace weft::checkpoint {
 namespace {
 
 using rowfile::GroupIds;
-using rowfile::Place;
 using rowfile::RowId;
 using rowfile::SegmentReader;
 
@@ -27,24 +29,18 @@ std::string describe(const InitialRule& rule) {
                      rule.key, rule.accumulator);
 }
 
-/// Where a tombstone stands in the order of all rows.
-struct Removal {
-  std::size_t segment = 0;  ///< in the order of the manifest
-  Place before;
-  Range cols;
-};
-
+/// The calling thread walks the footers and cuts groups into pieces. Any thread reads a piece,
+/// checks it and picks out its rows; the calling thread gives them to the sinks, piece after piece.
 class RowFiller {
  public:
-  RowFiller(io::FileSystem& files,
-            const Manifest& manifest,
-            std::string directory,
-            const std::vector<RowTarget>& targets,
-            WorkProgress& progress)
-      : segments_(files, manifest, std::move(directory)),
-        manifest_(manifest),
+  RowFiller(const LoadSource& source, const std::vector<RowTarget>& targets, WorkProgress& progress)
+      : segments_(source.files, source.manifest, rows_directory_of(source.directory)),
+        manifest_(source.manifest),
         targets_(targets),
-        progress_(progress) {}
+        progress_(progress),
+        tombstones_(source.manifest),
+        context_{segments_, tombstones_, progress},
+        ahead_(source.threads, progress) {}
 
   void run() {
     const std::vector<ListedSegment> listed = list();
@@ -53,9 +49,15 @@ class RowFiller {
         note_tombstones(one);
       }
     }
-    for (const ListedSegment& one : listed) {
-      fill_from(one);
+    try {
+      for (const ListedSegment& one : listed) {
+        give_rows_of(one);
+      }
+    } catch (...) {
+      ahead_.finish();  // an error of an earlier piece comes first
+      throw;
     }
+    ahead_.finish();
   }
 
  private:
@@ -76,7 +78,7 @@ class RowFiller {
           continue;
         }
         const StoredTable& table = manifest_.tables[target.table];
-        if (!RowBatch(table, table.streams[at(cut.stream)], target).meets()) {
+        if (!RowSelection(table, table.streams[at(cut.stream)], target).meets()) {
           continue;
         }
         for (std::int64_t i = 0; i < cut.rule.count; ++i) {
@@ -111,131 +113,75 @@ class RowFiller {
             return;
           }
           const StreamPlace place = segments_.place_of(reader, stream);
-          const Range cols = manifest_.tables[place.table].streams[place.stream].cols;
           for (const rowfile::Tombstone& tombstone : tombstones) {
             if (is_wanted(place, tombstone.id)) {
-              removals_[{place.table, tombstone.id}].push_back({one.order, tombstone.before, cols});
+              tombstones_.add(place, tombstone, one.order);
             }
           }
         });
     progress_.move();
   }
 
-  /// Whether a later tombstone removes the row at a place.
-  [[nodiscard]] bool is_removed(const StreamPlace& place,
-                                RowId id,
-                                std::size_t segment,
-                                const Place& at_place) const {
-    const auto found = removals_.empty() ? removals_.end() : removals_.find({place.table, id});
-    if (found == removals_.end()) {
-      return false;
-    }
-    const Range cols = manifest_.tables[place.table].streams[place.stream].cols;
-    return std::any_of(found->second.begin(), found->second.end(), [&](const Removal& removal) {
-      const bool later =
-          removal.segment > segment || (removal.segment == segment && at_place < removal.before);
-      return later &&
-             std::max(cols.begin, removal.cols.begin) < std::min(cols.end, removal.cols.end);
-    });
-  }
-
-  /// The batches of a stream, one per target of its table.
-  std::vector<RowBatch> batches_of(const StreamPlace& place) const {
-    std::vector<RowBatch> batches;
+  [[nodiscard]] WantedStream wanted_stream(const StreamPlace& place) const {
+    WantedStream stream{place, {}};
     const StoredTable& table = manifest_.tables[place.table];
     for (const RowTarget& target : targets_) {
       if (target.table == place.table) {
-        RowBatch batch(table, table.streams[place.stream], target);
-        if (batch.meets()) {
-          batches.push_back(std::move(batch));
+        const RowSelection selection(table, table.streams[place.stream], target);
+        if (selection.meets()) {
+          stream.selections.push_back(selection);
         }
       }
     }
-    return batches;
+    return stream;
   }
 
-  void fill_from(const ListedSegment& one) {
-    const SegmentReader reader = open(one);
-    std::vector<std::vector<RowBatch>> batches(1);
-    for (std::size_t s = 1; s < reader.streams().size(); ++s) {
-      batches.push_back(batches_of(segments_.place_of(reader, s)));
+  /// Where most groups are wanted the file is read from front to back, else those groups alone.
+  void give_rows_of(const ListedSegment& one) {
+    const auto segment = std::make_shared<OpenSegment>(
+        OpenSegment{one.order, segments_.path_of(one), open(one), std::vector<WantedStream>(1)});
+    for (std::size_t s = 1; s < segment->reader.streams().size(); ++s) {
+      segment->streams.push_back(wanted_stream(segments_.place_of(segment->reader, s)));
     }
-    const auto has_wanted = [&](const GroupIds& group) {
-      return std::any_of(group.ids.begin(), group.ids.end(), [&](RowId id) {
-        return std::any_of(batches[group.stream].begin(), batches[group.stream].end(),
-                           [&](const RowBatch& batch) { return batch.wants(id); });
-      });
-    };
-    std::size_t current = 0;
-    std::int64_t bytes = 0;
-    const auto flush = [&] {
-      for (RowBatch& batch : batches[current]) {
-        bytes += batch.flush();
-      }
-      progress_.add(std::exchange(bytes, 0));
-    };
-    const auto take = [&](const GroupIds& group, const std::byte* rows) {
-      if (group.stream != current) {
-        flush();
-        current = group.stream;
-      }
-      const StreamPlace place = segments_.place_of(reader, group.stream);
-      const std::int64_t row_bytes = reader.streams()[group.stream].row_bytes;
-      for (std::size_t i = 0; i < group.ids.size(); ++i) {
-        const RowId id = group.ids[i];
-        segments_.check_id(place, id);
-        if (is_removed(place, id, one.order, {group.block, static_cast<std::uint32_t>(i)})) {
-          continue;
-        }
-        for (RowBatch& batch : batches[group.stream]) {
-          if (batch.wants(id)) {
-            batch.add(id, rows + static_cast<std::int64_t>(i) * row_bytes);
-          }
-        }
-      }
-      progress_.move();
-    };
-    read_wanted(reader, has_wanted, take);
-    flush();
-  }
-
-  /// Where most groups are wanted the file is read from front to back, else group by group.
-  template <typename HasWanted, typename Take>
-  static void read_wanted(const SegmentReader& reader,
-                          const HasWanted& has_wanted,
-                          const Take& take) {
     std::int64_t groups = 0;
     std::int64_t wanted = 0;
-    reader.for_each_group([&](const GroupIds& group) {
+    segment->reader.for_each_group([&](const GroupIds& group) {
       ++groups;
-      wanted += has_wanted(group) ? 1 : 0;
+      wanted += segment->streams[group.stream].wants_any(group.ids) ? 1 : 0;
     });
-    if (wanted == 0) {
-      return;
+    if (wanted > 0) {
+      give_groups(segment, wanted * 4 < groups);
     }
-    if (wanted * 4 >= groups) {
-      reader.for_each_row([&](const rowfile::GroupRows& group) {
-        if (has_wanted(group.group)) {
-          take(group.group, group.rows.data());
-        }
-      });
-      return;
-    }
-    std::vector<std::byte> bytes;
-    reader.for_each_group([&](const GroupIds& group) {
-      if (has_wanted(group)) {
-        bytes.resize(at(rowfile::group_bytes(reader.streams()[group.stream].row_bytes)));
-        reader.read_group(group.stream, group.block, bytes);
-        take(group, bytes.data() + rowfile::kBlockHeaderBytes);
+  }
+
+  void give_groups(const std::shared_ptr<const OpenSegment>& segment, bool only_wanted) {
+    RowPiece* piece = nullptr;
+    const auto give = [&] { ahead_.give(std::exchange(piece, nullptr)->bytes()); };
+    segment->reader.for_each_group([&](const GroupIds& group) {
+      if (only_wanted && !segment->streams[group.stream].wants_any(group.ids)) {
+        return;
       }
+      if (piece != nullptr && !piece->takes(group)) {
+        give();
+      }
+      if (piece == nullptr) {
+        piece = &ahead_.next();
+        piece->begin(context_, segment, group.stream);
+      }
+      piece->add(group);
     });
+    if (piece != nullptr) {
+      give();
+    }
   }
 
   Segments segments_;
   const Manifest& manifest_;
   const std::vector<RowTarget>& targets_;
   WorkProgress& progress_;
-  std::map<std::pair<std::size_t, RowId>, std::vector<Removal>> removals_;
+  Tombstones tombstones_;
+  RowPieceContext context_;
+  ReadAhead<RowPiece> ahead_;
 };
 
 }  // namespace
@@ -317,15 +263,13 @@ std::int64_t bytes_to_fill(const Manifest& manifest, const std::vector<RowTarget
   return bytes;
 }
 
-void fill_rows(io::FileSystem& files,
-               const Manifest& manifest,
-               const std::string& checkpoint,
+void fill_rows(const LoadSource& source,
                const std::vector<RowTarget>& targets,
                WorkProgress& progress) {
   for (const RowTarget& target : targets) {
-    fill_initial_state(manifest.tables[target.table], target);
+    fill_initial_state(source.manifest.tables[target.table], target);
   }
-  RowFiller(files, manifest, rows_directory_of(checkpoint), targets, progress).run();
+  RowFiller(source, targets, progress).run();
 }
 
 }  // namespace weft::checkpoint

@@ -8,7 +8,7 @@
 
 #include "weft/base/work_progress.h"
 #include "weft/checkpoint/manifest.h"
-#include "weft/io/file_system.h"
+#include "weft/checkpoint/read_ahead.h"
 #include "weft/tensor/state.h"
 
 namespace weft::checkpoint {
@@ -40,11 +40,10 @@ std::int64_t bytes_to_fill(const Manifest& manifest, const std::vector<RowTarget
 
 /// Writes the rows of all segments to the targets, which have their initial values: for each row
 /// the latest that no later tombstone removes. Reads segments of those ranks alone that have
-/// written rows of a target, and of a segment the groups that have some. Memory: 5 MiB, and 64
-/// bytes per tombstone of a target's table. Throws Error(kCheckpoint) naming file and offset.
-void fill_rows(io::FileSystem& files,
-               const Manifest& manifest,
-               const std::string& checkpoint,
+/// written rows of a target, and of a segment the groups that have some. Memory: 4 MiB for each
+/// thread and once more, or four times a row of more than 1 MiB; 64 bytes per tombstone of a
+/// target's table. Throws Error(kCheckpoint) naming file and offset.
+void fill_rows(const LoadSource& source,
                const std::vector<RowTarget>& targets,
                WorkProgress& progress);
 

@@ -96,11 +96,8 @@ void SegmentReader::for_each_row(const RowVisitor& visit) const {
       read(begin, window);
     }
     const auto bytes = std::span<const std::byte>(window).subspan(at(offset - begin), at(size));
-    const std::int64_t rows = check_group(bytes, group.stream, group.block);
-    if (std::cmp_not_equal(rows, group.ids.size())) {
-      fail_damaged(offset, fmt::format("block {} has {} rows, and the footer has {} ids of it",
-                                       group.block, rows, group.ids.size()));
-    }
+    const std::int64_t rows = std::ssize(group.ids);
+    check_listed_group(bytes, {group.stream, group.block, rows});
     visit({group, bytes.subspan(at(kBlockHeaderBytes), at(rows * row_bytes))});
   });
 }
@@ -121,6 +118,20 @@ std::int64_t SegmentReader::read_group(std::size_t stream,
   }
   read(offset, out);
   return check_group(out, stream, block);
+}
+
+void SegmentReader::read_groups(std::span<const GroupPlace> groups,
+                                std::span<std::byte> out) const {
+  read(groups.front().block * kBlockBytes, out);
+  std::uint32_t block = groups.front().block;
+  for (const GroupPlace& group : groups) {
+    WEFT_CHECK(group.block == block, "group of block {} where block {} is next", group.block,
+               block);
+    const std::int64_t size = group_bytes(streams_[group.stream].row_bytes);
+    check_listed_group(out.first(at(size)), group);
+    out = out.subspan(at(size));
+    block += static_cast<std::uint32_t>(size / kBlockBytes);
+  }
 }
 
 void SegmentReader::verify() const {
@@ -308,6 +319,16 @@ std::int64_t SegmentReader::check_group(std::span<const std::byte> group,
     fail_damaged(block * kBlockBytes, fmt::format("block {}: {}", block, fault));
   }
   return block_header(group).rows;
+}
+
+void SegmentReader::check_listed_group(std::span<const std::byte> bytes,
+                                       const GroupPlace& group) const {
+  const std::int64_t rows = check_group(bytes, group.stream, group.block);
+  if (rows != group.rows) {
+    fail_damaged(group.block * kBlockBytes,
+                 fmt::format("block {} has {} rows, and the footer has {} ids of it", group.block,
+                             rows, group.rows));
+  }
 }
 
 }  // namespace weft::rowfile

@@ -28,6 +28,13 @@ struct GroupRows {
   std::span<const std::byte> rows;  ///< back to back, in the order of the ids
 };
 
+/// A group to be read, as the footer lists it.
+struct GroupPlace {
+  std::size_t stream = 0;
+  std::uint32_t block = 0;  ///< the first of its blocks
+  std::int64_t rows = 0;
+};
+
 /// Called with one group after the other; what it gets is valid during the call.
 using GroupVisitor = std::function<void(const GroupIds&)>;
 using RowVisitor = std::function<void(const GroupRows&)>;
@@ -77,6 +84,10 @@ class SegmentReader {
   /// stream's rows, and checks it; rows lie at offset_in_group(). Returns how many there are.
   std::int64_t read_group(std::size_t stream, std::uint32_t block, std::span<std::byte> out) const;
 
+  /// Reads groups that lie one behind the other in the file into `out`, which has their bytes, and
+  /// checks each: also that it has as many rows as its place says.
+  void read_groups(std::span<const GroupPlace> groups, std::span<std::byte> out) const;
+
   /// Checks every group. Throws at the first that is damaged, naming file, block and offset.
   void verify() const;
 
@@ -94,6 +105,7 @@ class SegmentReader {
   [[nodiscard]] std::int64_t check_group(std::span<const std::byte> group,
                                          std::size_t stream,
                                          std::uint32_t block) const;
+  void check_listed_group(std::span<const std::byte> bytes, const GroupPlace& group) const;
 
   std::string path_;
   ErrorCode code_;
