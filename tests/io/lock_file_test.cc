@@ -91,6 +91,21 @@ TEST(LockByLink, AHolderElsewhereIsWaitedForAndReplacedWhenItStandsStill) {
   EXPECT_TRUE(files.list("/").names.empty());
 }
 
+TEST(LockByLink, AHolderElsewhereIsTakenToRunWhereNobodyMayWait) {
+  FaultyFileSystem files({.has_locks = false});
+  ASSERT_FALSE(write_file(files, "/lock.held", file_of({"elsewhere", "b", "s", 5, 6})));
+  const TakenLock taken = LockFile::take(
+      files, {.path = "/lock", .timeout_s = 1e6, .patience = Patience::kTakeItToRun});
+  EXPECT_FALSE(taken.lock);
+  EXPECT_EQ(taken.error, error_of(EAGAIN));
+  EXPECT_EQ(files.list("/").names, std::vector<std::string>{"lock.held"});
+  // One that is seen to be gone needs no wait.
+  ProcessName gone = this_process();
+  gone.pid = ended_process();
+  ASSERT_FALSE(write_file(files, "/lock.held", file_of(gone)));
+  EXPECT_TRUE(LockFile::take(files, {.path = "/lock", .patience = Patience::kTakeItToRun}).lock);
+}
+
 /// It neither spins nor takes the lock for free.
 TEST(LockByLink, AFileThatCannotBeLookedAtIsAnError) {
   FaultyFileSystem files({.has_locks = false});

@@ -7,6 +7,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/io/numbered_files.h"
+#include "weft/io/process.h"
 
 namespace weft::io {
 
@@ -18,7 +19,11 @@ std::int32_t NumberedFiles::add(const std::string& path, OpenMode mode) {
     const bool too_many = number == EMFILE || number == ENFILE;
     fail(too_many ? ErrorCode::kResource : ErrorCode::kIo, "cannot open '{}' to read it: {}{}",
          path, opened.error.message(),
-         too_many ? ": raise the limit on open files (ulimit -n)" : "");
+         too_many
+             ? fmt::format(": this process may have {} files open; raise the limit (ulimit -n), "
+                           "or make the files larger and fewer",
+                           open_file_limits().soft)
+             : "");
   }
   auto added = std::make_unique<NumberedFile>(NumberedFile{path, std::move(opened.file)});
   const std::scoped_lock lock(mutex_);

@@ -99,6 +99,9 @@ Found look(FileSystem& files,
     if (presence != Presence::kUnknown) {
       return presence == Presence::kRuns ? Found::kRuns : Found::kGone;
     }
+    if (options.patience == Patience::kTakeItToRun) {
+      return Found::kRuns;
+    }
     if (Clock::now() - begin > Seconds(std::max(options.timeout_s, holder.timeout_s))) {
       return Found::kGone;
     }
@@ -167,7 +170,7 @@ TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
     case LockOutcome::kFailed:
       return {nullptr, {}, locked.error};
   }
-  TakenLock taken = own->take_by_link(options.on_wait);
+  TakenLock taken = own->take_by_link(options);
   if (!taken.error) {
     LockFile& lock = *own;
     lock.heart_ = std::thread([&lock] { lock.beat(); });
@@ -176,7 +179,7 @@ TakenLock LockFile::take(FileSystem& files, const LockOptions& options) {
   return taken;
 }
 
-TakenLock LockFile::take_by_link(const std::function<void()>& on_wait) {
+TakenLock LockFile::take_by_link(const LockOptions& options) {
   const std::string path = linked_path(path_);
   if (const auto error = write_content(private_path(), OpenMode::kExclusive)) {
     return {nullptr, {}, error};
@@ -188,9 +191,10 @@ TakenLock LockFile::take_by_link(const std::function<void()>& on_wait) {
       return {};
     }
     std::string text;
-    const Found found = error == error_of(EEXIST)
-                            ? look(files_, {path, own_.timeout_s, on_wait}, text, error)
-                            : Found::kUnknown;
+    const Found found =
+        error == error_of(EEXIST)
+            ? look(files_, {path, own_.timeout_s, options.on_wait, options.patience}, text, error)
+            : Found::kUnknown;
     if (found == Found::kRuns || found == Found::kUnknown) {
       static_cast<void>(files_.remove(private_path()));
       return {nullptr, parse_holder(text), found == Found::kRuns ? error_of(EAGAIN) : error};

@@ -30,11 +30,18 @@ struct Holder {
   std::uint64_t nonce = 0;
 };
 
+/// What take() does where only a heartbeat can tell whether a holder still runs.
+enum class Patience {
+  kWait,         ///< waits for one, up to the timeout
+  kTakeItToRun,  ///< does not wait: the lock is held
+};
+
 /// Options of LockFile::take().
 struct LockOptions {
   std::string path;
   double timeout_s = 300;  ///< how long a heartbeat may stand still, or the holder's if longer
   std::function<void()> on_wait = {};  ///< called again and again while take() waits for one
+  Patience patience = Patience::kWait;
 };
 
 struct TakenLock;
@@ -69,7 +76,7 @@ class LockFile {
  private:
   LockFile(FileSystem& files, std::string path, double timeout_s);
 
-  TakenLock take_by_link(const std::function<void()>& on_wait);
+  TakenLock take_by_link(const LockOptions& options);
   [[nodiscard]] std::string private_path() const;
   [[nodiscard]] std::string content() const;
   std::error_code write_content(const std::string& path, OpenMode mode);

@@ -1,13 +1,20 @@
 #include "weft/io/process.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
+#include <mutex>
 #include <random>
 #include <sstream>
+#include <system_error>
 
 #include <fmt/core.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace weft::io {
@@ -48,6 +55,48 @@ std::string host_name() {
   return ::gethostname(text.data(), text.size() - 1) == 0 ? std::string(text.data()) : "unknown";
 }
 
+constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+
+std::int64_t count_of(rlim_t limit) {
+  return limit == RLIM_INFINITY || limit > static_cast<rlim_t>(kUnlimited)
+             ? kUnlimited
+             : static_cast<std::int64_t>(limit);
+}
+
+/// Files that are open now; 0 where that cannot be read.
+std::int64_t open_files() {
+  std::error_code error;
+  const std::filesystem::directory_iterator names("/proc/self/fd", error);
+  return error ? 0 : std::distance(begin(names), end(names));
+}
+
+/// All claims of the process, since its limit is one.
+struct Claims {
+  std::mutex mutex;
+  std::int64_t files = 0;
+};
+
+Claims& claims() {
+  static Claims all;
+  return all;
+}
+
+/// Raises the soft limit to `files` at least; false where it cannot.
+bool raise_open_files(std::int64_t files) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return true;  // unknown: whoever opens too many is told
+  }
+  if (count_of(limit.rlim_cur) >= files) {
+    return true;
+  }
+  if (count_of(limit.rlim_max) < files) {
+    return false;
+  }
+  limit.rlim_cur = static_cast<rlim_t>(files);
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 }  // namespace
 
 ProcessName this_process() {
@@ -71,6 +120,33 @@ Presence presence_of(const ProcessName& process) {
     return Presence::kUnknown;
   }
   return start == process.start ? Presence::kRuns : Presence::kGone;
+}
+
+OpenFileLimits open_file_limits() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return {kUnlimited, kUnlimited};
+  }
+  return {count_of(limit.rlim_cur), count_of(limit.rlim_max)};
+}
+
+OpenFileClaim::~OpenFileClaim() {
+  const std::scoped_lock lock(claims().mutex);
+  claims().files -= files_;
+}
+
+/// Files of claims that are open already count twice, which leaves room.
+std::int64_t OpenFileClaim::set(std::int64_t files) {
+  Claims& all = claims();
+  const std::scoped_lock lock(all.mutex);
+  const std::int64_t claimed = all.files - files_ + files;
+  const std::int64_t needed = claimed + open_files() + kUnclaimedFiles;
+  if (files > files_ && !raise_open_files(needed)) {
+    return needed;
+  }
+  all.files = claimed;
+  files_ = files;
+  return 0;
 }
 
 std::uint64_t random_id() {

@@ -1,4 +1,5 @@
-/// Who a process is, for others to find out whether it still runs; and numbers nobody else has.
+/// Who a process is, for others to find out whether it still runs; how many files it may have open;
+/// and numbers nobody else has.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,38 @@ enum class Presence { kRuns, kGone, kUnknown };
 /// Says whether a process still runs. kUnknown where this one cannot see it: another host, another
 /// run of the machine, another container.
 Presence presence_of(const ProcessName& process);
+
+/// How many files this process may have open at a time.
+struct OpenFileLimits {
+  std::int64_t soft = 0;  ///< that holds now
+  std::int64_t hard = 0;  ///< up to which the process may raise it
+};
+
+/// Returns the limits. Without one the number is the largest there is.
+OpenFileLimits open_file_limits();
+
+/// What a process keeps of its limit for files that nobody claims: those that are open already, and
+/// so many more.
+inline constexpr std::int64_t kUnclaimedFiles = 128;
+
+/// A claim of files that will stay open for long, so that the limit is raised before it is met, and
+/// a limit that cannot be raised is known before the work begins. Claims of a process add up.
+/// Thread-safe between claims; one claim is used by one thread at a time.
+class OpenFileClaim {
+ public:
+  OpenFileClaim() = default;
+  ~OpenFileClaim();  ///< gives the claim up, and leaves the limit as it is
+  OpenFileClaim(const OpenFileClaim&) = delete;
+  OpenFileClaim& operator=(const OpenFileClaim&) = delete;
+
+  /// Claims `files` from now on, in place of what was claimed before, and raises the soft limit
+  /// where it must. Returns the limit that all claims and kUnclaimedFiles need where the process
+  /// cannot have it, and claims nothing more then; else 0.
+  [[nodiscard]] std::int64_t set(std::int64_t files);
+
+ private:
+  std::int64_t files_ = 0;
+};
 
 /// A random number other than 0, from the operating system. Nothing that is computed depends on
 /// such a number; it tells apart what must not be taken for each other.

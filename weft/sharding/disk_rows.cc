@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
+#include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/log.h"
+#include "weft/base/text.h"
 #include "weft/layout/tables.h"
 
 namespace weft::sharding {
@@ -24,11 +29,27 @@ io::ReadMethod method_of(spec::DiskReads reads) {
   return io::ReadMethod::kAuto;
 }
 
+constexpr std::string_view kRankPrefix = "rank-";
+constexpr std::size_t kRankDigits = 4;
+
+std::string rank_folder(std::int64_t rank) {
+  return fmt::format("{}{:0{}}", kRankPrefix, rank, kRankDigits);
+}
+
+bool is_rank_folder(std::string_view name) {
+  if (!name.starts_with(kRankPrefix)) {
+    return false;
+  }
+  name.remove_prefix(kRankPrefix.size());
+  return name.size() >= kRankDigits &&
+         name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 storage::SegmentStoreOptions store_options(const spec::Config& config, std::int64_t rank) {
   const spec::Tiers& tiers = config.tiers;
   storage::SegmentStoreOptions options;
   for (const std::string& directory : tiers.directories) {
-    options.directories.push_back(io::join(directory, fmt::format("rank-{:04}", rank)));
+    options.directories.push_back(io::join(directory, rank_folder(rank)));
   }
   options.label = fmt::format("rows of rank {} of a job", rank);
   options.lock_timeout_s = config.train.timeout_s;
@@ -45,7 +66,9 @@ DiskRows::DiskRows(const spec::Config& config,
                    const spec::Plan& plan,
                    std::int64_t rank,
                    io::FileSystem& files)
-    : caches_(config, plan), store_(files, store_options(config, rank)) {
+    : caches_(config, plan),
+      segment_bytes_(config.tiers.segment_bytes),
+      store_(files, store_options(config, rank)) {
 }
 
 bool DiskRows::any(const spec::Config& config, const spec::Plan& plan, std::int64_t rank) {
@@ -61,14 +84,47 @@ bool DiskRows::any(const spec::Config& config, const spec::Plan& plan, std::int6
   return false;
 }
 
+void DiskRows::remove_dead(const spec::Config& config, io::FileSystem& files) {
+  for (const std::string& directory : config.tiers.directories) {
+    for (const std::string& name : files.list(directory).names) {
+      const std::string folder = io::join(directory, name);
+      if (!is_rank_folder(name) || files.status(folder).kind != io::Kind::kDirectory) {
+        continue;
+      }
+      try {
+        if (storage::remove_dead_store(files, folder)) {
+          log_info("removed '{}', which an earlier job has left", folder);
+        }
+      } catch (const Error& error) {
+        log_warning("{}", error.what());
+      }
+    }
+  }
+}
+
 storage::RowBacking& DiskRows::add_shard(const spec::Table& table, const RowSet& rows, Range cols) {
   const std::uint64_t place = hash_combine(
       hash_combine(static_cast<std::uint64_t>(rows.begin), static_cast<std::uint64_t>(rows.step)),
       static_cast<std::uint64_t>(cols.begin));
-  return store_.add_shard({.key = hash_combine(hash_string(table.name), place),
-                           .rows = rows,
-                           .row_bytes = layout::packed_row(table, cols.size()).bytes(),
-                           .table = table.name});
+  storage::RowBacking& shard =
+      store_.add_shard({.key = hash_combine(hash_string(table.name), place),
+                        .rows = rows,
+                        .row_bytes = layout::packed_row(table, cols.size()).bytes(),
+                        .table = table.name});
+  claim_files(table);
+  return shard;
+}
+
+void DiskRows::claim_files(const spec::Table& last) {
+  const std::int64_t files = store_.most_files();
+  if (const std::int64_t needed = open_files_.set(files)) {
+    fail(ErrorCode::kResource,
+         "with table '{}' the rows of this rank on disks may take {} segments of {}, each of them "
+         "an "
+         "open file; this process then needs {} open files and may have {} (ulimit -Hn): take a "
+         "larger tiers.segment_bytes, raise that limit, or take more ranks",
+         last.name, files, format_bytes(at(segment_bytes_)), needed, io::open_file_limits().hard);
+  }
 }
 
 }  // namespace weft::sharding

@@ -12,6 +12,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/io/file_system.h"
+#include "weft/io/process.h"
 #include "weft/layout/cache_shares.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
@@ -35,7 +36,15 @@ class DiskRows {
                                 const spec::Plan& plan,
                                 std::int64_t rank);
 
-  /// The place of a shard's rows, which lives as long as this.
+  /// Removes the folders `rank-*` in tiers.directories that no rank of a living job has: those that
+  /// ranks have left which this job does not have, or has on another host. One rank of each host
+  /// calls it when all have made theirs. What cannot be removed is a warning.
+  static void remove_dead(const spec::Config& config,
+                          io::FileSystem& files = io::real_file_system());
+
+  /// The place of a shard's rows, which lives as long as this. Raises the process's limit on open
+  /// files as far as the segments of all shards may need; throws Error(kResource), naming limit,
+  /// need and what to do, where it cannot be raised so far.
   storage::RowBacking& add_shard(const spec::Table& table, const RowSet& rows, Range cols);
 
   /// Bytes of the cache of a shard, by its table and its place among the table's.
@@ -47,7 +56,11 @@ class DiskRows {
   [[nodiscard]] storage::StoreCounts counts() const { return store_.counts(); }
 
  private:
+  void claim_files(const spec::Table& last);
+
   layout::CacheShares caches_;
+  std::int64_t segment_bytes_;
+  io::OpenFileClaim open_files_;
   storage::SegmentStore store_;
 };
 

@@ -62,6 +62,24 @@ spec::Plan plan_of_set(const spec::Plan& plan, std::int64_t groups, bool first) 
   return own;
 }
 
+/// The lowest rank of each host does it, when every rank has locked its own.
+void remove_dead_folders(const spec::Config& config, comm::Communicator& world) {
+  const bool any_on_disks = std::any_of(
+      config.tables.begin(), config.tables.end(),
+      [](const spec::Table& table) { return table.memory.tier == spec::MemoryTier::kSsd; });
+  if (!any_on_disks) {
+    return;
+  }
+  Context ctx;
+  world.barrier(ctx);
+  for (int rank = 0; rank < world.rank(); ++rank) {
+    if (world.host(rank) == world.host(world.rank())) {
+      return;
+    }
+  }
+  DiskRows::remove_dead(config);
+}
+
 }  // namespace
 
 ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
@@ -75,6 +93,7 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
   if (DiskRows::any(config, plan, world.rank())) {
     disk_rows_ = std::make_unique<DiskRows>(config, plan, world.rank());
   }
+  remove_dead_folders(config, world);
   const std::set<std::int64_t> numbers = numbers_of_groups(plan);
   for (const std::int64_t groups : numbers) {
     const bool is_first = sets_.empty();

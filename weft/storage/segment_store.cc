@@ -22,6 +22,10 @@ void SegmentStore::retire(const Seal& seal) {
   core_->retire(seal);
 }
 
+std::int64_t SegmentStore::most_files() const {
+  return core_->most_files();
+}
+
 StoreCounts SegmentStore::counts() const {
   return core_->counts();
 }

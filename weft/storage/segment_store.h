@@ -104,6 +104,12 @@ struct StoreCounts {
   std::int64_t buffer_bytes = 0;   ///< of memory for rows on their way, now
 };
 
+/// Removes a directory that a store has left which did not end, or which has: its segments, its
+/// lock, and the directory, unless something else lies there. Takes its lock meanwhile: where a
+/// store has that, or may have it (io::Patience::kTakeItToRun), nothing is removed. Returns whether
+/// the directory has gone. Throws Error(kIo) naming what cannot be removed.
+bool remove_dead_store(io::FileSystem& files, const std::string& directory);
+
 class StoreCore;
 
 /// See above.
@@ -130,6 +136,10 @@ class SegmentStore {
 
   /// Gives the files of a seal up: those without a row that holds go, others may be cleaned.
   void retire(const Seal& seal);
+
+  /// Files that the store has open when all rows of all shards are held, at most; those that seals
+  /// keep may come on top.
+  [[nodiscard]] std::int64_t most_files() const;
 
   /// What has been counted.
   [[nodiscard]] StoreCounts counts() const;

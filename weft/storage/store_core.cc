@@ -315,6 +315,16 @@ std::int64_t StoreCore::rows_held(const StoredRows& shard) const {
   return shard.held;
 }
 
+std::int64_t StoreCore::most_files() const {
+  const Lock lock(mutex_);
+  double bytes = 0;
+  for (const auto& shard : shards_) {
+    bytes += static_cast<double>(shard->shard().rows.size()) *
+             static_cast<double>(shard->counted().bytes);
+  }
+  return most_segments(bytes, {options_.space_factor, options_.segment_bytes});
+}
+
 StoreCounts StoreCore::counts() const {
   const Lock lock(mutex_);
   StoreCounts counts = counts_;

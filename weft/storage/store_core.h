@@ -98,6 +98,7 @@ class StoreCore {
   void retire(const Seal& seal);
   void for_each_row(const StoredRows& shard, const RowsVisitor& visit);
   [[nodiscard]] std::int64_t rows_held(const StoredRows& shard) const;
+  [[nodiscard]] std::int64_t most_files() const;
   [[nodiscard]] StoreCounts counts() const;
 
   [[nodiscard]] io::BlockReads& reads() const { return *reads_; }

@@ -12,6 +12,7 @@
 namespace weft::storage {
 namespace {
 
+constexpr std::string_view kLockName = "rows.lock";
 constexpr std::string_view kSegmentPrefix = "rows-";
 constexpr std::string_view kSegmentSuffix = ".seg";
 constexpr std::size_t kNonceDigits = 16;
@@ -29,6 +30,26 @@ bool are_digits(std::string_view text, std::string_view digits) {
        "another job keeps rows in '{}': {}; wait until it has ended, or end it, or give another "
        "directory. The lock goes with its process: no file has to be removed",
        directory, who);
+}
+
+/// Removes the segments in a directory whose lock is held.
+void remove_segments(io::FileSystem& files, const std::string& directory) {
+  const io::Listed listed = files.list(directory);
+  if (listed.error) {
+    fail(ErrorCode::kIo, "cannot list the directory for rows '{}': {}: check it", directory,
+         listed.error.message());
+  }
+  for (const std::string& name : listed.names) {
+    if (!is_segment_name(name)) {
+      continue;
+    }
+    const std::string path = io::join(directory, name);
+    const auto error = files.remove(path);
+    if (error && error != io::error_of(ENOENT)) {
+      fail(ErrorCode::kIo, "cannot remove '{}', which an earlier job has left: {}", path,
+           io::describe_write_error(error));
+    }
+  }
 }
 
 }  // namespace
@@ -53,7 +74,7 @@ StoreDirectories::StoreDirectories(io::FileSystem& files, const SegmentStoreOpti
            io::describe_write_error(error));
     }
     io::TakenLock taken =
-        io::LockFile::take(files_, {io::join(path, "rows.lock"), options.lock_timeout_s});
+        io::LockFile::take(files_, {io::join(path, kLockName), options.lock_timeout_s});
     if (taken.error == io::error_of(EAGAIN)) {
       fail_taken(path, taken.holder);
     }
@@ -65,26 +86,7 @@ StoreDirectories::StoreDirectories(io::FileSystem& files, const SegmentStoreOpti
     directories_.push_back({path, std::move(taken.lock)});
   }
   for (const Directory& directory : directories_) {
-    remove_leftovers(directory.path);
-  }
-}
-
-void StoreDirectories::remove_leftovers(const std::string& directory) {
-  const io::Listed listed = files_.list(directory);
-  if (listed.error) {
-    fail(ErrorCode::kIo, "cannot list the directory for rows '{}': {}: check it", directory,
-         listed.error.message());
-  }
-  for (const std::string& name : listed.names) {
-    if (!is_segment_name(name)) {
-      continue;
-    }
-    const std::string path = io::join(directory, name);
-    const auto error = files_.remove(path);
-    if (error && error != io::error_of(ENOENT)) {
-      fail(ErrorCode::kIo, "cannot remove '{}', which an earlier job has left: {}", path,
-           io::describe_write_error(error));
-    }
+    remove_segments(files_, directory.path);
   }
 }
 
@@ -98,6 +100,29 @@ std::string StoreDirectories::next_path() {
   }
   return io::join(directory.path, fmt::format("{}{:016x}-{:08}{}", kSegmentPrefix, nonce_, names_++,
                                               kSegmentSuffix));
+}
+
+bool remove_dead_store(io::FileSystem& files, const std::string& directory) {
+  {
+    const io::TakenLock taken = io::LockFile::take(
+        files, {.path = io::join(directory, kLockName), .patience = io::Patience::kTakeItToRun});
+    if (taken.error == io::error_of(EAGAIN)) {
+      return false;
+    }
+    if (taken.error) {
+      fail(ErrorCode::kIo, "cannot lock '{}', which an earlier job has left: {}", directory,
+           io::describe_write_error(taken.error));
+    }
+    taken.lock->set_label("removing what an earlier job has left");
+    remove_segments(files, directory);
+  }
+  const auto error = files.remove(directory);
+  if (error && error != io::error_of(ENOENT) && error != io::error_of(ENOTEMPTY) &&
+      error != io::error_of(EEXIST)) {
+    fail(ErrorCode::kIo, "cannot remove '{}', which an earlier job has left: {}", directory,
+         io::describe_write_error(error));
+  }
+  return !error;
 }
 
 void StoreDirectories::sync() {

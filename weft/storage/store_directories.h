@@ -34,8 +34,6 @@ class StoreDirectories {
     std::unique_ptr<io::LockFile> lock;
   };
 
-  void remove_leftovers(const std::string& directory);
-
   io::FileSystem& files_;
   std::vector<Directory> directories_;
   std::uint64_t nonce_;

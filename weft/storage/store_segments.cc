@@ -1,6 +1,7 @@
 #include "weft/storage/store_segments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "weft/base/at.h"
@@ -19,7 +20,18 @@ constexpr double kMostLiveShare = 15.0 / 16;
 /// More segments than these that are less than half full are put together.
 constexpr std::int64_t kMostSmallSegments = 16;
 
+/// One for rows that are written, and one for those that cleaning moves.
+constexpr std::int64_t kOpenSegments = 2;
+
 }  // namespace
+
+std::int64_t most_segments(double live_bytes, const SpaceBounds& bounds) {
+  const double full =
+      std::ceil(bounds.factor * live_bytes / static_cast<double>(bounds.segment_bytes));
+  constexpr double kMost = PlaceCode::kMaxSegments;
+  return static_cast<std::int64_t>(std::min(full, kMost)) + kSlackSegments + kMostSmallSegments +
+         kOpenSegments;
+}
 
 OpenFile::OpenFile(io::BlockReads& reads, std::string path, io::OpenMode mode)
     : reads_(reads), path_(std::move(path)), number_(reads_.add(path_, mode)) {

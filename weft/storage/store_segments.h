@@ -75,6 +75,10 @@ struct SpaceBounds {
   std::int64_t segment_bytes = 0;
 };
 
+/// The most sealed segments of a store whose rows that hold take so many bytes, and the open ones.
+/// Those that seals keep come on top.
+std::int64_t most_segments(double live_bytes, const SpaceBounds& bounds);
+
 /// The segments of a store by numbers, which are given again. Not thread-safe.
 class StoreSegments {
  public:
