@@ -80,6 +80,29 @@ TEST(TierUse, MissesOfFrequentRows) {
   EXPECT_NEAR(missed_rows(asked, 1000.0), rare, 0.05);
 }
 
+/// A curve has what each of its caches has by itself, and falls ever slower.
+TEST(TierUse, MissesOfEverLargerCaches) {
+  RowsAsked asked = even_rows(1.0, 3000.0);
+  for (const double zipf : {0.0, 0.8, 1.3}) {
+    asked.among.segments = zipf_segments(2e6, zipf);
+    MissCurve curve(asked);
+    EXPECT_EQ(curve.all_rows(), 2e6);
+    double before = curve.missed(1000.0);
+    double spared = before;
+    for (double slots = 2000.0; slots <= 2e6; slots += 1000.0) {
+      const double missed = curve.missed(slots);
+      EXPECT_LE(missed, before);
+      EXPECT_LE(before - missed, spared + 1e-6) << zipf << " " << slots;
+      if (static_cast<std::int64_t>(slots) % 100'000 == 0) {
+        EXPECT_NEAR(missed, missed_rows(asked, slots), 1e-6 * (missed + 1e-3));
+      }
+      spared = before - missed;
+      before = missed;
+    }
+    EXPECT_EQ(before, 0.0);
+  }
+}
+
 /// Rows of 100 pages, a tenth of which exist; and of the first page all, of the second a third.
 TEST(TierUse, PagesWithRows) {
   RowsAsked asked = even_rows(3200.0, 0.0);
@@ -119,6 +142,20 @@ TEST(TierUse, OfShards) {
   EXPECT_EQ(tiers_on(config, 2)[1].fewest_slots, one.fewest_slots);
   config.pipeline.schedule = spec::PipelineSchedule::kDbp;
   EXPECT_EQ(tiers_on(config, 2)[1].fewest_slots, 2 * one.fewest_slots);
+}
+
+/// Row gradients of all groups are added in one update, so a cache holds the rows of all batches.
+TEST(TierUse, CachesHoldTheRowsOfAllGroupsWhoseGradientsAreAdded) {
+  spec::Config config = on_disks({.rows = 100'000, .dim = 32, .length = 2}, 4096);
+  config.mesh = {.groups = 2, .sync = spec::SyncForm::kDense};
+  const ShardTier averaged = tiers_on(config, 2)[0];
+  config.mesh.sync = spec::SyncForm::kGradients;
+  const ShardTier added = tiers_on(config, 2)[0];
+  EXPECT_EQ(added.step_rows, averaged.step_rows);
+  RowsAsked both = even_rows(100'000.0, 2.0 * added.step_ids);
+  EXPECT_EQ(added.fewest_slots, static_cast<std::int64_t>(std::ceil(most_step_rows(both))));
+  EXPECT_GT(static_cast<double>(added.fewest_slots),
+            1.9 * static_cast<double>(averaged.fewest_slots));
 }
 
 /// Without steps and statistics of data in files nothing is known beyond one step.

@@ -34,20 +34,6 @@ double all_rows(const FeatureUse& use) {
   return rows;
 }
 
-/// Ids among which `slots` different rows come; fewer rows than that there are.
-double draws_that_fill(const FeatureUse& use, double slots) {
-  double high = std::max(slots, 1.0);
-  while (unique_rows(use, high) < slots && high < 1e18) {
-    high *= 2.0;
-  }
-  double low = 0.0;
-  for (int i = 0; i < 50; ++i) {
-    const double middle = 0.5 * (low + high);
-    (unique_rows(use, middle) < slots ? low : high) = middle;
-  }
-  return high;
-}
-
 /// Of all steps; 0: not known before the data are read.
 double steps_of(const spec::Config& config) {
   if (config.train.steps > 0) {
@@ -70,13 +56,23 @@ layout::LazyCounts lazy_counts(const ShardTier& tier, const RowsAsked& asked) {
           .pages = rounded(pages_of(asked, tier.rows, layout::kPlacePageRows))};
 }
 
+/// Rows that hardly an update exceeds: those of a batch, or where row gradients of all groups are
+/// added, of the batches of all.
+double most_updated_rows(const TierJob& job, const RowsAsked& asked, std::size_t table) {
+  RowsAsked updated = asked;
+  if (spec::mesh_of(job.config.mesh, job.plan).sync == spec::SyncForm::kGradients) {
+    updated.draws *= static_cast<double>(job.plan.groups_of(job.plan.tables[table]));
+  }
+  return most_step_rows(updated);
+}
+
 void add_cache(const TierJob& job, ShardTier& tier, const RowsAsked& asked) {
   const spec::Table& table = job.config.tables[at(tier.table)];
   tier.given_bytes = job.caches.bytes(at(tier.table), at(tier.shard));
   tier.cache = layout::cache_shape_of_bytes(table, tier.cols, tier.given_bytes, table.memory.ways,
                                             layout::kSpillShare);
   tier.slot_bytes = static_cast<double>(layout::cache_bytes(table, tier.cols, tier.cache));
-  const std::int64_t most = rounded(tier.most_step_rows);
+  const std::int64_t most = rounded(most_updated_rows(job, asked, at(tier.table)));
   const bool two = batches_in_flight(job.pipeline) > 1 && job.config.train.eval_every > 0;
   tier.fewest_slots = layout::fewest_cache_slots(most, two ? most : 0, table.memory.ways);
   tier.fewest_bytes = layout::cache_bytes(
@@ -131,17 +127,52 @@ double most_step_rows(const RowsAsked& asked) {
 }
 
 double missed_rows(const RowsAsked& asked, double slots) {
-  const double rows = step_rows(asked);
-  if (rows <= 0.0 || slots >= all_rows(asked.among)) {
-    return 0.0;
-  }
-  const double stay = draws_that_fill(asked.among, slots);
-  double missed = 0.0;
+  return MissCurve(asked).missed(slots);
+}
+
+MissCurve::MissCurve(const RowsAsked& asked)
+    : step_rows_(planner::step_rows(asked)), all_rows_(planner::all_rows(asked.among)) {
   for (const AccessSegment& segment : asked.among.segments) {
     const double log = log_missed(segment);
-    missed += segment.rows * -std::expm1(asked.draws * log) * std::exp(stay * log);
+    segments_.push_back({.log_missed = log,
+                         .rows = segment.rows,
+                         .asked = segment.rows * -std::expm1(asked.draws * log)});
   }
-  return std::min(missed, rows);
+}
+
+/// Newton's steps from the left: the rows that have come grow ever slower, so none goes too far.
+void MissCurve::fill(double slots) {
+  constexpr int kMostSteps = 200;
+  constexpr double kExact = 1e-12;
+  for (int i = 0; i < kMostSteps && stay_ < kMany; ++i) {
+    double lacking = slots;
+    double growth = 0.0;
+    for (const Segment& segment : segments_) {
+      const double none = std::exp(stay_ * segment.log_missed);
+      lacking -= segment.rows * (1.0 - none);
+      growth -= segment.rows * segment.log_missed * none;
+    }
+    if (lacking <= 0.0 || growth <= 0.0) {
+      return;
+    }
+    const double more = lacking / growth;
+    stay_ += more;
+    if (more <= kExact * stay_) {
+      return;
+    }
+  }
+}
+
+double MissCurve::missed(double slots) {
+  if (step_rows_ <= 0.0 || slots >= all_rows_) {
+    return 0.0;
+  }
+  fill(slots);
+  double missed = 0.0;
+  for (const Segment& segment : segments_) {
+    missed += segment.asked * std::exp(stay_ * segment.log_missed);
+  }
+  return std::min(missed, step_rows_);
 }
 
 double pages_of(const RowsAsked& asked, std::int64_t rows, std::int64_t page_rows) {
@@ -258,6 +289,23 @@ double made_list_bytes(const ShardTier& tier, double growth) {
   return 2.0 * layout::held_bytes(layout::row_numbers(layout::Expected{rows}), growth);
 }
 
+JointUse use_by_shards(const Workload& workload,
+                       const spec::Plan& plan,
+                       const HotUses& hot_uses,
+                       std::size_t table) {
+  if (const auto hot_use = hot_uses.of(static_cast<std::int64_t>(table), plan.tables[table].hot)) {
+    return hot_use->tail;
+  }
+  JointUse whole;
+  for (const FeatureUse& use : workload.features) {
+    if (at(use.table) == table) {
+      whole.features.push_back(&use);
+    }
+  }
+  whole.joined = whole.features.empty() ? unread() : joined(whole.features);
+  return whole;
+}
+
 std::vector<ShardTier> shard_tiers(const spec::Config& config,
                                    const Workload& workload,
                                    const spec::Plan& plan,
@@ -274,16 +322,9 @@ std::vector<ShardTier> shard_tiers(const spec::Config& config,
     if (config.tables[t].memory.tier == MemoryTier::kDense) {
       continue;
     }
-    JointUse whole;
-    for (const FeatureUse& use : workload.features) {
-      if (at(use.table) == t) {
-        whole.features.push_back(&use);
-      }
-    }
-    whole.joined = whole.features.empty() ? unread() : joined(whole.features);
-    const auto hot_use = hot_uses.of(static_cast<std::int64_t>(t), plan.tables[t].hot);
+    const JointUse use = use_by_shards(workload, plan, hot_uses, t);
     for (std::size_t i = 0; i < plan.tables[t].shards.size(); ++i) {
-      tiers.push_back(shard_tier(job, t, i, hot_use ? hot_use->tail : whole));
+      tiers.push_back(shard_tier(job, t, i, use));
     }
   }
   return tiers;

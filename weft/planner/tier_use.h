@@ -56,6 +56,34 @@ double most_step_rows(const RowsAsked& asked);
 /// Rows of a step that a cache of `slots` slots has not.
 double missed_rows(const RowsAsked& asked, double slots);
 
+/// The same of ever larger caches. With every slot it falls, and ever slower (it is convex): one
+/// more slot spares the mean of q_i over the rows that have none, and these are the rarer the more
+/// slots there are.
+class MissCurve {
+ public:
+  explicit MissCurve(const RowsAsked& asked);
+
+  /// REQUIRES: no fewer slots than in the call before. O(segments), times some steps of Newton's.
+  double missed(double slots);
+
+  /// Rows that are ever asked for: with as many slots none is missed.
+  [[nodiscard]] double all_rows() const { return all_rows_; }
+
+ private:
+  struct Segment {
+    double log_missed = 0.0;  ///< log(1 - p) of a row
+    double rows = 0.0;
+    double asked = 0.0;  ///< Σ q of a step
+  };
+
+  void fill(double slots);
+
+  std::vector<Segment> segments_;
+  double step_rows_ = 0.0;
+  double all_rows_ = 0.0;
+  double stay_ = 0.0;  // T of the last call
+};
+
 /// Pages of `page_rows` neighbours among `rows` rows in which one lies that any of all draws of a
 /// job asks for.
 double pages_of(const RowsAsked& asked, std::int64_t rows, std::int64_t page_rows);
@@ -118,6 +146,13 @@ double batch_bytes(const ShardTier& tier, const layout::Expected& ids, double gr
 
 /// Lists of rows that are made, of a shard, on the device.
 double made_list_bytes(const ShardTier& tier, double growth);
+
+/// How a table is read by those that have its shards: without its hot rows. Valid as long as the
+/// workload and the uses.
+JointUse use_by_shards(const Workload& workload,
+                       const spec::Plan& plan,
+                       const HotUses& hot_uses,
+                       std::size_t table);
 
 /// Of all shards of a plan that are not all in memory, by table and place.
 std::vector<ShardTier> shard_tiers(const spec::Config& config,
