@@ -2,6 +2,7 @@
 #include "weft/planner/pipeline_choice.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "weft/base/at.h"
 #include "weft/pipeline/schedule.h"
 #include "weft/planner/place.h"
+#include "weft/planner/plan_report.h"
 #include "weft/planner/search.h"
 #include "weft/planner/tier_use.h"
 #include "weft/spec/plan.h"
@@ -99,6 +101,48 @@ TEST(PipelineChoice, ReadsOfDisksAreHidden) {
   const FetchCost& slow = slower.best().cost.ranks[0].fetch;
   EXPECT_NEAR(slower.best().cost.step_s - fast.best().cost.step_s, slow.disk_s - slow.own_s,
               1e-3 * slow.disk_s);
+}
+
+/// Tables that differ in how often their rows are asked for. The plan has their caches, and a step
+/// that waits for reads is shorter than with caches by bytes; both are in the report.
+TEST(PipelineChoice, CachesByCurvesShortenAStepThatWaitsForReads) {
+  spec::Config config = job();
+  for (std::size_t t = 0; t < config.tables.size(); ++t) {
+    config.tables[t].memory.tier = spec::MemoryTier::kSsd;
+    config.data.synthetic.columns[t].zipf = t % 2 == 0 ? 1.3 : 0.0;
+  }
+  config.tiers = {.directories = {"/rows"}, .cache_bytes = 40'000'000};
+  config.train.steps = 10'000;
+  config.train.eval_every = 10;
+  config.pipeline.schedule = PipelineSchedule::kAuto;
+  topology::Cluster cluster = topology::small_cluster({{1, 2}});
+  cluster.disk.read_blocks.value = 1e5;
+  const SearchResult by_curves = found(config, cluster);
+  const spec::Plan& plan = by_curves.best().plan;
+  ASSERT_TRUE(spec::has_caches(plan));
+  EXPECT_EQ(spec::plan_from_yaml(spec::plan_to_yaml(plan), "plan.yaml"), plan);
+  check_plan(plan, config);
+  for (const ShardTier& tier :
+       shard_tiers(config, make_workload(config), plan, HotUses(config, make_workload(config)))) {
+    EXPECT_GE(tier.cache.slots(), tier.fewest_slots) << "two batches of a chosen schedule";
+  }
+  const Workload workload = make_workload(config);
+  const PlanReport report{config, cluster, workload, by_curves};
+  EXPECT_NE(to_text(report).find("right: caches by bytes"), std::string::npos) << to_text(report);
+  EXPECT_NE(to_json(report).find("\"by_bytes\""), std::string::npos);
+  const std::string text = to_text(report);
+  std::istringstream lines(text.substr(text.find("Reads of a step")));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 120U) << line;
+  }
+  config.tiers.division = spec::CacheDivision::kBytes;
+  const SearchResult by_bytes = found(config, cluster);
+  EXPECT_FALSE(spec::has_caches(by_bytes.best().plan));
+  EXPECT_EQ(spec::plan_hash(by_bytes.best().plan), spec::plan_hash(plan)) << "they decide no bit";
+  EXPECT_LT(by_curves.best().cost.step_s, 0.98 * by_bytes.best().cost.step_s);
+  const PlanReport other{config, cluster, workload, by_bytes};
+  EXPECT_EQ(to_text(other).find("right: caches by bytes"), std::string::npos);
+  EXPECT_NE(to_text(other).find("Reads of a step"), std::string::npos);
 }
 
 TEST(PipelineChoice, OthersMustSaveTwoPercent) {

@@ -332,6 +332,38 @@ TEST(Plan, HotRowsAreRanges) {
   EXPECT_EQ(error("[[-1, 3]]"), "plan.yaml:6:9: tables.a.head: must be at least 0, is -1");
 }
 
+/// They decide no bit, so plans of before keep their hash, and a plan with others has it too.
+TEST(Plan, CachesAreInTheFileAndNotInTheHash) {
+  Plan plan{.ranks = 2,
+            .tables = {{.table = "a",
+                        .sharding = Sharding::kRowWise,
+                        .shards = {{.rank = 0, .rows = {0, 5}, .cols = {0, 16}},
+                                   {.rank = 1, .rows = {5, 9}, .cols = {0, 16}}}}}};
+  const std::uint64_t hash = plan_hash(plan);
+  EXPECT_EQ(hash, 6027869451000645659U) << "of a build that knew no caches";
+  EXPECT_FALSE(has_caches(plan));
+  plan.tables[0].caches = {4'000'000'000'000, 1};
+  EXPECT_TRUE(has_caches(plan));
+  const std::string text = plan_to_yaml(plan);
+  EXPECT_NE(text.find("caches: [4000000000000, 1]"), std::string::npos) << text;
+  EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
+  EXPECT_EQ(plan_hash(plan), hash);
+  drop_caches(plan);
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  const auto error = [](const std::string& caches) -> std::string {
+    try {
+      plan_from_yaml(
+          "version: 1\nranks: 1\nparts: 8\ntables:\n- table: a\n  caches: " + caches + "\n",
+          "plan.yaml");
+    } catch (const Error& failure) {
+      return failure.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error("[1, -1]"), "plan.yaml:6:11: tables.a.caches: must be at least 0 bytes, is -1");
+  EXPECT_EQ(error("[x]"), "plan.yaml:6:12: tables.a.caches.0: expected an integer, found 'x'");
+}
+
 TEST(Plan, GroupsOfATableArePartOfIt) {
   Plan plan{.ranks = 2,
             .groups = 4,

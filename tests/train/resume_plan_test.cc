@@ -13,6 +13,7 @@
 #include "weft/base/log.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/checkpoint.h"
+#include "weft/planner/cache_division.h"
 
 namespace weft::train {
 namespace {
@@ -226,6 +227,46 @@ TEST(PipelineNotes, SayWhichPartsFillTheMicroBatches) {
   for (const std::vector<std::string>& filled :
        {std::vector<std::string>{nested[0], nested[1], "numerics.parts=12"}, {}}) {
     EXPECT_FALSE(logged(3, job_options(make_job(filled))).says("micro-batches"));
+  }
+}
+
+/// A plan's caches are for the memory of one job; another's place no table anew.
+TEST_F(ResumePlan, IsKeptWhereItsCachesDoNotFit) {
+  const std::vector<std::string> on_disks = joined(
+      all_tables("memory.tier", "ssd"), {"tiers.directories=[" + folder_.path() + "/rows]",
+                                         "tiers.cache_bytes=600000", "tiers.segment_bytes=65536"});
+  std::ifstream in(plan_file_);
+  spec::Plan plan = spec::plan_from_yaml({std::istreambuf_iterator<char>(in), {}}, plan_file_);
+  const spec::Config config = make_job(on_disks);
+  const planner::Workload workload = planner::make_workload(config);
+  planner::divide_caches(config, workload, planner::HotUses(config, workload), plan);
+  std::ofstream(plan_file_) << spec::plan_to_yaml(plan);
+  stop_at_four(on_disks);
+  std::int64_t of_rank_1 = 0;
+  for (const spec::TablePlan& table : plan.tables) {
+    for (std::size_t i = 0; i < table.shards.size(); ++i) {
+      of_rank_1 += table.shards[i].rank == 1 ? table.caches[i] : 0;
+    }
+  }
+  const std::string less = "tiers.cache_bytes=" + std::to_string(9 * of_rank_1 / 10);
+
+  struct Change {
+    std::vector<std::string> keys;
+    const char* says;
+  };
+
+  for (const Change& one :
+       {Change{on_disks, ""}, Change{joined(on_disks, {"tiers.cache_bytes=700000"}), ""},
+        Change{joined(on_disks, {less}), "the plan's caches of rank"},
+        Change{joined(on_disks, {"tiers.division=bytes"}), "tiers.division is bytes"},
+        Change{joined(on_disks, {"tables.item.memory.tier=lazy"}), "memory.tier lazy"},
+        Change{{}, "memory.tier dense"}}) {
+    const Logged got = logged(2, rest(one.keys));
+    EXPECT_EQ(got.summary.plan_hash, whole_.plan_hash) << one.says;
+    EXPECT_EQ(got.summary.state_hash, whole_.state_hash) << one.says;
+    EXPECT_EQ(got.says("resume: the checkpoint's caches do not fit"), *one.says != '\0')
+        << got.text;
+    EXPECT_TRUE(got.says(one.says)) << got.text;
   }
 }
 

@@ -16,6 +16,7 @@
 #include "weft/data/loader.h"
 #include "weft/data/vocabulary.h"
 #include "weft/kernels/target.h"
+#include "weft/planner/cache_division.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/place.h"
 #include "weft/planner/step_memory.h"
@@ -61,7 +62,8 @@ spec::Config tier_config(const TierCase& one, const std::string& folder) {
           "dense_optimizer: {type: sgd, learning_rate: 0.01}\n"
           "pipeline: {schedule: " +
           one.schedule + "}\ntiers: {directories: [" + folder +
-          "], segment_bytes: 262144, write_buffer_bytes: 262144, cache_bytes: 1}\n",
+          "], segment_bytes: 262144, write_buffer_bytes: 262144, cache_bytes: 1, division: "
+          "bytes}\n",
       "job.yaml");
   config.train.steps = one.steps;
   if (!kernels::has_bf16_products(kernels::current_target())) {
@@ -167,10 +169,13 @@ struct TierPrediction {
   std::vector<double> devices;  ///< [ranks]
 };
 
-TierPrediction predict_tiers(const TierCase& one, const std::string& folder) {
-  TierPrediction made{.config = tier_config(one, folder), .plan = {}, .shards = {}, .devices = {}};
-  made.plan = planner::make_plan(made.config, one.ranks);
+TierPrediction predict_tiers(const spec::Config& config, std::int64_t ranks) {
+  TierPrediction made{.config = config, .plan = {}, .shards = {}, .devices = {}};
+  made.plan = planner::make_plan(made.config, ranks);
   const planner::Workload workload = planner::make_workload(made.config);
+  if (planner::divides_by_curves(config, workload, made.plan)) {
+    planner::divide_caches(config, workload, planner::HotUses(config, workload), made.plan);
+  }
   made.shards = planner::shard_tiers(made.config, workload, made.plan,
                                      planner::HotUses(made.config, workload));
   const auto memory = planner::step_memory(made.config, workload, made.plan, {});
@@ -186,6 +191,10 @@ TierPrediction predict_tiers(const TierCase& one, const std::string& folder) {
                            dense.device());
   }
   return made;
+}
+
+TierPrediction predict_tiers(const TierCase& one, const std::string& folder) {
+  return predict_tiers(tier_config(one, folder), one.ranks);
 }
 
 template <typename Of>
@@ -301,6 +310,30 @@ TEST_F(TierMemory, Misses) {
     expect_within(0.03, rows, used.asked, "rows of a step");
     EXPECT_GT(missed, 0.97 * used.missed);
     EXPECT_LT(missed, (std::string(policy) == "lfu" ? 1.15 : 1.03) * used.missed);
+  }
+}
+
+/// A table of few popular rows and one whose rows are all alike. Every cache is full before the
+/// steps that are counted.
+TEST_F(TierMemory, MissesOfCachesDividedByCurves) {
+  const TierCase one{.tier = "ssd", .zipf = "1.2", .steps = 36};
+  spec::Config config = tier_config(one, folder_.path());
+  config.data.synthetic.columns[1].zipf = 0.0;
+  config.tiers.cache_bytes = config.tiers.cache_bytes * 3 / 4;
+  double missed_by_bytes = 0.0;
+  for (const spec::CacheDivision division :
+       {spec::CacheDivision::kBytes, spec::CacheDivision::kAuto}) {
+    config.tiers.division = division;
+    const TierPrediction predicted = predict_tiers(config, one.ranks);
+    EXPECT_EQ(spec::has_caches(predicted.plan), division == spec::CacheDivision::kAuto);
+    const TierUsed used = use_tiers(one, config, predicted.plan);
+    expect_within(0.03, sum_over(predicted.shards, [](const auto& s) { return s.missed; }),
+                  used.missed, "misses");
+    if (division == spec::CacheDivision::kBytes) {
+      missed_by_bytes = used.missed;
+    } else {
+      EXPECT_LT(used.missed, 0.95 * missed_by_bytes);
+    }
   }
 }
 

@@ -37,6 +37,10 @@ CacheShares::CacheShares(const spec::Config& config, const spec::Plan& plan)
     if (table.memory.tier != spec::MemoryTier::kSsd) {
       continue;
     }
+    if (shares_cache(table) && !plan.tables[t].caches.empty()) {
+      bytes_[t] = plan.tables[t].caches;
+      continue;
+    }
     for (const spec::Shard& shard : plan.tables[t].shards) {
       bytes_[t].push_back(shares_cache(table) ? cache_share(config.tiers, whole_bytes(table, shard),
                                                             sharing[at(shard.rank)])

@@ -11,10 +11,11 @@
 namespace weft::layout {
 
 /// What each shard of a plan has of caches: a table with a cache_bytes has that on each of its
-/// shards; the others of a rank share Tiers::cache_bytes, by the bytes of the shards. A value.
+/// shards; the others of a rank share Tiers::cache_bytes, as the plan says (TablePlan::caches), or
+/// else by the bytes of the shards. A value.
 class CacheShares {
  public:
-  /// O(shards).
+  /// O(shards). REQUIRES: a checked plan.
   CacheShares(const spec::Config& config, const spec::Plan& plan);
 
   /// Of a shard, by its table and its place among the table's; 0 where its rows are in memory.

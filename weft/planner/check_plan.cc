@@ -9,6 +9,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/layout/tables.h"
 #include "weft/planner/place.h"
 
 namespace weft::planner {
@@ -283,6 +284,22 @@ void check_table(const spec::Table& table,
   check_row_cuts(table, plan);
 }
 
+/// Bytes of caches that share a rank's, by the position of the mesh. O(shards · positions).
+std::vector<std::int64_t> shared_caches(const spec::Plan& plan) {
+  constexpr std::int64_t kMostCaches = std::int64_t{1} << 62;  // far from overflow
+  std::vector<std::int64_t> bytes(static_cast<std::size_t>(plan.most_ranks()));
+  for (const spec::TablePlan& table : plan.tables) {
+    for (std::size_t i = 0; i < table.caches.size(); ++i) {
+      for (std::int64_t p = table.shards[i].rank; p < plan.most_ranks();
+           p += plan.ranks_of(table)) {
+        std::int64_t& sum = bytes[static_cast<std::size_t>(p)];
+        sum = std::min(sum + table.caches[i], kMostCaches);
+      }
+    }
+  }
+  return bytes;
+}
+
 /// What the plan and the configuration say together of the sync.
 void check_sync(const spec::Plan& plan, const spec::Config& config) {
   const spec::Mesh& mesh = config.mesh;
@@ -373,7 +390,53 @@ void check_host_numbers(const std::vector<std::int64_t>& hosts) {
   }
 }
 
+/// Requires that the plan has caches.
+void check_table_caches(const spec::Table& table, const spec::TablePlan& plan) {
+  if (!layout::shares_cache(table)) {
+    if (!plan.caches.empty()) {
+      refuse(table, "it has caches, and the configuration {}",
+             table.memory.tier == spec::MemoryTier::kSsd
+                 ? fmt::format("a cache_bytes of the table's own, {}", table.memory.cache_bytes)
+                 : fmt::format("memory.tier {}", to_string(table.memory.tier)));
+    }
+    return;
+  }
+  if (plan.caches.size() != plan.shards.size()) {
+    refuse(table,
+           "it has {} caches for {} shards; a plan says the cache of every shard that shares "
+           "tiers.cache_bytes, or of none",
+           plan.caches.size(), plan.shards.size());
+  }
+  for (const std::int64_t bytes : plan.caches) {
+    if (bytes < 1) {
+      refuse(table, "a cache of {} bytes holds no row", bytes);
+    }
+  }
+}
+
 }  // namespace
+
+void check_caches(const spec::Plan& plan, const spec::Config& config) {
+  if (!spec::has_caches(plan)) {
+    return;
+  }
+  if (config.tiers.division == spec::CacheDivision::kBytes) {
+    fail(ErrorCode::kConfig,
+         "tiers.division is bytes in the configuration and the plan has caches of its own; set "
+         "auto, or make a new plan");
+  }
+  for (std::size_t t = 0; t < plan.tables.size(); ++t) {
+    check_table_caches(config.tables[t], plan.tables[t]);
+  }
+  const std::vector<std::int64_t> bytes = shared_caches(plan);
+  const auto most = std::max_element(bytes.begin(), bytes.end());
+  if (*most > config.tiers.cache_bytes) {
+    fail(ErrorCode::kConfig,
+         "the plan's caches of rank {} take {} bytes, and tiers.cache_bytes is {}; set it to that, "
+         "or make a new plan",
+         most - bytes.begin(), *most, config.tiers.cache_bytes);
+  }
+}
 
 void check_plan(const spec::Plan& plan, const spec::Config& config) {
   if (plan.ranks < 1 || plan.groups < 1 || plan.parts < plan.world()) {
@@ -402,6 +465,7 @@ void check_plan(const spec::Plan& plan, const spec::Config& config) {
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     check_table(config.tables[t], plan.tables[t], plan, spec::column_cut(config.codecs));
   }
+  check_caches(plan, config);
 }
 
 }  // namespace weft::planner

@@ -86,8 +86,15 @@ std::vector<spec::Shard> place_table(const spec::Table& table,
 /// shards form a grid, and those of the same rows, which exchange row statistics, are on different
 /// ranks; hot rows ascend, and no data_parallel table has any; parts >= ranks; hosts numbered by
 /// their first ranks; as many replica groups, of the mesh and of each table, and layout and sync as
-/// configured where that says them. Ranks of a table are those of one of its groups.
+/// configured where that says them. Ranks of a table are those of one of its groups. And what
+/// check_caches() asks for.
 void check_plan(const spec::Plan& plan, const spec::Config& config);
+
+/// Throws Error(kConfig) unless the plan has no caches (TablePlan::caches), or one of every shard
+/// that shares Tiers::cache_bytes and of no other, of a byte at least and together no more than
+/// that on any rank, and the configuration does not ask for a division by bytes. REQUIRES: shards
+/// that fit the configuration.
+void check_caches(const spec::Plan& plan, const spec::Config& config);
 
 /// Throws Error(kConfig) naming key, both values and what to do, where a plan that check_plan()
 /// takes contradicts a key of the configuration that is not its default: a table's sharding, allow,

@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/layout/tables.h"
+#include "weft/planner/cache_division.h"
 #include "weft/planner/collective_forms.h"
 #include "weft/planner/mesh_search.h"
 #include "weft/planner/place.h"
@@ -163,15 +164,24 @@ class Search {
   std::vector<Candidate> candidates_;
 };
 
-/// The schedule of the best plan, with which its memory is predicted again.
+/// The schedule of the best plan, with which its memory is predicted again, and the caches of its
+/// shards, which hold more rows where batches are begun ahead.
 void choose_schedule(const spec::Config& config, const Workload& workload, SearchResult& found) {
   Proposal& best = found.proposals.front();
   const Estimator estimator(config, *found.mesh, workload, best.plan.parts);
+  const bool divides = divides_by_curves(config, workload, best.plan);
+  if (divides) {
+    divide_caches(config, workload, estimator.hot_uses(), best.plan);
+    best.cost = estimator.cost(best.plan);
+  }
   found.pipelines = pipeline_options(estimator, best.plan, best.cost);
   found.pipeline = choose_pipeline(config.pipeline, found.pipelines);
   if (config.pipeline.schedule == spec::PipelineSchedule::kAuto) {
     best.plan.pipeline = found.pipelines[found.pipeline].pipeline;
     best.plan.pipeline.cluster_parts = spec::Pipeline{}.cluster_parts;  // the configuration's
+    if (divides) {
+      divide_caches(config, workload, estimator.hot_uses(), best.plan);
+    }
     best.cost = estimator.cost(best.plan);
   }
 }

@@ -16,6 +16,8 @@
 ///   form        the best proposals get flat or hierarchical collectives (collective_forms.h)
 ///   schedule    the best proposal gets the schedule whose step is predicted to be shortest, where
 ///               the configuration leaves it open (pipeline_choice.h); all others are as of sync
+///   caches      the best proposal's shards on disks divide a rank's memory for caches by access
+///               curves (cache_division.h), where these are known; all others do so by bytes
 ///
 /// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks
 /// they have and how they synchronise is chosen by the same step where the configuration leaves it

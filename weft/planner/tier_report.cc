@@ -11,6 +11,7 @@
 #include "weft/base/at.h"
 #include "weft/base/text.h"
 #include "weft/layout/tables.h"
+#include "weft/planner/read_report.h"
 #include "weft/planner/tier_use.h"
 
 namespace weft::planner {
@@ -99,7 +100,8 @@ void write_caches(TextLines& text, const PlanReport& report, const std::vector<S
 }  // namespace
 
 void write_tiers(TextLines& text, const PlanReport& report) {
-  std::vector<ShardTier> tiers = largest_of_tables(tiers_of(report));
+  const std::vector<ShardTier> all_tiers = tiers_of(report);
+  std::vector<ShardTier> tiers = largest_of_tables(all_tiers);
   if (tiers.empty()) {
     return;
   }
@@ -130,6 +132,7 @@ void write_tiers(TextLines& text, const PlanReport& report) {
         format_estimated_bytes(2.0 * static_cast<double>(report.config.tiers.segment_bytes)),
         format_estimated_bytes(static_cast<double>(report.config.tiers.write_buffer_bytes)));
     write_caches(text, report, tiers);
+    write_reads(text, report, all_tiers);
   }
 }
 
@@ -138,6 +141,7 @@ void add_tiers(json& out, const PlanReport& report) {
   if (tiers.empty()) {
     return;
   }
+  add_reads(out, report, tiers);
   out["tiers"] = json::array();
   for (const ShardTier& tier : tiers) {
     json shard = {{"table", table_of(report, tier).name},

@@ -464,6 +464,15 @@ void walk(Visitor& v, TablePlan& c) {
        .bounds = at_least(0, kMaxRows),
        .default_text = "none"},
       &c.hot);
+  v.value({.name = "caches",
+           .meaning = "Of each shard, where rows are on disks and share tiers.cache_bytes; none = "
+                      "divided by the bytes of the shards.",
+           .unit = "bytes",
+           .bounds = at_least(0, 0x1.0p50),
+           .default_text = "none",
+           .decides_weights = false,
+           .unwritten = "[]"},
+          &c.caches);
   std::vector<CutRule> rules = c.shards.rules();
   list(v, {.name = "shards", .meaning = "Blocks, by row and column."}, rules, {.key = {}});
   c.shards = Shards::as_written(std::move(rules));

@@ -10,6 +10,7 @@ namespace {
 // Spellings, in the order of the enumerators.
 constexpr std::array<std::string_view, 3> kMemoryTiers = {"dense", "lazy", "ssd"};
 constexpr std::array<std::string_view, 3> kCachePolicies = {"lru", "lfu", "ahead"};
+constexpr std::array<std::string_view, 3> kCacheDivisions = {"auto", "curves", "bytes"};
 constexpr std::array<std::string_view, 3> kDiskReads = {"auto", "ring", "threads"};
 
 }  // namespace
@@ -28,7 +29,7 @@ void walk(Visitor& v, TableMemory& c) {
           choice(c.tier, kMemoryTiers));
   v.value({.name = "cache_bytes",
            .meaning = "ssd: of each shard's rows in the cache, with their optimizer state; 0 = a "
-                      "share of tiers.cache_bytes by the bytes of the shards.",
+                      "share of tiers.cache_bytes, by tiers.division.",
            .unit = "bytes",
            .bounds = at_least(0, 0x1.0p50),
            .decides_weights = false},
@@ -61,6 +62,13 @@ void walk(Visitor& v, Tiers& c) {
            .bounds = at_least(0, 0x1.0p50),
            .decides_weights = false},
           &c.cache_bytes);
+  v.value({.name = "division",
+           .meaning = "How the shards of a rank share cache_bytes. curves: so that fewest blocks "
+                      "are read, by how often their rows are asked for; bytes: by the bytes of the "
+                      "shards; auto: by curves where weft data stats or the generator says how "
+                      "often, else by bytes. A plan that is given has its own, or none: by bytes.",
+           .decides_weights = false},
+          choice(c.division, kCacheDivisions));
   v.value({.name = "space_factor",
            .meaning = "Bytes on the disks, at most, for each byte of rows that are there: less "
                       "space costs more writing.",

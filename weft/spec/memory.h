@@ -17,6 +17,11 @@ enum class MemoryTier { kDense, kLazy, kSsd };
 /// often, with counts that decay. kAhead: as kLru, but rows of batches that are known stay.
 enum class CachePolicy { kLru, kLfu, kAhead };
 
+/// How the shards of a rank divide Tiers::cache_bytes. kCurves: by what each has of more memory,
+/// from how often its rows are asked for. kBytes: by the bytes of the shards. kAuto: by curves
+/// where they are known, of statistics or generated data, else by bytes.
+enum class CacheDivision { kAuto, kCurves, kBytes };
+
 /// Ways in which rows are read from disks (weft/io/block_reads.h).
 enum class DiskReads { kAuto, kRing, kThreads };
 
@@ -34,7 +39,8 @@ struct TableMemory {
 struct Tiers {
   std::vector<std::string> directories;  ///< each rank makes one of its own in each
   std::int64_t cache_bytes = 0;          ///< shared by shards without one of their own
-  double space_factor = 1.5;             ///< most bytes on disks per byte of rows that are there
+  CacheDivision division = CacheDivision::kAuto;
+  double space_factor = 1.5;  ///< most bytes on disks per byte of rows that are there
   std::int64_t write_buffer_bytes = std::int64_t{64} << 20;  ///< of changed rows on their way
   std::int64_t segment_bytes = std::int64_t{64} << 20;       ///< of a file
   DiskReads reads = DiskReads::kAuto;

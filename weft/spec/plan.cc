@@ -1,5 +1,6 @@
 #include "weft/spec/plan.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <memory>
 #include <numeric>
@@ -88,6 +89,17 @@ void require_sound_rules(const Node& root, const Plan& plan) {
 }
 
 }  // namespace
+
+bool has_caches(const Plan& plan) {
+  return std::any_of(plan.tables.begin(), plan.tables.end(),
+                     [](const TablePlan& table) { return !table.caches.empty(); });
+}
+
+void drop_caches(Plan& plan) {
+  for (TablePlan& table : plan.tables) {
+    table.caches.clear();
+  }
+}
 
 Mesh mesh_of(const Mesh& asked, const Plan& plan) {
   Mesh mesh = asked;

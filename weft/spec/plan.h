@@ -25,6 +25,9 @@ struct TablePlan {
   /// not empty, not touching each other. The shards cover these rows too, but nothing reads or
   /// writes them. In plan files the key is `head`.
   std::vector<Range> hot = {};
+  /// [shards] bytes of the cache of each, where the table shares Tiers::cache_bytes; empty: they
+  /// are divided by the bytes of the shards.
+  std::vector<std::int64_t> caches = {};
   Shards shards;  ///< ascending by (row, column), no empty shard
 
   friend bool operator==(const TablePlan&, const TablePlan&) = default;
@@ -107,6 +110,12 @@ std::int64_t most_column_shards(const Codecs& codecs, const Table& table);
 std::string plan_to_yaml(const Plan& plan);
 Plan plan_from_yaml(const std::string& text, const std::string& file);
 
+/// Whether a plan says of any shard what it has of the memory for caches.
+bool has_caches(const Plan& plan);
+
+/// Makes a plan that says it of none.
+void drop_caches(Plan& plan);
+
 /// The mesh of a job under a plan: what `asked` leaves open is the plan's, and where that says
 /// nothing either, a dense sync after every step. A moment_scale for replicas that are not averaged
 /// after all is dropped.
@@ -116,7 +125,7 @@ Mesh mesh_of(const Mesh& asked, const Plan& plan);
 /// where that says nothing either, sync.
 Pipeline pipeline_of(const Pipeline& asked, const Plan& plan);
 
-/// XXH3 of the canonical text, without `pipeline`, which decides no bit.
+/// XXH3 of the canonical text, without `pipeline` and `caches`, which decide no bit.
 std::uint64_t plan_hash(const Plan& plan);
 
 }  // namespace weft::spec

@@ -10,6 +10,8 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
+#include "weft/layout/tables.h"
+#include "weft/planner/cache_division.h"
 #include "weft/planner/search.h"
 #include "weft/spec/yaml.h"
 #include "weft/topology/yaml.h"
@@ -72,6 +74,9 @@ class Choice {
 
   spec::Plan given_plan();
   [[nodiscard]] spec::Plan plan_for_cluster() const;
+  [[nodiscard]] spec::Plan saved_plan() const;
+  [[nodiscard]] planner::Workload workload() const;
+  void divide_caches(spec::Plan& plan) const;
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
   void say_what_is_not_asked() const;
@@ -117,17 +122,36 @@ void Choice::say_what_is_not_asked() const {
   }
 }
 
+planner::Workload Choice::workload() const {
+  const std::string& file = request_.stats_file;
+  return file.empty() ? planner::make_workload(config_)
+                      : planner::make_workload(config_, read_stats_file(file), file);
+}
+
+/// Divides the caches of a plan that says nothing of them, where they are to be divided by curves.
+void Choice::divide_caches(spec::Plan& plan) const {
+  const auto shares = [](const spec::Table& table) { return layout::shares_cache(table); };
+  if (std::none_of(config_.tables.begin(), config_.tables.end(), shares)) {
+    return;
+  }
+  const planner::Workload uses = workload();
+  if (planner::divides_by_curves(config_, uses, plan)) {
+    planner::divide_caches(config_, uses, planner::HotUses(config_, uses), plan);
+  }
+  if (first()) {
+    log_info("caches: tiers.cache_bytes divided {}",
+             spec::has_caches(plan) ? "by how often rows are asked for" : "by the bytes of shards");
+  }
+}
+
 /// The same on all ranks, which compare it later.
 spec::Plan Choice::plan_for_cluster() const {
   const topology::Cluster cluster =
       planner::resized(topology::load_cluster(request_.cluster_file), world_.size());
-  const std::string& file = request_.stats_file;
-  const planner::Workload workload =
-      file.empty() ? planner::make_workload(config_)
-                   : planner::make_workload(config_, read_stats_file(file), file);
-  const planner::SearchResult found = planner::search(config_, cluster, workload);
+  const planner::Workload uses = workload();
+  const planner::SearchResult found = planner::search(config_, cluster, uses);
   if (!found.best().fits()) {
-    planner::refuse(found, config_, cluster, workload);
+    planner::refuse(found, config_, cluster, uses);
   }
   if (first()) {
     log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
@@ -162,8 +186,32 @@ spec::Plan Choice::given_plan() {
          config_.numerics.parts);
   }
   config_.numerics.parts = plan.parts;
+  if (config_.tiers.division == spec::CacheDivision::kCurves && !spec::has_caches(plan)) {
+    divide_caches(plan);
+  }
   say_if_for_other_hosts(plan, "plan " + request_.plan_file);
   say_if_not_the_saved(plan, "plan " + request_.plan_file);
+  return plan;
+}
+
+/// The checkpoint's. Its caches are those of a job that may have had other memory for them, and
+/// decide no bit.
+spec::Plan Choice::saved_plan() const {
+  spec::Plan plan = request_.saved->plan;
+  try {
+    planner::check_caches(plan, config_);
+  } catch (const Error& error) {
+    if (first()) {
+      log_info("resume: the checkpoint's caches do not fit ({}); they are divided anew",
+               error.what());
+    }
+    spec::drop_caches(plan);
+    divide_caches(plan);
+    return plan;
+  }
+  if (config_.tiers.division == spec::CacheDivision::kCurves && !spec::has_caches(plan)) {
+    divide_caches(plan);
+  }
   return plan;
 }
 
@@ -180,13 +228,14 @@ spec::Plan Choice::make() {
                               ? why_another_plan(*request_.saved, config_, layout)
                               : std::string();
   if (request_.saved != nullptr && why.empty()) {
-    return request_.saved->plan;
+    return saved_plan();
   }
   const std::string& file = request_.stats_file;
   spec::Plan made = planner::make_plan(
       config_, layout,
       file.empty() ? std::vector<planner::HotRows>{}
                    : planner::measured_hot_rows(config_, read_stats_file(file), file));
+  divide_caches(made);
   say_what_is_not_asked();
   if (first() && request_.saved != nullptr && !are_alike(made, request_.saved->plan)) {
     log_info("resume: {}; made a new plan for {}, with the same {}", why,

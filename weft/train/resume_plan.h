@@ -30,8 +30,8 @@ inline constexpr const char* kSavedHosts = "hosts";
 
 /// Why a job with this configuration on these ranks needs a plan of its own, as a clause; empty
 /// where the saved one fits: as many ranks on the same hosts, a plan for the configuration
-/// (planner::check_plan, check_pins), and no key of it left open that the saved configuration had
-/// pinned.
+/// (planner::check_plan, check_pins) whatever caches it has, and no key of it left open that the
+/// saved configuration had pinned.
 std::string why_another_plan(const SavedJob& saved,
                              const spec::Config& config,
                              const planner::RankLayout& world);
