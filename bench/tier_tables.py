@@ -8,6 +8,7 @@ KERNELS = ["lookup", "coalesce", "update", "distinct rows alone", "ids to slots 
            "cached coalesce", "rows to slots", "cached update", "release", "all over dense, fetch in the step",
            "all over dense, fetch ahead"]
 SCHEDULES = ["sync", "prefetch"]
+SHARED_TABLES = ["user", "item", "query", "session", "tags", "place"]  # of bench/tiers_caches.yaml
 
 
 def law(zipf):
@@ -142,3 +143,33 @@ def table_tier_traffic(results):
                     [f"{job['read'] * 4096 / 1e6:.1f}", f"{written / 1e6:.1f}", f"{job['fetch_ms']:.1f}",
                      f"{job['exposed_fetch_ms']:.1f}", of_sync])
     return table(TRAFFIC, rows)
+
+
+SHARED = ["caches, MiB", "policy", "table", "by bytes, MiB", "hits", "misses", "predicted", "by curves, MiB", "hits",
+          "misses", "predicted", "misses, of by bytes"]
+
+
+def shared_columns(tables):
+    """Of some tables of a job together."""
+    asked, hits, predicted, size = (sum(one[key] for one in tables) for key in ("asked", "hits", "predicted", "cache_bytes"))
+    return asked - hits, [f"{size / 2**20:.1f}", f"{100 * hits / asked:.1f} %", f"{asked - hits:,.0f}", f"{predicted:,.0f}"]
+
+
+def table_tier_shared(results):
+    """Misses of a step where tables share the memory of caches, by how it is divided; by table of the middle size."""
+    jobs = results.others.get("tiers_shared_caches", {}).get("jobs", [])
+    sizes = sorted({job["cache_mib"] for job in jobs})
+    rows = []
+    for by_bytes in (job for job in jobs if job["division"] == "bytes"):
+        same = {key: by_bytes[key] for key in ("cache_mib", "policy")}
+        by_curves = next(job for job in jobs if job["division"] == "curves" and same.items() <= job.items())
+        if by_bytes["state_hash"] != by_curves["state_hash"]:
+            raise SystemExit(f"tier_tables.py: another state by how caches are divided: {same}")
+        names = list(by_bytes["tables"])
+        details = names if same == {"cache_mib": sizes[len(sizes) // 2], "policy": "lfu"} else []
+        for name, shown in [*((name, [name]) for name in details), ("all", names)]:
+            before, columns = shared_columns([by_bytes["tables"][one] for one in shown])
+            after, more = shared_columns([by_curves["tables"][one] for one in shown])
+            rows.append([str(same["cache_mib"]), same["policy"], name, *columns, *more,
+                         f"{after / before:.2f}" if before else "-"])
+    return table(SHARED, rows)

@@ -292,6 +292,26 @@ class Tables(Folder):
         self.write("l.json", document)
         self.assertIn("NOT ALL WITH ITS STATE HASH", tables.table_tier_ladder(tables.Results(self.folder)))
 
+    def test_shared_caches(self):
+        def job(cache_mib, division, misses, state_hash="a"):
+            tables = {name: {"cache_bytes": 2**20, "predicted": misses + 1, "asked": 100, "hits": 100 - misses, "read": 0,
+                             "made": 0} for name in ("user", "item")}
+            return {"cache_mib": cache_mib, "policy": "lfu", "division": division, "tables": tables,
+                    "state_hash": state_hash}
+
+        document = {"version": 1, "program": "tiers_shared_caches",
+                    "jobs": [job(size, division, misses) for size in (24, 48, 96)
+                             for division, misses in (("bytes", 40), ("curves", 10))]}
+        self.write("s.json", document)
+        made = tables.table_tier_shared(tables.Results(self.folder))
+        self.assertIn("| 24 | lfu | all | 2.0 | 60.0 % | 80 | 82 | 2.0 | 90.0 % | 20 | 22 | 0.25 |", made)
+        self.assertIn("| 48 | lfu | item | 1.0 | 60.0 % | 40 | 41 | 1.0 | 90.0 % | 10 | 11 | 0.25 |", made)
+        self.assertNotIn("| 24 | lfu | item |", made)
+        document["jobs"][1] = job(24, "curves", 10, "b")
+        self.write("s.json", document)
+        with self.assertRaises(SystemExit):
+            tables.table_tier_shared(tables.Results(self.folder))
+
     def test_trace_of_a_tier(self):
         """Two steps of 10 ms; in each 4 ms of fetch, 1 of them beside a lookup and 1 beside a wait."""
         events = []
