@@ -1,5 +1,5 @@
-// The parity lists of encode_row_changes, average_row_changes and add_row_means: every backend
-// passes them (tests/kernels/parity.h).
+// The parity lists of encode_row_changes, average_row_changes, add_row_means and take_row_values:
+// every backend passes them (tests/kernels/parity.h).
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,7 @@ struct ChangesShape {
   std::int64_t rows = 1;
   Codec codec;
   bool listed = false;     ///< rows of a list, whose slots are not their numbers
+  bool copied = false;     ///< and whose copies are not at their numbers
   bool keeps_lost = true;  ///< with feedback
 };
 
@@ -38,6 +39,7 @@ class ChangesCase {
     for (std::int64_t row = 0; row < shape.rows; ++row) {
       rows_.push_back(static_cast<std::int32_t>(row));
       slots_.push_back(static_cast<std::int32_t>(shape.rows - 1 - row));
+      copied_to_.push_back(static_cast<std::int32_t>((row + shape.rows / 2) % shape.rows));
     }
     for (std::int64_t place = 1; place < shape.rows; place += 2) {
       places_.push_back(static_cast<std::int32_t>(place));
@@ -50,7 +52,7 @@ class ChangesCase {
     }
   }
 
-  enum class What { kEncode, kAverage, kAdd };
+  enum class What { kEncode, kAverage, kAdd, kTake };
 
   /// Returns how many numbers stayed as they were.
   std::int64_t expect_parity(Context& ctx, What what) {
@@ -76,6 +78,9 @@ class ChangesCase {
     } else if (what == What::kAdd) {
       add_row_means(ctx, std::span(&there, 1));
       reference::add_row_means(ctx, std::span(&here, 1));
+    } else if (what == What::kTake) {
+      take_row_values(ctx, std::span(&there, 1));
+      reference::take_row_values(ctx, std::span(&here, 1));
     } else {
       const std::vector<const std::byte*> from = {arrived_[0].place(ctx), nullptr,
                                                   arrived_[2].place(ctx)};
@@ -102,7 +107,7 @@ class ChangesCase {
     return std::string(to_string(shape_.dtype)) + ", " + std::to_string(shape_.cols) +
            " columns, " + std::to_string(shape_.rows) + " rows, " +
            std::string(to_string(shape_.codec.format)) + (shape_.listed ? ", listed" : "") +
-           (shape_.keeps_lost ? "" : ", no feedback");
+           (shape_.copied ? ", copies elsewhere" : "") + (shape_.keeps_lost ? "" : ", no feedback");
   }
 
   /// Numbers to which a mean cannot be added.
@@ -171,7 +176,8 @@ class ChangesCase {
       return {.count = std::ssize(places_),
               .places = places_.data(),
               .rows = rows_.data(),
-              .slots = slots_.data()};
+              .slots = slots_.data(),
+              .copies = shape_.copied ? copied_to_.data() : nullptr};
     }
     return {.count = (shape_.rows + 1) / 2, .first = 0, .step = 2};
   }
@@ -195,7 +201,7 @@ class ChangesCase {
   std::int64_t state_floats_;
   TableCopies copies_;
   std::vector<ChangeVector> vectors_;
-  std::vector<std::int32_t> rows_, slots_, places_;
+  std::vector<std::int32_t> rows_, slots_, copied_to_, places_;
   std::vector<std::uint8_t> flags_, plain_flags_;
   Copied<std::byte> last_weights_, codes_;
   Copied<float> last_state_, lost_;
@@ -226,6 +232,7 @@ inline void expect_row_changes_parity(Device& device, ChangesCase::What what) {
                  .rows = 41,
                  .codec = {.format = format, .group = 32},
                  .listed = listed,
+                 .copied = listed && cols != 1,
                  .keeps_lost = cols != 17});
           }
         }
@@ -247,6 +254,10 @@ inline void expect_average_row_changes_parity(Device& device) {
 
 inline void expect_add_row_means_parity(Device& device) {
   expect_row_changes_parity(device, ChangesCase::What::kAdd);
+}
+
+inline void expect_take_row_values_parity(Device& device) {
+  expect_row_changes_parity(device, ChangesCase::What::kTake);
 }
 
 }  // namespace weft::kernels::test

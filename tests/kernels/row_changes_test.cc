@@ -9,7 +9,7 @@ namespace {
 
 TEST(RowChanges, PassTheirParityLists) {
   for (const auto& list : {expect_encode_row_changes_parity, expect_average_row_changes_parity,
-                           expect_add_row_means_parity}) {
+                           expect_add_row_means_parity, expect_take_row_values_parity}) {
     on_every_target(list);
   }
 }

@@ -7,6 +7,7 @@
 ///                        rounded to fp32; its code; lost = mean - decoded; then as
 ///                        add_row_means()
 ///   add_row_means        value = last = last + decoded
+///   take_row_values      last = value
 ///
 /// Lost       becomes 0 where it is below 2^-26 of the last value, or below 2^-120, or not finite.
 /// Rounding   of codes to nearest. The value is rounded once, of fp16 and bf16 rows stochastically,
@@ -45,6 +46,7 @@ struct RowChoice {
   const std::int32_t* places = nullptr;  ///< [count] in the lists; null: every step-th
   const std::int32_t* rows = nullptr;    ///< list of their numbers
   const std::int32_t* slots = nullptr;   ///< list of where they are in the store
+  const std::int32_t* copies = nullptr;  ///< list of where their copies are; null: at their numbers
 
   /// The number of the i-th, counted in the store's rows.
   [[nodiscard]] std::int64_t row(std::int64_t i) const {
@@ -53,6 +55,11 @@ struct RowChoice {
 
   [[nodiscard]] std::int64_t slot(std::int64_t i) const {
     return places == nullptr ? first_slot + i * step : std::int64_t{slots[places[i]]};
+  }
+
+  /// Where the last common value of the i-th is, and what it has lost.
+  [[nodiscard]] std::int64_t copy(std::int64_t i) const {
+    return places == nullptr || copies == nullptr ? row(i) : std::int64_t{copies[places[i]]};
   }
 };
 
@@ -72,8 +79,8 @@ struct RowChanges {
   RowTable table;  ///< indexed by slots
   RowChoice rows;
   std::span<const ChangeVector> vectors;
-  /// The last common values, a row's at its number times its length: weights in halves for fp16 and
-  /// bf16 rows, else in fp32; and state.
+  /// The last common values, a row's at RowChoice::copy() times its length: weights in halves for
+  /// fp16 and bf16 rows, else in fp32; and state.
   void* last_weights = nullptr;
   float* last_state = nullptr;
   std::int64_t state_floats = 0;  ///< of a row
@@ -110,11 +117,16 @@ void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs);
 /// Adds means that have arrived to all jobs' rows; `lost` stays.
 void add_row_means(Context& ctx, std::span<const RowChanges> jobs);
 
+/// Makes the values of all jobs' rows their last common values. Uses table, rows, vectors and where
+/// the last common values are, and nothing else of a job.
+void take_row_values(Context& ctx, std::span<const RowChanges> jobs);
+
 namespace cpu {
 /// In one task pool.
 void encode_row_changes(Context& ctx, std::span<const RowChanges> jobs);
 void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs);
 void add_row_means(Context& ctx, std::span<const RowChanges> jobs);
+void take_row_values(Context& ctx, std::span<const RowChanges> jobs);
 }  // namespace cpu
 
 namespace cuda {
@@ -122,6 +134,7 @@ namespace cuda {
 void encode_row_changes(Context& ctx, std::span<const RowChanges> jobs);
 void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs);
 void add_row_means(Context& ctx, std::span<const RowChanges> jobs);
+void take_row_values(Context& ctx, std::span<const RowChanges> jobs);
 }  // namespace cuda
 
 namespace reference {
@@ -129,6 +142,7 @@ namespace reference {
 void encode_row_changes(Context& ctx, std::span<const RowChanges> jobs);
 void average_row_changes(Context& ctx, std::span<const ChangeAverage> jobs);
 void add_row_means(Context& ctx, std::span<const RowChanges> jobs);
+void take_row_values(Context& ctx, std::span<const RowChanges> jobs);
 }  // namespace reference
 
 }  // namespace weft::kernels

@@ -126,6 +126,11 @@ void add_row_means(Context& ctx, std::span<const RowChanges> jobs) {
   on_device(ctx, [&] { cpu::add_row_means(ctx, jobs); }, [&] { cuda::add_row_means(ctx, jobs); });
 }
 
+void take_row_values(Context& ctx, std::span<const RowChanges> jobs) {
+  on_device(
+      ctx, [&] { cpu::take_row_values(ctx, jobs); }, [&] { cuda::take_row_values(ctx, jobs); });
+}
+
 void encode_slices(Context& ctx, std::span<const SliceEncode> jobs) {
   on_device(ctx, [&] { cpu::encode_slices(ctx, jobs); }, [&] { cuda::encode_slices(ctx, jobs); });
 }

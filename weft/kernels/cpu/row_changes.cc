@@ -1,6 +1,7 @@
 // for each vector of a row, for some rows at a time:
 //   their values and last values as floats, changes or means of them, codes, and these decoded
 //   what was lost; last + decoded into the rows and their copies
+// take_row_values: row by row, everything of it
 //
 // Per number 8 to 12 bytes read and as many written, besides its code. 4096 numbers in hand take
 // 96 KiB with what lies between, so memory is read and written once. A task is 1024 rows.
@@ -156,29 +157,29 @@ bool has_halves(DType dtype) {
 }
 
 /// A row's weights among the last common values.
-std::byte* last_weights_of(const RowChanges& job, std::int64_t row) {
+std::byte* last_weights_of(const RowChanges& job, std::int64_t i) {
   return static_cast<std::byte*>(job.last_weights) +
-         row * job.table.cols * (has_halves(job.table.dtype) ? 2 : 4);
+         job.rows.copy(i) * job.table.cols * (has_halves(job.table.dtype) ? 2 : 4);
 }
 
-float* last_state_of(const ChangeChunk& chunk, std::int64_t row) {
-  return chunk.job.last_state + row * chunk.job.state_floats + chunk.vector.first;
+float* last_state_of(const ChangeChunk& chunk, std::int64_t i) {
+  return chunk.job.last_state + chunk.job.rows.copy(i) * chunk.job.state_floats +
+         chunk.vector.first;
 }
 
 void read_last(const ChangeChunk& chunk, float* out) {
   const RowChanges& job = chunk.job;
   chunk.for_rows([&](std::int64_t i, std::int64_t first) {
-    const std::int64_t row = job.rows.row(i);
     if (chunk.vector.part == RowCopy::Part::kState) {
-      copy_numbers(out + first, last_state_of(chunk, row), chunk.vector.cols);
+      copy_numbers(out + first, last_state_of(chunk, i), chunk.vector.cols);
     } else {
-      widen(job.table.dtype, last_weights_of(job, row), chunk.vector.cols, out + first);
+      widen(job.table.dtype, last_weights_of(job, i), chunk.vector.cols, out + first);
     }
   });
 }
 
 float* lost_of(const ChangeChunk& chunk, std::int64_t i) {
-  return chunk.job.lost + chunk.job.rows.row(i) * chunk.job.lost_floats + chunk.vector.lost;
+  return chunk.job.lost + chunk.job.rows.copy(i) * chunk.job.lost_floats + chunk.vector.lost;
 }
 
 void add_atomically(std::int64_t& to, std::int64_t count) {
@@ -329,8 +330,7 @@ Float16 round_to(Float16 /*type*/, float value, std::uint32_t random) {
 template <typename Element>
 void write_halves(const RowChanges& job, std::int64_t i, const float* values) {
   const RowTable& table = job.table;
-  const std::int64_t row = job.rows.row(i);
-  const auto number = static_cast<std::uint64_t>(table.whole_row(row));
+  const auto number = static_cast<std::uint64_t>(table.whole_row(job.rows.row(i)));
   auto* const out = reinterpret_cast<Element*>(weights_of(table, job.rows.slot(i)));
   std::array<std::uint32_t, 4> random{};
   for (std::int64_t c = 0; c < table.cols; ++c) {
@@ -340,7 +340,7 @@ void write_halves(const RowChanges& job, std::int64_t i, const float* values) {
     }
     out[c] = round_to(Element{}, values[c], random[col % 4]);
   }
-  std::memcpy(last_weights_of(job, row), out, at(table.cols) * sizeof(Element));
+  std::memcpy(last_weights_of(job, i), out, at(table.cols) * sizeof(Element));
 }
 
 /// Into the row and its last value.
@@ -367,7 +367,7 @@ void write_weights(const RowChanges& job, std::int64_t i, const float* values) {
     default:
       copy_numbers(reinterpret_cast<float*>(weights), values, table.cols);
   }
-  copy_numbers(reinterpret_cast<float*>(last_weights_of(job, job.rows.row(i))), values, table.cols);
+  copy_numbers(reinterpret_cast<float*>(last_weights_of(job, i)), values, table.cols);
 }
 
 /// The means that were decoded, into rows and their last values; returns how many numbers stayed.
@@ -382,7 +382,7 @@ std::int64_t move_rows(const ChangeChunk& chunk, const ChangeScratch& scratch) {
     }
     copy_numbers(state_of(job.table, job.rows.slot(i)) + chunk.vector.first, values,
                  chunk.vector.cols);
-    copy_numbers(last_state_of(chunk, job.rows.row(i)), values, chunk.vector.cols);
+    copy_numbers(last_state_of(chunk, i), values, chunk.vector.cols);
   });
   return kept;
 }
@@ -399,6 +399,24 @@ std::int64_t average_chunk(const ChangeChunk& chunk,
   const std::int64_t kept = move_rows(chunk, scratch);
   keep_lost(chunk, scratch);
   return kept;
+}
+
+/// The rows' values into the last ones.
+void take_values(const RowChanges& job, Range rows) {
+  const RowTable& table = job.table;
+  for (std::int64_t i = rows.begin; i < rows.end; ++i) {
+    const std::int64_t slot = job.rows.slot(i);
+    std::byte* const last = last_weights_of(job, i);
+    if (has_halves(table.dtype)) {
+      std::memcpy(last, weights_of(table, slot), at(table.cols) * sizeof(Float16));
+    } else {
+      read_weights(table, slot, reinterpret_cast<float*>(last));
+    }
+    if (job.state_floats > 0) {
+      copy_numbers(job.last_state + job.rows.copy(i) * job.state_floats, state_of(table, slot),
+                   job.state_floats);
+    }
+  }
 }
 
 /// Calls body(job, some of its rows) for tasks of all jobs; changes_of(job) are a job's rows.
@@ -465,6 +483,10 @@ void cpu::add_row_means(Context& ctx, std::span<const RowChanges> jobs) {
       move_rows(chunk, scratch);
     });
   });
+}
+
+void cpu::take_row_values(Context& ctx, std::span<const RowChanges> jobs) {
+  run_tasks(ctx, jobs, itself, take_values);
 }
 
 }  // namespace weft::kernels

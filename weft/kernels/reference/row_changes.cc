@@ -20,6 +20,7 @@ class RowVector {
         vector_(vector),
         index_(index),
         row_(job.rows.row(index)),
+        copy_(job.rows.copy(index)),
         slot_(job.rows.slot(index)),
         is_state_(vector.part == RowCopy::Part::kState) {
     for (const ChangeVector& before : job.vectors) {
@@ -108,6 +109,17 @@ class RowVector {
     return kept;
   }
 
+  /// Makes the values the last ones.
+  void take() const {
+    for (std::int64_t c = 0; c < vector_.cols; ++c) {
+      if (is_state_) {
+        *last_state(c) = *state(c);
+      } else {
+        store_element(last_weights(), last_type(), c, value(c), 0);
+      }
+    }
+  }
+
   [[nodiscard]] std::vector<float> all_last() const {
     std::vector<float> numbers;
     for (std::int64_t c = 0; c < vector_.cols; ++c) {
@@ -139,15 +151,15 @@ class RowVector {
 
   [[nodiscard]] std::byte* last_weights() const {
     return static_cast<std::byte*>(job_.last_weights) +
-           row_ * job_.table.cols * size_of(last_type());
+           copy_ * job_.table.cols * size_of(last_type());
   }
 
   [[nodiscard]] float* last_state(std::int64_t c) const {
-    return job_.last_state + row_ * job_.state_floats + vector_.first + c;
+    return job_.last_state + copy_ * job_.state_floats + vector_.first + c;
   }
 
   [[nodiscard]] float* lost_numbers() const {
-    return job_.lost + row_ * job_.lost_floats + vector_.lost;
+    return job_.lost + copy_ * job_.lost_floats + vector_.lost;
   }
 
   void write(std::int64_t c, float value) const {
@@ -173,6 +185,7 @@ class RowVector {
   const ChangeVector& vector_;
   std::int64_t index_;
   std::int64_t row_;
+  std::int64_t copy_;  // where its last values are
   std::int64_t slot_;
   bool is_state_;
   std::int64_t code_ = 0;
@@ -237,6 +250,12 @@ void add_row_means(Context& ctx, std::span<const RowChanges> jobs) {
       std::vector<float> decoded = vector.decoded(ctx, job.codes);
       static_cast<void>(vector.add(decoded));
     });
+  }
+}
+
+void take_row_values(Context& /*ctx*/, std::span<const RowChanges> jobs) {
+  for (const RowChanges& job : jobs) {
+    for_vectors(job, [](const RowVector& vector, std::int64_t) { vector.take(); });
   }
 }
 
