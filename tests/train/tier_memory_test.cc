@@ -18,6 +18,8 @@
 #include "weft/kernels/target.h"
 #include "weft/planner/cache_division.h"
 #include "weft/planner/dense_memory.h"
+#include "weft/planner/estimate.h"
+#include "weft/planner/mesh_cluster.h"
 #include "weft/planner/place.h"
 #include "weft/planner/step_memory.h"
 #include "weft/planner/tier_use.h"
@@ -294,6 +296,42 @@ TEST_F(TierMemory, TheSmallestCacheThatTrains) {
     FAIL() << "a cache of " << lacks.shards[0].cache.slots() << " slots trained";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResource) << error.what();
+  }
+}
+
+/// What a codec of syncs keeps of two groups' rows, and its buffers.
+TEST_F(TierMemory, OfRowsThatSyncsKeep) {
+  topology::Cluster cluster;
+  cluster.name = "made up";
+  cluster.hosts = {{.count = 1, .ranks = 2}};
+  cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
+  cluster.compute.gemm_fp32.value = cluster.compute.copy.value = 1e10;
+  cluster.links.self.rank.value = cluster.links.host.rank.value = 1e9;
+  for (const char* tier : {"lazy", "ssd"}) {
+    for (const bool has_feedback : {true, false}) {
+      SCOPED_TRACE(std::string(tier) + (has_feedback ? " with feedback" : ""));
+      const TierCase one{.tier = tier, .optimizer = "adam", .steps = 12};
+      std::array<double, 2> predicted{};  // without a codec, and with one
+      std::array<double, 2> used{};
+      for (const bool is_coded : {false, true}) {
+        spec::Config config = tier_config(one, folder_.path());
+        config.batch_size = 256;
+        config.mesh = {.groups = 2, .sync = spec::SyncForm::kTouched};
+        config.codecs.sync = is_coded ? CodecFormat::kInt8 : CodecFormat::kFp32;
+        config.codecs.error_feedback = has_feedback;
+        const spec::Plan plan = planner::make_plan(config, one.ranks);
+        const planner::MeshCluster mesh = planner::mesh_cluster(cluster, config.mesh);
+        const planner::Workload workload = planner::make_workload(config);
+        predicted[is_coded ? 1 : 0] = planner::Estimator(config, mesh, workload, plan.parts)
+                                          .cost(plan)
+                                          .ranks.front()
+                                          .buffer_bytes;
+        used[is_coded ? 1 : 0] = use_tiers(one, config, plan).peaks.front();
+      }
+      // How long rows have losses is an estimate; without feedback there are none.
+      expect_within(has_feedback ? 0.2 : 0.03, predicted[1] - predicted[0], used[1] - used[0],
+                    "kept rows");
+    }
   }
 }
 

@@ -61,7 +61,14 @@ std::vector<Factor> tier_factors() {
         {"2 groups of 2, touched, every 4, local_all_reduce",
          joined(mesh(2, "touched"), {"mesh.sync_every=4", "mesh.layout=local_all_reduce"}), 4},
         {"2 groups of 1, gradients", mesh(2, "gradients"), 2},
-        {"4 groups of 1", mesh(4, "dense"), 4}}});
+        {"4 groups of 1", mesh(4, "dense"), 4},
+        {"2 groups of 2, int8 syncs every 2",
+         joined(mesh(2, "touched"), {"mesh.sync_every=2", "codecs.sync=int8"}), 4},
+        {"3 groups of 1, dense, fp16 syncs", joined(mesh(3, "dense"), {"codecs.sync=fp16"}), 3},
+        {"2 groups of 1, int4 syncs every 4 without feedback",
+         joined(mesh(2, "touched"),
+                {"mesh.sync_every=4", "codecs.sync=int4", "codecs.error_feedback=false"}),
+         2}}});
   Factor& sharding = all.emplace_back(Factor{"sharding", {{"as planned", {}}}});
   for (const char* value : {"table_wise", "row_wise", "column_wise", "grid_shard"}) {
     sharding.levels.push_back({value, all_tables("sharding", value)});
@@ -229,6 +236,32 @@ INSTANTIATE_TEST_SUITE_P(Tiers,
                                            std::pair("ssd", "ssd"),
                                            std::pair("dense", "ssd")));
 
+/// What syncs have lost goes with the rows of which it is lost, in checkpoints and chains of them.
+TEST_P(TierResume, HasWhatSyncsHaveLost) {
+  Warnings warnings("rounded away");
+  const TemporaryFolder folder;
+  const auto [from, to] = GetParam();
+  const std::string sync = std::string(from) == "dense" ? "dense" : "touched";
+  const auto job = [&](const std::string& tier) {
+    return make_job(
+        joined(joined(all_tables("memory.tier", tier), mesh(2, sync)),
+               {"tiers.directories=[" + folder.path() + "/rows]", "tiers.cache_bytes=600000",
+                "tiers.segment_bytes=65536", "codecs.sync=int8", "sparse_optimizer.type=adam",
+                "tables.item.sharding=column_wise", "tables.tags.dtype=bf16",
+                "tables.rare.dtype=split_bf16", "tables.rare.sharding=row_wise"}));
+  };
+  const Summary expected = train_on(4, job_options(in_memory(job("dense"))));
+  JobOptions first = job_options(job(from));
+  first.config.train.steps = 4;
+  first.checkpoint_dir = folder.path() + "/ck";
+  first.checkpoint_every = 2;
+  train_on(4, first);
+  JobOptions second = job_options(job(to));
+  second.resume = first.checkpoint_dir;
+  expect_same(train_on(4, second), expected, "after the resume, " + sync);
+  EXPECT_TRUE(warnings.take().empty());
+}
+
 /// What a job of two groups has saved is trained on by others, whose Adagrad sums are other
 /// multiples.
 Summary resumed_with(const std::string& tier, const std::string& accumulator, const Overrides& to) {
@@ -276,6 +309,11 @@ TEST(Tiers, AveragesTakeRoundsWhereAllTouchedRowsHaveNoRoom) {
   JobOptions plain = averaged;
   plain.config = in_memory(plain.config);
   expect_same(train_on(4, averaged), train_on(4, plain), "averaged");
+  JobOptions coded = averaged;
+  coded.config.codecs.sync = CodecFormat::kInt8;
+  JobOptions plain_coded = plain;
+  plain_coded.config.codecs.sync = CodecFormat::kInt8;
+  expect_same(train_on(4, coded), train_on(4, plain_coded), "averaged in codes");
   try {
     train_on(4, job_options(job("gradients")));
     FAIL() << "the cache holds the rows of all groups";

@@ -195,10 +195,34 @@ InitialRule with_accumulator(InitialRule rule, const RowState& rows) {
   return rule;
 }
 
+/// Whether rows that are in no segment are zero, with all their state.
+bool is_zero(const InitialRule& rule) {
+  return rule.rule == "zero" && rule.accumulator == 0.0F;
+}
+
+/// Makes all rows zero of a sink that knows no rows that are not there.
+void fill_zero(const RowTarget& target) {
+  constexpr std::int64_t kRows = 4096;
+  const std::vector<StateItem> items = target.sink->state_items();
+  std::vector<std::byte> zeros;
+  for (const RowTarget::Item& item : target.items) {
+    zeros.resize(at(kRows * item.cols.size() * size_of(items[item.index].dtype)));
+    for (std::int64_t first = 0; first < target.rows.size(); first += kRows) {
+      target.sink->write_state(item.index, target.rows.row(first),
+                               std::min(kRows, target.rows.size() - first), item.cols.begin,
+                               item.cols.end, zeros.data());
+    }
+  }
+}
+
 /// Gives all rows of a target the state that rows had where the checkpoint was written, where it is
 /// another than the target's. They exist then.
 void fill_initial_state(const StoredTable& table, const RowTarget& target) {
   RowState* const rows = target.sink->row_sink();
+  if (rows == nullptr && !table.has_all_rows) {
+    fill_zero(target);
+    return;
+  }
   if (rows == nullptr || table.has_all_rows ||
       rows->row_shape().initial.accumulator == table.initial.accumulator) {
     return;
@@ -241,6 +265,9 @@ void check_initial_values(const Manifest& manifest,
       continue;
     }
     const RowState* rows = target.sink->row_sink();
+    if (rows == nullptr && is_zero(table.initial)) {
+      continue;
+    }
     if (rows == nullptr || !(rows->row_shape().initial == with_accumulator(table.initial, *rows))) {
       fail(ErrorCode::kCheckpoint,
            "rows of {} that were never changed are not in the checkpoint '{}': they had their "

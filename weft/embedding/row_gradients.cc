@@ -47,12 +47,20 @@ void RowGradients::coalesce(
   }
 }
 
-void RowGradients::read_unique_rows(std::vector<std::int64_t>& out) const {
+void RowGradients::read_list(const std::int64_t* list, std::vector<std::int64_t>& out) const {
   out.resize(static_cast<std::size_t>(runs_.num_rows));
   Device& device = *sums_.device();
   Context ctx{.device = &device};
-  device.copy_to_host(ctx, out.data(), runs_.rows,
+  device.copy_to_host(ctx, out.data(), list,
                       runs_.num_rows * static_cast<std::int64_t>(sizeof(std::int64_t)));
+}
+
+void RowGradients::read_unique_rows(std::vector<std::int64_t>& out) const {
+  read_list(runs_.rows, out);
+}
+
+void RowGradients::read_slots(std::vector<std::int64_t>& out) const {
+  read_list(runs_.slots, out);
 }
 
 void RowGradients::accumulate(Context& ctx, float factor) {

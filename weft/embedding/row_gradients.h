@@ -60,6 +60,9 @@ class RowGradients {
   /// Copies unique_rows() to the host. They are there once coalesce() has returned.
   void read_unique_rows(std::vector<std::int64_t>& out) const;
 
+  /// Copies the slots of use_slots() to the host. REQUIRES: they have been said.
+  void read_slots(std::vector<std::int64_t>& out) const;
+
   /// Makes row_gradients() `factor` times the sums of the rows' entries. Once they are there
   /// another call does nothing.
   void accumulate(Context& ctx, float factor = 1.0F);
@@ -109,6 +112,7 @@ class RowGradients {
     std::vector<kernels::RowSquares> row_squares;
   };
 
+  void read_list(const std::int64_t* list, std::vector<std::int64_t>& out) const;
   [[nodiscard]] kernels::CoalesceJob coalesce_job(std::span<const kernels::GradientBlock> blocks);
   void add_merge_blocks(std::span<const PartialRows> from_ranks, Jobs& jobs);
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <tuple>
 
+#include "weft/layout/blocks.h"
 #include "weft/layout/lengths.h"
 #include "weft/spec/config.h"
 
@@ -48,6 +49,42 @@ SyncCopyLengths<N> sync_copy_lengths(const N& rows, const SyncRow& row, std::int
   return {.weights = {rows * row.weight_bytes},
           .state = {rows * row.state_floats},
           .lost = {rows * lost}};
+}
+
+/// Of the index of rows of which a rank keeps anything (sharding::RowIndex).
+inline constexpr std::int64_t kRowIndexCellBytes = 8;
+
+/// Its cells for so many rows: a power of two, of which half are free at least.
+constexpr std::int64_t row_index_cells(std::int64_t rows) {
+  std::int64_t cells = 64;
+  while (cells < 2 * rows) {
+    cells *= 2;
+  }
+  return cells;
+}
+
+/// Rows of a shard that are not all in memory, and of which some are kept (sharding::KeptRows).
+struct KeptCounts {
+  std::int64_t rows = 0;   ///< of the shard
+  std::int64_t slots = 0;  ///< that were ever needed at once
+};
+
+/// Bytes of what is kept of such a shard, in memory of the device that grows where it lies; `lost`
+/// as for sync_copy_lengths().
+inline std::int64_t kept_row_bytes(const KeptCounts& counts,
+                                   const SyncRow& row,
+                                   std::int64_t lost) {
+  const auto slots = sync_copy_lengths(counts.slots, row, lost);
+  const auto most = sync_copy_lengths(counts.rows, row, lost);
+  return reserved_capacity(slots.weights.bytes(), most.weights.bytes()) +
+         reserved_capacity(slots.state.bytes(), most.state.bytes()) +
+         reserved_capacity(slots.lost.bytes(), most.lost.bytes());
+}
+
+/// Bytes of host memory of what finds them: the index, and of each slot a mark and its place in the
+/// list of free ones.
+constexpr std::int64_t kept_place_bytes(const KeptCounts& counts) {
+  return row_index_cells(counts.slots) * kRowIndexCellBytes + counts.slots * std::int64_t{5};
 }
 
 /// A round of a sync, as one rank sees it.

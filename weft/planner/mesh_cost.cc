@@ -21,11 +21,48 @@ using topology::copy_s;
 constexpr auto kRoundBytes = static_cast<double>(layout::kRoundBytes);
 constexpr double kCountBytes = 8.0;  // of a shard
 
+/// The more syncs in which a row that no update touches is sent until nothing of it is lost: the
+/// fewer digits a code has, the more. Measured with Adam, whose rows take longest.
+double syncs_of_loss(CodecFormat format) {
+  switch (format) {
+    case CodecFormat::kFp32:
+      return 0.0;
+    case CodecFormat::kFp16:
+    case CodecFormat::kBf16:
+      return 2.0;
+    case CodecFormat::kInt4:
+      return 10.0;
+    default:
+      return 6.0;
+  }
+}
+
 /// Whether rows are averaged that some group has touched, and not all: of tables whose rows are not
 /// all in memory whatever the form.
 bool averages_touched(const StepShape& shape, const spec::Table& table) {
   return shape.mesh->sync == spec::SyncForm::kTouched ||
          table.memory.tier != spec::MemoryTier::kDense;
+}
+
+/// What a codec of syncs keeps: copies of all rows, or where not all are in memory of those that
+/// any group has touched since the last sync, or of which something is still lost.
+double kept_memory(const StepShape& shape, const GroupWork& work) {
+  const spec::Table& table = shape.config.tables[at(work.table)];
+  const bool has_feedback = shape.config.codecs.error_feedback;
+  const layout::SyncRow row = layout::sync_row(table, work.cols);
+  const std::int64_t lost = has_feedback ? row.floats(work.cols) : 0;
+  const auto all = static_cast<double>(work.rows);
+  if (table.memory.tier == spec::MemoryTier::kDense) {
+    return layout::total_bytes(layout::sync_copy_lengths(Expected{all}, row, lost)).value;
+  }
+  const double syncs = 1.0 + (has_feedback ? syncs_of_loss(shape.config.codecs.sync) : 0.0);
+  const double ids =
+      syncs * static_cast<double>(shape.mesh->groups * shape.mesh->sync_every) * work.ids;
+  const double kept = std::min(all, unique_rows(work.held, ids));
+  const layout::KeptCounts counts{.rows = work.rows,
+                                  .slots = static_cast<std::int64_t>(std::ceil(kept))};
+  return static_cast<double>(layout::kept_row_bytes(counts, row, lost) +
+                             layout::kept_place_bytes(counts));
 }
 
 /// In place of the update of the group's own rows.
@@ -129,10 +166,7 @@ void add_sync(const StepShape& shape, ShardLoad& load, const GroupWork& work) {
   const double row_bytes = cost::sync_row_bytes(table, work.cols, codecs);
   const auto all = static_cast<double>(work.rows);
   if (is_coded) {
-    const layout::SyncRow row = layout::sync_row(table, work.cols);
-    const auto kept = layout::sync_copy_lengths(Expected{all}, row,
-                                                codecs.error_feedback ? row.floats(work.cols) : 0);
-    load.sync_memory = layout::total_bytes(kept).value;
+    load.sync_memory = kept_memory(shape, work);
   }
   // Of encoding, per row: values, copies and residuals are read and written.
   const double coded_s = is_coded ? copy_s(shape.cluster, 4.0 * held_bytes + 2.0 * row_bytes) : 0.0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -17,14 +18,14 @@ namespace weft::sharding {
 CodedAverage::CodedAverage(comm::Communicator& replicas,
                            Device& device,
                            const std::vector<embedding::TableShard*>& shards,
-                           TouchedRows* touched,
+                           AveragedRows rows,
                            const CodedAverageOptions& options)
     : replicas_(replicas),
-      touched_(touched),
+      rows_(std::move(rows)),
       codec_(options.codec),
       self_(at(replicas.rank())),
       groups_(at(replicas.size())),
-      owned_(groups_, touched),
+      owned_(groups_, rows_.touched),
       lane_bytes_(groups_),
       lane_begins_(groups_),
       sent_(device),
@@ -35,8 +36,8 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
       send_(groups_),
       recv_(groups_) {
   WEFT_CHECK(codec_.rounding == CodecRounding::kNearest, "syncs round to nearest");
-  for (const embedding::TableShard* shard : shards) {
-    add_member(device, *shard, options.seed);
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    add_member(device, *shards[s], rows_.lists[s], options);
   }
   if (options.error_feedback) {
     residuals_.emplace(device, shards, replicas.rank());
@@ -55,8 +56,10 @@ CodedAverage::CodedAverage(comm::Communicator& replicas,
 
 void CodedAverage::add_member(Device& device,
                               const embedding::TableShard& shard,
-                              std::uint64_t seed) {
+                              std::size_t list,
+                              const CodedAverageOptions& options) {
   Member member;
+  member.list = list;
   member.shard = &shard;
   member.table = shard.row_table();
   std::int64_t lost = 0;
@@ -75,12 +78,21 @@ void CodedAverage::add_member(Device& device,
     member.vectors.push_back(vector);
   }
   const std::int64_t rows = shard.rows().size();
-  member.random_key = random_key(seed, RandomPurpose::kReplicaAverage, shard.table().name);
-  const std::int64_t cols = member.table.cols;
-  const auto copies = layout::sync_copy_lengths(rows, layout::sync_row(shard.table(), cols), 0);
-  member.weights = Buffer(device, copies.weights.bytes());
-  member.state = Buffer(device, copies.state.bytes());
-  sizes_.push_back({.rows = rows, .row_bytes = member.row_bytes});
+  member.random_key = random_key(options.seed, RandomPurpose::kReplicaAverage, shard.table().name);
+  if (shard.tier() != nullptr) {
+    WEFT_CHECK(list != kAllRows, "table '{}': an average of all rows", shard.table().name);
+    member.kept = std::make_unique<KeptRows>(device, shard, options.error_feedback ? lost : 0);
+    member.kept->leave_out(options.left_out);
+    if (options.error_feedback) {
+      member.residuals = std::make_unique<ListedResiduals>(shard, *member.kept, replicas_.rank());
+    }
+  } else {
+    const std::int64_t cols = member.table.cols;
+    const auto copies = layout::sync_copy_lengths(rows, layout::sync_row(shard.table(), cols), 0);
+    member.weights = Buffer(device, copies.weights.bytes());
+    member.state = Buffer(device, copies.state.bytes());
+  }
+  sizes_.push_back({.rows = rows, .row_bytes = member.row_bytes, .list = list});
   members_.push_back(std::move(member));
 }
 
@@ -102,16 +114,27 @@ void CodedAverage::take_rows(const Member& member, Range rows) {
   }
 }
 
+/// Of rows that are not all in memory nothing but what is lost is kept at a sync.
 void CodedAverage::restored(Context& ctx) {
   copies_.clear();
   for (const Member& member : members_) {
-    take_rows(member, {0, member.shard->rows().size()});
+    if (!member.kept) {
+      take_rows(member, {0, member.shard->rows().size()});
+    }
   }
   kernels::copy_from_rows(ctx, copies_);
-  for (std::size_t m = 0; touched_ != nullptr && residuals_ && m < members_.size(); ++m) {
+  for (std::size_t m = 0; residuals_ && m < members_.size(); ++m) {
+    const Member& member = members_[m];
+    if (member.list == kAllRows) {
+      continue;
+    }
     residual_rows_.clear();
-    residuals_->list_rows(ctx, m, residual_rows_);
-    touched_->add(m, residual_rows_);
+    if (member.kept) {
+      member.kept->list_lost(residual_rows_);
+    } else {
+      residuals_->list_rows(ctx, m, residual_rows_);
+    }
+    rows_.touched->add(member.list, residual_rows_);
   }
 }
 
@@ -119,6 +142,9 @@ void CodedAverage::stored(const embedding::TableShard& shard, std::span<const Ra
   const auto member = std::find_if(members_.begin(), members_.end(),
                                    [&](const Member& one) { return one.shard == &shard; });
   WEFT_CHECK(member != members_.end(), "table '{}' is not averaged", shard.table().name);
+  if (member->kept) {
+    return;  // at a sync no values are kept
+  }
   copies_.clear();
   const RowSet& held = shard.rows();
   // The number of held rows below a row of the table.
@@ -138,6 +164,10 @@ void CodedAverage::stored(const embedding::TableShard& shard, std::span<const Ra
 std::int64_t CodedAverage::copies_bytes() const {
   std::int64_t bytes = 0;
   for (std::size_t m = 0; m < members_.size(); ++m) {
+    if (members_[m].kept) {
+      bytes += members_[m].kept->bytes();
+      continue;
+    }
     bytes += members_[m].weights.bytes() + members_[m].state.bytes();
     bytes += residuals_ ? members_[m].shard->rows().size() * residuals_->floats(m) * 4 : 0;
   }
@@ -153,26 +183,119 @@ SyncClips CodedAverage::clips() const {
           .kept = load(kept_)};
 }
 
+std::vector<ResidualState*> CodedAverage::residual_states() {
+  std::vector<ResidualState*> all;
+  if (residuals_) {
+    all.push_back(&*residuals_);
+  }
+  for (const Member& member : members_) {
+    if (member.residuals) {
+      all.push_back(member.residuals.get());
+    }
+  }
+  return all;
+}
+
+void CodedAverage::keep_values(Context& ctx, std::span<embedding::RowGradients* const> gradients) {
+  changes_.clear();
+  const auto read = [this](std::vector<std::int32_t>& to) {
+    to.clear();
+    std::transform(updated_.begin(), updated_.end(), std::back_inserter(to),
+                   [](std::int64_t value) { return static_cast<std::int32_t>(value); });
+  };
+  for (std::size_t m = 0; m < members_.size(); ++m) {
+    Member& member = members_[m];
+    if (!member.kept) {
+      continue;
+    }
+    gradients[m]->read_unique_rows(updated_);
+    read(member.rows);
+    gradients[m]->read_slots(updated_);
+    read(member.slots);
+    member.kept->keep(ctx, member.rows);
+    add_fresh(member, member.rows.data(), member.slots.data());
+  }
+  kernels::take_row_values(ctx, changes_);
+}
+
+/// A job that takes the values of rows that have just begun to be kept; lists are those of keep().
+void CodedAverage::add_fresh(const Member& member,
+                             const std::int32_t* rows,
+                             const std::int32_t* slots) {
+  changes_.push_back({.codec = codec_,
+                      .table = member.table,
+                      .rows = {.count = std::ssize(member.kept->fresh()),
+                               .places = member.kept->fresh().data(),
+                               .rows = rows,
+                               .slots = slots,
+                               .copies = member.kept->copies().data()},
+                      .vectors = member.vectors,
+                      .last_weights = member.kept->weights(),
+                      .last_state = member.kept->state(),
+                      .state_floats = member.state_floats});
+}
+
 void CodedAverage::run(Context& ctx, std::int64_t step) {
+  for (std::size_t m = 0; m < members_.size(); ++m) {
+    sizes_[m].most_rows = members_[m].kept ? rows_.slots->most_rows(m) : 0;
+  }
   owned_.cut(ctx, sizes_, layout::kRoundBytes);
   place_flags();
   for (std::size_t r = 0; r < owned_.num_rounds(); ++r) {
+    fetch_round(ctx, owned_.round(r));
     run_round(ctx, owned_.round(r), step);
+    settle_round(owned_.round(r));
   }
-  if (touched_ != nullptr && residuals_) {
+  if (residuals_) {
     note_residuals();
   }
 }
 
-/// No touched row has lost anything yet.
+/// No listed row has lost anything yet.
 void CodedAverage::place_flags() {
   first_flags_.clear();
   std::size_t flags = 0;
-  for (std::size_t m = 0; touched_ != nullptr && m < members_.size(); ++m) {
+  for (const Member& member : members_) {
     first_flags_.push_back(flags);
-    flags += touched_->rows(m).size();
+    flags += member.list == kAllRows ? 0 : rows_.touched->rows(member.list).size();
   }
   flags_.assign(flags, 0);
+}
+
+/// Of the rows of a block with a list.
+std::uint8_t* CodedAverage::flags_of(const RowBlock& block) {
+  return flags_.data() + first_flags_[block.shard] + block.rows.begin;
+}
+
+/// Rows of shards that have not all in slots get theirs, and those that no update of this group has
+/// changed are kept as they are.
+void CodedAverage::fetch_round(Context& ctx, std::span<const RowBlock> round) {
+  for (const RowBlock& block : round) {
+    if (members_[block.shard].kept) {
+      rows_.slots->begin(ctx, block.shard, owned_.listed(block));
+    }
+  }
+  rows_.slots->finish(ctx);
+  changes_.clear();
+  for (const RowBlock& block : round) {
+    const Member& member = members_[block.shard];
+    if (member.kept) {
+      member.kept->keep(ctx, owned_.listed(block));
+      add_fresh(member, owned_.listed(block).data(), rows_.slots->slots(block.shard));
+    }
+  }
+  kernels::take_row_values(ctx, changes_);
+}
+
+/// Rows give up their slots, and what is not lost of them is kept no longer.
+void CodedAverage::settle_round(std::span<const RowBlock> round) {
+  for (const RowBlock& block : round) {
+    const Member& member = members_[block.shard];
+    if (member.kept) {
+      member.kept->settle(owned_.listed(block), {flags_of(block), at(block.rows.size())});
+    }
+  }
+  rows_.slots->release();
 }
 
 void CodedAverage::run_round(Context& ctx, std::span<RowBlock> round, std::int64_t step) {
@@ -262,16 +385,23 @@ kernels::RowChanges CodedAverage::changes(const RowBlock& block,
                           .clips = &clips_,
                           .random_key = member.random_key,
                           .step = static_cast<std::uint64_t>(step)};
-  if (touched_ != nullptr) {
-    job.rows.slots = member.shard->resolve(touched_->rows(block.shard)).data();
+  if (member.kept) {
+    job.rows.slots = rows_.slots->slots(block.shard);
+    job.rows.copies = member.kept->copies().data();
+    job.last_weights = member.kept->weights();
+    job.last_state = member.kept->state();
+    job.lost = member.kept->lost();
+    job.lost_floats = member.kept->floats();
+  } else if (is_listed(block)) {
+    job.rows.slots = member.shard->resolve(owned_.listed(block)).data();
   } else {
     job.rows.first_slot = member.shard->resolve({job.rows.first, block.rows.end}).begin;
   }
-  if (residuals_) {
+  if (residuals_ && !member.kept) {
     job.lost = residuals_->values(block.shard);
     job.lost_floats = residuals_->floats(block.shard);
-    job.flags = touched_ == nullptr ? nullptr : flags_.data() + first_flags_[block.shard];
   }
+  job.flags = is_listed(block) && residuals_ ? flags_of(block) : nullptr;
   return job;
 }
 
@@ -330,14 +460,17 @@ void CodedAverage::add_means(Context& ctx,
 /// Rows of which something is lost are touched again.
 void CodedAverage::note_residuals() {
   for (std::size_t m = 0; m < members_.size(); ++m) {
-    const std::span<const std::int32_t> rows = touched_->rows(m);
+    if (members_[m].list == kAllRows) {
+      continue;
+    }
+    const std::span<const std::int32_t> rows = rows_.touched->rows(members_[m].list);
     residual_rows_.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (flags_[first_flags_[m] + i] != 0) {
         residual_rows_.push_back(rows[i]);
       }
     }
-    touched_->add(m, residual_rows_);
+    rows_.touched->add(members_[m].list, residual_rows_);
   }
 }
 

@@ -29,9 +29,11 @@
 /// Exchanges  2 for each 64 MiB of C. Bytes sent per rank: 2 (M - 1)/M · C where M divides the rows
 ///            of every shard.
 /// Memory     of all rows and their state a copy as wide as they are, and with `lost` 4 bytes per
-///            number more; encoded up to 64 MiB, over `mpi` up to 128 MiB; of touched 4 bytes per
-///            touched row (weft/layout/replicas.h).
-/// Threads    as the communicator's; three operations (weft/kernels/row_changes.h). Allocates
+///            number more; of shards whose rows are not all in memory the same of those rows alone
+///            of which there is anything to keep (kept_rows.h); encoded up to 64 MiB, over `mpi` up
+///            to 128 MiB; of touched 4 bytes per touched row (weft/layout/replicas.h).
+/// Rounds     rows of a shard that has not all in slots get theirs for a round (average_slots.h).
+/// Threads    as the communicator's; four operations (weft/kernels/row_changes.h). Allocates
 ///            nothing once the longest list of rows has been seen and every thread of the pool has
 ///            had a task, which makes its scratch memory.
 /// Source     error feedback: Seide et al., "1-bit stochastic gradient descent", Interspeech 2014;
@@ -41,6 +43,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -51,6 +54,9 @@
 #include "weft/kernels/codec.h"
 #include "weft/kernels/row_changes.h"
 #include "weft/kernels/row_copies.h"
+#include "weft/sharding/average_slots.h"
+#include "weft/sharding/kept_rows.h"
+#include "weft/sharding/listed_residuals.h"
 #include "weft/sharding/owned_rows.h"
 #include "weft/sharding/sync_residuals.h"
 #include "weft/sharding/touched_rows.h"
@@ -77,17 +83,29 @@ struct CodedAverageOptions {
   kernels::Codec codec;        ///< not fp32; rounds to nearest
   bool error_feedback = true;  ///< whether `lost` is kept
   std::uint64_t seed = 0;      ///< of the job, for stochastic rounding
+  KeptLeftOut left_out = KeptLeftOut::kNothing;
+};
+
+/// Which rows of its shards are averaged, and where they are.
+struct AveragedRows {
+  TouchedRows* touched = nullptr;  ///< lists, united before every run(); null: none
+  std::vector<std::size_t> lists;  ///< of each shard its list there, or kAllRows
+  AverageSlots* slots = nullptr;   ///< has agreed before every run()
 };
 
 class CodedAverage {
  public:
-  /// As ReplicaAverage's. `touched`: the rows to average, united before every run(), or null for
-  /// all. Takes the rows as those of the last sync.
+  /// As ReplicaAverage's. Takes the rows as those of the last sync. What `rows` points to outlives
+  /// it; shards whose rows are not all in slots have lists.
   CodedAverage(comm::Communicator& replicas,
                Device& device,
                const std::vector<embedding::TableShard*>& shards,
-               TouchedRows* touched,
+               AveragedRows rows,
                const CodedAverageOptions& options);
+
+  /// Keeps the values of rows that an update is about to change, where nobody has since the last
+  /// sync; `gradients` are those of the shards, in their order, and know the slots of their rows.
+  void keep_values(Context& ctx, std::span<embedding::RowGradients* const> gradients);
 
   /// Averages, after the update of `step`. Collective over `replicas`.
   void run(Context& ctx, std::int64_t step);
@@ -100,8 +118,11 @@ class CodedAverage {
   /// that it does not hold are passed over.
   void stored(const embedding::TableShard& shard, std::span<const Range> rows);
 
-  /// Null without error feedback.
+  /// Of the shards whose rows are all in memory. Null without error feedback.
   [[nodiscard]] SyncResiduals* residuals() { return residuals_ ? &*residuals_ : nullptr; }
+
+  /// Of all shards; empty without error feedback.
+  [[nodiscard]] std::vector<ResidualState*> residual_states();
 
   /// Bytes of the values of the last sync and of what encoding has lost.
   [[nodiscard]] std::int64_t copies_bytes() const;
@@ -117,14 +138,32 @@ class CodedAverage {
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // encoded
     std::uint64_t random_key = 0;
-    Buffer weights;  // at the last sync, [rows][cols]: halves of fp16 and bf16, else floats
+    std::size_t list = kAllRows;  // of touched rows
+    // At the last sync, of a shard whose rows are all in memory.
+    Buffer weights;  // [rows][cols]: halves of fp16 and bf16, else floats
     Buffer state;    // [rows][state_floats]
+    // Of others.
+    std::unique_ptr<KeptRows> kept;
+    std::unique_ptr<ListedResiduals> residuals;  // null without error feedback
+    std::vector<std::int32_t> rows, slots;       // of an update
   };
 
-  void add_member(Device& device, const embedding::TableShard& shard, std::uint64_t seed);
+  void add_member(Device& device,
+                  const embedding::TableShard& shard,
+                  std::size_t list,
+                  const CodedAverageOptions& options);
   void take_rows(const Member& member, Range rows);
+  void add_fresh(const Member& member, const std::int32_t* rows, const std::int32_t* slots);
   void place_flags();
   void run_round(Context& ctx, std::span<RowBlock> round, std::int64_t step);
+  void fetch_round(Context& ctx, std::span<const RowBlock> round);
+  void settle_round(std::span<const RowBlock> round);
+
+  [[nodiscard]] bool is_listed(const RowBlock& block) const {
+    return members_[block.shard].list != kAllRows;
+  }
+
+  [[nodiscard]] std::uint8_t* flags_of(const RowBlock& block);
   void describe_round(std::span<RowBlock> round);
   void describe_changes();
   void describe_means();
@@ -144,7 +183,7 @@ class CodedAverage {
                  std::int64_t step);
 
   comm::Communicator& replicas_;
-  TouchedRows* touched_;
+  AveragedRows rows_;
   kernels::Codec codec_;
   std::size_t self_;
   std::size_t groups_;
@@ -155,6 +194,7 @@ class CodedAverage {
   std::vector<std::size_t> first_flags_;     // [members] in flags_
   std::vector<std::uint8_t> flags_;          // by place in the lists: whether something is lost
   std::vector<std::int32_t> residual_rows_;  // of one shard
+  std::vector<std::int64_t> updated_;        // rows of one shard, then their slots
   std::vector<std::int64_t> offsets_;        // [a round's blocks][M] of codes in their lanes
   std::vector<std::int64_t> lane_bytes_;     // [M] of all rows of a round that a group owns
   std::vector<std::int64_t> lane_begins_;    // [M] of others' rows, in sent_ and received_

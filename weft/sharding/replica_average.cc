@@ -1,6 +1,7 @@
 #include "weft/sharding/replica_average.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -41,14 +42,16 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
     touched_.emplace(replicas, std::move(listed));
   }
   if (options.codec.format != CodecFormat::kFp32) {
-    WEFT_CHECK(std::none_of(shards.begin(), shards.end(),
-                            [](const auto* shard) { return shard->tier() != nullptr; }),
-               "a codec of syncs, and rows that are not all in memory");
+    AveragedRows rows{.touched = touched_ ? &*touched_ : nullptr, .lists = {}, .slots = &slots_};
+    for (const Member& member : members_) {
+      rows.lists.push_back(member.list);
+    }
     coded_ =
-        std::make_unique<CodedAverage>(replicas, device, shards, touched_ ? &*touched_ : nullptr,
+        std::make_unique<CodedAverage>(replicas, device, shards, std::move(rows),
                                        CodedAverageOptions{.codec = options.codec,
                                                            .error_feedback = options.error_feedback,
-                                                           .seed = options.seed});
+                                                           .seed = options.seed,
+                                                           .left_out = options.left_out});
   }
 }
 
@@ -78,12 +81,12 @@ void ReplicaAverage::run(Context& ctx, std::int64_t step) {
   if (touched_) {
     touched_->unite(ctx);
   }
+  slots_.agree(ctx);
   if (coded_) {
     coded_->run(ctx, step);
     note_written();
     return;
   }
-  slots_.agree(ctx);
   cut_rounds();
   std::size_t begin = 0;
   for (const std::size_t end : round_ends_) {

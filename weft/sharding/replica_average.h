@@ -52,17 +52,26 @@ struct ReplicaAverageOptions {
   std::uint64_t seed = 0;                        ///< of the job, for stochastic rounding
   kernels::Codec codec = {};                     ///< of changes; rounds to nearest. fp32: none
   bool error_feedback = true;                    ///< of the codec
+  KeptLeftOut left_out = KeptLeftOut::kNothing;  ///< for negative controls
 };
 
 class ReplicaAverage {
  public:
   /// `replicas`: the ranks that hold the same shards, in the order of groups. `shards` in the order
-  /// of tables, the same on all of them; with a codec all their rows are in memory. Communicator,
-  /// device and shards outlive it. Throws what TouchedRows does.
+  /// of tables, the same on all of them. Communicator, device and shards outlive it. Throws what
+  /// TouchedRows does, and KeptRows.
   ReplicaAverage(comm::Communicator& replicas,
                  Device& device,
                  const std::vector<embedding::TableShard*>& shards,
                  const ReplicaAverageOptions& options);
+
+  /// Before every update, once the slots of its rows are known: keeps what a codec needs of rows
+  /// that are not all in memory. `gradients` as below.
+  void keep_values(Context& ctx, std::span<embedding::RowGradients* const> gradients) {
+    if (coded_) {
+      coded_->keep_values(ctx, gradients);
+    }
+  }
 
   /// Notes the rows that the update of a step has changed; `gradients` are those of the shards, in
   /// their order. After every update, before the gradients are coalesced anew.
@@ -77,18 +86,22 @@ class ReplicaAverage {
   void restored(Context& ctx);
   void stored(const embedding::TableShard& shard, std::span<const Range> rows);
 
-  /// What encoding has lost; null without a codec or its feedback.
+  /// What encoding has lost of the shards whose rows are all in memory; null without a codec or its
+  /// feedback.
   [[nodiscard]] SyncResiduals* residuals() { return coded_ ? coded_->residuals() : nullptr; }
 
-  /// Bytes that the codec keeps of all rows, buffers of a sync apart.
+  /// The same of all shards; empty without.
+  [[nodiscard]] std::vector<ResidualState*> residual_states() {
+    return coded_ ? coded_->residual_states() : std::vector<ResidualState*>{};
+  }
+
+  /// Bytes that the codec keeps of rows, buffers of a sync apart.
   [[nodiscard]] std::int64_t copies_bytes() const { return coded_ ? coded_->copies_bytes() : 0; }
 
   /// Of this rank, since it was made. From any thread.
   [[nodiscard]] SyncClips clips() const { return coded_ ? coded_->clips() : SyncClips{}; }
 
  private:
-  static constexpr std::size_t kAllRows = static_cast<std::size_t>(-1);
-
   struct Member {
     embedding::TableShard* shard = nullptr;
     std::size_t list = kAllRows;  // of touched_

@@ -454,6 +454,7 @@ void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::Upd
   resolve_updates(ctx, step);
   if (average_) {
     embedding::RowGradients::accumulate(ctx, step.sharded, static_cast<float>(plan_.groups));
+    average_->keep_values(ctx, step.sharded);
   }
   embedding::TableShard::update(ctx, step.whole, update);
   columns_->update(ctx, step.cut, update);

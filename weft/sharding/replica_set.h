@@ -121,7 +121,7 @@ class ReplicaSet {
   [[nodiscard]] SyncClips sync_clips() const { return average_ ? average_->clips() : SyncClips{}; }
 
   /// What encoding syncs has lost, as state; none where nothing is kept.
-  [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
+  [[nodiscard]] std::vector<ResidualState*> sync_residuals() const;
 
   /// What this rank has sent of vectors, gradients and row statistics.
   [[nodiscard]] comm::Traffic vector_traffic() const {

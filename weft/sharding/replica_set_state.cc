@@ -14,9 +14,8 @@ void ReplicaSet::sync_replicas(Context& ctx, std::int64_t step) {
   }
 }
 
-std::vector<SyncResiduals*> ReplicaSet::sync_residuals() const {
-  SyncResiduals* const residuals = average_ ? average_->residuals() : nullptr;
-  return residuals == nullptr ? std::vector<SyncResiduals*>{} : std::vector{residuals};
+std::vector<ResidualState*> ReplicaSet::sync_residuals() const {
+  return average_ ? average_->residual_states() : std::vector<ResidualState*>{};
 }
 
 TableOverflow ReplicaSet::overflow() const {

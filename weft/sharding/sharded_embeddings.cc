@@ -244,8 +244,8 @@ SyncClips ShardedEmbeddings::sync_clips() const {
   return all;
 }
 
-std::vector<SyncResiduals*> ShardedEmbeddings::sync_residuals() const {
-  return of_all_sets<SyncResiduals*>([](const ReplicaSet& set) { return set.sync_residuals(); });
+std::vector<ResidualState*> ShardedEmbeddings::sync_residuals() const {
+  return of_all_sets<ResidualState*>([](const ReplicaSet& set) { return set.sync_residuals(); });
 }
 
 std::vector<embedding::TableShard*> ShardedEmbeddings::shards() const {

@@ -126,7 +126,7 @@ class ShardedEmbeddings {
   [[nodiscard]] SyncClips sync_clips() const;
 
   /// What encoding syncs has lost, as state, set after set.
-  [[nodiscard]] std::vector<SyncResiduals*> sync_residuals() const;
+  [[nodiscard]] std::vector<ResidualState*> sync_residuals() const;
 
   /// The shards held here, set after set: all state, once hot rows have been stored.
   [[nodiscard]] std::vector<embedding::TableShard*> shards() const;

@@ -16,19 +16,28 @@ constexpr std::int64_t kListedFloats = std::int64_t{1} << 20;  // copied at a ti
 
 }  // namespace
 
+std::vector<StateItem> residual_items(const embedding::TableShard& shard, std::int64_t group) {
+  std::vector<StateItem> items = shard.state_items();
+  for (StateItem& item : items) {
+    // Of one number per row every shard of columns has its own copy.
+    item.first_holder = item.cols == shard.table().embedding_dim || shard.cols().begin == 0;
+    item.kind = fmt::format("{} {} of group {}", shard.table().name, item.kind, group);
+    item.parameter = kSyncResidualParameter;
+    item.dtype = DType::kFloat32;
+  }
+  return items;
+}
+
 SyncResiduals::SyncResiduals(Device& device,
                              const std::vector<embedding::TableShard*>& shards,
-                             std::int64_t group)
-    : group_(group) {
+                             std::int64_t group) {
   for (const embedding::TableShard* shard : shards) {
     Shard& own = shards_.emplace_back();
     own.rows = shard;
-    for (StateItem item : shard->state_items()) {
-      // Of one number per row every shard of columns has its own copy.
-      item.first_holder = item.cols == shard->table().embedding_dim || shard->cols().begin == 0;
-      item.kind = fmt::format("{} {} of group {}", shard->table().name, item.kind, group_);
-      item.parameter = kSyncResidualParameter;
-      item.dtype = DType::kFloat32;
+    if (shard->tier() != nullptr) {
+      continue;
+    }
+    for (const StateItem& item : residual_items(*shard, group)) {
       places_.push_back({.shard = shards_.size() - 1, .item = item, .first = own.floats});
       own.floats += item.col_end - item.col_begin;
     }
@@ -41,7 +50,9 @@ SyncResiduals::SyncResiduals(Device& device,
 
 void SyncResiduals::clear(Context& ctx) {
   for (const Shard& shard : shards_) {
-    ctx.device->fill_zero(ctx, shard.values.as<void>(), shard.values.bytes());
+    if (shard.floats > 0) {
+      ctx.device->fill_zero(ctx, shard.values.as<void>(), shard.values.bytes());
+    }
   }
 }
 

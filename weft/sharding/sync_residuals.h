@@ -1,5 +1,6 @@
 /// SyncResiduals: what encoding has lost of the syncs of averaged replicas (coded_average.h), and
-/// how a checkpoint sees it.
+/// how a checkpoint sees it, of shards whose rows are all in memory. Others have ListedResiduals
+/// (listed_residuals.h).
 ///
 /// Memory     4 bytes per number of a row and its state, rows alike in all shards.
 /// State      parameter "codecs.sync", kind "<table> <kind of the shard's item> of group <m>": the
@@ -22,9 +23,16 @@ namespace weft::sharding {
 
 inline constexpr const char* kSyncResidualParameter = "codecs.sync";
 
-class SyncResiduals final : public StateSource, public StateSink {
+/// What syncs have lost, as state.
+class ResidualState : public StateSource, public StateSink {};
+
+/// The items of what group `group` has lost of a shard: those of the shard, in fp32.
+std::vector<StateItem> residual_items(const embedding::TableShard& shard, std::int64_t group);
+
+class SyncResiduals final : public ResidualState {
  public:
-  /// Of group `group`. `shards` outlive it. clear() before anything else.
+  /// Of group `group`. `shards`, of which those with a tier have nothing here, outlive it. clear()
+  /// before anything else.
   SyncResiduals(Device& device,
                 const std::vector<embedding::TableShard*>& shards,
                 std::int64_t group);
@@ -32,7 +40,7 @@ class SyncResiduals final : public StateSource, public StateSink {
   /// All become 0.
   void clear(Context& ctx);
 
-  /// Floats of a row: its columns, then its state.
+  /// Floats of a row: its columns, then its state. 0 of a shard with a tier.
   [[nodiscard]] std::int64_t floats(std::size_t shard) const { return shards_[shard].floats; }
 
   /// Of all rows of a shard, on the device, for kernels: one row after the other.
@@ -72,7 +80,6 @@ class SyncResiduals final : public StateSource, public StateSink {
                                          std::int64_t row_begin,
                                          std::int64_t rows) const;
 
-  std::int64_t group_;
   std::vector<Shard> shards_;
   std::vector<Place> places_;  // by item
 };

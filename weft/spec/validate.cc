@@ -420,14 +420,6 @@ class Checker {
       refuse(path + ".tier",
              "data_parallel has all rows on every rank; set another sharding, or dense here");
     }
-    if ((table.groups == 0 ? config_.mesh.groups : table.groups) != 1 &&
-        config_.mesh.may_average() && config_.codecs.sync != CodecFormat::kFp32) {
-      refuse(
-          path + ".tier",
-          "codecs.sync {} keeps copies of all rows of a table whose replica groups are averaged; "
-          "set codecs.sync=fp32 or tables.{}.groups=1, or dense here",
-          to_string(config_.codecs.sync), table.name);
-    }
     if (memory.tier == MemoryTier::kSsd && config_.tiers.directories.empty()) {
       refuse(path + ".tier", "ssd needs a folder for rows; set tiers.directories");
     }

@@ -12,7 +12,7 @@ std::vector<const StateSource*> Engine::sources() {
     all.push_back(shard);
   }
   dense_->list_sources(all);
-  for (const sharding::SyncResiduals* residuals : embeddings().sync_residuals()) {
+  for (const sharding::ResidualState* residuals : embeddings().sync_residuals()) {
     all.push_back(residuals);
   }
   return all;
@@ -25,7 +25,7 @@ std::vector<StateSink*> Engine::sinks(Residuals residuals, Residuals of_syncs) {
   }
   dense_->list_sinks(residuals, all);
   if (of_syncs == Residuals::kRestored) {
-    for (sharding::SyncResiduals* of_rows : embeddings().sync_residuals()) {
+    for (sharding::ResidualState* of_rows : embeddings().sync_residuals()) {
       all.push_back(of_rows);
     }
   }
