@@ -58,14 +58,8 @@ def mesh(groups, sync, **more):
 
 
 def with_memory(job, tier):
-    """The job with rows of its tables in another memory, where a table may have one; None where none may."""
-    coded = job.values.get("codecs", {}).get("sync", "fp32") != "fp32"
-    own = [i for i in range(3) if job.values.get(f"tables.{i}.sharding") != "data_parallel"]
-    if coded or not own:
-        return None
-    values = dict(job.values)
-    for i in own:
-        values[f"tables.{i}.memory.tier"] = tier
+    """The job with the rows of its tables in another memory."""
+    values = job.values | all_tables("memory.tier", tier)
     if tier == "ssd":
         # Caches of a few sets, and files of a few rows, so that rows come and go.
         values |= {"tiers.directories": ["rows"], "tiers.cache_bytes": 192 << 10,

@@ -146,7 +146,7 @@ inline JobOptions with_hot_rows(JobOptions options,
   spec::Plan plan = planner::make_plan(options.config, ranks);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const std::int64_t all = options.config.tables[t].num_embeddings;
-    if (rows.begin < all) {
+    if (rows.begin < all && plan.tables[t].sharding != spec::Sharding::kDataParallel) {
       plan.tables[t].hot = {{0, 1}, {rows.begin, std::min(rows.end, all)}};
     }
   }

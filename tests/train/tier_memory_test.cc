@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -75,8 +76,8 @@ spec::Config tier_config(const TierCase& one, const std::string& folder) {
     table.memory.cache_bytes = one.cache_bytes;
   }
   if (one.cache_bytes == 0 && one.tier == "ssd") {
-    config.tiers.cache_bytes =
-        layout::shard_bytes(config.tables[0], kTierRows, 32) / one.ranks;  // both tables
+    config.tiers.cache_bytes = layout::shard_bytes(config.tables[0], kTierRows, 32) /
+                               (one.sharding == "data_parallel" ? 1 : one.ranks);  // both tables
   }
   return config;
 }
@@ -225,7 +226,7 @@ class TierMemory : public testing::Test {
 
 TEST_F(TierMemory, OfRowsThatExist) {
   for (const char* optimizer : {"row_wise_adagrad", "adam"}) {
-    for (const char* sharding : {"row_wise", "table_wise"}) {
+    for (const char* sharding : {"row_wise", "table_wise", "data_parallel"}) {
       for (const char* schedule : {"sync", "prefetch"}) {
         SCOPED_TRACE(std::string(optimizer) + " " + sharding + " " + schedule);
         const TierCase one{
@@ -246,10 +247,16 @@ TEST_F(TierMemory, OfRowsThatExist) {
 }
 
 TEST_F(TierMemory, OfRowsOnDisks) {
-  for (const auto& [optimizer, schedule] :
-       {std::pair("row_wise_adagrad", "sync"), std::pair("adam", "prefetch")}) {
-    SCOPED_TRACE(std::string(optimizer) + " " + schedule);
-    const TierCase one{.tier = "ssd", .optimizer = optimizer, .schedule = schedule, .steps = 8};
+  for (const auto& [optimizer, schedule, sharding] :
+       {std::tuple("row_wise_adagrad", "sync", "row_wise"),
+        std::tuple("adam", "prefetch", "row_wise"),
+        std::tuple("row_wise_adagrad", "prefetch", "data_parallel")}) {
+    SCOPED_TRACE(std::string(optimizer) + " " + schedule + " " + sharding);
+    const TierCase one{.tier = "ssd",
+                       .optimizer = optimizer,
+                       .sharding = sharding,
+                       .schedule = schedule,
+                       .steps = 8};
     const TierPrediction predicted = predict_tiers(one, folder_.path());
     const TierUsed used = use_tiers(one, predicted.config, predicted.plan);
     std::vector<double> tiers(at(one.ranks));

@@ -64,13 +64,10 @@ std::vector<Factor> tier_factors() {
         {"4 groups of 1", mesh(4, "dense"), 4},
         {"2 groups of 2, int8 syncs every 2",
          joined(mesh(2, "touched"), {"mesh.sync_every=2", "codecs.sync=int8"}), 4},
-        {"3 groups of 1, dense, fp16 syncs", joined(mesh(3, "dense"), {"codecs.sync=fp16"}), 3},
-        {"2 groups of 1, int4 syncs every 4 without feedback",
-         joined(mesh(2, "touched"),
-                {"mesh.sync_every=4", "codecs.sync=int4", "codecs.error_feedback=false"}),
-         2}}});
+        {"3 groups of 1, dense, fp16 syncs", joined(mesh(3, "dense"), {"codecs.sync=fp16"}), 3}}});
   Factor& sharding = all.emplace_back(Factor{"sharding", {{"as planned", {}}}});
-  for (const char* value : {"table_wise", "row_wise", "column_wise", "grid_shard"}) {
+  for (const char* value :
+       {"table_wise", "row_wise", "column_wise", "grid_shard", "data_parallel"}) {
     sharding.levels.push_back({value, all_tables("sharding", value)});
   }
   const Overrides rows = all_tables("sharding", "row_wise");
@@ -212,9 +209,10 @@ TEST_P(TierResume, HasTheBitsOfOneRun) {
   const TemporaryFolder folder;
   const auto job = [&](const char* tier) {
     return make_job(
-        joined(joined(all_tables("memory.tier", tier), all_tables("sharding", "row_wise")),
-               {"tiers.directories=[" + folder.path() + "/rows]", "tiers.cache_bytes=600000",
-                "tiers.segment_bytes=65536"}),
+        joined(
+            joined(all_tables("memory.tier", tier), all_tables("sharding", "row_wise")),
+            {"tables.tags.sharding=data_parallel", "tiers.directories=[" + folder.path() + "/rows]",
+             "tiers.cache_bytes=600000", "tiers.segment_bytes=65536"}),
         1);  // bags of one id, which no sharding cuts
   };
   const Summary expected = train_on(2, job_options(in_memory(job("dense"))));

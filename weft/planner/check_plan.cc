@@ -230,17 +230,6 @@ void check_hot_rows(const spec::Table& table, const spec::TablePlan& plan) {
   }
 }
 
-/// Rows that not every batch of this rank names are changed where ranks or groups have replicas.
-void check_memory(const spec::Table& table, const spec::TablePlan& plan) {
-  if (table.memory.tier == spec::MemoryTier::kDense) {
-    return;
-  }
-  if (plan.sharding == Sharding::kDataParallel) {
-    refuse(table, "data_parallel has all rows on every rank, and memory.tier {} does not",
-           to_string(table.memory.tier));
-  }
-}
-
 void check_table(const spec::Table& table,
                  const spec::TablePlan& plan,
                  const spec::Plan& whole,
@@ -250,7 +239,6 @@ void check_table(const spec::Table& table,
     check_shard(table, shard, ranks, cut);
   }
   check_hot_rows(table, plan);
-  check_memory(table, plan);
   if (plan.pooled_at == spec::PooledAt::kSample && plan.hot.empty() &&
       plan.sharding != Sharding::kRowWise && plan.sharding != Sharding::kTableRowWise &&
       plan.sharding != Sharding::kGridShard) {

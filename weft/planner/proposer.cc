@@ -18,8 +18,9 @@ using spec::Sharding;
 constexpr std::array<std::int64_t, 6> kHotCounts = {64, 256, 1024, 4096, 16384, 65536};
 
 bool allows(const spec::Table& table, std::string_view scheme) {
-  if (scheme == "data_parallel" && table.memory.tier != spec::MemoryTier::kDense) {
-    return false;  // its updates touch rows that no batch of this rank has named
+  if (scheme == "data_parallel" && table.memory.tier != spec::MemoryTier::kDense &&
+      table.allow.size() != 1) {
+    return false;  // every rank would have, and read, what one of them can have for all
   }
   return table.allow.empty() ||
          std::find(table.allow.begin(), table.allow.end(), scheme) != table.allow.end();

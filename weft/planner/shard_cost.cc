@@ -53,6 +53,7 @@ struct Copies {
   const std::vector<const FeatureUse*>& features;  ///< that read them
   const FeatureUse& joined;                        ///< these as one
   bool fetched = false;                            ///< bags are added at the samples
+  bool whole = false;                              ///< of a data_parallel table, and not hot rows
 };
 
 /// Where bags are added at the sample, rows that this rank asks for are read once and their
@@ -62,7 +63,8 @@ ShardLoad copies_cost(const StepShape& shape, const Copies& copies) {
   const std::int64_t held = copies.rows;
   const FeatureUse& use = copies.joined;
   const double width = cost::kFloatBytes * static_cast<double>(table.embedding_dim);
-  ShardLoad load{.bytes = layout::shard_bytes(table, held, table.embedding_dim)};
+  ShardLoad load{.bytes = copies.whole ? layout::resident_bytes(table, held, table.embedding_dim)
+                                       : layout::shard_bytes(table, held, table.embedding_dim)};
   double vectors = 0.0;
   if (copies.fetched) {
     const Asked own = asked(shape, use, shape.samples * use.length);
@@ -192,7 +194,8 @@ ShardLoad replica_cost(const StepShape& shape, std::int64_t t) {
   return copies_cost(shape, {.table = t,
                              .rows = shape.config.tables[at(t)].num_embeddings,
                              .features = shape.by_table[at(t)],
-                             .joined = shape.joined[at(t)]});
+                             .joined = shape.joined[at(t)],
+                             .whole = true});
 }
 
 ShardLoad hot_rows_cost(const StepShape& shape,

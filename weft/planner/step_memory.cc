@@ -107,6 +107,9 @@ class StepLengths {
     const std::int64_t rows = config_.tables[t].num_embeddings;
     if (plan.sharding == spec::Sharding::kDataParallel) {
       add_replicas(t, rows, uses_[t], false);
+      if (config_.tables[t].memory.tier != spec::MemoryTier::kDense) {
+        add_copies_of_tier(t);
+      }
       return;
     }
     const layout::Path path = layout::path_of(plan);
@@ -150,15 +153,42 @@ class StepLengths {
           static_cast<double>(layout::shard_bytes(table, shard.rows.size(), shard.cols.size())));
       return;
     }
-    const ShardTier tier = shard_tier({.config = config_,
-                                       .plan = plan_,
-                                       .batch = ranks_.batch,
-                                       .caches = caches_,
-                                       .pipeline = pipeline_},
-                                      t, i, use);
+    const ShardTier tier = tier_of(t, i, use);
     memory.tables += device_bytes(tier, table) + made_list_bytes(tier, growth_);
-    memory.slots += batch_bytes(tier, entries, growth_);
+    memory.slots += batch_bytes(
+        tier, {.ids = entries, .rows = tier.step_rows, .moved = tier.step_rows}, growth_);
     memory.places += tier.place_bytes;
+  }
+
+  [[nodiscard]] ShardTier tier_of(std::size_t t, std::size_t i, const JointUse& use) const {
+    return shard_tier({.config = config_,
+                       .plan = plan_,
+                       .batch = ranks_.batch,
+                       .caches = caches_,
+                       .pipeline = pipeline_},
+                      t, i, use);
+  }
+
+  /// The rows of a data_parallel table that are not all in memory: what the rank's batch holds of
+  /// them, and what the update does, of the rows of all ranks.
+  void add_copies_of_tier(std::size_t t) {
+    const spec::Table& table = config_.tables[t];
+    for (std::size_t i = 0; i < plan_.tables[t].shards.size(); ++i) {
+      const std::size_t rank = at(plan_.tables[t].shards[i].rank);
+      const ShardTier tier = tier_of(t, i, uses_[t]);
+      const Expected ids = ids_of(uses_[t], ranks_.kinds[ranks_.kind_of[rank]].samples);
+      const double own = unique_rows(uses_[t].joined, ids.value);
+      StepMemory& memory = memory_[rank];
+      memory.tables += device_bytes(tier, table) + made_list_bytes(tier, growth_);
+      memory.slots += batch_bytes(tier, {.ids = ids, .rows = own, .moved = own}, growth_) +
+                      batch_bytes(tier,
+                                  {.ids = {tier.step_rows, true},
+                                   .rows = tier.step_rows,
+                                   .moved = tier.step_rows - own},
+                                  growth_) +
+                      held(layout::bag_offsets(Expected{1.0}));
+      memory.places += tier.place_bytes;
+    }
   }
 
   [[nodiscard]] bool is_weighted(std::size_t t) const {
@@ -282,9 +312,13 @@ class StepLengths {
             made.size() - 1, layout::total_bytes(layout::partial_row_lengths(sums, dim(t))).value);
       }
     }
+    const bool has_tier = plan_.tables[t].sharding == spec::Sharding::kDataParallel &&
+                          config_.tables[t].memory.tier != spec::MemoryTier::kDense;
     for (std::size_t kind = 0; kind < kinds(); ++kind) {
-      StepMemory memory{.tables = layout::block_bytes(static_cast<double>(
-                            layout::shard_bytes(config_.tables[t], rows, dim(t))))};
+      StepMemory memory{.tables = has_tier
+                                      ? 0.0
+                                      : layout::block_bytes(static_cast<double>(
+                                            layout::shard_bytes(config_.tables[t], rows, dim(t))))};
       const Expected own = fetched ? made[kind].sums : ids_of(use, ranks_.kinds[kind].samples);
       const bool merges = plan_.world() > 1;
       memory.entries = held(layout::run_lengths(  // of the own ones, then of all ranks' sums

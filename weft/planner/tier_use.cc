@@ -229,8 +229,11 @@ ShardTier shard_tier(const TierJob& job,
   const spec::Table& one = job.config.tables[table];
   const spec::Shard& place = job.plan.tables[table].shards[shard];
   WEFT_CHECK(one.memory.tier != MemoryTier::kDense, "table '{}' is in memory", one.name);
+  // A copy has the rows that any rank of any group asks for: an update brings them.
+  const bool is_copy = job.plan.tables[table].sharding == spec::Sharding::kDataParallel;
+  const double batch = job.batch * static_cast<double>(is_copy ? job.plan.groups : 1);
   const RowsAsked asked =
-      rows_asked(job.config, use, static_cast<std::int64_t>(table), place.rows, job.batch);
+      rows_asked(job.config, use, static_cast<std::int64_t>(table), place.rows, batch);
   ShardTier tier{
       .table = static_cast<std::int64_t>(table),
       .shard = static_cast<std::int64_t>(shard),
@@ -265,21 +268,20 @@ double device_bytes(const ShardTier& tier, const spec::Table& table) {
          std::apply(blocks, layout::cache_lengths(tier.cache).all());
 }
 
-double batch_bytes(const ShardTier& tier, const layout::Expected& ids, double growth) {
+double batch_bytes(const ShardTier& tier, const BatchAsked& batch, double growth) {
   using layout::Expected;
   using layout::held_bytes;
-  const Expected rows{tier.step_rows, true};
-  const auto slots = layout::batch_slot_lengths(ids, rows);
-  double bytes = held_bytes(layout::distinct_lengths(ids), growth) +
+  const auto slots = layout::batch_slot_lengths(batch.ids, Expected{batch.rows, true});
+  double bytes = held_bytes(layout::distinct_lengths(batch.ids), growth) +
                  held_bytes(slots.slots, growth) + held_bytes(slots.ids, growth);
   if (tier.tier == MemoryTier::kLazy) {
     return bytes + held_bytes(slots.selected, growth);
   }
   // Of the first batch nothing has a slot, and never again so much is moved.
   const auto chunk = static_cast<double>(layout::rows_read_at_once(tier.row_bytes));
-  bytes += held_bytes(layout::moved_row_lengths(Expected{tier.step_rows}), growth);
+  bytes += held_bytes(layout::moved_row_lengths(Expected{batch.moved}), growth);
   return bytes +
-         2.0 * held_bytes(layout::row_numbers(Expected{std::min(chunk, tier.step_rows)}), growth);
+         2.0 * held_bytes(layout::row_numbers(Expected{std::min(chunk, batch.moved)}), growth);
 }
 
 double made_list_bytes(const ShardTier& tier, double growth) {

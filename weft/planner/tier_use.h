@@ -141,8 +141,15 @@ ShardTier shard_tier(const TierJob& job, std::size_t table, std::size_t shard, c
 /// What a device has of a shard's rows, as it counts blocks.
 double device_bytes(const ShardTier& tier, const spec::Table& table);
 
-/// What a batch in flight holds of a shard, of `ids` entries, on the device.
-double batch_bytes(const ShardTier& tier, const layout::Expected& ids, double growth);
+/// What is asked of a shard at a time.
+struct BatchAsked {
+  layout::Expected ids;
+  double rows = 0.0;   ///< different ones
+  double moved = 0.0;  ///< of these without a slot, where most are
+};
+
+/// What a batch in flight holds of a shard on the device.
+double batch_bytes(const ShardTier& tier, const BatchAsked& batch, double growth);
 
 /// Lists of rows that are made, of a shard, on the device.
 double made_list_bytes(const ShardTier& tier, double growth);

@@ -68,6 +68,7 @@ DiskRows::DiskRows(const spec::Config& config,
                    io::FileSystem& files)
     : caches_(config, plan),
       segment_bytes_(config.tiers.segment_bytes),
+      place_(at(rank % plan.ranks)),
       store_(files, store_options(config, rank)) {
 }
 

@@ -52,6 +52,11 @@ class DiskRows {
     return caches_.bytes(table, shard);
   }
 
+  /// The same of this rank's copy of a data_parallel table.
+  [[nodiscard]] std::int64_t copy_cache_bytes(std::size_t table) const {
+    return caches_.bytes(table, place_);
+  }
+
   /// What the store has counted.
   [[nodiscard]] storage::StoreCounts counts() const { return store_.counts(); }
 
@@ -61,6 +66,7 @@ class DiskRows {
   layout::CacheShares caches_;
   std::int64_t segment_bytes_;
   io::OpenFileClaim open_files_;
+  std::size_t place_;  // of the rank in its group, and of its copies among a table's shards
   storage::SegmentStore store_;
 };
 

@@ -103,10 +103,11 @@ void ReplicaSet::add_shard(const LocalShard& place,
   }
   storage::RowBacking* backing = nullptr;
   std::int64_t cache_bytes = 0;
-  if (!local.replicated && table.memory.tier == spec::MemoryTier::kSsd) {
+  if (row_list.empty() && table.memory.tier == spec::MemoryTier::kSsd) {
     WEFT_CHECK(disk_rows_ != nullptr, "table '{}' without a store for its rows", table.name);
     backing = &disk_rows_->add_shard(table, rows, cols);
-    cache_bytes = disk_rows_->cache_bytes(at(local.table), at(local.shard));
+    cache_bytes = local.replicated ? disk_rows_->copy_cache_bytes(at(local.table))
+                                   : disk_rows_->cache_bytes(at(local.table), at(local.shard));
   }
   local.rows = std::make_unique<embedding::TableShard>(
       device, table, rows, cols, config_.seed,
@@ -285,7 +286,7 @@ void ReplicaSet::begin_fetch(Context& ctx, ReplicaSetStep& step) {
     if (residency == nullptr) {
       continue;
     }
-    WEFT_CHECK(!shards_[i].replicated && (!average_ || shards_[i].rows->tier() != nullptr),
+    WEFT_CHECK(shards_[i].rows->tier() != nullptr || (!shards_[i].replicated && !average_),
                "table '{}': its updates touch rows that no fetch has named",
                config_.tables[at(shards_[i].table)].name);
     ShardStep& own = *step.shards[i];
@@ -311,13 +312,17 @@ void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
   }
 }
 
-/// Rows of other groups' batches get slots too, which the gradients have come of by now.
-void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step) const {
+/// Rows of other groups' or ranks' batches get slots too, which the gradients have come of by now.
+void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which) const {
+  const auto is_meant = [&](std::size_t i) {
+    return shards_[i].rows->residency() != nullptr &&
+           shards_[i].replicated == (which == Updated::kCopies);
+  };
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    storage::Residency* const residency = shards_[i].rows->residency();
-    if (residency == nullptr) {
+    if (!is_meant(i)) {
       continue;
     }
+    storage::Residency* const residency = shards_[i].rows->residency();
     ShardStep& own = *step.shards[i];
     if (own.updated == nullptr) {
       own.updated = residency->make_inserted_batch();
@@ -329,14 +334,14 @@ void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step) const {
         .ids = own.gradients.unique_rows(), .offsets = device_ends, .weights = nullptr, .bags = 1};
     own.updated->begin_fetch(ctx, std::span(&rows, 1));
   }
-  for (const auto& own : step.shards) {
-    if (own->updated != nullptr) {
-      own->updated->finish_fetch(ctx);
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (is_meant(i)) {
+      step.shards[i]->updated->finish_fetch(ctx);
     }
   }
-  for (const auto& own : step.shards) {
-    if (own->updated != nullptr) {
-      own->updated->fetch_late(ctx);
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (is_meant(i)) {
+      step.shards[i]->updated->fetch_late(ctx);
     }
   }
 }
@@ -432,15 +437,17 @@ void ReplicaSet::grad_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cut)
   output_.backward(ctx, step.input, step.output, cut);
 }
 
-/// Where the rows of the batch are, of shards that have not all rows in memory.
-void ReplicaSet::resolve_updates(Context& ctx, ReplicaSetStep& step) const {
+/// Where the rows to update are, of shards that have not all rows in memory.
+void ReplicaSet::resolve_updates(Context& ctx, ReplicaSetStep& step, Updated which) const {
+  const bool has_more = which == Updated::kCopies || group_gradients_ != nullptr;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].rows->tier() == nullptr) {
+    if (shards_[i].rows->tier() == nullptr ||
+        shards_[i].replicated != (which == Updated::kCopies)) {
       continue;
     }
     ShardStep& own = *step.shards[i];
     embedding::RowGradients& gradients = own.gradients;
-    storage::ResidentRows& rows = group_gradients_ ? *own.updated : *own.resident;
+    storage::ResidentRows& rows = has_more ? *own.updated : *own.resident;
     gradients.use_slots(
         rows.resolve(ctx, {gradients.unique_rows(), at(gradients.num_unique())}).data());
   }
@@ -449,16 +456,21 @@ void ReplicaSet::resolve_updates(Context& ctx, ReplicaSetStep& step) const {
 void ReplicaSet::update(Context& ctx, ReplicaSetStep& step, const embedding::UpdateStep& update) {
   if (group_gradients_) {
     group_gradients_->accumulate(ctx, step.sharded);
-    fetch_updated(ctx, step);
+    fetch_updated(ctx, step, Updated::kShards);
   }
-  resolve_updates(ctx, step);
+  resolve_updates(ctx, step, Updated::kShards);
   if (average_) {
     embedding::RowGradients::accumulate(ctx, step.sharded, static_cast<float>(plan_.groups));
     average_->keep_values(ctx, step.sharded);
   }
   embedding::TableShard::update(ctx, step.whole, update);
   columns_->update(ctx, step.cut, update);
-  replicas_->update(ctx, step.copied, update);
+  const auto find_copies = [&] {
+    fetch_updated(ctx, step, Updated::kCopies);
+    resolve_updates(ctx, step, Updated::kCopies);
+  };
+  // One pointer: nothing is allocated.
+  replicas_->update(ctx, step.copied, update, [&find_copies] { find_copies(); });
   release(step, storage::Release::kUpdated);
   if (average_) {
     average_->note_updated(step.sharded);

@@ -173,8 +173,11 @@ class ReplicaSet {
   static void release(ReplicaSetStep& step, storage::Release how);
   void list_fetched(ReplicaSetStep& step, std::size_t shard) const;
   void begin_fetch(Context& ctx, ReplicaSetStep& step);
-  void fetch_updated(Context& ctx, ReplicaSetStep& step) const;
-  void resolve_updates(Context& ctx, ReplicaSetStep& step) const;
+  /// Shards whose rows only this group updates, and copies that all ranks update.
+  enum class Updated : std::uint8_t { kShards, kCopies };
+
+  void fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which) const;
+  void resolve_updates(Context& ctx, ReplicaSetStep& step, Updated which) const;
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
   /// Calls visit(slot address, block, source) for the blocks of a shard, in the order of addition.
   template <typename Visit>

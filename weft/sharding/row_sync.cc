@@ -161,11 +161,15 @@ ReplicaSync::ReplicaSync(comm::Communicator& comm,
       recv_(at(comm.size())) {
 }
 
-void ReplicaSync::update(Context& ctx, Gradients gradients, const embedding::UpdateStep& step) {
+void ReplicaSync::update(Context& ctx,
+                         Gradients gradients,
+                         const embedding::UpdateStep& step,
+                         const std::function<void()>& find_rows) {
   if (gradients.empty()) {
     return;
   }
   if (comm_.size() == 1) {
+    find_rows();
     embedding::TableShard::update(ctx, gradients, step);
     return;
   }
@@ -174,6 +178,7 @@ void ReplicaSync::update(Context& ctx, Gradients gradients, const embedding::Upd
   // The update reads what the other ranks lend, so it is part of the exchange.
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
     merge(ctx, gradients, arrived);
+    find_rows();
     embedding::TableShard::update(ctx, gradients, step);
   });
 }

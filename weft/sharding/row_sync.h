@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -97,10 +98,13 @@ class ReplicaSync {
   ReplicaSync(comm::Communicator& comm, Device& device, std::size_t shards, std::int64_t parts);
 
   /// Gathers partial sums of every copy's coalesced gradients, which are given in the order of
-  /// tables, equal on all ranks, and updates all copies.
+  /// tables, equal on all ranks, and updates all copies. `find_rows` is called before the update,
+  /// when the gradients have the rows of all ranks: it gives slots to those that are not all in
+  /// memory. Others may wait for it.
   void update(Context& ctx,
               std::span<embedding::RowGradients* const> gradients,
-              const embedding::UpdateStep& step);
+              const embedding::UpdateStep& step,
+              const std::function<void()>& find_rows);
 
   /// Gathers them, and leaves the update to the caller: the gradients have accumulated what it
   /// needs.

@@ -23,7 +23,7 @@ void walk(Visitor& v, TableMemory& c) {
   v.value({.name = "tier",
            .meaning = "dense: all rows are in memory; lazy: those that a step has changed, all "
                       "others take no space; ssd: those on disks (tiers.directories), behind a "
-                      "cache in memory. lazy and ssd go with any sharding but data_parallel.",
+                      "cache in memory.",
            .decides_weights = false},
           choice(c.tier, kMemoryTiers));
   v.value({.name = "cache_bytes",

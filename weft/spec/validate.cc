@@ -415,11 +415,6 @@ class Checker {
     if (memory.tier == MemoryTier::kDense) {
       return;
     }
-    if (table.sharding == Sharding::kDataParallel ||
-        (table.allow.size() == 1 && table.allow.front() == "data_parallel")) {
-      refuse(path + ".tier",
-             "data_parallel has all rows on every rank; set another sharding, or dense here");
-    }
     if (memory.tier == MemoryTier::kSsd && config_.tiers.directories.empty()) {
       refuse(path + ".tier", "ssd needs a folder for rows; set tiers.directories");
     }

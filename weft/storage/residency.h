@@ -19,13 +19,14 @@
 ///             has room whenever the slots hold the rows of all batches that have been looked up
 ///             and not been released, and its own. That is one batch in training, and two while an
 ///             evaluation runs with a training batch begun.
-/// Groups      updates with the gradients of other replica groups, and averages over these, touch
-///             rows that no batch of this rank has asked for. They fetch them for themselves, by a
-///             batch of make_inserted_batch(), which stands before all others. Where a
-///             fetch_late() lacks room it takes the pins of batches behind that have not been
-///             looked up, from the last on, whose own fetch_late() gives them slots again. So a
-///             batch ahead never keeps an update or an average from its rows, which need as many
-///             slots as they have rows, and nobody waits for a pin.
+/// Groups      updates with the gradients of other replica groups, or of all ranks (data_parallel
+///             tables), and averages over groups touch rows that no batch of this rank has asked
+///             for. They fetch them for themselves, by a batch of make_inserted_batch(), which
+///             stands before all others. Where a fetch_late() lacks room it takes the pins of
+///             batches behind that have not been looked up, from the last on, whose own
+///             fetch_late() gives them slots again. So a batch ahead never keeps an update or an
+///             average from its rows, which need as many slots as they have rows, and nobody waits
+///             for a pin.
 /// Victims     a changed row that leaves its slot is written back from a write buffer, and is read
 ///             from there until its write has landed: a row is never read from below before that.
 /// Threads     calls for one batch come one at a time, but for fetch_late() of lookups of several
@@ -36,7 +37,7 @@
 /// Determinism which rows have a slot changes no bit. A row that was never written is its initial
 ///             value, a function of its name. What a policy counts advances in the order of
 ///             fetch().
-/// Limits      copies on all ranks, which updates of all ranks touch, stay in memory.
+/// Limits      copies of hot rows stay in memory.
 /// Not here    a row's slot, which the store says (RowStore::resolve()), and state that is saved.
 /// Source      NestPipe (arXiv 2604.06956) section 3; docs/pipeline_fetch.md says what is
 /// different.

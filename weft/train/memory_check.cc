@@ -121,7 +121,7 @@ std::vector<PlacedBytes> placed_bytes(const spec::Table& table,
                                       const spec::Plan& plan,
                                       const spec::TablePlan& placed) {
   if (placed.sharding == spec::Sharding::kDataParallel) {
-    return {{.bytes = layout::shard_bytes(table, table.num_embeddings, table.embedding_dim)}};
+    return {{.bytes = layout::resident_bytes(table, table.num_embeddings, table.embedding_dim)}};
   }
   std::vector<PlacedBytes> all;
   for (const spec::Shard& shard : placed.shards) {
