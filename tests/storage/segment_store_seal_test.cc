@@ -1,6 +1,7 @@
 // Seals: what was written is in files that stay, in an order in which the last row holds.
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "tests/io/faulty_file_system.h"
 #include "tests/storage/store_model.h"
 #include "weft/base/at.h"
+#include "weft/rowfile/name_stream.h"
+#include "weft/rowfile/segment_reader.h"
 #include "weft/storage/segment_store.h"
 
 namespace weft::storage {
@@ -137,6 +140,101 @@ TEST(StoreSeal, FilesGoWhenTheyAreRetiredAndNoRowHolds) {
   EXPECT_EQ(files.status(first.files[0].path).kind, io::Kind::kMissing);
   EXPECT_EQ(files.status(second.files[0].path).kind, io::Kind::kFile);
   store.retire(second);
+}
+
+std::vector<std::int64_t> rows_from(std::int64_t first, std::int64_t count) {
+  std::vector<std::int64_t> rows(at(count));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}
+
+/// The seals of checkpoints, which are waited for later.
+TEST(StoreSeal, OfFilesSaysWhichAreNewSinceTheMarkedOne) {
+  io::FaultyFileSystem files;
+  SegmentStore store(files, tiny_store({"/a"}));
+  RowBacking& shard = store.add_shard({.key = 9, .rows = {0, 40, 2}, .row_bytes = 8, .table = "t"});
+  EXPECT_EQ(shard.files(), &store.files());
+  EXPECT_EQ(store.files().streams(), (std::vector<RowFileStream>{{9, 8}}));
+  const std::vector<std::byte> packed(20 * 8, std::byte{1});
+  shard.write(rows_from(0, 20), packed.data());
+  EXPECT_GE(store.files().new_bytes(), 20 * 8);
+  auto first = store.files().make_seal();
+  first->begin();
+  // What is written behind the beginning is in later files, whenever the seal is waited for.
+  shard.write(rows_from(0, 3), packed.data());
+  shard.drain();
+  ASSERT_EQ(first->wait().size(), 1U);
+  const RowFile file = first->wait()[0];
+  EXPECT_TRUE(file.is_new) << "none has been marked";
+  EXPECT_EQ(file.rows, 20);
+  const rowfile::SegmentReader reader(files, file.path);
+  EXPECT_EQ(reader.rows(), 20);
+  EXPECT_EQ(reader.bytes(), file.bytes);
+  const std::string name = file.path.substr(file.path.rfind('/') + 1);
+  EXPECT_EQ(reader.streams(), (std::vector<rowfile::Stream>{rowfile::name_stream(name), {9, 8}}));
+  EXPECT_EQ(reader.streams()[0].key, file.key);
+  // Before and after it is marked; marks may come before the seal is done.
+  for (const bool is_marked : {false, true}) {
+    if (is_marked) {
+      first->mark();
+    }
+    auto next = store.files().make_seal();
+    next->begin();
+    ASSERT_EQ(next->wait().size(), 2U);
+    EXPECT_EQ(next->wait()[0].is_new, !is_marked);
+    EXPECT_TRUE(next->wait()[1].is_new);
+    EXPECT_EQ(next->wait()[1].rows, 3);
+  }
+  first.reset();
+  {
+    const auto marked = store.files().make_seal();
+    marked->begin();
+    marked->mark();
+  }
+  auto last = store.files().make_seal();
+  last->begin();
+  for (const RowFile& one : last->wait()) {
+    EXPECT_FALSE(one.is_new) << "given up before it was done, and marked";
+  }
+  EXPECT_EQ(store.files().new_bytes(), 0);
+}
+
+/// Cleaning moves rows to new files, and says so; from a seal's making to its end it stands still.
+TEST(StoreSeal, OfFilesSaysWhetherRowsHaveMoved) {
+  io::FaultyFileSystem files;
+  StoreModel model(files, tiny_store({"/a"}), some_shards(), 3);
+  RowFiles& below = model.store().files();
+  const auto mark = [&] {
+    const auto seal = below.make_seal();
+    seal->begin();
+    seal->mark();
+    seal->wait();
+    return model.store().counts().rows_moved;
+  };
+  std::int64_t with = 0;
+  std::int64_t without = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::int64_t before = mark();
+    for (int i = 0; i < round % 6 * 5; ++i) {
+      model.write(60);
+    }
+    const auto seal = below.make_seal();
+    const bool has_moved = seal->has_moved_rows();
+    model.write(40);
+    const std::int64_t moved = model.store().counts().rows_moved - before;
+    seal->begin();
+    const std::vector<Versions> versions = model.versions();
+    model.write(20);
+    Seal files_of;
+    for (const RowFile& file : seal->wait()) {
+      static_cast<RowFile&>(files_of.files.emplace_back()) = file;
+    }
+    EXPECT_EQ(model.wrong_in(files_of, versions), 0);
+    EXPECT_TRUE(has_moved || moved == 0) << moved << " rows in round " << round;
+    (has_moved ? with : without) += 1;
+  }
+  EXPECT_GT(with, 0);
+  EXPECT_GT(without, 0);
 }
 
 /// Many seals leave many small segments, which are put together.

@@ -155,7 +155,7 @@ std::int64_t StoreModel::wrong_in(const Seal& seal, const std::vector<Versions>&
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     held += versions[s].size();
     for (const auto& [row, version] : versions[s]) {
-      const auto found = state.find({s, static_cast<rowfile::RowId>(shards_[s].rows.row(row))});
+      const auto found = state.find({s + 1, static_cast<rowfile::RowId>(shards_[s].rows.row(row))});
       const bool right =
           found != state.end() &&
           found->second == bytes_of(shards_[s].key, row, version, shards_[s].row_bytes);

@@ -89,7 +89,8 @@ SegmentReader Segments::open(const ListedSegment& one) const {
          "from another one",
          path, reader.bytes(), one.file->bytes);
   }
-  if (reader.streams().front().key != name_key(name)) {
+  const std::uint64_t key = one.file->key != 0 ? one.file->key : name_key(name);
+  if (reader.streams().front() != rowfile::Stream{key, 1}) {
     fail(ErrorCode::kCheckpoint,
          "'{}' was written under another name; restore the checkpoint from a copy or resume from "
          "another one",

@@ -5,24 +5,13 @@
 #include <fmt/core.h>
 
 #include "weft/base/hash.h"
+#include "weft/rowfile/name_stream.h"
 
 namespace weft::checkpoint {
 namespace {
 
 std::uint64_t add(std::uint64_t hash, std::int64_t value) {
   return hash_combine(hash, static_cast<std::uint64_t>(value));
-}
-
-std::uint64_t add(std::uint64_t hash, std::string_view text) {
-  return hash_combine(hash, hash_string(text));
-}
-
-std::uint64_t items_key(const StoredTable& table) {
-  std::uint64_t hash = hash_string(table.parameter);
-  for (const RowItem& item : table.items) {
-    hash = add(add(add(hash, item.kind), to_string(item.dtype)), item.cols);
-  }
-  return hash;
 }
 
 }  // namespace
@@ -54,17 +43,17 @@ std::int64_t packed_bytes(const StoredTable& table, const RowStream& stream) {
 }
 
 std::uint64_t stream_key(const StoredTable& table, const RowStream& stream) {
-  const std::uint64_t hash = add(items_key(table), to_string(stream.dtype));
-  return add(add(hash, stream.cols.begin), stream.cols.end);
+  return row_stream_key(table.parameter, table.items, stream);
 }
 
 std::uint64_t name_key(std::string_view name) {
-  return hash_string(name);
+  return rowfile::name_stream(name).key;
 }
 
 std::uint64_t table_key(const StoredTable& table) {
-  std::uint64_t hash = add(add(items_key(table), table.rows), static_cast<std::int64_t>(table.ids));
-  hash = hash_combine(add(hash, table.initial.rule), table.initial.key);
+  std::uint64_t hash = add(add(row_items_key(table.parameter, table.items), table.rows),
+                           static_cast<std::int64_t>(table.ids));
+  hash = hash_combine(hash_combine(hash, hash_string(table.initial.rule)), table.initial.key);
   hash = add(hash, std::int64_t{std::bit_cast<std::int32_t>(table.initial.scale)});
   return add(hash, std::int64_t{std::bit_cast<std::int32_t>(table.initial.accumulator)});
 }

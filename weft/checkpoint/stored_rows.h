@@ -8,29 +8,10 @@
 
 #include "weft/base/cut.h"
 #include "weft/base/parts.h"
-#include "weft/tensor/dtype.h"
+#include "weft/tensor/row_streams.h"
 #include "weft/tensor/state.h"
 
 namespace weft::checkpoint {
-
-/// One item of such a table. One with as many columns as the first, which are the weights, is cut
-/// as these are; another is whole in every stream.
-struct RowItem {
-  std::string kind;
-  DType dtype = DType::kFloat32;
-  std::int64_t cols = 0;
-
-  friend bool operator==(const RowItem&, const RowItem&) = default;
-};
-
-/// Some columns of such a table, as packed rows of them lie in segments
-/// (weft/layout/packed_rows.h).
-struct RowStream {
-  Range cols;                     ///< of the weights
-  DType dtype = DType::kFloat32;  ///< of the weights as they lie: also split_bf16
-
-  friend bool operator==(const RowStream&, const RowStream&) = default;
-};
 
 /// What the ids of a table's rows are.
 enum class RowIds : std::uint8_t {
@@ -66,8 +47,11 @@ using RowLayout = std::vector<StreamCut>;
 /// One segment of a save.
 struct SegmentFile {
   std::int64_t rank = 0;    ///< that wrote it
-  std::int64_t number = 0;  ///< of the rank's segments of the save
+  std::int64_t number = 0;  ///< of the rank's segments of the save, which come in this order
   std::int64_t bytes = 0;
+  /// Of its first stream, where the file was made under another name than it has here, by a store
+  /// of rows; 0: name_key() of its name.
+  std::uint64_t key = 0;
 
   friend bool operator==(const SegmentFile&, const SegmentFile&) = default;
 };
@@ -101,8 +85,8 @@ std::int64_t packed_bytes(const StoredTable& table, const RowStream& stream);
 /// The key of a stream in segments: a hash of what its rows are.
 std::uint64_t stream_key(const StoredTable& table, const RowStream& stream);
 
-/// The key of a segment's first stream, which has no rows: a segment under another name than its
-/// own is found by it.
+/// The key of the first stream, which has no rows, of a segment that was made under this name: a
+/// segment in another's place is found by it.
 std::uint64_t name_key(std::string_view name);
 
 /// A hash of the table without its streams and without has_all_rows: what must be equal for rows of

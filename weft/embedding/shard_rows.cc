@@ -1,5 +1,8 @@
 #include "weft/embedding/shard_rows.h"
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <vector>
 
 #include "weft/base/at.h"
@@ -58,27 +61,47 @@ bool ShardRows::is_sparse() const {
 }
 
 void ShardRows::for_each_row(StateRows which, const StateRowsVisitor& visit) const {
-  const RowSet& held = shard_.rows();
   std::vector<std::int64_t> whole;
-  const auto visit_local = [&](std::span<const std::int64_t> local) {
+  for_each_local(which, [&](std::span<const std::int64_t> local) {
     whole_rows(local, whole);
     visit(whole);
-  };
-  if (which == StateRows::kChanged && changed_) {
-    changed_->for_each(visit_local);
+  });
+}
+
+/// Visits rows counted within the shard.
+void ShardRows::for_each_local(StateRows which, const storage::RowsVisitor& visit) const {
+  const bool of_changed = which == StateRows::kChanged || which == StateRows::kChangedUnwritten;
+  const bool of_unwritten = which == StateRows::kUnwritten || which == StateRows::kChangedUnwritten;
+  std::vector<std::int64_t> some;
+  if (of_unwritten && shard_.tier_ != nullptr) {
+    shard_.tier_->for_each_unwritten_row([&](std::span<const std::int64_t> rows) {
+      if (!of_changed || !changed_) {
+        visit(rows);
+        return;
+      }
+      some.clear();
+      std::copy_if(rows.begin(), rows.end(), std::back_inserter(some),
+                   [this](std::int64_t row) { return changed_->contains(row); });
+      if (!some.empty()) {
+        visit(some);
+      }
+    });
+    return;
+  }
+  if (of_changed && changed_) {
+    changed_->for_each(visit);
     return;
   }
   if (shard_.tier_ != nullptr) {
-    shard_.tier_->for_each_row(visit_local);
+    shard_.tier_->for_each_row(visit);
     return;
   }
   constexpr std::int64_t kRows = 32768;
-  for (std::int64_t first = 0; first < held.size(); first += kRows) {
-    whole.clear();
-    for (std::int64_t i = first; i < std::min(first + kRows, held.size()); ++i) {
-      whole.push_back(held.row(i));
-    }
-    visit(whole);
+  const std::int64_t rows = shard_.rows().size();
+  for (std::int64_t first = 0; first < rows; first += kRows) {
+    some.resize(at(std::min(kRows, rows - first)));
+    std::iota(some.begin(), some.end(), first);
+    visit(some);
   }
 }
 
@@ -105,6 +128,10 @@ void ShardRows::write_rows(std::span<const std::int64_t> rows, const std::byte* 
   }
 }
 
+RowFiles* ShardRows::files() const {
+  return shard_.options_.backing != nullptr ? shard_.options_.backing->files() : nullptr;
+}
+
 void ShardRows::mark() {
   changed_.emplace(shard_.rows().size());
 }
@@ -116,7 +143,7 @@ std::unique_ptr<RowCut> ShardRows::cut(StateRows which, CopyRoom& room) {
   if (which == StateRows::kChanged && changed_) {
     rows = std::move(*changed_);
   } else if (shard_.tier_ != nullptr) {
-    shard_.tier_->for_each_row([&](std::span<const std::int64_t> local) { rows.set(local); });
+    for_each_local(which, [&](std::span<const std::int64_t> local) { rows.set(local); });
   } else {
     rows.set_all();
   }

@@ -13,6 +13,7 @@
 
 #include "weft/embedding/row_cut.h"
 #include "weft/embedding/row_marks.h"
+#include "weft/storage/row_backing.h"
 #include "weft/tensor/state.h"
 
 namespace weft::embedding {
@@ -30,6 +31,7 @@ class ShardRows final : public RowState {
   void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) override;
+  [[nodiscard]] RowFiles* files() const override;
   void mark() override;
   std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) override;
 
@@ -52,6 +54,7 @@ class ShardRows final : public RowState {
 
  private:
   void check_no_cut() const;
+  void for_each_local(StateRows which, const storage::RowsVisitor& visit) const;
 
   TableShard& shard_;
   std::optional<RowMarks> changed_;  // since mark()

@@ -176,6 +176,9 @@ class TableShard final : public StateSource, public StateSink {
   /// row-wise: [E, 1]).
   /// Row-wise state of a column shard is counted by the shard with column 0. Inside a stage.
   [[nodiscard]] std::vector<StateItem> state_items() const override;
+
+  /// The key of such rows in segments, of a shard with these columns: what checkpoints call them.
+  [[nodiscard]] static std::uint64_t stream_key(const spec::Table& table, Range cols);
   void read_state(std::size_t index,
                   std::int64_t row_begin,
                   std::int64_t rows,

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/layout/tables.h"
+#include "weft/tensor/row_streams.h"
 
 namespace weft::embedding {
 namespace {
@@ -36,6 +37,10 @@ DType weight_dtype(DType dtype) {
   return dtype == DType::kSplitBFloat16 ? DType::kFloat32 : dtype;
 }
 
+std::string parameter_of(const spec::Table& table) {
+  return "tables." + table.name;
+}
+
 }  // namespace
 
 /// On the device's pool, whose threads will work on the rows: who writes a page first decides on
@@ -57,9 +62,18 @@ void TableShard::initialise(Context& ctx) {
   }
 }
 
+std::uint64_t TableShard::stream_key(const spec::Table& table, Range cols) {
+  const DType dtype = storage::row_dtype(table.dtype);
+  std::vector<RowItem> items = {{"weight", weight_dtype(dtype), table.embedding_dim}};
+  for (const StatePart& part : state_parts(table.optimizer.type, cols.size())) {
+    items.push_back({part.kind, DType::kFloat32, part.per_element ? table.embedding_dim : 1});
+  }
+  return row_stream_key(parameter_of(table), items, {cols, dtype});
+}
+
 std::vector<StateItem> TableShard::state_items() const {
   const bool listed = !options_.row_list.empty();
-  StateItem item{.parameter = "tables." + table_.name + (listed ? ".head" : ""),
+  StateItem item{.parameter = parameter_of(table_) + (listed ? ".head" : ""),
                  .kind = "weight",
                  .dtype = weight_dtype(view_.dtype),
                  .rows = listed ? rows_.size() : table_.num_embeddings,

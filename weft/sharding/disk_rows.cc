@@ -12,6 +12,7 @@
 #include "weft/base/hash.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
+#include "weft/embedding/table_shard.h"
 #include "weft/layout/tables.h"
 
 namespace weft::sharding {
@@ -104,11 +105,13 @@ void DiskRows::remove_dead(const spec::Config& config, io::FileSystem& files) {
 }
 
 storage::RowBacking& DiskRows::add_shard(const spec::Table& table, const RowSet& rows, Range cols) {
-  const std::uint64_t place = hash_combine(
-      hash_combine(static_cast<std::uint64_t>(rows.begin), static_cast<std::uint64_t>(rows.step)),
-      static_cast<std::uint64_t>(cols.begin));
+  // Of several shards of the same columns, which checkpoints call by one name, but one can have it.
+  std::uint64_t key = embedding::TableShard::stream_key(table, cols);
+  while (!keys_.insert(key).second) {
+    key = mix64(key);
+  }
   storage::RowBacking& shard =
-      store_.add_shard({.key = hash_combine(hash_string(table.name), place),
+      store_.add_shard({.key = key,
                         .rows = rows,
                         .row_bytes = layout::packed_row(table, cols.size()).bytes(),
                         .table = table.name});

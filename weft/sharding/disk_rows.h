@@ -4,11 +4,14 @@
 /// Every rank has folders of its own, `rank-0003` in each of tiers.directories, which are locked as
 /// long as it lives and empty afterwards. With replica groups they are numbered by position, and
 /// the caches of a table may differ from group to group: they are shares of what a rank has.
+/// Rows have the keys by which checkpoints know them, so that these can link its files; where a
+/// rank has several shards of the same columns of a table, only one has, and its rows are copied.
 /// Threads: one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 
 #include "weft/base/parts.h"
 #include "weft/io/file_system.h"
@@ -68,6 +71,7 @@ class DiskRows {
   io::OpenFileClaim open_files_;
   std::size_t place_;  // of the rank in its group, and of its copies among a table's shards
   storage::SegmentStore store_;
+  std::set<std::uint64_t> keys_;  ///< of shards
 };
 
 }  // namespace weft::sharding

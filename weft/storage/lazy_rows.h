@@ -49,6 +49,9 @@ class LazyRows final : public RowTier {
   [[nodiscard]] std::int64_t bytes() const override;
   [[nodiscard]] TierCounts counts() const override;
   void for_each_row(const RowsVisitor& visit) const override;
+
+  void for_each_unwritten_row(const RowsVisitor& visit) const override { for_each_row(visit); }
+
   void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) override;
 

@@ -16,6 +16,8 @@
 #include <memory>
 #include <span>
 
+#include "weft/tensor/row_files.h"
+
 namespace weft::storage {
 
 /// Called with numbers of rows, each once over all calls, in any order.
@@ -60,6 +62,9 @@ class RowBacking {
   /// Visits the rows that it holds, in an order in which reading them is fast. Nobody writes
   /// meanwhile.
   virtual void for_each_row(const RowsVisitor& visit) const = 0;
+
+  /// The files in which they lie, if they do: checkpoints may link them.
+  [[nodiscard]] virtual RowFiles* files() const { return nullptr; }
 };
 
 }  // namespace weft::storage

@@ -89,6 +89,10 @@ class RowCache final : public RowTier {
   /// from other threads.
   void for_each_row(const RowsVisitor& visit) const override;
 
+  /// Those that are changed in their slots. A row that leaves its slot behind the call has been
+  /// given to the slower memory.
+  void for_each_unwritten_row(const RowsVisitor& visit) const override;
+
   /// Clean rows that have a slot are read from there too.
   void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
 

@@ -227,11 +227,10 @@ void RowCache::drain() {
   }
 }
 
-void RowCache::for_each_row(const RowsVisitor& visit) const {
+void RowCache::for_each_unwritten_row(const RowsVisitor& visit) const {
   const Shared gate(*this);
-  const std::unique_ptr<Stream> stream = make_inline_stream(device_);
   std::vector<std::int64_t> rows;
-  run_as_stage(*stream, [&](Context& ctx) {
+  run_as_stage(*make_inline_stream(device_), [&](Context& ctx) {
     visit_changed(
         ctx, [&](const std::int64_t* numbers, const std::int64_t* /*places*/, std::int64_t count) {
           const std::size_t before = rows.size();
@@ -242,6 +241,13 @@ void RowCache::for_each_row(const RowsVisitor& visit) const {
   if (!rows.empty()) {
     visit(rows);
   }
+}
+
+void RowCache::for_each_row(const RowsVisitor& visit) const {
+  const Shared gate(*this);
+  for_each_unwritten_row(visit);
+  const std::unique_ptr<Stream> stream = make_inline_stream(device_);
+  std::vector<std::int64_t> rows;
   Reader reader(*this);
   backing_.for_each_row([&](std::span<const std::int64_t> held) {
     in_pieces(std::ssize(held), kRowsAtOnce, [&](std::int64_t begin, std::int64_t count) {

@@ -63,6 +63,9 @@ class RowTier : public Residency {
   /// Visits the rows that exist.
   virtual void for_each_row(const RowsVisitor& visit) const = 0;
 
+  /// Visits the rows that exist and are not as its RowBacking, if it has one, holds them.
+  virtual void for_each_unwritten_row(const RowsVisitor& visit) const = 0;
+
   /// Reads rows, all different, to `packed`, in host memory. A row that does not exist is its
   /// initial value, and does not exist afterwards either.
   virtual void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const = 0;

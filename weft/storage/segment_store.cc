@@ -26,6 +26,10 @@ std::int64_t SegmentStore::most_files() const {
   return core_->most_files();
 }
 
+RowFiles& SegmentStore::files() {
+  return *core_;
+}
+
 StoreCounts SegmentStore::counts() const {
   return core_->counts();
 }

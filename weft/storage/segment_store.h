@@ -15,7 +15,10 @@
 /// Order      segments have an order in which of an id the last row holds, also where an earlier
 ///            segment was sealed later: a Seal lists them in it.
 /// Crashes    nothing is recovered. Files that an earlier store has left are removed at the start,
-///            and its own at the end. What must outlive it is linked or copied from a Seal.
+///            and its own at the end. What must outlive it is linked or copied from a seal.
+/// Files      their first stream is rowfile::name_stream() of the name in the store's directory;
+/// the
+///            stream of shard i is i + 1.
 /// Memory     8 to 9 bytes for a row that is held where most are, up to 256 where one of many is;
 ///            the write buffer; some 10 MiB for each of two open segments; of a RowReads up to
 ///            32 MiB. A sealed segment is one of the process's open files.
@@ -34,6 +37,7 @@
 #include "weft/io/block_reads.h"
 #include "weft/io/file_system.h"
 #include "weft/storage/row_backing.h"
+#include "weft/tensor/row_files.h"
 
 namespace weft::storage {
 
@@ -68,9 +72,7 @@ struct StoreShard {
 };
 
 /// A sealed segment as a Seal lists it.
-struct SealedFile {
-  std::string path;
-  std::int64_t bytes = 0;
+struct SealedFile : RowFile {
   std::vector<std::int64_t> live_rows;  ///< that hold now, per shard in the order of add_shard()
 };
 
@@ -136,6 +138,9 @@ class SegmentStore {
 
   /// Gives the files of a seal up: those without a row that holds go, others may be cleaned.
   void retire(const Seal& seal);
+
+  /// The same for checkpoints, which link the files.
+  [[nodiscard]] RowFiles& files();
 
   /// Files that the store has open when all rows of all shards are held, at most; those that seals
   /// keep may come on top.

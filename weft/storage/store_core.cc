@@ -58,6 +58,10 @@ void StoredRows::for_each_row(const RowsVisitor& visit) const {
   }
 }
 
+RowFiles* StoredRows::files() const {
+  return &core_;
+}
+
 void StoredRows::rethrow(const Error& error) const {
   throw Error(error.code(), fmt::format("table '{}': {}", shard_.table, error.what()),
               error.origin_rank());
@@ -95,7 +99,7 @@ StoreCore::~StoreCore() {
 RowBacking& StoreCore::add_shard(const StoreShard& shard) {
   const Lock lock(mutex_);
   const auto number = static_cast<std::uint32_t>(shards_.size());
-  WEFT_CHECK(number < rowfile::kMaxStreams, "{} shards", number);
+  WEFT_CHECK(number + 1 < rowfile::kMaxStreams, "{} shards", number);
   WEFT_CHECK(1 <= shard.row_bytes && shard.row_bytes <= rowfile::kMaxRowBytes,
              "rows of {} bytes of table '{}'", shard.row_bytes, shard.table);
   for (const auto& other : shards_) {
@@ -233,40 +237,145 @@ void StoreCore::count_groups(std::int64_t groups, std::int64_t bytes) {
   counts_.bytes_read += bytes;
 }
 
-Seal StoreCore::seal() {
-  SealRequest request;
-  Lock lock(mutex_);
+/// What has been written until now is frozen, so the request may wait for the disk.
+void StoreCore::begin(const std::shared_ptr<SealRequest>& request) {
   check_usable();
   buffer_.freeze();
-  request.after = buffer_.queued();
-  request.seal.number = static_cast<std::uint64_t>(++counts_.seals);
+  request->after = buffer_.queued();
+  request->seal.number = static_cast<std::uint64_t>(++counts_.seals);
   for (const std::uint32_t slot : segments_.in_order()) {
     StoreSegment& segment = segments_.get(slot);
     if (!segment.is_sealed() || segment.live_rows > 0) {
       ++segment.pins;
-      request.pinned.push_back(slot);
+      request->pinned.push_back(slot);
     }
   }
-  requests_.push_back(&request);
+  requests_.push_back(request);
   work_.notify_one();
+}
+
+void StoreCore::wait(Lock& lock, const SealRequest& request) {
   changed_.wait(lock, [&] { return failure_ || request.is_done; });
   if (!request.is_done) {
     check_usable();
   }
-  return std::move(request.seal);
+}
+
+Seal StoreCore::seal() {
+  const auto request = std::make_shared<SealRequest>();
+  Lock lock(mutex_);
+  begin(request);
+  wait(lock, *request);
+  return std::move(request->seal);
 }
 
 void StoreCore::retire(const Seal& seal) {
   {
     const Lock lock(mutex_);
-    const auto found = seals_.find(seal.number);
-    WEFT_CHECK(found != seals_.end(), "seal {} has been retired", seal.number);
-    for (const std::uint32_t slot : found->second) {
-      --segments_.get(slot).pins;
-    }
-    seals_.erase(found);
+    let_go(seal.number);
   }
   work_.notify_one();
+}
+
+void StoreCore::let_go(std::uint64_t seal) {
+  const auto found = seals_.find(seal);
+  WEFT_CHECK(found != seals_.end(), "seal {} has been retired", seal);
+  for (const std::uint32_t slot : found->second) {
+    --segments_.get(slot).pins;
+  }
+  seals_.erase(found);
+}
+
+bool StoreCore::is_new(const StoreSegment& segment) const {
+  return segment.position.number > marked_;
+}
+
+/// A seal that is waited for later, and keeps cleaning out until then.
+class StoreCore::StoreSeal final : public RowSeal {
+ public:
+  explicit StoreSeal(StoreCore& core) : core_(core) {
+    const Lock lock(core_.mutex_);
+    core_.check_usable();
+    request_->stops_cleaning = true;
+    ++core_.cleaning_stops_;
+    has_moved_ = core_.is_moving_;
+    for (const std::uint32_t slot : core_.segments_.in_order()) {
+      const StoreSegment& segment = core_.segments_.get(slot);
+      has_moved_ = has_moved_ || (!segment.position.is_fresh && core_.is_new(segment));
+    }
+  }
+
+  ~StoreSeal() override {
+    {
+      const Lock lock(core_.mutex_);
+      request_->is_given_up = true;
+      if (std::exchange(request_->stops_cleaning, false)) {
+        --core_.cleaning_stops_;
+      }
+      if (request_->is_done) {
+        core_.let_go(request_->seal.number);
+      }
+    }
+    core_.work_.notify_one();
+  }
+
+  StoreSeal(const StoreSeal&) = delete;
+  StoreSeal& operator=(const StoreSeal&) = delete;
+
+  [[nodiscard]] bool has_moved_rows() const override { return has_moved_; }
+
+  void begin() override {
+    const Lock lock(core_.mutex_);
+    core_.begin(request_);
+  }
+
+  void mark() override {
+    const Lock lock(core_.mutex_);
+    request_->is_marked = true;
+    if (request_->is_done) {
+      core_.marked_ = request_->last_number;
+    }
+  }
+
+  const std::vector<RowFile>& wait() override {
+    if (files_.empty()) {
+      Lock lock(core_.mutex_);
+      core_.wait(lock, *request_);
+      files_.assign(request_->seal.files.begin(), request_->seal.files.end());
+    }
+    return files_;
+  }
+
+ private:
+  StoreCore& core_;
+  const std::shared_ptr<SealRequest> request_ = std::make_shared<SealRequest>();
+  bool has_moved_ = false;
+  std::vector<RowFile> files_;
+};
+
+std::vector<RowFileStream> StoreCore::streams() const {
+  const Lock lock(mutex_);
+  std::vector<RowFileStream> streams;
+  for (const auto& shard : shards_) {
+    streams.push_back({shard->shard().key, shard->row_bytes()});
+  }
+  return streams;
+}
+
+std::int64_t StoreCore::new_bytes() const {
+  const Lock lock(mutex_);
+  std::int64_t bytes = buffer_.waiting_bytes();
+  for (const std::uint32_t slot : segments_.in_order()) {
+    const StoreSegment& segment = segments_.get(slot);
+    if (is_new(segment)) {
+      bytes += segment.is_sealed() ? segment.bytes : segment.row_bytes;
+    }
+  }
+  return bytes;
+}
+
+std::unique_ptr<RowSeal> StoreCore::make_seal() {
+  return std::make_unique<StoreSeal>(*this);
 }
 
 void StoreCore::for_each_row(const StoredRows& shard, const RowsVisitor& visit) {
@@ -287,7 +396,7 @@ void StoreCore::for_each_row(const StoredRows& shard, const RowsVisitor& visit) 
     }
     rowfile::SegmentReader(files_, sealed.files[i].path)
         .for_each_group([&](const rowfile::GroupIds& group) {
-          if (group.stream != shard.number()) {
+          if (group.stream != shard.stream()) {
             return;
           }
           Lock lock(mutex_);

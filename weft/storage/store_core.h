@@ -43,8 +43,12 @@ class StoredRows final : public RowBacking {
   void drain() override;
   [[nodiscard]] std::int64_t rows_held() const override;
   void for_each_row(const RowsVisitor& visit) const override;
+  [[nodiscard]] RowFiles* files() const override;
 
   [[nodiscard]] std::uint32_t number() const { return number_; }
+
+  /// Its rows' in segments; the first is the segment's name.
+  [[nodiscard]] std::uint32_t stream() const { return number_ + 1; }
 
   [[nodiscard]] const StoreShard& shard() const { return shard_; }
 
@@ -84,10 +88,22 @@ struct PlaceLookup {
   void let_files_go();
 };
 
-class StoreCore {
+/// A seal that somebody waits for, or will.
+struct SealRequest {
+  std::uint64_t after = 0;            ///< chunks that have to be appended before
+  std::vector<std::uint32_t> pinned;  ///< segments that it needs
+  bool is_done = false;
+  bool is_given_up = false;      ///< whoever made it is gone
+  bool is_marked = false;        ///< as RowSeal::mark()
+  bool stops_cleaning = false;   ///< no segment is cleaned until it is done
+  std::int64_t last_number = 0;  ///< of segments when it was done
+  Seal seal;
+};
+
+class StoreCore final : public RowFiles {
  public:
   StoreCore(io::FileSystem& files, const SegmentStoreOptions& options);
-  ~StoreCore();
+  ~StoreCore() override;
   StoreCore(const StoreCore&) = delete;
   StoreCore& operator=(const StoreCore&) = delete;
 
@@ -96,6 +112,9 @@ class StoreCore {
   void drain();
   Seal seal();
   void retire(const Seal& seal);
+  [[nodiscard]] std::vector<RowFileStream> streams() const override;
+  [[nodiscard]] std::int64_t new_bytes() const override;
+  [[nodiscard]] std::unique_ptr<RowSeal> make_seal() override;
   void for_each_row(const StoredRows& shard, const RowsVisitor& visit);
   [[nodiscard]] std::int64_t rows_held(const StoredRows& shard) const;
   [[nodiscard]] std::int64_t most_files() const;
@@ -110,6 +129,7 @@ class StoreCore {
   void count_groups(std::int64_t groups, std::int64_t bytes);
 
  private:
+  class StoreSeal;
   using Lock = std::unique_lock<std::mutex>;
 
   /// Rows that are written, and rows that cleaning moves.
@@ -122,16 +142,12 @@ class StoreCore {
     rowfile::SegmentWriter writer;
   };
 
-  /// A seal that a caller waits for.
-  struct SealRequest {
-    std::uint64_t after = 0;            ///< chunks that have to be appended before
-    std::vector<std::uint32_t> pinned;  ///< segments that it needs
-    bool is_done = false;
-    Seal seal;
-  };
-
   // Of callers, under the mutex.
   void check_usable() const;
+  void begin(const std::shared_ptr<SealRequest>& request);
+  void wait(Lock& lock, const SealRequest& request);
+  void let_go(std::uint64_t seal);
+  [[nodiscard]] bool is_new(const StoreSegment& segment) const;
   bool replace_in_buffer(StoredRows& shard, std::int64_t row, std::span<const std::byte> bytes);
   void wait_for_room(Lock& lock, std::int64_t row_bytes);
   void point(StoredRows& shard, std::int64_t row, PlaceCode code);
@@ -169,12 +185,15 @@ class StoreCore {
   WriteBuffer buffer_;
   std::vector<std::uint32_t> unlanded_;  ///< chunks of which rows do not lie whole in a file yet
   std::uint64_t appended_ = 0;           ///< chunks of the buffer's queue that have been appended
-  std::deque<SealRequest*> requests_;
+  std::deque<std::shared_ptr<SealRequest>> requests_;
   std::map<std::uint64_t, std::vector<std::uint32_t>> seals_;  ///< their segments
   std::optional<Error> failure_;
   StoreCounts counts_;
-  std::int64_t last_number_ = 0;  ///< of segments
-  std::int64_t turn_ = 0;         ///< of fresh segments, see SegmentPosition
+  std::int64_t last_number_ = 0;     ///< of segments
+  std::int64_t turn_ = 0;            ///< of fresh segments, see SegmentPosition
+  std::int64_t marked_ = 0;          ///< segments of greater numbers are new
+  std::int64_t cleaning_stops_ = 0;  ///< seals until whose end no segment is cleaned
+  bool is_moving_ = false;           ///< the thread moves rows of one
   bool is_ending_ = false;
 
   // Of the thread alone.

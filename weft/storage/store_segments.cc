@@ -56,6 +56,7 @@ std::uint32_t StoreSegments::add(StoreSegment segment) {
 
 void StoreSegments::append(std::uint32_t slot, const CountedRow& row, bool holds) {
   StoreSegment& segment = *slots_[slot];
+  ++segment.rows;
   segment.row_bytes += row.bytes;
   if (holds) {
     segment.live_bytes += row.bytes;

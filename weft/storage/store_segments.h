@@ -46,9 +46,11 @@ struct SegmentPosition {
 
 struct StoreSegment {
   std::string path;
+  std::uint64_t key = 0;  ///< of its first stream (rowfile::name_stream())
   SegmentPosition position;
   std::shared_ptr<OpenFile> file;
   std::int64_t bytes = 0;       ///< of the file, once it is sealed; before, 0
+  std::int64_t rows = 0;        ///< in it
   std::int64_t row_bytes = 0;   ///< of all its rows
   std::int64_t live_bytes = 0;  ///< of those that hold
   std::int64_t live_rows = 0;

@@ -2,11 +2,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <string_view>
 #include <utility>
 
+#include "weft/rowfile/name_stream.h"
 #include "weft/storage/store_core.h"
 
 namespace weft::storage {
+namespace {
+
+std::string_view name_in(std::string_view path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+}  // namespace
 
 /// Seals come first, for somebody waits; then space is brought within its bounds; then rows that
 /// wait are appended, so that those who write too fast for the disk wait.
@@ -17,7 +26,7 @@ void StoreCore::run() {
     while (!is_ending_) {
       if (!requests_.empty() && requests_.front()->after <= buffer_.taken()) {
         serve(lock);
-      } else if (clean(lock)) {
+      } else if (cleaning_stops_ == 0 && clean(lock)) {
         changed_.notify_all();
       } else if (buffer_.has_queued()) {
         append(lock, buffer_.take());
@@ -102,7 +111,7 @@ std::size_t StoreCore::append_run(Lock& lock, Chunk& chunk, std::size_t first) {
     ++end;
   }
   places_.resize(ids_.size());
-  open.writer.append(shard_number, ids_, run_bytes_, places_);
+  open.writer.append(streams_[shard_number]->stream(), ids_, run_bytes_, places_);
 
   lock.lock();
   StoredRows& rows = *shards_[shard_number];
@@ -128,17 +137,18 @@ std::size_t StoreCore::append_run(Lock& lock, Chunk& chunk, std::size_t first) {
 /// The segment that rows are appended to; opens one where there is none with all streams.
 StoreCore::OpenSegment& StoreCore::open_segment(Lock& lock, Kind kind) {
   std::unique_ptr<OpenSegment>& open = open_of(kind);
-  if (open != nullptr && open->writer.streams().size() < streams_.size()) {
+  if (open != nullptr && open->writer.streams().size() < streams_.size() + 1) {
     seal_open(lock, kind);
   }
   if (open != nullptr) {
     return *open;
   }
-  std::vector<rowfile::Stream> streams;
+  const std::string path = directories_.next_path();
+  std::vector<rowfile::Stream> streams = {rowfile::name_stream(name_in(path))};
   for (const StoredRows* shard : streams_) {
     streams.push_back({shard->shard().key, shard->row_bytes()});
   }
-  const std::string path = directories_.next_path();
+  const std::uint64_t key = streams.front().key;
   rowfile::SegmentWriter writer(files_, path, std::move(streams));
   auto file = std::make_shared<OpenFile>(*reads_, path, io::OpenMode::kRead);
   lock.lock();
@@ -150,12 +160,13 @@ StoreCore::OpenSegment& StoreCore::open_segment(Lock& lock, Kind kind) {
   }
   StoreSegment segment;
   segment.path = path;
+  segment.key = key;
   segment.position = position;
   segment.file = std::move(file);
   segment.live_of_shard.resize(shards_.size());
   segment.pins = static_cast<int>(requests_.size());
   const std::uint32_t slot = segments_.add(std::move(segment));
-  for (SealRequest* request : requests_) {
+  for (const auto& request : requests_) {
     request->pinned.push_back(slot);  // rows that it needs may come here, and be written again
   }
   lock.unlock();
@@ -183,7 +194,7 @@ bool StoreCore::is_whole(const BufferedRow& row) const {
   for (const auto& open : open_) {
     if (open != nullptr && open->slot == row.place.segment()) {
       return options_.left_out == StoreRule::kWholeRows ||
-             open->writer.buffered_row(row.shard, row.place.place()).empty();
+             open->writer.buffered_row(shards_[row.shard]->stream(), row.place.place()).empty();
     }
   }
   return true;  // it is sealed
@@ -230,7 +241,9 @@ bool StoreCore::clean(Lock& lock) {
   if (!victim) {
     return false;
   }
+  is_moving_ = true;
   move_rows(lock, *victim);
+  is_moving_ = false;
   return true;
 }
 
@@ -257,7 +270,7 @@ void StoreCore::move_rows(Lock& lock, std::uint32_t slot) {
 
 /// From now on the rows are in memory, so their segment may go; they are appended like others.
 void StoreCore::move_group(Lock& lock, std::uint32_t slot, const rowfile::GroupRows& rows) {
-  StoredRows& shard = *shards_[rows.group.stream];
+  StoredRows& shard = *shards_[rows.group.stream - 1];
   const std::int64_t row_bytes = shard.row_bytes();
   for (std::uint32_t i = 0; i < rows.group.ids.size(); ++i) {
     const std::int64_t row = shard.shard().rows.index(static_cast<std::int64_t>(rows.group.ids[i]));
@@ -297,16 +310,31 @@ void StoreCore::serve(Lock& lock) {
   }
   directories_.sync();
   lock.lock();
-  SealRequest& request = *requests_.front();
+  const std::shared_ptr<SealRequest> served = std::move(requests_.front());
+  SealRequest& request = *served;
   requests_.pop_front();
   std::sort(request.pinned.begin(), request.pinned.end(), [this](std::uint32_t a, std::uint32_t b) {
     return segments_.get(a).position < segments_.get(b).position;
   });
   for (const std::uint32_t slot : request.pinned) {
     const StoreSegment& segment = segments_.get(slot);
-    request.seal.files.push_back({segment.path, segment.bytes, segment.live_of_shard});
+    SealedFile& file = request.seal.files.emplace_back();
+    file.path = segment.path;
+    file.bytes = segment.bytes;
+    file.rows = segment.rows;
+    file.key = segment.key;
+    file.is_new = is_new(segment);
+    file.live_rows = segment.live_of_shard;
   }
   seals_.emplace(request.seal.number, std::move(request.pinned));
+  request.last_number = last_number_;
+  marked_ = request.is_marked ? last_number_ : marked_;
+  if (std::exchange(request.stops_cleaning, false)) {
+    --cleaning_stops_;
+  }
+  if (request.is_given_up) {
+    let_go(request.seal.number);
+  }
   request.is_done = true;
   changed_.notify_all();
 }

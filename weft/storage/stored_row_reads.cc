@@ -161,7 +161,7 @@ class StoredRowReads final : public RowReads {
 
   void check(std::span<const std::byte> group, PlaceCode code) const {
     const std::int64_t block = code.place().block;
-    const std::string fault = rowfile::find_group_fault(group, block, shard_.number(), row_bytes_);
+    const std::string fault = rowfile::find_group_fault(group, block, shard_.stream(), row_bytes_);
     if (!fault.empty()) {
       fail(ErrorCode::kIo,
            "'{}' is damaged in block {}, at offset {}: {}; what was written is not what is read: "

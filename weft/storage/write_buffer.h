@@ -84,6 +84,9 @@ class WriteBuffer {
   /// A chunk is free for other rows.
   void free(std::uint32_t number);
 
+  /// Bytes of rows that wait to be taken.
+  [[nodiscard]] std::int64_t waiting_bytes() const { return waiting_bytes_; }
+
   /// Bytes of memory that it takes.
   [[nodiscard]] std::int64_t bytes() const;
 

@@ -14,6 +14,7 @@
 #include "weft/layout/packed_rows.h"
 #include "weft/tensor/dtype.h"
 #include "weft/tensor/row_cut.h"
+#include "weft/tensor/row_files.h"
 
 namespace weft {
 
@@ -40,7 +41,9 @@ using StateRowsVisitor = std::function<void(std::span<const std::int64_t> rows)>
 
 /// Which rows a RowState visits. kExisting: those that some update or load may have changed; all
 /// others have their initial values. kChanged: those of them that may have changed since mark().
-enum class StateRows : std::uint8_t { kExisting, kChanged };
+/// kUnwritten: of the existing ones those that RowState::files(), if there are any, do not have as
+/// they are; kChangedUnwritten: of the changed ones.
+enum class StateRows : std::uint8_t { kExisting, kChanged, kUnwritten, kChangedUnwritten };
 
 /// The initial value of rows that are not there, as a rule that a later program can follow
 /// (weft/kernels/initial_values.h): text for messages and files, equal where values are.
@@ -92,6 +95,9 @@ class RowState {
 
   /// Writes held rows, which exist from then on.
   virtual void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) = 0;
+
+  /// The files in which rows lie that are not in memory, or null. Several states may share them.
+  [[nodiscard]] virtual RowFiles* files() const { return nullptr; }
 
   /// From now on kChanged counts anew.
   virtual void mark() = 0;
