@@ -343,7 +343,7 @@ inline int leave_out_every_sync(const MakeJob& make, const std::string& below = 
   const auto count = static_cast<std::int64_t>(calls.size());
   int syncs = 0;
   int saves = 0;
-  int syncs_of_segment = 0;
+  std::set<std::string> synced;  // segments
   for (const Call& call : calls) {
     saves += call.kind == CallKind::kMakeDirectory ? 1 : 0;
     const bool is_sync = call.kind == CallKind::kSync || call.kind == CallKind::kSyncDirectory;
@@ -351,7 +351,8 @@ inline int leave_out_every_sync(const MakeJob& make, const std::string& below = 
     // empty file has nothing to lose, and a segment's second sync makes good for its first.
     if (!is_sync || saves != 1 || !call.path.starts_with(below) ||
         call.path.ends_with("blob-empty") ||
-        (call.path.ends_with(".rows") && ++syncs_of_segment == 1)) {
+        ((call.path.ends_with(".rows") || call.path.ends_with(".seg")) &&
+         synced.insert(call.path).second)) {
       continue;
     }
     ++syncs;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -11,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/checkpoint/file_store.h"
 #include "tests/checkpoint/memory_state.h"
+#include "weft/checkpoint/row_shard.h"
 
 namespace weft::checkpoint {
 
@@ -79,11 +83,31 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
     }
   }
 
+  /// Rows lie in files of the store from when they are given to it.
+  void use_store(FileStore& store) {
+    const StoredTable table = describe_rows(row_shape(), items_);
+    store_ = &store;
+    stream_ = store.add({stream_key(table, table.streams.front()), row_bytes()});
+  }
+
+  /// Gives the store the changed rows that `leaves` says.
+  void write_back(const std::function<bool(std::int64_t row)>& leaves) {
+    for (auto row = unwritten_.begin(); row != unwritten_.end();) {
+      if (leaves(*row)) {
+        give_to_store(*row);
+        row = unwritten_.erase(row);
+      } else {
+        ++row;
+      }
+    }
+  }
+
   /// An update of those of the rows that are held.
   void update(std::int64_t row, int version) {
     if (place_.rows.contains(row)) {
       rows_[row] = values(row, version);
       changed_.insert(row);
+      unwritten_.insert(row);
     }
   }
 
@@ -145,6 +169,7 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
                   static_cast<std::size_t>((col_end - col_begin) * size));
       rows_[row] = std::move(value);
       changed_.insert(row);
+      unwritten_.insert(row);
     }
   }
 
@@ -173,7 +198,12 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
   /// In spans of odd lengths.
   void for_each_row(StateRows which, const StateRowsVisitor& visit) const override {
     std::vector<std::int64_t> rows;
-    if (which == StateRows::kChanged) {
+    const bool of_changed = which == StateRows::kChanged || which == StateRows::kChangedUnwritten;
+    if (store_ != nullptr &&
+        (which == StateRows::kUnwritten || which == StateRows::kChangedUnwritten)) {
+      std::copy_if(unwritten_.begin(), unwritten_.end(), std::back_inserter(rows),
+                   [&](std::int64_t row) { return !of_changed || changed_.contains(row); });
+    } else if (of_changed) {
       rows.assign(changed_.begin(), changed_.end());
     } else {
       for (const auto& [row, value] : rows_) {
@@ -207,9 +237,13 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
       WEFT_CHECK(place_.rows.contains(row));
       rows_[row] = unpack(packed);
       changed_.insert(row);
+      unwritten_.erase(row);
+      give_to_store(row);
       packed += row_bytes();
     }
   }
+
+  [[nodiscard]] RowFiles* files() const override { return store_; }
 
   void mark() override { changed_.clear(); }
 
@@ -251,6 +285,14 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
 
  private:
   using Values = std::vector<std::byte>;
+
+  void give_to_store(std::int64_t row) {
+    if (store_ != nullptr) {
+      std::vector<std::byte> packed(static_cast<std::size_t>(row_bytes()));
+      pack(values_of(row), packed.data());
+      store_->write(stream_, row, std::move(packed));
+    }
+  }
 
   [[nodiscard]] DType dtype_of_weights() const {
     return table_.dtype == DType::kSplitBFloat16 ? DType::kFloat32 : table_.dtype;
@@ -318,6 +360,9 @@ class MemoryRows final : public StateSource, public StateSink, public RowState {
   std::vector<StateItem> items_;
   std::map<std::int64_t, Values> rows_;  ///< those that exist
   std::set<std::int64_t> changed_;
+  FileStore* store_ = nullptr;
+  std::size_t stream_ = 0;
+  std::set<std::int64_t> unwritten_;  ///< changed, and not given to the store
   mutable std::int64_t rows_read_ = 0;
 };
 
@@ -367,6 +412,13 @@ inline RankTables make_tables(
     }
   }
   return out;
+}
+
+/// Has a rank's tables lie in files.
+inline void use_store(const RankTables& tables, FileStore& store) {
+  for (const auto& table : tables) {
+    table->use_store(store);
+  }
 }
 
 inline std::vector<const StateSource*> sources_of(const RankTables& tables) {

@@ -26,16 +26,22 @@ std::vector<Table> tables_to_crash() {
 class RowJob final : public CrashJob {
  public:
   /// All rows are saved again by saves of numbers that divide by `full_every`. In the background,
-  /// rows change while they are written.
-  explicit RowJob(int full_every, bool in_background = false)
-      : full_every_(full_every), in_background_(in_background) {}
+  /// rows change while they are written. In files, some rows lie in those of a store.
+  explicit RowJob(int full_every, bool in_background = false, bool in_files = false)
+      : full_every_(full_every), in_background_(in_background), in_files_(in_files) {}
 
   void resume(FaultyFileSystem& files, const std::string& directory) override {
+    begin_store(files);
     load_here(files, directory, &increments_);
   }
 
   void save(SaveOptions options, int number) override {
+    begin_store(*options.files);
     change(number);
+    if (store_ != nullptr) {
+      write_back(2);
+      store_->clean();
+    }
     options.metadata.config_yaml = line_;
     options.increments = &increments_;
     options.increment_share = number % full_every_ == 0 ? 0.0 : 100.0;
@@ -52,6 +58,7 @@ class RowJob final : public CrashJob {
       const std::unique_ptr<Device> device = make_device({});
       BackgroundSave one(world, *device, options, sources);
       change(1000 + number);
+      write_back(3);
       one.finish();
     });
   }
@@ -63,6 +70,19 @@ class RowJob final : public CrashJob {
 
  private:
   static std::vector<Table> all() { return tables_to_crash(); }
+
+  void begin_store(io::FileSystem& files) {
+    if (in_files_ && store_ == nullptr) {
+      store_ = std::make_unique<FileStore>(files, "/run/store");
+      use_store(tables_, *store_);
+    }
+  }
+
+  void write_back(std::int64_t share) {
+    for (const auto& table : tables_) {
+      table->write_back([share](std::int64_t row) { return row % share == 0; });
+    }
+  }
 
   void change(int number) {
     const Versions before = versions_;
@@ -91,7 +111,9 @@ class RowJob final : public CrashJob {
 
   int full_every_;
   bool in_background_;
-  RankTables tables_ = make_tables(all(), 1, 1, 0, Holding::kDrawn);
+  bool in_files_;
+  std::unique_ptr<FileStore> store_;
+  RankTables tables_ = make_tables(all(), 1, 1, 0, in_files_ ? Holding::kSparse : Holding::kDrawn);
   Increments increments_{.rows = rows_of(tables_)};
   Versions versions_;
   std::string line_;
@@ -104,6 +126,11 @@ std::int64_t every(std::int64_t n) {
 
 MakeJob row_job(int full_every, bool in_background = false) {
   return [=] { return std::make_unique<RowJob>(full_every, in_background); };
+}
+
+/// Rows of it are linked from the files of a store.
+MakeJob linking_job(int full_every, bool in_background = false) {
+  return [=] { return std::make_unique<RowJob>(full_every, in_background, true); };
 }
 
 /// Of each of both kinds of saves and removals: segments of the chain stay, or the old chain goes.
@@ -126,6 +153,27 @@ TEST(RowCrash, BetweenAnyTwoCallsTheNewestCompleteCheckpointIsFound) {
   }
   RecordProperty("points", static_cast<int>(points));
   std::fprintf(stderr, "%d points\n", static_cast<int>(points));
+}
+
+TEST(RowCrash, OfSavesThatLinkFiles) {
+  for (const auto& [full_every, in_background] :
+       std::vector<std::pair<int, bool>>{{100, false}, {4, false}, {100, true}}) {
+    const MakeJob make = linking_job(full_every, in_background);
+    const auto calls = calls_of(make, 2);
+    EXPECT_GT(std::count_if(calls.begin(), calls.end(),
+                            [](const Call& call) { return call.kind == CallKind::kLink; }),
+              1);
+    const auto count = static_cast<std::int64_t>(calls.size());
+    EXPECT_EQ(faults_of_kills({.make = make, .end = count + 1, .stride = every(5), .seeds = 1}),
+              std::vector<std::string>{});
+  }
+}
+
+/// Negative control.
+TEST(RowCrash, WithoutAnyOneSyncALinkedFileIsLost) {
+  EXPECT_EQ(leave_out_every_sync(linking_job(100), "/run/store"), 1) << "a file of the store";
+  EXPECT_EQ(leave_out_every_sync(linking_job(100), fmt::format("{}/rows", kFolder)), 2)
+      << "a segment, and the directory of segments";
 }
 
 /// Negative control.
@@ -169,6 +217,32 @@ TEST(RowFaults, EveryCallFailsInTurnAndTheJobGoesOn) {
   EXPECT_GT(fail_every_call(row_job(100), every(2)), 20);
   EXPECT_GT(fail_every_call(row_job(4), every(3)), 20);
   EXPECT_GT(fail_every_call(row_job(100, true), every(3)), 20);
+}
+
+TEST(RowFaults, EveryCallOfSavesThatLinkFilesFailsInTurn) {
+  EXPECT_GT(fail_every_call(linking_job(100), every(3)), 20);
+  EXPECT_GT(fail_every_call(linking_job(4), every(3)), 20);
+  EXPECT_GT(fail_every_call(linking_job(100, true), every(3)), 20);
+}
+
+/// A file that cannot be linked is copied, and what a copy needs may fail as well.
+TEST(RowCrash, OfSavesThatCopyFilesWhereLinksAreRefused) {
+  for (const bool in_background : {false, true}) {
+    const MakeJob make = linking_job(100, in_background);
+    const auto refuse = [](const Call& call) {
+      return call.kind == CallKind::kLink ? Verdict{What::kFail, EXDEV} : Verdict{};
+    };
+    FaultyFileSystem files;
+    begin_job(files, make);
+    files.set_hook(refuse);
+    EXPECT_EQ(go_back_and_on(files, make), 4);
+    const auto count = static_cast<std::int64_t>(files.calls().size());
+    files.set_hook({});
+    EXPECT_EQ(find_fault(files, make, 4), "");
+    EXPECT_EQ(faults_of_kills(
+                  {.make = make, .end = count + 1, .stride = every(7), .seeds = 1, .too = refuse}),
+              std::vector<std::string>{});
+  }
 }
 
 TEST(RowFaults, ASegmentThatCannotBeRemovedEndsNothing) {

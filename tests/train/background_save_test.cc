@@ -1,6 +1,7 @@
 // Checkpoints that are written while steps go on: each has the state at its step, and training has
 // the bits that it has without them.
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -30,6 +31,8 @@ class LateFiles final : public io::FileSystem {
 
   /// How many of the next segments cannot be made.
   std::atomic<int> failures = 0;
+  /// Files on two disks are not linked.
+  std::atomic<bool> refuses_links = false;
 
   io::Opened open(const std::string& path, io::OpenMode mode) override {
     if (path.ends_with(".rows") && mode == io::OpenMode::kExclusive) {
@@ -54,7 +57,7 @@ class LateFiles final : public io::FileSystem {
   }
 
   std::error_code link(const std::string& from, const std::string& to) override {
-    return real_.link(from, to);
+    return refuses_links && to.ends_with(".rows") ? io::error_of(EXDEV) : real_.link(from, to);
   }
 
   std::error_code remove(const std::string& path) override { return real_.remove(path); }
@@ -128,6 +131,60 @@ INSTANTIATE_TEST_SUITE_P(Train,
                                            Case("lazy", "prefetch", "table_wise"),
                                            Case("ssd", "sync", "row_wise"),
                                            Case("ssd", "nested", "column_wise")));
+
+/// Of rows on disks whose files are linked, or copied where they cannot be; in every step, so that
+/// small files are put together and rows move between saves.
+TEST(LinkedCheckpoints, ResumeWithAnyMemoryWhenTheirStoresAreGone) {
+  const std::vector<std::tuple<const char*, const char*, bool, bool>> cases = {
+      {"sync", "row_wise", false, false},
+      {"sync", "table_wise", false, true},
+      {"prefetch", "column_wise", false, false},
+      {"nested", "row_wise", true, false},
+      {"dbp", "grid_shard", true, true}};
+  int number = 0;
+  for (const auto& [schedule, sharding, in_background, refuses] : cases) {
+    const TemporaryFolder folder;
+    const auto small_batches = [&](const char* tier, const char* with) {
+      spec::Config config = job_of(tier, with, sharding, folder.path());
+      config.batch_size = 24;
+      config.train.steps = 24;
+      for (spec::Table& table : config.tables) {
+        table.memory.ways = 8;
+        table.memory.cache_bytes = table.memory.tier == spec::MemoryTier::kSsd ? 24000 : 0;
+      }
+      return config;
+    };
+    const spec::Config config = small_batches("ssd", schedule);
+    const Summary expected = train_on(2, job_options(in_memory(config)));
+    LateFiles files(std::chrono::milliseconds(0));
+    files.refuses_links = refuses;
+    JobOptions saving = job_options(config);
+    saving.checkpoint_dir = folder.path() + "/ck";
+    saving.checkpoint_every = 1;
+    saving.checkpoint_background = in_background;
+    saving.checkpoint_files = &files;
+    std::string notes;
+    saving.progress.on_note = [&](const std::string& note) { notes += note + "\n"; };
+    const Summary got = train_on(2, saving);
+    EXPECT_EQ(got.state_hash, expected.state_hash) << number;
+    EXPECT_GT(got.tiers.disks.rows_moved, 0) << "rows move between saves";
+    EXPECT_NE(notes.find(refuses ? " copied, " : " files of rows linked, "), std::string::npos)
+        << notes;
+    EXPECT_EQ(notes.find(refuses ? " files of rows linked, " : " copied, "), std::string::npos)
+        << notes;
+    std::filesystem::remove_all(folder.path() + "/rows");
+    const std::vector<std::string> saved = saved_in(saving.checkpoint_dir);
+    ASSERT_GE(saved.size(), 10U);
+    for (std::size_t i = static_cast<std::size_t>(number % 3); i < saved.size(); i += 5) {
+      const char* const tier = std::vector{"dense", "lazy", "ssd"}[i / 5 % 3];
+      JobOptions resumed = job_options(small_batches(tier, "sync"));
+      resumed.resume = saved[i];
+      const Summary again = train_on(1 + static_cast<int>(i) % 3, resumed);
+      EXPECT_EQ(again.state_hash, expected.state_hash) << saved[i] << " with " << tier;
+    }
+    ++number;
+  }
+}
 
 TEST(BackgroundSave, OneThatFailsIsAWarningAndTheNextHasAllRows) {
   Warnings warnings("checkpoint");

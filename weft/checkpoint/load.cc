@@ -9,6 +9,7 @@
 #include "weft/checkpoint/block_reader.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/file.h"
+#include "weft/checkpoint/linked_rows.h"
 #include "weft/checkpoint/row_reader.h"
 #include "weft/checkpoint/step_names.h"
 
@@ -200,11 +201,14 @@ Opened open_checkpoint(comm::Communicator& comm,
 
 /// What has changed counts from this checkpoint on, where nothing of it was left out.
 void mark_rows(std::span<StateSink* const> sinks, std::uint64_t id, Increments* increments) {
+  std::vector<RowFiles*> below;
   for (StateSink* sink : sinks) {
     if (RowState* rows = sink->row_sink()) {
       rows->mark();
+      below.push_back(rows->files());
     }
   }
+  mark_files(below);
   if (increments != nullptr) {
     increments->base = id;
   }

@@ -12,7 +12,16 @@ namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-/// Exactly 16 digits, lower case.
+/// Whether it is one of at least `low` that fits 64 bits.
+bool is_integer(const Json& value, std::int64_t low) {
+  const bool fits =
+      value.is_number_integer() && (!value.is_number_unsigned() ||
+                                    value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax));
+  return fits && value.get<std::int64_t>() >= low;
+}
+
+}  // namespace
+
 bool from_hex(std::string_view text, std::uint64_t& value) {
   if (text.size() != kHexDigits) {
     return false;
@@ -24,16 +33,6 @@ bool from_hex(std::string_view text, std::uint64_t& value) {
   }
   return std::from_chars(text.data(), text.data() + text.size(), value, 16).ec == std::errc{};
 }
-
-/// Whether it is one of at least `low` that fits 64 bits.
-bool is_integer(const Json& value, std::int64_t low) {
-  const bool fits =
-      value.is_number_integer() && (!value.is_number_unsigned() ||
-                                    value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMax));
-  return fits && value.get<std::int64_t>() >= low;
-}
-
-}  // namespace
 
 std::string to_hex(std::uint64_t value) {
   return fmt::format("{:016x}", value);

@@ -24,6 +24,9 @@ std::string to_hex(std::uint64_t value);
 /// Digits of all, one after the other.
 std::string to_hex(const std::vector<std::uint64_t>& values);
 
+/// Whether a text is exactly 16 digits, lower case, and their value.
+bool from_hex(std::string_view text, std::uint64_t& value);
+
 [[noreturn]] void fail_damaged(const std::string& file, const std::string& what);
 
 /// "0 20 40", and what such a text says: whole numbers of at least 0 with one space between.

@@ -1,5 +1,6 @@
 // What must hold of the tables, layouts and segments of a manifest.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -117,12 +118,16 @@ std::string find_set_fault(const Manifest& manifest, const SegmentSet& set) {
   if (set.layout < 0 || set.layout >= layouts) {
     return fmt::format("layout {} of {}", set.layout, layouts);
   }
-  std::set<std::pair<std::int64_t, std::int64_t>> names;
+  std::map<std::int64_t, std::int64_t> last;  // number of a rank
   std::int64_t sum = 0;
   for (const SegmentFile& file : set.files) {
-    if (!names.emplace(file.rank, file.number).second || file.bytes < 1 ||
-        __builtin_add_overflow(sum, file.bytes, &sum)) {
+    if (file.bytes < 1 || __builtin_add_overflow(sum, file.bytes, &sum)) {
       return fmt::format("{} bytes in '{}'", file.bytes, segment_name(set.prefix, file));
+    }
+    const auto [before, is_first] = last.try_emplace(file.rank, file.number);
+    if (!is_first && std::exchange(before->second, file.number) >= file.number) {
+      return fmt::format("'{}' is not in the order of their numbers",
+                         segment_name(set.prefix, file));
     }
   }
   return "";

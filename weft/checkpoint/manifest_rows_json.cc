@@ -1,4 +1,5 @@
 // Tables, layouts and segments of a manifest as JSON.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,30 @@ StoredTable decode_table(const Fields& fields) {
   return table;
 }
 
+/// "RANK NUMBER BYTES", and of a linked one "RANK NUMBER BYTES KEY".
+std::string encode_file(const SegmentFile& file) {
+  const std::string numbers = to_number_list({file.rank, file.number, file.bytes});
+  return file.key == 0 ? numbers : numbers + " " + to_hex(file.key);
+}
+
+bool decode_file(std::string_view text, SegmentFile& file) {
+  if (std::count(text.begin(), text.end(), ' ') == 3) {
+    const std::size_t space = text.rfind(' ');
+    if (!from_hex(text.substr(space + 1), file.key) || file.key == 0) {
+      return false;
+    }
+    text = text.substr(0, space);
+  }
+  std::vector<std::int64_t> numbers;
+  if (!from_number_list(text, numbers) || numbers.size() != 3) {
+    return false;
+  }
+  file.rank = numbers[0];
+  file.number = numbers[1];
+  file.bytes = numbers[2];
+  return true;
+}
+
 SegmentSet decode_set(const Fields& fields) {
   SegmentSet set;
   set.prefix = fields.text("prefix");
@@ -69,12 +94,9 @@ SegmentSet decode_set(const Fields& fields) {
   set.rows = fields.integer("rows", 0);
   set.tombstones = fields.integer("tombstones", 0);
   for (const Json& entry : fields.array("files")) {
-    std::vector<std::int64_t> numbers;
-    if (!entry.is_string() || !from_number_list(entry.get<std::string>(), numbers) ||
-        numbers.size() != 3) {
-      fields.damaged("'files' has an entry that is not \"RANK NUMBER BYTES\"");
+    if (!entry.is_string() || !decode_file(entry.get<std::string>(), set.files.emplace_back())) {
+      fields.damaged("'files' has an entry that is not \"RANK NUMBER BYTES\" or with a key");
     }
-    set.files.push_back({.rank = numbers[0], .number = numbers[1], .bytes = numbers[2]});
   }
   return set;
 }
@@ -131,7 +153,7 @@ void encode_rows(Json& json, const Manifest& manifest) {
   for (const SegmentSet& set : manifest.segments) {
     Json files = Json::array();
     for (const SegmentFile& file : set.files) {
-      files.push_back(to_number_list({file.rank, file.number, file.bytes}));
+      files.push_back(encode_file(file));
     }
     json["segments"].push_back({{"prefix", set.prefix},
                                 {"layout", set.layout},

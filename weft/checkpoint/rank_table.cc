@@ -130,8 +130,8 @@ class Merger {
     }
     for (const RankRows& rows : table.rows) {
       shards_.push_back({rank, rows});
-      set_.rows += rows.written;
     }
+    set_.rows += table.segment_rows;
     set_.files.insert(set_.files.end(), table.segments.begin(), table.segments.end());
   }
 
@@ -286,7 +286,9 @@ std::string RankTable::encode() const {
     out.put(file.rank);
     out.put(file.number);
     out.put(file.bytes);
+    out.put(file.key);
   }
+  out.put(segment_rows);
   return out.bytes();
 }
 
@@ -313,7 +315,9 @@ RankTable RankTable::decode(std::string_view bytes) {
     file.rank = in.take<std::int64_t>();
     file.number = in.take<std::int64_t>();
     file.bytes = in.take<std::int64_t>();
+    file.key = in.take<std::uint64_t>();
   }
+  table.segment_rows = in.take<std::int64_t>();
   WEFT_CHECK(in.is_at_end(), "a message of a rank is too long");
   return table;
 }

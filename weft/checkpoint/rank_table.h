@@ -66,7 +66,7 @@ class ByteReader {
   std::string_view bytes_;
 };
 
-/// Rows of one shard that a rank has written.
+/// Rows of one shard that a rank has written; files that are linked have more.
 struct RankRows {
   std::uint64_t key = 0;  ///< stream_key()
   RowSet rows;            ///< of the shard
@@ -80,6 +80,7 @@ struct RankTable {
   std::vector<StoredTable> tables;  ///< one for each shard that has row 0, with its stream
   std::vector<RankRows> rows;       ///< of each shard
   std::vector<SegmentFile> segments;
+  std::int64_t segment_rows = 0;  ///< in them
 
   [[nodiscard]] std::string encode() const;
   static RankTable decode(std::string_view bytes);

@@ -70,6 +70,14 @@ std::vector<RowShard> row_shards(std::span<const StateSource* const> sources) {
   return shards;
 }
 
+std::vector<std::int64_t> list_rows(const RowState& state, StateRows which) {
+  std::vector<std::int64_t> list;
+  state.for_each_row(which, [&](std::span<const std::int64_t> rows) {
+    list.insert(list.end(), rows.begin(), rows.end());
+  });
+  return list;
+}
+
 std::int64_t count_rows(const RowState& state, StateRows which) {
   std::int64_t count = 0;
   state.for_each_row(which, [&](std::span<const std::int64_t> rows) {

@@ -18,7 +18,11 @@ struct RowShard {
   RowState::Shape shape;
   StoredTable table;  ///< with one stream
   std::uint64_t key = 0;
-  RowCut* cut = nullptr;  ///< from which the rows are taken; null: from the state
+  RowSeal* seal = nullptr;  ///< of the files that are linked for a part of its rows; null: of none
+
+  // The rows that are written: those of the cut, else of the list, else what the state visits.
+  RowCut* cut = nullptr;
+  const std::vector<std::int64_t>* list = nullptr;
 
   [[nodiscard]] std::int64_t row_bytes() const { return shape.packed.bytes(); }
 };
@@ -34,7 +38,10 @@ std::optional<RowShard> row_shard_of(const StateSource& source, std::size_t inde
 /// Of all sources, in their order.
 std::vector<RowShard> row_shards(std::span<const StateSource* const> sources);
 
-/// How many rows it visits. Cost: a visit.
+/// The rows that it visits. Cost: a visit.
+std::vector<std::int64_t> list_rows(const RowState& state, StateRows which);
+
+/// How many they are.
 std::int64_t count_rows(const RowState& state, StateRows which);
 
 }  // namespace weft::checkpoint

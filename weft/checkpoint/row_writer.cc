@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -33,13 +34,13 @@ struct ShardBatch {
 };
 
 /// The segments of one thread, one after the other.
-class SegmentOutput {
+class RowOutput {
  public:
-  SegmentOutput(io::FileSystem& files,
-                const RowWriteOptions& options,
-                std::span<const RowShard> shards,
-                std::int64_t thread)
-      : files_(files), options_(options), shards_(shards), number_(thread) {
+  RowOutput(io::FileSystem& files,
+            const RowWriteOptions& options,
+            std::span<const RowShard> shards,
+            std::int64_t thread)
+      : files_(files), options_(options), shards_(shards), number_(options.first_number + thread) {
     streams_.push_back({0, 1});             // the segment's own name, without rows
     for (const RowShard& shard : shards) {  // several blocks of one table are one stream
       const rowfile::Stream stream{shard.key, shard.row_bytes()};
@@ -115,7 +116,7 @@ class SegmentOutput {
 /// A thread that writes the batches it is given, in order.
 class RowThread {
  public:
-  RowThread(SegmentOutput segments, WorkProgress& progress)
+  RowThread(RowOutput segments, WorkProgress& progress)
       : segments_(std::move(segments)), progress_(progress), thread_([this] { run(); }) {}
 
   ~RowThread() { end(); }
@@ -182,7 +183,7 @@ class RowThread {
     }
   }
 
-  SegmentOutput segments_;
+  RowOutput segments_;
   WorkProgress& progress_;
   std::exception_ptr error_;  // of the thread, until it has ended
   std::mutex mutex_;
@@ -236,7 +237,7 @@ class RowWalk {
   void walk(std::size_t s) {
     const std::size_t at_once = at(rows_at_once(s, kBatchBytes));
     batch_.shard = s;
-    shards_[s].state->for_each_row(options_.which, [&](std::span<const std::int64_t> rows) {
+    const auto take = [&](std::span<const std::int64_t> rows) {
       while (!rows.empty()) {
         const std::size_t count = std::min(rows.size(), at_once - batch_.rows.size());
         batch_.rows.insert(batch_.rows.end(), rows.begin(),
@@ -246,7 +247,12 @@ class RowWalk {
           hand_out();
         }
       }
-    });
+    };
+    if (shards_[s].list != nullptr) {
+      take(*shards_[s].list);
+    } else {
+      shards_[s].state->for_each_row(options_.which, take);
+    }
     hand_out();
   }
 
@@ -260,7 +266,7 @@ class RowWalk {
         std::clamp<std::int64_t>(bytes_ / options_.writer_bytes, 1, std::max(options_.writers, 1));
     while (std::cmp_less(writers_.size() + 1, worth)) {
       writers_.push_back(std::make_unique<RowThread>(
-          SegmentOutput(files_, options_, shards_, std::ssize(writers_) + 1), progress_));
+          RowOutput(files_, options_, shards_, std::ssize(writers_) + 1), progress_));
     }
     const auto turn = static_cast<std::size_t>(batches_++ % worth);
     if (turn == 0) {
@@ -288,7 +294,7 @@ class RowWalk {
   const RowWriteOptions& options_;
   std::span<const RowShard> shards_;
   WorkProgress& progress_;
-  SegmentOutput own_;
+  RowOutput own_;
   ShardBatch batch_;
   std::int64_t batches_ = 0;
   std::int64_t bytes_ = 0;
@@ -297,6 +303,10 @@ class RowWalk {
 };
 
 }  // namespace
+
+std::int64_t WrittenRows::all_rows() const {
+  return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+}
 
 WrittenRows write_rows(io::FileSystem& files,
                        const RowWriteOptions& options,

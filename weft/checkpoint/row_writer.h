@@ -19,6 +19,7 @@ struct RowWriteOptions {
   std::string directory;  ///< of segments; exists
   std::string prefix;     ///< of their names, which do not exist
   std::int64_t rank = 0;
+  std::int64_t first_number = 0;  ///< of the rank's files
   StateRows which = StateRows::kExisting;
   int writers = 1;                 ///< threads at most,
   std::int64_t writer_bytes = 1;   ///< one for each so many bytes
@@ -30,6 +31,9 @@ struct RowWriteOptions {
 struct WrittenRows {
   std::vector<SegmentFile> files;
   std::vector<std::int64_t> rows;  ///< of each shard
+
+  /// Of all shards.
+  [[nodiscard]] std::int64_t all_rows() const;
 };
 
 /// Writes the rows of all shards. A rank without any writes no file. All that is written is on the

@@ -178,16 +178,17 @@ void Save::cut(CopyRoom& room) {
       options_.increments->base = 0;  // until finish(): what has changed is known no longer
       room_ = &room;
       copied_.emplace(sources_);
-      const StateRows which = rows_to_save();
       for (const std::size_t i : sources_.first) {
         RowShard& shard = sources_.shards[i];
         const auto& all = options_.increments->rows;
         const auto rows = std::find(all.begin(), all.end(), shard.state);
         WEFT_CHECK(rows != all.end(), "changes of {} do not count", shard.shape.parameter);
-        cuts_.push_back((*rows)->cut(which, room));
+        cuts_.push_back((*rows)->cut(rows_to_write(shard, rows_to_save()), room));
         shard.cut = cuts_.back().get();
         progress.move();
       }
+      links_->begin();
+      links_->mark();
       // Rows that this rank does not save are marked all the same.
       for (RowState* const rows : options_.increments->rows) {
         const bool is_cut =
@@ -206,6 +207,7 @@ void Save::end_cuts() {
     room_->open();
   }
   cuts_.clear();
+  links_.reset();
 }
 
 void Save::write() {
@@ -225,7 +227,8 @@ Gathered Save::begin() {
       }
       plan_.unfinished = folder_->begin(options_.metadata.step, [&progress] { progress.move(); });
     }
-    offer = offer_of(sources_, options_.increments);
+    links_.emplace(sources_, options_.links);
+    offer = offer_of(sources_, *links_, options_.increments);
   });
   return gather_to_first(comm_, ctx_, std::as_bytes(std::span(&offer, 1)));
 }
@@ -273,10 +276,32 @@ Gathered Save::write_own() {
   return gather_to_first(comm_, ctx_, std::as_bytes(std::span(table)));
 }
 
+/// What is listed before the seal begins is written, and what leaves memory before it is in files.
+void Save::list_unwritten_rows() {
+  lists_.resize(sources_.first.size());
+  for (std::size_t k = 0; k < lists_.size(); ++k) {
+    RowShard& shard = sources_.shards[sources_.first[k]];
+    if (shard.seal != nullptr) {
+      lists_[k] = list_rows(*shard.state, rows_to_write(shard, rows_to_save()));
+      shard.list = &lists_[k];
+    }
+  }
+  links_->begin();
+}
+
+/// Links come first in the order of files, so that rows which are written hold; they are made last,
+/// for updates may wait until the cuts are empty.
 void Save::write_segments(RankTable& table, WorkProgress& progress) {
+  progress.begin({.activity = "writing",
+                  .place = fmt::format("rows to '{}'", join(options_.directory, kRowsName))});
+  if (room_ == nullptr) {
+    list_unwritten_rows();
+  }
+  const std::vector<RowFile> sealed = links_->wait(rows_to_save());
   const RowWriteOptions options{.directory = join(options_.directory, kRowsName),
                                 .prefix = plan_.prefix,
                                 .rank = comm_.rank(),
+                                .first_number = std::ssize(sealed),
                                 .which = rows_to_save(),
                                 .writers = options_.writers,
                                 .writer_bytes = options_.writer_bytes,
@@ -286,9 +311,20 @@ void Save::write_segments(RankTable& table, WorkProgress& progress) {
   for (const std::size_t i : sources_.first) {
     shards.push_back(sources_.shards[i]);
   }
-  progress.begin({.activity = "writing", .place = fmt::format("rows to '{}'", options.directory)});
-  WrittenRows written = write_rows(files_, options, shards, progress);
-  table.segments = std::move(written.files);
+  const WrittenRows written = write_rows(files_, options, shards, progress);
+  table.segments = link_files(files_, sealed, options, saved_, progress);
+  table.segment_rows = written.all_rows();
+  for (const RowFile& file : sealed) {
+    table.segment_rows += file.rows;
+  }
+  for (const SegmentFile& file : written.files) {
+    table.segments.push_back(file);
+    ++saved_.written_files;
+    saved_.written_bytes += file.bytes;
+  }
+  if (room_ != nullptr) {
+    links_.reset();  // the save may be there for long
+  }
   for (std::size_t s = 0; s < shards.size(); ++s) {
     table.rows.push_back({shards[s].key, shards[s].shape.rows, written.rows[s]});
     if (shards[s].shape.rows.contains(0)) {
@@ -356,7 +392,9 @@ std::string Save::finish() {
       for (RowState* rows : options_.increments->rows) {
         rows->mark();
       }
+      links_->mark();
     }
+    options_.increments->saved = saved_;
     options_.increments->base = id_;
   }
   return final_;

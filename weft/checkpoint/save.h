@@ -10,6 +10,7 @@
 #include "weft/checkpoint/agree.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/copied_blocks.h"
+#include "weft/checkpoint/linked_rows.h"
 #include "weft/checkpoint/rank_table.h"
 #include "weft/checkpoint/save_plan.h"
 #include "weft/tensor/row_cut.h"
@@ -56,6 +57,7 @@ class Save {
   Gathered begin();
   void decide(const Gathered& gathered);
   Gathered write_own();
+  void list_unwritten_rows();
   void write_segments(RankTable& table, WorkProgress& progress);
   void complete(const Gathered& tables);
   void commit(const Gathered& tables);
@@ -66,7 +68,9 @@ class Save {
   const SaveOptions& options_;
   io::FileSystem& files_;
   SaveSources sources_;
-  std::optional<CopiedBlocks> copied_;  ///< of a save with a cut
+  std::optional<LinkedRows> links_;  ///< from begin() on; of a save with a cut, until they are made
+  std::vector<std::vector<std::int64_t>> lists_;  ///< of rows that are written, without a cut
+  std::optional<CopiedBlocks> copied_;            ///< of a save with a cut
   std::vector<std::unique_ptr<RowCut>> cuts_;
   CopyRoom* room_ = nullptr;  ///< of the cuts
   std::optional<Folder> own_folder_;
@@ -74,6 +78,7 @@ class Save {
   SavePlan plan_;
   std::string final_;
   std::uint64_t id_ = 0;
+  SavedRows saved_;
 };
 
 }  // namespace weft::checkpoint

@@ -5,6 +5,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/checkpoint/linked_rows.h"
 #include "weft/checkpoint/rank_table.h"
 
 namespace weft::checkpoint {
@@ -49,11 +50,14 @@ std::int64_t bytes_of_blocks(const SaveSources& sources) {
   return bytes;
 }
 
-RankOffer offer_of(const SaveSources& sources, const Increments* increments) {
+RankOffer offer_of(const SaveSources& sources,
+                   const LinkedRows& links,
+                   const Increments* increments) {
   RankOffer offer;
   offer.shards = static_cast<std::int64_t>(sources.first.size());
   offer.base = increments != nullptr ? increments->base : 0;
   offer.block_bytes = bytes_of_blocks(sources);
+  offer.changed_bytes = links.new_bytes();
   for (const std::size_t i : sources.first) {
     const RowShard& shard = sources.shards[i];
     if (shard.shape.rows.contains(0) && shard.shape.cols.begin == 0) {
@@ -66,8 +70,8 @@ RankOffer offer_of(const SaveSources& sources, const Increments* increments) {
                    increments->rows.end(),
                "changes of {} do not count, but are to be saved", shard.shape.parameter);
     if (offer.base != 0) {
-      offer.changed_bytes +=
-          count_rows(*shard.state, StateRows::kChanged) * (shard.row_bytes() + kIdBytes);
+      offer.changed_bytes += count_rows(*shard.state, rows_to_write(shard, StateRows::kChanged)) *
+                             (shard.row_bytes() + kIdBytes);
     }
   }
   return offer;

@@ -13,6 +13,8 @@
 
 namespace weft::checkpoint {
 
+class LinkedRows;
+
 /// What a rank has to write.
 struct SaveSources {
   std::span<const StateSource* const> all;
@@ -49,14 +51,16 @@ std::int64_t bytes_of_blocks(const SaveSources& sources);
 /// What a rank says before it is known what is saved.
 struct RankOffer {
   std::int64_t shards = 0;         ///< of which it is first holder
-  std::int64_t changed_bytes = 0;  ///< of rows that have changed, about
+  std::int64_t changed_bytes = 0;  ///< of rows that have changed, or of files with them, about
   std::uint64_t tables = 0;      ///< sum of hashes of the tables of which it has the first element
   std::uint64_t base = 0;        ///< Increments::base
   std::int64_t block_bytes = 0;  ///< of blocks that it writes
 };
 
 /// This rank's. Throws where `increments` leave out rows of the sources.
-RankOffer offer_of(const SaveSources& sources, const Increments* increments);
+RankOffer offer_of(const SaveSources& sources,
+                   const LinkedRows& links,
+                   const Increments* increments);
 
 /// What rank 0 decides.
 struct SavePlan {

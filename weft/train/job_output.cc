@@ -156,7 +156,9 @@ bool Job::end_save(std::int64_t step,
   }
   checkpoint_age_->saved(step);
   if (first() && options_.progress.on_note) {
-    options_.progress.on_note("checkpoint " + note);
+    const std::string rows = checkpoint::describe(increments_.saved);
+    options_.progress.on_note("checkpoint " + note +
+                              (rows.empty() ? "" : fmt::format(" (rank 0: {})", rows)));
   }
   return true;
 }
