@@ -1,7 +1,8 @@
 // Checkpoints of a table of which few rows exist and fewer have changed: how long a save takes by
 // the rows that changed, beside a table that has no other rows and beside a file of as many bytes;
-// how long steps wait for a save that is written beside them; and how long a resume takes by the
-// length of the chain.
+// how long steps wait for a save that is written beside them; how long a resume takes by the
+// length of the chain; and what a save costs over a tier on the disk, with files that are linked
+// and with rows that are copied.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
@@ -25,6 +27,9 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/local/local.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/io/file_system.h"
+#include "weft/layout/tables.h"
+#include "weft/storage/segment_store.h"
 
 namespace weft::bench {
 namespace {
@@ -41,23 +46,46 @@ struct Options {
   std::int64_t batch = 16384;  ///< rows that a step changes
   std::vector<std::int64_t> changed = {10'000, 100'000, 1'000'000, 4'000'000};
   std::vector<std::int64_t> chains = {1, 2, 4, 8, 16, 32};
+  std::int64_t on_disk = 2'000'000;  ///< rows over the tier on the disk, of which all exist
+  std::vector<std::int64_t> changed_on_disk = {20'000, 200'000, 1'000'000};
+  bool only_on_disk = false;
 };
 
 constexpr std::uint64_t kSeed = 11;
 
-/// A table on one rank, row-wise Adagrad, with steps that change rows drawn evenly.
+/// What a slot of a cache takes beside its row, about.
+constexpr std::int64_t kSlotBytes = 24;
+
+/// Of a table's rows an eighth has room in its cache.
+constexpr std::int64_t kRowsPerSlot = 8;
+
+/// A table on one rank, row-wise Adagrad, with steps that change rows drawn evenly. With a folder
+/// rows that have no room in a cache lie there; else all that exist in memory.
 class Job {
  public:
-  Job(std::int64_t rows, std::int64_t dim, std::int64_t batch)
+  Job(std::int64_t rows, std::int64_t dim, std::int64_t batch, const std::string& folder = "")
       : device_(make_device({})), context_{.device = device_.get()}, batch_(batch) {
     table_.name = "t";
     table_.num_embeddings = rows;
     table_.embedding_dim = dim;
     table_.optimizer.type = SparseOptimizerKind::kRowWiseAdagrad;
     table_.optimizer.learning_rate = 0.01;
-    table_.memory.tier = spec::MemoryTier::kLazy;
-    shard_ = std::make_unique<embedding::TableShard>(
-        *device_, table_, RowSet{0, rows}, Range{0, dim}, kSeed, embedding::TableShardOptions{});
+    table_.memory.tier = folder.empty() ? spec::MemoryTier::kLazy : spec::MemoryTier::kSsd;
+    embedding::TableShardOptions options;
+    if (!folder.empty()) {
+      storage::SegmentStoreOptions on_disk;
+      on_disk.directories = {folder};
+      store_ = std::make_unique<storage::SegmentStore>(io::real_file_system(), on_disk);
+      const std::int64_t row_bytes = layout::packed_row(table_, dim).bytes();
+      options.backing =
+          &store_->add_shard({.key = embedding::TableShard::stream_key(table_, {0, dim}),
+                              .rows = {0, rows},
+                              .row_bytes = row_bytes,
+                              .table = table_.name});
+      options.cache_bytes = rows / kRowsPerSlot * (row_bytes + kSlotBytes);
+    }
+    shard_ = std::make_unique<embedding::TableShard>(*device_, table_, RowSet{0, rows},
+                                                     Range{0, dim}, kSeed, options);
     gradients_ = std::make_unique<embedding::RowGradients>(*device_, *shard_);
     resident_ = shard_->tier()->make_batch();
     increments_.rows = {shard_->row_sink()};
@@ -94,6 +122,9 @@ class Job {
     }
   }
 
+  /// What the last save has done with rows.
+  [[nodiscard]] const checkpoint::SavedRows& saved() const { return increments_.saved; }
+
   checkpoint::SaveOptions options(const std::string& directory, double increment_share) {
     checkpoint::SaveOptions options;
     options.directory = directory;
@@ -126,6 +157,7 @@ class Job {
   Context context_;
   std::int64_t batch_;
   spec::Table table_;
+  std::unique_ptr<storage::SegmentStore> store_;
   std::unique_ptr<embedding::TableShard> shard_;
   std::unique_ptr<embedding::RowGradients> gradients_;
   std::unique_ptr<storage::ResidentRows> resident_;
@@ -143,6 +175,11 @@ class Bench {
   std::vector<Figure> run() {
     std::filesystem::remove_all(o_.directory);
     std::filesystem::create_directories(o_.directory);
+    if (o_.only_on_disk) {
+      measure_on_disk();
+      std::filesystem::remove_all(o_.directory);
+      return std::move(figures_);
+    }
     for (std::int64_t i = 0; i < o_.existing; ++i) {
       existing_.push_back(
           static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(o_.rows)));
@@ -158,6 +195,7 @@ class Bench {
       measure_background(job);
     }
     measure_chains();
+    measure_on_disk();
     std::filesystem::remove_all(o_.directory);
     return std::move(figures_);
   }
@@ -268,12 +306,7 @@ class Bench {
       }
       const Parameters parameters = {{"what", of_all ? "all rows" : "changed rows"}};
       const auto plain = [&](const char* name, const char* unit, std::vector<double> values) {
-        add({.name = name,
-             .parameters = parameters,
-             .unit = unit,
-             .better = Better::kLower,
-             .values = std::move(values),
-             .limit = {}});
+        add_plain(name, unit, parameters, std::move(values));
       };
       plain("background_cut_s", "s", cut);
       plain("background_updates_s", "s", updates);
@@ -315,6 +348,56 @@ class Bench {
     }
   }
 
+  /// Jobs that save alike, one with links.
+  void measure_on_disk() {
+    std::filesystem::remove_all(folder());
+    std::vector<std::int64_t> all(at(o_.on_disk));
+    std::iota(all.begin(), all.end(), 0);
+    for (const auto links : {checkpoint::RowLinks::kNever, checkpoint::RowLinks::kWherePossible}) {
+      const bool is_linked = links == checkpoint::RowLinks::kWherePossible;
+      const std::string checkpoints = folder() + (is_linked ? "-linked" : "-copied");
+      Job job(o_.on_disk, o_.dim, o_.batch, o_.directory + "/store");
+      std::shuffle(all.begin(), all.end(), random_);
+      job.change(all);
+      for (const double share : {0.0, 1e9}) {
+        for (const std::int64_t changed : o_.changed_on_disk) {
+          std::vector<double> seconds, written, named;
+          for (int round = 0; round < o_.rounds; ++round) {
+            std::shuffle(all.begin(), all.end(), random_);
+            job.change(std::span(all).first(at(std::min(changed, o_.on_disk))));
+            checkpoint::SaveOptions options = job.options(checkpoints, share);
+            options.links = links;
+            const Stopwatch watch;
+            const std::string path = job.save(comm_, options);
+            seconds.push_back(watch.spent().wall_s);
+            const checkpoint::SavedRows& saved = job.saved();
+            written.push_back(static_cast<double>(saved.written_bytes + saved.copied_bytes));
+            named.push_back(static_cast<double>(saved_bytes(path)));
+          }
+          const Parameters parameters = {{"what", share == 0.0 ? "all rows" : "changed rows"},
+                                         {"changed", std::to_string(changed)},
+                                         {"how", is_linked ? "linked" : "copied"}};
+          add_plain("disk_save_s", "s", parameters, std::move(seconds));
+          add_plain("disk_save_written_bytes", "bytes", parameters, std::move(written));
+          add_plain("disk_save_named_bytes", "bytes", parameters, std::move(named));
+        }
+      }
+      std::filesystem::remove_all(checkpoints);
+    }
+  }
+
+  void add_plain(const char* name,
+                 const char* unit,
+                 const Parameters& parameters,
+                 std::vector<double> values) {
+    add({.name = name,
+         .parameters = parameters,
+         .unit = unit,
+         .better = Better::kLower,
+         .values = std::move(values),
+         .limit = {}});
+  }
+
   void add(Figure figure) {
     fmt::print("{}", to_text({figure}));
     std::fflush(stdout);
@@ -341,6 +424,11 @@ int main(int argc, char** argv) {
   app.add_option("--rows", options.rows, "Rows of the table")->check(CLI::PositiveNumber);
   app.add_option("--existing", options.existing, "Rows that exist")->check(CLI::PositiveNumber);
   app.add_option("--changed", options.changed, "Rows that change")->check(CLI::PositiveNumber);
+  app.add_option("--on-disk", options.on_disk, "Rows over the tier on the disk")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--changed-on-disk", options.changed_on_disk, "Of these, rows that change")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--only-on-disk", options.only_on_disk, "Measure these alone");
   app.add_option("--chain", options.chains, "Saves of a chain, ascending")
       ->check(CLI::PositiveNumber);
   app.add_flag("--quick", quick, "Only show that everything runs");
@@ -352,6 +440,8 @@ int main(int argc, char** argv) {
     options.changed = {1000};
     options.chains = {1, 2};
     options.batch = 512;
+    options.on_disk = 20'000;
+    options.changed_on_disk = {1000};
   }
   try {
     weft::comm::run_local(1, {}, [&](weft::comm::Communicator& comm) {

@@ -35,6 +35,21 @@ def background(results):
     return ["saved", *names.values()], rows
 
 
+def on_disk(results):
+    rows = []
+    for linked in results.find("save", "disk_save_s", how="linked"):
+        row = [linked["parameters"]["what"], f"{int(linked['parameters']['changed']):,}"]
+        for how in ["copied", "linked"]:
+            of = {**linked["parameters"], "how": how}
+            megabytes = [results.find("save", f"disk_save_{name}_bytes", **of)[0]["median"] / 1e6
+                         for name in ["written", "named"]]
+            row += [f"{megabytes[0]:.1f}", f"{megabytes[1]:.1f}",
+                    with_quartiles(results.find("save", "disk_save_s", **of)[0])]
+        rows.append(row)
+    return ["saved", "rows changed since the save before", "copied: MB written", "MB named", "s", "linked: MB written",
+            "MB named", "s"], rows
+
+
 def chains(results):
     return ["saves in the chain", "loaded, s"], [[load["parameters"]["chain"], with_quartiles(load)]
                                                  for load in results.find("save", "load_s")]

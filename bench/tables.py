@@ -451,6 +451,10 @@ def table_save_background(results):
     return table(*save_tables.background(results))
 
 
+def table_save_on_disk(results):
+    return table(*save_tables.on_disk(results))
+
+
 def table_save_chains(results):
     return table(*save_tables.chains(results))
 

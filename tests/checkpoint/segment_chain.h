@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct Leg {
   int ranks = 1;
   Holding holding = Holding::kSparse;
   int saves = 1;
+  bool in_files = false;  ///< a part of the rows lies in files, which are linked
 };
 
 /// A job that saves again and again, each time what has changed; every leg resumes from the one
@@ -39,6 +41,10 @@ inline Versions save_chain(const std::string& directory,
       const RankTables own = make_tables(tables, leg.seed, leg.ranks, world.rank(), leg.holding);
       MemoryState dense = make_state(small_matrices(), leg.seed, leg.ranks, world.rank());
       dense.fill();
+      std::optional<FileStore> store;
+      if (leg.in_files) {
+        use_store(own, store.emplace(*files, fmt::format("/store/{}", world.rank())));
+      }
       Increments increments{.rows = rows_of(own)};
       if (step > 0) {
         auto sinks = sinks_of(own);
@@ -54,6 +60,12 @@ inline Versions save_chain(const std::string& directory,
         draw_updates(tables, leg.seed * 100 + static_cast<std::uint32_t>(i), 15, next);
         apply(own, mine, next);
         mine = next;
+        for (const auto& table : own) {
+          table->write_back([&](std::int64_t row) { return row % 3 == i % 3; });
+        }
+        if (store && i % 2 == 0) {
+          store->clean();
+        }
         SaveOptions options = save_options(directory, step + i);
         options.files = files;
         options.folder = &folder;

@@ -34,6 +34,41 @@ TEST(SegmentTools, StreamsHaveTheLatestOfEachRow) {
   }
 }
 
+/// A chain of which some files were made by stores that are gone: everything reads it.
+TEST(SegmentTools, ReadFilesThatAreLinked) {
+  std::uint32_t seed = 700;
+  const std::vector<Table> tables = small_tables();
+  int linked = 0;
+  for (const int ranks : {1, 2, 3}) {
+    io::FaultyFileSystem files;
+    const std::vector<Leg> legs = {{++seed, ranks, Holding::kSparse, 5, true},
+                                   {++seed, 4 - ranks, Holding::kSparse, 3, true}};
+    const Versions versions = save_chain("/ck", tables, legs, &files);
+    EXPECT_TRUE(files.list("/store/0").names.empty());
+    const CheckpointReader reader("/ck", {.files = &files});
+    for (const SegmentSet& set : reader.manifest().segments) {
+      for (const SegmentFile& file : set.files) {
+        linked += file.key != 0 ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(wrong_items(reader, tables, versions, true), 0) << ranks << " ranks, seed " << seed;
+    const Verified verified = reader.verify();
+    EXPECT_TRUE(verified.strangers.empty());
+    EXPECT_TRUE(says(inspect_text(reader), {"chain: a full set and 7 increments"}));
+    // The same state, all of whose rows have been written.
+    std::vector<Leg> copied = legs;
+    copied[0].in_files = copied[1].in_files = false;
+    save_chain("/copied", tables, copied, &files);
+    EXPECT_TRUE(compare(reader, CheckpointReader("/copied", {.files = &files})).is_equal());
+    reshard(reader, {.directory = "/cut", .files = 3, .weft_version = "9", .system = &files});
+    const CheckpointReader cut("/cut", {.files = &files});
+    EXPECT_EQ(wrong_items(cut, tables, versions, true), 0);
+    EXPECT_TRUE(compare(reader, cut).is_equal());
+    static_cast<void>(cut.verify());
+  }
+  EXPECT_GT(linked, 20);
+}
+
 /// More rows than a window has, in several segments.
 TEST(SegmentTools, ManyWindows) {
   const std::vector<Table> tables = {{"rows.a", 6000, 700, DType::kFloat32, RowExtra::kOfRow}};

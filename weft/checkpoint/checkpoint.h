@@ -95,8 +95,8 @@ struct SaveOptions {
 /// must not change meanwhile. Every rank writes the blocks of which it is first holder, together
 /// they must cover every item exactly once. When it returns the checkpoint is on the disk, and the
 /// newest; a crash before leaves the one before as the newest, and all of it. Memory: 8 MiB; 3 MiB
-/// per writer, and 8 bytes per row of a segment. Rank 0 alone learns what the others wrote, about
-/// 50 bytes per table that a rank has a part of.
+/// per writer, and 8 bytes per row of a segment and per changed row of a cache over files. Rank 0
+/// alone learns what the others wrote, about 50 bytes per table that a rank has a part of.
 ///
 /// Errors: Error(kCheckpoint) on all ranks with the rank of origin, naming the file and what to do;
 /// what was written is removed and earlier checkpoints are as they were. The communicator and the

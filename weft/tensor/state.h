@@ -105,7 +105,7 @@ class RowState {
   /// Cuts off the rows as they are now, to be read while updates go on, and marks. Between two
   /// steps; one cut of a state at a time. `room`, which outlives the cut, bounds the copies that
   /// updates make. Cost: a visit of the rows that exist, where they are asked for and do not all
-  /// exist; else none per row. Memory: a bit per row.
+  /// exist, or of unwritten rows of the marks in memory; else none per row. Memory: a bit per row.
   [[nodiscard]] virtual std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) = 0;
 };
 
