@@ -158,7 +158,7 @@ std::int64_t differences_in(FaultyFileSystem& files,
 TEST(LinkedRows, EveryCheckpointHasTheRowsOfItsStep) {
   std::int64_t linked = 0;
   for (const bool in_background : {false, true}) {
-    for (std::uint32_t seed = 1; seed <= 6; ++seed) {
+    for (std::uint32_t seed = 1; seed <= 4; ++seed) {
       for (const double share : {0.0, 100.0}) {
         LinkingJob job{.seed = seed, .ranks = 1 + static_cast<int>(seed % 3), .saves = 5};
         job.in_background = in_background;
@@ -177,7 +177,7 @@ TEST(LinkedRows, EveryCheckpointHasTheRowsOfItsStep) {
       }
     }
   }
-  EXPECT_GT(linked, 60);
+  EXPECT_GT(linked, 40);
 }
 
 TEST(LinkedRows, AChainGoesOnAfterAResume) {
