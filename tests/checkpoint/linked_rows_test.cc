@@ -237,7 +237,7 @@ TEST(LinkedRows, WrittenRowsComeBehindLinkedOnes) {
     const std::vector<RowTarget> targets = {
         {&rows, 0, {0, 2000}, {{0, 0, {0, 24}}, {1, 1, {0, 1}}}}};
     WorkProgress progress;
-    fill_rows(files, manifest, find_checkpoint("/ck", files), targets, progress);
+    fill_rows({files, manifest, find_checkpoint("/ck", files)}, targets, progress);
     return rows.differences(more.at.at(2));
   };
   EXPECT_EQ(wrong(), 0);

@@ -123,7 +123,7 @@ TEST(DiskRowsFolders, AJobRemovesThoseOfAnEarlierOne) {
   comm::run_local(2, {}, [&](comm::Communicator& world) {
     spec::Plan plan = disk_plan(config.tables[0]);
     plan.ranks = 2;
-    plan.tables[0].shards[0].rank = 1;
+    plan.tables[0].shards.edit([](auto& shards) { shards[0].rank = 1; });
     const auto device = make_device({});
     const ShardedEmbeddings tables(config, plan, world, *device, {});
     Context ctx;
