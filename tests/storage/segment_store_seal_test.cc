@@ -213,7 +213,7 @@ TEST(StoreSeal, OfFilesSaysWhetherRowsHaveMoved) {
   };
   std::int64_t with = 0;
   std::int64_t without = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 30; ++round) {
     const std::int64_t before = mark();
     for (int i = 0; i < round % 6 * 5; ++i) {
       model.write(60);
