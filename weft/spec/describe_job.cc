@@ -533,10 +533,11 @@ void visit(Visitor& v, Config& c) {
           c.codecs);
   section(v, {.name = "numerics", .meaning = "What the bits of a result depend on."}, c.numerics);
   v.value({.name = "collectives",
-           .meaning = "How exchanges reach other hosts: flat = every rank sends to every rank, "
-                      "hierarchical = inside hosts, one message for each pair of hosts, inside "
-                      "hosts; auto = what a plan for a cluster (--cluster) predicts to be faster, "
-                      "else flat.",
+           .meaning =
+               "How exchanges reach other hosts: flat = every rank sends to every rank, "
+               "hierarchical = inside hosts, one message for each pair of hosts, inside "
+               "hosts; auto = what a plan for a cluster (--cluster) predicts to be faster; without "
+               "one flat, or hierarchical above 64 ranks.",
            .decides_weights = false},
           choice(c.collectives, kCollectives));
   section(v, {.name = "debug", .meaning = "For diagnosis only."}, c.debug);
