@@ -1,6 +1,7 @@
 """Checkpoints: resuming gives the bits of never having stopped."""
 
 import json
+import re
 import shutil
 
 from harness import BASE, Case, MpiCase, with_values
@@ -108,8 +109,10 @@ class Resume(Case):
         self.train(config, "--set", "train.steps=1", "--out", "out", "--set",
                    "tables.c.sharding=row_wise", ranks=2)
         plan = (self.folder / "out/plan.yaml").read_text()
+        rule = re.search(r"      - rank: 0\n        rows: \[0, 40\]\n(.*\n)        count: 2\n", plan)
         (self.folder / "p.yaml").write_text(
-            plan.replace("rows: [0, 20]", "rows: [0, 3]").replace("rows: [20, 40]", "rows: [3, 40]"))
+            plan[:rule.start()] + f"      - rank: 0\n        rows: [0, 3]\n{rule[1]}"
+            f"      - rank: 1\n        rows: [3, 40]\n{rule[1]}" + plan[rule.end():])
         whole = self.train(config, "--plan", "p.yaml", ranks=2)
         self.train(config, "--plan", "p.yaml", "--set", "train.steps=10", "--checkpoint", "ck",
                    ranks=2)
