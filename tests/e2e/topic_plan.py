@@ -224,7 +224,7 @@ class Plan(Case):
                      says="cannot read absent.json")
 
     def test_what_does_not_fit(self):
-        self.cluster({"memory.ddr.value": 1.5e5})
+        self.cluster({"memory.ddr.value": 1e5})
         config = self.write(values={"tables.0.num_embeddings": 3000})
         self.refused(2, "plan", config, "--cluster", "c.yaml",
                      says=("no plan fits", "table a", "ranks of this kind", "memory per rank"))

@@ -205,6 +205,26 @@ TEST(MakePlan, CollectivesAreHierarchicalWhereAskedAndHostsHaveSeveralRanks) {
   EXPECT_EQ(make_plan(config, 3).collectives, flat);
 }
 
+TEST(MakePlan, CollectivesOfMoreThan64RanksAreHierarchicalUnlessFlatIsAskedFor) {
+  spec::Config config = config_of({table("a", 10, 16)});
+  const spec::CollectiveForms flat;
+  const auto forms = [&](std::int64_t ranks, std::int64_t of_a_host) {
+    RankLayout layout{.ranks = ranks};
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      layout.hosts.push_back(r / of_a_host);
+    }
+    return make_plan(config, layout).collectives;
+  };
+  EXPECT_EQ(forms(64, 8), flat);
+  EXPECT_EQ(forms(65, 8).ids, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms(65, 8).vectors, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms(65, 8).dense, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms(65, 1), flat) << "one rank on each host";
+  EXPECT_EQ(forms(65, 65), flat) << "one host";
+  config.collectives = spec::Collectives::kFlat;
+  EXPECT_EQ(forms(65, 8), flat);
+}
+
 using Blocks = std::vector<std::string>;
 
 TEST(MakePlan, HostsAreNumberedByTheirFirstRanks) {

@@ -49,7 +49,8 @@ RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world);
 ///
 /// With row_split modulo cut k of n rows, n at most E, has rows k, k + n, ... instead.
 ///
-/// Collectives are flat, or with `collectives: hierarchical` that, where hosts have several ranks.
+/// Collectives are hierarchical, where hosts have several ranks, with `collectives: hierarchical`
+/// and, of more than 64 ranks, with auto; else flat.
 ///
 /// What is not pinned is placed in decreasing order of load (ties: lower table index): first the
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded

@@ -81,6 +81,9 @@ Proposer::Proposer(const spec::Config& config,
       loads_(estimator_.shape()),
       start_(std::move(start)),
       capacity_(estimator_.capacity()) {
+  if (config.collectives == spec::Collectives::kAuto) {
+    start_.collectives = {};  // choose_forms() compares both with what is known of the links
+  }
 }
 
 PlanSketch Proposer::open() const {
