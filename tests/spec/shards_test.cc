@@ -180,5 +180,20 @@ TEST(PlanText, ARuleThatIsNoCutIsRefused) {
       << error_of("rows: [0, 10], cols: [0, 16], by: turns");
 }
 
+// 17 entries of 65,536 ranks: a few hundred bytes, a million shards.
+TEST(PlanText, OfMoreShardsThanAnyPlanHasIsRefused) {
+  std::string text = kHead;
+  for (int i = 0; i < 17; ++i) {
+    text += "      - {rank: 0, rows: [0, 100000], cols: [0, 16], count: 65536}\n";
+  }
+  try {
+    plan_from_yaml(text, "plan.yaml");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("tables.a: 1114112 shards"), std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace weft::spec

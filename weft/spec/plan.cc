@@ -69,9 +69,15 @@ void require_blocks(const Node& root) {
   }
 }
 
+// A shard for each rank and block of columns, of one table; and of tens of thousands of such
+// tables. A text of a few bytes for each rank must not ask for more memory than there is.
+constexpr std::size_t kMostShards = std::size_t{1} << 20;
+constexpr std::size_t kMostShardsOfAll = std::size_t{1} << 26;
+
 /// Of each entry for several shards; one for a single shard is looked at with the whole plan.
 void require_sound_rules(const Node& root, const Plan& plan) {
   const NodePtr tables = root.find("tables");
+  std::size_t all = 0;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const std::vector<CutRule>& rules = plan.tables[t].shards.rules();
     const NodePtr shards = tables->items[t]->find("shards");
@@ -84,6 +90,14 @@ void require_sound_rules(const Node& root, const Plan& plan) {
                 rules[i].rows.end, rules[i].rows.step, rules[i].cols.begin, rules[i].cols.end,
                 rules[i].count);
       }
+    }
+    const std::size_t count = plan.tables[t].shards.size();
+    all += count;
+    if (count > kMostShards || all > kMostShardsOfAll) {
+      fail_at(
+          *tables->items[t],
+          "{}: {} shards, {} with those of the tables before; a table may have {} and a plan {}",
+          entry_path("tables", plan.tables[t].table, t), count, all, kMostShards, kMostShardsOfAll);
     }
   }
 }
