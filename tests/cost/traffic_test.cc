@@ -87,6 +87,22 @@ TEST(Traffic, AllGatherReduceScatterAndBarrier) {
   }
 }
 
+TEST(Traffic, Merge) {
+  for (const int ranks : {1, 2, 5, 8, 9, 17, 64, 65}) {
+    SCOPED_TRACE(ranks);
+    const Cluster cluster = small_cluster({{1, ranks}});
+    Exchange said = no_exchange(cluster);
+    for (const Exchange& level : merge(cluster, all_ranks(cluster), 40.0)) {
+      add(said, level);
+    }
+    compare(ranks, Collective::kMerge, said, [&](Communicator& world) {
+      std::vector<std::byte> block(40);
+      Context ctx;
+      world.merge(ctx, block, [](auto, auto) {});
+    });
+  }
+}
+
 TEST(Traffic, OrderedAllReduce) {
   for (const int ranks : {1, 2, 3, 5}) {
     for (const std::int64_t parts : {5, 8, 13}) {
