@@ -53,10 +53,10 @@ struct Options {
 
 constexpr std::uint64_t kSeed = 11;
 
-/// What a slot of a cache takes beside its row, about.
+/// A slot of a cache takes about so many bytes beside its row.
 constexpr std::int64_t kSlotBytes = 24;
 
-/// Of a table's rows an eighth has room in its cache.
+/// An eighth of a table's rows has room in its cache.
 constexpr std::int64_t kRowsPerSlot = 8;
 
 /// A table on one rank, row-wise Adagrad, with steps that change rows drawn evenly. With a folder
@@ -122,7 +122,7 @@ class Job {
     }
   }
 
-  /// What the last save has done with rows.
+  /// How the last save has stored rows.
   [[nodiscard]] const checkpoint::SavedRows& saved() const { return increments_.saved; }
 
   checkpoint::SaveOptions options(const std::string& directory, double increment_share) {

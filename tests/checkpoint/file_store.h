@@ -25,7 +25,7 @@
 
 namespace weft::checkpoint {
 
-/// Of one rank. Its files are in a directory of its own, and go with it.
+/// The store of one rank. Its files are in a directory of its own, and go with it.
 class FileStore final : public RowFiles {
  public:
   FileStore(io::FileSystem& files, std::string directory)
@@ -103,7 +103,7 @@ class FileStore final : public RowFiles {
     return std::make_unique<FileSeal>(*this);
   }
 
-  /// What the next seals leave out: that rows have moved.
+  /// The rule that the next seals leave out: they do not say that rows have moved.
   bool denies_moves = false;
 
  private:

@@ -42,7 +42,7 @@ struct LinkingJob {
   std::int64_t keep = 0;
 };
 
-/// What the ranks have saved, and what there was at each step.
+/// The checkpoints that ranks have saved, and the rows that there were at each step.
 struct Saved {
   std::map<std::int64_t, Versions> at;
   SavedRows rows;  ///< of rank 0, all saves
@@ -102,7 +102,7 @@ Saved run(io::FileSystem& files, const LinkingJob& job, const std::vector<Table>
       if (job.in_background) {
         std::vector<const StateSource*> sources = sources_of(own);
         BackgroundSave save(world, *device, options, sources);
-        // As a step that runs meanwhile: rows leave memory.
+        // A step that runs meanwhile does the same: rows leave memory.
         write_back(own, 2, i % 2);
         save.finish();
       } else {
@@ -247,7 +247,7 @@ TEST(LinkedRows, WrittenRowsComeBehindLinkedOnes) {
   EXPECT_NE(find_row_fault(manifest).find("order of their numbers"), std::string::npos);
 }
 
-/// What is in files costs names, and what is not costs what it did.
+/// A row in a file costs no bytes but a name; any other row is written as it was before.
 TEST(LinkedRows, NoRowOfAFileIsReadOrWritten) {
   FaultyFileSystem files;
   comm::run_local(1, {}, [&](comm::Communicator& world) {
