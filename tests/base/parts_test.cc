@@ -14,6 +14,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
+#include "weft/base/sum_present.h"
 
 namespace weft {
 namespace {
@@ -61,6 +62,28 @@ std::optional<std::string> sum_strings(Range node, const Find& find) {
 std::optional<std::string> sum_of_parts(const Terms& terms, Range node) {
   return sum_strings(
       node, [&](Range leaf) { return leaf.size() == 1 ? terms[at(leaf.begin)] : std::nullopt; });
+}
+
+/// The same of the parts that have a term, found from these alone.
+std::optional<std::string> sum_of_present(const Terms& terms) {
+  std::vector<std::int64_t> present;
+  for (std::size_t part = 0; part < terms.size(); ++part) {
+    if (terms[part]) {
+      present.push_back(static_cast<std::int64_t>(part));
+    }
+  }
+  if (present.empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> slots(at(tree_slots(std::ssize(terms))), "garbage");
+  sum_present(
+      std::ssize(present), [&](std::int64_t i) { return present[at(i)]; },
+      [&](std::int64_t i, int depth) { slots.at(at(depth)) = *terms[at(present[at(i)])]; },
+      [&](int depth) {
+        slots.at(at(depth)) = "(" + slots.at(at(depth)) + "+" + slots.at(at(depth + 1)) + ")";
+        slots.at(at(depth + 1)) = "garbage";
+      });
+  return slots[0];
 }
 
 /// Ranks sum the maximal subtrees of their runs, and somebody adds these up.
@@ -117,6 +140,26 @@ TEST(Parts, SumTreeIsTheDefinition) {
       const Terms terms = terms_of(parts, present);
       ASSERT_EQ(sum_of_parts(terms, {0, parts}), reference(terms, 0, parts))
           << parts << " parts, present " << present;
+    }
+  }
+}
+
+TEST(Parts, SumPresentIsTheDefinition) {
+  for (int parts = 1; parts <= 17; ++parts) {
+    for (const std::uint32_t present : subsets(parts)) {
+      const Terms terms = terms_of(parts, present);
+      ASSERT_EQ(sum_of_present(terms), reference(terms, 0, parts))
+          << parts << " parts, present " << present;
+    }
+  }
+  // Few terms of many parts, far from each other and side by side.
+  for (const std::int64_t parts : {4095, 4096, 5000}) {
+    for (std::int64_t first = 0; first < parts; first += 97) {
+      Terms terms(at(parts));
+      for (std::int64_t part = first; part < parts; part += 1 + part % 1001) {
+        terms[at(part)] = std::to_string(part);
+      }
+      ASSERT_EQ(sum_of_present(terms), sum_of_parts(terms, {0, parts})) << first << " of " << parts;
     }
   }
 }
