@@ -295,8 +295,13 @@ class Sample {
       shortest = std::min(shortest, ids);
     }
     asked.gradients = asked.vectors;
+    const bool is_split = slot.path == sharding::Path::kSplitBags;
     const std::int64_t length_bytes = longest == shortest ? 0 : longest <= 0xff ? 1 : 2;
-    asked.ids_bytes = length_bytes * bags.batch() + slot.id_bytes * asked.ids;
+    const std::int64_t bag_bytes = bags.batch() <= 256 ? 1 : 2;
+    asked.ids_bytes =
+        slot.id_bytes * asked.ids + (is_split && 2 * asked.ids * bag_bytes <= bags.batch()
+                                         ? bag_bytes * asked.ids
+                                         : length_bytes * bags.batch());
     return asked;
   }
 

@@ -24,7 +24,7 @@ class AssemblyCases {
         add(cols, is_mean, 1, 3);
         add(cols, is_mean, 1, 3).are_there = true;
         add(cols, is_mean, 1, 1);
-        for (const std::size_t cuts : {2U, 3U, 9U}) {
+        for (const std::size_t cuts : {2U, 3U, 9U, 70U}) {
           add(cols, is_mean, cuts, 2);
           add(cols, is_mean, cuts, 6);
         }
@@ -69,6 +69,8 @@ class AssemblyCases {
     bool is_scattered = false;
     std::deque<Cut> cuts;
     std::vector<BagVectors> views;
+    std::vector<std::int32_t> begins;  ///< of the terms of each bag, where they are listed
+    std::vector<BagTerm> terms;
   };
 
   std::vector<float> numbers(std::int64_t count) {
@@ -94,7 +96,24 @@ class AssemblyCases {
       cut.count = std::ssize(cut.bags);
       cut.vectors = Copied(numbers(cut.count * cut.stride));
     }
+    if (cases_.size() % 2 == 0) {
+      list_terms(added);
+    }
     return added;
+  }
+
+  void list_terms(Case& one) const {
+    for (std::int64_t b = 0; b <= bags_; ++b) {
+      one.begins.push_back(static_cast<std::int32_t>(std::ssize(one.terms)));
+      for (std::size_t k = 0; k < one.cuts.size() && b < bags_; ++k) {
+        const std::vector<std::int32_t>& bags = one.cuts[k].bags;
+        const auto found = std::find(bags.begin(), bags.end(), static_cast<std::int32_t>(b));
+        if (found != bags.end()) {
+          one.terms.push_back({.cut = static_cast<std::int32_t>(k),
+                               .vector = static_cast<std::int32_t>(found - bags.begin())});
+        }
+      }
+    }
   }
 
   /// Columns beside each other, some of which no job writes.
@@ -142,6 +161,9 @@ class AssemblyCases {
                 one.is_scattered ? kScatteredStride : stride_, one.cols};
       job.bags = bags_;
       job.cuts = one.views;
+      if (!one.begins.empty()) {
+        job.terms = {one.begins.data(), one.terms.data()};
+      }
       job.others = one.is_scattered ? BagAssembly::Others::kKept : BagAssembly::Others::kZeros;
       job.offsets = one.is_mean ? offsets_.data() : nullptr;
     }

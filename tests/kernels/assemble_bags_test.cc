@@ -21,14 +21,16 @@ TEST(AssembleBags, PassesItsParityList) {
 TEST(AssembleBags, PartialSumsGoUpTheTreeOverCuts) {
   const float large = 0x1p24F;
   const std::vector<float> vectors[4] = {{large}, {1.0F, 1.0F}, {1.0F}, {-large, 2.0F}};
-  const std::vector<std::int32_t> bags[4] = {{0}, {0, 1}, {0}, {0, 1}};
   std::vector<BagVectors> cuts;
-  for (std::size_t k = 0; k < 4; ++k) {
-    cuts.push_back({vectors[k].data(), 1, bags[k].data(), std::ssize(bags[k])});
+  for (const std::vector<float>& of_cut : vectors) {
+    cuts.push_back({of_cut.data(), 1, nullptr, std::ssize(of_cut)});
   }
+  const std::int32_t begins[] = {0, 4, 6, 6};
+  const BagTerm terms[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {1, 1}, {3, 1}};
   float out[3] = {-7.0F, -7.0F, -7.0F};
   const std::int64_t offsets[] = {0, 1, 3, 3};
-  const BagAssembly job{.to = {out, 1, 1}, .bags = 3, .cuts = cuts, .offsets = offsets};
+  const BagAssembly job{
+      .to = {out, 1, 1}, .bags = 3, .cuts = cuts, .terms = {begins, terms}, .offsets = offsets};
   const std::unique_ptr<Device> device = make_device({});
   run_on(*device, [&](Context& ctx) { assemble_bags(ctx, std::span(&job, 1)); });
   // In fp32 2^24 + 1 is 2^24 and 1 - 2^24 is exact, so another order would give another sum.

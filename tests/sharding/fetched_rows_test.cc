@@ -263,7 +263,7 @@ std::vector<IncomingBlock> receive(const Asked& asked,
   std::iota(world_ranks.begin(), world_ranks.end(), kFirstWorldRank);
   const IdReceiver receiver(*asked.paths[static_cast<std::size_t>(server)], true, world_ranks);
   receiver.lay_out(asked.size, counts, served, blocks);
-  receiver.unpack(pool, arrived, served, blocks);
+  receiver.unpack(pool, counts, arrived, served, blocks);
   return blocks;
 }
 

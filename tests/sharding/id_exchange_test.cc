@@ -5,123 +5,22 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/sharding/id_ranks.h"
 #include "weft/base/error.h"
-#include "weft/base/philox.h"
-#include "weft/planner/place.h"
-#include "weft/sharding/id_packer.h"
-#include "weft/sharding/id_receiver.h"
-#include "weft/sharding/row_owner.h"
+#include "weft/layout/listed_bags.h"
 
 namespace weft::sharding {
 namespace {
 
-constexpr std::int64_t kParts = 8;
-
-std::uint64_t draw(std::uint64_t seed, std::uint64_t what) {
-  const auto words = philox(random_key(seed, RandomPurpose::kTest), what, 2);
-  return (std::uint64_t{words[0]} << 32) | words[1];
-}
-
-TEST(RowOwner, IsTheFirstRangeThatEndsBehindTheRow) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
-    const std::int64_t most = std::int64_t{1} << (1 + draw(seed, 0) % 40);
-    std::vector<RowSet> cuts;
-    std::vector<std::int64_t> rows = {0};
-    std::int64_t end = 0;
-    for (std::uint64_t k = 0; k <= draw(seed, 1) % 20; ++k) {
-      const std::int64_t begin = end;
-      end += 1 + static_cast<std::int64_t>(draw(seed, 10 + k) % static_cast<std::uint64_t>(most));
-      cuts.emplace_back(begin, end);
-      rows.insert(rows.end(), {begin, end - 1});
-    }
-    const RangeOwner owner(cuts);
-    for (std::uint64_t i = 0; i < 100; ++i) {
-      rows.push_back(
-          static_cast<std::int64_t>(draw(seed, 100 + i) % static_cast<std::uint64_t>(end)));
-    }
-    for (const std::int64_t row : rows) {
-      const auto has = [row](const RowSet& cut) { return cut.contains(row); };
-      const auto expected = std::find_if(cuts.begin(), cuts.end(), has);
-      const RowPlace place = owner.place_of(row);
-      ASSERT_EQ(static_cast<std::ptrdiff_t>(place.cut), expected - cuts.begin())
-          << "row " << row << ", seed " << seed;
-      ASSERT_EQ(place.index, row - expected->begin);
-    }
-  }
-}
-
-TEST(RowOwner, OfEveryNthRowIsQuotientAndRemainder) {
-  for (const std::int64_t cuts : {1, 2, 3, 4, 5, 7, 8, 12, 64, 100, 1023, 65536}) {
-    const ModuloOwner owner(cuts);
-    const auto check = [&](std::int64_t row) {
-      const RowPlace place = owner.place_of(row);
-      ASSERT_EQ(static_cast<std::int64_t>(place.cut), row % cuts) << row << " of " << cuts;
-      ASSERT_EQ(place.index, row / cuts) << row << " of " << cuts;
-    };
-    for (std::int64_t row = 0; row < 3000; ++row) {
-      check(row);
-    }
-    for (std::uint64_t i = 0; i < 1000; ++i) {
-      const auto row = static_cast<std::int64_t>(draw(1, i) >> (1 + i % 40));
-      check(row);
-      check(row / cuts * cuts);  // either side of a quotient's edge
-      check(row < cuts ? row : row / cuts * cuts - 1);
-    }
-    check(std::numeric_limits<std::int64_t>::max());
-  }
-}
-
-/// Tables small and huge, each by its own scheme; features weighted, sequences, often empty.
-spec::Config make_config(std::uint64_t seed) {
-  constexpr std::array<std::int64_t, 4> kRows = {1, 50, 100'000, 10'000'000'000};
-  constexpr std::array<spec::Sharding, 5> kShardings = {
-      spec::Sharding::kTableWise, spec::Sharding::kRowWise, spec::Sharding::kColumnWise,
-      spec::Sharding::kDataParallel, spec::Sharding::kGridShard};
-  spec::Config config;
-  for (std::uint64_t i = 0; i < 6; ++i) {
-    spec::Table table;
-    table.name = "t" + std::to_string(i);
-    table.num_embeddings = kRows[draw(seed, i) % kRows.size()];
-    table.embedding_dim = 40;
-    table.sharding = kShardings[draw(seed, 10 + i) % kShardings.size()];
-    table.row_split =
-        draw(seed, 50 + i) % 2 == 0 ? spec::RowSplit::kRange : spec::RowSplit::kModulo;
-    config.tables.push_back(table);
-    spec::SparseFeature feature;
-    feature.name = feature.column = "f" + std::to_string(i);
-    feature.table = table.name;
-    feature.weighted = draw(seed, 20 + i) % 3 == 0;
-    feature.pooling = draw(seed, 30 + i) % 3 == 0 ? spec::Pooling::kNone : spec::Pooling::kSum;
-    config.sparse_features.push_back(feature);
-  }
-  return config;
-}
-
-KeyedJaggedTensor make_batch(const spec::Config& config, std::uint64_t seed, Range positions) {
-  KeyedJaggedTensor batch;
-  batch.batch = positions.size();
-  batch.offsets.push_back(0);
-  for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
-    batch.keys.push_back(config.sparse_features[f].name);
-    const auto rows = static_cast<std::uint64_t>(config.tables[f].num_embeddings);
-    // Features without an empty bag, with some, and with nothing else.
-    const std::uint64_t kind = draw(seed, 40 + f) % 4;
-    for (std::int64_t p = positions.begin; p < positions.end; ++p) {
-      const std::uint64_t random = draw(seed, 1000 * (f + 1) + static_cast<std::uint64_t>(p));
-      const std::uint64_t length = kind == 0 ? 0 : kind == 1 ? 1 + random % 3 : random % 4;
-      for (std::uint64_t i = 0; i < length; ++i) {
-        batch.values.push_back(static_cast<std::int64_t>(draw(random, i) % rows));
-        batch.weights.push_back(static_cast<float>(draw(random, 50 + i) % 100));
-      }
-      batch.offsets.push_back(static_cast<std::int64_t>(batch.values.size()));
-    }
-  }
-  return batch;
-}
+using id_ranks::draw;
+using id_ranks::make_config;
+using id_ranks::Ranks;
+using id_ranks::unpack;
 
 /// One bag in a shard, as read off the batch.
 struct PlainBag {
@@ -177,86 +76,6 @@ std::vector<PlainBag> without_empty(std::vector<PlainBag> bags) {
   return bags;
 }
 
-/// All ranks of a job, as far as ids are concerned.
-struct Ranks {
-  Ranks(const spec::Config& job, int count, std::uint64_t seed_of_batch, std::int64_t samples)
-      : config(job), plan(make_plan(job, count)), routing(config, plan), size(samples), pool(2) {
-    for (int r = 0; r < count; ++r) {
-      batches.push_back(make_batch(config, seed_of_batch, rank_samples(size, kParts, count, r)));
-      paths.push_back(std::make_unique<Paths>(config, routing, r));
-      asked.emplace_back(routing, r);
-    }
-    for (std::size_t r = 0; r < paths.size(); ++r) {
-      pack(r, size);
-    }
-  }
-
-  void pack(std::size_t rank, std::int64_t global_size) {
-    const BatchView batch{
-        .sparse = batches[rank], .step = 1, .global_size = global_size, .sample_ids = {}};
-    IdPacker(*paths[rank]).pack(pool, batch, asked[rank]);
-  }
-
-  static spec::Plan make_plan(const spec::Config& job, int count) {
-    planner::RankLayout target{.ranks = count};
-    for (int r = 0; r < count; ++r) {
-      target.hosts.push_back(r / 2);  // of two ranks, the last perhaps of one
-    }
-    spec::Plan plan = planner::make_plan(job, target);
-    plan.parts = kParts;
-    return plan;
-  }
-
-  /// What rank `server` is told of the sizes.
-  [[nodiscard]] std::vector<std::vector<SlotCounts>> counts(std::int64_t server) const {
-    std::vector<std::vector<SlotCounts>> counts(paths.size());
-    const auto slots = routing.served[static_cast<std::size_t>(server)].size();
-    for (std::size_t r = 0; r < paths.size(); ++r) {
-      for (std::size_t j = 0; j < slots; ++j) {
-        counts[r].push_back(asked[r].counts_of({server, static_cast<std::int64_t>(j)}));
-      }
-    }
-    return counts;
-  }
-
-  const spec::Config& config;
-  spec::Plan plan;
-  Routing routing;
-  std::int64_t size;
-  ThreadPool pool;
-  std::vector<KeyedJaggedTensor> batches;
-  std::vector<std::unique_ptr<Paths>> paths;
-  std::vector<AskedIds> asked;
-};
-
-/// Unpacks at `server` what all others have packed: where they hold it, or received first.
-std::vector<IncomingBlock> unpack(Ranks& ranks, std::int64_t server, ServedIds& served, bool lent) {
-  const std::size_t world = ranks.paths.size();
-  std::vector<IncomingBlock> blocks(ranks.routing.served[static_cast<std::size_t>(server)].size() *
-                                    world);
-  const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent,
-                            std::vector<int>(world));
-  receiver.lay_out(ranks.size, ranks.counts(server), served, blocks);
-  std::vector<comm::Lane> arrived(world);
-  for (std::size_t r = 0; r < world; ++r) {
-    if (static_cast<std::int64_t>(r) == server) {
-      continue;
-    }
-    const auto sent = ranks.asked[r].lane(server);
-    const std::span<const comm::Piece> expected = served.pieces[r];
-    EXPECT_EQ(sent.size(), expected.size());
-    for (std::size_t i = 0; i < sent.size(); ++i) {
-      EXPECT_EQ(sent[i].bytes, expected[i].bytes);
-      if (!lent && sent[i].bytes > 0) {
-        std::memcpy(expected[i].data, sent[i].data, static_cast<std::size_t>(sent[i].bytes));
-      }
-    }
-    arrived[r] = {.pieces = lent ? sent : expected};
-  }
-  receiver.unpack(ranks.pool, arrived, served, blocks);
-  return blocks;
-}
-
 void check_received(Ranks& ranks, std::int64_t server, bool lent) {
   ServedIds served;
   const std::vector<IncomingBlock> blocks = unpack(ranks, server, served, lent);
@@ -273,10 +92,10 @@ void check_received(Ranks& ranks, std::int64_t server, bool lent) {
                   served.weights.data() + std::max<std::int64_t>(block.weights_begin, 0)},
                  block.lookup, bags, slots[j].weighted);
       const std::int64_t first =
-          rank_samples(ranks.size, kParts, ranks.routing.ranks, static_cast<std::int64_t>(r)).begin;
+          ranks.routing.own_samples(ranks.size, static_cast<std::int64_t>(r)).begin;
       for (std::size_t b = 0; b < bags.size(); ++b) {
         const std::int32_t part = served.parts[static_cast<std::size_t>(block.parts_begin) + b];
-        const Range samples = part_samples(ranks.size, kParts, part);
+        const Range samples = part_samples(ranks.size, ranks.routing.parts, part);
         const std::int64_t position = first + bags[b].sample;
         EXPECT_TRUE(samples.begin <= position && position < samples.end);
       }
@@ -338,35 +157,133 @@ void check_rows(const Ranks& ranks, std::size_t rank) {
   }
 }
 
+/// The vectors that each bag of a split feature of many cuts is the sum of: those of its cuts, in
+/// their order. Counts such features in `listed`.
+void check_terms(const Ranks& ranks, std::size_t rank, int& listed) {
+  const AskedIds& asked = ranks.asked[rank];
+  std::size_t split = 0;
+  for (std::size_t f = 0; f < ranks.routing.features.size(); ++f) {
+    const FeatureRoute& route = ranks.routing.features[f];
+    if (route.path != Path::kSplitBags) {
+      continue;
+    }
+    const AskedBags::TermSection& section = asked.bags.term_sections[split++];
+    if (route.pooling == spec::Pooling::kNone || !layout::lists_terms(route.row_cuts())) {
+      continue;
+    }
+    ++listed;
+    const kernels::BagTerms terms = asked.bags.terms_of(section);
+    std::vector<std::int64_t> next(static_cast<std::size_t>(route.row_cuts()));
+    ASSERT_EQ(terms.begins[0], 0);
+    for (std::int64_t b = 0; b < asked.batch.sparse.batch; ++b) {
+      std::int32_t term = terms.begins[b];
+      for (std::int64_t k = 0; k < route.row_cuts(); ++k) {
+        const AskedSlot& slot = asked.slot(route.row_cut(k).front());
+        std::int64_t& vector = next[static_cast<std::size_t>(k)];
+        if (vector < slot.vectors && slot.rows[vector] == b) {
+          ASSERT_LT(term, terms.begins[b + 1]);
+          EXPECT_EQ(terms.terms[term].cut, k);
+          EXPECT_EQ(terms.terms[term].vector, vector++);
+          ++term;
+        }
+      }
+      ASSERT_EQ(term, terms.begins[b + 1]);
+    }
+  }
+}
+
+/// How often each form of bags is sent.
+struct Forms {
+  std::int64_t lengths = 0, lists = 0;
+
+  void add(const Ranks& ranks, std::size_t rank) {
+    for (std::int64_t server = 0; server < ranks.routing.ranks; ++server) {
+      const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
+      for (std::size_t j = 0; j < slots.size(); ++j) {
+        const SlotCounts counts =
+            ranks.asked[rank].counts_of({server, static_cast<std::int64_t>(j)});
+        if (slots[j].path == Path::kSplitBags && counts.ids > 0) {
+          ++(counts.is_listed() ? lists : lengths);
+        }
+      }
+    }
+  }
+};
+
 TEST(IdExchange, WhatComesOutIsTheBatch) {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  Forms forms;
+  int listed = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const spec::Config config = make_config(seed);
-    Ranks ranks(config, static_cast<int>(1 + draw(seed, 99) % 5), seed,
-                static_cast<std::int64_t>(1 + draw(seed, 98) % 70));
+    const int num_ranks =
+        static_cast<int>(seed % 5 == 4 ? 9 + draw(seed, 97) % 5 : 1 + draw(seed, 99) % 5);
+    Ranks ranks(config, num_ranks, seed,
+                static_cast<std::int64_t>(1 + draw(seed, 98) % (seed < 40 ? 70 : 3000)));
     for (std::size_t r = 0; r < ranks.paths.size(); ++r) {
       const auto rank = static_cast<std::int64_t>(r);
       check_received(ranks, rank, true);
       check_received(ranks, rank, false);
       check_own(ranks, rank);
       check_rows(ranks, r);
+      check_terms(ranks, r, listed);
+      forms.add(ranks, r);
     }
   }
+  EXPECT_GT(forms.lengths, 50);
+  EXPECT_GT(forms.lists, 50);
+  EXPECT_GT(listed, 50);
+}
+
+/// Ranks without a sample, with one bag, and with none that has an id.
+TEST(IdExchange, SlotsWithoutIdsSendNothing) {
+  spec::Config config = make_config(3);
+  for (spec::Table& table : config.tables) {
+    table.num_embeddings = 50;
+    table.sharding = spec::Sharding::kRowWise;
+  }
+  int listed = 0;
+  for (const auto& [samples, num_ranks] : {std::pair{1, 5}, {3, 5}, {40, 5}, {1, 9}, {40, 9}}) {
+    Ranks ranks(config, num_ranks, 7, samples);
+    for (std::size_t r = 0; r < ranks.batches.size() && samples == 40; ++r) {
+      KeyedJaggedTensor& batch = ranks.batches[r];
+      batch.values.clear();
+      batch.weights.clear();
+      std::fill(batch.offsets.begin(), batch.offsets.end(), 0);
+      ranks.pack(r, samples);
+    }
+    for (std::int64_t r = 0; r < num_ranks; ++r) {
+      check_received(ranks, r, true);
+      check_received(ranks, r, false);
+      check_own(ranks, r);
+      check_rows(ranks, static_cast<std::size_t>(r));
+      check_terms(ranks, static_cast<std::size_t>(r), listed);
+      for (const comm::Piece& piece : ranks.asked[0].lane(r)) {
+        EXPECT_TRUE(samples < 40 || piece.bytes == 0);
+      }
+    }
+  }
+  EXPECT_GT(listed, 0);
 }
 
 TEST(IdExchange, TasksOfLongBatches) {
   // More ids than one task takes, in bags of very different lengths.
   spec::Config config = make_config(3);
-  for (const spec::Sharding sharding : {spec::Sharding::kRowWise, spec::Sharding::kTableWise}) {
+  int listed = 0;
+  for (const auto& [sharding, num_ranks] : {std::pair{spec::Sharding::kRowWise, 2},
+                                            {spec::Sharding::kTableWise, 2},
+                                            {spec::Sharding::kRowWise, 10}}) {
     for (spec::Table& table : config.tables) {
       table.sharding = sharding;
     }
-    Ranks ranks(config, 2, 5, 60'000);
-    for (std::int64_t r = 0; r < 2; ++r) {
+    Ranks ranks(config, num_ranks, 5, num_ranks * 30'000);
+    for (std::int64_t r = 0; r < (num_ranks == 2 ? 2 : 1); ++r) {
       check_received(ranks, r, true);
       check_own(ranks, r);
       check_rows(ranks, static_cast<std::size_t>(r));
+      check_terms(ranks, static_cast<std::size_t>(r), listed);
     }
   }
+  EXPECT_GT(listed, 0);
 }
 
 /// One feature of one table, on rank 0 of two; `damage` changes what rank 1 has packed.

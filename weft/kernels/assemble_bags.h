@@ -10,7 +10,8 @@
 ///            (docs/adr/0005-ids-in-host-memory.md); a device that cannot address it takes a copy.
 ///            Jobs and their lists are the caller's, and are read before a call returns. Jobs of
 ///            one call write different places.
-/// Cost       reads and writes every vector once.
+/// Cost       reads and writes every vector once, whatever the number of cuts; where terms are not
+///            listed, besides looks into every cut per 128 bags.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,18 @@ struct BagVectors {
   std::int64_t count = 0;
 };
 
+/// A partial sum of a bag.
+struct BagTerm {
+  std::int32_t cut = 0;
+  std::int32_t vector = 0;  ///< number among those of the cut
+};
+
+/// The partial sums of each bag: of bag b terms[begins[b]] to terms[begins[b + 1]], cuts ascending.
+struct BagTerms {
+  const std::int32_t* begins = nullptr;  ///< by bag, and one more
+  const BagTerm* terms = nullptr;
+};
+
 /// Rows of a matrix, one a bag, and what they are made of.
 struct BagAssembly {
   /// What becomes of a bag that no vector is for.
@@ -46,6 +59,7 @@ struct BagAssembly {
   /// By cut of a table's rows; a bag gets the sum of what they have for it. None: rows have their
   /// sums already. Of several, all have vectors.
   std::span<const BagVectors> cuts = {};
+  BagTerms terms = {};  ///< of several cuts; null: the cuts are looked through
   /// kKept: there is one cut, and its bags differ but need not ascend; else they ascend.
   Others others = Others::kZeros;
   /// By bag, and one more: a row is divided by the length of its bag where that is above 1; null:

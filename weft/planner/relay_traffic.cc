@@ -141,16 +141,13 @@ RelayTraffic::RelayTraffic(HostLayout hosts, const RankKinds& ranks, const Optio
       replica_rows_(ranks.kinds.size()) {
 }
 
-/// Lengths of bags are as good as always in one byte.
-void RelayTraffic::add_ids(std::size_t rank,
-                           const FeatureUse& use,
-                           double share,
-                           std::int64_t rows) {
-  const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
+void RelayTraffic::add_ids(
+    std::size_t rank, const FeatureUse& use, double share, std::int64_t rows, bool is_split) {
   const auto id = static_cast<double>(spec::id_bytes(rows)) + (use.weighted ? sizeof(float) : 0.0);
-  const double sample = (all_of_one || share <= 0.0 ? 0.0 : 1.0) + use.length * share * id;
   for (std::size_t kind = 0; kind < replica_rows_.size(); ++kind) {
-    ids_.add(rank, kind, ranks_.kinds[kind].samples * sample);
+    const double samples = ranks_.kinds[kind].samples;
+    ids_.add(rank, kind,
+             bag_bytes(use, share, is_split, samples) + samples * use.length * share * id);
   }
 }
 

@@ -102,8 +102,9 @@ class RelayTraffic {
   RelayTraffic& operator=(const RelayTraffic&) = delete;
 
   /// Ids of a feature that go to a shard on `rank`, with a `share` of its ids; `rows` of the
-  /// table's largest cut.
-  void add_ids(std::size_t rank, const FeatureUse& use, double share, std::int64_t rows);
+  /// table's largest cut; `is_split`: bags may have ids in other shards.
+  void add_ids(
+      std::size_t rank, const FeatureUse& use, double share, std::int64_t rows, bool is_split);
 
   /// Rows that a fetched shard of `rows` is asked for by each rank of a kind.
   void add_unique_rows(std::size_t rank, std::size_t kind, std::int64_t rows, double asked);

@@ -13,6 +13,7 @@
 #include "weft/planner/codec_cost.h"
 #include "weft/planner/fetched_cost.h"
 #include "weft/planner/mesh_cost.h"
+#include "weft/planner/step_counts.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
@@ -21,13 +22,6 @@ namespace {
 using topology::copy_s;
 
 constexpr double kReplicaEntry = 12.0;  // row, part and place of a partial row
-
-/// Of a bag's length on the wire: none where a shard gets all bags, each of one id, or no id; else
-/// one byte, as good as always.
-double length_bytes(const FeatureUse& use, double share) {
-  const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
-  return all_of_one || share <= 0.0 ? 0.0 : 1.0;
-}
 
 /// Sums of a row's gradients are written, squared for the other shards of its rows, and read again;
 /// with a norm that is limited so are the updated rows.
@@ -139,6 +133,7 @@ ShardLoad shard_cost(const StepShape& shape, const TableBlock& block) {
     return load;
   }
   const auto id_bytes = static_cast<double>(spec::id_bytes(largest_cut(rows, hot_use)));
+  const bool is_split = rows.size() < table.num_embeddings || hot_use != nullptr;
   const cost::RowShape row = cost::row_shape(table, cols.size());
   ShardLoad load{.bytes = layout::resident_bytes(table, rows.size(), cols.size())};
   double vectors = 0.0;
@@ -154,7 +149,7 @@ ShardLoad shard_cost(const StepShape& shape, const TableBlock& block) {
                                .pooled = use->pooled};
     load.lookup_s += cost::lookup_s(shape.cluster, table, cols.size(), work);
     load.ids += ids;
-    load.ids_bytes += length_bytes(*use, share) * shape.samples +
+    load.ids_bytes += bag_bytes(*use, share, is_split, shape.samples) +
                       (ids / shape.batch) * shape.samples *
                           (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
     vectors += use->pooled ? bags : ids;

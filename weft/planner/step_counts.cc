@@ -6,11 +6,24 @@
 #include <utility>
 
 #include "weft/base/parts.h"
+#include "weft/layout/listed_bags.h"
 
 namespace weft::planner {
 
 bool has_fixed_length(const FeatureUse& use) {
   return use.present == 1.0 && use.length == std::floor(use.length);
+}
+
+/// Lengths are as good as always in one byte, or none where a slot gets all bags, each of one id,
+/// or no id. Those of a slot with few ids of split bags are not sent.
+double bag_bytes(const FeatureUse& use, double share, bool is_split, double samples) {
+  const double ids = samples * use.length * share;
+  const auto bags = static_cast<std::int64_t>(std::ceil(samples));
+  if (is_split && layout::lists_bags(ids, bags)) {
+    return ids * static_cast<double>(layout::listed_bag_bytes(bags));
+  }
+  const bool all_of_one = share >= 1.0 && use.length == 1.0 && use.present == 1.0;
+  return all_of_one || share <= 0.0 ? 0.0 : samples;
 }
 
 RankKinds rank_kinds(const spec::Config& config, const spec::Plan& plan, const MicroBatches& cuts) {

@@ -47,6 +47,10 @@ Expected ids_of(const JointUse& table, double samples);
 /// Whether every bag of a feature has as many ids.
 bool has_fixed_length(const FeatureUse& use);
 
+/// Expected bytes that say which bags the ids of `samples` samples of a feature are of, at a slot
+/// that gets a `share` of them; `is_split`: bags may have ids in other slots.
+double bag_bytes(const FeatureUse& use, double share, bool is_split, double samples);
+
 /// Partial sums of a rank: per (row, part), and per (row, whole subtree of its parts).
 struct Partials {
   Expected segments, sums;

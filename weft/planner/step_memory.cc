@@ -243,7 +243,8 @@ class StepLengths {
         exchange_->add_rounding(rank, slot, feature);
       }
       if (relays_) {
-        relays_->add_ids(rank, feature, rows.shares[use], largest_cut(shard.rows, hot_use));
+        relays_->add_ids(rank, feature, rows.shares[use], largest_cut(shard.rows, hot_use),
+                         slot.path == layout::Path::kSplitBags);
       }
     }
     const Expected entries = rows.entries;  // `rows` may go

@@ -14,6 +14,7 @@
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/comm/collective.h"
+#include "weft/kernels/assemble_bags.h"
 #include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
@@ -25,7 +26,8 @@ namespace weft::sharding {
 /// What this rank asks of one slot.
 struct AskedSlot {
   std::int64_t ids = 0;
-  std::int32_t length_bytes = 4;  ///< of a bag's length on the wire, once all lengths are known
+  std::int16_t length_bytes = 4;  ///< of a bag's length on the wire, once all lengths are known
+  std::int16_t bag_bytes = 0;     ///< of an id's bag, where bags are listed; else 0
   std::int32_t packed_bytes = 0;  ///< of packed rows, else 0
   std::int64_t vectors = 0;       ///< that come back
   std::int64_t gradients = 0;     ///< that go out
@@ -83,7 +85,7 @@ struct OwnIds {
 struct AskedBags {
   /// One slot's part of `bytes` and `rows`.
   struct Section {
-    std::int64_t lengths_at = 0;  ///< bytes
+    std::int64_t bags_at = 0;  ///< bytes; lengths of all bags, or the bag of each id (wire_ids.h)
     std::int64_t ids_at = 0;
     std::int64_t weights_at = -1;  ///< -1: the batch's own; of a split feature: not sent
     std::int64_t rows_at = -1;     ///< into `rows`; -1: vector i belongs to bag i
@@ -91,10 +93,17 @@ struct AskedBags {
 
   /// Where a split feature's ids of one cut of rows go.
   struct Writer {
-    std::int32_t* lengths = nullptr;  ///< [B]
-    std::byte* ids = nullptr;         ///< of the feature's width
+    std::int32_t* bags = nullptr;  ///< [B] lengths, or, where bags are listed, [ids] each one's bag
+    bool is_listed = false;
+    std::byte* ids = nullptr;  ///< of the feature's width
     float* weights = nullptr;
     std::int32_t* rows = nullptr;
+  };
+
+  /// Of a split feature: which vectors each of its bags is the sum of.
+  struct TermSection {
+    std::int64_t begins_at = 0;  ///< into `term_begins`
+    std::int64_t terms_at = 0;   ///< into `terms`
   };
 
   /// Takes room for a section, which stays aligned; returns where it begins.
@@ -112,8 +121,13 @@ struct AskedBags {
     return sections[at(address.server)][at(address.slot)];
   }
 
-  [[nodiscard]] std::int32_t* lengths(const Section& section) {
-    return reinterpret_cast<std::int32_t*>(bytes.data() + section.lengths_at);
+  /// What says which bags a section's ids are of, while it is filled.
+  [[nodiscard]] std::int32_t* bags(const Section& section) {
+    return reinterpret_cast<std::int32_t*>(bytes.data() + section.bags_at);
+  }
+
+  [[nodiscard]] kernels::BagTerms terms_of(const TermSection& section) const {
+    return {term_begins.data() + section.begins_at, terms.data() + section.terms_at};
   }
 
   std::vector<std::vector<Section>> sections;  ///< [W + 1][slots]
@@ -121,7 +135,11 @@ struct AskedBags {
   std::int64_t num_bytes = 0;
   std::vector<std::int32_t> rows;
   std::int64_t num_rows = 0;
-  std::vector<Writer> writers;  ///< of split features, by cut of rows
+  std::vector<Writer> writers;             ///< of split features, by cut of rows
+  std::vector<TermSection> term_sections;  ///< of split features
+  std::vector<std::int32_t> term_begins;   ///< [B + 1] of each
+  std::vector<kernels::BagTerm> terms;     ///< as many as vectors
+  std::int64_t num_term_begins = 0, num_terms = 0;
 };
 
 /// Of tables that are asked for rows, each once.
@@ -151,6 +169,7 @@ struct AskedIds {
     const AskedSlot& asked = slot(address);
     return {.batch = static_cast<std::int32_t>(batch.sparse.batch),
             .length_bytes = asked.length_bytes,
+            .bag_bytes = asked.bag_bytes,
             .ids = static_cast<std::int32_t>(asked.ids),
             .packed_bytes = asked.packed_bytes};
   }

@@ -1,9 +1,14 @@
 #include "weft/sharding/id_receiver.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "weft/base/at.h"
+#include "weft/base/error.h"
+#include "weft/layout/listed_bags.h"
 
 namespace weft::sharding {
 
@@ -61,12 +66,41 @@ void IdReceiver::find_parts(std::int64_t global_size, ServedIds& served) const {
   std::copy(runs.begin(), runs.end(), served.parts.begin() + global_size);
 }
 
+void IdReceiver::check(std::int64_t global_size,
+                       std::int64_t source,
+                       std::span<const SlotCounts> counts) const {
+  const std::int64_t batch = routing_.own_samples(global_size, source).size();
+  const auto refuse = [&](std::size_t slot, const std::string& what) {
+    fail(ErrorCode::kComm, "id exchange: rank {} announces {} for {}", world_ranks_[at(source)],
+         what, routing_.name_of(slots_[slot]));
+  };
+  for (std::size_t j = 0; j < counts.size(); ++j) {
+    const SlotCounts& one = counts[j];
+    const bool is_width = one.length_bytes == 0 || one.length_bytes == 1 || one.length_bytes == 2 ||
+                          one.length_bytes == 4;
+    if (one.batch != batch || one.ids < 0 || !is_width || (batch == 0 && one.ids > 0)) {
+      refuse(j, fmt::format("{} samples with {} ids and lengths of {} bytes, {} samples expected,",
+                            one.batch, one.ids, one.length_bytes, batch));
+    }
+    const bool may_list = slots_[j].fetch < 0 && one.length_bytes == 0 &&
+                          one.bag_bytes == layout::listed_bag_bytes(batch);
+    if (one.bag_bytes != 0 && !may_list) {
+      refuse(j, fmt::format("a list of bags of {} bytes each beside lengths of {} bytes",
+                            one.bag_bytes, one.length_bytes));
+    }
+    if (one.packed_bytes < 0) {
+      refuse(j, fmt::format("{} bytes of packed rows", one.packed_bytes));
+    }
+  }
+}
+
 void IdReceiver::lay_out(std::int64_t global_size,
                          std::span<const std::vector<SlotCounts>> counts,
                          ServedIds& served,
                          std::span<IncomingBlock> blocks) const {
   find_parts(global_size, served);
-  served.num_ids = served.num_offsets = served.num_weights = 0;
+  served.num_ids = served.num_weights = 0;
+  served.num_offsets = 1;  // the first is 0, and of all blocks without bags
   served.tasks.clear();
   for (std::size_t j = 0; j < slots_.size(); ++j) {
     const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
@@ -76,9 +110,9 @@ void IdReceiver::lay_out(std::int64_t global_size,
         continue;
       }
       const SlotPath& path = paths_.of(address, r);
-      path.expect_block(served, block_from(j, r), counts[at(r)][j],
-                        blocks[j * at(routing_.ranks) + at(r)]);
-      served.tasks.add(path.unpack_tasks(slots_[j], counts[at(r)][j]));
+      const ArrivedBlock from = block_from(counts, j, r);
+      path.expect_block(served, from, blocks[j * at(routing_.ranks) + at(r)]);
+      served.tasks.add(path.unpack_tasks(from));
     }
   }
   grow(served.ids, served.num_ids);
@@ -98,7 +132,7 @@ void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts,
     pieces.clear();
     for (std::size_t j = 0; j < slots_.size() && r != paths_.rank(); ++j) {
       const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
-      paths_.of(address, r).add_expected(block_from(j, r), counts[at(r)][j], pieces);
+      paths_.of(address, r).add_expected(block_from(counts, j, r), pieces);
     }
     for (const comm::Piece& piece : pieces) {
       bytes += (piece.bytes + 7) / 8 * 8;  // keeps every section aligned
@@ -118,16 +152,17 @@ void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts,
 }
 
 void IdReceiver::unpack(ThreadPool& pool,
+                        std::span<const std::vector<SlotCounts>> counts,
                         std::span<const comm::Lane> arrived,
                         ServedIds& served,
                         std::span<IncomingBlock> blocks) const {
   served.tasks.run(pool, [&](std::int64_t b, std::int64_t task) {
     const std::size_t j = at(b / routing_.ranks);
-    ArrivedBlock from = block_from(j, b % routing_.ranks);
-    from.pieces = arrived[at(from.source)].pieces.subspan(slot_piece_[j],
-                                                          slot_piece_[j + 1] - slot_piece_[j]);
-    paths_.of({paths_.rank(), static_cast<std::int64_t>(j)}, from.source)
-        .unpack(served, from, task, blocks[at(b)]);
+    ArrivedBlock from = block_from(counts, j, b % routing_.ranks);
+    from.pieces = pieces_of(arrived[at(from.source)].pieces, j);
+    const SlotPath& path = paths_.of({paths_.rank(), static_cast<std::int64_t>(j)}, from.source);
+    path.check_pieces(from, pieces_of(served.pieces[at(from.source)], j));
+    path.unpack(served, from, task, blocks[at(b)]);
   });
 }
 

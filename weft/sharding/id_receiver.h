@@ -23,15 +23,23 @@ class IdReceiver {
   /// `world_ranks`: the world's number of each rank, for messages. `paths` outlives it.
   IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ranks);
 
-  /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots].
+  /// Throws Error(kComm) naming the rank and the slot for `counts` ([own slots]) that the samples
+  /// of `source` cannot have.
+  void check(std::int64_t global_size,
+             std::int64_t source,
+             std::span<const SlotCounts> counts) const;
+
+  /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots], which have been
+  /// checked.
   void lay_out(std::int64_t global_size,
                std::span<const std::vector<SlotCounts>> counts,
                ServedIds& served,
                std::span<IncomingBlock> blocks) const;
 
-  /// Throws Error(kComm) where lengths or rows are not what was announced; of packed rows naming
-  /// the sender.
+  /// Throws Error(kComm) naming the sender and the slot where bags or rows are not what was
+  /// announced.
   void unpack(ThreadPool& pool,
+              std::span<const std::vector<SlotCounts>> counts,
               std::span<const comm::Lane> arrived,
               ServedIds& served,
               std::span<IncomingBlock> blocks) const;
@@ -40,11 +48,20 @@ class IdReceiver {
   void find_parts(std::int64_t global_size, ServedIds& served) const;
   void describe_lanes(std::span<const std::vector<SlotCounts>> counts, ServedIds& served) const;
 
-  [[nodiscard]] ArrivedBlock block_from(std::size_t slot, std::int64_t source) const {
+  [[nodiscard]] ArrivedBlock block_from(std::span<const std::vector<SlotCounts>> counts,
+                                        std::size_t slot,
+                                        std::int64_t source) const {
     return {.slot = &slots_[slot],
             .source = source,
             .world_rank = world_ranks_[static_cast<std::size_t>(source)],
+            .counts = counts[static_cast<std::size_t>(source)][slot],
             .pieces = {}};
+  }
+
+  /// The pieces of a slot among those of a lane.
+  [[nodiscard]] std::span<const comm::Piece> pieces_of(std::span<const comm::Piece> lane,
+                                                       std::size_t slot) const {
+    return lane.subspan(slot_piece_[slot], slot_piece_[slot + 1] - slot_piece_[slot]);
   }
 
   const Paths& paths_;

@@ -14,7 +14,7 @@ namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 constexpr std::int64_t kRefused = -1;  // the rank has no batch, and nothing of the message counts
 
 /// First bytes of every counts message. `slots` entries of SlotCounts and the control block follow.
@@ -253,24 +253,8 @@ void InputDist::read_counts(InputStep& step) const {
       std::memcpy(&counts, next, sizeof(counts));
       next += sizeof(counts);
     }
-    check_counts(step, r);
+    receiver_.check(batch.global_size, r, step.received[at(r)]);
     in += step.recv_counts_bytes[at(r)];
-  }
-}
-
-void InputDist::check_counts(const InputStep& step, std::int64_t source) const {
-  const Range samples = routing_.own_samples(step.batch().global_size, source);
-  for (const SlotCounts& counts : step.received[at(source)]) {
-    const bool width = counts.length_bytes == 0 || counts.length_bytes == 1 ||
-                       counts.length_bytes == 2 || counts.length_bytes == 4;
-    if (counts.batch != samples.size() || counts.ids < 0 || !width) {
-      fail(ErrorCode::kComm, "id exchange: rank {} announces {} samples and {} ids, {} expected",
-           world_rank(source), counts.batch, counts.ids, samples.size());
-    }
-    if (counts.packed_bytes < 0) {
-      fail(ErrorCode::kComm, "id exchange: rank {} announces {} bytes of packed rows",
-           world_rank(source), counts.packed_bytes);
-    }
   }
 }
 
@@ -283,7 +267,7 @@ void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
     step.recv[at(r)] = {.pieces = step.served.pieces[at(r)], .silent = self};
   }
   comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
-    receiver_.unpack(*ctx.pool, arrived, step.served, step.incoming.blocks);
+    receiver_.unpack(*ctx.pool, step.received, arrived, step.served, step.incoming.blocks);
   });
   place(ctx, step);
 }

@@ -8,9 +8,9 @@
 /// are
 ///            the two messages, and the order of slots in them.
 /// Wire       counts, rank to rank: WireHeader, then SlotCounts of each slot the receiver
-///            serves, then the control block. ids: per slot two or three pieces: B lengths
-///            and the ids, counted within the shard's rows, both as wire_ids.h says; fp32 weights
-///            of weighted slots. Column shards are sent the same memory.
+///            serves, then the control block. ids: per slot two or three pieces: B lengths, or the
+///            bag of each id, and the ids, counted within the shard's rows, all as wire_ids.h says;
+///            fp32 weights of weighted slots. Column shards are sent the same memory.
 ///            Of a fetched table (Routing) the shards are asked for rows, each once: two pieces,
 ///            the lengths of R + N runs (unique_rows.h) and the ids, packed where codecs.ids says
 ///            so; their bytes are among the counts.
@@ -19,9 +19,9 @@
 ///            served (widened), which over `local` reads the asking rank's memory.
 /// Order      what a server receives for a slot is ordered by source rank, which is the order of
 ///            samples in the global batch.
-/// Bytes      per rank and step: 0 to 4·B per slot it asks of others, plus 1 to 8 per id (+4
-///            weighted). Of fetched tables as many per unique row. row_wise asks W slots per
-///            feature, column_wise one per column shard.
+/// Bytes      per rank and step: 0 to 4·B per slot it asks of others, at most 4 per id where rows
+///            are cut, plus 1 to 8 per id (+4 weighted). Of fetched tables as many per unique row.
+///            row_wise asks W slots per feature, column_wise one per column shard.
 /// State      an InputDist is const; what a batch has in flight is in an InputStep.
 /// Threads    tasks of runs of bags on the context's pool; stages of different steps may run at
 /// once
@@ -73,7 +73,6 @@ class InputDist {
   void write_counts(InputStep& step, std::span<const std::byte> control) const;
   [[nodiscard]] int world_rank(std::int64_t rank) const;
   void read_counts(InputStep& step) const;
-  void check_counts(const InputStep& step, std::int64_t source) const;
   void place_own_blocks(InputStep& step) const;
   void place(Context& ctx, InputStep& step) const;
   void upload(Context& ctx, InputStep& step) const;

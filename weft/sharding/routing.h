@@ -119,6 +119,12 @@ struct Routing {
     return served[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
   }
 
+  /// What a slot is of, for messages.
+  [[nodiscard]] std::string name_of(const Slot& slot) const {
+    return slot.fetch < 0 ? "feature " + features[static_cast<std::size_t>(slot.feature)].name
+                          : "table " + fetches[static_cast<std::size_t>(slot.fetch)].name;
+  }
+
   /// The path between the slot's server and the samples of `source`: a rank that serves itself
   /// whole bags does so in place.
   [[nodiscard]] Path path(const SlotAddress& address, std::int64_t source) const {

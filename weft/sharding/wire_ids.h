@@ -1,10 +1,14 @@
-/// Private to sharding/: how ids and lengths of bags look on the wire.
+/// Private to sharding/: how ids look on the wire, and which bags they are of.
 ///
 /// Ids     counted within the rows of a cut, in spec::id_bytes() of the table's largest cut.
 ///         Rows of fetched tables, where codecs.ids is packed: every run ascending, packed
 ///         (weft/kernels/packed_ids.h), the runs behind each other.
 /// Lengths of a slot's bags, in 1, 2 or 4 bytes: the least that hold the longest one of the batch;
 ///         none where all bags are of one length, which then is ids / bags.
+/// Listed  are the bags of a slot with few ids: in place of lengths, the bag of each id, which
+/// never
+///         descends, in the bytes that hold the last bag of the batch. weft/layout/listed_bags.h
+///         says when. So a slot costs what its ids cost, however many bags have none.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +34,12 @@ void grow(std::vector<T>& values, std::int64_t size) {
 
 /// What a slot is about to get from one rank.
 struct SlotCounts {
+  /// Whether bags are listed.
+  [[nodiscard]] bool is_listed() const { return bag_bytes > 0; }
+
   std::int32_t batch = 0;         ///< samples
-  std::int32_t length_bytes = 4;  ///< of a bag's length; of rows 4 per run
+  std::int16_t length_bytes = 4;  ///< of a bag's length; of rows 4 per run
+  std::int16_t bag_bytes = 0;     ///< of an id's bag, where bags are listed; else 0
   std::int32_t ids = 0;
   std::int32_t packed_bytes = 0;  ///< of packed ids, else 0
 };
@@ -53,6 +61,26 @@ void visit_width(std::int64_t bytes, const Call& call) {
   }
 }
 
+/// Narrows `count` numbers to `bytes` each, in place.
+inline void narrow(std::int32_t* numbers, std::int64_t count, std::int64_t bytes) {
+  if (bytes == 4) {
+    return;
+  }
+  visit_width(bytes, [&]<typename T>(T) {
+    constexpr std::int64_t kBlock = 256;  // read before it is written, as they overlap
+    std::array<T, kBlock> block;
+    auto* const out = reinterpret_cast<std::byte*>(numbers);
+    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+      const std::int64_t size = std::min(kBlock, count - begin);
+      for (std::int64_t i = 0; i < size; ++i) {
+        block[static_cast<std::size_t>(i)] = static_cast<T>(numbers[begin + i]);
+      }
+      std::memcpy(out + begin * static_cast<std::int64_t>(sizeof(T)), block.data(),
+                  static_cast<std::size_t>(size) * sizeof(T));
+    }
+  });
+}
+
 /// Turns `count` lengths at `lengths` into what travels, in place; returns bytes per length.
 inline std::int32_t narrow_lengths(std::int32_t* lengths, std::int64_t count) {
   std::int32_t most = 0;
@@ -65,22 +93,7 @@ inline std::int32_t narrow_lengths(std::int32_t* lengths, std::int64_t count) {
     return 0;
   }
   const auto bytes = static_cast<std::int32_t>(spec::id_bytes(std::int64_t{most} + 1));
-  if (bytes == 4) {
-    return bytes;
-  }
-  visit_width(bytes, [&]<typename T>(T) {
-    constexpr std::int64_t kBlock = 256;  // read before it is written, as they overlap
-    std::array<T, kBlock> block;
-    auto* const out = reinterpret_cast<std::byte*>(lengths);
-    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-      const std::int64_t size = std::min(kBlock, count - begin);
-      for (std::int64_t i = 0; i < size; ++i) {
-        block[static_cast<std::size_t>(i)] = static_cast<T>(lengths[begin + i]);
-      }
-      std::memcpy(out + begin * static_cast<std::int64_t>(sizeof(T)), block.data(),
-                  static_cast<std::size_t>(size) * sizeof(T));
-    }
-  });
+  narrow(lengths, count, bytes);
   return bytes;
 }
 

@@ -13,6 +13,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
+#include "weft/base/sum_present.h"
 #include "weft/kernels/cpu/scratch.h"
 #include "weft/kernels/tasks.h"
 
@@ -22,7 +23,7 @@ namespace {
 constexpr std::int64_t kAssembledFloatsPerTask = 65536;
 constexpr std::int64_t kFewestAssembledBags = 16;
 constexpr std::int64_t kMostAssembledBags = 1024;
-constexpr std::int64_t kMostSummedBags = 128;  // whose terms are listed at a time
+constexpr std::int64_t kMostSummedBags = 128;  // whose terms are found at a time
 
 /// The usual dimensions without a call.
 void copy_floats(float* to, const float* from, std::int64_t count) {
@@ -39,6 +40,11 @@ void copy_floats(float* to, const float* from, std::int64_t count) {
     default:
       std::memcpy(to, from, at(count) * sizeof(float));
   }
+}
+
+const float* vector_of(const BagAssembly& job, const BagTerm& term) {
+  const BagVectors& cut = job.cuts[at(term.cut)];
+  return cut.vectors + term.vector * cut.stride;
 }
 
 /// The first of a cut's vectors that is of bag `bag` or of a later one.
@@ -67,65 +73,15 @@ void copy_bags(const BagVectors& cut, Range bags, const VectorRows& to) {
   }
 }
 
-/// Stands for the terms of a bag that has several.
-constexpr float kSeveral = 0.0F;
-
-/// What a task that adds partial sums works with, in memory of its thread.
-struct SumScratch {
-  /// For a job of several cuts.
-  explicit SumScratch(const BagAssembly& job) {
-    const auto num_cuts = static_cast<std::int64_t>(job.cuts.size());
-    constexpr std::int64_t kFloats = sizeof(void*) / sizeof(float);
-    const std::int64_t listed = (kMostSummedBags + 1) * num_cuts;
-    float* const memory = ThreadScratch::get(kFloats * listed + tree_slots(num_cuts) * job.to.cols);
-    next = {reinterpret_cast<std::int64_t*>(memory), job.cuts.size()};
-    terms = {reinterpret_cast<const float**>(memory + kFloats * num_cuts),
-             at(kMostSummedBags * num_cuts)};
-    sums = memory + kFloats * listed;
-  }
-
-  std::span<std::int64_t> next;   ///< [cuts] the first vector of the bags in hand
-  std::span<const float*> terms;  ///< [kMostSummedBags][cuts], where a bag has several
-  float* sums;                    ///< [tree_slots(cuts)][columns]
-};
-
-/// The only term of each bag, null or &kSeveral; then all terms. Cut after cut, so that nothing
-/// depends on a guess which cut comes next.
-void find_terms(std::span<const BagVectors> cuts,
-                const SumScratch& scratch,
-                Range bags,
-                std::span<const float*> only) {
-  std::fill(only.begin(), only.end(), nullptr);
-  bool several = false;
-  for (std::size_t k = 0; k < cuts.size(); ++k) {
-    const BagVectors& cut = cuts[k];
-    scratch.next[k] = first_vector(cut, bags.begin);
-    for (std::int64_t v = scratch.next[k]; v < cut.count && bag_of(cut, v) < bags.end; ++v) {
-      const float*& term = only[at(bag_of(cut, v) - bags.begin)];
-      several |= term != nullptr;
-      term = term == nullptr ? cut.vectors + v * cut.stride : &kSeveral;
-    }
-  }
-  if (!several) {
-    return;
-  }
-  std::fill(scratch.terms.begin(), scratch.terms.end(), nullptr);
-  for (std::size_t k = 0; k < cuts.size(); ++k) {
-    const BagVectors& cut = cuts[k];
-    for (std::int64_t v = scratch.next[k]; v < cut.count && bag_of(cut, v) < bags.end; ++v) {
-      scratch.terms[at(bag_of(cut, v) - bags.begin) * cuts.size() + k] =
-          cut.vectors + v * cut.stride;
-    }
-  }
-}
-
-/// The tree over the cuts that have a term.
-void add_terms(std::span<const float* const> terms, float* sums, std::span<float> out) {
+/// The tree over the cuts that have a term, of several terms.
+void add_terms(const BagAssembly& job,
+               std::span<const BagTerm> terms,
+               float* sums,
+               std::span<float> out) {
   const auto cols = static_cast<std::int64_t>(out.size());
   std::array<const float*, 64> held;  // by tree slot
-  const auto leaf = [&](const Range& node, int depth) {
-    held[static_cast<std::size_t>(depth)] = terms[at(node.begin)];
-    return node.size() == 1 && terms[at(node.begin)] != nullptr;
+  const auto put = [&](std::int64_t i, int depth) {
+    held[static_cast<std::size_t>(depth)] = vector_of(job, terms[at(i)]);
   };
   const auto join = [&](int depth) {
     float* const sum = sums + depth * cols;
@@ -135,32 +91,101 @@ void add_terms(std::span<const float* const> terms, float* sums, std::span<float
     }
     held[i] = sum;
   };
-  sum_tree(Range{0, static_cast<std::int64_t>(terms.size())}, 0, leaf, join);
+  sum_present(std::ssize(terms), [&](std::int64_t i) { return terms[at(i)].cut; }, put, join);
   copy_floats(out.data(), held[0], cols);
 }
 
-/// At most kMostSummedBags.
-void add_some_bags(const BagAssembly& job, const SumScratch& scratch, Range bags) {
-  std::array<const float*, kMostSummedBags> only;
-  find_terms(job.cuts, scratch, bags, only);
-  const VectorRows& to = job.to;
-  const std::size_t cuts = job.cuts.size();
-  for (std::int64_t i = 0; i < bags.size(); ++i) {
-    float* const row = to.data + (bags.begin + i) * to.stride;
-    if (only[at(i)] == nullptr) {
-      std::fill_n(row, to.cols, 0.0F);
-    } else if (only[at(i)] != &kSeveral) {
-      copy_floats(row, only[at(i)], to.cols);
-    } else {
-      add_terms(scratch.terms.subspan(at(i) * cuts, cuts), scratch.sums, {row, at(to.cols)});
+/// What a task that adds partial sums works with, in memory of its thread.
+struct SumScratch {
+  /// For a job of several cuts.
+  explicit SumScratch(const BagAssembly& job) {
+    constexpr std::int64_t kTermFloats = sizeof(BagTerm) / sizeof(float);
+    const auto num_cuts = static_cast<std::int64_t>(job.cuts.size());
+    const std::int64_t num_terms = job.terms.begins == nullptr ? kMostSummedBags * num_cuts : 0;
+    const std::int64_t num_begins = job.terms.begins == nullptr ? kMostSummedBags + 1 : 0;
+    sums = ThreadScratch::get(tree_slots(num_cuts) * job.to.cols + num_begins +
+                              kTermFloats * num_terms);
+    begins = reinterpret_cast<std::int32_t*>(sums + tree_slots(num_cuts) * job.to.cols);
+    terms = reinterpret_cast<BagTerm*>(begins + num_begins);
+  }
+
+  float* sums;           ///< [tree_slots(cuts)][columns]
+  std::int32_t* begins;  ///< of terms that are not listed: of [kMostSummedBags] bags, and one more
+  BagTerm* terms;
+};
+
+/// Calls call(cut, vector, place of the bag among `bags`) for each vector of these bags, cut after
+/// cut, so that nothing depends on a guess which cut comes next.
+template <typename Call>
+void for_each_vector(std::span<const BagVectors> cuts, Range bags, const Call& call) {
+  for (std::size_t k = 0; k < cuts.size(); ++k) {
+    const BagVectors& cut = cuts[k];
+    for (std::int64_t v = first_vector(cut, bags.begin); v < cut.count && bag_of(cut, v) < bags.end;
+         ++v) {
+      call(static_cast<std::int32_t>(k), static_cast<std::int32_t>(v), bag_of(cut, v) - bags.begin);
     }
   }
 }
 
+/// `of`: the terms of these bags.
+void add_listed(const BagAssembly& job, Range bags, const BagTerms& of, float* sums) {
+  const VectorRows& to = job.to;
+  for (std::int64_t i = 0; i < bags.size(); ++i) {
+    const std::span terms(of.terms + of.begins[i], of.terms + of.begins[i + 1]);
+    float* const row = to.data + (bags.begin + i) * to.stride;
+    if (terms.empty()) {
+      std::fill_n(row, to.cols, 0.0F);
+    } else if (terms.size() == 1) {
+      copy_floats(row, vector_of(job, terms[0]), to.cols);
+    } else {
+      add_terms(job, terms, sums, {row, at(to.cols)});
+    }
+  }
+}
+
+/// At most kMostSummedBags, whose terms are not listed. Where none has several, the only one of
+/// each is all there is to know.
+void add_unlisted(const BagAssembly& job, Range bags, const SumScratch& scratch) {
+  std::array<const float*, kMostSummedBags> only;
+  std::fill_n(only.begin(), bags.size(), nullptr);
+  std::fill_n(scratch.begins, bags.size() + 1, 0);
+  std::int32_t* const next = scratch.begins + 1;
+  bool several = false;
+  for_each_vector(job.cuts, bags, [&](std::int32_t cut, std::int32_t vector, std::int64_t bag) {
+    several |= next[bag]++ > 0;
+    only[at(bag)] = vector_of(job, {cut, vector});
+  });
+  if (several) {
+    std::int32_t begin = 0;
+    for (std::int64_t b = 0; b < bags.size(); ++b) {
+      begin += std::exchange(next[b], begin);
+    }
+    // Each begin moves on to that of the next bag.
+    for_each_vector(job.cuts, bags, [&](std::int32_t cut, std::int32_t vector, std::int64_t bag) {
+      scratch.terms[next[bag]++] = {cut, vector};
+    });
+    add_listed(job, bags, {scratch.begins, scratch.terms}, scratch.sums);
+    return;
+  }
+  for (std::int64_t b = 0; b < bags.size(); ++b) {
+    float* const row = job.to.data + (bags.begin + b) * job.to.stride;
+    if (only[at(b)] == nullptr) {
+      std::fill_n(row, job.to.cols, 0.0F);
+    } else {
+      copy_floats(row, only[at(b)], job.to.cols);
+    }
+  }
+}
+
+/// Of several cuts.
 void add_bags(const BagAssembly& job, Range bags) {
   const SumScratch scratch(job);
+  if (job.terms.begins != nullptr) {
+    add_listed(job, bags, {job.terms.begins + bags.begin, job.terms.terms}, scratch.sums);
+    return;
+  }
   for (std::int64_t first = bags.begin; first < bags.end; first += kMostSummedBags) {
-    add_some_bags(job, scratch, {first, std::min(first + kMostSummedBags, bags.end)});
+    add_unlisted(job, {first, std::min(first + kMostSummedBags, bags.end)}, scratch);
   }
 }
 

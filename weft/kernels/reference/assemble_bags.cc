@@ -20,6 +20,17 @@ std::optional<std::int64_t> vector_of(const BagVectors& cut, std::int64_t bag) {
   return found == end ? std::nullopt : std::optional<std::int64_t>(found - cut.bags);
 }
 
+/// The same of any of the job's cuts.
+std::optional<std::int64_t> vector_of(const BagAssembly& job, std::int64_t cut, std::int64_t bag) {
+  if (job.terms.begins == nullptr) {
+    return vector_of(job.cuts[at(cut)], bag);
+  }
+  const BagTerm* const end = job.terms.terms + job.terms.begins[bag + 1];
+  const BagTerm* const found = std::find_if(job.terms.terms + job.terms.begins[bag], end,
+                                            [cut](const BagTerm& term) { return term.cut == cut; });
+  return found == end ? std::nullopt : std::optional<std::int64_t>(found->vector);
+}
+
 /// The sum over the cuts that have the bag, up their tree; zeros where none has.
 std::vector<float> sum_of(const BagAssembly& job, std::int64_t bag) {
   const auto cols = at(job.to.cols);
@@ -28,7 +39,7 @@ std::vector<float> sum_of(const BagAssembly& job, std::int64_t bag) {
   const auto leaf = [&](const Range& node, int depth) {
     const BagVectors& cut = job.cuts[at(node.begin)];
     const std::optional<std::int64_t> vector =
-        node.size() == 1 ? vector_of(cut, bag) : std::nullopt;
+        node.size() == 1 ? vector_of(job, node.begin, bag) : std::nullopt;
     if (vector) {
       const float* const from = cut.vectors + *vector * cut.stride;
       slots[static_cast<std::size_t>(depth)].assign(from, from + cols);

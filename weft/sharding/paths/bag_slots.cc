@@ -7,12 +7,27 @@
 #include "weft/sharding/input_step.h"
 
 namespace weft::sharding {
-void BagSlots::narrow(AskedIds& asked, std::span<const SlotAddress> addresses) {
-  AskedBags& bags = asked.bags;
-  const std::int32_t bytes =
-      narrow_lengths(bags.lengths(bags.section(addresses.front())), asked.batch.sparse.batch);
+namespace {
+
+/// Bytes of a block's first piece, which says what bags its ids are of.
+std::int64_t bags_bytes(const SlotCounts& counts) {
+  return counts.is_listed() ? std::int64_t{counts.bag_bytes} * counts.ids
+                            : std::int64_t{counts.length_bytes} * counts.batch;
+}
+
+}  // namespace
+
+void BagSlots::narrow_bags(AskedIds& asked, std::span<const SlotAddress> addresses) {
+  AskedBags& all = asked.bags;
+  std::int32_t* const bags = all.bags(all.section(addresses.front()));
+  const AskedSlot& first = asked.slot(addresses.front());
+  if (first.bag_bytes > 0) {
+    narrow(bags, first.ids, first.bag_bytes);
+    return;
+  }
+  const std::int32_t bytes = narrow_lengths(bags, asked.batch.sparse.batch);
   for (const SlotAddress& address : addresses) {
-    asked.slot(address).length_bytes = bytes;
+    asked.slot(address).length_bytes = static_cast<std::int16_t>(bytes);
   }
 }
 
@@ -24,7 +39,7 @@ void BagSlots::add_pieces(const AskedIds& asked,
   const AskedBags::Section& section = asked.bags.section(address);
   // The sending side only reads.
   auto* const bytes = const_cast<std::byte*>(asked.bags.bytes.data());
-  pieces.push_back({bytes + section.lengths_at, sizes.length_bytes * asked.batch.sparse.batch});
+  pieces.push_back({bytes + section.bags_at, bags_bytes(asked.counts_of(address))});
   pieces.push_back({bytes + section.ids_at, slot.id_bytes * sizes.ids});
   if (slot.weighted && section.weights_at < 0) {
     const float* const weights = asked.batch.sparse.weights.data() +
@@ -35,35 +50,40 @@ void BagSlots::add_pieces(const AskedIds& asked,
   }
 }
 
-/// With room for as many bags as there are samples.
+/// With room for as many bags as there are samples, or ids where bags are listed: what has no id
+/// takes none.
 void BagSlots::expect_block(ServedIds& served,
                             const ArrivedBlock& from,
-                            const SlotCounts& counts,
                             IncomingBlock& block) const {
-  block = {.origin = IdOrigin::kReceived, .ids_begin = served.num_ids, .num_ids = counts.ids};
-  served.num_ids += counts.ids;
-  block.rows_read = counts.ids;
+  const std::int64_t ids = from.counts.ids;
+  const std::int64_t bags = from.counts.is_listed() ? ids : from.counts.batch;
+  block = {.origin = IdOrigin::kReceived, .ids_begin = served.num_ids, .num_ids = ids};
+  served.num_ids += ids;
+  block.rows_read = ids;
   block.weights_begin = from.slot->weighted ? served.num_weights : -1;
-  served.num_weights += from.slot->weighted ? counts.ids : 0;
-  block.lookup = block.gradient = {0, served.num_offsets};
-  served.num_offsets += counts.batch + 1;
+  served.num_weights += from.slot->weighted ? ids : 0;
   block.parts_begin = served.num_parts;
-  served.num_parts += counts.batch;
-}
-
-void BagSlots::add_expected(const ArrivedBlock& from,
-                            const SlotCounts& counts,
-                            std::vector<comm::Piece>& pieces) const {
-  pieces.push_back({nullptr, std::int64_t{counts.length_bytes} * counts.batch});
-  pieces.push_back({nullptr, from.slot->id_bytes * counts.ids});
-  if (from.slot->weighted) {
-    pieces.push_back({nullptr, std::int64_t{4} * counts.ids});
+  served.num_parts += bags;
+  if (bags > 0) {
+    block.lookup = block.gradient = {0, served.num_offsets};
+    served.num_offsets += bags + 1;
   }
 }
 
-/// One for all lengths, then runs of ids.
-std::int64_t BagSlots::unpack_tasks(const Slot& /*slot*/, const SlotCounts& counts) const {
-  return 1 + task_count(counts.ids, kIdsPerTask);
+void BagSlots::add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const {
+  pieces.push_back({nullptr, bags_bytes(from.counts)});
+  pieces.push_back({nullptr, from.slot->id_bytes * from.counts.ids});
+  if (from.slot->weighted) {
+    pieces.push_back({nullptr, std::int64_t{4} * from.counts.ids});
+  }
+}
+
+/// Runs of ids; the first one's task unpacks the bags too. Nothing is to be done for a block that
+/// has no room for bags.
+std::int64_t BagSlots::unpack_tasks(const ArrivedBlock& from) const {
+  const std::int64_t runs = task_count(from.counts.ids, kIdsPerTask);
+  const bool has_lengths = !from.counts.is_listed() && from.counts.batch > 0;
+  return has_lengths ? std::max<std::int64_t>(1, runs) : runs;
 }
 
 void BagSlots::unpack(ServedIds& served,
@@ -71,37 +91,77 @@ void BagSlots::unpack(ServedIds& served,
                       std::int64_t task,
                       IncomingBlock& block) const {
   if (task == 0) {
-    unpack_lengths(served, from, block);
-  } else {
+    unpack_bags(served, from, block);
+  }
+  if (block.num_ids > 0) {
     unpack_ids(served, from, block,
-               {(task - 1) * kIdsPerTask, std::min(task * kIdsPerTask, block.num_ids)});
+               {task * kIdsPerTask, std::min((task + 1) * kIdsPerTask, block.num_ids)});
   }
 }
 
-void BagSlots::unpack_lengths(ServedIds& served,
-                              const ArrivedBlock& from,
-                              IncomingBlock& block) const {
-  const comm::Piece& lengths = from.pieces[0];
-  const std::int64_t batch = routing_.own_samples(served.global_size, from.source).size();
-  if (lengths.bytes == 0) {
-    const std::int64_t each = batch == 0 ? 0 : block.num_ids / batch;
-    unpack_bags(served, [each](std::int64_t) { return each; }, from, block);
-    return;
+void BagSlots::unpack_bags(ServedIds& served,
+                           const ArrivedBlock& from,
+                           IncomingBlock& block) const {
+  const comm::Piece& bags = from.pieces[0];
+  if (from.counts.is_listed()) {
+    visit_width(from.counts.bag_bytes, [&]<typename Bag>(Bag) {
+      unpack_listed(served, static_cast<const Bag*>(bags.data), from, block);
+    });
+  } else if (bags.bytes == 0) {
+    const std::int64_t each = block.num_ids / from.counts.batch;
+    unpack_lengths(served, [each](std::int64_t) { return each; }, from, block);
+  } else {
+    visit_width(from.counts.length_bytes, [&]<typename T>(T) {
+      const auto* const length = static_cast<const T*>(bags.data);
+      unpack_lengths(
+          served, [length](std::int64_t b) { return static_cast<std::int64_t>(length[b]); }, from,
+          block);
+    });
   }
-  visit_width(lengths.bytes / batch, [&]<typename T>(T) {
-    const auto* const length = static_cast<const T*>(lengths.data);
-    unpack_bags(
-        served, [length](std::int64_t b) { return static_cast<std::int64_t>(length[b]); }, from,
-        block);
-  });
+  block.gradient.bags = block.lookup.bags;
+  block.vectors = block.gradients = from.slot->sequence ? block.num_ids : block.lookup.bags;
+}
+
+/// A bag of several ids is listed as often.
+template <typename Bag>
+void BagSlots::unpack_listed(ServedIds& served,
+                             const Bag* bag_of,
+                             const ArrivedBlock& from,
+                             IncomingBlock& block) const {
+  const Range samples = routing_.own_samples(served.global_size, from.source);
+  const std::int32_t* const part = served.parts.data() + samples.begin;
+  std::int32_t* const parts = served.parts.data() + block.parts_begin;
+  std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;
+  std::int64_t last = -1;
+  std::int64_t bags = 0;
+  offsets[0] = 0;
+  for (std::int64_t i = 0; i < block.num_ids; ++i) {
+    const auto bag = static_cast<std::int64_t>(bag_of[i]);
+    if (bag < last || bag >= samples.size()) {
+      fail(ErrorCode::kComm, "{}: bag {} of {} is listed behind bag {}", named(from), bag,
+           samples.size(), last);
+    }
+    bags += bag > last ? 1 : 0;
+    last = bag;
+    parts[bags - 1] = part[bag];
+    offsets[bags] = i + 1;
+  }
+  block.lookup.bags = bags;
+  if (served.keeps_samples) {
+    std::int32_t* const sample = served.samples.data() + block.lookup.offsets_begin;
+    for (std::int64_t b = 0; b < bags; ++b) {
+      sample[b] =
+          static_cast<std::int32_t>(samples.begin + static_cast<std::int64_t>(bag_of[offsets[b]]));
+    }
+  }
 }
 
 /// Lengths become offsets; empty bags are left out.
 template <typename Length>
-void BagSlots::unpack_bags(ServedIds& served,
-                           const Length& length,
-                           const ArrivedBlock& from,
-                           IncomingBlock& block) const {
+void BagSlots::unpack_lengths(ServedIds& served,
+                              const Length& length,
+                              const ArrivedBlock& from,
+                              IncomingBlock& block) const {
   const Range samples = routing_.own_samples(served.global_size, from.source);
   const std::int32_t* const part = served.parts.data() + samples.begin;
   std::int32_t* const parts = served.parts.data() + block.parts_begin;
@@ -112,7 +172,8 @@ void BagSlots::unpack_bags(ServedIds& served,
   for (std::int64_t b = 0; b < samples.size(); ++b) {
     const std::int64_t ids = length(b);
     if (ids > block.num_ids - offset) {
-      fail(ErrorCode::kComm, "id exchange: bag lengths exceed the announced {} ids", block.num_ids);
+      fail(ErrorCode::kComm, "{}: bag lengths exceed the announced {} ids", named(from),
+           block.num_ids);
     }
     offset += ids;
     parts[bags] = part[b];
@@ -120,10 +181,10 @@ void BagSlots::unpack_bags(ServedIds& served,
     offsets[bags] = offset;  // an empty bag leaves it as it is
   }
   if (offset != block.num_ids) {
-    fail(ErrorCode::kComm, "id exchange: bag lengths sum to {}, {} ids announced", offset,
+    fail(ErrorCode::kComm, "{}: bag lengths sum to {}, {} ids announced", named(from), offset,
          block.num_ids);
   }
-  block.lookup.bags = block.gradient.bags = bags;
+  block.lookup.bags = bags;
   if (served.keeps_samples) {
     std::int32_t* sample = served.samples.data() + block.lookup.offsets_begin;
     for (std::int64_t b = 0; b < samples.size(); ++b) {
@@ -132,14 +193,13 @@ void BagSlots::unpack_bags(ServedIds& served,
       }
     }
   }
-  block.vectors = block.gradients = from.slot->sequence ? block.num_ids : bags;
 }
 
 void BagSlots::unpack_ids(ServedIds& served,
                           const ArrivedBlock& from,
                           const IncomingBlock& block,
-                          Range ids) {
-  widen_ids(from.pieces[1].data, *from.slot, ids, served.ids.data() + block.ids_begin);
+                          Range ids) const {
+  widen_ids(from, ids, served.ids.data() + block.ids_begin);
   if (from.slot->weighted) {
     std::memcpy(served.weights.data() + block.weights_begin + ids.begin,
                 static_cast<const float*>(from.pieces[2].data) + ids.begin, at(4 * ids.size()));

@@ -1,8 +1,10 @@
 /// Private to sharding/: what the paths of whole and of split bags share: how bags look on the
 /// wire, how they are unpacked where they are served, and whose random words their vectors get.
 ///
-/// Wire        lengths of all bags of the batch, empty ones too; ids, counted within the rows of
-///             the cut; fp32 weights of weighted slots. wire_ids.h has the widths.
+/// Wire        lengths of all bags of the batch, empty ones too, or the bag of each id; ids,
+/// counted
+///             within the rows of the cut; fp32 weights of weighted slots. wire_ids.h has the
+///             widths, and says when bags are listed.
 /// Served      without empty bags; a vector per bag, or per id of a sequence.
 #pragma once
 
@@ -19,13 +21,9 @@ class BagSlots : public SlotPath {
                   std::vector<comm::Piece>& pieces) const override;
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
-                    const SlotCounts& counts,
                     IncomingBlock& block) const override;
-  void add_expected(const ArrivedBlock& from,
-                    const SlotCounts& counts,
-                    std::vector<comm::Piece>& pieces) const override;
-  [[nodiscard]] std::int64_t unpack_tasks(const Slot& slot,
-                                          const SlotCounts& counts) const override;
+  void add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const override;
+  [[nodiscard]] std::int64_t unpack_tasks(const ArrivedBlock& from) const override;
   void unpack(ServedIds& served,
               const ArrivedBlock& from,
               std::int64_t task,
@@ -51,20 +49,26 @@ class BagSlots : public SlotPath {
     return routing_.slot(route(feature).slots.front()).id_bytes;
   }
 
-  /// Narrows the lengths of slots that are sent the same ones, once nobody needs them as they are.
-  static void narrow(AskedIds& asked, std::span<const SlotAddress> addresses);
+  /// Narrows lengths, or bags of ids, of slots that are sent the same ones, once nobody needs them
+  /// as they are.
+  static void narrow_bags(AskedIds& asked, std::span<const SlotAddress> addresses);
 
  private:
-  void unpack_lengths(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;
+  void unpack_bags(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;
   template <typename Length>
-  void unpack_bags(ServedIds& served,
-                   const Length& length,
-                   const ArrivedBlock& from,
-                   IncomingBlock& block) const;
-  static void unpack_ids(ServedIds& served,
-                         const ArrivedBlock& from,
-                         const IncomingBlock& block,
-                         Range ids);
+  void unpack_lengths(ServedIds& served,
+                      const Length& length,
+                      const ArrivedBlock& from,
+                      IncomingBlock& block) const;
+  template <typename Bag>
+  void unpack_listed(ServedIds& served,
+                     const Bag* bag_of,
+                     const ArrivedBlock& from,
+                     IncomingBlock& block) const;
+  void unpack_ids(ServedIds& served,
+                  const ArrivedBlock& from,
+                  const IncomingBlock& block,
+                  Range ids) const;
 };
 
 }  // namespace weft::sharding

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "weft/base/error.h"
 #include "weft/sharding/output_step.h"
 
@@ -22,17 +24,31 @@ std::int64_t widen(const Id* ids, std::int64_t count, std::int64_t rows, std::in
 
 }  // namespace
 
-void widen_ids(const void* wire, const Slot& slot, Range ids, std::int64_t* out) {
+std::string SlotPath::named(const ArrivedBlock& from) const {
+  return fmt::format("id exchange: rank {}, {}", from.world_rank, routing_.name_of(*from.slot));
+}
+
+void SlotPath::check_pieces(const ArrivedBlock& from, std::span<const comm::Piece> expected) const {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (from.pieces[i].bytes != expected[i].bytes) {
+      fail(ErrorCode::kComm, "{}: {} bytes have come, {} announced", named(from),
+           from.pieces[i].bytes, expected[i].bytes);
+    }
+  }
+}
+
+void SlotPath::widen_ids(const ArrivedBlock& from, Range ids, std::int64_t* out) const {
   std::int64_t* const first = out + ids.begin;
-  const std::int64_t rows = slot.rows.size();
+  const std::int64_t rows = from.slot->rows.size();
   std::int64_t outside = 0;
-  visit_width(slot.id_bytes, [&]<typename Id>(Id) {
-    outside = widen(static_cast<const Id*>(wire) + ids.begin, ids.size(), rows, first);
+  visit_width(from.slot->id_bytes, [&]<typename Id>(Id) {
+    outside =
+        widen(static_cast<const Id*>(from.pieces[1].data) + ids.begin, ids.size(), rows, first);
   });
   if (outside < 0) {
     const auto* const bad =
         std::find_if(first, first + ids.size(), [rows](auto id) { return id < 0 || id >= rows; });
-    fail(ErrorCode::kComm, "id exchange: row {} is outside a shard of {} rows", *bad, rows);
+    fail(ErrorCode::kComm, "{}: row {} is outside a shard of {} rows", named(from), *bad, rows);
   }
 }
 

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weft/base/parts.h"
@@ -41,12 +42,13 @@ struct InputStep;
 struct OutputStep;
 class SlotPath;
 
-/// What has arrived for a block of a slot from one rank.
+/// What comes for a block of a slot from one rank.
 struct ArrivedBlock {
   const Slot* slot = nullptr;
   std::int64_t source = 0;
-  int world_rank = 0;  ///< of the source, for messages
-  std::span<const comm::Piece> pieces;
+  int world_rank = 0;                        ///< of the source, for messages
+  SlotCounts counts = {};                    ///< as announced
+  std::span<const comm::Piece> pieces = {};  ///< once it has arrived
 };
 
 /// The part of a block from one rank of a slot that is of one micro-batch, in the block's order.
@@ -75,10 +77,6 @@ struct VectorWork {
   /// encoded: columns of features, each once.
   std::vector<One> own_gradients;
 };
-
-/// Writes ids `ids` of a block as int64. Throws Error(kComm) naming one that is outside the slot's
-/// rows.
-void widen_ids(const void* wire, const Slot& slot, Range ids, std::int64_t* out);
 
 class SlotPath {
  public:
@@ -134,21 +132,21 @@ class SlotPath {
   /// Takes room for a block of another rank.
   virtual void expect_block(ServedIds& /*served*/,
                             const ArrivedBlock& /*from*/,
-                            const SlotCounts& /*counts*/,
                             IncomingBlock& /*block*/) const {}
 
   /// Appends the block's pieces, which have sizes and no memory.
   virtual void add_expected(const ArrivedBlock& /*from*/,
-                            const SlotCounts& /*counts*/,
                             std::vector<comm::Piece>& /*pieces*/) const {}
 
-  /// Number of tasks that unpack a block.
-  [[nodiscard]] virtual std::int64_t unpack_tasks(const Slot& /*slot*/,
-                                                  const SlotCounts& /*counts*/) const {
-    return 0;
-  }
+  /// Throws Error(kComm) naming the sender and the slot where a block's pieces have not come with
+  /// the sizes of `expected`.
+  void check_pieces(const ArrivedBlock& from, std::span<const comm::Piece> expected) const;
 
-  /// Runs one of them. Throws Error(kComm) where lengths or rows are not what was announced.
+  /// Number of tasks that unpack a block.
+  [[nodiscard]] virtual std::int64_t unpack_tasks(const ArrivedBlock& /*from*/) const { return 0; }
+
+  /// Runs one of them. Throws Error(kComm) naming the sender and the slot where bags or rows are
+  /// not what was announced.
   virtual void unpack(ServedIds& /*served*/,
                       const ArrivedBlock& /*from*/,
                       std::int64_t /*task*/,
@@ -243,6 +241,13 @@ class SlotPath {
                                          const IncomingBlock& block,
                                          bool sequence,
                                          std::int64_t cut) const;
+
+  /// Who sent a block of what, for messages.
+  [[nodiscard]] std::string named(const ArrivedBlock& from) const;
+
+  /// Writes ids `ids` of a block, its second piece, as int64. Throws Error(kComm) naming one that
+  /// is outside the slot's rows.
+  void widen_ids(const ArrivedBlock& from, Range ids, std::int64_t* out) const;
 
   /// Whether this rank's own samples are of `source`.
   [[nodiscard]] bool is_own(std::int64_t source) const { return source == rank_; }

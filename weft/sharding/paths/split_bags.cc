@@ -1,24 +1,30 @@
 // A feature of a table whose rows are cut sends each id to the cut of rows that has it, and every
 // shard, or cut of columns, of that cut is sent the same memory. The hot rows are the last cut.
 //
-// Travels     per shard lengths of all bags, the ids that it has, and their weights; per non-empty
-//             bag of a shard a partial sum comes back, per id of a sequence a vector, and as many
-//             gradients go out. What a rank asks of its own shard stays: ids are sorted, and
-//             widened, into OwnIds.
-// Bytes       per slot l B of lengths, i per id, 4 per id with weights; 4 d per vector each way.
+// Travels     per shard lengths of all bags, or the bag of each id where ids are few; the ids that
+//             it has, and their weights; per non-empty bag of a shard a partial sum comes back, per
+//             id of a sequence a vector, and as many gradients go out. What a rank asks of its own
+//             shard stays: ids are sorted, and widened, into OwnIds.
+// Bytes       per slot l B of lengths, or n per id for its bag; i per id, 4 per id with weights;
+//             4 d per vector each way.
 // Ids         two passes over runs of bags: one counts what each cut gets, one fills. Nothing
-//             branches on which cut is next, since that cannot be guessed.
+//             branches on which cut is next, since that cannot be guessed. A cut costs what its ids
+//             cost, and a bag that has none in it costs nothing: weft/layout/listed_bags.h says
+//             when bags are listed. Only the own cuts have an offset for every bag.
 // Vectors     partial sums are added where they have come; encoded ones are decoded beside each
 //             other first. Sequences are copied to their places.
 // Gradients   leave from the gradient matrix; those of bags of the own shard are read there, those
 //             of its sequences are copied once, since a shard wants its ids behind each other.
 // Order       a shard adds the rows of a bag in the order of the bag; partial sums go up the tree
-//             over the numbers of the cuts of rows (base/parts.h), absent ones skipped. A bag that
-//             lies in one cut keeps its bits, and cuts of columns change none.
+//             over the numbers of the cuts of rows (base/parts.h), absent ones skipped: which those
+//             are is listed with the ids, by bag, where cuts are many. A bag that lies in one cut
+//             keeps its bits, and cuts of columns change none.
 #include "weft/sharding/paths/split_bags.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "weft/layout/listed_bags.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/output_step.h"
 
@@ -35,6 +41,7 @@ SplitBags::SplitBags(const Parts& parts)
     feature.index = f;
     feature.owner = RowOwner(route(f));
     feature.writers_begin = num_writers_;
+    feature.terms = features_.size() - 1;
     num_writers_ += route(f).row_cuts();
     for (std::int64_t k = 0; k < route(f).row_cuts(); ++k) {
       for (const SlotAddress& address : route(f).row_cut(k)) {
@@ -52,6 +59,8 @@ std::int64_t SplitBags::cuts(std::int64_t feature) const {
 
 void SplitBags::begin(AskedIds& asked) const {
   grow(asked.bags.writers, num_writers_);
+  grow(asked.bags.term_sections, std::ssize(features_));
+  asked.bags.num_term_begins = asked.bags.num_terms = 0;
 }
 
 /// Counts the ids and bags of each cut of rows.
@@ -74,6 +83,8 @@ void SplitBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
     asked.features[at(feature.index)].fills = true;
     lay_out_feature(asked, feature);
   }
+  grow(asked.bags.term_begins, asked.bags.num_term_begins);
+  grow(asked.bags.terms, asked.bags.num_terms);
 }
 
 const SplitBags::OwnCut* SplitBags::own_cut(const Feature& feature, std::int64_t row_cut) {
@@ -88,27 +99,52 @@ const SplitBags::OwnCut* SplitBags::own_cut(const Feature& feature, std::int64_t
 void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
   const FeatureRoute& of = route(feature.index);
   AskedBags& bags = asked.bags;
+  const std::int64_t batch = asked.batch.sparse.batch;
+  std::int64_t terms = 0;
   for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
     const std::span addresses = of.row_cut(k);
     const Slot& slot = routing_.slot(addresses.front());
     const OwnCut* const own = own_cut(feature, k);
     const CutCount total = asked.join(feature.index, k);
     const std::int64_t vectors = slot.sequence ? total.ids : total.bags;
+    const bool is_listed = layout::lists_bags(total.ids, batch);
+    terms += total.bags;
     AskedBags::Section section;
     section.rows_at = bags.num_rows;
     bags.num_rows += vectors;
-    section.lengths_at = bags.take_bytes(4 * asked.batch.sparse.batch);
+    section.bags_at = bags.take_bytes(4 * (is_listed ? total.ids : batch));
     section.ids_at = bags.take_bytes(slot.id_bytes * total.ids);
     const bool sent_away = own == nullptr || addresses.size() > 1;
     section.weights_at = slot.weighted && sent_away ? bags.take_bytes(4 * total.ids) : -1;
     for (const SlotAddress& address : addresses) {
       bags.section(address) = section;
-      asked.slot(address) = {.ids = total.ids, .vectors = vectors, .gradients = vectors};
+      AskedSlot& to = asked.slot(address);
+      to = {.ids = total.ids, .vectors = vectors, .gradients = vectors};
+      if (is_listed) {
+        to.length_bytes = 0;
+        to.bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
+      }
     }
     if (own != nullptr) {
       lay_out_own(asked, own->address, total);
     }
   }
+  if (lists_terms(feature.index)) {
+    lay_out_terms(asked, feature, terms);
+  }
+}
+
+/// Sequences have none, as nothing is added.
+bool SplitBags::lists_terms(std::int64_t f) const {
+  return route(f).pooling != spec::Pooling::kNone && layout::lists_terms(cuts(f));
+}
+
+void SplitBags::lay_out_terms(AskedIds& asked, const Feature& feature, std::int64_t terms) const {
+  AskedBags& bags = asked.bags;
+  bags.term_sections[feature.terms] = {.begins_at = bags.num_term_begins,
+                                       .terms_at = bags.num_terms};
+  bags.num_term_begins += asked.batch.sparse.batch + 1;
+  bags.num_terms += terms;
 }
 
 /// Lookups take non-empty bags, or the ids of all of them; gradients lie in the matrix by bag.
@@ -144,11 +180,15 @@ void SplitBags::point(AskedIds& asked) const {
 void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
   const FeatureRoute& of = route(feature.index);
   AskedBags& bags = asked.bags;
+  if (lists_terms(feature.index)) {
+    bags.term_begins[at(bags.term_sections[feature.terms].begins_at)] = 0;
+  }
   for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
     const std::span addresses = of.row_cut(k);
     const AskedBags::Section& section = bags.section(addresses.front());
     AskedBags::Writer& writer = bags.writers[at(feature.writers_begin + k)];
-    writer = {.lengths = bags.lengths(section),
+    writer = {.bags = bags.bags(section),
+              .is_listed = asked.slot(addresses.front()).bag_bytes > 0,
               .ids = bags.bytes.data() + section.ids_at,
               .weights = nullptr,
               .rows = bags.rows.data() + section.rows_at};
@@ -169,7 +209,7 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
 }
 
 /// Every id to its cut, keeping the order inside the bag.
-template <bool kSequence, typename Owner, typename StoreId>
+template <bool kSequence, bool kLists, typename Owner, typename StoreId>
 void SplitBags::split(const AskedIds& asked,
                       const BagTask& task,
                       std::span<const AskedBags::Writer> writers,
@@ -190,7 +230,15 @@ void SplitBags::split(const AskedIds& asked,
         place.bags += 1 - known;
         place.last_bag = b;
       }
-      ++writer.lengths[b];
+      if constexpr (kLists) {
+        // Cuts of both forms may take turns, so the form is chosen without a branch.
+        const std::int64_t is_listed = writer.is_listed ? -1 : 0;
+        std::int32_t& bag = writer.bags[b ^ ((b ^ place.ids) & is_listed)];
+        const std::int64_t longer = std::int64_t{bag} + 1;
+        bag = static_cast<std::int32_t>(longer ^ ((longer ^ b) & is_listed));
+      } else {
+        ++writer.bags[b];
+      }
       if (weighted) {
         writer.weights[place.ids] = view.weights[i];
       }
@@ -204,8 +252,12 @@ void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
   const Feature& of = feature(task.feature);
   const std::span<const AskedBags::Writer> writers =
       std::span(asked.bags.writers).subspan(at(of.writers_begin), task.counts.size());
+  bool lists = false;
   for (const AskedBags::Writer& writer : writers) {
-    std::fill_n(writer.lengths + task.bags.begin, task.bags.size(), 0);
+    lists |= writer.is_listed;
+    if (!writer.is_listed) {
+      std::fill_n(writer.bags + task.bags.begin, task.bags.size(), 0);
+    }
   }
   const bool sequence = route(task.feature).pooling == spec::Pooling::kNone;
   visit_width(id_bytes(task.feature), [&]<typename Id>(Id) {
@@ -213,13 +265,52 @@ void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
       reinterpret_cast<Id*>(writers[k].ids)[place] = static_cast<Id>(id);
     };
     of.owner.visit([&](const auto& owner) {
-      sequence ? split<true>(asked, task, writers, owner, store)
-               : split<false>(asked, task, writers, owner, store);
+      if (sequence) {
+        lists ? split<true, true>(asked, task, writers, owner, store)
+              : split<true, false>(asked, task, writers, owner, store);
+      } else {
+        lists ? split<false, true>(asked, task, writers, owner, store)
+              : split<false, false>(asked, task, writers, owner, store);
+      }
     });
   });
+  if (lists_terms(task.feature)) {
+    fill_terms(asked, task, writers);
+  }
   for (const OwnCut& own : of.own) {
     fill_own(asked, task, own, writers[at(own.row_cut)]);
   }
+}
+
+/// The bags' numbers of terms become where the terms of each begin; then the terms are placed cut
+/// after cut, so that those of a bag ascend, which moves each begin to that of the next bag.
+void SplitBags::fill_terms(AskedIds& asked,
+                           const BagTask& task,
+                           std::span<const AskedBags::Writer> writers) const {
+  AskedBags& bags = asked.bags;
+  const AskedBags::TermSection& section = bags.term_sections[feature(task.feature).terms];
+  std::int32_t* const next = bags.term_begins.data() + section.begins_at + 1;
+  kernels::BagTerm* const terms = bags.terms.data() + section.terms_at;
+  const auto for_each_vector = [&](const auto& call) {
+    for (std::size_t k = 0; k < writers.size(); ++k) {
+      for (std::int64_t v = task.counts[k].first_bag; v < task.counts[k].bags; ++v) {
+        call(k, v, writers[k].rows[v]);
+      }
+    }
+  };
+  std::fill_n(next + task.bags.begin, task.bags.size(), 0);
+  for_each_vector([&](std::size_t /*k*/, std::int64_t /*v*/, std::int32_t bag) { ++next[bag]; });
+  std::int32_t begin = 0;
+  for (const CutCount& of_cut : task.counts) {
+    begin += static_cast<std::int32_t>(of_cut.first_bag);
+  }
+  for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+    begin += std::exchange(next[b], begin);
+  }
+  for_each_vector([&](std::size_t k, std::int64_t v, std::int32_t bag) {
+    terms[next[bag]++] = {.cut = static_cast<std::int32_t>(k),
+                          .vector = static_cast<std::int32_t>(v)};
+  });
 }
 
 /// The own shard's ids as lookups take them, from those that are sent to the others of its rows.
@@ -243,9 +334,18 @@ void SplitBags::fill_own(AskedIds& asked,
   // Every task writes the offsets behind its bags.
   std::int64_t* const gradient = asked.own.offsets.data() + block.gradient.offsets_begin;
   std::int64_t offset = place.first_id;
-  for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
-    offset += writer.lengths[b];
-    gradient[b + 1] = offset;
+  if (writer.is_listed) {
+    std::fill_n(gradient + task.bags.begin + 1, task.bags.size(), 0);
+    for (std::int64_t i = own.begin; i < own.end; ++i) {
+      gradient[writer.bags[i] + 1] = i + 1;
+    }
+    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+      offset = gradient[b + 1] = std::max(offset, gradient[b + 1]);
+    }
+  } else {
+    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+      offset = gradient[b + 1] = offset + writer.bags[b];
+    }
   }
   std::int64_t* const lookup = asked.own.offsets.data() + block.lookup.offsets_begin;
   for (std::int64_t v = place.first_bag; v < place.bags && !slot.sequence; ++v) {
@@ -259,7 +359,7 @@ void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
     for (std::int64_t k = 0; k < route(feature.index).row_cuts(); ++k) {
       const std::span addresses = route(feature.index).row_cut(k);
       if (own_cut(feature, k) == nullptr || addresses.size() > 1) {
-        narrow(asked, addresses);
+        narrow_bags(asked, addresses);
       }
     }
   });
@@ -315,6 +415,11 @@ void SplitBags::list_assembly(const InputStep& input,
     cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols.begin);
   }
   output.add_bags(routing_, input, cut, slot, cuts);
+  if (lists_terms(slot.feature)) {
+    const AskedBags& bags = input.asked.bags;
+    output.assembly.jobs.back().terms =
+        bags.terms_of(bags.term_sections[feature(slot.feature).terms]);
+  }
 }
 
 }  // namespace weft::sharding

@@ -40,6 +40,7 @@ class SplitBags : public BagSlots {
     RowOwner owner;
     std::vector<OwnCut> own;
     std::int64_t writers_begin = 0;  ///< into AskedBags::writers
+    std::size_t terms = 0;           ///< index in AskedBags::term_sections
   };
 
   [[nodiscard]] const Feature& feature(std::int64_t f) const {
@@ -49,13 +50,18 @@ class SplitBags : public BagSlots {
   [[nodiscard]] static const OwnCut* own_cut(const Feature& feature, std::int64_t row_cut);
   void lay_out_feature(AskedIds& asked, const Feature& feature) const;
   void lay_out_own(AskedIds& asked, const SlotAddress& address, const CutCount& total) const;
+  [[nodiscard]] bool lists_terms(std::int64_t feature) const;
+  void lay_out_terms(AskedIds& asked, const Feature& feature, std::int64_t terms) const;
   void point_feature(AskedIds& asked, const Feature& feature) const;
-  template <bool kSequence, typename Owner, typename StoreId>
+  template <bool kSequence, bool kLists, typename Owner, typename StoreId>
   void split(const AskedIds& asked,
              const BagTask& task,
              std::span<const AskedBags::Writer> writers,
              const Owner& owner,
              const StoreId& store) const;
+  void fill_terms(AskedIds& asked,
+                  const BagTask& task,
+                  std::span<const AskedBags::Writer> writers) const;
   void fill_own(AskedIds& asked,
                 const BagTask& task,
                 const OwnCut& cut,

@@ -120,30 +120,29 @@ void UniqueRowsPath::add_pieces(const AskedIds& asked,
 
 void UniqueRowsPath::expect_block(ServedIds& served,
                                   const ArrivedBlock& from,
-                                  const SlotCounts& counts,
                                   IncomingBlock& block) const {
   const std::int64_t runs = runs_.runs(from.source);
   block = {.origin = IdOrigin::kReceived,
            .ids_begin = served.num_ids,
-           .num_ids = counts.ids,
+           .num_ids = from.counts.ids,
            .lookup = {runs_.with_vectors(from.source), served.num_offsets},
            .gradient = {runs, served.num_offsets},
            .parts_begin = served.run_parts_begin(runs_, from.source)};
-  served.num_ids += counts.ids;
+  served.num_ids += from.counts.ids;
   served.num_offsets += runs + 1;
 }
 
 void UniqueRowsPath::add_expected(const ArrivedBlock& from,
-                                  const SlotCounts& counts,
                                   std::vector<comm::Piece>& pieces) const {
+  const SlotCounts& counts = from.counts;
   pieces.push_back({nullptr, 4 * runs_.runs(from.source)});
   pieces.push_back(
       {nullptr, from.slot->packed ? counts.packed_bytes : from.slot->id_bytes * counts.ids});
 }
 
 /// Packed rows are read run by run, with the lengths.
-std::int64_t UniqueRowsPath::unpack_tasks(const Slot& slot, const SlotCounts& counts) const {
-  return 1 + (slot.packed ? 0 : task_count(counts.ids, kIdsPerTask));
+std::int64_t UniqueRowsPath::unpack_tasks(const ArrivedBlock& from) const {
+  return 1 + (from.slot->packed ? 0 : task_count(from.counts.ids, kIdsPerTask));
 }
 
 void UniqueRowsPath::unpack(ServedIds& served,
@@ -152,7 +151,7 @@ void UniqueRowsPath::unpack(ServedIds& served,
                             IncomingBlock& block) const {
   if (task > 0) {
     const Range ids{(task - 1) * kIdsPerTask, std::min(task * kIdsPerTask, block.num_ids)};
-    widen_ids(from.pieces[1].data, *from.slot, ids, served.ids.data() + block.ids_begin);
+    widen_ids(from, ids, served.ids.data() + block.ids_begin);
     return;
   }
   unpack_runs(served, from, block);
@@ -170,12 +169,13 @@ void UniqueRowsPath::unpack_runs(ServedIds& served,
   offsets[0] = 0;
   for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
     if (length[run] < 0 || length[run] > block.num_ids - offsets[run]) {
-      fail(ErrorCode::kComm, "id exchange: runs of rows exceed the announced {}", block.num_ids);
+      fail(ErrorCode::kComm, "{}: runs of rows exceed the announced {}", named(from),
+           block.num_ids);
     }
     offsets[run + 1] = offsets[run] + length[run];
   }
   if (offsets[block.gradient.bags] != block.num_ids) {
-    fail(ErrorCode::kComm, "id exchange: runs of rows sum to {}, {} announced",
+    fail(ErrorCode::kComm, "{}: runs of rows sum to {}, {} announced", named(from),
          offsets[block.gradient.bags], block.num_ids);
   }
   block.vectors = block.rows_read = offsets[block.lookup.bags];

@@ -20,13 +20,9 @@ class UniqueRowsPath : public SlotPath {
 
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
-                    const SlotCounts& counts,
                     IncomingBlock& block) const override;
-  void add_expected(const ArrivedBlock& from,
-                    const SlotCounts& counts,
-                    std::vector<comm::Piece>& pieces) const override;
-  [[nodiscard]] std::int64_t unpack_tasks(const Slot& slot,
-                                          const SlotCounts& counts) const override;
+  void add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const override;
+  [[nodiscard]] std::int64_t unpack_tasks(const ArrivedBlock& from) const override;
   void unpack(ServedIds& served,
               const ArrivedBlock& from,
               std::int64_t task,

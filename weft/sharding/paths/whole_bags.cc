@@ -30,7 +30,7 @@ void WholeBags::begin(AskedIds& asked) const {
   for (const std::int64_t f : features_) {
     const std::int64_t ids = asked.batch.sparse.feature(f).num_values();
     AskedBags::Section section;
-    section.lengths_at = asked.bags.take_bytes(4 * asked.batch.sparse.batch);
+    section.bags_at = asked.bags.take_bytes(4 * asked.batch.sparse.batch);
     section.ids_at = asked.bags.take_bytes(id_bytes(f) * ids);
     for (const SlotAddress& address : route(f).slots) {
       asked.bags.section(address) = section;
@@ -43,7 +43,7 @@ void WholeBags::begin(AskedIds& asked) const {
 void WholeBags::read(AskedIds& asked, const BagTask& task) const {
   const JaggedView view = asked.batch.sparse.feature(task.feature);
   const AskedBags::Section& section = asked.bags.section(route(task.feature).slots.front());
-  std::int32_t* const lengths = asked.bags.lengths(section);
+  std::int32_t* const lengths = asked.bags.bags(section);
   std::int64_t non_empty = 0;
   for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
     lengths[b] = static_cast<std::int32_t>(view.length(b));
@@ -101,7 +101,7 @@ void WholeBags::fill(AskedIds& asked, const BagTask& task) const {
 
 void WholeBags::finish(ThreadPool& pool, AskedIds& asked) const {
   pool.parallel_for(static_cast<std::int64_t>(features_.size()),
-                    [&](std::int64_t i) { narrow(asked, route(features_[at(i)]).slots); });
+                    [&](std::int64_t i) { narrow_bags(asked, route(features_[at(i)]).slots); });
 }
 
 void WholeBags::list_work(const SlotAddress& address, VectorWork& work) const {
