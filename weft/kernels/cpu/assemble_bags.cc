@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
