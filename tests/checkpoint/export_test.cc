@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/checkpoint/segment_chain.h"
 #include "tests/checkpoint/tool_state.h"
 #include "tests/io/faulty_file_system.h"
 #include "weft/checkpoint/file.h"
@@ -186,6 +187,85 @@ TEST(Export, ListedRowsHaveTheirNumbers) {
   EXPECT_EQ(tensors.at("tables.a.sum.ids").bytes, std::string("\3\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(tensors.at("tables.a.sum").bytes, text_of_bytes(items.rows(1).bytes));
   EXPECT_EQ(tensors.at("tables.b.weight").shape, (std::vector<std::int64_t>{2, 3}));
+}
+
+/// What an export of a chain should have of its newest checkpoint's tables.
+ReadTensors expected_tensors(const CheckpointReader& reader,
+                             const std::vector<Table>& tables,
+                             const Versions& versions) {
+  ReadTensors tensors;
+  for (std::size_t i = reader.block_items(); i < reader.items().size(); ++i) {
+    const ItemInfo& item = reader.items()[i];
+    const Table& table = *std::find_if(
+        tables.begin(), tables.end(), [&](const Table& one) { return one.name == item.parameter; });
+    const CopiedRows rows = expected_rows(table, item, versions, true, kAllRows);
+    const auto count = std::ssize(rows.ids);
+    const std::string name = item.parameter + (item.kind == "weight" ? ".weight" : "." + item.kind);
+    tensors[name].shape = {count, item.cols};
+    tensors[name].bytes = text_of_bytes(rows.bytes);
+    if (count < table.rows) {
+      const std::string ids = item.kind == "weight" ? item.parameter + ".ids" : name + ".ids";
+      tensors[ids].shape = {count};
+      tensors[ids].bytes = std::string(reinterpret_cast<const char*>(rows.ids.data()),
+                                       rows.ids.size() * sizeof(rows.ids[0]));
+    }
+  }
+  return tensors;
+}
+
+/// Tensors that an export lacks, or has with another shape or other bytes.
+std::vector<std::string> wrong_tensors(const ReadTensors& exported, const ReadTensors& expected) {
+  std::vector<std::string> wrong;
+  for (const auto& [name, tensor] : expected) {
+    const auto found = exported.find(name);
+    if (found == exported.end() || found->second.shape != tensor.shape ||
+        found->second.bytes != tensor.bytes) {
+      wrong.push_back(name);
+    }
+  }
+  return wrong;
+}
+
+/// Chains over several jobs whose stores' files were linked, and are gone: the newest row of each,
+/// as an export of the same rows that were all written. Control: rows of a save too few.
+TEST(Export, OfLinkedFilesHasTheNewestRows) {
+  std::uint32_t seed = 900;
+  const std::vector<Table> tables = small_tables();
+  int linked = 0;
+  for (const int ranks : {1, 2, 3}) {
+    FaultyFileSystem files;
+    std::vector<Leg> legs = {{++seed, ranks, Holding::kSparse, 4, true},
+                             {++seed, 4 - ranks, Holding::kSparse, 3, true}};
+    const Versions versions = save_chain("/ck", tables, legs, &files);
+    const CheckpointReader reader("/ck", {.files = &files});
+    for (const SegmentSet& set : reader.manifest().segments) {
+      for (const SegmentFile& file : set.files) {
+        linked += file.key != 0 ? 1 : 0;
+      }
+    }
+    ExportOptions options = export_options("/out");
+    options.files = &files;
+    options.shard_bytes = 4000;
+    export_safetensors(reader, options);
+    const ReadTensors exported = read_export("/out", files);
+    const ReadTensors expected = expected_tensors(reader, tables, versions);
+    EXPECT_EQ(wrong_tensors(exported, expected), std::vector<std::string>{})
+        << ranks << " ranks, seed " << seed;
+    EXPECT_GT(expected.size(), 2 * tables.size()) << "no table is sparse";
+    // The same state, all of whose rows have been written.
+    legs[0].in_files = legs[1].in_files = false;
+    save_chain("/copied", tables, legs, &files);
+    options.directory = "/out_of_copied";
+    export_safetensors(CheckpointReader("/copied", {.files = &files}), options);
+    const ReadTensors copied = read_export("/out_of_copied", files);
+    EXPECT_EQ(wrong_tensors(exported, copied), std::vector<std::string>{});
+    EXPECT_EQ(exported.size(), copied.size());
+    // The control.
+    --legs[1].saves;
+    const Versions before = save_chain("/before", tables, legs, &files);
+    EXPECT_GT(wrong_tensors(exported, expected_tensors(reader, tables, before)).size(), 0U);
+  }
+  EXPECT_GT(linked, 20);
 }
 
 template <typename Action>
