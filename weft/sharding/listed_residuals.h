@@ -3,8 +3,6 @@
 /// a checkpoint they are rows of which anything is lost, and a row that is not there has lost
 /// nothing.
 ///
-/// Hashes     count zeros as those of SyncResiduals do, so that a job has the hash of the same one
-///            with all rows in memory: a hash takes a pass over the numbers of all rows.
 /// Threads    as StateSource and StateSink. Inside a stage.
 #pragma once
 
@@ -50,8 +48,7 @@ class ListedResiduals final : public ResidualState, public RowState {
 
   [[nodiscard]] Shape row_shape() const override;
 
-  /// Zeros count in hashes.
-  [[nodiscard]] bool is_sparse() const override { return false; }
+  [[nodiscard]] bool is_sparse() const override { return true; }
 
   void for_each_row(StateRows which, const StateRowsVisitor& visit) const override;
   void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;

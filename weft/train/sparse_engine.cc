@@ -1,12 +1,14 @@
 #include "weft/train/sparse_engine.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/sharding/batch_error.h"
+#include "weft/sharding/sync_residuals.h"
 
 namespace weft::train {
 namespace {
@@ -16,10 +18,15 @@ kernels::CodecClips difference(const kernels::CodecClips& now, const kernels::Co
           .clipped = now.clipped - before.clipped};
 }
 
-/// The initial values of what the shards hold, for the hash.
+/// The initial values of what the shards hold, for the hash. What syncs have lost begins with 0,
+/// and so it is the same whether rows that have lost nothing take space or not.
 checkpoint::InitialValues initial_values(std::vector<embedding::TableShard*> shards) {
   return [shards = std::move(shards)](const StateItem& item, std::int64_t row_begin,
                                       std::int64_t rows, void* out) {
+    if (item.parameter == sharding::kSyncResidualParameter) {
+      std::memset(out, 0, at(rows * (item.col_end - item.col_begin) * size_of(item.dtype)));
+      return true;
+    }
     for (const embedding::TableShard* shard : shards) {
       const auto items = shard->state_items();
       for (std::size_t i = 0; i < items.size(); ++i) {
