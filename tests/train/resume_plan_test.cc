@@ -270,6 +270,23 @@ TEST_F(ResumePlan, IsKeptWhereItsCachesDoNotFit) {
   }
 }
 
+/// A job whose rows were all in memory has a plan without caches; they are divided as in a new job.
+TEST_F(ResumePlan, HasCachesWhereRowsComeToLieOnDisks) {
+  stop_at_four();
+  const std::vector<std::string> on_disks = joined(
+      all_tables("memory.tier", "ssd"), {"tiers.directories=[" + folder_.path() + "/rows]",
+                                         "tiers.cache_bytes=600000", "tiers.segment_bytes=65536"});
+  for (const bool by_bytes : {false, true}) {
+    JobOptions options = rest(by_bytes ? joined(on_disks, {"tiers.division=bytes"}) : on_disks);
+    options.out_dir = folder_.path() + "/out";
+    const Logged got = logged(2, options);
+    EXPECT_EQ(got.summary.state_hash, whole_.state_hash);
+    std::ifstream in(options.out_dir + "/plan.yaml");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(spec::has_caches(spec::plan_from_yaml(text, "plan.yaml")), !by_bytes) << text;
+  }
+}
+
 TEST_F(ResumePlan, OfKeysThatAreNoLongerPinnedIsANewOne) {
   const std::vector<std::string> pinned = {"tables.tags.sharding=row_wise"};
   stop_at_four(pinned);

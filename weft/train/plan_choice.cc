@@ -209,7 +209,7 @@ spec::Plan Choice::saved_plan() const {
     divide_caches(plan);
     return plan;
   }
-  if (config_.tiers.division == spec::CacheDivision::kCurves && !spec::has_caches(plan)) {
+  if (!spec::has_caches(plan)) {  // of a job whose rows were all in memory, or by bytes
     divide_caches(plan);
   }
   return plan;
