@@ -1,9 +1,11 @@
 #include "weft/storage/segment_store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "tests/storage/store_model.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/storage/read_memory.h"
 
 namespace weft::storage {
 namespace {
@@ -232,6 +235,64 @@ TEST(SegmentStore, LongListsAreReadPieceByPiece) {
   EXPECT_TRUE(got == packed);
   reads->begin(std::span(rows).first(0), nullptr);
   reads->wait({});
+}
+
+/// Reads of many tables are in flight at a time, and ask for more than the store's memory for
+/// reads.
+TEST(SegmentStore, ReadsOfManyTablesShareABoundedMemory) {
+  io::FaultyFileSystem files;
+  SegmentStoreOptions options = tiny_store({"/a"});
+  options.segment_bytes = 8 << 20;
+  options.write_buffer_bytes = 4 << 20;
+  SegmentStore store(files, options);
+  constexpr std::int64_t kRows = 70;
+  constexpr std::uint64_t kShards = 310;
+
+  struct Table {
+    std::int64_t row_bytes = 0;
+    std::vector<std::int64_t> rows;
+    std::vector<std::byte> packed;
+    std::vector<std::byte> got;
+    std::unique_ptr<RowReads> reads;
+  };
+
+  std::vector<Table> tables(kShards);
+  for (std::uint64_t k = 0; k < kShards; ++k) {
+    Table& table = tables[k];
+    table.row_bytes = k == 7 ? (300 << 10) : 4000 - static_cast<std::int64_t>(k);  // a row a group
+    RowBacking& shard = store.add_shard({.key = k + 1,
+                                         .rows = {0, kRows, 1},
+                                         .row_bytes = table.row_bytes,
+                                         .table = "t" + std::to_string(k)});
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const auto bytes = bytes_of(k + 1, row, 1, table.row_bytes);
+      table.rows.push_back(row);
+      table.packed.insert(table.packed.end(), bytes.begin(), bytes.end());
+    }
+    shard.write(table.rows, table.packed.data());
+    table.reads = shard.make_reads();
+    table.got.resize(table.packed.size());
+  }
+  store.retire(store.seal());
+  std::int64_t most = 0;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (Table& table : tables) {
+      std::fill(table.got.begin(), table.got.end(), std::byte{0});
+      table.reads->begin(table.rows, table.got.data());
+      most = std::max(most, store.counts().read_bytes);
+    }
+    for (Table& table : tables) {
+      std::vector<std::uint8_t> found(kRows);
+      table.reads->wait(found);
+      EXPECT_EQ(found, std::vector<std::uint8_t>(kRows, 1));
+      EXPECT_TRUE(table.got == table.packed) << table.row_bytes;
+      most = std::max(most, store.counts().read_bytes);
+    }
+  }
+  EXPECT_GT(2 * kShards * ReadMemory::kPieceBytes, 2 * kMostReadBytes) << "all had room";
+  EXPECT_GT(most, kMostReadBytes * 9 / 10);
+  EXPECT_LE(most, kMostReadBytes + (1 << 20));  // one thread waits without memory
+  EXPECT_LE(store.counts().read_bytes, kMostReadBytes);
 }
 
 TEST(SegmentStore, RowsOfABlockAreReadOnce) {

@@ -104,6 +104,7 @@ struct StoreCounts {
   std::int64_t rows_held = 0;      ///< now
   std::int64_t index_bytes = 0;    ///< of memory that says where rows lie, now
   std::int64_t buffer_bytes = 0;   ///< of memory for rows on their way, now
+  std::int64_t read_bytes = 0;     ///< of memory for groups that are read, now
 };
 
 /// Removes a directory that a store has left which did not end, or which has: its segments, its

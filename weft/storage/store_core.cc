@@ -72,6 +72,7 @@ StoreCore::StoreCore(io::FileSystem& files, const SegmentStoreOptions& options)
       options_(options),
       directories_(files, options),
       reads_(io::make_block_reads(files, options.reads)),
+      read_memory_(*reads_, kMostReadBytes),
       buffer_(options.write_buffer_bytes) {
   WEFT_CHECK(options.space_factor > 1, "a space factor of {}", options.space_factor);
   WEFT_CHECK(0 < options.segment_bytes &&
@@ -450,6 +451,7 @@ StoreCounts StoreCore::counts() const {
     counts.index_bytes += shard->index.bytes();
   }
   counts.buffer_bytes = buffer_.bytes();
+  counts.read_bytes = read_memory_.bytes();
   return counts;
 }
 

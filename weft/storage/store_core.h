@@ -21,6 +21,7 @@
 #include "weft/rowfile/segment_reader.h"
 #include "weft/rowfile/segment_writer.h"
 #include "weft/storage/place_index.h"
+#include "weft/storage/read_memory.h"
 #include "weft/storage/row_backing.h"
 #include "weft/storage/segment_store.h"
 #include "weft/storage/store_directories.h"
@@ -122,6 +123,9 @@ class StoreCore final : public RowFiles {
 
   [[nodiscard]] io::BlockReads& reads() const { return *reads_; }
 
+  /// For groups that are read.
+  [[nodiscard]] ReadMemory& read_memory() { return read_memory_; }
+
   /// Copies rows that are in the write buffer, and says where the others lie.
   void look_up(const StoredRows& shard, PlaceLookup& lookup);
 
@@ -176,6 +180,7 @@ class StoreCore final : public RowFiles {
   const SegmentStoreOptions options_;
   StoreDirectories directories_;
   std::unique_ptr<io::BlockReads> reads_;
+  ReadMemory read_memory_;
 
   mutable std::mutex mutex_;         ///< of all below
   std::condition_variable work_;     ///< for the thread

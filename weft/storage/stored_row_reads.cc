@@ -1,51 +1,21 @@
 // Reads of rows of a SegmentStore: places are looked up, rows in the same group are read once, and
-// many groups are in flight. Memory for groups is in two halves: while one is copied out of, the
-// other is read into.
+// many groups are in flight, in pieces of the store's memory for reads: while one piece is copied
+// out of, the others are read into.
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "weft/rowfile/block.h"
+#include "weft/storage/read_memory.h"
 #include "weft/storage/store_core.h"
 
 namespace weft::storage {
 namespace {
 
-/// Of each half, or one group.
-constexpr std::int64_t kMostHalfBytes = std::int64_t{16} << 20;
-
-struct FreeBlocks {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-
-/// Memory at whole blocks.
-class Blocks {
- public:
-  void resize_for(std::int64_t bytes) {
-    if (bytes <= bytes_) {
-      return;
-    }
-    memory_.reset();
-    bytes_ = 0;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(at(io::kBlockAlignment), at(bytes))));
-    if (memory_ == nullptr) {
-      throw std::bad_alloc();
-    }
-    bytes_ = bytes;
-  }
-
-  [[nodiscard]] std::byte* data() const { return memory_.get(); }
-
- private:
-  std::unique_ptr<std::byte, FreeBlocks> memory_;
-  std::int64_t bytes_ = 0;
-};
+/// That one caller has in flight at most, of the store's; or one group.
+constexpr std::int64_t kMostOwnBytes = kMostReadBytes / 2;
 
 class StoredRowReads final : public RowReads {
  public:
@@ -53,11 +23,9 @@ class StoredRowReads final : public RowReads {
       : core_(core),
         shard_(shard),
         row_bytes_(shard.row_bytes()),
-        group_bytes_(rowfile::group_bytes(row_bytes_)) {
-    for (Half& half : halves_) {
-      half.batch = core_.reads().make_batch();
-    }
-  }
+        group_bytes_(rowfile::group_bytes(row_bytes_)),
+        groups_of_piece_(std::max<std::int64_t>(ReadMemory::kPieceBytes / group_bytes_, 1)),
+        piece_bytes_(groups_of_piece_ * group_bytes_) {}
 
   ~StoredRowReads() override { drop(); }
 
@@ -75,12 +43,8 @@ class StoredRowReads final : public RowReads {
       }
       if (groups > 0) {
         core_.count_groups(groups, groups * group_bytes_);
-        groups_of_half_ =
-            std::min(std::max<std::int64_t>(kMostHalfBytes / group_bytes_, 1), groups);
         next_ = 0;
-        for (Half& half : halves_) {
-          begin(half);
-        }
+        begin_more();
       }
     } catch (const Error& error) {
       drop();
@@ -92,11 +56,20 @@ class StoredRowReads final : public RowReads {
     WEFT_CHECK(found.size() == lookup_.rows.size(), "{} of {} rows", found.size(),
                lookup_.rows.size());
     try {
-      for (std::size_t turn = 0; halves_[turn].first < halves_[turn].end; turn = 1 - turn) {
-        Half& half = halves_[turn];
-        half.batch->wait();
-        copy_out(half);
-        begin(half);
+      begin_more();
+      while (first_piece_ < pieces_.size() || next_ < lookup_.wanted.size()) {
+        if (first_piece_ == pieces_.size()) {
+          begin(memory().take(piece_bytes_));
+        }
+        ReadPiece& piece = *pieces_[first_piece_];
+        piece.batch->wait();
+        copy_out(piece);
+        std::unique_ptr<ReadPiece> free = std::move(pieces_[first_piece_++]);
+        if (next_ < lookup_.wanted.size()) {
+          begin(std::move(free));
+        } else {
+          memory().give_back(std::move(free));
+        }
       }
     } catch (const Error& error) {
       drop();
@@ -107,30 +80,34 @@ class StoredRowReads final : public RowReads {
   }
 
  private:
-  /// Rows of the sorted list whose groups are in its memory, or on their way there.
-  struct Half {
-    Blocks memory;
-    std::unique_ptr<io::ReadBatch> batch;
-    std::size_t first = 0;
-    std::size_t end = 0;
-  };
+  [[nodiscard]] ReadMemory& memory() const { return core_.read_memory(); }
 
-  /// Begins to read the groups of the next rows, if there are any.
-  void begin(Half& half) {
-    half.first = next_;
-    half.end = next_;
-    if (next_ == lookup_.wanted.size()) {
-      return;
+  /// Begins reads as long as there are rows, and memory for them.
+  void begin_more() {
+    const std::int64_t most = std::max<std::int64_t>(kMostOwnBytes / piece_bytes_, 1);
+    while (next_ < lookup_.wanted.size() && std::cmp_less(pieces_.size() - first_piece_, most)) {
+      std::unique_ptr<ReadPiece> piece = memory().take_if_room(piece_bytes_);
+      if (piece == nullptr) {
+        return;
+      }
+      begin(std::move(piece));
     }
-    half.memory.resize_for(groups_of_half_ * group_bytes_);
+  }
+
+  /// Begins to read the groups of the next rows, of which there are some.
+  void begin(std::unique_ptr<ReadPiece> taken) {
+    ReadPiece& piece = *taken;
+    pieces_.push_back(std::move(taken));
+    piece.first = next_;
+    piece.end = next_;
     requests_.clear();
-    std::byte* data = half.memory.data();
+    std::byte* data = piece.memory.get();
     for (; next_ < lookup_.wanted.size(); ++next_) {
       const PlaceCode code = lookup_.wanted[next_].code;
-      if (next_ > half.first && code.shares_group(lookup_.wanted[next_ - 1].code)) {
+      if (next_ > piece.first && code.shares_group(lookup_.wanted[next_ - 1].code)) {
         continue;
       }
-      if (std::cmp_equal(requests_.size(), groups_of_half_)) {
+      if (std::cmp_equal(requests_.size(), groups_of_piece_)) {
         break;
       }
       requests_.push_back({.file = lookup_.files[code.segment()]->number(),
@@ -139,24 +116,24 @@ class StoredRowReads final : public RowReads {
                            .data = data});
       data += group_bytes_;
     }
-    half.end = next_;
-    half.batch->begin(requests_);
+    piece.end = next_;
+    piece.batch->begin(requests_);
   }
 
   /// Checks each group once.
-  void copy_out(Half& half) {
-    const std::byte* group = half.memory.data() - group_bytes_;
-    for (std::size_t i = half.first; i < half.end; ++i) {
+  void copy_out(ReadPiece& piece) {
+    const std::byte* group = piece.memory.get() - group_bytes_;
+    for (std::size_t i = piece.first; i < piece.end; ++i) {
       const WantedRow& wanted = lookup_.wanted[i];
       const rowfile::Place place = wanted.code.place();
-      if (i == half.first || !wanted.code.shares_group(lookup_.wanted[i - 1].code)) {
+      if (i == piece.first || !wanted.code.shares_group(lookup_.wanted[i - 1].code)) {
         group += group_bytes_;
         check({group, at(group_bytes_)}, wanted.code);
       }
       std::memcpy(lookup_.packed + wanted.index * row_bytes_,
                   group + rowfile::offset_in_group(place.row, row_bytes_), at(row_bytes_));
     }
-    half.first = half.end;
+    piece.first = piece.end;
   }
 
   void check(std::span<const std::byte> group, PlaceCode code) const {
@@ -172,14 +149,19 @@ class StoredRowReads final : public RowReads {
 
   /// Waits for what is in flight.
   void drop() {
-    for (Half& half : halves_) {
+    for (; first_piece_ < pieces_.size(); ++first_piece_) {
+      std::unique_ptr<ReadPiece>& piece = pieces_[first_piece_];
       try {
-        half.batch->wait();
+        piece->batch->wait();
       } catch (const Error&) {
         // Who began these reads has been told of another error, or does not wait for them.
       }
-      half.first = half.end = 0;
+      memory().give_back(std::move(piece));
     }
+    pieces_.clear();
+    first_piece_ = 0;
+    next_ = 0;
+    lookup_.wanted.clear();
     lookup_.let_files_go();
   }
 
@@ -187,10 +169,12 @@ class StoredRowReads final : public RowReads {
   const StoredRows& shard_;
   const std::int64_t row_bytes_;
   const std::int64_t group_bytes_;
+  const std::int64_t groups_of_piece_;
+  const std::int64_t piece_bytes_;
   PlaceLookup lookup_;
-  std::array<Half, 2> halves_;
-  std::int64_t groups_of_half_ = 0;
-  std::size_t next_ = 0;  ///< of the sorted list, the first that is not in a half
+  std::vector<std::unique_ptr<ReadPiece>> pieces_;  ///< in the order of rows
+  std::size_t first_piece_ = 0;                     ///< that is in flight
+  std::size_t next_ = 0;  ///< of the sorted list, the first that is in no piece
   std::vector<io::BlockRead> requests_;
 };
 
