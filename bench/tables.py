@@ -17,7 +17,8 @@ import save_tables
 import store_tables
 from table_text import number, percent, spread, table
 from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
-                         table_tier_parts, table_tier_shared, table_tier_traffic)
+                         table_tier_parts, table_tier_production, table_tier_production_traffic, table_tier_shared,
+                         table_tier_traffic)
 
 MARK = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -5,6 +5,7 @@ cache is read and not made. What is said of a job comes from the trace of its la
 fill the cache: counters at the beginning of each step say what the tiers have done.
 """
 import json
+import math
 import os
 import pathlib
 import resource
@@ -17,6 +18,9 @@ import yaml
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 WAITS = ("wait", "wait_for_batch")
+PRODUCTION = "production"  # the law of ids of 856 tables
+FILL_TIMES = 5.25  # so that 0.5 % of the rows are left out
+FEATURES_OF_ONE_TABLE = 4  # of bench/tiers_ladder.yaml
 PRIORITY = -10  # of what is measured, where it may be raised: what else runs on the machine counts less
 
 
@@ -134,29 +138,80 @@ class Trace:
         return sum(e["dur"] for e in self.kernels if e["name"] == part) / self.steps / 1e3
 
 
+def bytes_of(table):
+    """Of all rows with the optimizer's state, one number per row."""
+    return table["num_embeddings"] * (table["embedding_dim"] + 1) * 4
+
+
+def one_table(rows=0):
+    """The job of bench/tiers_ladder.yaml, or a smaller one; its law of ids is a parameter."""
+    job = yaml.safe_load((SOURCE / "bench/tiers_ladder.yaml").read_text())
+    if rows:
+        job["tables"][0]["num_embeddings"] = rows
+        job["data"]["synthetic"]["columns"][0]["cardinality"] = rows
+    return job
+
+
+def production(weft, table_bytes):
+    """A job on the 856 production-like tables (docs/planner.md), as large as that in all.
+
+    Dims, lengths of bags and laws of ids are theirs. Rows are scaled by a factor, and samples of a batch by a ninth of
+    it, because the batch of all ranks is this one rank's, and so are the buffers for it.
+    """
+    made = subprocess.run([str(weft), "config", "--tables", "production:1", "--changed"], check=True, capture_output=True)
+    job = yaml.safe_load(made.stdout)
+    factor = table_bytes / sum(bytes_of(table) for table in job["tables"])
+    for table, column in zip(job["tables"], job["data"]["synthetic"]["columns"]):
+        table["num_embeddings"] = column["cardinality"] = max(2, round(table["num_embeddings"] * factor))
+    job["batch_size"] = max(8, round(job["batch_size"] * factor / 9))
+    job["data"]["synthetic"].update({"samples": 2000 * job["batch_size"], "eval_samples": 0})
+    job["model"].update({"bottom_mlp": [64, 8], "top_mlp": [64, 32], "projection_dim": 8})  # most memory is the tables'
+    job["numerics"] = {"parts": 1}
+    job["sparse_optimizer"] = {"type": "row_wise_adagrad", "learning_rate": 0.001}
+    for feature in job["sparse_features"]:
+        feature["pooling"] = "mean"
+    job["dense_optimizer"] = {"type": "sgd", "learning_rate": 1e-5}
+    return job
+
+
 class Ladder:
     """A job, its filled tables, and runs of it."""
 
-    def __init__(self, weft, settings, folder):
+    def __init__(self, weft, settings, folder, job):
         self.weft, self.settings, self.folder = pathlib.Path(weft).resolve(), settings, pathlib.Path(folder).resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.base = yaml.safe_load((SOURCE / "bench/tiers_ladder.yaml").read_text())
-        if settings.rows:
-            self.base["tables"][0]["num_embeddings"] = settings.rows
-            self.base["data"]["synthetic"]["columns"][0]["cardinality"] = settings.rows
-        self.rows = self.base["tables"][0]["num_embeddings"]
+        self.job = job
+        self.table_bytes = sum(bytes_of(table) for table in job["tables"])
+        self.row_bytes = self.table_bytes / sum(table["num_embeddings"] for table in job["tables"])
         self.filled_at = settings.fill_steps
 
-    def write(self, zipf, length=1, tier="dense"):
-        """A configuration with this law of ids."""
-        job = json.loads(json.dumps(self.base))
-        job["data"]["synthetic"]["columns"][0].update({"zipf": zipf, "min_length": length, "max_length": length})
-        job["tables"][0]["memory"] = {"tier": tier}
+    def write(self, job, tier="dense"):
+        for table in job["tables"]:
+            table["memory"] = {"tier": tier}
         job["tiers"] = {"directories": [str(self.folder / "rows")], "segment_bytes": 16 * MIB,
                         "write_buffer_bytes": 8 * MIB}
         path = self.folder / "job.json"
         path.write_text(json.dumps(job, indent=1))
         return path
+
+    def of_law(self, law):
+        """The job with this law of ids: a Zipf exponent of all columns, or the columns' own."""
+        job = json.loads(json.dumps(self.job))
+        if law != PRODUCTION:
+            for column in job["data"]["synthetic"]["columns"]:
+                column["zipf"] = law
+        return job
+
+    def filling(self):
+        """The job with uniform ids and bags so long that its steps ask for a row FILL_TIMES times on average."""
+        job = self.of_law(0)
+        features = 1 if len(job["tables"]) > 1 else FEATURES_OF_ONE_TABLE
+        bags = features * job["batch_size"] * self.filled_at
+        for column, feature in zip(job["data"]["synthetic"]["columns"], job["sparse_features"]):
+            length = max(1, math.ceil(FILL_TIMES * column["cardinality"] / bags))
+            column.update({"min_length": length, "max_length": length})
+            feature["max_length"] = length
+        return job
 
     def train(self, config, options, limit=None, measured=(0, 0)):
         """Runs a job; steps [first, last] of it are measured. Returns its summary."""
@@ -176,7 +231,7 @@ class Ladder:
 
     def fill(self):
         """Trains on nearly every row, all in memory, and keeps a checkpoint."""
-        config = self.write(0, self.settings.fill_length)
+        config = self.write(self.filling())
         self.train(config, ["--set", f"train.steps={self.filled_at}", "--checkpoint", self.folder / "filled"])
 
     def run(self, case, limit=None):
@@ -190,7 +245,7 @@ class Ladder:
         if case["cache_mib"]:
             options += ["--set", f"tiers.cache_bytes={case['cache_mib'] * MIB}",
                         "--set", f"tiers.space_factor={case['space_factor']}"]
-        config = self.write(case["zipf"], tier="ssd" if case["cache_mib"] else "dense")
+        config = self.write(self.of_law(case["law"]), "ssd" if case["cache_mib"] else "dense")
         summary = self.train(config, options, limit if case["cache_mib"] else None, (first, last))
         return {**case, **figures(summary, Trace(traces / "trace-00000.json"))}
 
@@ -203,7 +258,8 @@ def figures(summary, trace):
     for name, counter in (("asked", "rows of tiers asked for"), ("hits", "rows of tiers hit"),
                           ("read", "rows of tiers read"), ("made", "rows of tiers made"),
                           ("late", "rows of tiers late"), ("written_back", "rows of tiers written back"),
-                          ("stored", "rows of disks stored"), ("moved", "rows of disks moved")):
+                          ("stored", "rows of disks stored"), ("moved", "rows of disks moved"),
+                          ("read_bytes", "bytes of disks read")):
         found[name] = trace.per_step(counter)
     return found
 

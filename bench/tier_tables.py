@@ -1,8 +1,6 @@
 """The tables of memory tiers (docs/tiers.md), from what scripts/tiers writes; tables.py puts them there."""
 from table_text import table
 
-ROW_BYTES = 516  # of the ladder's table: 128 columns and one number of the optimizer
-
 PARTS = ["exchange_ids", "fetch", "lookup", "output_dist", "coalesce", "grad_dist", "update_rows"]
 KERNELS = ["lookup", "coalesce", "update", "distinct rows alone", "ids to slots alone", "fetch", "cached lookup",
            "cached coalesce", "rows to slots", "cached update", "release", "all over dense, fetch in the step",
@@ -12,6 +10,8 @@ SHARED_TABLES = ["user", "item", "query", "session", "tags", "place"]  # of benc
 
 
 def law(zipf):
+    if zipf == "production":
+        return "856 tables"
     return "uniform" if float(zipf) == 0 else f"Zipf {zipf}"
 
 
@@ -76,16 +76,21 @@ class Jobs:
 
     def in_memory(self, job):
         return next(one for one in self.all if not one["cache_mib"] and
-                    (one["zipf"], one["schedule"]) == (job["zipf"], job["schedule"]))
+                    (one["law"], one["schedule"]) == (job["law"], job["schedule"]))
 
     def read_ms(self, job):
-        """What reading the job's misses takes at the disk's rate."""
-        return 1e3 * job["read"] / job["reads_per_s"]
+        """What reading the blocks of the job's misses takes at the disk's rate."""
+        return 1e3 * self.blocks(job) / job["reads_per_s"]
+
+    @staticmethod
+    def blocks(job):
+        """Of 4 KiB that a step reads; several rows of one block are read once."""
+        return job["read_bytes"] / 4096
 
     def without(self, job):
         """The same job under sync."""
         return next((one for one in self.cached if one["schedule"] == "sync" and all(
-            one[key] == job[key] for key in ("zipf", "cache_mib", "space_factor", "warm_steps"))), None)
+            one[key] == job[key] for key in ("law", "cache_mib", "space_factor", "warm_steps"))), None)
 
 
 def ladder_line(document):
@@ -98,7 +103,8 @@ def ladder_line(document):
     equal = all(job["state_hash"] == jobs.in_memory(job)["state_hash"] for job in jobs.cached
                 if job["last_step"] == jobs.in_memory(job)["last_step"])
     compared = sum(job["last_step"] == jobs.in_memory(job)["last_step"] for job in jobs.cached)
-    return (f"Tables of {document['table_bytes'] / 2**20:.0f} MiB with the optimizer's state, a job that may use "
+    tables = f"{document['tables']} tables" if document["tables"] > 1 else "A table"
+    return (f"{tables} of {document['table_bytes'] / 2**20:.0f} MiB with the optimizer's state, a job that may use "
             f"{document['limit_bytes'] / 2**20:.0f} MiB ({document['limit']}), which is "
             f"{document['table_bytes'] / document['limit_bytes']:.1f} times less; the most that one had resident: "
             f"{peak / 2**20:.0f} MiB. {len(jobs.cached)} jobs ended, {compared} of them at the step of one all in memory, "
@@ -106,20 +112,27 @@ def ladder_line(document):
             f"{min(rates) / 1e3:.0f} to {max(rates) / 1e3:.0f} thousand blocks/s.")
 
 
-LADDER = ["ids", "cache, MiB", "of the tables", "schedule", "hits", "rows read a step", "all in memory, ms",
+LADDER = ["ids", "cache, MiB", "of the tables", "schedule", "hits", "rows read a step", "blocks", "all in memory, ms",
           "reads at the disk's rate, ms", "reads over memory", "step, ms", "step over the longer"]
 
 
 def table_tier_ladder(results):
+    return steps_table(results.others.get("tiers_ladder", {}))
+
+
+def table_tier_production(results):
+    return steps_table(results.others.get("tiers_production", {}))
+
+
+def steps_table(document):
     """Steps over the longer of what the same job takes all in memory, and what its reads take at the disk's rate."""
-    document = results.others.get("tiers_ladder", {})
     jobs = Jobs(document)
     rows = []
     for job in jobs.cached:
         memory_ms, read_ms = jobs.in_memory(job)["step_ms"], jobs.read_ms(job)
-        rows.append([law(job["zipf"]), str(job["cache_mib"]) + ("" if job["space_factor"] == 1.5 else ", cleaning"),
+        rows.append([law(job["law"]), str(job["cache_mib"]) + ("" if job["space_factor"] == 1.5 else ", cleaning"),
                      f"{100 * job['cache_mib'] * 2**20 / document['table_bytes']:.1f} %", job["schedule"],
-                     f"{100 * job['hits'] / job['asked']:.1f} %", f"{job['read']:,.0f}", f"{memory_ms:.1f}",
+                     f"{100 * job['hits'] / job['asked']:.1f} %", f"{job['read']:,.0f}", f"{jobs.blocks(job):,.0f}", f"{memory_ms:.1f}",
                      f"{read_ms:.1f}", f"{read_ms / memory_ms:.2f}", f"{job['step_ms']:.1f}",
                      f"{job['step_ms'] / max(memory_ms, read_ms):.2f}"])
     return f"{ladder_line(document)}\n\n{table(LADDER, rows)}" if rows else ""
@@ -130,17 +143,25 @@ TRAFFIC = ["ids", "cache, MiB", "schedule", "asked for", "read", "made", "late",
 
 
 def table_tier_traffic(results):
+    return traffic_table(results.others.get("tiers_ladder", {}))
+
+
+def table_tier_production_traffic(results):
+    return traffic_table(results.others.get("tiers_production", {}))
+
+
+def traffic_table(document):
     """Rows a step by what is done with them, and how long their fetch takes and shows."""
-    jobs = Jobs(results.others.get("tiers_ladder", {}))
+    jobs = Jobs(document)
     rows = []
     for job in jobs.cached:
         sync = jobs.without(job)
-        written = (job["stored"] + job["moved"]) * ROW_BYTES
+        written = (job["stored"] + job["moved"]) * document["row_bytes"]
         of_sync = f"{100 * job['exposed_fetch_ms'] / sync['exposed_fetch_ms']:.0f} %" if sync and sync is not job else "-"
-        rows.append([law(job["zipf"]), str(job["cache_mib"]) + ("" if job["space_factor"] == 1.5 else ", cleaning"),
+        rows.append([law(job["law"]), str(job["cache_mib"]) + ("" if job["space_factor"] == 1.5 else ", cleaning"),
                      job["schedule"]] +
                     [f"{job[key]:,.0f}" for key in ("asked", "read", "made", "late", "written_back", "stored", "moved")] +
-                    [f"{job['read'] * 4096 / 1e6:.1f}", f"{written / 1e6:.1f}", f"{job['fetch_ms']:.1f}",
+                    [f"{job['read_bytes'] / 1e6:.1f}", f"{written / 1e6:.1f}", f"{job['fetch_ms']:.1f}",
                      f"{job['exposed_fetch_ms']:.1f}", of_sync])
     return table(TRAFFIC, rows)
 

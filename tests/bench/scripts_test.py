@@ -267,27 +267,35 @@ class Tables(Folder):
         self.assertEqual(tables.table_tier_ladder(result) + tables.table_tier_traffic(result), "")
 
     def tier_job(self, cache_mib, schedule, step_ms, state_hash="a", **more):
-        job = {"zipf": 0.8, "cache_mib": cache_mib, "schedule": schedule, "space_factor": 1.5, "warm_steps": 9,
+        job = {"law": 0.8, "cache_mib": cache_mib, "schedule": schedule, "space_factor": 1.5, "warm_steps": 9,
                "step_ms": step_ms, "last_step": 9, "state_hash": state_hash, "peak_bytes": 200 * 2**20,
                "fetch_ms": 50, "exposed_fetch_ms": 40, "reads_per_s": 5e4, "reads_before": 4e4, "reads_after": 6e4}
         if cache_mib:
-            job.update(asked=4000, hits=1000, read=3000, made=0, late=0, written_back=2000, stored=1000, moved=500)
+            job.update(asked=4000, hits=1000, read=3000, made=0, late=0, written_back=2000, stored=1000, moved=500,
+                       read_bytes=2500 * 4096)
         return {**job, **more}
 
     def test_tier_ladder(self):
         jobs = [self.tier_job(0, "sync", 40), self.tier_job(0, "dbp", 30), self.tier_job(64, "sync", 100),
                 self.tier_job(64, "dbp", 66, exposed_fetch_ms=10)]
         document = {"version": 1, "program": "tiers_ladder", "limit": "cgroup", "limit_bytes": 250 * 2**20,
-                    "table_bytes": 1000 * 2**20, "jobs": jobs}
+                    "table_bytes": 1000 * 2**20, "tables": 1, "row_bytes": 516, "jobs": jobs}
         self.write("l.json", document)
         result = tables.Results(self.folder)
         made = tables.table_tier_ladder(result)
-        self.assertIn("1000 MiB with the optimizer's state, a job that may use 250 MiB (cgroup), which is 4.0 times", made)
+        self.assertIn("A table of 1000 MiB with the optimizer's state, a job that may use 250 MiB (cgroup), which is 4.0 times", made)
         self.assertIn("2 jobs ended, 2 of them at the step of one all in memory, all with its state hash", made)
-        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | sync | 25.0 % | 3,000 | 40.0 | 60.0 | 1.50 | 100.0 | 1.67 |", made)
-        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | dbp | 25.0 % | 3,000 | 30.0 | 60.0 | 2.00 | 66.0 | 1.10 |", made)
+        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | sync | 25.0 % | 3,000 | 2,500 | 40.0 | 50.0 | 1.25 | 100.0 | 2.00 |", made)
+        self.assertIn("| Zipf 0.8 | 64 | 6.4 % | dbp | 25.0 % | 3,000 | 2,500 | 30.0 | 50.0 | 1.67 | 66.0 | 1.32 |", made)
         made = tables.table_tier_traffic(result)
-        self.assertIn("| dbp | 4,000 | 3,000 | 0 | 0 | 2,000 | 1,000 | 500 | 12.3 | 0.8 | 50.0 | 10.0 | 25 % |", made)
+        self.assertIn("| dbp | 4,000 | 3,000 | 0 | 0 | 2,000 | 1,000 | 500 | 10.2 | 0.8 | 50.0 | 10.0 | 25 % |", made)
+        self.write("p.json", {**document, "program": "tiers_production", "tables": 856,
+                              "jobs": [{**job, "law": "production"} for job in jobs]})
+        result = tables.Results(self.folder)
+        made = tables.table_tier_production(result)
+        self.assertIn("856 tables of 1000 MiB with", made)
+        self.assertIn("| 856 tables | 64 | 6.4 % | sync | 25.0 % | 3,000 | 2,500 |", made)
+        self.assertIn("| 856 tables | 64 | dbp | 4,000 | 3,000 |", tables.table_tier_production_traffic(result))
         jobs[3]["state_hash"] = "b"
         self.write("l.json", document)
         self.assertIn("NOT ALL WITH ITS STATE HASH", tables.table_tier_ladder(tables.Results(self.folder)))

@@ -53,6 +53,7 @@ void sample_tiers(trace::Track& track, const Engine& engine) {
   sample("rows of tiers written back", sum.written);
   sample("rows of disks stored", figures.disks.rows_stored);
   sample("rows of disks moved", figures.disks.rows_moved);
+  sample("bytes of disks read", figures.disks.bytes_read);
 }
 
 /// Files of an earlier trace of more ranks.
