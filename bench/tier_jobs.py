@@ -19,7 +19,6 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 WAITS = ("wait", "wait_for_batch")
 PRODUCTION = "production"  # the law of ids of 856 tables
-FILL_TIMES = 5.25  # so that 0.5 % of the rows are left out
 FEATURES_OF_ONE_TABLE = 4  # of bench/tiers_ladder.yaml
 PRIORITY = -10  # of what is measured, where it may be raised: what else runs on the machine counts less
 
@@ -203,12 +202,12 @@ class Ladder:
         return job
 
     def filling(self):
-        """The job with uniform ids and bags so long that its steps ask for a row FILL_TIMES times on average."""
+        """The job with uniform ids and bags so long that its steps ask for a row settings.fill_times times on average."""
         job = self.of_law(0)
         features = 1 if len(job["tables"]) > 1 else FEATURES_OF_ONE_TABLE
         bags = features * job["batch_size"] * self.filled_at
         for column, feature in zip(job["data"]["synthetic"]["columns"], job["sparse_features"]):
-            length = max(1, math.ceil(FILL_TIMES * column["cardinality"] / bags))
+            length = max(1, math.ceil(self.settings.fill_times * column["cardinality"] / bags))
             column.update({"min_length": length, "max_length": length})
             feature["max_length"] = length
         return job
