@@ -4,9 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -14,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/comm/failing_group.h"
@@ -22,6 +27,7 @@
 #include "weft/comm/mpi/mpi.h"
 #include "weft/comm/mpi/mpi_calls.h"
 #include "weft/comm/ordered_reduce.h"
+#include "weft/io/process.h"
 #include "weft/tensor/device.h"
 
 namespace {
@@ -169,6 +175,36 @@ void untaken(Communicator& world) {
   world.barrier(ctx);
 }
 
+// Enough for MPI to start, and fewer than io::kUnclaimedFiles.
+constexpr rlim_t kFewFiles = 100;
+
+/// Before MPI starts: "few_files", rank 1 may have few files and no more; "raised_files", every
+/// rank may raise a low limit.
+void limit_files(const std::string& scenario) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (scenario == "raised_files") {
+    limit.rlim_cur = kFewFiles;
+  } else if (scenario == "few_files" && rank != nullptr && std::string_view(rank) == "1") {
+    limit = {.rlim_cur = kFewFiles, .rlim_max = kFewFiles};
+  }
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void few_files(Communicator& world) {
+  Context ctx;
+  world.barrier(ctx);
+}
+
+void raised_files(Communicator& world) {
+  Context ctx;
+  world.barrier(ctx);
+  if (const std::int64_t soft = io::open_file_limits().soft; soft < io::kUnclaimedFiles) {
+    fail(ErrorCode::kInternal, "the limit is {} still", soft);
+  }
+}
+
 void exchange_blocks(Communicator& comm) {
   Context ctx;
   std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * kLarge));
@@ -252,14 +288,21 @@ int run(const std::string& scenario) {
                                               {"killed", killed},
                                               {"stuck", stuck},
                                               {"untaken", untaken},
-                                              {"busy", busy}};
-  MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0,
-                      .shutdown_timeout_s = 4.0,
-                      .hosts = {0, 0, 1, 1}});
-  const int rank = session.world().rank();
+                                              {"busy", busy},
+                                              {"few_files", few_files},
+                                              {"raised_files", raised_files}};
+  limit_files(scenario);
+  int rank = -1;
   try {
+    MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0,
+                        .shutdown_timeout_s = 4.0,
+                        .hosts = {0, 0, 1, 1}});
+    rank = session.world().rank();
     session.run(bodies.contains(scenario) ? bodies.at(scenario) : stage_scenario(scenario));
   } catch (const Error& error) {
+    if (rank < 0) {  // the session did not begin
+      rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
+    }
     std::printf("rank %d: %s origin=%d %s\n", rank, std::string(to_string(error.code())).c_str(),
                 error.origin_rank(), error.what());
     if (given_up > 0) {

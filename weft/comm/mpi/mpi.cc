@@ -8,6 +8,8 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -20,6 +22,7 @@
 #include "weft/comm/mpi/control.h"
 #include "weft/comm/mpi/engine.h"
 #include "weft/comm/mpi/mpi_calls.h"
+#include "weft/comm/mpi/open_files.h"
 #include "weft/comm/mpi/sink.h"
 #include "weft/comm/mpi/transfer.h"
 
@@ -54,6 +57,8 @@ constexpr auto kIdlePause = std::chrono::milliseconds(5);
 // After an error a rank that lives takes what was sent to it in less; beyond it, some rank does
 // not.
 constexpr auto kLongDrain = std::chrono::seconds(1);
+
+constexpr int kMaxLimitText = 1024;  // of claim_sockets(), as it travels
 
 constexpr int kAbortStatus = 4;  // the exit status of communication errors
 
@@ -149,6 +154,7 @@ class ProgressEngine final : public Engine {
   void run();
   void initialise();
   void find_hosts();
+  void claim_files();
   void loop();
   void take_requests();
   bool progress_all();
@@ -174,6 +180,7 @@ class ProgressEngine final : public Engine {
   int tag_limit_ = 0;
   std::vector<int> hosts_;  ///< [ranks]
   MPI_Comm data_ = MPI_COMM_NULL;
+  io::OpenFileClaim sockets_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;  ///< of the progress thread
@@ -275,6 +282,7 @@ void ProgressEngine::initialise() {
             "MPI_Comm_get_attr");
   tag_limit_ = found != 0 ? *limit : 32767;  // the least that MPI allows
   find_hosts();
+  claim_files();
   control_.emplace(control, rank_, size_);
   last_moved_ = Clock::now();
   const std::lock_guard lock(mutex_);
@@ -301,6 +309,31 @@ void ProgressEngine::find_hosts() {
   hosts_.resize(static_cast<std::size_t>(size_));
   check_mpi(MPI_Allgather(&first, 1, MPI_INT, hosts_.data(), 1, MPI_INT, MPI_COMM_WORLD),
             "MPI_Allgather");
+}
+
+/// Sockets are opened with the first messages, so before them. Where a rank may not have so many,
+/// all ranks end in order with the error of the lowest.
+void ProgressEngine::claim_files() {
+  const int own = hosts_[static_cast<std::size_t>(rank_)];
+  const auto here = std::count(hosts_.begin(), hosts_.begin() + size_, own);
+  const std::set<int> hosts(hosts_.begin(), hosts_.begin() + size_);
+  const std::optional<std::string> wrong =
+      claim_sockets(sockets_, {.ranks = size_,
+                               .hosts = static_cast<int>(hosts.size()),
+                               .elsewhere = size_ - static_cast<int>(here)});
+  const int candidate = wrong ? rank_ : size_;
+  int lowest = size_;
+  check_mpi(MPI_Allreduce(&candidate, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+  if (lowest == size_) {
+    return;
+  }
+  std::string text = wrong.value_or("");
+  text.resize(kMaxLimitText, ' ');
+  check_mpi(MPI_Bcast(text.data(), kMaxLimitText, MPI_CHAR, lowest, MPI_COMM_WORLD), "MPI_Bcast");
+  text.erase(text.find_last_not_of(' ') + 1);
+  check_mpi(MPI_Finalize(), "MPI_Finalize");
+  throw Error(ErrorCode::kResource, text, lowest);
 }
 
 void ProgressEngine::loop() {
