@@ -20,6 +20,9 @@ EXPECTED = {
     "other_collective": ("comm", None, "are out of step"),
     "other_size": ("comm", 0, "all_to_all #0 of group 'world': rank 1 sends 10 bytes to rank 0, "
                               "which expects 12 bytes"),
+    "longer": ("comm", 0, "all_to_all #0 of group 'world': rank 1 sends 3000 bytes to rank 0, "
+                          "which expects 12 bytes"),
+    "short_collective": ("comm", None, "are out of step"),
     "late": ("timeout", None, "these are missing: rank 2"),
     "early_return": ("comm", None, "waits for rank 0, which has ended"),
     "busy": ("data", 1, "stop"),

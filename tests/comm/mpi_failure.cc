@@ -102,6 +102,34 @@ void other_size(Communicator& world) {
   world.all_to_all_v(ctx, {send.data(), sent, recv.data(), expected});
 }
 
+/// Rank 1 sends more than rank 0 has a slot for.
+void longer(Communicator& world) {
+  Context ctx;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::byte> send(ranks * 3000);
+  std::vector<std::byte> recv(ranks * 3000);
+  std::vector<std::int64_t> sent(ranks, 10);
+  std::vector<std::int64_t> expected(ranks, 10);
+  if (world.rank() == 1) {
+    sent[0] = 3000;
+  }
+  if (world.rank() == 0) {
+    expected[1] = 12;
+  }
+  world.all_to_all_v(ctx, {send.data(), sent, recv.data(), expected});
+}
+
+/// Rank 1 sends data behind its header where none is expected.
+void short_collective(Communicator& world) {
+  Context ctx;
+  std::vector<float> data(100);
+  if (world.rank() == 1) {
+    world.all_reduce(ctx, data.data(), 100);
+  } else {
+    world.barrier(ctx);
+  }
+}
+
 /// The last rank does something else for longer than the timeout, then comes to the end.
 void late(Communicator& world) {
   Context ctx;
@@ -283,6 +311,8 @@ int run(const std::string& scenario) {
                                               {"throw_on_first", throw_on_first},
                                               {"other_collective", other_collective},
                                               {"other_size", other_size},
+                                              {"longer", longer},
+                                              {"short_collective", short_collective},
                                               {"late", late},
                                               {"early_return", early_return},
                                               {"killed", killed},

@@ -26,7 +26,8 @@ struct ExchangeCall {
   Arrivals* arrivals = nullptr;  ///< may be null
 };
 
-/// Where a group's exchanges take place, one at a time. Holds the buffers of headers.
+/// Where a group's exchanges take place, one at a time. Holds the buffers of
+/// headers, which grow with the lanes that an exchange uses.
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -49,8 +50,8 @@ class Engine {
   /// The host of rank `rank`, numbered by the lowest of its ranks.
   [[nodiscard]] virtual int host(int rank) const = 0;
 
-  /// A channel for a group of `ranks` ranks. Throws Error(kResource) when MPI has no tag for it.
-  virtual std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) = 0;
+  /// A channel for a group. Throws Error(kResource) when MPI has no tag for it.
+  virtual std::unique_ptr<Channel> make_channel(std::int64_t group) = 0;
 
   /// Makes `error` the world's unless there is one. Any thread.
   virtual void abort(const Error& error) noexcept = 0;

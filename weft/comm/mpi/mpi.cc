@@ -113,7 +113,7 @@ class ProgressEngine final : public Engine {
 
   [[nodiscard]] int host(int rank) const override { return hosts_[static_cast<std::size_t>(rank)]; }
 
-  std::unique_ptr<Channel> make_channel(int ranks, std::int64_t group) override;
+  std::unique_ptr<Channel> make_channel(std::int64_t group) override;
 
   void exchange(Ticket& ticket);
 
@@ -225,13 +225,13 @@ class MpiChannel final : public Channel {
   Ticket ticket_;
 };
 
-std::unique_ptr<Channel> ProgressEngine::make_channel(int ranks, std::int64_t group) {
+std::unique_ptr<Channel> ProgressEngine::make_channel(std::int64_t group) {
   if (2 * group + 1 > tag_limit_) {
     fail(ErrorCode::kResource, "group {} needs an MPI tag above the limit {}; make fewer groups",
          group, tag_limit_);
   }
   return std::make_unique<MpiChannel>(
-      *this, std::make_shared<Transfer>(data_, ranks, options_.max_message_bytes));
+      *this, std::make_shared<Transfer>(data_, options_.max_message_bytes));
 }
 
 void ProgressEngine::exchange(Ticket& ticket) {

@@ -2,8 +2,9 @@
 ///
 /// One progress thread per process makes every MPI call, initialisation and finalisation included,
 /// so any level of thread support from MPI_THREAD_FUNNELED on is enough. Exchanges are non-blocking
-/// messages between pairs: a header (sequence, collective, sizes) with the data behind it when it
-/// is small, else the data in messages of at most max_message_bytes. The thread tests, and sleeps
+/// messages between pairs: a header (sequence, collective, sizes) with the data behind it up to
+/// 16 KiB, else the data in messages of at most max_message_bytes. Buffers and requests are those
+/// of the lanes in use: a silent lane costs nothing. The thread tests, and sleeps
 /// between tests for a time that grows while nothing happens; it never spins.
 ///
 /// Errors travel on a control communicator of their own: a rank that fails tells rank 0, which

@@ -32,7 +32,7 @@ class MpiGroup final : public Group {
   MpiGroup(Process& process, Identity identity)
       : process_(process),
         identity_(std::move(identity)),
-        channel_(process.engine->make_channel(size(), identity_.number)) {}
+        channel_(process.engine->make_channel(identity_.number)) {}
 
   [[nodiscard]] int rank() const override { return identity_.rank; }
 

@@ -1,8 +1,8 @@
 #include "weft/comm/mpi/transfer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "weft/base/hash.h"
@@ -12,7 +12,7 @@ namespace weft::comm {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 
 std::uint64_t hash_pieces(const Lane& lane) {
   std::uint64_t hash = 0;
@@ -27,61 +27,6 @@ Stamp stamp_of(const MessageHeader& header) {
           .collective = static_cast<Collective>(header.collective),
           .size = header.size,
           .arguments = header.arguments};
-}
-
-}  // namespace
-
-Transfer::Transfer(MPI_Comm comm, int ranks, std::int64_t max_message_bytes)
-    : comm_(comm),
-      max_message_bytes_(max_message_bytes),
-      out_slots_(static_cast<std::size_t>(ranks) * kSlotBytes),
-      in_slots_(out_slots_.size()),
-      out_bytes_(static_cast<std::size_t>(ranks)),
-      pending_in_(static_cast<std::size_t>(ranks)),
-      pending_out_(static_cast<std::size_t>(ranks)) {
-}
-
-MessageHeader Transfer::header_for(const Lane& lane) const {
-  return {.magic = kMagic,
-          .version = kVersion,
-          .collective = static_cast<std::uint16_t>(call_.stamp.collective),
-          .group = call_.group,
-          .sequence = call_.stamp.sequence,
-          .size = call_.stamp.size,
-          .arguments = call_.stamp.arguments,
-          .bytes = lane.bytes(),
-          .piece_hash = hash_pieces(lane),
-          .pieces = static_cast<std::int64_t>(lane.pieces.size())};
-}
-
-void Transfer::pack(std::size_t peer) {
-  const Lane& lane = call_.send[peer];
-  const MessageHeader header = header_for(lane);
-  std::byte* out = out_slot(peer);
-  std::memcpy(out, &header, sizeof header);
-  out += sizeof header;
-  if (header.bytes <= kInlineBytes) {
-    for (const Piece& piece : lane.pieces) {
-      run_copies(nullptr, std::array{Copy{piece, {out, piece.bytes}}});
-      out += piece.bytes;
-    }
-  }
-  out_bytes_[peer] = static_cast<int>(out - out_slot(peer));
-}
-
-/// Small pieces are put together, so that many tables do not make many messages.
-void Transfer::cut_lane(const Lane& lane, std::vector<Stretch>& stretches) {
-  bool open = false;  // whether the last stretch takes more pieces
-  for (std::size_t i = 0; i < lane.pieces.size(); ++i) {
-    const std::int64_t bytes = lane.pieces[i].bytes;
-    if (!open || bytes >= kAloneBytes) {
-      stretches.push_back({.pieces = lane.pieces.subspan(i, 0)});
-    }
-    Stretch& last = stretches.back();
-    last.bytes += bytes;
-    last.pieces = {last.pieces.data(), last.pieces.size() + 1};
-    open = last.bytes < kAloneBytes;
-  }
 }
 
 /// Where pieces lie one behind the other; null where they do not.
@@ -102,40 +47,131 @@ std::byte* run_of(std::span<const Piece> pieces) {
   return begin;
 }
 
-void Transfer::cut_lanes(std::span<const Lane> lanes, Cut& cut) {
-  cut.stretches.clear();
-  cut.begin.clear();
+}  // namespace
+
+Transfer::Transfer(MPI_Comm comm, std::int64_t max_message_bytes)
+    : comm_(comm),
+      max_message_bytes_(max_message_bytes),
+      inline_bytes_(std::min(kInlineBytes, max_message_bytes)) {
+}
+
+void Transfer::Room::hold(std::int64_t needed) {
+  if (needed > capacity) {
+    bytes = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(needed));
+    capacity = needed;
+  }
+}
+
+MessageHeader Transfer::header_for(const Lane& lane) const {
+  return {.magic = kMagic,
+          .version = kVersion,
+          .collective = static_cast<std::uint16_t>(call_.stamp.collective),
+          .group = call_.group,
+          .sequence = call_.stamp.sequence,
+          .size = call_.stamp.size,
+          .arguments = call_.stamp.arguments,
+          .bytes = lane.bytes(),
+          .piece_hash = hash_pieces(lane),
+          .pieces = static_cast<std::int64_t>(lane.pieces.size())};
+}
+
+/// Small pieces are put together, so that many tables do not make many messages.
+void Transfer::cut_lane(const Lane& lane, std::vector<Stretch>& stretches) {
+  bool open = false;  // whether the last stretch takes more pieces
+  for (std::size_t i = 0; i < lane.pieces.size(); ++i) {
+    const std::int64_t bytes = lane.pieces[i].bytes;
+    if (!open || bytes >= kAloneBytes) {
+      stretches.push_back({.pieces = lane.pieces.subspan(i, 0)});
+    }
+    Stretch& last = stretches.back();
+    last.bytes += bytes;
+    last.pieces = {last.pieces.data(), last.pieces.size() + 1};
+    open = last.bytes < kAloneBytes;
+  }
+}
+
+/// Lists the lanes that are not silent, beginning with the rank that is `step` away, so that not
+/// all send to rank 0 first, and gives them their memory.
+void Transfer::use_lanes(std::span<const Lane> lanes, int step, Side& side) {
+  side.lanes.clear();
+  side.stretches.clear();
+  std::int64_t slots = 0;
   std::int64_t buffered = 0;
-  for (std::size_t peer = 0; peer < lanes.size(); ++peer) {
-    const std::size_t first = cut.stretches.size();
-    cut.begin.push_back(first);
-    if (static_cast<int>(peer) == call_.self || lanes[peer].bytes() <= kInlineBytes) {
+  const int ranks = static_cast<int>(lanes.size());
+  for (int i = 1; i < ranks; ++i) {
+    const int peer = (call_.self + (step > 0 ? i : ranks - i)) % ranks;
+    const Lane& lane = lanes[static_cast<std::size_t>(peer)];
+    if (lane.silent) {
       continue;
     }
-    cut_lane(lanes[peer], cut.stretches);
-    for (Stretch& stretch : std::span(cut.stretches).subspan(first)) {
+    UsedLane used{.peer = peer, .bytes = lane.bytes(), .slot = slots};
+    used.first_stretch = side.stretches.size();
+    if (is_short(used.bytes)) {
+      used.slot_bytes = kHeaderBytes + used.bytes;
+    } else {
+      used.slot_bytes = kHeaderBytes;
+      cut_lane(lane, side.stretches);
+    }
+    used.end_stretch = side.stretches.size();
+    for (std::size_t s = used.first_stretch; s < used.end_stretch; ++s) {
+      Stretch& stretch = side.stretches[s];
       stretch.data = run_of(stretch.pieces);
       if (stretch.data == nullptr) {
         stretch.at = buffered;
         buffered += stretch.bytes;
       }
     }
+    slots += used.slot_bytes;
+    side.lanes.push_back(used);
   }
-  cut.begin.push_back(cut.stretches.size());
-  cut.cursors.assign(lanes.size(), {});
-  if (buffered > cut.capacity) {
-    cut.buffer = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(buffered));
-    cut.capacity = buffered;
+  side.slots.hold(slots);
+  side.buffer.hold(buffered);
+}
+
+/// Tells each lane which is that of the same peer in the other direction.
+void Transfer::pair_lanes() {
+  out_lane_of_.assign(call_.send.size(), -1);
+  for (std::size_t i = 0; i < out_.lanes.size(); ++i) {
+    out_lane_of_[static_cast<std::size_t>(out_.lanes[i].peer)] = static_cast<std::int64_t>(i);
+  }
+  for (std::size_t i = 0; i < in_.lanes.size(); ++i) {
+    UsedLane& in = in_.lanes[i];
+    in.opposite = out_lane_of_[static_cast<std::size_t>(in.peer)];
+    if (in.opposite >= 0) {
+      out_.lanes[static_cast<std::size_t>(in.opposite)].opposite = static_cast<std::int64_t>(i);
+    }
+  }
+}
+
+void Transfer::pack_headers() {
+  for (const UsedLane& used : out_.lanes) {
+    const MessageHeader header = header_for(call_.send[static_cast<std::size_t>(used.peer)]);
+    std::memcpy(out_.slots.bytes.get() + used.slot, &header, sizeof header);
+  }
+}
+
+/// Notes the copies between the pieces of short lanes and their slots.
+void Transfer::add_slot_copies(const Side& side, std::span<const Lane> lanes, Kind kind) {
+  for (const UsedLane& used : side.lanes) {
+    if (!is_short(used.bytes)) {
+      continue;
+    }
+    std::byte* packed = side.slots.bytes.get() + used.slot + kHeaderBytes;
+    for (const Piece& piece : lanes[static_cast<std::size_t>(used.peer)].pieces) {
+      const Piece other{packed, piece.bytes};
+      copies_.push_back(kind == Kind::kHeaderOut ? Copy{piece, other} : Copy{other, piece});
+      packed += piece.bytes;
+    }
   }
 }
 
 /// Notes the copies between the pieces and the buffer.
-void Transfer::add_buffer_copies(const Cut& cut, Kind kind) {
-  for (const Stretch& stretch : cut.stretches) {
+void Transfer::add_buffer_copies(const Side& side, Kind kind) {
+  for (const Stretch& stretch : side.stretches) {
     if (stretch.data != nullptr) {
       continue;
     }
-    std::byte* packed = cut.buffer.get() + stretch.at;
+    std::byte* packed = side.buffer.bytes.get() + stretch.at;
     for (const Piece& piece : stretch.pieces) {
       const Piece other{packed, piece.bytes};
       copies_.push_back(kind == Kind::kDataOut ? Copy{piece, other} : Copy{other, piece});
@@ -147,15 +183,12 @@ void Transfer::add_buffer_copies(const Cut& cut, Kind kind) {
 void Transfer::prepare(const ExchangeCall& call) {
   call_ = call;
   cancelled_ = false;
-  for (std::size_t peer = 0; peer < call.send.size(); ++peer) {
-    out_bytes_[peer] = 0;
-    if (static_cast<int>(peer) != call.self && !call.send[peer].silent) {
-      pack(peer);
-    }
-  }
-  cut_lanes(call.send, out_);
-  cut_lanes(call.recv, in_);
+  use_lanes(call.send, 1, out_);
+  use_lanes(call.recv, -1, in_);
+  pair_lanes();
+  pack_headers();
   copies_.clear();
+  add_slot_copies(out_, call.send, Kind::kHeaderOut);
   add_buffer_copies(out_, Kind::kDataOut);
   run_copies(call.pool, copies_);
 }
@@ -163,105 +196,86 @@ void Transfer::prepare(const ExchangeCall& call) {
 void Transfer::unpack() {
   copies_.clear();
   add_buffer_copies(in_, Kind::kDataIn);
-  for (std::size_t peer = 0; peer < call_.recv.size(); ++peer) {
-    const Lane& lane = call_.recv[peer];
-    if (static_cast<int>(peer) == call_.self || lane.silent || lane.bytes() > kInlineBytes) {
-      continue;
-    }
-    std::byte* in = in_slot(peer) + sizeof(MessageHeader);
-    for (const Piece& piece : lane.pieces) {
-      copies_.push_back({{in, piece.bytes}, piece});
-      in += piece.bytes;
-    }
-  }
+  add_slot_copies(in_, call_.recv, Kind::kHeaderIn);
   run_copies(call_.pool, copies_);
 }
 
-void Transfer::add(int peer, Kind kind, MPI_Request request) {
+void Transfer::add(std::size_t lane, Kind kind, MPI_Request request) {
   mpi_requests_.push_back(request);
-  requests_.push_back({peer, kind});
+  requests_.push_back({lane, kind});
 }
 
 /// So many messages more are to come or go; negative: fewer.
-void Transfer::count(int peer, Kind kind, std::int64_t messages) {
+void Transfer::count(std::size_t lane, Kind kind, std::int64_t messages) {
   pending_ += messages;
   if (is_receive(kind)) {
     pending_receives_ += messages;
   }
-  (is_receive(kind) ? pending_in_ : pending_out_)[static_cast<std::size_t>(peer)] += messages;
-}
-
-void Transfer::finished(const Request& request) {
-  count(request.peer, request.kind, -1);
+  side_of(kind).lanes[lane].pending += messages;
 }
 
 void Transfer::start() {
   mpi_requests_.clear();
   requests_.clear();
-  const int ranks = static_cast<int>(call_.send.size());
-  // Beginning with the next rank, so that not all send to rank 0 first. Receives before sends: what
-  // is expected when it arrives is not copied twice.
-  for (int i = 1; i < ranks; ++i) {
-    const int peer = (call_.self + ranks - i) % ranks;
-    const auto p = static_cast<std::size_t>(peer);
-    if (!call_.recv[p].silent) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(
-          MPI_Irecv(in_slot(p), kSlotBytes, MPI_BYTE, world(peer), header_tag(), comm_, &request),
-          "MPI_Irecv");
-      count(peer, Kind::kHeaderIn, 1);
-      add(peer, Kind::kHeaderIn, request);
-    }
+  // Receives before sends: what is expected when it arrives is not copied twice.
+  for (std::size_t i = 0; i < in_.lanes.size(); ++i) {
+    const UsedLane& lane = in_.lanes[i];
+    std::byte* const slot = in_.slots.bytes.get() + lane.slot;
+    std::memset(slot, 0, sizeof(MessageHeader));  // no magic, whatever MPI leaves of a cut message
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Irecv(slot, static_cast<int>(lane.slot_bytes), MPI_BYTE, world(lane.peer),
+                        header_tag(), comm_, &request),
+              "MPI_Irecv");
+    count(i, Kind::kHeaderIn, 1);
+    add(i, Kind::kHeaderIn, request);
   }
-  for (int i = 1; i < ranks; ++i) {
-    const int peer = (call_.self + i) % ranks;
-    const auto p = static_cast<std::size_t>(peer);
-    if (out_bytes_[p] > 0) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      check_mpi(MPI_Isend(out_slot(p), out_bytes_[p], MPI_BYTE, world(peer), header_tag(), comm_,
-                          &request),
-                "MPI_Isend");
-      count(peer, Kind::kHeaderOut, 1);
-      add(peer, Kind::kHeaderOut, request);
-      if (call_.recv[p].silent) {
-        open_data(peer, Kind::kDataOut);
-      }
+  for (std::size_t i = 0; i < out_.lanes.size(); ++i) {
+    const UsedLane& lane = out_.lanes[i];
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Isend(out_.slots.bytes.get() + lane.slot, static_cast<int>(lane.slot_bytes),
+                        MPI_BYTE, world(lane.peer), header_tag(), comm_, &request),
+              "MPI_Isend");
+    count(i, Kind::kHeaderOut, 1);
+    add(i, Kind::kHeaderOut, request);
+    if (lane.opposite < 0) {
+      open_data(i, Kind::kDataOut);
     }
   }
 }
 
-/// Counts the messages of a lane and posts the first.
-void Transfer::open_data(int peer, Kind kind) {
-  Cut& cut = cut_of(kind);
-  const auto p = static_cast<std::size_t>(peer);
-  Cursor& cursor = cut.cursors[p];
-  cursor = {.stretch = cut.begin[p]};
-  for (std::size_t i = cut.begin[p]; i < cut.begin[p + 1]; ++i) {
-    cursor.left += (cut.stretches[i].bytes + max_message_bytes_ - 1) / max_message_bytes_;
+/// Counts the data messages of a lane and posts the first.
+void Transfer::open_data(std::size_t lane, Kind kind) {
+  const Side& side = side_of(kind);
+  UsedLane& used = side_of(kind).lanes[lane];
+  used.cursor = {.stretch = used.first_stretch};
+  for (std::size_t i = used.first_stretch; i < used.end_stretch; ++i) {
+    used.cursor.left += (side.stretches[i].bytes + max_message_bytes_ - 1) / max_message_bytes_;
   }
-  count(peer, kind, cursor.left);
-  for (int i = 0; i < kAtOnce && cursor.left > 0; ++i) {
-    add(peer, kind, post_next(peer, kind));
+  count(lane, kind, used.cursor.left);
+  for (int i = 0; i < kAtOnce && used.cursor.left > 0; ++i) {
+    add(lane, kind, post_next(lane, kind));
   }
 }
 
-MPI_Request Transfer::post_next(int peer, Kind kind) {
-  Cut& cut = cut_of(kind);
-  Cursor& cursor = cut.cursors[static_cast<std::size_t>(peer)];
-  while (cursor.at >= cut.stretches[cursor.stretch].bytes) {  // also one of no bytes
+MPI_Request Transfer::post_next(std::size_t lane, Kind kind) {
+  Side& side = side_of(kind);
+  UsedLane& used = side.lanes[lane];
+  Cursor& cursor = used.cursor;
+  while (cursor.at >= side.stretches[cursor.stretch].bytes) {  // also one of no bytes
     ++cursor.stretch;
     cursor.at = 0;
   }
-  const Stretch& stretch = cut.stretches[cursor.stretch];
-  std::byte* const begin = stretch.data != nullptr ? stretch.data : cut.buffer.get() + stretch.at;
+  const Stretch& stretch = side.stretches[cursor.stretch];
+  std::byte* const begin =
+      stretch.data != nullptr ? stretch.data : side.buffer.bytes.get() + stretch.at;
   std::byte* const data = begin + cursor.at;
   const int bytes = static_cast<int>(std::min(max_message_bytes_, stretch.bytes - cursor.at));
   MPI_Request request = MPI_REQUEST_NULL;
   if (kind == Kind::kDataOut) {
-    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, world(used.peer), data_tag(), comm_, &request),
               "MPI_Isend");
   } else {
-    check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, world(peer), data_tag(), comm_, &request),
+    check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, world(used.peer), data_tag(), comm_, &request),
               "MPI_Irecv");
   }
   cursor.at += bytes;
@@ -269,94 +283,143 @@ MPI_Request Transfer::post_next(int peer, Kind kind) {
   return request;
 }
 
-void Transfer::on_header(int peer) {
-  const auto p = static_cast<std::size_t>(peer);
+/// Throws where the header that has come is not the one that is expected.
+void Transfer::check_header(const UsedLane& lane) const {
   MessageHeader header;
-  std::memcpy(&header, in_slot(p), sizeof header);
+  std::memcpy(&header, in_.slots.bytes.get() + lane.slot, sizeof header);
   if (header.magic != kMagic || header.version != kVersion || header.group != call_.group) {
     fail(ErrorCode::kComm,
          "{}: {} received a message of another kind from {} (magic {:x}, version {}, group {}); do "
          "all ranks run the same version of Weft?",
          describe(call_.stamp, call_.names.name), call_.names.rank(call_.self),
-         call_.names.rank(peer), header.magic, header.version, header.group);
+         call_.names.rank(lane.peer), header.magic, header.version, header.group);
   }
   if (!(stamp_of(header) == call_.stamp)) {
-    throw out_of_step(call_.names, call_.self, call_.stamp, peer, stamp_of(header));
+    throw out_of_step(call_.names, call_.self, call_.stamp, lane.peer, stamp_of(header));
   }
-  const Lane& lane = call_.recv[p];
+  const Lane& expected = call_.recv[static_cast<std::size_t>(lane.peer)];
   const LaneSize sent{header.bytes, header.pieces, false};
-  if (sent != size_of(lane) || header.piece_hash != hash_pieces(lane)) {
-    throw wrong_size(call_.names, call_.stamp, peer, sent, call_.self, size_of(lane));
+  if (sent != size_of(expected) || header.piece_hash != hash_pieces(expected)) {
+    throw wrong_size(call_.names, call_.stamp, lane.peer, sent, call_.self, size_of(expected));
   }
+}
+
+void Transfer::on_header(std::size_t lane) {
+  const UsedLane& used = in_.lanes[lane];
+  check_header(used);
   if (call_.arrivals != nullptr) {
     call_.arrivals->last_ns = trace::now_ns();
-    call_.arrivals->peers[p] = {.rank = world(peer),
-                                .begin_ns = call_.arrivals->last_ns,
-                                .end_ns = call_.arrivals->last_ns,
-                                .bytes = header.bytes};
+    call_.arrivals->peers[static_cast<std::size_t>(used.peer)] = {
+        .rank = world(used.peer),
+        .begin_ns = call_.arrivals->last_ns,
+        .end_ns = call_.arrivals->last_ns,
+        .bytes = used.bytes};
   }
   // In this order, see Transfer.
-  if (out_bytes_[p] > 0) {
-    open_data(peer, Kind::kDataOut);
+  if (used.opposite >= 0) {
+    open_data(static_cast<std::size_t>(used.opposite), Kind::kDataOut);
   }
-  open_data(peer, Kind::kDataIn);
+  open_data(lane, Kind::kDataIn);
+}
+
+/// A header message was longer than expected. What MPI has written of it, if anything, says what
+/// the peer wanted.
+void Transfer::on_cut_header(std::size_t lane) const {
+  const UsedLane& used = in_.lanes[lane];
+  MessageHeader header;
+  std::memcpy(&header, in_.slots.bytes.get() + used.slot, sizeof header);
+  if (header.magic == kMagic) {
+    check_header(used);
+  }
+  fail(ErrorCode::kComm,
+       "{}: {} sends more to {} than the {} bytes that are expected: the two are out of step",
+       describe(call_.stamp, call_.names.name), call_.names.rank(used.peer),
+       call_.names.rank(call_.self), used.bytes);
 }
 
 bool Transfer::progress() {
   int completed = 0;
   done_.resize(mpi_requests_.size());
-  check_mpi(MPI_Testsome(static_cast<int>(mpi_requests_.size()), mpi_requests_.data(), &completed,
-                         done_.data(), MPI_STATUSES_IGNORE),
-            "MPI_Testsome");
+  statuses_.resize(mpi_requests_.size());
+  const int code = MPI_Testsome(static_cast<int>(mpi_requests_.size()), mpi_requests_.data(),
+                                &completed, done_.data(), statuses_.data());
+  const bool in_status = code == MPI_ERR_IN_STATUS;
+  if (!in_status) {
+    check_mpi(code, "MPI_Testsome");
+  }
   if (completed == MPI_UNDEFINED || completed == 0) {
     return false;
   }
   done_.resize(static_cast<std::size_t>(completed));
   // All are counted before any header is looked at: one out of step ends the loop.
   for (const int index : done_) {
-    finished(requests_[static_cast<std::size_t>(index)]);
+    const Request& request = requests_[static_cast<std::size_t>(index)];
+    count(request.lane, request.kind, -1);
   }
-  for (const int index : done_) {
-    if (!cancelled_) {
-      go_on(static_cast<std::size_t>(index));
+  for (std::size_t i = 0; i < done_.size() && !cancelled_; ++i) {
+    const auto index = static_cast<std::size_t>(done_[i]);
+    if (const int error = in_status ? statuses_[i].MPI_ERROR : MPI_SUCCESS; error != MPI_SUCCESS) {
+      int kind = MPI_SUCCESS;
+      MPI_Error_class(error, &kind);
+      if (kind == MPI_ERR_TRUNCATE && requests_[index].kind == Kind::kHeaderIn) {
+        on_cut_header(requests_[index].lane);
+      }
+      check_mpi(error, is_receive(requests_[index].kind) ? "MPI_Irecv" : "MPI_Isend");
     }
+    go_on(index);
   }
+  forget_done();
   return true;
 }
 
 /// What follows a message that has arrived or gone.
 void Transfer::go_on(std::size_t index) {
   const Request request = requests_[index];
-  const auto p = static_cast<std::size_t>(request.peer);
   if (request.kind == Kind::kHeaderIn) {
-    on_header(request.peer);
+    on_header(request.lane);
     return;
   }
+  const UsedLane& used = side_of(request.kind).lanes[request.lane];
   if (request.kind == Kind::kDataIn && call_.arrivals != nullptr) {
-    call_.arrivals->peers[p].end_ns = trace::now_ns();
+    call_.arrivals->peers[static_cast<std::size_t>(used.peer)].end_ns = trace::now_ns();
   }
-  if (request.kind != Kind::kHeaderOut && cut_of(request.kind).cursors[p].left > 0) {
-    mpi_requests_[index] = post_next(request.peer, request.kind);
+  if (request.kind != Kind::kHeaderOut && used.cursor.left > 0) {
+    mpi_requests_[index] = post_next(request.lane, request.kind);
+  }
+}
+
+/// Closes the gaps that requests have left which are done, from behind: the last one under way
+/// takes the place.
+void Transfer::forget_done() {
+  std::sort(done_.begin(), done_.end(), std::greater<>());
+  for (const int index : done_) {
+    const auto i = static_cast<std::size_t>(index);
+    if (mpi_requests_[i] == MPI_REQUEST_NULL) {
+      mpi_requests_[i] = mpi_requests_.back();
+      requests_[i] = requests_.back();
+      mpi_requests_.pop_back();
+      requests_.pop_back();
+    }
   }
 }
 
 std::vector<int> Transfer::missing() const {
-  const std::vector<std::int64_t>& pending = pending_receives_ > 0 ? pending_in_ : pending_out_;
   std::vector<int> ranks;
-  for (std::size_t peer = 0; peer < pending.size(); ++peer) {
-    if (pending[peer] > 0) {
-      ranks.push_back(static_cast<int>(peer));
+  for (const UsedLane& lane : pending_receives_ > 0 ? in_.lanes : out_.lanes) {
+    if (lane.pending > 0) {
+      ranks.push_back(lane.peer);
     }
   }
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
 void Transfer::cancel() {
   cancelled_ = true;
   for (const Kind kind : {Kind::kDataIn, Kind::kDataOut}) {
-    for (std::size_t peer = 0; peer < cut_of(kind).cursors.size(); ++peer) {
-      const std::int64_t left = std::exchange(cut_of(kind).cursors[peer].left, 0);
-      count(static_cast<int>(peer), kind, -left);
+    std::vector<UsedLane>& lanes = side_of(kind).lanes;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      count(i, kind, -std::exchange(lanes[i].cursor.left, 0));
     }
   }
   for (std::size_t i = 0; i < requests_.size(); ++i) {

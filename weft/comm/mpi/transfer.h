@@ -1,12 +1,10 @@
 /// Private to comm/mpi: the messages of one exchange.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "weft/comm/copies.h"
@@ -31,24 +29,30 @@ struct MessageHeader {
 
 /// The messages of one exchange of a group, reused for the next.
 ///
-/// To each peer goes one header message; a lane of at most kInlineBytes travels behind the header.
-/// A longer one is cut, by the sizes of its pieces and so alike at both ends, into stretches: a
-/// piece of kAloneBytes is one, smaller ones are put together up to that. A stretch follows in
-/// messages of at most max_message_bytes. Of these kAtOnce are under way per peer and direction, in
-/// the order of the lane at both ends: a message of another group never waits behind more than
-/// these, and each that goes or arrives shows that the exchange moves. Each end sends or receives
-/// in place where its memory is one run, and through a buffer where not. Messages between two ranks
-/// with one tag arrive in order, so a header never overtakes the one of an earlier call.
+/// On each lane that is not silent a header message travels; a short lane, of at most kInlineBytes
+/// and one message, is in it, behind the header. A longer one is cut, by the sizes of its pieces
+/// and so alike at both ends, into stretches: a piece of kAloneBytes is one, smaller ones are put
+/// together up to that. A stretch follows in messages of at most max_message_bytes. Of these
+/// kAtOnce are under way per peer and direction, in the order of the lane at both ends: a message
+/// of another group never waits behind more than these, and each that goes or arrives shows that
+/// the exchange moves. Each end sends or receives in place where its memory is one run, and through
+/// a buffer where not. Messages between two ranks with one tag arrive in order, so a header never
+/// overtakes the one of an earlier call.
+///
+/// Memory, and the work of the progress thread, are those of the lanes in use: a silent lane has no
+/// slot, a slot is as long as the header message that is sent or expected, and MPI is asked about
+/// requests that are under way alone. A peer that is out of step may send a longer header message
+/// than is expected; MPI then says that it cut it.
 ///
 /// Data goes both ways at once only if each end has asked for the other's before it sends its own:
 /// over TCP, MPI writes a long message whole, and a request behind it waits until it has gone. So
 /// data is offered to a peer when its header has come, and only then received: a peer's offer
-/// reaches this end before its request does.
+/// reaches this end before its request does. Header messages are all asked for before any is sent.
 ///
 /// prepare() and unpack() are the caller's thread, the rest is the progress thread.
 class Transfer {
  public:
-  Transfer(MPI_Comm comm, int ranks, std::int64_t max_message_bytes);
+  Transfer(MPI_Comm comm, std::int64_t max_message_bytes);
 
   /// Packs headers, and what does not lie in runs.
   void prepare(const ExchangeCall& call);
@@ -58,14 +62,14 @@ class Transfer {
 
   void start();
 
-  /// Tests all messages. Returns whether any has arrived or gone. Throws Error(kComm) when a peer
-  /// is out of step.
+  /// Tests all messages under way. Returns whether any has arrived or gone. Throws Error(kComm)
+  /// when a peer is out of step.
   bool progress();
 
   [[nodiscard]] bool complete() const { return pending_ == 0; }
 
   /// Ranks of the group from which something has not come; if all has come, those to which
-  /// something has not gone.
+  /// something has not gone. O(lanes in use).
   [[nodiscard]] std::vector<int> missing() const;
 
   /// After an error: takes back the receives and what has not been posted. What has begun to arrive
@@ -79,7 +83,7 @@ class Transfer {
   enum class Kind : std::uint8_t { kHeaderIn, kHeaderOut, kDataIn, kDataOut };
 
   struct Request {
-    int peer;
+    std::size_t lane;  ///< of its side
     Kind kind;
   };
 
@@ -98,17 +102,37 @@ class Transfer {
     std::int64_t left = 0;  ///< messages that have not been posted
   };
 
-  /// The stretches of the lanes of one direction, and the buffer of those that are no runs.
-  struct Cut {
-    std::vector<Stretch> stretches;
-    std::vector<std::size_t> begin;  ///< [W + 1] first stretch of each peer
-    std::vector<Cursor> cursors;     ///< [W]
-    std::unique_ptr<std::byte[]> buffer;
-    std::int64_t capacity = 0;
+  /// A lane on which something travels, as one end sees it.
+  struct UsedLane {
+    int peer = 0;
+    std::int64_t bytes = 0;
+    std::int64_t slot = 0;          ///< of its header message, in the side's slots
+    std::int64_t slot_bytes = 0;    ///< of the header, and of the lane where it is short
+    std::size_t first_stretch = 0;  ///< [first_stretch, end_stretch) of the side, where it is long
+    std::size_t end_stretch = 0;
+    std::int64_t opposite = -1;  ///< the lane with this peer on the other side; -1: silent
+    std::int64_t pending = 0;    ///< messages to come, or to go
+    Cursor cursor = {};
   };
 
-  static constexpr std::size_t kSlotBytes = 4096;
-  static constexpr std::int64_t kInlineBytes = kSlotBytes - sizeof(MessageHeader);
+  /// Memory that grows to what is needed, and is not filled.
+  struct Room {
+    std::unique_ptr<std::byte[]> bytes;
+    std::int64_t capacity = 0;
+
+    void hold(std::int64_t needed);
+  };
+
+  /// One direction: its lanes in use in the order in which they are posted, and their memory.
+  struct Side {
+    std::vector<UsedLane> lanes;
+    std::vector<Stretch> stretches;
+    Room slots;
+    Room buffer;  ///< of stretches that are no runs
+  };
+
+  static constexpr std::int64_t kHeaderBytes = sizeof(MessageHeader);
+  static constexpr std::int64_t kInlineBytes = 16 * 1024;
   static constexpr std::int64_t kAloneBytes = 64 * 1024;
   static constexpr int kAtOnce = 2;  ///< so that the next is asked for while one arrives
 
@@ -117,20 +141,27 @@ class Transfer {
   }
 
   [[nodiscard]] MessageHeader header_for(const Lane& lane) const;
-  void pack(std::size_t peer);
-  void cut_lanes(std::span<const Lane> lanes, Cut& cut);
+
+  [[nodiscard]] bool is_short(std::int64_t bytes) const { return bytes <= inline_bytes_; }
+
+  void use_lanes(std::span<const Lane> lanes, int step, Side& side);
+  void pair_lanes();
   static void cut_lane(const Lane& lane, std::vector<Stretch>& stretches);
-  void add_buffer_copies(const Cut& cut, Kind kind);
-  void on_header(int peer);
+  void pack_headers();
+  void add_slot_copies(const Side& side, std::span<const Lane> lanes, Kind kind);
+  void add_buffer_copies(const Side& side, Kind kind);
 
-  [[nodiscard]] Cut& cut_of(Kind kind) { return kind == Kind::kDataOut ? out_ : in_; }
+  [[nodiscard]] Side& side_of(Kind kind) { return is_receive(kind) ? in_ : out_; }
 
-  void open_data(int peer, Kind kind);
-  MPI_Request post_next(int peer, Kind kind);
-  void count(int peer, Kind kind, std::int64_t messages);
-  void add(int peer, Kind kind, MPI_Request request);
-  void finished(const Request& request);
+  void on_header(std::size_t lane);
+  void check_header(const UsedLane& lane) const;
+  void on_cut_header(std::size_t lane) const;
+  void open_data(std::size_t lane, Kind kind);
+  MPI_Request post_next(std::size_t lane, Kind kind);
+  void count(std::size_t lane, Kind kind, std::int64_t messages);
+  void add(std::size_t lane, Kind kind, MPI_Request request);
   void go_on(std::size_t index);
+  void forget_done();
 
   [[nodiscard]] int world(int peer) const { return call_.names.world(peer); }
 
@@ -138,24 +169,18 @@ class Transfer {
 
   [[nodiscard]] int data_tag() const { return static_cast<int>(2 * call_.group + 1); }
 
-  [[nodiscard]] std::byte* out_slot(std::size_t peer) { return &out_slots_[peer * kSlotBytes]; }
-
-  [[nodiscard]] std::byte* in_slot(std::size_t peer) { return &in_slots_[peer * kSlotBytes]; }
-
   MPI_Comm comm_;
   std::int64_t max_message_bytes_;
+  std::int64_t inline_bytes_;  ///< of a short lane; equal on all ranks
   ExchangeCall call_;
-  std::vector<std::byte> out_slots_;
-  std::vector<std::byte> in_slots_;
-  std::vector<int> out_bytes_;  ///< of each header message, 0 where the lane is silent
-  Cut out_;
-  Cut in_;
+  Side out_;
+  Side in_;
+  std::vector<std::int64_t> out_lane_of_;  ///< [W] scratch: of each peer
   std::vector<Copy> copies_;
-  std::vector<MPI_Request> mpi_requests_;
-  std::vector<Request> requests_;         ///< beside mpi_requests_
-  std::vector<int> done_;                 ///< scratch of MPI_Testsome
-  std::vector<std::int64_t> pending_in_;  ///< messages to come, per peer
-  std::vector<std::int64_t> pending_out_;
+  std::vector<MPI_Request> mpi_requests_;  ///< under way
+  std::vector<Request> requests_;          ///< beside mpi_requests_
+  std::vector<int> done_;                  ///< scratch of MPI_Testsome
+  std::vector<MPI_Status> statuses_;       ///< beside done_
   std::int64_t pending_ = 0;
   std::int64_t pending_receives_ = 0;
   bool cancelled_ = false;
