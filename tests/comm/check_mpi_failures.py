@@ -3,6 +3,7 @@
 
 Usage: check_mpi_failures.py MPIEXEC PROGRAM SCENARIO
 """
+import os
 import re
 import subprocess
 import sys
@@ -30,6 +31,11 @@ EXPECTED = {
     "few_files": ("resource", 1, "may have 100 files open (the hard limit of ulimit -n), and needs "),
     "raised_files": ("no error", None, ""),
 }
+
+# Only ob1 gives what it has of a message that is too long, and so the sizes.
+if os.environ.get("OMPI_MCA_pml", "ob1") != "ob1":
+    EXPECTED["longer"] = ("comm", 0, "all_to_all #0 of group 'world': rank 1 sends more to rank 0 than the 12 bytes that "
+                                     "are expected: the two are out of step")
 
 # Before a stage of a hierarchical collective the last rank is lost, or rank 2, through which its host
 # reaches the other.

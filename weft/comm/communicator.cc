@@ -385,6 +385,10 @@ double Communicator::timeout_s() const {
   return group_->timeout_s();
 }
 
+Carrier Communicator::carrier() const {
+  return group_->carrier();
+}
+
 void Communicator::say_alive() noexcept {
   group_->say_alive();
 }

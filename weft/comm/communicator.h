@@ -58,6 +58,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/activity.h"
+#include "weft/comm/carrier.h"
 #include "weft/comm/collective.h"
 #include "weft/tensor/device.h"
 #include "weft/trace/recorder.h"
@@ -207,6 +208,10 @@ class Communicator {
 
   /// How long an exchange waits for ranks that neither send nor say that they are alive.
   [[nodiscard]] double timeout_s() const;
+
+  /// What carries messages between ranks: of `mpi` what it found when it started, and never empty;
+  /// of `local` empty.
+  [[nodiscard]] Carrier carrier() const;
 
   /// Tells every rank of the world that this one is alive and does work of its own: their waits
   /// begin anew. Returns at once, from any thread. Not more often than a few times a second: over

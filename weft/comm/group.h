@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
 #include "weft/comm/activity.h"
+#include "weft/comm/carrier.h"
 #include "weft/comm/collective.h"
 #include "weft/trace/recorder.h"
 
@@ -97,6 +98,9 @@ class Group {
 
   /// See Communicator::explain_lost_ranks(). A backend whose ranks end together ignores it.
   virtual void explain_lost_ranks(LostRanksText /*text*/) {}
+
+  /// What carries messages between ranks; empty where they are threads.
+  [[nodiscard]] virtual Carrier carrier() const { return {}; }
 
   /// Where this rank notes what it is doing.
   [[nodiscard]] virtual ActivityLog& activity() = 0;

@@ -68,6 +68,7 @@ Job::Job(comm::Communicator& launched, const JobOptions& options)
   config_.mesh = spec::mesh_of(config_.mesh, plan_);
   config_.pipeline = spec::pipeline_of(config_.pipeline, plan_);
   warn_of_another_config();
+  say_what_carries();
   by_position_ = order_by_position(launched_, plan_);
   say_which_groups();
   explain_lost_ranks();

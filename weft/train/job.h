@@ -53,7 +53,7 @@ struct JobOptions {
   EngineOptions engine;                      ///< for tests
   io::FileSystem* checkpoint_files =
       nullptr;              ///< for tests: which saves write to; null = real ones
-  std::string system_root;  ///< for tests: of memory_limits()
+  std::string system_root;  ///< for tests: of memory_limits() and fast_devices()
 };
 
 /// Trains. Collective. The summary is equal on all ranks but for timings.

@@ -1,4 +1,6 @@
 // What a job says before it begins: what differs from before, what is lost, what would help.
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "weft/base/error.h"
@@ -7,6 +9,8 @@
 #include "weft/layout/dense_memory.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
+#include "weft/topology/yaml.h"
+#include "weft/train/link_report.h"
 #include "weft/train/mesh.h"
 #include "weft/train/one_job.h"
 
@@ -49,6 +53,26 @@ void Job::say_which_groups() const {
     log_info("resume: the checkpoint is of {} replica groups of {} ranks, this job has {} of {}{}",
              saved_->plan.groups, saved_->plan.ranks, plan_.groups, plan_.ranks,
              converts ? "; Adagrad's sums are converted to its moment scale" : "");
+  }
+}
+
+void Job::say_what_carries() {
+  if (launched_.carrier().empty() || launched_.size() == 1) {
+    return;
+  }
+  const LinkFigures figures = measure_links(launched_, host_context_, options_.system_root);
+  if (!first()) {
+    return;
+  }
+  std::optional<topology::Cluster> cluster;
+  if (!options_.cluster_file.empty()) {
+    cluster = topology::load_cluster(options_.cluster_file);
+  }
+  const LinkNotes notes = describe_links(
+      figures, {.cluster = cluster ? &*cluster : nullptr, .name = options_.cluster_file});
+  log_info("{}", notes.info);
+  for (const std::string& warning : notes.warnings) {
+    log_warning("{}", warning);
   }
 }
 

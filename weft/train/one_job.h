@@ -56,6 +56,7 @@ class Job {
   void check_resume();
   void warn_of_another_config() const;
   void say_which_groups() const;
+  void say_what_carries();
   void explain_lost_ranks() const;
   void warn_of_an_end_between_syncs() const;
   void advise_on_parts() const;

@@ -7,6 +7,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
+#include "weft/comm/carrier.h"
 #include "weft/comm/collective.h"
 #include "weft/comm/group.h"
 #include "weft/comm/messages.h"
@@ -49,6 +50,9 @@ class Engine {
 
   /// The host of rank `rank`, numbered by the lowest of its ranks.
   [[nodiscard]] virtual int host(int rank) const = 0;
+
+  /// What MPI has chosen to carry messages.
+  [[nodiscard]] virtual const Carrier& carrier() const = 0;
 
   /// A channel for a group. Throws Error(kResource) when MPI has no tag for it.
   virtual std::unique_ptr<Channel> make_channel(std::int64_t group) = 0;

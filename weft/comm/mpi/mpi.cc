@@ -21,6 +21,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/mpi/control.h"
 #include "weft/comm/mpi/engine.h"
+#include "weft/comm/mpi/find_carrier.h"
 #include "weft/comm/mpi/mpi_calls.h"
 #include "weft/comm/mpi/open_files.h"
 #include "weft/comm/mpi/sink.h"
@@ -113,6 +114,8 @@ class ProgressEngine final : public Engine {
 
   [[nodiscard]] int host(int rank) const override { return hosts_[static_cast<std::size_t>(rank)]; }
 
+  [[nodiscard]] const Carrier& carrier() const override { return carrier_; }
+
   std::unique_ptr<Channel> make_channel(std::int64_t group) override;
 
   void exchange(Ticket& ticket);
@@ -180,6 +183,7 @@ class ProgressEngine final : public Engine {
   int tag_limit_ = 0;
   std::vector<int> hosts_;  ///< [ranks]
   MPI_Comm data_ = MPI_COMM_NULL;
+  Carrier carrier_;
   io::OpenFileClaim sockets_;
 
   mutable std::mutex mutex_;
@@ -281,6 +285,7 @@ void ProgressEngine::initialise() {
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found),
             "MPI_Comm_get_attr");
   tag_limit_ = found != 0 ? *limit : 32767;  // the least that MPI allows
+  carrier_ = carrier_of(find_components());
   find_hosts();
   claim_files();
   control_.emplace(control, rank_, size_);
@@ -311,16 +316,20 @@ void ProgressEngine::find_hosts() {
             "MPI_Allgather");
 }
 
-/// Sockets are opened with the first messages, so before them. Where a rank may not have so many,
-/// all ranks end in order with the error of the lowest.
+/// Sockets are opened with the first messages, so before them. Where a rank may not have so many
+/// and needs them, all ranks end in order with the error of the lowest.
 void ProgressEngine::claim_files() {
   const int own = hosts_[static_cast<std::size_t>(rank_)];
   const auto here = std::count(hosts_.begin(), hosts_.begin() + size_, own);
   const std::set<int> hosts(hosts_.begin(), hosts_.begin() + size_);
-  const std::optional<std::string> wrong =
+  std::optional<std::string> wrong =
       claim_sockets(sockets_, {.ranks = size_,
                                .hosts = static_cast<int>(hosts.size()),
                                .elsewhere = size_ - static_cast<int>(here)});
+  if (wrong && !carrier_.sockets) {
+    log_warning("rank {}: if messages between hosts go over TCP, {}", rank_, *wrong);
+    wrong.reset();
+  }
   const int candidate = wrong ? rank_ : size_;
   int lowest = size_;
   check_mpi(MPI_Allreduce(&candidate, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),

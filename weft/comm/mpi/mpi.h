@@ -46,8 +46,9 @@ class MpiSession {
  public:
   /// Initialises MPI. Throws Error(kConfig) when the build has none, Error(kComm) when it does not
   /// start. Raises this process's soft limit of open files where messages to ranks of other hosts
-  /// need it, a socket each; where the hard limit of any rank is below that, throws
-  /// Error(kResource) on all ranks, with that rank's number, its limit and what is needed.
+  /// need it, a socket each; where the hard limit of any rank is below that and messages go over
+  /// TCP, throws Error(kResource) on all ranks, with that rank's number, its limit and what is
+  /// needed.
   explicit MpiSession(const MpiOptions& options);
 
   /// As finish(), but logs instead of throwing. Communicators must be gone by then, world() aside.

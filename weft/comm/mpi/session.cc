@@ -98,6 +98,8 @@ class MpiGroup final : public Group {
 
   void say_alive() noexcept override { process_.engine->say_alive(); }
 
+  [[nodiscard]] Carrier carrier() const override { return process_.engine->carrier(); }
+
   [[nodiscard]] ActivityLog& activity() override { return process_.activity; }
 
  private:
