@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/topology/small_cluster.h"
 #include "tests/train/job_fixture.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -18,14 +19,17 @@
 #include "weft/data/vocabulary.h"
 #include "weft/kernels/target.h"
 #include "weft/planner/cache_division.h"
+#include "weft/planner/cache_size.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/place.h"
+#include "weft/planner/search.h"
 #include "weft/planner/step_memory.h"
 #include "weft/planner/tier_use.h"
 #include "weft/spec/yaml.h"
 #include "weft/tensor/host_memory.h"  // WEFT_ADDRESS_SANITIZER
+#include "weft/topology/rates.h"
 #include "weft/train/engine.h"
 
 namespace weft::train {
@@ -172,13 +176,9 @@ struct TierPrediction {
   std::vector<double> devices;  ///< [ranks]
 };
 
-TierPrediction predict_tiers(const spec::Config& config, std::int64_t ranks) {
-  TierPrediction made{.config = config, .plan = {}, .shards = {}, .devices = {}};
-  made.plan = planner::make_plan(made.config, ranks);
+TierPrediction predict_tiers(const spec::Config& config, const spec::Plan& plan) {
+  TierPrediction made{.config = config, .plan = plan, .shards = {}, .devices = {}};
   const planner::Workload workload = planner::make_workload(made.config);
-  if (planner::divides_by_curves(config, workload, made.plan)) {
-    planner::divide_caches(config, workload, planner::HotUses(config, workload), made.plan);
-  }
   made.shards = planner::shard_tiers(made.config, workload, made.plan,
                                      planner::HotUses(made.config, workload));
   const auto memory = planner::step_memory(made.config, workload, made.plan, {});
@@ -194,6 +194,15 @@ TierPrediction predict_tiers(const spec::Config& config, std::int64_t ranks) {
                            dense.device());
   }
   return made;
+}
+
+TierPrediction predict_tiers(const spec::Config& config, std::int64_t ranks) {
+  spec::Plan plan = planner::make_plan(config, ranks);
+  const planner::Workload workload = planner::make_workload(config);
+  if (planner::divides_by_curves(config, workload, plan)) {
+    planner::divide_caches(config, workload, planner::HotUses(config, workload), plan);
+  }
+  return predict_tiers(config, plan);
 }
 
 TierPrediction predict_tiers(const TierCase& one, const std::string& folder) {
@@ -355,6 +364,58 @@ TEST_F(TierMemory, Misses) {
     expect_within(0.03, rows, used.asked, "rows of a step");
     EXPECT_GT(missed, 0.97 * used.missed);
     EXPECT_LT(missed, (std::string(policy) == "lfu" ? 1.15 : 1.03) * used.missed);
+  }
+}
+
+struct SizeCase {
+  std::string schedule;
+  double read_blocks = 0.0;
+  double share_of_memory = 0.0;  ///< of what the size has beyond the smallest; 0: all there is
+};
+
+/// Caches whose size the planner has chosen, by the rate of the disks and by memory.
+TEST_F(TierMemory, OfAChosenSize) {
+  for (const auto& [schedule, read_blocks, share_of_memory] :
+       {SizeCase{"sync", 3e6}, SizeCase{"prefetch", 4e5}, SizeCase{"sync", 3e6, 0.5},
+        SizeCase{"prefetch", 3e5, 0.7}}) {
+    SCOPED_TRACE(schedule + " " + std::to_string(share_of_memory));
+    const TierCase one{.tier = "ssd", .zipf = "1.05", .schedule = schedule, .steps = 36};
+    spec::Config config = tier_config(one, folder_.path());
+    config.tiers.cache_bytes = 0;
+    config.tiers.division = spec::CacheDivision::kAuto;
+    config.data.synthetic.columns[1].zipf = 0.9;
+    topology::Cluster cluster = topology::small_cluster({{.count = 1, .ranks = 2}});
+    cluster.disk.read_blocks.value = read_blocks;
+    const planner::Workload workload = planner::make_workload(config);
+    planner::SearchResult found = planner::search(config, cluster, workload);
+    EXPECT_EQ(found.cache_size->bound, planner::CacheBound::kReads);
+    if (share_of_memory > 0.0) {
+      const planner::RankCost& rank = found.best().cost.ranks[0];
+      const auto beyond = static_cast<double>(found.cache_size->bytes - found.cache_size->smallest);
+      cluster.memory.ddr.value = (static_cast<double>(rank.table_bytes) + rank.buffer_bytes +
+                                  rank.sample_bytes - (1.0 - share_of_memory) * beyond) /
+                                 (1.0 - cluster.memory.reserve.value);
+      found = planner::search(config, cluster, workload);
+      EXPECT_EQ(found.cache_size->bound, planner::CacheBound::kMemory);
+    }
+    const planner::CacheSize& size = *found.cache_size;
+    EXPECT_GT(size.bytes, size.smallest);
+    const TierPrediction predicted = predict_tiers(config, found.best().plan);
+    const TierUsed used = use_tiers(one, config, predicted.plan);
+    std::vector<double> caches(at(one.ranks));
+    for (const planner::ShardTier& shard : predicted.shards) {
+      caches[at(shard.rank)] += shard.slot_bytes;
+    }
+    for (std::size_t r = 0; r < caches.size(); ++r) {
+      EXPECT_EQ(caches[r], static_cast<double>(used.bytes[r]));
+      EXPECT_LE(used.bytes[r], size.bytes);
+      expect_within(0.03, predicted.devices[r], used.peaks[r], "device");
+      EXPECT_LE(used.peaks[r], 1.03 * topology::table_capacity(cluster));
+    }
+    if (schedule == "sync") {  // else the steps that are counted have a fetch less
+      expect_within(0.03, size.missed, used.missed, "misses");
+      expect_within(0.03, size.step_rows, used.asked, "rows of a step");
+    }
   }
 }
 

@@ -2,15 +2,20 @@
 // end with the bits of the same job with all rows in memory, under `sync` on the cpu device.
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/topology/small_cluster.h"
 #include "tests/train/all_pairs.h"
 #include "tests/train/job_fixture.h"
 #include "weft/pipeline/schedule.h"
+#include "weft/spec/plan.h"
+#include "weft/topology/yaml.h"
 
 namespace weft::train {
 namespace {
@@ -200,6 +205,52 @@ TEST(Tiers, AllPairsHaveTheBitsOfAllRowsInMemory) {
   EXPECT_GT(seen.rows.written, 0);
   EXPECT_GT(seen.stored, 0);
   EXPECT_GT(seen.read, 0);
+}
+
+/// The bits of a size that the planner chose are those of a number, and of all rows in memory; its
+/// plan has it, for a job without the cluster and for a resume.
+TEST(Tiers, AChosenCacheHasTheBitsOfAllRowsInMemory) {
+  const TemporaryFolder folder;
+  topology::Cluster cluster = topology::small_cluster({{.count = 1, .ranks = 2}});
+  cluster.disk.read_blocks.value = 1e5;
+  const std::string cluster_file = folder.path() + "/cluster.yaml";
+  std::ofstream(cluster_file) << topology::to_yaml(cluster);
+  const auto job = [&](const Overrides& more) {
+    return make_job(
+        joined(joined(all_tables("memory.tier", "ssd"), all_tables("sharding", "row_wise")),
+               joined({"tiers.directories=[" + folder.path() + "/rows]",
+                       "tiers.segment_bytes=65536", "tables.tags.memory.policy=lru"},
+                      more)),
+        1);
+  };
+  JobOptions chosen = job_options(job({}));
+  chosen.cluster_file = cluster_file;
+  chosen.out_dir = folder.path() + "/out";
+  const Summary expected = train_on(2, job_options(in_memory(chosen.config)));
+  const Summary got = train_on(2, chosen);
+  expect_same(got, expected, "chosen");
+  expect_same(train_on(2, job_options(job({"tiers.cache_bytes=600000"}))), expected, "a number");
+
+  JobOptions given = job_options(job({}));
+  EXPECT_NE(message_of([&] {
+              train_on(2, given);
+            }).find("the cache of table 'one' has no size: tiers.cache_bytes is 0"),
+            std::string::npos);
+  given.plan_file = chosen.out_dir + "/plan.yaml";
+  std::ifstream file(given.plan_file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_GT(spec::plan_from_yaml(text, given.plan_file).cache_bytes, 0);
+  const Summary with_plan = train_on(2, given);
+  expect_same(with_plan, expected, "its plan");
+  EXPECT_EQ(with_plan.plan_hash, got.plan_hash);
+
+  chosen.config.train.steps = 3;
+  chosen.out_dir.clear();
+  chosen.checkpoint_dir = folder.path() + "/ck";
+  train_on(2, chosen);
+  JobOptions rest = job_options(job({}));
+  rest.resume = chosen.checkpoint_dir;
+  expect_same(train_on(2, rest), expected, "resumed without the cluster");
 }
 
 /// Where rows lie before and after a resume.

@@ -32,6 +32,7 @@ std::vector<std::int64_t> sharing_bytes(const spec::Config& config, const spec::
 CacheShares::CacheShares(const spec::Config& config, const spec::Plan& plan)
     : bytes_(plan.tables.size()) {
   const std::vector<std::int64_t> sharing = sharing_bytes(config, plan);
+  const std::int64_t shared = spec::shared_cache_bytes(config.tiers, plan);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
     if (table.memory.tier != spec::MemoryTier::kSsd) {
@@ -42,7 +43,7 @@ CacheShares::CacheShares(const spec::Config& config, const spec::Plan& plan)
       continue;
     }
     for (const spec::Shard& shard : plan.tables[t].shards) {
-      bytes_[t].push_back(shares_cache(table) ? cache_share(config.tiers, whole_bytes(table, shard),
+      bytes_[t].push_back(shares_cache(table) ? cache_share(shared, whole_bytes(table, shard),
                                                             sharing[at(shard.rank)])
                                               : table.memory.cache_bytes);
     }

@@ -11,8 +11,8 @@
 namespace weft::layout {
 
 /// What each shard of a plan has of caches: a table with a cache_bytes has that on each of its
-/// shards; the others of a rank share Tiers::cache_bytes, as the plan says (TablePlan::caches), or
-/// else by the bytes of the shards. A value.
+/// shards; the others of a rank share what it has (spec::shared_cache_bytes()), as the plan says
+/// (TablePlan::caches), or else by the bytes of the shards. A value.
 class CacheShares {
  public:
   /// O(shards). REQUIRES: a checked plan.

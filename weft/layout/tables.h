@@ -63,10 +63,10 @@ inline bool shares_cache(const spec::Table& table) {
 }
 
 /// Bytes of the cache of a shard that takes `own` bytes in all (shard_bytes()), of those that share
-/// on its rank and take `sharing` together.
-inline std::int64_t cache_share(const spec::Tiers& tiers, std::int64_t own, std::int64_t sharing) {
-  return static_cast<std::int64_t>(static_cast<double>(tiers.cache_bytes) *
-                                   static_cast<double>(own) / static_cast<double>(sharing));
+/// `shared` bytes for caches on its rank and take `sharing` together.
+inline std::int64_t cache_share(std::int64_t shared, std::int64_t own, std::int64_t sharing) {
+  return static_cast<std::int64_t>(static_cast<double>(shared) * static_cast<double>(own) /
+                                   static_cast<double>(sharing));
 }
 
 /// Row statistics have a sum per block of so many columns.

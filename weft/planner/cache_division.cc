@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <queue>
+#include <span>
 #include <utility>
 
 #include "weft/base/at.h"
@@ -46,11 +47,14 @@ class Division {
   Division(const spec::Config& config,
            const Workload& workload,
            const HotUses& hot_uses,
-           spec::Plan& plan)
+           spec::Plan& plan,
+           std::span<const std::int64_t> most)
       : config_(config),
         workload_(workload),
         hot_uses_(hot_uses),
         plan_(plan),
+        most_(most),
+        shared_(spec::shared_cache_bytes(config.tiers, plan)),
         pipeline_(spec::pipeline_of(config.pipeline, plan)),
         batch_(rank_kinds(config, plan, pipeline_.cuts()).batch),
         shares_(at(plan.most_ranks())) {}
@@ -63,8 +67,8 @@ class Division {
         add_table(by_bytes, t);
       }
     }
-    for (std::vector<Share>& shares : shares_) {
-      divide(shares);
+    for (std::size_t rank = 0; rank < shares_.size(); ++rank) {
+      divide(most_.empty() ? shared_ : std::min(shared_, most_[rank]), shares_[rank]);
     }
   }
 
@@ -115,16 +119,12 @@ class Division {
   }
 
   [[nodiscard]] std::int64_t bytes_of(const ShardTier& tier, std::int64_t slots) const {
-    const spec::Table& table = config_.tables[at(tier.table)];
-    return layout::cache_bytes(table, tier.cols,
-                               layout::cache_shape(slots, table.memory.ways, layout::kSpillShare));
+    return cache_bytes_of(config_.tables[at(tier.table)], tier.cols, slots);
   }
 
   [[nodiscard]] CacheCurve curve_of(const ShardTier& tier, const RowsAsked& asked) const {
     const std::int64_t least = config_.tables[at(tier.table)].memory.ways;
-    const std::int64_t all = std::max(tier.rows, least);
-    const std::int64_t fewest = std::min(tier.fewest_slots, all);
-    const std::int64_t safe = std::min(fewest + fewest / 2, all);
+    const auto [fewest, safe, all] = cache_needs(tier, config_.tables[at(tier.table)]);
     CacheCurve curve{.fewest_bytes = bytes_of(tier, fewest),
                      .safe_bytes = bytes_of(tier, safe),
                      .all_bytes = bytes_of(tier, all),
@@ -137,7 +137,7 @@ class Division {
     for (std::int64_t slots = safe;; slots = std::min(slots + std::max(slots / 4, least), last)) {
       points.push_back({.bytes = bytes_of(tier, slots),
                         .blocks = row_blocks * missed.missed(static_cast<double>(slots))});
-      if (slots == last || points.back().bytes > curve.safe_bytes + config_.tiers.cache_bytes) {
+      if (slots == last || points.back().bytes > curve.safe_bytes + shared_) {
         break;
       }
     }
@@ -145,14 +145,13 @@ class Division {
     return curve;
   }
 
-  void divide(std::vector<Share>& shares) const {
+  static void divide(std::int64_t bytes, std::vector<Share>& shares) {
     std::int64_t fewest = 0;
     std::int64_t safe = 0;
     for (const Share& share : shares) {
       fewest += share.curve->fewest_bytes;
       safe += share.curve->safe_bytes;
     }
-    const std::int64_t bytes = config_.tiers.cache_bytes;
     for (const Share& share : shares) {
       const CacheCurve& curve = *share.curve;
       if (bytes >= safe) {
@@ -194,6 +193,8 @@ class Division {
   const Workload& workload_;
   const HotUses& hot_uses_;
   spec::Plan& plan_;
+  const std::span<const std::int64_t> most_;  // [ranks], or empty
+  const std::int64_t shared_;
   const spec::Pipeline pipeline_;
   const double batch_;
   std::deque<CacheCurve> curves_;
@@ -280,14 +281,15 @@ bool divides_by_curves(const spec::Config& config,
     case spec::CacheDivision::kAuto:
       break;
   }
-  return ranks > 0 && knows_curves(config, workload);
+  return ranks > 0 && (config.tiers.cache_bytes == 0 || knows_curves(config, workload));
 }
 
 void divide_caches(const spec::Config& config,
                    const Workload& workload,
                    const HotUses& hot_uses,
-                   spec::Plan& plan) {
-  Division(config, workload, hot_uses, plan).run();
+                   spec::Plan& plan,
+                   std::span<const std::int64_t> most) {
+  Division(config, workload, hot_uses, plan, most).run();
 }
 
 }  // namespace weft::planner

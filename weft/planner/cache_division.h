@@ -1,5 +1,5 @@
 /// How the shards of a rank whose rows lie on disks divide its memory for caches
-/// (Tiers::cache_bytes), by what each of them has of more memory (docs/tiers.md).
+/// (spec::shared_cache_bytes()), by what each of them has of more memory (docs/tiers.md).
 ///
 /// Notation: S slots, M(S) the rows of a step that a cache of so many has not (tier_use.h), k the
 /// blocks of 4 KiB that one row is read with. All shards of a rank read from the same disks, so the
@@ -58,19 +58,22 @@ std::vector<std::int64_t> divide_bytes(std::int64_t bytes,
 
 /// Whether divide_caches() is to say who has what: the job has shards that share
 /// Tiers::cache_bytes, and Tiers::division is curves, or auto and it is known how often rows of
-/// these tables are asked for, from statistics or because the data are generated. Not where such
+/// these tables are asked for, from statistics or because the data are generated. With auto also
+/// where the size is left to the planner, which chooses it from the same curves. Not where such
 /// tables have different numbers of replica groups.
 bool divides_by_curves(const spec::Config& config,
                        const Workload& workload,
                        const spec::Plan& plan);
 
 /// Sets TablePlan::caches of all tables whose shards share Tiers::cache_bytes, for the schedule
-/// that the job has under the plan. What the plan had of them before is forgotten.
+/// that the job has under the plan. What the plan had of them before is forgotten. `most`: [ranks]
+/// bytes that a rank may have of them at most, or empty.
 /// REQUIRES: divides_by_curves(). O(shards log(shards)), and for each of the shards that are not
 /// alike some dozens of predictions.
 void divide_caches(const spec::Config& config,
                    const Workload& workload,
                    const HotUses& hot_uses,
-                   spec::Plan& plan);
+                   spec::Plan& plan,
+                   std::span<const std::int64_t> most = {});
 
 }  // namespace weft::planner

@@ -418,11 +418,13 @@ void check_caches(const spec::Plan& plan, const spec::Config& config) {
   }
   const std::vector<std::int64_t> bytes = shared_caches(plan);
   const auto most = std::max_element(bytes.begin(), bytes.end());
-  if (*most > config.tiers.cache_bytes) {
+  if (*most > spec::shared_cache_bytes(config.tiers, plan)) {
+    const bool is_said = config.tiers.cache_bytes > 0 || plan.cache_bytes == 0;
     fail(ErrorCode::kConfig,
-         "the plan's caches of rank {} take {} bytes, and tiers.cache_bytes is {}; set it to that, "
-         "or make a new plan",
-         most - bytes.begin(), *most, config.tiers.cache_bytes);
+         "the plan's caches of rank {} take {} bytes, and {} is {}; set it to that, or make a new "
+         "plan",
+         most - bytes.begin(), *most, is_said ? "tiers.cache_bytes" : "cache_bytes of the plan",
+         spec::shared_cache_bytes(config.tiers, plan));
   }
 }
 

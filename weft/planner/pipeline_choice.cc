@@ -78,6 +78,21 @@ std::vector<double> memory_of(const Estimator& estimator,
   return bytes;
 }
 
+/// Of a rank, [ranks]. `before`: memory_of() what `cost` is of.
+std::vector<double> bytes_under(const Estimator& estimator,
+                                const spec::Plan& plan,
+                                const PlanCost& cost,
+                                const std::vector<double>& before,
+                                const spec::Pipeline& pipeline) {
+  std::vector<double> bytes = memory_of(estimator, plan, pipeline);
+  for (std::size_t r = 0; r < bytes.size(); ++r) {
+    const RankCost& rank = cost.ranks[r];
+    bytes[r] +=
+        static_cast<double>(rank.table_bytes) + rank.buffer_bytes + rank.sample_bytes - before[r];
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::int64_t batches_in_flight(const spec::Pipeline& pipeline) {
@@ -85,6 +100,22 @@ std::int64_t batches_in_flight(const spec::Pipeline& pipeline) {
     return 1;
   }
   return pipeline::schedule_called(to_string(pipeline.schedule)).looks_ahead ? 2 : 1;
+}
+
+std::vector<double> rank_bytes(const Estimator& estimator,
+                               const spec::Plan& plan,
+                               const PlanCost& cost,
+                               const spec::Pipeline& pipeline) {
+  return bytes_under(estimator, plan, cost, memory_of(estimator, plan, std::nullopt), pipeline);
+}
+
+double step_without_reads_s(const StepShape& shape,
+                            const PlanCost& cost,
+                            const spec::Pipeline& pipeline) {
+  StageSeconds seconds = stage_seconds(shape, cost);
+  seconds.reads.clear();
+  return walked_step_s(seconds, pipeline::schedule_called(to_string(pipeline.schedule)),
+                       walk_cuts(shape, pipeline));
 }
 
 std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
@@ -104,13 +135,8 @@ std::vector<PipelineOption> pipeline_options(const Estimator& estimator,
         best.step_s = step_s;
       }
     }
-    const std::vector<double> memory = memory_of(estimator, plan, best.pipeline);
-    for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
-      const RankCost& rank = cost.ranks[r];
-      best.memory_bytes =
-          std::max(best.memory_bytes, static_cast<double>(rank.table_bytes) + rank.buffer_bytes +
-                                          rank.sample_bytes + memory[r] - before[r]);
-    }
+    const std::vector<double> bytes = bytes_under(estimator, plan, cost, before, best.pipeline);
+    best.memory_bytes = std::max(0.0, *std::max_element(bytes.begin(), bytes.end()));
     best.fits = best.memory_bytes <= topology::table_capacity(shape.cluster);
     options.push_back(best);
   }

@@ -37,6 +37,18 @@ struct PipelineOption {
 /// How many batches have memory under a schedule; kAuto: one.
 std::int64_t batches_in_flight(const spec::Pipeline& pipeline);
 
+/// Returns [ranks] the bytes of memory that a rank has under a schedule. `cost`: of the plan, by
+/// the same estimator.
+std::vector<double> rank_bytes(const Estimator& estimator,
+                               const spec::Plan& plan,
+                               const PlanCost& cost,
+                               const spec::Pipeline& pipeline);
+
+/// Returns what a step takes under a schedule where disks take no time. `cost` is of `shape`.
+double step_without_reads_s(const StepShape& shape,
+                            const PlanCost& cost,
+                            const spec::Pipeline& pipeline);
+
 /// Returns all schedules, in the order of pipeline::schedules(). `cost`: of the plan, by the same
 /// estimator.
 std::vector<PipelineOption> pipeline_options(const Estimator& estimator,

@@ -72,9 +72,9 @@ StepReads reads_with(const PlanReport& report,
                      std::int64_t cache_bytes,
                      spec::CacheDivision division) {
   spec::Config config = report.config;
-  config.tiers.cache_bytes = cache_bytes;
-  config.tiers.division = division;
   spec::Plan plan = report.result.best().plan;
+  (config.tiers.cache_bytes > 0 ? config.tiers.cache_bytes : plan.cache_bytes) = cache_bytes;
+  config.tiers.division = division;
   spec::drop_caches(plan);
   const HotUses hot_uses(config, report.workload);
   if (divides_by_curves(config, report.workload, plan)) {
@@ -83,10 +83,15 @@ StepReads reads_with(const PlanReport& report,
   return reads_of(shard_tiers(config, report.workload, plan, hot_uses));
 }
 
+/// What the job has for caches on each rank.
+std::int64_t shared_bytes(const PlanReport& report) {
+  return spec::shared_cache_bytes(report.config.tiers, report.result.best().plan);
+}
+
 /// With caches divided by bytes; without tables where the plan has them so.
 StepReads reads_by_bytes(const PlanReport& report) {
   return spec::has_caches(report.result.best().plan)
-             ? reads_with(report, report.config.tiers.cache_bytes, spec::CacheDivision::kBytes)
+             ? reads_with(report, shared_bytes(report), spec::CacheDivision::kBytes)
              : StepReads{};
 }
 
@@ -96,7 +101,7 @@ std::vector<std::pair<std::int64_t, TableReads>> reads_by_memory(const PlanRepor
   const spec::Config& config = report.config;
   if (std::any_of(config.tables.begin(), config.tables.end(), layout::shares_cache)) {
     for (const std::int64_t sixteenths : {4, 8, 16, 32, 64}) {
-      const std::int64_t bytes = config.tiers.cache_bytes / 16 * sixteenths;
+      const std::int64_t bytes = shared_bytes(report) / 16 * sixteenths;
       all.emplace_back(bytes, reads_with(report, bytes, config.tiers.division).all);
     }
   }

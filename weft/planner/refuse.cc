@@ -1,5 +1,6 @@
 // What to say where no plan fits.
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/text.h"
 #include "weft/layout/tables.h"
@@ -42,6 +44,21 @@ std::int64_t ranks_that_fit(spec::Config config,
   return 0;
 }
 
+/// The largest batch, halving, whose rows fit into the smallest caches that memory has room for; 0
+/// where none down to a 64th does.
+std::int64_t batch_that_fits(spec::Config config,
+                             const topology::Cluster& cluster,
+                             const Workload& workload) {
+  const std::int64_t least = std::max<std::int64_t>(config.batch_size / 64, 1);
+  while (config.batch_size / 2 >= least) {
+    config.batch_size /= 2;
+    if (fits(config, cluster, workload)) {
+      return config.batch_size;
+    }
+  }
+  return 0;
+}
+
 /// The configuration with every table's place left to the search; nothing where it is so already.
 std::optional<spec::Config> without_pins(const spec::Config& config) {
   spec::Config open = config;
@@ -56,6 +73,16 @@ std::optional<spec::Config> without_pins(const spec::Config& config) {
     table.row_split = spec::RowSplit::kRange;
   }
   return any ? std::optional(open) : std::nullopt;
+}
+
+/// Where the size of caches is left open, what the smallest of a rank take, as a clause.
+std::string smallest_caches(const SearchResult& result, std::int64_t rank) {
+  if (!result.cache_size || rank < 0 || result.cache_size->fewest[at(rank)] == 0) {
+    return {};
+  }
+  return fmt::format(
+      "; the smallest caches of its tables on disks, which hold the rows of one batch, take {}",
+      format_bytes(static_cast<std::uint64_t>(result.cache_size->fewest[at(rank)])));
 }
 
 /// The table of which a rank holds most bytes.
@@ -144,6 +171,10 @@ void refuse(const SearchResult& result,
   if (has_hot && fits(without_hot, cluster, workload)) {
     changes.emplace_back("no hot_rows");
   }
+  const std::int64_t batch = result.cache_size ? batch_that_fits(config, cluster, workload) : 0;
+  if (batch > 0) {
+    changes.push_back(fmt::format("batch_size: {}", batch));
+  }
   spec::Config halved = config;
   for (spec::Table& table : halved.tables) {
     table.dtype = spec::RowDType::kBf16;
@@ -160,14 +191,14 @@ void refuse(const SearchResult& result,
   const Shortage& first = best.shortages.front();
   fail(ErrorCode::kConfig,
        "no plan fits: tables and their state take {}, most of it table {} with {}; each of the {} "
-       "ranks has {} for tables and the buffers of their exchanges. In the best plan {} lacks {}. "
-       "It fits with {}",
+       "ranks has {} for tables and the buffers of their exchanges. In the best plan {} lacks {}"
+       "{}. It fits with {}",
        text(bytes), largest.name, text(bytes_of(largest)), topology::ranks(cluster),
        text(result.capacity),
        first.table.empty() ? fmt::format("rank {}, mostly of table {},", first.rank,
                                          largest_on(best.plan, config, first.rank))
                            : fmt::format("table {} on rank {}", first.table, first.rank),
-       text(first.missing), fmt::join(changes, ", or with "));
+       text(first.missing), smallest_caches(result, first.rank), fmt::join(changes, ", or with "));
 }
 
 }  // namespace weft::planner

@@ -9,6 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/cache_division.h"
+#include "weft/planner/cache_size.h"
 #include "weft/planner/collective_forms.h"
 #include "weft/planner/mesh_search.h"
 #include "weft/planner/place.h"
@@ -186,6 +187,47 @@ void choose_schedule(const spec::Config& config, const Workload& workload, Searc
   }
 }
 
+/// The place of the schedule that the best plan gets, once the size of its caches is chosen: the
+/// best one that has as many batches in flight as the one for which it was chosen, `before`.
+std::size_t choose_again(const spec::Pipeline& asked,
+                         const std::vector<PipelineOption>& options,
+                         std::size_t before) {
+  const auto batches = [&](std::size_t i) { return batches_in_flight(options[i].pipeline); };
+  const std::size_t now = choose_pipeline(asked, options);
+  return batches(now) == batches(before) ? now : before;
+}
+
+/// The same where the size of caches is left open: the schedule is chosen with the smallest ones,
+/// the size for it, and then which of the schedules with as many batches in flight is best.
+void choose_schedule_and_cache_size(const spec::Config& config,
+                                    const Workload& workload,
+                                    SearchResult& found) {
+  Proposal& best = found.proposals.front();
+  const Estimator estimator(config, *found.mesh, workload, best.plan.parts);
+  const auto set_schedule = [&] {
+    if (config.pipeline.schedule == spec::PipelineSchedule::kAuto) {
+      best.plan.pipeline = found.pipelines[found.pipeline].pipeline;
+      best.plan.pipeline.cluster_parts = spec::Pipeline{}.cluster_parts;  // the configuration's
+    }
+  };
+  found.pipelines = pipeline_options(estimator, best.plan, best.cost);
+  found.pipeline = choose_pipeline(config.pipeline, found.pipelines);
+  const spec::Pipeline& first = found.pipelines[found.pipeline].pipeline;
+  const std::vector<double> bytes = rank_bytes(estimator, best.plan, best.cost, first);
+  set_schedule();
+  found.cache_size = choose_cache_size(estimator, bytes, first, best.plan);
+  if (found.cache_size->missing > 0 && best.fits()) {
+    best.shortages.push_back(
+        {.table = {}, .rank = found.cache_size->rank, .missing = found.cache_size->missing});
+  }
+  best.plan.pipeline = {};
+  best.cost = estimator.cost(best.plan);
+  found.pipelines = pipeline_options(estimator, best.plan, best.cost);
+  found.pipeline = choose_again(config.pipeline, found.pipelines, found.pipeline);
+  set_schedule();
+  best.cost = estimator.cost(best.plan);
+}
+
 }  // namespace
 
 SearchResult search_group(const spec::Config& config,
@@ -218,8 +260,20 @@ SearchResult search(const spec::Config& config,
            table.name, table.groups);
     }
   }
+  const bool is_open = leaves_cache_size_open(config);
+  if (is_open && cluster.disk.read_blocks.value <= 0.0) {
+    fail(ErrorCode::kConfig,
+         "tiers.cache_bytes is 0, so the size of caches is chosen by the rate of the disks, and "
+         "cluster '{}' has no disk.read_blocks; measure it with 'weft topology calibrate --disk "
+         "FOLDER', or set tiers.cache_bytes",
+         cluster.name);
+  }
   SearchResult found = search_meshes(config, cluster, workload);
-  choose_schedule(config, workload, found);
+  if (is_open) {
+    choose_schedule_and_cache_size(config, workload, found);
+  } else {
+    choose_schedule(config, workload, found);
+  }
   return found;
 }
 

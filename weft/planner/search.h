@@ -17,7 +17,9 @@
 ///   schedule    the best proposal gets the schedule whose step is predicted to be shortest, where
 ///               the configuration leaves it open (pipeline_choice.h); all others are as of sync
 ///   caches      the best proposal's shards on disks divide a rank's memory for caches by access
-///               curves (cache_division.h), where these are known; all others do so by bytes
+///               curves (cache_division.h), where these are known; all others do so by bytes. Where
+///               the configuration leaves the memory open, the best proposal's is chosen for its
+///               schedule (cache_size.h); all others have the smallest caches that train
 ///
 /// Of replica groups (mesh.groups) all this is inside one group; how many there are, which ranks
 /// they have and how they synchronise is chosen by the same step where the configuration leaves it
@@ -29,9 +31,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/planner/cache_size.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/mesh_options.h"
@@ -75,6 +79,7 @@ struct SearchResult {
   std::size_t chosen = 0;                             ///< of meshes
   std::vector<PipelineOption> pipelines = {};         ///< of best(), by schedule
   std::size_t pipeline = 0;                           ///< of pipelines: what the job gets
+  std::optional<CacheSize> cache_size = {};           ///< of best(), where it was left open
 
   [[nodiscard]] const Proposal& best() const { return proposals.front(); }
 
@@ -83,9 +88,10 @@ struct SearchResult {
 };
 
 /// Requires a validated configuration and a checked cluster. Throws Error(kConfig) where parts do
-/// not suffice for the ranks, ranks cut through clustering runs, groups do not divide them, or a
-/// table is pinned to a rank or host that is not there (of groups left open: under no number of
-/// them). Where nothing fits, the best proposal has shortages: see smallest_change().
+/// not suffice for the ranks, ranks cut through clustering runs, groups do not divide them, a table
+/// is pinned to a rank or host that is not there (of groups left open: under no number of them), or
+/// the size of caches is left open and the cluster gives no rate of its disks. Where nothing fits,
+/// the best proposal has shortages: see refuse().
 SearchResult search(const spec::Config& config,
                     const topology::Cluster& cluster,
                     const Workload& workload);

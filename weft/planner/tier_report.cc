@@ -97,6 +97,50 @@ void write_caches(TextLines& text, const PlanReport& report, const std::vector<S
   }
 }
 
+/// How the size of caches was chosen.
+std::vector<std::string> cache_size_lines(const CacheSize& size) {
+  const auto bytes = [](std::int64_t count) {
+    return format_estimated_bytes(static_cast<double>(count));
+  };
+  return {fmt::format("Size of caches: {} on each rank at most, chosen (tiers.cache_bytes: 0). {}.",
+                      bytes(size.bytes), describe(size.bound)),
+          fmt::format("The smallest that train take {}; all rows {}; memory leaves {} on rank {}.",
+                      bytes(size.smallest), bytes(size.all), bytes(size.left), size.rank),
+          fmt::format(
+              "A step reads {:.3f} ms on the rank that reads most; {:.0f} % of the rest, {:.3f} "
+              "ms, are wanted.",
+              to_ms(size.read_s), 100.0 * size.share, to_ms(size.rest_s)),
+          fmt::format("{:.1f} % of the {:.0f} rows of a step hit, and {:.0f} miss.",
+                      100.0 * size.hit_rate(), size.step_rows, size.missed)};
+}
+
+void write_cache_size(TextLines& text, const PlanReport& report) {
+  if (report.result.cache_size) {
+    text.line("");
+    for (const std::string& line : cache_size_lines(*report.result.cache_size)) {
+      text.line("{}", line);
+    }
+  }
+}
+
+void add_cache_size(json& out, const PlanReport& report) {
+  if (report.result.cache_size) {
+    const CacheSize& size = *report.result.cache_size;
+    out["cache_size"] = {{"bytes", size.bytes},
+                         {"bound", std::string(to_string(size.bound))},
+                         {"smallest_bytes", size.smallest},
+                         {"all_rows_bytes", size.all},
+                         {"left_bytes", size.left},
+                         {"left_on_rank", size.rank},
+                         {"read_s", size.read_s},
+                         {"rest_s", size.rest_s},
+                         {"share", size.share},
+                         {"rows", size.step_rows},
+                         {"misses", size.missed},
+                         {"hit_rate", size.hit_rate()}};
+  }
+}
+
 }  // namespace
 
 void write_tiers(TextLines& text, const PlanReport& report) {
@@ -132,6 +176,7 @@ void write_tiers(TextLines& text, const PlanReport& report) {
         format_estimated_bytes(2.0 * static_cast<double>(report.config.tiers.segment_bytes)),
         format_estimated_bytes(static_cast<double>(report.config.tiers.write_buffer_bytes)));
     write_caches(text, report, tiers);
+    write_cache_size(text, report);
     write_reads(text, report, all_tiers);
   }
 }
@@ -142,6 +187,7 @@ void add_tiers(json& out, const PlanReport& report) {
     return;
   }
   add_reads(out, report, tiers);
+  add_cache_size(out, report);
   out["tiers"] = json::array();
   for (const ShardTier& tier : tiers) {
     json shard = {{"table", table_of(report, tier).name},
@@ -177,6 +223,11 @@ void draw_tiers(HtmlPage& page, const PlanReport& report) {
   }
   page.section("Rows that are not all in memory",
                "Bytes of a row, and the caches; of each table the shard that needs most.");
+  if (report.result.cache_size) {
+    for (const std::string& line : cache_size_lines(*report.result.cache_size)) {
+      page.add("<p>{}</p>\n", HtmlPage::escaped(line));
+    }
+  }
   page.add(
       "<div class=\"wide\"><table><tr><th>table</th><th>tier</th><th>row</th><th>slot</th>"
       "<th>place</th><th>on disks</th><th>rows exist</th><th>cache</th><th>smallest</th>"

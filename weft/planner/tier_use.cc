@@ -66,18 +66,24 @@ double most_updated_rows(const TierJob& job, const RowsAsked& asked, std::size_t
   return most_step_rows(updated);
 }
 
+/// Whether nobody has said yet what the shards of a table have for their caches.
+bool is_open(const TierJob& job, const spec::Table& table, const spec::TablePlan& plan) {
+  return layout::shares_cache(table) && plan.caches.empty() &&
+         spec::shared_cache_bytes(job.config.tiers, job.plan) == 0;
+}
+
 void add_cache(const TierJob& job, ShardTier& tier, const RowsAsked& asked) {
   const spec::Table& table = job.config.tables[at(tier.table)];
-  tier.given_bytes = job.caches.bytes(at(tier.table), at(tier.shard));
-  tier.cache = layout::cache_shape_of_bytes(table, tier.cols, tier.given_bytes, table.memory.ways,
-                                            layout::kSpillShare);
-  tier.slot_bytes = static_cast<double>(layout::cache_bytes(table, tier.cols, tier.cache));
   const std::int64_t most = rounded(most_updated_rows(job, asked, at(tier.table)));
   const bool two = batches_in_flight(job.pipeline) > 1 && job.config.train.eval_every > 0;
   tier.fewest_slots = layout::fewest_cache_slots(most, two ? most : 0, table.memory.ways);
-  tier.fewest_bytes = layout::cache_bytes(
-      table, tier.cols,
-      layout::cache_shape(tier.fewest_slots, table.memory.ways, layout::kSpillShare));
+  tier.fewest_bytes = cache_bytes_of(table, tier.cols, tier.fewest_slots);
+  tier.given_bytes = is_open(job, table, job.plan.tables[at(tier.table)])
+                         ? cache_bytes_of(table, tier.cols, cache_needs(tier, table).fewest)
+                         : job.caches.bytes(at(tier.table), at(tier.shard));
+  tier.cache = layout::cache_shape_of_bytes(table, tier.cols, tier.given_bytes, table.memory.ways,
+                                            layout::kSpillShare);
+  tier.slot_bytes = static_cast<double>(layout::cache_bytes(table, tier.cols, tier.cache));
   tier.missed = missed_rows(asked, static_cast<double>(tier.cache.slots()));
   const auto group_rows = static_cast<double>(rowfile::rows_per_group(tier.row_bytes));
   const double groups = std::max(1.0, tier.existing / group_rows * job.config.tiers.space_factor);
@@ -254,6 +260,17 @@ ShardTier shard_tier(const TierJob& job,
   tier.slot_bytes = static_cast<double>(layout::lazy_slot_bytes(one, tier.cols, counts));
   tier.place_bytes = static_cast<double>(layout::lazy_place_bytes(counts));
   return tier;
+}
+
+CacheNeeds cache_needs(const ShardTier& tier, const spec::Table& table) {
+  const std::int64_t all = std::max(tier.rows, table.memory.ways);
+  const std::int64_t fewest = std::min(tier.fewest_slots, all);
+  return {.fewest = fewest, .safe = std::min(fewest + fewest / 2, all), .all = all};
+}
+
+std::int64_t cache_bytes_of(const spec::Table& table, std::int64_t cols, std::int64_t slots) {
+  return layout::cache_bytes(table, cols,
+                             layout::cache_shape(slots, table.memory.ways, layout::kSpillShare));
 }
 
 double device_bytes(const ShardTier& tier, const spec::Table& table) {

@@ -113,7 +113,8 @@ struct ShardTier {
   double place_bytes =
       0.0;  ///< of what says where rows lie: lazy in which slot, ssd where on disks
   // ssd
-  std::int64_t given_bytes = 0;  ///< for the cache
+  /// For the cache. Where its size is left open and not chosen yet: those of CacheNeeds::fewest.
+  std::int64_t given_bytes = 0;
   layout::CacheShape cache = {};
   std::int64_t fewest_slots = 0;  ///< with which it trains, and evaluates
   std::int64_t fewest_bytes = 0;
@@ -140,6 +141,19 @@ ShardTier shard_tier(const TierJob& job, std::size_t table, std::size_t shard, c
 
 /// What a device has of a shard's rows, as it counts blocks.
 double device_bytes(const ShardTier& tier, const spec::Table& table);
+
+/// Slots of a shard's cache. REQUIRES: its rows are on disks.
+struct CacheNeeds {
+  std::int64_t fewest = 0;  ///< with which it is predicted to train
+  std::int64_t safe = 0;    ///< half as many again, since lengths of bags vary, or all
+  std::int64_t all = 0;     ///< one for each of its rows
+};
+
+/// Of the shard, for batches in flight and evaluations as ShardTier::fewest_slots has them.
+CacheNeeds cache_needs(const ShardTier& tier, const spec::Table& table);
+
+/// Bytes of a cache of so many slots for `cols` columns of a table.
+std::int64_t cache_bytes_of(const spec::Table& table, std::int64_t cols, std::int64_t slots);
 
 /// What is asked of a shard at a time.
 struct BatchAsked {

@@ -582,6 +582,13 @@ void visit(Visitor& v, Plan& p) {
              .default_text = "as configured",
              .decides_weights = false},
             [&p](Visitor& inner) { walk_overlap(inner, p.pipeline); });
+  v.value({.name = "cache_bytes",
+           .meaning = "tiers.cache_bytes, where the planner chose it; 0 = as configured.",
+           .unit = "bytes",
+           .bounds = at_least(0, 0x1.0p50),
+           .decides_weights = false,
+           .unwritten = "0"},
+          &p.cache_bytes);
   list(v, {.name = "tables", .meaning = "In the order of the configuration."}, p.tables,
        {.key = "table"});
 }

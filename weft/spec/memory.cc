@@ -56,7 +56,8 @@ void walk(Visitor& v, Tiers& c) {
           &c.directories);
   v.value({.name = "cache_bytes",
            .meaning = "Of each rank's rows in the caches of all its shards without a cache_bytes "
-                      "of their own.",
+                      "of their own; 0 = chosen by a plan for a cluster, from its memory and the "
+                      "rate of its disks.",
            .unit = "bytes",
            .bounds = at_least(0, 0x1.0p50),
            .decides_weights = false},

@@ -38,7 +38,7 @@ struct TableMemory {
 /// Of all tables of a rank that lie on disks.
 struct Tiers {
   std::vector<std::string> directories;  ///< each rank makes one of its own in each
-  std::int64_t cache_bytes = 0;          ///< shared by shards without one of their own
+  std::int64_t cache_bytes = 0;  ///< shared by shards without one of their own; 0: the plan's
   CacheDivision division = CacheDivision::kAuto;
   double space_factor = 1.5;  ///< most bytes on disks per byte of rows that are there
   std::int64_t write_buffer_bytes = std::int64_t{64} << 20;  ///< of changed rows on their way

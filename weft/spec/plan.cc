@@ -146,6 +146,10 @@ Pipeline pipeline_of(const Pipeline& asked, const Plan& plan) {
   return pipeline;
 }
 
+std::int64_t shared_cache_bytes(const Tiers& asked, const Plan& plan) {
+  return asked.cache_bytes > 0 ? asked.cache_bytes : plan.cache_bytes;
+}
+
 Plan plan_from_yaml(const std::string& text, const std::string& file) {
   const NodePtr root = parse_tree(text, std::make_shared<Origin>(Origin{.name = file}));
   if (root->kind == Node::Kind::kNull) {

@@ -63,6 +63,7 @@ struct Plan {
   std::vector<std::int64_t> hosts = {};
   CollectiveForms collectives = {};
   Pipeline pipeline = {};         ///< that the planner chose; kAuto: the configuration's
+  std::int64_t cache_bytes = 0;   ///< likewise Tiers::cache_bytes; 0: the configuration's
   std::vector<TablePlan> tables;  ///< in the order of Config::tables
 
   [[nodiscard]] std::int64_t world() const { return groups * ranks; }
@@ -125,7 +126,11 @@ Mesh mesh_of(const Mesh& asked, const Plan& plan);
 /// where that says nothing either, sync.
 Pipeline pipeline_of(const Pipeline& asked, const Plan& plan);
 
-/// XXH3 of the canonical text, without `pipeline` and `caches`, which decide no bit.
+/// Bytes of memory that the caches of a rank's shards share under a plan: what `asked` says, and
+/// where that leaves the size open, the plan's. 0: nobody has said it.
+std::int64_t shared_cache_bytes(const Tiers& asked, const Plan& plan);
+
+/// XXH3 of the canonical text, without `pipeline`, `cache_bytes` and `caches`, which decide no bit.
 std::uint64_t plan_hash(const Plan& plan);
 
 }  // namespace weft::spec

@@ -418,10 +418,6 @@ class Checker {
     if (memory.tier == MemoryTier::kSsd && config_.tiers.directories.empty()) {
       refuse(path + ".tier", "ssd needs a folder for rows; set tiers.directories");
     }
-    if (memory.tier == MemoryTier::kSsd && memory.cache_bytes == 0 &&
-        config_.tiers.cache_bytes == 0) {
-      refuse(path + ".cache_bytes", "the cache has no size; set it, or tiers.cache_bytes for all");
-    }
   }
 
   void check_allowed(const Table& table, const std::string& path) const {

@@ -16,6 +16,7 @@
 #include "weft/base/text.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/kernels/target.h"
+#include "weft/layout/cache_shares.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/step_memory.h"
@@ -144,9 +145,16 @@ std::vector<double> bytes_of_positions(const spec::Config& config, const spec::P
       bytes[static_cast<std::size_t>(p)] += static_cast<double>(more);
     }
   };
+  const layout::CacheShares caches(config, plan);
+  const bool is_chosen = config.tiers.cache_bytes == 0;  // by the plan, for each rank
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     for (const PlacedBytes& placed : placed_bytes(config.tables[t], plan, plan.tables[t])) {
       add(placed.first, placed.stride, placed.bytes);
+    }
+    for (std::size_t i = 0; is_chosen && i < plan.tables[t].shards.size(); ++i) {
+      if (layout::shares_cache(config.tables[t])) {
+        add(plan.tables[t].shards[i].rank, plan.ranks_of(plan.tables[t]), caches.bytes(t, i));
+      }
     }
     for (const spec::Shard& shard : plan.tables[t].shards) {
       if (layout::shares_cache(config.tables[t]) && !has_cache[at(shard.rank)]) {

@@ -1,6 +1,7 @@
 #include "weft/train/plan_choice.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <vector>
@@ -77,6 +78,7 @@ class Choice {
   [[nodiscard]] spec::Plan saved_plan() const;
   [[nodiscard]] planner::Workload workload() const;
   void divide_caches(spec::Plan& plan) const;
+  void require_cache_size(const spec::Plan& plan) const;
   void say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const;
   void say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const;
   void say_what_is_not_asked() const;
@@ -134,6 +136,7 @@ void Choice::divide_caches(spec::Plan& plan) const {
   if (std::none_of(config_.tables.begin(), config_.tables.end(), shares)) {
     return;
   }
+  require_cache_size(plan);
   const planner::Workload uses = workload();
   if (planner::divides_by_curves(config_, uses, plan)) {
     planner::divide_caches(config_, uses, planner::HotUses(config_, uses), plan);
@@ -141,6 +144,19 @@ void Choice::divide_caches(spec::Plan& plan) const {
   if (first()) {
     log_info("caches: tiers.cache_bytes divided {}",
              spec::has_caches(plan) ? "by how often rows are asked for" : "by the bytes of shards");
+  }
+}
+
+/// A plan for a cluster chooses the size of caches; another may have none.
+void Choice::require_cache_size(const spec::Plan& plan) const {
+  const auto shares = std::find_if(config_.tables.begin(), config_.tables.end(),
+                                   [](const auto& table) { return layout::shares_cache(table); });
+  if (shares != config_.tables.end() && spec::shared_cache_bytes(config_.tiers, plan) == 0) {
+    fail(ErrorCode::kConfig,
+         "the cache of table '{}' has no size: tiers.cache_bytes is 0, which leaves it to a plan "
+         "for a cluster, and this plan says none; set it, give --cluster, or give a plan of weft "
+         "plan with --plan",
+         shares->name);
   }
 }
 
@@ -157,6 +173,11 @@ spec::Plan Choice::plan_for_cluster() const {
     log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
              found.best().name, to_ms(found.step_s()));
     log_info("schedule: {}", describe(found.pipelines[found.pipeline].pipeline));
+    if (found.cache_size) {
+      log_info("caches: {} on each rank at most, chosen; {}",
+               format_bytes(static_cast<std::uint64_t>(found.cache_size->bytes)),
+               describe(found.cache_size->bound));
+    }
     if (found.best().plan.groups > 1) {
       const spec::Plan& plan = found.best().plan;
       const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
@@ -186,6 +207,7 @@ spec::Plan Choice::given_plan() {
          config_.numerics.parts);
   }
   config_.numerics.parts = plan.parts;
+  require_cache_size(plan);
   if (config_.tiers.division == spec::CacheDivision::kCurves && !spec::has_caches(plan)) {
     divide_caches(plan);
   }
@@ -198,6 +220,7 @@ spec::Plan Choice::given_plan() {
 /// decide no bit.
 spec::Plan Choice::saved_plan() const {
   spec::Plan plan = request_.saved->plan;
+  require_cache_size(plan);
   try {
     planner::check_caches(plan, config_);
   } catch (const Error& error) {
