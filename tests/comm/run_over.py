@@ -46,7 +46,7 @@ def run(command, path, folder=None, limit=170):
 
 
 def skip_unless_there(mpiexec, binaries, path):
-    if "Open MPI" not in run([mpiexec, "--version"], None)[1]:
+    if not re.search("Open ?MPI|OpenRTE|PRRTE", run([mpiexec, "--version"], None)[1]):
         print(f"skipped: {mpiexec} is not of Open MPI")
         sys.exit(SKIPPED)
     code, text = run([mpiexec, *FLAGS, "-n", 2, binaries / "comm_mpi_test", "--gtest_filter=Mpi.WasLaunched"], path)
