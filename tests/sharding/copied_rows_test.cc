@@ -15,6 +15,7 @@
 #include "weft/base/philox.h"
 #include "weft/comm/local/local.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/row_sums.h"
 #include "weft/layout/tiers.h"
 #include "weft/sharding/row_sync.h"
 #include "weft/storage/memory_backing.h"
@@ -42,6 +43,7 @@ struct CopyCase {
   spec::RowDType dtype = spec::RowDType::kFp32;
   spec::MemoryTier tier = spec::MemoryTier::kSsd;
   int ranks = 3;
+  layout::RowSums sums = layout::RowSums::kGathered;
   CopyLeftOut left_out = CopyLeftOut::kNothing;
 };
 
@@ -91,7 +93,11 @@ struct OneIdBags {
 /// has been fetched.
 class Copy {
  public:
-  Copy(comm::Communicator& world, Context& ctx, const spec::Table& table, CopyLeftOut left_out)
+  Copy(comm::Communicator& world,
+       Context& ctx,
+       const spec::Table& table,
+       layout::RowSums sums,
+       CopyLeftOut left_out)
       : rank_(world.rank()),
         part_(static_cast<std::int32_t>(rank_parts(kCopyParts, world.size(), world.rank()).begin)),
         left_out_(left_out),
@@ -109,7 +115,7 @@ class Copy {
                     kCopyCols,
                     layout::cache_shape(84, table.memory.ways, layout::kSpillShare))}),
         gradients_(*ctx.device, shard_),
-        sync_(world, *ctx.device, 1, kCopyParts) {
+        sync_(world, *ctx.device, std::span(&own_, 1), kCopyParts, sums) {
     if (shard_.tier() != nullptr) {
       for (auto& resident : resident_) {
         resident = shard_.tier()->make_batch();
@@ -196,6 +202,7 @@ class Copy {
   CopyLeftOut left_out_;
   storage::MemoryBacking below_;
   TableShard shard_;
+  TableShard* own_ = &shard_;
   embedding::RowGradients gradients_;
   ReplicaSync sync_;
   std::map<int, std::unique_ptr<OneIdBags>> batches_;
@@ -210,8 +217,9 @@ bool copies_have_the_same_bits(const CopyCase& one) {
   comm::run_local(one.ranks, {.timeout_s = 60}, [&](comm::Communicator& world) {
     const auto device = make_device({.threads = 2});
     Context ctx{.device = device.get(), .pool = &device->pool()};
-    Copy dense(world, ctx, copied_table(one, spec::MemoryTier::kDense), CopyLeftOut::kNothing);
-    Copy tiered(world, ctx, copied_table(one, one.tier), one.left_out);
+    Copy dense(world, ctx, copied_table(one, spec::MemoryTier::kDense), layout::RowSums::kGathered,
+               CopyLeftOut::kNothing);
+    Copy tiered(world, ctx, copied_table(one, one.tier), one.sums, one.left_out);
     std::int64_t own = 1;
     for (int step = 0; step < kCopySteps; ++step) {
       dense.step(ctx, step);
@@ -236,10 +244,13 @@ TEST(CopiedRows, HaveTheBitsOfAllRowsInMemory) {
     for (const auto dtype : {spec::RowDType::kFp32, spec::RowDType::kBf16}) {
       for (const auto optimizer : {SparseOptimizerKind::kSgd, SparseOptimizerKind::kRowWiseAdagrad,
                                    SparseOptimizerKind::kAdagrad}) {
-        EXPECT_TRUE(
-            copies_have_the_same_bits({.optimizer = optimizer, .dtype = dtype, .tier = tier}))
-            << "tier " << static_cast<int>(tier) << ", rows " << static_cast<int>(dtype)
-            << ", optimizer " << static_cast<int>(optimizer);
+        for (const auto sums : {layout::RowSums::kGathered, layout::RowSums::kOwned}) {
+          EXPECT_TRUE(copies_have_the_same_bits(
+              {.optimizer = optimizer, .dtype = dtype, .tier = tier, .sums = sums}))
+              << "tier " << static_cast<int>(tier) << ", rows " << static_cast<int>(dtype)
+              << ", optimizer " << static_cast<int>(optimizer) << ", sums "
+              << static_cast<int>(sums);
+        }
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "weft/base/philox.h"
 #include "weft/checkpoint/state_hash.h"
 #include "weft/comm/local/local.h"
+#include "weft/layout/row_sums.h"
 #include "weft/planner/place.h"
 #include "weft/sharding/sharded_embeddings.h"
 #include "weft/tensor/stream.h"
@@ -131,6 +133,9 @@ struct RunOptions {
   Gradients gradients = Gradients::kIntegers;
   std::int64_t most_ids = 4;  ///< of a bag
   int threads = 2;            ///< of a rank
+  std::int64_t parts = kParts;
+  std::optional<layout::RowSums> row_sums = {};  ///< in place of the rule's
+  std::vector<int> hosts = {};                   ///< [ranks] as if they were on these
 };
 
 /// Hash of state after some steps, and the outputs of all lookups by (position, column).
@@ -138,6 +143,7 @@ struct RunResult {
   checkpoint::StateHash hash;
   std::vector<float> pooled;
   std::vector<float> sequences;
+  std::vector<comm::Traffic::Entry> updates;  ///< [ranks] sent in the last step's update
 };
 
 /// Appends `own` of every rank, one behind the other, to `all` on rank 0.
@@ -190,6 +196,21 @@ inline std::vector<float> values_of(const Matrix<float>& matrix) {
   return {matrix.data, matrix.data + matrix.rows * matrix.cols};
 }
 
+/// Each rank writes its own entry, where there are any.
+inline void note_update(comm::Communicator& world,
+                        const comm::Traffic::Entry& before,
+                        const comm::Traffic::Entry& after,
+                        RunResult& result) {
+  if (!result.updates.empty()) {
+    result.updates[static_cast<std::size_t>(world.rank())] = {
+        .calls = after.calls - before.calls,
+        .messages = after.messages - before.messages,
+        .bytes = after.bytes - before.bytes,
+        .cross_host_messages = after.cross_host_messages - before.cross_host_messages,
+        .cross_host_bytes = after.cross_host_bytes - before.cross_host_bytes};
+  }
+}
+
 /// Runs the steps on the ranks of `world`; `result` is filled on rank 0.
 inline void run_on(comm::Communicator& world,
                    const spec::Config& config,
@@ -197,14 +218,14 @@ inline void run_on(comm::Communicator& world,
                    RunResult& result) {
   spec::Plan plan =
       options.plan != nullptr ? *options.plan : planner::make_plan(config, two_hosts(world.size()));
-  plan.parts = kParts;
+  plan.parts = options.parts;
   planner::check_plan(plan, config);
   std::vector<std::int64_t> sizes = options.sizes;
   if (sizes.empty()) {
     sizes.assign(static_cast<std::size_t>(options.steps), options.samples);
   }
   const auto device = make_device({.kind = options.device, .threads = options.threads});
-  ShardedEmbeddings embeddings(config, plan, world, *device, {});
+  ShardedEmbeddings embeddings(config, plan, world, *device, {.row_sums = options.row_sums});
   const auto sparse = embeddings.make_step();
   const auto stream = device->make_stream({.name = "test"});
   const auto stage = [&](const Stage& body) {
@@ -215,7 +236,7 @@ inline void run_on(comm::Communicator& world,
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::int64_t size = sizes[i];
     const auto step = static_cast<std::int64_t>(i) + 1;
-    const Range positions = rank_samples(size, kParts, world.size(), world.rank());
+    const Range positions = rank_samples(size, options.parts, world.size(), world.rank());
     const KeyedJaggedTensor batch = make_batch(config, step, positions, options.most_ids);
     const BatchView view{.sparse = batch, .step = step, .global_size = size, .sample_ids = {}};
     stage([&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });
@@ -232,8 +253,10 @@ inline void run_on(comm::Communicator& world,
     stage([&](Context& ctx) { embeddings.coalesce(ctx, *sparse); });
     stage([&](Context& ctx) { embeddings.grad_dist(ctx, *sparse); });
     stage([&](Context& ctx) {
+      const comm::Traffic::Entry before = embeddings.vector_traffic().total();
       embeddings.update(ctx, *sparse,
                         {.learning_rate_factor = 1.0, .step = step, .seed = config.seed});
+      note_update(world, before, embeddings.vector_traffic().total(), result);
       if (config.mesh.syncs_after(step) || i + 1 == sizes.size()) {
         embeddings.sync_replicas(ctx, step);
       }
@@ -260,7 +283,8 @@ inline void run_on(comm::Communicator& world,
 /// The same on ranks as threads.
 inline RunResult run(const spec::Config& config, const RunOptions& options) {
   RunResult result;
-  comm::run_local(options.ranks, {.timeout_s = 60},
+  result.updates.resize(static_cast<std::size_t>(options.ranks));
+  comm::run_local(options.ranks, {.timeout_s = 60, .hosts = options.hosts},
                   [&](comm::Communicator& world) { run_on(world, config, options, result); });
   return result;
 }

@@ -291,6 +291,23 @@ void Communicator::exchange_lent(Context& ctx,
             .read = read});
 }
 
+void Communicator::gather_lent(Context& ctx,
+                               const Lane& own,
+                               std::span<const Lane> recv,
+                               LaneReader read) {
+  const CallGuard guard(busy_, name(), ctx);
+  std::fill(send_.begin(), send_.end(), own);
+  check_lanes(send_, recv);
+  std::copy(recv.begin(), recv.end(), recv_.begin());
+  recv_[static_cast<std::size_t>(rank_)] = own;
+  run(ctx, {.stamp = next_stamp(Collective::kAllGather, -1, 0),
+            .send = send_,
+            .recv = recv_,
+            .pool = ctx.pool,
+            .read = read,
+            .payload = Payload::kSame});
+}
+
 std::unique_ptr<Communicator> Communicator::duplicate(const std::string& name) {
   return split(0, rank_, name);
 }

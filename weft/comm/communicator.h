@@ -137,6 +137,11 @@ class Communicator {
                      std::span<const Lane> recv,
                      LaneReader read);
 
+  /// exchange_lent() of one lane, which goes to all ranks: an all_gather of pieces. recv[r] and
+  /// what a rank sends to itself are not looked at. In the hierarchical form it crosses once for
+  /// each pair of hosts.
+  void gather_lent(Context& ctx, const Lane& own, std::span<const Lane> recv, LaneReader read);
+
   /// recv: W blocks of `bytes`. `send` may be this rank's block of recv.
   void all_gather(Context& ctx, const void* send, void* recv, std::int64_t bytes);
   void all_gather_v(Context& ctx, const AllGatherV& operands);

@@ -171,34 +171,46 @@ void Relays::pack(const Context& ctx, const Exchange& call) {
   const auto elsewhere = [&](std::size_t p) {
     return layout_.host(static_cast<int>(p)) != self_host_;
   };
+  // Lanes that are the same pieces as the one before, as those of a gather are, share its run.
+  const auto repeats = [](std::span<const Lane> lanes, std::size_t p, std::size_t before) {
+    return before < lanes.size() && lanes[p].pieces.data() == lanes[before].pieces.data() &&
+           lanes[p].pieces.size() == lanes[before].pieces.size();
+  };
   const auto packed_bytes = [&](std::span<const Lane> lanes) {
     std::int64_t bytes = 0;
+    std::size_t before = lanes.size();
     for (std::size_t p = 0; p < lanes.size(); ++p) {
-      bytes += elsewhere(p) && !is_one_run(lanes[p]) ? lanes[p].bytes() : 0;
+      if (elsewhere(p)) {
+        bytes += is_one_run(lanes[p]) || repeats(lanes, p, before) ? 0 : lanes[p].bytes();
+        before = p;
+      }
     }
     return bytes;
   };
-  const auto place = [&](std::span<const Lane> lanes, std::byte* packed, std::vector<Piece>& runs) {
+  const auto place = [&](std::span<const Lane> lanes, std::byte* packed, std::vector<Piece>& runs,
+                         RunEnd end) {
+    std::size_t before = lanes.size();
     for (std::size_t p = 0; p < lanes.size(); ++p) {
       if (!elsewhere(p)) {
         continue;
       }
       if (is_one_run(lanes[p])) {
         runs[p] = lanes[p].pieces.front();
+      } else if (repeats(lanes, p, before)) {
+        runs[p] = runs[before];
       } else {
         runs[p] = {packed, lanes[p].bytes()};
         packed += runs[p].bytes;
+        if (end == RunEnd::kTo) {
+          add_copies_of_run(lanes[p], runs[p], end, copies_);
+        }
       }
+      before = p;
     }
   };
-  place(call.send, packed_out_.at_least_of<std::byte>(packed_bytes(call.send)), out_);
-  place(call.recv, packed_in_.at_least_of<std::byte>(packed_bytes(call.recv)), in_);
   copies_.clear();
-  for (std::size_t p = 0; p < out_.size(); ++p) {
-    if (elsewhere(p)) {
-      add_copies_of_run(call.send[p], out_[p], RunEnd::kTo, copies_);
-    }
-  }
+  place(call.send, packed_out_.at_least_of<std::byte>(packed_bytes(call.send)), out_, RunEnd::kTo);
+  place(call.recv, packed_in_.at_least_of<std::byte>(packed_bytes(call.recv)), in_, RunEnd::kFrom);
   run_copies(ctx.pool, copies_);
 }
 

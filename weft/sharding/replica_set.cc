@@ -42,6 +42,7 @@ ReplicaSet::ReplicaSet(const spec::Config& config,
       rows_comm_(group_comm(world, plan, "rows" + options.name, plan.collectives.vectors)),
       device_(device),
       control_bytes_(options.control_bytes),
+      row_sums_(options.row_sums),
       rank_(world.rank() % plan.ranks),
       paths_(config, routing_, rank_),
       input_(paths_, *ids_comm_, device),
@@ -154,12 +155,13 @@ ColumnGroup ReplicaSet::column_group(const LocalShard& local) const {
 
 void ReplicaSet::make_sync(Device& device) {
   std::vector<ColumnGroup> groups;
-  std::size_t copied = 0;
+  std::vector<embedding::TableShard*> copied;
   for (const LocalShard& local : shards_) {
     if (path(local) == UpdatePath::kColumns) {
       groups.push_back(column_group(local));
+    } else if (path(local) == UpdatePath::kReplicated) {
+      copied.push_back(local.rows.get());
     }
-    copied += path(local) == UpdatePath::kReplicated ? 1 : 0;
   }
   bool any_statistic = false;
   bool any_max_norm = false;
@@ -172,8 +174,13 @@ void ReplicaSet::make_sync(Device& device) {
   }
   columns_ = std::make_unique<ColumnSync>(*rows_comm_, device, std::move(groups), any_statistic,
                                           any_max_norm);
-  replicas_ = std::make_unique<ReplicaSync>(all_comm_ ? *all_comm_ : *rows_comm_, device, copied,
-                                            plan_.parts);
+  replicas_ = make_row_sums(all_comm_ ? *all_comm_ : *rows_comm_, copied);
+}
+
+std::unique_ptr<ReplicaSync> ReplicaSet::make_row_sums(
+    comm::Communicator& comm, std::span<embedding::TableShard* const> shards) const {
+  return std::make_unique<ReplicaSync>(comm, device_, shards, plan_.parts,
+                                       row_sums_.value_or(layout::row_sums(comm.size())));
 }
 
 /// The shards of which other groups hold replicas are averaged, or their gradients summed.
@@ -196,8 +203,7 @@ void ReplicaSet::make_replica_sync(Device& device) {
             .codec = {.format = config_.codecs.sync, .group = config_.codecs.group_size},
             .error_feedback = config_.codecs.error_feedback});
   } else {
-    group_gradients_ =
-        std::make_unique<ReplicaSync>(*replicas_comm_, device, shards.size(), plan_.parts);
+    group_gradients_ = make_row_sums(*replicas_comm_, shards);
   }
 }
 

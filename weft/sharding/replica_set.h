@@ -22,12 +22,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/row_sums.h"
 #include "weft/sharding/disk_rows.h"
 #include "weft/sharding/hot_rows.h"
 #include "weft/sharding/input_dist.h"
@@ -61,6 +63,7 @@ struct ReplicaSetOptions {
   std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
   std::string name = {};           ///< behind the names of its communicators
   DiskRows* disk_rows = nullptr;   ///< of this rank's shards on disks; null where it has none
+  std::optional<layout::RowSums> row_sums = {};  ///< in place of the rule's (layout::row_sums())
 };
 
 /// What the plan asks of a communicator.
@@ -167,6 +170,8 @@ class ReplicaSet {
                  Device& device);
   [[nodiscard]] std::vector<HotTable> hot_tables() const;
   void make_sync(Device& device);
+  [[nodiscard]] std::unique_ptr<ReplicaSync> make_row_sums(
+      comm::Communicator& comm, std::span<embedding::TableShard* const> shards) const;
   void make_replica_sync(Device& device);
   [[nodiscard]] UpdatePath path(const LocalShard& local) const;
   [[nodiscard]] ColumnGroup column_group(const LocalShard& local) const;
@@ -194,6 +199,7 @@ class ReplicaSet {
   std::unique_ptr<comm::Communicator> replicas_comm_;  // who holds the same shards; null as above
   Device& device_;
   std::int64_t control_bytes_;
+  std::optional<layout::RowSums> row_sums_;
   std::int64_t rank_;  // in the group
   Paths paths_;
   InputDist input_;

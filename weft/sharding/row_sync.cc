@@ -8,7 +8,6 @@
 #include "weft/layout/row_gradients.h"
 
 namespace weft::sharding {
-
 ColumnSync::ColumnSync(comm::Communicator& comm,
                        Device& device,
                        std::vector<ColumnGroup> groups,
@@ -148,17 +147,16 @@ void ColumnSync::find_row_values(Context& ctx,
 
 ReplicaSync::ReplicaSync(comm::Communicator& comm,
                          Device& device,
-                         std::size_t shards,
-                         std::int64_t parts)
+                         std::span<embedding::TableShard* const> shards,
+                         std::int64_t parts,
+                         layout::RowSums sums)
     : comm_(comm),
       own_parts_(rank_parts(parts, comm.size(), comm.rank())),
-      own_counts_(shards),
-      counts_(at(comm.size()) * shards),
-      received_(device),
-      recv_pieces_(at(comm.size())),
-      from_ranks_(shards),
-      send_(at(comm.size())),
-      recv_(at(comm.size())) {
+      partials_(comm, device, columns_of(shards), RowLanes::Vectors::kPartial),
+      own_(shards.size()) {
+  if (sums == layout::RowSums::kOwned && comm.size() > 1 && !shards.empty()) {
+    owned_ = std::make_unique<OwnedSums>(comm, device, shards);
+  }
 }
 
 void ReplicaSync::update(Context& ctx,
@@ -173,95 +171,35 @@ void ReplicaSync::update(Context& ctx,
     embedding::TableShard::update(ctx, gradients, step);
     return;
   }
-  exchange_counts(ctx, gradients);
-  describe_lanes(gradients);
   // The update reads what the other ranks lend, so it is part of the exchange.
-  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
-    merge(ctx, gradients, arrived);
+  merge(ctx, gradients, [&] {
     find_rows();
     embedding::TableShard::update(ctx, gradients, step);
   });
 }
 
 void ReplicaSync::accumulate(Context& ctx, Gradients gradients) {
-  exchange_counts(ctx, gradients);
-  describe_lanes(gradients);
-  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
-    merge(ctx, gradients, arrived);
-    embedding::RowGradients::accumulate(ctx, gradients);
-  });
+  merge(ctx, gradients, [&] { embedding::RowGradients::accumulate(ctx, gradients); });
 }
 
-/// Makes this rank's partial rows and tells everybody how many come.
-void ReplicaSync::exchange_counts(Context& ctx, Gradients gradients) {
-  WEFT_CHECK(gradients.size() == own_counts_.size(), "gradients of {} shards, {} expected",
-             gradients.size(), own_counts_.size());
-  const auto tables = static_cast<std::int64_t>(gradients.size());
+template <typename Use>
+void ReplicaSync::merge(Context& ctx, Gradients gradients, const Use& use) {
+  WEFT_CHECK(gradients.size() == own_.size(), "gradients of {} shards, {} expected",
+             gradients.size(), own_.size());
   embedding::RowGradients::accumulate_partials(ctx, gradients, own_parts_);
-  for (std::size_t t = 0; t < gradients.size(); ++t) {
-    own_counts_[t] = gradients[t]->partials().count;
-  }
-  comm_.all_gather(ctx, own_counts_.data(), counts_.data(), tables * 8);
-}
-
-/// Per table three pieces: rows, vectors, nodes.
-void ReplicaSync::describe_lanes(Gradients gradients) {
-  const auto self = at(comm_.rank());
-  send_pieces_.clear();
-  for (const embedding::RowGradients* one : gradients) {
-    const embedding::PartialRows own = one->partials();
-    const std::int64_t cols = one->shard().cols().size();
-    const auto lengths = layout::partial_row_lengths(own.count, cols);
-    send_pieces_.push_back(
-        {const_cast<std::int64_t*>(own.rows), lengths.rows.bytes()});  // only read
-    send_pieces_.push_back({const_cast<float*>(own.vectors), lengths.vectors.bytes()});
-    send_pieces_.push_back({const_cast<std::int32_t*>(own.nodes), lengths.nodes.bytes()});
-  }
-  std::int64_t bytes = 0;
-  for (std::size_t r = 0; r < recv_.size(); ++r) {
-    recv_pieces_[r].clear();
-    for (std::size_t t = 0; t < gradients.size() && r != self; ++t) {
-      const auto lengths = layout::partial_row_lengths(counts_[r * gradients.size() + t],
-                                                       gradients[t]->shard().cols().size());
-      for (const std::int64_t piece :
-           {lengths.rows.bytes(), lengths.vectors.bytes(), lengths.nodes.bytes()}) {
-        recv_pieces_[r].push_back({nullptr, piece});
-        bytes += layout::piece_room(piece);
-      }
-    }
-    send_[r] = {.pieces = send_pieces_, .silent = r == self};
-    recv_[r] = {.pieces = recv_pieces_[r], .silent = r == self};
-  }
-  if (comm_.lends()) {
+  if (owned_ != nullptr) {
+    owned_->exchange(ctx, gradients, use);
     return;
   }
-  received_.resize(bytes);
-  auto* next = received_.as<std::byte>();
-  for (auto& pieces : recv_pieces_) {
-    for (comm::Piece& piece : pieces) {
-      piece.data = next;
-      next += layout::piece_room(piece.bytes);
-    }
-  }
-}
-
-void ReplicaSync::merge(Context& ctx, Gradients gradients, std::span<const comm::Lane> arrived) {
   for (std::size_t t = 0; t < gradients.size(); ++t) {
-    auto& from_ranks = from_ranks_[t];
-    from_ranks.clear();
-    for (std::size_t r = 0; r < arrived.size(); ++r) {
-      if (r == at(comm_.rank())) {
-        from_ranks.push_back(gradients[t]->partials());
-        continue;
-      }
-      const auto pieces = arrived[r].pieces.subspan(3 * t, 3);
-      from_ranks.push_back({.count = counts_[r * gradients.size() + t],
-                            .rows = static_cast<const std::int64_t*>(pieces[0].data),
-                            .nodes = static_cast<const std::int32_t*>(pieces[2].data),
-                            .vectors = static_cast<const float*>(pieces[1].data)});
-    }
+    own_[t] = gradients[t]->partials();
   }
-  embedding::RowGradients::merge_partials(ctx, gradients, from_ranks_);
+  partials_.share_own(ctx, own_);
+  comm_.gather_lent(
+      ctx, partials_.own_lane(), partials_.recv(), [&](std::span<const comm::Lane> arrived) {
+        embedding::RowGradients::merge_partials(ctx, gradients, partials_.lists(arrived));
+        use();
+      });
 }
 
 }  // namespace weft::sharding

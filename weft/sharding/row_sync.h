@@ -7,10 +7,12 @@
 ///              for row-wise statistics, a second for max-norm, made only where a table has it.
 ///              Bytes sent per rank and exchange: 4 · U · (own blocks) · (shards - 1) per table.
 /// ReplicaSync  data_parallel tables: partial sums of row gradients per whole subtree of each
-///              rank's parts are gathered over all ranks and merged up the tree, so that every
-///              replica makes the same update. The same for shards of replica groups, whose ranks
-///              have a group's parts each. One gather of counts, one of rows. Bytes sent per
-///              rank: (12 + 4·D) per partial row to each other rank.
+///              rank's parts are merged up the tree, so that every replica makes the same update.
+///              The same for shards of replica groups, whose ranks have a group's parts each. Of up
+///              to 8 ranks everybody gathers everybody's: one gather of counts, one of rows; bytes
+///              sent per rank: (12 + 4·D) per partial row to each other rank. Of more ranks a
+///              row's owner adds them up and sends the sum to all (owned_sums.h), so that bytes
+///              do not grow with the ranks (weft/layout/row_sums.h).
 ///
 /// Copies     what other ranks have is read where they hold it, over `local`; over `mpi` it is
 ///            received first. Nothing is allocated once the longest batch has been seen.
@@ -20,11 +22,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/row_sums.h"
+#include "weft/sharding/owned_sums.h"
+#include "weft/sharding/row_lanes.h"
 #include "weft/tensor/buffer.h"
 
 namespace weft::sharding {
@@ -94,38 +100,38 @@ class ColumnSync {
 
 class ReplicaSync {
  public:
-  /// `shards`: how many copies are held here, equal on all ranks.
-  ReplicaSync(comm::Communicator& comm, Device& device, std::size_t shards, std::int64_t parts);
+  /// `shards`: the copies held here, in the order of tables, equal on all ranks. They outlive it.
+  ReplicaSync(comm::Communicator& comm,
+              Device& device,
+              std::span<embedding::TableShard* const> shards,
+              std::int64_t parts,
+              layout::RowSums sums);
 
-  /// Gathers partial sums of every copy's coalesced gradients, which are given in the order of
-  /// tables, equal on all ranks, and updates all copies. `find_rows` is called before the update,
-  /// when the gradients have the rows of all ranks: it gives slots to those that are not all in
-  /// memory. Others may wait for it.
+  /// Merges the ranks' coalesced gradients of every copy, which are given in the order of tables,
+  /// and updates all copies. `find_rows` is called before the update, when the gradients have the
+  /// rows of all ranks: it gives slots to those that are not all in memory. Others may wait for it.
   void update(Context& ctx,
               std::span<embedding::RowGradients* const> gradients,
               const embedding::UpdateStep& step,
               const std::function<void()>& find_rows);
 
-  /// Gathers them, and leaves the update to the caller: the gradients have accumulated what it
+  /// Merges them, and leaves the update to the caller: the gradients have accumulated what it
   /// needs.
   void accumulate(Context& ctx, std::span<embedding::RowGradients* const> gradients);
 
  private:
   using Gradients = std::span<embedding::RowGradients* const>;
 
-  void exchange_counts(Context& ctx, Gradients gradients);
-  void describe_lanes(Gradients gradients);
-  void merge(Context& ctx, Gradients gradients, std::span<const comm::Lane> arrived);
+  /// Calls use() when the gradients have the rows of all ranks. What these lend is read until it
+  /// returns.
+  template <typename Use>
+  void merge(Context& ctx, Gradients gradients, const Use& use);
 
   comm::Communicator& comm_;
   Range own_parts_;
-  std::vector<std::int64_t> own_counts_;  // [tables] partial rows
-  std::vector<std::int64_t> counts_;      // [W][tables]
-  Buffer received_;                       // partial rows of other ranks, where not lent
-  std::vector<comm::Piece> send_pieces_;  // [tables] rows, vectors, nodes
-  std::vector<std::vector<comm::Piece>> recv_pieces_;            // [W], the same
-  std::vector<std::vector<embedding::PartialRows>> from_ranks_;  // [tables][W]
-  std::vector<comm::Lane> send_, recv_;
+  RowLanes partials_;                        // where they are gathered
+  std::vector<embedding::PartialRows> own_;  // [tables]
+  std::unique_ptr<OwnedSums> owned_;         // null where they are gathered
 };
 
 }  // namespace weft::sharding

@@ -104,7 +104,8 @@ ShardedEmbeddings::ShardedEmbeddings(const spec::Config& config,
         set.config, set.plan, world, device,
         ReplicaSetOptions{.control_bytes = is_first ? options.control_bytes : 0,
                           .name = numbers.size() == 1 ? std::string() : fmt::format("/{}", groups),
-                          .disk_rows = disk_rows_.get()});
+                          .disk_rows = disk_rows_.get(),
+                          .row_sums = options.row_sums});
   }
 }
 

@@ -41,11 +41,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/layout/row_sums.h"
 #include "weft/sharding/replica_set.h"
 #include "weft/sharding/sparse_step.h"
 #include "weft/spec/config.h"
@@ -55,7 +57,8 @@ namespace weft::sharding {
 
 /// The settings that neither configuration nor plan has.
 struct ShardedEmbeddingsOptions {
-  std::int64_t control_bytes = 8;  ///< of the caller's block in the counts exchange
+  std::int64_t control_bytes = 8;                ///< of the caller's block in the counts exchange
+  std::optional<layout::RowSums> row_sums = {};  ///< in place of the rule's (layout::row_sums())
 };
 
 class ShardedEmbeddings {
