@@ -77,10 +77,23 @@ TEST(RelayTraffic, OfWhatAllSendToAll) {
     const std::vector<double> bytes = {1000.0, 3000.0};
     const RelayedGather gather(layout, kind_of, bytes);
     for (int rank = 0; rank < layout.ranks(); ++rank) {
-      expect_equal(gather.of(static_cast<std::size_t>(rank)),
-                   expected(layout, rank, [&](int from, int /*to*/) {
-                     return bytes[kind_of[static_cast<std::size_t>(from)]];
-                   }));
+      // A rank's bytes are packed once, and cross once to each other host.
+      const auto all_bytes = [&](int host) {
+        double sum = 0.0;
+        for (const int from : layout.ranks_of(host)) {
+          sum += bytes[kind_of[static_cast<std::size_t>(from)]];
+        }
+        return sum;
+      };
+      const int self = layout.host(rank);
+      RelayBlocks expected{.out = bytes[kind_of[static_cast<std::size_t>(rank)]]};
+      for (int other = 0; other < layout.hosts(); ++other) {
+        expected.in += other == self ? 0.0 : all_bytes(other);
+        if (other != self && layout.relay(self, other) == rank) {
+          expected.crossing += 16.0 + all_bytes(self) + all_bytes(other);
+        }
+      }
+      expect_equal(gather.of(static_cast<std::size_t>(rank)), expected);
     }
     expect_equal(RelayedGather(layout, kind_of, std::vector<double>{0.0, 0.0}).of(0), {});
   }

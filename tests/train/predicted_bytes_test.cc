@@ -164,11 +164,13 @@ spec::TablePlan random_shards(const spec::Table& table, std::int64_t ranks, Rand
 /// As many samples in each part, and so many that each part asks for every row of a small table.
 /// All ranks have as many whole subtrees of parts, one or two: else the planner takes for all what
 /// one has. `mesh`: of groups for which there are 2, 4 or 8 ranks.
-Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}) {
-  const std::int64_t ranks = mesh.groups > 1
+/// `many`: ranks, where rows of which all hold copies have owners.
+Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}, std::int64_t many = 0) {
+  const std::int64_t ranks = many > 0 ? many
+                             : mesh.groups > 1
                                  ? mesh.groups * random.one_of<3>({1, 2, mesh.groups == 4 ? 2 : 4})
                                  : random.one_of<5>({2, 3, 4, 5, 8});
-  const bool even = ranks == 2 || ranks == 4 || ranks == 8;
+  const bool even = ranks == 2 || ranks == 4 || ranks == 8 || ranks == 16;
   const std::int64_t parts = ranks * random.one_of<4>({1, 2, even ? 3 : 1, even ? 3 : 4});
   Job job;
   spec::Config& config = job.config;
@@ -301,6 +303,26 @@ TEST(PredictedBytes, AreThoseOfAStepWhereIdsAreDealt) {
           << spec::plan_to_yaml(job.plan);
     }
   }
+}
+
+/// Of more ranks than gather the rows of which all hold copies.
+TEST(PredictedBytes, AreThoseOfAStepWhereRowsHaveOwners) {
+  std::int64_t copies = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    Random random(3000 + seed);
+    const Job job = random_job(random, IdKind::kDealt, {}, seed % 2 == 0 ? 16 : 9);
+    for (const spec::TablePlan& table : job.plan.tables) {
+      copies += table.sharding == spec::Sharding::kDataParallel || !table.hot.empty() ? 1 : 0;
+    }
+    const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
+    const std::vector<double> predicted = predicted_bytes(job);
+    for (std::size_t r = 0; r < sent.size(); ++r) {
+      ASSERT_NEAR(predicted[r], sent[r], 1e-6 * sent[r])
+          << "seed " << seed << ", rank " << r << " of " << sent.size() << "\n"
+          << spec::plan_to_yaml(job.plan);
+    }
+  }
+  EXPECT_GT(copies, 5);
 }
 
 /// What is said of a place is the mean of its ranks in all groups: a row that is averaged is one's.

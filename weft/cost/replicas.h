@@ -6,8 +6,8 @@
 ///   form       bytes that a rank sends per sync
 ///   dense      2 (M - 1)/M · Σ R x
 ///   touched    2 (M - 1)/M · Σ V x + (M - 1)(Σ 4 U + 8 T)
-///   gradients  (M - 1)(Σ (12 + 4 D) U' + 8 T), U' the touched rows, once per whole subtree of the
-///              group's parts (1 where its run is one)
+///   gradients  row_sums.h has it, of W = M ranks that hold T shards each; u are the touched rows,
+///              once per whole subtree of the group's parts (1 where its run is one)
 ///
 /// With codecs.sync x is that of the codes (coded_row_bytes), each matrix of a row's state for
 /// itself, and U counts the rows too of which encoding has lost something in the syncs before. What
@@ -44,7 +44,7 @@ inline double touched_list_bytes(std::int64_t groups, double shards, double rows
   return static_cast<double>(groups - 1) * (8.0 * shards + 4.0 * rows);
 }
 
-/// Of `gradients` in all: `rows` partial sums of `cols` columns of one shard.
+/// Of `gradients` in all, where groups gather: `rows` partial sums of `cols` columns of one shard.
 inline double group_gradient_bytes(std::int64_t groups, std::int64_t cols, double rows) {
   return static_cast<double>(groups - 1) * (8.0 + (12.0 + 4.0 * static_cast<double>(cols)) * rows);
 }

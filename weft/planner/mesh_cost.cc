@@ -7,8 +7,10 @@
 
 #include "weft/base/at.h"
 #include "weft/cost/replicas.h"
+#include "weft/cost/row_sums.h"
 #include "weft/layout/replicas.h"
 #include "weft/layout/row_gradients.h"
+#include "weft/planner/owner_cost.h"
 #include "weft/planner/step_exchanges.h"
 #include "weft/topology/rates.h"
 
@@ -74,9 +76,14 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
   for (const double share : shape.group_subtrees) {
     partials += std::min(all, unique_rows(work.held, work.ids * share));
   }
-  load.partial_bytes = cost::group_gradient_bytes(2, work.cols, partials);
   load.unique = std::min(all, unique_rows(work.held, groups * work.ids));
-  const double merged_rows = groups * partials;
+  const cost::SummedTable sums{
+      .rows = work.rows, .cols = work.cols, .partials = partials, .touched = load.unique};
+  const bool owned = layout::row_sums(shape.mesh->groups) == layout::RowSums::kOwned;
+  load.partial_bytes =
+      (owned ? 2.0 : 1.0) * cost::kRowCountBytes + cost::row_sum_bytes(shape.mesh->groups, sums);
+  // Everybody sorts all partial sums; with owners these do, a share each, and everybody the sums.
+  const double merged_rows = owned ? load.unique : groups * partials;
   const auto travels = layout::partial_row_lengths(Expected{partials}, work.cols);
   const cost::ShardWork merged{.rows = all,
                                .ids = merged_rows,
@@ -91,26 +98,37 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
                    cost::update_s(shape.cluster, table, work.cols, own) +
                    copy_s(shape.cluster, layout::total_bytes(travels).value) +
                    cost::coalesce_s(shape.cluster, work.rows, merged) +
-                   cost::update_s(shape.cluster, table, work.cols, merged);
+                   cost::update_s(shape.cluster, table, work.cols, merged) +
+                   (owned ? owner_s(shape, sums, groups) : 0.0);
   const bool received = topology::hosts(shape.world) > 1;
   const Expected more{std::max(0.0, merged_rows - load.ids)};
-  load.sync_memory = layout::total_bytes(layout::partial_cut_lengths(Expected{partials})).value +
-                     travels.vectors.bytes().value +
-                     layout::total_bytes(layout::run_lengths(more, Expected{})).value +
-                     (received ? (groups - 1.0) * layout::total_bytes(travels).value : 0.0);
+  load.sync_memory =
+      layout::total_bytes(layout::partial_cut_lengths(Expected{partials})).value +
+      travels.vectors.bytes().value +
+      layout::total_bytes(layout::run_lengths(more, Expected{})).value +
+      (received && !owned ? (groups - 1.0) * layout::total_bytes(travels).value : 0.0);
+  if (owned) {
+    load.sync_memory +=
+        owner_memory(sums, groups, received ? Transport::kReceived : Transport::kLent);
+  }
 }
 
-/// `counts`: bytes of the number of rows of every shard, by rank.
+/// `counts`: bytes of the number of rows of every shard, by rank. With owners partial sums go to
+/// them and sums come back, which are taken as as long.
 void add_group_sums(const StepShape& shape, PlanCost& cost, std::span<const double> counts) {
+  const bool owned = layout::row_sums(shape.mesh->groups) == layout::RowSums::kOwned;
+  const double times = owned ? 2.0 : 1.0;
   std::vector<double> rows;
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     const double partials = cost.ranks[r].load.partial_bytes;
-    rows.push_back(partials - counts[r]);
+    rows.push_back((partials - times * counts[r]) / times);
     cost.ranks[r].sync_bytes = static_cast<double>(shape.mesh->groups - 1) * partials;
   }
   const double before = cost.exchanges[at(StepPart::kUpdateRows)];
-  add_world_stage(shape, cost, StepPart::kUpdateRows, replica_exchange(*shape.mesh, counts));
-  add_world_stage(shape, cost, StepPart::kUpdateRows, replica_exchange(*shape.mesh, rows));
+  for (const auto& bytes : {counts, std::span<const double>(rows)}) {
+    add_world_stage(shape, cost, StepPart::kUpdateRows, replica_exchange(*shape.mesh, bytes),
+                    times);
+  }
   cost.sync_s = cost.exchanges[at(StepPart::kUpdateRows)] - before;
 }
 

@@ -51,6 +51,7 @@ ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
   vector_bytes += other.vector_bytes;
   gradient_bytes += other.gradient_bytes;
   statistic_bytes += other.statistic_bytes;
+  partials += other.partials;
   bytes += other.bytes;
   synced_bytes += other.synced_bytes;
   list_bytes += other.list_bytes;

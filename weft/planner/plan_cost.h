@@ -63,6 +63,7 @@ struct ShardLoad {
   double vector_bytes = 0.0;     ///< that go to each rank
   double gradient_bytes = 0.0;   ///< that come back from each
   double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut
+  double partials = 0.0;         ///< of copies: partial sums of row gradients for other ranks
   std::int64_t bytes = 0;        ///< of the table and its state
   // Of a mesh of several groups:
   double synced_bytes = 0.0;   ///< of rows and state that one sync averages

@@ -23,10 +23,6 @@ void add_crossings(const HostLayout& layout,
   }
 }
 
-double ranks_of(const HostLayout& layout, int host) {
-  return static_cast<double>(layout.ranks_of(host).size());
-}
-
 }  // namespace
 
 RelayedLanes::RelayedLanes(const HostLayout& layout,
@@ -89,15 +85,12 @@ RelayedGather::RelayedGather(const HostLayout& layout,
 
 RelayBlocks RelayedGather::of(std::size_t rank) const {
   const int self = layout_.host(static_cast<int>(rank));
-  const double here = ranks_of(layout_, self);
   if (all_ == 0.0) {
     return {};
   }
-  RelayBlocks blocks{.out = bytes_[rank] * (static_cast<double>(layout_.ranks()) - here),
-                     .in = all_ - of_host_[at(self)]};
-  add_crossings(
-      layout_, rank,
-      [this](int from, int to) { return of_host_[at(from)] * ranks_of(layout_, to); }, blocks);
+  // It is packed once, and crosses once for each pair of hosts.
+  RelayBlocks blocks{.out = bytes_[rank], .in = all_ - of_host_[at(self)]};
+  add_crossings(layout_, rank, [this](int from, int /*to*/) { return of_host_[at(from)]; }, blocks);
   return blocks;
 }
 
@@ -137,6 +130,7 @@ RelayTraffic::RelayTraffic(HostLayout hosts, const RankKinds& ranks, const Optio
       ids_(hosts_, ranks.kind_of, ranks.kinds.size()),
       vectors_(hosts_, ranks.kind_of, ranks.kinds.size()),
       gradients_(hosts_, ranks.kind_of, ranks.kinds.size()),
+      to_owners_(hosts_, ranks.kind_of, ranks.kinds.size()),
       statistics_(hosts_),
       replica_rows_(ranks.kinds.size()) {
 }
@@ -184,7 +178,13 @@ void RelayTraffic::add_replica_rows(std::size_t kind, double bytes) {
   replica_rows_[kind] += bytes;
 }
 
+void RelayTraffic::add_owned_rows(std::size_t rank, std::size_t kind, double partials) {
+  to_owners_.add(rank, kind, partials);
+  has_owners_ = true;
+}
+
 void RelayTraffic::add_up() {
+  to_owners_.add_up_hosts();
   ids_.add_up_hosts();
   vectors_.add_up_hosts();
   gradients_.add_up_hosts();
@@ -202,6 +202,7 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
     blocks.cover({.crossing = vectors_.of(rank).crossing});
     RelayBlocks rows = replicas_->of(rank);
     rows.cover(statistics_.of(rank));
+    rows.cover(has_owners_ ? to_owners_.of(rank) : RelayBlocks{});
     bytes += layout::held_bytes(blocks) + layout::held_bytes(rows);
   }
   return bytes;

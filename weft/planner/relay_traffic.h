@@ -52,7 +52,7 @@ class RelayedLanes {
   std::vector<double> on_host_;  ///< [hosts][kinds] ranks
 };
 
-/// Every rank sends its bytes to every other: partial sums of replicas' rows.
+/// Every rank sends the same bytes to every other: partial sums of replicas' rows, or sums.
 class RelayedGather {
  public:
   /// `bytes`: [kinds]. The layout outlives it.
@@ -118,6 +118,9 @@ class RelayTraffic {
   /// Bytes that a rank of a kind sends every other.
   void add_replica_rows(std::size_t kind, double bytes);
 
+  /// Bytes of partial sums that each rank of a kind sends `rank`, an owner of replicas' rows.
+  void add_owned_rows(std::size_t rank, std::size_t kind, double partials);
+
   /// Before held_bytes(), once all are there.
   void add_up();
 
@@ -129,7 +132,8 @@ class RelayTraffic {
   HostLayout hosts_;
   const RankKinds& ranks_;
   Options options_;
-  RelayedLanes ids_, vectors_, gradients_;
+  RelayedLanes ids_, vectors_, gradients_, to_owners_;
+  bool has_owners_ = false;
   RelayedPairs statistics_;
   std::vector<double> replica_rows_;  // [kinds]
   std::optional<RelayedGather> replicas_;

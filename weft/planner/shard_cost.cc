@@ -6,6 +6,7 @@
 
 #include "weft/base/at.h"
 #include "weft/cost/memory.h"
+#include "weft/cost/row_sums.h"
 #include "weft/cost/tables.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
@@ -13,6 +14,7 @@
 #include "weft/planner/codec_cost.h"
 #include "weft/planner/fetched_cost.h"
 #include "weft/planner/mesh_cost.h"
+#include "weft/planner/owner_cost.h"
 #include "weft/planner/step_counts.h"
 #include "weft/topology/rates.h"
 
@@ -97,9 +99,14 @@ ShardLoad copies_cost(const StepShape& shape, const Copies& copies) {
     load.update_s = cost::update_s(shape.cluster, table, table.embedding_dim, read);
     return load;
   }
-  // A rank adds up its own rows; all ranks' partial rows are sorted together, each being an entry
-  // with a gradient of its own, and every replica updates what any rank touched.
-  const double partial = own.partials * static_cast<double>(shape.world_ranks);
+  // A rank adds up its own rows; all ranks' partial rows, or the sums of their owners, are sorted
+  // together, each being an entry with a gradient of its own, and every replica updates what any
+  // rank touched.
+  const cost::SummedTable sums{
+      .rows = held, .cols = table.embedding_dim, .partials = own.partials, .touched = load.unique};
+  const bool owned = layout::row_sums(shape.world_ranks) == layout::RowSums::kOwned;
+  const auto world = static_cast<double>(shape.world_ranks);
+  const double partial = owned ? load.unique : own.partials * world;
   const cost::ShardWork merged{.rows = rows,
                                .ids = partial,
                                .unique = load.unique,
@@ -110,9 +117,11 @@ ShardLoad copies_cost(const StepShape& shape, const Copies& copies) {
   load.update_s = cost::gradients_s(shape.cluster, table.embedding_dim, read) +
                   std::max(0.0, load.ids - own.partials) * shape.cluster.compute.repeat.value +
                   copy_s(shape.cluster, own.partials * (kReplicaEntry + width)) +
+                  (owned ? owner_s(shape, sums, world) : 0.0) +
                   cost::coalesce_s(shape.cluster, held, merged) +
                   cost::update_s(shape.cluster, table, table.embedding_dim, merged);
-  load.statistic_bytes = (kReplicaEntry + width) * own.partials;
+  load.partials = own.partials;
+  load.statistic_bytes = cost::row_sum_bytes(shape.world_ranks, sums);
   return load;
 }
 

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/cost/dense.h"
 #include "weft/cost/fetch.h"
+#include "weft/cost/row_sums.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/mesh_cost.h"
 #include "weft/planner/sample_cost.h"
@@ -146,6 +147,13 @@ void finish(const StepShape& shape, PlanCost& cost) {
   }
 }
 
+/// Tables of which all ranks hold rows.
+std::int64_t count_copies(const spec::Plan& plan) {
+  return std::count_if(plan.tables.begin(), plan.tables.end(), [](const spec::TablePlan& table) {
+    return table.sharding == spec::Sharding::kDataParallel || !table.hot.empty();
+  });
+}
+
 }  // namespace
 
 PlanCost step_cost(const StepShape& shape,
@@ -157,20 +165,30 @@ PlanCost step_cost(const StepShape& shape,
   PlanCost cost;
   cost.ranks.resize(at(shape.ranks));
   ShardLoad replicas;
+  cost::RowSumBytes row_sums(shape.world_ranks, count_copies(plan));
+  const auto add_copies = [&](std::size_t t, std::int64_t rows, const ShardLoad& load) {
+    replicas += load;
+    row_sums.add({.rows = rows,
+                  .cols = shape.config.tables[t].embedding_dim,
+                  .partials = load.partials,
+                  .touched = load.unique});
+  };
   std::vector<double> bytes;  // of row statistics
   std::vector<spec::Shard> beside;
   cost::Exchange statistics = cost::no_exchange(shape.cluster);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
-      replicas += loads.replica(static_cast<std::int64_t>(t));
+      add_copies(t, shape.config.tables[t].num_embeddings,
+                 loads.replica(static_cast<std::int64_t>(t)));
       continue;
     }
     const spec::PooledAt pooled_at =
         is_fetched(table) ? spec::PooledAt::kSample : spec::PooledAt::kOwner;
     const auto hot_use = hot_uses.of(static_cast<std::int64_t>(t), table.hot);
     if (hot_use) {
-      replicas += hot_rows_cost(shape, static_cast<std::int64_t>(t), *hot_use, pooled_at);
+      add_copies(t, hot_use->rows->size(),
+                 hot_rows_cost(shape, static_cast<std::int64_t>(t), *hot_use, pooled_at));
     }
     for (std::size_t i = 0; i < table.shards.size();) {
       std::size_t end = i;  // after the shards of the same rows, which lie side by side
@@ -193,8 +211,7 @@ PlanCost step_cost(const StepShape& shape,
       add_pairs(shape, statistics, beside, bytes);
     }
   }
-  const double replica_bytes = replicas.statistic_bytes;
-  replicas.statistic_bytes = 0.0;  // gathered, not exchanged between shards
+  replicas.statistic_bytes = 0.0;  // in row_sums, and not exchanged between shards
   add_batch_work(shape, cost, plan, hot_uses);
   for (RankCost& rank : cost.ranks) {
     rank.load += replicas;
@@ -208,7 +225,7 @@ PlanCost step_cost(const StepShape& shape,
   add_fetches(shape, cost, plan, hot_uses);
   add_memory(shape, cost, plan, hot_uses);
   add_dense(shape, cost, plan);
-  add_exchanges(shape, cost, plan, statistics, shape.world_ranks > 1 ? replica_bytes : 0.0);
+  add_exchanges(shape, cost, plan, statistics, row_sums);
   if (shape.mesh != nullptr) {
     add_mesh_exchanges(shape, cost, plan);
   }

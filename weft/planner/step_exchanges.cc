@@ -19,7 +19,6 @@ constexpr double kControlBytes = 24.0;  // stop request, run of parts
 constexpr double kReportBytes = 160.0;  // the fixed part of a step's report, run of parts
 constexpr double kWeightBytes = 8.0;    // of a subtree of parts and task
 constexpr double kMetricBytes = 40.0;   // of a subtree of parts and task
-constexpr double kReplicaCount = 8.0;   // of a table
 
 /// Rank i sends from[i] · to[j] bytes to rank j.
 struct Outer {
@@ -137,6 +136,41 @@ void add_gather(const StepShape& shape,
                   away(cost::all_gather(shape.world, shape.everybody, bytes)));
 }
 
+/// From every rank of the world to each, to[r] bytes to rank r.
+void add_world_outer(const StepShape& shape,
+                     PlanCost& cost,
+                     spec::CollectiveForm form,
+                     std::span<const double> to) {
+  const std::vector<double> ones(to.size(), 1.0);
+  if (is_hierarchical(shape, form) && shape.mesh == nullptr) {
+    for (const Exchange& stage : cost::relayed(shape.cluster, shape.everybody, ones, to).stages) {
+      add_stage(shape, cost, StepPart::kUpdateRows, stage);
+    }
+    return;
+  }
+  add_world_stage(shape, cost, StepPart::kUpdateRows,
+                  away(cost::all_to_all_outer(shape.world, shape.everybody, ones, to)));
+}
+
+void add_row_sums(const StepShape& shape,
+                  PlanCost& cost,
+                  spec::CollectiveForm form,
+                  const cost::RowSumBytes& row_sums) {
+  const auto each = [&](double bytes) {
+    return std::vector<double>(shape.everybody.size(), bytes);
+  };
+  const std::vector<double> counts = each(row_sums.counts());
+  if (row_sums.form() == layout::RowSums::kOwned) {
+    add_world_outer(shape, cost, form, counts);
+    add_world_outer(shape, cost, form, row_sums.to_owners());
+    add_gather(shape, cost, form, counts);
+    add_gather(shape, cost, form, row_sums.sums());
+    return;
+  }
+  add_gather(shape, cost, form, counts);
+  add_gather(shape, cost, form, each(row_sums.gathered()));
+}
+
 }  // namespace
 
 double control_bytes(const StepShape& shape) {
@@ -163,7 +197,7 @@ void add_exchanges(const StepShape& shape,
                    PlanCost& cost,
                    const spec::Plan& plan,
                    const Exchange& statistics,
-                   double replica_bytes) {
+                   const cost::RowSumBytes& row_sums) {
   if (shape.world_ranks == 1) {
     return;
   }
@@ -175,9 +209,6 @@ void add_exchanges(const StepShape& shape,
     vectors.push_back(rank.load.vector_bytes);
     gradients.push_back(rank.load.gradient_bytes);
   }
-  const auto each = [&](double bytes) {
-    return std::vector<double>(shape.everybody.size(), bytes);
-  };
   const std::vector<double> ones(cost.ranks.size(), 1.0);
   const spec::CollectiveForms& forms = plan.collectives;
   if (shape.ranks > 1) {
@@ -193,14 +224,8 @@ void add_exchanges(const StepShape& shape,
   if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
     add_statistics(shape, cost, forms.vectors, statistics);
   }
-  const auto replicas = static_cast<double>(
-      std::count_if(plan.tables.begin(), plan.tables.end(), [](const spec::TablePlan& table) {
-        return table.sharding == spec::Sharding::kDataParallel || !table.hot.empty();
-      }));
-  for (const double bytes : {kReplicaCount * replicas, replica_bytes}) {
-    if (replicas > 0.0) {
-      add_gather(shape, cost, forms.vectors, each(bytes));
-    }
+  if (row_sums.any()) {
+    add_row_sums(shape, cost, forms.vectors, row_sums);
   }
 }
 

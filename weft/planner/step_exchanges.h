@@ -7,6 +7,7 @@
 
 #include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
+#include "weft/cost/row_sums.h"
 #include "weft/planner/plan_cost.h"
 #include "weft/planner/step_shape.h"
 #include "weft/spec/plan.h"
@@ -21,12 +22,12 @@ void add_pairs(const StepShape& shape,
                std::span<const double> bytes);
 
 /// Adds the exchanges of a group's tables, and those of reports, of replicas and of hot rows over
-/// the world. `replica_bytes`: of row gradients, from each rank to each. O(ranks + shards).
+/// the world, of whose row gradients `row_sums` has the bytes. O(ranks + shards).
 void add_exchanges(const StepShape& shape,
                    PlanCost& cost,
                    const spec::Plan& plan,
                    const cost::Exchange& statistics,
-                   double replica_bytes);
+                   const cost::RowSumBytes& row_sums);
 
 /// Adds the sum of dense gradients, `count` floats.
 void add_reduce(const StepShape& shape,

@@ -7,12 +7,14 @@
 
 #include "weft/base/at.h"
 #include "weft/base/host_layout.h"
+#include "weft/cost/row_sums.h"
 #include "weft/layout/cache_shares.h"
 #include "weft/layout/feature_vectors.h"
 #include "weft/layout/paths.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/exchange_lengths.h"
+#include "weft/planner/owner_cost.h"
 #include "weft/planner/pipeline_choice.h"
 #include "weft/planner/relay_traffic.h"
 #include "weft/planner/step_counts.h"
@@ -41,7 +43,8 @@ class StepLengths {
         ranks_(rank_kinds(config, plan, pipeline_.cuts())),
         memory_(at(plan.ranks)),
         caches_(config, plan),
-        replica_rows_(memory_.size()) {
+        replica_rows_(memory_.size()),
+        owner_rows_(memory_.size()) {
     for (const FeatureUse& use : workload.features) {
       uses_[at(use.table)].features.push_back(&use);
     }
@@ -298,9 +301,42 @@ class StepLengths {
     }
   }
 
+  /// `partials`: of all ranks.
+  [[nodiscard]] cost::SummedTable summed_table(std::size_t t,
+                                               std::int64_t rows,
+                                               const JointUse& use,
+                                               const Expected& partials) const {
+    double ids = 0.0;
+    for (const RankKind& kind : ranks_.kinds) {
+      ids += ids_of(use, kind.samples).value * static_cast<double>(kind.ranks * plan_.groups);
+    }
+    return {.rows = rows,
+            .cols = dim(t),
+            .partials = partials.value / static_cast<double>(plan_.world()),
+            .touched = unique_rows(use.joined, ids)};
+  }
+
+  /// What ranks hold as owners of rows of which all have copies: as long as a batch's update.
+  void add_owners(const cost::SummedTable& table, std::span<const Partials> made) {
+    const auto world = static_cast<double>(plan_.world());
+    const double bytes =
+        owner_memory(table, world, exchange_->copied() ? Transport::kReceived : Transport::kLent);
+    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
+      owner_rows_[rank] += bytes;
+      for (std::size_t kind = 0; kind < kinds() && relays_ && plan_.groups == 1; ++kind) {
+        relays_->add_owned_rows(
+            rank, kind, made[kind].sums.value * cost::partial_row_bytes(table.cols) / world);
+      }
+    }
+    for (std::size_t kind = 0; kind < kinds() && relays_ && plan_.groups == 1; ++kind) {
+      relays_->add_replica_rows(kind, table.touched * cost::summed_row_bytes(table.cols) / world);
+    }
+  }
+
   /// Copies of `rows` of a table, and how they are read. Where bags are added at the samples their
   /// entries are partial sums.
   void add_replicas(std::size_t t, std::int64_t rows, const JointUse& use, bool fetched) {
+    const bool owned = layout::row_sums(plan_.world()) == layout::RowSums::kOwned;
     std::vector<Partials> made;  // [kinds]
     Expected most, all;
     for (const RankKind& kind : ranks_.kinds) {
@@ -308,10 +344,15 @@ class StepLengths {
       const Expected& sums = made.back().sums;
       most = layout::larger(most, sums);
       all += sums * (kind.ranks * plan_.groups);
-      if (relays_ && plan_.groups == 1) {
+      if (relays_ && plan_.groups == 1 && !owned) {
         relays_->add_replica_rows(
             made.size() - 1, layout::total_bytes(layout::partial_row_lengths(sums, dim(t))).value);
       }
+    }
+    const cost::SummedTable summed = summed_table(t, rows, use, all);
+    if (owned) {
+      add_owners(summed, made);
+      all = {summed.touched, true};
     }
     const bool has_tier = plan_.tables[t].sharding == spec::Sharding::kDataParallel &&
                           config_.tables[t].memory.tier != spec::MemoryTier::kDense;
@@ -329,7 +370,7 @@ class StepLengths {
       }
       add_to_ranks(kind, memory);
     }
-    for (std::size_t rank = 0; rank < memory_.size() && exchange_->copied(); ++rank) {
+    for (std::size_t rank = 0; rank < memory_.size() && exchange_->copied() && !owned; ++rank) {
       replica_rows_[rank] += layout::total_bytes(
           layout::partial_row_lengths(all - made[ranks_.kind_of[rank]].sums, dim(t)));
     }
@@ -417,7 +458,7 @@ class StepLengths {
                                 &memory.partials, &memory.rows, &memory.slots}) {
       *bytes *= batches;
     }
-    memory.partials += held(replica_rows_[rank]);
+    memory.partials += held(replica_rows_[rank]) + owner_rows_[rank];
     memory.relays = relays_ ? relays_->held_bytes(rank, exchange_->slots(rank)) : 0.0;
   }
 
@@ -449,6 +490,7 @@ class StepLengths {
   std::vector<StepMemory> memory_;  // [ranks]
   layout::CacheShares caches_;
   std::vector<Expected> replica_rows_;  // [ranks] bytes of other ranks' partial sums
+  std::vector<double> owner_rows_;      // [ranks] what they hold to add up rows for all
   std::optional<ExchangeLengths> exchange_;
   std::optional<RelayTraffic> relays_;  // between hosts
 };
