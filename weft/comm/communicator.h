@@ -8,6 +8,7 @@
 ///   collective        exchanges  messages per rank   bytes sent per rank
 ///   all_to_all(_v)    1          W - 1               sum of send_bytes to others
 ///   all_gather(_v)    1          W - 1               (W - 1) S
+///   gather_lent       1          W - 1               (W - 1) S
 ///   broadcast         1          root: W - 1         root: (W - 1) S, others: 0
 ///   barrier           1          W - 1               0
 ///   merge             1          W - 1               (W - 1) S

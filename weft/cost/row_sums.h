@@ -20,15 +20,17 @@
 
 namespace weft::cost {
 
-/// Bytes of a partial sum, of a sum and of a table's count.
+/// Bytes of a partial sum.
 inline double partial_row_bytes(std::int64_t cols) {
   return 12.0 + 4.0 * static_cast<double>(cols);
 }
 
+/// Bytes of a sum over all ranks.
 inline double summed_row_bytes(std::int64_t cols) {
   return 8.0 + 4.0 * static_cast<double>(cols);
 }
 
+/// Of the number of rows of a table.
 inline constexpr double kRowCountBytes = 8.0;
 
 /// Of one table and step.

@@ -178,9 +178,14 @@ void RelayTraffic::add_replica_rows(std::size_t kind, double bytes) {
   replica_rows_[kind] += bytes;
 }
 
-void RelayTraffic::add_owned_rows(std::size_t rank, std::size_t kind, double partials) {
-  to_owners_.add(rank, kind, partials);
+void RelayTraffic::add_owned_rows(double partials, double sums) {
   has_owners_ = true;
+  for (std::size_t kind = 0; kind < replica_rows_.size(); ++kind) {
+    add_replica_rows(kind, sums);
+    for (std::size_t rank = 0; rank < ranks_.kind_of.size(); ++rank) {
+      to_owners_.add(rank, kind, partials);
+    }
+  }
 }
 
 void RelayTraffic::add_up() {

@@ -118,8 +118,8 @@ class RelayTraffic {
   /// Bytes that a rank of a kind sends every other.
   void add_replica_rows(std::size_t kind, double bytes);
 
-  /// Bytes of partial sums that each rank of a kind sends `rank`, an owner of replicas' rows.
-  void add_owned_rows(std::size_t rank, std::size_t kind, double partials);
+  /// Of replicas' rows that have owners: bytes of partial sums from each rank to each, and of sums.
+  void add_owned_rows(double partials, double sums);
 
   /// Before held_bytes(), once all are there.
   void add_up();

@@ -301,35 +301,17 @@ class StepLengths {
     }
   }
 
-  /// `partials`: of all ranks.
-  [[nodiscard]] cost::SummedTable summed_table(std::size_t t,
-                                               std::int64_t rows,
-                                               const JointUse& use,
-                                               const Expected& partials) const {
-    double ids = 0.0;
-    for (const RankKind& kind : ranks_.kinds) {
-      ids += ids_of(use, kind.samples).value * static_cast<double>(kind.ranks * plan_.groups);
-    }
-    return {.rows = rows,
-            .cols = dim(t),
-            .partials = partials.value / static_cast<double>(plan_.world()),
-            .touched = unique_rows(use.joined, ids)};
-  }
-
   /// What ranks hold as owners of rows of which all have copies: as long as a batch's update.
-  void add_owners(const cost::SummedTable& table, std::span<const Partials> made) {
+  void add_owners(const cost::SummedTable& table) {
     const auto world = static_cast<double>(plan_.world());
     const double bytes =
         owner_memory(table, world, exchange_->copied() ? Transport::kReceived : Transport::kLent);
-    for (std::size_t rank = 0; rank < memory_.size(); ++rank) {
-      owner_rows_[rank] += bytes;
-      for (std::size_t kind = 0; kind < kinds() && relays_ && plan_.groups == 1; ++kind) {
-        relays_->add_owned_rows(
-            rank, kind, made[kind].sums.value * cost::partial_row_bytes(table.cols) / world);
-      }
+    for (double& of_rank : owner_rows_) {
+      of_rank += bytes;
     }
-    for (std::size_t kind = 0; kind < kinds() && relays_ && plan_.groups == 1; ++kind) {
-      relays_->add_replica_rows(kind, table.touched * cost::summed_row_bytes(table.cols) / world);
+    if (relays_ && plan_.groups == 1) {
+      relays_->add_owned_rows(table.partials * cost::partial_row_bytes(table.cols) / world,
+                              table.touched * cost::summed_row_bytes(table.cols) / world);
     }
   }
 
@@ -339,7 +321,9 @@ class StepLengths {
     const bool owned = layout::row_sums(plan_.world()) == layout::RowSums::kOwned;
     std::vector<Partials> made;  // [kinds]
     Expected most, all;
+    double ids = 0.0;
     for (const RankKind& kind : ranks_.kinds) {
+      ids += ids_of(use, kind.samples).value * static_cast<double>(kind.ranks * plan_.groups);
       made.push_back(partials_of(kind, use.joined, ids_of(use, kind.samples).value));
       const Expected& sums = made.back().sums;
       most = layout::larger(most, sums);
@@ -349,10 +333,10 @@ class StepLengths {
             made.size() - 1, layout::total_bytes(layout::partial_row_lengths(sums, dim(t))).value);
       }
     }
-    const cost::SummedTable summed = summed_table(t, rows, use, all);
     if (owned) {
-      add_owners(summed, made);
-      all = {summed.touched, true};
+      const double partials = all.value / static_cast<double>(plan_.world());
+      all = {unique_rows(use.joined, ids), true};
+      add_owners({.rows = rows, .cols = dim(t), .partials = partials, .touched = all.value});
     }
     const bool has_tier = plan_.tables[t].sharding == spec::Sharding::kDataParallel &&
                           config_.tables[t].memory.tier != spec::MemoryTier::kDense;
