@@ -26,6 +26,7 @@ inline constexpr std::int64_t kMostReadBytes = std::int64_t{64} << 20;
 
 /// A piece, and the rows whose groups are in it or on their way there.
 struct ReadPiece {
+  /// Memory of std::aligned_alloc().
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
