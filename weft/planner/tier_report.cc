@@ -107,8 +107,8 @@ std::vector<std::string> cache_size_lines(const CacheSize& size) {
           fmt::format("The smallest that train take {}; all rows {}; memory leaves {} on rank {}.",
                       bytes(size.smallest), bytes(size.all), bytes(size.left), size.rank),
           fmt::format(
-              "A step reads {:.3f} ms on the rank that reads most; {:.0f} % of the rest, {:.3f} "
-              "ms, are wanted.",
+              "A step reads {:.3f} ms on the rank that reads most; wanted are at most {:.0f} % of "
+              "the rest, {:.3f} ms.",
               to_ms(size.read_s), 100.0 * size.share, to_ms(size.rest_s)),
           fmt::format("{:.1f} % of the {:.0f} rows of a step hit, and {:.0f} miss.",
                       100.0 * size.hit_rate(), size.step_rows, size.missed)};
