@@ -1,4 +1,4 @@
-/// What carries messages, from the names of components, and of this job.
+/// These tests put what carries messages in words: from names of components, and of this job.
 #include <string>
 
 #include <gtest/gtest.h>

@@ -102,7 +102,7 @@ void other_size(Communicator& world) {
   world.all_to_all_v(ctx, {send.data(), sent, recv.data(), expected});
 }
 
-/// Rank 1 sends more than rank 0 has a slot for.
+/// Rank 1 sends many times what rank 0 expects, in one message.
 void longer(Communicator& world) {
   Context ctx;
   const auto ranks = static_cast<std::size_t>(world.size());

@@ -1,5 +1,6 @@
-/// What one rank hands to MPI: messages, their lengths, and the requests that it asks about. Short
-/// lanes are one message, silent ones none, and a request that is done is never tested again.
+/// These tests count what one rank hands to MPI: messages, their lengths, and the requests that it
+/// asks about. Short lanes are one message, silent ones none, and a request that is done is never
+/// tested again.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -77,7 +78,7 @@ using testing::world;
 constexpr std::int64_t kHeader = 64;
 constexpr std::int64_t kMessage = 10000;  // of mpi_main.h, and so the longest short lane
 
-/// What a call of this rank has handed to MPI.
+/// The messages and requests that a call of this rank has handed to MPI.
 struct Handed {
   std::int64_t sends = 0;
   std::int64_t sent_bytes = 0;
@@ -134,7 +135,7 @@ TEST(MpiMessages, AShortLaneIsOneMessageWithItsHeader) {
     EXPECT_EQ(handed.sends, peers) << bytes;
     EXPECT_EQ(handed.receives, peers) << bytes;
     EXPECT_EQ(handed.sent_bytes, peers * (kHeader + bytes));
-    EXPECT_EQ(handed.room, peers * (kHeader + bytes)) << "a slot is as long as its lane";
+    EXPECT_EQ(handed.room, peers * (kHeader + kMessage)) << "a slot has room for any short lane";
   }
 }
 
@@ -157,7 +158,7 @@ TEST(MpiMessages, ASilentLaneHasNoMessageAndNoSlot) {
     EXPECT_EQ(handed.sends, 1);
     EXPECT_EQ(handed.receives, 1);
     EXPECT_EQ(handed.sent_bytes, kHeader + bytes);
-    EXPECT_EQ(handed.room, kHeader + bytes);
+    EXPECT_EQ(handed.room, kHeader + kMessage);
     EXPECT_LE(handed.most_tested, 2);
   }
 }

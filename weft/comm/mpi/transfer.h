@@ -40,9 +40,10 @@ struct MessageHeader {
 /// overtakes the one of an earlier call.
 ///
 /// Memory, and the work of the progress thread, are those of the lanes in use: a silent lane has no
-/// slot, a slot is as long as the header message that is sent or expected, and MPI is asked about
-/// requests that are under way alone. A peer that is out of step may send a longer header message
-/// than is expected; MPI then says that it cut it.
+/// slot, and MPI is asked about requests that are under way alone. A slot that is sent from is as
+/// long as its message. One that is received into has room for the longest, since a peer that is
+/// out of step may send more than is expected, and not every path of MPI ends well where a message
+/// has to be cut; pages of it that nothing has come to take no memory.
 ///
 /// Data goes both ways at once only if each end has asked for the other's before it sends its own:
 /// over TCP, MPI writes a long message whole, and a request behind it waits until it has gone. So
@@ -107,7 +108,7 @@ class Transfer {
     int peer = 0;
     std::int64_t bytes = 0;
     std::int64_t slot = 0;          ///< of its header message, in the side's slots
-    std::int64_t slot_bytes = 0;    ///< of the header, and of the lane where it is short
+    std::int64_t slot_bytes = 0;    ///< sent, or room for what comes
     std::size_t first_stretch = 0;  ///< [first_stretch, end_stretch) of the side, where it is long
     std::size_t end_stretch = 0;
     std::int64_t opposite = -1;  ///< the lane with this peer on the other side; -1: silent
@@ -144,7 +145,7 @@ class Transfer {
 
   [[nodiscard]] bool is_short(std::int64_t bytes) const { return bytes <= inline_bytes_; }
 
-  void use_lanes(std::span<const Lane> lanes, int step, Side& side);
+  void use_lanes(std::span<const Lane> lanes, Kind kind);
   void pair_lanes();
   static void cut_lane(const Lane& lane, std::vector<Stretch>& stretches);
   void pack_headers();
@@ -155,7 +156,6 @@ class Transfer {
 
   void on_header(std::size_t lane);
   void check_header(const UsedLane& lane) const;
-  void on_cut_header(std::size_t lane) const;
   void open_data(std::size_t lane, Kind kind);
   MPI_Request post_next(std::size_t lane, Kind kind);
   void count(std::size_t lane, Kind kind, std::int64_t messages);
@@ -180,7 +180,6 @@ class Transfer {
   std::vector<MPI_Request> mpi_requests_;  ///< under way
   std::vector<Request> requests_;          ///< beside mpi_requests_
   std::vector<int> done_;                  ///< scratch of MPI_Testsome
-  std::vector<MPI_Status> statuses_;       ///< beside done_
   std::int64_t pending_ = 0;
   std::int64_t pending_receives_ = 0;
   bool cancelled_ = false;
