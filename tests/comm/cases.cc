@@ -389,7 +389,38 @@ void check_collectives(Communicator& world, std::int64_t count) {
   world.barrier(ctx);
 }
 
+namespace {
+
+/// One lane of pieces that goes to all ranks.
+void check_gather_lent(Communicator& world, std::uint64_t seed) {
+  const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  const int self = world.rank();
+  const LaneMemory out(lane_shape(seed, self, 0), seed + 1000, self, 0);
+  fill(out.lane(), self, 0);
+  std::vector<LaneMemory> landing;
+  std::vector<Lane> recv;
+  landing.reserve(static_cast<std::size_t>(world.size()));  // lanes point into it
+  for (int p = 0; p < world.size(); ++p) {
+    landing.emplace_back(lane_shape(seed, p, 0), seed + 2000, self, p);
+    recv.push_back(landing.back().lane());
+  }
+  int calls = 0;
+  world.gather_lent(ctx, out.lane(), recv, [&](std::span<const Lane> arrived) {
+    ++calls;
+    for (int p = 0; p < world.size(); ++p) {
+      const Lane& lane = arrived[static_cast<std::size_t>(p)];
+      EXPECT_EQ(lane.bytes(), recv[static_cast<std::size_t>(p)].bytes());
+      EXPECT_TRUE(holds(lane, p, 0)) << "gathered, from rank " << p;
+    }
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+
 void check_rows(Communicator& world, std::uint64_t seed) {
+  check_gather_lent(world, seed);
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
   const int self = world.rank();
