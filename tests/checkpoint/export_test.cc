@@ -189,7 +189,7 @@ TEST(Export, ListedRowsHaveTheirNumbers) {
   EXPECT_EQ(tensors.at("tables.b.weight").shape, (std::vector<std::int64_t>{2, 3}));
 }
 
-/// What an export of a chain should have of its newest checkpoint's tables.
+/// Returns the tensors that an export of a chain has of its newest checkpoint's tables.
 ReadTensors expected_tensors(const CheckpointReader& reader,
                              const std::vector<Table>& tables,
                              const Versions& versions) {

@@ -52,6 +52,17 @@ class Plan(Case):
         self.assertRegex(page, r"Made 2\d{3}-\d\d-\d\d \d\d:\d\d UTC by weft \d+\.\d+\.\d+ on \S+ ")
         self.assertEqual(self.plan(config, "--format", "yaml"), report["plan"])
 
+    def test_a_job_on_a_set_of_tables(self):
+        """weft config --tables prints a configuration that reads as the same one."""
+        job = self.run_weft("config", "--tables", "criteo_kaggle", "--changed").out
+        (self.folder / "set.yaml").write_text(job)
+        self.assertEqual(self.run_weft("config", "set.yaml", "--changed").out, job)
+        self.assertEqual(job.count("num_embeddings:"), 26)
+        self.assertIn("num_embeddings: 10131227", job)
+        self.refused(2, "config", "--tables", "none", says="production[:SEED]")
+        self.refused(2, "config", "set.yaml", "--tables", "criteo_kaggle", says="name a configuration, or a set")
+        self.refused(2, "config", "--tables", "criteo_kaggle", "--set", "batch_size=1", says="--set goes with")
+
     def test_hot_rows(self):
         """Statistics, a plan with hot rows, and the bits of one rank: no bag has two ids."""
         values = {"data.synthetic.columns.2.max_length": 1}

@@ -55,7 +55,7 @@ SearchResult sized(const spec::Config& config, const topology::Cluster& cluster)
   return search(config, cluster, make_workload(config));
 }
 
-/// What the chosen size is: of the plan, and of the ranks' caches in it.
+/// The plan says the chosen size, and the caches of all ranks are in it.
 std::int64_t chosen_bytes(const spec::Config& config, const SearchResult& found) {
   const spec::Plan& plan = found.best().plan;
   EXPECT_TRUE(found.best().fits());
