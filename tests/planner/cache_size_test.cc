@@ -83,12 +83,13 @@ TEST(CacheSize, IsTheLeastWithWhichReadsAreShortEnough) {
     EXPECT_GT(size.bytes, size.smallest);
     EXPECT_LT(size.bytes, size.all);
     chosen_bytes(config, found);
-    // The same by a number, and a little less: there reads take longer than is wanted.
+    // A number has the same reads, and with a little less they take longer than is wanted.
     const auto disk_s = [&](std::int64_t bytes) {
       spec::Config given = config;
       given.tiers.cache_bytes = bytes;
       double most = 0.0;
-      for (const RankCost& rank : sized(given, cluster).best().cost.ranks) {
+      const SearchResult with_number = sized(given, cluster);
+      for (const RankCost& rank : with_number.best().cost.ranks) {
         most = std::max(most, rank.fetch.disk_s);
       }
       return most;
