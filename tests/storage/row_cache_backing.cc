@@ -111,10 +111,15 @@ void LateBacking::put(const Write& write) {
   }
 }
 
+/// With the lock.
+bool LateBacking::may_land() const {
+  return !writes_.empty() && (drains_ > 0 || writes_.size() > options_.most_writes / 2);
+}
+
 void LateBacking::run() {
   Lock lock(mutex_);
   while (!is_ending_) {
-    if (writes_.empty()) {
+    if (!may_land()) {
       changed_.wait(lock);
     } else if (const auto first = writes_.begin(); Clock::now() < first->first) {
       const Clock::time_point when = first->first;
@@ -133,7 +138,10 @@ std::chrono::microseconds LateBacking::draw(std::chrono::microseconds longest) {
 
 void LateBacking::drain() {
   Lock lock(mutex_);
+  ++drains_;
+  changed_.notify_all();
   changed_.wait(lock, [this] { return writes_.empty(); });
+  --drains_;
 }
 
 std::int64_t LateBacking::rows_held() const {

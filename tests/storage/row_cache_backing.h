@@ -1,5 +1,6 @@
 // A slower memory for tests of a cache: a MemoryBacking whose reads and writes take their time.
-// What is written waits in a bounded buffer and lands late, rows of different writes in any order.
+// What is written waits in a bounded buffer and lands late, rows of different writes in any order;
+// however slow the test runs, half of the buffer stays in it until a drain.
 // It keeps the rules of weft/storage/row_backing.h, or breaks one of them.
 #pragma once
 
@@ -70,6 +71,7 @@ class LateBacking final : public RowBacking {
   };
 
   bool read(std::int64_t row, std::byte* packed);
+  [[nodiscard]] bool may_land() const;
   void put(const Write& write);
   void run();
   std::chrono::microseconds draw(std::chrono::microseconds longest);
@@ -84,6 +86,7 @@ class LateBacking final : public RowBacking {
   std::uint64_t next_write_ = 0;
   std::int64_t buffered_ = 0;
   std::int64_t reordered_ = 0;
+  std::int64_t drains_ = 0;  // that wait
   bool is_ending_ = false;
   std::thread lander_;
 };
