@@ -7,8 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
-#include "weft/base/error.h"
-#include "weft/planner/sample_tables.h"
+#include "cli/table_sets.h"
 #include "weft/spec/changed.h"
 #include "weft/spec/describe.h"
 #include "weft/spec/yaml.h"
@@ -28,18 +27,8 @@ int run_config(const ConfigOptions& options) {
     fmt::print("{}", spec::parameters_markdown());
     return kDone;
   }
-  if (options.config.path.empty() == options.tables.empty()) {
-    fail(ErrorCode::kUsage,
-         "weft config: name a configuration, or a set with --tables; or --markdown for all "
-         "parameters");
-  }
-  if (!options.tables.empty() && !options.config.overrides.empty()) {
-    fail(ErrorCode::kUsage,
-         "weft config: --set goes with a configuration; save that of --tables and change it");
-  }
-  const spec::Config config = options.tables.empty()
-                                  ? spec::load_config(options.config.path, options.config.overrides)
-                                  : planner::to_config(planner::table_set(options.tables));
+  const spec::Config config =
+      load_job(options.config, options.tables, "weft config", "; or --markdown for all parameters");
   fmt::print("{}",
              options.changed ? spec::to_changed_yaml(config) : spec::to_commented_yaml(config));
   return kDone;
@@ -52,11 +41,7 @@ void add_config_command(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "config", "Print every value of a configuration with its default, range, unit and meaning");
   add_config_arguments(*command, options->config);
-  command
-      ->add_option("--tables", options->tables,
-                   "Instead of a configuration, a job on a set of tables: production[:SEED], "
-                   "adversarial[:SEED], criteo_kaggle or mlperf_dcnv2 (docs/planner.md)")
-      ->check(not_empty());
+  add_tables_argument(*command, options->tables);
   command->add_flag("--markdown", options->markdown,
                     "Print the reference of all parameters (docs/parameters.md) instead");
   command->add_flag(

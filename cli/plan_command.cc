@@ -1,8 +1,10 @@
 // weft plan: who holds what on a cluster, what that is predicted to take, and why.
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <fmt/core.h>
@@ -12,9 +14,10 @@
 #include "cli/option_file.h"
 #include "cli/output.h"
 #include "cli/page_origin.h"
+#include "cli/table_sets.h"
 #include "weft/base/error.h"
 #include "weft/planner/plan_report.h"
-#include "weft/planner/sample_tables.h"
+#include "weft/planner/scaling.h"
 #include "weft/planner/search.h"
 #include "weft/spec/changed.h"
 #include "weft/spec/yaml.h"
@@ -31,6 +34,7 @@ struct PlanArguments {
   std::string output;
   std::string format = "text";
   int ranks = 0;
+  std::vector<std::int64_t> scaling;
 };
 
 std::string read_file(const std::string& path) {
@@ -71,17 +75,35 @@ std::string report_text(const PlanArguments& arguments, const planner::PlanRepor
                                     : to_text(report);
 }
 
-int run_plan(const PlanArguments& arguments) {
-  if (arguments.config.path.empty() == arguments.tables.empty()) {
-    fail(ErrorCode::kUsage, "weft plan: name a configuration, or a set with --tables");
+int hand_out(const PlanArguments& arguments, const std::string& text) {
+  if (arguments.output.empty()) {
+    fmt::print("{}", text);
+  } else {
+    write_option_file("--output", arguments.output, text);
   }
+  return kDone;
+}
+
+std::string scaling_text(const PlanArguments& arguments,
+                         const spec::Config& config,
+                         const topology::Cluster& cluster,
+                         const planner::Workload& workload) {
+  const planner::Scaling scaling =
+      planner::predict_scaling(config, cluster, workload, arguments.scaling);
+  return arguments.format == "json" ? to_json(scaling) : to_text(scaling);
+}
+
+int run_plan(const PlanArguments& arguments) {
+  const spec::Config config = load_job(arguments.config, arguments.tables, "weft plan");
   if (arguments.cluster.empty()) {
     ask_for_cluster();
   }
-  const spec::Config config =
-      arguments.tables.empty()
-          ? spec::load_config(arguments.config.path, arguments.config.overrides)
-          : planner::to_config(planner::table_set(arguments.tables));
+  if (!arguments.scaling.empty() && arguments.format != "text" && arguments.format != "json") {
+    fail(ErrorCode::kUsage,
+         "weft plan: --scaling makes a plan for each number of ranks; --format {} is of one plan. "
+         "Ask for text or json, or for one number with --ranks",
+         arguments.format);
+  }
   topology::Cluster cluster = topology::load_cluster(arguments.cluster);
   if (arguments.ranks > 0) {
     cluster = planner::resized(cluster, arguments.ranks);
@@ -90,18 +112,15 @@ int run_plan(const PlanArguments& arguments) {
       arguments.stats.empty()
           ? planner::make_workload(config)
           : planner::make_workload(config, read_file(arguments.stats), arguments.stats);
+  if (!arguments.scaling.empty()) {
+    return hand_out(arguments, scaling_text(arguments, config, cluster, workload));
+  }
   const planner::SearchResult result = planner::search(config, cluster, workload);
   if (!result.best().fits()) {
     planner::refuse(result, config, cluster, workload);
   }
   const planner::PlanReport report{config, cluster, workload, result};
-  const std::string text = report_text(arguments, report);
-  if (arguments.output.empty()) {
-    fmt::print("{}", text);
-    return kDone;
-  }
-  write_option_file("--output", arguments.output, text);
-  return kDone;
+  return hand_out(arguments, report_text(arguments, report));
 }
 
 }  // namespace
@@ -111,15 +130,21 @@ void add_plan_command(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand(
       "plan", "Find out who should hold which table on a cluster, what a step then takes, and why");
   add_config_arguments(*command, arguments->config);
-  command->add_option("--tables", arguments->tables,
-                      "Instead of a configuration: production[:SEED], adversarial[:SEED], "
-                      "criteo_kaggle or mlperf_dcnv2 (docs/planner.md)");
+  add_tables_argument(*command, arguments->tables);
   command
       ->add_option("--cluster", arguments->cluster,
                    "What the ranks are (docs/topology.md); weft topology calibrate writes one")
       ->check(not_empty());
-  command->add_option("--ranks", arguments->ranks, "Instead of the cluster's number of ranks")
-      ->check(CLI::Range(1, 65536));
+  CLI::Option* ranks =
+      command->add_option("--ranks", arguments->ranks, "Instead of the cluster's number of ranks")
+          ->check(CLI::Range(1, 65536));
+  command
+      ->add_option("--scaling", arguments->scaling,
+                   "Instead of a plan what steps are predicted to take on each of these numbers of "
+                   "ranks: with the job's batch, and with as many samples a rank as on the first")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536))
+      ->excludes(ranks);
   command
       ->add_option("--stats", arguments->stats,
                    "What weft data stats --format json says of the data")

@@ -61,7 +61,10 @@ class Plan(Case):
         self.assertIn("num_embeddings: 10131227", job)
         self.refused(2, "config", "--tables", "none", says="production[:SEED]")
         self.refused(2, "config", "set.yaml", "--tables", "criteo_kaggle", says="name a configuration, or a set")
-        self.refused(2, "config", "--tables", "criteo_kaggle", "--set", "batch_size=1", says="--set goes with")
+        changed = self.run_weft("config", "--tables", "criteo_kaggle", "--set", "batch_size=77").out
+        self.assertIn("batch_size: 77\n", changed)
+        self.refused(2, "config", "--tables", "criteo_kaggle", "--set", "batchsize=1",
+                     says=("batchsize", "did you mean"))
 
     def test_hot_rows(self):
         """Statistics, a plan with hot rows, and the bits of one rank: no bag has two ids."""
@@ -257,6 +260,30 @@ class Plan(Case):
                          says=("tables.a.allow", says))
         self.refused(2, "plan", self.write(values={"numerics.parts": 1}), "--cluster", "c.yaml",
                      says="numerics.parts")
+
+    def test_scaling(self):
+        config = self.write()
+        text = self.plan(config, "--scaling", "1,2,4")
+        for says in ("strong: one batch", "weak: as many samples a rank", "cluster small"):
+            self.assertIn(says, text)
+        self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
+        report = json.loads(self.plan(config, "--scaling", "1,2,4", "--format", "json"))
+        batch = report["strong"][0]["batch_size"]
+        self.assertEqual([p["batch_size"] for p in report["strong"]], [batch] * 3)
+        self.assertEqual([p["batch_size"] for p in report["weak"]], [batch, 2 * batch, 4 * batch])
+        of_two = json.loads(self.plan(config, "--ranks", 2, "--set", f"batch_size={2 * batch}",
+                                      "--format", "json"))
+        self.assertEqual(report["weak"][1]["step_s"], of_two["step_s"])
+        sets = ["plan", "--tables", "criteo_kaggle", "--set", "batch_size=1024",
+                "--cluster", SOURCE / "clusters/h100_8x400ib.yaml", "--format", "json"]
+        report = json.loads(self.run_weft(*sets, "--scaling", "8,16").out)
+        self.assertEqual([p["batch_size"] for p in report["weak"]], [1024, 2048])
+        for args, says in ((("--format", "yaml"), "--scaling makes a plan for each number"),
+                           (("--format", "html"), "--scaling makes a plan for each number"),
+                           (("--ranks", "2"), "--ranks excludes --scaling")):
+            self.refused(2, "plan", config, "--cluster", "c.yaml", "--scaling", "1,2", *args, says=says)
+        for ranks in ("0", "1,two", "65537"):
+            self.refused(2, "plan", config, "--cluster", "c.yaml", "--scaling", ranks, says="--scaling")
 
     def test_sets_of_tables(self):
         for name in ("criteo_kaggle", "mlperf_dcnv2", "production:2", "adversarial:2"):
