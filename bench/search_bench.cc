@@ -6,6 +6,7 @@
 #include <ctime>
 #include <exception>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "bench/report.h"
 #include "bench/timing.h"
 #include "weft/planner/sample_tables.h"
+#include "weft/planner/scaling.h"
 #include "weft/planner/search.h"
 #include "weft/topology/yaml.h"
 
@@ -45,6 +47,7 @@ class SearchBench {
         }
         print(set, n);
       }
+      run_scaling(set);
     }
   }
 
@@ -68,6 +71,33 @@ class SearchBench {
         add("step of " + one.name, "x", set, ranks, one.cost.step_s / best.cost.step_s);
         add("work of " + one.name, "max/mean", set, ranks, one.cost.imbalance());
       }
+    }
+  }
+
+  /// Strong scaling shares the set's 65,536 samples, weak scaling gives each rank 512.
+  void run_scaling(const std::string& set) {
+    const spec::Config config = planner::to_config(planner::table_set(set));
+    const std::vector<std::int64_t> ranks = options_.quick
+                                                ? std::vector<std::int64_t>{8, 16}
+                                                : std::vector<std::int64_t>{128, 512, 1024, 4096};
+    const planner::Scaling scaling =
+        planner::predict_scaling(config, cluster_, planner::make_workload(config), ranks);
+    add_scaling("strong", set, scaling.strong);
+    add_scaling("weak", set, scaling.weak);
+    fmt::print("{}:\n{}", set, to_text(scaling));
+  }
+
+  void add_scaling(const std::string& kind,
+                   const std::string& set,
+                   std::span<const planner::ScalingPoint> points) {
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const planner::ScalingPoint& point = points[i];
+      add(kind + " step", "ms", set, point.ranks, 1e3 * point.step_s);
+      add(kind + " samples", "samples", set, point.ranks,
+          static_cast<double>(point.batch_size) / static_cast<double>(point.ranks));
+      add(kind + " efficiency", "of linear", set, point.ranks,
+          planner::scaling_efficiency(points, i));
+      add(kind + " fits", "plans", set, point.ranks, point.fits ? 1 : 0);
     }
   }
 

@@ -274,6 +274,23 @@ def table_search(results):
     return table(["tables", "ranks", "fits", "seconds", "step, ms", "work, max / mean", "bytes, max / mean"] + SIMPLE, rows)
 
 
+def table_scaling(results):
+    """Predicted steps of one batch on ever more ranks, and of as many samples on each."""
+    rows = []
+    for at in dict.fromkeys((r["parameters"]["tables"], r["parameters"]["ranks"])
+                            for r in results.find("search", "strong step")):
+        case = dict(zip(("tables", "ranks"), at))
+        row = [*at]
+        for kind in ("strong", "weak"):
+            found = {name: results.find("search", f"{kind} {name}", **case)[0]["median"]
+                     for name in ("samples", "step", "efficiency", "fits")}
+            row += [f"{found['samples']:,.0f}", f"{found['step']:.2f}" + ("" if found["fits"] == 1 else " (does not fit)"),
+                    f"{found['efficiency']:.2f}"]
+        rows.append(row)
+    return table(["tables", "ranks", "strong: samples a rank", "step, ms", "of linear",
+                  "weak: samples a rank", "step, ms", "of linear"], rows)
+
+
 def plan_cases(results):
     """Parameters of every case, in the order in which they were measured."""
     return [r["parameters"] for r in results.find("plan", "step")]

@@ -177,6 +177,18 @@ class Tables(Folder):
                                      program="search"))
         self.assertIn("| x | 8 | yes |" + " 2.00 |" * 7, tables.table_search(tables.Results(self.folder)))
 
+    def test_scaling(self):
+        figures = []
+        for ranks, fits in (("128", 1), ("256", 0)):
+            at = {"tables": "x", "ranks": ranks}
+            for kind in ("strong", "weak"):
+                figures += [figure(f"{kind} {name}", (2, 2, 2), **at) for name in ("step", "samples", "efficiency")]
+                figures.append(figure(f"{kind} fits", (fits,) * 3, **at))
+        self.write("s.json", results(*figures, program="search"))
+        made = tables.table_scaling(tables.Results(self.folder))
+        self.assertIn("| x | 128 | 2 | 2.00 | 2.00 | 2 | 2.00 | 2.00 |", made)
+        self.assertIn("| x | 256 | 2 | 2.00 (does not fit) | 2.00 | 2 | 2.00 (does not fit) | 2.00 |", made)
+
     def test_mesh(self):
         figures = []
         for groups, sync in (("1", "none"), ("8", "dense")):
