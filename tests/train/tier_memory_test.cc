@@ -142,6 +142,7 @@ TierUsed use_tiers(const TierCase& one, const spec::Config& config, const spec::
         before[i] = counts;
       }
     }
+    engine.await_sync();  // which writes rows
     used.peaks[rank] = static_cast<double>(device->memory_peak());
     for (const embedding::TableShard* shard : shards) {
       shard->tier()->drain();
