@@ -75,7 +75,7 @@ std::string report_text(const PlanArguments& arguments, const planner::PlanRepor
                                     : to_text(report);
 }
 
-int hand_out(const PlanArguments& arguments, const std::string& text) {
+int write_report(const PlanArguments& arguments, const std::string& text) {
   if (arguments.output.empty()) {
     fmt::print("{}", text);
   } else {
@@ -113,14 +113,14 @@ int run_plan(const PlanArguments& arguments) {
           ? planner::make_workload(config)
           : planner::make_workload(config, read_file(arguments.stats), arguments.stats);
   if (!arguments.scaling.empty()) {
-    return hand_out(arguments, scaling_text(arguments, config, cluster, workload));
+    return write_report(arguments, scaling_text(arguments, config, cluster, workload));
   }
   const planner::SearchResult result = planner::search(config, cluster, workload);
   if (!result.best().fits()) {
     planner::refuse(result, config, cluster, workload);
   }
   const planner::PlanReport report{config, cluster, workload, result};
-  return hand_out(arguments, report_text(arguments, report));
+  return write_report(arguments, report_text(arguments, report));
 }
 
 }  // namespace
@@ -143,6 +143,7 @@ void add_plan_command(CLI::App& app, Action& chosen) {
                    "Instead of a plan what steps are predicted to take on each of these numbers of "
                    "ranks: with the job's batch, and with as many samples a rank as on the first")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 65536))
       ->excludes(ranks);
   command

@@ -268,6 +268,8 @@ class Plan(Case):
             self.assertIn(says, text)
         self.assertTrue(all(len(line) <= 120 for line in text.splitlines()), text)
         report = json.loads(self.plan(config, "--scaling", "1,2,4", "--format", "json"))
+        before = self.run_weft("plan", "--cluster", "c.yaml", "--format", "json", "--scaling", "1,2,4", config).out
+        self.assertEqual(json.loads(before), report, "the configuration behind the numbers")
         batch = report["strong"][0]["batch_size"]
         self.assertEqual([p["batch_size"] for p in report["strong"]], [batch] * 3)
         self.assertEqual([p["batch_size"] for p in report["weak"]], [batch, 2 * batch, 4 * batch])
