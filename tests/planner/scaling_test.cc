@@ -74,6 +74,19 @@ TEST(Scaling, BatchesThatNoJobMayHaveAreRefused) {
   }
 }
 
+TEST(Scaling, RanksWithoutASampleAreRefused) {
+  spec::Config config = scaled_job();
+  config.batch_size = 3;
+  try {
+    scaling_of(config, topology::small_cluster({{2, 2}}), {4, 1});
+    FAIL() << "a batch of no samples";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("weak scaling to 1 rank, 0 samples each"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Scaling, ReportsSayWhatDoesNotFit) {
   topology::Cluster cluster = topology::small_cluster({{2, 2}});
   const std::string fits = to_text(scaling_of(scaled_job(), cluster, {2, 4}));

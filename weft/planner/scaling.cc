@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
@@ -26,11 +27,12 @@ ScalingPoint point_of(const spec::Config& config,
           .step_s = found.step_s()};
 }
 
+/// A batch that no configuration may have is an error that names the number of ranks.
 void check_batch(const spec::Config& weak, std::int64_t ranks) {
   try {
     spec::validate(weak);
   } catch (const Error& error) {
-    fail(error.code(), "weak scaling to {}, {} samples each: {}; ask for fewer ranks",
+    fail(error.code(), "weak scaling to {}, {} samples each: {}; name other numbers of ranks",
          counted(ranks, "rank"), format_count(weak.batch_size / ranks), error.what());
   }
 }
