@@ -1,7 +1,7 @@
 // A slower memory for tests of a cache: a MemoryBacking whose reads and writes take their time.
-// What is written waits in a bounded buffer and lands late, rows of different writes in any order;
-// however slow the test runs, half of the buffer stays in it until a drain.
-// It keeps the rules of weft/storage/row_backing.h, or breaks one of them.
+// Rows that are written wait in a bounded buffer and land late, those of different writes in any
+// order; however slow the test runs, half of the buffer stays in it until a drain.
+// The backing keeps the rules of weft/storage/row_backing.h, or breaks one of them.
 #pragma once
 
 #include <chrono>
