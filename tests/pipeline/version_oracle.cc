@@ -210,6 +210,9 @@ void VersionOracle::delay(Batch& batch, StepPart part) const {
 
 /// Every micro-batch reads some of the rows, and all the first.
 void VersionOracle::lookup(Context& ctx, Batch& batch, std::int64_t cut) {
+  for (ShardBatch& shard : batch.shards) {
+    shard.resident->begin_fetch_late(ctx);
+  }
   for (std::size_t s = 0; s < batch.shards.size(); ++s) {
     ShardBatch& shard = batch.shards[s];
     shard.resident->fetch_late(ctx);

@@ -178,6 +178,9 @@ void CacheModel::place(Context& ctx, Batch& batch) {
 
 /// All ids of each list, and some of a list's bags.
 void CacheModel::look_up(Context& ctx, Batch& batch) {
+  if (++lookups_ % 2 == 0) {
+    batch.resident->begin_fetch_late(ctx);
+  }
   batch.resident->fetch_late(ctx);
   const std::int64_t bytes = backing_->row_bytes();
   for (std::size_t list = 0; list < 2; ++list) {

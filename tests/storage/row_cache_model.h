@@ -101,6 +101,7 @@ class CacheModel {
   spec::Table table_;
   std::mt19937_64 random_;         // of the thread that issues
   std::mt19937_64 update_random_;  // of updates
+  std::int64_t lookups_ = 0;
   std::unique_ptr<Device> device_;
   RowMaker maker_;
   std::unique_ptr<LateBacking> backing_;

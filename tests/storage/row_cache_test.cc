@@ -3,7 +3,11 @@
 
 #include "weft/storage/row_cache.h"
 
+#include <algorithm>
+#include <memory>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -322,6 +326,81 @@ TEST(RowCache, AFailedWriteIsEveryLaterCallsError) {
         error_of([&] { small.cache_->read_rows(std::span(&number, 1), row.data()); })}) {
     EXPECT_STREQ(again.what(), first.what());
   }
+}
+
+/// A batch beside that of a SmallCache, of rows [first, first + count).
+class OtherBatch {
+ public:
+  explicit OtherBatch(SmallCache& small)
+      : context_{.device = small.device_.get()}, rows_(small.cache_->make_batch()) {}
+
+  void fetch(std::int64_t first, std::int64_t count) {
+    ids_.resize(at(count));
+    std::iota(ids_.begin(), ids_.end(), first);
+    offsets_ = {0, count};
+    const kernels::Bags bags{ids_.data(), offsets_.data(), nullptr, 1};
+    rows_->fetch(context_, std::span(&bags, 1));
+  }
+
+  void begin_fetch_late() { rows_->begin_fetch_late(context_); }
+
+  void fetch_late() { rows_->fetch_late(context_); }
+
+  [[nodiscard]] std::vector<std::int64_t> slots() {
+    const auto found = rows_->resolve(context_, ids_);
+    return {found.begin(), found.end()};
+  }
+
+  ResidentRows* operator->() { return rows_.get(); }
+
+ private:
+  Context context_;
+  std::vector<std::int64_t> ids_, offsets_;
+  std::unique_ptr<ResidentRows> rows_;
+};
+
+TEST(RowCache, LateReadsAreOnTheirWayBeforeSomebodyWaitsForThem) {
+  SmallCache small;
+  OtherBatch first(small);
+  first.fetch(0, 10);
+  first.fetch_late();
+  OtherBatch ahead(small);
+  ahead.fetch(100, 5);
+  first->release(Release::kUpdated);
+  EXPECT_EQ(ahead->rows_being_read(), 0);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    ahead.begin_fetch_late();
+    EXPECT_EQ(ahead->rows_being_read(), 5);
+  }
+  ahead.fetch_late();
+  EXPECT_EQ(ahead->rows_being_read(), 0);
+  EXPECT_EQ(ahead.slots().size(), 5U);
+  for (const std::int64_t slot : ahead.slots()) {
+    EXPECT_GE(slot, 0);
+  }
+  EXPECT_EQ(small.cache_->counts().late, 5);
+}
+
+/// Six slots are kept by a batch behind, which has found their rows pinned by one before.
+TEST(RowCache, LateReadsThatLackRoomBeginWithTheirWait) {
+  SmallCache small;
+  OtherBatch first(small);
+  first.fetch(0, 6);
+  first.fetch_late();
+  OtherBatch second(small);
+  second.fetch(100, 8);
+  OtherBatch third(small);
+  third.fetch(0, 6);
+  first->release(Release::kUnchanged);
+  second.begin_fetch_late();
+  EXPECT_EQ(second->rows_being_read(), 0);
+  second.fetch_late();
+  const std::vector<std::int64_t> slots = second.slots();
+  EXPECT_TRUE(std::none_of(slots.begin(), slots.end(), [](std::int64_t slot) { return slot < 0; }));
+  second->release(Release::kUpdated);
+  third.begin_fetch_late();
+  third.fetch_late();
+  EXPECT_EQ(third.slots().size(), 6U);
 }
 
 /// Batches that have been seen once, of rows that have slots or exist below.

@@ -286,7 +286,8 @@ void ReplicaSet::list_fetched(ReplicaSetStep& step, std::size_t shard) const {
 }
 
 /// Rows in the memory of the device always have a slot.
-void ReplicaSet::begin_fetch(Context& ctx, ReplicaSetStep& step) {
+void ReplicaSet::fetch_rows(Context& ctx, ReplicaSetStep& step) {
+  step.turns.begin();
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     storage::Residency* const residency = shards_[i].rows->residency();
     if (residency == nullptr) {
@@ -301,17 +302,14 @@ void ReplicaSet::begin_fetch(Context& ctx, ReplicaSetStep& step) {
     }
     list_fetched(step, i);
     own.resident->begin_fetch(ctx, own.fetched);
+    step.turns.add(ctx, *own.resident);
   }
+  step.turns.finish(ctx);
 }
 
 void ReplicaSet::fetch(Context& ctx, ReplicaSetStep& step) {
   try {
-    begin_fetch(ctx, step);
-    for (const auto& own : step.shards) {  // reads of all tables are in flight by now
-      if (own->resident != nullptr) {
-        own->resident->finish_fetch(ctx);
-      }
-    }
+    fetch_rows(ctx, step);
   } catch (...) {
     release(step);  // an inserted batch waits for fetches that have begun
     throw;
@@ -324,6 +322,7 @@ void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which
     return shards_[i].rows->residency() != nullptr &&
            shards_[i].replicated == (which == Updated::kCopies);
   };
+  step.turns.begin();
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (!is_meant(i)) {
       continue;
@@ -339,12 +338,9 @@ void ReplicaSet::fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which
     const kernels::Bags rows{
         .ids = own.gradients.unique_rows(), .offsets = device_ends, .weights = nullptr, .bags = 1};
     own.updated->begin_fetch(ctx, std::span(&rows, 1));
+    step.turns.add(ctx, *own.updated);
   }
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (is_meant(i)) {
-      step.shards[i]->updated->finish_fetch(ctx);
-    }
-  }
+  step.turns.finish(ctx);
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (is_meant(i)) {
       step.shards[i]->updated->fetch_late(ctx);
@@ -366,13 +362,23 @@ void ReplicaSet::release(ReplicaSetStep& step, storage::Release how) {
   }
 }
 
-void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
-  step.output.matrices.require_outputs();
+/// In the order of fetch_rows(), which begin_fetch_late() asks for.
+void ReplicaSet::fetch_late(Context& ctx, ReplicaSetStep& step) {
+  for (const auto& own : step.shards) {
+    if (own->resident != nullptr) {
+      own->resident->begin_fetch_late(ctx);
+    }
+  }
   for (const auto& own : step.shards) {
     if (own->resident != nullptr) {
       own->resident->fetch_late(ctx);
     }
   }
+}
+
+void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
+  step.output.matrices.require_outputs();
+  fetch_late(ctx, step);
   std::vector<kernels::BagLookup>& lookups = step.lookups[at(cut)];
   lookups.clear();
   for (std::size_t i = 0; i < shards_.size(); ++i) {

@@ -177,7 +177,8 @@ class ReplicaSet {
   [[nodiscard]] ColumnGroup column_group(const LocalShard& local) const;
   static void release(ReplicaSetStep& step, storage::Release how);
   void list_fetched(ReplicaSetStep& step, std::size_t shard) const;
-  void begin_fetch(Context& ctx, ReplicaSetStep& step);
+  void fetch_rows(Context& ctx, ReplicaSetStep& step);
+  static void fetch_late(Context& ctx, ReplicaSetStep& step);
   /// Shards whose rows only this group updates, and copies that all ranks update.
   enum class Updated : std::uint8_t { kShards, kCopies };
 

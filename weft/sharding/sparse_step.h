@@ -16,6 +16,7 @@
 #include "weft/base/at.h"
 #include "weft/embedding/row_gradients.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/sharding/fetch_turns.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/output_dist.h"
 #include "weft/sharding/output_step.h"
@@ -62,6 +63,7 @@ struct ReplicaSetStep {
   std::vector<std::vector<kernels::BagLookup>> lookups;  ///< [micro-batches]
   std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces;
+  FetchTurns turns;  ///< of fetch(), and then of update()
 };
 
 /// Values of a table's vectors and gradients that codecs clipped or found non-finite.

@@ -29,11 +29,11 @@
 ///             for a pin.
 /// Victims     a changed row that leaves its slot is written back from a write buffer, and is read
 ///             from there until its write has landed: a row is never read from below before that.
-/// Threads     calls for one batch come one at a time, but for fetch_late() of lookups of several
-///             micro-batches: each returns when all rows have slots. Calls for different batches
-///             may come at the same time from different threads, and a store locks what they share.
-///             They block, and run inside a stage, except drain() and release() behind all stages
-///             of their batch.
+/// Threads     calls for one batch come one at a time, but for begin_fetch_late() and fetch_late()
+///             of lookups of several micro-batches: fetch_late() returns when all rows have slots.
+///             Calls for different batches may come at the same time from different threads, and a
+///             store locks what they share. They block, and run inside a stage, except drain() and
+///             release() behind all stages of their batch.
 /// Determinism which rows have a slot changes no bit. A row that was never written is its initial
 ///             value, a function of its name. What a policy counts advances in the order of
 ///             fetch().
@@ -75,11 +75,20 @@ class ResidentRows {
   /// be.
   virtual void finish_fetch(Context& ctx) { static_cast<void>(ctx); }
 
+  /// Rows whose reads have begun and that finish_fetch() will wait for, from begin_fetch() to
+  /// finish_fetch(): how long a store below is busy. 0 where nothing is read.
+  [[nodiscard]] virtual std::int64_t rows_being_read() const { return 0; }
+
   /// Both.
   void fetch(Context& ctx, std::span<const kernels::Bags> rows) {
     begin_fetch(ctx, rows);
     finish_fetch(ctx);
   }
+
+  /// Begins fetch_late() as far as it has to wait for nobody, so that late reads of several stores
+  /// overlap: for all of them in the order in which they were fetched, then fetch_late() in that
+  /// order. Optional.
+  virtual void begin_fetch_late(Context& ctx) { static_cast<void>(ctx); }
 
   /// Gives slots to the rest, before the first row is read. Every lookup calls it, and all but the
   /// first find nothing to do. Throws Error(kResource) naming the table, its slots and the rows of

@@ -104,6 +104,12 @@ std::int64_t RowCache::room_for(const Batch& batch) const {
   return std::max<std::int64_t>(room, 0);
 }
 
+/// Whether a batch that is looked up finds slots for all that it lacks.
+bool RowCache::has_room_for(const Batch& batch) const {
+  const Lock lock(mutex_);
+  return free_ >= batch.lacking();
+}
+
 /// Takes the pins of batches behind `batch` that have not been looked up, from the last on, until
 /// there is room for what it lacks: rows that others have pinned cost a batch no room, so it may
 /// hold slots that were kept for one before it. Waits for fetches that have begun: these wait for

@@ -125,6 +125,7 @@ class RowCache final : public RowTier {
 
   std::unique_ptr<ResidentRows> make_batch(Order order);
   [[nodiscard]] std::int64_t room_for(const Batch& batch) const;
+  [[nodiscard]] bool has_room_for(const Batch& batch) const;
   void take_back_pins(Context& ctx, const Batch& batch);
   void check_failure() const;
   void note_failure(std::exception_ptr failure);

@@ -2,7 +2,7 @@
 //   them;  begin to read
 // finish_fetch: chunk by chunk: wait, unpack, begin the next;  make what nobody has;  wait for rows
 //   that other batches were reading;  ids in slots
-// fetch_late: the same of what lacks a slot
+// begin_fetch_late, fetch_late: the same of what lacks a slot
 
 #include "weft/storage/row_cache_batch.h"
 
@@ -269,9 +269,23 @@ void RowCache::Batch::enter_use() {
   }
 }
 
+/// Leaves what has to wait for pins to fetch_late(): the fetch that it would wait for may wait for
+/// late rows of another table, which nobody finishes meanwhile.
+void RowCache::Batch::begin_fetch_late(Context& ctx) {
+  const std::lock_guard one(late_);
+  enter_use();
+  if (lacking_ > 0 && !is_late_ && cache_.has_room_for(*this)) {
+    take(ctx, Pass::kLate);
+    is_late_ = true;
+  }
+}
+
 void RowCache::Batch::fetch_late(Context& ctx) {
   const std::lock_guard one(late_);
   enter_use();
+  if (std::exchange(is_late_, false)) {
+    finish_load(ctx);
+  }
   if (lacking_ > 0) {
     cache_.take_back_pins(ctx, *this);
     take(ctx, Pass::kLate);
@@ -363,6 +377,7 @@ void RowCache::Batch::release(Release how) {
     const Lock lock(cache_.mutex_);
     std::erase(cache_.batches_, this);
     lacking_ = 0;
+    is_late_ = false;
     is_held_ = false;
     is_translated_ = false;
     phase_ = Phase::kNone;

@@ -95,6 +95,10 @@ class RowCache::Batch final : public ResidentRows {
 
   void begin_fetch(Context& ctx, std::span<const kernels::Bags> rows) override;
   void finish_fetch(Context& ctx) override;
+
+  [[nodiscard]] std::int64_t rows_being_read() const override { return load_.rows - load_.done; }
+
+  void begin_fetch_late(Context& ctx) override;
   void fetch_late(Context& ctx) override;
   [[nodiscard]] kernels::Bags resolve(std::size_t list, const kernels::Bags& bags) const override;
   [[nodiscard]] std::span<const std::int64_t> resolve(Context& ctx,
@@ -145,7 +149,7 @@ class RowCache::Batch final : public ResidentRows {
   Order order_;
   std::unique_ptr<Stream> stream_;  // for release(), which has no context
   std::unique_ptr<RowReads> reads_;
-  std::mutex late_;  // held by the micro-batch that is in fetch_late()
+  std::mutex late_;  // held by the micro-batch that is in begin_fetch_late() or fetch_late()
   kernels::DistinctBuffers buffers_;
   kernels::DistinctRows distinct_;
   std::vector<const std::int64_t*> list_ids_;  // of the lists of begin_fetch()
@@ -162,6 +166,7 @@ class RowCache::Batch final : public ResidentRows {
   bool is_held_ = false;
   bool has_pins_ = false;
   bool is_translated_ = false;
+  bool is_late_ = false;  // taken late, and not waited for; late_ guards it
 };
 
 }  // namespace weft::storage
