@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/philox.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/planner/place.h"
 #include "weft/sharding/id_packer.h"
 #include "weft/sharding/id_receiver.h"
@@ -145,11 +146,22 @@ inline std::vector<IncomingBlock> unpack(Ranks& ranks,
                                     world);
   const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent,
                             std::vector<int>(world));
-  const std::vector<std::vector<SlotCounts>> counts = ranks.counts(server);
-  for (std::size_t r = 0; r < world; ++r) {
-    receiver.check(ranks.size, static_cast<std::int64_t>(r), counts[r]);
+  const bool packed = layout::packs_id_lanes(ranks.routing.ranks);
+  const std::vector<std::vector<SlotCounts>> asked = ranks.counts(server);
+  std::vector<std::vector<SlotCounts>> counts = asked;
+  if (packed) {
+    std::vector<std::int64_t> lane_bytes;
+    for (std::size_t r = 0; r < world; ++r) {
+      lane_bytes.push_back(comm::Lane{.pieces = ranks.asked[r].lane(server)}.bytes());
+      std::fill(counts[r].begin(), counts[r].end(), SlotCounts{});
+    }
+    receiver.expect_lanes(lane_bytes, served);
+  } else {
+    for (std::size_t r = 0; r < world; ++r) {
+      receiver.check(ranks.size, static_cast<std::int64_t>(r), counts[r]);
+    }
+    receiver.lay_out(ranks.size, counts, served, blocks);
   }
-  receiver.lay_out(ranks.size, counts, served, blocks);
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
     if (static_cast<std::int64_t>(r) == server) {
@@ -165,6 +177,19 @@ inline std::vector<IncomingBlock> unpack(Ranks& ranks,
       }
     }
     arrived[r] = {.pieces = lent ? sent : expected};
+  }
+  if (packed) {
+    receiver.read_lanes(ranks.pool, ranks.size, arrived, served, counts);
+    for (std::size_t r = 0; r < world; ++r) {
+      for (std::size_t j = 0; j < counts[r].size() && static_cast<std::int64_t>(r) != server; ++j) {
+        EXPECT_EQ(counts[r][j].batch, asked[r][j].batch);
+        EXPECT_EQ(counts[r][j].length_bytes, asked[r][j].length_bytes);
+        EXPECT_EQ(counts[r][j].bag_bytes, asked[r][j].bag_bytes);
+        EXPECT_EQ(counts[r][j].ids, asked[r][j].ids);
+        EXPECT_EQ(counts[r][j].packed_bytes, asked[r][j].packed_bytes);
+      }
+    }
+    receiver.lay_out(ranks.size, counts, served, blocks);
   }
   receiver.unpack(ranks.pool, counts, arrived, served, blocks);
   return blocks;

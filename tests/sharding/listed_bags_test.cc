@@ -47,7 +47,8 @@ TEST(ListedBags, CutFeaturesCostByTheirIds) {
     EXPECT_EQ(asked_ids, bags.num_values());
     const std::int64_t id_bytes = spec::id_bytes((10'000 + world - 1) / world);
     const std::int64_t away = asked_ids - ranks.asked[1].slot({1, 0}).ids;
-    EXPECT_EQ(sent_bytes, away * (2 + id_bytes)) << world << " ranks";
+    // At the head of a lane a byte that says that the slot has ids, and one with how many.
+    EXPECT_EQ(sent_bytes, 2 * (world - 1) + away * (2 + id_bytes)) << world << " ranks";
     // Buffers: an id's bag and the id, as aligned sections, of all cuts; one term a vector.
     EXPECT_LE(ranks.asked[1].bags.num_bytes, asked_ids * (4 + id_bytes) + 2 * 7 * world);
     EXPECT_EQ(ranks.asked[1].bags.num_terms, ranks.asked[1].bags.num_rows);

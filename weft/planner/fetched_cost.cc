@@ -7,6 +7,7 @@
 #include "weft/cost/codec.h"
 #include "weft/cost/memory.h"
 #include "weft/cost/tables.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/cache_cost.h"
 #include "weft/planner/codec_cost.h"
@@ -86,10 +87,7 @@ ShardLoad fetched_shard_cost(const StepShape& shape, const TableBlock& block) {
   const auto ranks = static_cast<double>(shape.ranks);
   const double width = cost::kFloatBytes * static_cast<double>(cols.size());
   const FeatureUse& use = hot_use != nullptr ? hot_use->tail.joined : shape.joined[at(t)];
-  ShardLoad load{.ids_bytes = shape.by_table[at(t)].empty()
-                                  ? 0.0
-                                  : kEntryLengths * static_cast<double>(shape.subtrees.size()),
-                 .bytes = layout::resident_bytes(table, rows.size(), cols.size())};
+  ShardLoad load{.bytes = layout::resident_bytes(table, rows.size(), cols.size())};
   const FeatureUse held = use_of_rows(use, rows, table.num_embeddings);
   const double share = share_of_rows(use, rows, table.num_embeddings);
   const double asking = shape.samples * use.length * share;
@@ -118,7 +116,15 @@ ShardLoad fetched_shard_cost(const StepShape& shape, const TableBlock& block) {
   const bool coded = shape.config.codecs.backward != CodecFormat::kFp32;
   load.update_s = (coded ? 0.0 : copy_s(shape.cluster, 2.0 * width * partials)) +  // to one place
                   cost::update_s(shape.cluster, table, cols.size(), merged);
-  load.ids_bytes += fetched_id_bytes(shape, block, held, asking, one);
+  const double rows_bytes = fetched_id_bytes(shape, block, held, asking, one);
+  load.asked_ids = one.partials;
+  load.ids_bytes = kEntryLengths * static_cast<double>(shape.subtrees.size()) *
+                       layout::share_with_ids(one.partials) +
+                   rows_bytes;
+  if (layout::packs_id_lanes(shape.ranks)) {
+    const bool packed = shape.config.codecs.ids == spec::IdCodec::kPacked;
+    load.ids_bytes += layout::slot_count_bytes(one.partials, false, packed ? rows_bytes : 0.0);
+  }
   load.vector_bytes = encoded_width(shape, shape.config.codecs.forward, cols.size()) * one.rows;
   load.gradient_bytes =
       encoded_width(shape, shape.config.codecs.backward, cols.size()) * one.partials;

@@ -47,6 +47,7 @@ ShardLoad& ShardLoad::operator+=(const ShardLoad& other) {
   decode_s += other.decode_s;
   ids += other.ids;
   unique += other.unique;
+  asked_ids += other.asked_ids;
   ids_bytes += other.ids_bytes;
   vector_bytes += other.vector_bytes;
   gradient_bytes += other.gradient_bytes;

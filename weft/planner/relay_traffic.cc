@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weft/base/at.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 
@@ -196,10 +197,17 @@ void RelayTraffic::add_up() {
   replicas_.emplace(hosts_, ranks_.kind_of, replica_rows_);
 }
 
-/// Lanes of ids are never one run. Vectors and what is encoded lie in one, gradients that come in
-/// one per slot.
+/// Packed lanes of ids are one run, others are not. Vectors and what is encoded lie in one,
+/// gradients that come in one per slot.
 double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
-  double bytes = options_.ids ? layout::held_bytes(ids_.of(rank)) : 0.0;
+  double bytes = 0.0;
+  if (options_.ids) {
+    RelayBlocks blocks = ids_.of(rank);
+    if (layout::packs_id_lanes(hosts_.ranks())) {
+      blocks.out = blocks.in = 0.0;
+    }
+    bytes += layout::held_bytes(blocks);
+  }
   if (options_.vectors) {
     RelayBlocks blocks = gradients_.of(rank);
     blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;

@@ -8,6 +8,8 @@
 #include "weft/cost/memory.h"
 #include "weft/cost/row_sums.h"
 #include "weft/cost/tables.h"
+#include "weft/layout/id_lanes.h"
+#include "weft/layout/listed_bags.h"
 #include "weft/layout/row_gradients.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/cache_cost.h"
@@ -40,6 +42,15 @@ void add_row_statistics(const StepShape& shape, ShardLoad& load, const TableBloc
   const auto blocks = static_cast<double>(layout::column_blocks(cols));
   load.statistic_bytes = cost::kFloatBytes * times * load.unique * blocks *
                          static_cast<double>(block.column_shards - 1);
+}
+
+/// Counts of a slot in a lane of one rank that is packed, with so many ids.
+double lane_count_bytes(const StepShape& shape, double ids, bool is_split) {
+  if (!layout::packs_id_lanes(shape.ranks)) {
+    return 0.0;
+  }
+  const auto bags = static_cast<std::int64_t>(std::ceil(shape.samples));
+  return layout::slot_count_bytes(ids, !is_split || !layout::lists_bags(ids, bags), 0.0);
 }
 
 /// Rows of a table that every rank has.
@@ -157,10 +168,12 @@ ShardLoad shard_cost(const StepShape& shape, const TableBlock& block) {
                                .cold = shape.cold,
                                .pooled = use->pooled};
     load.lookup_s += cost::lookup_s(shape.cluster, table, cols.size(), work);
+    const double own_ids = (ids / shape.batch) * shape.samples;  // of one rank's samples
     load.ids += ids;
+    load.asked_ids += own_ids;
     load.ids_bytes += bag_bytes(*use, share, is_split, shape.samples) +
-                      (ids / shape.batch) * shape.samples *
-                          (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
+                      lane_count_bytes(shape, own_ids, is_split) +
+                      own_ids * (id_bytes + (use->weighted ? cost::kFloatBytes : 0.0));
     vectors += use->pooled ? bags : ids;
   }
   // Entries of all features are sorted and added up together.

@@ -6,6 +6,7 @@
 #include "weft/base/at.h"
 #include "weft/base/run_sums.h"
 #include "weft/cost/hierarchical.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/topology/rates.h"
 
 namespace weft::planner {
@@ -13,7 +14,7 @@ namespace {
 
 using cost::Exchange;
 
-constexpr double kHeaderBytes = 32.0;
+constexpr double kHeaderBytes = 40.0;
 constexpr double kSlotBytes = 16.0;
 constexpr double kControlBytes = 24.0;  // stop request, run of parts
 constexpr double kReportBytes = 160.0;  // the fixed part of a step's report, run of parts
@@ -55,10 +56,9 @@ double report_bytes(const StepShape& shape) {
   return kReportBytes + kMetricBytes * subtree_sums(shape);
 }
 
-/// A slot's counts go to the rank that serves it; headers and control blocks go to everybody: what
-/// each rank sends to each.
-std::vector<double> count_bytes(const StepShape& shape, const spec::Plan& plan) {
-  std::vector<double> bytes(at(shape.ranks), kHeaderBytes + control_bytes(shape));
+/// [ranks] slots that each serves for samples of other ranks.
+std::vector<double> served_slots(const StepShape& shape, const spec::Plan& plan) {
+  std::vector<double> served(at(shape.ranks), 0.0);
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
@@ -67,10 +67,31 @@ std::vector<double> count_bytes(const StepShape& shape, const spec::Plan& plan) 
     const auto features = static_cast<double>(shape.by_table[t].size());
     const double slots = is_fetched(table) ? std::min(1.0, features) : features;
     for (const spec::Shard& shard : table.shards) {
-      bytes[at(shard.rank)] += kSlotBytes * slots;
+      served[at(shard.rank)] += slots;
     }
   }
+  return served;
+}
+
+/// Headers and control blocks go to everybody, and of few ranks a slot's counts to the rank that
+/// serves it: what each rank sends to each.
+std::vector<double> count_bytes(const StepShape& shape, std::span<const double> slots) {
+  const double each = layout::packs_id_lanes(shape.ranks) ? 0.0 : kSlotBytes;
+  std::vector<double> bytes;
+  for (const double of_rank : slots) {
+    bytes.push_back(kHeaderBytes + control_bytes(shape) + each * of_rank);
+  }
   return bytes;
+}
+
+/// Of the lane from one rank to one that serves `slots` slots, the bits that say which have ids,
+/// of which `ids` are expected. What is told of each is among its shard's ids (shard_cost.cc).
+double lane_bits_bytes(const StepShape& shape, double slots, double ids) {
+  if (!layout::packs_id_lanes(shape.ranks)) {
+    return 0.0;
+  }
+  return static_cast<double>(layout::slot_bits_bytes(static_cast<std::int64_t>(slots))) *
+         layout::share_with_ids(ids);
 }
 
 void add_stage(const StepShape& shape, PlanCost& cost, StepPart part, const Exchange& exchange) {
@@ -204,8 +225,10 @@ void add_exchanges(const StepShape& shape,
   std::vector<double> ids;
   std::vector<double> vectors;
   std::vector<double> gradients;
-  for (const RankCost& rank : cost.ranks) {
-    ids.push_back(rank.load.ids_bytes);
+  const std::vector<double> slots = served_slots(shape, plan);
+  for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
+    const RankCost& rank = cost.ranks[r];
+    ids.push_back(rank.load.ids_bytes + lane_bits_bytes(shape, slots[r], rank.load.asked_ids));
     vectors.push_back(rank.load.vector_bytes);
     gradients.push_back(rank.load.gradient_bytes);
   }
@@ -213,7 +236,7 @@ void add_exchanges(const StepShape& shape,
   const spec::CollectiveForms& forms = plan.collectives;
   if (shape.ranks > 1) {
     add_exchange(shape, cost, StepPart::kExchangeCounts, forms.ids,
-                 {.from = ones, .to = count_bytes(shape, plan)});
+                 {.from = ones, .to = count_bytes(shape, slots)});
     add_exchange(shape, cost, StepPart::kExchangeIds, forms.ids, {.from = ones, .to = ids});
     add_exchange(shape, cost, StepPart::kOutputDist, forms.vectors, {.from = vectors, .to = ones});
     add_exchange(shape, cost, StepPart::kGradDist, forms.vectors, {.from = ones, .to = gradients});

@@ -197,6 +197,8 @@ struct AskedIds {
   BatchView batch;
   std::vector<std::vector<AskedSlot>> slots;    ///< [W + 1][slots]
   std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
+  std::vector<std::byte> lane_bytes;            ///< of packed lanes (id_lanes.h)
+  std::vector<std::int64_t> lane_begins;        ///< [W + 1] in these
   std::vector<FeatureTasks> features;           ///< [F]
   std::vector<CutCount> counts;
   TaskList read_tasks, fill_tasks;  ///< of features

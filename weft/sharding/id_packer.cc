@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "weft/base/error.h"
+#include "weft/layout/id_lanes.h"
+#include "weft/sharding/id_lanes.h"
 
 namespace weft::sharding {
 
@@ -82,7 +84,7 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch, AskedIds& asked) c
   for (const auto& path : paths_.all()) {
     path->finish(pool, asked);
   }
-  describe_lanes(asked);
+  describe_lanes(pool, asked);
 }
 
 /// Runs of bags with about equal numbers of ids, by the shape of the batch alone.
@@ -138,12 +140,18 @@ void IdPacker::check_ids(const AskedIds& asked, const BagTask& task) const {
        route.name, sample, *bad, rows);
 }
 
-void IdPacker::describe_lanes(AskedIds& asked) const {
+void IdPacker::describe_lanes(ThreadPool& pool, AskedIds& asked) const {
+  if (layout::packs_id_lanes(routing_.ranks)) {
+    pack_id_lanes(pool, paths_, asked);
+    return;
+  }
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     asked.lanes[at(r)].clear();
     const auto slots = static_cast<std::int64_t>(routing_.served[at(r)].size());
     for (std::int64_t j = 0; j < slots && r != asked.rank; ++j) {
-      paths_.of({r, j}, asked.rank).add_pieces(asked, {r, j}, asked.lanes[at(r)]);
+      SlotPieces pieces;
+      paths_.of({r, j}, asked.rank).add_pieces(asked, {r, j}, pieces);
+      asked.lanes[at(r)].insert(asked.lanes[at(r)].end(), pieces.all().begin(), pieces.all().end());
     }
   }
 }

@@ -3,7 +3,8 @@
 ///
 /// Cost        one pass over the ids to check them, in which their path reads them too; a second
 /// one
-///             over the features whose path asks for it; per id that is sent 12 to 24 bytes moved.
+///             over the features whose path asks for it; per id that is sent 12 to 24 bytes moved;
+///             among many ranks its bytes on the wire once more (id_lanes.h).
 /// Threads     runs of bags as tasks of a pool; const, so that batches share one.
 #pragma once
 
@@ -25,7 +26,7 @@ class IdPacker {
  private:
   void cut_tasks(AskedIds& asked) const;
   void check_ids(const AskedIds& asked, const BagTask& task) const;
-  void describe_lanes(AskedIds& asked) const;
+  void describe_lanes(ThreadPool& pool, AskedIds& asked) const;
 
   const Paths& paths_;
   const Routing& routing_;

@@ -8,7 +8,9 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/layout/listed_bags.h"
+#include "weft/sharding/id_lanes.h"
 
 namespace weft::sharding {
 
@@ -41,6 +43,7 @@ IdReceiver::IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ran
       routing_(paths.routing()),
       slots_(routing_.served[at(paths.rank())]),
       lent_(lent),
+      packed_(layout::packs_id_lanes(routing_.ranks)),
       world_ranks_(std::move(world_ranks)) {
   slot_piece_.push_back(0);
   for (const Slot& slot : slots_) {
@@ -120,26 +123,97 @@ void IdReceiver::lay_out(std::int64_t global_size,
   grow(served.weights, served.num_weights);
   grow(served.parts, served.num_parts);
   grow(served.samples, served.keeps_samples ? served.num_offsets : 0);
-  describe_lanes(counts, served);
+  if (!packed_) {
+    describe_lanes(counts, served);
+  }
+}
+
+void IdReceiver::expect_lanes(std::span<const std::int64_t> lane_bytes, ServedIds& served) const {
+  served.pieces.resize(at(routing_.ranks));
+  for (std::size_t r = 0; r < served.pieces.size(); ++r) {
+    served.pieces[r].clear();
+    if (lane_bytes[r] > 0) {
+      served.pieces[r].push_back({nullptr, lane_bytes[r]});
+    }
+  }
+  receive_pieces(served);
+}
+
+void IdReceiver::read_lanes(ThreadPool& pool,
+                            std::int64_t global_size,
+                            std::span<const comm::Lane> arrived,
+                            ServedIds& served,
+                            std::span<std::vector<SlotCounts>> counts) const {
+  grow(served.section_begins, routing_.ranks * std::ssize(slots_));
+  pool.parallel_for(routing_.ranks, [&](std::int64_t r) {
+    if (r != paths_.rank()) {
+      read_lane(global_size, r, arrived[at(r)], served, counts[at(r)]);
+    }
+  });
+}
+
+void IdReceiver::read_lane(std::int64_t global_size,
+                           std::int64_t source,
+                           const comm::Lane& lane,
+                           ServedIds& served,
+                           std::span<SlotCounts> counts) const {
+  const std::string sender = fmt::format("id exchange: rank {}", world_ranks_[at(source)]);
+  const std::int64_t batch = routing_.own_samples(global_size, source).size();
+  std::span<const std::byte> bytes;
+  if (!lane.pieces.empty()) {
+    const comm::Piece& run = lane.pieces.front();
+    bytes = {static_cast<const std::byte*>(run.data), at(run.bytes)};
+  }
+  std::int64_t next = read_slot_counts(bytes, slots_, batch, sender, counts);
+  check(global_size, source, counts);
+  for (std::size_t j = 0; j < slots_.size(); ++j) {
+    const SlotCounts& one = counts[j];
+    served.section_begins[at(source) * slots_.size() + j] = next;
+    if (one.ids > 0) {
+      SlotPieces pieces;
+      const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
+      const ArrivedBlock from{.slot = &slots_[j],
+                              .source = source,
+                              .world_rank = world_ranks_[at(source)],
+                              .counts = one};
+      paths_.of(address, source).add_expected(from, pieces);
+      for (const comm::Piece& piece : pieces.all()) {
+        next += piece.bytes;
+      }
+    }
+  }
+  if (next != std::ssize(bytes)) {
+    fail(ErrorCode::kComm, "{}: {} bytes of ids have come, {} announced", sender, bytes.size(),
+         next);
+  }
 }
 
 void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts,
                                 ServedIds& served) const {
-  std::int64_t bytes = 0;
   served.pieces.resize(at(routing_.ranks));
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     auto& pieces = served.pieces[at(r)];
     pieces.clear();
     for (std::size_t j = 0; j < slots_.size() && r != paths_.rank(); ++j) {
       const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
-      paths_.of(address, r).add_expected(block_from(counts, j, r), pieces);
+      SlotPieces one;
+      paths_.of(address, r).add_expected(block_from(counts, j, r), one);
+      pieces.insert(pieces.end(), one.all().begin(), one.all().end());
     }
+  }
+  receive_pieces(served);
+}
+
+/// Gives the pieces memory, where they are received.
+void IdReceiver::receive_pieces(ServedIds& served) const {
+  if (lent_) {
+    return;
+  }
+  std::int64_t bytes = 0;
+  for (const auto& pieces : served.pieces) {
     for (const comm::Piece& piece : pieces) {
       bytes += (piece.bytes + 7) / 8 * 8;  // keeps every section aligned
     }
-  }
-  if (lent_) {
-    return;
   }
   grow(served.bytes, bytes);
   std::byte* next = served.bytes.data();
@@ -159,9 +233,20 @@ void IdReceiver::unpack(ThreadPool& pool,
   served.tasks.run(pool, [&](std::int64_t b, std::int64_t task) {
     const std::size_t j = at(b / routing_.ranks);
     ArrivedBlock from = block_from(counts, j, b % routing_.ranks);
-    from.pieces = pieces_of(arrived[at(from.source)].pieces, j);
+    const comm::Lane& lane = arrived[at(from.source)];
     const SlotPath& path = paths_.of({paths_.rank(), static_cast<std::int64_t>(j)}, from.source);
-    path.check_pieces(from, pieces_of(served.pieces[at(from.source)], j));
+    SlotPieces sections;
+    if (packed_) {
+      path.add_expected(from, sections);
+      if (from.counts.ids > 0) {
+        const auto* const run = static_cast<const std::byte*>(lane.pieces.front().data);
+        sections.place(run + served.section_begins[at(from.source) * slots_.size() + j]);
+      }
+      from.pieces = sections.all();
+    } else {
+      from.pieces = pieces_of(lane.pieces, j);
+      path.check_pieces(from, pieces_of(served.pieces[at(from.source)], j));
+    }
     path.unpack(served, from, task, blocks[at(b)]);
   });
 }

@@ -29,6 +29,19 @@ class IdReceiver {
              std::int64_t source,
              std::span<const SlotCounts> counts) const;
 
+  /// Of packed lanes (id_lanes.h): describes those of `lane_bytes` [W] bytes that are about to
+  /// come.
+  void expect_lanes(std::span<const std::int64_t> lane_bytes, ServedIds& served) const;
+
+  /// Of packed lanes that have come: reads their counts [W][own slots]. Throws Error(kComm) naming
+  /// the rank, and the slot where one is known, for a lane that is damaged or counts that check()
+  /// refuses.
+  void read_lanes(ThreadPool& pool,
+                  std::int64_t global_size,
+                  std::span<const comm::Lane> arrived,
+                  ServedIds& served,
+                  std::span<std::vector<SlotCounts>> counts) const;
+
   /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots], which have been
   /// checked.
   void lay_out(std::int64_t global_size,
@@ -46,6 +59,12 @@ class IdReceiver {
 
  private:
   void find_parts(std::int64_t global_size, ServedIds& served) const;
+  void read_lane(std::int64_t global_size,
+                 std::int64_t source,
+                 const comm::Lane& lane,
+                 ServedIds& served,
+                 std::span<SlotCounts> counts) const;
+  void receive_pieces(ServedIds& served) const;
   void describe_lanes(std::span<const std::vector<SlotCounts>> counts, ServedIds& served) const;
 
   [[nodiscard]] ArrivedBlock block_from(std::span<const std::vector<SlotCounts>> counts,
@@ -58,7 +77,7 @@ class IdReceiver {
             .pieces = {}};
   }
 
-  /// The pieces of a slot among those of a lane.
+  /// The pieces of a slot among those of a direct lane.
   [[nodiscard]] std::span<const comm::Piece> pieces_of(std::span<const comm::Piece> lane,
                                                        std::size_t slot) const {
     return lane.subspan(slot_piece_[slot], slot_piece_[slot + 1] - slot_piece_[slot]);
@@ -68,6 +87,7 @@ class IdReceiver {
   const Routing& routing_;
   const std::vector<Slot>& slots_;  // own
   bool lent_;
+  bool packed_;                          // lanes are
   std::vector<int> world_ranks_;         // [W]
   std::vector<std::size_t> slot_piece_;  // [own slots + 1] its first piece in a lane
 };

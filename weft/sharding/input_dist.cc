@@ -8,23 +8,33 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/sharding/batch_error.h"
 
 namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 7;
+constexpr std::uint32_t kVersion = 8;
 constexpr std::int64_t kRefused = -1;  // the rank has no batch, and nothing of the message counts
 
-/// First bytes of every counts message. `slots` entries of SlotCounts and the control block follow.
+/// First bytes of every counts message. `slots` entries of SlotCounts, unless lanes are packed, and
+/// the control block follow.
 struct WireHeader {
   std::uint32_t magic = kMagic;
   std::uint32_t version = kVersion;
   std::int64_t step = 0;
   std::int64_t global_size = 0;
-  std::int64_t slots = 0;  ///< or kRefused
+  std::int64_t slots = 0;       ///< or kRefused
+  std::int64_t lane_bytes = 0;  ///< of the lane of ids that follows, where lanes are packed
 };
+
+/// Bytes of the counts of so many slots in the message.
+std::int64_t counts_bytes(const Routing& routing, std::size_t slots) {
+  return layout::packs_id_lanes(routing.ranks)
+             ? 0
+             : static_cast<std::int64_t>(slots * sizeof(SlotCounts));
+}
 
 std::int64_t sum(std::span<const std::int64_t> sizes) {
   std::int64_t total = 0;
@@ -41,18 +51,17 @@ InputStep::InputStep(const Routing& routing, std::int64_t rank, std::int64_t con
       control_bytes(control),
       asked(routing, rank),
       received(at(routing.ranks)),
+      recv_lane_bytes(at(routing.ranks)),
       send_counts_bytes(at(routing.ranks)),
       recv_counts_bytes(at(routing.ranks)),
       send(at(routing.ranks)),
       recv(at(routing.ranks)) {
   const auto& own = routing.served[at(rank)];
   const auto fixed = static_cast<std::int64_t>(sizeof(WireHeader)) + control_bytes;
-  const auto slot_bytes = static_cast<std::int64_t>(sizeof(SlotCounts));
   for (std::int64_t r = 0; r < ranks; ++r) {
     received[at(r)].resize(own.size());
-    send_counts_bytes[at(r)] =
-        fixed + slot_bytes * static_cast<std::int64_t>(routing.served[at(r)].size());
-    recv_counts_bytes[at(r)] = fixed + slot_bytes * static_cast<std::int64_t>(own.size());
+    send_counts_bytes[at(r)] = fixed + counts_bytes(routing, routing.served[at(r)].size());
+    recv_counts_bytes[at(r)] = fixed + counts_bytes(routing, own.size());
   }
   send_counts.resize(at(sum(send_counts_bytes)));
   recv_counts.resize(at(sum(recv_counts_bytes)));
@@ -206,13 +215,17 @@ void InputDist::exchange(Context& ctx, InputStep& step) const {
 
 void InputDist::write_counts(InputStep& step, std::span<const std::byte> control) const {
   std::byte* out = step.send_counts.data();
+  const bool packed = layout::packs_id_lanes(routing_.ranks);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const auto slots = static_cast<std::int64_t>(routing_.served[at(r)].size());
-    const WireHeader header{
-        .step = step.batch().step, .global_size = step.batch().global_size, .slots = slots};
+    const comm::Lane lane{.pieces = step.asked.lane(r)};
+    const WireHeader header{.step = step.batch().step,
+                            .global_size = step.batch().global_size,
+                            .slots = slots,
+                            .lane_bytes = packed ? lane.bytes() : 0};
     std::memcpy(out, &header, sizeof(header));
     out += sizeof(header);
-    for (std::int64_t j = 0; j < slots; ++j) {
+    for (std::int64_t j = 0; j < slots && !packed; ++j) {
       const SlotCounts counts = step.asked.counts_of({r, j});
       std::memcpy(out, &counts, sizeof(counts));
       out += sizeof(counts);
@@ -248,25 +261,47 @@ void InputDist::read_counts(InputStep& step) const {
            world_rank(r), header.step, header.global_size, header.slots, world_rank(comm_.rank()),
            batch.step, batch.global_size, own);
     }
-    const std::byte* next = in + sizeof(header);
-    for (SlotCounts& counts : step.received[at(r)]) {
-      std::memcpy(&counts, next, sizeof(counts));
-      next += sizeof(counts);
+    if (header.lane_bytes < 0) {
+      fail(ErrorCode::kComm, "id exchange: rank {} announces a lane of {} bytes", world_rank(r),
+           header.lane_bytes);
     }
-    receiver_.check(batch.global_size, r, step.received[at(r)]);
+    step.recv_lane_bytes[at(r)] = header.lane_bytes;
+    if (!layout::packs_id_lanes(routing_.ranks)) {
+      read_slots(step, r, in + sizeof(header));
+    }
     in += step.recv_counts_bytes[at(r)];
   }
 }
 
+/// The counts of the slots of this rank that `source` has sent before its lane.
+void InputDist::read_slots(InputStep& step, std::int64_t source, const std::byte* in) const {
+  for (SlotCounts& counts : step.received[at(source)]) {
+    std::memcpy(&counts, in, sizeof(counts));
+    in += sizeof(counts);
+  }
+  receiver_.check(step.batch().global_size, source, step.received[at(source)]);
+}
+
 void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
-  receiver_.lay_out(step.batch().global_size, step.received, step.served, step.incoming.blocks);
-  place_own_blocks(step);
+  const bool packed = layout::packs_id_lanes(routing_.ranks);
+  const std::int64_t samples = step.batch().global_size;
+  const auto lay_out = [&] {
+    receiver_.lay_out(samples, step.received, step.served, step.incoming.blocks);
+    place_own_blocks(step);
+  };
+  packed ? receiver_.expect_lanes(step.recv_lane_bytes, step.served) : lay_out();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const bool self = r == comm_.rank();
-    step.send[at(r)] = {.pieces = step.asked.lane(r), .silent = self};
-    step.recv[at(r)] = {.pieces = step.served.pieces[at(r)], .silent = self};
+    const std::span<const comm::Piece> sent = step.asked.lane(r);
+    const std::span<const comm::Piece> expected = step.served.pieces[at(r)];
+    step.send[at(r)] = {.pieces = sent, .silent = self || (packed && sent.empty())};
+    step.recv[at(r)] = {.pieces = expected, .silent = self || (packed && expected.empty())};
   }
   comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
+    if (packed) {
+      receiver_.read_lanes(*ctx.pool, samples, arrived, step.served, step.received);
+      lay_out();
+    }
     receiver_.unpack(*ctx.pool, step.received, arrived, step.served, step.incoming.blocks);
   });
   place(ctx, step);

@@ -49,6 +49,7 @@ struct InputStep {
   ServedIds served;
   IncomingIds incoming;
   std::vector<std::vector<SlotCounts>> received;  ///< [W sources][own slots]
+  std::vector<std::int64_t> recv_lane_bytes;      ///< [W] of packed lanes of ids (id_lanes.h)
   std::vector<std::byte> send_counts, recv_counts;
   std::vector<std::int64_t> send_counts_bytes, recv_counts_bytes;  ///< [W]
   std::vector<comm::Lane> send, recv;                              ///< [W]

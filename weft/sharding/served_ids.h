@@ -84,7 +84,8 @@ struct ServedIds {
   bool keeps_samples = false;                    ///< set once
   std::int64_t global_size = -1;                 ///< samples of the global batch
   std::int64_t parts_of = -1;                    ///< the global size that `parts` begins with
-  std::vector<std::vector<comm::Piece>> pieces;  ///< [W]
+  std::vector<std::vector<comm::Piece>> pieces;  ///< [W]; of a packed lane (id_lanes.h) one
+  std::vector<std::int64_t> section_begins;      ///< [W][own slots] of packed lanes, in the lane
   std::vector<std::byte> bytes;                  ///< where they are received, unless lent
   TaskList tasks;                                ///< of blocks
   std::vector<std::int64_t> ids, offsets;

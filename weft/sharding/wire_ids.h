@@ -16,10 +16,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/comm/collective.h"
 #include "weft/spec/plan.h"
 
 namespace weft::sharding {
@@ -42,6 +44,43 @@ struct SlotCounts {
   std::int16_t bag_bytes = 0;     ///< of an id's bag, where bags are listed; else 0
   std::int32_t ids = 0;
   std::int32_t packed_bytes = 0;  ///< of packed ids, else 0
+};
+
+/// What one slot sends to its server, two or three pieces, or none.
+class SlotPieces {
+ public:
+  void push_back(const comm::Piece& piece) { pieces_[size_++] = piece; }
+
+  [[nodiscard]] std::span<const comm::Piece> all() const { return std::span(pieces_).first(size_); }
+
+  /// Lays the pieces behind each other from `data` on; returns where they end.
+  const std::byte* place(const std::byte* data) {
+    for (comm::Piece& piece : std::span(pieces_).first(size_)) {
+      piece.data = const_cast<std::byte*>(data);  // only read
+      data += piece.bytes;
+    }
+    return data;
+  }
+
+ private:
+  std::array<comm::Piece, 3> pieces_;
+  std::size_t size_ = 0;
+};
+
+/// Numbers as they have come, which may begin at any address.
+template <typename T>
+class WireNumbers {
+ public:
+  explicit WireNumbers(const void* data) : data_(static_cast<const std::byte*>(data)) {}
+
+  T operator[](std::int64_t i) const {
+    T number;
+    std::memcpy(&number, data_ + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return number;
+  }
+
+ private:
+  const std::byte* data_;
 };
 
 /// Calls call(T{}) with the unsigned type of `bytes` bytes, so that loops are compiled for each.

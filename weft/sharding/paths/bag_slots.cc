@@ -33,7 +33,7 @@ void BagSlots::narrow_bags(AskedIds& asked, std::span<const SlotAddress> address
 
 void BagSlots::add_pieces(const AskedIds& asked,
                           const SlotAddress& address,
-                          std::vector<comm::Piece>& pieces) const {
+                          SlotPieces& pieces) const {
   const Slot& slot = routing_.slot(address);
   const AskedSlot& sizes = asked.slot(address);
   const AskedBags::Section& section = asked.bags.section(address);
@@ -70,7 +70,7 @@ void BagSlots::expect_block(ServedIds& served,
   }
 }
 
-void BagSlots::add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const {
+void BagSlots::add_expected(const ArrivedBlock& from, SlotPieces& pieces) const {
   pieces.push_back({nullptr, bags_bytes(from.counts)});
   pieces.push_back({nullptr, from.slot->id_bytes * from.counts.ids});
   if (from.slot->weighted) {
@@ -105,14 +105,14 @@ void BagSlots::unpack_bags(ServedIds& served,
   const comm::Piece& bags = from.pieces[0];
   if (from.counts.is_listed()) {
     visit_width(from.counts.bag_bytes, [&]<typename Bag>(Bag) {
-      unpack_listed(served, static_cast<const Bag*>(bags.data), from, block);
+      unpack_listed(served, WireNumbers<Bag>(bags.data), from, block);
     });
   } else if (bags.bytes == 0) {
     const std::int64_t each = block.num_ids / from.counts.batch;
     unpack_lengths(served, [each](std::int64_t) { return each; }, from, block);
   } else {
     visit_width(from.counts.length_bytes, [&]<typename T>(T) {
-      const auto* const length = static_cast<const T*>(bags.data);
+      const WireNumbers<T> length(bags.data);
       unpack_lengths(
           served, [length](std::int64_t b) { return static_cast<std::int64_t>(length[b]); }, from,
           block);
@@ -125,7 +125,7 @@ void BagSlots::unpack_bags(ServedIds& served,
 /// A bag of several ids is listed as often.
 template <typename Bag>
 void BagSlots::unpack_listed(ServedIds& served,
-                             const Bag* bag_of,
+                             const WireNumbers<Bag>& bag_of,
                              const ArrivedBlock& from,
                              IncomingBlock& block) const {
   const Range samples = routing_.own_samples(served.global_size, from.source);
@@ -202,7 +202,8 @@ void BagSlots::unpack_ids(ServedIds& served,
   widen_ids(from, ids, served.ids.data() + block.ids_begin);
   if (from.slot->weighted) {
     std::memcpy(served.weights.data() + block.weights_begin + ids.begin,
-                static_cast<const float*>(from.pieces[2].data) + ids.begin, at(4 * ids.size()));
+                static_cast<const std::byte*>(from.pieces[2].data) + 4 * ids.begin,
+                at(4 * ids.size()));
   }
 }
 

@@ -18,11 +18,11 @@ class BagSlots : public SlotPath {
 
   void add_pieces(const AskedIds& asked,
                   const SlotAddress& address,
-                  std::vector<comm::Piece>& pieces) const override;
+                  SlotPieces& pieces) const override;
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
                     IncomingBlock& block) const override;
-  void add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const override;
+  void add_expected(const ArrivedBlock& from, SlotPieces& pieces) const override;
   [[nodiscard]] std::int64_t unpack_tasks(const ArrivedBlock& from) const override;
   void unpack(ServedIds& served,
               const ArrivedBlock& from,
@@ -62,7 +62,7 @@ class BagSlots : public SlotPath {
                       IncomingBlock& block) const;
   template <typename Bag>
   void unpack_listed(ServedIds& served,
-                     const Bag* bag_of,
+                     const WireNumbers<Bag>& bag_of,
                      const ArrivedBlock& from,
                      IncomingBlock& block) const;
   void unpack_ids(ServedIds& served,

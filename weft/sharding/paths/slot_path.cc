@@ -12,7 +12,7 @@ namespace {
 
 /// Returns a negative number where an id is outside [0, rows).
 template <typename Id>
-std::int64_t widen(const Id* ids, std::int64_t count, std::int64_t rows, std::int64_t* out) {
+std::int64_t widen(WireNumbers<Id> ids, std::int64_t count, std::int64_t rows, std::int64_t* out) {
   std::int64_t outside = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto id = static_cast<std::int64_t>(ids[i]);
@@ -42,8 +42,9 @@ void SlotPath::widen_ids(const ArrivedBlock& from, Range ids, std::int64_t* out)
   const std::int64_t rows = from.slot->rows.size();
   std::int64_t outside = 0;
   visit_width(from.slot->id_bytes, [&]<typename Id>(Id) {
-    outside =
-        widen(static_cast<const Id*>(from.pieces[1].data) + ids.begin, ids.size(), rows, first);
+    const auto* const data = static_cast<const std::byte*>(from.pieces[1].data);
+    outside = widen(WireNumbers<Id>(data + ids.begin * static_cast<std::int64_t>(sizeof(Id))),
+                    ids.size(), rows, first);
   });
   if (outside < 0) {
     const auto* const bad =

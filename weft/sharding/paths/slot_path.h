@@ -122,10 +122,10 @@ class SlotPath {
   /// Makes of what has been filled what travels.
   virtual void finish(ThreadPool& /*pool*/, AskedIds& /*asked*/) const {}
 
-  /// Appends what is sent to a slot's server.
+  /// Appends what is sent to a slot's server; nothing but empty pieces for a slot without ids.
   virtual void add_pieces(const AskedIds& /*asked*/,
                           const SlotAddress& /*address*/,
-                          std::vector<comm::Piece>& /*pieces*/) const {}
+                          SlotPieces& /*pieces*/) const {}
 
   // Ids, at the rank that serves.
 
@@ -135,8 +135,7 @@ class SlotPath {
                             IncomingBlock& /*block*/) const {}
 
   /// Appends the block's pieces, which have sizes and no memory.
-  virtual void add_expected(const ArrivedBlock& /*from*/,
-                            std::vector<comm::Piece>& /*pieces*/) const {}
+  virtual void add_expected(const ArrivedBlock& /*from*/, SlotPieces& /*pieces*/) const {}
 
   /// Throws Error(kComm) naming the sender and the slot where a block's pieces have not come with
   /// the sizes of `expected`.

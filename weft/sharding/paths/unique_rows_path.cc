@@ -6,8 +6,9 @@
 // Travels     per shard the lengths of R + N runs and S rows, narrow or packed; a vector comes back
 //             for each of the U rows of the first R runs, and S partial gradients go out. What a
 //             rank asks of its own shard passes through the same buffers.
-// Bytes       4 (R + N) per shard, i S of ids, 4 D U of vectors and 4 D S of gradients, or encoded.
-// Ids         checked by runs of bags, then one look into a hash table each, a task per table. The
+// Bytes       4 (R + N) per shard that is asked for a row, i S of ids, 4 D U of vectors and 4 D S
+// of gradients, or encoded. Ids         checked by runs of bags, then one look into a hash table
+// each, a task per table. The
 //             places of the ids among the unique rows are what bags are made of.
 // Vectors     copied or decoded once into one matrix [U, D] of the table; bags are looked up there.
 // Gradients   entries are sorted by (place, part) and summed per (row, subtree), as replicas do it
@@ -50,7 +51,7 @@ void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
     const std::int64_t cut = slot.row_cut;
     asked.slot(address) = {
         .ids = rows.entries(cut), .vectors = rows.vectors(cut), .gradients = rows.entries(cut)};
-    if (slot.packed) {
+    if (slot.packed && rows.entries(cut) > 0) {
       asked.slot(address).packed_bytes = static_cast<std::int32_t>(std::ssize(rows.wire_ids(cut)));
     }
     if (!routing_.served_by(address, rank_)) {
@@ -104,14 +105,15 @@ void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
   }
 }
 
-/// Lengths of the runs, and ids.
+/// Lengths of the runs, and ids; nothing where no row is asked for.
 void UniqueRowsPath::add_pieces(const AskedIds& asked,
                                 const SlotAddress& address,
-                                std::vector<comm::Piece>& pieces) const {
+                                SlotPieces& pieces) const {
   const Slot& slot = routing_.slot(address);
   const UniqueRows& rows = asked.rows.tables[at(slot.fetch)];
-  const std::span<const std::int32_t> lengths = rows.lengths(slot.row_cut);
-  const std::span<const std::byte> ids = rows.wire_ids(slot.row_cut);
+  const bool is_asked = asked.slot(address).ids > 0;
+  const auto lengths = is_asked ? rows.lengths(slot.row_cut) : std::span<const std::int32_t>();
+  const auto ids = is_asked ? rows.wire_ids(slot.row_cut) : std::span<const std::byte>();
   // Only read.
   pieces.push_back(
       {const_cast<std::int32_t*>(lengths.data()), static_cast<std::int64_t>(lengths.size_bytes())});
@@ -132,10 +134,9 @@ void UniqueRowsPath::expect_block(ServedIds& served,
   served.num_offsets += runs + 1;
 }
 
-void UniqueRowsPath::add_expected(const ArrivedBlock& from,
-                                  std::vector<comm::Piece>& pieces) const {
+void UniqueRowsPath::add_expected(const ArrivedBlock& from, SlotPieces& pieces) const {
   const SlotCounts& counts = from.counts;
-  pieces.push_back({nullptr, 4 * runs_.runs(from.source)});
+  pieces.push_back({nullptr, counts.ids > 0 ? 4 * runs_.runs(from.source) : 0});
   pieces.push_back(
       {nullptr, from.slot->packed ? counts.packed_bytes : from.slot->id_bytes * counts.ids});
 }
@@ -155,7 +156,7 @@ void UniqueRowsPath::unpack(ServedIds& served,
     return;
   }
   unpack_runs(served, from, block);
-  if (from.slot->packed) {
+  if (from.slot->packed && block.num_ids > 0) {
     unpack_packed(served, from, block);
   }
 }
@@ -164,8 +165,12 @@ void UniqueRowsPath::unpack(ServedIds& served,
 void UniqueRowsPath::unpack_runs(ServedIds& served,
                                  const ArrivedBlock& from,
                                  IncomingBlock& block) const {
-  const auto* const length = static_cast<const std::int32_t*>(from.pieces[0].data);
   std::int64_t* const offsets = served.offsets.data() + block.gradient.offsets_begin;
+  if (block.num_ids == 0) {  // and nothing has come
+    std::fill_n(offsets, block.gradient.bags + 1, 0);
+    return;
+  }
+  const WireNumbers<std::int32_t> length(from.pieces[0].data);
   offsets[0] = 0;
   for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
     if (length[run] < 0 || length[run] > block.num_ids - offsets[run]) {

@@ -16,12 +16,12 @@ class UniqueRowsPath : public SlotPath {
   void finish(ThreadPool& pool, AskedIds& asked) const override;
   void add_pieces(const AskedIds& asked,
                   const SlotAddress& address,
-                  std::vector<comm::Piece>& pieces) const override;
+                  SlotPieces& pieces) const override;
 
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
                     IncomingBlock& block) const override;
-  void add_expected(const ArrivedBlock& from, std::vector<comm::Piece>& pieces) const override;
+  void add_expected(const ArrivedBlock& from, SlotPieces& pieces) const override;
   [[nodiscard]] std::int64_t unpack_tasks(const ArrivedBlock& from) const override;
   void unpack(ServedIds& served,
               const ArrivedBlock& from,

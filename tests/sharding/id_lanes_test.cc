@@ -1,0 +1,162 @@
+// Lanes of ids between many ranks: what they cost, what comes out, and which damage is refused.
+#include "weft/layout/id_lanes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/sharding/id_ranks.h"
+#include "weft/base/error.h"
+#include "weft/sharding/id_lanes.h"
+
+namespace weft::sharding {
+namespace {
+
+using id_ranks::Ranks;
+
+/// Slots of `features` features whose bags are split.
+std::vector<Slot> split_slots(std::int64_t features) {
+  Slot slot;
+  slot.rows = RowSet(0, 1000);
+  slot.id_bytes = 2;
+  slot.path = Path::kSplitBags;
+  return std::vector<Slot>(at(features), slot);
+}
+
+std::vector<std::byte> bytes_of(const std::vector<int>& numbers) {
+  std::vector<std::byte> bytes;
+  for (const int number : numbers) {
+    bytes.push_back(static_cast<std::byte>(number));
+  }
+  return bytes;
+}
+
+TEST(IdLanes, NumbersTakeABytePerSevenBits) {
+  EXPECT_EQ(layout::number_bytes(0), 1);
+  EXPECT_EQ(layout::number_bytes(127), 1);
+  EXPECT_EQ(layout::number_bytes(128), 2);
+  EXPECT_EQ(layout::number_bytes(16'383), 2);
+  EXPECT_EQ(layout::number_bytes(16'384), 3);
+  EXPECT_EQ(layout::number_bytes((std::int64_t{1} << 31) - 1), 5);
+}
+
+/// Of ten slots the first, with 3 ids, and the last, with 300, more than are listed of 8 bags.
+TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
+  const std::vector<Slot> slots = split_slots(10);
+  std::vector<SlotCounts> counts(10);
+  const std::vector<std::byte> lane = bytes_of({1, 2, 3, 300 % 128 + 128, 300 / 128, 1, 99});
+  EXPECT_EQ(read_slot_counts(lane, slots, 8, "rank 3", counts), 6);
+  for (std::size_t j = 0; j < counts.size(); ++j) {
+    EXPECT_EQ(counts[j].ids, j == 0 ? 3 : j == 9 ? 300 : 0);
+    EXPECT_EQ(counts[j].batch, 8);
+    EXPECT_EQ(counts[j].bag_bytes, j == 9 ? 0 : 1);
+    EXPECT_EQ(counts[j].length_bytes, j == 9 ? 1 : 0);
+  }
+  // Without a byte no slot has ids.
+  EXPECT_EQ(read_slot_counts({}, slots, 8, "rank 3", counts), 0);
+  EXPECT_TRUE(std::all_of(counts.begin(), counts.end(),
+                          [](const SlotCounts& one) { return one.ids == 0; }));
+}
+
+void expect_counts_refused(const std::vector<int>& lane, const std::string& message) {
+  const std::vector<Slot> slots = split_slots(10);
+  std::vector<SlotCounts> counts(10);
+  try {
+    read_slot_counts(bytes_of(lane), slots, 8, "id exchange: rank 3", counts);
+    FAIL() << "accepted: " << message;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kComm);
+    EXPECT_EQ(std::string(error.what()), "id exchange: rank 3: " + message);
+  }
+}
+
+TEST(IdLanes, DamagedCountsAreRefused) {
+  expect_counts_refused({1}, "a lane of 1 bytes for 10 slots");
+  expect_counts_refused({1, 0}, "the counts of a lane of 2 bytes do not end in it");
+  expect_counts_refused({1, 0, 200}, "the counts of a lane of 3 bytes do not end in it");
+  expect_counts_refused({1, 0, 100}, "the counts of a lane of 3 bytes do not end in it");
+  expect_counts_refused({1, 0, 0}, "slot 0 of 10 is marked and has no ids");
+  expect_counts_refused({1, 4, 3}, "a slot behind the last of 10 is marked");
+  expect_counts_refused({1, 0, 255, 255, 255, 255, 8}, "a count of more than 2^31 - 1");
+  expect_counts_refused({1, 0, 255, 255, 255, 255, 255}, "a count of more than 2^31 - 1");
+}
+
+/// A feature cut over nine ranks, of which rank 1 sends rank 0 one id of bag 5; `damage` changes
+/// the lane.
+void expect_lane_refused(const std::string& message,
+                         const std::function<void(std::vector<std::byte>&)>& damage) {
+  spec::Config config = id_ranks::make_config(0);
+  config.tables.resize(1);
+  config.sparse_features.resize(1);
+  config.tables[0].num_embeddings = 90;
+  config.tables[0].sharding = spec::Sharding::kRowWise;
+  config.tables[0].row_split = spec::RowSplit::kRange;
+  config.sparse_features[0].pooling = spec::Pooling::kSum;
+  config.sparse_features[0].weighted = false;
+  constexpr int kWorld = 9;
+  Ranks ranks(config, kWorld, 1, 8 * kWorld);
+  const Range samples = ranks.routing.own_samples(ranks.size, 1);
+  KeyedJaggedTensor batch{
+      .keys = {"f0"}, .batch = samples.size(), .values = {7}, .offsets = {}, .weights = {}};
+  for (std::int64_t b = 0; b <= samples.size(); ++b) {
+    batch.offsets.push_back(b > 5 ? 1 : 0);
+  }
+  ranks.batches[1] = batch;
+  ranks.pack(1, ranks.size);
+  const std::span<const comm::Piece> sent = ranks.asked[1].lane(0);
+  ASSERT_EQ(sent.size(), 1U);
+  std::vector<std::byte> lane(at(sent[0].bytes));
+  std::memcpy(lane.data(), sent[0].data, lane.size());
+  // The slot has ids, of which there is one; its bag; its row.
+  ASSERT_EQ(lane, bytes_of({1, 1, 5, 7}));
+  damage(lane);
+  const IdReceiver receiver(*ranks.paths[0], true, {20, 21, 22, 23, 24, 25, 26, 27, 28});
+  std::vector<std::vector<SlotCounts>> counts(kWorld, std::vector<SlotCounts>(1));
+  ServedIds served;
+  std::vector<IncomingBlock> blocks(kWorld);
+  std::vector<comm::Piece> piece = {{lane.data(), std::ssize(lane)}};
+  std::vector<comm::Lane> arrived(kWorld);
+  arrived[1].pieces = piece;
+  try {
+    receiver.read_lanes(ranks.pool, ranks.size, arrived, served, counts);
+    receiver.lay_out(ranks.size, counts, served, blocks);
+    receiver.unpack(ranks.pool, counts, arrived, served, blocks);
+    EXPECT_EQ(message, "");
+    EXPECT_EQ(blocks[1].num_ids, 1);
+    EXPECT_EQ(served.ids[at(blocks[1].ids_begin)], 7);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kComm);
+    const std::string what = error.what();
+    EXPECT_NE(what.find(message), std::string::npos) << what;
+    EXPECT_NE(what.find("rank 21"), std::string::npos) << what;
+    EXPECT_NE(message, "") << what;
+  }
+}
+
+TEST(IdLanes, DamagedLanesAreRefused) {
+  using Lane = std::vector<std::byte>;
+  expect_lane_refused("", [](Lane&) {});
+  expect_lane_refused("5 bytes of ids have come, 4 announced",
+                      [](Lane& lane) { lane.push_back(std::byte{0}); });
+  expect_lane_refused("3 bytes of ids have come, 4 announced", [](Lane& lane) { lane.pop_back(); });
+  expect_lane_refused("4 bytes of ids have come, 6 announced",
+                      [](Lane& lane) { lane[1] = std::byte{2}; });
+  expect_lane_refused("feature f0: bag 9 of 8 is listed behind bag -1",
+                      [](Lane& lane) { lane[2] = std::byte{9}; });
+  expect_lane_refused("feature f0: row 10 is outside a shard of 10 rows",
+                      [](Lane& lane) { lane[3] = std::byte{10}; });
+  // Nine ids of eight bags are not listed, and the next byte is the width of lengths.
+  expect_lane_refused("for feature f0", [](Lane& lane) {
+    lane[1] = std::byte{9};
+    lane[2] = std::byte{3};
+  });
+}
+
+}  // namespace
+}  // namespace weft::sharding

@@ -1,0 +1,62 @@
+/// How the ids of a batch travel between two ranks, and how many bytes tell the server what has
+/// come.
+///
+/// Notation: W ranks, K slots that the receiver serves.
+///
+///   direct   of at most 8 ranks. The counts of all K slots are exchanged first; then the lane of
+///            ids has the pieces of each slot.
+///   packed   of more ranks. Only the bytes of the lane are told first. The lane is one run: a bit
+///            for each of the K slots, which says whether it has ids; the counts of those that
+///            have; then what each of them sends. A lane without ids has no byte at all.
+///
+/// So among many ranks counts cost what is there, and ids are copied once more where they are sent;
+/// among few ranks ids are read where they are packed. A rule, equal on all ranks.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace weft::layout {
+
+/// Groups of at most so many ranks have direct lanes.
+inline constexpr std::int64_t kMostDirectLanes = 8;
+
+constexpr bool packs_id_lanes(std::int64_t ranks) {
+  return ranks > kMostDirectLanes;
+}
+
+/// Bytes of the bits that say which of so many slots have ids.
+constexpr std::int64_t slot_bits_bytes(std::int64_t slots) {
+  return (slots + 7) / 8;
+}
+
+/// Bytes of a number in groups of 7 bits, the lowest first, of which all but the last have bit 7
+/// set (LEB128). Requires number >= 0.
+constexpr std::int64_t number_bytes(std::int64_t number) {
+  std::int64_t bytes = 1;
+  for (; number >= 128; number /= 128) {
+    ++bytes;
+  }
+  return bytes;
+}
+
+/// The share of slots that have an id at all where `ids` are expected.
+inline double share_with_ids(double ids) {
+  return -std::expm1(-ids);
+}
+
+/// Expected bytes of the counts of a slot with `ids` expected ids, in a packed lane: their number,
+/// the width of lengths where the slot `has_width`, and the bytes of packed rows where it has some.
+inline double slot_count_bytes(double ids, bool has_width, double packed_bytes) {
+  const double share = share_with_ids(ids);
+  if (share <= 0.0) {
+    return 0.0;
+  }
+  const auto bytes_of = [&](double expected) {
+    return static_cast<double>(number_bytes(std::llround(expected / share)));
+  };
+  return share * (bytes_of(ids) + (has_width ? 1.0 : 0.0) +
+                  (packed_bytes > 0.0 ? bytes_of(packed_bytes) : 0.0));
+}
+
+}  // namespace weft::layout

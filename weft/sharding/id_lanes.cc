@@ -1,0 +1,213 @@
+#include "weft/sharding/id_lanes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "weft/base/at.h"
+#include "weft/base/error.h"
+#include "weft/layout/id_lanes.h"
+#include "weft/layout/listed_bags.h"
+
+namespace weft::sharding {
+namespace {
+
+/// Whether the bags of a slot with so many ids are listed: a rule that both ends know.
+bool lists(const Slot& slot, std::int64_t ids, std::int64_t batch) {
+  return slot.path == Path::kSplitBags && layout::lists_bags(ids, batch);
+}
+
+/// Whether the width of lengths is among the counts of a slot.
+bool has_width(const Slot& slot, bool is_listed) {
+  return slot.fetch < 0 && !is_listed;
+}
+
+/// Writes to a lane, or, without one, counts bytes.
+class LaneWriter {
+ public:
+  explicit LaneWriter(std::byte* lane) : lane_(lane) {}
+
+  /// Takes so many bytes of zeros.
+  void skip(std::int64_t bytes) {
+    if (lane_ != nullptr) {
+      std::memset(lane_ + size_, 0, at(bytes));
+    }
+    size_ += bytes;
+  }
+
+  void mark(std::int64_t slot) {
+    if (lane_ != nullptr) {
+      lane_[slot / 8] |= std::byte{1} << (slot % 8);
+    }
+  }
+
+  void number(std::int64_t value) {
+    for (; value >= 128; value /= 128) {
+      byte(value % 128 + 128);
+    }
+    byte(value);
+  }
+
+  void byte(std::int64_t value) {
+    if (lane_ != nullptr) {
+      lane_[size_] = static_cast<std::byte>(value);
+    }
+    ++size_;
+  }
+
+  void run(const comm::Piece& piece) {
+    if (lane_ != nullptr && piece.bytes > 0) {
+      std::memcpy(lane_ + size_, piece.data, at(piece.bytes));
+    }
+    size_ += piece.bytes;
+  }
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+ private:
+  std::byte* lane_;
+  std::int64_t size_ = 0;
+};
+
+/// Returns the bytes of the lane to a rank, which are written where `lane` is not null.
+std::int64_t write_lane(const Paths& paths,
+                        const AskedIds& asked,
+                        std::int64_t server,
+                        std::byte* lane) {
+  const std::vector<Slot>& slots = paths.routing().served[at(server)];
+  const auto all = static_cast<std::int64_t>(slots.size());
+  LaneWriter writer(lane);
+  writer.skip(layout::slot_bits_bytes(all));
+  bool any = false;
+  for (std::int64_t j = 0; j < all; ++j) {
+    const SlotCounts counts = asked.counts_of({server, j});
+    if (counts.ids == 0) {
+      continue;
+    }
+    any = true;
+    writer.mark(j);
+    writer.number(counts.ids);
+    if (has_width(slots[at(j)], counts.is_listed())) {
+      writer.byte(counts.length_bytes);
+    }
+    if (slots[at(j)].packed) {
+      writer.number(counts.packed_bytes);
+    }
+  }
+  if (!any) {
+    return 0;
+  }
+  for (std::int64_t j = 0; j < all; ++j) {
+    if (asked.slot({server, j}).ids > 0) {
+      SlotPieces pieces;
+      paths.of({server, j}, asked.rank).add_pieces(asked, {server, j}, pieces);
+      for (const comm::Piece& piece : pieces.all()) {
+        writer.run(piece);
+      }
+    }
+  }
+  return writer.size();
+}
+
+/// Reads the bits and counts of a lane.
+class CountReader {
+ public:
+  CountReader(std::span<const std::byte> lane, std::int64_t begin, const std::string& sender)
+      : lane_(lane), next_(begin), sender_(sender) {}
+
+  std::int64_t byte() {
+    if (next_ >= std::ssize(lane_)) {
+      fail(ErrorCode::kComm, "{}: the counts of a lane of {} bytes do not end in it", sender_,
+           lane_.size());
+    }
+    return static_cast<std::int64_t>(lane_[at(next_++)]);
+  }
+
+  std::int32_t number() {
+    std::int64_t value = 0;
+    for (int shift = 0; shift < 35; shift += 7) {
+      const std::int64_t group = byte();
+      value |= (group % 128) << shift;
+      if (group < 128) {
+        if (value > std::numeric_limits<std::int32_t>::max()) {
+          break;
+        }
+        return static_cast<std::int32_t>(value);
+      }
+    }
+    fail(ErrorCode::kComm, "{}: a count of more than 2^31 - 1", sender_);
+  }
+
+  [[nodiscard]] std::int64_t next() const { return next_; }
+
+ private:
+  std::span<const std::byte> lane_;
+  std::int64_t next_;
+  const std::string& sender_;
+};
+
+}  // namespace
+
+void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked) {
+  const std::int64_t ranks = paths.routing().ranks;
+  std::vector<std::int64_t>& begins = asked.lane_begins;
+  begins.resize(at(ranks) + 1);
+  begins[0] = 0;
+  pool.parallel_for(ranks, [&](std::int64_t r) {
+    begins[at(r) + 1] = r == asked.rank ? 0 : write_lane(paths, asked, r, nullptr);
+  });
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    begins[at(r) + 1] += begins[at(r)];
+  }
+  grow(asked.lane_bytes, begins.back());
+  pool.parallel_for(ranks, [&](std::int64_t r) {
+    std::vector<comm::Piece>& lane = asked.lanes[at(r)];
+    lane.clear();
+    const std::int64_t bytes = begins[at(r) + 1] - begins[at(r)];
+    if (bytes > 0) {
+      lane.push_back({asked.lane_bytes.data() + begins[at(r)], bytes});
+      write_lane(paths, asked, r, asked.lane_bytes.data() + begins[at(r)]);
+    }
+  });
+}
+
+std::int64_t read_slot_counts(std::span<const std::byte> lane,
+                              std::span<const Slot> slots,
+                              std::int64_t batch,
+                              const std::string& sender,
+                              std::span<SlotCounts> counts) {
+  const auto all = std::ssize(slots);
+  const std::int64_t bits = layout::slot_bits_bytes(all);
+  if (!lane.empty() && std::ssize(lane) < bits) {
+    fail(ErrorCode::kComm, "{}: a lane of {} bytes for {} slots", sender, lane.size(), all);
+  }
+  CountReader reader(lane, lane.empty() ? 0 : bits, sender);
+  for (std::int64_t j = 0; j < all; ++j) {
+    const Slot& slot = slots[at(j)];
+    SlotCounts& one = counts[at(j)];
+    const bool has_ids =
+        !lane.empty() && (lane[at(j / 8)] >> (j % 8) & std::byte{1}) != std::byte{0};
+    one = {.batch = static_cast<std::int32_t>(batch), .length_bytes = 0, .ids = 0};
+    one.ids = has_ids ? reader.number() : 0;
+    if (has_ids && one.ids == 0) {
+      fail(ErrorCode::kComm, "{}: slot {} of {} is marked and has no ids", sender, j, all);
+    }
+    const bool is_listed = lists(slot, one.ids, batch);
+    if (is_listed) {
+      one.bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
+    } else if (slot.fetch >= 0) {
+      one.length_bytes = 4;
+    } else if (has_ids) {
+      one.length_bytes = static_cast<std::int16_t>(reader.byte());
+    }
+    if (has_ids && slot.packed) {
+      one.packed_bytes = reader.number();
+    }
+  }
+  if (!lane.empty() && all % 8 > 0 && lane[at(bits - 1)] >> (all % 8) != std::byte{0}) {
+    fail(ErrorCode::kComm, "{}: a slot behind the last of {} is marked", sender, all);
+  }
+  return reader.next();
+}
+
+}  // namespace weft::sharding
