@@ -26,8 +26,8 @@ ROW_INDEX = re.compile(r'[A-Za-z_)\]]\s*\*\s*[A-Za-z_.>()-]*stride\b|stride\)?\s
 HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "weft/comm/",
                "weft/train/compute_probe.cc")
 # Work on ids in host memory, with the pool of their stage (docs/adr/0005-ids-in-host-memory.md), and lists of rows.
-HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_packer.cc", "weft/sharding/id_receiver.cc",
-            "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
+HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_lanes.cc", "weft/sharding/id_packer.cc",
+            "weft/sharding/id_receiver.cc", "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
 # Work on such ids with a pool that they are given, and list jobs over vectors.
 ID_PATHS = ("weft/sharding/paths/",)
 # Works on state that it gets and gives in host memory (weft/tensor/state.h), and holds no memory of a device.

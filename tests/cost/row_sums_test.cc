@@ -36,6 +36,21 @@ TEST(RowSumBytes, OfManyRanksDoNotGrow) {
   }
 }
 
+TEST(RowSumBytes, CountsTakeTheBitsOfTheMostRows) {
+  RowSumBytes bytes(16, 3, 3);
+  bytes.add({.rows = 8, .cols = 1});
+  bytes.add({.rows = 16 * 7, .cols = 1});
+  bytes.add({.rows = 16 * 200, .cols = 1});
+  for (std::size_t r = 0; r < 16; ++r) {
+    // Of 0 or 1, 7 and 200 rows; as partial sums three times as many.
+    const std::int64_t first = r % 2 == 1 ? 1 : 0;
+    EXPECT_EQ(bytes.counts_of_sums()[r], (first + 3 + 8 + 7) / 8) << "rank " << r;
+    EXPECT_EQ(bytes.counts_to_owners()[r], (2 * first + 5 + 10 + 7) / 8) << "rank " << r;
+  }
+  EXPECT_EQ(layout::most_nodes(16, 16), 1);
+  EXPECT_EQ(layout::most_nodes(24, 5), 3);  // [9, 14) is [9, 10), [10, 12) and [12, 14)
+}
+
 TEST(RowSumBytes, AreThoseOfARanksBlocks) {
   RowSumBytes bytes(16, 2);
   bytes.add({.rows = 8, .cols = 1, .partials = 8.0, .touched = 8.0});

@@ -6,9 +6,10 @@
 ///
 ///   form       exchanges  bytes that rank r sends
 ///   gathered   2          (W - 1) (8 T + Σ (12 + 4 D) u)
-///   owned      4          2 · 8 T (W - 1) + Σ (12 + 4 D) u (1 - R_r / R)
-///                         + (W - 1) Σ (8 + 4 D) V R_r / R
+///   owned      4          counts + Σ (12 + 4 D) u (1 - R_r / R) + (W - 1) Σ (8 + 4 D) V R_r / R
 ///
+/// Counts of the owned form go to each rank o with ⌈log2(n R_o + 1)⌉ bits of each table, and to all
+/// with ⌈log2(R_r + 1)⌉, in whole bytes to each; n are the most whole subtrees of a rank's parts.
 /// R_r rows of a table are rank r's. They are taken as touched as often as the others: exact where
 /// all are, and over all ranks.
 #pragma once
@@ -44,8 +45,9 @@ struct SummedTable {
 /// Bytes of the exchanges of a step, by rank. Plain values.
 class RowSumBytes {
  public:
-  /// Of `tables` tables, in the order in which they are added.
-  RowSumBytes(std::int64_t ranks, std::int64_t tables);
+  /// Of `tables` tables, in the order in which they are added; ranks have at most `nodes` whole
+  /// subtrees of parts.
+  RowSumBytes(std::int64_t ranks, std::int64_t tables, std::int64_t nodes = 1);
 
   /// Adds the next table. O(ranks) where rows have owners, else O(1).
   void add(const SummedTable& table);
@@ -54,7 +56,7 @@ class RowSumBytes {
 
   [[nodiscard]] layout::RowSums form() const { return layout::row_sums(ranks_); }
 
-  /// Bytes of counts from each rank to each, in each of the exchanges of counts.
+  /// Gathered: bytes of counts from each rank to each.
   [[nodiscard]] double counts() const { return kRowCountBytes * static_cast<double>(tables_); }
 
   /// Gathered: bytes of partial sums from each rank to each.
@@ -66,12 +68,21 @@ class RowSumBytes {
 
   [[nodiscard]] const std::vector<double>& sums() const { return sums_; }
 
+  /// Owned: the same of the counts before them.
+  [[nodiscard]] std::vector<double> counts_to_owners() const { return bytes_of(partial_bits_); }
+
+  [[nodiscard]] std::vector<double> counts_of_sums() const { return bytes_of(sum_bits_); }
+
  private:
+  static std::vector<double> bytes_of(const std::vector<std::int64_t>& bits);
+
   std::int64_t ranks_;
   std::int64_t tables_;
+  std::int64_t nodes_;
   std::int64_t added_ = 0;
   double gathered_ = 0.0;
   std::vector<double> to_owners_, sums_;
+  std::vector<std::int64_t> partial_bits_, sum_bits_;  // [ranks] of counts
 };
 
 /// Bytes of rows of one table that a rank sends each other rank, on average over the ranks.

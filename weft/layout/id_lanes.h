@@ -21,6 +21,7 @@ namespace weft::layout {
 /// Groups of at most so many ranks have direct lanes.
 inline constexpr std::int64_t kMostDirectLanes = 8;
 
+/// Whether groups of so many ranks have packed lanes.
 constexpr bool packs_id_lanes(std::int64_t ranks) {
   return ranks > kMostDirectLanes;
 }
@@ -45,18 +46,21 @@ inline double share_with_ids(double ids) {
   return -std::expm1(-ids);
 }
 
-/// Expected bytes of the counts of a slot with `ids` expected ids, in a packed lane: their number,
-/// the width of lengths where the slot `has_width`, and the bytes of packed rows where it has some.
-inline double slot_count_bytes(double ids, bool has_width, double packed_bytes) {
-  const double share = share_with_ids(ids);
+/// Expected bytes of the counts of a slot in a packed lane, which has ids with a probability of
+/// `share`: the number of what is sent, `expected` in all; `width_bytes` that tell the width of
+/// lengths; and the bytes of packed rows where there are some.
+inline double slot_count_bytes(double share,
+                               double expected,
+                               double width_bytes,
+                               double packed_bytes) {
   if (share <= 0.0) {
     return 0.0;
   }
-  const auto bytes_of = [&](double expected) {
-    return static_cast<double>(number_bytes(std::llround(expected / share)));
+  const auto bytes_of = [share](double number) {
+    return static_cast<double>(number_bytes(std::llround(number / share)));
   };
-  return share * (bytes_of(ids) + (has_width ? 1.0 : 0.0) +
-                  (packed_bytes > 0.0 ? bytes_of(packed_bytes) : 0.0));
+  return share *
+         (bytes_of(expected) + width_bytes + (packed_bytes > 0.0 ? bytes_of(packed_bytes) : 0.0));
 }
 
 }  // namespace weft::layout

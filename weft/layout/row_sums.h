@@ -12,6 +12,8 @@
 /// each table. Pure functions of the configuration and the number of ranks.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "weft/base/parts.h"
@@ -27,6 +29,26 @@ inline constexpr std::int64_t kMostGathering = 8;
 /// The form that a group of so many ranks has.
 constexpr RowSums row_sums(std::int64_t ranks) {
   return ranks > kMostGathering ? RowSums::kOwned : RowSums::kGathered;
+}
+
+/// Bits of a number of at most `most`: none where it can only be 0.
+constexpr std::int64_t count_bits(std::int64_t most) {
+  return std::bit_width(static_cast<std::uint64_t>(most));
+}
+
+/// Bytes of numbers of so many bits in all, behind each other.
+constexpr std::int64_t bits_bytes(std::int64_t bits) {
+  return (bits + 7) / 8;
+}
+
+/// Whole subtrees of the parts of the rank that has most of them, among `ranks` ranks. O(ranks).
+inline std::int64_t most_nodes(std::int64_t parts, std::int64_t ranks) {
+  std::int64_t most = 0;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const auto nodes = maximal_subtrees(parts, rank_parts(parts, ranks, r)).size();
+    most = std::max(most, static_cast<std::int64_t>(nodes));
+  }
+  return most;
 }
 
 /// The blocks of one of the tables that a group adds up.

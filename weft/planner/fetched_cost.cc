@@ -117,13 +117,12 @@ ShardLoad fetched_shard_cost(const StepShape& shape, const TableBlock& block) {
   load.update_s = (coded ? 0.0 : copy_s(shape.cluster, 2.0 * width * partials)) +  // to one place
                   cost::update_s(shape.cluster, table, cols.size(), merged);
   const double rows_bytes = fetched_id_bytes(shape, block, held, asking, one);
-  load.asked_ids = one.partials;
-  load.ids_bytes = kEntryLengths * static_cast<double>(shape.subtrees.size()) *
-                       layout::share_with_ids(one.partials) +
-                   rows_bytes;
+  const double asks = layout::share_with_ids(asking);  // the share of ranks that want any row
+  load.asked_ids = asking;
+  load.ids_bytes = kEntryLengths * static_cast<double>(shape.subtrees.size()) * asks + rows_bytes;
   if (layout::packs_id_lanes(shape.ranks)) {
     const bool packed = shape.config.codecs.ids == spec::IdCodec::kPacked;
-    load.ids_bytes += layout::slot_count_bytes(one.partials, false, packed ? rows_bytes : 0.0);
+    load.ids_bytes += layout::slot_count_bytes(asks, one.partials, 0.0, packed ? rows_bytes : 0.0);
   }
   load.vector_bytes = encoded_width(shape, shape.config.codecs.forward, cols.size()) * one.rows;
   load.gradient_bytes =

@@ -23,6 +23,13 @@ using topology::copy_s;
 constexpr auto kRoundBytes = static_cast<double>(layout::kRoundBytes);
 constexpr double kCountBytes = 8.0;  // of a shard
 
+/// Of a shard, in both exchanges of counts together where its rows have owners among the groups.
+double owner_count_bytes(const StepShape& shape, std::int64_t rows) {
+  const std::int64_t owned = (rows + shape.mesh->groups - 1) / shape.mesh->groups;
+  const auto nodes = std::ssize(shape.group_subtrees);
+  return static_cast<double>(layout::count_bits(nodes * owned) + layout::count_bits(owned)) / 8.0;
+}
+
 /// The more syncs in which a row that no update touches is sent until nothing of it is lost: the
 /// fewer digits a code has, the more. Measured with Adam, whose rows take longest.
 double syncs_of_loss(CodecFormat format) {
@@ -80,8 +87,8 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
   const cost::SummedTable sums{
       .rows = work.rows, .cols = work.cols, .partials = partials, .touched = load.unique};
   const bool owned = layout::row_sums(shape.mesh->groups) == layout::RowSums::kOwned;
-  load.partial_bytes =
-      (owned ? 2.0 : 1.0) * cost::kRowCountBytes + cost::row_sum_bytes(shape.mesh->groups, sums);
+  load.partial_bytes = (owned ? owner_count_bytes(shape, work.rows) : cost::kRowCountBytes) +
+                       cost::row_sum_bytes(shape.mesh->groups, sums);
   // Everybody sorts all partial sums; with owners these do, a share each, and everybody the sums.
   const double merged_rows = owned ? load.unique : groups * partials;
   const auto travels = layout::partial_row_lengths(Expected{partials}, work.cols);
@@ -114,7 +121,7 @@ void add_group_gradients(const StepShape& shape, ShardLoad& load, const GroupWor
 }
 
 /// `counts`: bytes of the number of rows of every shard, by rank. With owners partial sums go to
-/// them and sums come back, which are taken as as long.
+/// them and sums come back, which are taken as as long, and so are their counts.
 void add_group_sums(const StepShape& shape, PlanCost& cost, std::span<const double> counts) {
   const bool owned = layout::row_sums(shape.mesh->groups) == layout::RowSums::kOwned;
   const double times = owned ? 2.0 : 1.0;
@@ -240,6 +247,8 @@ void add_mesh_exchanges(const StepShape& shape, PlanCost& cost, const spec::Plan
   const std::vector<double> control(at(shape.ranks), control_bytes(shape));
   add_world_stage(shape, cost, StepPart::kExchangeCounts, replica_exchange(*shape.mesh, control));
   std::vector<double> counts(at(shape.ranks), 0.0);
+  const bool owned =
+      !shape.mesh->averages() && layout::row_sums(shape.mesh->groups) == layout::RowSums::kOwned;
   double shards = 0.0;
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
@@ -249,7 +258,10 @@ void add_mesh_exchanges(const StepShape& shape, PlanCost& cost, const spec::Plan
     const bool is_counted =
         !shape.mesh->averages() || averages_touched(shape, shape.config.tables[t]);
     for (const spec::Shard& shard : table.shards) {
-      counts[at(shard.rank)] += is_counted ? kCountBytes : 0.0;
+      if (is_counted) {
+        counts[at(shard.rank)] +=
+            owned ? owner_count_bytes(shape, shard.rows.size()) / 2.0 : kCountBytes;
+      }
       shards += 1.0;
     }
   }

@@ -59,8 +59,8 @@ struct ShardLoad {
   double decode_s = 0.0;         ///< of their gradients
   double ids = 0.0;              ///< looked up
   double unique = 0.0;           ///< updated
-  double asked_ids = 0.0;        ///< that each rank sends here
-  double ids_bytes = 0.0;        ///< of these, with what says which bags they are of
+  double asked_ids = 0.0;        ///< ids that each rank asks for here, repeated or not
+  double ids_bytes = 0.0;        ///< that each rank sends here
   double vector_bytes = 0.0;     ///< that go to each rank
   double gradient_bytes = 0.0;   ///< that come back from each
   double statistic_bytes = 0.0;  ///< to all other shards of the same rows, where columns are cut

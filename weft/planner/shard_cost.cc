@@ -50,7 +50,8 @@ double lane_count_bytes(const StepShape& shape, double ids, bool is_split) {
     return 0.0;
   }
   const auto bags = static_cast<std::int64_t>(std::ceil(shape.samples));
-  return layout::slot_count_bytes(ids, !is_split || !layout::lists_bags(ids, bags), 0.0);
+  const bool is_listed = is_split && layout::lists_bags(ids, bags);
+  return layout::slot_count_bytes(layout::share_with_ids(ids), ids, is_listed ? 0.0 : 1.0, 0.0);
 }
 
 /// Rows of a table that every rank has.

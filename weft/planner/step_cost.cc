@@ -165,7 +165,7 @@ PlanCost step_cost(const StepShape& shape,
   PlanCost cost;
   cost.ranks.resize(at(shape.ranks));
   ShardLoad replicas;
-  cost::RowSumBytes row_sums(shape.world_ranks, count_copies(plan));
+  cost::RowSumBytes row_sums(shape.world_ranks, count_copies(plan), std::ssize(shape.subtrees));
   const auto add_copies = [&](std::size_t t, std::int64_t rows, const ShardLoad& load) {
     replicas += load;
     row_sums.add({.rows = rows,

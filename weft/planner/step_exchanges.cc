@@ -130,14 +130,25 @@ void add_statistics(const StepShape& shape,
   if (is_hierarchical(shape, form)) {
     const std::vector<double> nothing(all.size(), 0.0);
     cost::Staged staged = cost::relayed(shape.cluster, all, nothing, nothing);
-    cost::add(staged.stages[2], statistics);
+    Exchange bytes = statistics;
+    for (cost::RankTraffic& rank : bytes.ranks) {
+      rank.messages = {};
+    }
+    cost::add(staged.stages[2], bytes);
     for (const Exchange& stage : staged.stages) {
       add_stage(shape, cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
-  Exchange exchange = cost::barrier(shape.cluster, all);  // its messages
-  cost::add(exchange, statistics);
+  // Statistics of several tables for one rank are one message.
+  Exchange exchange = statistics;
+  const Exchange everybody = cost::barrier(shape.cluster, all);
+  for (std::size_t r = 0; r < exchange.ranks.size(); ++r) {
+    for (std::size_t c = 0; c < topology::kNumLinkClasses; ++c) {
+      double& messages = exchange.ranks[r].messages[c];
+      messages = std::min(messages, everybody.ranks[r].messages[c]);
+    }
+  }
   add_stage(shape, cost, StepPart::kUpdateRows, exchange);
 }
 
@@ -180,15 +191,14 @@ void add_row_sums(const StepShape& shape,
   const auto each = [&](double bytes) {
     return std::vector<double>(shape.everybody.size(), bytes);
   };
-  const std::vector<double> counts = each(row_sums.counts());
   if (row_sums.form() == layout::RowSums::kOwned) {
-    add_world_outer(shape, cost, form, counts);
+    add_world_outer(shape, cost, form, row_sums.counts_to_owners());
     add_world_outer(shape, cost, form, row_sums.to_owners());
-    add_gather(shape, cost, form, counts);
+    add_gather(shape, cost, form, row_sums.counts_of_sums());
     add_gather(shape, cost, form, row_sums.sums());
     return;
   }
-  add_gather(shape, cost, form, counts);
+  add_gather(shape, cost, form, each(row_sums.counts()));
   add_gather(shape, cost, form, each(row_sums.gathered()));
 }
 
@@ -208,6 +218,7 @@ void add_pairs(const StepShape& shape,
         const auto link = static_cast<std::size_t>(
             topology::link_class(shape.cluster, beside[a].rank, beside[b].rank));
         statistics.ranks[at(beside[a].rank)].sent[link] += bytes[a];
+        statistics.ranks[at(beside[a].rank)].messages[link] += 1.0;
         statistics.ranks[at(beside[b].rank)].received[link] += bytes[a];
       }
     }

@@ -15,7 +15,7 @@
 namespace weft::planner {
 
 /// Adds the row statistics that shards of the same rows send each other: shard a of `beside`
-/// bytes[a] to each of the others.
+/// bytes[a] to each of the others, in a message.
 void add_pairs(const StepShape& shape,
                cost::Exchange& statistics,
                std::span<const spec::Shard> beside,

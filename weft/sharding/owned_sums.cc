@@ -19,24 +19,57 @@ PartialRows cut_of(const PartialRows& list, Range places, std::int64_t columns) 
           .vectors = list.vectors + places.begin * columns};
 }
 
+std::vector<layout::SumBlocks> blocks_of(std::span<embedding::TableShard* const> shards,
+                                         std::int64_t ranks) {
+  std::vector<layout::SumBlocks> blocks;
+  for (const embedding::TableShard* const shard : shards) {
+    blocks.push_back({.rows = shard->rows().size(),
+                      .ranks = ranks,
+                      .table = static_cast<std::int64_t>(blocks.size()),
+                      .tables = static_cast<std::int64_t>(shards.size())});
+  }
+  return blocks;
+}
+
+/// [ranks][tables] bits of a number of rows that a rank owns, where each may come `times` times.
+std::vector<std::uint8_t> owned_bits(std::span<const layout::SumBlocks> blocks,
+                                     std::int64_t ranks,
+                                     std::int64_t times) {
+  std::vector<std::uint8_t> bits;
+  bits.reserve(at(ranks) * blocks.size());
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    for (const layout::SumBlocks& of_table : blocks) {
+      bits.push_back(
+          static_cast<std::uint8_t>(layout::count_bits(times * of_table.owned(r).size())));
+    }
+  }
+  return bits;
+}
+
 }  // namespace
 
 OwnedSums::OwnedSums(comm::Communicator& comm,
                      Device& device,
-                     std::span<embedding::TableShard* const> shards)
+                     std::span<embedding::TableShard* const> shards,
+                     std::int64_t parts)
     : comm_(comm),
       device_(device),
-      partials_(comm, device, columns_of(shards), RowLanes::Vectors::kPartial),
-      sums_(comm, device, columns_of(shards), RowLanes::Vectors::kWhole),
+      blocks_(blocks_of(shards, comm.size())),
+      partials_(comm,
+                device,
+                columns_of(shards),
+                RowLanes::Vectors::kPartial,
+                owned_bits(blocks_, comm.size(), layout::most_nodes(parts, comm.size()))),
+      sums_(comm,
+            device,
+            columns_of(shards),
+            RowLanes::Vectors::kWhole,
+            owned_bits(blocks_, comm.size(), 1)),
       to_owners_(at(comm.size()) * shards.size()),
       own_sums_(shards.size()),
       all_sums_(shards.size()),
       nodes_(device) {
   for (embedding::TableShard* const shard : shards) {
-    blocks_.push_back({.rows = shard->rows().size(),
-                       .ranks = comm.size(),
-                       .table = static_cast<std::int64_t>(blocks_.size()),
-                       .tables = static_cast<std::int64_t>(shards.size())});
     owned_list_.push_back(
         owned_.emplace_back(std::make_unique<RowGradients>(device, *shard)).get());
   }

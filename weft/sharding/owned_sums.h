@@ -12,8 +12,10 @@
 ///             same tree (weft/base/parts.h), and no rank adds to a sum.
 /// Bytes       a rank sends (12 + 4D) u (1 - 1/W) to owners, and to each other rank (8 + 4D) per
 /// row
-///             it owns: in all (8 + 4D) V (1 - 1/W) come to a rank, at any W. Counts are 2 · 8 T to
-///             each other rank of T tables. An owner gets at most its share of the rows from each
+///             it owns: in all (8 + 4D) V (1 - 1/W) come to a rank, at any W. Counts take
+///             the bits that hold the most rows which can be: of each table with b rows of the
+///             owner ⌈log2(n b + 1)⌉ to it, n the most whole subtrees that a rank has, and
+///             ⌈log2(b + 1)⌉ from it to each. An owner gets at most its share of the rows from each
 ///             rank: W ⌈R/W⌉ rows of a table of R, however skewed the ids are.
 /// Hosts       with a hierarchical communicator both exchanges go through its relays; sums cross
 ///             once for each pair of hosts.
@@ -37,10 +39,12 @@ namespace weft::sharding {
 
 class OwnedSums {
  public:
-  /// `shards`: the copies held here, of the same tables on all ranks, which outlive it.
+  /// `shards`: the copies held here, of the same tables on all ranks, which outlive it. `parts`:
+  /// of the global batch.
   OwnedSums(comm::Communicator& comm,
             Device& device,
-            std::span<embedding::TableShard* const> shards);
+            std::span<embedding::TableShard* const> shards,
+            std::int64_t parts);
 
   /// Brings the partial sums of `gradients` (accumulate_partials()) to their owners and the sums
   /// back: gradients then have one entry per row that any rank has touched, whose vector is the
@@ -63,8 +67,8 @@ class OwnedSums {
 
   comm::Communicator& comm_;
   Device& device_;
+  std::vector<layout::SumBlocks> blocks_;  // [tables]
   RowLanes partials_, sums_;
-  std::vector<layout::SumBlocks> blocks_;                        // [tables]
   std::vector<std::unique_ptr<embedding::RowGradients>> owned_;  // [tables] of the rows owned here
   std::vector<embedding::RowGradients*> owned_list_;             // the same
   std::vector<embedding::PartialRows> to_owners_;                // [ranks][tables]

@@ -1,16 +1,25 @@
 #include "weft/sharding/row_lanes.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/layout/row_gradients.h"
+#include "weft/layout/row_sums.h"
 
 namespace weft::sharding {
 namespace {
 
 using embedding::PartialRows;
+
+bool any_row(std::span<const PartialRows> lists) {
+  return std::any_of(lists.begin(), lists.end(),
+                     [](const PartialRows& list) { return list.count > 0; });
+}
 
 bool any_row(std::span<const std::int64_t> counts) {
   return std::any_of(counts.begin(), counts.end(), [](std::int64_t rows) { return rows > 0; });
@@ -29,11 +38,13 @@ std::vector<std::int64_t> columns_of(std::span<embedding::TableShard* const> sha
 RowLanes::RowLanes(comm::Communicator& comm,
                    Device& device,
                    std::vector<std::int64_t> columns,
-                   Vectors vectors)
+                   Vectors vectors,
+                   std::vector<std::uint8_t> bits)
     : comm_(comm),
       columns_(std::move(columns)),
       vectors_(vectors),
       received_(device),
+      bits_(std::move(bits)),
       counts_(at(comm.size()) * columns_.size()),
       own_(columns_.size()),
       send_pieces_(at(comm.size())),
@@ -41,12 +52,61 @@ RowLanes::RowLanes(comm::Communicator& comm,
       send_(at(comm.size())),
       recv_(at(comm.size())),
       lists_(columns_.size()) {
+  if (bits_.empty()) {
+    bits_.assign(counts_.size(), 64);
+  }
+  WEFT_CHECK(bits_.size() == counts_.size(), "{} widths of {} lengths", bits_.size(),
+             counts_.size());
 }
 
-void RowLanes::count(std::span<const PartialRows> lists) {
-  own_counts_.clear();
-  for (const PartialRows& list : lists) {
-    own_counts_.push_back(list.count);
+/// Of a rank's row of bits_.
+std::int64_t RowLanes::length_bytes(std::size_t rank) const {
+  const auto* const bits = bits_.data() + rank * tables();
+  return layout::bits_bytes(std::accumulate(bits, bits + tables(), std::int64_t{0}));
+}
+
+void RowLanes::write_lengths(std::size_t rank,
+                             std::span<const PartialRows> lists,
+                             std::byte* out) const {
+  std::fill_n(out, length_bytes(rank), std::byte{0});
+  std::int64_t place = 0;
+  for (std::size_t t = 0; t < tables(); ++t) {
+    const int bits = bits_[rank * tables() + t];
+    const auto rows = static_cast<std::uint64_t>(lists[t].count);
+    WEFT_CHECK(std::cmp_less_equal(std::bit_width(rows), bits),
+               "{} rows of table {}, {} bits of their number", rows, t, bits);
+    for (int b = 0; b < bits; ++b, ++place) {
+      out[place / 8] |= static_cast<std::byte>((rows >> b & 1U) << (place % 8));
+    }
+  }
+}
+
+/// Of the lists of rank `from`, as long as a rank's row of bits_ says.
+void RowLanes::read_lengths(std::size_t rank, const comm::Lane& lane, std::size_t from) {
+  const auto* const in =
+      lane.pieces.empty() ? nullptr : static_cast<const std::byte*>(lane.pieces.front().data);
+  std::int64_t place = 0;
+  for (std::size_t t = 0; t < tables(); ++t) {
+    std::uint64_t rows = 0;
+    for (int b = 0; b < bits_[rank * tables() + t]; ++b, ++place) {
+      rows |= std::to_integer<std::uint64_t>(in[place / 8] >> (place % 8) & std::byte{1}) << b;
+    }
+    counts_[from * tables() + t] = static_cast<std::int64_t>(rows);
+  }
+}
+
+/// Gives the lanes of lengths, whose sizes recv_pieces_ has, their memory.
+void RowLanes::expect_lengths() {
+  std::int64_t bytes = 0;
+  for (const auto& pieces : recv_pieces_) {
+    bytes += pieces.front().bytes;
+  }
+  come_lengths_.resize(at(bytes));
+  std::byte* next = come_lengths_.data();
+  for (std::size_t r = 0; r < recv_.size(); ++r) {
+    comm::Piece& piece = recv_pieces_[r].front();
+    piece.data = std::exchange(next, next + piece.bytes);
+    recv_[r] = {.pieces = recv_pieces_[r], .silent = piece.bytes == 0};
   }
 }
 
@@ -64,32 +124,59 @@ void RowLanes::add_pieces(std::vector<comm::Piece>& to,
 
 void RowLanes::share_own(Context& ctx, std::span<const PartialRows> own) {
   WEFT_CHECK(own.size() == tables(), "lists of {} tables, {} expected", own.size(), tables());
-  count(own);
-  comm_.all_gather(ctx, own_counts_.data(), counts_.data(),
-                   static_cast<std::int64_t>(tables()) * 8);
+  const auto self = at(comm_.rank());
+  sent_lengths_.resize(at(length_bytes(self)));
+  write_lengths(self, own, sent_lengths_.data());
+  send_pieces_.front().assign(1, {sent_lengths_.data(), std::ssize(sent_lengths_)});
+  for (std::size_t r = 0; r < recv_pieces_.size(); ++r) {
+    recv_pieces_[r].assign(1, {nullptr, length_bytes(r)});
+  }
+  expect_lengths();
+  comm_.gather_lent(ctx, {.pieces = send_pieces_.front(), .silent = sent_lengths_.empty()}, recv_,
+                    [&](std::span<const comm::Lane> arrived) {
+                      for (std::size_t r = 0; r < arrived.size(); ++r) {
+                        read_lengths(r, arrived[r], r);
+                      }
+                    });
   std::copy(own.begin(), own.end(), own_.begin());
   send_pieces_.front().clear();
   for (std::size_t t = 0; t < tables(); ++t) {
     add_pieces(send_pieces_.front(), t, own[t]);
   }
-  send_.front() = {.pieces = send_pieces_.front(), .silent = !any_row(own_counts_)};
+  send_.front() = {.pieces = send_pieces_.front(), .silent = !any_row(own)};
   describe_received();
 }
 
 void RowLanes::share_each(Context& ctx, std::span<const PartialRows> to) {
   WEFT_CHECK(to.size() == counts_.size(), "{} lists, {} expected", to.size(), counts_.size());
-  count(to);
-  comm_.all_to_all(ctx, own_counts_.data(), counts_.data(),
-                   static_cast<std::int64_t>(tables()) * 8);
   const auto self = at(comm_.rank());
+  const auto lists_to = [&](std::size_t r) { return to.subspan(r * tables(), tables()); };
+  std::int64_t bytes = 0;
   for (std::size_t r = 0; r < send_.size(); ++r) {
-    const auto lists = to.subspan(r * tables(), tables());
+    bytes += length_bytes(r);
+  }
+  sent_lengths_.resize(at(bytes));
+  std::byte* next = sent_lengths_.data();
+  for (std::size_t r = 0; r < send_.size(); ++r) {
+    const std::int64_t size = length_bytes(r);
+    write_lengths(r, lists_to(r), next);
+    send_pieces_[r].assign(1, {std::exchange(next, next + size), size});
+    send_[r] = {.pieces = send_pieces_[r], .silent = size == 0};
+    recv_pieces_[r].assign(1, {nullptr, length_bytes(self)});
+  }
+  expect_lengths();
+  comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
+    for (std::size_t r = 0; r < arrived.size(); ++r) {
+      read_lengths(self, arrived[r], r);
+    }
+  });
+  for (std::size_t r = 0; r < send_.size(); ++r) {
+    const auto lists = lists_to(r);
     send_pieces_[r].clear();
     for (std::size_t t = 0; t < tables() && r != self; ++t) {
       add_pieces(send_pieces_[r], t, lists[t]);
     }
-    const auto counts = std::span(own_counts_).subspan(r * tables(), tables());
-    send_[r] = {.pieces = send_pieces_[r], .silent = r == self || !any_row(counts)};
+    send_[r] = {.pieces = send_pieces_[r], .silent = r == self || !any_row(lists)};
     if (r == self) {
       std::copy(lists.begin(), lists.end(), own_.begin());
     }

@@ -3,6 +3,10 @@
 /// of row numbers, one of vectors and, where the vectors are partial sums, one of nodes. A lane
 /// whose lists are all empty is silent.
 ///
+/// Lengths: a number takes the bits that hold the longest list which can be, a rule that both ends
+/// know, the lowest first, the tables behind each other; 64 where there is no rule. Where no list
+/// can have a row nothing is sent.
+///
 /// Memory: what has come is read where its sender holds it, where the communicator lends, and is
 /// received into a buffer here where not. Nothing is allocated once the longest lists have been
 /// seen.
@@ -31,11 +35,14 @@ class RowLanes {
     kWhole,    ///< one per row
   };
 
-  /// `columns`: [tables] of their vectors. The communicator outlives it.
+  /// `columns`: [tables] of their vectors. `bits`: [ranks][tables] of the length of a list that is
+  /// for a rank (share_each()) or of one (share_own()), at most 64; empty: 64 of each. The
+  /// communicator outlives it.
   RowLanes(comm::Communicator& comm,
            Device& device,
            std::vector<std::int64_t> columns,
-           Vectors vectors);
+           Vectors vectors,
+           std::vector<std::uint8_t> bits = {});
 
   /// Begins an exchange of the lists own[tables], which go to all ranks: tells everybody how long
   /// they are. Then send(), the lane of this rank, and recv() are those of gather_lent(). Lists
@@ -61,7 +68,12 @@ class RowLanes {
 
   [[nodiscard]] std::size_t pieces() const { return vectors_ == Vectors::kPartial ? 3 : 2; }
 
-  void count(std::span<const embedding::PartialRows> lists);
+  [[nodiscard]] std::int64_t length_bytes(std::size_t rank) const;
+  void write_lengths(std::size_t rank,
+                     std::span<const embedding::PartialRows> lists,
+                     std::byte* out) const;
+  void read_lengths(std::size_t rank, const comm::Lane& lane, std::size_t from);
+  void expect_lengths();
   void add_pieces(std::vector<comm::Piece>& to,
                   std::size_t table,
                   const embedding::PartialRows&) const;
@@ -71,8 +83,9 @@ class RowLanes {
   std::vector<std::int64_t> columns_;
   Vectors vectors_;
   Buffer received_;
-  std::vector<std::int64_t> own_counts_;                    // [tables], or [ranks][tables]
-  std::vector<std::int64_t> counts_;                        // [ranks][tables] of what comes
+  std::vector<std::uint8_t> bits_;    // [ranks][tables] of a length
+  std::vector<std::int64_t> counts_;  // [ranks][tables] of what comes
+  std::vector<std::byte> sent_lengths_, come_lengths_;
   std::vector<embedding::PartialRows> own_;                 // [tables] of what stays here
   std::vector<std::vector<comm::Piece>> send_pieces_;       // [ranks]; of a gather the first alone
   std::vector<std::vector<comm::Piece>> recv_pieces_;       // [ranks]

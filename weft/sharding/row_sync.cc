@@ -89,8 +89,9 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
   }
   fill(ctx, gradients_, own_blocks_);
   for (std::size_t r = 0; r < send_.size(); ++r) {
-    send_[r] = {.pieces = send_pieces_[r]};
-    recv_[r] = {.pieces = recv_pieces_[r]};
+    // Who has other columns of these rows is known to both.
+    send_[r] = {.pieces = send_pieces_[r], .silent = send_pieces_[r].empty()};
+    recv_[r] = {.pieces = recv_pieces_[r], .silent = recv_pieces_[r].empty()};
   }
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
     find_row_values(ctx, members, arrived, value);
@@ -155,7 +156,7 @@ ReplicaSync::ReplicaSync(comm::Communicator& comm,
       partials_(comm, device, columns_of(shards), RowLanes::Vectors::kPartial),
       own_(shards.size()) {
   if (sums == layout::RowSums::kOwned && comm.size() > 1 && !shards.empty()) {
-    owned_ = std::make_unique<OwnedSums>(comm, device, shards);
+    owned_ = std::make_unique<OwnedSums>(comm, device, shards, parts);
   }
 }
 
