@@ -2,6 +2,10 @@
 """Runs mpi_failure under mpirun and checks how jobs end.
 
 Usage: check_mpi_failures.py MPIEXEC PROGRAM SCENARIO
+       check_mpi_failures.py MPIEXEC PROGRAM --many RANKS     by hand: every fault in every tree and relay
+
+A scenario of many ranks is KIND_STEP_RANK_of_RANKS[_at_EXCHANGE]: late_merge_9_of_16 is rank 9 of 16, on hosts
+of 4, late in a merge.
 """
 import re
 import subprocess
@@ -9,7 +13,12 @@ import sys
 import time
 
 
+MANY = re.compile(r"(late|stopped|killed|thrown)_([a-z]+)_(\d+)_of_(\d+)(?:_at_(\d+))?")
+
+
 def ranks_of(scenario):
+    if many := MANY.fullmatch(scenario):
+        return int(many[4])
     staged = "_lost_" in scenario or "_killed_" in scenario or "_midway" in scenario
     return 4 if staged else 3  # two hosts with two ranks each
 
@@ -52,10 +61,63 @@ def run(mpiexec, program, scenario):
     return done, time.monotonic() - begin
 
 
+def check_many(scenario, done, seconds):
+    """One of many ranks is named, and it alone."""
+    kind, _, rank, ranks, _ = MANY.fullmatch(scenario).groups()
+    named = rf"these are missing: rank (\d+ \(world rank {rank}\)|{rank})"
+    if kind == "killed":
+        if done.returncode == 0 or not re.search(rf"process rank {rank} .*exited on signal 9", done.stderr):
+            sys.exit("the launcher does not name the rank")
+        if seconds > 45:
+            sys.exit(f"the job took {seconds:.1f} s to end")
+        return
+    if kind == "stopped":  # it cannot be waited for, and is ended with the job
+        asked = (named + r" \(rank \d+.* did not answer" if rank != "0"
+                 else "rank 0, which hears of all errors, has not answered")
+        if done.returncode == 0 or not re.search(asked, done.stderr):
+            sys.exit("the rank is not named")
+        return
+    found = dict(re.findall(r"^rank (\d+): (.*)$", done.stdout, re.MULTILINE))
+    if len(found) != int(ranks) or len(set(found.values())) != 1:
+        sys.exit(f"ranks report different errors: {found}")
+    wanted = named + "; look at" if kind == "late" else rf"^data origin={rank} the disk is gone"
+    if not re.search(wanted, found["0"]):
+        sys.exit(f"'{found['0']}' does not name rank {rank}")
+
+
+# Steps of 16 ranks and more on hosts of 4, and how many exchanges each is.
+STEPS = {"merge": 4, "broadcast": 2, "barrier": 4, "gather": 4, "relays": 4, "reduce": 4}
+
+
+def try_many(mpiexec, program, ranks):
+    """A rank that leads in trees, one that relays, the last and the first, in turns."""
+    chosen = [9, 8, int(ranks) - 1, 1, 0, 5]
+    failed = 0
+    tried = 0
+    for kind in ("late", "stopped", "killed", "thrown"):
+        for step, exchanges in STEPS.items():
+            for at in range(exchanges):
+                scenario = f"{kind}_{step}_{chosen[tried % len(chosen)]}_of_{ranks}_at_{at}"
+                tried += 1
+                done = subprocess.run([sys.executable, __file__, mpiexec, program, scenario],
+                                      capture_output=True, text=True, check=False)
+                print("held  " if done.returncode == 0 else "FAILED", scenario, flush=True)
+                if done.returncode != 0:
+                    failed += 1
+                    print(done.stdout, done.stderr, sep="\n", flush=True)
+    print(f"{tried - failed} of {tried} held")
+    sys.exit(failed != 0)
+
+
 def main():
+    if sys.argv[3] == "--many":
+        try_many(sys.argv[1], sys.argv[2], sys.argv[4])
     mpiexec, program, scenario = sys.argv[1:4]
     done, seconds = run(mpiexec, program, scenario)
     print(done.stdout, done.stderr, f"{seconds:.1f} s, exit status {done.returncode}", sep="\n")
+    if MANY.fullmatch(scenario):
+        check_many(scenario, done, seconds)
+        return
     if scenario in ENDED_FROM_OUTSIDE:
         if done.returncode == 0:
             sys.exit("the job should have failed")

@@ -15,7 +15,7 @@ namespace weft::comm::testing {
 /// Shared by a group and its subgroups.
 struct Failure {
   int after = -1;              ///< exchanges that still go well; negative: all
-  std::function<void()> fail;  ///< does not return
+  std::function<void()> fail;  ///< returns where the rank is only late
 };
 
 class FailingGroup final : public Group {

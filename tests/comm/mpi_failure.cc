@@ -1,6 +1,7 @@
 /// Jobs that fail, for check_mpi_failures.py: `mpi_failure SCENARIO`. Prints one line per rank,
 /// "rank R: CODE origin=O MESSAGE", and exits with 0 when the session ended in order: mpirun kills
 /// the other ranks as soon as one exits with another status, maybe before they have printed.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -11,6 +12,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <regex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -236,15 +239,16 @@ void raised_files(Communicator& world) {
 
 void exchange_blocks(Communicator& comm) {
   Context ctx;
-  std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * kLarge));
+  const std::int64_t bytes = comm.size() > 8 ? 1000 : kLarge;
+  std::vector<std::byte> send(static_cast<std::size_t>(comm.size() * bytes));
   std::vector<std::byte> recv(send.size());
-  comm.all_to_all(ctx, send.data(), recv.data(), kLarge);
+  comm.all_to_all(ctx, send.data(), recv.data(), bytes);
 }
 
 void reduce_parts(Communicator& comm) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   Context ctx{.device = device.get(), .pool = &device->pool()};
-  OrderedAllReduce reduce(comm, *device, 8, kLarge);
+  OrderedAllReduce reduce(comm, *device, std::max(8, comm.size()), comm.size() > 8 ? 1000 : kLarge);
   reduce.run(ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 0));
 }
 
@@ -287,9 +291,86 @@ void kill_process() {
   kill(getpid(), SIGKILL);
 }
 
+void merge_blocks(Communicator& comm) {
+  Context ctx;
+  std::vector<std::byte> block(40);
+  comm.merge(ctx, block, [](std::span<std::byte>, std::span<const std::byte>) {});
+}
+
+void send_from_first(Communicator& comm) {
+  Context ctx;
+  std::vector<std::byte> block(40);
+  comm.broadcast(ctx, block.data(), 40, 0);
+}
+
+void meet(Communicator& comm) {
+  Context ctx;
+  comm.barrier(ctx);
+}
+
+void gather_from_all(Communicator& comm) {
+  Context ctx;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
+  const std::int64_t own = comm.rank();
+  comm.all_gather(ctx, &own, all.data(), 8);
+}
+
+/// One of many ranks, on hosts of kHostRanks: "late_merge_9_of_16", with "_at_2" before exchange 2
+/// of the step.
+struct Many {
+  std::string kind;  ///< late, stopped, killed, thrown
+  Body step;
+  int rank = 0;
+  int at = 0;
+};
+
+constexpr int kHostRanks = 4;
+constexpr int kMostRanks = 64;
+constexpr double kPatience = 2.0;  // of scenarios in which a rank is late or stopped
+
+std::optional<Many> parse_many(const std::string& scenario) {
+  static const std::regex form(
+      "(late|stopped|killed|thrown)_([a-z]+)_([0-9]+)_of_[0-9]+(_at_([0-9]+))?");
+  static const std::map<std::string, Body> steps = {
+      {"merge", merge_blocks},     {"broadcast", send_from_first}, {"barrier", meet},
+      {"gather", gather_from_all}, {"relays", exchange_blocks},    {"reduce", reduce_parts}};
+  std::smatch found;
+  if (!std::regex_match(scenario, found, form)) {
+    return std::nullopt;
+  }
+  return Many{.kind = found[1],
+              .step = steps.at(found[2]),
+              .rank = std::stoi(found[3]),
+              .at = found[5].matched ? std::stoi(found[5]) : 0};
+}
+
+/// The step twice, the second time with the fault, then a barrier.
+void fail_among_many(Communicator& world, const Many& many) {
+  const std::map<std::string, std::function<void()>> faults = {
+      {"late", [] { nap(3.0 * kPatience); }},
+      {"stopped", [] { kill(getpid(), SIGSTOP); }},
+      {"killed", [] { kill(getpid(), SIGKILL); }},
+      {"thrown", [] { fail(ErrorCode::kData, "the disk is gone"); }}};
+  const auto failure = std::make_shared<testing::Failure>();
+  failure->fail = faults.at(many.kind);
+  Communicator under(std::make_unique<testing::FailingGroup>(world.duplicate("under"), failure));
+  const auto comm = under.duplicate("test", Form::kHierarchical);
+  many.step(*comm);
+  if (world.rank() == many.rank) {
+    failure->after = many.at;
+  }
+  many.step(*comm);
+  Context ctx;
+  world.barrier(ctx);
+}
+
 /// "relays_lost_2": the last rank in exchange 2 of an all_to_all; "reduce_killed_0_rank_2";
 /// "relays_midway".
 Body stage_scenario(const std::string& scenario) {
+  if (const auto many = parse_many(scenario)) {
+    return [=](Communicator& world) { fail_among_many(world, *many); };
+  }
+
   const Body step = scenario.starts_with("relays") ? exchange_blocks : reduce_parts;
   if (scenario.ends_with("midway")) {
     return [=](Communicator& world) { kill_midway(world, step); };
@@ -325,9 +406,17 @@ int run(const std::string& scenario) {
   limit_files(scenario);
   int rank = -1;
   try {
-    MpiSession session({.timeout_s = scenario == "late" ? 2.0 : 60.0,
-                        .shutdown_timeout_s = 4.0,
-                        .hosts = {0, 0, 1, 1}});
+    MpiOptions options{.timeout_s = 60.0, .shutdown_timeout_s = 4.0, .hosts = {0, 0, 1, 1}};
+    if (scenario.starts_with("late") || scenario.starts_with("stopped")) {
+      options.timeout_s = kPatience;
+    }
+    if (parse_many(scenario)) {
+      options.hosts.clear();
+      for (int r = 0; r < kMostRanks; ++r) {
+        options.hosts.push_back(r / kHostRanks);
+      }
+    }
+    MpiSession session(options);
     rank = session.world().rank();
     session.run(bodies.contains(scenario) ? bodies.at(scenario) : stage_scenario(scenario));
   } catch (const Error& error) {

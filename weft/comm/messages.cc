@@ -65,24 +65,6 @@ Error wrong_size(const GroupNames& group,
           group.world(self)};
 }
 
-std::string list_ranks(const GroupNames& group, std::span<const int> ranks) {
-  std::string text;
-  for (const int rank : ranks) {
-    text += text.empty() ? "" : ", ";
-    text += group.rank(rank);
-  }
-  return text;
-}
-
-Error timed_out(const GroupNames& group, const Waiting& waiting) {
-  return {ErrorCode::kTimeout,
-          fmt::format("{}: {} has waited {:.1f} s and these are missing: {}; look at what they "
-                      "are doing, or raise the timeout if a step takes that long",
-                      describe(waiting.stamp, group.name), group.rank(waiting.self),
-                      waiting.seconds, list_ranks(group, waiting.missing)),
-          group.world(waiting.self)};
-}
-
 Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer) {
   return {ErrorCode::kComm,
           fmt::format("{}: {} waits for {}, which has ended; all ranks must make the same "

@@ -46,19 +46,6 @@ Error wrong_size(const GroupNames& group,
                  int self,
                  const LaneSize& expected);
 
-/// Rank `self` has waited long enough; `missing` are the ranks that did not come.
-struct Waiting {
-  int self = 0;
-  Stamp stamp;
-  double seconds = 0.0;
-  std::span<const int> missing;
-};
-
-/// "rank 1, rank 2".
-std::string list_ranks(const GroupNames& group, std::span<const int> ranks);
-
-Error timed_out(const GroupNames& group, const Waiting& waiting);
-
 /// Rank `peer` has ended while `self` waits for it.
 Error peer_ended(const GroupNames& group, const Stamp& stamp, int self, int peer);
 

@@ -48,6 +48,7 @@ void Board::exchange(int rank, const Exchange& call) {
 void Board::post(int rank, const Exchange& call) {
   Post& own = posts_[static_cast<std::size_t>(rank)];
   ++own.posted;
+  own.since = std::chrono::steady_clock::now();
   own.stamp = call.stamp;
   own.send = call.send;
   own.recv = call.recv;
@@ -60,10 +61,9 @@ void Board::post(int rank, const Exchange& call) {
 }
 
 void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = posts_[static_cast<std::size_t>(rank)].since;
   const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(world_.timeout_s()));
-  const GroupNames names{name_, members_};
   while (filled_ == round && !world_.aborted()) {
     check_present(lock, rank, round);
     changed_.wait_until(lock, std::max(begin, world_.last_alive()) + patience);
@@ -71,20 +71,46 @@ void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
     const bool late =
         std::chrono::steady_clock::now() >= std::max(begin, world_.last_alive()) + patience;
     if (late && filled_ == round && !world_.aborted()) {
-      std::vector<int> absent;
-      for (std::size_t p = 0; p < posts_.size(); ++p) {
-        if (is_missing(p, round)) {
-          absent.push_back(static_cast<int>(p));
-        }
-      }
-      fail_world(lock, timed_out(names, {.self = rank,
-                                         .stamp = posts_[static_cast<std::size_t>(rank)].stamp,
-                                         .seconds = world_.timeout_s(),
-                                         .missing = absent}));
+      fail_late(lock, rank, round);
     }
   }
   if (world_.aborted()) {
     leave_aborted(lock);
+  }
+}
+
+/// The patience of `rank` has ended.
+void Board::fail_late(Lock& lock, int rank, std::uint64_t round) {
+  Wait own = wait_of(rank, round);
+  own.seconds = world_.timeout_s();
+  lock.unlock();  // one board at a time
+  const std::vector<Wait> all = world_.waits();
+  lock.lock();
+  fail_world(lock, timed_out(find_fault(own, all)));
+}
+
+Wait Board::wait_of(int rank, std::uint64_t round) const {
+  const Post& post = posts_[static_cast<std::size_t>(rank)];
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - post.since;
+  Wait wait{.self = {rank, members_[static_cast<std::size_t>(rank)]},
+            .group = name_,
+            .stamp = post.stamp,
+            .seconds = waited.count(),
+            .missing = {}};
+  for (std::size_t p = 0; p < posts_.size(); ++p) {
+    if (is_missing(p, round)) {
+      wait.missing.push_back({static_cast<int>(p), members_[p]});
+    }
+  }
+  return wait;
+}
+
+void Board::add_waits(std::vector<Wait>& waits) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t p = 0; p < posts_.size() && arrived_ > 0; ++p) {
+    if (!is_missing(p, filled_)) {
+      waits.push_back(wait_of(static_cast<int>(p), filled_));
+    }
   }
 }
 
@@ -226,6 +252,14 @@ void LocalWorld::abort(const Error& error) {
   for (const std::shared_ptr<Board>& board : live_boards()) {
     board->wake();
   }
+}
+
+std::vector<Wait> LocalWorld::waits() {
+  std::vector<Wait> waits;
+  for (const std::shared_ptr<Board>& board : live_boards()) {
+    board->add_waits(waits);
+  }
+  return waits;
 }
 
 void LocalWorld::check() const {

@@ -18,6 +18,7 @@
 #include "weft/comm/activity.h"
 #include "weft/comm/collective.h"
 #include "weft/comm/group.h"
+#include "weft/comm/waits.h"
 
 namespace weft::comm {
 
@@ -42,13 +43,17 @@ class Board {
   /// Wakes the waiting ranks, for the world's error or a rank's end.
   void wake();
 
+  /// Adds the waits of the ranks that have come to a round which is not full yet.
+  void add_waits(std::vector<Wait>& waits);
+
   [[nodiscard]] const std::string& name() const { return name_; }
 
   [[nodiscard]] const std::vector<int>& members() const { return members_; }  ///< world ranks
 
  private:
   struct Post {
-    std::uint64_t posted = 0;  ///< exchanges this rank has come to
+    std::uint64_t posted = 0;                     ///< exchanges this rank has come to
+    std::chrono::steady_clock::time_point since;  ///< when it came to the last
     Stamp stamp;
     std::span<const Lane> send;
     std::span<const Lane> recv;
@@ -60,6 +65,8 @@ class Board {
   void post(int rank, const Exchange& call);
   void wait_for_all(Lock& lock, int rank, std::uint64_t round);
   void check_present(Lock& lock, int rank, std::uint64_t round);
+  [[noreturn]] void fail_late(Lock& lock, int rank, std::uint64_t round);
+  [[nodiscard]] Wait wait_of(int rank, std::uint64_t round) const;
 
   [[nodiscard]] bool is_missing(std::size_t rank, std::uint64_t round) const {
     return posts_[rank].posted <= round;
@@ -101,6 +108,9 @@ class LocalWorld {
   void abort(const Error& error);
 
   void check() const;
+
+  /// The waits of all ranks, group by group.
+  std::vector<Wait> waits();
 
   [[nodiscard]] bool aborted() const { return aborted_.load(); }
 

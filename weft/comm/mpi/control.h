@@ -6,18 +6,23 @@
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/comm/mpi/mpi_calls.h"
+#include "weft/comm/waits.h"
 
 namespace weft::comm {
 
 /// Which error is the world's, and who has come to the end.
 ///
 /// A rank that fails reports to rank 0. Rank 0 makes the first error it hears of the verdict and
-/// sends it to everybody, so all ranks throw the same. A rank that gets no verdict in time makes do
-/// with its own error. At the end each rank says so to all others, after its error is settled.
+/// sends it to everybody, so all ranks throw the same. A rank whose patience has ended reports its
+/// wait; rank 0 then asks all ranks what they wait for, so that the verdict names the rank at fault
+/// and not one that waits for it (weft/comm/waits.h), or did not answer. A rank that gets no
+/// verdict in time makes do with its own error. At the end each rank says so to all others, after
+/// its error is settled.
 /// Progress thread only. Messages between two ranks arrive in order.
 class Control {
  public:
@@ -25,6 +30,15 @@ class Control {
 
   /// This rank has failed.
   void fail_with(const Error& error);
+
+  /// A wait of this rank has lasted too long.
+  void report_late(const Wait& wait);
+
+  /// Whether rank 0 has asked what this rank waits for, and answer() has not been called.
+  [[nodiscard]] bool is_asked() const { return is_asked_; }
+
+  /// Tells rank 0 all waits of this rank.
+  void answer(std::span<const Wait> waits);
 
   /// Takes in and sends off messages. Returns whether any came.
   bool poll();
@@ -67,15 +81,38 @@ class Control {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Kind : std::uint32_t { kReport = 1, kVerdict = 2, kEnd = 3, kAlive = 4, kWaiting = 5 };
+  enum class Kind : std::uint32_t {
+    kReport = 1,
+    kVerdict = 2,
+    kEnd = 3,
+    kAlive = 4,
+    kWaiting = 5,
+    kLate = 6,    ///< a wait that has lasted too long; to rank 0
+    kAsk = 7,     ///< what do you wait for? from rank 0
+    kAnswer = 8,  ///< the waits of a rank; to rank 0
+  };
 
   struct Outgoing {
     std::vector<std::byte> bytes;
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
+  /// Of rank 0, while it asks.
+  struct Inquiry {
+    Wait first;
+    Clock::time_point asked;
+    std::vector<Wait> waits;
+    std::vector<bool> answered;  ///< [W]
+  };
+
   void receive(const MPI_Status& status);
   void send(int to, Kind kind, const std::optional<Error>& error);
+  void send_bytes(int to, std::vector<std::byte> bytes);
+  void send_waits(Kind kind, std::span<const Wait> waits);
+  void ask(const Wait& first);
+  void take_answer(int rank, std::vector<Wait> waits);
+  void end_inquiry();
+  void give_up_on_verdict();
   void decide(const Error& error);
 
   MPI_Comm comm_;
@@ -83,6 +120,8 @@ class Control {
   std::optional<Error> verdict_;
   std::optional<Error> own_;  ///< reported, and no verdict yet
   Clock::time_point reported_;
+  std::optional<Inquiry> inquiry_;
+  bool is_asked_ = false;
   bool said_end_ = false;
   bool said_waiting_ = false;
   std::vector<bool> waiting_;

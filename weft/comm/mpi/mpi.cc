@@ -26,6 +26,7 @@
 #include "weft/comm/mpi/open_files.h"
 #include "weft/comm/mpi/sink.h"
 #include "weft/comm/mpi/transfer.h"
+#include "weft/comm/waits.h"
 
 namespace weft::comm {
 
@@ -162,6 +163,8 @@ class ProgressEngine final : public Engine {
   void take_requests();
   bool progress_all();
   bool progress_one(Ticket& ticket);
+  [[nodiscard]] Wait wait_of(const Ticket& ticket) const;
+  void answer();
   void watch(Ticket& ticket);
   bool publish_verdict();
   bool drain(Ticket& ticket);
@@ -351,6 +354,9 @@ void ProgressEngine::loop() {
     bool moved = control_->poll();
     moved = publish_verdict() || moved;
     moved = progress_all() || moved;
+    if (control_->is_asked()) {
+      answer();
+    }
     if (error_published_) {
       sink_->take();
       watch_own_end();
@@ -430,15 +436,38 @@ bool ProgressEngine::progress_one(Ticket& ticket) {
   return false;
 }
 
+Wait ProgressEngine::wait_of(const Ticket& ticket) const {
+  const ExchangeCall& call = ticket.transfer->call();
+  const std::chrono::duration<double> waited = Clock::now() - ticket.moved;
+  Wait wait{.self = {call.self, call.names.world(call.self)},
+            .group = std::string(call.names.name),
+            .stamp = call.stamp,
+            .seconds = waited.count(),
+            .missing = {}};
+  for (const int peer : ticket.transfer->missing()) {
+    wait.missing.push_back({peer, call.names.world(peer)});
+  }
+  return wait;
+}
+
+/// For rank 0, which asks who waits for whom.
+void ProgressEngine::answer() {
+  std::vector<Wait> waits;
+  for (const Ticket* ticket : active_) {
+    waits.push_back(wait_of(*ticket));
+  }
+  control_->answer(waits);
+}
+
 void ProgressEngine::watch(Ticket& ticket) {
   const ExchangeCall& call = ticket.transfer->call();
   // Whoever says that it is alive may be who those that are missing wait for.
   if (Clock::now() - std::max(ticket.moved, control_->last_alive()) > seconds(options_.timeout_s)) {
-    const std::vector<int> missing = ticket.transfer->missing();
-    throw timed_out(call.names, {.self = call.self,
-                                 .stamp = call.stamp,
-                                 .seconds = options_.timeout_s,
-                                 .missing = missing});
+    ticket.broken = true;
+    Wait wait = wait_of(ticket);
+    wait.seconds = options_.timeout_s;
+    control_->report_late(wait);
+    return;
   }
   if (!control_->any_has_ended()) {
     return;
