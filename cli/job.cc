@@ -250,7 +250,9 @@ int run_job(const JobArguments& arguments, RunFunction run) {
   options.config = spec::load_config(
       arguments.config.path, arguments.config.overrides,
       arguments.resume.empty() ? spec::WrittenBy::kUser : spec::WrittenBy::kEarlierBuild);
-  LaunchOptions launching{.ranks = arguments.ranks, .timeout_s = options.config.train.timeout_s};
+  LaunchOptions launching{.ranks = arguments.ranks,
+                          .hosts = arguments.hosts,
+                          .timeout_s = options.config.train.timeout_s};
   launching.command =
       fmt::format("weft {} {}", run == train::run_train ? "train" : "eval", arguments.config.path);
   check_launch(launching);
@@ -319,6 +321,12 @@ void add_job_arguments(CLI::App& command, JobArguments& arguments) {
   command
       .add_option("--ranks", arguments.ranks,
                   "Ranks, as threads of this process (under mpirun: leave out)")
+      ->check(CLI::Range(1, 4096));
+  command
+      .add_option("--hosts", arguments.hosts,
+                  "With --ranks: ranks on each host, as 8,8,4. The threads stay here, but plan and "
+                  "exchanges are as between hosts")
+      ->delimiter(',')
       ->check(CLI::Range(1, 4096));
   command.add_option("--threads", arguments.threads, "Threads per rank; default: cores / ranks")
       ->check(CLI::Range(1, 1024));

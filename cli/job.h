@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 
@@ -13,8 +14,9 @@ namespace weft::cli {
 
 struct JobArguments {
   ConfigArguments config;
-  int ranks = 0;    ///< 0 = one, or the MPI job's
-  int threads = 0;  ///< per rank; 0 = cores / ranks
+  int ranks = 0;           ///< 0 = one, or the MPI job's
+  std::vector<int> hosts;  ///< ranks on each, where they are threads; empty = one host
+  int threads = 0;         ///< per rank; 0 = cores / ranks
   std::string summary, out, plan, cluster, stats, checkpoint, resume, resume_data;
   std::int64_t checkpoint_every = 0;
   std::int64_t checkpoint_keep = 0;

@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -116,18 +118,46 @@ void launch_mpi(const LaunchOptions& options,
   std::_Exit(exit_code(error.code()));
 }
 
+void check_hosts(const LaunchOptions& options) {
+  const int ranks = std::accumulate(options.hosts.begin(), options.hosts.end(), 0);
+  if (options.hosts.empty() || (ranks == options.ranks && !comm::launched_by_mpi())) {
+    return;
+  }
+  if (comm::launched_by_mpi()) {
+    fail(
+        ErrorCode::kUsage,
+        "--hosts is for ranks that are threads of one process; under an MPI launcher the hosts are "
+        "those of the processes, so leave it out");
+  }
+  fail(ErrorCode::kUsage, "--hosts has {} ranks and --ranks is {}; give as many", ranks,
+       options.ranks);
+}
+
+/// [ranks] the host of each.
+std::vector<int> hosts_of_ranks(const LaunchOptions& options) {
+  std::vector<int> hosts;
+  for (std::size_t h = 0; h < options.hosts.size(); ++h) {
+    hosts.insert(hosts.end(), static_cast<std::size_t>(options.hosts[h]), static_cast<int>(h));
+  }
+  return hosts;
+}
+
 void launch_local(const LaunchOptions& options,
                   const std::function<void(comm::Communicator&, const std::atomic<bool>&)>& body) {
   const auto activity = std::make_shared<comm::ActivityLog>();
   const StopSignals signals(options.stops, [activity] { return activity->describe(); });
   comm::run_local(std::max(1, options.ranks),
-                  {.timeout_s = options.timeout_s, .give_up = end_process, .activity = activity},
+                  {.timeout_s = options.timeout_s,
+                   .give_up = end_process,
+                   .activity = activity,
+                   .hosts = hosts_of_ranks(options)},
                   [&](comm::Communicator& world) { body(world, signals.flag()); });
 }
 
 }  // namespace
 
 void check_launch(const LaunchOptions& options) {
+  check_hosts(options);
   if (options.ranks > 0 || comm::launched_by_mpi()) {
     return;
   }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "weft/comm/communicator.h"
 
@@ -11,6 +12,7 @@ namespace weft::cli {
 
 struct LaunchOptions {
   int ranks = 0;                          ///< 0 = one, or as many as mpirun started
+  std::vector<int> hosts = {};            ///< ranks on each, where they are threads; empty: one
   double timeout_s = 300.0;               ///< of every wait for another rank
   std::string stops = "after this step";  ///< when a stop request is honoured
   std::string command = "weft";           ///< what is launched, for the message of check_launch()
@@ -18,7 +20,7 @@ struct LaunchOptions {
 
 /// Throws Error(kUsage) where the environment says that this is one of several processes
 /// (WORLD_SIZE or SLURM_STEP_NUM_TASKS above 1) and neither MPI nor `ranks` says what it is of
-/// them: each would be a job of its own.
+/// them: each would be a job of its own. Also where `hosts` are not those of `ranks` threads.
 void check_launch(const LaunchOptions& options);
 
 /// Runs `body` on every rank, with a flag that a stop request sets (cli/signals.h). Rethrows the

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -183,11 +182,11 @@ int exchanges_of(const Layout& layout, const Together& step) {
 
 /// Whether this layout and step have their turn.
 bool is_chosen(int layout, std::size_t step, bool waits) {
-  if (std::getenv("WEFT_ALL_FAULTS") != nullptr || layout == 0) {
+  if (testing::all_faults() || layout == 0) {
     return true;
   }
   // A flat form has trees of its own alone; every wait takes its time.
-  return layout == 1 ? !waits || step % 2 == 1 : layout == 2 && step < kTrees;
+  return layout == 1 ? step % (waits ? 4 : 2) == 1 : layout == 2 && step < kTrees;
 }
 
 class Faults : public ::testing::TestWithParam<int> {

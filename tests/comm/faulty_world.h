@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -266,6 +267,11 @@ inline FaultOutcome run_with(const Fault& fault,
   outcome.hit = run.hit();
   outcome.exchanges = run.exchanges();
   return outcome;
+}
+
+/// Whether to leave out nothing of what takes long: by hand.
+inline bool all_faults() {
+  return std::getenv("WEFT_ALL_FAULTS") != nullptr;
 }
 
 /// [ranks] hosts with so many ranks each.

@@ -347,7 +347,7 @@ std::optional<Many> parse_many(const std::string& scenario) {
 /// The step twice, the second time with the fault, then a barrier.
 void fail_among_many(Communicator& world, const Many& many) {
   const std::map<std::string, std::function<void()>> faults = {
-      {"late", [] { nap(3.0 * kPatience); }},
+      {"late", [] { nap(kPatience + 1.0); }},  // well before the others end without it
       {"stopped", [] { kill(getpid(), SIGSTOP); }},
       {"killed", [] { kill(getpid(), SIGKILL); }},
       {"thrown", [] { fail(ErrorCode::kData, "the disk is gone"); }}};

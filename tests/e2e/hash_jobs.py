@@ -6,6 +6,7 @@ compared with another build on the same machine.
 """
 
 import dataclasses
+import random
 
 import harness
 
@@ -47,6 +48,7 @@ class Job:
     threads: int = 1
     resume_on: int = 0  # stopped after three steps and resumed on so many ranks
     hot_rows: bool = False  # statistics are made first
+    hosts: tuple = ()  # ranks on each, where they are threads
 
 
 def all_tables(key, value):
@@ -151,6 +153,67 @@ def jobs():
                                          "data.shuffle.enabled": False}, ranks=3),
     ]
     return found
+
+
+# Layouts of ranks over hosts, by name: of so many ranks, how many each host has.
+LAYOUTS = {
+    "one host": lambda ranks: (),
+    "hosts of 8": lambda ranks: (8,) * (ranks // 8) + ((ranks % 8,) if ranks % 8 else ()),
+    "hosts of 2": lambda ranks: (2,) * (ranks // 2) + ((1,) if ranks % 2 else ()),
+    "a host each": lambda ranks: (1,) * ranks,
+    # 1, 2, 3, ... and the rest on one.
+    "uneven hosts": lambda ranks: uneven(ranks),
+}
+FORMS = ("flat", "hierarchical")
+SCHEDULES = (
+    {"pipeline.schedule": "sync"}, {"pipeline.schedule": "prefetch"}, {"pipeline.schedule": "dbp"},
+    {"pipeline.schedule": "fwp"}, {"pipeline.schedule": "nested", "pipeline.micro_batches": 3})
+MOST_RANKS = 64
+
+
+def uneven(ranks):
+    sizes = []
+    while ranks > len(sizes):
+        sizes.append(len(sizes) + 1)
+        ranks -= sizes[-1]
+    return (*sizes, ranks) if ranks else tuple(sizes)
+
+
+def jobs_of_any_ranks():
+    """Jobs whose bits depend on neither ranks nor hosts: no bag is split between ranks, unless it is pooled
+    at the sample. MOST_RANKS parts; the last batch has fewer samples than that."""
+    always = {"batch_size": 130, "numerics.parts": MOST_RANKS}
+    one_id = {"data.synthetic.columns.2.max_length": 1}
+    jobs = [Job("as planned", {}),
+            Job("check device", {"train.device": "check"}),
+            Job("pooled at the sample", all_tables("sharding", "row_wise") |
+                all_tables("pooled_at", "sample") | {"codecs.ids": "packed"}),
+            Job("hot rows", all_tables("hot_rows", 10) | one_id, hot_rows=True),
+            Job("sequences", SEQUENCE | {"tables.2.sharding": "row_wise"}),
+            Job("codecs", {"codecs.forward": "int8", "codecs.backward": "bf16",
+                           "tables.2.sharding": "column_wise"}),
+            Job("bf16 rows", all_tables("dtype", "bf16") | {"tables.1.sharding": "data_parallel"})]
+    jobs += [Job(kind, all_tables("sharding", kind) | one_id) for kind in SHARDINGS]
+    jobs += [Job(f"copies, {kind}", all_tables("sharding", "data_parallel") |
+                 all_tables("optimizer", {"type": kind, "max_norm": 0.2})) for kind in OPTIMIZERS]
+    return [dataclasses.replace(job, values=always | job.values) for job in jobs]
+
+
+def many_rank_jobs(ranks, seed, layouts=tuple(LAYOUTS)):
+    """Pairs of a job on one rank and the same on many, of every kind and number of ranks: layout, form and
+    schedule are drawn."""
+    draw = random.Random(seed)
+    pairs = []
+    for job in jobs_of_any_ranks():
+        for count in ranks:
+            layout, form = draw.choice(layouts), draw.choice(FORMS)
+            schedule = draw.choice(SCHEDULES)
+            name = (f"{job.name}, {count} ranks, {layout}, {form}, "
+                    f"{schedule['pipeline.schedule']}")
+            many = dataclasses.replace(job, name=name, ranks=count, hosts=LAYOUTS[layout](count),
+                                       values=job.values | schedule | {"collectives": form})
+            pairs.append((job, many))
+    return pairs
 
 
 def open_jobs():
