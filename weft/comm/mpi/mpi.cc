@@ -60,6 +60,9 @@ constexpr auto kIdlePause = std::chrono::milliseconds(5);
 // not.
 constexpr auto kLongDrain = std::chrono::seconds(1);
 
+// How much later than the first of the ranks that live others end the job.
+constexpr auto kNextTurn = std::chrono::seconds(1);
+
 constexpr int kMaxLimitText = 1024;  // of claim_sockets(), as it travels
 
 constexpr int kAbortStatus = 4;  // the exit status of communication errors
@@ -169,6 +172,7 @@ class ProgressEngine final : public Engine {
   bool publish_verdict();
   bool drain(Ticket& ticket);
   [[nodiscard]] double shutdown_limit() const;
+  [[nodiscard]] Clock::duration turn_to_end(const std::vector<int>& lost) const;
   [[noreturn]] void end_job(const std::string& who, double limit, const std::string& lost);
   [[noreturn]] void end_job_without(std::vector<int> ranks);
   void watch_own_end();
@@ -509,7 +513,10 @@ bool ProgressEngine::drain(Ticket& ticket) {
     control_->say_waiting();
   }
   if (waited > seconds(shutdown_limit())) {
-    end_job_without(control_->lost());
+    const std::vector<int> lost = control_->lost();
+    if (waited > seconds(shutdown_limit()) + turn_to_end(lost)) {
+      end_job_without(lost);
+    }
   }
   return false;
 }
@@ -552,6 +559,16 @@ double ProgressEngine::shutdown_limit() const {
   return std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s);
 }
 
+/// Of the ranks that are not lost the first ends the job, and others only where it has not: Open
+/// MPI's launcher has crashed, and hung, when many ended it at once.
+Clock::duration ProgressEngine::turn_to_end(const std::vector<int>& lost) const {
+  int first = 0;
+  while (std::find(lost.begin(), lost.end(), first) != lost.end()) {
+    ++first;
+  }
+  return rank_ == first ? Clock::duration::zero() : Clock::duration(kNextTurn);
+}
+
 void ProgressEngine::watch_end() {
   const double limit = error_published_ ? shutdown_limit() : options_.timeout_s;
   const auto begin = error_published_ ? std::max(end_time_, error_time_)
@@ -566,7 +583,10 @@ void ProgressEngine::watch_end() {
                               rank_));
     return;
   }
-  end_job_without(control_->lost());
+  const std::vector<int> lost = control_->lost();
+  if (Clock::now() - begin > seconds(limit) + turn_to_end(lost)) {
+    end_job_without(lost);
+  }
 }
 
 /// `ranks` are those of which nothing is heard; where there are none, those that have not ended.
