@@ -1,9 +1,8 @@
 #include "weft/checkpoint/agree.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,74 +50,15 @@ Outcome outcome_of(const comm::Communicator& comm, const std::optional<Error>& e
           .message_bytes = static_cast<std::int64_t>(std::string_view(error->what()).size())};
 }
 
-/// An exchange in which this rank sends bytes to one rank or none (-1), and receives from one or
-/// none. Collective.
-class OneToOne {
- public:
-  OneToOne(comm::Communicator& comm, Context& ctx)
-      : comm_(comm),
-        ctx_(ctx),
-        send_(static_cast<std::size_t>(comm.size())),
-        recv_(static_cast<std::size_t>(comm.size())) {}
-
-  void send(int to, const void* data, std::int64_t bytes) {
-    pieces_[0] = {const_cast<void*>(data), bytes};
-    run(to, -1);
-  }
-
-  void receive(int from, void* data, std::int64_t bytes) {
-    pieces_[1] = {data, bytes};
-    run(-1, from);
-  }
-
-  void rest() { run(-1, -1); }
-
- private:
-  void run(int to, int from) {
-    std::fill(send_.begin(), send_.end(), comm::Lane{.pieces = {}, .silent = true});
-    std::fill(recv_.begin(), recv_.end(), comm::Lane{.pieces = {}, .silent = true});
-    if (to >= 0) {
-      send_[static_cast<std::size_t>(to)] = {.pieces = {&pieces_[0], 1}, .silent = false};
-    }
-    if (from >= 0) {
-      recv_[static_cast<std::size_t>(from)] = {.pieces = {&pieces_[1], 1}, .silent = false};
-    }
-    comm_.exchange_directly(ctx_, send_, recv_);
-  }
-
-  comm::Communicator& comm_;
-  Context& ctx_;
-  std::vector<comm::Lane> send_;
-  std::vector<comm::Lane> recv_;
-  std::array<comm::Piece, 2> pieces_;
-};
-
-/// Up a binary tree to rank 0, and down again: 2 (W - 1) messages of all ranks together, and of
-/// each at most 2 log2 W.
 Outcome outcome_of_all(comm::Communicator& comm, Context& ctx, Outcome own) {
-  OneToOne exchange(comm, ctx);
-  const int rank = comm.rank();
-  int span = 1;
-  for (; span < comm.size(); span *= 2) {
-    if (rank % (2 * span) == span) {
-      exchange.send(rank - span, &own, sizeof own);
-    } else if (rank % (2 * span) == 0 && rank + span < comm.size()) {
-      Outcome other;
-      exchange.receive(rank + span, &other, sizeof other);
-      own = own.rank == kNone ? other : own;
-    } else {
-      exchange.rest();
-    }
-  }
-  for (span /= 2; span > 0; span /= 2) {
-    if (rank % (2 * span) == span) {
-      exchange.receive(rank - span, &own, sizeof own);
-    } else if (rank % (2 * span) == 0 && rank + span < comm.size()) {
-      exchange.send(rank + span, &own, sizeof own);
-    } else {
-      exchange.rest();
-    }
-  }
+  comm.merge(ctx, std::as_writable_bytes(std::span(&own, 1)),
+             [](std::span<std::byte> block, std::span<const std::byte> later) {
+               Outcome first;
+               std::memcpy(&first, block.data(), sizeof first);
+               if (first.rank == kNone) {
+                 std::memcpy(block.data(), later.data(), later.size());
+               }
+             });
   return own;
 }
 
@@ -137,54 +77,51 @@ void agree(comm::Communicator& comm, Context& ctx, const Work& work) {
   throw Error(static_cast<ErrorCode>(outcome.code), message, static_cast<int>(outcome.origin));
 }
 
-Gathered gather_to_first(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own) {
-  const auto ranks = static_cast<std::size_t>(comm.size());
-  const bool is_first = comm.rank() == 0;
+namespace {
+
+/// A rank's bytes behind their number, which then say by themselves where the next rank's begin.
+std::vector<std::byte> framed(std::span<const std::byte> own) {
+  const auto bytes = static_cast<std::int64_t>(own.size());
+  std::vector<std::byte> block(sizeof bytes + own.size());
+  std::memcpy(block.data(), &bytes, sizeof bytes);
+  std::copy(own.begin(), own.end(), block.begin() + sizeof bytes);
+  return block;
+}
+
+/// Framed bytes of all ranks; on rank 0.
+std::vector<std::byte> framed_to_first(comm::Communicator& comm,
+                                       Context& ctx,
+                                       std::span<const std::byte> own) {
+  return comm.merge_to_first(ctx, framed(own),
+                             [](std::vector<std::byte>& block, std::span<const std::byte> later) {
+                               block.insert(block.end(), later.begin(), later.end());
+                             });
+}
+
+Gathered without_frames(std::span<const std::byte> framed, int ranks) {
   Gathered out;
-  out.counts.resize(is_first ? ranks : 0);
-  const std::vector<comm::Lane> silent(ranks, {.pieces = {}, .silent = true});
-  const auto gather = [&](const comm::Piece& sent, const std::vector<comm::Piece>& received) {
-    std::vector<comm::Lane> send = silent;
-    std::vector<comm::Lane> recv = silent;
-    send[0] = {.pieces = {&sent, 1}, .silent = false};
-    for (std::size_t r = 0; r < received.size(); ++r) {
-      recv[r] = {.pieces = {&received[r], 1}, .silent = false};
-    }
-    comm.exchange_directly(ctx, send, recv);
-  };
-  auto own_bytes = static_cast<std::int64_t>(own.size());
-  std::vector<comm::Piece> pieces;
-  for (std::int64_t& count : out.counts) {
-    pieces.push_back({&count, sizeof count});
+  out.bytes.reserve(framed.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::int64_t& bytes = out.counts.emplace_back();
+    std::memcpy(&bytes, framed.data(), sizeof bytes);
+    const auto own = framed.subspan(sizeof bytes, static_cast<std::size_t>(bytes));
+    out.bytes.insert(out.bytes.end(), own.begin(), own.end());
+    framed = framed.subspan(sizeof bytes + own.size());
   }
-  gather({&own_bytes, sizeof own_bytes}, pieces);
-  const std::int64_t total = std::accumulate(out.counts.begin(), out.counts.end(), std::int64_t{0});
-  out.bytes.resize(static_cast<std::size_t>(total));
-  std::byte* next = out.bytes.data();
-  for (std::size_t r = 0; r < pieces.size(); ++r) {
-    pieces[r] = {next, out.counts[r]};
-    next += out.counts[r];
-  }
-  gather({const_cast<std::byte*>(own.data()), own_bytes}, pieces);
   return out;
 }
 
-void share_text(comm::Communicator& comm, Context& ctx, std::string& text) {
-  auto bytes = static_cast<std::int64_t>(text.size());
-  comm.broadcast(ctx, &bytes, sizeof bytes, 0);
-  text.resize(static_cast<std::size_t>(bytes));
-  comm.broadcast(ctx, text.data(), bytes, 0);
+}  // namespace
+
+Gathered gather_to_first(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own) {
+  const std::vector<std::byte> all = framed_to_first(comm, ctx, own);
+  return comm.rank() == 0 ? without_frames(all, comm.size()) : Gathered{};
 }
 
 Gathered gather_bytes(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own) {
-  Gathered out;
-  out.counts.resize(static_cast<std::size_t>(comm.size()));
-  const auto own_bytes = static_cast<std::int64_t>(own.size());
-  comm.all_gather(ctx, &own_bytes, out.counts.data(), sizeof(own_bytes));
-  const std::int64_t total = std::accumulate(out.counts.begin(), out.counts.end(), std::int64_t{0});
-  out.bytes.resize(static_cast<std::size_t>(total));
-  comm.all_gather_v(ctx, {own.data(), own_bytes, out.bytes.data(), out.counts});
-  return out;
+  std::vector<std::byte> all = framed_to_first(comm, ctx, own);
+  comm.share(ctx, all, 0);
+  return without_frames(all, comm.size());
 }
 
 }  // namespace weft::checkpoint

@@ -27,8 +27,8 @@ using Work = std::function<void(WorkProgress& progress)>;
 /// wait for it (comm::WorkWatch). Where nothing moves for the timeout of `comm`, an Error(kTimeout)
 /// that names the rank, what it was doing and how far it was is the world's error, and all ranks
 /// end with it. The rank itself throws when its work comes back; work that hangs is ended with its
-/// process. Messages: 2 (W - 1) of all ranks together, each at most 2 log2 W, up a tree and down
-/// again; an error's text goes from its rank to all.
+/// process. Messages: those of Communicator::merge(), up the tree of ranks and down again; an
+/// error's text goes from its rank to all.
 void agree(comm::Communicator& comm, Context& ctx, const Work& work);
 
 /// The byte strings of all ranks, one after the other in rank order.
@@ -37,12 +37,10 @@ struct Gathered {
   std::vector<std::int64_t> counts;  ///< [W]
 };
 
-/// Gives rank 0 the byte strings of all; the others get nothing. Messages: two of each rank.
+/// Gives rank 0 the byte strings of all; the others get nothing. Messages: two of each rank but
+/// rank 0, up the tree of ranks.
 /// Collective.
 Gathered gather_to_first(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own);
-
-/// Gives every rank the text of rank 0. Collective.
-void share_text(comm::Communicator& comm, Context& ctx, std::string& text);
 
 /// Gives every rank the byte strings of all, which may have different lengths. Collective.
 Gathered gather_bytes(comm::Communicator& comm, Context& ctx, std::span<const std::byte> own);

@@ -162,7 +162,7 @@ bool check_extra(comm::Communicator& comm,
            options.path, some_of(refused));
     }
   });
-  share_text(comm, ctx, all);
+  comm.share(ctx, all, 0);
   return !all.empty();
 }
 

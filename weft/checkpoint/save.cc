@@ -252,7 +252,7 @@ void Save::decide(const Gathered& gathered) {
     }
   });
   std::string text = plan_.encode();
-  share_text(comm_, ctx_, text);
+  comm_.share(ctx_, text, 0);
   plan_.decode(text);
 }
 
@@ -383,7 +383,7 @@ std::string Save::finish() {
   out.put(final_);
   out.put(id_);
   std::string text = out.bytes();
-  share_text(comm_, ctx_, text);
+  comm_.share(ctx_, text, 0);
   ByteReader in(text);
   final_ = in.take<std::string>();
   id_ = in.take<std::uint64_t>();

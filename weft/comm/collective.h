@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace weft::comm {
 
@@ -113,6 +114,10 @@ class BlockMerger {
   void* object_;
   void (*call_)(void*, std::span<std::byte>, std::span<const std::byte>);
 };
+
+/// Takes the bytes of the ranks that come after into those of some ranks, where lengths differ.
+using BytesMerger =
+    std::function<void(std::vector<std::byte>& block, std::span<const std::byte> later)>;
 
 /// What every call carries, so that ranks out of step are named instead of hanging.
 struct Stamp {

@@ -346,21 +346,27 @@ std::unique_ptr<Communicator> Communicator::split_as(const std::string& name,
     std::int64_t token;
   };
 
-  const Context host;
+  Context host;
   const CallGuard guard(busy_, group_->name(), host);
   Request own{color, key, group_->propose_token()};
   std::vector<Request> all(static_cast<std::size_t>(size_));
-  for (int p = 0; p < size_; ++p) {
-    send_to(p, &own, sizeof own);
-    receive_from(p, &all[static_cast<std::size_t>(p)], sizeof own);
+  const std::uint64_t sequence = sequence_;
+  const std::uint64_t arguments = hash_string(what);
+  if (has_tree()) {
+    gather_along_tree(host, {Collective::kSplit, arguments}, std::as_bytes(std::span(&own, 1)),
+                      std::as_writable_bytes(std::span(all)));
+  } else {
+    for (int p = 0; p < size_; ++p) {
+      send_to(p, &own, sizeof own);
+      receive_from(p, &all[static_cast<std::size_t>(p)], sizeof own);
+    }
+    copy_directly(host, next_stamp(Collective::kSplit, sizeof own, arguments), send_, recv_);
   }
-  const Stamp stamp = next_stamp(Collective::kSplit, sizeof own, hash_string(what));
-  copy_directly(host, stamp, send_, recv_);
   if (color < 0) {
     return nullptr;
   }
   SubgroupOptions options{
-      .name = name, .members = {}, .sequence = stamp.sequence, .color = color, .token = 0};
+      .name = name, .members = {}, .sequence = sequence, .color = color, .token = 0};
   for (int p = 0; p < size_; ++p) {
     const Request& request = all[static_cast<std::size_t>(p)];
     options.token = std::max(options.token, request.token);

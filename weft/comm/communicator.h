@@ -16,10 +16,13 @@
 ///   all_reduce        2          2 (W - 1)           2 (W - 1)/W S (each slice a whole element)
 ///     up to 4 KiB     1          W - 1               (W - 1) S
 ///   split, duplicate  1          W - 1               24 (W - 1)
+///   merge_to_first    2 h        rank 0: 0, others 2 8 + what its subtree has merged
+///   share             2          as broadcast of 8 bytes, and of what is shared
 ///
-/// Of more than 8 ranks broadcast, barrier, merge and the small all_reduce go along a tree instead
-/// (weft/comm/rank_tree.h), in any form: with h = ⌈log8 W⌉ levels they are h exchanges down, and
-/// but for broadcast h up before; a rank sends 7 messages at most in a level.
+/// Of more than 8 ranks broadcast, barrier, merge, split and the small all_reduce go along a tree
+/// instead (weft/comm/rank_tree.h), in any form: with h = ⌈log8 W⌉ levels they are h exchanges
+/// down, and but for broadcast h up before; a rank sends 7 messages at most in a level.
+/// merge_to_first goes up that tree with any number of ranks.
 ///
 /// That is the flat form. In the hierarchical one (duplicate() with a Form, where a job has several
 /// hosts and any of them several ranks) an exchange is four: sizes and then lanes to the relays of
@@ -158,6 +161,17 @@ class Communicator {
   /// `merger` is associative, and does not throw. The size is equal on all ranks.
   void merge(Context& ctx, std::span<std::byte> block, BlockMerger merger);
 
+  /// Merges the byte strings of all ranks, which may have different lengths, in the order of ranks.
+  /// `merger` is associative; where it throws, that is this rank's error. Returns the result on
+  /// rank 0, and what its subtree had on others. Memory: the strings of 8 subtrees at a time.
+  std::vector<std::byte> merge_to_first(Context& ctx,
+                                        std::vector<std::byte> own,
+                                        const BytesMerger& merger);
+
+  /// broadcast() of bytes of which only `root` knows how many there are.
+  void share(Context& ctx, std::vector<std::byte>& bytes, int root);
+  void share(Context& ctx, std::string& text, int root);
+
   /// In place. kMin and kMax of floating values: the second operand wins where a comparison with
   /// NaN fails, so exclude NaN before.
   void all_reduce(Context& ctx, float* data, std::int64_t count, ReduceOp op = ReduceOp::kSum);
@@ -258,6 +272,10 @@ class Communicator {
                std::int64_t bytes,
                const Combine& combine);
   void down_tree(Context& ctx, const TreeCall& call, void* data, std::int64_t bytes, int root);
+  void gather_along_tree(Context& ctx,
+                         const TreeCall& call,
+                         std::span<const std::byte> own,
+                         std::span<std::byte> all);
   Stamp next_stamp(Collective collective, std::int64_t size, std::uint64_t arguments);
   void run(const Context& ctx, const Exchange& call);
   void run_directly(const Context& ctx, Exchange call);

@@ -1,7 +1,13 @@
 #include "weft/comm/rank_tree.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "weft/comm/call_guard.h"
 #include "weft/comm/group.h"
@@ -33,6 +39,92 @@ void Communicator::down_tree(
     }
     copy_directly(ctx, next_stamp(call.collective, bytes, call.arguments), send_, recv_);
   }
+}
+
+/// A run of `own.size()` bytes of each rank, on all: up the tree, where runs of neighbours lie
+/// beside each other, and down.
+void Communicator::gather_along_tree(Context& ctx,
+                                     const TreeCall& call,
+                                     std::span<const std::byte> own,
+                                     std::span<std::byte> all) {
+  const auto bytes = static_cast<std::int64_t>(own.size());
+  std::byte* const mine = all.data() + rank_ * bytes;
+  std::memcpy(mine, own.data(), own.size());
+  for (int span = 1; span < size_; span *= kTreeFan) {
+    const int within = rank_ % (span * kTreeFan);
+    const auto ranks_from = [&](int first) { return std::min(span, size_ - first); };
+    silence();
+    if (within == 0) {
+      for (int i = 1; i < kTreeFan && rank_ + i * span < size_; ++i) {
+        const int from = rank_ + i * span;
+        receive_from(from, all.data() + from * bytes, ranks_from(from) * bytes);
+      }
+    } else if (within % span == 0) {
+      send_to(rank_ - within, mine, ranks_from(rank_) * bytes);
+    }
+    copy_directly(ctx, next_stamp(call.collective, -1, call.arguments), send_, recv_);
+  }
+  down_tree(ctx, call, all.data(), static_cast<std::int64_t>(all.size()), 0);
+}
+
+std::vector<std::byte> Communicator::merge_to_first(Context& ctx,
+                                                    std::vector<std::byte> own,
+                                                    const BytesMerger& merger) {
+  const CallGuard guard(busy_, name(), ctx);
+  constexpr std::uint64_t kOfAnyLength = 1;  // merge() is of one length
+  std::vector<std::byte> others;
+  for (int span = 1; span < size_; span *= kTreeFan) {
+    const int within = rank_ % (span * kTreeFan);
+    const bool sends = within != 0 && within % span == 0;
+    std::array<std::int64_t, kTreeFan> lengths{};
+    auto own_length = static_cast<std::int64_t>(own.size());
+    int count = 1;
+    silence();
+    if (within == 0) {
+      for (; count < kTreeFan && rank_ + count * span < size_; ++count) {
+        receive_from(rank_ + count * span, &lengths[static_cast<std::size_t>(count)],
+                     sizeof own_length);
+      }
+    } else if (sends) {
+      send_to(rank_ - within, &own_length, sizeof own_length);
+    }
+    copy_directly(ctx, next_stamp(Collective::kMerge, sizeof own_length, kOfAnyLength), send_,
+                  recv_);
+    const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+    others.resize(static_cast<std::size_t>(total));
+    silence();
+    std::byte* next = others.data();
+    for (int i = 1; i < count; ++i) {
+      const std::int64_t length = lengths[static_cast<std::size_t>(i)];
+      receive_from(rank_ + i * span, next, length);
+      next += length;
+    }
+    if (sends) {
+      send_to(rank_ - within, own.data(), own_length);
+    }
+    copy_directly(ctx, next_stamp(Collective::kMerge, -1, kOfAnyLength), send_, recv_);
+    std::span<const std::byte> rest(others);
+    for (int i = 1; i < count; ++i) {
+      const auto length = static_cast<std::size_t>(lengths[static_cast<std::size_t>(i)]);
+      merger(own, rest.first(length));
+      rest = rest.subspan(length);
+    }
+  }
+  return own;
+}
+
+void Communicator::share(Context& ctx, std::vector<std::byte>& bytes, int root) {
+  auto size = static_cast<std::int64_t>(bytes.size());
+  broadcast(ctx, &size, sizeof size, root);
+  bytes.resize(static_cast<std::size_t>(size));
+  broadcast(ctx, bytes.data(), size, root);
+}
+
+void Communicator::share(Context& ctx, std::string& text, int root) {
+  auto size = static_cast<std::int64_t>(text.size());
+  broadcast(ctx, &size, sizeof size, root);
+  text.resize(static_cast<std::size_t>(size));
+  broadcast(ctx, text.data(), size, root);
 }
 
 void Communicator::merge(Context& ctx, std::span<std::byte> block, BlockMerger merger) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -59,6 +62,28 @@ std::size_t most_common(const std::vector<std::uint64_t>& values) {
   return best;
 }
 
+using Record = std::array<std::uint64_t, kCompared.size()>;
+
+/// Whether all ranks have the same record, found up the tree of ranks. Collective.
+bool are_all_equal(comm::Communicator& world, Context& ctx, const Record& own) {
+  struct Seen {
+    Record record;
+    std::uint64_t differ;  ///< 1: some of the ranks have another one
+  };
+
+  Seen seen{.record = own, .differ = 0};
+  world.merge(ctx, std::as_writable_bytes(std::span(&seen, 1)),
+              [](std::span<std::byte> block, std::span<const std::byte> later) {
+                Seen some;
+                Seen next;
+                std::memcpy(&some, block.data(), sizeof some);
+                std::memcpy(&next, later.data(), sizeof next);
+                some.differ |= next.differ | std::uint64_t{some.record != next.record};
+                std::memcpy(block.data(), &some, sizeof some);
+              });
+  return seen.differ == 0;
+}
+
 }  // namespace
 
 std::string version() {
@@ -66,13 +91,15 @@ std::string version() {
 }
 
 void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job) {
-  using Record = std::array<std::uint64_t, kCompared.size()>;
   const Record own = {hash_string(version()),
                       hash_string(job.config_yaml),
                       std::uint64_t{job.resumes},
                       hash_string(job.plan_yaml),
                       job.data,
                       hash_string(job.vocabularies)};
+  if (are_all_equal(world, ctx, own)) {
+    return;
+  }
   std::vector<Record> records(static_cast<std::size_t>(world.size()));
   world.all_gather(ctx, own.data(), records.data(), sizeof(Record));
   for (std::size_t i = 0; i < kCompared.size(); ++i) {
@@ -97,18 +124,17 @@ void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& jo
 kernels::Target agree_on_target(comm::Communicator& world,
                                 Context& ctx,
                                 const spec::Config& config) {
-  const auto best = static_cast<std::int64_t>(kernels::best_target());
-  std::vector<std::int64_t> bests(static_cast<std::size_t>(world.size()));
-  world.all_gather(ctx, &best, bests.data(), sizeof(best));
-  const auto lowest = std::min_element(bests.begin(), bests.end());
-  kernels::Target target = static_cast<kernels::Target>(*lowest);
+  // The lowest, and the first rank that has it.
+  std::int64_t lowest = static_cast<std::int64_t>(kernels::best_target()) << 32 | world.rank();
+  world.all_reduce(ctx, &lowest, 1, comm::ReduceOp::kMin);
+  kernels::Target target = static_cast<kernels::Target>(lowest >> 32);
   if (config.numerics.target != spec::Target::kAuto) {
     const kernels::Target wanted = configured_target(config.numerics.target);
     if (wanted > target) {
       fail(ErrorCode::kConfig,
            "numerics.target: {}: the machine of rank {} has only {}; set numerics.target: {} or "
            "auto",
-           to_string(wanted), lowest - bests.begin(), to_string(target), to_string(target));
+           to_string(wanted), lowest & 0xffffffff, to_string(target), to_string(target));
     }
     target = wanted;
   }
@@ -123,13 +149,6 @@ kernels::Target agree_on_target(comm::Communicator& world,
     }
   }
   return target;
-}
-
-void broadcast_bytes(comm::Communicator& world, Context& ctx, std::string& bytes) {
-  auto size = static_cast<std::int64_t>(bytes.size());
-  world.broadcast(ctx, &size, sizeof(size), 0);
-  bytes.resize(static_cast<std::size_t>(size));
-  world.broadcast(ctx, bytes.data(), size, 0);
 }
 
 }  // namespace weft::train

@@ -24,7 +24,8 @@ struct JobIdentity {
 
 /// Throws Error(kComm) on all ranks, naming the first rank that differs from what most have, and in
 /// what. Called twice: with version and configuration before anything else is done together, and
-/// with everything before step 0. Collective.
+/// with everything before step 0. Messages: those of Communicator::merge(), up the tree of ranks;
+/// only ranks that differ tell all what they have. Collective.
 void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& job);
 
 /// The target of `numerics.target`, or for auto the lowest of all ranks' best, and limits this
@@ -33,8 +34,5 @@ void agree_on_job(comm::Communicator& world, Context& ctx, const JobIdentity& jo
 kernels::Target agree_on_target(comm::Communicator& world,
                                 Context& ctx,
                                 const spec::Config& config);
-
-/// Rank 0's bytes, on all ranks. Collective.
-void broadcast_bytes(comm::Communicator& world, Context& ctx, std::string& bytes);
 
 }  // namespace weft::train

@@ -96,9 +96,9 @@ CheckpointFolder open_checkpoints(comm::Communicator& world,
       open_here(options, progress, out);
     }
   });
-  broadcast_bytes(world, ctx, out.resume);
+  world.share(ctx, out.resume, 0);
   std::string has_resumed = out.has_resumed ? "1" : "0";
-  broadcast_bytes(world, ctx, has_resumed);
+  world.share(ctx, has_resumed, 0);
   out.has_resumed = has_resumed == "1";
   return out;
 }

@@ -96,7 +96,7 @@ void Job::open_vocabularies(data::Source& train) {
         vocabulary_bytes_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       }
     });
-    broadcast_bytes(world(), host_context_, vocabulary_bytes_);
+    world().share(host_context_, vocabulary_bytes_, 0);
   }
   vocabularies_ = data::Vocabularies::parse(std::as_bytes(std::span(vocabulary_bytes_)),
                                             manifest_ ? options_.resume : "rank 0");
