@@ -4,9 +4,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "weft/base/error.h"
@@ -185,6 +190,40 @@ BlockName block_name(const StateItem& item) {
           item.col_begin, item.col_end,   item.row_step};
 }
 
+/// The lists of all ranks as one, ascending and each element once: that of the lowest rank which
+/// has it. Up the tree of ranks and down, so that what many ranks have travels once. Collective.
+template <typename T, typename Less>
+std::vector<T> union_of_all(comm::Communicator& comm,
+                            Context& ctx,
+                            std::vector<T> own,
+                            const Less& less) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto to_list = [](std::span<const std::byte> bytes) {
+    std::vector<T> list(bytes.size() / sizeof(T));
+    std::copy(bytes.begin(), bytes.end(), std::as_writable_bytes(std::span(list)).begin());
+    return list;
+  };
+  const auto to_bytes = [](const std::vector<T>& list) {
+    const auto bytes = std::as_bytes(std::span(list));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  std::stable_sort(own.begin(), own.end(), less);
+  const auto same = [&](const T& a, const T& b) { return !less(a, b) && !less(b, a); };
+  own.erase(std::unique(own.begin(), own.end(), same), own.end());
+  std::vector<std::byte> all = comm.merge_to_first(
+      ctx, to_bytes(own), [&](std::vector<std::byte>& block, std::span<const std::byte> later) {
+        const std::vector<T> first = to_list(block);
+        const std::vector<T> second = to_list(later);
+        std::vector<T> both;
+        both.reserve(first.size() + second.size());
+        std::set_union(first.begin(), first.end(), second.begin(), second.end(),
+                       std::back_inserter(both), less);
+        block = to_bytes(both);
+      });
+  comm.share(ctx, all, 0);
+  return to_list(all);
+}
+
 /// Names of the blocks of which some rank holds a copy.
 std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const ItemLists& lists) {
   std::vector<BlockName> own;
@@ -195,7 +234,7 @@ std::set<BlockName> copied_blocks(comm::Communicator& comm, Context& ctx, const 
       }
     }
   }
-  const auto all = gather_values<BlockName>(comm, ctx, own);
+  const auto all = union_of_all(comm, ctx, std::move(own), std::less<BlockName>());
   return {all.begin(), all.end()};
 }
 
@@ -408,6 +447,9 @@ void compare_replicas(comm::Communicator& comm,
                       std::span<const StateSource* const> sources) {
   const ItemLists lists = all_items(sources);
   const std::set<BlockName> copied = copied_blocks(comm, ctx, lists);
+  if (copied.empty()) {
+    return;
+  }
   const int rank = comm.world_rank(comm.rank());  // for messages
   std::vector<Task> tasks;
   std::vector<ListedRows> listed;  // all copies of such a block are by list, and so is their hash
@@ -437,10 +479,11 @@ void compare_replicas(comm::Communicator& comm,
     }
   });
   std::map<BlockName, BlockHash> first;
-  for (const BlockHash& block : gather_values<BlockHash>(comm, ctx, own)) {
-    if (block.first_holder != 0) {
-      first.emplace(block.name, block);
-    }
+  std::erase_if(own, [](const BlockHash& block) { return block.first_holder == 0; });
+  for (const BlockHash& block :
+       union_of_all(comm, ctx, std::move(own),
+                    [](const BlockHash& a, const BlockHash& b) { return a.name < b.name; })) {
+    first.emplace(block.name, block);
   }
   agree(comm, ctx,
         [&](WorkProgress& /*progress*/) { check_copies(lists, first, own_hashes, rank); });

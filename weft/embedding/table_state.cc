@@ -84,8 +84,11 @@ std::vector<StateItem> TableShard::state_items() const {
                  .col_end = cols_.end,
                  .first_holder = options_.first_holder,
                  .row_step = rows_.step};
-  std::vector<StateItem> items = {item};
-  for (const StatePart& part : state_parts(table_.optimizer.type, cols_.size())) {
+  const std::vector<StatePart> parts = state_parts(table_.optimizer.type, cols_.size());
+  std::vector<StateItem> items;
+  items.reserve(1 + parts.size());
+  items.push_back(item);
+  for (const StatePart& part : parts) {
     item.kind = part.kind;
     item.dtype = DType::kFloat32;
     if (!part.per_element) {

@@ -1,5 +1,6 @@
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -32,8 +33,10 @@ class YamlWriter final : public Visitor {
     if (!field.unwritten.empty() && field.unwritten == value_text(value)) {
       return;
     }
-    comment(field, type_text(value), range_text(field, value));
-    out_ += fmt::format("{}{}: {}\n", lead(), field.name, value_text(value));
+    if (options_.defaults != nullptr) {
+      comment(field, type_text(value), range_text(field, value));
+    }
+    fmt::format_to(std::back_inserter(out_), "{}{}: {}\n", lead(), field.name, value_text(value));
   }
 
   void section(const Field& field, const std::function<void(Visitor&)>& body) override {
@@ -78,7 +81,9 @@ class YamlWriter final : public Visitor {
  private:
   [[nodiscard]] YamlWriter below(const Field& field, std::string_view separator) const {
     YamlWriter inner(out_, options_);
-    inner.prefix_ = fmt::format("{}{}{}", prefix_, field.name, separator);
+    if (options_.defaults != nullptr) {
+      inner.prefix_ = fmt::format("{}{}{}", prefix_, field.name, separator);
+    }
     return inner;
   }
 

@@ -113,8 +113,9 @@ void Job::look_at_data(const std::function<void(WorkProgress&)>& work) {
 }
 
 void Job::agree_on_data(std::uint64_t fingerprint) {
+  config_yaml_ = spec::to_yaml(config_);
   agree_on_job(world(), host_context_,
-               {.config_yaml = spec::to_yaml(config_),
+               {.config_yaml = config_yaml_,
                 .plan_yaml = spec::plan_to_yaml(plan_),
                 .data = fingerprint,
                 .vocabularies = vocabulary_bytes_,

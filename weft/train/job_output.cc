@@ -48,7 +48,7 @@ checkpoint::SaveOptions Job::save_options(const Trainer& trainer) const {
                       .ranks = engine_->control_comm().size(),
                       .parts = plan_.parts,
                       .target = std::string(to_string(target_)),
-                      .config_yaml = spec::to_yaml(config_),
+                      .config_yaml = config_yaml_,
                       .plan_yaml = spec::plan_to_yaml(plan_),
                       .config_hash = spec::config_hash(config_),
                       .plan_hash = spec::plan_hash(plan_),
@@ -173,7 +173,7 @@ void Job::prepare_records() {
         .folder = options_.out_dir,
         .tensorboard = options_.tensorboard_dir,
         .resumed_step = manifest_ ? std::optional(manifest_->metadata.step) : std::nullopt,
-        .config_yaml = spec::to_yaml(config_),
+        .config_yaml = config_yaml_,
         .plan_yaml = spec::plan_to_yaml(plan_),
         .run = [this](const std::string& path, const std::function<void()>& write) {
           comm::run_watched(world(), [&](WorkProgress& progress) {
@@ -206,7 +206,7 @@ void Job::finish(Summary& summary, Clock::time_point start) {
   summary.target = to_string(target_);
   summary.pipeline = config_.pipeline;
   summary.plan_hash = fmt::format("{:016x}", spec::plan_hash(plan_));
-  summary.config_yaml = spec::to_yaml(config_);
+  summary.config_yaml = config_yaml_;
   summary.skipped_stages = config_.debug.skip;
   sum_up_ranks(summary);
   summary.wall_s = std::chrono::duration<double>(Clock::now() - start).count();

@@ -213,6 +213,38 @@ void report_shortage(const comm::Communicator& world,
   }
 }
 
+/// By rank 0, for all.
+void compare_with_limits(const comm::Communicator& world,
+                         std::span<const Entry> all,
+                         const spec::Config& config,
+                         const spec::Plan& plan,
+                         int threads,
+                         Shortage on_shortage) {
+  const double rest = predicted_rest(world, config, plan, threads);
+  const std::vector<double> bytes = bytes_of_positions(config, plan);
+  for (const SharedLimit& limit : shared_limits(world, all)) {
+    double tables = 0.0;
+    for (const std::int64_t rank : limit.ranks) {
+      tables += bytes[static_cast<std::size_t>(rank)];
+    }
+    const double buffers = rest * static_cast<double>(limit.ranks.size());
+    const auto left = static_cast<double>(limit.left);
+    const std::string takes = fmt::format("tables and optimizer state of {} take {}",
+                                          ranks_of(world, limit), text(tables));
+    if (tables > left) {
+      report_shortage(world, static_cast<int>(limit.ranks.front()),
+                      fmt::format("{}, and {} has {} left; the largest tables there: {}", takes,
+                                  limit.name, text(left), largest_tables(limit, config, plan)),
+                      on_shortage);
+    } else if (tables + buffers > left) {
+      log_warning(
+          "{}, buffers of exchanges and the dense model as predicted {}, and {} has {} left; a "
+          "smaller batch_size needs less",
+          takes, text(buffers), limit.name, text(left));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> table_bytes(const spec::Config& config,
@@ -233,33 +265,19 @@ void check_memory(comm::Communicator& world,
                   const spec::Plan& plan,
                   const MemoryCheckOptions& options) {
   const std::vector<Entry> own = own_entries(world, options.root);
-  const std::vector<Entry> all =
-      checkpoint::gather_values<Entry>(world, ctx, std::span<const Entry>(own));
+  const checkpoint::Gathered gathered =
+      checkpoint::gather_to_first(world, ctx, std::as_bytes(std::span(own)));
   std::int64_t threads = options.threads;
   world.all_reduce(ctx, &threads, 1, comm::ReduceOp::kMax);
-  const double rest = predicted_rest(world, config, plan, static_cast<int>(threads));
-  const std::vector<double> bytes = bytes_of_positions(config, plan);
-  for (const SharedLimit& limit : shared_limits(world, all)) {
-    double tables = 0.0;
-    for (const std::int64_t rank : limit.ranks) {
-      tables += bytes[static_cast<std::size_t>(rank)];
+  checkpoint::agree(world, ctx, [&](WorkProgress& progress) {
+    if (world.rank() == 0) {
+      progress.begin({.activity = "predicting", .place = "memory"});
+      std::vector<Entry> all(gathered.bytes.size() / sizeof(Entry));
+      std::copy(gathered.bytes.begin(), gathered.bytes.end(),
+                std::as_writable_bytes(std::span(all)).begin());
+      compare_with_limits(world, all, config, plan, static_cast<int>(threads), options.on_shortage);
     }
-    const double buffers = rest * static_cast<double>(limit.ranks.size());
-    const auto left = static_cast<double>(limit.left);
-    const std::string takes = fmt::format("tables and optimizer state of {} take {}",
-                                          ranks_of(world, limit), text(tables));
-    if (tables > left) {
-      report_shortage(world, static_cast<int>(limit.ranks.front()),
-                      fmt::format("{}, and {} has {} left; the largest tables there: {}", takes,
-                                  limit.name, text(left), largest_tables(limit, config, plan)),
-                      options.on_shortage);
-    } else if (tables + buffers > left && world.rank() == 0) {
-      log_warning(
-          "{}, buffers of exchanges and the dense model as predicted {}, and {} has {} left; a "
-          "smaller batch_size needs less",
-          takes, text(buffers), limit.name, text(left));
-    }
-  }
+  });
 }
 
 }  // namespace weft::train

@@ -32,11 +32,11 @@ struct MemoryCheckOptions {
   std::string root;  ///< of memory_limits()
 };
 
-/// Compares. Collective over the job's ranks, by their positions in the mesh; the same outcome on
-/// all of them. Throws Error(kResource), with the first rank concerned as origin, where tables and
-/// state alone exceed a limit that ranks of one host share: it names the limit, the ranks, the
-/// largest tables, and what to do. With kWarn that is a warning. Where tables fit and the predicted
-/// rest does not it warns too.
+/// Compares, on rank 0 for all. Collective over the job's ranks, by their positions in the mesh;
+/// the same outcome on all of them. Throws Error(kResource), with the first rank concerned as
+/// origin, where tables and state alone exceed a limit that ranks of one host share: it names the
+/// limit, the ranks, the largest tables, and what to do. With kWarn that is a warning. Where tables
+/// fit and the predicted rest does not it warns too.
 void check_memory(comm::Communicator& world,
                   Context& ctx,
                   const spec::Config& config,

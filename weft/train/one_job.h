@@ -98,6 +98,7 @@ class Job {
   std::unique_ptr<comm::Communicator> by_position_;  // where positions of the mesh are not ranks
   JobOptions options_;                               // resume: the checkpoint itself
   spec::Config config_;
+  std::string config_yaml_;  // as resolved, once all ranks have agreed on it
   CheckpointFolder checkpoints_;
   // Shared with the text of a loss, which another thread makes when this job may be gone.
   std::shared_ptr<std::atomic<Saved>> has_saved_ =

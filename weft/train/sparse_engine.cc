@@ -1,7 +1,14 @@
 #include "weft/train/sparse_engine.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -18,26 +25,41 @@ kernels::CodecClips difference(const kernels::CodecClips& now, const kernels::Co
           .clipped = now.clipped - before.clipped};
 }
 
+/// A block of state by its name.
+using ItemName = std::tuple<std::string, std::string, std::int64_t, std::int64_t>;
+
+ItemName name_of(const StateItem& item) {
+  return {item.parameter, item.kind, item.row_begin, item.col_begin};
+}
+
+/// An item of a shard.
+struct ShardItem {
+  const embedding::TableShard* shard = nullptr;
+  std::size_t index = 0;
+};
+
 /// The initial values of what the shards hold, for the hash. What syncs have lost begins with 0,
 /// and so it is the same whether rows that have lost nothing take space or not.
-checkpoint::InitialValues initial_values(std::vector<embedding::TableShard*> shards) {
-  return [shards = std::move(shards)](const StateItem& item, std::int64_t row_begin,
-                                      std::int64_t rows, void* out) {
+checkpoint::InitialValues initial_values(const std::vector<embedding::TableShard*>& shards) {
+  std::map<ItemName, ShardItem> items;
+  for (const embedding::TableShard* shard : shards) {
+    const auto own = shard->state_items();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      items.try_emplace(name_of(own[i]), ShardItem{.shard = shard, .index = i});
+    }
+  }
+  return [items = std::make_shared<const std::map<ItemName, ShardItem>>(std::move(items))](
+             const StateItem& item, std::int64_t row_begin, std::int64_t rows, void* out) {
     if (item.parameter == sharding::kSyncResidualParameter) {
       std::memset(out, 0, at(rows * (item.col_end - item.col_begin) * size_of(item.dtype)));
       return true;
     }
-    for (const embedding::TableShard* shard : shards) {
-      const auto items = shard->state_items();
-      for (std::size_t i = 0; i < items.size(); ++i) {
-        if (items[i].parameter == item.parameter && items[i].kind == item.kind &&
-            items[i].row_begin == item.row_begin && items[i].col_begin == item.col_begin) {
-          shard->initial_state(i, row_begin, rows, out);
-          return true;
-        }
-      }
+    const auto found = items->find(name_of(item));
+    if (found == items->end()) {
+      return false;
     }
-    return false;
+    found->second.shard->initial_state(found->second.index, row_begin, rows, out);
+    return true;
   };
 }
 

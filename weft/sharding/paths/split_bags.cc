@@ -376,13 +376,16 @@ void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
   if (slot.row_cut == 0) {
     work.bags.push_back({this, address});
   }
+  if (!routing_.served_by(address, rank_)) {
+    return;
+  }
   const bool is_known = std::any_of(
       work.own_gradients.begin(), work.own_gradients.end(), [&](const VectorWork::One& one) {
         const Slot& known = routing_.slot(one.address);
         return known.feature == slot.feature && known.cols.begin <= slot.cols.begin &&
                slot.cols.end <= known.cols.end;
       });
-  if (routing_.served_by(address, rank_) && !is_known) {
+  if (!is_known) {
     work.own_gradients.push_back({this, address});
   }
 }
