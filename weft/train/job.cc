@@ -64,7 +64,7 @@ Job::Job(comm::Communicator& launched, const JobOptions& options)
                        .cluster_file = options_.cluster_file,
                        .stats_file = options_.stats_file,
                        .saved = saved_ ? &*saved_ : nullptr},
-                      launched_, config_);
+                      launched_, host_context_, config_);
   config_.mesh = spec::mesh_of(config_.mesh, plan_);
   config_.pipeline = spec::pipeline_of(config_.pipeline, plan_);
   warn_of_another_config();

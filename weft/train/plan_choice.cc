@@ -1,9 +1,14 @@
 #include "weft/train/plan_choice.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +16,8 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/base/text.h"
+#include "weft/base/work_progress.h"
+#include "weft/checkpoint/agree.h"
 #include "weft/layout/tables.h"
 #include "weft/planner/cache_division.h"
 #include "weft/planner/search.h"
@@ -63,16 +70,37 @@ bool are_alike(const spec::Plan& a, const spec::Plan& b) {
   return spec::plan_hash(a) == spec::plan_hash(b);
 }
 
+/// Says once a second that planning moves, while this lives: planning for thousands of ranks takes
+/// minutes, reads nothing, and so waits for nothing.
+class Beat {
+ public:
+  explicit Beat(WorkProgress& progress)
+      : thread_([&progress, this](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          while (!stop.stop_requested()) {
+            progress.move();
+            ended_.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+          }
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::jthread thread_;  // ends first
+};
+
+/// The choice of rank 0, for all.
 class Choice {
  public:
-  Choice(const PlanRequest& request, const comm::Communicator& world, spec::Config& config)
-      : request_(request), world_(world), config_(config) {}
+  Choice(const PlanRequest& request,
+         const comm::Communicator& world,
+         const spec::Config& config,
+         WorkProgress& progress)
+      : request_(request), world_(world), config_(config), progress_(progress) {}
 
   spec::Plan make();
 
  private:
-  [[nodiscard]] bool first() const { return world_.rank() == 0; }
-
   spec::Plan given_plan();
   [[nodiscard]] spec::Plan plan_for_cluster() const;
   [[nodiscard]] spec::Plan saved_plan() const;
@@ -85,20 +113,21 @@ class Choice {
 
   const PlanRequest& request_;
   const comm::Communicator& world_;
-  spec::Config& config_;
+  spec::Config config_;
+  WorkProgress& progress_;
 };
 
 void Choice::say_if_for_other_hosts(const spec::Plan& plan, const std::string& what) const {
   const planner::RankLayout group = planner::first_positions(
       {.groups = plan.groups, .layout = plan.layout}, rank_layout(world_), plan.most_ranks());
   const auto planned = planner::host_numbers({.ranks = plan.most_ranks(), .hosts = plan.hosts});
-  if (first() && planned != planner::host_numbers(group)) {
+  if (planned != planner::host_numbers(group)) {
     log_info("{} is for other hosts than this job's: what it keeps on one host may travel", what);
   }
 }
 
 void Choice::say_if_not_the_saved(const spec::Plan& plan, const std::string& what) const {
-  if (first() && request_.saved != nullptr && !are_alike(plan, request_.saved->plan)) {
+  if (request_.saved != nullptr && !are_alike(plan, request_.saved->plan)) {
     log_info(
         "resume: {} is another plan than the checkpoint's; where bags are split between cuts of "
         "rows, bits are those of another order of sums",
@@ -116,7 +145,7 @@ void Choice::say_what_is_not_asked() const {
       tables.push_back(table.name);
     }
   }
-  if (first() && !tables.empty()) {
+  if (!tables.empty()) {
     log_info(
         "allow is for a plan for a cluster: without --cluster these tables are whole on one rank: "
         "{}; set their sharding, or give --cluster or --plan",
@@ -141,10 +170,8 @@ void Choice::divide_caches(spec::Plan& plan) const {
   if (planner::divides_by_curves(config_, uses, plan)) {
     planner::divide_caches(config_, uses, planner::HotUses(config_, uses), plan);
   }
-  if (first()) {
-    log_info("caches: tiers.cache_bytes divided {}",
-             spec::has_caches(plan) ? "by how often rows are asked for" : "by the bytes of shards");
-  }
+  log_info("caches: tiers.cache_bytes divided {}",
+           spec::has_caches(plan) ? "by how often rows are asked for" : "by the bytes of shards");
 }
 
 /// A plan for a cluster chooses the size of caches; another may have none.
@@ -160,31 +187,29 @@ void Choice::require_cache_size(const spec::Plan& plan) const {
   }
 }
 
-/// The same on all ranks, which compare it later.
 spec::Plan Choice::plan_for_cluster() const {
   const topology::Cluster cluster =
       planner::resized(topology::load_cluster(request_.cluster_file), world_.size());
   const planner::Workload uses = workload();
+  const Beat beat(progress_);
   const planner::SearchResult found = planner::search(config_, cluster, uses);
   if (!found.best().fits()) {
     planner::refuse(found, config_, cluster, uses);
   }
-  if (first()) {
-    log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
-             found.best().name, to_ms(found.step_s()));
-    log_info("schedule: {}", describe(found.pipelines[found.pipeline].pipeline));
-    if (found.cache_size) {
-      log_info("caches: {} on each rank at most, chosen; {}",
-               format_bytes(static_cast<std::uint64_t>(found.cache_size->bytes)),
-               describe(found.cache_size->bound));
-    }
-    if (found.best().plan.groups > 1) {
-      const spec::Plan& plan = found.best().plan;
-      const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
-      log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
-               counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
-               counted(mesh.sync_every, "step"));
-    }
+  log_info("planned for {}: {}, {:.3f} ms a step as predicted", request_.cluster_file,
+           found.best().name, to_ms(found.step_s()));
+  log_info("schedule: {}", describe(found.pipelines[found.pipeline].pipeline));
+  if (found.cache_size) {
+    log_info("caches: {} on each rank at most, chosen; {}",
+             format_bytes(static_cast<std::uint64_t>(found.cache_size->bytes)),
+             describe(found.cache_size->bound));
+  }
+  if (found.best().plan.groups > 1) {
+    const spec::Plan& plan = found.best().plan;
+    const spec::Mesh mesh = spec::mesh_of(config_.mesh, plan);
+    log_info("replica groups: {} of {}, {}, sync {} every {}", plan.groups,
+             counted(plan.ranks, "rank"), to_string(plan.layout), to_string(mesh.sync),
+             counted(mesh.sync_every, "step"));
   }
   say_if_for_other_hosts(found.best().plan, "cluster " + request_.cluster_file);
   say_if_not_the_saved(found.best().plan, "that for cluster " + request_.cluster_file);
@@ -224,10 +249,8 @@ spec::Plan Choice::saved_plan() const {
   try {
     planner::check_caches(plan, config_);
   } catch (const Error& error) {
-    if (first()) {
-      log_info("resume: the checkpoint's caches do not fit ({}); they are divided anew",
-               error.what());
-    }
+    log_info("resume: the checkpoint's caches do not fit ({}); they are divided anew",
+             error.what());
     spec::drop_caches(plan);
     divide_caches(plan);
     return plan;
@@ -260,7 +283,7 @@ spec::Plan Choice::make() {
                    : planner::measured_hot_rows(config_, read_stats_file(file), file));
   divide_caches(made);
   say_what_is_not_asked();
-  if (first() && request_.saved != nullptr && !are_alike(made, request_.saved->plan)) {
+  if (request_.saved != nullptr && !are_alike(made, request_.saved->plan)) {
     log_info("resume: {}; made a new plan for {}, with the same {}", why,
              counted(made.world(), "rank"), counted(made.parts, "part"));
   }
@@ -278,9 +301,25 @@ planner::RankLayout rank_layout(const comm::Communicator& world) {
 }
 
 spec::Plan choose_plan(const PlanRequest& request,
-                       const comm::Communicator& world,
+                       comm::Communicator& world,
+                       Context& ctx,
                        spec::Config& config) {
-  return Choice(request, world, config).make();
+  // As text, which a plan has anyway: regular cuts are rules in it, so it is short.
+  std::string text;
+  checkpoint::agree(world, ctx, [&](WorkProgress& progress) {
+    if (world.rank() == 0) {
+      const std::string& file =
+          request.plan_file.empty() ? request.cluster_file : request.plan_file;
+      progress.begin({.activity = "planning", .place = file.empty() ? file : "for '" + file + "'"});
+      text = spec::plan_to_yaml(Choice(request, world, config, progress).make());
+    }
+  });
+  world.share(ctx, text, 0);
+  spec::Plan plan = spec::plan_from_yaml(text, "the plan of rank 0");
+  if (!request.plan_file.empty()) {
+    config.numerics.parts = plan.parts;
+  }
+  return plan;
 }
 
 }  // namespace weft::train

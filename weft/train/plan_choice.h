@@ -23,11 +23,13 @@ struct PlanRequest {
 planner::RankLayout rank_layout(const comm::Communicator& world);
 
 /// The plan that is asked for; else the checkpoint's, where it fits; else a new one. Sets
-/// numerics.parts of `config` to that of a plan that is given. Rank 0 logs what others should know.
-/// No communication: every rank makes the same one, and they compare it later. Throws
-/// Error(kConfig) with the file's name for a plan that does not fit the job.
+/// numerics.parts of `config` to that of a plan that is given. Rank 0 makes it, and logs what
+/// others should know; the others read no file of `request`. It goes as text down the tree of
+/// ranks, and all compare what they have of it later. Collective. Throws Error(kConfig) of rank 0
+/// on all ranks, with the file's name, for a plan that does not fit the job.
 spec::Plan choose_plan(const PlanRequest& request,
-                       const comm::Communicator& world,
+                       comm::Communicator& world,
+                       Context& ctx,
                        spec::Config& config);
 
 }  // namespace weft::train
