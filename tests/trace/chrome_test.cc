@@ -22,7 +22,9 @@ void fill(Recorder& recorder, const std::string& group) {
               .ranks = 4,
               .arrived_ns = 4500,
               .bytes = 4096,
-              .cross_host_bytes = 1024});
+              .cross_host_bytes = 1024,
+              .messages = 3,
+              .cross_host_messages = 2});
   stream.add({.name = "output_dist", .begin_ns = 3000, .end_ns = 5500, .kind = Kind::kCompute});
   stream.add({.name = "wait", .begin_ns = 5500, .end_ns = 6000, .kind = Kind::kWait});
   Track& host = recorder.make_track("trainer \"main\"", TrackKind::kThread);
@@ -99,6 +101,8 @@ TEST(ChromeTrace, HasSpansAsTheyNestAndWhatAStreamDid) {
   EXPECT_EQ(exchange["args"]["cross_host_bytes"], 1024);
   EXPECT_EQ(exchange["args"]["in_host_bytes"], 3072);
   EXPECT_EQ(exchange["args"]["logical_bytes"], 4096);
+  EXPECT_EQ(exchange["args"]["messages"], 3);
+  EXPECT_EQ(exchange["args"]["cross_host_messages"], 2);
   EXPECT_DOUBLE_EQ(exchange["args"]["arrived"], 3.9);
   EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["Seq"], 41);
   EXPECT_EQ(by_name.at("cpu_op all_to_all")["args"]["correlation"], exchange["args"]["correlation"])

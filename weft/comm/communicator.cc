@@ -110,10 +110,12 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
       ++entry.messages;
       entry.bytes += bytes;
       moved.bytes += bytes;
+      ++moved.messages;
       if (hosts_[p] != hosts_[static_cast<std::size_t>(rank_)]) {
         ++entry.cross_host_messages;
         entry.cross_host_bytes += bytes;
         moved.cross_host_bytes += bytes;
+        ++moved.cross_host_messages;
       }
     }
   }

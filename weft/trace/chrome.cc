@@ -172,10 +172,11 @@ class Writer {
     append(
         ", \"Collective name\": \"{}\", \"Process Group Name\": \"{}\", \"Group size\": {}, "
         "\"Seq\": {}, \"dtype\": \"Byte\", \"In msg nelems\": {}, \"logical_bytes\": {}, "
-        "\"bytes\": {}, \"in_host_bytes\": {}, \"cross_host_bytes\": {}, \"arrived\": {:.3f}",
+        "\"bytes\": {}, \"in_host_bytes\": {}, \"cross_host_bytes\": {}, \"messages\": {}, "
+        "\"cross_host_messages\": {}, \"arrived\": {:.3f}",
         escaped(span.name), escaped(*moved.group), moved.ranks, moved.sequence, moved.bytes,
         moved.bytes, moved.bytes, moved.bytes - moved.cross_host_bytes, moved.cross_host_bytes,
-        microseconds(moved.arrived_ns));
+        moved.messages, moved.cross_host_messages, microseconds(moved.arrived_ns));
   }
 
   /// Only of data that took a while: what comes with the header has come when the peer has.

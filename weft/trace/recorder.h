@@ -55,8 +55,10 @@ struct Collective {
   std::int64_t arrived_ns = 0;         ///< when the last peer was there
   std::int64_t bytes = 0;              ///< this rank sent to others
   std::int64_t cross_host_bytes = 0;   ///< of these, to other hosts
-  std::int64_t first_arrival = 0;      ///< set by the track: where its arrivals are
-  std::int32_t arrivals = 0;           ///< set by the track
+  std::int64_t messages = 0;           ///< that this rank sent to others; silent lanes have none
+  std::int64_t cross_host_messages = 0;
+  std::int64_t first_arrival = 0;  ///< set by the track: where its arrivals are
+  std::int32_t arrivals = 0;       ///< set by the track
 };
 
 /// A stretch of time in which a thread does one thing.
