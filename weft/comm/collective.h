@@ -72,6 +72,14 @@ struct Lane {
     }
     return total;
   }
+
+  /// Returns the lane of these pieces, silent where they have no bytes: for exchanges whose ends
+  /// both know the lengths. What arrives on a silent lane may have no pieces.
+  [[nodiscard]] static Lane of(std::span<const Piece> pieces) {
+    Lane lane{.pieces = pieces, .silent = false};
+    lane.silent = lane.bytes() == 0;
+    return lane;
+  }
 };
 
 /// A non-owning reference to a callable void(std::span<const Lane> arrived): what a rank does with

@@ -234,8 +234,11 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
   recv_.clear();
   for (std::size_t i = 0; i < here.size(); ++i) {
     const bool other = here[i] != all_.rank();
+    const auto direct = [&](const Lane& lane) {
+      return other && !lane.silent ? lane.pieces : std::span<const Piece>();
+    };
     send_.next();
-    for (const Piece& piece : other ? call.send[at(here[i])].pieces : std::span<const Piece>()) {
+    for (const Piece& piece : direct(call.send[at(here[i])])) {
       send_.add(piece);
     }
     for (int h = 0; h < layout_.hosts(); ++h) {
@@ -246,7 +249,7 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
       }
     }
     recv_.next();
-    for (const Piece& piece : other ? call.recv[at(here[i])].pieces : std::span<const Piece>()) {
+    for (const Piece& piece : direct(call.recv[at(here[i])])) {
       recv_.add(piece);
     }
     for (const Crossing& crossing : crossings_) {

@@ -294,8 +294,8 @@ void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
     const bool self = r == comm_.rank();
     const std::span<const comm::Piece> sent = step.asked.lane(r);
     const std::span<const comm::Piece> expected = step.served.pieces[at(r)];
-    step.send[at(r)] = {.pieces = sent, .silent = self || (packed && sent.empty())};
-    step.recv[at(r)] = {.pieces = expected, .silent = self || (packed && expected.empty())};
+    step.send[at(r)] = {.pieces = sent, .silent = self || sent.empty()};
+    step.recv[at(r)] = {.pieces = expected, .silent = self || expected.empty()};
   }
   comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
     if (packed) {

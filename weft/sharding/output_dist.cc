@@ -178,6 +178,10 @@ void OutputDist::note_arrivals(const InputStep& input,
     const std::span<const comm::Piece> pieces = arrived[at(r)].pieces;
     std::size_t next = 0;
     for_asked(r, [&](const SlotAddress& address) {
+      if (pieces.empty()) {  // silent: none of its slots has a vector
+        step.arrived_at[at(address.server)][at(address.slot)] = nullptr;
+        return;
+      }
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
       const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
       step.arrived_at[at(address.server)][at(address.slot)] =
@@ -213,8 +217,8 @@ void OutputDist::clear_pieces(OutputStep& step) {
 
 void OutputDist::point_lanes(OutputStep& step) {
   for (std::size_t r = 0; r < step.send_pieces.size(); ++r) {
-    step.send[r] = {.pieces = step.send_pieces[r]};
-    step.recv[r] = {.pieces = step.recv_pieces[r]};
+    step.send[r] = comm::Lane::of(step.send_pieces[r]);
+    step.recv[r] = comm::Lane::of(step.recv_pieces[r]);
   }
 }
 

@@ -90,8 +90,8 @@ void ColumnSync::exchange(Context& ctx, std::span<Member* const> members, Fill f
   fill(ctx, gradients_, own_blocks_);
   for (std::size_t r = 0; r < send_.size(); ++r) {
     // Who has other columns of these rows is known to both.
-    send_[r] = {.pieces = send_pieces_[r], .silent = send_pieces_[r].empty()};
-    recv_[r] = {.pieces = recv_pieces_[r], .silent = recv_pieces_[r].empty()};
+    send_[r] = comm::Lane::of(send_pieces_[r]);
+    recv_[r] = comm::Lane::of(recv_pieces_[r]);
   }
   comm_.exchange_lent(ctx, send_, recv_, [&](std::span<const comm::Lane> arrived) {
     find_row_values(ctx, members, arrived, value);
@@ -133,7 +133,9 @@ void ColumnSync::find_row_values(Context& ctx,
     for (std::size_t k = 0; k < group.ranks.size(); ++k) {
       if (static_cast<std::int64_t>(k) != group.position) {
         const comm::Lane& lane = arrived[at(group.ranks[k])];
-        member->blocks[k] = static_cast<const float*>(lane.pieces[member->pieces[k]].data);
+        member->blocks[k] = lane.pieces.empty()  // silent: no row has a statistic
+                                ? nullptr
+                                : static_cast<const float*>(lane.pieces[member->pieces[k]].data);
       }
     }
     const std::int64_t rows = member->gradients->num_unique();

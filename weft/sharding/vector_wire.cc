@@ -63,7 +63,7 @@ void VectorWire::describe_lanes(comm::Communicator& comm) {
         ++next;
       }
       runs[r] = {memory == nullptr ? nullptr : memory + first, begin() - first};
-      lanes[r] = {.pieces = {&runs[r], 1}};
+      lanes[r] = comm::Lane::of({&runs[r], 1});
     }
   };
   const layout::WireBytes<std::int64_t> bytes = wire_bytes();
@@ -87,6 +87,9 @@ void VectorWire::exchange(Context& ctx, comm::Communicator& comm) {
     for (const Blocks::Entry& entry : incoming_.entries) {
       for (; rank < at(entry.block.peer); ++rank) {
         lane_begin += recv_runs_[rank].bytes;
+      }
+      if (recv_runs_[rank].bytes == 0) {
+        continue;  // silent
       }
       const auto* const lane = static_cast<const std::byte*>(arrived[rank].pieces.front().data);
       add_decode(entry.block, lane + (entry.wire - lane_begin));
