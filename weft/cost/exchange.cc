@@ -46,14 +46,18 @@ Exchange outer(const Cluster& cluster,
                const Group& group,
                std::span<const double> from,
                std::span<const double> to,
-               Own own) {
+               Own own,
+               EmptyLanes empty = EmptyLanes::kSent) {
   WEFT_CHECK(from.size() == group.size() && to.size() == group.size(),
              "{} and {} counts for a group of {} ranks", from.size(), to.size(), group.size());
 
   struct HostSums {
-    double from = 0.0, to = 0.0, ranks = 0.0;
+    double from = 0.0, to = 0.0, asking = 0.0;
   };
 
+  const auto asks = [&](std::size_t i) {
+    return empty == EmptyLanes::kSent || to[i] > 0.0 ? 1.0 : 0.0;
+  };
   const std::vector<std::int64_t> hosts = hosts_of(cluster, group);
   std::vector<HostSums> by_host(at(topology::hosts(cluster)));
   HostSums all;
@@ -61,7 +65,7 @@ Exchange outer(const Cluster& cluster,
     for (HostSums* sums : {&by_host[at(hosts[i])], &all}) {
       sums->from += from[i];
       sums->to += to[i];
-      sums->ranks += 1.0;
+      sums->asking += asks(i);
     }
   }
   Exchange exchange = no_exchange(cluster);
@@ -71,13 +75,19 @@ Exchange outer(const Cluster& cluster,
     const double self = own == Own::kCopied ? from[i] * to[i] : 0.0;
     rank.sent = {self, from[i] * (near.to - to[i]), from[i] * (all.to - near.to)};
     rank.received = {self, to[i] * (near.from - from[i]), to[i] * (all.from - near.from)};
-    rank.messages = {0.0, near.ranks - 1.0, all.ranks - near.ranks};
+    if (empty == EmptyLanes::kSent || from[i] > 0.0) {
+      rank.messages = {0.0, near.asking - asks(i), all.asking - near.asking};
+    }
   }
   return exchange;
 }
 
-Exchange even(const Cluster& cluster, const Group& group, std::span<const double> bytes, Own own) {
-  return outer(cluster, group, bytes, std::vector<double>(group.size(), 1.0), own);
+Exchange even(const Cluster& cluster,
+              const Group& group,
+              std::span<const double> bytes,
+              Own own,
+              EmptyLanes empty = EmptyLanes::kSent) {
+  return outer(cluster, group, bytes, std::vector<double>(group.size(), 1.0), own, empty);
 }
 
 }  // namespace
@@ -114,12 +124,16 @@ Exchange all_to_all_even(const Cluster& cluster,
 Exchange all_to_all_outer(const Cluster& cluster,
                           const Group& group,
                           std::span<const double> from,
-                          std::span<const double> to) {
-  return outer(cluster, group, from, to, Own::kCopied);
+                          std::span<const double> to,
+                          EmptyLanes empty) {
+  return outer(cluster, group, from, to, Own::kCopied, empty);
 }
 
-Exchange all_gather(const Cluster& cluster, const Group& group, std::span<const double> bytes) {
-  return even(cluster, group, bytes, Own::kCopied);
+Exchange all_gather(const Cluster& cluster,
+                    const Group& group,
+                    std::span<const double> bytes,
+                    EmptyLanes empty) {
+  return even(cluster, group, bytes, Own::kCopied, empty);
 }
 
 Exchange reduce_scatter(const Cluster& cluster, const Group& group, std::int64_t count) {

@@ -61,6 +61,12 @@ struct Exchange {
   std::vector<RankTraffic> ranks;  ///< [ranks of the cluster]
 };
 
+/// What becomes of lanes on which no byte is expected.
+enum class EmptyLanes : std::uint8_t {
+  kSent,    ///< an empty message
+  kSilent,  ///< none, where both ends know that nothing is sent
+};
+
 /// The exchange in which nothing is sent.
 Exchange no_exchange(const topology::Cluster& cluster);
 
@@ -79,12 +85,14 @@ Exchange all_to_all_even(const topology::Cluster& cluster,
 Exchange all_to_all_outer(const topology::Cluster& cluster,
                           const topology::Group& group,
                           std::span<const double> from,
-                          std::span<const double> to);
+                          std::span<const double> to,
+                          EmptyLanes empty = EmptyLanes::kSent);
 
 /// The group's i-th rank contributes bytes[i].
 Exchange all_gather(const topology::Cluster& cluster,
                     const topology::Group& group,
-                    std::span<const double> bytes);
+                    std::span<const double> bytes,
+                    EmptyLanes empty = EmptyLanes::kSent);
 
 /// Of `count` floats on every rank, each rank keeping the sum of its slice.
 Exchange reduce_scatter(const topology::Cluster& cluster,

@@ -40,9 +40,11 @@ Staged no_stages(const Cluster& cluster) {
 /// What one rank relays, over the hosts for which it does.
 struct Relayed {
   double hosts = 0.0;
-  double ranks = 0.0;  ///< on these hosts
-  double from = 0.0;   ///< what their ranks send, by the factor `from`
-  double to = 0.0;     ///< what comes to them, by the factor `to`
+  double ranks = 0.0;    ///< on these hosts
+  double from = 0.0;     ///< what their ranks send, by the factor `from`
+  double to = 0.0;       ///< what comes to them, by the factor `to`
+  double sending = 0.0;  ///< hosts of which any rank has a lane to others
+  double asking = 0.0;   ///< hosts of which any rank has a lane from others
 };
 
 /// Factors of an exchange in which rank i sends from[i] · to[j] to rank j, by host and relay.
@@ -51,14 +53,20 @@ struct Sums {
   std::vector<Relayed> relay;  ///< [G]
   Relayed all;
 
-  Sums(const HostLayout& layout, std::span<const double> from, std::span<const double> to)
-      : host(at(layout.hosts())), relay(at(layout.ranks())) {
+  Sums(const HostLayout& layout,
+       std::span<const double> from,
+       std::span<const double> to,
+       EmptyLanes empty)
+      : host(at(layout.hosts())), relay(at(layout.ranks())), empty_(empty) {
     for (int i = 0; i < layout.ranks(); ++i) {
-      for (Relayed* sums : {&host[at(layout.host(i))], &all}) {
+      Relayed& own = host[at(layout.host(i))];
+      for (Relayed* sums : {&own, &all}) {
         sums->ranks += 1.0;
         sums->from += from[at(i)];
         sums->to += to[at(i)];
       }
+      own.sending = std::max(own.sending, used(from[at(i)]));
+      own.asking = std::max(own.asking, used(to[at(i)]));
     }
     for (int here = 0; here < layout.hosts(); ++here) {
       for (int there = 0; there < layout.hosts(); ++there) {
@@ -70,10 +78,46 @@ struct Sums {
         sums.ranks += host[at(there)].ranks;
         sums.from += host[at(there)].from;
         sums.to += host[at(there)].to;
+        sums.sending += host[at(there)].sending;
+        sums.asking += host[at(there)].asking;
       }
     }
   }
+
+  /// 1 where a rank with this factor has lanes, else 0.
+  [[nodiscard]] double used(double factor) const {
+    return empty_ == EmptyLanes::kSent || factor > 0.0 ? 1.0 : 0.0;
+  }
+
+  /// Whether what a rank sends inside its host has a place among what relays send on.
+  [[nodiscard]] bool is_relay(int rank) const { return relay[at(rank)].hosts > 0.0; }
+
+ private:
+  EmptyLanes empty_;
 };
+
+/// Messages of the second stage: a rank sends to relays whatever there is, and to the others of its
+/// host where its lane to them is not silent.
+void add_gathers(const HostLayout& layout,
+                 const Sums& sums,
+                 const Group& group,
+                 std::span<const double> from,
+                 std::span<const double> to,
+                 Exchange& gather) {
+  for (int h = 0; h < layout.hosts(); ++h) {
+    double relays = 0.0;
+    double asking = 0.0;
+    for (const int i : layout.ranks_of(h)) {
+      (sums.is_relay(i) ? relays : asking) += sums.is_relay(i) ? 1.0 : sums.used(to[at(i)]);
+    }
+    for (const int i : layout.ranks_of(h)) {
+      const bool is_relay = sums.is_relay(i);
+      gather.ranks[at(group[at(i)])].messages[1] =
+          relays - (is_relay ? 1.0 : 0.0) +
+          sums.used(from[at(i)]) * (asking - (is_relay ? 0.0 : sums.used(to[at(i)])));
+    }
+  }
+}
 
 /// Sizes of lanes to the relays of a host.
 void add_sizes(const HostLayout& layout, const Sums& sums, const Group& group, Exchange& exchange) {
@@ -148,14 +192,16 @@ bool has_hierarchy(const Cluster& cluster, const Group& group) {
 Staged relayed(const Cluster& cluster,
                const Group& group,
                std::span<const double> from,
-               std::span<const double> to) {
+               std::span<const double> to,
+               EmptyLanes empty) {
   WEFT_CHECK(from.size() == group.size() && to.size() == group.size(),
              "{} and {} counts for a group of {} ranks", from.size(), to.size(), group.size());
   const HostLayout layout = layout_of(cluster, group);
-  const Sums sums(layout, from, to);
+  const Sums sums(layout, from, to, empty);
   Staged staged = no_stages(cluster);
   auto& [sizes, gather, cross, scatter] = staged.stages;
   add_sizes(layout, sums, group, sizes);
+  add_gathers(layout, sums, group, from, to, gather);
   for (int i = 0; i < layout.ranks(); ++i) {
     const Relayed& own = sums.relay[at(i)];
     const Relayed& near = sums.host[at(layout.host(i))];
@@ -165,11 +211,10 @@ Staged relayed(const Cluster& cluster,
     RankTraffic& gathered = gather.ranks[r];
     gathered.sent = {out * own.to, out * (sums.all.to - in - own.to), 0.0};
     gathered.received = {out * own.to, in * (near.from - out) + (near.from - out) * own.to, 0.0};
-    gathered.messages[1] = near.ranks - 1.0;
     RankTraffic& crossed = cross.ranks[r];
-    crossed.sent[2] = kCheckWord * own.hosts + near.from * own.to;
-    crossed.received[2] = kCheckWord * own.hosts + own.from * near.to;
-    crossed.messages[2] = own.hosts;
+    crossed.messages[2] = near.sending * own.asking;
+    crossed.sent[2] = kCheckWord * crossed.messages[2] + near.from * own.to;
+    crossed.received[2] = kCheckWord * own.sending * near.asking + own.from * near.to;
     RankTraffic& scattered = scatter.ranks[r];
     scattered.sent = {own.from * in, own.from * (near.to - in), 0.0};
     scattered.received = {own.from * in, (sums.all.from - near.from - own.from) * in, 0.0};
@@ -180,14 +225,17 @@ Staged relayed(const Cluster& cluster,
 
 Staged relayed_all_gather(const Cluster& cluster,
                           const Group& group,
-                          std::span<const double> bytes) {
+                          std::span<const double> bytes,
+                          EmptyLanes empty) {
   WEFT_CHECK(bytes.size() == group.size(), "{} counts for a group of {} ranks", bytes.size(),
              group.size());
   const HostLayout layout = layout_of(cluster, group);
-  const Sums sums(layout, bytes, std::vector<double>(group.size(), 1.0));
+  const std::vector<double> to(group.size(), 1.0);
+  const Sums sums(layout, bytes, to, empty);
   Staged staged = no_stages(cluster);
   auto& [sizes, gather, cross, scatter] = staged.stages;
   add_sizes(layout, sums, group, sizes);
+  add_gathers(layout, sums, group, bytes, to, gather);
   for (int i = 0; i < layout.ranks(); ++i) {
     const Relayed& own = sums.relay[at(i)];
     const Relayed& near = sums.host[at(layout.host(i))];
@@ -197,11 +245,10 @@ Staged relayed_all_gather(const Cluster& cluster,
     RankTraffic& gathered = gather.ranks[r];
     gathered.sent = {out * own.hosts, out * (near.ranks - 1.0 + others - own.hosts), 0.0};
     gathered.received = {out * own.hosts, (near.from - out) * (1.0 + own.hosts), 0.0};
-    gathered.messages[1] = near.ranks - 1.0;
     RankTraffic& crossed = cross.ranks[r];
-    crossed.sent[2] = own.hosts * (kCheckWord + near.from);
-    crossed.received[2] = own.hosts * kCheckWord + own.from;
-    crossed.messages[2] = own.hosts;
+    crossed.messages[2] = near.sending * own.hosts;
+    crossed.sent[2] = kCheckWord * crossed.messages[2] + own.hosts * near.from;
+    crossed.received[2] = kCheckWord * own.sending + own.from;
     RankTraffic& scattered = scatter.ranks[r];
     scattered.sent = {own.from, own.from * (near.ranks - 1.0), 0.0};
     scattered.received = {own.from, sums.all.from - near.from - own.from, 0.0};

@@ -32,12 +32,14 @@ struct Staged {
 Staged relayed(const topology::Cluster& cluster,
                const topology::Group& group,
                std::span<const double> from,
-               std::span<const double> to);
+               std::span<const double> to,
+               EmptyLanes empty = EmptyLanes::kSent);
 
 /// The group's i-th rank contributes bytes[i], which cross once for each pair of hosts.
 Staged relayed_all_gather(const topology::Cluster& cluster,
                           const topology::Group& group,
-                          std::span<const double> bytes);
+                          std::span<const double> bytes,
+                          EmptyLanes empty = EmptyLanes::kSent);
 
 /// The traffic of a hierarchical all-reduce: its stages are collect, combine, return and spread.
 struct StagedAllReduce {

@@ -93,7 +93,9 @@ struct RankCost {
   double buffer_bytes = 0.0;  ///< of its exchanges, and what is mapped around tables
   double sample_bytes = 0.0;  ///< its samples' vectors and gradients, and the dense model's memory
   cost::ByLink sent{};        ///< bytes per step, by class of link; of several groups the mean
-  double sync_bytes = 0.0;    ///< sent in one sync; with sync gradients in one step
+  /// Messages per step, likewise. Lanes on which no byte is expected are silent and have none.
+  cost::ByLink messages{};
+  double sync_bytes = 0.0;  ///< sent in one sync; with sync gradients in one step
 
   /// Between exchanges, in which ranks differ.
   [[nodiscard]] double own_s() const;
@@ -106,6 +108,8 @@ struct PlanCost {
   std::array<double, kStepParts> parts{};      ///< of the slowest rank
   std::array<double, kStepParts> exchanges{};  ///< seconds of these that are an exchange
   std::array<double, kStepParts> starts{};     ///< and of these what no byte takes
+  std::array<double, kStepParts> messages{};   ///< sent by the rank with most, over its exchanges
+  std::array<double, kStepParts> sent{};       ///< bytes, likewise
   double join_s = 0.0;          ///< of weights' gradients that are summed apart from the others
   std::vector<RankCost> ranks;  ///< of one group
   double sync_s = 0.0;          ///< of one sync; of sync gradients their exchange in one step

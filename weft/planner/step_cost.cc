@@ -175,7 +175,8 @@ PlanCost step_cost(const StepShape& shape,
   };
   std::vector<double> bytes;  // of row statistics
   std::vector<spec::Shard> beside;
-  cost::Exchange statistics = cost::no_exchange(shape.cluster);
+  RowStatistics statistics{
+      .exchange = cost::no_exchange(shape.cluster), .squares = {}, .norms = {}};
   for (std::size_t t = 0; t < plan.tables.size(); ++t) {
     const spec::TablePlan& table = plan.tables[t];
     if (table.sharding == spec::Sharding::kDataParallel) {
@@ -208,7 +209,7 @@ PlanCost step_cost(const StepShape& shape,
         bytes.push_back(load.statistic_bytes / std::max(1.0, static_cast<double>(count - 1)));
         cost.ranks[at(one.rank)].load += load;
       }
-      add_pairs(shape, statistics, beside, bytes);
+      add_pairs(shape, statistics, shape.config.tables[t], beside, bytes);
     }
   }
   replicas.statistic_bytes = 0.0;  // in row_sums, and not exchanged between shards

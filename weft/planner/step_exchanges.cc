@@ -5,6 +5,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/run_sums.h"
+#include "weft/base/sparse_optimizer.h"
 #include "weft/cost/hierarchical.h"
 #include "weft/layout/id_lanes.h"
 #include "weft/topology/rates.h"
@@ -12,6 +13,7 @@
 namespace weft::planner {
 namespace {
 
+using cost::EmptyLanes;
 using cost::Exchange;
 
 constexpr double kHeaderBytes = 40.0;
@@ -20,6 +22,8 @@ constexpr double kControlBytes = 24.0;  // stop request, run of parts
 constexpr double kReportBytes = 160.0;  // the fixed part of a step's report, run of parts
 constexpr double kWeightBytes = 8.0;    // of a subtree of parts and task
 constexpr double kMetricBytes = 40.0;   // of a subtree of parts and task
+constexpr double kSentLane =
+    1e-9;  // of ids: of few ranks a lane of slots is sent, even of no bytes
 
 /// Rank i sends from[i] · to[j] bytes to rank j.
 struct Outer {
@@ -35,10 +39,16 @@ Exchange away(Exchange exchange) {
   return exchange;
 }
 
-bool is_anything(const Exchange& exchange) {
-  return std::any_of(
-      exchange.ranks.begin(), exchange.ranks.end(),
-      [](const cost::RankTraffic& rank) { return rank.sent[1] + rank.sent[2] > 0.0; });
+/// Of the rank with most, `times` such an exchange.
+void add_most(PlanCost& cost, StepPart part, const Exchange& exchange, double times = 1.0) {
+  double messages = 0.0;
+  double sent = 0.0;
+  for (const cost::RankTraffic& rank : exchange.ranks) {
+    messages = std::max(messages, rank.messages[1] + rank.messages[2]);
+    sent = std::max(sent, rank.sent[1] + rank.sent[2]);
+  }
+  cost.messages[at(part)] += times * messages;
+  cost.sent[at(part)] += times * sent;
 }
 
 bool is_hierarchical(const StepShape& shape, spec::CollectiveForm form) {
@@ -97,9 +107,11 @@ double lane_bits_bytes(const StepShape& shape, double slots, double ids) {
 void add_stage(const StepShape& shape, PlanCost& cost, StepPart part, const Exchange& exchange) {
   cost.exchanges[at(part)] += cost::exchange_s(shape.cluster, exchange);
   cost.starts[at(part)] += cost::start_s(shape.cluster, exchange);
+  add_most(cost, part, exchange);
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
       cost.ranks[r].sent[c] += exchange.ranks[r].sent[c];
+      cost.ranks[r].messages[c] += exchange.ranks[r].messages[c];
     }
   }
 }
@@ -111,45 +123,48 @@ void add_exchange(const StepShape& shape,
                   const Outer& bytes) {
   const topology::Group all = topology::all_ranks(shape.cluster);
   if (is_hierarchical(shape, form)) {
-    for (const Exchange& stage : cost::relayed(shape.cluster, all, bytes.from, bytes.to).stages) {
+    const cost::Staged staged =
+        cost::relayed(shape.cluster, all, bytes.from, bytes.to, EmptyLanes::kSilent);
+    for (const Exchange& stage : staged.stages) {
       add_stage(shape, cost, part, stage);
     }
     return;
   }
-  add_stage(shape, cost, part,
-            away(cost::all_to_all_outer(shape.cluster, all, bytes.from, bytes.to)));
+  add_stage(
+      shape, cost, part,
+      away(cost::all_to_all_outer(shape.cluster, all, bytes.from, bytes.to, EmptyLanes::kSilent)));
 }
 
-/// Between hosts as in the flat form: relays take fewer messages for the same bytes, and which rank
-/// relays them is not told apart.
+/// One message from a shard's rank to each rank that it sends statistics.
+void add_messages(const StepShape& shape, std::vector<LanePair>& lanes, Exchange& exchange) {
+  std::sort(lanes.begin(), lanes.end());
+  lanes.erase(std::unique(lanes.begin(), lanes.end()), lanes.end());
+  for (const auto& [from, to] : lanes) {
+    const auto link = static_cast<std::size_t>(topology::link_class(shape.cluster, from, to));
+    exchange.ranks[at(from)].messages[link] += 1.0;
+  }
+}
+
+/// Squares, and after the update norms: two exchanges, which are one here. Through relays bytes are
+/// as in the flat form and every relay sends to each host: which rank relays what is not told
+/// apart.
 void add_statistics(const StepShape& shape,
                     PlanCost& cost,
                     spec::CollectiveForm form,
-                    const Exchange& statistics) {
+                    RowStatistics& statistics) {
   const topology::Group all = topology::all_ranks(shape.cluster);
   if (is_hierarchical(shape, form)) {
     const std::vector<double> nothing(all.size(), 0.0);
     cost::Staged staged = cost::relayed(shape.cluster, all, nothing, nothing);
-    Exchange bytes = statistics;
-    for (cost::RankTraffic& rank : bytes.ranks) {
-      rank.messages = {};
-    }
-    cost::add(staged.stages[2], bytes);
+    cost::add(staged.stages[2], statistics.exchange);
     for (const Exchange& stage : staged.stages) {
       add_stage(shape, cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
-  // Statistics of several tables for one rank are one message.
-  Exchange exchange = statistics;
-  const Exchange everybody = cost::barrier(shape.cluster, all);
-  for (std::size_t r = 0; r < exchange.ranks.size(); ++r) {
-    for (std::size_t c = 0; c < topology::kNumLinkClasses; ++c) {
-      double& messages = exchange.ranks[r].messages[c];
-      messages = std::min(messages, everybody.ranks[r].messages[c]);
-    }
-  }
-  add_stage(shape, cost, StepPart::kUpdateRows, exchange);
+  add_messages(shape, statistics.squares, statistics.exchange);
+  add_messages(shape, statistics.norms, statistics.exchange);
+  add_stage(shape, cost, StepPart::kUpdateRows, statistics.exchange);
 }
 
 /// Over all groups it is flat, on a communicator of its own.
@@ -159,13 +174,14 @@ void add_gather(const StepShape& shape,
                 std::span<const double> bytes) {
   if (is_hierarchical(shape, form) && shape.mesh == nullptr) {
     for (const Exchange& stage :
-         cost::relayed_all_gather(shape.cluster, shape.everybody, bytes).stages) {
+         cost::relayed_all_gather(shape.cluster, shape.everybody, bytes, EmptyLanes::kSilent)
+             .stages) {
       add_stage(shape, cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
   add_world_stage(shape, cost, StepPart::kUpdateRows,
-                  away(cost::all_gather(shape.world, shape.everybody, bytes)));
+                  away(cost::all_gather(shape.world, shape.everybody, bytes, EmptyLanes::kSilent)));
 }
 
 /// From every rank of the world to each, to[r] bytes to rank r.
@@ -175,13 +191,16 @@ void add_world_outer(const StepShape& shape,
                      std::span<const double> to) {
   const std::vector<double> ones(to.size(), 1.0);
   if (is_hierarchical(shape, form) && shape.mesh == nullptr) {
-    for (const Exchange& stage : cost::relayed(shape.cluster, shape.everybody, ones, to).stages) {
+    const cost::Staged staged =
+        cost::relayed(shape.cluster, shape.everybody, ones, to, EmptyLanes::kSilent);
+    for (const Exchange& stage : staged.stages) {
       add_stage(shape, cost, StepPart::kUpdateRows, stage);
     }
     return;
   }
-  add_world_stage(shape, cost, StepPart::kUpdateRows,
-                  away(cost::all_to_all_outer(shape.world, shape.everybody, ones, to)));
+  add_world_stage(
+      shape, cost, StepPart::kUpdateRows,
+      away(cost::all_to_all_outer(shape.world, shape.everybody, ones, to, EmptyLanes::kSilent)));
 }
 
 void add_row_sums(const StepShape& shape,
@@ -209,17 +228,25 @@ double control_bytes(const StepShape& shape) {
 }
 
 void add_pairs(const StepShape& shape,
-               Exchange& statistics,
+               RowStatistics& statistics,
+               const spec::Table& table,
                std::span<const spec::Shard> beside,
                std::span<const double> bytes) {
   for (std::size_t a = 0; a < beside.size(); ++a) {
     for (std::size_t b = 0; b < beside.size() && bytes[a] > 0.0; ++b) {
-      if (beside[a].rank != beside[b].rank) {
-        const auto link = static_cast<std::size_t>(
-            topology::link_class(shape.cluster, beside[a].rank, beside[b].rank));
-        statistics.ranks[at(beside[a].rank)].sent[link] += bytes[a];
-        statistics.ranks[at(beside[a].rank)].messages[link] += 1.0;
-        statistics.ranks[at(beside[b].rank)].received[link] += bytes[a];
+      if (beside[a].rank == beside[b].rank) {
+        continue;
+      }
+      const LanePair lane{beside[a].rank, beside[b].rank};
+      const auto link =
+          static_cast<std::size_t>(topology::link_class(shape.cluster, lane.first, lane.second));
+      statistics.exchange.ranks[at(lane.first)].sent[link] += bytes[a];
+      statistics.exchange.ranks[at(lane.second)].received[link] += bytes[a];
+      if (traits(table.optimizer.type).is_row_wise) {
+        statistics.squares.push_back(lane);
+      }
+      if (table.optimizer.max_norm > 0.0) {
+        statistics.norms.push_back(lane);
       }
     }
   }
@@ -228,7 +255,7 @@ void add_pairs(const StepShape& shape,
 void add_exchanges(const StepShape& shape,
                    PlanCost& cost,
                    const spec::Plan& plan,
-                   const Exchange& statistics,
+                   RowStatistics& statistics,
                    const cost::RowSumBytes& row_sums) {
   if (shape.world_ranks == 1) {
     return;
@@ -239,7 +266,10 @@ void add_exchanges(const StepShape& shape,
   const std::vector<double> slots = served_slots(shape, plan);
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     const RankCost& rank = cost.ranks[r];
-    ids.push_back(rank.load.ids_bytes + lane_bits_bytes(shape, slots[r], rank.load.asked_ids));
+    const double bytes =
+        rank.load.ids_bytes + lane_bits_bytes(shape, slots[r], rank.load.asked_ids);
+    const bool is_sent = slots[r] > 0.0 && !layout::packs_id_lanes(shape.ranks);
+    ids.push_back(is_sent ? std::max(kSentLane, bytes) : bytes);
     vectors.push_back(rank.load.vector_bytes);
     gradients.push_back(rank.load.gradient_bytes);
   }
@@ -255,7 +285,7 @@ void add_exchanges(const StepShape& shape,
   for (const Exchange& level : cost::merge(shape.world, shape.everybody, report_bytes(shape))) {
     add_world_stage(shape, cost, StepPart::kExchangeReport, away(level));
   }
-  if (is_anything(statistics)) {  // with a max_norm twice, which is not told apart
+  if (!statistics.squares.empty() || !statistics.norms.empty()) {
     add_statistics(shape, cost, forms.vectors, statistics);
   }
   if (row_sums.any()) {
@@ -274,11 +304,13 @@ void add_world_stage(const StepShape& shape,
   }
   cost.exchanges[at(part)] += times * cost::exchange_s(shape.world, exchange);
   cost.starts[at(part)] += times * cost::start_s(shape.world, exchange);
+  add_most(cost, part, exchange, times);
   const double share = times / static_cast<double>(shape.mesh->groups);
   for (std::size_t p = 0; p < shape.everybody.size(); ++p) {
     const cost::RankTraffic& rank = exchange.ranks[at(shape.everybody[p])];
     for (std::size_t c = 1; c < topology::kNumLinkClasses; ++c) {
       cost.ranks[p % cost.ranks.size()].sent[c] += share * rank.sent[c];
+      cost.ranks[p % cost.ranks.size()].messages[c] += share * rank.messages[c];
     }
   }
 }

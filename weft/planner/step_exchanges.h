@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "weft/base/step_part.h"
 #include "weft/cost/exchange.h"
@@ -14,19 +16,31 @@
 
 namespace weft::planner {
 
-/// Adds the row statistics that shards of the same rows send each other: shard a of `beside`
-/// bytes[a] to each of the others, in a message.
+/// A rank that sends, and whom.
+using LanePair = std::pair<std::int64_t, std::int64_t>;
+
+/// The statistics of rows whose columns are cut, over all tables.
+struct RowStatistics {
+  cost::Exchange exchange;        ///< bytes
+  std::vector<LanePair> squares;  ///< of the optimizers' statistics: lanes, some more than once
+  std::vector<LanePair> norms;    ///< of what a max_norm needs
+};
+
+/// Adds the row statistics that shards of the same rows of a table send each other: shard a of
+/// `beside` bytes[a] to each of the others.
 void add_pairs(const StepShape& shape,
-               cost::Exchange& statistics,
+               RowStatistics& statistics,
+               const spec::Table& table,
                std::span<const spec::Shard> beside,
                std::span<const double> bytes);
 
 /// Adds the exchanges of a group's tables, and those of reports, of replicas and of hot rows over
-/// the world, of whose row gradients `row_sums` has the bytes. O(ranks + shards).
+/// the world, of whose row gradients `row_sums` has the bytes. `statistics` are used up.
+/// O(ranks + shards), and n log n of lanes of statistics.
 void add_exchanges(const StepShape& shape,
                    PlanCost& cost,
                    const spec::Plan& plan,
-                   const cost::Exchange& statistics,
+                   RowStatistics& statistics,
                    const cost::RowSumBytes& row_sums);
 
 /// Adds the sum of dense gradients, `count` floats.
