@@ -1,5 +1,5 @@
-// Bytes on the wire that the planner predicts, against those that a step of training sends: plans
-// of every scheme, with and without hot rows, drawn at random, over ranks as threads.
+// Bytes and messages on the wire that the planner predicts, against those that a step of training
+// sends: plans of every scheme, with and without hot rows, drawn at random, over ranks as threads.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -9,12 +9,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/train/step_traffic.h"
 #include "weft/base/philox.h"
-#include "weft/comm/local/local.h"
 #include "weft/planner/estimate.h"
 #include "weft/planner/place.h"
 #include "weft/spec/yaml.h"
-#include "weft/train/engine.h"
 
 namespace weft::train {
 namespace {
@@ -60,12 +59,6 @@ class Random {
  private:
   std::uint64_t key_;
   std::uint64_t next_ = 0;
-};
-
-/// How ids are made.
-enum class IdKind {
-  kDealt,  ///< one per bag, sample p has row p mod E: every sum that the planner expects is exact
-  kDrawn,  ///< some per bag, drawn evenly: it is right on average
 };
 
 struct Job {
@@ -215,93 +208,99 @@ Job random_job(Random& random, IdKind ids, const spec::Mesh& mesh = {}, std::int
   return job;
 }
 
-data::Batch make_batch(const Job& job, std::int64_t rank, IdKind ids) {
-  const spec::Config& config = job.config;
-  data::Batch batch;
-  batch.global_size = config.batch_size;
-  batch.positions = rank_samples(config.batch_size, job.plan.parts, job.plan.world(), rank);
-  const auto size = static_cast<std::size_t>(batch.size());
-  batch.sparse.batch = batch.size();
-  batch.sparse.offsets.push_back(0);
-  for (std::size_t f = 0; f < config.sparse_features.size(); ++f) {
-    const spec::SparseFeature& feature = config.sparse_features[f];
-    batch.sparse.keys.push_back(feature.name);
-    const std::int64_t rows =
-        config.tables[static_cast<std::size_t>(spec::table_index(config, feature))].num_embeddings;
-    for (std::int64_t p = batch.positions.begin; p < batch.positions.end; ++p) {
-      for (std::int64_t i = 0; i < config.data.synthetic.columns[f].max_length; ++i) {
-        const auto draw = philox(f, static_cast<std::uint64_t>(p), static_cast<std::uint64_t>(i));
-        batch.sparse.values.push_back(ids == IdKind::kDealt ? p % rows : draw[0] % rows);
-        batch.sparse.weights.push_back(1.0F);
-      }
-      batch.sparse.offsets.push_back(static_cast<std::int64_t>(batch.sparse.values.size()));
+/// The ranks on hosts of so many, the last of which may have fewer, and exchanges of any form.
+void put_on_hosts(Job& job, std::int64_t per_host, Random& random) {
+  for (std::int64_t r = 0; r < job.plan.ranks; ++r) {
+    job.plan.hosts.push_back(r / per_host);
+  }
+  const auto any_form = [&random] {
+    return random.coin() ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
+  };
+  job.plan.collectives = {.ids = any_form(), .vectors = any_form(), .dense = any_form()};
+  if (job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical) {
+    for (spec::Table& table :
+         job.config.tables) {  // which rank relays statistics is not told apart
+      table.optimizer.type = SparseOptimizerKind::kAdagrad;
+      table.optimizer.max_norm = 0.0;
     }
   }
-  for (std::int64_t p = batch.positions.begin; p < batch.positions.end; ++p) {
-    batch.sample_ids.push_back(p);
-  }
-  batch.dense.assign(size * config.dense_features.size(), 0.5F);
-  batch.labels.assign(size * config.tasks.size(), 1.0F);
-  batch.label_weights.assign(size * config.tasks.size(), 1.0F);
-  return batch;
+  spec::validate(job.config);
+  planner::check_plan(job.plan, job.config);
 }
 
-/// [ranks] bytes that a step sends to other ranks.
-std::vector<double> sent_bytes(const Job& job, IdKind ids) {
-  std::vector<double> sent(static_cast<std::size_t>(job.plan.world()));
-  comm::run_local(
-      static_cast<int>(job.plan.world()), {.timeout_s = 60}, [&](comm::Communicator& world) {
-        const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-        trace::Recorder recorder;
-        Engine engine(job.config, job.plan, world, *device, {.recorder = &recorder});
-        recorder.start();
-        const data::Batch batch = make_batch(job, world.rank(), ids);
-        engine.train_step({.batch = batch, .step = 1});
-        engine.run_stage([](Context&) {});  // behind a sync beside the step
-        recorder.stop();
-        for (const trace::Track& track : recorder.tracks()) {
-          for (const trace::Span& span : track.spans()) {
-            sent[static_cast<std::size_t>(world.rank())] +=
-                span.collective < 0 ? 0.0 : static_cast<double>(track.collective(span).bytes);
-          }
-        }
-      });
-  return sent;
-}
-
-/// [ranks of a group]
-std::vector<double> predicted_bytes(const Job& job) {
+topology::Cluster cluster_of(const spec::Plan& plan) {
   topology::Cluster cluster;
   cluster.name = "threads";
-  cluster.hosts = {{.count = 1, .ranks = job.plan.world()}};
+  std::vector<std::int64_t> ranks_of(1, plan.hosts.empty() ? plan.world() : 0);
+  for (const std::int64_t host : plan.hosts) {
+    ranks_of.resize(std::max(ranks_of.size(), static_cast<std::size_t>(host) + 1));
+    ++ranks_of[static_cast<std::size_t>(host)];
+  }
+  for (const std::int64_t ranks : ranks_of) {
+    cluster.hosts.push_back({.count = 1, .ranks = ranks});
+  }
   cluster.memory.ddr.value = 1e9;
   cluster.compute.gemm_fp32.value = 1e10;
   cluster.compute.copy.value = 1e10;
   cluster.compute.rows.points = {{.row_bytes = 64, .read = 1e9, .update = 5e8}};
   cluster.links.self.rank.value = 1e10;
   cluster.links.host.rank.value = 1e9;
+  cluster.links.network.rank.value = 1e9;
   topology::check(cluster);
+  return cluster;
+}
+
+/// What a rank sends to others in a step.
+struct Wire {
+  double bytes = 0.0;
+  double messages = 0.0;
+};
+
+/// [ranks of a group]
+std::vector<Wire> predicted_wires(const Job& job) {
+  const topology::Cluster cluster = cluster_of(job.plan);
   const planner::Workload workload = planner::make_workload(job.config);
   const planner::MeshCluster mesh = planner::mesh_cluster(cluster, job.config.mesh);
   const planner::Estimator estimator(job.config, mesh, workload, job.plan.parts);
-  std::vector<double> bytes;
+  std::vector<Wire> wires;
   for (const planner::RankCost& rank : estimator.cost(job.plan).ranks) {
-    bytes.push_back(rank.sent[1] + rank.sent[2]);
+    wires.push_back(
+        {.bytes = rank.sent[1] + rank.sent[2], .messages = rank.messages[1] + rank.messages[2]});
   }
-  return bytes;
+  return wires;
+}
+
+/// [ranks of a group] of the ranks at one place of their groups the mean.
+std::vector<Wire> counted_wires(const Job& job, IdKind ids) {
+  const std::vector<StepTraffic> traffic = step_traffic(job.config, job.plan, ids);
+  std::vector<Wire> wires(static_cast<std::size_t>(job.plan.ranks));
+  const double share = 1.0 / static_cast<double>(job.plan.groups);
+  for (std::size_t r = 0; r < traffic.size(); ++r) {
+    Wire& wire = wires[r % wires.size()];
+    wire.bytes += share * static_cast<double>(traffic[r].all.bytes);
+    wire.messages += share * static_cast<double>(traffic[r].all.messages);
+  }
+  return wires;
+}
+
+void expect_predicted(const Job& job, const std::string& what) {
+  const std::vector<Wire> sent = counted_wires(job, IdKind::kDealt);
+  const std::vector<Wire> expected = predicted_wires(job);
+  ASSERT_EQ(expected.size(), sent.size());
+  for (std::size_t r = 0; r < sent.size(); ++r) {
+    ASSERT_NEAR(expected[r].bytes, sent[r].bytes, 1e-6 * sent[r].bytes)
+        << what << ", rank " << r << " of " << sent.size() << "\n"
+        << spec::plan_to_yaml(job.plan);
+    ASSERT_NEAR(expected[r].messages, sent[r].messages, 1e-6)
+        << what << ", rank " << r << " of " << sent.size() << "\n"
+        << spec::plan_to_yaml(job.plan);
+  }
 }
 
 TEST(PredictedBytes, AreThoseOfAStepWhereIdsAreDealt) {
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
     Random random(seed);
-    const Job job = random_job(random, IdKind::kDealt);
-    const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
-    const std::vector<double> predicted = predicted_bytes(job);
-    for (std::size_t r = 0; r < sent.size(); ++r) {
-      ASSERT_NEAR(predicted[r], sent[r], 1e-6 * sent[r])
-          << "seed " << seed << ", rank " << r << " of " << sent.size() << "\n"
-          << spec::plan_to_yaml(job.plan);
-    }
+    expect_predicted(random_job(random, IdKind::kDealt), "seed " + std::to_string(seed));
   }
 }
 
@@ -314,15 +313,31 @@ TEST(PredictedBytes, AreThoseOfAStepWhereRowsHaveOwners) {
     for (const spec::TablePlan& table : job.plan.tables) {
       copies += table.sharding == spec::Sharding::kDataParallel || !table.hot.empty() ? 1 : 0;
     }
-    const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
-    const std::vector<double> predicted = predicted_bytes(job);
-    for (std::size_t r = 0; r < sent.size(); ++r) {
-      ASSERT_NEAR(predicted[r], sent[r], 1e-6 * sent[r])
-          << "seed " << seed << ", rank " << r << " of " << sent.size() << "\n"
-          << spec::plan_to_yaml(job.plan);
-    }
+    expect_predicted(job, "seed " + std::to_string(seed));
   }
   EXPECT_GT(copies, 5);
+}
+
+/// Up to 64 ranks, on hosts of 8 and of other numbers, the last with fewer.
+TEST(PredictedBytes, AreThoseOfAStepOfManyRanks) {
+  struct Case {
+    std::int64_t ranks, per_host;
+  };
+
+  std::int64_t relayed = 0;
+  std::uint64_t seed = 4000;
+  for (const Case& one : {Case{4, 2}, Case{5, 2}, Case{8, 4}, Case{12, 5}, Case{16, 8}, Case{24, 8},
+                          Case{32, 8}, Case{63, 8}, Case{64, 8}, Case{64, 8}}) {
+    Random random(++seed);
+    Job job = random_job(random, IdKind::kDealt, {}, one.ranks);
+    put_on_hosts(job, one.per_host, random);
+    if (one.ranks > 16) {
+      job.config.batch_size = job.plan.parts * 128;  // of at most 8 rows, all are touched
+    }
+    relayed += job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical ? 1 : 0;
+    expect_predicted(job, "seed " + std::to_string(seed));
+  }
+  EXPECT_GT(relayed, 2);
 }
 
 /// What is said of a place is the mean of its ranks in all groups: a row that is averaged is one's.
@@ -336,17 +351,7 @@ TEST(PredictedBytes, AreThoseOfAStepOfReplicaGroups) {
         if (seed % 2 == 1 && form != SyncForm::kGradients) {
           job.config.codecs.sync = CodecFormat::kBf16;
         }
-        const std::vector<double> sent = sent_bytes(job, IdKind::kDealt);
-        const std::vector<double> predicted = predicted_bytes(job);
-        for (std::size_t place = 0; place < predicted.size(); ++place) {
-          double mean = 0.0;
-          for (std::size_t r = place; r < sent.size(); r += predicted.size()) {
-            mean += sent[r] / static_cast<double>(groups);
-          }
-          ASSERT_NEAR(predicted[place], mean, 1e-6 * mean)
-              << to_string(form) << ", seed " << seed << ", place " << place << "\n"
-              << spec::plan_to_yaml(job.plan);
-        }
+        expect_predicted(job, std::string(to_string(form)) + ", seed " + std::to_string(seed));
       }
     }
   }
@@ -357,10 +362,10 @@ TEST(PredictedBytes, AreNearThoseOfAStepWhereIdsAreDrawn) {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     Random random(1000 + seed);
     const Job job = random_job(random, IdKind::kDrawn);
-    const std::vector<double> sent = sent_bytes(job, IdKind::kDrawn);
-    const std::vector<double> predicted = predicted_bytes(job);
+    const std::vector<Wire> sent = counted_wires(job, IdKind::kDrawn);
+    const std::vector<Wire> expected = predicted_wires(job);
     for (std::size_t r = 0; r < sent.size(); ++r) {
-      EXPECT_NEAR(predicted[r], sent[r], 0.04 * sent[r])
+      EXPECT_NEAR(expected[r].bytes, sent[r].bytes, 0.04 * sent[r].bytes)
           << "seed " << seed << ", rank " << r << " of " << sent.size() << "\n"
           << spec::plan_to_yaml(job.plan);
     }
