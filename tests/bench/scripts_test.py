@@ -189,6 +189,23 @@ class Tables(Folder):
         self.assertIn("| x | 128 | 2 | 2.00 | 2.00 | 2 | 2.00 | 2.00 |", made)
         self.assertIn("| x | 256 | 2 | 2.00 (does not fit) | 2.00 | 2 | 2.00 (does not fit) | 2.00 |", made)
 
+    def test_growth(self):
+        figures = []
+        for schedule in ("sync", "nested", "predicted"):
+            for ranks, messages in (("8", 7), ("64", 22)):
+                at = {"tables": "x", "ranks": ranks, "schedule": schedule}
+                figures += [figure(name, (value,) * 3, better="lower", **at) for name, value in (
+                    ("messages.exchange_counts", messages), ("bytes.exchange_counts", 3e6), ("messages", 9 * messages),
+                    ("bytes.exchange_report", 1e6), ("step", 4), ("start", 5), ("memory", 6e6), ("plan", 2e6))]
+        self.write("s.json", results(*figures, program="scaling"))
+        result = tables.Results(self.folder)
+        self.assertIn("| x | 64 | 22 | - | - | - | - | - | - | 198 |", tables.table_growth_sync(result))
+        self.assertEqual(tables.table_growth_sync(result), tables.table_growth_nested(result))
+        self.assertEqual(tables.table_growth_sync(result), tables.table_growth_predicted(result))
+        self.assertIn("| x | 8 | nested | 4 | 5 | 6 | 4,000 |", tables.table_growth_measured(result))
+        self.assertIn("| x | 64 | 4 | 2 |", tables.table_growth_bytes(result))
+        self.assertEqual(tables.table_kernels(result), "")
+
     def test_mesh(self):
         figures = []
         for groups, sync in (("1", "none"), ("8", "dense")):
