@@ -67,20 +67,19 @@ class SlotPieces {
   std::size_t size_ = 0;
 };
 
-/// Numbers as they have come, which may begin at any address.
+/// Numbers as they have come, which may begin at any address. They are read as what they are, so
+/// that writes of other types beside them need no new read.
 template <typename T>
 class WireNumbers {
  public:
-  explicit WireNumbers(const void* data) : data_(static_cast<const std::byte*>(data)) {}
+  explicit WireNumbers(const void* data) : data_(static_cast<const Unaligned*>(data)) {}
 
-  T operator[](std::int64_t i) const {
-    T number;
-    std::memcpy(&number, data_ + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-    return number;
-  }
+  T operator[](std::int64_t i) const { return data_[i]; }
 
  private:
-  const std::byte* data_;
+  using Unaligned [[gnu::aligned(1)]] = T;
+
+  const Unaligned* data_;
 };
 
 /// Calls call(T{}) with the unsigned type of `bytes` bytes, so that loops are compiled for each.
