@@ -1,21 +1,17 @@
 /// Ranks as threads of which one does something wrong before one of its exchanges, whichever group
 /// it is of: for trees, relays and whole steps of many ranks.
 ///
-/// No test waits for a clock to be right: as long as somebody is under way all waits are told that
-/// a rank is alive, and only when every other rank stands still is their patience, a short one,
-/// left to run out.
+/// No test waits for a clock to be right: as long as somebody is under way all ranks have much
+/// patience, and only when every other rank stands still does it become short.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +23,7 @@
 #include "weft/comm/group.h"
 #include "weft/comm/local/board.h"
 #include "weft/comm/messages.h"
+#include "weft/comm/waits.h"
 
 namespace weft::comm::testing {
 
@@ -48,6 +45,10 @@ struct Fault {
 };
 
 inline constexpr const char* kOwnError = "the disk is gone";
+
+/// Of every wait, while ranks are under way and when they stand still.
+inline constexpr double kMuchPatience_s = 300.0;
+inline constexpr double kShortPatience_s = 0.1;
 
 /// An exchange of the faulty rank.
 struct NamedExchange {
@@ -93,16 +94,6 @@ class FaultyRun {
   /// Thrown by a rank that leaves.
   struct Left {};
 
-  /// Says that a rank is alive, until the faulty one lets the others wait.
-  void keep_alive() {
-    while (alive_) {
-      world_.say_alive();
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-
-  void end_keeping() { alive_ = false; }
-
   [[nodiscard]] const std::vector<NamedExchange>& exchanges() const { return exchanges_; }
 
   [[nodiscard]] const std::string& hit() const { return hit_; }
@@ -121,7 +112,8 @@ class FaultyRun {
         break;
     }
     await_standstill();
-    alive_ = false;
+    world_.say_alive();  // what they have waited counts no more
+    world_.set_timeout_s(kShortPatience_s);
     while (!world_.aborted()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -130,34 +122,32 @@ class FaultyRun {
     }
   }
 
-  /// Until every other rank waits in an exchange, and none goes on.
+  /// Until every other rank waits for one that has not come. Who does so in the same exchange twice
+  /// has done so all the time between, so between two equal looks nobody was under way.
   void await_standstill() {
     using std::chrono::steady_clock;
-    std::string before;
+    std::map<int, std::string> before;
     for (const auto end = steady_clock::now() + std::chrono::seconds(90);;) {
-      std::istringstream lines(world_.activity().describe());
-      std::set<std::string> ranks;
-      std::string now;
-      for (std::string line; std::getline(lines, line);) {
-        now += line.substr(0, line.rfind(" for ")) + "\n";
-        ranks.insert(line.substr(0, line.find(':')));
+      std::map<int, std::string> now;
+      for (const Wait& wait : world_.waits()) {
+        now.emplace(wait.self.in_world, describe(wait.stamp, wait.group));
       }
-      ranks.erase(fmt::format("rank {}", fault_.rank));
-      if (std::ssize(ranks) == ranks_ - 1 && now == before) {
+      now.erase(fault_.rank);
+      if (std::ssize(now) == ranks_ - 1 && now == before) {
         return;
       }
       if (steady_clock::now() > end) {
-        fail(ErrorCode::kInternal, "others do not wait for rank {}:\n{}", fault_.rank, now);
+        fail(ErrorCode::kInternal, "{} others do not wait for rank {}",
+             ranks_ - 1 - std::ssize(now), fault_.rank);
       }
       before = std::move(now);
-      std::this_thread::sleep_for(std::chrono::milliseconds(15));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
 
   LocalWorld& world_;
   Fault fault_;
   int ranks_;
-  std::atomic<bool> alive_ = true;
   std::mutex mutex_;
   bool armed_ = false;
   int count_ = 0;
@@ -218,15 +208,13 @@ struct FaultOutcome {
 
 using FaultyBody = std::function<void(Communicator& world, FaultyRun& run)>;
 
-/// Runs `body` on ranks as threads, on hosts as given. `patience_s` ends waits once all stand
-/// still.
+/// Runs `body` on ranks as threads, on hosts as given.
 inline FaultOutcome run_with(const Fault& fault,
                              const std::vector<int>& hosts,
-                             const FaultyBody& body,
-                             double patience_s = 0.1) {
+                             const FaultyBody& body) {
   const auto ranks = static_cast<int>(hosts.size());
   const auto world =
-      std::make_shared<LocalWorld>(ranks, patience_s, std::make_shared<ActivityLog>(), hosts);
+      std::make_shared<LocalWorld>(ranks, kMuchPatience_s, std::make_shared<ActivityLog>(), hosts);
   std::vector<int> members;
   for (int rank = 0; rank < ranks; ++rank) {
     members.push_back(rank);
@@ -238,8 +226,6 @@ inline FaultOutcome run_with(const Fault& fault,
                        .origins = std::vector<int>(hosts.size(), -1),
                        .hit = {},
                        .exchanges = {}};
-  world->say_alive();
-  std::thread keeper([&] { run.keep_alive(); });
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -262,8 +248,6 @@ inline FaultOutcome run_with(const Fault& fault,
   for (std::thread& thread : threads) {
     thread.join();
   }
-  run.end_keeping();
-  keeper.join();
   outcome.hit = run.hit();
   outcome.exchanges = run.exchanges();
   return outcome;

@@ -44,7 +44,7 @@ JobOptions small_job(const std::vector<std::string>& more = {}) {
 std::string told_to_all(const std::function<void(comm::Communicator& world)>& body) {
   const FaultOutcome outcome = comm::testing::run_with(
       {}, hosts_of_eight(),
-      [&](comm::Communicator& world, comm::testing::FaultyRun&) { body(world); }, 60.0);
+      [&](comm::Communicator& world, comm::testing::FaultyRun&) { body(world); });
   for (std::size_t rank = 0; rank < outcome.seen.size(); ++rank) {
     EXPECT_EQ(outcome.seen[rank], outcome.seen[0]) << "rank " << rank;
     EXPECT_EQ(outcome.codes[rank], static_cast<int>(ErrorCode::kComm)) << "rank " << rank;
@@ -80,16 +80,14 @@ TEST(AgreementOfMany, EveryDifferenceNamesTheRank) {
 
 TEST(AgreementOfMany, AnErrorOfOneRanksWorkIsEverybodys) {
   const FaultOutcome outcome = comm::testing::run_with(
-      {}, hosts_of_eight(),
-      [&](comm::Communicator& world, comm::testing::FaultyRun&) {
+      {}, hosts_of_eight(), [&](comm::Communicator& world, comm::testing::FaultyRun&) {
         Context ctx;
         checkpoint::agree(world, ctx, [&](WorkProgress&) {
           if (world.rank() == kOdd) {
             fail(ErrorCode::kIo, "no space");
           }
         });
-      },
-      60.0);
+      });
   EXPECT_EQ(outcome.seen, std::vector<std::string>(kRanks, "no space"));
   EXPECT_EQ(outcome.origins, std::vector<int>(kRanks, kOdd));
 }

@@ -62,14 +62,16 @@ void Board::post(int rank, const Exchange& call) {
 
 void Board::wait_for_all(Lock& lock, int rank, std::uint64_t round) {
   const auto begin = posts_[static_cast<std::size_t>(rank)].since;
-  const auto patience = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(world_.timeout_s()));
+  const auto end = [&] {
+    return std::max(begin, world_.last_alive()) +
+           std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+               std::chrono::duration<double>(world_.timeout_s()));
+  };
   while (filled_ == round && !world_.aborted()) {
     check_present(lock, rank, round);
-    changed_.wait_until(lock, std::max(begin, world_.last_alive()) + patience);
+    changed_.wait_until(lock, end());
     // Somebody may have said meanwhile that it is alive.
-    const bool late =
-        std::chrono::steady_clock::now() >= std::max(begin, world_.last_alive()) + patience;
+    const bool late = std::chrono::steady_clock::now() >= end();
     if (late && filled_ == round && !world_.aborted()) {
       fail_late(lock, rank, round);
     }
@@ -249,6 +251,13 @@ void LocalWorld::abort(const Error& error) {
     aborted_.store(true);
     ended_changed_.notify_all();
   }
+  for (const std::shared_ptr<Board>& board : live_boards()) {
+    board->wake();
+  }
+}
+
+void LocalWorld::set_timeout_s(double seconds) {
+  timeout_s_.store(seconds);
   for (const std::shared_ptr<Board>& board : live_boards()) {
     board->wake();
   }

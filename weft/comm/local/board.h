@@ -128,7 +128,10 @@ class LocalWorld {
     return hosts_.empty() ? 0 : hosts_[static_cast<std::size_t>(rank)];
   }
 
-  [[nodiscard]] double timeout_s() const { return timeout_s_; }
+  [[nodiscard]] double timeout_s() const { return timeout_s_.load(); }
+
+  /// Gives every wait another timeout, those that have begun too. Any thread.
+  void set_timeout_s(double seconds);
 
   using Clock = std::chrono::steady_clock;
 
@@ -151,7 +154,7 @@ class LocalWorld {
 
   std::vector<std::shared_ptr<Board>> live_boards();
 
-  double timeout_s_;
+  std::atomic<double> timeout_s_;
   std::shared_ptr<ActivityLog> activity_;
   std::vector<int> hosts_;  ///< [ranks], or none where all share one
   std::vector<std::atomic<bool>> ended_;
