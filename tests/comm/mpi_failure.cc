@@ -2,6 +2,7 @@
 /// "rank R: CODE origin=O MESSAGE", and exits with 0 when the session ended in order: mpirun kills
 /// the other ranks as soon as one exits with another status, maybe before they have printed.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -13,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -329,19 +329,20 @@ constexpr int kMostRanks = 64;
 constexpr double kPatience = 2.0;  // of scenarios in which a rank is late or stopped
 
 std::optional<Many> parse_many(const std::string& scenario) {
-  static const std::regex form(
-      "(late|stopped|killed|thrown)_([a-z]+)_([0-9]+)_of_[0-9]+(_at_([0-9]+))?");
   static const std::map<std::string, Body> steps = {
       {"merge", merge_blocks},     {"broadcast", send_from_first}, {"barrier", meet},
       {"gather", gather_from_all}, {"relays", exchange_blocks},    {"reduce", reduce_parts}};
-  std::smatch found;
-  if (!std::regex_match(scenario, found, form)) {
+  std::array<char, 16> kind{};
+  std::array<char, 16> step{};
+  int rank = 0;
+  int ranks = 0;
+  int at = 0;
+  // KIND_STEP_RANK_of_RANKS[_at_EXCHANGE]; other scenarios end before RANKS.
+  if (std::sscanf(scenario.c_str(), "%15[a-z]_%15[a-z]_%d_of_%d_at_%d", kind.data(), step.data(),
+                  &rank, &ranks, &at) < 4) {
     return std::nullopt;
   }
-  return Many{.kind = found[1],
-              .step = steps.at(found[2]),
-              .rank = std::stoi(found[3]),
-              .at = found[5].matched ? std::stoi(found[5]) : 0};
+  return Many{.kind = kind.data(), .step = steps.at(step.data()), .rank = rank, .at = at};
 }
 
 /// The step twice, the second time with the fault, then a barrier.
