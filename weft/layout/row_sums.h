@@ -33,7 +33,7 @@ constexpr RowSums row_sums(std::int64_t ranks) {
 
 /// Bits of a number of at most `most`: none where it can only be 0.
 constexpr std::int64_t count_bits(std::int64_t most) {
-  return std::bit_width(static_cast<std::uint64_t>(most));
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(most)));
 }
 
 /// Bytes of numbers of so many bits in all, behind each other.
