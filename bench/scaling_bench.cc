@@ -127,7 +127,7 @@ double processor_s() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// Of the rank with most, per step.
+/// Figures are of the rank with most, per step.
 struct Counted {
   std::array<double, kStepParts> messages{};
   std::array<double, kStepParts> bytes{};

@@ -1,4 +1,4 @@
-/// What every rank must be told when one of them does something wrong.
+/// expect_named() says what every rank must be told when one of them does something wrong.
 #pragma once
 
 #include <string>

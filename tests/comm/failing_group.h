@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "tests/comm/forwarding_group.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/group.h"
 
@@ -18,29 +19,17 @@ struct Failure {
   std::function<void()> fail;  ///< returns where the rank is only late
 };
 
-class FailingGroup final : public Group {
+class FailingGroup final : public ForwardingGroup<Communicator> {
  public:
   FailingGroup(std::unique_ptr<Communicator> under, std::shared_ptr<Failure> failure)
-      : under_(std::move(under)), failure_(std::move(failure)) {}
-
-  [[nodiscard]] int rank() const override { return under_->rank(); }
-
-  [[nodiscard]] int size() const override { return under_->size(); }
-
-  [[nodiscard]] const std::string& name() const override { return under_->name(); }
-
-  [[nodiscard]] int world_rank(int rank) const override { return under_->world_rank(rank); }
-
-  [[nodiscard]] int host(int rank) const override { return under_->host(rank); }
-
-  [[nodiscard]] bool lends() const override { return under_->lends(); }
+      : ForwardingGroup(std::move(under)), failure_(std::move(failure)) {}
 
   void exchange(const Exchange& call) override {
     if (failure_->after >= 0 && failure_->after-- == 0) {
       failure_->fail();
     }
     Context ctx{.device = nullptr, .pool = call.pool};
-    under_->exchange_lent(ctx, call.send, call.recv, call.read);
+    under().exchange_lent(ctx, call.send, call.recv, call.read);
   }
 
   std::int64_t propose_token() override { return 0; }
@@ -51,21 +40,12 @@ class FailingGroup final : public Group {
       ++key;
     }
     return std::make_unique<FailingGroup>(
-        under_->split(static_cast<int>(options.color), key, "subgroup"), failure_);
+        under().split(static_cast<int>(options.color), key, "subgroup"), failure_);
   }
-
-  void abort(const Error& error) noexcept override { under_->abort(error); }
-
-  void check() const override { under_->check(); }
-
-  [[nodiscard]] double timeout_s() const override { return under_->timeout_s(); }
-
-  void say_alive() noexcept override { under_->say_alive(); }
 
   [[nodiscard]] ActivityLog& activity() override { return activity_; }
 
  private:
-  std::unique_ptr<Communicator> under_;
   std::shared_ptr<Failure> failure_;
   ActivityLog activity_;
 };

@@ -39,7 +39,7 @@ const std::vector<Layout>& layouts() {
   return all;
 }
 
-/// What ranks do together, once.
+/// A step is what ranks do together, once.
 struct Together {
   std::string name;
   std::function<void(Communicator& comm)> run;
@@ -180,7 +180,7 @@ int exchanges_of(const Layout& layout, const Together& step) {
   return count;
 }
 
-/// Whether this layout and step have their turn.
+/// Returns whether this layout and step have their turn.
 bool is_chosen(int layout, std::size_t step, bool waits) {
   if (testing::all_faults() || layout == 0) {
     return true;

@@ -19,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/comm/forwarding_group.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/group.h"
 #include "weft/comm/local/board.h"
@@ -35,8 +36,8 @@ enum class FaultKind {
   kLate,    ///< comes when the others' patience has ended
 };
 
-/// What goes wrong on rank `rank`, and before which of its exchanges: of all, or, with a name, of
-/// those that are called so.
+/// A fault is what goes wrong on rank `rank`, before which of its exchanges: of all, or, with a
+/// name, of those that are called so.
 struct Fault {
   FaultKind kind = FaultKind::kNone;
   int rank = 0;
@@ -46,7 +47,7 @@ struct Fault {
 
 inline constexpr const char* kOwnError = "the disk is gone";
 
-/// Of every wait, while ranks are under way and when they stand still.
+/// The patience of every wait while ranks are under way, and when they stand still.
 inline constexpr double kMuchPatience_s = 300.0;
 inline constexpr double kShortPatience_s = 0.1;
 
@@ -56,7 +57,7 @@ struct NamedExchange {
   std::string exact;  ///< "merge #12 of group 'test'"
 };
 
-/// Of one run: what the ranks share.
+/// FaultyRun is what the ranks of one run share.
 class FaultyRun {
  public:
   FaultyRun(LocalWorld& world, Fault fault, int ranks)
@@ -155,45 +156,25 @@ class FaultyRun {
   std::vector<NamedExchange> exchanges_;
 };
 
-class FaultyGroup final : public Group {
+class FaultyGroup final : public ForwardingGroup<Group> {
  public:
-  FaultyGroup(std::unique_ptr<Group> under, FaultyRun& run) : under_(std::move(under)), run_(run) {}
-
-  [[nodiscard]] int rank() const override { return under_->rank(); }
-
-  [[nodiscard]] int size() const override { return under_->size(); }
-
-  [[nodiscard]] const std::string& name() const override { return under_->name(); }
-
-  [[nodiscard]] int world_rank(int rank) const override { return under_->world_rank(rank); }
-
-  [[nodiscard]] int host(int rank) const override { return under_->host(rank); }
-
-  [[nodiscard]] bool lends() const override { return under_->lends(); }
+  FaultyGroup(std::unique_ptr<Group> under, FaultyRun& run)
+      : ForwardingGroup(std::move(under)), run_(run) {}
 
   void exchange(const Exchange& call) override {
-    run_.before_exchange(*under_, call);
-    under_->exchange(call);
+    run_.before_exchange(under(), call);
+    under().exchange(call);
   }
 
-  std::int64_t propose_token() override { return under_->propose_token(); }
+  std::int64_t propose_token() override { return under().propose_token(); }
 
   std::unique_ptr<Group> make_group(const SubgroupOptions& options) override {
-    return std::make_unique<FaultyGroup>(under_->make_group(options), run_);
+    return std::make_unique<FaultyGroup>(under().make_group(options), run_);
   }
 
-  void abort(const Error& error) noexcept override { under_->abort(error); }
-
-  void check() const override { under_->check(); }
-
-  [[nodiscard]] double timeout_s() const override { return under_->timeout_s(); }
-
-  void say_alive() noexcept override { under_->say_alive(); }
-
-  [[nodiscard]] ActivityLog& activity() override { return under_->activity(); }
+  [[nodiscard]] ActivityLog& activity() override { return under().activity(); }
 
  private:
-  std::unique_ptr<Group> under_;
   FaultyRun& run_;
 };
 
@@ -253,7 +234,7 @@ inline FaultOutcome run_with(const Fault& fault,
   return outcome;
 }
 
-/// Whether to leave out nothing of what takes long: by hand.
+/// Returns whether nothing is left out that takes long, which is for runs by hand.
 inline bool all_faults() {
   return std::getenv("WEFT_ALL_FAULTS") != nullptr;
 }

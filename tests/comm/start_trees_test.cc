@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/failing_group.h"
+#include "tests/comm/forwarding_group.h"
 #include "weft/base/error.h"
 #include "weft/comm/clock.h"
 #include "weft/comm/communicator.h"
@@ -107,43 +108,24 @@ TEST(StartTrees, MessagesOfARankGrowWithTheLevels) {
 }
 
 /// Hosts of eight ranks, with one clock in truth.
-class OnHosts final : public Group {
+class OnHosts final : public testing::ForwardingGroup<Communicator> {
  public:
-  explicit OnHosts(std::unique_ptr<Communicator> under) : under_(std::move(under)) {}
-
-  [[nodiscard]] int rank() const override { return under_->rank(); }
-
-  [[nodiscard]] int size() const override { return under_->size(); }
-
-  [[nodiscard]] const std::string& name() const override { return under_->name(); }
-
-  [[nodiscard]] int world_rank(int rank) const override { return under_->world_rank(rank); }
+  using ForwardingGroup::ForwardingGroup;
 
   [[nodiscard]] int host(int rank) const override { return rank / 8; }
 
-  [[nodiscard]] bool lends() const override { return under_->lends(); }
-
   void exchange(const Exchange& call) override {
     Context ctx;
-    under_->exchange_lent(ctx, call.send, call.recv, call.read);
+    under().exchange_lent(ctx, call.send, call.recv, call.read);
   }
 
   std::int64_t propose_token() override { return 0; }
 
   std::unique_ptr<Group> make_group(const SubgroupOptions& /*options*/) override { return nullptr; }
 
-  void abort(const Error& error) noexcept override { under_->abort(error); }
-
-  void check() const override { under_->check(); }
-
-  [[nodiscard]] double timeout_s() const override { return under_->timeout_s(); }
-
-  void say_alive() noexcept override { under_->say_alive(); }
-
   [[nodiscard]] ActivityLog& activity() override { return activity_; }
 
  private:
-  std::unique_ptr<Communicator> under_;
   ActivityLog activity_;
 };
 
