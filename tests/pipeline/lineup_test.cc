@@ -214,12 +214,17 @@ class Listener final : public Issuer {
     StreamRole role;
   };
 
-  explicit Listener(bool averages, std::int64_t cuts = 1, std::int64_t lookahead = 1)
-      : averages_(averages), cuts_(cuts), lookahead_(lookahead) {}
+  explicit Listener(bool averages,
+                    std::int64_t cuts = 1,
+                    std::int64_t lookahead = 1,
+                    bool reads_disk = false)
+      : averages_(averages), reads_disk_(reads_disk), cuts_(cuts), lookahead_(lookahead) {}
 
   void issue(const StageOf& stage, StreamRole on) override { issued.push_back({stage, on}); }
 
   [[nodiscard]] bool averages_behind(std::int64_t /*batch*/) const override { return averages_; }
+
+  [[nodiscard]] bool reads_disk() const override { return reads_disk_; }
 
   [[nodiscard]] std::int64_t cuts() const override { return cuts_; }
 
@@ -244,7 +249,7 @@ class Listener final : public Issuer {
   std::function<bool(const StageOf&)> waits;
 
  private:
-  bool averages_;
+  bool averages_, reads_disk_;
   std::int64_t cuts_, lookahead_;
 };
 
@@ -267,8 +272,11 @@ TEST(Schedules, SyncIssuesEveryPartOnceInTheirOrder) {
 }
 
 /// Walks three steps; the second has a batch before it and one after it.
-Listener three_steps(const Schedule& schedule, std::int64_t cuts, std::int64_t lookahead) {
-  Listener listener(false, schedule.cuts_batches ? cuts : 1, lookahead);
+Listener three_steps(const Schedule& schedule,
+                     std::int64_t cuts,
+                     std::int64_t lookahead,
+                     bool reads_disk = false) {
+  Listener listener(false, schedule.cuts_batches ? cuts : 1, lookahead, reads_disk);
   for (std::int64_t batch = 0; batch < 3; ++batch) {
     if (batch == 0 || !schedule.looks_ahead) {
       schedule.begin(listener, batch);
@@ -313,9 +321,10 @@ TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
         });
     return found - listener.issued.begin();
   };
-  for (const Schedule& schedule : schedules()) {
+  for (std::size_t i = 0; i < 2 * schedules().size(); ++i) {
+    const Schedule& schedule = schedules()[i / 2];
     const std::int64_t cuts = schedule.cuts_batches ? 4 : 1;
-    const Listener listener = three_steps(schedule, 4, 2);
+    const Listener listener = three_steps(schedule, 4, 2, i % 2 == 1);
     for (std::int64_t batch = 0; batch < 3; ++batch) {
       const auto before = [&](StepPart first, StepPart second, std::int64_t cut_of_first = 0,
                               std::int64_t cut = 0) {
@@ -402,6 +411,25 @@ TEST(Lineup, KnowsWhatIsBeingWritten) {
   may_end = true;
   lineup.wait_for_batch(0);
   EXPECT_FALSE(lineup.is_being_written(Resource::kVectors, of_second));
+}
+
+// A disk reads on while vectors are looked up.
+TEST(Schedules, PrefetchFetchesTheNextRowsBeforeALookupWhereADiskIsRead) {
+  for (const Schedule& schedule : schedules()) {
+    for (const bool reads_disk : {false, true}) {
+      const Listener listener = three_steps(schedule, 4, 2, reads_disk);
+      const auto is_at = [&](std::int64_t batch, StepPart part) {
+        return std::find_if(listener.issued.begin(), listener.issued.end(),
+                            [&](const Listener::Issued& one) {
+                              return one.stage.batch == batch && one.stage.part == part;
+                            }) -
+               listener.issued.begin();
+      };
+      EXPECT_EQ(is_at(1, StepPart::kFetch) < is_at(0, StepPart::kLookup),
+                schedule.name == "prefetch" && reads_disk)
+          << schedule.name;
+    }
+  }
 }
 
 TEST(Schedules, ThatLookAheadIssueTheNextIdsBesideTheCompute) {

@@ -42,6 +42,7 @@ struct OracleOptions {
   std::int64_t eval_rows = 0;    ///< of an evaluation's batch, if above 0
   bool has_rare_batches = true;  ///< empty ones, and such of one row that all batches have
   std::int64_t cuts = 3;         ///< where a schedule cuts batches
+  bool reads_disk = false;       ///< what a schedule is told
   std::chrono::microseconds stage_delay{200};  ///< the longest before one stage in four
   StepPart slow = StepPart::kPrepare;          ///< a stage that is often later than others
   std::chrono::microseconds slow_delay{0};     ///< the longest before that one
@@ -75,6 +76,8 @@ class VersionOracle final : public Issuer {
   void issue(const StageOf& stage, StreamRole on) override;
 
   [[nodiscard]] bool averages_behind(std::int64_t batch) const override;
+
+  [[nodiscard]] bool reads_disk() const override { return options_.reads_disk; }
 
   [[nodiscard]] std::int64_t cuts() const override { return cuts_; }
 

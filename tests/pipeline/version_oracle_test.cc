@@ -55,6 +55,7 @@ void expect_no_stale_read(const Case& one, const Schedule& schedule, std::uint64
   OracleOptions options = one.options;
   options.seed = seed;
   options.streams = seed % 2 == 0 ? Streams::kAny : Streams::kOfRoles;
+  options.reads_disk = seed / 2 % 2 == 0;
   VersionOracle oracle(schedule, options);
   const std::int64_t steps = steps_of_a_run();
   oracle.run(steps);

@@ -56,6 +56,10 @@ class Issuer {
   /// Whether the replicas of the groups are averaged after the update of this batch.
   [[nodiscard]] virtual bool averages_behind(std::int64_t batch) const = 0;
 
+  /// Whether rows of a batch may have to be read from a disk before they are looked up. Equal on
+  /// all ranks, whichever of them has the disk.
+  [[nodiscard]] virtual bool reads_disk() const { return false; }
+
   /// The number of micro-batches of a batch, equal on all ranks and at least 1.
   [[nodiscard]] virtual std::int64_t cuts() const { return 1; }
 
@@ -91,7 +95,9 @@ struct Schedule {
 ///             all-reduce runs beside the embeddings' backward, and the average of replicas beside
 ///             the dense update and the next step's counts and ids, none of which reads a row.
 ///   prefetch  the next batch's ids travel and are sorted beside this one's compute: they need no
-///             row.
+///             row. They leave behind this one's vectors, which are waited for, but before them
+///             where rows are read from a disk: that is idle while vectors are looked up,
+///             otherwise.
 ///   dbp       dual-buffer pipelining: as prefetch, and the next batch's rows become resident
 ///   beside
 ///             this one's compute; its vectors leave once rows are updated, before the dense

@@ -114,8 +114,12 @@ void begin_rows(Issuer& to, std::int64_t batch) {
 }
 
 void prefetch_step(Issuer& to, std::int64_t now, std::int64_t next) {
+  const bool rows_first = to.reads_disk();
+  if (next != kNoBatch && rows_first) {
+    begin_rows(to, next);
+  }
   issue_vectors(to, now, 0, kCompute);
-  if (next != kNoBatch) {
+  if (next != kNoBatch && !rows_first) {
     begin_rows(to, next);
   }
   to.issue({StepPart::kLoad, now}, kCompute);

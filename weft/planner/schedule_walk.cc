@@ -168,6 +168,8 @@ class Walk final : public pipeline::Issuer {
     return averages_ && seconds_.average_every > 0;
   }
 
+  [[nodiscard]] bool reads_disk() const override { return !disks_.empty(); }
+
   [[nodiscard]] std::int64_t cuts() const override { return std::ssize(cuts_.shares); }
 
   [[nodiscard]] std::int64_t lookahead() const override { return cuts_.lookahead; }

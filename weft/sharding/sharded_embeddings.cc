@@ -64,10 +64,7 @@ spec::Plan plan_of_set(const spec::Plan& plan, std::int64_t groups, bool first) 
 
 /// The lowest rank of each host does it, when every rank has locked its own.
 void remove_dead_folders(const spec::Config& config, comm::Communicator& world) {
-  const bool any_on_disks = std::any_of(
-      config.tables.begin(), config.tables.end(),
-      [](const spec::Table& table) { return table.memory.tier == spec::MemoryTier::kSsd; });
-  if (!any_on_disks) {
+  if (!spec::has_tables_on_disks(config)) {
     return;
   }
   Context ctx;

@@ -353,4 +353,7 @@ std::string_view to_string(Sharding sharding);
 /// Index of the table a feature reads. Valid after validate().
 std::int64_t table_index(const Config& config, const SparseFeature& feature);
 
+/// Whether rows of some table are kept on disks.
+bool has_tables_on_disks(const Config& config);
+
 }  // namespace weft::spec

@@ -649,6 +649,11 @@ void validate(const Config& config) {
   validate_at(config, {});
 }
 
+bool has_tables_on_disks(const Config& config) {
+  return std::any_of(config.tables.begin(), config.tables.end(),
+                     [](const Table& table) { return table.memory.tier == MemoryTier::kSsd; });
+}
+
 std::int64_t table_index(const Config& config, const SparseFeature& feature) {
   const std::string& name = feature.table.empty() ? feature.name : feature.table;
   for (std::size_t i = 0; i < config.tables.size(); ++i) {

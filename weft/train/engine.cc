@@ -160,6 +160,10 @@ bool Engine::averages_behind(std::int64_t batch) const {
          !skipped_.exchange;
 }
 
+bool Engine::reads_disk() const {
+  return spec::has_tables_on_disks(config_);
+}
+
 /// Throws what a stage of the batch has thrown. Where that only says that a rank of another group
 /// has no batch, waits for that rank to say why.
 void Engine::rethrow(const StepState& state) {

@@ -244,6 +244,7 @@ class Engine final : private pipeline::Issuer {
 
   void issue(const pipeline::StageOf& stage, pipeline::StreamRole on) override;
   [[nodiscard]] bool averages_behind(std::int64_t batch) const override;
+  [[nodiscard]] bool reads_disk() const override;
 
   [[nodiscard]] std::int64_t cuts() const override { return cuts_; }
 
