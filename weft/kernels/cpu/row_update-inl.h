@@ -514,6 +514,10 @@ HWY_INLINE hn::Vec<DU> round_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> rando
       hn::Min(hn::ShiftRight<13>(hn::Add(hn::Sub(hn::Max(magnitude, smallest_normal), rebias),
                                          hn::And(random, hn::Set(d, 0x1FFFU)))),
               hn::Set(d, 0x7BFFU));
+  const auto is_small = hn::Lt(magnitude, smallest_normal);
+  if (hn::AllFalse(d, is_small)) {  // the rest is twice as much work as what is done
+    return normal;
+  }
   // Below: value = mantissa / 2^shift units of 2^-24, shift = 126 - exponent, at least 14. A float
   // below its own smallest normal number gives 0 as exactly as anything can be seen here.
   const auto exponent = hn::Min(hn::ShiftRight<23>(magnitude), hn::Set(d, 112U));
@@ -529,7 +533,7 @@ HWY_INLINE hn::Vec<DU> round_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> rando
   // With 32 bits dropped the result is the carry out of the word.
   const auto carry = hn::IfThenElseZero(hn::Lt(hn::Add(cut, random), cut), hn::Set(d, 1U));
   const auto subnormal = hn::IfThenElse(hn::Gt(shift, hn::Set(d, 31U)), carry, shifted);
-  return hn::IfThenElse(hn::Lt(magnitude, smallest_normal), subnormal, normal);
+  return hn::IfThenElse(is_small, subnormal, normal);
 }
 
 template <bool kBf16>
