@@ -86,7 +86,10 @@ spec::Plan make_plan(const spec::Config& config, std::int64_t ranks) {
   spec::Plan plan = planner::make_plan(config, {.ranks = ranks, .hosts = hosts});
   const auto form =
       ranks > kPerHost ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
-  plan.collectives = {.ids = form, .vectors = form, .dense = form};
+  const HostLayout layout(std::vector<int>(hosts.begin(), hosts.end()));
+  plan.collectives = {.ids = form,
+                      .vectors = form,
+                      .dense = ranks > kPerHost ? planner::hierarchical_sum(layout) : form};
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -38,7 +39,7 @@ std::vector<Cluster> clusters() {
 template <typename Body>
 void compare(const Cluster& cluster,
              comm::Collective collective,
-             const Staged& said,
+             const Exchange& said,
              const Body& body) {
   const auto ranks = static_cast<std::size_t>(topology::ranks(cluster));
   std::vector<int> hosts;
@@ -51,12 +52,11 @@ void compare(const Cluster& cluster,
     body(*group);
     sent[static_cast<std::size_t>(world.rank())] = group->traffic().of(collective);
   });
-  const Exchange all = total(said);
   ByLink out{};
   ByLink in{};
   for (std::size_t r = 0; r < ranks; ++r) {
     SCOPED_TRACE(testing::Message() << "rank " << r << " of " << ranks);
-    const RankTraffic& rank = all.ranks[r];
+    const RankTraffic& rank = said.ranks[r];
     EXPECT_EQ(static_cast<double>(sent[r].bytes), rank.sent_away());
     EXPECT_EQ(static_cast<double>(sent[r].cross_host_bytes), rank.sent[2]);
     EXPECT_EQ(static_cast<double>(sent[r].messages), rank.messages[1] + rank.messages[2]);
@@ -76,8 +76,8 @@ TEST(HierarchicalTraffic, AllToAll) {
     std::vector<double> to(ranks);
     std::iota(from.begin(), from.end(), 2.0);
     std::iota(to.rbegin(), to.rend(), 5.0);
-    compare(cluster, comm::Collective::kAllToAll, relayed(cluster, all_ranks(cluster), from, to),
-            [&](Communicator& group) {
+    compare(cluster, comm::Collective::kAllToAll,
+            total(relayed(cluster, all_ranks(cluster), from, to)), [&](Communicator& group) {
               const auto self = static_cast<std::size_t>(group.rank());
               std::vector<std::int64_t> send;
               std::vector<std::int64_t> recv;
@@ -99,7 +99,8 @@ TEST(HierarchicalTraffic, AllGather) {
     std::vector<double> bytes(ranks);
     std::iota(bytes.begin(), bytes.end(), 30.0);
     compare(cluster, comm::Collective::kAllGather,
-            relayed_all_gather(cluster, all_ranks(cluster), bytes), [&](Communicator& group) {
+            total(relayed_all_gather(cluster, all_ranks(cluster), bytes)),
+            [&](Communicator& group) {
               const std::vector<std::int64_t> recv(bytes.begin(), bytes.end());
               const std::vector<char> out(100);
               std::vector<char> in(1000);
@@ -110,19 +111,28 @@ TEST(HierarchicalTraffic, AllGather) {
   }
 }
 
+/// The sum of 1,003 floats as the wire says, against what is said of it.
+void compare_sum(const Cluster& cluster, std::int64_t parts, const ReduceWire& wire) {
+  compare(cluster, comm::Collective::kAllToAll,
+          total(hierarchical_all_reduce(cluster, all_ranks(cluster), parts, 1003, wire).stages),
+          [&](Communicator& group) {
+            const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
+            Context ctx{.device = device.get(), .pool = &device->pool()};
+            comm::OrderedAllReduce reduce(
+                group, *device, parts, 1003,
+                {.codec = {.format = wire.format, .group = wire.group}, .crossing = wire.crossing});
+            std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
+            reduce.run(
+                ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
+          });
+}
+
 TEST(HierarchicalTraffic, OrderedAllReduce) {
   for (const Cluster& cluster : clusters()) {
     for (const std::int64_t parts : {8, 13}) {
-      compare(cluster, comm::Collective::kAllToAll,
-              hierarchical_all_reduce(cluster, all_ranks(cluster), parts, 1003).exchanges,
-              [&](Communicator& group) {
-                const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-                Context ctx{.device = device.get(), .pool = &device->pool()};
-                comm::OrderedAllReduce reduce(group, *device, parts, 1003);
-                std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
-                reduce.run(ctx, std::vector<std::uint8_t>(
-                                    static_cast<std::size_t>(reduce.num_partials()), 1));
-              });
+      for (const Crossing crossing : {Crossing::kDirect, Crossing::kRelayed}) {
+        compare_sum(cluster, parts, {.crossing = crossing});
+      }
     }
   }
 }
@@ -130,22 +140,53 @@ TEST(HierarchicalTraffic, OrderedAllReduce) {
 TEST(HierarchicalTraffic, OrderedAllReduceWithACodec) {
   for (const Cluster& cluster : clusters()) {
     for (const int format : {1, 4, 5, 6}) {
-      compare(cluster, comm::Collective::kAllToAll,
-              hierarchical_all_reduce(cluster, all_ranks(cluster), 13, 1003,
-                                      {.format = static_cast<CodecFormat>(format), .group = 16})
-                  .exchanges,
-              [&](Communicator& group) {
-                const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
-                Context ctx{.device = device.get(), .pool = &device->pool()};
-                comm::OrderedAllReduce reduce(
-                    group, *device, 13, 1003,
-                    {.codec = {.format = static_cast<CodecFormat>(format), .group = 16}});
-                std::fill_n(reduce.partial(0), 1003 * reduce.num_partials(), 1.0F);
-                reduce.run(ctx, std::vector<std::uint8_t>(
-                                    static_cast<std::size_t>(reduce.num_partials()), 1));
-              });
+      for (const Crossing crossing : {Crossing::kDirect, Crossing::kRelayed}) {
+        compare_sum(
+            cluster, 13,
+            {.format = static_cast<CodecFormat>(format), .group = 16, .crossing = crossing});
+      }
     }
   }
+}
+
+/// 512 hosts of 8: the same bytes between hosts but for flags, 156 messages and not 1,036.
+TEST(Hierarchical, RelaysSaveMessagesAndNoBytesBetweenHosts) {
+  const Cluster cluster = small_cluster({{512, 8}});
+  const std::int64_t floats = 4096 * 64;
+  const auto sum = [&](Crossing crossing) {
+    return hierarchical_all_reduce(cluster, all_ranks(cluster), 4096, floats,
+                                   {.crossing = crossing})
+        .stages;
+  };
+  const auto most = [](const std::vector<Exchange>& stages, std::size_t link) {
+    double messages = 0.0;
+    double exchange = 0.0;
+    for (const Exchange& stage : stages) {
+      double of_stage = 0.0;
+      for (const RankTraffic& rank : stage.ranks) {
+        of_stage = std::max(of_stage, rank.messages[link]);
+      }
+      messages += of_stage;
+      exchange = std::max(exchange, of_stage);
+    }
+    return std::pair(messages, exchange);
+  };
+  const auto crossing_bytes = [](const std::vector<Exchange>& stages) {
+    double bytes = 0.0;
+    for (const RankTraffic& rank : total(stages).ranks) {
+      bytes += rank.sent[2];
+    }
+    return bytes;
+  };
+  const std::vector<Exchange> direct = sum(Crossing::kDirect);
+  const std::vector<Exchange> relayed = sum(Crossing::kRelayed);
+  EXPECT_EQ(most(direct, 1), std::pair(14.0, 7.0));
+  EXPECT_EQ(most(direct, 2), std::pair(1022.0, 511.0));
+  EXPECT_EQ(most(relayed, 1), std::pair(28.0, 7.0));
+  EXPECT_EQ(most(relayed, 2), std::pair(128.0, 64.0));
+  const double pairs = 512.0 * 511.0;
+  EXPECT_EQ(crossing_bytes(direct), 2.0 * 511.0 * 4.0 * static_cast<double>(floats) + 8.0 * pairs);
+  EXPECT_EQ(crossing_bytes(relayed), 2.0 * 511.0 * 4.0 * static_cast<double>(floats) + pairs);
 }
 
 TEST(Hierarchical, CrossesLessOnlyWhereHostsAdd) {
@@ -165,7 +206,7 @@ TEST(Hierarchical, CrossesLessOnlyWhereHostsAdd) {
             crossing(all_to_all_even(cluster, group, bytes)) + 12 * 8);
   const OrderedAllReduce flat = ordered_all_reduce(cluster, group, 8, 80000);
   const double once = crossing(flat.partials) + crossing(flat.sums);
-  const double hosts = crossing(total(hierarchical_all_reduce(cluster, group, 8, 80000).exchanges));
+  const double hosts = crossing(total(hierarchical_all_reduce(cluster, group, 8, 80000).stages));
   // 2 · 6 of 8 slices' worth from each of 8 ranks against 2 · 3 from each of 4 hosts.
   EXPECT_NEAR(hosts / once, 0.5, 1e-3);
 }

@@ -31,7 +31,8 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
               make_device({.kind = DeviceKind::kCpu, .threads = shape.error_feedback ? 2 : 1});
           comm::OrderedAllReduce reduce(*group, *device, shape.parts, floats,
                                         {.codec = {.format = shape.format, .group = shape.group},
-                                         .error_feedback = shape.error_feedback});
+                                         .error_feedback = shape.error_feedback,
+                                         .crossing = shape.crossing});
           counted[static_cast<std::size_t>(world.rank())] = device->memory_use();
           for (std::int64_t i = 0; i < reduce.num_partials(); ++i) {
             std::fill_n(reduce.partial(i), floats, 1.0F);
@@ -50,7 +51,8 @@ void compare(const std::vector<std::int64_t>& hosts, comm::Form form, ReduceShap
           << "rank " << rank << " of " << hosts.size() << ", " << floats << " floats, "
           << shape.parts << " parts, " << to_string(shape.format)
           << (shape.error_feedback ? " with feedback" : "")
-          << (shape.hosts.empty() ? "" : ", hierarchical");
+          << (shape.hosts.empty() ? "" : ", hierarchical")
+          << (shape.crossing == Crossing::kRelayed ? ", relayed" : "");
     }
   }
 }
@@ -72,6 +74,9 @@ TEST(LayoutOfTheReduce, IsWhatItsFormsTake) {
               .parts = parts, .format = format, .group = 17, .error_feedback = feedback};
           compare(hosts, comm::Form::kFlat, shape);
           compare(hosts, comm::Form::kHierarchical, shape);
+          ReduceShape relayed = shape;
+          relayed.crossing = Crossing::kRelayed;
+          compare(hosts, comm::Form::kHierarchical, relayed);
         }
       }
     }
@@ -98,11 +103,22 @@ TEST(LayoutOfTheReduce, HasTheBytesThatArithmeticSays) {
   EXPECT_EQ(buffers.partial_residuals, 400);
   EXPECT_EQ(buffers.total_residual, 200);
   // Two hosts of two ranks: a rank acts for its own slice and for one of the other host's.
-  const ReduceShape on_hosts{.ranks = 4, .floats = 100, .hosts = {0, 0, 1, 1}};
+  ReduceShape on_hosts{.ranks = 4, .floats = 100, .hosts = {0, 0, 1, 1}};
   buffers = reduce_buffers(on_hosts);
   EXPECT_EQ(buffers.partials, 400);
   EXPECT_EQ(buffers.host_sums, 200) << "one sum, 50 floats";
   EXPECT_EQ(buffers.crossed, 100) << "the other host's, of the own slice";
+  EXPECT_EQ(buffers.passed, 0);
+  // Its relay acts for both of the other host's, and passes on what comes for the host's other one.
+  on_hosts.crossing = Crossing::kRelayed;
+  buffers = reduce_buffers(on_hosts);
+  EXPECT_EQ(buffers.host_sums, 300);
+  EXPECT_EQ(buffers.crossed, 100);
+  EXPECT_EQ(buffers.passed, 100);
+  on_hosts.rank = 1;
+  buffers = reduce_buffers(on_hosts);
+  EXPECT_EQ(buffers.host_sums, 100);
+  EXPECT_EQ(buffers.passed, 0);
 }
 
 }  // namespace

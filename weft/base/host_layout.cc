@@ -1,5 +1,6 @@
 #include "weft/base/host_layout.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 
@@ -22,6 +23,15 @@ HostLayout::HostLayout(std::span<const int> hosts) {
     first_.push_back(first);
     first += static_cast<int>(local.size());
   }
+}
+
+int HostLayout::most_direct_messages() const {
+  const auto smallest =
+      std::min_element(ranks_.begin(), ranks_.end(),
+                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  const auto size = static_cast<int>(smallest->size());
+  // Each rank of a host is dealt one of its host's positions, for which it needs no deputy.
+  return (ranks() + size - 1) / size - 1;
 }
 
 std::vector<Range> host_subtrees(const HostLayout& layout, std::int64_t parts, int host) {

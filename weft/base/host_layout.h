@@ -11,6 +11,13 @@
 
 namespace weft {
 
+/// How slices of a sum cross between hosts that each add up what their ranks have
+/// (weft/comm/slice_crossing.h).
+enum class Crossing : std::uint8_t {
+  kDirect,   ///< between the owner of a slice and its deputy on each other host
+  kRelayed,  ///< one message for each pair of hosts, between their relays
+};
+
 /// Hosts and their ranks, both numbered from 0. Immutable. REQUIRES: hosts and ranks given to it
 /// lie in [0, hosts()) and [0, ranks()); not checked.
 class HostLayout {
@@ -44,15 +51,23 @@ class HostLayout {
     return local[static_cast<std::size_t>(distance) % local.size()];
   }
 
-  /// The rank of `host` that stands there for `rank`: itself on its own host; elsewhere the ranks
-  /// of other hosts, host by host, are dealt to those of `host`: all that have the same position,
-  /// modulo the ranks of `host`, to one.
-  [[nodiscard]] int deputy(int host, int rank) const {
+  /// The rank of `host` that stands there for `rank`: itself on its own host. Elsewhere, where
+  /// slices cross directly, the ranks of other hosts, host by host, are dealt to those of `host`:
+  /// all that have the same position, modulo the ranks of `host`, to one. Where relays carry them,
+  /// it is the relay to the rank's host.
+  [[nodiscard]] int deputy(int host, int rank, Crossing crossing = Crossing::kDirect) const {
     const std::vector<int>& local = ranks_of(host);
-    return this->host(rank) == host
-               ? rank
+    if (this->host(rank) == host) {
+      return rank;
+    }
+    return crossing == Crossing::kRelayed
+               ? relay(host, this->host(rank))
                : local[static_cast<std::size_t>(position(rank)) % local.size()];
   }
+
+  /// The most messages that a rank sends to other hosts where slices cross directly: those of the
+  /// rank with most deputies' slices, on the smallest host. H - 1 where hosts are equally large.
+  [[nodiscard]] int most_direct_messages() const;
 
   /// The place of `rank` among all ranks, host by host.
   [[nodiscard]] int position(int rank) const {

@@ -7,16 +7,17 @@
 //
 //   collect   in the host   to each rank its shares of this rank's partial sums; it adds them to
 //                           the host's partial sums
-//   combine   across        a deputy sends the host's partial sums of a slice to the owner, which
-//                           adds those of all hosts
-//   return    across        the owner sends the sum to its deputies
-//   spread    in the host   each rank sends its shares of the sum to the others
+//   combine   across        from the deputies the hosts' partial sums of a slice reach its owner,
+//                           which adds those of all hosts
+//   return    across        its sum reaches the deputies, and all ranks of their hosts
 //
-// With a codec what combine sends is encoded, by the deputies; the owner encodes its sum, and
-// return and spread forward its bytes. With error feedback the host's partial sums are replaced by
-// what their encoding lost (zeros of the own slice), and keeping it exchanges the two buffers.
+// How they cross is weft/comm/slice_crossing.h. With a codec what combine sends is encoded, by the
+// deputies; the owner encodes its sum, whose bytes are forwarded. With error feedback the host's
+// partial sums are replaced by what their encoding lost (zeros of the own slice), and keeping it
+// exchanges the two buffers.
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "weft/base/parts.h"
 #include "weft/comm/relays.h"
 #include "weft/comm/slice_codec.h"
+#include "weft/comm/slice_crossing.h"
 #include "weft/comm/slice_reduce.h"
 #include "weft/comm/tree_sum.h"
 #include "weft/tensor/buffer.h"
@@ -53,14 +55,6 @@ struct HostNode {
   TreeSum sum;
   std::size_t begin = 0;
   std::size_t end = 0;
-};
-
-/// A host's partial sums as the owner of a slice gets them.
-struct HostTerms {
-  std::size_t count = 0;
-  std::vector<std::uint8_t> present;
-  float* rows = nullptr;             ///< [count][own slice], received
-  const std::byte* bytes = nullptr;  ///< the same, encoded
 };
 
 class HierarchicalReduce final : public SliceReduce {
@@ -102,11 +96,12 @@ class HierarchicalReduce final : public SliceReduce {
                   : reinterpret_cast<std::byte*>(out + slice(owner).begin);
   }
 
-  void find_shares();
+  void make_crossing(Device& device);
   void list_local_terms();
   void list_all_terms();
   void make_buffers(Device& device);
   void make_codec_buffers(Device& device);
+  void place_arrivals(std::byte* place, std::int64_t bytes_of_each);
   void encode_host_sums(Context& ctx);
   void decode_crossed(Context& ctx);
   void encode_sum(Context& ctx, float* out);
@@ -117,7 +112,6 @@ class HierarchicalReduce final : public SliceReduce {
   void combine(Context& ctx);
   void add_all(Context& ctx, float* out);
   void send_back(Context& ctx, float* out);
-  void spread(Context& ctx, float* out);
 
   Communicator& all_;
   Communicator& inside_;
@@ -125,7 +119,7 @@ class HierarchicalReduce final : public SliceReduce {
   HostLayout layout_;
   int self_;
   int host_;
-  std::vector<std::vector<int>> shares_;  ///< [ranks here] slices, the own first
+  std::vector<std::vector<int>> shares_;  ///< [ranks here]
   std::int64_t share_floats_ = 0;         ///< of this rank
   std::vector<std::size_t> partials_of_;  ///< [ranks here] how many each has
   std::vector<LocalTerm> local_terms_;
@@ -145,6 +139,9 @@ class HierarchicalReduce final : public SliceReduce {
   std::vector<const float*> by_host_;          ///< scratch of add_all
   std::vector<std::uint8_t> present_by_host_;  ///< scratch of add_all
   LaneList send_, recv_;
+  LaneList host_lanes_;           ///< [own shares] the host's partial sums
+  std::vector<Piece> wire_sums_;  ///< [ranks] sums of slices as they travel
+  std::unique_ptr<SliceCrossing> crossing_;
 
   // With a codec.
   std::optional<SliceCodec> codec_;
@@ -168,8 +165,11 @@ HierarchicalReduce::HierarchicalReduce(Communicator& communicator,
       shape_(shape),
       layout_(layout_of(communicator)),
       self_(communicator.rank()),
-      host_(layout_.host(self_)) {
-  find_shares();
+      host_(layout_.host(self_)),
+      shares_(shares_of_host(layout_, host_, shape.crossing)) {
+  for (const int owner : own_shares()) {
+    share_floats_ += slice(owner).size();
+  }
   list_local_terms();
   list_all_terms();
   make_buffers(device);
@@ -177,20 +177,19 @@ HierarchicalReduce::HierarchicalReduce(Communicator& communicator,
     codec_.emplace(shape.codec);
     make_codec_buffers(device);
   }
+  wire_sums_.resize(at(layout_.ranks()));
+  make_crossing(device);
 }
 
-void HierarchicalReduce::find_shares() {
+void HierarchicalReduce::make_crossing(Device& device) {
+  SliceCrossing::Setting setting{
+      .all = all_, .inside = inside_, .layout = layout_, .shares = shares_, .slice_bytes = {}};
   for (const int rank : here()) {
-    std::vector<int>& own = shares_.emplace_back(1, rank);
-    for (int other = 0; other < layout_.ranks(); ++other) {
-      if (other != rank && layout_.deputy(host_, other) == rank) {
-        own.push_back(other);
-      }
-    }
+    setting.slice_bytes.push_back(wire_bytes(rank));
   }
-  for (const int owner : own_shares()) {
-    share_floats_ += slice(owner).size();
-  }
+  crossing_ = shape_.crossing == Crossing::kDirect
+                  ? make_direct_crossing(setting)
+                  : make_relayed_crossing(setting, Buffer(device, shape_.buffers.passed));
 }
 
 /// Partial sums of this host's ranks, and the sums to which they add up.
@@ -221,7 +220,9 @@ void HierarchicalReduce::list_all_terms() {
   std::vector<Range> terms;
   for (int h = 0; h < layout_.hosts(); ++h) {
     const std::vector<Range> nodes = host_subtrees(layout_, shape_.parts, h);
-    hosts_.push_back({.count = nodes.size(), .present = std::vector<std::uint8_t>(nodes.size())});
+    hosts_.push_back({.count = nodes.size(),
+                      .present = std::vector<std::uint8_t>(nodes.size()),
+                      .arrived = nullptr});
     terms.insert(terms.end(), nodes.begin(), nodes.end());
   }
   for (std::size_t i = 0; i < terms.size(); ++i) {
@@ -242,13 +243,7 @@ void HierarchicalReduce::make_buffers(Device& device) {
   host_sums_ = Buffer(device, lengths.host_sums);
   crossed_ = Buffer(device, lengths.crossed);
   scratch_ = Buffer(device, lengths.waiting);
-  auto* place = crossed_.as<float>();
-  for (int h = 0; h < layout_.hosts(); ++h) {
-    if (h != host_) {
-      hosts_[at(h)].rows = place;
-      place += static_cast<std::int64_t>(hosts_[at(h)].count) * slice(self_).size();
-    }
-  }
+  place_arrivals(crossed_.as<std::byte>(), slice(self_).size() * kFloatBytes);
   for (const int owner : own_shares()) {
     scratch_stride_ = std::max(scratch_stride_, slice(owner).size());
   }
@@ -256,10 +251,21 @@ void HierarchicalReduce::make_buffers(Device& device) {
   term_present_.resize(rows_.size());
 }
 
+/// Other hosts' partial sums of the own slice lie one behind the other.
+void HierarchicalReduce::place_arrivals(std::byte* place, std::int64_t bytes_of_each) {
+  for (int h = 0; h < layout_.hosts(); ++h) {
+    if (h != host_) {
+      hosts_[at(h)].arrived = place;
+      place += static_cast<std::int64_t>(hosts_[at(h)].count) * bytes_of_each;
+    }
+  }
+}
+
 void HierarchicalReduce::make_codec_buffers(Device& device) {
   const layout::ReduceBuffers& lengths = shape_.buffers;
   host_bytes_ = Buffer(device, lengths.sent);
   crossed_bytes_ = Buffer(device, lengths.crossed_code);
+  place_arrivals(crossed_bytes_.as<std::byte>(), wire_bytes(self_));
   std::int64_t begin = 0;
   for (int owner = 0; owner < layout_.ranks(); ++owner) {
     sum_begin_.push_back(begin);
@@ -373,69 +379,39 @@ void HierarchicalReduce::encode_host_sums(Context& ctx) {
   codec_->encode(ctx, sources_);
 }
 
-/// To each owner for which this rank acts the host's partial sums, and those of other hosts here.
+/// To the owners for which this rank acts the host's partial sums, and those of other hosts here.
 void HierarchicalReduce::combine(Context& ctx) {
-  HostTerms& own = hosts_[at(host_)];
-  const std::int64_t floats = slice(self_).size();
-  const std::int64_t own_bytes = wire_bytes(self_);
-  const auto add = [](LaneList& lanes, std::byte* data, std::int64_t rows, std::int64_t bytes) {
-    lanes.add({data, rows * bytes});
-  };
-  auto* crossed = crossed_bytes_.as<std::byte>();
-  send_.clear();
-  recv_.clear();
-  for (int p = 0; p < layout_.ranks(); ++p) {
-    send_.next();
-    recv_.next();
-    const int there = layout_.host(p);
-    if (there == host_) {
-      continue;
+  host_lanes_.clear();
+  std::int64_t offset = 0;
+  auto* encoded = host_bytes_.as<std::byte>();
+  for (const int owner : own_shares()) {
+    host_lanes_.next();
+    if (codec_ && owner != self_) {
+      const std::int64_t bytes = static_cast<std::int64_t>(nodes_.size()) * wire_bytes(owner);
+      host_lanes_.add({encoded, bytes});
+      encoded += bytes;
     }
-    const auto rows = static_cast<std::int64_t>(own.count);
-    std::int64_t offset = 0;
-    auto* encoded = host_bytes_.as<std::byte>();
-    for (const int owner : own_shares()) {
-      if (owner == p) {
-        send_.add({own.present.data(), rows});
-        if (codec_) {
-          add(send_, encoded, rows, wire_bytes(owner));
-        }
-        for (std::size_t n = 0; !codec_ && n < own.count; ++n) {
-          send_.add({host_row(n, offset), slice(owner).size() * kFloatBytes});
-        }
-      }
-      encoded += codec_ && owner != self_ ? rows * wire_bytes(owner) : 0;
-      offset += slice(owner).size();
+    for (std::size_t n = 0; !codec_ && n < nodes_.size(); ++n) {
+      host_lanes_.add({host_row(n, offset), slice(owner).size() * kFloatBytes});
     }
-    if (layout_.deputy(there, self_) == p) {
-      HostTerms& theirs = hosts_[at(there)];
-      const auto their_rows = static_cast<std::int64_t>(theirs.count);
-      recv_.add({theirs.present.data(), their_rows});
-      if (codec_) {
-        theirs.bytes = crossed;
-        add(recv_, crossed, their_rows, own_bytes);
-        crossed += their_rows * own_bytes;
-      }
-      for (std::size_t n = 0; !codec_ && n < theirs.count; ++n) {
-        recv_.add({theirs.rows + static_cast<std::int64_t>(n) * floats, floats * kFloatBytes});
-      }
-    }
+    offset += slice(owner).size();
   }
-  all_.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+  crossing_->combine(ctx, host_lanes_.lanes(), hosts_);
 }
 
 void HierarchicalReduce::decode_crossed(Context& ctx) {
   targets_.clear();
   const std::int64_t floats = slice(self_).size();
+  auto* values = crossed_.as<float>();
   for (int h = 0; h < layout_.hosts(); ++h) {
     const HostTerms& terms = hosts_[at(h)];
     for (std::size_t n = 0; h != host_ && n < terms.count; ++n) {
       if (terms.present[n] != 0) {
         const auto row = static_cast<std::int64_t>(n);
-        targets_.push_back({.from = terms.bytes + row * wire_bytes(self_),
-                            .count = floats,
-                            .values = terms.rows + row * floats});
+        targets_.push_back(
+            {.from = terms.arrived + row * wire_bytes(self_), .count = floats, .values = values});
       }
+      values += floats;
     }
   }
   codec_->decode(ctx, targets_);
@@ -447,12 +423,13 @@ void HierarchicalReduce::add_all(Context& ctx, float* out) {
   // As they lie host by host, then in the order of parts.
   by_host_.clear();
   present_by_host_.clear();
+  const auto* crossed = crossed_.as<float>();
   for (int h = 0; h < layout_.hosts(); ++h) {
     const HostTerms& terms = hosts_[at(h)];
     for (std::size_t n = 0; n < terms.count; ++n) {
       // The own slice is the first of this rank's shares.
-      by_host_.push_back(h == host_ ? host_row(n, 0)
-                                    : terms.rows + static_cast<std::int64_t>(n) * own.size());
+      by_host_.push_back(h == host_ ? host_row(n, 0) : crossed);
+      crossed += h == host_ ? 0 : own.size();
       present_by_host_.push_back(terms.present[n]);
     }
   }
@@ -505,43 +482,10 @@ void HierarchicalReduce::leave_residuals() {
 }
 
 void HierarchicalReduce::send_back(Context& ctx, float* out) {
-  send_.clear();
-  recv_.clear();
-  const std::vector<int>& shares = own_shares();
-  for (int p = 0; p < layout_.ranks(); ++p) {
-    send_.next();
-    recv_.next();
-    const int there = layout_.host(p);
-    if (there == host_) {
-      continue;
-    }
-    if (layout_.deputy(there, self_) == p) {
-      send_.add({wire_sum(self_, out), wire_bytes(self_)});
-    }
-    if (std::find(shares.begin(), shares.end(), p) != shares.end()) {
-      recv_.add({wire_sum(p, out), wire_bytes(p)});
-    }
+  for (int owner = 0; owner < layout_.ranks(); ++owner) {
+    wire_sums_[at(owner)] = {wire_sum(owner, out), wire_bytes(owner)};
   }
-  all_.exchange_directly(ctx, send_.lanes(), recv_.lanes());
-}
-
-void HierarchicalReduce::spread(Context& ctx, float* out) {
-  send_.clear();
-  recv_.clear();
-  for (std::size_t place = 0; place < here().size(); ++place) {
-    send_.next();
-    recv_.next();
-    if (here()[place] == self_) {
-      continue;
-    }
-    for (const int owner : own_shares()) {
-      send_.add({wire_sum(owner, out), wire_bytes(owner)});
-    }
-    for (const int owner : shares_[place]) {
-      recv_.add({wire_sum(owner, out), wire_bytes(owner)});
-    }
-  }
-  inside_.exchange(ctx, send_.lanes(), recv_.lanes());
+  crossing_->send_back(ctx, wire_sums_);
 }
 
 void HierarchicalReduce::run(Context& ctx, std::span<const std::uint8_t> present, float* out) {
@@ -559,7 +503,6 @@ void HierarchicalReduce::run(Context& ctx, std::span<const std::uint8_t> present
     encode_sum(ctx, out);
   }
   send_back(ctx, out);
-  spread(ctx, out);
   if (codec_) {
     decode_sums(ctx, out);
   }

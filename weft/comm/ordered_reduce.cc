@@ -24,6 +24,7 @@ layout::ReduceShape layout_of(Communicator& communicator,
       .floats = count,
       .lent = hierarchical ? communicator.host_group()->lends() : communicator.lends(),
       .hosts = {},
+      .crossing = codec.crossing,
       .format = codec.codec.format,
       .group = codec.codec.group,
       .error_feedback = codec.error_feedback};
@@ -52,6 +53,7 @@ OrderedAllReduce::OrderedAllReduce(Communicator& communicator,
                           .count = count,
                           .partials = partials_.as<float>(),
                           .codec = counts.is_coded() ? codec : ReduceCodec{},
+                          .crossing = codec.crossing,
                           .buffers = buffers};
   if (communicator.form() == Form::kHierarchical) {
     reduce_ = make_hierarchical_reduce(communicator, device, shape);

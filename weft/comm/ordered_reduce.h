@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/comm/communicator.h"
 #include "weft/kernels/codec.h"
@@ -19,10 +20,12 @@ namespace weft::comm {
 
 class SliceReduce;
 
-/// How sums travel.
+/// How sums travel. Equal on all ranks.
 struct ReduceCodec {
-  kernels::Codec codec;
+  kernels::Codec codec = {};
   bool error_feedback = false;
+  Crossing crossing =
+      Crossing::kDirect;  ///< between hosts, in the hierarchical form; decides no bit
 };
 
 /// Some columns of what encoding has lost, to be added before the next encoding: of partial sums
@@ -55,12 +58,15 @@ struct ResidualBlock {
 /// Flat: exchanges: 2. Messages per rank: 2 (W - 1). Bytes sent per rank: 4 n k (W - 1)/W for
 /// partial sums, k (W - 1) for presence, 4 n (W - 1)/W for the sums: for k = 1 those of a ring
 /// all-reduce. Hierarchical: 4, of which 2 inside hosts; between hosts 4 n (H - 1) + 4 Σ_A k_A (n -
-/// n_A) bytes of all ranks together, flags apart: H hosts, n_A the slices that ranks of A own. In
-/// the communicator's traffic() all count as all_to_all. Memory: k n floats, t n/W with t <= the
-/// depth of the tree over all ranks' partial sums (none for two of them), over `mpi` n/W per
-/// partial sum of others. Allocates only in the constructor. Threads: as the communicator's.
-/// Errors: as the communicator's. Source: the reduce-scatter/all-gather split of Rabenseifner,
-/// 2004, with a fixed order of addition.
+/// n_A) bytes of all ranks together, flags apart: H hosts, n_A the slices that ranks of A own; 2 (g
+/// - 1) + 2 (H - 1) messages per rank where all hosts have g ranks. Crossing::kRelayed: 6
+/// exchanges, of which 4 inside hosts; the same bytes between hosts, inside them about k n / g more
+/// of a relay, which it also holds; at most 4 (g - 1) + 2 ceil((H - 1) / g) messages. In the
+/// communicator's traffic() all count as all_to_all. Memory: k n floats, t n/W with t <= the depth
+/// of the tree over all ranks' partial sums (none for two of them), over `mpi` n/W per partial sum
+/// of others. Allocates only in the constructor. Threads: as the communicator's. Errors: as the
+/// communicator's. Source: the reduce-scatter/all-gather split of Rabenseifner, 2004, with a fixed
+/// order of addition.
 ///
 /// With a codec (weft/kernels/codec.h) other than fp32 and several ranks, a rank encodes the slices
 /// of its partial sums for their owners; the owner decodes them, adds them to its own, which are as

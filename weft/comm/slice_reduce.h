@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/ordered_reduce.h"
 #include "weft/kernels/codec.h"
@@ -22,6 +23,7 @@ struct ReduceShape {
   std::int64_t count = 0;
   float* partials = nullptr;  ///< [partial sums of this rank][count]
   ReduceCodec codec = {};
+  Crossing crossing = Crossing::kDirect;
   layout::ReduceBuffers buffers = {};
 };
 

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "weft/base/codec_format.h"
+#include "weft/base/host_layout.h"
 #include "weft/layout/reduce.h"
 #include "weft/spec/config.h"
 #include "weft/topology/cluster.h"
@@ -55,6 +56,7 @@ struct ReduceWire {
   CodecFormat format = CodecFormat::kFp32;
   std::int64_t group = 128;
   bool error_feedback = false;
+  Crossing crossing = Crossing::kDirect;  ///< between hosts that add up
 
   [[nodiscard]] bool is_coded() const { return format != CodecFormat::kFp32; }
 

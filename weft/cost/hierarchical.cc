@@ -139,21 +139,26 @@ struct Shares {
   std::vector<double> deputised;
 };
 
-/// Shares of the ranks of hosts. Deputies on hosts of g ranks act for the owners of one position
-/// modulo g; what these have together is added up once for every g.
+/// Shares of the ranks of hosts. Directly deputies on hosts of g ranks act for the owners of one
+/// position modulo g; what these have together is added up once for every g. By relays they act for
+/// whole hosts.
 class SharesOfHosts {
  public:
-  SharesOfHosts(const HostLayout& layout, std::vector<double> slices)
-      : layout_(layout), slices_(std::move(slices)) {}
+  SharesOfHosts(const HostLayout& layout, std::vector<double> slices, Crossing crossing)
+      : layout_(layout),
+        slices_(std::move(slices)),
+        crossing_(crossing),
+        of_host_(at(layout.hosts())) {
+    for (int owner = 0; owner < layout.ranks(); ++owner) {
+      of_host_[at(layout.host(owner))] += slices_[at(owner)];
+    }
+  }
+
+  [[nodiscard]] double slices_of(int host) const { return of_host_[at(host)]; }
 
   Shares of(int host) {
     const std::vector<int>& here = layout_.ranks_of(host);
-    Shares shares = all_owners(here.size());
-    for (const int owner : here) {  // act for themselves
-      const std::size_t deputy = at(layout_.position(owner)) % here.size();
-      shares.floats[deputy] -= slices_[at(owner)];
-      shares.deputised[deputy] -= 1.0;
-    }
+    Shares shares = crossing_ == Crossing::kRelayed ? by_relays(host) : directly(here);
     for (std::size_t place = 0; place < here.size(); ++place) {
       shares.floats[place] += slices_[at(here[place])];
     }
@@ -161,6 +166,29 @@ class SharesOfHosts {
   }
 
  private:
+  [[nodiscard]] Shares by_relays(int host) const {
+    const std::size_t ranks = layout_.ranks_of(host).size();
+    Shares shares{std::vector<double>(ranks), std::vector<double>(ranks)};
+    for (int other = 0; other < layout_.hosts(); ++other) {
+      if (other != host) {
+        const std::size_t relay = at(layout_.place(layout_.relay(host, other)));
+        shares.floats[relay] += of_host_[at(other)];
+        shares.deputised[relay] += static_cast<double>(layout_.ranks_of(other).size());
+      }
+    }
+    return shares;
+  }
+
+  [[nodiscard]] Shares directly(const std::vector<int>& here) {
+    Shares shares = all_owners(here.size());
+    for (const int owner : here) {  // act for themselves
+      const std::size_t deputy = at(layout_.position(owner)) % here.size();
+      shares.floats[deputy] -= slices_[at(owner)];
+      shares.deputised[deputy] -= 1.0;
+    }
+    return shares;
+  }
+
   const Shares& all_owners(std::size_t ranks) {
     Shares& shares = by_ranks_[ranks];
     if (shares.floats.empty()) {
@@ -176,8 +204,94 @@ class SharesOfHosts {
 
   const HostLayout& layout_;
   std::vector<double> slices_;
+  Crossing crossing_;
+  std::vector<double> of_host_;
   std::map<std::size_t, Shares> by_ranks_;
 };
+
+/// What a sum takes of one rank; bytes are those of slices as they travel.
+struct Summing {
+  std::size_t rank = 0;        ///< of the cluster
+  double near = 0.0;           ///< other ranks of its host
+  double far = 0.0;            ///< other hosts
+  double sums = 0.0;           ///< the host's partial sums
+  double other_sums = 0.0;     ///< those of other hosts
+  double own_bytes = 0.0;      ///< its slice
+  double host_bytes = 0.0;     ///< the slices of its host's ranks
+  double all_bytes = 0.0;      ///< all slices
+  double deputised = 0.0;      ///< others' slices for which it acts
+  double slices = 0.0;         ///< how many these are
+  double relayed_hosts = 0.0;  ///< hosts to which it is the relay
+  double relayed_sums = 0.0;   ///< their partial sums
+};
+
+/// Floats of slices.
+struct SliceFloats {
+  double own = 0.0;
+  double deputised = 0.0;
+  double all = 0.0;
+};
+
+/// Read and written by encoding and decoding.
+double coded_bytes(const ReduceWire& wire, const Summing& own, const SliceFloats& floats) {
+  return own.sums * wire.encoding_bytes(floats.deputised, own.deputised) +
+         own.other_sums * wire.decoding_bytes(floats.own, own.own_bytes) +
+         wire.total_bytes(floats.own, own.own_bytes) +
+         wire.decoding_bytes(floats.all - floats.own, own.all_bytes - own.own_bytes);
+}
+
+void add_direct(const Summing& own, std::span<Exchange> stages) {
+  RankTraffic& combine = stages[1].ranks[own.rank];
+  combine.sent[2] = own.sums * (own.deputised + own.slices);
+  combine.received[2] = own.other_sums * (own.own_bytes + 1.0);
+  combine.messages[2] = own.slices;
+  RankTraffic& back = stages[2].ranks[own.rank];
+  back.sent[2] = own.far * own.own_bytes;
+  back.received[2] = own.deputised;
+  back.messages[2] = own.far;
+  RankTraffic& spread = stages[3].ranks[own.rank];
+  spread.sent[1] = own.near * (own.own_bytes + own.deputised);
+  spread.received[1] = own.all_bytes - own.own_bytes - own.deputised;
+  spread.messages[1] = own.near;
+}
+
+void add_relayed(const Summing& own, std::span<Exchange> stages) {
+  const double relays = own.relayed_hosts > 0.0 ? own.near : 0.0;
+  RankTraffic& combine = stages[1].ranks[own.rank];
+  combine.sent[2] = own.sums * (own.deputised + own.relayed_hosts);
+  combine.received[2] = own.relayed_sums * (own.host_bytes + 1.0);
+  combine.messages[2] = own.relayed_hosts;
+  RankTraffic& passed = stages[2].ranks[own.rank];
+  passed.sent[1] = own.relayed_sums * (own.host_bytes - own.own_bytes + own.near);
+  passed.received[1] = (own.other_sums - own.relayed_sums) * (own.own_bytes + 1.0);
+  passed.messages[1] = relays;
+  RankTraffic& shared = stages[3].ranks[own.rank];
+  shared.sent[1] = own.near * own.own_bytes;
+  shared.received[1] = own.host_bytes - own.own_bytes;
+  shared.messages[1] = own.near;
+  RankTraffic& back = stages[4].ranks[own.rank];
+  back.sent[2] = own.relayed_hosts * own.host_bytes;
+  back.received[2] = own.deputised;
+  back.messages[2] = own.relayed_hosts;
+  RankTraffic& spread = stages[5].ranks[own.rank];
+  spread.sent[1] = own.near * own.deputised;
+  spread.received[1] = own.all_bytes - own.host_bytes - own.deputised;
+  spread.messages[1] = relays;
+}
+
+/// Hosts to which a rank of a host is the relay, and what they have of partial sums.
+void add_relayed_hosts(const HostLayout& layout,
+                       const std::vector<std::size_t>& host_sums,
+                       int rank,
+                       Summing& own) {
+  const int host = layout.host(rank);
+  const auto ranks = static_cast<int>(layout.ranks_of(host).size());
+  for (int distance = layout.place(rank); distance < layout.hosts() - 1; distance += ranks) {
+    const int other = (host + 1 + distance) % layout.hosts();
+    own.relayed_hosts += 1.0;
+    own.relayed_sums += static_cast<double>(host_sums[at(other)]);
+  }
+}
 
 double added_floats(std::size_t terms, std::size_t sums, double floats) {
   return terms > sums ? static_cast<double>(terms - sums) * floats : 0.0;
@@ -282,14 +396,13 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
     host_sums.push_back(host_subtrees(layout, parts, h).size());
     all_sums += host_sums.back();
   }
-  SharesOfHosts shares_of_hosts(layout, own_slices);
-  SharesOfHosts bytes_of_hosts(layout, own_bytes);
-  StagedAllReduce reduce{.exchanges = no_stages(cluster)};
-  auto& [collect, combine, back, spread] = reduce.exchanges.stages;
+  SharesOfHosts shares_of_hosts(layout, own_slices, wire.crossing);
+  SharesOfHosts bytes_of_hosts(layout, own_bytes, wire.crossing);
+  const bool relayed = wire.crossing == Crossing::kRelayed;
+  StagedAllReduce reduce{.stages = std::vector<Exchange>(relayed ? 6 : 4, no_exchange(cluster))};
   const double n = static_cast<double>(count);
   for (int h = 0; h < layout.hosts(); ++h) {
     const std::vector<int>& here = layout.ranks_of(h);
-    const auto sums = static_cast<double>(host_sums[at(h)]);
     const auto [shares, slices] = shares_of_hosts.of(h);
     const std::vector<double> share_bytes = bytes_of_hosts.of(h).floats;
     double terms = 0.0;
@@ -298,56 +411,58 @@ StagedAllReduce hierarchical_all_reduce(const Cluster& cluster,
     }
     for (std::size_t place = 0; place < here.size(); ++place) {
       const int i = here[place];
-      const std::size_t r = at(group[at(i)]);
-      const auto near = static_cast<double>(here.size() - 1);
-      const double far = layout.hosts() - 1;
-      const double own = partials[at(i)];
-      const double deputised = share_bytes[place] - own_bytes[at(i)];
-      const double other_sums = static_cast<double>(all_sums) - sums;
-      collect.ranks[r].sent[1] = own * (kFloatBytes * (n - shares[place]) + near);
-      collect.ranks[r].received[1] = (terms - own) * (kFloatBytes * shares[place] + 1.0);
-      combine.ranks[r].sent[2] = sums * (deputised + slices[place]);
-      combine.ranks[r].received[2] = other_sums * (own_bytes[at(i)] + 1.0);
-      back.ranks[r].sent[2] = far * own_bytes[at(i)];
-      back.ranks[r].received[2] = deputised;
-      spread.ranks[r].sent[1] = near * share_bytes[place];
-      spread.ranks[r].received[1] = all_bytes - share_bytes[place];
-      collect.ranks[r].messages[1] = spread.ranks[r].messages[1] = near;
-      combine.ranks[r].messages[2] = slices[place];
-      back.ranks[r].messages[2] = far;
+      Summing own{.rank = at(group[at(i)]),
+                  .near = static_cast<double>(here.size() - 1),
+                  .far = static_cast<double>(layout.hosts() - 1),
+                  .sums = static_cast<double>(host_sums[at(h)]),
+                  .other_sums = static_cast<double>(all_sums - host_sums[at(h)]),
+                  .own_bytes = own_bytes[at(i)],
+                  .host_bytes = bytes_of_hosts.slices_of(h),
+                  .all_bytes = all_bytes,
+                  .deputised = share_bytes[place] - own_bytes[at(i)],
+                  .slices = slices[place]};
+      RankTraffic& collect = reduce.stages[0].ranks[own.rank];
+      collect.sent[1] = partials[at(i)] * (kFloatBytes * (n - shares[place]) + own.near);
+      collect.received[1] = (terms - partials[at(i)]) * (kFloatBytes * shares[place] + 1.0);
+      collect.messages[1] = own.near;
+      if (relayed) {
+        add_relayed_hosts(layout, host_sums, i, own);
+        add_relayed(own, reduce.stages);
+      } else {
+        add_direct(own, reduce.stages);
+      }
       const double added =
           added_floats(static_cast<std::size_t>(terms), host_sums[at(h)], shares[place]) +
           added_floats(all_sums, 1, own_slices[at(i)]);
       reduce.added_bytes = std::max(reduce.added_bytes, 3.0 * kFloatBytes * added);
-      const double coded =
-          sums * wire.encoding_bytes(shares[place] - own_slices[at(i)], deputised) +
-          other_sums * wire.decoding_bytes(own_slices[at(i)], own_bytes[at(i)]) +
-          wire.total_bytes(own_slices[at(i)], own_bytes[at(i)]) +
-          wire.decoding_bytes(n - own_slices[at(i)], all_bytes - own_bytes[at(i)]);
-      reduce.coded_bytes = std::max(reduce.coded_bytes, coded);
+      reduce.coded_bytes =
+          std::max(reduce.coded_bytes, coded_bytes(wire, own,
+                                                   {.own = own_slices[at(i)],
+                                                    .deputised = shares[place] - own_slices[at(i)],
+                                                    .all = n}));
     }
   }
   return reduce;
 }
 
-Exchange total(const Staged& staged) {
-  Exchange sum = staged.stages.front();
-  for (std::size_t i = 1; i < staged.stages.size(); ++i) {
-    add(sum, staged.stages[i]);
+Exchange total(std::span<const Exchange> stages) {
+  Exchange sum = stages.front();
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    add(sum, stages[i]);
   }
   return sum;
 }
 
-double exchange_s(const Cluster& cluster, const Staged& staged) {
+double exchange_s(const Cluster& cluster, std::span<const Exchange> stages) {
   double seconds = 0.0;
-  for (const Exchange& stage : staged.stages) {
+  for (const Exchange& stage : stages) {
     seconds += exchange_s(cluster, stage);
   }
   return seconds;
 }
 
 double all_reduce_s(const Cluster& cluster, const StagedAllReduce& reduce) {
-  return exchange_s(cluster, reduce.exchanges) +
+  return exchange_s(cluster, reduce.stages) +
          topology::copy_s(cluster, reduce.added_bytes + reduce.coded_bytes);
 }
 

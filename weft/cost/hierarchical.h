@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "weft/cost/exchange.h"
 #include "weft/topology/cluster.h"
@@ -23,7 +24,7 @@ namespace weft::cost {
 /// several ranks of the group.
 bool has_hierarchy(const topology::Cluster& cluster, const topology::Group& group);
 
-/// Sizes, gather, cross, scatter; or collect, combine, return, spread.
+/// Sizes, gather, cross, scatter.
 struct Staged {
   std::array<Exchange, 4> stages;
 };
@@ -41,14 +42,16 @@ Staged relayed_all_gather(const topology::Cluster& cluster,
                           std::span<const double> bytes,
                           EmptyLanes empty = EmptyLanes::kSent);
 
-/// The traffic of a hierarchical all-reduce: its stages are collect, combine, return and spread.
+/// The traffic of a hierarchical all-reduce.
 struct StagedAllReduce {
-  Staged exchanges;
-  double added_bytes = 0;  ///< read and written by the additions of the rank with most
-  double coded_bytes = 0;  ///< the same of encoding and decoding slices
+  std::vector<Exchange> stages;  ///< collect, combine, return, spread; where slices cross by relays
+                                 ///< collect, combine, pass on, share, return, spread
+  double added_bytes = 0;        ///< read and written by the additions of the rank with most
+  double coded_bytes = 0;        ///< the same of encoding and decoding slices
 };
 
 /// The sum of `count` floats over the group; `wire`: of partial sums between hosts, and of sums.
+/// Where slices cross by relays O(H²) besides.
 StagedAllReduce hierarchical_all_reduce(const topology::Cluster& cluster,
                                         const topology::Group& group,
                                         std::int64_t parts,
@@ -56,10 +59,18 @@ StagedAllReduce hierarchical_all_reduce(const topology::Cluster& cluster,
                                         const ReduceWire& wire = {});
 
 /// All stages as one exchange: bytes and messages, not time.
-Exchange total(const Staged& staged);
+Exchange total(std::span<const Exchange> stages);
+
+inline Exchange total(const Staged& staged) {
+  return total(staged.stages);
+}
 
 /// The stages one after the other.
-double exchange_s(const topology::Cluster& cluster, const Staged& staged);
+double exchange_s(const topology::Cluster& cluster, std::span<const Exchange> stages);
+
+inline double exchange_s(const topology::Cluster& cluster, const Staged& staged) {
+  return exchange_s(cluster, staged.stages);
+}
 
 /// And the additions, and what is encoded and decoded, at the rate of a copy.
 double all_reduce_s(const topology::Cluster& cluster, const StagedAllReduce& reduce);

@@ -55,7 +55,7 @@ class Reduce {
     std::int64_t all = 0;      // code of all slices
     for (int rank = 0; rank < layout.ranks(); ++rank) {
       all += code(rank);
-      if (layout.deputy(host, rank) == self) {
+      if (layout.deputy(host, rank, shape_.crossing) == self) {
         acted += slice_bytes(rank);
         largest = std::max(largest, slice_bytes(rank));
         away += rank == self ? 0 : code(rank);
@@ -81,6 +81,7 @@ class Reduce {
                       largest;
     buffers.host_sums = std::ssize(own_nodes) * acted;
     buffers.crossed = crossing * slice_bytes(self);
+    buffers.passed = passed(layout, self);
     if (shape_.is_coded()) {
       buffers.sent = std::ssize(own_nodes) * away;
       buffers.crossed_code = crossing * code(self);
@@ -103,6 +104,24 @@ class Reduce {
 
   [[nodiscard]] ReduceBuffers partial_sums() const {
     return {.partials = terms(shape_.rank) * kFloatBytes * shape_.floats};
+  }
+
+  [[nodiscard]] std::int64_t passed(const HostLayout& layout, int self) const {
+    if (shape_.crossing == Crossing::kDirect) {
+      return 0;
+    }
+    const int host = layout.host(self);
+    std::int64_t sums = 0;
+    for (int other = 0; other < layout.hosts(); ++other) {
+      if (other != host && layout.relay(host, other) == self) {
+        sums += std::ssize(host_subtrees(layout, shape_.parts, other));
+      }
+    }
+    std::int64_t bytes = 0;
+    for (const int rank : layout.ranks_of(host)) {
+      bytes += rank == self ? 0 : shape_.is_coded() ? code(rank) : slice_bytes(rank);
+    }
+    return sums * bytes;
   }
 
   /// The own sum, and residuals of it and of what is encoded first.
@@ -158,8 +177,8 @@ std::int64_t waiting_sums(Range root, const std::vector<Range>& nodes) {
 std::int64_t ReduceBuffers::counted_bytes() const {
   std::int64_t bytes = 0;
   for (const std::int64_t block :
-       {partials, received, waiting, host_sums, crossed, sent, crossed_code, total, total_code,
-        partial_residuals, total_residual}) {
+       {partials, received, waiting, host_sums, crossed, passed, sent, crossed_code, total,
+        total_code, partial_residuals, total_residual}) {
     bytes += block_bytes(block);
   }
   return bytes;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/codec_format.h"
+#include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 
 namespace weft::layout {
@@ -24,6 +25,7 @@ struct ReduceShape {
   std::int64_t floats = 0;  ///< n
   bool lent = true;  ///< whether others' memory can be read: of all ranks, or of those of a host
   std::vector<std::int64_t> hosts = {};  ///< [ranks] where sums are added inside hosts; empty: flat
+  Crossing crossing = Crossing::kDirect;    ///< between these hosts
   CodecFormat format = CodecFormat::kFp32;  ///< of slices that travel
   std::int64_t group = 128;
   bool error_feedback = false;
@@ -51,6 +53,8 @@ struct ReduceBuffers {
   // Hierarchical.
   std::int64_t host_sums = 0;  ///< 4 h m
   std::int64_t crossed = 0;    ///< 4 x n / W; flat with a codec: others' sums decoded, 4 t n / W
+  std::int64_t passed = 0;     ///< of a relay: of each host to which it is one, that host's sums of
+                               ///< the slices of this host's other ranks, as they travel
   // With a codec.
   std::int64_t sent = 0;          ///< flat k b(n / W) for each other rank; hierarchical h codes of
                                   ///< the slices of others for which this rank acts

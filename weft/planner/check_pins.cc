@@ -148,7 +148,8 @@ void check_collectives(const spec::Plan& plan, spec::Collectives asked) {
   const auto wanted = asked == spec::Collectives::kFlat ? spec::CollectiveForm::kFlat
                                                         : spec::CollectiveForm::kHierarchical;
   const auto check = [&](std::string_view purpose, spec::CollectiveForm form) {
-    if (form != wanted && (asked == spec::Collectives::kFlat || !hosts.is_flat())) {
+    const bool is_flat = form == spec::CollectiveForm::kFlat;
+    if (asked == spec::Collectives::kFlat ? !is_flat : is_flat && !hosts.is_flat()) {
       refuse("collectives", to_string(wanted), fmt::format("{}: {}", purpose, to_string(form)),
              "auto");
     }

@@ -26,22 +26,29 @@ PlanCost choose_forms(const Estimator& estimator,
     return estimator.cost(plan, loads);
   }
   spec::CollectiveForms& forms = plan.collectives;
-  std::vector<CollectiveForm*> differing;
+
+  struct Choice {
+    CollectiveForm* form;
+    CollectiveForm other;  // than flat
+  };
+
+  std::vector<Choice> differing;
   if (inside) {
-    differing = {&forms.ids, &forms.vectors};
+    differing = {{&forms.ids, CollectiveForm::kHierarchical},
+                 {&forms.vectors, CollectiveForm::kHierarchical}};
   }
   if (dense) {
-    differing.push_back(&forms.dense);
+    differing.push_back({&forms.dense, estimator.hierarchical_dense()});
   }
   if (!is_open) {
-    for (CollectiveForm* form : differing) {
-      *form = CollectiveForm::kHierarchical;
+    for (const Choice& choice : differing) {
+      *choice.form = choice.other;
     }
     return estimator.cost(plan, loads);
   }
   PlanCost best = estimator.cost(plan, loads);
-  for (CollectiveForm* form : differing) {
-    *form = CollectiveForm::kHierarchical;
+  for (const auto& [form, choice] : differing) {
+    *form = choice;
     PlanCost other = estimator.cost(plan, loads);
     if (other.step_s < best.step_s) {
       best = std::move(other);

@@ -71,6 +71,7 @@ double parameter_bytes(const spec::Config& config,
                               .floats = floats,
                               .lent = shape.lent,
                               .hosts = shape.hosts,
+                              .crossing = shape.crossing,
                               .format = config.codecs.dense,
                               .group = config.codecs.group_size,
                               .error_feedback = config.codecs.error_feedback});

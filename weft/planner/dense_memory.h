@@ -19,6 +19,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/base/micro_batches.h"
 #include "weft/layout/products.h"
 #include "weft/planner/workload.h"
@@ -34,8 +35,9 @@ struct DenseMemoryShape {
   std::int64_t ranks = 1;
   std::int64_t rank = 0;
   std::int64_t threads = 1;
-  bool lent = true;                      ///< as layout::ReduceShape
-  std::vector<std::int64_t> hosts = {};  ///< [ranks] where gradients are summed hierarchically
+  bool lent = true;                       ///< as layout::ReduceShape
+  std::vector<std::int64_t> hosts = {};   ///< [ranks] where gradients are summed hierarchically
+  Crossing crossing = Crossing::kDirect;  ///< between these hosts
   std::optional<layout::Packing> packing = {};  ///< none: that of numerics.target, or of AMX
 };
 

@@ -108,6 +108,11 @@ class Estimator {
   /// The same of the sum of dense gradients, over the world.
   [[nodiscard]] bool has_dense_hierarchy() const { return shape_.has_dense_hierarchy; }
 
+  /// As hierarchical_sum() says of the world's hosts.
+  [[nodiscard]] spec::CollectiveForm hierarchical_dense() const {
+    return shape_.hierarchical_dense;
+  }
+
   [[nodiscard]] std::int64_t parts() const { return shape_.parts; }
 
   [[nodiscard]] const Workload& workload() const { return shape_.workload; }

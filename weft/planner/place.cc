@@ -22,6 +22,7 @@ constexpr std::int64_t kDefaultParts = 8;
 
 // A flat exchange has a message for each other rank, and one thread that sends them.
 constexpr std::int64_t kMostFlatRanks = 64;
+constexpr int kMostDirectMessages = 64;
 
 /// How many blocks of `cut` columns a table has.
 std::int64_t blocks_of(const spec::Table& table, std::int64_t cut) {
@@ -403,6 +404,11 @@ std::vector<std::int64_t> host_numbers(const RankLayout& layout) {
   return numbers;
 }
 
+spec::CollectiveForm hierarchical_sum(const HostLayout& hosts) {
+  return hosts.most_direct_messages() > kMostDirectMessages ? spec::CollectiveForm::kRelayed
+                                                            : spec::CollectiveForm::kHierarchical;
+}
+
 /// Without knowledge of the links: flat, unless asked for, or with so many ranks that messages
 /// decide.
 spec::CollectiveForms asked_forms(const spec::Config& config,
@@ -410,11 +416,12 @@ spec::CollectiveForms asked_forms(const spec::Config& config,
   const bool is_wanted =
       config.collectives == spec::Collectives::kHierarchical ||
       (config.collectives == spec::Collectives::kAuto && std::ssize(hosts) > kMostFlatRanks);
-  const bool hierarchical =
-      is_wanted && !HostLayout(std::vector<int>(hosts.begin(), hosts.end())).is_flat();
-  const auto form =
-      hierarchical ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
-  return {.ids = form, .vectors = form, .dense = form};
+  const HostLayout layout(std::vector<int>(hosts.begin(), hosts.end()));
+  if (!is_wanted || layout.is_flat()) {
+    return {};
+  }
+  const auto form = spec::CollectiveForm::kHierarchical;
+  return {.ids = form, .vectors = form, .dense = hierarchical_sum(layout)};
 }
 
 std::vector<Shard> place_table(const spec::Table& table,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/config.h"
 #include "weft/spec/plan.h"
@@ -20,6 +21,10 @@ struct RankLayout {
 
 /// Host of each rank as plans have it: numbered by their first ranks; empty where there is one.
 std::vector<std::int64_t> host_numbers(const RankLayout& layout);
+
+/// The hierarchical form of the dense sum on these hosts: through relays where a rank would
+/// otherwise send more than 64 messages in one exchange.
+spec::CollectiveForm hierarchical_sum(const HostLayout& hosts);
 
 /// The ranks of the first `count` positions of the mesh, in their order (weft/spec/mesh.h): group 0
 /// of a table where that many are one of its groups. Throws Error(kConfig) where the mesh's groups
@@ -50,7 +55,7 @@ RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world);
 /// With row_split modulo cut k of n rows, n at most E, has rows k, k + n, ... instead.
 ///
 /// Collectives are hierarchical, where hosts have several ranks, with `collectives: hierarchical`
-/// and, of more than 64 ranks, with auto; else flat.
+/// and, of more than 64 ranks, with auto; else flat. The dense sum is as hierarchical_sum() says.
 ///
 /// What is not pinned is placed in decreasing order of load (ties: lower table index): first the
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded

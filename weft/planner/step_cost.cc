@@ -43,11 +43,12 @@ void add_memory(const StepShape& shape,
   const std::vector<StepMemory> memory =
       step_memory(shape.config, shape.workload, plan, {.transport = transport}, hot_uses);
   double dense = shape.dense_bytes;
-  if (plan.collectives.dense == spec::CollectiveForm::kHierarchical && shape.has_dense_hierarchy) {
+  if (plan.collectives.dense != spec::CollectiveForm::kFlat && shape.has_dense_hierarchy) {
     DenseMemoryShape whole{.parts = shape.parts,
                            .ranks = shape.world_ranks,
                            .rank = 0,
-                           .threads = shape.cluster.threads};
+                           .threads = shape.cluster.threads,
+                           .crossing = plan.collectives.dense_crossing()};
     for (const std::int64_t rank : shape.everybody) {
       whole.hosts.push_back(topology::host_of(shape.world, rank));
     }
@@ -106,7 +107,7 @@ void add_dense(const StepShape& shape, PlanCost& cost, const spec::Plan& plan) {
     rank.seconds[at(StepPart::kWeightGradients)] += weights_s;
     rank.seconds[at(StepPart::kUpdateDense)] += update_s;
   }
-  add_reduce(shape, cost, plan.collectives.dense, static_cast<std::int64_t>(work.bucket));
+  add_reduce(shape, cost, plan.collectives, static_cast<std::int64_t>(work.bucket));
 }
 
 /// The parts and the whole step, of what ranks and exchanges take.

@@ -317,18 +317,19 @@ void add_world_stage(const StepShape& shape,
 
 void add_reduce(const StepShape& shape,
                 PlanCost& cost,
-                spec::CollectiveForm form,
+                const spec::CollectiveForms& forms,
                 std::int64_t count) {
   if (shape.world_ranks == 1) {
     return;
   }
   const cost::ReduceWire wire{.format = shape.config.codecs.dense,
                               .group = shape.config.codecs.group_size,
-                              .error_feedback = shape.config.codecs.error_feedback};
-  if (form == spec::CollectiveForm::kHierarchical && shape.has_dense_hierarchy) {
+                              .error_feedback = shape.config.codecs.error_feedback,
+                              .crossing = forms.dense_crossing()};
+  if (forms.dense != spec::CollectiveForm::kFlat && shape.has_dense_hierarchy) {
     const auto reduce =
         cost::hierarchical_all_reduce(shape.world, shape.everybody, shape.parts, count, wire);
-    for (const Exchange& stage : reduce.exchanges.stages) {
+    for (const Exchange& stage : reduce.stages) {
       add_world_stage(shape, cost, StepPart::kReduce, stage);
     }
     cost.exchanges[at(StepPart::kReduce)] +=

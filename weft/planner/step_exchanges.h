@@ -46,7 +46,7 @@ void add_exchanges(const StepShape& shape,
 /// Adds the sum of dense gradients, `count` floats.
 void add_reduce(const StepShape& shape,
                 PlanCost& cost,
-                spec::CollectiveForm form,
+                const spec::CollectiveForms& forms,
                 std::int64_t count);
 
 /// Adds `times` such exchanges of the world one after the other. What ranks at one place of their

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "weft/base/at.h"
+#include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/cost/exchange.h"
 #include "weft/cost/hierarchical.h"
 #include "weft/cost/memory.h"
 #include "weft/planner/dense_memory.h"
 #include "weft/planner/pipeline_choice.h"
+#include "weft/planner/place.h"
 
 namespace weft::planner {
 namespace {
@@ -77,6 +79,14 @@ void find_uses(StepShape& shape) {
 }
 
 /// `mesh`: null, or of several groups, of which `cluster` is one.
+HostLayout host_layout(const topology::Cluster& cluster, const topology::Group& group) {
+  std::vector<int> hosts;
+  for (const std::int64_t rank : group) {
+    hosts.push_back(static_cast<int>(topology::host_of(cluster, rank)));
+  }
+  return HostLayout(hosts);
+}
+
 StepShape make(const spec::Config& config,
                const topology::Cluster& cluster,
                const MeshCluster* mesh,
@@ -95,6 +105,7 @@ StepShape make(const spec::Config& config,
   shape.world_ranks = topology::ranks(shape.world);
   shape.has_dense_hierarchy =
       mesh == nullptr ? shape.has_hierarchy : cost::has_hierarchy(shape.world, shape.everybody);
+  shape.hierarchical_dense = hierarchical_sum(host_layout(shape.world, shape.everybody));
   find_samples(shape);
   // Vectors are written and their gradients read again and again between other stages: what of both
   // matrices the caches do not hold is fetched each time.

@@ -10,6 +10,7 @@
 #include "weft/planner/mesh_cluster.h"
 #include "weft/planner/workload.h"
 #include "weft/spec/config.h"
+#include "weft/spec/plan.h"
 #include "weft/topology/cluster.h"
 
 namespace weft::planner {
@@ -28,6 +29,7 @@ struct StepShape {
   topology::Group everybody = {};    ///< [world_ranks] ranks of the world by position
   bool has_hierarchy = false;        ///< whether the forms of a group's collectives differ
   bool has_dense_hierarchy = false;  ///< and of those over the world
+  spec::CollectiveForm hierarchical_dense = spec::CollectiveForm::kHierarchical;  ///< where it does
 
   std::int64_t parts = 0;                   ///< of the whole batch
   double samples = 0.0;                     ///< of the rank with most

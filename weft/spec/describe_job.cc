@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 2> kCodecRoundings = {"nearest", "stochas
 constexpr std::array<std::string_view, 2> kOnNonFinites = {"stop", "skip"};
 constexpr std::array<std::string_view, 3> kCollectives = {"auto", "flat", "hierarchical"};
 constexpr std::array<std::string_view, 2> kCollectiveForms = {"flat", "hierarchical"};
+constexpr std::array<std::string_view, 3> kDenseForms = {"flat", "hierarchical", "relayed"};
 constexpr std::array<std::string_view, 3> kDevices = {"cpu", "check", "cuda"};
 constexpr std::array<std::string_view, 6> kTargets = {"auto",   "sse4",        "avx2",
                                                       "avx512", "avx512_bf16", "amx"};
@@ -483,11 +484,11 @@ void walk(Visitor& v, CollectiveForms& c) {
   v.value({.name = "vectors", .meaning = "Vectors, their gradients, row statistics."},
           choice(c.vectors, kCollectiveForms));
   v.value({.name = "dense", .meaning = "The sum of dense gradients."},
-          choice(c.dense, kCollectiveForms));
+          choice(c.dense, kDenseForms));
 }
 
 std::string_view to_string(CollectiveForm form) {
-  return kCollectiveForms[static_cast<std::size_t>(form)];
+  return kDenseForms[static_cast<std::size_t>(form)];
 }
 
 void visit(Visitor& v, Config& c) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/base/parts.h"
 #include "weft/spec/config.h"
 #include "weft/spec/shards.h"
@@ -35,16 +36,23 @@ struct TablePlan {
 
 /// How exchanges reach other hosts: every rank sends to every rank, or through relays of hosts.
 /// Results have the same bits.
-enum class CollectiveForm { kFlat, kHierarchical };
+/// Of the sum of dense gradients: also whether its slices go straight to their owners on other
+/// hosts, or through relays too.
+enum class CollectiveForm { kFlat, kHierarchical, kRelayed };
 
-/// Returns the spelling in YAML: "flat", "hierarchical".
+/// Returns the spelling in YAML: "flat", "hierarchical", "relayed".
 std::string_view to_string(CollectiveForm form);
 
 /// One for each purpose that has a communicator of its own.
 struct CollectiveForms {
-  CollectiveForm ids = CollectiveForm::kFlat;
-  CollectiveForm vectors = CollectiveForm::kFlat;  ///< and their gradients
+  CollectiveForm ids = CollectiveForm::kFlat;      ///< never kRelayed
+  CollectiveForm vectors = CollectiveForm::kFlat;  ///< and their gradients; likewise
   CollectiveForm dense = CollectiveForm::kFlat;    ///< the sum of dense gradients
+
+  /// Where dense sums are not flat.
+  [[nodiscard]] Crossing dense_crossing() const {
+    return dense == CollectiveForm::kRelayed ? Crossing::kRelayed : Crossing::kDirect;
+  }
 
   friend bool operator==(const CollectiveForms&, const CollectiveForms&) = default;
 };

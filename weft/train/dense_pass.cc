@@ -16,9 +16,10 @@
 namespace weft::train {
 namespace {
 
-comm::ReduceCodec reduce_codec(const spec::Config& config) {
+comm::ReduceCodec reduce_codec(const spec::Config& config, const spec::Plan& plan) {
   return {.codec = {.format = config.codecs.dense, .group = config.codecs.group_size},
-          .error_feedback = config.codecs.error_feedback};
+          .error_feedback = config.codecs.error_feedback,
+          .crossing = plan.collectives.dense_crossing()};
 }
 
 template <typename T>
@@ -61,7 +62,7 @@ DensePass::DensePass(const spec::Config& config,
       totals_(device),
       sums_(at(own_parts_.size() * tasks_)) {
   const std::int64_t count = model_->layout().size();
-  const comm::ReduceCodec codec = reduce_codec(config);
+  const comm::ReduceCodec codec = reduce_codec(config, plan);
   all_reduce_ = std::make_unique<comm::OrderedAllReduce>(comm, device, plan.parts, count, codec);
   residuals_ = std::make_unique<comm::ReduceState>(*all_reduce_, device, kResidualParameter);
   if (!all_reduce_->residuals().empty()) {

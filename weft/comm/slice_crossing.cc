@@ -1,0 +1,298 @@
+#include "weft/comm/slice_crossing.h"
+
+#include <utility>
+
+#include "weft/base/at.h"
+#include "weft/comm/relays.h"
+
+namespace weft::comm {
+namespace {
+
+constexpr int kNone = -1;
+
+Piece flags_of(HostTerms& terms) {
+  return {terms.present.data(), static_cast<std::int64_t>(terms.count)};
+}
+
+std::int64_t rows_of(const HostTerms& terms) {
+  return static_cast<std::int64_t>(terms.count);
+}
+
+void add_pieces(LaneList& lanes, const Lane& lane) {
+  for (const Piece& piece : lane.pieces) {
+    lanes.add(piece);
+  }
+}
+
+/// What both ways know of this rank, and what they do alike.
+class HostSlices : public SliceCrossing {
+ protected:
+  explicit HostSlices(const Setting& setting)
+      : set_(setting), self_(setting.all.rank()), host_(setting.layout.host(self_)) {}
+
+  [[nodiscard]] const std::vector<int>& here() const { return set_.layout.ranks_of(host_); }
+
+  [[nodiscard]] const std::vector<int>& own_shares() const {
+    return set_.shares[at(set_.layout.place(self_))];
+  }
+
+  /// Where another host's partial sums of the own slice come.
+  [[nodiscard]] Piece own_of(const HostTerms& theirs) const {
+    return {theirs.arrived, rows_of(theirs) * set_.slice_bytes[at(set_.layout.place(self_))]};
+  }
+
+  void add_own(LaneList& lanes, HostTerms& theirs) const {
+    lanes.add(flags_of(theirs));
+    lanes.add(own_of(theirs));
+  }
+
+  /// Each rank sends the sums of its shares to the host's others, from its share number `first` on.
+  void spread(Context& ctx, std::span<const Piece> sums, std::ptrdiff_t first) {
+    send_.clear();
+    recv_.clear();
+    for (std::size_t place = 0; place < here().size(); ++place) {
+      send_.next();
+      recv_.next();
+      if (here()[place] == self_) {
+        continue;
+      }
+      for (auto owner = own_shares().begin() + first; owner != own_shares().end(); ++owner) {
+        send_.add(sums[at(*owner)]);
+      }
+      for (auto owner = set_.shares[place].begin() + first; owner != set_.shares[place].end();
+           ++owner) {
+        recv_.add(sums[at(*owner)]);
+      }
+    }
+    set_.inside.exchange(ctx, send_.lanes(), recv_.lanes());
+  }
+
+  Setting set_;
+  int self_;
+  int host_;
+  LaneList send_, recv_;
+};
+
+class DirectCrossing final : public HostSlices {
+ public:
+  explicit DirectCrossing(const Setting& setting)
+      : HostSlices(setting), share_of_(at(setting.layout.ranks()), kNone) {
+    for (std::size_t j = 0; j < own_shares().size(); ++j) {
+      share_of_[at(own_shares()[j])] = static_cast<int>(j);
+    }
+  }
+
+  void combine(Context& ctx, std::span<const Lane> sums, std::span<HostTerms> hosts) override {
+    send_.clear();
+    recv_.clear();
+    for (int p = 0; p < set_.layout.ranks(); ++p) {
+      send_.next();
+      recv_.next();
+      const int there = set_.layout.host(p);
+      if (there == host_) {
+        continue;
+      }
+      if (share_of_[at(p)] != kNone) {
+        send_.add(flags_of(hosts[at(host_)]));
+        add_pieces(send_, sums[at(share_of_[at(p)])]);
+      }
+      if (set_.layout.deputy(there, self_) == p) {
+        add_own(recv_, hosts[at(there)]);
+      }
+    }
+    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+  }
+
+  void send_back(Context& ctx, std::span<const Piece> sums) override {
+    send_.clear();
+    recv_.clear();
+    for (int p = 0; p < set_.layout.ranks(); ++p) {
+      send_.next();
+      recv_.next();
+      const int there = set_.layout.host(p);
+      if (there == host_) {
+        continue;
+      }
+      if (set_.layout.deputy(there, self_) == p) {
+        send_.add(sums[at(self_)]);
+      }
+      if (share_of_[at(p)] != kNone) {
+        recv_.add(sums[at(p)]);
+      }
+    }
+    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+    spread(ctx, sums, 0);
+  }
+
+ private:
+  std::vector<int> share_of_;  ///< [ranks] number among the own shares of its slice, or kNone
+};
+
+class RelayedCrossing final : public HostSlices {
+ public:
+  RelayedCrossing(const Setting& setting, Buffer passed)
+      : HostSlices(setting),
+        pair_with_(at(setting.layout.ranks()), kNone),
+        relayed_by_(here().size()),
+        passed_(std::move(passed)) {
+    for (int h = 0; h < set_.layout.hosts(); ++h) {
+      if (h == host_) {
+        continue;
+      }
+      const int relay = set_.layout.relay(host_, h);
+      relayed_by_[at(set_.layout.place(relay))].push_back(h);
+      if (relay == self_) {
+        // A rank is the relay to this host for its own one alone, so it has one pair at most.
+        pair_with_[at(set_.layout.relay(h, host_))] = static_cast<int>(pairs_.size());
+        pairs_.push_back({.host = h});
+      }
+    }
+    for (std::size_t j = 1; j < own_shares().size(); ++j) {
+      const int host = set_.layout.host(own_shares()[j]);
+      pairs_[at(pair_with_[at(set_.layout.relay(host, host_))])].shares.push_back(j);
+    }
+    for (std::size_t place = 0; place < here().size(); ++place) {
+      passed_begin_.push_back(passed_bytes_);
+      passed_bytes_ += here()[place] == self_ ? 0 : set_.slice_bytes[place];
+    }
+  }
+
+  void combine(Context& ctx, std::span<const Lane> sums, std::span<HostTerms> hosts) override {
+    cross(ctx, sums, hosts);
+    pass_on(ctx, hosts);
+  }
+
+  void send_back(Context& ctx, std::span<const Piece> sums) override {
+    share(ctx, sums);
+    send_.clear();
+    recv_.clear();
+    for (const int with : pair_with_) {
+      send_.next();
+      recv_.next();
+      if (with == kNone) {
+        continue;
+      }
+      for (const int owner : here()) {
+        send_.add(sums[at(owner)]);
+      }
+      for (const std::size_t j : pairs_[at(with)].shares) {
+        recv_.add(sums[at(own_shares()[j])]);
+      }
+    }
+    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+    spread(ctx, sums, 1);
+  }
+
+ private:
+  /// A host to which this rank is the relay.
+  struct Pair {
+    int host = 0;
+    std::vector<std::size_t> shares = {};  ///< numbers among the own shares of its ranks' slices
+    std::byte* begin = nullptr;            ///< in passed_
+  };
+
+  /// Where the partial sums of a pair's host of the slice of the rank at `place` lie.
+  [[nodiscard]] Piece passed(const Pair& pair, const HostTerms& terms, std::size_t place) const {
+    return {pair.begin + rows_of(terms) * passed_begin_[place],
+            rows_of(terms) * set_.slice_bytes[place]};
+  }
+
+  void cross(Context& ctx, std::span<const Lane> sums, std::span<HostTerms> hosts) {
+    auto* begin = passed_.as<std::byte>();
+    for (Pair& pair : pairs_) {
+      pair.begin = begin;
+      begin += rows_of(hosts[at(pair.host)]) * passed_bytes_;
+    }
+    send_.clear();
+    recv_.clear();
+    for (const int with : pair_with_) {
+      send_.next();
+      recv_.next();
+      if (with == kNone) {
+        continue;
+      }
+      const Pair& pair = pairs_[at(with)];
+      send_.add(flags_of(hosts[at(host_)]));
+      for (const std::size_t j : pair.shares) {
+        add_pieces(send_, sums[j]);
+      }
+      HostTerms& theirs = hosts[at(pair.host)];
+      recv_.add(flags_of(theirs));
+      for (std::size_t place = 0; place < here().size(); ++place) {
+        recv_.add(here()[place] == self_ ? own_of(theirs) : passed(pair, theirs, place));
+      }
+    }
+    set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
+  }
+
+  void pass_on(Context& ctx, std::span<HostTerms> hosts) {
+    send_.clear();
+    recv_.clear();
+    for (std::size_t place = 0; place < here().size(); ++place) {
+      send_.next();
+      recv_.next();
+      if (here()[place] == self_) {
+        continue;
+      }
+      for (const Pair& pair : pairs_) {
+        HostTerms& theirs = hosts[at(pair.host)];
+        send_.add(flags_of(theirs));
+        send_.add(passed(pair, theirs, place));
+      }
+      for (const int h : relayed_by_[place]) {
+        add_own(recv_, hosts[at(h)]);
+      }
+    }
+    set_.inside.exchange(ctx, send_.lanes(), recv_.lanes());
+  }
+
+  void share(Context& ctx, std::span<const Piece> sums) {
+    send_.clear();
+    recv_.clear();
+    for (const int rank : here()) {
+      send_.next();
+      recv_.next();
+      if (rank != self_) {
+        send_.add(sums[at(self_)]);
+        recv_.add(sums[at(rank)]);
+      }
+    }
+    set_.inside.exchange(ctx, send_.lanes(), recv_.lanes());
+  }
+
+  std::vector<Pair> pairs_;
+  std::vector<int> pair_with_;  ///< [ranks] the pair whose other relay it is, or kNone
+  std::vector<std::vector<int>> relayed_by_;  ///< [ranks here] hosts, ascending
+  std::vector<std::int64_t> passed_begin_;    ///< [ranks here] of one partial sum of each slice
+  std::int64_t passed_bytes_ = 0;             ///< of one partial sum of all of them
+  Buffer passed_;
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> shares_of_host(const HostLayout& layout,
+                                             int host,
+                                             Crossing crossing) {
+  const std::vector<int>& here = layout.ranks_of(host);
+  std::vector<std::vector<int>> shares;
+  for (const int rank : here) {
+    shares.emplace_back(1, rank);
+  }
+  for (int owner = 0; owner < layout.ranks(); ++owner) {
+    if (layout.host(owner) != host) {
+      shares[at(layout.place(layout.deputy(host, owner, crossing)))].push_back(owner);
+    }
+  }
+  return shares;
+}
+
+std::unique_ptr<SliceCrossing> make_direct_crossing(const SliceCrossing::Setting& setting) {
+  return std::make_unique<DirectCrossing>(setting);
+}
+
+std::unique_ptr<SliceCrossing> make_relayed_crossing(const SliceCrossing::Setting& setting,
+                                                     Buffer passed) {
+  return std::make_unique<RelayedCrossing>(setting, std::move(passed));
+}
+
+}  // namespace weft::comm
