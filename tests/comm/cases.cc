@@ -540,11 +540,11 @@ void check_crossings(Communicator& comm) {
   EXPECT_EQ(comm.host_group()->traffic().total().cross_host_bytes, 0);
 }
 
-void check_reduce_crossings(Communicator& comm, std::int64_t parts) {
+namespace {
+
+/// Bytes between hosts of a sum, all ranks together.
+void check_crossing(Communicator& comm, std::int64_t parts, Crossing crossing) {
   constexpr std::int64_t kCount = 1003;
-  if (comm.form() == Form::kFlat) {
-    return;
-  }
   std::vector<int> hosts;
   for (int p = 0; p < comm.size(); ++p) {
     hosts.push_back(comm.host(p));
@@ -552,7 +552,7 @@ void check_reduce_crossings(Communicator& comm, std::int64_t parts) {
   const HostLayout layout(hosts);
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   Context ctx{.device = device.get(), .pool = &device->pool()};
-  OrderedAllReduce reduce(comm, *device, parts, kCount);
+  OrderedAllReduce reduce(comm, *device, parts, kCount, {.crossing = crossing});
   const std::vector<std::uint8_t> present(static_cast<std::size_t>(reduce.num_partials()), 1);
   std::fill_n(reduce.partial(0), kCount * reduce.num_partials(), 1.0F);
   const auto counted = comm.duplicate("sum");
@@ -565,11 +565,30 @@ void check_reduce_crossings(Communicator& comm, std::int64_t parts) {
     const auto subtrees = static_cast<std::int64_t>(host_subtrees(layout, parts, h).size());
     for (int owner = 0; owner < layout.ranks(); ++owner) {
       if (layout.host(owner) != h) {
-        expected += subtrees * (4 * piece(kCount, layout.ranks(), owner).size() + 1);
+        expected += subtrees * 4 * piece(kCount, layout.ranks(), owner).size();
       }
     }
+    // Flags: to the owner of each slice, or to each host.
+    const auto others = layout.ranks() - static_cast<int>(layout.ranks_of(h).size());
+    expected += subtrees * (crossing == Crossing::kDirect ? others : layout.hosts() - 1);
   }
   EXPECT_EQ(crossed, expected);
+}
+
+}  // namespace
+
+std::vector<Crossing> crossings_of(const Communicator& comm) {
+  return comm.form() == Form::kFlat ? std::vector{Crossing::kDirect}
+                                    : std::vector{Crossing::kDirect, Crossing::kRelayed};
+}
+
+void check_reduce_crossings(Communicator& comm, std::int64_t parts) {
+  if (comm.form() == Form::kFlat) {
+    return;
+  }
+  for (const Crossing crossing : crossings_of(comm)) {
+    check_crossing(comm, parts, crossing);
+  }
 }
 
 void check_groups(Communicator& world) {
@@ -625,11 +644,13 @@ void check_concurrent_groups(Communicator& world) {
 void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t count) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 2});
   Context ctx{.device = device.get(), .pool = &device->pool()};
-  OrderedAllReduce reduce(world, *device, parts, count);
   const PartValues added = values_of(parts, count);
-  for (int pattern = 0; pattern < 4; ++pattern) {
-    check_ordered_pattern(ctx, reduce, added, pattern, false);
-    check_ordered_pattern(ctx, reduce, added, pattern, true);
+  for (const Crossing crossing : crossings_of(world)) {
+    OrderedAllReduce reduce(world, *device, parts, count, {.crossing = crossing});
+    for (int pattern = 0; pattern < 4; ++pattern) {
+      check_ordered_pattern(ctx, reduce, added, pattern, false);
+      check_ordered_pattern(ctx, reduce, added, pattern, true);
+    }
   }
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "weft/base/host_layout.h"
 #include "weft/comm/communicator.h"
 
 namespace weft::comm::testing {
@@ -29,7 +31,11 @@ void check_groups(Communicator& world);
 /// Two streams use two communicators at the same time.
 void check_concurrent_groups(Communicator& world);
 
-/// OrderedAllReduce against a plain tree over all parts, bit by bit; all, some and no terms.
+/// How slices of sums can cross between the hosts of a group.
+std::vector<Crossing> crossings_of(const Communicator& comm);
+
+/// OrderedAllReduce, in all its crossings, against a plain tree over all parts, bit by bit; all,
+/// some and no terms.
 void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t count);
 
 /// all_reduce_parts against sum_parts.

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/comm/cases.h"
 #include "weft/base/philox.h"
 #include "weft/comm/reduce_state.h"
 #include "weft/kernels/codec.h"
@@ -133,11 +134,15 @@ void check_coded_reduce(Communicator& world, std::int64_t parts, std::int64_t co
     const auto named = static_cast<CodecFormat>(format);
     OrderedAllReduce reduce(world, *device, parts, count,
                             {.codec = {.format = named, .group = 17}, .error_feedback = false});
+    OrderedAllReduce crossed(
+        world, *device, parts, count,
+        {.codec = {.format = named, .group = 17}, .crossing = crossings_of(world).back()});
     for (const bool with_absent : {false, true}) {
       const Step step{.number = 3, .scale = 0.25F, .with_absent = with_absent};
       const std::vector<float> expected = run(ctx, plain, step);
       const std::vector<float> got = run(ctx, reduce, step);
       EXPECT_TRUE(same_bits(got, of_rank_0(ctx, world, got))) << to_string(named);
+      EXPECT_TRUE(same_bits(got, run(ctx, crossed, step))) << to_string(named);
       if (named == CodecFormat::kFp32 || world.size() == 1) {
         EXPECT_TRUE(same_bits(got, expected)) << to_string(named);
         continue;

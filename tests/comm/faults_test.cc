@@ -144,7 +144,14 @@ const std::vector<Together>& steps() {
        [](Communicator& comm) {
          reduce_parts(comm, {.codec = {.format = CodecFormat::kBf16}, .error_feedback = true});
        }},
-      {"groups", [](Communicator& comm) { comm.split(comm.rank() % 3, 0, "thirds"); }}};
+      {"groups", [](Communicator& comm) { comm.split(comm.rank() % 3, 0, "thirds"); }},
+      {"relayed dense sum",
+       [](Communicator& comm) { reduce_parts(comm, {.crossing = Crossing::kRelayed}); }},
+      {"encoded relayed dense sum", [](Communicator& comm) {
+         reduce_parts(comm, {.codec = {.format = CodecFormat::kBf16},
+                             .error_feedback = true,
+                             .crossing = Crossing::kRelayed});
+       }}};
   return list;
 }
 

@@ -164,10 +164,10 @@ void exchange_blocks(Communicator& comm) {
   comm.all_to_all(ctx, send.data(), recv.data(), 400);
 }
 
-void reduce_parts(Communicator& comm) {
+void reduce_parts(Communicator& comm, Crossing crossing) {
   const auto device = make_device({.kind = DeviceKind::kCpu, .threads = 1});
   Context ctx{.device = device.get(), .pool = &device->pool()};
-  OrderedAllReduce reduce(comm, *device, 8, 500);
+  OrderedAllReduce reduce(comm, *device, 8, 500, {.crossing = crossing});
   std::fill_n(reduce.partial(0), 500 * reduce.num_partials(), 1.0F);
   reduce.run(ctx, std::vector<std::uint8_t>(static_cast<std::size_t>(reduce.num_partials()), 1));
 }
@@ -203,9 +203,12 @@ std::vector<std::string> errors_when_lost(const Hosts& hosts,
 
 TEST(HierarchicalErrors, ARankLostInAnyStageEndsAllWithTheCause) {
   const Hosts hosts = {0, 0, 1, 1, 1};
-  for (int after = 0; after < 4; ++after) {
+  const auto reduce = [](Communicator& comm) { reduce_parts(comm, Crossing::kDirect); };
+  const auto relayed = [](Communicator& comm) { reduce_parts(comm, Crossing::kRelayed); };
+  for (int after = 0; after < 6; ++after) {
     for (const int lost : {0, 1, 4}) {  // a relay, and ranks that are none
-      for (const Step& step : {Step(exchange_blocks), Step(reduce_parts)}) {
+      for (const Step& step : after < 4 ? std::vector<Step>{exchange_blocks, reduce, relayed}
+                                        : std::vector<Step>{relayed}) {
         for (const std::string& error : errors_when_lost(hosts, lost, after, step)) {
           EXPECT_EQ(error, "the disk is gone") << "rank " << lost << " before exchange " << after;
         }
@@ -276,6 +279,12 @@ TEST(HostLayout, DealsHostsToRelays) {
     deputies.push_back(layout.deputy(1, rank));
   }
   EXPECT_EQ(deputies, (std::vector{2, 3, 4}));
+  EXPECT_EQ(layout.deputy(0, 3, Crossing::kRelayed), 0) << "the relay to host 1";
+  EXPECT_EQ(layout.deputy(0, 5, Crossing::kRelayed), 1) << "and to host 2";
+  EXPECT_EQ(layout.deputy(1, 3, Crossing::kRelayed), 3);
+  EXPECT_EQ(layout.most_direct_messages(), 5)
+      << "the rank of the host of one, of every other slice";
+  EXPECT_EQ(HostLayout(std::vector<int>{0, 0, 1, 1, 2, 2}).most_direct_messages(), 2);
   EXPECT_EQ(host_subtrees(layout, 12, 1), (std::vector<Range>{{4, 8}, {8, 10}}));
 }
 

@@ -219,6 +219,11 @@ TEST(MakePlan, CollectivesOfMoreThan64RanksAreHierarchicalUnlessFlatIsAskedFor) 
   EXPECT_EQ(forms(65, 8).ids, spec::CollectiveForm::kHierarchical);
   EXPECT_EQ(forms(65, 8).vectors, spec::CollectiveForm::kHierarchical);
   EXPECT_EQ(forms(65, 8).dense, spec::CollectiveForm::kHierarchical);
+  EXPECT_EQ(forms(65 * 8, 8).dense, spec::CollectiveForm::kHierarchical) << "64 other hosts";
+  EXPECT_EQ(forms(65 * 8 + 1, 8).dense, spec::CollectiveForm::kRelayed)
+      << "a host of one rank, which would act for all others";
+  EXPECT_EQ(forms(66 * 8, 8).dense, spec::CollectiveForm::kRelayed);
+  EXPECT_EQ(forms(66 * 8, 8).vectors, spec::CollectiveForm::kHierarchical);
   EXPECT_EQ(forms(65, 1), flat) << "one rank on each host";
   EXPECT_EQ(forms(65, 65), flat) << "one host";
   config.collectives = spec::Collectives::kFlat;

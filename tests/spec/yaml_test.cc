@@ -249,6 +249,10 @@ TEST(Plan, FormsOfCollectivesArePartOfIt) {
   plan.collectives.vectors = CollectiveForm::kHierarchical;
   EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
   EXPECT_NE(plan_hash(plan), flat);
+  plan.collectives.dense = CollectiveForm::kRelayed;
+  EXPECT_EQ(plan_from_yaml(plan_to_yaml(plan), "plan.yaml"), plan);
+  const std::string header = "version: 1\nranks: 4\nparts: 8\ntables: []\n";
+  EXPECT_THROW(plan_from_yaml(header + "collectives: {ids: relayed}\n", "plan.yaml"), Error);
   const Plan old = plan_from_yaml("version: 1\nranks: 4\nparts: 8\ntables: []\n", "plan.yaml");
   EXPECT_EQ(old.collectives, CollectiveForms{});
 }

@@ -84,11 +84,11 @@ std::int64_t hosts_of(std::int64_t ranks) {
   return ranks / kPerHost;
 }
 
-/// Hosts between which and its own a rank relays: ⌈(H - 1)/g⌉ or one less.
-std::int64_t crossings_of(std::int64_t ranks, std::int64_t rank) {
+/// Hosts of `per_host` between which and its own a rank relays: ⌈(H - 1)/g⌉ or one less.
+std::int64_t crossings_of(std::int64_t ranks, std::int64_t rank, std::int64_t per_host = kPerHost) {
   std::vector<int> hosts;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    hosts.push_back(static_cast<int>(r / kPerHost));
+    hosts.push_back(static_cast<int>(r / per_host));
   }
   const HostLayout layout(hosts);
   const int host = layout.host(static_cast<int>(rank));
@@ -177,6 +177,47 @@ TEST(Growth, SumsOfDenseGradientsGrowWithTheHosts) {
     const std::int64_t law = hosts == 1 ? 2 * (ranks - 1) : 2 * (kPerHost - 1) + 2 * (hosts - 1);
     for (const StepTraffic& rank : traffic_of(ranks, spec::CollectiveForm::kHierarchical)) {
       EXPECT_EQ(rank.of(StepPart::kReduce).messages, law) << ranks;
+    }
+  }
+}
+
+/// The dense sum of one step on hosts of `per_host`.
+std::vector<StepTraffic> count_sum(std::int64_t ranks,
+                                   std::int64_t per_host,
+                                   spec::CollectiveForm form) {
+  const spec::Config config = growth_config(ranks);
+  spec::Plan plan = growth_plan(config, ranks, spec::CollectiveForm::kFlat);
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    plan.hosts[at(r)] = r / per_host;
+  }
+  plan.collectives.dense = form;
+  return step_traffic(config, plan, IdKind::kDealt);
+}
+
+/// H/g + g: in the host to all ranks twice, and of a relay to pass on and to spread; across to the
+/// hosts to which it is one, there and back. Directly, which is counted beside it, H + g.
+TEST(Growth, SumsOfDenseGradientsByRelaysGrowWithHostsOverRanksOfOne) {
+  for (const std::int64_t per_host : {2, 8}) {
+    for (const std::int64_t ranks : {16, 32, 64}) {
+      const std::int64_t hosts = ranks / per_host;
+      const auto direct = count_sum(ranks, per_host, spec::CollectiveForm::kHierarchical);
+      const auto relayed = count_sum(ranks, per_host, spec::CollectiveForm::kRelayed);
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        const std::int64_t crossings = crossings_of(ranks, r, per_host);
+        const std::int64_t near = per_host - 1;
+        const std::int64_t law = (crossings > 0 ? 4 : 2) * near + 2 * crossings;
+        EXPECT_EQ(relayed[at(r)].of(StepPart::kReduce).messages, law)
+            << "rank " << r << " of " << ranks << " on hosts of " << per_host;
+        EXPECT_LE(law, 4 * near + 2 * ((hosts - 1 + near) / per_host));
+        EXPECT_EQ(relayed[at(r)].of(StepPart::kReduce).exchanges, 6);
+        EXPECT_EQ(direct[at(r)].of(StepPart::kReduce).messages, 2 * near + 2 * (hosts - 1));
+        EXPECT_EQ(direct[at(r)].of(StepPart::kReduce).exchanges, 4);
+      }
+      if (per_host == 2) {
+        EXPECT_LT(most_messages(relayed, StepPart::kReduce),
+                  most_messages(direct, StepPart::kReduce))
+            << "the laws do not tell the forms apart";
+      }
     }
   }
 }

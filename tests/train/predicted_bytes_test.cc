@@ -216,7 +216,8 @@ void put_on_hosts(Job& job, std::int64_t per_host, Random& random) {
   const auto any_form = [&random] {
     return random.coin() ? spec::CollectiveForm::kHierarchical : spec::CollectiveForm::kFlat;
   };
-  job.plan.collectives = {.ids = any_form(), .vectors = any_form(), .dense = any_form()};
+  job.plan.collectives = {.ids = any_form(), .vectors = any_form(), .dense = {}};
+  job.plan.collectives.dense = static_cast<spec::CollectiveForm>(random.below(3));
   if (job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical) {
     for (spec::Table& table :
          job.config.tables) {  // which rank relays statistics is not told apart
@@ -325,6 +326,7 @@ TEST(PredictedBytes, AreThoseOfAStepOfManyRanks) {
   };
 
   std::int64_t relayed = 0;
+  std::int64_t relayed_sums = 0;
   std::uint64_t seed = 4000;
   for (const Case& one : {Case{4, 2}, Case{5, 2}, Case{8, 4}, Case{12, 5}, Case{16, 8}, Case{24, 8},
                           Case{32, 8}, Case{63, 8}, Case{64, 8}, Case{64, 8}}) {
@@ -335,9 +337,11 @@ TEST(PredictedBytes, AreThoseOfAStepOfManyRanks) {
       job.config.batch_size = job.plan.parts * 128;  // of at most 8 rows, all are touched
     }
     relayed += job.plan.collectives.vectors == spec::CollectiveForm::kHierarchical ? 1 : 0;
+    relayed_sums += job.plan.collectives.dense == spec::CollectiveForm::kRelayed ? 1 : 0;
     expect_predicted(job, "seed " + std::to_string(seed));
   }
   EXPECT_GT(relayed, 2);
+  EXPECT_GT(relayed_sums, 2);
 }
 
 /// What is said of a place is the mean of its ranks in all groups: a row that is averaged is one's.

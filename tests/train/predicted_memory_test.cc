@@ -41,8 +41,9 @@ struct Case {
   std::int64_t batch = 512;
   spec::Codecs codecs = {};
   std::vector<std::int64_t> hosts = {};  ///< [ranks] with hierarchical collectives
-  std::int64_t hot_rows = 0;             ///< the first ones of each table
-  bool even = false;                     ///< rows are as frequent as any
+  spec::CollectiveForm dense = spec::CollectiveForm::kHierarchical;  ///< of them
+  std::int64_t hot_rows = 0;  ///< the first ones of each table
+  bool even = false;          ///< rows are as frequent as any
   std::int64_t steps = 20;
   double growth = layout::kBufferGrowth;  ///< of buffers
   spec::Pipeline pipeline = {};
@@ -161,7 +162,7 @@ Totals expect_predicted(const Case& one, double share) {
     plan.hosts = one.hosts;
     plan.collectives = {.ids = spec::CollectiveForm::kHierarchical,
                         .vectors = spec::CollectiveForm::kHierarchical,
-                        .dense = spec::CollectiveForm::kHierarchical};
+                        .dense = one.dense};
   }
   for (std::size_t t = 0; t < plan.tables.size() && one.hot_rows > 0; ++t) {
     plan.tables[t].hot = {{0, one.hot_rows}};
@@ -180,6 +181,7 @@ Totals expect_predicted(const Case& one, double share) {
                                .rank = static_cast<std::int64_t>(rank),
                                .threads = 1,
                                .hosts = one.hosts,
+                               .crossing = plan.collectives.dense_crossing(),
                                .packing = kernels::current_packing()});
     const double buffers =
         memory[rank].matrices + memory[rank].buffers() - memory[rank].relays + dense.device();
@@ -331,6 +333,13 @@ TEST_F(PredictedMemory, OfRelays) {
                          0.05);
       }
     }
+    expect_predicted({.ranks = 4,
+                      .codecs = codecs,
+                      .hosts = {0, 0, 1, 1},
+                      .dense = spec::CollectiveForm::kRelayed,
+                      .even = true,
+                      .steps = 40},
+                     0.05);
   }
 }
 

@@ -386,13 +386,12 @@ void HierarchicalReduce::combine(Context& ctx) {
   auto* encoded = host_bytes_.as<std::byte>();
   for (const int owner : own_shares()) {
     host_lanes_.next();
-    if (codec_ && owner != self_) {
-      const std::int64_t bytes = static_cast<std::int64_t>(nodes_.size()) * wire_bytes(owner);
-      host_lanes_.add({encoded, bytes});
-      encoded += bytes;
-    }
-    for (std::size_t n = 0; !codec_ && n < nodes_.size(); ++n) {
-      host_lanes_.add({host_row(n, offset), slice(owner).size() * kFloatBytes});
+    for (std::size_t n = 0; owner != self_ && n < nodes_.size(); ++n) {
+      if (codec_) {
+        host_lanes_.add({std::exchange(encoded, encoded + wire_bytes(owner)), wire_bytes(owner)});
+      } else {
+        host_lanes_.add({host_row(n, offset), wire_bytes(owner)});
+      }
     }
     offset += slice(owner).size();
   }

@@ -36,14 +36,21 @@ class HostSlices : public SliceCrossing {
     return set_.shares[at(set_.layout.place(self_))];
   }
 
-  /// Where another host's partial sums of the own slice come.
-  [[nodiscard]] Piece own_of(const HostTerms& theirs) const {
-    return {theirs.arrived, rows_of(theirs) * set_.slice_bytes[at(set_.layout.place(self_))]};
+  /// Another host's partial sums, at `begin`, of the slice of the rank at `place`: a piece each.
+  void add_sums(LaneList& lanes,
+                const HostTerms& theirs,
+                std::size_t place,
+                std::byte* begin) const {
+    const std::int64_t bytes = set_.slice_bytes[place];
+    for (std::int64_t row = 0; row < rows_of(theirs); ++row) {
+      lanes.add({begin + row * bytes, bytes});
+    }
   }
 
+  /// Where flags come, and partial sums of the own slice.
   void add_own(LaneList& lanes, HostTerms& theirs) const {
     lanes.add(flags_of(theirs));
-    lanes.add(own_of(theirs));
+    add_sums(lanes, theirs, at(set_.layout.place(self_)), theirs.arrived);
   }
 
   /// Each rank sends the sums of its shares to the host's others, from its share number `first` on.
@@ -192,9 +199,10 @@ class RelayedCrossing final : public HostSlices {
   };
 
   /// Where the partial sums of a pair's host of the slice of the rank at `place` lie.
-  [[nodiscard]] Piece passed(const Pair& pair, const HostTerms& terms, std::size_t place) const {
-    return {pair.begin + rows_of(terms) * passed_begin_[place],
-            rows_of(terms) * set_.slice_bytes[place]};
+  [[nodiscard]] std::byte* passed(const Pair& pair,
+                                  const HostTerms& terms,
+                                  std::size_t place) const {
+    return pair.begin + rows_of(terms) * passed_begin_[place];
   }
 
   void cross(Context& ctx, std::span<const Lane> sums, std::span<HostTerms> hosts) {
@@ -219,7 +227,8 @@ class RelayedCrossing final : public HostSlices {
       HostTerms& theirs = hosts[at(pair.host)];
       recv_.add(flags_of(theirs));
       for (std::size_t place = 0; place < here().size(); ++place) {
-        recv_.add(here()[place] == self_ ? own_of(theirs) : passed(pair, theirs, place));
+        add_sums(recv_, theirs, place,
+                 here()[place] == self_ ? theirs.arrived : passed(pair, theirs, place));
       }
     }
     set_.all.exchange_directly(ctx, send_.lanes(), recv_.lanes());
@@ -237,7 +246,7 @@ class RelayedCrossing final : public HostSlices {
       for (const Pair& pair : pairs_) {
         HostTerms& theirs = hosts[at(pair.host)];
         send_.add(flags_of(theirs));
-        send_.add(passed(pair, theirs, place));
+        add_sums(send_, theirs, place, passed(pair, theirs, place));
       }
       for (const int h : relayed_by_[place]) {
         add_own(recv_, hosts[at(h)]);
