@@ -61,6 +61,7 @@ StagedAllReduce hierarchical_all_reduce(const topology::Cluster& cluster,
 /// All stages as one exchange: bytes and messages, not time.
 Exchange total(std::span<const Exchange> stages);
 
+/// The same of four stages.
 inline Exchange total(const Staged& staged) {
   return total(staged.stages);
 }
@@ -68,6 +69,7 @@ inline Exchange total(const Staged& staged) {
 /// The stages one after the other.
 double exchange_s(const topology::Cluster& cluster, std::span<const Exchange> stages);
 
+/// The same of four stages.
 inline double exchange_s(const topology::Cluster& cluster, const Staged& staged) {
   return exchange_s(cluster, staged.stages);
 }

@@ -22,7 +22,6 @@ constexpr std::int64_t kDefaultParts = 8;
 
 // A flat exchange has a message for each other rank, and one thread that sends them.
 constexpr std::int64_t kMostFlatRanks = 64;
-constexpr int kMostDirectMessages = 64;
 
 /// How many blocks of `cut` columns a table has.
 std::int64_t blocks_of(const spec::Table& table, std::int64_t cut) {
@@ -402,11 +401,6 @@ std::vector<std::int64_t> host_numbers(const RankLayout& layout) {
     }
   }
   return numbers;
-}
-
-spec::CollectiveForm hierarchical_sum(const HostLayout& hosts) {
-  return hosts.most_direct_messages() > kMostDirectMessages ? spec::CollectiveForm::kRelayed
-                                                            : spec::CollectiveForm::kHierarchical;
 }
 
 /// Without knowledge of the links: flat, unless asked for, or with so many ranks that messages

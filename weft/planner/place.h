@@ -24,7 +24,11 @@ std::vector<std::int64_t> host_numbers(const RankLayout& layout);
 
 /// The hierarchical form of the dense sum on these hosts: through relays where a rank would
 /// otherwise send more than 64 messages in one exchange.
-spec::CollectiveForm hierarchical_sum(const HostLayout& hosts);
+inline spec::CollectiveForm hierarchical_sum(const HostLayout& hosts) {
+  constexpr int kMostMessages = 64;
+  return hosts.most_direct_messages() > kMostMessages ? spec::CollectiveForm::kRelayed
+                                                      : spec::CollectiveForm::kHierarchical;
+}
 
 /// The ranks of the first `count` positions of the mesh, in their order (weft/spec/mesh.h): group 0
 /// of a table where that many are one of its groups. Throws Error(kConfig) where the mesh's groups
