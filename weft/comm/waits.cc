@@ -79,6 +79,12 @@ Error timed_out(const Wait& wait, std::span<const int> silent) {
       unheard.empty() ? ""
                       : fmt::format(" ({} did not answer when asked: stopped, or out of reach)",
                                     list_of(unheard));
+  if (wait.at_end) {
+    return {ErrorCode::kTimeout,
+            fmt::format("{} has come to the end and waited {:.1f} s for {}{}", name_of(wait.self),
+                        wait.seconds, list_of(wait.missing), lost),
+            wait.self.in_world};
+  }
   return {ErrorCode::kTimeout,
           fmt::format("{}: {} has waited {:.1f} s and these are missing: {}{}; look at what they "
                       "are doing, or raise the timeout if a step takes that long",

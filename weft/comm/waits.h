@@ -20,13 +20,14 @@ struct NumberedRank {
   friend bool operator==(const NumberedRank&, const NumberedRank&) = default;
 };
 
-/// A rank that waits in an exchange for others.
+/// A rank that waits for others: in an exchange, or for all to come to the end.
 struct Wait {
   NumberedRank self;
   std::string group;
   Stamp stamp;
   double seconds = 0.0;  ///< so far
   std::vector<NumberedRank> missing;
+  bool at_end = false;  ///< for the end: stamp and group say nothing
 };
 
 /// Returns the wait to report when the patience of `first` has ended and `all` ranks that answer
@@ -38,8 +39,8 @@ struct Wait {
 /// log W.
 Wait find_fault(const Wait& first, std::span<const Wait> all);
 
-/// The error of such a wait: kTimeout, of the rank that waits, naming the exchange and who is
-/// missing. `silent`: ranks of the world that did not answer when they were asked.
+/// The error of such a wait: kTimeout, of the rank that waits, naming the exchange, or the end, and
+/// who is missing. `silent`: ranks of the world that did not answer when they were asked.
 Error timed_out(const Wait& wait, std::span<const int> silent = {});
 
 }  // namespace weft::comm

@@ -1,149 +1,55 @@
 #include "weft/comm/mpi/control.h"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <utility>
+
+#include "weft/comm/mpi/rank_links.h"
 
 namespace weft::comm {
 namespace {
 
-constexpr std::uint32_t kControlMagic = 0x4c544357;  // "WCTL"
-constexpr std::uint32_t kControlVersion = 3;
+// Rank 0's progress thread answers within milliseconds, however busy its other threads are, once it
+// knows whom to blame.
+constexpr auto kVerdictTime = std::chrono::seconds(4);
 
-// Short enough for an eager message, so that receiving it never waits for its sender.
-constexpr std::size_t kMaxText = 3000;
+// A report that has met a rank which is lost goes on to the one above it, and reaches rank 0 well
+// before kVerdictTime: there are log8 W ranks above any.
+constexpr auto kClimbTime = std::chrono::milliseconds(300);
 
-// Rank 0's progress thread answers within milliseconds, however busy its other threads are.
-constexpr auto kVerdictTime = std::chrono::seconds(3);
-
-// For answers to what ranks wait for: well below kVerdictTime, and their progress threads, too,
-// answer within milliseconds.
+// For answers to what ranks wait for: progress threads answer within milliseconds, too.
 constexpr auto kAnswerTime = std::chrono::seconds(1);
+
+// For all questions one after the other: well below kVerdictTime.
+constexpr auto kInquiryTime = std::chrono::seconds(2);
 
 // Messages on the data communicator may arrive after a later one on the control communicator.
 constexpr auto kLateTime = std::chrono::seconds(1);
 
-struct Record {
-  std::uint32_t magic = 0;
-  std::uint32_t version = 0;
-  std::uint32_t kind = 0;
-  std::int32_t has_error = 0;
-  std::int32_t code = 0;
-  std::int32_t origin_rank = 0;
-};
-
-/// A wait as it travels: this, the group's name, then the missing ranks.
-struct WaitRecord {
-  NumberedRank self;
-  std::uint64_t sequence = 0;
-  std::int64_t size = 0;
-  std::uint64_t arguments = 0;
-  double seconds = 0.0;
-  std::int32_t collective = 0;
-  std::int32_t name_bytes = 0;
-  std::int64_t missing = 0;
-};
-
-// Of these a wait names no more: many are missing where one that they wait for is.
-constexpr std::size_t kMostMissing = 128;
-
-void append(std::vector<std::byte>& bytes, const void* data, std::size_t count) {
-  const auto* const begin = static_cast<const std::byte*>(data);
-  bytes.insert(bytes.end(), begin, begin + count);
-}
-
-/// As many of the waits as an eager message takes.
-void append_waits(std::vector<std::byte>& bytes, std::span<const Wait> waits) {
-  for (const Wait& wait : waits) {
-    const std::string_view name = std::string_view(wait.group).substr(0, kMaxText / 4);
-    const std::size_t missing = std::min(wait.missing.size(), kMostMissing);
-    const WaitRecord record{.self = wait.self,
-                            .sequence = wait.stamp.sequence,
-                            .size = wait.stamp.size,
-                            .arguments = wait.stamp.arguments,
-                            .seconds = wait.seconds,
-                            .collective = static_cast<std::int32_t>(wait.stamp.collective),
-                            .name_bytes = static_cast<std::int32_t>(name.size()),
-                            .missing = static_cast<std::int64_t>(missing)};
-    const std::size_t list = missing * sizeof(NumberedRank);
-    if (bytes.size() + sizeof record + name.size() + list > kMaxText) {
-      return;
-    }
-    append(bytes, &record, sizeof record);
-    append(bytes, name.data(), name.size());
-    append(bytes, wait.missing.data(), list);
-  }
-}
-
-std::vector<Wait> read_waits(std::span<const std::byte> bytes) {
-  std::vector<Wait> waits;
-  while (bytes.size() >= sizeof(WaitRecord)) {
-    WaitRecord record;
-    std::memcpy(&record, bytes.data(), sizeof record);
-    bytes = bytes.subspan(sizeof record);
-    const auto name = static_cast<std::size_t>(record.name_bytes);
-    const std::size_t list = static_cast<std::size_t>(record.missing) * sizeof(NumberedRank);
-    if (name > kMaxText || list > kMaxText || name + list > bytes.size()) {
-      break;  // of another build: what has been read is of use
-    }
-    Wait& wait = waits.emplace_back();
-    wait.self = record.self;
-    wait.group.assign(reinterpret_cast<const char*>(bytes.data()), name);
-    wait.stamp = {.sequence = record.sequence,
-                  .collective = static_cast<Collective>(record.collective),
-                  .size = record.size,
-                  .arguments = record.arguments};
-    wait.seconds = record.seconds;
-    wait.missing.resize(static_cast<std::size_t>(record.missing));
-    if (list > 0) {
-      std::memcpy(wait.missing.data(), bytes.data() + name, list);
-    }
-    bytes = bytes.subspan(name + list);
-  }
-  return waits;
-}
+// How long after a sign of life another one says nothing new; ranks that wait are patient for
+// sixteen times as long at least.
+constexpr auto kAlivePause = std::chrono::milliseconds(500);
 
 }  // namespace
 
-Control::Control(MPI_Comm comm, int rank, int size)
-    : comm_(comm), rank_(rank), ended_(static_cast<std::size_t>(size)) {
-  waiting_.resize(ended_.size());
+Control::Control(Post& post, int rank, int size, double timeout_s)
+    : post_(post),
+      rank_(rank),
+      size_(size),
+      neighbours_(neighbours(rank, size)),
+      children_(tree_children(rank, size)),
+      open_children_(children_.begin(), children_.end()),
+      alive_pause_(std::min<Clock::duration>(kAlivePause,
+                                             std::chrono::duration_cast<Clock::duration>(
+                                                 std::chrono::duration<double>(timeout_s / 16)))),
+      roll_(rank, size) {
 }
 
-void Control::send(int to, Kind kind, const std::optional<Error>& error) {
-  Record record{
-      .magic = kControlMagic, .version = kControlVersion, .kind = static_cast<std::uint32_t>(kind)};
-  std::string_view text;
-  if (error) {
-    record.has_error = 1;
-    record.code = static_cast<std::int32_t>(error->code());
-    record.origin_rank = error->origin_rank();
-    text = std::string_view(error->what()).substr(0, kMaxText);
+/// To all, when each rank that has not passed it on before does the same.
+void Control::pass_on(const std::vector<std::byte>& bytes) {
+  for (const int neighbour : neighbours_) {
+    post_.send(neighbour, bytes);
   }
-  std::vector<std::byte> bytes;
-  append(bytes, &record, sizeof record);
-  append(bytes, text.data(), text.size());
-  send_bytes(to, std::move(bytes));
-}
-
-void Control::send_waits(Kind kind, std::span<const Wait> waits) {
-  const Record record{
-      .magic = kControlMagic, .version = kControlVersion, .kind = static_cast<std::uint32_t>(kind)};
-  std::vector<std::byte> bytes;
-  append(bytes, &record, sizeof record);
-  append_waits(bytes, waits);
-  send_bytes(0, std::move(bytes));
-}
-
-void Control::send_bytes(int to, std::vector<std::byte> bytes) {
-  Outgoing& message = outbox_.emplace_back();
-  message.bytes = std::move(bytes);
-  check_mpi(MPI_Isend(message.bytes.data(), static_cast<int>(message.bytes.size()), MPI_BYTE, to, 0,
-                      comm_, &message.request),
-            "MPI_Isend");
 }
 
 void Control::decide(const Error& error) {
@@ -151,15 +57,29 @@ void Control::decide(const Error& error) {
     return;
   }
   // Cut here as on the wire, so that all ranks have the same text.
-  verdict_ =
-      Error(error.code(), std::string(error.what()).substr(0, kMaxText), error.origin_rank());
+  verdict_ = Error(error.code(), std::string(error.what()).substr(0, kMaxControlText),
+                   error.origin_rank());
   own_.reset();
+  climb_.reset();
   inquiry_.reset();
-  if (rank_ == 0) {
-    for (int peer = 1; peer < static_cast<int>(ended_.size()); ++peer) {
-      send(peer, Kind::kVerdict, verdict_);
-    }
+  is_asked_ = false;
+  pass_on(control_message(ControlKind::kVerdict, *verdict_));
+}
+
+void Control::send_up(std::vector<std::byte> bytes) {
+  const int parent = tree_parent(rank_);
+  post_.send(parent, bytes);
+  climb_ = {.bytes = std::move(bytes), .at = parent, .next = post_.now() + kClimbTime};
+}
+
+/// Where no verdict comes a rank between this one and rank 0 is lost, or waits for the same.
+void Control::climb() {
+  if (!climb_ || climb_->at == 0 || post_.now() < climb_->next) {
+    return;
   }
+  climb_->at = tree_parent(climb_->at);
+  climb_->next += kClimbTime;
+  post_.send(climb_->at, climb_->bytes);
 }
 
 void Control::fail_with(const Error& error) {
@@ -173,8 +93,9 @@ void Control::fail_with(const Error& error) {
     return;
   }
   own_ = named;
-  reported_ = Clock::now();
-  send(0, Kind::kReport, own_);
+  own_is_late_ = false;
+  reported_ = post_.now();
+  send_up(control_message(ControlKind::kReport, named));
 }
 
 void Control::report_late(const Wait& wait) {
@@ -186,47 +107,82 @@ void Control::report_late(const Wait& wait) {
     return;
   }
   own_ = timed_out(wait);
-  reported_ = Clock::now();
-  send_waits(Kind::kLate, std::span(&wait, 1));
+  own_is_late_ = true;
+  reported_ = post_.now();
+  send_up(control_message(ControlKind::kLate, std::span(&wait, 1)));
 }
 
-/// What all ranks wait for. This one answers as the others do, through is_asked().
+/// Of each kind the first goes on, and no wait after an error: rank 0 takes one of them.
+void Control::receive_report(const Letter& letter, const ControlRecord& record) {
+  const bool is_late = record.is(ControlKind::kLate);
+  if (rank_ == 0) {
+    if (!is_late) {
+      decide(read_error(letter));
+    } else if (const std::vector<Wait> waits = read_waits(letter); !waits.empty()) {
+      report_late(waits.front());
+    }
+    return;
+  }
+  const bool own_says_it = own_ && (is_late || !own_is_late_);
+  if (verdict_ || own_says_it || passed_report_ || (is_late && passed_late_)) {
+    return;
+  }
+  (is_late ? passed_late_ : passed_report_) = true;
+  post_.send(tree_parent(rank_), letter.bytes);
+}
+
 void Control::ask(const Wait& first) {
-  inquiry_ = {.first = first,
-              .asked = Clock::now(),
-              .waits = {},
-              .answered = std::vector<bool>(ended_.size())};
-  is_asked_ = true;
-  for (int peer = 1; peer < static_cast<int>(ended_.size()); ++peer) {
-    send(peer, Kind::kAsk, std::nullopt);
+  inquiry_ = {.first = first, .begun = post_.now(), .last_asked = post_.now()};
+  ask_missing_of(first);
+}
+
+/// This rank answers as the others do, through is_asked().
+void Control::ask_missing_of(const Wait& wait) {
+  for (const NumberedRank& missing : wait.missing) {
+    const int rank = missing.in_world;
+    if (rank < 0 || rank >= size_ || !inquiry_->asked.insert(rank).second) {
+      continue;
+    }
+    inquiry_->silent.insert(rank);
+    inquiry_->last_asked = post_.now();
+    if (rank == rank_) {
+      is_asked_ = true;
+      is_asked_of_end_ = inquiry_->first.at_end;
+    } else {
+      post_.send(rank, control_message(ControlKind::kAsk, inquiry_->first.at_end));
+    }
   }
 }
 
 void Control::answer(std::span<const Wait> waits) {
   is_asked_ = false;
+  std::vector<Wait> all(waits.begin(), waits.end());
+  if (is_asked_of_end_ && said_end_ && !all_have_ended_) {
+    all.push_back(end_wait(0.0));
+  }
   if (rank_ == 0) {
-    take_answer(0, {waits.begin(), waits.end()});
+    take_answer(0, all);
   } else {
-    send_waits(Kind::kAnswer, waits);
+    post_.send(0, control_message(ControlKind::kAnswer, all));
   }
 }
 
-void Control::take_answer(int rank, std::vector<Wait> waits) {
-  if (inquiry_) {
-    inquiry_->answered[static_cast<std::size_t>(rank)] = true;
-    std::move(waits.begin(), waits.end(), std::back_inserter(inquiry_->waits));
+void Control::take_answer(int rank, std::span<const Wait> waits) {
+  if (!inquiry_ || inquiry_->silent.erase(rank) == 0) {
+    return;
+  }
+  for (const Wait& wait : waits) {
+    inquiry_->waits.push_back(wait);
+    ask_missing_of(wait);
   }
 }
 
-/// Decides once all have answered, or had the time to.
+/// Decides once all that were asked have answered, or had the time to.
 void Control::end_inquiry() {
-  std::vector<int> silent;
-  for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
-    if (!inquiry_->answered[rank]) {
-      silent.push_back(static_cast<int>(rank));
-    }
-  }
-  if (silent.empty() || Clock::now() - inquiry_->asked > kAnswerTime) {
+  const Clock::time_point now = post_.now();
+  if (inquiry_->silent.empty() || now - inquiry_->last_asked > kAnswerTime ||
+      now - inquiry_->begun > kInquiryTime) {
+    const std::vector<int> silent(inquiry_->silent.begin(), inquiry_->silent.end());
     decide(timed_out(find_fault(inquiry_->first, inquiry_->waits), silent));
   }
 }
@@ -244,150 +200,167 @@ void Control::give_up_on_verdict() {
 
 bool Control::poll() {
   bool any = false;
-  for (int found = 1; found != 0;) {
-    MPI_Status status;
-    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &status), "MPI_Iprobe");
-    if (found != 0) {
-      receive(status);
-      any = true;
-    }
-  }
-  for (auto message = outbox_.begin(); message != outbox_.end();) {
-    int gone = 0;
-    check_mpi(MPI_Test(&message->request, &gone, MPI_STATUS_IGNORE), "MPI_Test");
-    message = gone != 0 ? outbox_.erase(message) : std::next(message);
+  while (const std::optional<Letter> letter = post_.receive()) {
+    receive(*letter);
+    any = true;
   }
   if (inquiry_) {
     end_inquiry();
   }
-  if (own_ && Clock::now() - reported_ > kVerdictTime) {
+  climb();
+  if (own_ && post_.now() - reported_ > kVerdictTime) {
     give_up_on_verdict();
+  }
+  if (roll_.is_due(post_.now())) {
+    pass_on(control_message(ControlKind::kRoll, roll_.tell(post_.now())));
   }
   return any;
 }
 
-void Control::receive(const MPI_Status& status) {
-  int bytes = 0;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  std::vector<std::byte> message(static_cast<std::size_t>(bytes));
-  check_mpi(MPI_Recv(message.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm_,
-                     MPI_STATUS_IGNORE),
-            "MPI_Recv");
-  Record record;
-  if (message.size() < sizeof record) {
-    fail(ErrorCode::kComm, "rank {} sent a control message of {} bytes", status.MPI_SOURCE, bytes);
+void Control::receive(const Letter& letter) {
+  const ControlRecord record = read_record(letter);
+  switch (static_cast<ControlKind>(record.kind)) {
+    case ControlKind::kReport:
+    case ControlKind::kLate:
+      receive_report(letter, record);
+      return;
+    case ControlKind::kVerdict:
+      ++verdicts_heard_;
+      decide(read_error(letter));
+      return;
+    case ControlKind::kAsk:
+      is_asked_ = !verdict_;
+      is_asked_of_end_ = record.flag != 0;
+      return;
+    case ControlKind::kAnswer:
+      take_answer(letter.from, read_waits(letter));
+      return;
+    case ControlKind::kAlive:
+      if (record.number > alive_number_) {
+        alive_number_ = record.number;
+        pass_alive();
+      }
+      return;
+    case ControlKind::kRoll:
+      roll_.take(body_of(letter));
+      return;
+    case ControlKind::kAskEnd:
+    case ControlKind::kHasEnded:
+    case ControlKind::kEnd:
+    case ControlKind::kAllHaveEnded:
+      receive_end(letter.from, record);
+      return;
   }
-  std::memcpy(&record, message.data(), sizeof record);
-  if (record.magic != kControlMagic || record.version != kControlVersion) {
-    fail(ErrorCode::kComm,
-         "rank {} sent a control message with magic {:x} and version {}; do all ranks run the same "
-         "version of Weft?",
-         status.MPI_SOURCE, record.magic, record.version);
-  }
-  if (record.kind == static_cast<std::uint32_t>(Kind::kEnd)) {
-    ended_[static_cast<std::size_t>(status.MPI_SOURCE)] = Clock::now();
-    any_ended_ = true;
-    if (record.has_error != 0 && !failed_end_) {
-      failed_end_ = Clock::now();
+  fail(ErrorCode::kComm, "rank {} sent a control message of kind {}", letter.from, record.kind);
+}
+
+void Control::receive_end(int from, const ControlRecord& record) {
+  if (record.is(ControlKind::kAskEnd)) {
+    if (said_end_) {
+      post_.send(from, control_message(ControlKind::kHasEnded));
+    } else {
+      to_tell_.push_back(from);
     }
     return;
   }
-  if (record.kind == static_cast<std::uint32_t>(Kind::kAlive)) {
-    last_alive_ = Clock::now();
+  if (record.is(ControlKind::kHasEnded)) {
+    has_ended_.emplace(from, post_.now());
     return;
   }
-  if (record.kind == static_cast<std::uint32_t>(Kind::kWaiting)) {
-    waiting_[static_cast<std::size_t>(status.MPI_SOURCE)] = true;
-    return;
+  if (record.flag != 0 && !failed_end_) {
+    failed_end_ = post_.now();
   }
-  if (record.kind == static_cast<std::uint32_t>(Kind::kAsk)) {
-    is_asked_ = !verdict_;
-    return;
+  if (record.is(ControlKind::kEnd)) {
+    open_children_.erase(from);
+    pass_end_up();
+  } else {
+    pass_end_down();
   }
-  if (record.kind == static_cast<std::uint32_t>(Kind::kLate) ||
-      record.kind == static_cast<std::uint32_t>(Kind::kAnswer)) {
-    std::vector<Wait> waits = read_waits(std::span(message).subspan(sizeof record));
-    if (record.kind == static_cast<std::uint32_t>(Kind::kAnswer)) {
-      take_answer(status.MPI_SOURCE, std::move(waits));
-    } else if (!waits.empty()) {
-      report_late(waits.front());
-    }
-    return;
-  }
-  const std::string text(reinterpret_cast<const char*>(message.data()) + sizeof record,
-                         message.size() - sizeof record);
-  decide(Error(static_cast<ErrorCode>(record.code), text, record.origin_rank));
 }
 
 bool Control::settled() const {
   const bool verdict_may_come =
-      failed_end_ && !verdict_ && Clock::now() - *failed_end_ < kVerdictTime;
+      failed_end_ && !verdict_ && post_.now() - *failed_end_ < kVerdictTime;
   return !own_ && !inquiry_ && !verdict_may_come;
 }
 
 void Control::say_alive() {
-  last_alive_ = Clock::now();
-  // Where those before have not gone, ranks or links are lost, and more messages are of no use.
-  if (outbox_.size() < 2 * ended_.size()) {
-    for (int peer = 0; peer < static_cast<int>(ended_.size()); ++peer) {
-      if (peer != rank_) {
-        send(peer, Kind::kAlive, std::nullopt);
-      }
-    }
-  }
-}
-
-void Control::say_waiting() {
-  if (said_waiting_) {
+  if (alive_number_ > 0 && post_.now() - last_alive_ < alive_pause_) {
     return;
   }
-  said_waiting_ = true;
-  for (int peer = 0; peer < static_cast<int>(ended_.size()); ++peer) {
-    if (peer != rank_) {
-      send(peer, Kind::kWaiting, std::nullopt);
-    }
+  ++alive_number_;
+  pass_alive();
+}
+
+/// Each number once, so that it ends.
+void Control::pass_alive() {
+  last_alive_ = post_.now();
+  // Where those before have not gone, ranks or links are lost, and more messages are of no use.
+  if (post_.backlog() < 2 * neighbours_.size()) {
+    pass_on(control_message(ControlKind::kAlive, false, alive_number_));
   }
 }
 
-std::vector<int> Control::lost() const {
-  std::vector<int> ranks;
-  for (const int rank : not_ended()) {
-    if (rank != rank_ && !waiting_[static_cast<std::size_t>(rank)]) {
-      ranks.push_back(rank);
-    }
+void Control::ask_for_end(int rank) {
+  if (asked_for_end_.insert(rank).second) {
+    post_.send(rank, control_message(ControlKind::kAskEnd));
   }
-  return ranks;
+}
+
+bool Control::ended_long_ago(int rank) const {
+  const auto ended = has_ended_.find(rank);
+  return ended != has_ended_.end() && post_.now() - ended->second > kLateTime;
 }
 
 void Control::say_end() {
   said_end_ = true;
-  ended_[static_cast<std::size_t>(rank_)] = Clock::now();
-  for (int peer = 0; peer < static_cast<int>(ended_.size()); ++peer) {
-    if (peer != rank_) {
-      // Only whether there is an error matters; the text has come from rank 0.
-      send(peer, Kind::kEnd, verdict_);
-    }
+  for (const int rank : to_tell_) {
+    post_.send(rank, control_message(ControlKind::kHasEnded));
+  }
+  pass_end_up();
+}
+
+/// Only whether there is an error matters; its text has come from rank 0.
+void Control::pass_end_up() {
+  if (!said_end_ || !open_children_.empty() || passed_end_) {
+    return;
+  }
+  passed_end_ = true;
+  if (rank_ == 0) {
+    pass_end_down();
+    return;
+  }
+  const bool has_error = verdict_ || failed_end_;
+  post_.send(tree_parent(rank_), control_message(ControlKind::kEnd, has_error));
+}
+
+void Control::pass_end_down() {
+  all_have_ended_ = true;
+  const bool has_error = verdict_ || failed_end_;
+  for (const int child : children_) {
+    post_.send(child, control_message(ControlKind::kAllHaveEnded, has_error));
   }
 }
 
-bool Control::all_have_ended() const {
-  return std::all_of(ended_.begin(), ended_.end(),
-                     [](const auto& ended) { return ended.has_value(); });
-}
-
-std::vector<int> Control::not_ended() const {
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
-    if (!ended_[rank]) {
-      ranks.push_back(static_cast<int>(rank));
-    }
+Wait Control::end_wait(double seconds) const {
+  Wait wait{.self = {rank_, rank_},
+            .group = "world",
+            .stamp = {},
+            .seconds = seconds,
+            .missing = {},
+            .at_end = true};
+  for (const int child : open_children_) {
+    wait.missing.push_back({child, child});
   }
-  return ranks;
+  if (wait.missing.empty() && rank_ != 0) {
+    const int parent = tree_parent(rank_);
+    wait.missing.push_back({parent, parent});
+  }
+  return wait;
 }
 
-bool Control::ended_long_ago(int rank) const {
-  const auto& ended = ended_[static_cast<std::size_t>(rank)];
-  return ended && Clock::now() - *ended > kLateTime;
+bool Control::flushed() const {
+  return post_.backlog() == 0 && (!verdict_ || verdicts_heard_ >= neighbours_.size());
 }
 
 }  // namespace weft::comm

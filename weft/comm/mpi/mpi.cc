@@ -23,6 +23,7 @@
 #include "weft/comm/mpi/engine.h"
 #include "weft/comm/mpi/find_carrier.h"
 #include "weft/comm/mpi/mpi_calls.h"
+#include "weft/comm/mpi/mpi_post.h"
 #include "weft/comm/mpi/open_files.h"
 #include "weft/comm/mpi/sink.h"
 #include "weft/comm/mpi/transfer.h"
@@ -56,11 +57,16 @@ constexpr auto kLongWait = std::chrono::milliseconds(20);
 // How often an idle process looks for the errors of others. A new exchange wakes it at once.
 constexpr auto kIdlePause = std::chrono::milliseconds(5);
 
-// After an error a rank that lives takes what was sent to it in less; beyond it, some rank does
-// not.
-constexpr auto kLongDrain = std::chrono::seconds(1);
+// An exchange that has waited so long, and a quarter of the timeout at most, asks those that are
+// missing for their end, and looks for it so often.
+constexpr auto kAskForEnd = std::chrono::seconds(1);
+constexpr auto kLookForEnd = std::chrono::milliseconds(100);
 
-// How much later than the first of the ranks that live others end the job.
+// How long before the limit after an error ranks begin to say what they are doing: half of it at
+// most.
+constexpr auto kRollTime = std::chrono::seconds(1);
+
+// How much later than the first of the ranks that live each next one ends the job.
 constexpr auto kNextTurn = std::chrono::seconds(1);
 
 constexpr int kMaxLimitText = 1024;  // of claim_sockets(), as it travels
@@ -83,7 +89,8 @@ Clock::duration seconds(double value) {
 /// An exchange that a caller waits for.
 struct Ticket {
   std::shared_ptr<Transfer> transfer;
-  Clock::time_point moved;  ///< when a message last arrived or went, at first when it began
+  Clock::time_point moved;   ///< when a message last arrived or went, at first when it began
+  Clock::time_point looked;  ///< for the end of those that are missing
   std::condition_variable done_changed;
   bool done = false;    ///< guarded by the engine's mutex
   bool failed = false;  ///< the world's error, not a result
@@ -169,13 +176,13 @@ class ProgressEngine final : public Engine {
   [[nodiscard]] Wait wait_of(const Ticket& ticket) const;
   void answer();
   void watch(Ticket& ticket);
+  void look_for_end(const ExchangeCall& call, const std::vector<int>& missing);
   bool publish_verdict();
   bool drain(Ticket& ticket);
   [[nodiscard]] double shutdown_limit() const;
-  [[nodiscard]] Clock::duration turn_to_end(const std::vector<int>& lost) const;
-  [[noreturn]] void end_job(const std::string& who, double limit, const std::string& lost);
-  [[noreturn]] void end_job_without(std::vector<int> ranks);
-  void watch_own_end();
+  [[nodiscard]] RollState own_state() const;
+  void call_roll();
+  [[noreturn]] void end_job();
   void complete(Ticket& ticket, bool failed);
   bool may_end();
   [[nodiscard]] std::string loss(const std::vector<int>& ranks) const;
@@ -205,6 +212,7 @@ class ProgressEngine final : public Engine {
   bool alive_request_ = false;
 
   // Of the progress thread:
+  std::optional<MpiPost> post_;
   std::optional<Control> control_;
   std::vector<Ticket*> active_;
   std::optional<Sink> sink_;  ///< after an error
@@ -250,7 +258,7 @@ void ProgressEngine::exchange(Ticket& ticket) {
   if (error_) {
     throw Error(*error_);
   }
-  ticket.moved = Clock::now();
+  ticket.moved = ticket.looked = Clock::now();
   ticket.done = ticket.failed = ticket.broken = ticket.cancelled = false;
   submitted_.push_back(&ticket);
   wake_.notify_one();
@@ -295,7 +303,8 @@ void ProgressEngine::initialise() {
   carrier_ = carrier_of(find_components());
   find_hosts();
   claim_files();
-  control_.emplace(control, rank_, size_);
+  post_.emplace(control);
+  control_.emplace(*post_, rank_, size_, options_.timeout_s);
   last_moved_ = Clock::now();
   const std::lock_guard lock(mutex_);
   started_ = true;
@@ -363,7 +372,7 @@ void ProgressEngine::loop() {
     }
     if (error_published_) {
       sink_->take();
-      watch_own_end();
+      call_roll();
     }
     if (end_requested_ && may_end()) {
       return;
@@ -464,19 +473,26 @@ void ProgressEngine::answer() {
 }
 
 void ProgressEngine::watch(Ticket& ticket) {
-  const ExchangeCall& call = ticket.transfer->call();
+  const Clock::time_point now = Clock::now();
   // Whoever says that it is alive may be who those that are missing wait for.
-  if (Clock::now() - std::max(ticket.moved, control_->last_alive()) > seconds(options_.timeout_s)) {
+  if (now - std::max(ticket.moved, control_->last_alive()) > seconds(options_.timeout_s)) {
     ticket.broken = true;
     Wait wait = wait_of(ticket);
     wait.seconds = options_.timeout_s;
     control_->report_late(wait);
     return;
   }
-  if (!control_->any_has_ended()) {
-    return;
+  const auto patience = std::min<Clock::duration>(kAskForEnd, seconds(options_.timeout_s / 4));
+  if (now - ticket.moved > patience && now - ticket.looked > kLookForEnd) {
+    ticket.looked = now;
+    look_for_end(ticket.transfer->call(), ticket.transfer->missing());
   }
-  for (const int peer : ticket.transfer->missing()) {
+}
+
+/// Throws where one of these, whom an exchange misses, has come to the end.
+void ProgressEngine::look_for_end(const ExchangeCall& call, const std::vector<int>& missing) {
+  for (const int peer : missing) {
+    control_->ask_for_end(call.names.world(peer));
     if (control_->ended_long_ago(call.names.world(peer))) {
       throw peer_ended(call.names, call.stamp, call.self, peer);
     }
@@ -505,20 +521,7 @@ bool ProgressEngine::drain(Ticket& ticket) {
     transfer.cancel();
   }
   transfer.progress();
-  if (transfer.complete()) {
-    return true;
-  }
-  const Clock::duration waited = Clock::now() - error_time_;
-  if (waited > kLongDrain) {
-    control_->say_waiting();
-  }
-  if (waited > seconds(shutdown_limit())) {
-    const std::vector<int> lost = control_->lost();
-    if (waited > seconds(shutdown_limit()) + turn_to_end(lost)) {
-      end_job_without(lost);
-    }
-  }
-  return false;
+  return transfer.complete();
 }
 
 void ProgressEngine::complete(Ticket& ticket, bool failed) {
@@ -559,59 +562,46 @@ double ProgressEngine::shutdown_limit() const {
   return std::min(options_.shutdown_timeout_s, 2.0 * options_.timeout_s);
 }
 
-/// Of the ranks that are not lost the first ends the job, and others only where it has not: Open
-/// MPI's launcher has crashed, and hung, when many ended it at once.
-Clock::duration ProgressEngine::turn_to_end(const std::vector<int>& lost) const {
-  int first = 0;
-  while (std::find(lost.begin(), lost.end(), first) != lost.end()) {
-    ++first;
-  }
-  return rank_ == first ? Clock::duration::zero() : Clock::duration(kNextTurn);
-}
-
+/// Before an error: the others come to the end, too, or say that they are alive.
 void ProgressEngine::watch_end() {
-  const double limit = error_published_ ? shutdown_limit() : options_.timeout_s;
-  const auto begin = error_published_ ? std::max(end_time_, error_time_)
-                                      : std::max(end_time_, control_->last_alive());
-  if (Clock::now() - begin < seconds(limit)) {
-    return;
-  }
-  if (!error_published_) {
-    control_->fail_with(Error(ErrorCode::kTimeout,
-                              fmt::format("rank {} has come to the end and waited {:.1f} s for {}",
-                                          rank_, limit, name_ranks(control_->not_ended())),
-                              rank_));
-    return;
-  }
-  const std::vector<int> lost = control_->lost();
-  if (Clock::now() - begin > seconds(limit) + turn_to_end(lost)) {
-    end_job_without(lost);
+  const auto begin = std::max(end_time_, control_->last_alive());
+  if (!error_published_ && Clock::now() - begin > seconds(options_.timeout_s)) {
+    control_->report_late(control_->end_wait(options_.timeout_s));
   }
 }
 
-/// `ranks` are those of which nothing is heard; where there are none, those that have not ended.
-void ProgressEngine::end_job_without(std::vector<int> ranks) {
-  if (ranks.empty()) {
-    ranks = control_->not_ended();
+RollState ProgressEngine::own_state() const {
+  if (control_->has_said_end()) {
+    return RollState::kEnded;
   }
-  end_job(name_ranks(ranks) + " did not come to the end", shutdown_limit(), loss(ranks));
+  return end_requested_ || !active_.empty() ? RollState::kWaits : RollState::kElsewhere;
 }
 
-/// After an error this rank may hang outside of Weft, and all others too: then nobody has come to
-/// the end who could say so. The second longer is for those who have.
-void ProgressEngine::watch_own_end() {
-  const double limit = shutdown_limit();
-  if (!end_requested_ && Clock::now() - error_time_ > seconds(limit + 1.0)) {
-    end_job("this rank did not come to the end", limit, loss(std::vector<int>{rank_}));
+/// After an error: where the end has not come in time, ranks find out which of them are lost. Of
+/// the others the first ends the job, and the next ones only where it has not: Open MPI's launcher
+/// has crashed, and hung, when many ended it at once. A rank whose caller hangs outside of Weft
+/// ends it where all ranks do, and nobody is left to say so.
+void ProgressEngine::call_roll() {
+  const Clock::duration limit = seconds(shutdown_limit());
+  const Clock::duration waited = Clock::now() - error_time_;
+  if (waited > limit - std::min<Clock::duration>(kRollTime, limit / 2) ||
+      control_->roll().begun()) {
+    control_->answer_roll(own_state());
+  }
+  if (waited > limit && waited > limit + control_->roll().turn() * kNextTurn) {
+    end_job();
   }
 }
 
-void ProgressEngine::end_job(const std::string& who, double limit, const std::string& lost) {
-  log_message(LogLevel::kError,
-              fmt::format("rank {}: {} within {:.1f} s after an error; ending the job with "
-                          "MPI_Abort. {}The error: {}",
-                          rank_, who, limit, lost,
-                          control_->verdict() ? control_->verdict()->what() : "of MPI"));
+void ProgressEngine::end_job() {
+  const bool hangs = own_state() == RollState::kElsewhere;
+  const std::vector<int> lost = hangs ? std::vector<int>{rank_} : control_->roll().lost();
+  log_message(
+      LogLevel::kError,
+      fmt::format("rank {}: {} did not come to the end within {:.1f} s after an error; ending the "
+                  "job with MPI_Abort. {}The error: {}",
+                  rank_, hangs ? "this rank" : name_ranks(lost), shutdown_limit(), loss(lost),
+                  control_->verdict() ? control_->verdict()->what() : "of MPI"));
   MPI_Abort(MPI_COMM_WORLD, kAbortStatus);
   std::_Exit(kAbortStatus);  // MPI_Abort does not return
 }

@@ -7,10 +7,11 @@
 /// of the lanes in use: a silent lane costs nothing. The thread tests, and sleeps
 /// between tests for a time that grows while nothing happens; it never spins.
 ///
-/// Errors travel on a control communicator of their own: a rank that fails tells rank 0, which
-/// makes the first error it hears of the world's and tells everybody. After it nothing is exchanged
-/// any more, all ranks end in order, and MPI_Abort is only for a rank that does not come to the
-/// end. A rank that does long work of its own (Communicator::say_alive) says so there too.
+/// Errors travel on a control communicator of their own: a rank that fails tells rank 0 up a tree,
+/// which makes the first error it hears of the world's, and each rank passes that on. After it
+/// nothing is exchanged any more, all ranks end in order, and MPI_Abort is only for a rank that
+/// does not come to the end. A rank that does long work of its own (Communicator::say_alive) says
+/// so there too.
 #pragma once
 
 #include <cstdint>
