@@ -127,6 +127,31 @@ std::string read_blob(const std::string& path,
                       const std::string& name,
                       io::FileSystem& files = io::real_file_system());
 
+/// A checkpoint that all ranks have opened.
+struct OpenedCheckpoint {
+  std::string directory;
+  Manifest manifest;
+  std::uint64_t id = 0;  ///< manifest_id()
+};
+
+/// Opens find_checkpoint(path) on all ranks: rank 0 reads and validates the manifest, whose text
+/// goes to the others along the tree over ranks. Collective.
+///
+/// Errors: Error(kCheckpoint) on all ranks, with the rank of origin; of the first rank of another
+/// host, which reads the last bytes of the manifest, where that host has none or another one.
+OpenedCheckpoint open_checkpoint(comm::Communicator& comm,
+                                 Context& ctx,
+                                 const std::string& path,
+                                 io::FileSystem& files = io::real_file_system());
+
+/// read_blob() on rank 0; its bytes go to the others along the tree over ranks. Collective. Errors
+/// are those of rank 0, on all ranks.
+std::string share_blob(comm::Communicator& comm,
+                       Context& ctx,
+                       const std::string& path,
+                       const std::string& name,
+                       io::FileSystem& files = io::real_file_system());
+
 /// What load() does with stored items that no rank asks for.
 enum class ExtraItems { kRefuse, kIgnore };
 

@@ -166,39 +166,6 @@ bool check_extra(comm::Communicator& comm,
   return !all.empty();
 }
 
-/// A manifest, its place, and the checksum that closes it.
-struct Opened {
-  std::string directory;
-  Manifest manifest;
-  std::uint64_t id = 0;
-};
-
-/// Every rank reads the manifest; all have the same.
-Opened open_checkpoint(comm::Communicator& comm,
-                       Context& ctx,
-                       const std::string& path,
-                       io::FileSystem& files) {
-  Opened opened;
-  agree(comm, ctx, [&](WorkProgress& progress) {
-    progress.begin({.activity = "opening", .place = fmt::format("'{}'", path)});
-    opened.directory = find_checkpoint(path, files);
-    const std::string file = join(opened.directory, kManifestName);
-    const std::string text = load_file(files, file, kMaxManifestBytes);
-    opened.manifest = manifest_from_json(text, file);
-    opened.id = manifest_id(text, file);
-  });
-  std::uint64_t first = opened.id;
-  comm.broadcast(ctx, &first, sizeof first, 0);
-  agree(comm, ctx, [&](WorkProgress& /*progress*/) {
-    if (first != opened.id) {
-      fail(ErrorCode::kCheckpoint,
-           "ranks 0 and {} read different manifests from '{}': all ranks must see one directory",
-           comm.world_rank(comm.rank()), path);
-    }
-  });
-  return opened;
-}
-
 /// What has changed counts from this checkpoint on, where nothing of it was left out.
 void mark_rows(std::span<StateSink* const> sinks, std::uint64_t id, Increments* increments) {
   std::vector<RowFiles*> below;
@@ -221,7 +188,7 @@ Manifest load(comm::Communicator& comm,
               const LoadOptions& options,
               std::span<StateSink* const> sinks) {
   io::FileSystem& files = options.files != nullptr ? *options.files : io::real_file_system();
-  const Opened opened = open_checkpoint(comm, ctx, options.path, files);
+  const OpenedCheckpoint opened = open_checkpoint(comm, ctx, options.path, files);
   const Manifest& manifest = opened.manifest;
   const std::vector<Place> places = places_of(manifest);
   Request request;

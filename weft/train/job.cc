@@ -53,10 +53,7 @@ Job::Job(comm::Communicator& launched, const JobOptions& options)
                                    .timeout_s = config_.train.timeout_s});
   options_.resume = checkpoints_.resume;
   if (!options_.resume.empty()) {
-    checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
-      progress.begin({.activity = "opening", .place = fmt::format("'{}'", options_.resume)});
-      manifest_ = checkpoint::read_manifest(options_.resume);
-    });
+    manifest_ = checkpoint::open_checkpoint(world(), host_context_, options_.resume).manifest;
     saved_ = saved_job(manifest_->metadata, options_.resume);
     check_resume();
   }
@@ -82,10 +79,8 @@ void Job::open_vocabularies(data::Source& train) {
     return;
   }
   if (manifest_) {
-    checkpoint::agree(world(), host_context_, [&](WorkProgress& progress) {
-      progress.begin({.activity = "reading", .place = fmt::format("'{}'", options_.resume)});
-      vocabulary_bytes_ = checkpoint::read_blob(options_.resume, kVocabularyBlob);
-    });
+    vocabulary_bytes_ =
+        checkpoint::share_blob(world(), host_context_, options_.resume, kVocabularyBlob);
   } else {
     say(Phase::kVocabularies);
     // One reading of all the data may take longer than a rank is waited for.
