@@ -140,8 +140,9 @@ class CutFeature {
 
   void list_sums() {
     std::int64_t next = 0;
-    for (const sharding::SlotAddress& address : routing_.features[0].slots) {
-      const sharding::AskedSlot& slot = asked_.slot(address);
+    const sharding::FeatureRoute& route = routing_.features[0];
+    for (std::int64_t k = 0; k < route.row_cuts(); ++k) {
+      const sharding::AskedSlot& slot = asked_.slot(routing_.row_cut(route, k).front());
       cuts_.push_back({.vectors = vectors_.data() + next * dim_,
                        .stride = dim_,
                        .bags = slot.rows,

@@ -436,7 +436,7 @@ class ExchangeBench {
   /// What this rank asks of every other, and of itself where that is moved.
   void add_asked(const Sample& own, Travel& travel) const {
     for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-      const auto& slots = routing_.served[static_cast<std::size_t>(r)];
+      const auto slots = routing_.slots_of(r);
       for (std::size_t j = 0; j < slots.size(); ++j) {
         const sharding::SlotAddress address{r, static_cast<std::int64_t>(j)};
         if (routing_.path(address, world_.rank()) == sharding::Path::kInPlace) {
@@ -456,7 +456,7 @@ class ExchangeBench {
 
   /// What another rank asks of this one.
   void add_served(const Sample& other, std::int64_t rank, Travel& travel) const {
-    for (const sharding::Slot& slot : routing_.served[static_cast<std::size_t>(world_.rank())]) {
+    for (const sharding::Slot& slot : routing_.slots_of(world_.rank())) {
       const Asked asked = other.asked(slot);
       travel.served_ids += asked.ids;
       travel.served_ids_bytes += asked.ids_bytes;

@@ -155,7 +155,7 @@ struct Asked {
   [[nodiscard]] std::int64_t vector_bytes() const {
     std::int64_t bytes = 0;
     for (std::int64_t r = 1; r < routing.ranks; ++r) {
-      const auto& slots = routing.served[static_cast<std::size_t>(r)];
+      const auto slots = routing.slots_of(r);
       for (std::size_t j = 0; j < slots.size(); ++j) {
         bytes += 4 * slots[j].dim() * asked[0].slot({r, static_cast<std::int64_t>(j)}).vectors;
       }
@@ -248,7 +248,7 @@ std::vector<IncomingBlock> receive(const Asked& asked,
                                    ServedIds& served,
                                    ThreadPool& pool) {
   const std::size_t world = asked.paths.size();
-  const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
+  const auto slots = asked.routing.slots_of(server);
   std::vector<std::vector<SlotCounts>> counts(world, std::vector<SlotCounts>(slots.size()));
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
@@ -279,7 +279,7 @@ TEST(FetchedRows, EachRowIsAskedForOnce) {
       for (std::int64_t server = 0; server < ranks; ++server) {
         ServedIds served;
         const auto blocks = receive(asked, server, served, asked.pool);
-        const auto& slots = asked.routing.served[static_cast<std::size_t>(server)];
+        const auto slots = asked.routing.slots_of(server);
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           const std::size_t j = i / static_cast<std::size_t>(ranks);
           const auto source = static_cast<std::int64_t>(i) % ranks;

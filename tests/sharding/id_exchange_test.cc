@@ -79,7 +79,7 @@ std::vector<PlainBag> without_empty(std::vector<PlainBag> bags) {
 void check_received(Ranks& ranks, std::int64_t server, bool lent) {
   ServedIds served;
   const std::vector<IncomingBlock> blocks = unpack(ranks, server, served, lent);
-  const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
+  const auto slots = ranks.routing.slots_of(server);
   const std::size_t world = ranks.paths.size();
   for (std::size_t j = 0; j < slots.size(); ++j) {
     for (std::size_t r = 0; r < world; ++r) {
@@ -105,7 +105,7 @@ void check_received(Ranks& ranks, std::int64_t server, bool lent) {
 
 void check_own(const Ranks& ranks, std::int64_t rank) {
   const AskedIds& asked = ranks.asked[static_cast<std::size_t>(rank)];
-  const auto& slots = ranks.routing.served[static_cast<std::size_t>(rank)];
+  const auto slots = ranks.routing.slots_of(rank);
   for (std::size_t j = 0; j < slots.size(); ++j) {
     const SlotAddress address{rank, static_cast<std::int64_t>(j)};
     if (ranks.routing.path(address, rank) == Path::kInPlace) {
@@ -125,7 +125,7 @@ void check_own(const Ranks& ranks, std::int64_t rank) {
 /// The rows that come back: which bag, or which id of a sequence, each vector belongs to.
 void check_rows(const Ranks& ranks, std::size_t rank) {
   for (std::int64_t server = 0; server < ranks.routing.ranks; ++server) {
-    const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
+    const auto slots = ranks.routing.slots_of(server);
     for (std::size_t j = 0; j < slots.size(); ++j) {
       const SlotAddress address{server, static_cast<std::int64_t>(j)};
       if (ranks.routing.path(address, static_cast<std::int64_t>(rank)) == Path::kInPlace) {
@@ -178,7 +178,7 @@ void check_terms(const Ranks& ranks, std::size_t rank, int& listed) {
     for (std::int64_t b = 0; b < asked.batch.sparse.batch; ++b) {
       std::int32_t term = terms.begins[b];
       for (std::int64_t k = 0; k < route.row_cuts(); ++k) {
-        const AskedSlot& slot = asked.slot(route.row_cut(k).front());
+        const AskedSlot& slot = asked.slot(ranks.routing.row_cut(route, k).front());
         std::int64_t& vector = next[static_cast<std::size_t>(k)];
         if (vector < slot.vectors && slot.rows[vector] == b) {
           ASSERT_LT(term, terms.begins[b + 1]);
@@ -198,7 +198,7 @@ struct Forms {
 
   void add(const Ranks& ranks, std::size_t rank) {
     for (std::int64_t server = 0; server < ranks.routing.ranks; ++server) {
-      const auto& slots = ranks.routing.served[static_cast<std::size_t>(server)];
+      const auto slots = ranks.routing.slots_of(server);
       for (std::size_t j = 0; j < slots.size(); ++j) {
         const SlotCounts counts =
             ranks.asked[rank].counts_of({server, static_cast<std::int64_t>(j)});

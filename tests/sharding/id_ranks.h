@@ -15,6 +15,7 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/at.h"
 #include "weft/base/philox.h"
 #include "weft/layout/id_lanes.h"
 #include "weft/planner/place.h"
@@ -117,10 +118,10 @@ struct Ranks {
   /// What rank `server` is told of the sizes.
   [[nodiscard]] std::vector<std::vector<SlotCounts>> counts(std::int64_t server) const {
     std::vector<std::vector<SlotCounts>> counts(paths.size());
-    const auto slots = routing.served[static_cast<std::size_t>(server)].size();
+    const std::int64_t slots = routing.num_slots(server);
     for (std::size_t r = 0; r < paths.size(); ++r) {
-      for (std::size_t j = 0; j < slots; ++j) {
-        counts[r].push_back(asked[r].counts_of({server, static_cast<std::int64_t>(j)}));
+      for (std::int64_t j = 0; j < slots; ++j) {
+        counts[r].push_back(asked[r].counts_of({server, j}));
       }
     }
     return counts;
@@ -142,8 +143,7 @@ inline std::vector<IncomingBlock> unpack(Ranks& ranks,
                                          ServedIds& served,
                                          bool lent) {
   const std::size_t world = ranks.paths.size();
-  std::vector<IncomingBlock> blocks(ranks.routing.served[static_cast<std::size_t>(server)].size() *
-                                    world);
+  std::vector<IncomingBlock> blocks(at(ranks.routing.num_slots(server)) * world);
   const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent,
                             std::vector<int>(world));
   const bool packed = layout::packs_id_lanes(ranks.routing.ranks);

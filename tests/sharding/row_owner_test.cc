@@ -64,5 +64,25 @@ TEST(RowOwner, OfEveryNthRowIsQuotientAndRemainder) {
   }
 }
 
+TEST(RowOwner, OfPiecesIsThePieceThatHasTheRow) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const auto rows = static_cast<std::int64_t>(1 + (draw(seed, 0) >> (1 + 24 + seed % 39)));
+    const auto cuts = static_cast<std::int64_t>(
+        1 + draw(seed, 1) % static_cast<std::uint64_t>(std::min<std::int64_t>(rows, 5000)));
+    const PieceOwner owner(rows, cuts);
+    for (std::int64_t i = 0; i < 40; ++i) {
+      const auto k = static_cast<std::int64_t>(draw(seed, 10 + static_cast<std::uint64_t>(i)) %
+                                               static_cast<std::uint64_t>(cuts));
+      const Range of = piece(rows, cuts, i == 0 ? cuts - 1 : k);
+      for (const std::int64_t row : {of.begin, (of.begin + of.end) / 2, of.end - 1}) {
+        const RowPlace place = owner.place_of(row);
+        ASSERT_EQ(static_cast<std::int64_t>(place.cut), i == 0 ? cuts - 1 : k)
+            << row << " of " << rows << " in " << cuts;
+        ASSERT_EQ(place.index, row - of.begin);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::sharding

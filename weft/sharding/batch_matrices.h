@@ -34,7 +34,7 @@ struct FeatureMatrices {
 };
 
 /// The columns of a slot among those of its feature; `of` is by feature.
-inline VectorPlace in_matrix(const std::vector<Matrix<float>>& of, const Slot& slot) {
+inline VectorPlace in_matrix(const std::vector<Matrix<float>>& of, const SlotKind& slot) {
   const Matrix<float>& m = of[at(slot.feature)];
   return {m.data + slot.cols.begin, m.stride};
 }
@@ -105,13 +105,13 @@ class BatchMatrices {
   }
 
   /// The columns of a slot.
-  [[nodiscard]] VectorPlace vectors_of(const Slot& slot) const {
+  [[nodiscard]] VectorPlace vectors_of(const SlotKind& slot) const {
     const Matrix<float>& m = vectors_of(slot.feature);
     return {m.data + slot.cols.begin, m.stride};
   }
 
   /// The same of gradients.
-  [[nodiscard]] VectorPlace gradients_of(const Slot& slot) const {
+  [[nodiscard]] VectorPlace gradients_of(const SlotKind& slot) const {
     const Matrix<float>& m = gradients_of(slot.feature);
     return {m.data + slot.cols.begin, m.stride};
   }

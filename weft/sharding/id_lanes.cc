@@ -13,12 +13,12 @@ namespace weft::sharding {
 namespace {
 
 /// Whether the bags of a slot with so many ids are listed: a rule that both ends know.
-bool lists(const Slot& slot, std::int64_t ids, std::int64_t batch) {
+bool lists(const SlotKind& slot, std::int64_t ids, std::int64_t batch) {
   return slot.path == Path::kSplitBags && layout::lists_bags(ids, batch);
 }
 
 /// Whether the width of lengths is among the counts of a slot.
-bool has_width(const Slot& slot, bool is_listed) {
+bool has_width(const SlotKind& slot, bool is_listed) {
   return slot.fetch < 0 && !is_listed;
 }
 
@@ -74,8 +74,8 @@ std::int64_t write_lane(const Paths& paths,
                         const AskedIds& asked,
                         std::int64_t server,
                         std::byte* lane) {
-  const std::vector<Slot>& slots = paths.routing().served[at(server)];
-  const auto all = static_cast<std::int64_t>(slots.size());
+  const Routing& routing = paths.routing();
+  const std::int64_t all = routing.num_slots(server);
   LaneWriter writer(lane);
   writer.skip(layout::slot_bits_bytes(all));
   bool any = false;
@@ -85,12 +85,13 @@ std::int64_t write_lane(const Paths& paths,
       continue;
     }
     any = true;
+    const SlotKind& slot = routing.kind({server, j});
     writer.mark(j);
     writer.number(counts.ids);
-    if (has_width(slots[at(j)], counts.is_listed())) {
+    if (has_width(slot, counts.is_listed())) {
       writer.byte(counts.length_bytes);
     }
-    if (slots[at(j)].packed) {
+    if (slot.packed) {
       writer.number(counts.packed_bytes);
     }
   }

@@ -11,16 +11,17 @@ namespace weft::sharding {
 
 AskedIds::AskedIds(const Routing& routing, std::int64_t own_rank)
     : rank(own_rank),
-      own_slots(static_cast<std::int64_t>(routing.served[at(own_rank)].size())),
-      slots(routing.served.size()),
+      own_slots(routing.num_slots(own_rank)),
+      slots(at(routing.ranks) + 1),
       lanes(at(routing.ranks)),
       features(routing.features.size()) {
-  bags.sections.resize(routing.served.size());
+  bags.sections.resize(slots.size());
   for (std::size_t s = 0; s < slots.size(); ++s) {
-    slots[s].resize(routing.served[s].size());
-    bags.sections[s].resize(routing.served[s].size());
+    const std::int64_t count = routing.num_slots(static_cast<std::int64_t>(s));
+    slots[s].resize(at(count));
+    bags.sections[s].resize(at(count));
   }
-  own.blocks.resize(at(own_slots) + routing.served[at(routing.replicated())].size());
+  own.blocks.resize(at(own_slots + routing.num_slots(routing.replicated())));
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     rows.tables.emplace_back(routing, static_cast<std::int64_t>(t), own_rank);
   }
@@ -147,7 +148,7 @@ void IdPacker::describe_lanes(ThreadPool& pool, AskedIds& asked) const {
   }
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     asked.lanes[at(r)].clear();
-    const auto slots = static_cast<std::int64_t>(routing_.served[at(r)].size());
+    const std::int64_t slots = routing_.num_slots(r);
     for (std::int64_t j = 0; j < slots && r != asked.rank; ++j) {
       SlotPieces pieces;
       paths_.of({r, j}, asked.rank).add_pieces(asked, {r, j}, pieces);

@@ -41,7 +41,7 @@ RunParts::RunParts(const Routing& routing) {
 IdReceiver::IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ranks)
     : paths_(paths),
       routing_(paths.routing()),
-      slots_(routing_.served[at(paths.rank())]),
+      slots_(routing_.slots_of(paths.rank())),
       lent_(lent),
       packed_(layout::packs_id_lanes(routing_.ranks)),
       world_ranks_(std::move(world_ranks)) {

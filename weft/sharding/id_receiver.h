@@ -85,7 +85,7 @@ class IdReceiver {
 
   const Paths& paths_;
   const Routing& routing_;
-  const std::vector<Slot>& slots_;  // own
+  std::vector<Slot> slots_;  // own
   bool lent_;
   bool packed_;                          // lanes are
   std::vector<int> world_ranks_;         // [W]

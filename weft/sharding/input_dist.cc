@@ -30,10 +30,10 @@ struct WireHeader {
 };
 
 /// Bytes of the counts of so many slots in the message.
-std::int64_t counts_bytes(const Routing& routing, std::size_t slots) {
+std::int64_t counts_bytes(const Routing& routing, std::int64_t slots) {
   return layout::packs_id_lanes(routing.ranks)
              ? 0
-             : static_cast<std::int64_t>(slots * sizeof(SlotCounts));
+             : slots * static_cast<std::int64_t>(sizeof(SlotCounts));
 }
 
 std::int64_t sum(std::span<const std::int64_t> sizes) {
@@ -56,17 +56,17 @@ InputStep::InputStep(const Routing& routing, std::int64_t rank, std::int64_t con
       recv_counts_bytes(at(routing.ranks)),
       send(at(routing.ranks)),
       recv(at(routing.ranks)) {
-  const auto& own = routing.served[at(rank)];
+  const std::int64_t own = routing.num_slots(rank);
   const auto fixed = static_cast<std::int64_t>(sizeof(WireHeader)) + control_bytes;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    received[at(r)].resize(own.size());
-    send_counts_bytes[at(r)] = fixed + counts_bytes(routing, routing.served[at(r)].size());
-    recv_counts_bytes[at(r)] = fixed + counts_bytes(routing, own.size());
+    received[at(r)].resize(at(own));
+    send_counts_bytes[at(r)] = fixed + counts_bytes(routing, routing.num_slots(r));
+    recv_counts_bytes[at(r)] = fixed + counts_bytes(routing, own);
   }
   send_counts.resize(at(sum(send_counts_bytes)));
   recv_counts.resize(at(sum(recv_counts_bytes)));
-  incoming.blocks.resize(own.size() * at(ranks));
-  incoming.replicated.resize(routing.served[at(routing.replicated())].size());
+  incoming.blocks.resize(at(own * ranks));
+  incoming.replicated.resize(at(routing.num_slots(routing.replicated())));
   incoming.fetched.resize(routing.features.size());
 }
 
@@ -217,7 +217,7 @@ void InputDist::write_counts(InputStep& step, std::span<const std::byte> control
   std::byte* out = step.send_counts.data();
   const bool packed = layout::packs_id_lanes(routing_.ranks);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    const auto slots = static_cast<std::int64_t>(routing_.served[at(r)].size());
+    const std::int64_t slots = routing_.num_slots(r);
     const comm::Lane lane{.pieces = step.asked.lane(r)};
     const WireHeader header{.step = step.batch().step,
                             .global_size = step.batch().global_size,
@@ -242,7 +242,7 @@ int InputDist::world_rank(std::int64_t rank) const {
 
 void InputDist::read_counts(InputStep& step) const {
   const BatchView& batch = step.batch();
-  const std::size_t own = routing_.served[at(comm_.rank())].size();
+  const std::int64_t own = routing_.num_slots(comm_.rank());
   const std::byte* in = step.recv_counts.data();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     WireHeader header;
@@ -254,7 +254,7 @@ void InputDist::read_counts(InputStep& step) const {
            world_rank(r), header.version, world_rank(comm_.rank()), kVersion);
     }
     if (header.step != batch.step || header.global_size != batch.global_size ||
-        header.slots != static_cast<std::int64_t>(own)) {
+        header.slots != own) {
       fail(ErrorCode::kComm,
            "id exchange: rank {} is at step {} with {} samples and {} slots, rank {} at step {} "
            "with {} samples and {} slots",
@@ -310,7 +310,7 @@ void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
 /// The blocks of this rank's own samples.
 void InputDist::place_own_blocks(InputStep& step) const {
   const std::int64_t rank = comm_.rank();
-  const auto own = static_cast<std::int64_t>(routing_.served[at(rank)].size());
+  const std::int64_t own = routing_.num_slots(rank);
   for (std::int64_t j = 0; j < own; ++j) {
     step.incoming.blocks[at(j * routing_.ranks + rank)] =
         paths_.of({rank, j}, rank).own_block(step, {rank, j});

@@ -65,7 +65,7 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
   std::vector<std::int64_t>& changes = step->changed;
   changes = means_;
   for (const VectorWork::One& one : work_.own_gradients) {
-    const std::int64_t f = routing_.slot(one.address).feature;
+    const std::int64_t f = routing_.kind(one.address).feature;
     const bool is_known = std::find(changes.begin(), changes.end(), f) != changes.end();
     if (step->backward_wire.is_on() && !is_known) {
       changes.push_back(f);
@@ -75,7 +75,7 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
   step->changes.reserve(std::ssize(changes));
   std::int64_t cuts = std::ssize(work_.copies);
   for (const VectorWork::One& work : work_.bags) {
-    cuts += routing_.features[at(routing_.slot(work.address).feature)].row_cuts();
+    cuts += routing_.features[at(routing_.kind(work.address).feature)].row_cuts();
   }
   step->assembly.reserve(cuts);
   return step;
@@ -154,7 +154,7 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const std::int64_t dim = routing_.slot(address).dim();
+    const std::int64_t dim = routing_.kind(address).dim();
     if (serves && vector_travels(address, peer)) {
       const Range vectors = paths_.of(address, peer).served_cut(input, address, peer, cut).vectors;
       float* const block = layout_.output(step, address, peer).data;
@@ -186,7 +186,7 @@ void OutputDist::note_arrivals(const InputStep& input,
       const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
       step.arrived_at[at(address.server)][at(address.slot)] =
           is_whole ? piece + step.asked_begin[at(address.server)][at(address.slot)]
-                   : piece - vectors.begin * routing_.slot(address).dim();
+                   : piece - vectors.begin * routing_.kind(address).dim();
     });
   }
 }
@@ -249,7 +249,7 @@ void OutputDist::add_served_vectors(const InputStep& input,
                                     const SlotAddress& address,
                                     std::int64_t source,
                                     std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const SlotPath& path = paths_.of(address, source);
   const bool moves = path.block(address, source).moves_vectors();
   if (!moves && address.server != rank_) {
@@ -271,7 +271,7 @@ void OutputDist::add_asked_vectors(const InputStep& input,
                                    OutputStep& step,
                                    const SlotAddress& address,
                                    std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const SlotPath& path = paths_.of(address, rank_);
   const AskedSlot& asked = input.asked.slot(address);
   const layout::PathBlock own = path.block(address, rank_);
@@ -311,7 +311,7 @@ void OutputDist::list_copies(const InputStep& input,
                              OutputStep& step,
                              const VectorWork::One& work,
                              std::int64_t cut) const {
-  const Slot& slot = routing_.slot(work.address);
+  const SlotKind& slot = routing_.kind(work.address);
   const AskedSlot& asked = input.asked.slot(work.address);
   const Range some = work.path->asked_cut(input, work.address, cut).vectors;
   const bool has_rows = asked.rows != nullptr;
@@ -396,7 +396,7 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     std::int64_t cut) const {
   clear_pieces(step);
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const Slot& slot = routing_.slot(address);
+    const SlotKind& slot = routing_.kind(address);
     const std::int64_t row_bytes = 4 * slot.dim();
     if (serves && layout_.gradient_travels(address, peer)) {
       const Range some = paths_.of(address, peer).served_cut(input, address, peer, cut).gradients;
@@ -430,7 +430,7 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
   const bool draws = paths_.keys().is_on;
   step.backward_wire.clear(input.batch().step);
   for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const Slot& slot = routing_.slot(address);
+    const SlotKind& slot = routing_.kind(address);
     if (serves && layout_.gradient_travels(address, peer)) {
       const VectorWire::Block block{
           .slot = &slot, .peer = peer, .place = layout_.gradient(step, address, peer)};
@@ -449,7 +449,7 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
     }
   });
   for (const VectorWork::One& one : work_.own_gradients) {
-    const Slot& slot = routing_.slot(one.address);
+    const SlotKind& slot = routing_.kind(one.address);
     const VectorWire::Block block{
         .slot = &slot,
         .peer = rank_,

@@ -20,9 +20,9 @@ OutputStep::OutputStep(const spec::Config& config,
       served(device),
       asked(device),
       served_run(at(routing.ranks)),
-      asked_begin(routing.served.size()),
+      asked_begin(at(routing.ranks) + 1),
       asked_run(at(routing.ranks)),
-      arrived_at(routing.served.size()),
+      arrived_at(at(routing.ranks) + 1),
       forward_wire(config, config.codecs.forward, routing.ranks, device),
       backward_wire(config, config.codecs.backward, routing.ranks, device),
       send_pieces(at(routing.ranks)),
@@ -30,8 +30,9 @@ OutputStep::OutputStep(const spec::Config& config,
       send(at(routing.ranks)),
       recv(at(routing.ranks)) {
   for (std::size_t s = 0; s < asked_begin.size(); ++s) {
-    asked_begin[s].resize(routing.served[s].size());
-    arrived_at[s].resize(routing.served[s].size());
+    const std::int64_t slots = routing.num_slots(static_cast<std::int64_t>(s));
+    asked_begin[s].resize(at(slots));
+    arrived_at[s].resize(at(slots));
   }
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     fetched.push_back({.vectors = Buffer(device),
@@ -46,7 +47,7 @@ OutputStep::OutputStep(const spec::Config& config,
 void OutputStep::add_bags(const Routing& routing,
                           const InputStep& input,
                           std::int64_t cut,
-                          const Slot& slot,
+                          const SlotKind& slot,
                           std::span<const kernels::BagVectors> cuts) {
   const bool is_mean = routing.features[at(slot.feature)].pooling == spec::Pooling::kMean;
   const VectorPlace to = matrices.vectors_of(slot);

@@ -80,7 +80,7 @@ struct OutputStep {
   void add_bags(const Routing& routing,
                 const InputStep& input,
                 std::int64_t cut,
-                const Slot& slot,
+                const SlotKind& slot,
                 std::span<const kernels::BagVectors> cuts);
 
   std::int64_t rank = 0;

@@ -119,10 +119,11 @@ void ReplicaSet::add_shard(const LocalShard& place,
           .row_list = std::move(row_list),
           .backing = backing,
           .cache_bytes = cache_bytes});
-  const auto& served = routing_.served[at(local.replicated ? routing_.replicated() : rank_)];
-  for (std::size_t j = 0; j < served.size(); ++j) {
-    if (served[j].table == local.table && served[j].shard == local.shard) {
-      local.slots.push_back(static_cast<std::int64_t>(j));
+  const std::int64_t server = local.replicated ? routing_.replicated() : rank_;
+  for (std::int64_t j = 0; j < routing_.num_slots(server); ++j) {
+    if (routing_.kind({server, j}).table == local.table &&
+        routing_.slot({server, j}).shard == local.shard) {
+      local.slots.push_back(j);
     }
   }
 }
@@ -402,7 +403,7 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
           lookups.push_back(local.rows->lookup({.bags = resident == nullptr || block.num_ids == 0
                                                             ? bags
                                                             : resident->resolve(list - 1, bags),
-                                                .pooled = !routing_.slot(address).sequence,
+                                                .pooled = !routing_.kind(address).sequence,
                                                 .out = out.from(some.vectors.begin).data,
                                                 .out_stride = out.stride}));
         });
@@ -427,7 +428,7 @@ void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) c
                    const VectorPlace grads =
                        output_.layout().gradient(step.output, address, source);
                    blocks.push_back({.bags = incoming.bags(block, block.gradient),
-                                     .pooled = !routing_.slot(address).sequence,
+                                     .pooled = !routing_.kind(address).sequence,
                                      .grads = grads.data,
                                      .grad_stride = grads.stride,
                                      .parts = incoming.parts + block.parts_begin});

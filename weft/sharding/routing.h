@@ -11,14 +11,25 @@
 ///            The *hot rows* of a table (spec::TablePlan::hot) are one more cut of rows, the last,
 ///            that every rank serves for itself: one slot of whole rows, served as data_parallel's
 ///            are.
+/// Memory     What a slot says of its feature is kept once for all slots of the same columns
+///            (SlotKind). A regular cut over more than kFewCuts ranks is a rule, as it is in the
+///            plan, and nothing is kept per cut. The slots of a server are a list of kinds, and
+///            servers with equal lists share one. So with D different lists of K slots Routing has
+///            8 D K + 4 W bytes and a few hundred for each feature; where all tables are cut over
+///            all ranks D is 1. A cut that is no rule takes 64 bytes per shard.
+/// Cost       O(W F) to make. A slot's kind is three loads; its rows, server or place a few
+///            divisions and a search among K.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "weft/base/at.h"
+#include "weft/base/cut.h"
 #include "weft/base/micro_batches.h"
 #include "weft/base/parts.h"
 #include "weft/layout/paths.h"
@@ -32,54 +43,136 @@ inline constexpr std::int64_t kHotShard = -1;
 
 using layout::Path;  // weft/sharding/paths has a file for each
 
-/// The demand of one feature on one shard; of a fetched table that of all its features together.
-struct Slot {
-  std::int64_t feature = 0;
+/// What the slots of one feature, or of one fetched table, say alike that have the same columns.
+struct SlotKind {
+  std::int64_t feature = 0;  ///< -1 of a fetched table
   std::int64_t table = 0;
-  std::int64_t shard = 0;  ///< index in TablePlan::shards, 0 for data_parallel, or kHotShard
-  RowSet rows;             ///< of the shard, absolute; of hot rows [0, their number)
   Range cols;
+  std::int64_t col_cut = 0;      ///< which of its feature's or table's cuts of columns it is of
   bool sequence = false;         ///< one vector per id instead of one per non-empty bag
   bool weighted = false;         ///< per-id weights travel with the ids
-  std::int64_t id_bytes = 4;     ///< of an id on the wire (wire_ids.h), equal for a table's slots
-  std::int64_t fetch = -1;       ///< of a fetched table: index in Routing::fetches; `feature` is -1
   bool packed = false;           ///< of a fetched table: its rows travel packed (wire_ids.h)
-  std::int64_t row_cut = 0;      ///< which of its feature's or table's cuts of rows it is of
+  std::int64_t id_bytes = 4;     ///< of an id on the wire (wire_ids.h), equal for a table's slots
+  std::int64_t fetch = -1;       ///< of a fetched table: index in Routing::fetches
   Path path = Path::kWholeBags;  ///< for samples of other ranks than the server (Routing::path)
   Path tail = Path::kWholeBags;  ///< that of the other cuts, where `path` is of hot rows
 
   [[nodiscard]] std::int64_t dim() const { return cols.size(); }
 };
 
+/// The demand of one feature on one shard; of a fetched table that of all its features together.
+struct Slot : SlotKind {
+  std::int64_t shard = 0;    ///< index in TablePlan::shards, 0 for data_parallel, or kHotShard
+  RowSet rows;               ///< of the shard, absolute; of hot rows [0, their number)
+  std::int64_t row_cut = 0;  ///< which of its feature's or table's cuts of rows it is of
+};
+
 /// Where a slot is served: `server` is a rank, or Routing::replicated() for data_parallel and
-/// hot rows; `slot` is its index in Routing::served[server].
+/// hot rows; `slot` is its place among the slots of the server.
 struct SlotAddress {
   std::int64_t server = 0;
   std::int64_t slot = 0;
+
+  friend bool operator==(const SlotAddress&, const SlotAddress&) = default;
 };
 
-/// The slots of a feature, or of a fetched table, by the cuts of rows that they ask for.
+/// The cuts of a table's rows by a rule, in their order: cuts without a row are left out.
+class RegularCuts {
+ public:
+  /// REQUIRES: a sound rule, of rows from 0 on, whose ranks are all different.
+  explicit RegularCuts(const CutRule& rule)
+      : rule_(rule),
+        cuts_(rule.blocks_with_rows()),
+        skips_(rule.by == CutBy::kRange && rule.rows.size() < rule.count) {}
+
+  [[nodiscard]] const CutRule& rule() const { return rule_; }
+
+  /// Their number.
+  [[nodiscard]] std::int64_t size() const { return cuts_; }
+
+  [[nodiscard]] std::int64_t rank(std::int64_t cut) const {
+    return rule_.first_rank + (skips_ ? rule_.with_rows(cut) : cut) * rule_.rank_step;
+  }
+
+  [[nodiscard]] RowSet rows(std::int64_t cut) const {
+    return rule_.block(rule_.with_rows(cut)).rows;
+  }
+
+  /// The cut of a rank, or -1 where it has none.
+  [[nodiscard]] std::int64_t of_rank(std::int64_t rank) const {
+    std::int64_t place = rank - rule_.first_rank;
+    if (rule_.rank_step != 1) {
+      if (place % rule_.rank_step != 0) {
+        return -1;
+      }
+      place /= rule_.rank_step;
+    }
+    if (place < 0 || place >= rule_.count) {
+      return -1;
+    }
+    if (!skips_) {
+      return place < cuts_ ? place : -1;
+    }
+    const Range row = piece(rule_.rows.size(), rule_.count, place);  // one or none
+    return row.empty() ? -1 : row.begin;
+  }
+
+ private:
+  CutRule rule_;
+  std::int64_t cuts_;
+  bool skips_;  // some ranks have no row
+};
+
+/// The slots that are asked for the same ids.
+class CutSlots {
+ public:
+  /// `listed` outlives it.
+  explicit CutSlots(std::span<const SlotAddress> listed) : listed_(listed) {}
+
+  explicit CutSlots(const SlotAddress& only) : only_(only) {}
+
+  [[nodiscard]] const SlotAddress* begin() const {
+    return listed_.empty() ? &only_ : listed_.data();
+  }
+
+  [[nodiscard]] const SlotAddress* end() const { return begin() + size(); }
+
+  [[nodiscard]] std::size_t size() const { return listed_.empty() ? 1 : listed_.size(); }
+
+  [[nodiscard]] SlotAddress front() const { return *begin(); }
+
+  [[nodiscard]] SlotAddress operator[](std::size_t i) const { return begin()[i]; }
+
+ private:
+  std::span<const SlotAddress> listed_;
+  SlotAddress only_;
+};
+
+/// The slots of a feature, or of a fetched table, by the cuts of rows that they ask for
+/// (Routing::row_cut()).
 struct RowCuts {
-  std::vector<SlotAddress> slots;  ///< [R, C] one per shard, then that of the hot rows, if any
-  std::vector<RowSet> rows;        ///< [R] of each cut, for finding an id's
-  std::vector<Range> hot;          ///< the hot rows, in none of the cuts before; may be empty
-  std::int64_t col_cuts = 1;       ///< C
+  /// Cuts by a rule are listed up to so many: what is listed is found faster.
+  static constexpr std::int64_t kFewCuts = 8;
+
+  std::int64_t first_kind = 0;         ///< that of column cut 0 in Routing::kinds; then the others
+  std::int64_t tail_cuts = 0;          ///< R
+  std::int64_t col_cuts = 1;           ///< C
+  std::optional<RegularCuts> regular;  ///< the rule, where R is more than kFewCuts; C is then 1
+  std::vector<RowSet> rows;            ///< [R] of each cut; empty where there is a rule
+  std::vector<Range> hot;              ///< the hot rows, in none of the cuts before; may be empty
+  /// [R, C] one per shard, unless there is a rule; then that of the hot rows, if any.
+  std::vector<SlotAddress> listed;
 
   /// R, and one for the hot rows.
-  [[nodiscard]] std::int64_t row_cuts() const {
-    return static_cast<std::int64_t>(rows.size()) + (hot.empty() ? 0 : 1);
-  }
+  [[nodiscard]] std::int64_t row_cuts() const { return tail_cuts + (hot.empty() ? 0 : 1); }
 
-  /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
-  /// hot rows.
-  [[nodiscard]] std::span<const SlotAddress> row_cut(std::int64_t r) const {
-    const bool is_hot = r == static_cast<std::int64_t>(rows.size());
-    return std::span(slots).subspan(static_cast<std::size_t>(r * col_cuts),
-                                    static_cast<std::size_t>(is_hot ? 1 : col_cuts));
+  /// The rows of a cut but that of the hot rows.
+  [[nodiscard]] RowSet rows_of(std::int64_t cut) const {
+    return regular ? regular->rows(cut) : rows[at(cut)];
   }
 };
 
-/// `slots` is empty where the table is fetched, or of another set of tables (replica_set.h).
+/// There are no cuts where the table is fetched, or of another set of tables (replica_set.h).
 struct FeatureRoute : RowCuts {
   std::string name;  ///< as configured
   std::int64_t table = 0;
@@ -107,7 +200,7 @@ struct Routing {
   /// shards in the plan are of another set.
   Routing(const spec::Config& config, const spec::Plan& plan, std::int64_t group = 0);
 
-  /// Index in `served` of the slots that every rank serves from its own replica or hot rows.
+  /// The server of the slots that every rank serves from its own replica or hot rows.
   [[nodiscard]] std::int64_t replicated() const { return ranks; }
 
   /// Whether `rank` serves the slot for its own samples.
@@ -115,20 +208,48 @@ struct Routing {
     return address.server == rank || address.server == replicated();
   }
 
-  [[nodiscard]] const Slot& slot(const SlotAddress& address) const {
-    return served[static_cast<std::size_t>(address.server)][static_cast<std::size_t>(address.slot)];
+  /// How many slots a server has. They are ordered by feature, then shard; fetched tables follow.
+  [[nodiscard]] std::int64_t num_slots(std::int64_t server) const {
+    return std::ssize(list_of(server));
+  }
+
+  /// What a slot has in common with those of other rows.
+  [[nodiscard]] const SlotKind& kind(const SlotAddress& address) const {
+    return kinds[list_of(address.server)[at(address.slot)].kind];
+  }
+
+  /// Which of its feature's or table's cuts of rows a slot is of.
+  [[nodiscard]] std::int64_t row_cut(const SlotAddress& address) const {
+    const Entry& entry = list_of(address.server)[at(address.slot)];
+    return entry.cut >= 0 ? entry.cut : cuts_of(kinds[entry.kind]).regular->of_rank(address.server);
+  }
+
+  /// Puts a slot together.
+  [[nodiscard]] Slot slot(const SlotAddress& address) const;
+
+  /// Those of a server, in their order.
+  [[nodiscard]] std::vector<Slot> slots_of(std::int64_t server) const;
+
+  /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
+  /// hot rows. `cuts` is of `features` or `fetches`, which outlive what is returned.
+  [[nodiscard]] CutSlots row_cut(const RowCuts& cuts, std::int64_t cut) const;
+
+  /// Those that a slot of this kind is one of.
+  [[nodiscard]] const RowCuts& cuts_of(const SlotKind& kind) const {
+    return kind.fetch < 0 ? static_cast<const RowCuts&>(features[at(kind.feature)])
+                          : fetches[at(kind.fetch)];
   }
 
   /// What a slot is of, for messages.
-  [[nodiscard]] std::string name_of(const Slot& slot) const {
-    return slot.fetch < 0 ? "feature " + features[static_cast<std::size_t>(slot.feature)].name
-                          : "table " + fetches[static_cast<std::size_t>(slot.fetch)].name;
+  [[nodiscard]] std::string name_of(const SlotKind& slot) const {
+    return slot.fetch < 0 ? "feature " + features[at(slot.feature)].name
+                          : "table " + fetches[at(slot.fetch)].name;
   }
 
   /// The path between the slot's server and the samples of `source`: a rank that serves itself
   /// whole bags does so in place.
   [[nodiscard]] Path path(const SlotAddress& address, std::int64_t source) const {
-    const layout::PathBlock block{.path = slot(address).path, .own = address.server == source};
+    const layout::PathBlock block{.path = kind(address).path, .own = address.server == source};
     return block.taken();
   }
 
@@ -170,20 +291,38 @@ struct Routing {
     return maximal_subtrees(parts, own_parts(rank));
   }
 
-  std::int64_t ranks = 1;                 ///< of the group
-  std::int64_t parts = 1;                 ///< of the global batch, over all groups
-  std::int64_t positions = 1;             ///< ranks of all groups
-  std::int64_t first_position = 0;        ///< of rank 0 among them
-  MicroBatches micro_batches;             ///< of every batch
-  std::int64_t pooled_columns = 0;        ///< width of the pooled output
-  std::vector<FeatureRoute> features;     ///< [F], as configured
-  std::vector<RowFetch> fetches;          ///< fetched tables that some feature reads
-  std::vector<std::vector<Slot>> served;  ///< [W + 1], ordered by feature, then shard; then rows
+  /// Bytes that it keeps on the heap, but for the names and features of tables.
+  [[nodiscard]] std::int64_t heap_bytes() const;
+
+  std::int64_t ranks = 1;              ///< of the group
+  std::int64_t parts = 1;              ///< of the global batch, over all groups
+  std::int64_t positions = 1;          ///< ranks of all groups
+  std::int64_t first_position = 0;     ///< of rank 0 among them
+  MicroBatches micro_batches;          ///< of every batch
+  std::int64_t pooled_columns = 0;     ///< width of the pooled output
+  std::vector<FeatureRoute> features;  ///< [F], as configured
+  std::vector<RowFetch> fetches;       ///< fetched tables that some feature reads
+  std::vector<SlotKind> kinds;         ///< those of a feature or fetched table behind each other
 
  private:
-  void add_slots(const spec::TablePlan& plan, const Slot& slot, RowCuts& cuts);
-  void add_features(const spec::Config& config, const spec::Plan& plan);
-  void add_fetched(const spec::Config& config, const spec::Plan& plan);
+  /// A slot of a server.
+  struct Entry {
+    std::uint32_t kind = 0;
+    std::int32_t cut = kByRule;  ///< of rows
+
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+
+  static constexpr std::int32_t kByRule = -1;  ///< in place of a cut that follows from the rank
+
+  class Maker;
+
+  [[nodiscard]] std::span<const Entry> list_of(std::int64_t server) const {
+    return lists_[list_number_[at(server)]];
+  }
+
+  std::vector<std::vector<Entry>> lists_;   // all different
+  std::vector<std::uint32_t> list_number_;  // [W + 1] of each server
 };
 
 }  // namespace weft::sharding

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/sharding/routing.h"
 
@@ -58,27 +59,70 @@ class RangeOwner {
   int shift_ = 0;
 };
 
+/// Divides by one number without a division.
+class Divider {
+ public:
+  /// Requires n >= 1.
+  explicit Divider(std::int64_t n = 1)
+      : n_(static_cast<std::uint64_t>(n)), reciprocal_(~std::uint64_t{0} / n_) {}
+
+  struct Result {
+    std::int64_t quotient = 0;
+    std::int64_t rest = 0;
+  };
+
+  /// Requires number >= 0.
+  [[nodiscard]] Result divide(std::int64_t number) const {
+    __extension__ using Wide = unsigned __int128;
+    const auto x = static_cast<std::uint64_t>(number);
+    // 2^64 / n - reciprocal_ is at most 1, so the product is x / n rounded down, or one less.
+    const auto low = static_cast<std::uint64_t>((static_cast<Wide>(x) * reciprocal_) >> 64);
+    const std::uint64_t rest = x - low * n_;
+    const std::uint64_t over = rest >= n_ ? 1 : 0;
+    return {static_cast<std::int64_t>(low + over), static_cast<std::int64_t>(rest - over * n_)};
+  }
+
+ private:
+  std::uint64_t n_;
+  std::uint64_t reciprocal_;
+};
+
 /// Of n cuts of which the k-th has rows k, k + n, k + 2n, ...
 class ModuloOwner {
  public:
   /// Requires cuts >= 1.
-  explicit ModuloOwner(std::int64_t cuts = 1)
-      : cuts_(static_cast<std::uint64_t>(cuts)), reciprocal_(~std::uint64_t{0} / cuts_) {}
+  explicit ModuloOwner(std::int64_t cuts = 1) : cuts_(cuts) {}
 
   /// Requires row >= 0.
   [[nodiscard]] RowPlace place_of(std::int64_t row) const {
-    __extension__ using Wide = unsigned __int128;
-    const auto x = static_cast<std::uint64_t>(row);
-    // 2^64 / n - reciprocal_ is at most 1, so the product is x / n rounded down, or one less.
-    const auto low = static_cast<std::uint64_t>((static_cast<Wide>(x) * reciprocal_) >> 64);
-    const std::uint64_t rest = x - low * cuts_;
-    const std::uint64_t over = rest >= cuts_ ? 1 : 0;
-    return {static_cast<std::size_t>(rest - over * cuts_), static_cast<std::int64_t>(low + over)};
+    const Divider::Result of = cuts_.divide(row);
+    return {static_cast<std::size_t>(of.rest), of.quotient};
   }
 
  private:
-  std::uint64_t cuts_;
-  std::uint64_t reciprocal_;
+  Divider cuts_;
+};
+
+/// Of equal pieces (base/parts.h) of `rows` rows, of which none is empty: nothing is kept per cut.
+class PieceOwner {
+ public:
+  PieceOwner() = default;
+
+  /// Requires 1 <= cuts <= rows, and rows * cuts below 2^63.
+  PieceOwner(std::int64_t rows, std::int64_t cuts)
+      : rows_(rows), cuts_(cuts), by_rows_(rows), by_cuts_(cuts) {}
+
+  /// Requires 0 <= row < the number of rows.
+  [[nodiscard]] RowPlace place_of(std::int64_t row) const {
+    // Piece k begins at the k * rows / cuts rounded down: the last that begins before row + 1.
+    const std::int64_t cut = by_rows_.divide((row + 1) * cuts_ - 1).quotient;
+    return {static_cast<std::size_t>(cut), row - by_cuts_.divide(cut * rows_).quotient};
+  }
+
+ private:
+  std::int64_t rows_ = 1;
+  std::int64_t cuts_ = 1;
+  Divider by_rows_, by_cuts_;
 };
 
 /// Places of the hot rows among themselves. One range, as a table numbered by frequency has it,
@@ -165,12 +209,13 @@ class RowOwner {
   RowOwner() = default;
 
   explicit RowOwner(const RowCuts& cuts)
-      : cuts_(cuts.rows.size()),
-        modulo_(cuts.rows.front().step > 1),
-        has_hot_(!cuts.hot.empty()),
-        hot_(cuts.hot) {
-    if (modulo_) {
-      modulo_owner_ = ModuloOwner(static_cast<std::int64_t>(cuts_));
+      : cuts_(at(cuts.tail_cuts)), has_hot_(!cuts.hot.empty()), hot_(cuts.hot) {
+    if (cuts.rows_of(0).step > 1) {
+      form_ = Form::kModulo;
+      modulo_owner_ = ModuloOwner(cuts.tail_cuts);
+    } else if (cuts.regular) {
+      form_ = Form::kPieces;
+      piece_owner_ = PieceOwner(cuts.regular->rule().rows.size(), cuts.tail_cuts);
     } else {
       range_owner_ = RangeOwner(cuts.rows);
     }
@@ -179,20 +224,30 @@ class RowOwner {
   /// Calls call(owner) with what has place_of(), so that loops over rows are compiled for each.
   template <typename Call>
   void visit(const Call& call) const {
-    modulo_ ? visit(modulo_owner_, call) : visit(range_owner_, call);
+    switch (form_) {
+      case Form::kRanges:
+        return visit(range_owner_, call);
+      case Form::kModulo:
+        return visit(modulo_owner_, call);
+      case Form::kPieces:
+        return visit(piece_owner_, call);
+    }
   }
 
  private:
+  enum class Form : std::uint8_t { kRanges, kModulo, kPieces };
+
   template <typename Owner, typename Call>
   void visit(const Owner& owner, const Call& call) const {
     has_hot_ ? call(HotOwner(hot_, cuts_, owner)) : call(owner);
   }
 
   std::size_t cuts_ = 0;  // without that of the hot rows
-  bool modulo_ = false;
+  Form form_ = Form::kRanges;
   bool has_hot_ = false;
   RangeOwner range_owner_;
   ModuloOwner modulo_owner_;
+  PieceOwner piece_owner_;
   HotPlaces hot_;
 };
 

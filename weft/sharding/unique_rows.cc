@@ -17,8 +17,8 @@ UniqueRows::UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t 
     : routing_(routing),
       fetch_(routing.fetches[at(fetch)]),
       rank_(rank),
-      id_bytes_(routing.slot(fetch_.slots.front()).id_bytes),
-      packed_(routing.slot(fetch_.slots.front()).packed),
+      id_bytes_(routing.kinds[at(fetch_.first_kind)].id_bytes),
+      packed_(routing.kinds[at(fetch_.first_kind)].packed),
       runs_(routing.runs(rank)),
       nodes_(routing.nodes(rank)),
       owner_(fetch_),
@@ -36,7 +36,7 @@ UniqueRows::UniqueRows(const Routing& routing, std::int64_t fetch, std::int64_t 
     run_nodes_.push_back(static_cast<std::size_t>(node - nodes_.begin()));
   }
   for (std::int64_t k = 0; k < fetch_.row_cuts(); ++k) {
-    const std::span shards = fetch_.row_cut(k);
+    const CutSlots shards = routing.row_cut(fetch_, k);
     sent_.push_back(!std::all_of(shards.begin(), shards.end(), [&](const SlotAddress& address) {
       return routing.served_by(address, rank);
     }));

@@ -15,14 +15,14 @@ void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
 }
 
 void VectorLayout::place_served(const InputStep& input, OutputStep& step) const {
-  step.served_places.resize(routing_.served[at(rank_)].size() * at(routing_.ranks) +
-                            routing_.served[at(routing_.replicated())].size());
+  step.served_places.resize(
+      at(routing_.num_slots(rank_) * routing_.ranks + routing_.num_slots(routing_.replicated())));
   layout::ServedFloats<std::int64_t> next;
   const auto place = [&](const SlotAddress& address, std::int64_t source) {
     step.served_places[served_index(address, source)] = next;
     if (paths_.of(address, source).block(address, source).moves_vectors()) {
       const IncomingBlock& block = input.block(address, source);
-      next.add(block.vectors, block.gradients, routing_.slot(address).dim());
+      next.add(block.vectors, block.gradients, routing_.kind(address).dim());
     }
     if (routing_.micro_batches.count() > 1) {
       next.join();
@@ -46,7 +46,7 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   std::int64_t received = 0;
   const auto place = [&](std::int64_t server, std::int64_t floats) {
     for_slots(routing_, server, [&](const SlotAddress& address) {
-      const Slot& slot = routing_.slot(address);
+      const SlotKind& slot = routing_.kind(address);
       const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
       step.asked_begin[at(server)][at(address.slot)] = floats;
       floats += has_place ? input.asked.slot(address).vectors * slot.dim() : 0;
@@ -68,13 +68,13 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
 
 std::size_t VectorLayout::served_index(const SlotAddress& address, std::int64_t source) const {
   const std::int64_t before = address.server == routing_.replicated() ? routing_.ranks : source;
-  return at(before) * routing_.served[at(rank_)].size() + at(address.slot);
+  return at(before * routing_.num_slots(rank_) + address.slot);
 }
 
 VectorPlace VectorLayout::output(const OutputStep& step,
                                  const SlotAddress& address,
                                  std::int64_t source) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   if (!paths_.of(address, source).block(address, source).moves_vectors()) {
     return step.matrices.vectors_of(slot);
   }
@@ -93,7 +93,7 @@ float* VectorLayout::asked(const OutputStep& step, const SlotAddress& address) c
 VectorPlace VectorLayout::gradient(const OutputStep& step,
                                    const SlotAddress& address,
                                    std::int64_t source) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   if (!gradient_travels(address, source)) {
     return step.matrices.gradients_of(slot);
   }

@@ -28,7 +28,7 @@ enum class Delivery : std::uint8_t {
 /// Calls visit(address) for all slots of a server.
 template <typename Visit>
 void for_slots(const Routing& routing, std::int64_t server, const Visit& visit) {
-  const auto slots = static_cast<std::int64_t>(routing.served[at(server)].size());
+  const std::int64_t slots = routing.num_slots(server);
   for (std::int64_t j = 0; j < slots; ++j) {
     visit(SlotAddress{server, j});
   }

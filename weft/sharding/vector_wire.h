@@ -39,7 +39,7 @@ class VectorWire {
  public:
   /// Vectors of a slot on their way to or from `peer`; vector i is row rows[i] of `place`, or i.
   struct Block {
-    const Slot* slot = nullptr;
+    const SlotKind* slot = nullptr;
     std::int64_t peer = 0;
     std::int64_t count = 0;
     VectorPlace place = {};

@@ -34,7 +34,7 @@ void BagSlots::narrow_bags(AskedIds& asked, std::span<const SlotAddress> address
 void BagSlots::add_pieces(const AskedIds& asked,
                           const SlotAddress& address,
                           SlotPieces& pieces) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const AskedSlot& sizes = asked.slot(address);
   const AskedBags::Section& section = asked.bags.section(address);
   // The sending side only reads.
@@ -217,7 +217,7 @@ BlockCut BagSlots::served_cut(const InputStep& input,
                               const SlotAddress& address,
                               std::int64_t source,
                               std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const IncomingBlock& block = input.block(address, source);
   if (is_own(source)) {
     if (slot.sequence) {
@@ -238,7 +238,7 @@ BlockCut BagSlots::served_cut(const InputStep& input,
 AskedCut BagSlots::asked_cut(const InputStep& input,
                              const SlotAddress& address,
                              std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const AskedSlot& asked = input.asked.slot(address);
   Range rows = routing_.cut_bags(input.batch().global_size, rank_, cut);
   if (slot.sequence) {
@@ -256,7 +256,7 @@ AskedCut BagSlots::asked_cut(const InputStep& input,
 VectorDraws BagSlots::vector_draws(const InputStep& input,
                                    const SlotAddress& address,
                                    std::int64_t source) const {
-  const Slot& slot = routing_.slot(address);
+  const Slot slot = routing_.slot(address);
   const IncomingBlock& block = input.block(address, source);
   const kernels::Bags bags = input.incoming.bags(block, block.lookup);
   VectorDraws draws{.ids = bags.ids, .offsets = bags.offsets, .rows = slot.rows};
@@ -277,7 +277,7 @@ VectorDraws BagSlots::vector_draws(const InputStep& input,
 }
 
 VectorDraws BagSlots::gradient_draws(const InputStep& input, const SlotAddress& address) const {
-  VectorDraws draws = own_gradient_draws(input, routing_.slot(address));
+  VectorDraws draws = own_gradient_draws(input, routing_.kind(address));
   draws.places = input.asked.slot(address).gradient_rows;
   return draws;
 }

@@ -46,7 +46,7 @@ class BagSlots : public SlotPath {
  protected:
   /// Bytes of an id of a feature on the wire.
   [[nodiscard]] std::int64_t id_bytes(std::int64_t feature) const {
-    return routing_.slot(route(feature).slots.front()).id_bytes;
+    return routing_.kinds[at(route(feature).first_kind)].id_bytes;
   }
 
   /// Narrows lengths, or bags of ids, of slots that are sent the same ones, once nobody needs them

@@ -20,48 +20,48 @@ HotRowsPath::HotRowsPath(const Parts& parts, const SlotPath& split, const SlotPa
 }
 
 IncomingBlock HotRowsPath::own_block(const InputStep& input, const SlotAddress& address) const {
-  return tail(routing_.slot(address)).own_block(input, address);
+  return tail(routing_.kind(address)).own_block(input, address);
 }
 
 BlockCut HotRowsPath::served_cut(const InputStep& input,
                                  const SlotAddress& address,
                                  std::int64_t source,
                                  std::int64_t cut) const {
-  return tail(routing_.slot(address)).served_cut(input, address, source, cut);
+  return tail(routing_.kind(address)).served_cut(input, address, source, cut);
 }
 
 AskedCut HotRowsPath::asked_cut(const InputStep& input,
                                 const SlotAddress& address,
                                 std::int64_t cut) const {
-  return tail(routing_.slot(address)).asked_cut(input, address, cut);
+  return tail(routing_.kind(address)).asked_cut(input, address, cut);
 }
 
 void HotRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {
-  tail(routing_.slot(address)).list_work(address, work);
+  tail(routing_.kind(address)).list_work(address, work);
 }
 
-VectorPlace HotRowsPath::vectors_to(const OutputStep& output, const Slot& slot) const {
+VectorPlace HotRowsPath::vectors_to(const OutputStep& output, const SlotKind& slot) const {
   return tail(slot).vectors_to(output, slot);
 }
 
-VectorPlace HotRowsPath::gradients_from(const OutputStep& output, const Slot& slot) const {
+VectorPlace HotRowsPath::gradients_from(const OutputStep& output, const SlotKind& slot) const {
   return tail(slot).gradients_from(output, slot);
 }
 
 /// With the rows' numbers in the table.
 VectorDraws HotRowsPath::by_row(VectorDraws draws, const SlotAddress& address) const {
-  draws.row_list = keys_.hot_rows[at(routing_.slot(address).table)].data();
+  draws.row_list = keys_.hot_rows[at(routing_.kind(address).table)].data();
   return draws;
 }
 
 VectorDraws HotRowsPath::vector_draws(const InputStep& input,
                                       const SlotAddress& address,
                                       std::int64_t source) const {
-  return by_row(tail(routing_.slot(address)).vector_draws(input, address, source), address);
+  return by_row(tail(routing_.kind(address)).vector_draws(input, address, source), address);
 }
 
 VectorDraws HotRowsPath::gradient_draws(const InputStep& input, const SlotAddress& address) const {
-  return by_row(tail(routing_.slot(address)).gradient_draws(input, address), address);
+  return by_row(tail(routing_.kind(address)).gradient_draws(input, address), address);
 }
 
 }  // namespace weft::sharding

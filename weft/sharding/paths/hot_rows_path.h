@@ -22,9 +22,10 @@ class HotRowsPath : public SlotPath {
                                    const SlotAddress& address,
                                    std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
-  [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
+  [[nodiscard]] VectorPlace vectors_to(const OutputStep& output,
+                                       const SlotKind& slot) const override;
   [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,
-                                           const Slot& slot) const override;
+                                           const SlotKind& slot) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
                                          const SlotAddress& address,
                                          std::int64_t source) const override;
@@ -32,7 +33,7 @@ class HotRowsPath : public SlotPath {
                                            const SlotAddress& address) const override;
 
  private:
-  [[nodiscard]] const SlotPath& tail(const Slot& slot) const {
+  [[nodiscard]] const SlotPath& tail(const SlotKind& slot) const {
     return slot.tail == Path::kUniqueRows ? unique_ : split_;
   }
 

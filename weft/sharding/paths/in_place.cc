@@ -18,14 +18,14 @@
 namespace weft::sharding {
 
 IncomingBlock InPlace::own_block(const InputStep& input, const SlotAddress& address) const {
-  return input.batch_block(routing_, routing_.slot(address).feature, rank_);
+  return input.batch_block(routing_, routing_.kind(address).feature, rank_);
 }
 
 BlockCut InPlace::served_cut(const InputStep& input,
                              const SlotAddress& address,
                              std::int64_t source,
                              std::int64_t cut) const {
-  return cut_of_all_bags(input, input.block(address, source), routing_.slot(address).sequence, cut);
+  return cut_of_all_bags(input, input.block(address, source), routing_.kind(address).sequence, cut);
 }
 
 AskedCut InPlace::asked_cut(const InputStep& input,
@@ -36,7 +36,7 @@ AskedCut InPlace::asked_cut(const InputStep& input,
 }
 
 void InPlace::list_work(const SlotAddress& address, VectorWork& work) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   if (route(slot.feature).pooling == spec::Pooling::kMean) {
     work.bags.push_back({this, address});
   }
@@ -50,13 +50,13 @@ void InPlace::list_assembly(const InputStep& input,
                             OutputStep& output,
                             const SlotAddress& address,
                             std::int64_t cut) const {
-  output.add_bags(routing_, input, cut, routing_.slot(address), {});
+  output.add_bags(routing_, input, cut, routing_.kind(address), {});
 }
 
 VectorDraws InPlace::vector_draws(const InputStep& input,
                                   const SlotAddress& address,
                                   std::int64_t source) const {
-  const Slot& slot = routing_.slot(address);
+  const Slot slot = routing_.slot(address);
   const IncomingBlock& block = input.block(address, source);
   const kernels::Bags bags = input.incoming.bags(block, block.lookup);
   return {.of = slot.sequence ? VectorDraws::Of::kRows : VectorDraws::Of::kBags,
@@ -68,7 +68,7 @@ VectorDraws InPlace::vector_draws(const InputStep& input,
 }
 
 VectorDraws InPlace::gradient_draws(const InputStep& input, const SlotAddress& address) const {
-  return own_gradient_draws(input, routing_.slot(address));
+  return own_gradient_draws(input, routing_.kind(address));
 }
 
 }  // namespace weft::sharding

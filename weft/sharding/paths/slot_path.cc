@@ -53,11 +53,11 @@ void SlotPath::widen_ids(const ArrivedBlock& from, Range ids, std::int64_t* out)
   }
 }
 
-VectorPlace SlotPath::vectors_to(const OutputStep& output, const Slot& slot) const {
+VectorPlace SlotPath::vectors_to(const OutputStep& output, const SlotKind& slot) const {
   return output.matrices.vectors_of(slot);
 }
 
-VectorPlace SlotPath::gradients_from(const OutputStep& output, const Slot& slot) const {
+VectorPlace SlotPath::gradients_from(const OutputStep& output, const SlotKind& slot) const {
   return output.matrices.gradients_of(slot);
 }
 
@@ -70,7 +70,7 @@ BlockCut SlotPath::cut_of_all_bags(const InputStep& input,
   return {.bags = bags, .vectors = vectors, .gradients = vectors};
 }
 
-VectorDraws SlotPath::own_gradient_draws(const InputStep& input, const Slot& slot) const {
+VectorDraws SlotPath::own_gradient_draws(const InputStep& input, const SlotKind& slot) const {
   VectorDraws draws{.of = slot.sequence ? VectorDraws::Of::kPlaces : VectorDraws::Of::kSamples,
                     .key = keys_.gradients[at(slot.feature)],
                     .first_sample = routing_.own_samples(input.batch().global_size, rank_).begin};

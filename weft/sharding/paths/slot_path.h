@@ -163,7 +163,7 @@ class SlotPath {
   /// The vectors of a slot for the samples of `source`: what of them moves, and where it needs
   /// room.
   [[nodiscard]] layout::PathBlock block(const SlotAddress& address, std::int64_t source) const {
-    const Slot& slot = routing_.slot(address);
+    const SlotKind& slot = routing_.kind(address);
     return {.path = path_ == Path::kHotRows ? slot.tail : path_,
             .own = routing_.served_by(address, source),
             .sequence = slot.sequence};
@@ -186,10 +186,11 @@ class SlotPath {
   virtual void prepare(const InputStep& /*input*/, OutputStep& /*output*/) const {}
 
   /// Where this rank's vectors of a slot belong; vector i at place AskedSlot::rows[i].
-  [[nodiscard]] virtual VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const;
+  [[nodiscard]] virtual VectorPlace vectors_to(const OutputStep& output,
+                                               const SlotKind& slot) const;
   /// Where their gradients come from, at AskedSlot::gradient_rows[i].
   [[nodiscard]] virtual VectorPlace gradients_from(const OutputStep& output,
-                                                   const Slot& slot) const;
+                                                   const SlotKind& slot) const;
 
   /// Lists how a micro-batch's bags of a slot in VectorWork::bags are made of the vectors that have
   /// come.
@@ -222,7 +223,7 @@ class SlotPath {
   /// Of the gradients that are sent to a slot's server; of those read in place all bags or ids.
   [[nodiscard]] virtual VectorDraws gradient_draws(const InputStep& input,
                                                    const SlotAddress& address) const = 0;
-  [[nodiscard]] VectorDraws own_gradient_draws(const InputStep& input, const Slot& slot) const;
+  [[nodiscard]] VectorDraws own_gradient_draws(const InputStep& input, const SlotKind& slot) const;
 
  protected:
   [[nodiscard]] const FeatureRoute& route(std::int64_t feature) const {

@@ -43,11 +43,13 @@ SplitBags::SplitBags(const Parts& parts)
     feature.writers_begin = num_writers_;
     feature.terms = features_.size() - 1;
     num_writers_ += route(f).row_cuts();
-    for (std::int64_t k = 0; k < route(f).row_cuts(); ++k) {
-      for (const SlotAddress& address : route(f).row_cut(k)) {
-        if (routing_.served_by(address, rank_)) {
-          feature.own.push_back({k, address});
-        }
+  }
+  for (const std::int64_t server : {rank_, routing_.replicated()}) {
+    for (std::int64_t j = 0; j < routing_.num_slots(server); ++j) {
+      const SlotAddress address{server, j};
+      const SlotKind& slot = routing_.kind(address);
+      if (slot.fetch < 0 && routing_.asks(slot.feature, rank_) == Path::kSplitBags) {
+        features_[at(place_[at(slot.feature)])].own.push_back({routing_.row_cut(address), address});
       }
     }
   }
@@ -102,8 +104,8 @@ void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
   const std::int64_t batch = asked.batch.sparse.batch;
   std::int64_t terms = 0;
   for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
-    const std::span addresses = of.row_cut(k);
-    const Slot& slot = routing_.slot(addresses.front());
+    const CutSlots addresses = routing_.row_cut(of, k);
+    const SlotKind& slot = routing_.kind(addresses.front());
     const OwnCut* const own = own_cut(feature, k);
     const CutCount total = asked.join(feature.index, k);
     const std::int64_t vectors = slot.sequence ? total.ids : total.bags;
@@ -151,7 +153,7 @@ void SplitBags::lay_out_terms(AskedIds& asked, const Feature& feature, std::int6
 void SplitBags::lay_out_own(AskedIds& asked,
                             const SlotAddress& address,
                             const CutCount& total) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   OwnIds& own = asked.own;
   IncomingBlock& block = own.blocks[asked.own_index(address)];
   block = {.origin = IdOrigin::kPacked, .ids_begin = own.num_ids, .num_ids = total.ids};
@@ -184,7 +186,7 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
     bags.term_begins[at(bags.term_sections[feature.terms].begins_at)] = 0;
   }
   for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
-    const std::span addresses = of.row_cut(k);
+    const CutSlots addresses = routing_.row_cut(of, k);
     const AskedBags::Section& section = bags.section(addresses.front());
     AskedBags::Writer& writer = bags.writers[at(feature.writers_begin + k)];
     writer = {.bags = bags.bags(section),
@@ -318,7 +320,7 @@ void SplitBags::fill_own(AskedIds& asked,
                          const BagTask& task,
                          const OwnCut& cut,
                          const AskedBags::Writer& writer) const {
-  const Slot& slot = routing_.slot(cut.address);
+  const SlotKind& slot = routing_.kind(cut.address);
   const IncomingBlock& block = asked.own.blocks[asked.own_index(cut.address)];
   const CutCount& place = task.counts[at(cut.row_cut)];
   const Range own{place.first_id, place.ids};
@@ -357,7 +359,7 @@ void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
   pool.parallel_for(static_cast<std::int64_t>(features_.size()), [&](std::int64_t i) {
     const Feature& feature = features_[at(i)];
     for (std::int64_t k = 0; k < route(feature.index).row_cuts(); ++k) {
-      const std::span addresses = route(feature.index).row_cut(k);
+      const CutSlots addresses = routing_.row_cut(route(feature.index), k);
       if (own_cut(feature, k) == nullptr || addresses.size() > 1) {
         narrow_bags(asked, addresses);
       }
@@ -368,12 +370,12 @@ void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
 /// Of a pooled feature the slots of the first cut of rows stand for the columns of all. Gradients
 /// of own slots are read where they are, those of the same columns once.
 void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   if (slot.sequence) {
     work.copies.push_back({this, address});
     return;
   }
-  if (slot.row_cut == 0) {
+  if (routing_.row_cut(address) == 0) {
     work.bags.push_back({this, address});
   }
   if (!routing_.served_by(address, rank_)) {
@@ -381,7 +383,7 @@ void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
   }
   const bool is_known = std::any_of(
       work.own_gradients.begin(), work.own_gradients.end(), [&](const VectorWork::One& one) {
-        const Slot& known = routing_.slot(one.address);
+        const SlotKind& known = routing_.kind(one.address);
         return known.feature == slot.feature && known.cols.begin <= slot.cols.begin &&
                slot.cols.end <= known.cols.end;
       });
@@ -397,7 +399,7 @@ kernels::BagVectors SplitBags::partial_sums(const InputStep& input,
                                             std::int64_t first_col) const {
   const AskedSlot& asked = input.asked.slot(address);
   return {.vectors = output.arrived(address) + first_col,
-          .stride = routing_.slot(address).dim(),
+          .stride = routing_.kind(address).dim(),
           .bags = asked.rows,
           .count = asked.vectors};
 }
@@ -408,14 +410,14 @@ void SplitBags::list_assembly(const InputStep& input,
                               OutputStep& output,
                               const SlotAddress& address,
                               std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
+  const SlotKind& slot = routing_.kind(address);
   const FeatureRoute& of = route(slot.feature);
   const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(of.row_cuts());
-  for (std::size_t k = 0; k < of.rows.size(); ++k) {
-    cuts[k] = partial_sums(input, output, of.slots[at(slot.shard) + k * at(of.col_cuts)], 0);
+  for (std::int64_t k = 0; k < of.tail_cuts; ++k) {
+    cuts[at(k)] = partial_sums(input, output, routing_.row_cut(of, k)[at(slot.col_cut)], 0);
   }
   if (!of.hot.empty()) {
-    cuts.back() = partial_sums(input, output, of.slots.back(), slot.cols.begin);
+    cuts.back() = partial_sums(input, output, of.listed.back(), slot.cols.begin);
   }
   output.add_bags(routing_, input, cut, slot, cuts);
   if (lists_terms(slot.feature)) {

@@ -46,16 +46,15 @@ void UniqueRowsPath::lay_out(ThreadPool& pool, AskedIds& asked) const {
 
 void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
   const UniqueRows& rows = asked.rows.tables[at(fetch)];
-  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
-    const Slot& slot = routing_.slot(address);
-    const std::int64_t cut = slot.row_cut;
+  for_slots_of(fetch, [&](const SlotAddress& address, std::int64_t cut) {
+    const SlotKind& slot = routing_.kind(address);
     asked.slot(address) = {
         .ids = rows.entries(cut), .vectors = rows.vectors(cut), .gradients = rows.entries(cut)};
     if (slot.packed && rows.entries(cut) > 0) {
       asked.slot(address).packed_bytes = static_cast<std::int32_t>(std::ssize(rows.wire_ids(cut)));
     }
     if (!routing_.served_by(address, rank_)) {
-      continue;
+      return;
     }
     const auto runs = static_cast<std::int64_t>(rows.lengths(cut).size());
     OwnIds& own = asked.own;
@@ -69,16 +68,16 @@ void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
                                             .gradients = rows.entries(cut)};
     own.num_ids += rows.entries(cut);
     own.num_offsets += runs + 1;
-  }
+  });
 }
 
 void UniqueRowsPath::point(AskedIds& asked) const {
   for (std::int64_t t = 0; t < num_tables(); ++t) {
     const UniqueRows& rows = asked.rows.tables[at(t)];
-    for (const SlotAddress& address : routing_.fetches[at(t)].slots) {
-      asked.slot(address).rows = rows.places(routing_.slot(address).row_cut);
-      asked.slot(address).gradient_rows = rows.gradients(routing_.slot(address).row_cut);
-    }
+    for_slots_of(t, [&](const SlotAddress& address, std::int64_t cut) {
+      asked.slot(address).rows = rows.places(cut);
+      asked.slot(address).gradient_rows = rows.gradients(cut);
+    });
   }
 }
 
@@ -89,11 +88,10 @@ void UniqueRowsPath::finish(ThreadPool& pool, AskedIds& asked) const {
 /// The rows of the own shard, as lookups take them.
 void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
   const UniqueRows& rows = asked.rows.tables[at(fetch)];
-  for (const SlotAddress& address : routing_.fetches[at(fetch)].slots) {
+  for_slots_of(fetch, [&](const SlotAddress& address, std::int64_t cut) {
     if (!routing_.served_by(address, rank_)) {
-      continue;
+      return;
     }
-    const std::int64_t cut = routing_.slot(address).row_cut;
     const IncomingBlock& block = asked.own.blocks[asked.own_index(address)];
     std::copy_n(rows.ids(cut), block.num_ids, asked.own.ids.data() + block.ids_begin);
     std::int64_t* offset = asked.own.offsets.data() + block.gradient.offsets_begin;
@@ -102,18 +100,18 @@ void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
       offset[1] = offset[0] + length;
       ++offset;
     }
-  }
+  });
 }
 
 /// Lengths of the runs, and ids; nothing where no row is asked for.
 void UniqueRowsPath::add_pieces(const AskedIds& asked,
                                 const SlotAddress& address,
                                 SlotPieces& pieces) const {
-  const Slot& slot = routing_.slot(address);
-  const UniqueRows& rows = asked.rows.tables[at(slot.fetch)];
+  const UniqueRows& rows = asked.rows.tables[at(routing_.kind(address).fetch)];
+  const std::int64_t cut = routing_.row_cut(address);
   const bool is_asked = asked.slot(address).ids > 0;
-  const auto lengths = is_asked ? rows.lengths(slot.row_cut) : std::span<const std::int32_t>();
-  const auto ids = is_asked ? rows.wire_ids(slot.row_cut) : std::span<const std::byte>();
+  const auto lengths = is_asked ? rows.lengths(cut) : std::span<const std::int32_t>();
+  const auto ids = is_asked ? rows.wire_ids(cut) : std::span<const std::byte>();
   // Only read.
   pieces.push_back(
       {const_cast<std::int32_t*>(lengths.data()), static_cast<std::int64_t>(lengths.size_bytes())});
@@ -248,9 +246,8 @@ BlockCut UniqueRowsPath::served_cut(const InputStep& input,
 AskedCut UniqueRowsPath::asked_cut(const InputStep& input,
                                    const SlotAddress& address,
                                    std::int64_t cut) const {
-  const Slot& slot = routing_.slot(address);
-  const std::span<const std::int32_t> lengths =
-      input.asked.rows.tables[at(slot.fetch)].lengths(slot.row_cut);
+  const UniqueRows& rows = input.asked.rows.tables[at(routing_.kind(address).fetch)];
+  const std::span<const std::int32_t> lengths = rows.lengths(routing_.row_cut(address));
   const Range runs = runs_.of_cut(rank_, cut);
   const std::int64_t first =
       std::accumulate(lengths.begin(), lengths.begin() + runs.begin, std::int64_t{0});
@@ -273,12 +270,12 @@ void UniqueRowsPath::prepare(const InputStep& input, OutputStep& output) const {
   }
 }
 
-VectorPlace UniqueRowsPath::vectors_to(const OutputStep& output, const Slot& slot) const {
+VectorPlace UniqueRowsPath::vectors_to(const OutputStep& output, const SlotKind& slot) const {
   const std::int64_t dim = routing_.fetches[at(slot.fetch)].dim;
   return {output.fetched[at(slot.fetch)].vectors.as<float>() + slot.cols.begin, dim};
 }
 
-VectorPlace UniqueRowsPath::gradients_from(const OutputStep& output, const Slot& slot) const {
+VectorPlace UniqueRowsPath::gradients_from(const OutputStep& output, const SlotKind& slot) const {
   const std::int64_t dim = routing_.fetches[at(slot.fetch)].dim;
   return {output.fetched[at(slot.fetch)].sums.vectors() + slot.cols.begin, dim};
 }
@@ -368,7 +365,7 @@ void UniqueRowsPath::sum_gradients(Context& ctx, const InputStep& input, OutputS
 VectorDraws UniqueRowsPath::vector_draws(const InputStep& input,
                                          const SlotAddress& address,
                                          std::int64_t source) const {
-  const Slot& slot = routing_.slot(address);
+  const Slot slot = routing_.slot(address);
   const IncomingBlock& block = input.block(address, source);
   const kernels::Bags bags = input.incoming.bags(block, block.lookup);
   return {.of = VectorDraws::Of::kRows,
@@ -380,7 +377,7 @@ VectorDraws UniqueRowsPath::vector_draws(const InputStep& input,
 
 VectorDraws UniqueRowsPath::gradient_draws(const InputStep& input,
                                            const SlotAddress& address) const {
-  const Slot& slot = routing_.slot(address);
+  const Slot slot = routing_.slot(address);
   const UniqueRows& rows = input.asked.rows.tables[at(slot.fetch)];
   return {.of = VectorDraws::Of::kPartialSums,
           .key = keys_.sums[at(slot.table)],

@@ -40,9 +40,10 @@ class UniqueRowsPath : public SlotPath {
                                    std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void prepare(const InputStep& input, OutputStep& output) const override;
-  [[nodiscard]] VectorPlace vectors_to(const OutputStep& output, const Slot& slot) const override;
+  [[nodiscard]] VectorPlace vectors_to(const OutputStep& output,
+                                       const SlotKind& slot) const override;
   [[nodiscard]] VectorPlace gradients_from(const OutputStep& output,
-                                           const Slot& slot) const override;
+                                           const SlotKind& slot) const override;
   void pool(Context& ctx,
             const InputStep& input,
             OutputStep& output,
@@ -58,6 +59,17 @@ class UniqueRowsPath : public SlotPath {
  private:
   [[nodiscard]] std::int64_t num_tables() const {
     return static_cast<std::int64_t>(routing_.fetches.size());
+  }
+
+  /// Calls visit(address, cut of rows) for all slots of a table.
+  template <typename Visit>
+  void for_slots_of(std::int64_t fetch, const Visit& visit) const {
+    const RowFetch& cuts = routing_.fetches[at(fetch)];
+    for (std::int64_t k = 0; k < cuts.row_cuts(); ++k) {
+      for (const SlotAddress& address : routing_.row_cut(cuts, k)) {
+        visit(address, k);
+      }
+    }
   }
 
   void lay_out_table(AskedIds& asked, std::int64_t fetch) const;

@@ -23,6 +23,10 @@ class WholeBags : public BagSlots {
                      std::int64_t cut) const override;
 
  private:
+  [[nodiscard]] CutSlots slots_of(std::int64_t feature) const {
+    return routing_.row_cut(route(feature), 0);
+  }
+
   std::vector<std::int64_t> features_;  // that this rank packs
 };
 
