@@ -22,6 +22,7 @@
 #include "bench/timing.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/assemble_bags.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/planner/place.h"
 #include "weft/sharding/id_packer.h"
 #include "weft/sharding/id_receiver.h"
@@ -86,7 +87,6 @@ class CutFeature {
         device_(make_device({.kind = DeviceKind::kCpu, .threads = options.threads})),
         context_{.device = device_.get(), .pool = &device_->pool()},
         asked_(routing_, 0),
-        blocks_(static_cast<std::size_t>(ranks)),
         arrived_(static_cast<std::size_t>(ranks)),
         vectors_(static_cast<std::size_t>(options.batch * length * options.dim), 1.0F),
         sums_(static_cast<std::size_t>(options.batch * options.dim)) {}
@@ -129,13 +129,21 @@ class CutFeature {
   void list_arrived() {
     for (std::int64_t r = 0; r < ranks_; ++r) {
       arrived_[static_cast<std::size_t>(r)] = {.pieces = asked_.lane(r)};
-      counts_.push_back({asked_.counts_of({r, 0})});
+      counts_.push_back(asked_.counts_of({r, 0}));
     }
   }
 
   void unpack() {
-    receiver_.lay_out(ranks_ * batch_.batch, counts_, served_, blocks_);
-    receiver_.unpack(*context_.pool, counts_, arrived_, served_, blocks_);
+    const std::int64_t samples = ranks_ * batch_.batch;
+    if (layout::packs_id_lanes(ranks_)) {
+      receiver_.read_lanes(*context_.pool, samples, arrived_, served_);
+    } else {
+      for (std::int64_t r = 0; r < ranks_; ++r) {
+        receiver_.take_counts(samples, r, {&counts_[static_cast<std::size_t>(r)], 1}, served_);
+      }
+    }
+    receiver_.lay_out(samples, served_, blocks_);
+    receiver_.unpack(*context_.pool, arrived_, served_, blocks_);
   }
 
   void list_sums() {
@@ -179,8 +187,8 @@ class CutFeature {
   Context context_;
   sharding::AskedIds asked_;
   sharding::ServedIds served_;
-  std::vector<sharding::IncomingBlock> blocks_;
-  std::vector<std::vector<sharding::SlotCounts>> counts_;
+  sharding::IncomingBlocks blocks_;
+  std::vector<sharding::SlotCounts> counts_;
   std::vector<comm::Lane> arrived_;
   std::vector<float> vectors_, sums_;
   std::vector<kernels::BagVectors> cuts_;

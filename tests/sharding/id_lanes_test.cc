@@ -49,26 +49,30 @@ TEST(IdLanes, NumbersTakeABytePerSevenBits) {
 /// Of ten slots the first, with 3 ids, and the last, with 300, more than are listed of 8 bags.
 TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
   const std::vector<Slot> slots = split_slots(10);
-  std::vector<SlotCounts> counts(10);
+  const auto sender = [] { return std::string("rank 3"); };
   const std::vector<std::byte> lane = bytes_of({1, 2, 3, 300 % 128 + 128, 300 / 128, 1, 99});
-  EXPECT_EQ(read_slot_counts(lane, slots, 8, "rank 3", counts), 6);
-  for (std::size_t j = 0; j < counts.size(); ++j) {
-    EXPECT_EQ(counts[j].ids, j == 0 ? 3 : j == 9 ? 300 : 0);
-    EXPECT_EQ(counts[j].batch, 8);
-    EXPECT_EQ(counts[j].bag_bytes, j == 9 ? 0 : 1);
-    EXPECT_EQ(counts[j].length_bytes, j == 9 ? 1 : 0);
+  ASSERT_EQ(marked_slots(lane, 10, sender), 2);
+  std::vector<ArrivedSlot> arrived(2);
+  EXPECT_EQ(read_slot_counts(lane, slots, 8, "rank 3", arrived), 6);
+  for (const ArrivedSlot& one : arrived) {
+    const bool is_last = &one == &arrived.back();
+    EXPECT_EQ(one.slot, is_last ? 9 : 0);
+    EXPECT_EQ(one.counts.ids, is_last ? 300 : 3);
+    EXPECT_EQ(one.counts.batch, 8);
+    EXPECT_EQ(one.counts.bag_bytes, is_last ? 0 : 1);
+    EXPECT_EQ(one.counts.length_bytes, is_last ? 1 : 0);
   }
   // Without a byte no slot has ids.
-  EXPECT_EQ(read_slot_counts({}, slots, 8, "rank 3", counts), 0);
-  EXPECT_TRUE(std::all_of(counts.begin(), counts.end(),
-                          [](const SlotCounts& one) { return one.ids == 0; }));
+  EXPECT_EQ(marked_slots({}, 10, sender), 0);
+  EXPECT_EQ(read_slot_counts({}, slots, 8, "rank 3", {}), 0);
 }
 
 void expect_counts_refused(const std::vector<int>& lane, const std::string& message) {
   const std::vector<Slot> slots = split_slots(10);
-  std::vector<SlotCounts> counts(10);
+  const std::string sender = "id exchange: rank 3";
   try {
-    read_slot_counts(bytes_of(lane), slots, 8, "id exchange: rank 3", counts);
+    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), 10, [&] { return sender; })));
+    read_slot_counts(bytes_of(lane), slots, 8, sender, arrived);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);
@@ -117,19 +121,18 @@ void expect_lane_refused(const std::string& message,
   ASSERT_EQ(lane, bytes_of({1, 1, 5, 7}));
   damage(lane);
   const IdReceiver receiver(*ranks.paths[0], true, {20, 21, 22, 23, 24, 25, 26, 27, 28});
-  std::vector<std::vector<SlotCounts>> counts(kWorld, std::vector<SlotCounts>(1));
   ServedIds served;
-  std::vector<IncomingBlock> blocks(kWorld);
+  IncomingBlocks blocks;
   std::vector<comm::Piece> piece = {{lane.data(), std::ssize(lane)}};
   std::vector<comm::Lane> arrived(kWorld);
   arrived[1].pieces = piece;
   try {
-    receiver.read_lanes(ranks.pool, ranks.size, arrived, served, counts);
-    receiver.lay_out(ranks.size, counts, served, blocks);
-    receiver.unpack(ranks.pool, counts, arrived, served, blocks);
+    receiver.read_lanes(ranks.pool, ranks.size, arrived, served);
+    receiver.lay_out(ranks.size, served, blocks);
+    receiver.unpack(ranks.pool, arrived, served, blocks);
     EXPECT_EQ(message, "");
-    EXPECT_EQ(blocks[1].num_ids, 1);
-    EXPECT_EQ(served.ids[at(blocks[1].ids_begin)], 7);
+    EXPECT_EQ(blocks.of(0, 1).num_ids, 1);
+    EXPECT_EQ(served.ids[at(blocks.of(0, 1).ids_begin)], 7);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);
     const std::string what = error.what();

@@ -137,30 +137,41 @@ struct Ranks {
   std::vector<AskedIds> asked;
 };
 
+/// The blocks [slots][ranks], where there is none one without ids.
+inline std::vector<IncomingBlock> all_blocks(const IncomingBlocks& blocks,
+                                             const Routing& routing,
+                                             std::int64_t server) {
+  std::vector<IncomingBlock> all;
+  for (std::int64_t j = 0; j < routing.num_slots(server); ++j) {
+    for (std::int64_t r = 0; r < routing.ranks; ++r) {
+      all.push_back(blocks.of(j, r));
+    }
+  }
+  return all;
+}
+
 /// Unpacks at `server` what all others have packed: where they hold it, or received first.
 inline std::vector<IncomingBlock> unpack(Ranks& ranks,
                                          std::int64_t server,
                                          ServedIds& served,
                                          bool lent) {
   const std::size_t world = ranks.paths.size();
-  std::vector<IncomingBlock> blocks(at(ranks.routing.num_slots(server)) * world);
+  IncomingBlocks blocks;
   const IdReceiver receiver(*ranks.paths[static_cast<std::size_t>(server)], lent,
                             std::vector<int>(world));
   const bool packed = layout::packs_id_lanes(ranks.routing.ranks);
-  const std::vector<std::vector<SlotCounts>> asked = ranks.counts(server);
-  std::vector<std::vector<SlotCounts>> counts = asked;
+  const std::vector<std::vector<SlotCounts>> counts = ranks.counts(server);
   if (packed) {
     std::vector<std::int64_t> lane_bytes;
     for (std::size_t r = 0; r < world; ++r) {
       lane_bytes.push_back(comm::Lane{.pieces = ranks.asked[r].lane(server)}.bytes());
-      std::fill(counts[r].begin(), counts[r].end(), SlotCounts{});
     }
     receiver.expect_lanes(lane_bytes, served);
   } else {
     for (std::size_t r = 0; r < world; ++r) {
-      receiver.check(ranks.size, static_cast<std::int64_t>(r), counts[r]);
+      receiver.take_counts(ranks.size, static_cast<std::int64_t>(r), counts[r], served);
     }
-    receiver.lay_out(ranks.size, counts, served, blocks);
+    receiver.lay_out(ranks.size, served, blocks);
   }
   std::vector<comm::Lane> arrived(world);
   for (std::size_t r = 0; r < world; ++r) {
@@ -179,20 +190,26 @@ inline std::vector<IncomingBlock> unpack(Ranks& ranks,
     arrived[r] = {.pieces = lent ? sent : expected};
   }
   if (packed) {
-    receiver.read_lanes(ranks.pool, ranks.size, arrived, served, counts);
+    receiver.read_lanes(ranks.pool, ranks.size, arrived, served);
     for (std::size_t r = 0; r < world; ++r) {
+      std::size_t with_ids = 0;
       for (std::size_t j = 0; j < counts[r].size() && static_cast<std::int64_t>(r) != server; ++j) {
-        EXPECT_EQ(counts[r][j].batch, asked[r][j].batch);
-        EXPECT_EQ(counts[r][j].length_bytes, asked[r][j].length_bytes);
-        EXPECT_EQ(counts[r][j].bag_bytes, asked[r][j].bag_bytes);
-        EXPECT_EQ(counts[r][j].ids, asked[r][j].ids);
-        EXPECT_EQ(counts[r][j].packed_bytes, asked[r][j].packed_bytes);
+        with_ids += counts[r][j].ids > 0 ? 1 : 0;
+      }
+      EXPECT_EQ(served.arrived_of(static_cast<std::int64_t>(r)).size(), with_ids);
+      for (const ArrivedSlot& one : served.arrived_of(static_cast<std::int64_t>(r))) {
+        const SlotCounts& asked = counts[r][at(one.slot)];
+        EXPECT_EQ(one.counts.batch, asked.batch);
+        EXPECT_EQ(one.counts.length_bytes, asked.length_bytes);
+        EXPECT_EQ(one.counts.bag_bytes, asked.bag_bytes);
+        EXPECT_EQ(one.counts.ids, asked.ids);
+        EXPECT_EQ(one.counts.packed_bytes, asked.packed_bytes);
       }
     }
-    receiver.lay_out(ranks.size, counts, served, blocks);
+    receiver.lay_out(ranks.size, served, blocks);
   }
-  receiver.unpack(ranks.pool, counts, arrived, served, blocks);
-  return blocks;
+  receiver.unpack(ranks.pool, arrived, served, blocks);
+  return all_blocks(blocks, ranks.routing, server);
 }
 
 }  // namespace weft::sharding::id_ranks

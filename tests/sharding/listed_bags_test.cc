@@ -89,12 +89,13 @@ void expect_list_refused(const std::string& message, const Damage& damage) {
   damage(static_cast<std::uint8_t*>(lane[0].data), pieces, counts[1][0]);
   const IdReceiver receiver(*ranks.paths[0], true, {10, 11});
   ServedIds served;
-  std::vector<IncomingBlock> blocks(2);
+  IncomingBlocks blocks;
   const std::vector<comm::Lane> arrived = {{}, {.pieces = pieces}};
   try {
-    receiver.check(16, 1, counts[1]);
-    receiver.lay_out(16, counts, served, blocks);
-    receiver.unpack(ranks.pool, counts, arrived, served, blocks);
+    receiver.take_counts(16, 0, counts[0], served);
+    receiver.take_counts(16, 1, counts[1], served);
+    receiver.lay_out(16, served, blocks);
+    receiver.unpack(ranks.pool, arrived, served, blocks);
     EXPECT_EQ(message, "");
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -157,6 +158,16 @@ struct AskedIds {
 
   [[nodiscard]] const AskedSlot& slot(const SlotAddress& address) const {
     return slots[at(address.server)][at(address.slot)];
+  }
+
+  /// Calls visit(address) for the slots of a server that get ids, in its order.
+  template <typename Visit>
+  void for_slots_with_ids(std::int64_t server, const Visit& visit) const {
+    for (std::int64_t j = 0; j < std::ssize(slots[at(server)]); ++j) {
+      if (slots[at(server)][at(j)].ids > 0) {
+        visit(SlotAddress{server, j});
+      }
+    }
   }
 
   /// Index in own.blocks.

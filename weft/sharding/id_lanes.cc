@@ -176,37 +176,34 @@ std::int64_t read_slot_counts(std::span<const std::byte> lane,
                               std::span<const Slot> slots,
                               std::int64_t batch,
                               const std::string& sender,
-                              std::span<SlotCounts> counts) {
-  const auto all = std::ssize(slots);
-  const std::int64_t bits = layout::slot_bits_bytes(all);
-  if (!lane.empty() && std::ssize(lane) < bits) {
-    fail(ErrorCode::kComm, "{}: a lane of {} bytes for {} slots", sender, lane.size(), all);
+                              std::span<ArrivedSlot> arrived) {
+  if (lane.empty()) {
+    return 0;
   }
-  CountReader reader(lane, lane.empty() ? 0 : bits, sender);
+  const auto all = std::ssize(slots);
+  CountReader reader(lane, layout::slot_bits_bytes(all), sender);
+  auto to = arrived.begin();
   for (std::int64_t j = 0; j < all; ++j) {
+    if ((lane[at(j / 8)] >> (j % 8) & std::byte{1}) == std::byte{0}) {
+      continue;
+    }
     const Slot& slot = slots[at(j)];
-    SlotCounts& one = counts[at(j)];
-    const bool has_ids =
-        !lane.empty() && (lane[at(j / 8)] >> (j % 8) & std::byte{1}) != std::byte{0};
-    one = {.batch = static_cast<std::int32_t>(batch), .length_bytes = 0, .ids = 0};
-    one.ids = has_ids ? reader.number() : 0;
-    if (has_ids && one.ids == 0) {
+    *to = {.slot = static_cast<std::int32_t>(j)};
+    SlotCounts& one = (to++)->counts;
+    one = {.batch = static_cast<std::int32_t>(batch), .length_bytes = 0, .ids = reader.number()};
+    if (one.ids == 0) {
       fail(ErrorCode::kComm, "{}: slot {} of {} is marked and has no ids", sender, j, all);
     }
-    const bool is_listed = lists(slot, one.ids, batch);
-    if (is_listed) {
+    if (lists(slot, one.ids, batch)) {
       one.bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
     } else if (slot.fetch >= 0) {
       one.length_bytes = 4;
-    } else if (has_ids) {
+    } else {
       one.length_bytes = static_cast<std::int16_t>(reader.byte());
     }
-    if (has_ids && slot.packed) {
+    if (slot.packed) {
       one.packed_bytes = reader.number();
     }
-  }
-  if (!lane.empty() && all % 8 > 0 && lane[at(bits - 1)] >> (all % 8) != std::byte{0}) {
-    fail(ErrorCode::kComm, "{}: a slot behind the last of {} is marked", sender, all);
   }
   return reader.next();
 }

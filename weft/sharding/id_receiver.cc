@@ -69,54 +69,72 @@ void IdReceiver::find_parts(std::int64_t global_size, ServedIds& served) const {
   std::copy(runs.begin(), runs.end(), served.parts.begin() + global_size);
 }
 
-void IdReceiver::check(std::int64_t global_size,
+/// Of the `batch` samples of a rank.
+void IdReceiver::check(std::int64_t batch,
                        std::int64_t source,
-                       std::span<const SlotCounts> counts) const {
-  const std::int64_t batch = routing_.own_samples(global_size, source).size();
-  const auto refuse = [&](std::size_t slot, const std::string& what) {
+                       std::int64_t slot,
+                       const SlotCounts& counts) const {
+  const auto refuse = [&](const std::string& what) {
     fail(ErrorCode::kComm, "id exchange: rank {} announces {} for {}", world_ranks_[at(source)],
-         what, routing_.name_of(slots_[slot]));
+         what, routing_.name_of(slots_[at(slot)]));
   };
-  for (std::size_t j = 0; j < counts.size(); ++j) {
-    const SlotCounts& one = counts[j];
-    const bool is_width = one.length_bytes == 0 || one.length_bytes == 1 || one.length_bytes == 2 ||
-                          one.length_bytes == 4;
-    if (one.batch != batch || one.ids < 0 || !is_width || (batch == 0 && one.ids > 0)) {
-      refuse(j, fmt::format("{} samples with {} ids and lengths of {} bytes, {} samples expected,",
-                            one.batch, one.ids, one.length_bytes, batch));
-    }
-    const bool may_list = slots_[j].fetch < 0 && one.length_bytes == 0 &&
-                          one.bag_bytes == layout::listed_bag_bytes(batch);
-    if (one.bag_bytes != 0 && !may_list) {
-      refuse(j, fmt::format("a list of bags of {} bytes each beside lengths of {} bytes",
-                            one.bag_bytes, one.length_bytes));
-    }
-    if (one.packed_bytes < 0) {
-      refuse(j, fmt::format("{} bytes of packed rows", one.packed_bytes));
-    }
+  const bool is_width = counts.length_bytes == 0 || counts.length_bytes == 1 ||
+                        counts.length_bytes == 2 || counts.length_bytes == 4;
+  if (counts.batch != batch || counts.ids < 0 || !is_width || (batch == 0 && counts.ids > 0)) {
+    refuse(fmt::format("{} samples with {} ids and lengths of {} bytes, {} samples expected,",
+                       counts.batch, counts.ids, counts.length_bytes, batch));
+  }
+  const bool may_list = slots_[at(slot)].fetch < 0 && counts.length_bytes == 0 &&
+                        counts.bag_bytes == layout::listed_bag_bytes(batch);
+  if (counts.bag_bytes != 0 && !may_list) {
+    refuse(fmt::format("a list of bags of {} bytes each beside lengths of {} bytes",
+                       counts.bag_bytes, counts.length_bytes));
+  }
+  if (counts.packed_bytes < 0) {
+    refuse(fmt::format("{} bytes of packed rows", counts.packed_bytes));
   }
 }
 
+void IdReceiver::take_counts(std::int64_t global_size,
+                             std::int64_t source,
+                             std::span<const SlotCounts> counts,
+                             ServedIds& served) const {
+  if (source == 0) {
+    served.arrived.clear();
+    served.arrived_begins.assign(at(routing_.ranks) + 1, 0);
+  }
+  const std::int64_t batch = routing_.own_samples(global_size, source).size();
+  for (std::int64_t j = 0; j < std::ssize(counts) && source != paths_.rank(); ++j) {
+    const SlotCounts& one = counts[at(j)];
+    check(batch, source, j, one);
+    if (one.ids > 0) {
+      served.arrived.push_back({.source = static_cast<std::int32_t>(source),
+                                .slot = static_cast<std::int32_t>(j),
+                                .counts = one});
+    }
+  }
+  served.arrived_begins[at(source) + 1] = std::ssize(served.arrived);
+}
+
 void IdReceiver::lay_out(std::int64_t global_size,
-                         std::span<const std::vector<SlotCounts>> counts,
                          ServedIds& served,
-                         std::span<IncomingBlock> blocks) const {
+                         IncomingBlocks& blocks) const {
   find_parts(global_size, served);
   served.num_ids = served.num_weights = 0;
   served.num_offsets = 1;  // the first is 0, and of all blocks without bags
   served.tasks.clear();
-  for (std::size_t j = 0; j < slots_.size(); ++j) {
-    const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
-    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-      if (r == paths_.rank()) {
-        served.tasks.add(0);
-        continue;
-      }
-      const SlotPath& path = paths_.of(address, r);
-      const ArrivedBlock from = block_from(counts, j, r);
-      path.expect_block(served, from, blocks[j * at(routing_.ranks) + at(r)]);
-      served.tasks.add(path.unpack_tasks(from));
+  expect_blocks(served, blocks);
+  for (std::int64_t b = 0; b < blocks.size(); ++b) {
+    const std::int32_t arrival = served.block_arrivals[at(b)];
+    if (arrival < 0) {
+      served.tasks.add(0);
+      continue;
     }
+    const ArrivedSlot& arrived = served.arrived[at(arrival)];
+    const SlotPath& path = path_of(arrived);
+    const ArrivedBlock from = block_from(arrived);
+    path.expect_block(served, from, blocks.at_place(b));
+    served.tasks.add(path.unpack_tasks(from));
   }
   grow(served.ids, served.num_ids);
   grow(served.offsets, served.num_offsets);
@@ -124,7 +142,25 @@ void IdReceiver::lay_out(std::int64_t global_size,
   grow(served.parts, served.num_parts);
   grow(served.samples, served.keeps_samples ? served.num_offsets : 0);
   if (!packed_) {
-    describe_lanes(counts, served);
+    describe_lanes(served);
+  }
+}
+
+/// From the order of messages, by source, to that of blocks, by slot.
+void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const {
+  const std::int64_t slots = std::ssize(slots_);
+  blocks.begin(slots, routing_.ranks);
+  for (const ArrivedSlot& one : served.arrived) {
+    blocks.expect(one.slot, one.source);
+  }
+  for (std::int64_t j = 0; j < slots; ++j) {
+    blocks.expect(j, paths_.rank());
+  }
+  blocks.make();
+  served.block_arrivals.assign(at(blocks.size()), -1);
+  for (std::size_t i = 0; i < served.arrived.size(); ++i) {
+    const ArrivedSlot& one = served.arrived[i];
+    served.block_arrivals[at(blocks.place(one.slot, one.source))] = static_cast<std::int32_t>(i);
   }
 }
 
@@ -142,63 +178,72 @@ void IdReceiver::expect_lanes(std::span<const std::int64_t> lane_bytes, ServedId
 void IdReceiver::read_lanes(ThreadPool& pool,
                             std::int64_t global_size,
                             std::span<const comm::Lane> arrived,
-                            ServedIds& served,
-                            std::span<std::vector<SlotCounts>> counts) const {
-  grow(served.section_begins, routing_.ranks * std::ssize(slots_));
+                            ServedIds& served) const {
+  const auto bytes_of = [&](std::int64_t r) -> std::span<const std::byte> {
+    if (r == paths_.rank() || arrived[at(r)].pieces.empty()) {
+      return {};
+    }
+    const comm::Piece& run = arrived[at(r)].pieces.front();
+    return {static_cast<const std::byte*>(run.data), at(run.bytes)};
+  };
+  served.arrived_begins.assign(at(routing_.ranks) + 1, 0);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    served.arrived_begins[at(r) + 1] =
+        served.arrived_begins[at(r)] +
+        marked_slots(bytes_of(r), std::ssize(slots_), [&] { return sender(r); });
+  }
+  served.arrived.resize(at(served.arrived_begins.back()));
   pool.parallel_for(routing_.ranks, [&](std::int64_t r) {
-    if (r != paths_.rank()) {
-      read_lane(global_size, r, arrived[at(r)], served, counts[at(r)]);
+    if (!bytes_of(r).empty()) {
+      const std::int64_t begin = served.arrived_begins[at(r)];
+      read_lane(global_size, r, bytes_of(r),
+                std::span(served.arrived)
+                    .subspan(at(begin), at(served.arrived_begins[at(r) + 1] - begin)));
     }
   });
 }
 
+std::string IdReceiver::sender(std::int64_t source) const {
+  return fmt::format("id exchange: rank {}", world_ranks_[at(source)]);
+}
+
 void IdReceiver::read_lane(std::int64_t global_size,
                            std::int64_t source,
-                           const comm::Lane& lane,
-                           ServedIds& served,
-                           std::span<SlotCounts> counts) const {
-  const std::string sender = fmt::format("id exchange: rank {}", world_ranks_[at(source)]);
+                           std::span<const std::byte> lane,
+                           std::span<ArrivedSlot> arrived) const {
+  const std::string from = sender(source);
   const std::int64_t batch = routing_.own_samples(global_size, source).size();
-  std::span<const std::byte> bytes;
-  if (!lane.pieces.empty()) {
-    const comm::Piece& run = lane.pieces.front();
-    bytes = {static_cast<const std::byte*>(run.data), at(run.bytes)};
-  }
-  std::int64_t next = read_slot_counts(bytes, slots_, batch, sender, counts);
-  check(global_size, source, counts);
-  for (std::size_t j = 0; j < slots_.size(); ++j) {
-    const SlotCounts& one = counts[j];
-    served.section_begins[at(source) * slots_.size() + j] = next;
-    if (one.ids > 0) {
-      SlotPieces pieces;
-      const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
-      const ArrivedBlock from{.slot = &slots_[j],
-                              .source = source,
-                              .world_rank = world_ranks_[at(source)],
-                              .counts = one};
-      paths_.of(address, source).add_expected(from, pieces);
-      for (const comm::Piece& piece : pieces.all()) {
-        next += piece.bytes;
-      }
+  std::int64_t next = read_slot_counts(lane, slots_, batch, from, arrived);
+  for (ArrivedSlot& one : arrived) {
+    one.source = static_cast<std::int32_t>(source);
+    check(batch, source, one.slot, one.counts);
+    one.section = next;
+    SlotPieces pieces;
+    path_of(one).add_expected(block_from(one), pieces);
+    for (const comm::Piece& piece : pieces.all()) {
+      next += piece.bytes;
     }
   }
-  if (next != std::ssize(bytes)) {
-    fail(ErrorCode::kComm, "{}: {} bytes of ids have come, {} announced", sender, bytes.size(),
-         next);
+  if (next != std::ssize(lane)) {
+    fail(ErrorCode::kComm, "{}: {} bytes of ids have come, {} announced", from, lane.size(), next);
   }
 }
 
-void IdReceiver::describe_lanes(std::span<const std::vector<SlotCounts>> counts,
-                                ServedIds& served) const {
+/// Of a slot without ids all pieces are empty.
+void IdReceiver::describe_lanes(ServedIds& served) const {
   served.pieces.resize(at(routing_.ranks));
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     auto& pieces = served.pieces[at(r)];
     pieces.clear();
-    for (std::size_t j = 0; j < slots_.size() && r != paths_.rank(); ++j) {
-      const SlotAddress address{paths_.rank(), static_cast<std::int64_t>(j)};
-      SlotPieces one;
-      paths_.of(address, r).add_expected(block_from(counts, j, r), one);
-      pieces.insert(pieces.end(), one.all().begin(), one.all().end());
+    if (r == paths_.rank()) {
+      continue;
+    }
+    pieces.resize(slot_piece_.back());
+    for (const ArrivedSlot& one : served.arrived_of(r)) {
+      SlotPieces expected;
+      path_of(one).add_expected(block_from(one), expected);
+      std::copy(expected.all().begin(), expected.all().end(),
+                pieces.begin() + static_cast<std::ptrdiff_t>(slot_piece_[at(one.slot)]));
     }
   }
   receive_pieces(served);
@@ -226,28 +271,24 @@ void IdReceiver::receive_pieces(ServedIds& served) const {
 }
 
 void IdReceiver::unpack(ThreadPool& pool,
-                        std::span<const std::vector<SlotCounts>> counts,
                         std::span<const comm::Lane> arrived,
                         ServedIds& served,
-                        std::span<IncomingBlock> blocks) const {
+                        IncomingBlocks& blocks) const {
   served.tasks.run(pool, [&](std::int64_t b, std::int64_t task) {
-    const std::size_t j = at(b / routing_.ranks);
-    ArrivedBlock from = block_from(counts, j, b % routing_.ranks);
-    const comm::Lane& lane = arrived[at(from.source)];
-    const SlotPath& path = paths_.of({paths_.rank(), static_cast<std::int64_t>(j)}, from.source);
+    const ArrivedSlot& one = served.arrived[at(served.block_arrivals[at(b)])];
+    const SlotPath& path = path_of(one);
+    const std::span<const comm::Piece> lane = arrived[at(one.source)].pieces;
+    ArrivedBlock from = block_from(one);
     SlotPieces sections;
     if (packed_) {
       path.add_expected(from, sections);
-      if (from.counts.ids > 0) {
-        const auto* const run = static_cast<const std::byte*>(lane.pieces.front().data);
-        sections.place(run + served.section_begins[at(from.source) * slots_.size() + j]);
-      }
+      sections.place(static_cast<const std::byte*>(lane.front().data) + one.section);
       from.pieces = sections.all();
     } else {
-      from.pieces = pieces_of(lane.pieces, j);
-      path.check_pieces(from, pieces_of(served.pieces[at(from.source)], j));
+      from.pieces = pieces_of(lane, at(one.slot));
+      path.check_pieces(from, pieces_of(served.pieces[at(one.source)], at(one.slot)));
     }
-    path.unpack(served, from, task, blocks[at(b)]);
+    path.unpack(served, from, task, blocks.at_place(b));
   });
 }
 

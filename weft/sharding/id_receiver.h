@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/thread_pool.h"
 #include "weft/comm/collective.h"
 #include "weft/sharding/incoming_ids.h"
@@ -23,58 +25,60 @@ class IdReceiver {
   /// `world_ranks`: the world's number of each rank, for messages. `paths` outlives it.
   IdReceiver(const Paths& paths, bool lent, std::vector<int> world_ranks);
 
-  /// Throws Error(kComm) naming the rank and the slot for `counts` ([own slots]) that the samples
-  /// of `source` cannot have.
-  void check(std::int64_t global_size,
-             std::int64_t source,
-             std::span<const SlotCounts> counts) const;
+  /// Of direct lanes: takes what the samples of `source` ask, in `counts` [own slots]. Sources come
+  /// one after the other, this rank's too, of which nothing is taken. Throws Error(kComm) naming
+  /// the rank and the slot for counts that they cannot have.
+  void take_counts(std::int64_t global_size,
+                   std::int64_t source,
+                   std::span<const SlotCounts> counts,
+                   ServedIds& served) const;
 
   /// Of packed lanes (id_lanes.h): describes those of `lane_bytes` [W] bytes that are about to
   /// come.
   void expect_lanes(std::span<const std::int64_t> lane_bytes, ServedIds& served) const;
 
-  /// Of packed lanes that have come: reads their counts [W][own slots]. Throws Error(kComm) naming
-  /// the rank, and the slot where one is known, for a lane that is damaged or counts that check()
-  /// refuses.
+  /// Of packed lanes that have come: takes what they ask. Throws Error(kComm) naming the rank, and
+  /// the slot where one is known, for a lane that is damaged or counts that take_counts() refuses.
   void read_lanes(ThreadPool& pool,
                   std::int64_t global_size,
                   std::span<const comm::Lane> arrived,
-                  ServedIds& served,
-                  std::span<std::vector<SlotCounts>> counts) const;
+                  ServedIds& served) const;
 
-  /// Places the blocks [own slots][W] of other ranks; `counts` is [W][own slots], which have been
-  /// checked.
-  void lay_out(std::int64_t global_size,
-               std::span<const std::vector<SlotCounts>> counts,
-               ServedIds& served,
-               std::span<IncomingBlock> blocks) const;
+  /// Places the blocks of other ranks, and makes room for those of this one.
+  void lay_out(std::int64_t global_size, ServedIds& served, IncomingBlocks& blocks) const;
 
   /// Throws Error(kComm) naming the sender and the slot where bags or rows are not what was
   /// announced.
   void unpack(ThreadPool& pool,
-              std::span<const std::vector<SlotCounts>> counts,
               std::span<const comm::Lane> arrived,
               ServedIds& served,
-              std::span<IncomingBlock> blocks) const;
+              IncomingBlocks& blocks) const;
 
  private:
+  void check(std::int64_t batch,
+             std::int64_t source,
+             std::int64_t slot,
+             const SlotCounts& counts) const;
   void find_parts(std::int64_t global_size, ServedIds& served) const;
   void read_lane(std::int64_t global_size,
                  std::int64_t source,
-                 const comm::Lane& lane,
-                 ServedIds& served,
-                 std::span<SlotCounts> counts) const;
+                 std::span<const std::byte> lane,
+                 std::span<ArrivedSlot> arrived) const;
+  [[nodiscard]] std::string sender(std::int64_t source) const;
+  void expect_blocks(ServedIds& served, IncomingBlocks& blocks) const;
   void receive_pieces(ServedIds& served) const;
-  void describe_lanes(std::span<const std::vector<SlotCounts>> counts, ServedIds& served) const;
+  void describe_lanes(ServedIds& served) const;
 
-  [[nodiscard]] ArrivedBlock block_from(std::span<const std::vector<SlotCounts>> counts,
-                                        std::size_t slot,
-                                        std::int64_t source) const {
-    return {.slot = &slots_[slot],
-            .source = source,
-            .world_rank = world_ranks_[static_cast<std::size_t>(source)],
-            .counts = counts[static_cast<std::size_t>(source)][slot],
+  [[nodiscard]] ArrivedBlock block_from(const ArrivedSlot& arrived) const {
+    return {.slot = &slots_[at(arrived.slot)],
+            .source = arrived.source,
+            .world_rank = world_ranks_[at(arrived.source)],
+            .counts = arrived.counts,
             .pieces = {}};
+  }
+
+  [[nodiscard]] const SlotPath& path_of(const ArrivedSlot& arrived) const {
+    return paths_.of({paths_.rank(), arrived.slot}, arrived.source);
   }
 
   /// The pieces of a slot among those of a direct lane.

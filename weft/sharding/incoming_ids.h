@@ -7,9 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/jagged/keyed_jagged_tensor.h"
 #include "weft/kernels/rows.h"
+#include "weft/sharding/present_set.h"
 
 namespace weft::sharding {
 
@@ -60,10 +62,67 @@ struct IncomingBlock {
   std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
 };
 
+/// The blocks of a rank's slots: of its own samples all, of other ranks' those that have ids. What
+/// is kept grows with what is there, and by two bits with slots and ranks. Reused from step to
+/// step.
+class IncomingBlocks {
+ public:
+  /// Forgets all. Slots and sources are below these numbers from now on.
+  void begin(std::int64_t slots, std::int64_t ranks) {
+    ranks_ = ranks;
+    present_.begin(slots * ranks);
+    blocks_.clear();
+  }
+
+  void expect(std::int64_t slot, std::int64_t source) { present_.insert(slot * ranks_ + source); }
+
+  /// Once all are expected: makes room for them.
+  void make() { blocks_.resize(at(present_.count())); }
+
+  [[nodiscard]] std::int64_t size() const { return std::ssize(blocks_); }
+
+  /// Its number among all blocks, which are ordered by slot, then source.
+  [[nodiscard]] std::int64_t place(std::int64_t slot, std::int64_t source) const {
+    return present_.place(slot * ranks_ + source);
+  }
+
+  [[nodiscard]] IncomingBlock& at_place(std::int64_t place) { return blocks_[at(place)]; }
+
+  [[nodiscard]] const IncomingBlock& at_place(std::int64_t place) const {
+    return blocks_[at(place)];
+  }
+
+  /// One without ids where there is none.
+  [[nodiscard]] const IncomingBlock& of(std::int64_t slot, std::int64_t source) const {
+    static constexpr IncomingBlock kNone{};
+    return present_.has(slot * ranks_ + source) ? blocks_[at(place(slot, source))] : kNone;
+  }
+
+  /// Calls visit(source, place) for the blocks of a slot, by source.
+  template <typename Visit>
+  void for_slot(std::int64_t slot, const Visit& visit) const {
+    const std::int64_t first = slot * ranks_;
+    present_.for_each({first, first + ranks_}, [&](std::int64_t number, std::int64_t place) {
+      visit(number - first, place);
+    });
+  }
+
+  /// Bytes on the heap.
+  [[nodiscard]] std::int64_t heap_bytes() const {
+    return present_.heap_bytes() +
+           static_cast<std::int64_t>(blocks_.capacity() * sizeof(IncomingBlock));
+  }
+
+ private:
+  std::int64_t ranks_ = 1;
+  PresentSet present_;                 // slot * ranks + source
+  std::vector<IncomingBlock> blocks_;  // by place
+};
+
 /// The ids that this rank looks up in a step. Blocks say which part of the arrays is theirs; the
 /// arrays belong to the batch and to its InputStep, and hold until the next exchange_counts().
 struct IncomingIds {
-  std::vector<IncomingBlock> blocks;      ///< [own slots][W sources]
+  IncomingBlocks blocks;                  ///< of own slots
   std::vector<IncomingBlock> replicated;  ///< [replicated slots], from this rank alone
   std::vector<IncomingBlock> fetched;     ///< [F] this rank's own, of features of fetched tables
   std::array<IdArrays, 4> arrays;         ///< by IdOrigin

@@ -50,7 +50,7 @@ InputStep::InputStep(const Routing& routing, std::int64_t rank, std::int64_t con
     : ranks(routing.ranks),
       control_bytes(control),
       asked(routing, rank),
-      received(at(routing.ranks)),
+      received(at(routing.num_slots(rank))),
       recv_lane_bytes(at(routing.ranks)),
       send_counts_bytes(at(routing.ranks)),
       recv_counts_bytes(at(routing.ranks)),
@@ -59,13 +59,12 @@ InputStep::InputStep(const Routing& routing, std::int64_t rank, std::int64_t con
   const std::int64_t own = routing.num_slots(rank);
   const auto fixed = static_cast<std::int64_t>(sizeof(WireHeader)) + control_bytes;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    received[at(r)].resize(at(own));
     send_counts_bytes[at(r)] = fixed + counts_bytes(routing, routing.num_slots(r));
     recv_counts_bytes[at(r)] = fixed + counts_bytes(routing, own);
   }
   send_counts.resize(at(sum(send_counts_bytes)));
   recv_counts.resize(at(sum(recv_counts_bytes)));
-  incoming.blocks.resize(at(own * ranks));
+  incoming.blocks.begin(own, ranks);
   incoming.replicated.resize(at(routing.num_slots(routing.replicated())));
   incoming.fetched.resize(routing.features.size());
 }
@@ -275,18 +274,18 @@ void InputDist::read_counts(InputStep& step) const {
 
 /// The counts of the slots of this rank that `source` has sent before its lane.
 void InputDist::read_slots(InputStep& step, std::int64_t source, const std::byte* in) const {
-  for (SlotCounts& counts : step.received[at(source)]) {
+  for (SlotCounts& counts : step.received) {
     std::memcpy(&counts, in, sizeof(counts));
     in += sizeof(counts);
   }
-  receiver_.check(step.batch().global_size, source, step.received[at(source)]);
+  receiver_.take_counts(step.batch().global_size, source, step.received, step.served);
 }
 
 void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
   const bool packed = layout::packs_id_lanes(routing_.ranks);
   const std::int64_t samples = step.batch().global_size;
   const auto lay_out = [&] {
-    receiver_.lay_out(samples, step.received, step.served, step.incoming.blocks);
+    receiver_.lay_out(samples, step.served, step.incoming.blocks);
     place_own_blocks(step);
   };
   packed ? receiver_.expect_lanes(step.recv_lane_bytes, step.served) : lay_out();
@@ -299,10 +298,10 @@ void InputDist::exchange_ids(Context& ctx, InputStep& step) const {
   }
   comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
     if (packed) {
-      receiver_.read_lanes(*ctx.pool, samples, arrived, step.served, step.received);
+      receiver_.read_lanes(*ctx.pool, samples, arrived, step.served);
       lay_out();
     }
-    receiver_.unpack(*ctx.pool, step.received, arrived, step.served, step.incoming.blocks);
+    receiver_.unpack(*ctx.pool, arrived, step.served, step.incoming.blocks);
   });
   place(ctx, step);
 }
@@ -312,7 +311,7 @@ void InputDist::place_own_blocks(InputStep& step) const {
   const std::int64_t rank = comm_.rank();
   const std::int64_t own = routing_.num_slots(rank);
   for (std::int64_t j = 0; j < own; ++j) {
-    step.incoming.blocks[at(j * routing_.ranks + rank)] =
+    step.incoming.blocks.at_place(step.incoming.blocks.place(j, rank)) =
         paths_.of({rank, j}, rank).own_block(step, {rank, j});
   }
   const std::int64_t replicated = routing_.replicated();

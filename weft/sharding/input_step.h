@@ -27,7 +27,7 @@ struct InputStep {
   /// Of a slot that this rank serves, the samples of `source`.
   [[nodiscard]] const IncomingBlock& block(const SlotAddress& address, std::int64_t source) const {
     return address.server == ranks ? incoming.replicated[at(address.slot)]
-                                   : incoming.blocks[at(address.slot * ranks + source)];
+                                   : incoming.blocks.of(address.slot, source);
   }
 
   /// All bags of a feature as the batch has them, which are of `rank`'s samples.
@@ -48,8 +48,8 @@ struct InputStep {
   AskedIds asked;
   ServedIds served;
   IncomingIds incoming;
-  std::vector<std::vector<SlotCounts>> received;  ///< [W sources][own slots]
-  std::vector<std::int64_t> recv_lane_bytes;      ///< [W] of packed lanes of ids (id_lanes.h)
+  std::vector<SlotCounts> received;           ///< [own slots] of the rank in hand
+  std::vector<std::int64_t> recv_lane_bytes;  ///< [W] of packed lanes of ids (id_lanes.h)
   std::vector<std::byte> send_counts, recv_counts;
   std::vector<std::int64_t> send_counts_bytes, recv_counts_bytes;  ///< [W]
   std::vector<comm::Lane> send, recv;                              ///< [W]

@@ -35,14 +35,21 @@ OutputDist::OutputDist(const Paths& paths, comm::Communicator& comm)
   }
 }
 
-/// Calls visit(address, peer, serves) for all slots between this rank and `peer`, in the order of
-/// the wire: peers ascend, hot rows and replicas come behind this rank's own slots.
+/// Calls visit(address, peer, serves) for the slots between this rank and `peer` that have ids, in
+/// the order of the wire: peers ascend, hot rows and replicas come behind this rank's own slots. Of
+/// itself a rank has all slots.
 template <typename Visit>
-void OutputDist::for_both_ends(const Visit& visit) const {
+void OutputDist::for_both_ends(const InputStep& input, const Visit& visit) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    for_slots(routing_, rank_, [&](const SlotAddress& address) { visit(address, r, true); });
-    for_slots(routing_, r, [&](const SlotAddress& address) { visit(address, r, false); });
-    if (r == rank_) {
+    for (const ArrivedSlot& one : input.served.arrived_of(r)) {
+      visit(SlotAddress{rank_, one.slot}, r, true);
+    }
+    if (r != rank_) {
+      input.asked.for_slots_with_ids(r,
+                                     [&](const SlotAddress& address) { visit(address, r, false); });
+    } else {
+      for_slots(routing_, r, [&](const SlotAddress& address) { visit(address, r, true); });
+      for_slots(routing_, r, [&](const SlotAddress& address) { visit(address, r, false); });
       for_slots(routing_, routing_.replicated(),
                 [&](const SlotAddress& address) { visit(address, r, true); });
       for_slots(routing_, routing_.replicated(),
@@ -127,16 +134,18 @@ bool OutputDist::vector_travels(const SlotAddress& address, std::int64_t source)
 
 /// Calls visit(address) for the slots whose vectors come from `server`, in the order of the wire.
 template <typename Visit>
-void OutputDist::for_asked(std::int64_t server, const Visit& visit) const {
+void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const {
   const auto if_travels = [&](const SlotAddress& address) {
     if (vector_travels(address, rank_)) {
       visit(address);
     }
   };
-  for_slots(routing_, server, if_travels);
-  if (server == rank_) {
-    for_slots(routing_, routing_.replicated(), if_travels);
+  if (server != rank_) {
+    input.asked.for_slots_with_ids(server, if_travels);
+    return;
   }
+  for_slots(routing_, server, if_travels);
+  for_slots(routing_, routing_.replicated(), if_travels);
 }
 
 /// A whole batch's vectors for a rank lie behind each other, and are one piece.
@@ -153,7 +162,7 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
-  for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
+  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const std::int64_t dim = routing_.kind(address).dim();
     if (serves && vector_travels(address, peer)) {
       const Range vectors = paths_.of(address, peer).served_cut(input, address, peer, cut).vectors;
@@ -177,7 +186,7 @@ void OutputDist::note_arrivals(const InputStep& input,
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const std::span<const comm::Piece> pieces = arrived[at(r)].pieces;
     std::size_t next = 0;
-    for_asked(r, [&](const SlotAddress& address) {
+    for_asked(input, r, [&](const SlotAddress& address) {
       if (pieces.empty()) {  // silent: none of its slots has a vector
         step.arrived_at[at(address.server)][at(address.slot)] = nullptr;
         return;
@@ -228,11 +237,11 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
                                           std::int64_t cut) const {
   step.forward_wire.clear(input.batch().step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    for_asked(r, [&](const SlotAddress& address) {
+    for_asked(input, r, [&](const SlotAddress& address) {
       step.arrived_at[at(address.server)][at(address.slot)] = layout_.asked(step, address);
     });
   }
-  for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
+  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
     if (serves) {
       add_served_vectors(input, step, address, peer, cut);
     } else {
@@ -395,7 +404,7 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     OutputStep& step,
                                     std::int64_t cut) const {
   clear_pieces(step);
-  for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
+  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const SlotKind& slot = routing_.kind(address);
     const std::int64_t row_bytes = 4 * slot.dim();
     if (serves && layout_.gradient_travels(address, peer)) {
@@ -429,7 +438,7 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
                                             std::int64_t cut) const {
   const bool draws = paths_.keys().is_on;
   step.backward_wire.clear(input.batch().step);
-  for_both_ends([&](const SlotAddress& address, std::int64_t peer, bool serves) {
+  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
     const SlotKind& slot = routing_.kind(address);
     if (serves && layout_.gradient_travels(address, peer)) {
       const VectorWire::Block block{

@@ -124,9 +124,9 @@ class OutputDist {
                                   OutputStep& step,
                                   std::int64_t cut) const;
   template <typename Visit>
-  void for_both_ends(const Visit& visit) const;
+  void for_both_ends(const InputStep& input, const Visit& visit) const;
   template <typename Visit>
-  void for_asked(std::int64_t server, const Visit& visit) const;
+  void for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const;
 
   const Paths& paths_;
   const Routing& routing_;

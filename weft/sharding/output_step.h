@@ -88,8 +88,9 @@ struct OutputStep {
 
   Buffer served;  ///< vectors of this rank's slots, by source; then their gradients
   Buffer asked;   ///< vectors of this rank's samples, where not lent; decoded partial sums
-  std::int64_t cleared = 0;  ///< capacity of all buffers at the last clear_grown()
-  /// [W][own slots], then [replicated slots]: where their blocks begin in `served`, in floats.
+  std::int64_t cleared = 0;                ///< capacity of all buffers at the last clear_grown()
+  const IncomingBlocks* blocks = nullptr;  ///< of the batch in hand
+  /// [blocks], then [replicated slots]: where they begin in `served`, in floats.
   std::vector<layout::ServedFloats<std::int64_t>> served_places;
   std::vector<Range> served_run;  ///< [W] floats; this rank's ends with hot rows
   std::vector<std::vector<std::int64_t>> asked_begin;  ///< [W + 1][slots] floats, of a server's run

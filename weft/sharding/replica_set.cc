@@ -266,9 +266,9 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
       visit(SlotAddress{routing_.replicated(), j}, incoming.replicated[at(j)], rank_);
       continue;
     }
-    for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-      visit(SlotAddress{rank_, j}, incoming.blocks[at(j * routing_.ranks + r)], r);
-    }
+    incoming.blocks.for_slot(j, [&](std::int64_t source, std::int64_t place) {
+      visit(SlotAddress{rank_, j}, incoming.blocks.at_place(place), source);
+    });
   }
 }
 

@@ -14,6 +14,7 @@
 #include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
+#include "weft/sharding/wire_ids.h"
 
 namespace weft::sharding {
 
@@ -56,7 +57,22 @@ class RunParts {
   std::vector<std::int32_t> parts_;
 };
 
+/// What one rank asks of a slot that this one serves: it has ids.
+struct ArrivedSlot {
+  std::int32_t source = 0;
+  std::int32_t slot = 0;
+  SlotCounts counts = {};
+  std::int64_t section = 0;  ///< of a packed lane (id_lanes.h): where it begins
+};
+
 struct ServedIds {
+  /// What a rank asks, in the order of slots.
+  [[nodiscard]] std::span<const ArrivedSlot> arrived_of(std::int64_t source) const {
+    return std::span(arrived).subspan(
+        at(arrived_begins[at(source)]),
+        at(arrived_begins[at(source) + 1] - arrived_begins[at(source)]));
+  }
+
   [[nodiscard]] std::span<const std::int64_t> used_ids() const { return {ids.data(), at(num_ids)}; }
 
   [[nodiscard]] std::span<const std::int64_t> used_offsets() const {
@@ -85,7 +101,9 @@ struct ServedIds {
   std::int64_t global_size = -1;                 ///< samples of the global batch
   std::int64_t parts_of = -1;                    ///< the global size that `parts` begins with
   std::vector<std::vector<comm::Piece>> pieces;  ///< [W]; of a packed lane (id_lanes.h) one
-  std::vector<std::int64_t> section_begins;      ///< [W][own slots] of packed lanes, in the lane
+  std::vector<ArrivedSlot> arrived;              ///< of other ranks, by source, then slot
+  std::vector<std::int64_t> arrived_begins;      ///< [W + 1] in these
+  std::vector<std::int32_t> block_arrivals;      ///< by place of a block in these; -1: an own one
   std::vector<std::byte> bytes;                  ///< where they are received, unless lent
   TaskList tasks;                                ///< of blocks
   std::vector<std::int64_t> ids, offsets;

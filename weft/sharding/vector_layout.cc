@@ -15,11 +15,11 @@ void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
 }
 
 void VectorLayout::place_served(const InputStep& input, OutputStep& step) const {
-  step.served_places.resize(
-      at(routing_.num_slots(rank_) * routing_.ranks + routing_.num_slots(routing_.replicated())));
+  step.blocks = &input.incoming.blocks;
+  step.served_places.resize(at(step.blocks->size() + routing_.num_slots(routing_.replicated())));
   layout::ServedFloats<std::int64_t> next;
   const auto place = [&](const SlotAddress& address, std::int64_t source) {
-    step.served_places[served_index(address, source)] = next;
+    step.served_places[served_index(step, address, source)] = next;
     if (paths_.of(address, source).block(address, source).moves_vectors()) {
       const IncomingBlock& block = input.block(address, source);
       next.add(block.vectors, block.gradients, routing_.kind(address).dim());
@@ -30,8 +30,11 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     step.served_run[at(r)].begin = next.vectors;
-    for_slots(routing_, rank_, [&](const SlotAddress& address) { place(address, r); });
+    for (const ArrivedSlot& one : input.served.arrived_of(r)) {
+      place({rank_, one.slot}, r);
+    }
     if (r == rank_) {
+      for_slots(routing_, rank_, [&](const SlotAddress& address) { place(address, r); });
       for_slots(routing_, routing_.replicated(),
                 [&](const SlotAddress& address) { place(address, r); });
     }
@@ -66,9 +69,11 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   }
 }
 
-std::size_t VectorLayout::served_index(const SlotAddress& address, std::int64_t source) const {
-  const std::int64_t before = address.server == routing_.replicated() ? routing_.ranks : source;
-  return at(before * routing_.num_slots(rank_) + address.slot);
+std::size_t VectorLayout::served_index(const OutputStep& step,
+                                       const SlotAddress& address,
+                                       std::int64_t source) const {
+  return at(address.server == routing_.replicated() ? step.blocks->size() + address.slot
+                                                    : step.blocks->place(address.slot, source));
 }
 
 VectorPlace VectorLayout::output(const OutputStep& step,
@@ -78,7 +83,7 @@ VectorPlace VectorLayout::output(const OutputStep& step,
   if (!paths_.of(address, source).block(address, source).moves_vectors()) {
     return step.matrices.vectors_of(slot);
   }
-  return {step.served.as<float>() + step.served_places[served_index(address, source)].vectors,
+  return {step.served.as<float>() + step.served_places[served_index(step, address, source)].vectors,
           slot.dim()};
 }
 
@@ -97,8 +102,9 @@ VectorPlace VectorLayout::gradient(const OutputStep& step,
   if (!gradient_travels(address, source)) {
     return step.matrices.gradients_of(slot);
   }
-  return {step.served.as<float>() + step.served_places[served_index(address, source)].gradients,
-          slot.dim()};
+  return {
+      step.served.as<float>() + step.served_places[served_index(step, address, source)].gradients,
+      slot.dim()};
 }
 
 bool VectorLayout::gradient_travels(const SlotAddress& address, std::int64_t source) const {

@@ -64,7 +64,9 @@ class VectorLayout {
  private:
   void place_served(const InputStep& input, OutputStep& step) const;
   void place_asked(const InputStep& input, OutputStep& step) const;
-  [[nodiscard]] std::size_t served_index(const SlotAddress& address, std::int64_t source) const;
+  [[nodiscard]] std::size_t served_index(const OutputStep& step,
+                                         const SlotAddress& address,
+                                         std::int64_t source) const;
 
   const Paths& paths_;
   const Routing& routing_;
