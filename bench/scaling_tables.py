@@ -9,8 +9,9 @@ def _cases(results, schedule):
                               for r in results.find("scaling", "messages", schedule=schedule)))
 
 
-def _value(results, name, case, schedule):
-    found = results.find("scaling", name, tables=case[0], ranks=case[1], schedule=schedule)
+def _value(results, name, case, schedule, program="scaling", cut=None):
+    cuts = {} if cut is None else {"cut": cut}
+    found = results.find(program, name, tables=case[0], ranks=case[1], schedule=schedule, **cuts)
     return found[0]["median"] if found else None
 
 
@@ -47,14 +48,65 @@ def table_growth_measured(results):
     rows = []
     for schedule in ("sync", "nested"):
         for case in _cases(results, schedule):
-            rows.append([*case, schedule, _cell(_value(results, "step", case, schedule)),
-                         _cell(_value(results, "start", case, schedule)),
-                         _cell(_value(results, "memory", case, schedule), 1e-6),
-                         _cell(_control(results, case, schedule), 1e-3)])
-    return table(["tables", "ranks", "schedule", "step, ms", "start, ms", "memory, MB", "control, kB"], rows)
+            rows.append([*case, schedule, *_times(results, case, schedule), _cell(_control(results, case, schedule), 1e-3)])
+    return table(["tables", "ranks", "schedule", *TIMES, "control, kB"], rows)
+
+
+TIMES = ("step, ms", "library, ms", "start, ms", "memory, MB", "heap, MB")
+
+
+def _times(results, case, schedule, program="scaling", cut=None):
+    return [_cell(_value(results, name, case, schedule, program, cut), scale) for name, scale in (
+        ("step", 1), ("library", 1), ("start", 1), ("memory", 1e-6), ("heap", 1e-6))]
 
 
 def table_growth_bytes(results):
     rows = [[*case, _cell(_control(results, case, "predicted"), 1e-6),
-             _cell(_value(results, "plan", case, "predicted"), 1e-6)] for case in _cases(results, "predicted")]
-    return table(["tables", "ranks", "control, MB", "plan, MB"], rows)
+             _cell(_value(results, "plan", case, "predicted"), 1e-6),
+             _cell(_value(results, "manifest", case, "sync"), 1e-6),
+             _cell(_value(results, "manifest_most", case, "predicted"), 1e-6)] for case in _cases(results, "predicted")]
+    return table(["tables", "ranks", "control, MB", "plan, MB", "manifest, MB", "at most"], rows)
+
+
+def _imitated(results, kind):
+    """Jobs of which `kind` ranks were measured: set, cut, ranks, schedule."""
+    return list(dict.fromkeys(
+        (r["parameters"]["tables"], r["parameters"]["cut"], r["parameters"]["ranks"], r["parameters"]["schedule"])
+        for r in results.find("scaling", "messages") if r["parameters"]["schedule"].startswith(kind)))
+
+
+def table_growth_imitated(results):
+    """A host's real ranks among imitated ones."""
+    rows = []
+    for name, cut, ranks, schedule in _imitated(results, "imitated"):
+        case = (name, ranks)
+        rows.append([name, cut, ranks, schedule.removeprefix("imitated "),
+                     _cell(_value(results, "messages", case, schedule, cut=cut)),
+                     _cell(_value(results, "bytes", case, schedule, cut=cut), 1e-6),
+                     *_times(results, case, schedule, cut=cut)[1:]])
+    return table(["tables", "cut", "ranks", "schedule", "messages", "sent, MB", *TIMES[1:]], rows)
+
+
+def table_growth_agreement(results):
+    """The same ranks among imitated peers and among real ones: figures of both."""
+    rows = []
+    for name, cut, ranks, schedule in _imitated(results, "real"):
+        both = [[_value(results, figure, (name, ranks), f"{kind} {schedule.removeprefix('real ')}", cut=cut)
+                 for figure in ("messages", "bytes", "library", "memory", "heap")] for kind in ("imitated", "real")]
+        scales = (1, 1e-3, 1, 1e-6, 1e-6)
+        rows.append([name, cut, ranks, schedule.removeprefix("real "),
+                     *(f"{_cell(a, scale)} / {_cell(b, scale)}" for a, b, scale in zip(*both, scales))])
+    return table(["tables", "cut", "ranks", "schedule", "messages", "sent, kB", "library, ms", "memory, MB", "heap, MB"],
+                 rows)
+
+
+def table_growth_processes(results):
+    """Processes over MPI beside threads."""
+    rows = []
+    for r in results.find("scaling_mpi", "messages"):
+        parameters = r["parameters"]
+        case, schedule = (parameters["tables"], parameters["ranks"]), parameters["schedule"]
+        counts = [f"{_cell(r_value)} / {_cell(_value(results, name, case, schedule))}" for name in ("messages", "bytes")
+                  for r_value in [_value(results, name, case, schedule, "scaling_mpi")]]
+        rows.append([*case, schedule, *counts, *_times(results, case, schedule, "scaling_mpi")])
+    return table(["tables", "ranks", "schedule", "messages", "bytes", *TIMES], rows)

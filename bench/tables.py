@@ -15,8 +15,9 @@ import sys
 import pipeline_tables
 import save_tables
 import store_tables
-from scaling_tables import (table_growth_bytes, table_growth_measured, table_growth_nested,  # noqa: F401  (found by name)
-                            table_growth_predicted, table_growth_sync)
+from scaling_tables import (table_growth_agreement, table_growth_bytes,  # noqa: F401  (found by name)
+                            table_growth_imitated, table_growth_measured, table_growth_nested, table_growth_predicted,
+                            table_growth_processes, table_growth_sync)
 from table_text import number, percent, spread, table
 from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
                          table_tier_parts, table_tier_production, table_tier_production_traffic, table_tier_shared,
@@ -105,7 +106,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh", "cluster", "scaling"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh", "cluster", "scaling", "scaling_mpi"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)

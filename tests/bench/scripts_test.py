@@ -202,8 +202,26 @@ class Tables(Folder):
         self.assertIn("| x | 64 | 22 | - | - | - | - | - | - | 198 |", tables.table_growth_sync(result))
         self.assertEqual(tables.table_growth_sync(result), tables.table_growth_nested(result))
         self.assertEqual(tables.table_growth_sync(result), tables.table_growth_predicted(result))
-        self.assertIn("| x | 8 | nested | 4 | 5 | 6 | 4,000 |", tables.table_growth_measured(result))
-        self.assertIn("| x | 64 | 4 | 2 |", tables.table_growth_bytes(result))
+        self.assertIn("| x | 8 | nested | 4 | - | 5 | 6 | - | 4,000 |", tables.table_growth_measured(result))
+        self.assertIn("| x | 64 | 4 | 2 | - | - |", tables.table_growth_bytes(result))
+        self.assertEqual(tables.table_kernels(result), "")
+
+    def growth(self, schedule, messages, **parameters):
+        at = {"tables": "x", "ranks": "64", "schedule": schedule, **parameters}
+        return [figure(name, (value,) * 3, better="lower", **at) for name, value in (
+            ("messages", messages), ("bytes", 2e6), ("step", 4), ("library", 3), ("start", 5), ("memory", 6e6),
+            ("heap", 7e6))]
+
+    def test_growth_of_imitated_ranks_and_processes(self):
+        self.write("s.json", results(*self.growth("sync", 22), *self.growth("real sync", 23, cut="even"),
+                                     *self.growth("imitated sync", 24, cut="even"), program="scaling"))
+        self.write("t.json", results(*self.growth("sync", 25), program="scaling_mpi"))
+        result = tables.Results(self.folder)
+        self.assertIn("| x | even | 64 | sync | 24 | 2 | 3 | 5 | 6 | 7 |", tables.table_growth_imitated(result))
+        self.assertIn("| x | even | 64 | sync | 24 / 23 | 2,000 / 2,000 | 3 / 3 | 6 / 6 | 7 / 7 |",
+                      tables.table_growth_agreement(result))
+        self.assertIn("| x | 64 | sync | 25 / 22 | 2,000,000 / 2,000,000 | 4 | 3 | 5 | 6 | 7 |",
+                      tables.table_growth_processes(result))
         self.assertEqual(tables.table_kernels(result), "")
 
     def test_mesh(self):
