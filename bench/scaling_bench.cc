@@ -307,6 +307,7 @@ int main(int argc, char** argv) {
     if (options.quick) {
       options.sets = {"criteo_kaggle"};
       options.counted = {8, 16};
+      options.cuts = {"even"};
       options.predicted = options.imitated = {16};
       options.steps = 1;
     }

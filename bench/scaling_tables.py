@@ -5,8 +5,9 @@ PARTS = ("exchange_counts", "exchange_ids", "output_dist", "grad_dist", "exchang
 
 
 def _cases(results, schedule):
-    return list(dict.fromkeys((r["parameters"]["tables"], r["parameters"]["ranks"])
-                              for r in results.find("scaling", "messages", schedule=schedule)))
+    found = {(r["parameters"]["tables"], r["parameters"]["ranks"])
+             for r in results.find("scaling", "messages", schedule=schedule)}
+    return sorted(found, key=lambda case: (case[0], int(case[1])))
 
 
 def _value(results, name, case, schedule, program="scaling", cut=None):
@@ -70,9 +71,9 @@ def table_growth_bytes(results):
 
 def _imitated(results, kind):
     """Jobs of which `kind` ranks were measured: set, cut, ranks, schedule."""
-    return list(dict.fromkeys(
-        (r["parameters"]["tables"], r["parameters"]["cut"], r["parameters"]["ranks"], r["parameters"]["schedule"])
-        for r in results.find("scaling", "messages") if r["parameters"]["schedule"].startswith(kind)))
+    found = {(r["parameters"]["tables"], r["parameters"]["cut"], r["parameters"]["ranks"], r["parameters"]["schedule"])
+             for r in results.find("scaling", "messages") if r["parameters"]["schedule"].startswith(kind)}
+    return sorted(found, key=lambda job: (job[0], job[1] != "row-wise", job[3].endswith("nested"), int(job[2])))
 
 
 def table_growth_imitated(results):
