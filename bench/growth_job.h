@@ -93,7 +93,8 @@ RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run);
 ImitatedOptions imitate(const GrowthRun& run, std::int64_t real);
 
 /// What docs/checkpoint_format.md says that a manifest of the job has at most, with one segment of
-/// rows of each rank.
+/// rows of each rank, and the texts of configuration and plan. Dense parameters, which are stored
+/// in blocks, come on top.
 double most_manifest_bytes(const GrowthRun& run);
 
 /// Seconds of a processor that this process has taken.

@@ -66,7 +66,7 @@ def table_growth_bytes(results):
              _cell(_value(results, "plan", case, "predicted"), 1e-6),
              _cell(_value(results, "manifest", case, "sync"), 1e-6),
              _cell(_value(results, "manifest_most", case, "predicted"), 1e-6)] for case in _cases(results, "predicted")]
-    return table(["tables", "ranks", "control, MB", "plan, MB", "manifest, MB", "at most"], rows)
+    return table(["tables", "ranks", "control, MB", "plan, MB", "manifest, MB", "its formula, MB"], rows)
 
 
 def _imitated(results, kind):
