@@ -548,6 +548,10 @@ TEST(MakePlan, PartsAreResolved) {
   EXPECT_EQ(error_of([&] { make_plan(config, 5); }),
             "numerics.parts: 4 parts cannot be spread over 5 ranks, each needs one at least; set "
             "numerics.parts=5 or more, or run on 4 ranks");
+  config.numerics.parts = 0;
+  EXPECT_EQ(error_of([&] { make_plan(config, 65537); }),
+            "numerics.parts: 65537 ranks need a part each, and there are 65536 parts at most; run "
+            "on 65536 ranks or fewer");
 }
 
 TEST(MakePlan, TablesMayHaveFewerGroupsThanTheMesh) {

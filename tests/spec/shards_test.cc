@@ -138,6 +138,33 @@ TEST(PlanText, IsShortForThousandsOfRanks) {
   EXPECT_EQ(plan_from_yaml(text, "plan.yaml"), plan);
 }
 
+/// A table of so many shards that follow no rule.
+Plan plan_of_shards(std::int64_t shards) {
+  std::vector<Shard> list;
+  for (std::int64_t i = 0; i < shards; ++i) {
+    const std::int64_t begin = 3 * i + i % 2;
+    list.push_back({.rank = i * 7919 % 65521, .rows = {begin, begin + 2 + i % 3}, .cols = {0, 16}});
+  }
+  Plan plan{.ranks = 65536, .parts = 65536, .tables = {}};
+  plan.tables.push_back({.table = "a", .sharding = Sharding::kRowWise, .shards = list});
+  return plan;
+}
+
+// It could be written, and neither be read as a plan's file nor resumed from.
+TEST(PlanText, LongerThanCanBeReadIsRefusedWhenItIsMade) {
+  EXPECT_LT(plan_to_yaml(plan_of_shards(1000)).size(), std::size_t{1} << 20);
+  try {
+    static_cast<void>(plan_to_yaml(plan_of_shards(260000)));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kConfig);
+    const std::string text = error.what();
+    EXPECT_TRUE(text.starts_with("the plan of 1 table on 65536 ranks takes ")) << text;
+    EXPECT_NE(text.find(" MiB and may have 16: it could not be read again"), std::string::npos);
+    EXPECT_NE(text.find("take another tables[].sharding"), std::string::npos);
+  }
+}
+
 constexpr const char* kHead =
     "version: 1\nranks: 3\nparts: 8\ntables:\n  - table: a\n    sharding: row_wise\n    shards:\n";
 

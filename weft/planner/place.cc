@@ -11,14 +11,13 @@
 #include "weft/base/parts.h"
 #include "weft/base/text.h"
 #include "weft/planner/hot_rows.h"
+#include "weft/planner/resolve_parts.h"
 
 namespace weft::planner {
 namespace {
 
 using spec::Shard;
 using spec::Sharding;
-
-constexpr std::int64_t kDefaultParts = 8;
 
 // A flat exchange has a message for each other rank, and one thread that sends them.
 constexpr std::int64_t kMostFlatRanks = 64;
@@ -290,20 +289,6 @@ std::vector<Shard> grid_shards(const spec::Table& table, std::int64_t cut, const
     }
   }
   return shards;
-}
-
-std::int64_t resolve_parts(const spec::Config& config, std::int64_t ranks) {
-  const std::int64_t parts = config.numerics.parts;
-  if (parts == 0) {
-    return std::max(kDefaultParts, ranks);
-  }
-  if (parts < ranks) {
-    fail(ErrorCode::kConfig,
-         "numerics.parts: {} parts cannot be spread over {} ranks, each needs one at least; set "
-         "numerics.parts={} or more, or run on {} ranks",
-         parts, ranks, ranks, parts);
-  }
-  return parts;
 }
 
 /// Without a search bags are added at the owners, if nothing else is asked for.

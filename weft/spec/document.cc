@@ -26,7 +26,7 @@ Where read_document(const std::string& text, const std::string& file, const Walk
 }
 
 std::string read_config_file(const std::string& path, const std::string& what) {
-  constexpr std::streamsize kLimit = std::streamsize{16} << 20;
+  constexpr std::streamsize kLimit = kMaxDocumentBytes;
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(kLimit) + 1, '\0');

@@ -3,12 +3,16 @@
 /// walk.h make such a walk.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "weft/spec/describe.h"
 
 namespace weft::spec {
+
+/// A longer text is read as no document: no configuration, plan or profile.
+inline constexpr std::int64_t kMaxDocumentBytes = std::int64_t{16} << 20;
 
 /// Walks every field of one object, in the order of the YAML form.
 using Walk = std::function<void(Visitor&)>;
@@ -26,7 +30,8 @@ Where read_document(const std::string& text, const std::string& file, const Walk
 std::string write_document(const Walk& walk);
 
 /// A file's text. `what` is what the file holds, as in "cannot read the `what` 'x.yaml'"; throws
-/// Error(kConfig) so. Files above 16 MiB are cut after that, which read_document() refuses.
+/// Error(kConfig) so. Files above kMaxDocumentBytes are cut after that, which read_document()
+/// refuses.
 std::string read_config_file(const std::string& path, const std::string& what);
 
 }  // namespace weft::spec

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/error.h"
 #include "weft/base/hash.h"
+#include "weft/base/text.h"
 #include "weft/spec/describe.h"
 #include "weft/spec/document.h"
 #include "weft/spec/text.h"
@@ -201,6 +203,16 @@ std::string plan_to_yaml(const Plan& plan) {
   std::string out;
   YamlWriter writer(out, {});
   visit(writer, copy);
+  if (std::ssize(out) > kMaxDocumentBytes) {
+    constexpr double kMiB = 1 << 20;
+    fail(ErrorCode::kConfig,
+         "the plan of {} on {} takes {:.1f} MiB and may have {:.0f}: it could not be read again, "
+         "from its file or from a checkpoint; a table of which each rank has an equal part takes "
+         "100 bytes, and one cut otherwise as many for each of its shards: take another "
+         "tables[].sharding, tables without hot rows, or fewer ranks",
+         counted(std::ssize(plan.tables), "table"), counted(plan.world(), "rank"),
+         static_cast<double>(out.size()) / kMiB, static_cast<double>(kMaxDocumentBytes) / kMiB);
+  }
   return out;
 }
 

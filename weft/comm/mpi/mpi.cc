@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -26,6 +27,7 @@
 #include "weft/comm/mpi/mpi_post.h"
 #include "weft/comm/mpi/open_files.h"
 #include "weft/comm/mpi/sink.h"
+#include "weft/comm/mpi/tcp_ports.h"
 #include "weft/comm/mpi/transfer.h"
 #include "weft/comm/waits.h"
 
@@ -84,6 +86,20 @@ std::string name_ranks(const std::vector<int>& ranks) {
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
+}
+
+/// Before MPI starts, and says less where it fails. One rank of each host looks.
+void warn_of_listening() {
+  const char* own = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  if (own == nullptr || std::string_view(own) != "0") {
+    return;
+  }
+  for (const char* range : {"OMPI_MCA_btl_tcp_port_range_v4", "OMPI_MCA_btl_tcp_port_range_v6"}) {
+    if (const auto wrong =
+            listening_shortage(std::getenv(range), std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE"))) {
+      log_warning("{} ({})", *wrong, range);
+    }
+  }
 }
 
 /// An exchange that a caller waits for.
@@ -169,6 +185,7 @@ class ProgressEngine final : public Engine {
   void initialise();
   void find_hosts();
   void claim_files();
+  void look_at_ports();
   void loop();
   void take_requests();
   bool progress_all();
@@ -283,6 +300,7 @@ void ProgressEngine::run() {
 }
 
 void ProgressEngine::initialise() {
+  warn_of_listening();
   int provided = 0;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED) {
@@ -303,6 +321,7 @@ void ProgressEngine::initialise() {
   carrier_ = carrier_of(find_components());
   find_hosts();
   claim_files();
+  look_at_ports();
   post_.emplace(control);
   control_.emplace(*post_, rank_, size_, options_.timeout_s);
   last_moved_ = Clock::now();
@@ -359,6 +378,25 @@ void ProgressEngine::claim_files() {
   text.erase(text.find_last_not_of(' ') + 1);
   check_mpi(MPI_Finalize(), "MPI_Finalize");
   throw Error(ErrorCode::kResource, text, lowest);
+}
+
+/// The lowest rank on whose host ports may run short says so. Not an error: which sockets are
+/// opened, and from which end, depends on forms and on who sends first.
+void ProgressEngine::look_at_ports() {
+  const int own = hosts_[static_cast<std::size_t>(rank_)];
+  const auto here = static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + size_, own));
+  const std::optional<PortRange> range = local_port_range();
+  std::optional<std::string> wrong;
+  if (carrier_.sockets && range) {
+    wrong = port_shortage({.here = here, .elsewhere = size_ - here}, *range);
+  }
+  const int candidate = wrong ? rank_ : size_;
+  int lowest = size_;
+  check_mpi(MPI_Allreduce(&candidate, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+  if (lowest == rank_) {
+    log_warning("rank {}: {}", rank_, *wrong);
+  }
 }
 
 void ProgressEngine::loop() {
