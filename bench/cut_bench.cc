@@ -20,6 +20,7 @@
 
 #include "bench/report.h"
 #include "bench/timing.h"
+#include "weft/base/at.h"
 #include "weft/base/philox.h"
 #include "weft/kernels/assemble_bags.h"
 #include "weft/layout/id_lanes.h"
@@ -148,9 +149,8 @@ class CutFeature {
 
   void list_sums() {
     std::int64_t next = 0;
-    const sharding::FeatureRoute& route = routing_.features[0];
-    for (std::int64_t k = 0; k < route.row_cuts(); ++k) {
-      const sharding::AskedSlot& slot = asked_.slot(routing_.row_cut(route, k).front());
+    for (std::int64_t k = 0; k < asked_.features[0].cuts; ++k) {
+      const sharding::AskedSlot& slot = asked_.slots[at(asked_.places_of(0, k).begin)];
       cuts_.push_back({.vectors = vectors_.data() + next * dim_,
                        .stride = dim_,
                        .bags = slot.rows,
@@ -160,7 +160,8 @@ class CutFeature {
     sum_ = {.to = {sums_.data(), dim_, dim_},
             .bags = batch_.batch,
             .cuts = cuts_,
-            .terms = asked_.bags.terms_of(asked_.bags.term_sections[0])};
+            .terms = asked_.bags.terms_of(asked_.bags.term_sections[0]),
+            .cut_numbers = asked_.features[0].by_rule ? asked_.rule_cuts_of(0) : nullptr};
   }
 
   [[nodiscard]] std::int64_t sent_bytes() const {

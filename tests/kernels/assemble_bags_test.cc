@@ -40,5 +40,27 @@ TEST(AssembleBags, PartialSumsGoUpTheTreeOverCuts) {
   EXPECT_EQ(out[2], 0.0F);
 }
 
+/// Of eight cuts only 1, 2, 3 and 6 are given: the tree is that of eight, (1 + (2 + 3)) + 6.
+TEST(AssembleBags, TheTreeIsThatOfAllCutsWhereSomeAreGiven) {
+  const std::vector<float> vectors = {1.0F, 0x1p24F, -0x1p24F, 1.0F};
+  std::vector<BagVectors> cuts;
+  for (const float& of_cut : vectors) {
+    cuts.push_back({&of_cut, 1, nullptr, 1});
+  }
+  const std::int32_t begins[] = {0, 4};
+  const BagTerm terms[] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}};
+  const std::int32_t numbers[] = {1, 2, 3, 6};
+  float out = -7.0F;
+  BagAssembly job{.to = {&out, 1, 1}, .bags = 1, .cuts = cuts, .terms = {begins, terms}};
+  const std::unique_ptr<Device> device = make_device({});
+  run_on(*device, [&](Context& ctx) { assemble_bags(ctx, std::span(&job, 1)); });
+  EXPECT_EQ(out, 1.0F) << "of four cuts";  // (1 + 2^24) + (1 - 2^24)
+  job.cut_numbers = numbers;
+  run_on(*device, [&](Context& ctx) { assemble_bags(ctx, std::span(&job, 1)); });
+  EXPECT_EQ(out, 2.0F);
+  run_on(*device, [&](Context& ctx) { reference::assemble_bags(ctx, std::span(&job, 1)); });
+  EXPECT_EQ(out, 2.0F);
+}
+
 }  // namespace
 }  // namespace weft::kernels::test

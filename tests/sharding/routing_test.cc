@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/id_ranks.h"
+#include "weft/base/at.h"
 #include "weft/planner/place.h"
+#include "weft/sharding/id_packer.h"
 
 namespace weft::sharding {
 namespace {
@@ -60,6 +62,31 @@ TEST(RoutingMemory, OfMixedPlansIsEightBytesASlotAtMost) {
   for (const std::int64_t ranks : {512, 4096}) {
     const std::int64_t bytes = routing_of(config, ranks).heap_bytes();
     EXPECT_LE(bytes - of_64, (4 * 2 + 24) * ranks + 8 * (kCut + 1) * kWhole) << ranks << " ranks";
+  }
+}
+
+/// What a rank keeps of the slots that it asks grows with those that its batch asks, and by a set
+/// of bits: before, by 80 bytes for every slot of every server.
+TEST(AskedMemory, GrowsByTwoBitsASlotBeyondWhatIsAsked) {
+  constexpr std::int64_t kTables = 100;
+  constexpr std::int64_t kSamples = 16;
+  const spec::Config config = tables_config(kTables, 0);
+  for (const std::int64_t ranks : {64, 512, 4096}) {
+    const Routing routing = routing_of(config, ranks);
+    const Paths paths(config, routing, 1);
+    AskedIds asked(routing, 1);
+    const KeyedJaggedTensor batch = id_ranks::make_batch(config, 7, {0, kSamples});
+    ThreadPool pool(1);
+    IdPacker(paths).pack(
+        pool, {.sparse = batch, .step = 1, .global_size = kSamples * ranks, .sample_ids = {}},
+        asked);
+    const auto ids = std::ssize(batch.values);
+    ASSERT_GT(ids, kTables * 5);
+    EXPECT_LE(asked.num_places, routing.num_listed + ids + kTables) << ranks << " ranks";
+    EXPECT_EQ(std::ssize(asked.slots), asked.num_places);
+    EXPECT_EQ(std::ssize(asked.bags.sections), asked.num_places);
+    EXPECT_EQ(asked.server_begins.back() + 0, std::ssize(asked.server_slots));
+    EXPECT_LE(asked.present.heap_bytes(), 2 * kTables * (ranks + 64) / 8);
   }
 }
 

@@ -60,6 +60,9 @@ struct BagAssembly {
   /// sums already. Of several, all have vectors.
   std::span<const BagVectors> cuts = {};
   BagTerms terms = {};  ///< of several cuts; null: the cuts are looked through
+  /// [cuts] where only some of a table's cuts are given, and terms: the number of each among all,
+  /// ascending; null: the k-th has number k. Terms count the given ones.
+  const std::int32_t* cut_numbers = nullptr;
   /// kKept: there is one cut, and its bags differ but need not ascend; else they ascend.
   Others others = Others::kZeros;
   /// By bag, and one more: a row is divided by the length of its bag where that is above 1; null:

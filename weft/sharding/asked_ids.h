@@ -17,6 +17,7 @@
 #include "weft/comm/collective.h"
 #include "weft/kernels/assemble_bags.h"
 #include "weft/sharding/incoming_ids.h"
+#include "weft/sharding/present_set.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
 #include "weft/sharding/unique_rows.h"
@@ -59,9 +60,15 @@ struct BagTask {
 struct FeatureTasks {
   std::int64_t bags_per_task = 1;
   std::int64_t tasks = 0;
-  std::int64_t cuts = 1;          ///< of rows: counts per task
-  std::int64_t counts_begin = 0;  ///< into AskedIds::counts, [tasks][cuts]
-  bool fills = false;             ///< its bags are read a second time, once all have been counted
+  /// Of rows: counts per task. Of a rule only those that the batch asks, once its bags have been
+  /// read.
+  std::int64_t cuts = 1;
+  std::int64_t counts_begin = 0;      ///< into AskedIds::counts, [tasks][cuts]
+  std::int64_t first_place = 0;       ///< of its slots, by cut, then column
+  std::int64_t writers_begin = 0;     ///< into AskedBags::writers, [cuts]
+  bool by_rule = false;               ///< its cuts are a rule; then it has one task
+  std::vector<CutCount> rule_counts;  ///< its counts then
+  bool fills = false;  ///< its bags are read a second time, once all have been counted
 };
 
 /// What a rank asks of itself other than in place: ids as lookups take them.
@@ -114,14 +121,6 @@ struct AskedBags {
     return begin;
   }
 
-  [[nodiscard]] Section& section(const SlotAddress& address) {
-    return sections[at(address.server)][at(address.slot)];
-  }
-
-  [[nodiscard]] const Section& section(const SlotAddress& address) const {
-    return sections[at(address.server)][at(address.slot)];
-  }
-
   /// What says which bags a section's ids are of, while it is filled.
   [[nodiscard]] std::int32_t* bags(const Section& section) {
     return reinterpret_cast<std::int32_t*>(bytes.data() + section.bags_at);
@@ -131,8 +130,8 @@ struct AskedBags {
     return {term_begins.data() + section.begins_at, terms.data() + section.terms_at};
   }
 
-  std::vector<std::vector<Section>> sections;  ///< [W + 1][slots]
-  std::vector<std::byte> bytes;                ///< what is sent
+  std::vector<Section> sections;  ///< by place (AskedIds::place())
+  std::vector<std::byte> bytes;   ///< what is sent
   std::int64_t num_bytes = 0;
   std::vector<std::int32_t> rows;
   std::int64_t num_rows = 0;
@@ -150,23 +149,56 @@ struct AskedRows {
 };
 
 struct AskedIds {
-  AskedIds(const Routing& routing, std::int64_t rank);
+  AskedIds(const Routing& of, std::int64_t own_rank);
 
-  [[nodiscard]] AskedSlot& slot(const SlotAddress& address) {
-    return slots[at(address.server)][at(address.slot)];
+  /// In place of a place.
+  static constexpr std::int64_t kNowhere = -1;
+
+  /// Where in the lists below a slot is: all slots that Routing lists are there; of a rule's those
+  /// that the batch asks, once its bags have been read.
+  [[nodiscard]] std::int64_t place(const SlotAddress& address) const {
+    const SlotNumber of = routing->number(address);
+    if (!of.by_rule) {
+      return of.number;
+    }
+    return present.has(of.number) ? routing->num_listed + present.place(of.number) : kNowhere;
   }
 
+  /// One without ids for a slot that is nowhere.
   [[nodiscard]] const AskedSlot& slot(const SlotAddress& address) const {
-    return slots[at(address.server)][at(address.slot)];
+    static constexpr AskedSlot kNone{.length_bytes = 0};
+    const std::int64_t where = place(address);
+    return where < 0 ? kNone : slots[at(where)];
   }
+
+  /// The slots of one of a feature's cuts, counted among FeatureTasks::cuts.
+  [[nodiscard]] Range places_of(std::int64_t feature, std::int64_t cut) const {
+    const RowCuts& cuts = routing->features[at(feature)];
+    const std::int64_t first = features[at(feature)].first_place + cut * cuts.col_cuts;
+    return {first, first + (row_cut(feature, cut) == cuts.tail_cuts ? 1 : cuts.col_cuts)};
+  }
+
+  /// Which cut of the table's rows that is.
+  [[nodiscard]] std::int64_t row_cut(std::int64_t feature, std::int64_t cut) const {
+    return features[at(feature)].by_rule ? rule_cuts_of(feature)[cut] : cut;
+  }
+
+  /// Those of all of a feature whose cuts are a rule, ascending.
+  [[nodiscard]] const std::int32_t* rule_cuts_of(std::int64_t feature) const {
+    return rule_cuts.data() + features[at(feature)].first_place - routing->num_listed;
+  }
+
+  /// Gives those slots of a rule places that are present of these cuts; returns the first.
+  std::int64_t add_places(const RowCuts& cuts);
+
+  /// Lists which slots of each server get ids.
+  void list_servers();
 
   /// Calls visit(address) for the slots of a server that get ids, in its order.
   template <typename Visit>
   void for_slots_with_ids(std::int64_t server, const Visit& visit) const {
-    for (std::int64_t j = 0; j < std::ssize(slots[at(server)]); ++j) {
-      if (slots[at(server)][at(j)].ids > 0) {
-        visit(SlotAddress{server, j});
-      }
+    for (std::int64_t i = server_begins[at(server)]; i < server_begins[at(server) + 1]; ++i) {
+      visit(SlotAddress{server, server_slots[at(i)]});
     }
   }
 
@@ -188,11 +220,12 @@ struct AskedIds {
   /// The bags and counts of one task.
   [[nodiscard]] BagTask task(std::int64_t feature, std::int64_t index) {
     const FeatureTasks& of = features[at(feature)];
-    return {
-        .feature = feature,
-        .bags = {index * of.bags_per_task,
-                 std::min((index + 1) * of.bags_per_task, batch.sparse.batch)},
-        .counts = std::span(counts).subspan(at(of.counts_begin + index * of.cuts), at(of.cuts))};
+    return {.feature = feature,
+            .bags = {index * of.bags_per_task,
+                     std::min((index + 1) * of.bags_per_task, batch.sparse.batch)},
+            .counts = of.by_rule ? std::span(features[at(feature)].rule_counts)
+                                 : std::span(counts).subspan(at(of.counts_begin + index * of.cuts),
+                                                             at(of.cuts))};
   }
 
   /// Turns what the tasks have counted for a cut of rows into the places that they fill; returns
@@ -206,7 +239,15 @@ struct AskedIds {
 
   std::int64_t rank = 0, own_slots = 0;
   BatchView batch;
-  std::vector<std::vector<AskedSlot>> slots;    ///< [W + 1][slots]
+  const Routing* routing = nullptr;
+  PresentSet present;                           ///< of the slots of rules those that have places
+  std::int64_t num_places = 0;                  ///< of slots
+  std::vector<AskedSlot> slots;                 ///< by place
+  std::vector<SlotAddress> addresses;           ///< by place
+  std::vector<std::int32_t> rule_cuts;          ///< of rows, by place behind Routing::num_listed
+  std::vector<Range> fetch_places;              ///< [fetches] of a rule
+  std::vector<std::int64_t> server_begins;      ///< [W + 2] in `server_slots`
+  std::vector<std::int32_t> server_slots;       ///< those of each server that get ids
   std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
   std::vector<std::byte> lane_bytes;            ///< of packed lanes (id_lanes.h)
   std::vector<std::int64_t> lane_begins;        ///< [W + 1] in these

@@ -75,18 +75,14 @@ std::int64_t write_lane(const Paths& paths,
                         std::int64_t server,
                         std::byte* lane) {
   const Routing& routing = paths.routing();
-  const std::int64_t all = routing.num_slots(server);
   LaneWriter writer(lane);
-  writer.skip(layout::slot_bits_bytes(all));
+  writer.skip(layout::slot_bits_bytes(routing.num_slots(server)));
   bool any = false;
-  for (std::int64_t j = 0; j < all; ++j) {
-    const SlotCounts counts = asked.counts_of({server, j});
-    if (counts.ids == 0) {
-      continue;
-    }
+  asked.for_slots_with_ids(server, [&](const SlotAddress& address) {
+    const SlotCounts counts = asked.counts_of(address);
+    const SlotKind& slot = routing.kind(address);
     any = true;
-    const SlotKind& slot = routing.kind({server, j});
-    writer.mark(j);
+    writer.mark(address.slot);
     writer.number(counts.ids);
     if (has_width(slot, counts.is_listed())) {
       writer.byte(counts.length_bytes);
@@ -94,19 +90,17 @@ std::int64_t write_lane(const Paths& paths,
     if (slot.packed) {
       writer.number(counts.packed_bytes);
     }
-  }
+  });
   if (!any) {
     return 0;
   }
-  for (std::int64_t j = 0; j < all; ++j) {
-    if (asked.slot({server, j}).ids > 0) {
-      SlotPieces pieces;
-      paths.of({server, j}, asked.rank).add_pieces(asked, {server, j}, pieces);
-      for (const comm::Piece& piece : pieces.all()) {
-        writer.run(piece);
-      }
+  asked.for_slots_with_ids(server, [&](const SlotAddress& address) {
+    SlotPieces pieces;
+    paths.of(address, asked.rank).add_pieces(asked, address, pieces);
+    for (const comm::Piece& piece : pieces.all()) {
+      writer.run(piece);
     }
-  }
+  });
   return writer.size();
 }
 

@@ -1,6 +1,7 @@
 #include "weft/sharding/id_packer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "weft/base/error.h"
@@ -9,30 +10,100 @@
 
 namespace weft::sharding {
 
-AskedIds::AskedIds(const Routing& routing, std::int64_t own_rank)
+AskedIds::AskedIds(const Routing& of, std::int64_t own_rank)
     : rank(own_rank),
-      own_slots(routing.num_slots(own_rank)),
-      slots(at(routing.ranks) + 1),
-      lanes(at(routing.ranks)),
-      features(routing.features.size()) {
+      own_slots(of.num_slots(own_rank)),
+      routing(&of),
+      num_places(of.num_listed),
+      slots(at(of.num_listed)),
+      addresses(at(of.num_listed)),
+      fetch_places(of.fetches.size()),
+      server_begins(at(of.ranks) + 2),
+      lanes(at(of.ranks)),
+      features(of.features.size()) {
+  present.begin(of.num_by_rule);
   bags.sections.resize(slots.size());
-  for (std::size_t s = 0; s < slots.size(); ++s) {
-    const std::int64_t count = routing.num_slots(static_cast<std::int64_t>(s));
-    slots[s].resize(at(count));
-    bags.sections[s].resize(at(count));
+  for (std::int64_t server = 0; server <= of.replicated(); ++server) {
+    for (std::int64_t j = 0; j < of.num_slots(server); ++j) {
+      const SlotNumber number = of.number({server, j});
+      if (!number.by_rule) {
+        addresses[at(number.number)] = {server, j};
+      }
+    }
   }
-  own.blocks.resize(at(own_slots + routing.num_slots(routing.replicated())));
-  for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
-    rows.tables.emplace_back(routing, static_cast<std::int64_t>(t), own_rank);
+  for (std::size_t f = 0; f < features.size(); ++f) {
+    features[f].by_rule = of.features[f].regular.has_value();
+    features[f].first_place = of.features[f].first_number;
   }
+  own.blocks.resize(at(own_slots + of.num_slots(of.replicated())));
+  for (std::size_t t = 0; t < of.fetches.size(); ++t) {
+    rows.tables.emplace_back(of, static_cast<std::int64_t>(t), own_rank);
+  }
+}
+
+std::int64_t AskedIds::add_places(const RowCuts& cuts) {
+  const std::int64_t first = num_places;
+  const std::int64_t listed = routing->num_listed;
+  const Range numbers{cuts.first_number, cuts.first_number + cuts.row_cuts()};
+  const Range words{numbers.begin / PresentSet::kWord,
+                    (numbers.end + PresentSet::kWord - 1) / PresentSet::kWord};
+  num_places = listed + present.count(words, first - listed);
+  grow(slots, num_places);
+  grow(bags.sections, num_places);
+  grow(addresses, num_places);
+  grow(rule_cuts, num_places - listed);
+  present.for_each(numbers, [&](std::int64_t number, std::int64_t place) {
+    const std::int64_t cut = number - numbers.begin;
+    rule_cuts[at(place)] = static_cast<std::int32_t>(cut);
+    addresses[at(listed + place)] = routing->row_cut(cuts, cut).front();
+  });
+  return first;
+}
+
+/// Owners of slots in the order of Routing, so that a server's slots ascend.
+void AskedIds::list_servers() {
+  const auto for_each = [&](const auto& visit) {
+    const auto visit_places = [&](Range places) {
+      for (std::int64_t p = places.begin; p < places.end; ++p) {
+        if (slots[at(p)].ids > 0) {
+          visit(addresses[at(p)]);
+        }
+      }
+    };
+    const auto listed = [](const RowCuts& cuts) {
+      return Range{cuts.first_number, cuts.first_number + std::ssize(cuts.listed)};
+    };
+    for (std::size_t f = 0; f < features.size(); ++f) {
+      visit_places(features[f].by_rule
+                       ? Range{features[f].first_place, features[f].first_place + features[f].cuts}
+                       : listed(routing->features[f]));
+    }
+    for (std::size_t t = 0; t < fetch_places.size(); ++t) {
+      const RowFetch& fetch = routing->fetches[t];
+      visit_places(fetch.regular ? fetch_places[t] : listed(fetch));
+    }
+  };
+  std::fill(server_begins.begin(), server_begins.end(), 0);
+  for_each([&](const SlotAddress& address) { ++server_begins[at(address.server) + 1]; });
+  for (std::size_t s = 1; s < server_begins.size(); ++s) {
+    server_begins[s] += server_begins[s - 1];
+  }
+  grow(server_slots, server_begins.back());
+  // Every begin moves on to that of the next server, and back.
+  for_each([&](const SlotAddress& address) {
+    server_slots[at(server_begins[at(address.server)]++)] = static_cast<std::int32_t>(address.slot);
+  });
+  std::copy_backward(server_begins.begin(), server_begins.end() - 1, server_begins.end());
+  server_begins.front() = 0;
 }
 
 /// Exclusive sums over the tasks.
 CutCount AskedIds::join(std::int64_t feature, std::int64_t cut) {
-  const FeatureTasks& of = features[at(feature)];
+  FeatureTasks& of = features[at(feature)];
   CutCount total;
-  for (std::int64_t task = 0; task < of.tasks; ++task) {
-    CutCount& count = counts[at(of.counts_begin + task * of.cuts + cut)];
+  for (std::int64_t task = 0; task < (of.by_rule ? 1 : of.tasks); ++task) {
+    CutCount& count =
+        of.by_rule ? of.rule_counts[at(cut)] : counts[at(of.counts_begin + task * of.cuts + cut)];
     const CutCount before{
         .first_id = total.ids, .first_bag = total.bags, .ids = total.ids, .bags = total.bags};
     total.ids += count.ids;
@@ -54,6 +125,8 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch, AskedIds& asked) c
   WEFT_CHECK(!weighted_ || batch.sparse.weights.size() == batch.sparse.values.size(),
              "{} weights for {} ids", batch.sparse.weights.size(), batch.sparse.values.size());
   asked.batch = batch;
+  asked.present.begin(routing_.num_by_rule);
+  asked.num_places = routing_.num_listed;
   asked.bags.num_bytes = asked.bags.num_rows = asked.own.num_ids = asked.own.num_offsets = 0;
   cut_tasks(asked);
   for (const auto& path : paths_.all()) {
@@ -85,6 +158,7 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch, AskedIds& asked) c
   for (const auto& path : paths_.all()) {
     path->finish(pool, asked);
   }
+  asked.list_servers();
   describe_lanes(pool, asked);
 }
 
@@ -101,6 +175,9 @@ void IdPacker::cut_tasks(AskedIds& asked) const {
                ids);
     tasks.bags_per_task =
         std::max<std::int64_t>(1, batch * kIdsPerTask / std::max({ids, batch, std::int64_t{1}}));
+    if (tasks.by_rule) {
+      tasks.bags_per_task = std::max<std::int64_t>(1, batch);
+    }
     // A feature of another set has its ids checked there.
     tasks.tasks = routing_.features[f].is_here ? task_count(batch, tasks.bags_per_task) : 0;
     tasks.cuts = paths_.of_feature(number).cuts(number);

@@ -80,11 +80,6 @@ std::unique_ptr<OutputStep> OutputDist::make_step(const spec::Config& config,
   }
   step->matrices.set_changes(changes);
   step->changes.reserve(std::ssize(changes));
-  std::int64_t cuts = std::ssize(work_.copies);
-  for (const VectorWork::One& work : work_.bags) {
-    cuts += routing_.features[at(routing_.kind(work.address).feature)].row_cuts();
-  }
-  step->assembly.reserve(cuts);
   return step;
 }
 
@@ -170,7 +165,7 @@ void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::in
       step.send_pieces[at(peer)].push_back({block + vectors.begin * dim, 4 * vectors.size() * dim});
     } else if (!serves && vector_travels(address, rank_)) {
       const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
-      float* const block = layout_.asked(step, address);
+      float* const block = layout_.asked(step, address, input.asked.place(address));
       step.recv_pieces[at(peer)].push_back(
           {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
     }
@@ -188,14 +183,13 @@ void OutputDist::note_arrivals(const InputStep& input,
     std::size_t next = 0;
     for_asked(input, r, [&](const SlotAddress& address) {
       if (pieces.empty()) {  // silent: none of its slots has a vector
-        step.arrived_at[at(address.server)][at(address.slot)] = nullptr;
         return;
       }
+      const std::size_t place = at(input.asked.place(address));
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
       const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
-      step.arrived_at[at(address.server)][at(address.slot)] =
-          is_whole ? piece + step.asked_begin[at(address.server)][at(address.slot)]
-                   : piece - vectors.begin * routing_.kind(address).dim();
+      step.arrived_at[place] = is_whole ? piece + step.asked_begin[place]
+                                        : piece - vectors.begin * routing_.kind(address).dim();
     });
   }
 }
@@ -238,7 +232,8 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
   step.forward_wire.clear(input.batch().step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     for_asked(input, r, [&](const SlotAddress& address) {
-      step.arrived_at[at(address.server)][at(address.slot)] = layout_.asked(step, address);
+      const std::int64_t place = input.asked.place(address);
+      step.arrived_at[at(place)] = layout_.asked(step, address, place);
     });
   }
   for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
@@ -291,7 +286,7 @@ void OutputDist::add_asked_vectors(const InputStep& input,
                           .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
                           .count = asked.vectors};
   if (own.gets_partial_sums()) {
-    block.place = {const_cast<float*>(step.arrived(address)), slot.dim()};
+    block.place = {const_cast<float*>(step.arrived(input.asked.place(address))), slot.dim()};
   } else {
     block.place = path.vectors_to(step, slot);
     block.rows = asked.rows;
@@ -304,6 +299,12 @@ void OutputDist::assemble(Context& ctx,
                           OutputStep& step,
                           std::int64_t cut) const {
   step.assembly.clear();
+  std::int64_t cuts = std::ssize(work_.copies);
+  for (const VectorWork::One& work : work_.bags) {
+    const std::int64_t of = input.asked.features[at(routing_.kind(work.address).feature)].cuts;
+    cuts += std::max<std::int64_t>(of, 1);
+  }
+  step.assembly.reserve(cuts);
   for (const VectorWork::One& work : work_.bags) {
     work.path->list_assembly(input, step, work.address, cut);
   }
@@ -321,12 +322,16 @@ void OutputDist::list_copies(const InputStep& input,
                              const VectorWork::One& work,
                              std::int64_t cut) const {
   const SlotKind& slot = routing_.kind(work.address);
-  const AskedSlot& asked = input.asked.slot(work.address);
+  const std::int64_t place = input.asked.place(work.address);
+  if (place < 0) {
+    return;
+  }
+  const AskedSlot& asked = input.asked.slots[at(place)];
   const Range some = work.path->asked_cut(input, work.address, cut).vectors;
   const bool has_rows = asked.rows != nullptr;
   const VectorPlace to = work.path->vectors_to(step, slot).from(has_rows ? 0 : some.begin);
   const std::span<kernels::BagVectors> vectors = step.assembly.take_cuts(1);
-  vectors[0] = {.vectors = step.arrived(work.address) + some.begin * slot.dim(),
+  vectors[0] = {.vectors = step.arrived(place) + some.begin * slot.dim(),
                 .stride = slot.dim(),
                 .bags = has_rows ? asked.rows + some.begin : nullptr,
                 .count = some.size()};

@@ -20,20 +20,13 @@ OutputStep::OutputStep(const spec::Config& config,
       served(device),
       asked(device),
       served_run(at(routing.ranks)),
-      asked_begin(at(routing.ranks) + 1),
       asked_run(at(routing.ranks)),
-      arrived_at(at(routing.ranks) + 1),
       forward_wire(config, config.codecs.forward, routing.ranks, device),
       backward_wire(config, config.codecs.backward, routing.ranks, device),
       send_pieces(at(routing.ranks)),
       recv_pieces(at(routing.ranks)),
       send(at(routing.ranks)),
       recv(at(routing.ranks)) {
-  for (std::size_t s = 0; s < asked_begin.size(); ++s) {
-    const std::int64_t slots = routing.num_slots(static_cast<std::int64_t>(s));
-    asked_begin[s].resize(at(slots));
-    arrived_at[s].resize(at(slots));
-  }
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     fetched.push_back({.vectors = Buffer(device),
                        .rows = 0,

@@ -69,11 +69,9 @@ struct OutputStep {
   /// Whether whole bags and single vectors have been decoded to where they belong.
   [[nodiscard]] bool is_decoded() const { return forward_wire.is_on(); }
 
-  /// Where the vectors of a slot that this rank asks lie, behind each other. Those of the
+  /// Where the vectors of the slot with this AskedIds::place() lie, behind each other. Those of the
   /// micro-batch in hand have come.
-  [[nodiscard]] const float* arrived(const SlotAddress& address) const {
-    return arrived_at[at(address.server)][at(address.slot)];
-  }
+  [[nodiscard]] const float* arrived(std::int64_t place) const { return arrived_at[at(place)]; }
 
   /// Adds the job that makes the slot's columns of a micro-batch's bags of `cuts`, the vectors by
   /// cut of rows, and divides those of means.
@@ -92,10 +90,10 @@ struct OutputStep {
   const IncomingBlocks* blocks = nullptr;  ///< of the batch in hand
   /// [blocks], then [replicated slots]: where they begin in `served`, in floats.
   std::vector<layout::ServedFloats<std::int64_t>> served_places;
-  std::vector<Range> served_run;  ///< [W] floats; this rank's ends with hot rows
-  std::vector<std::vector<std::int64_t>> asked_begin;  ///< [W + 1][slots] floats, of a server's run
-  std::vector<Range> asked_run;                        ///< [W] floats
-  std::vector<std::vector<const float*>> arrived_at;   ///< [W + 1][slots]
+  std::vector<Range> served_run;          ///< [W] floats; this rank's ends with hot rows
+  std::vector<std::int64_t> asked_begin;  ///< by AskedIds::place(): floats, of a server's run
+  std::vector<Range> asked_run;           ///< [W] floats
+  std::vector<const float*> arrived_at;   ///< likewise
 
   VectorWire forward_wire, backward_wire;
   std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W]

@@ -185,16 +185,29 @@ void Routing::Maker::add_cuts(const spec::TablePlan& plan, const SlotKind& slot,
   kind.id_bytes = spec::id_bytes(most_rows(plan, cuts.regular));
   if (cuts.regular) {
     cuts.tail_cuts = cuts.regular->size();
+    cuts.first_number = routing_.num_by_rule;
+    kind.first_number = cuts.first_number;
+    kind.is_numbered_by_rule = true;
     by_rule_.push_back(add_kind(kind));
   } else {
+    cuts.first_number = routing_.num_listed;
     list_shards(plan, kind, cuts);
   }
   if (!plan.hot.empty()) {
     cuts.hot = plan.hot;
     kind.path = Path::kHotRows;
     kind.tail = slot.path;
+    // Behind those of all other slots.
+    kind.first_number = cuts.first_number + cuts.tail_cuts * (cuts.col_cuts - 1);
     list_slot(routing_.replicated(), cuts,
               {add_kind(kind), static_cast<std::int32_t>(cuts.tail_cuts)});
+  }
+  const std::int64_t end =
+      cuts.first_number + cuts.tail_cuts * cuts.col_cuts + (cuts.hot.empty() ? 0 : 1);
+  if (cuts.regular) {
+    routing_.num_by_rule = (end + 63) / 64 * 64;
+  } else {
+    routing_.num_listed = end;
   }
 }
 
@@ -212,6 +225,7 @@ void Routing::Maker::list_shards(const spec::TablePlan& plan, const SlotKind& sl
       SlotKind kind = slot;
       kind.cols = shard.cols;
       kind.col_cut = col_cut;
+      kind.first_number = cuts.first_number + col_cut;
       add_kind(kind);
     }
     list_slot(replicated ? routing_.replicated() : shard.rank, cuts,
@@ -221,6 +235,9 @@ void Routing::Maker::list_shards(const spec::TablePlan& plan, const SlotKind& sl
   }
   cuts.tail_cuts = std::ssize(cuts.rows);
   cuts.col_cuts = static_cast<std::int64_t>(shards / cuts.rows.size());
+  for (std::size_t k = at(cuts.first_kind); k < routing_.kinds.size(); ++k) {
+    routing_.kinds[k].number_step = cuts.col_cuts;
+  }
 }
 
 void Routing::Maker::list_slots() {

@@ -48,12 +48,16 @@ struct SlotKind {
   std::int64_t feature = 0;  ///< -1 of a fetched table
   std::int64_t table = 0;
   Range cols;
-  std::int64_t col_cut = 0;      ///< which of its feature's or table's cuts of columns it is of
-  bool sequence = false;         ///< one vector per id instead of one per non-empty bag
-  bool weighted = false;         ///< per-id weights travel with the ids
-  bool packed = false;           ///< of a fetched table: its rows travel packed (wire_ids.h)
-  std::int64_t id_bytes = 4;     ///< of an id on the wire (wire_ids.h), equal for a table's slots
-  std::int64_t fetch = -1;       ///< of a fetched table: index in Routing::fetches
+  std::int64_t col_cut = 0;   ///< which of its feature's or table's cuts of columns it is of
+  bool sequence = false;      ///< one vector per id instead of one per non-empty bag
+  bool weighted = false;      ///< per-id weights travel with the ids
+  bool packed = false;        ///< of a fetched table: its rows travel packed (wire_ids.h)
+  std::int64_t id_bytes = 4;  ///< of an id on the wire (wire_ids.h), equal for a table's slots
+  std::int64_t fetch = -1;    ///< of a fetched table: index in Routing::fetches
+  /// Routing::number() of the slot of row cut 0, and how much it grows from cut to cut.
+  std::int64_t first_number = 0;
+  std::int64_t number_step = 1;
+  bool is_numbered_by_rule = false;
   Path path = Path::kWholeBags;  ///< for samples of other ranks than the server (Routing::path)
   Path tail = Path::kWholeBags;  ///< that of the other cuts, where `path` is of hot rows
 
@@ -74,6 +78,13 @@ struct SlotAddress {
   std::int64_t slot = 0;
 
   friend bool operator==(const SlotAddress&, const SlotAddress&) = default;
+};
+
+/// Numbers for lists of what a rank asks of slots: a rank asks most slots of a table that is cut by
+/// a rule for nothing, so these have numbers of their own.
+struct SlotNumber {
+  bool by_rule = false;     ///< below Routing::num_by_rule, else below Routing::num_listed
+  std::int64_t number = 0;  ///< of a rule's slots: they begin at a multiple of 64, by cut of rows
 };
 
 /// The cuts of a table's rows by a rule, in their order: cuts without a row are left out.
@@ -154,9 +165,10 @@ struct RowCuts {
   /// Cuts by a rule are listed up to so many: what is listed is found faster.
   static constexpr std::int64_t kFewCuts = 8;
 
-  std::int64_t first_kind = 0;         ///< that of column cut 0 in Routing::kinds; then the others
-  std::int64_t tail_cuts = 0;          ///< R
-  std::int64_t col_cuts = 1;           ///< C
+  std::int64_t first_kind = 0;    ///< that of column cut 0 in Routing::kinds; then the others
+  std::int64_t first_number = 0;  ///< of its slots (Routing::number()), [R, C] and the hot rows'
+  std::int64_t tail_cuts = 0;     ///< R
+  std::int64_t col_cuts = 1;      ///< C
   std::optional<RegularCuts> regular;  ///< the rule, where R is more than kFewCuts; C is then 1
   std::vector<RowSet> rows;            ///< [R] of each cut; empty where there is a rule
   std::vector<Range> hot;              ///< the hot rows, in none of the cuts before; may be empty
@@ -222,6 +234,12 @@ struct Routing {
   [[nodiscard]] std::int64_t row_cut(const SlotAddress& address) const {
     const Entry& entry = list_of(address.server)[at(address.slot)];
     return entry.cut >= 0 ? entry.cut : cuts_of(kinds[entry.kind]).regular->of_rank(address.server);
+  }
+
+  /// The number of a slot in lists of what a rank asks.
+  [[nodiscard]] SlotNumber number(const SlotAddress& address) const {
+    const SlotKind& of = kind(address);
+    return {of.is_numbered_by_rule, of.first_number + row_cut(address) * of.number_step};
   }
 
   /// Puts a slot together.
@@ -303,6 +321,8 @@ struct Routing {
   std::vector<FeatureRoute> features;  ///< [F], as configured
   std::vector<RowFetch> fetches;       ///< fetched tables that some feature reads
   std::vector<SlotKind> kinds;         ///< those of a feature or fetched table behind each other
+  std::int64_t num_listed = 0;         ///< slots that are numbered one by one,
+  std::int64_t num_by_rule = 0;        ///< and of rules
 
  private:
   /// A slot of a server.

@@ -47,18 +47,23 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   const layout::VectorExchange exchange{.encoded = step.is_decoded(),
                                         .copied = delivery_ == Delivery::kCopied};
   std::int64_t received = 0;
-  const auto place = [&](std::int64_t server, std::int64_t floats) {
-    for_slots(routing_, server, [&](const SlotAddress& address) {
-      const SlotKind& slot = routing_.kind(address);
-      const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
-      step.asked_begin[at(server)][at(address.slot)] = floats;
-      floats += has_place ? input.asked.slot(address).vectors * slot.dim() : 0;
-    });
-    return floats;
+  step.asked_begin.resize(at(input.asked.num_places));
+  step.arrived_at.assign(at(input.asked.num_places), nullptr);
+  std::int64_t floats = 0;
+  const auto place = [&](const SlotAddress& address) {
+    const std::int64_t where = input.asked.place(address);
+    const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
+    step.asked_begin[at(where)] = floats;
+    floats += has_place ? input.asked.slots[at(where)].vectors * routing_.kind(address).dim() : 0;
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    std::int64_t floats = place(r, 0);
-    floats = r == rank_ ? place(routing_.replicated(), floats) : floats;
+    floats = 0;
+    if (r == rank_) {
+      for_slots(routing_, r, place);
+      for_slots(routing_, routing_.replicated(), place);
+    } else {
+      input.asked.for_slots_with_ids(r, place);
+    }
     const bool lies_here = r != rank_ || exchange.has_own();
     const std::int64_t begin = lies_here ? received : 0;
     received += lies_here ? floats : 0;
@@ -87,12 +92,13 @@ VectorPlace VectorLayout::output(const OutputStep& step,
           slot.dim()};
 }
 
-float* VectorLayout::asked(const OutputStep& step, const SlotAddress& address) const {
+float* VectorLayout::asked(const OutputStep& step,
+                           const SlotAddress& address,
+                           std::int64_t place) const {
   const std::int64_t from = address.server == routing_.replicated() ? rank_ : address.server;
   auto* const all = step.asked.as<float>();
   return all == nullptr ? nullptr
-                        : all + step.asked_run[at(from)].begin +
-                              step.asked_begin[at(address.server)][at(address.slot)];
+                        : all + step.asked_run[at(from)].begin + step.asked_begin[at(place)];
 }
 
 VectorPlace VectorLayout::gradient(const OutputStep& step,

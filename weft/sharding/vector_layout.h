@@ -48,9 +48,12 @@ class VectorLayout {
                                    const SlotAddress& address,
                                    std::int64_t source) const;
 
-  /// Where the vectors of a slot that this rank asks are received, or decoded to be added: from the
-  /// first of the batch on. Null where the exchange lends the sender's memory.
-  [[nodiscard]] float* asked(const OutputStep& step, const SlotAddress& address) const;
+  /// Where the vectors of a slot that this rank asks, which has this AskedIds::place(), are
+  /// received, or decoded to be added: from the first of the batch on. Null where the exchange
+  /// lends the sender's memory.
+  [[nodiscard]] float* asked(const OutputStep& step,
+                             const SlotAddress& address,
+                             std::int64_t place) const;
 
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
   [[nodiscard]] VectorPlace gradient(const OutputStep& step,

@@ -92,7 +92,12 @@ void add_terms(const BagAssembly& job,
     }
     held[i] = sum;
   };
-  sum_present(std::ssize(terms), [&](std::int64_t i) { return terms[at(i)].cut; }, put, join);
+  const std::int32_t* const numbers = job.cut_numbers;
+  const auto number_of = [&](std::int64_t i) {
+    const std::int32_t cut = terms[at(i)].cut;
+    return numbers == nullptr ? cut : numbers[cut];
+  };
+  sum_present(std::ssize(terms), number_of, put, join);
   copy_floats(out.data(), held[0], cols);
 }
 
@@ -102,11 +107,13 @@ struct SumScratch {
   explicit SumScratch(const BagAssembly& job) {
     constexpr std::int64_t kTermFloats = sizeof(BagTerm) / sizeof(float);
     const auto num_cuts = static_cast<std::int64_t>(job.cuts.size());
+    const std::int64_t tree_cuts =
+        job.cut_numbers == nullptr ? num_cuts : std::int64_t{job.cut_numbers[num_cuts - 1]} + 1;
     const std::int64_t num_terms = job.terms.begins == nullptr ? kMostSummedBags * num_cuts : 0;
     const std::int64_t num_begins = job.terms.begins == nullptr ? kMostSummedBags + 1 : 0;
-    sums = ThreadScratch::get(tree_slots(num_cuts) * job.to.cols + num_begins +
+    sums = ThreadScratch::get(tree_slots(tree_cuts) * job.to.cols + num_begins +
                               kTermFloats * num_terms);
-    begins = reinterpret_cast<std::int32_t*>(sums + tree_slots(num_cuts) * job.to.cols);
+    begins = reinterpret_cast<std::int32_t*>(sums + tree_slots(tree_cuts) * job.to.cols);
     terms = reinterpret_cast<BagTerm*>(begins + num_begins);
   }
 

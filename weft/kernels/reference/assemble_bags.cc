@@ -34,13 +34,19 @@ std::optional<std::int64_t> vector_of(const BagAssembly& job, std::int64_t cut, 
 /// The sum over the cuts that have the bag, up their tree; zeros where none has.
 std::vector<float> sum_of(const BagAssembly& job, std::int64_t bag) {
   const auto cols = at(job.to.cols);
-  const auto cuts = static_cast<std::int64_t>(job.cuts.size());
+  const auto given = static_cast<std::int64_t>(job.cuts.size());
+  const std::int32_t* const numbers = job.cut_numbers;
+  const std::int64_t cuts = numbers == nullptr ? given : std::int64_t{numbers[given - 1]} + 1;
   std::vector<std::vector<float>> slots(at(tree_slots(cuts)) + 1, std::vector<float>(cols));
   const auto leaf = [&](const Range& node, int depth) {
-    const BagVectors& cut = job.cuts[at(node.begin)];
+    const std::int64_t k = numbers == nullptr
+                               ? node.begin
+                               : std::lower_bound(numbers, numbers + given, node.begin) - numbers;
+    const bool is_given = k < given && (numbers == nullptr || numbers[k] == node.begin);
     const std::optional<std::int64_t> vector =
-        node.size() == 1 ? vector_of(job, node.begin, bag) : std::nullopt;
+        node.size() == 1 && is_given ? vector_of(job, k, bag) : std::nullopt;
     if (vector) {
+      const BagVectors& cut = job.cuts[at(k)];
       const float* const from = cut.vectors + *vector * cut.stride;
       slots[static_cast<std::size_t>(depth)].assign(from, from + cols);
     }

@@ -17,17 +17,17 @@ std::int64_t bags_bytes(const SlotCounts& counts) {
 
 }  // namespace
 
-void BagSlots::narrow_bags(AskedIds& asked, std::span<const SlotAddress> addresses) {
+void BagSlots::narrow_bags(AskedIds& asked, Range places) {
   AskedBags& all = asked.bags;
-  std::int32_t* const bags = all.bags(all.section(addresses.front()));
-  const AskedSlot& first = asked.slot(addresses.front());
+  std::int32_t* const bags = all.bags(all.sections[at(places.begin)]);
+  const AskedSlot& first = asked.slots[at(places.begin)];
   if (first.bag_bytes > 0) {
     narrow(bags, first.ids, first.bag_bytes);
     return;
   }
   const std::int32_t bytes = narrow_lengths(bags, asked.batch.sparse.batch);
-  for (const SlotAddress& address : addresses) {
-    asked.slot(address).length_bytes = static_cast<std::int16_t>(bytes);
+  for (std::int64_t p = places.begin; p < places.end; ++p) {
+    asked.slots[at(p)].length_bytes = static_cast<std::int16_t>(bytes);
   }
 }
 
@@ -35,8 +35,9 @@ void BagSlots::add_pieces(const AskedIds& asked,
                           const SlotAddress& address,
                           SlotPieces& pieces) const {
   const SlotKind& slot = routing_.kind(address);
-  const AskedSlot& sizes = asked.slot(address);
-  const AskedBags::Section& section = asked.bags.section(address);
+  const std::int64_t place = asked.place(address);
+  const AskedSlot& sizes = asked.slots[at(place)];
+  const AskedBags::Section& section = asked.bags.sections[at(place)];
   // The sending side only reads.
   auto* const bytes = const_cast<std::byte*>(asked.bags.bytes.data());
   pieces.push_back({bytes + section.bags_at, bags_bytes(asked.counts_of(address))});

@@ -51,7 +51,7 @@ class BagSlots : public SlotPath {
 
   /// Narrows lengths, or bags of ids, of slots that are sent the same ones, once nobody needs them
   /// as they are.
-  static void narrow_bags(AskedIds& asked, std::span<const SlotAddress> addresses);
+  static void narrow_bags(AskedIds& asked, Range places);
 
  private:
   void unpack_bags(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;

@@ -27,9 +27,9 @@
 #include "weft/layout/listed_bags.h"
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/output_step.h"
+#include "weft/sharding/paths/present_owner.h"
 
 namespace weft::sharding {
-
 SplitBags::SplitBags(const Parts& parts)
     : BagSlots(parts, Path::kSplitBags), place_(routing_.features.size()) {
   for (std::int64_t f = 0; f < static_cast<std::int64_t>(routing_.features.size()); ++f) {
@@ -40,9 +40,7 @@ SplitBags::SplitBags(const Parts& parts)
     Feature& feature = features_.emplace_back();
     feature.index = f;
     feature.owner = RowOwner(route(f));
-    feature.writers_begin = num_writers_;
     feature.terms = features_.size() - 1;
-    num_writers_ += route(f).row_cuts();
   }
   for (const std::int64_t server : {rank_, routing_.replicated()}) {
     for (std::int64_t j = 0; j < routing_.num_slots(server); ++j) {
@@ -55,18 +53,22 @@ SplitBags::SplitBags(const Parts& parts)
   }
 }
 
+/// Of a rule find_cuts() will know.
 std::int64_t SplitBags::cuts(std::int64_t feature) const {
-  return route(feature).row_cuts();
+  return route(feature).regular ? 0 : route(feature).row_cuts();
 }
 
 void SplitBags::begin(AskedIds& asked) const {
-  grow(asked.bags.writers, num_writers_);
   grow(asked.bags.term_sections, std::ssize(features_));
   asked.bags.num_term_begins = asked.bags.num_terms = 0;
 }
 
 /// Counts the ids and bags of each cut of rows.
 void SplitBags::read(AskedIds& asked, const BagTask& task) const {
+  if (route(task.feature).regular) {
+    find_cuts(asked, task);
+    return;
+  }
   const JaggedView view = asked.batch.sparse.feature(task.feature);
   feature(task.feature).owner.visit([&](const auto& owner) {
     for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
@@ -80,11 +82,58 @@ void SplitBags::read(AskedIds& asked, const BagTask& task) const {
   });
 }
 
+/// Of a rule, whose cuts are many: finds those that some id is in, and then counts as above. Own
+/// cuts are there anyway. The numbers of the feature's slots share no word with others'.
+void SplitBags::find_cuts(AskedIds& asked, const BagTask& task) const {
+  const Feature& of = feature(task.feature);
+  const RowCuts& cuts = route(task.feature);
+  const JaggedView view = asked.batch.sparse.feature(task.feature);
+  const auto number = [&](std::size_t cut) {
+    return cuts.first_number + static_cast<std::int64_t>(cut);
+  };
+  PresentSet& present = asked.present;
+  of.owner.visit([&](const auto& owner) {
+    for (const OwnCut& own : of.own) {
+      present.insert(number(at(own.row_cut)));
+    }
+    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+      for (const std::int64_t id : view.bag(b)) {
+        present.insert(number(owner.place_of(id).cut));
+      }
+    }
+    const Range words{
+        cuts.first_number / PresentSet::kWord,
+        (cuts.first_number + cuts.row_cuts() + PresentSet::kWord - 1) / PresentSet::kWord};
+    std::vector<CutCount>& counts = asked.features[at(task.feature)].rule_counts;
+    counts.assign(at(present.count(words, 0)), CutCount{});
+    for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
+      for (const std::int64_t id : view.bag(b)) {
+        CutCount& count = counts[at(present.place(number(owner.place_of(id).cut)))];
+        ++count.ids;
+        count.bags += count.last_bag == b ? 0 : 1;
+        count.last_bag = b;
+      }
+    }
+  });
+}
+
 void SplitBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
+  std::int64_t writers = 0;
   for (const Feature& feature : features_) {
-    asked.features[at(feature.index)].fills = true;
+    FeatureTasks& of = asked.features[at(feature.index)];
+    of.fills = true;
+    if (of.by_rule) {
+      if (of.tasks == 0) {  // no sample
+        find_cuts(asked, {.feature = feature.index, .bags = {}, .counts = {}});
+      }
+      of.cuts = std::ssize(of.rule_counts);
+      of.first_place = asked.add_places(route(feature.index));
+    }
+    of.writers_begin = writers;
+    writers += of.cuts;
     lay_out_feature(asked, feature);
   }
+  grow(asked.bags.writers, writers);
   grow(asked.bags.term_begins, asked.bags.num_term_begins);
   grow(asked.bags.terms, asked.bags.num_terms);
 }
@@ -99,14 +148,13 @@ const SplitBags::OwnCut* SplitBags::own_cut(const Feature& feature, std::int64_t
 }
 
 void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
-  const FeatureRoute& of = route(feature.index);
   AskedBags& bags = asked.bags;
   const std::int64_t batch = asked.batch.sparse.batch;
+  const SlotKind& slot = routing_.kinds[at(route(feature.index).first_kind)];
   std::int64_t terms = 0;
-  for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
-    const CutSlots addresses = routing_.row_cut(of, k);
-    const SlotKind& slot = routing_.kind(addresses.front());
-    const OwnCut* const own = own_cut(feature, k);
+  for (std::int64_t k = 0; k < asked.features[at(feature.index)].cuts; ++k) {
+    const Range places = asked.places_of(feature.index, k);
+    const OwnCut* const own = own_cut(feature, asked.row_cut(feature.index, k));
     const CutCount total = asked.join(feature.index, k);
     const std::int64_t vectors = slot.sequence ? total.ids : total.bags;
     const bool is_listed = layout::lists_bags(total.ids, batch);
@@ -116,11 +164,11 @@ void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
     bags.num_rows += vectors;
     section.bags_at = bags.take_bytes(4 * (is_listed ? total.ids : batch));
     section.ids_at = bags.take_bytes(slot.id_bytes * total.ids);
-    const bool sent_away = own == nullptr || addresses.size() > 1;
+    const bool sent_away = own == nullptr || places.size() > 1;
     section.weights_at = slot.weighted && sent_away ? bags.take_bytes(4 * total.ids) : -1;
-    for (const SlotAddress& address : addresses) {
-      bags.section(address) = section;
-      AskedSlot& to = asked.slot(address);
+    for (std::int64_t p = places.begin; p < places.end; ++p) {
+      bags.sections[at(p)] = section;
+      AskedSlot& to = asked.slots[at(p)];
       to = {.ids = total.ids, .vectors = vectors, .gradients = vectors};
       if (is_listed) {
         to.length_bytes = 0;
@@ -138,7 +186,7 @@ void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
 
 /// Sequences have none, as nothing is added.
 bool SplitBags::lists_terms(std::int64_t f) const {
-  return route(f).pooling != spec::Pooling::kNone && layout::lists_terms(cuts(f));
+  return route(f).pooling != spec::Pooling::kNone && layout::lists_terms(route(f).row_cuts());
 }
 
 void SplitBags::lay_out_terms(AskedIds& asked, const Feature& feature, std::int64_t terms) const {
@@ -180,24 +228,24 @@ void SplitBags::point(AskedIds& asked) const {
 }
 
 void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
-  const FeatureRoute& of = route(feature.index);
+  const FeatureTasks& of = asked.features[at(feature.index)];
   AskedBags& bags = asked.bags;
   if (lists_terms(feature.index)) {
     bags.term_begins[at(bags.term_sections[feature.terms].begins_at)] = 0;
   }
-  for (std::int64_t k = 0; k < of.row_cuts(); ++k) {
-    const CutSlots addresses = routing_.row_cut(of, k);
-    const AskedBags::Section& section = bags.section(addresses.front());
-    AskedBags::Writer& writer = bags.writers[at(feature.writers_begin + k)];
+  for (std::int64_t k = 0; k < of.cuts; ++k) {
+    const Range places = asked.places_of(feature.index, k);
+    const AskedBags::Section& section = bags.sections[at(places.begin)];
+    AskedBags::Writer& writer = bags.writers[at(of.writers_begin + k)];
     writer = {.bags = bags.bags(section),
-              .is_listed = asked.slot(addresses.front()).bag_bytes > 0,
+              .is_listed = asked.slots[at(places.begin)].bag_bytes > 0,
               .ids = bags.bytes.data() + section.ids_at,
               .weights = nullptr,
               .rows = bags.rows.data() + section.rows_at};
-    for (const SlotAddress& address : addresses) {
-      asked.slot(address).rows = asked.slot(address).gradient_rows = writer.rows;
+    for (std::int64_t p = places.begin; p < places.end; ++p) {
+      asked.slots[at(p)].rows = asked.slots[at(p)].gradient_rows = writer.rows;
     }
-    const OwnCut* const own = own_cut(feature, k);
+    const OwnCut* const own = own_cut(feature, asked.row_cut(feature.index, k));
     if (own != nullptr) {
       const IncomingBlock& block = asked.own.blocks[asked.own_index(own->address)];
       asked.own.offsets[at(block.gradient.offsets_begin)] = 0;
@@ -253,7 +301,8 @@ void SplitBags::split(const AskedIds& asked,
 void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
   const Feature& of = feature(task.feature);
   const std::span<const AskedBags::Writer> writers =
-      std::span(asked.bags.writers).subspan(at(of.writers_begin), task.counts.size());
+      std::span(asked.bags.writers)
+          .subspan(at(asked.features[at(task.feature)].writers_begin), task.counts.size());
   bool lists = false;
   for (const AskedBags::Writer& writer : writers) {
     lists |= writer.is_listed;
@@ -267,7 +316,11 @@ void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
       reinterpret_cast<Id*>(writers[k].ids)[place] = static_cast<Id>(id);
     };
     of.owner.visit([&](const auto& owner) {
-      if (sequence) {
+      if (route(task.feature).regular) {
+        const PresentOwner present(owner, asked, task.feature);
+        sequence ? split<true, true>(asked, task, writers, present, store)
+                 : split<false, true>(asked, task, writers, present, store);
+      } else if (sequence) {
         lists ? split<true, true>(asked, task, writers, owner, store)
               : split<true, false>(asked, task, writers, owner, store);
       } else {
@@ -280,7 +333,7 @@ void SplitBags::fill(AskedIds& asked, const BagTask& task) const {
     fill_terms(asked, task, writers);
   }
   for (const OwnCut& own : of.own) {
-    fill_own(asked, task, own, writers[at(own.row_cut)]);
+    fill_own(asked, task, own);
   }
 }
 
@@ -316,20 +369,21 @@ void SplitBags::fill_terms(AskedIds& asked,
 }
 
 /// The own shard's ids as lookups take them, from those that are sent to the others of its rows.
-void SplitBags::fill_own(AskedIds& asked,
-                         const BagTask& task,
-                         const OwnCut& cut,
-                         const AskedBags::Writer& writer) const {
+void SplitBags::fill_own(AskedIds& asked, const BagTask& task, const OwnCut& cut) const {
   const SlotKind& slot = routing_.kind(cut.address);
   const IncomingBlock& block = asked.own.blocks[asked.own_index(cut.address)];
-  const CutCount& place = task.counts[at(cut.row_cut)];
+  const FeatureTasks& tasks = asked.features[at(task.feature)];
+  const std::int64_t at_place = asked.place(cut.address);
+  const std::int64_t k = tasks.by_rule ? at_place - tasks.first_place : cut.row_cut;
+  const AskedBags::Writer& writer = asked.bags.writers[at(tasks.writers_begin + k)];
+  const CutCount& place = task.counts[at(k)];
   const Range own{place.first_id, place.ids};
   std::int64_t* const ids = asked.own.ids.data() + block.ids_begin;
   visit_width(slot.id_bytes, [&]<typename Id>(Id) {
     const auto* const narrow = reinterpret_cast<const Id*>(writer.ids);
     std::copy(narrow + own.begin, narrow + own.end, ids + own.begin);
   });
-  if (asked.bags.section(cut.address).weights_at >= 0) {
+  if (asked.bags.sections[at(at_place)].weights_at >= 0) {
     std::copy(writer.weights + own.begin, writer.weights + own.end,
               asked.own.weights.data() + block.weights_begin + own.begin);
   }
@@ -358,10 +412,11 @@ void SplitBags::fill_own(AskedIds& asked,
 void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
   pool.parallel_for(static_cast<std::int64_t>(features_.size()), [&](std::int64_t i) {
     const Feature& feature = features_[at(i)];
-    for (std::int64_t k = 0; k < route(feature.index).row_cuts(); ++k) {
-      const CutSlots addresses = routing_.row_cut(route(feature.index), k);
-      if (own_cut(feature, k) == nullptr || addresses.size() > 1) {
-        narrow_bags(asked, addresses);
+    for (std::int64_t k = 0; k < asked.features[at(feature.index)].cuts; ++k) {
+      const Range places = asked.places_of(feature.index, k);
+      const bool is_own = own_cut(feature, asked.row_cut(feature.index, k)) != nullptr;
+      if (!is_own || places.size() > 1) {
+        narrow_bags(asked, places);
       }
     }
   });
@@ -392,14 +447,14 @@ void SplitBags::list_work(const SlotAddress& address, VectorWork& work) const {
   }
 }
 
-/// The vectors of a cut of rows, from column `first_col` of the slot on.
+/// The vectors of the slot with this place.
 kernels::BagVectors SplitBags::partial_sums(const InputStep& input,
                                             const OutputStep& output,
-                                            const SlotAddress& address,
-                                            std::int64_t first_col) const {
-  const AskedSlot& asked = input.asked.slot(address);
-  return {.vectors = output.arrived(address) + first_col,
-          .stride = routing_.kind(address).dim(),
+                                            std::int64_t place,
+                                            std::int64_t stride) const {
+  const AskedSlot& asked = input.asked.slots[at(place)];
+  return {.vectors = output.arrived(place),
+          .stride = stride,
           .bags = asked.rows,
           .count = asked.vectors};
 }
@@ -412,18 +467,27 @@ void SplitBags::list_assembly(const InputStep& input,
                               std::int64_t cut) const {
   const SlotKind& slot = routing_.kind(address);
   const FeatureRoute& of = route(slot.feature);
-  const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(of.row_cuts());
-  for (std::int64_t k = 0; k < of.tail_cuts; ++k) {
-    cuts[at(k)] = partial_sums(input, output, routing_.row_cut(of, k)[at(slot.col_cut)], 0);
-  }
-  if (!of.hot.empty()) {
-    cuts.back() = partial_sums(input, output, of.listed.back(), slot.cols.begin);
+  const FeatureTasks& tasks = input.asked.features[at(slot.feature)];
+  // Without a cut at all one of no vectors, so that bags become zeros.
+  const auto cuts = output.assembly.take_cuts(std::max<std::int64_t>(tasks.cuts, 1));
+  cuts[0] = {};
+  for (std::int64_t k = 0; k < tasks.cuts; ++k) {
+    const Range places = input.asked.places_of(slot.feature, k);
+    if (input.asked.row_cut(slot.feature, k) == of.tail_cuts) {  // hot rows are whole
+      cuts[at(k)] = partial_sums(input, output, places.begin, of.dim);
+      cuts[at(k)].vectors += cuts[at(k)].count > 0 ? slot.cols.begin : 0;
+    } else {
+      cuts[at(k)] = partial_sums(input, output, places.begin + slot.col_cut, slot.dim());
+    }
   }
   output.add_bags(routing_, input, cut, slot, cuts);
+  kernels::BagAssembly& job = output.assembly.jobs.back();
   if (lists_terms(slot.feature)) {
     const AskedBags& bags = input.asked.bags;
-    output.assembly.jobs.back().terms =
-        bags.terms_of(bags.term_sections[feature(slot.feature).terms]);
+    job.terms = bags.terms_of(bags.term_sections[feature(slot.feature).terms]);
+  }
+  if (tasks.by_rule && tasks.cuts > 0) {
+    job.cut_numbers = input.asked.rule_cuts_of(slot.feature);
   }
 }
 

@@ -39,8 +39,7 @@ class SplitBags : public BagSlots {
     std::int64_t index = 0;
     RowOwner owner;
     std::vector<OwnCut> own;
-    std::int64_t writers_begin = 0;  ///< into AskedBags::writers
-    std::size_t terms = 0;           ///< index in AskedBags::term_sections
+    std::size_t terms = 0;  ///< index in AskedBags::term_sections
   };
 
   [[nodiscard]] const Feature& feature(std::int64_t f) const {
@@ -48,6 +47,7 @@ class SplitBags : public BagSlots {
   }
 
   [[nodiscard]] static const OwnCut* own_cut(const Feature& feature, std::int64_t row_cut);
+  void find_cuts(AskedIds& asked, const BagTask& task) const;
   void lay_out_feature(AskedIds& asked, const Feature& feature) const;
   void lay_out_own(AskedIds& asked, const SlotAddress& address, const CutCount& total) const;
   [[nodiscard]] bool lists_terms(std::int64_t feature) const;
@@ -62,18 +62,14 @@ class SplitBags : public BagSlots {
   void fill_terms(AskedIds& asked,
                   const BagTask& task,
                   std::span<const AskedBags::Writer> writers) const;
-  void fill_own(AskedIds& asked,
-                const BagTask& task,
-                const OwnCut& cut,
-                const AskedBags::Writer& writer) const;
+  void fill_own(AskedIds& asked, const BagTask& task, const OwnCut& cut) const;
   [[nodiscard]] kernels::BagVectors partial_sums(const InputStep& input,
                                                  const OutputStep& output,
-                                                 const SlotAddress& address,
-                                                 std::int64_t first_col) const;
+                                                 std::int64_t place,
+                                                 std::int64_t stride) const;
 
   std::vector<Feature> features_;
   std::vector<std::int64_t> place_;  // [F] in features_
-  std::int64_t num_writers_ = 0;
 };
 
 }  // namespace weft::sharding

@@ -40,18 +40,37 @@ void UniqueRowsPath::lay_out(ThreadPool& pool, AskedIds& asked) const {
     asked.rows.tables[at(t)].find(asked.batch, asked.rows.places);
   });
   for (std::int64_t t = 0; t < num_tables(); ++t) {
+    if (routing_.fetches[at(t)].regular) {
+      add_places(asked, t);
+    }
     lay_out_table(asked, t);
   }
 }
 
+/// Of a rule: for slots that are asked for a row, and this rank's own.
+void UniqueRowsPath::add_places(AskedIds& asked, std::int64_t fetch) const {
+  const RowFetch& cuts = routing_.fetches[at(fetch)];
+  const UniqueRows& rows = asked.rows.tables[at(fetch)];
+  const std::int64_t own = cuts.regular->of_rank(rank_);
+  for (std::int64_t k = 0; k < cuts.row_cuts(); ++k) {
+    if (rows.entries(k) > 0 || k == own || k == cuts.tail_cuts) {
+      asked.present.insert(cuts.first_number + k);
+    }
+  }
+  const std::int64_t first = asked.add_places(cuts);
+  asked.fetch_places[at(fetch)] = {first, asked.num_places};
+}
+
 void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
   const UniqueRows& rows = asked.rows.tables[at(fetch)];
-  for_slots_of(fetch, [&](const SlotAddress& address, std::int64_t cut) {
+  for_slots_of(asked, fetch, [&](std::int64_t place, std::int64_t cut) {
+    const SlotAddress address = asked.addresses[at(place)];
     const SlotKind& slot = routing_.kind(address);
-    asked.slot(address) = {
+    asked.slots[at(place)] = {
         .ids = rows.entries(cut), .vectors = rows.vectors(cut), .gradients = rows.entries(cut)};
     if (slot.packed && rows.entries(cut) > 0) {
-      asked.slot(address).packed_bytes = static_cast<std::int32_t>(std::ssize(rows.wire_ids(cut)));
+      asked.slots[at(place)].packed_bytes =
+          static_cast<std::int32_t>(std::ssize(rows.wire_ids(cut)));
     }
     if (!routing_.served_by(address, rank_)) {
       return;
@@ -74,9 +93,9 @@ void UniqueRowsPath::lay_out_table(AskedIds& asked, std::int64_t fetch) const {
 void UniqueRowsPath::point(AskedIds& asked) const {
   for (std::int64_t t = 0; t < num_tables(); ++t) {
     const UniqueRows& rows = asked.rows.tables[at(t)];
-    for_slots_of(t, [&](const SlotAddress& address, std::int64_t cut) {
-      asked.slot(address).rows = rows.places(cut);
-      asked.slot(address).gradient_rows = rows.gradients(cut);
+    for_slots_of(asked, t, [&](std::int64_t place, std::int64_t cut) {
+      asked.slots[at(place)].rows = rows.places(cut);
+      asked.slots[at(place)].gradient_rows = rows.gradients(cut);
     });
   }
 }
@@ -88,7 +107,8 @@ void UniqueRowsPath::finish(ThreadPool& pool, AskedIds& asked) const {
 /// The rows of the own shard, as lookups take them.
 void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
   const UniqueRows& rows = asked.rows.tables[at(fetch)];
-  for_slots_of(fetch, [&](const SlotAddress& address, std::int64_t cut) {
+  for_slots_of(asked, fetch, [&](std::int64_t place, std::int64_t cut) {
+    const SlotAddress address = asked.addresses[at(place)];
     if (!routing_.served_by(address, rank_)) {
       return;
     }

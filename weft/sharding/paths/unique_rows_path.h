@@ -61,17 +61,23 @@ class UniqueRowsPath : public SlotPath {
     return static_cast<std::int64_t>(routing_.fetches.size());
   }
 
-  /// Calls visit(address, cut of rows) for all slots of a table.
+  /// Calls visit(place, cut of rows) for the slots of a table that have places in `asked`.
   template <typename Visit>
-  void for_slots_of(std::int64_t fetch, const Visit& visit) const {
+  void for_slots_of(const AskedIds& asked, std::int64_t fetch, const Visit& visit) const {
     const RowFetch& cuts = routing_.fetches[at(fetch)];
-    for (std::int64_t k = 0; k < cuts.row_cuts(); ++k) {
-      for (const SlotAddress& address : routing_.row_cut(cuts, k)) {
-        visit(address, k);
+    if (cuts.regular) {
+      const Range places = asked.fetch_places[at(fetch)];
+      for (std::int64_t p = places.begin; p < places.end; ++p) {
+        visit(p, std::int64_t{asked.rule_cuts[at(p - routing_.num_listed)]});
       }
+      return;
+    }
+    for (std::int64_t i = 0; i < std::ssize(cuts.listed); ++i) {
+      visit(cuts.first_number + i, i / cuts.col_cuts);
     }
   }
 
+  void add_places(AskedIds& asked, std::int64_t fetch) const;
   void lay_out_table(AskedIds& asked, std::int64_t fetch) const;
   void fill_own(AskedIds& asked, std::int64_t fetch) const;
   void unpack_runs(ServedIds& served, const ArrivedBlock& from, IncomingBlock& block) const;

@@ -32,9 +32,10 @@ void WholeBags::begin(AskedIds& asked) const {
     AskedBags::Section section;
     section.bags_at = asked.bags.take_bytes(4 * asked.batch.sparse.batch);
     section.ids_at = asked.bags.take_bytes(id_bytes(f) * ids);
-    for (const SlotAddress& address : slots_of(f)) {
-      asked.bags.section(address) = section;
-      asked.slot(address) = {.ids = ids, .vectors = ids, .gradients = ids};  // of a sequence
+    const Range places = places_of(f);
+    for (std::int64_t p = places.begin; p < places.end; ++p) {
+      asked.bags.sections[at(p)] = section;
+      asked.slots[at(p)] = {.ids = ids, .vectors = ids, .gradients = ids};  // of a sequence
     }
   }
   grow(asked.bags.bytes, asked.bags.num_bytes);
@@ -42,7 +43,7 @@ void WholeBags::begin(AskedIds& asked) const {
 
 void WholeBags::read(AskedIds& asked, const BagTask& task) const {
   const JaggedView view = asked.batch.sparse.feature(task.feature);
-  const AskedBags::Section& section = asked.bags.section(slots_of(task.feature).front());
+  const AskedBags::Section& section = asked.bags.sections[at(places_of(task.feature).begin)];
   std::int32_t* const lengths = asked.bags.bags(section);
   std::int64_t non_empty = 0;
   for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
@@ -69,9 +70,10 @@ void WholeBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
     const CutCount total = asked.join(f, 0);
     const bool has_empty = total.bags < asked.batch.sparse.batch;
     asked.features[at(f)].fills = has_empty;
-    for (const SlotAddress& address : slots_of(f)) {
-      asked.slot(address).vectors = asked.slot(address).gradients = total.bags;
-      asked.bags.section(address).rows_at = has_empty ? asked.bags.num_rows : -1;
+    const Range places = places_of(f);
+    for (std::int64_t p = places.begin; p < places.end; ++p) {
+      asked.slots[at(p)].vectors = asked.slots[at(p)].gradients = total.bags;
+      asked.bags.sections[at(p)].rows_at = has_empty ? asked.bags.num_rows : -1;
     }
     asked.bags.num_rows += has_empty ? total.bags : 0;
   }
@@ -79,9 +81,10 @@ void WholeBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
 
 void WholeBags::point(AskedIds& asked) const {
   for (const std::int64_t f : features_) {
-    for (const SlotAddress& address : slots_of(f)) {
-      const std::int64_t rows_at = asked.bags.section(address).rows_at;
-      AskedSlot& slot = asked.slot(address);
+    const Range places = places_of(f);
+    for (std::int64_t p = places.begin; p < places.end; ++p) {
+      const std::int64_t rows_at = asked.bags.sections[at(p)].rows_at;
+      AskedSlot& slot = asked.slots[at(p)];
       slot.rows = slot.gradient_rows = rows_at < 0 ? nullptr : asked.bags.rows.data() + rows_at;
     }
   }
@@ -90,7 +93,7 @@ void WholeBags::point(AskedIds& asked) const {
 /// Lists the non-empty bags.
 void WholeBags::fill(AskedIds& asked, const BagTask& task) const {
   const JaggedView view = asked.batch.sparse.feature(task.feature);
-  const AskedBags::Section& section = asked.bags.section(slots_of(task.feature).front());
+  const AskedBags::Section& section = asked.bags.sections[at(places_of(task.feature).begin)];
   std::int32_t* next = asked.bags.rows.data() + section.rows_at + task.counts.front().bags;
   for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
     if (view.length(b) > 0) {
@@ -101,7 +104,7 @@ void WholeBags::fill(AskedIds& asked, const BagTask& task) const {
 
 void WholeBags::finish(ThreadPool& pool, AskedIds& asked) const {
   pool.parallel_for(static_cast<std::int64_t>(features_.size()),
-                    [&](std::int64_t i) { narrow_bags(asked, slots_of(features_[at(i)])); });
+                    [&](std::int64_t i) { narrow_bags(asked, places_of(features_[at(i)])); });
 }
 
 void WholeBags::list_work(const SlotAddress& address, VectorWork& work) const {
@@ -113,9 +116,10 @@ void WholeBags::list_assembly(const InputStep& input,
                               const SlotAddress& address,
                               std::int64_t cut) const {
   const SlotKind& slot = routing_.kind(address);
-  const AskedSlot& asked = input.asked.slot(address);
+  const std::int64_t place = input.asked.place(address);
+  const AskedSlot& asked = input.asked.slots[at(place)];
   const std::span<kernels::BagVectors> cuts = output.assembly.take_cuts(1);
-  cuts[0] = {.vectors = output.is_decoded() ? nullptr : output.arrived(address),
+  cuts[0] = {.vectors = output.is_decoded() ? nullptr : output.arrived(place),
              .stride = slot.dim(),
              .bags = asked.rows,
              .count = asked.vectors};

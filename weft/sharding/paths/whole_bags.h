@@ -23,8 +23,10 @@ class WholeBags : public BagSlots {
                      std::int64_t cut) const override;
 
  private:
-  [[nodiscard]] CutSlots slots_of(std::int64_t feature) const {
-    return routing_.row_cut(route(feature), 0);
+  /// The places of a feature's slots in AskedIds.
+  [[nodiscard]] Range places_of(std::int64_t feature) const {
+    const RowCuts& cuts = route(feature);
+    return {cuts.first_number, cuts.first_number + cuts.col_cuts};
   }
 
   std::vector<std::int64_t> features_;  // that this rank packs
