@@ -1,0 +1,58 @@
+// More ranks than a table's cuts are listed for: what rules and lists of what has ids give is what
+// one rank gives.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/sharding/sparse_run.h"
+#include "weft/sharding/routing.h"
+
+namespace weft::sharding {
+namespace {
+
+constexpr std::int64_t kManyParts = 32;
+
+/// The rows of every second table, its first and some behind, are hot.
+void make_hot(const spec::Config& config, spec::Plan& plan) {
+  for (std::size_t t = 0; t < plan.tables.size(); t += 2) {
+    const std::int64_t rows = config.tables[t].num_embeddings;
+    plan.tables[t].hot = {{0, 1}};
+    if (rows > 4) {
+      plan.tables[t].hot.push_back({3, 4});
+    }
+  }
+}
+
+TEST(ManyRanks, GiveTheVectorsAndStateOfOne) {
+  spec::Config config = make_integer_config(spec::Sharding::kTableWise);
+  const RunResult one = run(config, {.steps = 2, .parts = kManyParts});
+  for (const int ranks : {9, 13, 24}) {
+    for (const bool is_hot : {false, true}) {
+      for (const spec::PooledAt place : {spec::PooledAt::kOwner, spec::PooledAt::kSample}) {
+        for (spec::Table& table : config.tables) {
+          table.sharding = spec::Sharding::kRowWise;
+          table.row_split = ranks == 13 ? spec::RowSplit::kModulo : spec::RowSplit::kRange;
+        }
+        spec::Plan plan = planner::make_plan(config, two_hosts(ranks));
+        plan.parts = kManyParts;
+        for (spec::TablePlan& table : plan.tables) {
+          table.pooled_at = place;
+        }
+        if (is_hot) {
+          make_hot(config, plan);
+        }
+        const Routing routing(config, plan);
+        EXPECT_GT(routing.num_by_rule, 0) << "no cut is a rule";
+        expect_equal(
+            run(config, {.ranks = ranks, .steps = 2, .plan = &plan, .parts = kManyParts}), one,
+            fmt::format("{} ranks, hot {}, pooled at {}", ranks, is_hot, static_cast<int>(place)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::sharding
