@@ -34,8 +34,8 @@ constexpr std::int64_t kFewRows = 64;
 constexpr std::int64_t kWarmUp = 2;
 constexpr std::int64_t kTasks = 1;
 
-/// As weft/sharding/input_dist.h says: header and control block to each rank, and before those
-/// between two hosts a check word.
+/// A rank sends a header and a control block to each rank (weft/sharding/input_dist.h); between two
+/// hosts a check word comes before those. In bytes.
 constexpr std::int64_t kCountsHeader = 40;
 constexpr std::int64_t kCheckWord = 8;
 constexpr std::string_view kCountsMagic = "WEFT";
@@ -154,7 +154,7 @@ StepCounts count(const trace::Recorder& recorder) {
   return own;
 }
 
-/// What the heap holds beside blocks that host_memory_use() counts.
+/// Returns the bytes that the heap holds beside blocks that host_memory_use() counts.
 double heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd) -

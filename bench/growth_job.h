@@ -27,8 +27,8 @@ enum class GrowthCut : std::uint8_t {
   kMixed,
   /// All have 4,096 rows, and are cut by rows over all ranks.
   kRowWise,
-  /// As kRowWise, but of the tables of fewer than 4,096 rows as many are whole, of 1,024 rows, as
-  /// hosts divide: every host has as many.
+  /// Tables are cut as with kRowWise, but as many of those with fewer than 4,096 rows as hosts
+  /// divide are whole, of 1,024 rows: every host has as many.
   kEven,
 };
 
@@ -59,7 +59,7 @@ struct GrowthRun {
 /// host.
 GrowthRun make_growth_run(const GrowthJob& job);
 
-/// What a rank sent in a step.
+/// The messages and bytes that a rank sent in a step.
 struct StepCounts {
   std::array<double, kStepParts> messages{};
   std::array<double, kStepParts> bytes{};
@@ -89,12 +89,13 @@ struct RankGrowth {
 /// Starts the job, trains, and counts one step. Collective over `world`.
 RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run);
 
-/// What makes an imitated world of the job's ranks: `real` of them exist. Refers to `run`.
+/// Returns the options of an imitated world of the job's ranks, of which `real` exist. They refer
+/// to `run`, which outlives them.
 ImitatedOptions imitate(const GrowthRun& run, std::int64_t real);
 
-/// What docs/checkpoint_format.md says that a manifest of the job has at most, with one segment of
-/// rows of each rank, and the texts of configuration and plan. Dense parameters, which are stored
-/// in blocks, come on top.
+/// Returns the bytes that a manifest of the job has at most by docs/checkpoint_format.md, with one
+/// segment of rows of each rank, and the texts of configuration and plan. Dense parameters, which
+/// are stored in blocks, come on top.
 double most_manifest_bytes(const GrowthRun& run);
 
 /// Seconds of a processor that this process has taken.

@@ -27,7 +27,7 @@ using comm::Piece;
 
 constexpr std::int64_t kTreeFan = 8;  // of weft/comm/rank_tree.h
 
-/// What a rank says to Communicator::split().
+/// A rank's operands of Communicator::split(), as they travel.
 struct SplitRequest {
   std::int64_t color = 0;
   std::int64_t key = 0;
@@ -40,7 +40,8 @@ std::int64_t processor_ns() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-/// Whether lanes lead along a tree of ranks, which has a first rank and so does not move along.
+/// Returns whether lanes lead along a tree of ranks, which has a first rank and so does not move
+/// along.
 bool is_of_tree(Collective collective) {
   return collective == Collective::kMerge || collective == Collective::kSplit ||
          collective == Collective::kBroadcast || collective == Collective::kBarrier;
