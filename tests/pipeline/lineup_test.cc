@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <thread>
@@ -245,6 +246,16 @@ class Listener final : public Issuer {
     return names;
   }
 
+  /// Where among all stages one was issued; their number if it was not.
+  [[nodiscard]] std::ptrdiff_t place(std::int64_t batch,
+                                     StepPart part,
+                                     std::int64_t cut = 0) const {
+    const auto found = std::find_if(issued.begin(), issued.end(), [&](const Issued& one) {
+      return one.stage.batch == batch && one.stage.part == part && one.stage.cut == cut;
+    });
+    return found - issued.begin();
+  }
+
   std::vector<Issued> issued;
   std::function<bool(const StageOf&)> waits;
 
@@ -313,14 +324,6 @@ TEST(Schedules, IssueEveryStageOfEveryMicroBatchOnce) {
 
 // A schedule is right if no stage of a batch comes before one that it depends on.
 TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
-  const auto place = [](const Listener& listener, std::int64_t batch, StepPart part,
-                        std::int64_t cut) {
-    const auto found = std::find_if(
-        listener.issued.begin(), listener.issued.end(), [&](const Listener::Issued& one) {
-          return one.stage.batch == batch && one.stage.part == part && one.stage.cut == cut;
-        });
-    return found - listener.issued.begin();
-  };
   for (std::size_t i = 0; i < 2 * schedules().size(); ++i) {
     const Schedule& schedule = schedules()[i / 2];
     const std::int64_t cuts = schedule.cuts_batches ? 4 : 1;
@@ -328,7 +331,7 @@ TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
     for (std::int64_t batch = 0; batch < 3; ++batch) {
       const auto before = [&](StepPart first, StepPart second, std::int64_t cut_of_first = 0,
                               std::int64_t cut = 0) {
-        EXPECT_LT(place(listener, batch, first, cut_of_first), place(listener, batch, second, cut))
+        EXPECT_LT(listener.place(batch, first, cut_of_first), listener.place(batch, second, cut))
             << schedule.name << ": " << to_string(first) << ", " << to_string(second);
       };
       before(StepPart::kExchangeCounts, StepPart::kExchangeIds);
@@ -348,11 +351,11 @@ TEST(Schedules, IssueAStageBehindWhatItDependsOn) {
       before(StepPart::kExchangeReport, StepPart::kUpdateRows);
       before(StepPart::kReduce, StepPart::kUpdateDense);
       if (batch > 0) {
-        EXPECT_LT(place(listener, batch - 1, StepPart::kUpdateRows, 0),
-                  place(listener, batch, StepPart::kLookup, 0))
+        EXPECT_LT(listener.place(batch - 1, StepPart::kUpdateRows, 0),
+                  listener.place(batch, StepPart::kLookup, 0))
             << schedule.name << ": a batch reads rows of before the step before";
-        EXPECT_LT(place(listener, batch - 1, StepPart::kUpdateDense, 0),
-                  place(listener, batch, StepPart::kForwardBackward, 0))
+        EXPECT_LT(listener.place(batch - 1, StepPart::kUpdateDense, 0),
+                  listener.place(batch, StepPart::kForwardBackward, 0))
             << schedule.name;
       }
     }
@@ -418,14 +421,7 @@ TEST(Schedules, PrefetchFetchesTheNextRowsBeforeALookupWhereADiskIsRead) {
   for (const Schedule& schedule : schedules()) {
     for (const bool reads_disk : {false, true}) {
       const Listener listener = three_steps(schedule, 4, 2, reads_disk);
-      const auto is_at = [&](std::int64_t batch, StepPart part) {
-        return std::find_if(listener.issued.begin(), listener.issued.end(),
-                            [&](const Listener::Issued& one) {
-                              return one.stage.batch == batch && one.stage.part == part;
-                            }) -
-               listener.issued.begin();
-      };
-      EXPECT_EQ(is_at(1, StepPart::kFetch) < is_at(0, StepPart::kLookup),
+      EXPECT_EQ(listener.place(1, StepPart::kFetch) < listener.place(0, StepPart::kLookup),
                 schedule.name == "prefetch" && reads_disk)
           << schedule.name;
     }
@@ -435,15 +431,9 @@ TEST(Schedules, PrefetchFetchesTheNextRowsBeforeALookupWhereADiskIsRead) {
 TEST(Schedules, ThatLookAheadIssueTheNextIdsBesideTheCompute) {
   for (const Schedule& schedule : schedules()) {
     const Listener listener = three_steps(schedule, 4, 2);
-    const auto is_at = [&](std::int64_t batch, StepPart part) {
-      return std::find_if(listener.issued.begin(), listener.issued.end(),
-                          [&](const Listener::Issued& one) {
-                            return one.stage.batch == batch && one.stage.part == part;
-                          }) -
-             listener.issued.begin();
-    };
-    EXPECT_EQ(is_at(1, StepPart::kExchangeIds) < is_at(0, StepPart::kForwardBackward),
-              schedule.looks_ahead)
+    EXPECT_EQ(
+        listener.place(1, StepPart::kExchangeIds) < listener.place(0, StepPart::kForwardBackward),
+        schedule.looks_ahead)
         << schedule.name;
   }
 }
