@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "weft/base/at.h"
@@ -9,7 +10,6 @@
 #include "weft/base/hash.h"
 #include "weft/comm/communicator.h"
 #include "weft/comm/messages.h"
-#include "weft/layout/relays.h"
 
 namespace weft::comm {
 namespace {
@@ -18,27 +18,6 @@ constexpr std::int64_t kSilent = -1;  // the size of a silent lane
 
 std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
-}
-
-/// The lanes that a message between hosts carries.
-std::int64_t lane_bytes(const std::vector<std::int64_t>& sizes) {
-  std::int64_t bytes = 0;
-  for (const std::int64_t size : sizes) {
-    bytes += std::max<std::int64_t>(size, 0);
-  }
-  return bytes;
-}
-
-std::int64_t message_bytes(const std::vector<std::int64_t>& sizes) {
-  return layout::message_bytes(lane_bytes(sizes));
-}
-
-bool is_silent(const std::vector<std::int64_t>& sizes) {
-  return std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size == kSilent; });
-}
-
-std::uint64_t check_word(const std::vector<std::int64_t>& sizes) {
-  return hash_bytes(std::as_bytes(std::span(sizes)));
 }
 
 Piece run_of(std::vector<std::int64_t>& values) {
@@ -50,6 +29,28 @@ bool is_one_run(const Lane& lane) {
 }
 
 }  // namespace
+
+void Relays::Message::clear() {
+  sizes_.clear();
+  begins_.clear();
+  lane_bytes_ = 0;
+  silent_ = 0;
+}
+
+void Relays::Message::add(std::int64_t size) {
+  sizes_.push_back(size);
+  begins_.push_back(lane_bytes_);
+  lane_bytes_ += std::max<std::int64_t>(size, 0);
+  silent_ += size == kSilent ? 1 : 0;
+}
+
+std::uint64_t Relays::Message::check_word() const {
+  return hash_bytes(std::as_bytes(std::span(sizes_)));
+}
+
+Piece Relays::Message::lane(std::int64_t i) const {
+  return {place_ + layout::kCheckBytes + begins_[at(i)], std::max<std::int64_t>(sizes_[at(i)], 0)};
+}
 
 void LaneList::clear() {
   pieces_.clear();
@@ -71,6 +72,7 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
       host_(host),
       layout_(std::move(layout)),
       self_host_(layout_.host(all.rank())),
+      relayed_(layout_.ranks_of(self_host_).size()),
       sizes_(at(layout_.hosts())),
       out_(at(layout_.ranks())),
       in_(at(layout_.ranks())),
@@ -82,13 +84,18 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
     const std::size_t there = layout_.ranks_of(h).size();
     sizes_[at(h)].sent.resize(there);
     sizes_[at(h)].received.resize(there);
-    if (layout_.relay(self_host_, h) == all.rank()) {
-      crossings_.push_back({.host = h, .out_sizes = {}, .in_sizes = {}});
-      for (std::size_t i = 0; i < layout_.ranks_of(self_host_).size(); ++i) {
-        local_sizes_.push_back(sizes_[at(h)]);
-      }
+    const int relay = layout_.relay(self_host_, h);
+    relayed_[at(layout_.place(relay))].push_back(h);
+    if (relay == all.rank()) {
+      crossings_.push_back({.host = h, .relay = layout_.relay(h, self_host_), .out = {}, .in = {}});
+      local_sizes_.insert(local_sizes_.end(), layout_.ranks_of(self_host_).size(), sizes_[at(h)]);
     }
   }
+  by_relay_.resize(crossings_.size());
+  std::iota(by_relay_.begin(), by_relay_.end(), std::size_t{0});
+  std::stable_sort(by_relay_.begin(), by_relay_.end(), [&](std::size_t a, std::size_t b) {
+    return crossings_[a].relay < crossings_[b].relay;
+  });
 }
 
 void Relays::exchange(const Context& ctx, const Exchange& call) {
@@ -128,11 +135,9 @@ void Relays::share_sizes(const Context& ctx, const Exchange& call) {
   const std::vector<int>& here = layout_.ranks_of(self_host_);
   for (std::size_t i = 0; i < here.size(); ++i) {
     send_.next();
-    for (int h = 0; h < layout_.hosts(); ++h) {
-      if (h != self_host_ && layout_.relay(self_host_, h) == here[i]) {
-        send_.add(run_of(sizes_[at(h)].sent));
-        send_.add(run_of(sizes_[at(h)].received));
-      }
+    for (const int h : relayed_[i]) {
+      send_.add(run_of(sizes_[at(h)].sent));
+      send_.add(run_of(sizes_[at(h)].received));
     }
     recv_.next();
     for (std::size_t c = 0; c < crossings_.size(); ++c) {
@@ -150,17 +155,16 @@ void Relays::collect_sizes(Payload payload) {
   for (std::size_t c = 0; c < crossings_.size(); ++c) {
     Crossing& crossing = crossings_[c];
     const SizesOf* const local = &local_sizes_[c * here];
-    crossing.out_sizes.clear();
+    crossing.out.clear();
     for (std::size_t i = 0; i < here; ++i) {
-      const auto begin = local[i].sent.begin();
-      crossing.out_sizes.insert(
-          crossing.out_sizes.end(), begin,
-          begin + static_cast<std::ptrdiff_t>(payloads(crossing.host, payload)));
+      for (std::size_t j = 0; j < payloads(crossing.host, payload); ++j) {
+        crossing.out.add(local[i].sent[j]);
+      }
     }
-    crossing.in_sizes.clear();
+    crossing.in.clear();
     for (std::size_t s = 0; s < layout_.ranks_of(crossing.host).size(); ++s) {
       for (std::size_t i = 0; i < payloads(self_host_, payload); ++i) {
-        crossing.in_sizes.push_back(local[i].received[s]);
+        crossing.in.add(local[i].received[s]);
       }
     }
   }
@@ -217,14 +221,14 @@ void Relays::pack(const Context& ctx, const Exchange& call) {
 void Relays::reserve_crossings() {
   layout::RelayBlocks<std::int64_t> blocks;
   for (const Crossing& crossing : crossings_) {
-    blocks.add_crossing(lane_bytes(crossing.out_sizes), lane_bytes(crossing.in_sizes));
+    blocks.add_crossing(crossing.out.lane_bytes(), crossing.in.lane_bytes());
   }
   std::byte* place = crossing_bytes_.at_least_of<std::byte>(blocks.crossing);
   for (Crossing& crossing : crossings_) {
-    crossing.out = std::exchange(place, place + message_bytes(crossing.out_sizes));
-    crossing.in = std::exchange(place, place + message_bytes(crossing.in_sizes));
-    const std::uint64_t word = check_word(crossing.out_sizes);
-    std::memcpy(crossing.out, &word, sizeof word);
+    crossing.out.lie_at(std::exchange(place, place + crossing.out.bytes()));
+    crossing.in.lie_at(std::exchange(place, place + crossing.in.bytes()));
+    const std::uint64_t word = crossing.out.check_word();
+    std::memcpy(crossing.out.place(), &word, sizeof word);
   }
 }
 
@@ -241,11 +245,9 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
     for (const Piece& piece : direct(call.send[at(here[i])])) {
       send_.add(piece);
     }
-    for (int h = 0; h < layout_.hosts(); ++h) {
-      if (h != self_host_ && layout_.relay(self_host_, h) == here[i]) {
-        for (std::size_t j = 0; j < payloads(h, call.payload); ++j) {
-          send_.add(out_[at(layout_.ranks_of(h)[j])]);
-        }
+    for (const int h : relayed_[i]) {
+      for (std::size_t j = 0; j < payloads(h, call.payload); ++j) {
+        send_.add(out_[at(layout_.ranks_of(h)[j])]);
       }
     }
     recv_.next();
@@ -253,14 +255,10 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
       recv_.add(piece);
     }
     for (const Crossing& crossing : crossings_) {
-      const std::size_t each = payloads(crossing.host, call.payload);
-      std::byte* place = crossing.out + layout::kCheckBytes;
-      for (std::size_t k = 0; k < crossing.out_sizes.size(); ++k) {
-        const std::int64_t bytes = std::max<std::int64_t>(crossing.out_sizes[k], 0);
-        if (k / each == i) {
-          recv_.add({place, bytes});
-        }
-        place += bytes;
+      const auto each = static_cast<std::int64_t>(payloads(crossing.host, call.payload));
+      const std::int64_t first = static_cast<std::int64_t>(i) * each;
+      for (std::int64_t j = 0; j < each; ++j) {
+        recv_.add(crossing.out.lane(first + j));
       }
     }
   }
@@ -270,26 +268,25 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
 void Relays::cross(const Context& ctx, const Exchange& call) {
   send_.clear();
   recv_.clear();
+  auto next = by_relay_.begin();
   for (int p = 0; p < layout_.ranks(); ++p) {
     send_.next();
     recv_.next();
-    for (const Crossing& crossing : crossings_) {
-      if (layout_.relay(crossing.host, self_host_) != p) {
-        continue;
+    for (; next != by_relay_.end() && crossings_[*next].relay == p; ++next) {
+      const auto& [host, relay, out, in] = crossings_[*next];
+      if (!out.is_silent()) {
+        send_.add({out.place(), out.bytes()});
       }
-      if (!is_silent(crossing.out_sizes)) {
-        send_.add({crossing.out, message_bytes(crossing.out_sizes)});
-      }
-      if (!is_silent(crossing.in_sizes)) {
-        recv_.add({crossing.in, message_bytes(crossing.in_sizes)});
+      if (!in.is_silent()) {
+        recv_.add({in.place(), in.bytes()});
       }
     }
   }
   all_.copy_directly(ctx, call.stamp, send_.lanes(), recv_.lanes());
   for (const Crossing& crossing : crossings_) {
-    const std::uint64_t expected = check_word(crossing.in_sizes);
-    if (!is_silent(crossing.in_sizes) &&
-        std::memcmp(crossing.in, &expected, sizeof expected) != 0) {
+    const std::uint64_t expected = crossing.in.check_word();
+    if (!crossing.in.is_silent() &&
+        std::memcmp(crossing.in.place(), &expected, sizeof expected) != 0) {
       fail(ErrorCode::kComm,
            "{}: the ranks of host {} send other sizes to host {} than its ranks expect, though the "
            "sums agree; all ranks must run the same program with the same configuration",
@@ -300,27 +297,21 @@ void Relays::cross(const Context& ctx, const Exchange& call) {
 
 void Relays::scatter(const Context& ctx, const Exchange& call) {
   const std::vector<int>& here = layout_.ranks_of(self_host_);
-  const std::size_t each = payloads(self_host_, call.payload);
+  const auto each = static_cast<std::int64_t>(payloads(self_host_, call.payload));
   send_.clear();
   recv_.clear();
   for (std::size_t i = 0; i < here.size(); ++i) {
     send_.next();
     for (const Crossing& crossing : crossings_) {
-      std::byte* place = crossing.in + layout::kCheckBytes;
-      for (std::size_t k = 0; k < crossing.in_sizes.size(); ++k) {
-        const std::int64_t bytes = std::max<std::int64_t>(crossing.in_sizes[k], 0);
-        if (each == 1 || k % each == i) {
-          send_.add({place, bytes});
-        }
-        place += bytes;
+      const std::int64_t own = each == 1 ? 0 : static_cast<std::int64_t>(i);
+      for (std::int64_t k = own; k < crossing.in.lanes(); k += each) {
+        send_.add(crossing.in.lane(k));
       }
     }
     recv_.next();
-    for (int h = 0; h < layout_.hosts(); ++h) {
-      if (h != self_host_ && layout_.relay(self_host_, h) == here[i]) {
-        for (const int sender : layout_.ranks_of(h)) {
-          recv_.add(in_[at(sender)]);
-        }
+    for (const int h : relayed_[i]) {
+      for (const int sender : layout_.ranks_of(h)) {
+        recv_.add(in_[at(sender)]);
       }
     }
   }

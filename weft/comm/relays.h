@@ -25,6 +25,7 @@
 #include "weft/comm/collective.h"
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
+#include "weft/layout/relays.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/host_block.h"
 
@@ -61,13 +62,46 @@ class Relays {
   void exchange(const Context& ctx, const Exchange& call);
 
  private:
-  /// What this rank relays to and from one other host. Rows of sizes are senders.
+  /// One message between two hosts: a check word, then lanes by sender, [senders][payloads].
+  class Message {
+   public:
+    void clear();
+
+    /// Adds the next lane; a silent one has kSilent bytes.
+    void add(std::int64_t size);
+
+    [[nodiscard]] std::int64_t lanes() const { return std::ssize(sizes_); }
+
+    [[nodiscard]] std::int64_t lane_bytes() const { return lane_bytes_; }
+
+    [[nodiscard]] std::int64_t bytes() const { return layout::message_bytes(lane_bytes_); }
+
+    [[nodiscard]] bool is_silent() const { return silent_ == lanes(); }
+
+    /// A word that tells messages of other sizes apart.
+    [[nodiscard]] std::uint64_t check_word() const;
+
+    void lie_at(std::byte* place) { place_ = place; }
+
+    [[nodiscard]] std::byte* place() const { return place_; }
+
+    /// Requires a place.
+    [[nodiscard]] Piece lane(std::int64_t i) const;
+
+   private:
+    std::vector<std::int64_t> sizes_;
+    std::vector<std::int64_t> begins_;  // in bytes behind the check word
+    std::int64_t lane_bytes_ = 0;
+    std::int64_t silent_ = 0;  // lanes
+    std::byte* place_ = nullptr;
+  };
+
+  /// What this rank relays to and from one other host.
   struct Crossing {
     int host = 0;
-    std::vector<std::int64_t> out_sizes;  ///< [ranks here][payloads]
-    std::vector<std::int64_t> in_sizes;   ///< [ranks there][payloads]
-    std::byte* out = nullptr;             ///< check word, then the lanes
-    std::byte* in = nullptr;
+    int relay = 0;  ///< its rank there
+    Message out;
+    Message in;
   };
 
   /// Sizes of this rank's lanes to and from the ranks of a host, as they travel to its relay.
@@ -95,12 +129,14 @@ class Relays {
   Communicator& host_;
   HostLayout layout_;
   int self_host_;
-  std::vector<SizesOf> sizes_;        ///< [H] own; empty of this host
-  std::vector<SizesOf> local_sizes_;  ///< [crossings][ranks here], as they have come
-  std::vector<Crossing> crossings_;   ///< what this rank relays
-  std::vector<Piece> out_;            ///< [W] lanes to other hosts as one run each
-  std::vector<Piece> in_;             ///< [W]
-  std::vector<Lane> arrived_;         ///< [W]
+  std::vector<std::vector<int>> relayed_;  ///< [ranks here] hosts to which each relays, ascending
+  std::vector<SizesOf> sizes_;             ///< [H] own; empty of this host
+  std::vector<SizesOf> local_sizes_;       ///< [crossings][ranks here], as they have come
+  std::vector<Crossing> crossings_;        ///< of the hosts to which this rank relays
+  std::vector<std::size_t> by_relay_;      ///< crossings, by the rank at their other end
+  std::vector<Piece> out_;                 ///< [W] lanes to other hosts as one run each
+  std::vector<Piece> in_;                  ///< [W]
+  std::vector<Lane> arrived_;              ///< [W]
   LaneList send_, recv_;
   std::vector<Copy> copies_;
   HostBlock packed_out_, packed_in_, crossing_bytes_;
