@@ -331,10 +331,13 @@ void write_report(const spec::Plan& plan, Range ranks, std::span<std::byte> bloc
 }
 
 /// A message of counts, or, between hosts, those of all pairs of their ranks: the control block
-/// that each has is of its sender's parts.
-void move_control(const spec::Plan& plan, std::int64_t sender, std::span<std::byte> message) {
+/// that each has, `block` bytes, is of its sender's parts.
+void move_control(const spec::Plan& plan,
+                  std::int64_t block,
+                  std::int64_t sender,
+                  std::span<std::byte> message) {
   train::BatchControl control(plan.parts, kTasks);
-  const std::int64_t one = kCountsHeader + control.bytes();
+  const std::int64_t one = kCountsHeader + block;
   const bool relayed = std::ssize(message) == kCheckWord + kGrowthPerHost * kGrowthPerHost * one;
   const std::int64_t begin = relayed ? kCheckWord : 0;
   if (!(relayed || std::ssize(message) == one) ||
@@ -347,22 +350,23 @@ void move_control(const spec::Plan& plan, std::int64_t sender, std::span<std::by
     control.weights.assign(
         run, std::vector<double>(at(run.size() * kTasks), static_cast<double>(kGrowthSamples) /
                                                               static_cast<double>(run.size())));
-    control.encode(message.subspan(at(begin + i * one + kCountsHeader), at(control.bytes())));
+    control.encode(message.subspan(at(begin + i * one + kCountsHeader), at(block)));
   }
 }
 
 }  // namespace
 
 ImitatedOptions imitate(const GrowthRun& run, std::int64_t real) {
+  const std::int64_t control = train::BatchControl(run.plan.parts, kTasks).bytes(run.plan.world());
   return {
       .ranks = run.plan.world(),
       .real = real,
       .per_host = kGrowthPerHost,
       .merged = [&plan = run.plan](
                     Range ranks, std::span<std::byte> block) { write_report(plan, ranks, block); },
-      .moved = [&plan = run.plan](
+      .moved = [&plan = run.plan, control](
                    std::int64_t sender,
-                   std::span<std::byte> message) { move_control(plan, sender, message); }};
+                   std::span<std::byte> message) { move_control(plan, control, sender, message); }};
 }
 
 double processor_s() {

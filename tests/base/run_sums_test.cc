@@ -61,7 +61,8 @@ Sums merged(const std::vector<double>& terms, std::int64_t ranks, Range of, std:
   const std::int64_t middle = of.begin + 1 + draw % (of.size() - 1);
   sums = merged(terms, ranks, {of.begin, middle}, seed);
   const Sums right = merged(terms, ranks, {middle, of.end}, seed);
-  std::vector<std::byte> wire(static_cast<std::size_t>(Sums::encoded_bytes(parts, kValues)));
+  std::vector<std::byte> wire(
+      static_cast<std::size_t>(Sums::encoded_bytes(most_subtrees(parts), kValues)));
   right.encode(wire);
   Sums arrived(parts, kValues);
   arrived.decode(wire);
@@ -105,6 +106,32 @@ TEST(RunSums, NoRunHasMoreSubtreesThanPromised) {
   }
 }
 
+TEST(RunSums, NoRankHasMoreSubtreesThanRanksHave) {
+  for (const std::int64_t parts : {1, 2, 7, 12, 64, 100}) {
+    for (std::int64_t ranks = 1; ranks <= parts; ++ranks) {
+      std::int64_t most = 0;
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        most = std::max(most, std::ssize(maximal_subtrees(parts, rank_parts(parts, ranks, r))));
+      }
+      EXPECT_EQ(most_subtrees_of_ranks(parts, ranks), most) << ranks << " ranks, " << parts;
+      EXPECT_LE(most, most_subtrees(parts));
+    }
+  }
+  EXPECT_EQ(most_subtrees_of_ranks(64, 32), 1) << "shares that are subtrees";
+  EXPECT_GT(most_subtrees_of_ranks(64, 5), 1);
+}
+
+/// A message for the runs of ranks has no place for one that no rank has.
+TEST(RunSums, ARunThatIsTooLongIsRefused) {
+  Sums sums(8, 1);
+  sums.assign({1, 7}, std::vector<double>(6, 1.0));  // of parts 1, [2, 4), [4, 6), 6
+  std::vector<std::byte> wire(static_cast<std::size_t>(Sums::encoded_bytes(most_subtrees(8), 1)));
+  sums.encode(wire);
+  wire.resize(static_cast<std::size_t>(Sums::encoded_bytes(most_subtrees_of_ranks(8, 4), 1)));
+  EXPECT_THROW(sums.encode(wire), Error);
+  EXPECT_THROW(sums.decode(wire), Error);
+}
+
 TEST(RunSums, TheEmptyRunChangesNothing) {
   Sums sums(4, 1);
   Sums empty(4, 1);
@@ -118,7 +145,7 @@ TEST(RunSums, TheEmptyRunChangesNothing) {
 TEST(RunSums, AMessageOfOtherPartsIsRefused) {
   Sums of_eight(8, 1);
   of_eight.assign({6, 8}, std::vector<double>{1.0, 2.0});
-  std::vector<std::byte> wire(static_cast<std::size_t>(Sums::encoded_bytes(8, 1)));
+  std::vector<std::byte> wire(static_cast<std::size_t>(Sums::encoded_bytes(most_subtrees(8), 1)));
   of_eight.encode(wire);
   Sums of_four(4, 1);
   EXPECT_THROW(of_four.decode(wire), Error);

@@ -231,22 +231,21 @@ TEST(Growth, CountsAreOneBlockToEachRank) {
     for (const StepTraffic& rank : traffic) {
       EXPECT_EQ(rank.of(StepPart::kExchangeCounts).bytes, (ranks - 1) * block) << ranks;
     }
-    blocks[ranks] = block - BatchControl(2 * ranks, 1).bytes();
+    blocks[ranks] = block;
   }
   EXPECT_EQ(blocks.at(32), blocks.at(16));
   EXPECT_EQ(blocks.at(64), blocks.at(16));
 }
 
-/// A control block has sums for the subtrees of any run of parts, of which there are about
-/// 2 log2 P.
-TEST(Growth, BlocksOfControlAndReportsGrowWithTheLogarithmOfParts) {
-  for (const auto bytes : {+[](std::int64_t parts) { return BatchControl(parts, 1).bytes(); },
-                           +[](std::int64_t parts) { return StepReport(parts, 1).bytes(); }}) {
-    const std::int64_t doubling = bytes(128) - bytes(64);
-    EXPECT_GT(doubling, 0);
-    for (std::int64_t parts = 64; parts < 4096; parts *= 2) {
-      EXPECT_EQ(bytes(2 * parts) - bytes(parts), doubling) << parts;
-    }
+/// A report has sums for the subtrees of any run of parts, of which there are about 2 log2 P; a
+/// control block for those of a rank's own parts.
+TEST(Growth, ReportsGrowWithTheLogarithmOfParts) {
+  const auto bytes = [](std::int64_t parts) { return StepReport(parts, 1).bytes(); };
+  const std::int64_t doubling = bytes(128) - bytes(64);
+  EXPECT_GT(doubling, 0);
+  for (std::int64_t parts = 64; parts < 4096; parts *= 2) {
+    EXPECT_EQ(bytes(2 * parts) - bytes(parts), doubling) << parts;
+    EXPECT_EQ(BatchControl(2 * parts, 1).bytes(parts), BatchControl(2, 1).bytes(1));
   }
 }
 

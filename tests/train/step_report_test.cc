@@ -51,6 +51,15 @@ StepReport report_of(std::int64_t rank, std::int64_t ranks) {
   return report;
 }
 
+/// With room for the run of any ranks.
+std::int64_t wire_bytes(const BatchControl& control) {
+  return std::max(control.bytes(3), control.bytes(5));
+}
+
+std::int64_t wire_bytes(const StepReport& report) {
+  return report.bytes();
+}
+
 /// The merge of ranks [begin, end): the right half into the left one, over the wire.
 template <typename Message, typename Of>
 Message merged(Range ranks, std::int64_t all, const Of& of) {
@@ -60,7 +69,7 @@ Message merged(Range ranks, std::int64_t all, const Of& of) {
   const std::int64_t middle = ranks.begin + (ranks.size() + 1) / 2;
   Message left = merged<Message>({ranks.begin, middle}, all, of);
   const Message right = merged<Message>({middle, ranks.end}, all, of);
-  std::vector<std::byte> wire(static_cast<std::size_t>(right.bytes()));
+  std::vector<std::byte> wire(static_cast<std::size_t>(wire_bytes(right)));
   right.encode(wire);
   Message arrived(kParts, kTasks);
   arrived.decode(wire);

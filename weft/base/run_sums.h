@@ -5,10 +5,13 @@
 /// in any tree that keeps their order, and the sum over all parts is bit for bit that of the rule
 /// of parts. Control messages and reports of a step are made of these (weft/train).
 ///
-/// Notation    P parts, K values per part, S = most_subtrees(P).
-/// Memory      S·K values and scratch, which grow to the largest run that was assigned or merged.
-/// Wire        the run and S·K values: encoded_bytes(P, K), equal for every run. Bytes are of the
-///             machine's own order. All ranks use equal P and K.
+/// Notation    P parts, K values per part, S subtrees: most_subtrees(P), or fewer where it is known
+///             which runs a message can have.
+/// Memory      most_subtrees(P)·K values.
+/// Cost        a subtree that is taken in costs O(log P), so merging many small runs in order is
+///             O(log P) for each.
+/// Wire        the run and S·K values: encoded_bytes(S, K), equal for every run. Bytes are of the
+///             machine's own order. All ranks use equal P, S and K.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +33,19 @@ inline std::int64_t most_subtrees(std::int64_t parts) {
   return std::max<std::int64_t>(1, 2 * (tree_slots(parts) - 1));
 }
 
+/// The most maximal whole subtrees that a rank's parts have, of `ranks` with equal shares of
+/// `parts`. O(ranks log parts).
+inline std::int64_t most_subtrees_of_ranks(std::int64_t parts, std::int64_t ranks) {
+  std::vector<Range> nodes;
+  std::size_t most = 1;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    nodes.clear();
+    maximal_subtrees(parts, rank_parts(parts, ranks, r), nodes);
+    most = std::max(most, nodes.size());
+  }
+  return static_cast<std::int64_t>(most);
+}
+
 /// `T` is trivially copyable and has a default value. Add is called as add(T& sum, const T& later),
 /// where the parts of `later` follow those of `sum`.
 template <typename T, typename Add>
@@ -42,14 +58,12 @@ class RunSums {
     const auto most = at(most_subtrees(parts) + 1);  // one more while two are joined
     nodes_.reserve(most);
     sums_.reserve(most * at(values));
-    pending_nodes_.reserve(2 * most);
-    pending_sums_.reserve(2 * most * at(values));
   }
 
-  /// Size of encode()'s bytes, equal for all runs.
-  static std::int64_t encoded_bytes(std::int64_t parts, std::int64_t values) {
+  /// Size of encode()'s bytes for runs of at most so many maximal subtrees.
+  static std::int64_t encoded_bytes(std::int64_t subtrees, std::int64_t values) {
     return static_cast<std::int64_t>(sizeof(Range)) +
-           most_subtrees(parts) * values * static_cast<std::int64_t>(sizeof(T));
+           subtrees * values * static_cast<std::int64_t>(sizeof(T));
   }
 
   [[nodiscard]] Range run() const { return run_; }
@@ -58,14 +72,12 @@ class RunSums {
   void assign(Range run, std::span<const T> terms) {
     WEFT_CHECK(terms.size() == at(run.size() * values_), "{} terms for {} parts of {} values",
                terms.size(), run.size(), values_);
-    run_ = {run.begin, run.begin};
+    run_ = run;
     nodes_.clear();
     sums_.clear();
-    begin_merge();
     for (std::int64_t p = run.begin; p < run.end; ++p) {
       take({p, p + 1}, terms.subspan(at((p - run.begin) * values_), at(values_)));
     }
-    end_merge(run);
   }
 
   /// Takes in the sums of the run after this one. The empty run may stand on either side.
@@ -73,12 +85,10 @@ class RunSums {
     if (right.run_.empty()) {
       return;
     }
-    const Range run = joined(right.run_);
-    begin_merge();
+    run_ = joined(right.run_);
     for (std::size_t i = 0; i < right.nodes_.size(); ++i) {
       take(right.nodes_[i], std::span(right.sums_).subspan(i * at(values_), at(values_)));
     }
-    end_merge(run);
   }
 
   /// The sums over all parts, [values]. REQUIRES: the run has all parts.
@@ -87,15 +97,17 @@ class RunSums {
     return sums_;
   }
 
-  /// Writes the run to `out` [encoded_bytes()].
+  /// Writes the run to `out` [encoded_bytes()], whose subtrees are at least those of the run.
   void encode(std::span<std::byte> out) const {
+    WEFT_CHECK(at(encoded_bytes(std::ssize(nodes_), values_)) <= out.size(),
+               "{} subtrees do not fit in a message of {} bytes", nodes_.size(), out.size());
     std::memset(out.data(), 0, out.size());
     std::memcpy(out.data(), &run_, sizeof(run_));
     std::memcpy(out.data() + sizeof(run_), sums_.data(), sums_.size() * sizeof(T));
   }
 
-  /// Makes this the run that encode() wrote. Throws Error(kComm) where the
-  /// run is not in [0, parts).
+  /// Makes this the run that encode() wrote. Throws Error(kComm) where the run is not in
+  /// [0, parts), or its sums are longer than `in`.
   void decode(std::span<const std::byte> in) {
     std::memcpy(&run_, in.data(), sizeof(run_));
     if (run_.begin < 0 || run_.end < run_.begin || run_.end > parts_) {
@@ -103,7 +115,11 @@ class RunSums {
            parts_);
     }
     nodes_.clear();
-    list_nodes({0, parts_});
+    maximal_subtrees(parts_, run_, nodes_);
+    if (at(encoded_bytes(std::ssize(nodes_), values_)) > in.size()) {
+      fail(ErrorCode::kComm, "a message of {} bytes has sums of parts [{}, {}) of {}", in.size(),
+           run_.begin, run_.end, parts_);
+    }
     sums_.resize(nodes_.size() * at(values_));
     std::memcpy(sums_.data(), in.data() + sizeof(run_), sums_.size() * sizeof(T));
   }
@@ -120,75 +136,32 @@ class RunSums {
     return {run_.begin, right.end};
   }
 
-  void begin_merge() {
-    pending_nodes_.assign(nodes_.begin(), nodes_.end());
-    pending_sums_.assign(sums_.begin(), sums_.end());
-  }
-
+  /// Adds the next subtree, and joins it with those before it as far as the tree has them as one.
   void take(Range node, std::span<const T> sums) {
-    pending_nodes_.push_back(node);
-    pending_sums_.insert(pending_sums_.end(), sums.begin(), sums.end());
-  }
-
-  void end_merge(Range run) {
-    run_ = run;
-    nodes_.clear();
-    sums_.clear();
-    std::size_t next = 0;
-    if (!run.empty()) {
-      merge({0, parts_}, next);
+    nodes_.push_back(node);
+    sums_.insert(sums_.end(), sums.begin(), sums.end());
+    while (nodes_.size() > 1 && are_siblings(nodes_[nodes_.size() - 2], nodes_.back())) {
+      nodes_[nodes_.size() - 2].end = nodes_.back().end;
+      nodes_.pop_back();
+      T* const sum = sums_.data() + sums_.size() - 2 * at(values_);
+      for (std::size_t i = 0; i < at(values_); ++i) {
+        Add{}(sum[i], sum[at(values_) + i]);
+      }
+      sums_.resize(sums_.size() - at(values_));
     }
   }
 
-  /// Appends the maximal subtrees of the run inside `node`. Returns whether `node` lies in the run
-  /// as a whole: its sum is then the last.
-  bool merge(Range node, std::size_t& next) {
-    if (node.end <= run_.begin || run_.end <= node.begin) {
-      return false;
-    }
-    if (next < pending_nodes_.size() && pending_nodes_[next] == node) {
-      const auto sums = std::span(pending_sums_).subspan(next * at(values_), at(values_));
-      nodes_.push_back(node);
-      sums_.insert(sums_.end(), sums.begin(), sums.end());
-      ++next;
-      return true;
-    }
-    const std::int64_t middle = tree_split(node.begin, node.end);
-    const bool left = merge({node.begin, middle}, next);
-    const bool right = merge({middle, node.end}, next);
-    if (!left || !right) {
-      return false;
-    }
-    nodes_.pop_back();
-    nodes_.back() = node;
-    T* const sum = sums_.data() + sums_.size() - 2 * at(values_);
-    for (std::size_t i = 0; i < at(values_); ++i) {
-      Add{}(sum[i], sum[at(values_) + i]);
-    }
-    sums_.resize(sums_.size() - at(values_));
-    return true;
-  }
-
-  void list_nodes(Range node) {
-    if (node.end <= run_.begin || run_.end <= node.begin) {
-      return;
-    }
-    if (run_.begin <= node.begin && node.end <= run_.end) {
-      nodes_.push_back(node);
-      return;
-    }
-    const std::int64_t middle = tree_split(node.begin, node.end);
-    list_nodes({node.begin, middle});
-    list_nodes({middle, node.end});
+  /// Of two neighbouring subtrees.
+  [[nodiscard]] bool are_siblings(Range left, Range right) const {
+    const Range both{left.begin, right.end};
+    return tree_split(both.begin, both.end) == left.end && is_subtree(parts_, both);
   }
 
   std::int64_t parts_;
   std::int64_t values_;
   Range run_;
-  std::vector<Range> nodes_;          // the run's maximal subtrees, in order
-  std::vector<T> sums_;               // [nodes][values]
-  std::vector<Range> pending_nodes_;  // subtrees to merge, in order
-  std::vector<T> pending_sums_;
+  std::vector<Range> nodes_;  // the run's maximal subtrees, in order
+  std::vector<T> sums_;       // [nodes][values]
 };
 
 }  // namespace weft

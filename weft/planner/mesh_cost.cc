@@ -244,7 +244,7 @@ double sync_link_s(const StepShape& shape, const ShardLoad& load) {
 
 void add_mesh_exchanges(const StepShape& shape, PlanCost& cost, const spec::Plan& plan) {
   // The control block of a group, from each of its ranks to the same places of the others.
-  const std::vector<double> control(at(shape.ranks), control_bytes(shape));
+  const std::vector<double> control(at(shape.ranks), control_bytes(shape, shape.mesh->groups));
   add_world_stage(shape, cost, StepPart::kExchangeCounts, replica_exchange(*shape.mesh, control));
   std::vector<double> counts(at(shape.ranks), 0.0);
   const bool owned =

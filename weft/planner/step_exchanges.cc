@@ -55,15 +55,14 @@ bool is_hierarchical(const StepShape& shape, spec::CollectiveForm form) {
   return form == spec::CollectiveForm::kHierarchical && shape.has_hierarchy;
 }
 
-/// Sums that a block has, whatever its run of parts (weft/base/run_sums.h).
-double subtree_sums(const StepShape& shape) {
-  return static_cast<double>(most_subtrees(shape.parts)) *
-         static_cast<double>(shape.config.tasks.size());
+/// Sums of blocks with so many subtrees of parts (weft/base/run_sums.h).
+double subtree_sums(const StepShape& shape, std::int64_t subtrees) {
+  return static_cast<double>(subtrees) * static_cast<double>(shape.config.tasks.size());
 }
 
 /// Of a step's report.
 double report_bytes(const StepShape& shape) {
-  return kReportBytes + kMetricBytes * subtree_sums(shape);
+  return kReportBytes + kMetricBytes * subtree_sums(shape, most_subtrees(shape.parts));
 }
 
 /// [ranks] slots that each serves for samples of other ranks.
@@ -87,9 +86,10 @@ std::vector<double> served_slots(const StepShape& shape, const spec::Plan& plan)
 /// serves it: what each rank sends to each.
 std::vector<double> count_bytes(const StepShape& shape, std::span<const double> slots) {
   const double each = layout::packs_id_lanes(shape.ranks) ? 0.0 : kSlotBytes;
+  const double block = kHeaderBytes + control_bytes(shape, shape.world_ranks);
   std::vector<double> bytes;
   for (const double of_rank : slots) {
-    bytes.push_back(kHeaderBytes + control_bytes(shape) + each * of_rank);
+    bytes.push_back(block + each * of_rank);
   }
   return bytes;
 }
@@ -223,8 +223,9 @@ void add_row_sums(const StepShape& shape,
 
 }  // namespace
 
-double control_bytes(const StepShape& shape) {
-  return kControlBytes + kWeightBytes * subtree_sums(shape);
+double control_bytes(const StepShape& shape, std::int64_t ranks) {
+  return kControlBytes +
+         kWeightBytes * subtree_sums(shape, most_subtrees_of_ranks(shape.parts, ranks));
 }
 
 void add_pairs(const StepShape& shape,

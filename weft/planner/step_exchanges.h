@@ -57,7 +57,8 @@ void add_world_stage(const StepShape& shape,
                      const cost::Exchange& exchange,
                      double times = 1.0);
 
-/// Bytes of a control block, which goes from each rank to each.
-double control_bytes(const StepShape& shape);
+/// Bytes of the control block of one of `ranks` ranks, or of as many groups, which goes from each
+/// to each (weft/train/batch_control.h).
+double control_bytes(const StepShape& shape, std::int64_t ranks);
 
 }  // namespace weft::planner

@@ -13,8 +13,9 @@ constexpr std::int64_t kStopBytes = 8;
 
 }  // namespace
 
-std::int64_t BatchControl::bytes() const {
-  return kStopBytes + decltype(weights)::encoded_bytes(parts_, tasks_);
+std::int64_t BatchControl::bytes(std::int64_t ranks) const {
+  return kStopBytes +
+         decltype(weights)::encoded_bytes(most_subtrees_of_ranks(parts_, ranks), tasks_);
 }
 
 void BatchControl::append(const BatchControl& right) {
@@ -26,14 +27,14 @@ void BatchControl::append(const BatchControl& right) {
 }
 
 void BatchControl::encode(std::span<std::byte> out) const {
-  WEFT_CHECK(static_cast<std::int64_t>(out.size()) == bytes());
+  WEFT_CHECK(std::ssize(out) >= kStopBytes);
   const std::int64_t word = (stop ? kStop : 0) | (refused ? kRefused : 0);
   std::memcpy(out.data(), &word, sizeof(word));
   weights.encode(out.subspan(sizeof(word)));
 }
 
 void BatchControl::decode(std::span<const std::byte> in) {
-  WEFT_CHECK(static_cast<std::int64_t>(in.size()) == bytes());
+  WEFT_CHECK(std::ssize(in) >= kStopBytes);
   std::int64_t word = 0;
   std::memcpy(&word, in.data(), sizeof(word));
   stop = (word & kStop) != 0;

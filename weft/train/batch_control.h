@@ -29,13 +29,14 @@ class BatchControl {
   BatchControl(std::int64_t parts, std::int64_t tasks)
       : weights(parts, tasks), parts_(parts), tasks_(tasks) {}
 
-  /// Size of a block on the wire, equal for all ranks.
-  [[nodiscard]] std::int64_t bytes() const;
+  /// Size of a block on the wire of one of `ranks` ranks with equal shares of the parts, or of as
+  /// many groups of ranks; equal for all of them. O(ranks log parts).
+  [[nodiscard]] std::int64_t bytes(std::int64_t ranks) const;
 
   /// Takes in the block of the ranks after these.
   void append(const BatchControl& right);
 
-  /// Writes to `out` [bytes()], and reads what another one wrote.
+  /// Writes to `out` [bytes(ranks)], and reads what another one wrote.
   void encode(std::span<std::byte> out) const;
   void decode(std::span<const std::byte> in);
 

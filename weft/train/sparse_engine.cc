@@ -74,6 +74,7 @@ SparseEngine::SparseEngine(const spec::Config& config,
       tasks_(static_cast<std::int64_t>(config.tasks.size())),
       rank_(world.rank()),
       other_control_(plan.parts, tasks_),
+      control_bytes_(other_control_.bytes(world.size())),
       other_report_(plan.parts, tasks_),
       control_comm_(world.duplicate("control")),
       groups_comm_(plan.most_ranks() == world.size()
@@ -81,15 +82,17 @@ SparseEngine::SparseEngine(const spec::Config& config,
                        : world.split(static_cast<int>(world.rank() % plan.most_ranks()),
                                      static_cast<int>(world.rank() / plan.most_ranks()),
                                      "control of groups")),
-      tables_(config, plan, world, device, {.control_bytes = other_control_.bytes()}) {
+      tables_(config, plan, world, device, {.control_bytes = control_bytes_}) {
   if (groups_comm_ != nullptr) {
-    group_bytes_.resize(at(other_control_.bytes() * groups_comm_->size()));
+    const std::int64_t groups = groups_comm_->size();
+    group_block_.resize(at(other_control_.bytes(groups)));
+    group_bytes_.resize(group_block_.size() * at(groups));
   }
 }
 
 std::unique_ptr<SparseState> SparseEngine::make_state() {
   auto state = std::make_unique<SparseState>(plan_.parts, tasks_, tables_.make_step());
-  state->control_bytes.resize(at(state->control.bytes()));
+  state->control_bytes.resize(at(control_bytes_));
   return state;
 }
 
@@ -147,13 +150,12 @@ void SparseEngine::refuse_in_groups(Context& ctx, SparseState& state) {
 
 /// From the block of the own group, one of the largest that tables have, to that of all groups.
 void SparseEngine::gather_groups(Context& ctx, BatchControl& control) {
-  std::vector<std::byte>& own = group_block_;
-  own.resize(at(control.bytes()));
-  control.encode(own);
-  groups_comm_->all_gather(ctx, own.data(), group_bytes_.data(), control.bytes());
+  const std::size_t block = group_block_.size();
+  control.encode(group_block_);
+  groups_comm_->all_gather(ctx, group_block_.data(), group_bytes_.data(), std::ssize(group_block_));
   for (int group = 0; group < groups_comm_->size(); ++group) {
     BatchControl& to = group == 0 ? control : other_control_;
-    to.decode(std::span(group_bytes_).subspan(at(group * control.bytes()), own.size()));
+    to.decode(std::span(group_bytes_).subspan(at(group) * block, block));
     if (group > 0) {
       control.append(other_control_);
     }

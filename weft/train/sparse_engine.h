@@ -138,6 +138,7 @@ class SparseEngine {
   std::int64_t tasks_;
   std::int64_t rank_;
   BatchControl other_control_;  // of another rank, while merging
+  std::int64_t control_bytes_;  // of a rank's block
   StepReport other_report_;     // likewise
   std::unique_ptr<comm::Communicator> control_comm_;
   /// The ranks that have this rank's place in every group of the first replica set; null where that
