@@ -148,6 +148,12 @@ struct AskedRows {
   std::vector<std::int64_t> places;  ///< as the batch's values: the place of each of their ids
 };
 
+/// A slot of a server that gets ids.
+struct ServerSlot {
+  std::int32_t slot = 0;   ///< number among the server's
+  std::int32_t place = 0;  ///< AskedIds::place()
+};
+
 struct AskedIds {
   AskedIds(const Routing& of, std::int64_t own_rank);
 
@@ -166,9 +172,12 @@ struct AskedIds {
 
   /// One without ids for a slot that is nowhere.
   [[nodiscard]] const AskedSlot& slot(const SlotAddress& address) const {
+    return slot_at(place(address));
+  }
+
+  [[nodiscard]] const AskedSlot& slot_at(std::int64_t place) const {
     static constexpr AskedSlot kNone{.length_bytes = 0};
-    const std::int64_t where = place(address);
-    return where < 0 ? kNone : slots[at(where)];
+    return place < 0 ? kNone : slots[at(place)];
   }
 
   /// The slots of one of a feature's cuts, counted among FeatureTasks::cuts.
@@ -194,11 +203,12 @@ struct AskedIds {
   /// Lists which slots of each server get ids.
   void list_servers();
 
-  /// Calls visit(address) for the slots of a server that get ids, in its order.
+  /// Calls visit(address, place) for the slots of a server that get ids, in its order.
   template <typename Visit>
   void for_slots_with_ids(std::int64_t server, const Visit& visit) const {
     for (std::int64_t i = server_begins[at(server)]; i < server_begins[at(server) + 1]; ++i) {
-      visit(SlotAddress{server, server_slots[at(i)]});
+      const ServerSlot& one = server_slots[at(i)];
+      visit(SlotAddress{server, one.slot}, one.place);
     }
   }
 
@@ -207,9 +217,12 @@ struct AskedIds {
     return at(address.slot + (address.server == rank ? 0 : own_slots));
   }
 
-  /// What the slot's server is told of the sizes.
   [[nodiscard]] SlotCounts counts_of(const SlotAddress& address) const {
-    const AskedSlot& asked = slot(address);
+    return wire_counts(slot(address));
+  }
+
+  /// What a slot's server is told of the sizes.
+  [[nodiscard]] SlotCounts wire_counts(const AskedSlot& asked) const {
     return {.batch = static_cast<std::int32_t>(batch.sparse.batch),
             .length_bytes = asked.length_bytes,
             .bag_bytes = asked.bag_bytes,
@@ -247,7 +260,7 @@ struct AskedIds {
   std::vector<std::int32_t> rule_cuts;          ///< of rows, by place behind Routing::num_listed
   std::vector<Range> fetch_places;              ///< [fetches] of a rule
   std::vector<std::int64_t> server_begins;      ///< [W + 2] in `server_slots`
-  std::vector<std::int32_t> server_slots;       ///< those of each server that get ids
+  std::vector<ServerSlot> server_slots;         ///< those of each server that get ids
   std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
   std::vector<std::byte> lane_bytes;            ///< of packed lanes (id_lanes.h)
   std::vector<std::int64_t> lane_begins;        ///< [W + 1] in these

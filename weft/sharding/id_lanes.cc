@@ -78,8 +78,8 @@ std::int64_t write_lane(const Paths& paths,
   LaneWriter writer(lane);
   writer.skip(layout::slot_bits_bytes(routing.num_slots(server)));
   bool any = false;
-  asked.for_slots_with_ids(server, [&](const SlotAddress& address) {
-    const SlotCounts counts = asked.counts_of(address);
+  asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
+    const SlotCounts counts = asked.wire_counts(asked.slots[at(place)]);
     const SlotKind& slot = routing.kind(address);
     any = true;
     writer.mark(address.slot);
@@ -94,7 +94,7 @@ std::int64_t write_lane(const Paths& paths,
   if (!any) {
     return 0;
   }
-  asked.for_slots_with_ids(server, [&](const SlotAddress& address) {
+  asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t) {
     SlotPieces pieces;
     paths.of(address, asked.rank).add_pieces(asked, address, pieces);
     for (const comm::Piece& piece : pieces.all()) {

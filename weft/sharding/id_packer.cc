@@ -66,7 +66,7 @@ void AskedIds::list_servers() {
     const auto visit_places = [&](Range places) {
       for (std::int64_t p = places.begin; p < places.end; ++p) {
         if (slots[at(p)].ids > 0) {
-          visit(addresses[at(p)]);
+          visit(addresses[at(p)], p);
         }
       }
     };
@@ -84,14 +84,16 @@ void AskedIds::list_servers() {
     }
   };
   std::fill(server_begins.begin(), server_begins.end(), 0);
-  for_each([&](const SlotAddress& address) { ++server_begins[at(address.server) + 1]; });
+  for_each(
+      [&](const SlotAddress& address, std::int64_t) { ++server_begins[at(address.server) + 1]; });
   for (std::size_t s = 1; s < server_begins.size(); ++s) {
     server_begins[s] += server_begins[s - 1];
   }
   grow(server_slots, server_begins.back());
   // Every begin moves on to that of the next server, and back.
-  for_each([&](const SlotAddress& address) {
-    server_slots[at(server_begins[at(address.server)]++)] = static_cast<std::int32_t>(address.slot);
+  for_each([&](const SlotAddress& address, std::int64_t place) {
+    server_slots[at(server_begins[at(address.server)]++)] = {
+        static_cast<std::int32_t>(address.slot), static_cast<std::int32_t>(place)};
   });
   std::copy_backward(server_begins.begin(), server_begins.end() - 1, server_begins.end());
   server_begins.front() = 0;

@@ -35,25 +35,26 @@ OutputDist::OutputDist(const Paths& paths, comm::Communicator& comm)
   }
 }
 
-/// Calls visit(address, peer, serves) for the slots between this rank and `peer` that have ids, in
-/// the order of the wire: peers ascend, hot rows and replicas come behind this rank's own slots. Of
-/// itself a rank has all slots.
-template <typename Visit>
-void OutputDist::for_both_ends(const InputStep& input, const Visit& visit) const {
+/// Calls serves(address, peer) and asks(address, peer, place) for the slots between this rank and
+/// `peer` that have ids, in the order of the wire: peers ascend, hot rows and replicas come behind
+/// this rank's own slots. Of itself a rank has all slots.
+template <typename Serves, typename Asks>
+void OutputDist::for_both_ends(const InputStep& input,
+                               const Serves& serves,
+                               const Asks& asks) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     for (const ArrivedSlot& one : input.served.arrived_of(r)) {
-      visit(SlotAddress{rank_, one.slot}, r, true);
+      serves(SlotAddress{rank_, one.slot}, r);
     }
     if (r != rank_) {
-      input.asked.for_slots_with_ids(r,
-                                     [&](const SlotAddress& address) { visit(address, r, false); });
-    } else {
-      for_slots(routing_, r, [&](const SlotAddress& address) { visit(address, r, true); });
-      for_slots(routing_, r, [&](const SlotAddress& address) { visit(address, r, false); });
-      for_slots(routing_, routing_.replicated(),
-                [&](const SlotAddress& address) { visit(address, r, true); });
-      for_slots(routing_, routing_.replicated(),
-                [&](const SlotAddress& address) { visit(address, r, false); });
+      input.asked.for_slots_with_ids(
+          r, [&](const SlotAddress& address, std::int64_t place) { asks(address, r, place); });
+      continue;
+    }
+    for (const std::int64_t server : {r, routing_.replicated()}) {
+      for_slots(routing_, server, [&](const SlotAddress& address) { serves(address, r); });
+      for_slots(routing_, server,
+                [&](const SlotAddress& address) { asks(address, r, input.asked.place(address)); });
     }
   }
 }
@@ -127,20 +128,32 @@ bool OutputDist::vector_travels(const SlotAddress& address, std::int64_t source)
   return paths_.of(address, source).block(address, source).moves_vectors();
 }
 
-/// Calls visit(address) for the slots whose vectors come from `server`, in the order of the wire.
+/// Calls visit(address, place) for the slots whose vectors come from `server`, in the order of the
+/// wire.
 template <typename Visit>
 void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const {
-  const auto if_travels = [&](const SlotAddress& address) {
+  const auto if_travels = [&](const SlotAddress& address, std::int64_t place) {
     if (vector_travels(address, rank_)) {
-      visit(address);
+      visit(address, place);
     }
   };
   if (server != rank_) {
     input.asked.for_slots_with_ids(server, if_travels);
     return;
   }
-  for_slots(routing_, server, if_travels);
-  for_slots(routing_, routing_.replicated(), if_travels);
+  const auto own = [&](const SlotAddress& address) {
+    if_travels(address, input.asked.place(address));
+  };
+  for_slots(routing_, server, own);
+  for_slots(routing_, routing_.replicated(), own);
+}
+
+/// What a micro-batch has of a slot that this rank asks.
+AskedCut OutputDist::asked_cut(const InputStep& input,
+                               const SlotAddress& address,
+                               std::int64_t place,
+                               std::int64_t cut) const {
+  return paths_.of(address, rank_).asked_cut(input, address, input.asked.slot_at(place), cut);
 }
 
 /// A whole batch's vectors for a rank lie behind each other, and are one piece.
@@ -157,19 +170,24 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
-  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const std::int64_t dim = routing_.kind(address).dim();
-    if (serves && vector_travels(address, peer)) {
+  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
+    if (vector_travels(address, peer)) {
+      const std::int64_t dim = routing_.kind(address).dim();
       const Range vectors = paths_.of(address, peer).served_cut(input, address, peer, cut).vectors;
       float* const block = layout_.output(step, address, peer).data;
       step.send_pieces[at(peer)].push_back({block + vectors.begin * dim, 4 * vectors.size() * dim});
-    } else if (!serves && vector_travels(address, rank_)) {
-      const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
-      float* const block = layout_.asked(step, address, input.asked.place(address));
+    }
+  };
+  const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
+    if (vector_travels(address, rank_)) {
+      const std::int64_t dim = routing_.kind(address).dim();
+      const Range vectors = asked_cut(input, address, place, cut).vectors;
+      float* const block = layout_.asked(step, address, place);
       step.recv_pieces[at(peer)].push_back(
           {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
     }
-  });
+  };
+  for_both_ends(input, serves, asks);
 }
 
 /// Notes where the vectors of every slot lie, from the first of the batch on.
@@ -181,15 +199,15 @@ void OutputDist::note_arrivals(const InputStep& input,
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     const std::span<const comm::Piece> pieces = arrived[at(r)].pieces;
     std::size_t next = 0;
-    for_asked(input, r, [&](const SlotAddress& address) {
-      if (pieces.empty()) {  // silent: none of its slots has a vector
-        return;
-      }
-      const std::size_t place = at(input.asked.place(address));
+    if (pieces.empty()) {  // silent: none of its slots has a vector
+      continue;
+    }
+    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
-      const Range vectors = paths_.of(address, rank_).asked_cut(input, address, cut).vectors;
-      step.arrived_at[place] = is_whole ? piece + step.asked_begin[place]
-                                        : piece - vectors.begin * routing_.kind(address).dim();
+      step.arrived_at[at(place)] =
+          is_whole ? piece + step.asked_begin[at(place)]
+                   : piece - asked_cut(input, address, place, cut).vectors.begin *
+                                 routing_.kind(address).dim();
     });
   }
 }
@@ -231,18 +249,18 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
                                           std::int64_t cut) const {
   step.forward_wire.clear(input.batch().step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    for_asked(input, r, [&](const SlotAddress& address) {
-      const std::int64_t place = input.asked.place(address);
+    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
       step.arrived_at[at(place)] = layout_.asked(step, address, place);
     });
   }
-  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    if (serves) {
-      add_served_vectors(input, step, address, peer, cut);
-    } else {
-      add_asked_vectors(input, step, address, cut);
-    }
-  });
+  for_both_ends(
+      input,
+      [&](const SlotAddress& address, std::int64_t peer) {
+        add_served_vectors(input, step, address, peer, cut);
+      },
+      [&](const SlotAddress& address, std::int64_t, std::int64_t place) {
+        add_asked_vectors(input, step, address, place, cut);
+      });
   step.forward_wire.exchange(ctx, comm_);
   assemble(ctx, input, step, cut);
 }
@@ -274,10 +292,11 @@ void OutputDist::add_served_vectors(const InputStep& input,
 void OutputDist::add_asked_vectors(const InputStep& input,
                                    OutputStep& step,
                                    const SlotAddress& address,
+                                   std::int64_t place,
                                    std::int64_t cut) const {
   const SlotKind& slot = routing_.kind(address);
   const SlotPath& path = paths_.of(address, rank_);
-  const AskedSlot& asked = input.asked.slot(address);
+  const AskedSlot& asked = input.asked.slot_at(place);
   const layout::PathBlock own = path.block(address, rank_);
   if (!own.moves_vectors()) {
     return;
@@ -286,12 +305,12 @@ void OutputDist::add_asked_vectors(const InputStep& input,
                           .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
                           .count = asked.vectors};
   if (own.gets_partial_sums()) {
-    block.place = {const_cast<float*>(step.arrived(input.asked.place(address))), slot.dim()};
+    block.place = {const_cast<float*>(step.arrived(place)), slot.dim()};
   } else {
     block.place = path.vectors_to(step, slot);
     block.rows = asked.rows;
   }
-  step.forward_wire.add_incoming(block.part(path.asked_cut(input, address, cut).vectors));
+  step.forward_wire.add_incoming(block.part(path.asked_cut(input, address, asked, cut).vectors));
 }
 
 void OutputDist::assemble(Context& ctx,
@@ -327,7 +346,7 @@ void OutputDist::list_copies(const InputStep& input,
     return;
   }
   const AskedSlot& asked = input.asked.slots[at(place)];
-  const Range some = work.path->asked_cut(input, work.address, cut).vectors;
+  const Range some = work.path->asked_cut(input, work.address, asked, cut).vectors;
   const bool has_rows = asked.rows != nullptr;
   const VectorPlace to = work.path->vectors_to(step, slot).from(has_rows ? 0 : some.begin);
   const std::span<kernels::BagVectors> vectors = step.assembly.take_cuts(1);
@@ -409,18 +428,21 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     OutputStep& step,
                                     std::int64_t cut) const {
   clear_pieces(step);
-  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const SlotKind& slot = routing_.kind(address);
-    const std::int64_t row_bytes = 4 * slot.dim();
-    if (serves && layout_.gradient_travels(address, peer)) {
+  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
+    if (layout_.gradient_travels(address, peer)) {
+      const std::int64_t dim = routing_.kind(address).dim();
       const Range some = paths_.of(address, peer).served_cut(input, address, peer, cut).gradients;
       const VectorPlace to = layout_.gradient(step, address, peer);
-      step.recv_pieces[at(peer)].push_back(
-          {to.data + some.begin * slot.dim(), some.size() * row_bytes});
-    } else if (!serves && layout_.gradient_travels(address, rank_)) {
-      const AskedSlot& asked = input.asked.slot(address);
+      step.recv_pieces[at(peer)].push_back({to.data + some.begin * dim, 4 * some.size() * dim});
+    }
+  };
+  const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
+    if (layout_.gradient_travels(address, rank_)) {
+      const SlotKind& slot = routing_.kind(address);
+      const std::int64_t row_bytes = 4 * slot.dim();
+      const AskedSlot& asked = input.asked.slot_at(place);
       const SlotPath& path = paths_.of(address, rank_);
-      const Range some = path.asked_cut(input, address, cut).gradients;
+      const Range some = path.asked_cut(input, address, asked, cut).gradients;
       const VectorPlace from = path.gradients_from(step, slot);
       const bool has_rows = asked.gradient_rows != nullptr;
       step.send_pieces[at(peer)].push_back(
@@ -430,7 +452,8 @@ void OutputDist::exchange_gradients(Context& ctx,
            .stride = 4 * from.stride,
            .rows = has_rows ? asked.gradient_rows + some.begin : nullptr});
     }
-  });
+  };
+  for_both_ends(input, serves, asks);
   point_lanes(step);
   comm_.exchange(ctx, step.send, step.recv);
 }
@@ -443,25 +466,31 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
                                             std::int64_t cut) const {
   const bool draws = paths_.keys().is_on;
   step.backward_wire.clear(input.batch().step);
-  for_both_ends(input, [&](const SlotAddress& address, std::int64_t peer, bool serves) {
-    const SlotKind& slot = routing_.kind(address);
-    if (serves && layout_.gradient_travels(address, peer)) {
-      const VectorWire::Block block{
-          .slot = &slot, .peer = peer, .place = layout_.gradient(step, address, peer)};
+  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
+    if (layout_.gradient_travels(address, peer)) {
+      const VectorWire::Block block{.slot = &routing_.kind(address),
+                                    .peer = peer,
+                                    .place = layout_.gradient(step, address, peer)};
       step.backward_wire.add_incoming(
           block.part(paths_.of(address, peer).served_cut(input, address, peer, cut).gradients));
-    } else if (!serves && layout_.gradient_travels(address, rank_)) {
+    }
+  };
+  const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
+    if (layout_.gradient_travels(address, rank_)) {
+      const SlotKind& slot = routing_.kind(address);
       const SlotPath& path = paths_.of(address, rank_);
-      const AskedSlot& asked = input.asked.slot(address);
+      const AskedSlot& asked = input.asked.slot_at(place);
       const VectorWire::Block block{
           .slot = &slot,
           .peer = peer,
           .place = path.gradients_from(step, slot),
           .rows = asked.gradient_rows,
           .draws = draws ? path.gradient_draws(input, address) : VectorDraws{}};
-      step.backward_wire.add_outgoing(block.part(path.asked_cut(input, address, cut).gradients));
+      step.backward_wire.add_outgoing(
+          block.part(path.asked_cut(input, address, asked, cut).gradients));
     }
-  });
+  };
+  for_both_ends(input, serves, asks);
   for (const VectorWork::One& one : work_.own_gradients) {
     const SlotKind& slot = routing_.kind(one.address);
     const VectorWire::Block block{

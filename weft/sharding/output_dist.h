@@ -80,6 +80,10 @@ class OutputDist {
 
  private:
   [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const;
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const SlotAddress& address,
+                                   std::int64_t place,
+                                   std::int64_t cut) const;
   static void clear_pieces(OutputStep& step);
   static void point_lanes(OutputStep& step);
   void list_whole_runs(OutputStep& step) const;
@@ -104,6 +108,7 @@ class OutputDist {
   void add_asked_vectors(const InputStep& input,
                          OutputStep& step,
                          const SlotAddress& address,
+                         std::int64_t place,
                          std::int64_t cut) const;
   void assemble(Context& ctx, const InputStep& input, OutputStep& step, std::int64_t cut) const;
   void list_copies(const InputStep& input,
@@ -123,8 +128,8 @@ class OutputDist {
                                   const InputStep& input,
                                   OutputStep& step,
                                   std::int64_t cut) const;
-  template <typename Visit>
-  void for_both_ends(const InputStep& input, const Visit& visit) const;
+  template <typename Serves, typename Asks>
+  void for_both_ends(const InputStep& input, const Serves& serves, const Asks& asks) const;
   template <typename Visit>
   void for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const;
 

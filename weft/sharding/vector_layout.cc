@@ -50,8 +50,7 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   step.asked_begin.resize(at(input.asked.num_places));
   step.arrived_at.assign(at(input.asked.num_places), nullptr);
   std::int64_t floats = 0;
-  const auto place = [&](const SlotAddress& address) {
-    const std::int64_t where = input.asked.place(address);
+  const auto place = [&](const SlotAddress& address, std::int64_t where) {
     const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
     step.asked_begin[at(where)] = floats;
     floats += has_place ? input.asked.slots[at(where)].vectors * routing_.kind(address).dim() : 0;
@@ -59,8 +58,11 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     floats = 0;
     if (r == rank_) {
-      for_slots(routing_, r, place);
-      for_slots(routing_, routing_.replicated(), place);
+      const auto own = [&](const SlotAddress& address) {
+        place(address, input.asked.place(address));
+      };
+      for_slots(routing_, r, own);
+      for_slots(routing_, routing_.replicated(), own);
     } else {
       input.asked.for_slots_with_ids(r, place);
     }

@@ -40,7 +40,7 @@ void BagSlots::add_pieces(const AskedIds& asked,
   const AskedBags::Section& section = asked.bags.sections[at(place)];
   // The sending side only reads.
   auto* const bytes = const_cast<std::byte*>(asked.bags.bytes.data());
-  pieces.push_back({bytes + section.bags_at, bags_bytes(asked.counts_of(address))});
+  pieces.push_back({bytes + section.bags_at, bags_bytes(asked.wire_counts(sizes))});
   pieces.push_back({bytes + section.ids_at, slot.id_bytes * sizes.ids});
   if (slot.weighted && section.weights_at < 0) {
     const float* const weights = asked.batch.sparse.weights.data() +
@@ -224,23 +224,30 @@ BlockCut BagSlots::served_cut(const InputStep& input,
     if (slot.sequence) {
       return cut_of_all_bags(input, block, true, cut);
     }
-    const Range vectors = asked_cut(input, address, cut).vectors;  // one for each bag of lookups
+    // One for each bag of lookups.
+    const Range vectors = asked_cut(input, address, input.asked.slot(address), cut).vectors;
     return {.bags = vectors, .vectors = vectors, .gradients = vectors};
   }
-  const Range parts = routing_.cut_parts(source, cut);
-  const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
-  const std::int32_t* const last = first + block.lookup.bags;
-  const Range bags{std::lower_bound(first, last, parts.begin) - first,
-                   std::lower_bound(first, last, parts.end) - first};
+  Range bags{0, block.lookup.bags};
+  if (routing_.micro_batches.count() > 1) {
+    const Range parts = routing_.cut_parts(source, cut);
+    const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
+    const std::int32_t* const last = first + block.lookup.bags;
+    bags = {std::lower_bound(first, last, parts.begin) - first,
+            std::lower_bound(first, last, parts.end) - first};
+  }
   const Range vectors = slot.sequence ? input.values_of(block.lookup, block.origin, bags) : bags;
   return {.bags = bags, .vectors = vectors, .gradients = vectors};
 }
 
 AskedCut BagSlots::asked_cut(const InputStep& input,
                              const SlotAddress& address,
+                             const AskedSlot& asked,
                              std::int64_t cut) const {
+  if (asked.rows != nullptr && routing_.micro_batches.count() == 1) {
+    return {.vectors = {0, asked.vectors}, .gradients = {0, asked.vectors}};
+  }
   const SlotKind& slot = routing_.kind(address);
-  const AskedSlot& asked = input.asked.slot(address);
   Range rows = routing_.cut_bags(input.batch().global_size, rank_, cut);
   if (slot.sequence) {
     const IncomingBlock all = input.batch_block(routing_, slot.feature, rank_);

@@ -36,6 +36,7 @@ class BagSlots : public SlotPath {
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,
+                                   const AskedSlot& asked,
                                    std::int64_t cut) const override;
   [[nodiscard]] VectorDraws vector_draws(const InputStep& input,
                                          const SlotAddress& address,

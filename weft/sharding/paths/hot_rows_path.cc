@@ -32,8 +32,9 @@ BlockCut HotRowsPath::served_cut(const InputStep& input,
 
 AskedCut HotRowsPath::asked_cut(const InputStep& input,
                                 const SlotAddress& address,
+                                const AskedSlot& asked,
                                 std::int64_t cut) const {
-  return tail(routing_.kind(address)).asked_cut(input, address, cut);
+  return tail(routing_.kind(address)).asked_cut(input, address, asked, cut);
 }
 
 void HotRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {

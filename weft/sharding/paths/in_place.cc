@@ -30,6 +30,7 @@ BlockCut InPlace::served_cut(const InputStep& input,
 
 AskedCut InPlace::asked_cut(const InputStep& input,
                             const SlotAddress& address,
+                            const AskedSlot& /*asked*/,
                             std::int64_t cut) const {
   const BlockCut own = served_cut(input, address, rank_, cut);
   return {.vectors = own.vectors, .gradients = own.gradients};

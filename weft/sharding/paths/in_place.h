@@ -18,6 +18,7 @@ class InPlace : public SlotPath {
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,
+                                   const AskedSlot& asked,
                                    std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void list_assembly(const InputStep& input,

@@ -170,13 +170,14 @@ class SlotPath {
   }
 
   /// What a micro-batch has of the block from `source` of a slot that this rank serves, and of a
-  /// slot that it asks. Host memory is read.
+  /// slot that it asks, `asked`. Host memory is read.
   [[nodiscard]] virtual BlockCut served_cut(const InputStep& input,
                                             const SlotAddress& address,
                                             std::int64_t source,
                                             std::int64_t cut) const = 0;
   [[nodiscard]] virtual AskedCut asked_cut(const InputStep& input,
                                            const SlotAddress& address,
+                                           const AskedSlot& asked,
                                            std::int64_t cut) const = 0;
 
   /// Lists what this rank does with the vectors of a slot that it asks.

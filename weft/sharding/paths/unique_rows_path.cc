@@ -265,6 +265,7 @@ BlockCut UniqueRowsPath::served_cut(const InputStep& input,
 
 AskedCut UniqueRowsPath::asked_cut(const InputStep& input,
                                    const SlotAddress& address,
+                                   const AskedSlot& asked,
                                    std::int64_t cut) const {
   const UniqueRows& rows = input.asked.rows.tables[at(routing_.kind(address).fetch)];
   const std::span<const std::int32_t> lengths = rows.lengths(routing_.row_cut(address));
@@ -274,7 +275,7 @@ AskedCut UniqueRowsPath::asked_cut(const InputStep& input,
   const std::int64_t vectors =
       std::accumulate(lengths.begin() + runs.begin, lengths.begin() + runs.end, std::int64_t{0});
   return {.vectors = {first, first + vectors},
-          .gradients = {0, is_last(cut) ? input.asked.slot(address).gradients : 0}};
+          .gradients = {0, is_last(cut) ? asked.gradients : 0}};
 }
 
 void UniqueRowsPath::list_work(const SlotAddress& address, VectorWork& work) const {

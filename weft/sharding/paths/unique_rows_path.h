@@ -37,6 +37,7 @@ class UniqueRowsPath : public SlotPath {
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,
+                                   const AskedSlot& asked,
                                    std::int64_t cut) const override;
   void list_work(const SlotAddress& address, VectorWork& work) const override;
   void prepare(const InputStep& input, OutputStep& output) const override;
