@@ -273,6 +273,7 @@ CodecClips encode_vectors(const EncodeJob& job, Range range) {
   const Codec& codec = job.codec;
   CodecClips counts;
   const std::int64_t bytes = encoded_bytes(codec, job.cols);
+  const RoundKeys keys(job.draws.key);
   std::uint32_t* words = nullptr;
   if constexpr (Rounding::kDraws) {
     words = reinterpret_cast<std::uint32_t*>(ThreadScratch::get(job.cols + 2 * kSpareWords));
@@ -283,7 +284,7 @@ CodecClips encode_vectors(const EncodeJob& job, Range range) {
       const std::int64_t number = job.draws.numbers == nullptr ? 0 : job.draws.numbers[v];
       const std::uint64_t high =
           (job.draws.step << 20) + static_cast<std::uint64_t>(job.draws.first_col / 4);
-      random_words(job.draws.key, static_cast<std::uint64_t>(number), high, job.cols, words);
+      random_words(keys, static_cast<std::uint64_t>(number), high, job.cols, words);
     }
     for_groups(codec, job.cols,
                [&](std::int64_t col, std::int64_t cols, std::int64_t offset) HWY_ATTR {

@@ -21,47 +21,87 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Words that random_words() may write beyond the last: four per lane of the widest vector.
 inline constexpr std::int64_t kSpareWords = 64;
 
-/// out[c] = word (c mod 4) of Philox(key; low, high + c/4) for c in [0, count): four columns per
-/// call, one call per lane. The lowest 20 bits of `high` count the fours of columns, so adding a
-/// lane's number carries nothing.
-inline void random_words(std::uint64_t key,
-                         std::uint64_t low,
-                         std::uint64_t high,
-                         std::int64_t count,
-                         std::uint32_t* out) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto multiplier0 = hn::BitCast(d, hn::Set(wide, 0xD2511F53U));
-  const auto multiplier1 = hn::BitCast(d, hn::Set(wide, 0xCD9E8D57U));
-  for (std::int64_t col = 0; col < count; col += 4 * lanes) {
-    auto x0 = hn::Set(d, static_cast<std::uint32_t>(low));
-    auto x1 = hn::Set(d, static_cast<std::uint32_t>(low >> 32));
-    auto x2 = hn::Iota(d, static_cast<std::uint32_t>(high) + static_cast<std::uint32_t>(col / 4));
-    auto x3 = hn::Set(d, static_cast<std::uint32_t>(high >> 32));
-    auto key0 = static_cast<std::uint32_t>(key);
-    auto key1 = static_cast<std::uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const auto even0 = hn::MulEven(x0, multiplier0);
-      const auto odd0 =
-          hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x0))), multiplier0);
-      const auto even1 = hn::MulEven(x2, multiplier1);
-      const auto odd1 =
-          hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x2))), multiplier1);
-      const auto low0 = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd0)), hn::BitCast(d, even0));
-      const auto high0 =
-          hn::OddEven(hn::BitCast(d, odd0), hn::BitCast(d, hn::ShiftRight<32>(even0)));
-      const auto low1 = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd1)), hn::BitCast(d, even1));
-      const auto high1 =
-          hn::OddEven(hn::BitCast(d, odd1), hn::BitCast(d, hn::ShiftRight<32>(even1)));
-      x0 = hn::Xor(hn::Xor(high1, x1), hn::Set(d, key0));
-      x2 = hn::Xor(hn::Xor(high0, x3), hn::Set(d, key1));
-      x1 = low1;
-      x3 = low0;
-      key0 += 0x9E3779B9U;
-      key1 += 0xBB67AE85U;
+/// The keys of Philox' ten rounds, made once for many calls: as wide as a lane, so that a round
+/// reads them from memory and no arithmetic makes them.
+struct RoundKeys {
+  static constexpr int kRounds = 10;
+
+  explicit RoundKeys(std::uint64_t key) {
+    auto low = static_cast<std::uint32_t>(key);
+    auto high = static_cast<std::uint32_t>(key >> 32);
+    for (int round = 0; round < kRounds; ++round) {
+      first[round] = low;
+      second[round] = high;
+      low += 0x9E3779B9U;
+      high += 0xBB67AE85U;
     }
-    hn::StoreInterleaved4(x0, x1, x2, x3, d, out + col);
+  }
+
+  std::uint64_t first[kRounds];
+  std::uint64_t second[kRounds];
+};
+
+using CallTag = hn::ScalableTag<std::uint64_t>;
+using Calls = hn::Vec<CallTag>;
+
+/// Calls side by side, one per lane of 64 bits. The words are the lanes' low halves: a product
+/// reads no more of them and gives both of its halves, so a round is two products, two shifts and
+/// two sums of three terms, and what the high halves hold does not matter.
+struct PhiloxCalls {
+  Calls x0, x1, x2, x3;
+
+  /// For counters (low, high), (low, high + 1), ... whose lowest 32 bits do not overflow.
+  HWY_INLINE PhiloxCalls(std::uint64_t low, std::uint64_t high) {
+    const CallTag d;
+    x0 = hn::Set(d, low);
+    x1 = hn::Set(d, low >> 32);
+    x2 = hn::Iota(d, high & 0xFFFFFFFFU);
+    x3 = hn::Set(d, high >> 32);
+  }
+
+  HWY_INLINE void round(const RoundKeys& keys, int number) {
+    const CallTag d;
+    const hn::Repartition<std::uint32_t, CallTag> d32;
+    const auto product0 =
+        hn::MulEven(hn::BitCast(d32, x0), hn::BitCast(d32, hn::Set(d, 0xD2511F53U)));
+    const auto product1 =
+        hn::MulEven(hn::BitCast(d32, x2), hn::BitCast(d32, hn::Set(d, 0xCD9E8D57U)));
+    x0 = hn::Xor3(hn::ShiftRight<32>(product1), x1, hn::Set(d, keys.first[number]));
+    x2 = hn::Xor3(hn::ShiftRight<32>(product0), x3, hn::Set(d, keys.second[number]));
+    x1 = product1;
+    x3 = product0;
+  }
+
+  /// Writes the words of all calls, four each.
+  HWY_INLINE void store(std::uint32_t* out) const {
+    const CallTag d;
+    const auto low = hn::Set(d, 0xFFFFFFFFU);
+    const auto first = hn::Or(hn::And(x0, low), hn::ShiftLeft<32>(x1));
+    const auto second = hn::Or(hn::And(x2, low), hn::ShiftLeft<32>(x3));
+    hn::StoreInterleaved2(first, second, d, reinterpret_cast<std::uint64_t*>(out));
+  }
+};
+
+/// out[c] = word (c mod 4) of Philox(key; low, high + c/4) for c in [0, count): four columns per
+/// call, two vectors of calls at a time. The lowest 20 bits of `high` count the fours of columns,
+/// so adding a lane's number carries nothing.
+HWY_INLINE void random_words(const RoundKeys& keys,
+                             std::uint64_t low,
+                             std::uint64_t high,
+                             std::int64_t count,
+                             std::uint32_t* out) {
+  constexpr auto kCalls = static_cast<std::int64_t>(hn::MaxLanes(CallTag()));
+  for (std::int64_t col = 0; col < count; col += 8 * kCalls) {
+    const std::uint64_t first = high + static_cast<std::uint64_t>(col / 4);
+    PhiloxCalls calls0(low, first);
+    PhiloxCalls calls1(low, first + static_cast<std::uint64_t>(kCalls));
+    HWY_UNROLL(10)
+    for (int round = 0; round < RoundKeys::kRounds; ++round) {
+      calls0.round(keys, round);
+      calls1.round(keys, round);
+    }
+    calls0.store(out + col);
+    calls1.store(out + col + 4 * kCalls);
   }
 }
 

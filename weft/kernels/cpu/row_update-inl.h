@@ -57,8 +57,10 @@ struct Batch {
   alignas(64) float keep[kBatch];   ///< k
 };
 
-/// The columns of a row: kCols, known to the compiler, whole blocks, and of fp32 rows, or for 0 any
-/// number of any rows. The usual widths so have no counters, no ends and no choice of a type.
+/// The columns of a row: kCols, known to the compiler and whole blocks, or for 0 any number. The
+/// usual widths so have no counters and no ends. The type of a row's elements is chosen per row: it
+/// is the same for all rows of a task, so the choice is guessed, and code per type would be three
+/// times as much.
 template <int kCols>
 class Columns {
  public:
@@ -134,19 +136,33 @@ HWY_INLINE const float* pad(Columns<kCols> columns,
   return copy;
 }
 
-template <class Row>
-void widen(const typename Row::Element* from, std::int64_t padded, float* to) {
-  for_padded(Columns<0>(padded), [&](auto d, std::int64_t i)
-                                     HWY_ATTR { hn::StoreU(Row::load(d, from + i), d, to + i); });
+/// Calls body(d, i) for vectors that cover [0, count) and nothing behind it.
+template <int kCols, class Body>
+HWY_INLINE void for_count(Columns<kCols> columns, const Body& body) {
+  if constexpr (kCols > 0) {
+    for_padded(columns, body);
+  } else {
+    for_columns(0, columns.count(), body);
+  }
+}
+
+template <class Row, int kCols>
+HWY_INLINE void widen(Columns<kCols> columns, const typename Row::Element* from, float* to) {
+  for_padded(columns, [&](auto d, std::int64_t i)
+                          HWY_ATTR { hn::StoreU(Row::load(d, from + i), d, to + i); });
 }
 
 /// The fp32 words of a row in two halves.
-inline const float* join_row(const RowTable& table, std::int64_t slot, float* to) {
+template <int kCols>
+HWY_INLINE const float* join_row(Columns<kCols> columns,
+                                 const RowTable& table,
+                                 std::int64_t slot,
+                                 float* to) {
   const auto* const high = reinterpret_cast<const std::uint16_t*>(
       static_cast<const char*>(table.weights) + slot * table.weight_stride);
   const auto* const low = reinterpret_cast<const std::int16_t*>(
       static_cast<const char*>(table.low) + slot * table.low_stride);
-  for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_count(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::RebindToSigned<decltype(d)> di;
     const hn::Rebind<std::uint16_t, decltype(d)> du16;
@@ -155,17 +171,21 @@ inline const float* join_row(const RowTable& table, std::int64_t slot, float* to
     const auto rest = hn::BitCast(du, hn::PromoteTo(di, hn::LoadU(di16, low + i)));
     hn::StoreU(hn::BitCast(d, hn::Add(top, rest)), d, to + i);
   });
-  fill_tail(Columns<0>(table.cols), to, 0.0F);
+  fill_tail(columns, to, 0.0F);
   return to;
 }
 
 /// Writes fp32 words as a row in two halves.
-inline void write_halves(const RowTable& table, std::int64_t slot, const float* values) {
+template <int kCols>
+HWY_INLINE void write_halves(Columns<kCols> columns,
+                             const RowTable& table,
+                             std::int64_t slot,
+                             const float* values) {
   auto* const high = reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.weights) +
                                                       slot * table.weight_stride);
   auto* const low =
       reinterpret_cast<std::uint16_t*>(static_cast<char*>(table.low) + slot * table.low_stride);
-  for_columns(0, table.cols, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_count(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
     const auto word = hn::BitCast(du, hn::LoadU(d, values + i));
@@ -176,20 +196,22 @@ inline void write_halves(const RowTable& table, std::int64_t slot, const float* 
 }
 
 /// A row of 16-bit elements as padded fp32.
-inline const float* widen_row(const RowTable& table,
-                              const void* at,
-                              const RowScratch& scratch,
-                              float* to) {
+template <int kCols>
+HWY_INLINE const float* widen_row(Columns<kCols> columns,
+                                  const RowTable& table,
+                                  const void* at,
+                                  const RowScratch& scratch,
+                                  float* to) {
   const auto* half = static_cast<const std::uint16_t*>(at);
-  if (table.cols != scratch.padded) {
-    std::memset(scratch.half, 0, static_cast<std::size_t>(scratch.padded) * 2);
-    std::memcpy(scratch.half, at, static_cast<std::size_t>(table.cols) * 2);
+  if (columns.count() != columns.padded()) {
+    std::memset(scratch.half, 0, static_cast<std::size_t>(columns.padded()) * 2);
+    std::memcpy(scratch.half, at, static_cast<std::size_t>(columns.count()) * 2);
     half = scratch.half;
   }
   if (table.dtype == DType::kBFloat16) {
-    widen<Bf16Row>(half, scratch.padded, to);
+    widen<Bf16Row>(columns, half, to);
   } else {
-    widen<Fp16Row>(half, scratch.padded, to);
+    widen<Fp16Row>(columns, half, to);
   }
   return to;
 }
@@ -203,11 +225,11 @@ HWY_INLINE const float* read_row(Columns<kCols> columns,
                                  std::int64_t i) {
   const char* const at = static_cast<const char*>(table.weights) + slot * table.weight_stride;
   float* const to = scratch.rows + i * columns.padded();
-  if (kCols > 0 || table.dtype == DType::kFloat32) {
+  if (table.dtype == DType::kFloat32) {
     return pad(columns, reinterpret_cast<const float*>(at), to);
   }
-  return table.dtype == DType::kSplitBFloat16 ? join_row(table, slot, to)
-                                              : widen_row(table, at, scratch, to);
+  return table.dtype == DType::kSplitBFloat16 ? join_row(columns, table, slot, to)
+                                              : widen_row(columns, table, at, scratch, to);
 }
 
 using Quarter = hn::FixedTag<float, 4>;
@@ -489,13 +511,16 @@ HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowSte
 }
 
 /// Words for columns [0, padded) of a row.
-inline void row_words(const RowTable& table,
-                      const UpdateParams& p,
-                      std::int64_t row,
-                      std::int64_t padded,
-                      std::uint32_t* out) {
-  random_words(p.random_key, static_cast<std::uint64_t>(table.whole_row(row)),
-               (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4), padded, out);
+template <int kCols>
+HWY_INLINE void row_words(Columns<kCols> columns,
+                          const RowTable& table,
+                          const UpdateParams& p,
+                          const RoundKeys& keys,
+                          std::int64_t row,
+                          std::uint32_t* out) {
+  random_words(keys, static_cast<std::uint64_t>(table.whole_row(row)),
+               (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4), columns.padded(),
+               out);
 }
 
 /// bf16: adding 16 random bits carries into the kept half as often as the dropped half says.
@@ -536,12 +561,12 @@ HWY_INLINE hn::Vec<DU> round_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> rando
   return hn::IfThenElse(is_small, subnormal, normal);
 }
 
-template <bool kBf16>
-void round_row(const float* values,
-               const std::uint32_t* random,
-               std::int64_t padded,
-               std::uint16_t* out) {
-  for_padded(Columns<0>(padded), [&](auto d, std::int64_t i) HWY_ATTR {
+template <bool kBf16, int kCols>
+HWY_INLINE void round_row(Columns<kCols> columns,
+                          const float* values,
+                          const std::uint32_t* random,
+                          std::uint16_t* out) {
+  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
     const hn::RebindToUnsigned<decltype(d)> du;
     const hn::RebindToSigned<decltype(d)> di;
     const hn::Rebind<std::uint16_t, decltype(d)> d16;
@@ -557,37 +582,44 @@ void round_row(const float* values,
 }
 
 /// Rounds values stochastically to a row of 16-bit elements.
-inline void write_rounded(const SparseUpdate& update,
-                          std::int64_t row,
-                          void* at,
-                          const float* values,
-                          const RowScratch& scratch) {
+template <int kCols>
+HWY_INLINE void write_rounded(Columns<kCols> columns,
+                              const SparseUpdate& update,
+                              const RoundKeys& keys,
+                              std::int64_t row,
+                              void* at,
+                              const float* values,
+                              const RowScratch& scratch) {
   const RowTable& table = update.table;
-  row_words(table, update.params, row, scratch.padded, scratch.random);
+  row_words(columns, table, update.params, keys, row, scratch.random);
+  auto* const half = kCols > 0 ? static_cast<std::uint16_t*>(at) : scratch.half;
   if (table.dtype == DType::kBFloat16) {
-    round_row<true>(values, scratch.random, scratch.padded, scratch.half);
+    round_row<true>(columns, values, scratch.random, half);
   } else {
-    round_row<false>(values, scratch.random, scratch.padded, scratch.half);
+    round_row<false>(columns, values, scratch.random, half);
   }
-  std::memcpy(at, scratch.half, static_cast<std::size_t>(table.cols) * 2);
+  if constexpr (kCols == 0) {
+    std::memcpy(at, half, static_cast<std::size_t>(table.cols) * 2);
+  }
 }
 
-/// Writes finite padded fp32 values as unique row u.
+/// Writes finite padded fp32 values as unique row u. `keys` are those of the update's random key.
 template <int kCols>
 HWY_INLINE void write_row(Columns<kCols> columns,
                           const SparseUpdate& update,
+                          const RoundKeys& keys,
                           std::int64_t u,
                           const float* values,
                           const RowScratch& scratch) {
   const RowTable& table = update.table;
   const std::int64_t slot = update.runs.slots[u];
   char* const at = static_cast<char*>(table.weights) + slot * table.weight_stride;
-  if (kCols > 0 || table.dtype == DType::kFloat32) {
+  if (table.dtype == DType::kFloat32) {
     copy_floats(columns, values, reinterpret_cast<float*>(at));
   } else if (table.dtype == DType::kSplitBFloat16) {
-    write_halves(table, slot, values);
+    write_halves(columns, table, slot, values);
   } else {
-    write_rounded(update, update.runs.rows[u], at, values, scratch);
+    write_rounded(columns, update, keys, update.runs.rows[u], at, values, scratch);
   }
 }
 

@@ -96,8 +96,8 @@ HWY_INLINE bool compute_row(Columns<kCols> columns,
     finite = std::isfinite(batch.state[i]);
   }
   apply_rule<kRule, kL2>(columns, update.params, step);
-  const std::int32_t limit = kCols > 0 ? kInfinity : weight_limit(table.dtype);
-  return finite && step.weights.is_below(limit) && step.state.is_below(kInfinity);
+  return finite && step.weights.is_below(weight_limit(table.dtype)) &&
+         step.state.is_below(kInfinity);
 }
 
 template <SparseOptimizerKind kRule, int kCols>
@@ -137,6 +137,7 @@ bool limit_norm(const UpdateParams& p, float square, float* values, std::int64_t
 template <SparseOptimizerKind kRule, bool kL2, int kCols>
 HWY_INLINE bool update_row(Columns<kCols> columns,
                            const SparseUpdate& update,
+                           const RoundKeys& keys,
                            const Batch& batch,
                            std::int64_t u,
                            std::int64_t i,
@@ -152,7 +153,7 @@ HWY_INLINE bool update_row(Columns<kCols> columns,
     }
   }
   write_state<kRule>(columns, update, batch, i, s);
-  write_row(columns, update, u, s.new_row, s);
+  write_row(columns, update, keys, u, s.new_row, s);
   return true;
 }
 
@@ -199,10 +200,13 @@ class UpdateAhead {
     const auto at = [slot](const void* base, std::int64_t stride) {
       return static_cast<const char*>(base) + slot * stride;
     };
-    if constexpr (kCols > 0) {
-      prefetch_lines<kCols * 4>(at(table_.weights, table_.weight_stride));
+    const char* const weights = at(table_.weights, table_.weight_stride);
+    if constexpr (kCols == 0) {
+      prefetch_row(weights, weight_bytes_);
+    } else if (weight_bytes_ == kCols * 4) {
+      prefetch_lines<kCols * 4>(weights);
     } else {
-      prefetch_row(at(table_.weights, table_.weight_stride), weight_bytes_);
+      prefetch_lines<kCols * 2>(weights);
     }
     if (low_bytes_ > 0) {
       prefetch_row(at(table_.low, table_.low_stride), low_bytes_);
@@ -265,6 +269,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
   const RowTable& table = update.table;
   const RowScratch s = make_scratch(table.cols, update.parts);
   const Columns<kCols> columns(table.cols);
+  const RoundKeys keys(update.params.random_key);
   UpdateAhead<kCols> ahead(update, range.begin, gradients);
   RowOverflow overflow;
   Batch batch{};
@@ -284,7 +289,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
       make_rates<kRule, kL2>(update.params, batch);
     }
     for (std::int64_t i = 0; i < rows.size(); ++i) {
-      if (!update_row<kRule, kL2>(columns, update, batch, first + i, i, s)) {
+      if (!update_row<kRule, kL2>(columns, update, keys, batch, first + i, i, s)) {
         overflow.add(table.whole_row(update.runs.rows[first + i]));
       }
     }
@@ -326,7 +331,7 @@ constexpr bool has_usual_widths() {
 RowOverflow update_range(const SparseUpdate& update, Range range) {
   return with_rule(update.params, [&]<SparseOptimizerKind kRule, bool kL2>() HWY_ATTR {
     if constexpr (has_usual_widths<kL2>()) {
-      switch (update.table.dtype == DType::kFloat32 ? update.table.cols : 0) {
+      switch (update.table.cols) {
         case 16:
           return update_range_by<kRule, kL2, 16>(update, range);
         case 64:
@@ -366,6 +371,7 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
   const RowTable& table = update.table;
   const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
+  const RoundKeys keys(update.params.random_key);
   RowOverflow overflow;
   Batch batch{};
   for (std::int64_t u = range.begin; u < range.end; ++u) {
@@ -385,7 +391,7 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
     if (update.params.max_norm > 0.0F) {
       copy_floats(columns, s.new_row, kept);
     } else {
-      write_row(columns, update, u, s.new_row, s);
+      write_row(columns, update, keys, u, s.new_row, s);
     }
   }
   return overflow;
@@ -412,6 +418,7 @@ RowOverflow store_range(const StatisticUpdate& job, Range range) {
   const RowTable& table = update.table;
   const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
+  const RoundKeys keys(update.params.random_key);
   RowOverflow overflow;
   for (std::int64_t u = range.begin; u < range.end; ++u) {
     const float* const values = job.values + u * table.cols;
@@ -424,7 +431,7 @@ RowOverflow store_range(const StatisticUpdate& job, Range range) {
       overflow.add(table.whole_row(update.runs.rows[u]));
       continue;
     }
-    write_row(columns, update, u, s.new_row, s);
+    write_row(columns, update, keys, u, s.new_row, s);
   }
   return overflow;
 }
