@@ -34,6 +34,14 @@ void check_concurrent_groups(Communicator& world);
 /// How slices of sums can cross between the hosts of a group.
 std::vector<Crossing> crossings_of(const Communicator& comm);
 
+/// Returns the first two values where a sanitizer makes a case several times as long, else all.
+inline std::vector<std::int64_t> fewer_if_slow(std::vector<std::int64_t> values) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  values.resize(2);
+#endif
+  return values;
+}
+
 /// OrderedAllReduce, in all its crossings, against a plain tree over all parts, bit by bit; all,
 /// some and no terms.
 void check_ordered_reduce(Communicator& world, std::int64_t parts, std::int64_t count);
