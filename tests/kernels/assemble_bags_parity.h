@@ -55,7 +55,7 @@ class AssemblyCases {
  private:
   struct Cut {
     std::int64_t stride = 0;
-    std::vector<std::int32_t> bags;
+    std::vector<std::int32_t> bags;  ///< in order, but where vectors are scattered
     bool is_listed = true;
     std::int64_t count = 0;
     Copied<float> vectors;
@@ -107,8 +107,8 @@ class AssemblyCases {
       one.begins.push_back(static_cast<std::int32_t>(std::ssize(one.terms)));
       for (std::size_t k = 0; k < one.cuts.size() && b < bags_; ++k) {
         const std::vector<std::int32_t>& bags = one.cuts[k].bags;
-        const auto found = std::find(bags.begin(), bags.end(), static_cast<std::int32_t>(b));
-        if (found != bags.end()) {
+        const auto found = std::lower_bound(bags.begin(), bags.end(), b);
+        if (found != bags.end() && *found == b) {
           one.terms.push_back({.cut = static_cast<std::int32_t>(k),
                                .vector = static_cast<std::int32_t>(found - bags.begin())});
         }
