@@ -42,6 +42,11 @@ function(weft_optimise_lightly target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()
 
+# weft_leave_unoptimised(<target>): for code whose own work takes no time beside its compilation.
+function(weft_leave_unoptimised target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+endfunction()
+
 # weft_position_independent(<target>): the code of modules goes into programs, archives and shared libraries
 # alike, so it is compiled once for all of them. GCC may still inline functions into others of their file:
 # no library takes the place of a module's function at run time.
@@ -92,6 +97,8 @@ function(weft_join_sources target)
   endif()
 endfunction()
 
+set(WEFT_OPTIMISED_MODULES "" CACHE STRING "Modules to optimise, where the others are compiled only; empty: all")
+
 # weft_add_module(<name> [COLD] [APART] SOURCES ... HEADERS ... [LIBS ...] [PRIVATE_LIBS ...])
 # COLD is for modules none of whose code runs in a training step, APART for those whose files cannot be
 # joined. Headers and libraries of all modules are also noted for WeftPackage.cmake, in the global properties
@@ -122,6 +129,10 @@ function(weft_add_module name)
   if(arg_COLD)
     weft_optimise_lightly(weft_${name})
     set(precompiled cold_modules)
+  endif()
+  # Only the preset arm leaves some out, which has no precompiled headers: those need one level for all modules.
+  if(WEFT_OPTIMISED_MODULES AND NOT name IN_LIST WEFT_OPTIMISED_MODULES)
+    weft_leave_unoptimised(weft_${name})
   endif()
   weft_precompile(weft_${name} ${precompiled} "${PROJECT_SOURCE_DIR}/cmake/precompiled.h")
   target_link_libraries(weft_${name} PUBLIC ${links} ${arg_LIBS} Threads::Threads PRIVATE ${arg_PRIVATE_LIBS})
