@@ -12,6 +12,7 @@ import pathlib
 import re
 import sys
 
+import peer_tables
 import pipeline_tables
 import save_tables
 import store_tables
@@ -478,6 +479,12 @@ def table_save_on_disk(results):
 
 def table_save_chains(results):
     return table(*save_tables.chains(results))
+
+
+def table_peers(results):
+    """Weft beside TorchRec and PyTorch (bench/peers)."""
+    document = results.others.get("peers")
+    return f"{peer_tables.head(document)}\n\n{table(*peer_tables.compared(document))}" if document else ""
 
 
 def quality_rows(results, program, digits):
