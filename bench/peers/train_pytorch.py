@@ -7,7 +7,7 @@ import sys
 import torch
 from torch import nn
 
-from common import Clock, DenseModel, evaluate, loss_of, prepare, read_job, report, training_slices
+from common import NE_CHUNK, Clock, DenseModel, evaluate, loss_of, prepare, read_job, report, training_slices
 
 
 class Dlrm(nn.Module):
@@ -15,7 +15,7 @@ class Dlrm(nn.Module):
         super().__init__()
         self.tables = nn.ModuleList(table(rows, job["dim"]) for rows in job["rows"])
         self.dense = DenseModel(job)
-        self.register_buffer("offsets", torch.arange(job["batch"]))
+        self.register_buffer("offsets", torch.arange(max(job["batch"], NE_CHUNK)))
 
     def forward(self, dense, ids):
         offsets = self.offsets[:len(dense)]
