@@ -37,3 +37,15 @@ def compared(document):
                      f"{peer_turns.median_of(mine, 'ne'):.4f} ({ne[0]:.4f} to {ne[-1]:.4f})"])
     return ["workload", "compute", "ranks", "system", "samples/s", "Weft / it (least to most)", "peak memory, GB",
             "NE (least to most)"], rows
+
+
+def parts(document):
+    """Where Weft's steps go: medians of the rounds, ms."""
+    turns, rows = document["turns"], []
+    for workload, compute, system, ranks, threads in peer_turns.cases(turns):
+        mine = peer_turns.of_case(turns, workload, compute, system, ranks)
+        if system != "weft":
+            continue
+        rows.append([workload, compute, shape_text(ranks, threads)] + [
+            number(peer_turns.statistics.median(t["parts_ms"][part] for t in mine)) for part in peer_turns.PARTS])
+    return ["workload", "compute", "ranks", "Weft's step", "waits for data", "exchanges", "lookup", "dense", "update"], rows

@@ -487,6 +487,12 @@ def table_peers(results):
     return f"{peer_tables.head(document)}\n\n{table(*peer_tables.compared(document))}" if document else ""
 
 
+def table_peers_parts(results):
+    """Where Weft's steps went in the same turns."""
+    document = results.others.get("peers")
+    return table(*peer_tables.parts(document)) if document else ""
+
+
 def quality_rows(results, program, digits):
     """Data set, variant, NE, its change and its spread over seeds, and the first variant's spread."""
     rows = []

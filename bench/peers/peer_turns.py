@@ -7,6 +7,7 @@ import math
 import statistics
 
 SYSTEMS = {"weft": ((1, 2), (2, 1)), "torchrec": ((1, 2), (2, 1)), "pytorch": ((1, 2),)}  # ranks, threads of each
+PARTS = ("total", "data", "exchange", "lookup", "dense", "update")  # of Weft's windows
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
@@ -30,10 +31,13 @@ def peer_figures(ranks):
 
 
 def weft_figures(summary, windows):
-    """The same from a summary and the lines of metrics.jsonl: all steps after the first window."""
+    """The same from a summary and the lines of metrics.jsonl, of all steps after the first window; and where a step's
+    time went, in ms: `data` is waiting for the reader."""
     train = [w for w in windows if w["type"] == "train"]
-    samples = train[-1]["samples"] - train[0]["samples"]
-    return {"samples_per_s": samples / (train[-1]["elapsed_s"] - train[0]["elapsed_s"]), "ne": summary["eval"]["ne"]}
+    samples, steps = (train[-1][key] - train[0][key] for key in ("samples", "step"))
+    parts = {name: 1e3 * sum(w["seconds"][name] for w in train[1:]) / steps for name in PARTS}
+    return {"samples_per_s": samples / (train[-1]["elapsed_s"] - train[0]["elapsed_s"]), "ne": summary["eval"]["ne"],
+            "parts_ms": parts}
 
 
 def of_case(turns, workload, compute, system, ranks):
