@@ -166,6 +166,16 @@ def turn(workload, system, ranks, threads, compute, round_number):
             "round": round_number, "seconds": time.monotonic() - begin, **figures}
 
 
+def write(path, turns, rounds, versions):
+    name, cores, flags = processor()
+    weft = next(t["weft"] for t in turns if t["system"] == "weft")
+    path.write_text(json.dumps(
+        {"version": 1, "program": "peers", "processor": name, "cores": cores, "bf16": bool(flags & peer_turns.BF16_FLAGS),
+         "date": datetime.date.today().isoformat(), "rounds": rounds,
+         "versions": {**(versions or {}), "weft": f"{weft} {os.environ.get('WEFT_COMMIT', '')}".strip()}, "turns": turns},
+        indent=1) + "\n")
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", type=pathlib.Path, default=BENCH.parent / "build/release/weft")
@@ -180,7 +190,7 @@ def arguments():
 
 def main():
     options = arguments()
-    name, cores, flags = processor()
+    _, _, flags = processor()
     found = environment.versions()
     if found is None and not options.quick:
         print(f"peers: making {environment.FOLDER}", flush=True)
@@ -205,11 +215,7 @@ def main():
                 for compute in computes:
                     turns += [turn(workload, *who, compute, round_number)
                               for who in peer_turns.turns_of(round_number, systems)]
-    commit = os.environ.get("WEFT_COMMIT", "")
-    options.out.write_text(json.dumps(
-        {"version": 1, "program": "peers", "processor": name, "cores": cores, "rounds": rounds,
-         "bf16": bool(flags & peer_turns.BF16_FLAGS), "date": datetime.date.today().isoformat(),
-         "versions": {**(found or {}), "weft": f"{next(t['weft'] for t in turns if t['system'] == 'weft')} {commit}".strip()}, "turns": turns}, indent=1) + "\n")
+            write(options.out, turns, round_number + 1, found)  # what is whole stays, whatever ends the next round
 
 
 if __name__ == "__main__":
