@@ -28,6 +28,7 @@
 namespace weft::bench {
 namespace {
 
+constexpr std::int64_t kColumns = 16;
 constexpr std::int64_t kMostRows = 4096;
 constexpr std::int64_t kWholeRows = 1024;  // of whole tables that are dealt evenly
 constexpr std::int64_t kFewRows = 64;
@@ -60,7 +61,7 @@ std::vector<planner::TableUse> tables_of(const GrowthJob& job, std::int64_t& who
     table.rows = job.cut == GrowthCut::kMixed ? std::min(table.rows, kMostRows)
                  : t < first_whole            ? kMostRows
                                               : kWholeRows;
-    table.dim = 16;
+    table.dim = kColumns;
     table.mean_length = 1.0;
     table.max_length = 1;
   }
@@ -76,7 +77,9 @@ spec::Config make_config(const GrowthJob& job, std::int64_t& whole) {
   }
   config.batch_size = kGrowthSamples * job.ranks;
   config.numerics.parts = 2 * job.ranks;
+  config.model.bottom_mlp = {kColumns};
   config.model.top_mlp = {8};
+  config.model.projection_dim = 0;  // all tables have the same columns
   config.pipeline.schedule =
       job.nested ? spec::PipelineSchedule::kNested : spec::PipelineSchedule::kSync;
   config.pipeline.micro_batches = {{1, 1}};
