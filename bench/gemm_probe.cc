@@ -21,14 +21,6 @@ dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-/// One thread of oneDNN's own in each of ours (weft/kernels/cpu/matmul.cc says why).
-void use_one_thread() {
-  auto* const set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set != nullptr) {
-    set(1);
-  }
-}
-
 /// One thread's product: primitive and operands.
 class Product {
  public:
@@ -92,6 +84,13 @@ std::int64_t products_per_pass(const GemmShape& shape) {
 }
 
 }  // namespace
+
+void use_one_thread() {
+  auto* const set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set != nullptr) {
+    set(1);
+  }
+}
 
 double gemm_flops_per_s(ThreadPool& pool, const GemmShape& shape, double budget_s) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

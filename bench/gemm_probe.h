@@ -4,7 +4,8 @@
 /// operands of its own in the layouts that oneDNN likes best, converted beforehand. So neither
 /// packing nor waiting for others is in it, and operands are as warm as caches can hold them. Where
 /// the target has no products of bf16 (kernels/target.h) the product is that of fp32.
-/// This is the one place beside weft/kernels that calls oneDNN: what is measured is oneDNN itself.
+/// Beside weft/kernels only this and onednn_products.cc call oneDNN: what is measured is oneDNN
+/// itself.
 #pragma once
 
 #include <compare>
@@ -29,6 +30,10 @@ struct GemmShape {
 
   friend auto operator<=>(const GemmShape&, const GemmShape&) = default;
 };
+
+/// From now on oneDNN runs in one thread in the calling thread (weft/kernels/cpu/matmul.cc says
+/// why).
+void use_one_thread();
 
 /// Flops per second of all threads of the pool together.
 double gemm_flops_per_s(ThreadPool& pool, const GemmShape& shape, double budget_s);

@@ -107,7 +107,7 @@ def kernel_rows(figures, wide):
 def table_kernels(results):
     """One table per program, of what has a limit."""
     text = ""
-    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh", "cluster", "scaling", "scaling_mpi"}):
+    for program in sorted({f["program"] for f in results.files} - {"limits", "step", "partition", "search", "plan", "overlap", "mesh", "cluster", "scaling", "scaling_mpi", "products"}):
         figures = [r for r in results.find(program) if "limit" in r]
         wide = wide_parameter(figures)
         columns = sorted({r["parameters"].get(wide, "") for r in figures}, key=natural)
@@ -115,6 +115,22 @@ def table_kernels(results):
         text += table(["kernel", "unit", "limit"] + [f"{wide or ''} {c}".strip() for c in columns],
                       [[*key] + [by.get(c, "-") for c in columns] for key, by in kernel_rows(figures, wide)])
     return text.lstrip("\n")
+
+
+def table_products(results):
+    """Libraries of products beside each other: the dense layers of a model, by pass and slice."""
+    rows, libraries = {}, []
+    for r in results.find("products"):
+        p = r["parameters"]
+        if "layer" in p:
+            continue
+        if p["library"] not in libraries:
+            libraries.append(p["library"])
+        rows.setdefault((p["model"], p["pass"], int(p["slice"])), {})[p["library"]] = spread(r)
+    libraries.sort(key=natural)
+    return table(["model", "pass", "samples"] + [f"{name}, GFLOP/s" for name in libraries],
+                 [[model, kind, str(samples)] + [by.get(name, "-") for name in libraries]
+                  for (model, kind, samples), by in sorted(rows.items())]) if rows else ""
 
 
 def where(r):

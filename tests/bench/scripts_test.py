@@ -124,6 +124,19 @@ class Tables(Folder):
         self.assertTrue(made.startswith("before\n") and made.endswith("after\n"))
         self.assertEqual(tables.rewrite(made, tables.Results(self.folder)), made)
 
+    def test_libraries_of_products(self):
+        at = {"model": "dlrm_kaggle", "pass": "inputs", "slice": "64"}
+        self.write("p.json", results(figure("products", (100, 100, 100), library="Weft", **at),
+                                     figure("products", (90, 90, 90), library="libxsmm 1.17", **at),
+                                     figure("products", (5, 5, 5), library="Weft", layer="top.0", **at),
+                                     figure("products", (80, 80, 80), library="Weft", **dict(at, slice="128")),
+                                     program="products"))
+        made = tables.table_products(tables.Results(self.folder))
+        self.assertIn("| Weft, GFLOP/s | libxsmm 1.17, GFLOP/s |", made)
+        self.assertIn("| dlrm_kaggle | inputs | 64 | 100 (100 to 100) | 90 (90 to 90) |", made)
+        self.assertIn("| dlrm_kaggle | inputs | 128 | 80 (80 to 80) | - |", made)
+        self.assertNotIn("top.0", made)
+
     def test_steps_and_their_parts(self):
         at = {"model": "dlrm_kaggle", "batch": "2048", "ranks": "1", "threads": "2", "backend": "local", "parts": "8"}
         figures = []
