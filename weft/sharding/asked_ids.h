@@ -175,6 +175,7 @@ struct AskedIds {
     return slot_at(place(address));
   }
 
+  /// By place, or nowhere.
   [[nodiscard]] const AskedSlot& slot_at(std::int64_t place) const {
     static constexpr AskedSlot kNone{.length_bytes = 0};
     return place < 0 ? kNone : slots[at(place)];

@@ -141,19 +141,10 @@ void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Vi
     input.asked.for_slots_with_ids(server, if_travels);
     return;
   }
-  const auto own = [&](const SlotAddress& address) {
-    if_travels(address, input.asked.place(address));
-  };
-  for_slots(routing_, server, own);
-  for_slots(routing_, routing_.replicated(), own);
-}
-
-/// What a micro-batch has of a slot that this rank asks.
-AskedCut OutputDist::asked_cut(const InputStep& input,
-                               const SlotAddress& address,
-                               std::int64_t place,
-                               std::int64_t cut) const {
-  return paths_.of(address, rank_).asked_cut(input, address, input.asked.slot_at(place), cut);
+  for (const std::int64_t own : {server, routing_.replicated()}) {
+    for_slots(routing_, own,
+              [&](const SlotAddress& address) { if_travels(address, input.asked.place(address)); });
+  }
 }
 
 /// A whole batch's vectors for a rank lie behind each other, and are one piece.
@@ -181,7 +172,7 @@ void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::in
   const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
     if (vector_travels(address, rank_)) {
       const std::int64_t dim = routing_.kind(address).dim();
-      const Range vectors = asked_cut(input, address, place, cut).vectors;
+      const Range vectors = asked_vectors(input, address, place, cut);
       float* const block = layout_.asked(step, address, place);
       step.recv_pieces[at(peer)].push_back(
           {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
@@ -204,10 +195,10 @@ void OutputDist::note_arrivals(const InputStep& input,
     }
     for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
-      step.arrived_at[at(place)] =
-          is_whole ? piece + step.asked_begin[at(place)]
-                   : piece - asked_cut(input, address, place, cut).vectors.begin *
-                                 routing_.kind(address).dim();
+      step.arrived_at[at(place)] = is_whole
+                                       ? piece + step.asked_begin[at(place)]
+                                       : piece - asked_vectors(input, address, place, cut).begin *
+                                                     routing_.kind(address).dim();
     });
   }
 }

@@ -80,10 +80,15 @@ class OutputDist {
 
  private:
   [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const;
-  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
-                                   const SlotAddress& address,
-                                   std::int64_t place,
-                                   std::int64_t cut) const;
+
+  [[nodiscard]] Range asked_vectors(const InputStep& input,
+                                    const SlotAddress& address,
+                                    std::int64_t place,
+                                    std::int64_t cut) const {
+    const AskedSlot& asked = input.asked.slot_at(place);
+    return paths_.of(address, rank_).asked_cut(input, address, asked, cut).vectors;
+  }
+
   static void clear_pieces(OutputStep& step);
   static void point_lanes(OutputStep& step);
   void list_whole_runs(OutputStep& step) const;
