@@ -49,11 +49,10 @@ TEST(IdLanes, NumbersTakeABytePerSevenBits) {
 /// Of ten slots the first, with 3 ids, and the last, with 300, more than are listed of 8 bags.
 TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
   const std::vector<Slot> slots = split_slots(10);
-  const auto sender = [] { return std::string("rank 3"); };
   const std::vector<std::byte> lane = bytes_of({1, 2, 3, 300 % 128 + 128, 300 / 128, 1, 99});
-  ASSERT_EQ(marked_slots(lane, 10, sender), 2);
+  ASSERT_EQ(marked_slots(lane, 10, 3), 2);
   std::vector<ArrivedSlot> arrived(2);
-  EXPECT_EQ(read_slot_counts(lane, slots, 8, "rank 3", arrived), 6);
+  EXPECT_EQ(read_slot_counts(lane, slots, 8, 3, arrived), 6);
   for (const ArrivedSlot& one : arrived) {
     const bool is_last = &one == &arrived.back();
     EXPECT_EQ(one.slot, is_last ? 9 : 0);
@@ -63,16 +62,41 @@ TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
     EXPECT_EQ(one.counts.length_bytes, is_last ? 1 : 0);
   }
   // Without a byte no slot has ids.
-  EXPECT_EQ(marked_slots({}, 10, sender), 0);
-  EXPECT_EQ(read_slot_counts({}, slots, 8, "rank 3", {}), 0);
+  EXPECT_EQ(marked_slots({}, 10, 3), 0);
+  EXPECT_EQ(read_slot_counts({}, slots, 8, 3, {}), 0);
+}
+
+/// Bits are read 64 at a time, the last of them fewer.
+TEST(IdLanes, MarksOfManySlotsAreInOrder) {
+  for (const std::int64_t slots : {64, 65, 130, 856}) {
+    std::vector<int> lane(at(layout::slot_bits_bytes(slots)), 0);
+    std::vector<std::int64_t> marked;
+    for (const std::int64_t slot :
+         {std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, slots - 1}) {
+      if (slot < slots && (marked.empty() || marked.back() < slot)) {
+        marked.push_back(slot);
+        lane[at(slot / 8)] |= 1 << (slot % 8);
+      }
+    }
+    for (std::size_t i = 0; i < marked.size(); ++i) {
+      lane.push_back(static_cast<int>(i) + 1);
+    }
+    ASSERT_EQ(marked_slots(bytes_of(lane), slots, 3), std::ssize(marked));
+    std::vector<ArrivedSlot> arrived(marked.size());
+    EXPECT_EQ(read_slot_counts(bytes_of(lane), split_slots(slots), 8, 3, arrived),
+              std::ssize(lane));
+    for (std::size_t i = 0; i < marked.size(); ++i) {
+      EXPECT_EQ(arrived[i].slot, marked[i]) << slots;
+      EXPECT_EQ(arrived[i].counts.ids, static_cast<int>(i) + 1) << slots;
+    }
+  }
 }
 
 void expect_counts_refused(const std::vector<int>& lane, const std::string& message) {
   const std::vector<Slot> slots = split_slots(10);
-  const std::string sender = "id exchange: rank 3";
   try {
-    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), 10, [&] { return sender; })));
-    read_slot_counts(bytes_of(lane), slots, 8, sender, arrived);
+    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), 10, 3)));
+    read_slot_counts(bytes_of(lane), slots, 8, 3, arrived);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);

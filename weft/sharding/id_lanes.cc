@@ -1,7 +1,9 @@
 #include "weft/sharding/id_lanes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "weft/base/at.h"
@@ -107,12 +109,13 @@ std::int64_t write_lane(const Paths& paths,
 /// Reads the bits and counts of a lane.
 class CountReader {
  public:
-  CountReader(std::span<const std::byte> lane, std::int64_t begin, const std::string& sender)
+  CountReader(std::span<const std::byte> lane, std::int64_t begin, int sender)
       : lane_(lane), next_(begin), sender_(sender) {}
 
   std::int64_t byte() {
     if (next_ >= std::ssize(lane_)) {
-      fail(ErrorCode::kComm, "{}: the counts of a lane of {} bytes do not end in it", sender_,
+      fail(ErrorCode::kComm,
+           "id exchange: rank {}: the counts of a lane of {} bytes do not end in it", sender_,
            lane_.size());
     }
     return static_cast<std::int64_t>(lane_[at(next_++)]);
@@ -130,7 +133,7 @@ class CountReader {
         return static_cast<std::int32_t>(value);
       }
     }
-    fail(ErrorCode::kComm, "{}: a count of more than 2^31 - 1", sender_);
+    fail(ErrorCode::kComm, "id exchange: rank {}: a count of more than 2^31 - 1", sender_);
   }
 
   [[nodiscard]] std::int64_t next() const { return next_; }
@@ -138,8 +141,16 @@ class CountReader {
  private:
   std::span<const std::byte> lane_;
   std::int64_t next_;
-  const std::string& sender_;
+  int sender_;
 };
+
+/// Bits [64 i, 64 i + 64) of the slots of a lane, of which it has `bytes`.
+std::uint64_t slot_bits(std::span<const std::byte> lane, std::int64_t bytes, std::int64_t i) {
+  static_assert(std::endian::native == std::endian::little);
+  std::uint64_t word = 0;
+  std::memcpy(&word, lane.data() + 8 * i, at(std::min<std::int64_t>(8, bytes - 8 * i)));
+  return word;
+}
 
 }  // namespace
 
@@ -166,27 +177,46 @@ void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked) {
   });
 }
 
+std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, int sender) {
+  const std::int64_t bytes = layout::slot_bits_bytes(slots);
+  if (lane.empty()) {
+    return 0;
+  }
+  if (std::ssize(lane) < bytes) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: a lane of {} bytes for {} slots", sender,
+         lane.size(), slots);
+  }
+  if (slots % 8 > 0 && lane[at(bytes - 1)] >> (slots % 8) != std::byte{0}) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: a slot behind the last of {} is marked", sender,
+         slots);
+  }
+  std::int64_t marked = 0;
+  for (std::int64_t i = 0; 8 * i < bytes; ++i) {
+    marked += std::popcount(slot_bits(lane, bytes, i));
+  }
+  return marked;
+}
+
 std::int64_t read_slot_counts(std::span<const std::byte> lane,
                               std::span<const Slot> slots,
                               std::int64_t batch,
-                              const std::string& sender,
+                              int sender,
                               std::span<ArrivedSlot> arrived) {
   if (lane.empty()) {
     return 0;
   }
   const auto all = std::ssize(slots);
-  CountReader reader(lane, layout::slot_bits_bytes(all), sender);
+  const std::int64_t bytes = layout::slot_bits_bytes(all);
+  CountReader reader(lane, bytes, sender);
   auto to = arrived.begin();
-  for (std::int64_t j = 0; j < all; ++j) {
-    if ((lane[at(j / 8)] >> (j % 8) & std::byte{1}) == std::byte{0}) {
-      continue;
-    }
+  const auto read_slot = [&](std::int64_t j) {
     const Slot& slot = slots[at(j)];
     *to = {.slot = static_cast<std::int32_t>(j)};
     SlotCounts& one = (to++)->counts;
     one = {.batch = static_cast<std::int32_t>(batch), .length_bytes = 0, .ids = reader.number()};
     if (one.ids == 0) {
-      fail(ErrorCode::kComm, "{}: slot {} of {} is marked and has no ids", sender, j, all);
+      fail(ErrorCode::kComm, "id exchange: rank {}: slot {} of {} is marked and has no ids", sender,
+           j, all);
     }
     if (lists(slot, one.ids, batch)) {
       one.bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
@@ -197,6 +227,11 @@ std::int64_t read_slot_counts(std::span<const std::byte> lane,
     }
     if (slot.packed) {
       one.packed_bytes = reader.number();
+    }
+  };
+  for (std::int64_t i = 0; 8 * i < bytes; ++i) {
+    for (std::uint64_t left = slot_bits(lane, bytes, i); left != 0; left &= left - 1) {
+      read_slot(64 * i + std::countr_zero(left));
     }
   }
   return reader.next();

@@ -14,17 +14,11 @@
 /// Aligned  is nothing: what is read of a lane is read as bytes (wire_ids.h).
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
-#include <string>
 
-#include "weft/base/at.h"
-#include "weft/base/error.h"
 #include "weft/base/thread_pool.h"
-#include "weft/layout/id_lanes.h"
 #include "weft/sharding/asked_ids.h"
 #include "weft/sharding/paths/paths.h"
 #include "weft/sharding/served_ids.h"
@@ -37,37 +31,18 @@ namespace weft::sharding {
 /// a copy of what is sent. Nothing is allocated once the longest batch has been seen.
 void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked);
 
-/// How many of so many slots have ids in a lane. Throws Error(kComm) that begins with what
-/// sender() returns where the bits are damaged.
-template <typename Sender>
-std::int64_t marked_slots(std::span<const std::byte> lane,
-                          std::int64_t slots,
-                          const Sender& sender) {
-  const std::int64_t bits = layout::slot_bits_bytes(slots);
-  if (lane.empty()) {
-    return 0;
-  }
-  if (std::ssize(lane) < bits) {
-    fail(ErrorCode::kComm, "{}: a lane of {} bytes for {} slots", sender(), lane.size(), slots);
-  }
-  if (slots % 8 > 0 && lane[at(bits - 1)] >> (slots % 8) != std::byte{0}) {
-    fail(ErrorCode::kComm, "{}: a slot behind the last of {} is marked", sender(), slots);
-  }
-  std::int64_t marked = 0;
-  for (std::int64_t i = 0; i < bits; ++i) {
-    marked += std::popcount(std::to_integer<unsigned>(lane[at(i)]));
-  }
-  return marked;
-}
+/// How many of so many slots have ids in a lane from `sender`, a rank of the world. Throws
+/// Error(kComm) that names it where the bits are damaged.
+std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, int sender);
 
 /// Reads the counts of these slots from `lane` into `arrived` [marked_slots()], but for the source;
-/// the samples of its sender are `batch`. Returns the bytes that bits and counts take. Throws
-/// Error(kComm) that begins with `sender` where they are damaged; what is in the counts is left to
-/// IdReceiver.
+/// the samples of `sender`, a rank of the world, are `batch`. Returns the bytes that bits and
+/// counts take. Throws Error(kComm) that names it where they are damaged; what is in the counts is
+/// left to IdReceiver.
 std::int64_t read_slot_counts(std::span<const std::byte> lane,
                               std::span<const Slot> slots,
                               std::int64_t batch,
-                              const std::string& sender,
+                              int sender,
                               std::span<ArrivedSlot> arrived);
 
 }  // namespace weft::sharding

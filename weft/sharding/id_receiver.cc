@@ -190,7 +190,7 @@ void IdReceiver::read_lanes(ThreadPool& pool,
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     served.arrived_begins[at(r) + 1] =
         served.arrived_begins[at(r)] +
-        marked_slots(bytes_of(r), std::ssize(slots_), [&] { return sender(r); });
+        marked_slots(bytes_of(r), std::ssize(slots_), world_ranks_[at(r)]);
   }
   served.arrived.resize(at(served.arrived_begins.back()));
   pool.parallel_for(routing_.ranks, [&](std::int64_t r) {
@@ -203,17 +203,13 @@ void IdReceiver::read_lanes(ThreadPool& pool,
   });
 }
 
-std::string IdReceiver::sender(std::int64_t source) const {
-  return fmt::format("id exchange: rank {}", world_ranks_[at(source)]);
-}
-
 void IdReceiver::read_lane(std::int64_t global_size,
                            std::int64_t source,
                            std::span<const std::byte> lane,
                            std::span<ArrivedSlot> arrived) const {
-  const std::string from = sender(source);
+  const int sender = world_ranks_[at(source)];
   const std::int64_t batch = routing_.own_samples(global_size, source).size();
-  std::int64_t next = read_slot_counts(lane, slots_, batch, from, arrived);
+  std::int64_t next = read_slot_counts(lane, slots_, batch, sender, arrived);
   for (ArrivedSlot& one : arrived) {
     one.source = static_cast<std::int32_t>(source);
     check(batch, source, one.slot, one.counts);
@@ -225,7 +221,8 @@ void IdReceiver::read_lane(std::int64_t global_size,
     }
   }
   if (next != std::ssize(lane)) {
-    fail(ErrorCode::kComm, "{}: {} bytes of ids have come, {} announced", from, lane.size(), next);
+    fail(ErrorCode::kComm, "id exchange: rank {}: {} bytes of ids have come, {} announced", sender,
+         lane.size(), next);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "weft/base/at.h"
@@ -64,7 +63,6 @@ class IdReceiver {
                  std::int64_t source,
                  std::span<const std::byte> lane,
                  std::span<ArrivedSlot> arrived) const;
-  [[nodiscard]] std::string sender(std::int64_t source) const;
   void expect_blocks(ServedIds& served, IncomingBlocks& blocks) const;
   void receive_pieces(ServedIds& served) const;
   void describe_lanes(ServedIds& served) const;
