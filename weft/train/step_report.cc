@@ -39,7 +39,8 @@ void MergeSums::operator()(metrics::BinarySums& sums, const metrics::BinarySums&
 }
 
 std::int64_t StepReport::bytes() const {
-  return static_cast<std::int64_t>(sizeof(Header)) + decltype(sums)::encoded_bytes(most_subtrees(parts_), tasks_);
+  return static_cast<std::int64_t>(sizeof(Header)) +
+         decltype(sums)::encoded_bytes(most_subtrees(parts_), tasks_);
 }
 
 void StepReport::clear() {
