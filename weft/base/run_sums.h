@@ -151,7 +151,7 @@ class RunSums {
     }
   }
 
-  /// Of two neighbouring subtrees.
+  /// Returns whether two neighbouring subtrees are the halves of one.
   [[nodiscard]] bool are_siblings(Range left, Range right) const {
     const Range both{left.begin, right.end};
     return tree_split(both.begin, both.end) == left.end && is_subtree(parts_, both);

@@ -96,7 +96,7 @@ class Relays {
     std::byte* place_ = nullptr;
   };
 
-  /// What this rank relays to and from one other host.
+  /// The messages that this rank relays to and from one other host.
   struct Crossing {
     int host = 0;
     int relay = 0;  ///< its rank there

@@ -222,7 +222,7 @@ struct AskedIds {
     return wire_counts(slot(address));
   }
 
-  /// What a slot's server is told of the sizes.
+  /// Returns what a slot's server is told of its sizes.
   [[nodiscard]] SlotCounts wire_counts(const AskedSlot& asked) const {
     return {.batch = static_cast<std::int32_t>(batch.sparse.batch),
             .length_bytes = asked.length_bytes,
