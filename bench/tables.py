@@ -10,6 +10,7 @@ machines are refused.
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 import peer_tables
@@ -439,6 +440,21 @@ def table_ladder(results):
                      "-" if r["formula_bytes"] is None else f"{r['formula_bytes'] / 1e6:.2f}"])
     return table(["rung", "hosts x ranks", "efficiency", "step, ms", "links not shaped", "compute",
                   "communication", "of it exposed", "MB by count", "by interface", "by formula"], rows)
+
+
+def table_ladder_beside(results):
+    """Step times of two builds on every rung, and the ratio of the rounds (lab/beside.py)."""
+    return table(["rung", "hosts x ranks", "links shaped: step, ms", "before", "ratio", "not shaped: step, ms", "before",
+                  "ratio"],
+                 [[r["rung"], f"{r['hosts']} x {r['ranks']}", *(cell for state in (r["shaped"], r["free"]) for cell in (
+                     f"{state['step_ms']:.0f}", f"{state['beside_ms']:.0f}", spread_of_ratios(state["ratios"])))]
+                  for r in results.others.get("ladder_beside", {"beside": []})["beside"]])
+
+
+def spread_of_ratios(ratios):
+    """The median, and where there are several the least and the most."""
+    median = f"{statistics.median(ratios):.2f}"
+    return median if len(ratios) == 1 else f"{median} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def table_schedules(results):

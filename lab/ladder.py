@@ -18,6 +18,7 @@ import time
 
 import yaml
 
+import beside
 import floor
 import hosts as machine
 import job as jobs
@@ -384,6 +385,33 @@ def figures_of(topology, rung, turns, folder):
             "efficiency_most": max(pairs)}
 
 
+def climb_beside(ladder, programs, out, only, rounds):
+    """Runs every rung, or those of `only`, with programs["weft"] and with programs["beside"], in turns;
+    returns their step times and ratios (beside.py)."""
+    results = []
+    for topology in ladder.topologies:
+        lab = lab_of(ladder, topology)
+        with machine.hosts_up(lab):
+            for number, rung, rate in _runs_on(ladder, topology, only):
+                def figures(ours):
+                    name, program = (number, "weft") if ours else (f"{number}-beside", "beside")
+                    return _measured(ladder, lab, topology, rung, rate, programs[program],
+                                     _folder(ladder, topology, name, rate, out))
+                pairs = []
+                for order in beside.rounds_of(rounds):
+                    found = {ours: figures(ours) for ours in order}
+                    pairs.append((found[True], found[False]))
+                results.append(beside.compared(pairs))
+                print(beside.line(results[-1]), flush=True)
+    return results
+
+
+def _runs_on(ladder, topology, only):
+    """What is run on a topology, rate after rate: (number of the rung, rung, rate)."""
+    return [(number, rung, rate) for rate in ladder.rates for number, rung in enumerate(ladder.rungs)
+            if (not only or str(number) in only) and rate in rung.rates and rung.runs_on(topology)]
+
+
 def climb(ladder, programs, out, only):
     """Runs every rung, or those of `only`, on every topology; returns their figures and floors.
     What has one rate runs one after the other: such figures are subtracted from each other."""
@@ -394,9 +422,7 @@ def climb(ladder, programs, out, only):
             for rate in ladder.rates:
                 fresh = [_measured(ladder, lab, topology, rung, rate, programs["weft"],
                                    _folder(ladder, topology, number, rate, out))
-                         for number, rung in enumerate(ladder.rungs)
-                         if (not only or str(number) in only) and rate in rung.rates and
-                         rung.runs_on(topology)]
+                         for number, rung, at in _runs_on(ladder, topology, only) if at == rate]
                 results += fresh
                 if rate in ladder.floor and topology.hosts > 1:
                     floors += floor.measured(lab, topology, rate, fresh, programs["overlap"],
@@ -450,10 +476,10 @@ def _line(result, seconds):
             f"[{seconds:.0f} s]")
 
 
-def document(ladder, results, floors):
-    """The results for bench/tables.py."""
-    return {"version": 1, "program": "ladder",
+def document(ladder, results, floors, beside_results=()):
+    """The results for bench/tables.py; those of two builds are of a program of their own."""
+    return {"version": 1, "program": "ladder_beside" if beside_results else "ladder",
             "settings": {"job": ladder.job.name, "samples": ladder.samples, "cpus": ladder.cpus,
                          "rate_mbit": ladder.rate_mbit, "turn_s": ladder.turn_s,
                          "turns": ladder.turns},
-            "rungs": results, "floors": floors}
+            "rungs": results, "floors": floors, "beside": list(beside_results)}

@@ -335,6 +335,14 @@ class Tables(Folder):
                        read_bytes=2500 * 4096)
         return {**job, **more}
 
+    def test_ladder_beside(self):
+        state = {"step_ms": 200.4, "beside_ms": 190, "ratios": [1.0, 1.1]}
+        self.write("l.json", {"version": 1, "program": "ladder_beside", "rungs": [], "floors": [], "beside": [
+            {"rung": "+ codecs", "hosts": 4, "ranks": 2, "rate_mbit": 280, "shaped": state,
+             "free": {"step_ms": 9, "beside_ms": 10, "ratios": [0.9]}}]})
+        made = tables.table_ladder_beside(tables.Results(self.folder))
+        self.assertIn("| + codecs | 4 x 2 | 200 | 190 | 1.05 (1.00 to 1.10) | 9 | 10 | 0.90 |", made)
+
     def test_tier_ladder(self):
         jobs = [self.tier_job(0, "sync", 40), self.tier_job(0, "dbp", 30), self.tier_job(64, "sync", 100),
                 self.tier_job(64, "dbp", 66, exposed_fetch_ms=10)]

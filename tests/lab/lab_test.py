@@ -18,7 +18,8 @@ sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "lab")]
 from harness import BASE, Case, with_values  # noqa: E402  (found through the line above)
 
 try:
-    import floor  # in lab
+    import beside  # in lab
+    import floor
     import ladder
     import yaml
 except ImportError:
@@ -250,6 +251,21 @@ class Files(LabCase):
                          [20, 0.25, 15, 100])
         self.assertEqual(floor.measured(None, topology, 50, [{"rung": floor.EXCHANGE}], None, None), [])
 
+    def test_beside(self):
+        self.assertEqual(beside.rounds_of(3), [(True, False), (False, True), (True, False)])
+        self.refused_lab("ladder", self.ladder_of(), "--weft", self.weft, "--beside", self.weft,
+                         "--rounds", 0, says=("--rounds: is 0", "at least 1"))
+        self.refused_lab("ladder", self.ladder_of(), "--weft", self.weft, "--beside", "gone/weft",
+                         says=("gone/weft",))
+
+        def figures(shaped, free):
+            return {"rung": "rows", "hosts": 2, "ranks": 1, "rate_mbit": 20,
+                    "shaped": {"step_ms": shaped}, "free": {"step_ms": free}}
+        found = beside.compared([(figures(10, 3), figures(20, 2)), (figures(30, 3), figures(24, 2))])
+        self.assertEqual(found["shaped"], {"step_ms": 20, "beside_ms": 22, "ratios": [0.5, 1.25]})
+        self.assertEqual(found["free"], {"step_ms": 3, "beside_ms": 2, "ratios": [1.5, 1.5]})
+        self.assertIn("ratio 0.88 (0.50 to 1.25)", beside.line(found))
+
     def test_what_streams_have_in_common(self):
         moving = ladder._merged([(0, 4), (3, 6), (10, 12)])
         self.assertEqual(moving, [[0, 6], [10, 12]])
@@ -375,6 +391,27 @@ class Hosts(HostsCase):
             # Of headers and acknowledgements, and a step that a turn's end cuts.
             self.assertGreater(figures["interface_bytes"], 0.9 * figures["cross_host_bytes"])
         self.assertGreater(rows["shaped"]["step_ms"], rows["free"]["step_ms"])
+
+    def test_ladder_beside(self):
+        tree = {"version": 1, "job": "job.yaml", "samples": 256, "cpus": 0.4, "rate_mbit": 20,
+                "mtu": 1500, "turn_s": 1, "turns": 1, "topologies": [{"hosts": 2, "ranks": 1}],
+                "rungs": [{"name": "planned", "options": ["--cluster", "{cluster}"]},
+                          {"name": "rows", "tables": {"sharding": "row_wise"}}]}
+        (self.folder / "ladder.yaml").write_text(yaml.safe_dump(tree))
+        (self.folder / "job.yaml").write_text(
+            yaml.safe_dump(with_values(BASE, {"data.synthetic.eval_samples": 0,
+                                              "train.eval_every": 0})))
+        self.lab("ladder", self.folder / "ladder.yaml", "--weft", self.weft, "--beside", self.weft,
+                 "--rounds", 1, "--only", 1, "--out", self.folder / "out")
+        document = json.loads((self.folder / "out" / "ladder.json").read_text())
+        self.assertEqual(document["rungs"], [])
+        (rows,) = document["beside"]
+        self.assertEqual((rows["rung"], rows["hosts"], rows["rate_mbit"]), ("rows", 2, 20))
+        for state in beside.STATES:
+            (ratio,) = rows[state]["ratios"]
+            self.assertAlmostEqual(ratio, rows[state]["step_ms"] / rows[state]["beside_ms"])
+        for name in ("2x1-1", "2x1-1-beside"):
+            self.assertTrue((self.folder / "out" / name / "job" / "plan.yaml").exists(), name)
 
     def test_exit_code_of_the_job(self):
         self.write({**JOB, "batch_sise": 3})
