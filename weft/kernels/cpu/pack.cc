@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <hwy/cache_control.h>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "weft/kernels/cpu/pack.cc"
 #include <hwy/foreach_target.h>
@@ -260,7 +262,8 @@ HWY_INLINE void turn_8x8(const std::uint16_t* from,
   store(quad(a1, a3, 1), quad(a5, a7, 1), 6);
 }
 
-/// Whole cache lines of the source for all its rows, so that each is fetched once.
+/// Whole cache lines of the source for all its rows, so that each is fetched once. Lines of the
+/// target are asked for before they are written: their distance is one that no processor guesses.
 template <typename Word, std::int64_t kTurn, typename Turn>
 void transpose_words(const ConstOperand& source, const Operand& target, const Turn& turn) {
   constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(Word));
@@ -274,6 +277,9 @@ void transpose_words(const ConstOperand& source, const Operand& target, const Tu
     const std::int64_t line_end = std::min(cols, line + kLine);
     std::int64_t i = 0;
     for (; i + kTurn <= rows; i += kTurn) {
+      for (std::int64_t row = line; row < line_end && i % kLine == 0 && i + kLine < rows; ++row) {
+        hwy::Prefetch(to + row * to_stride + i + kLine);
+      }
       std::int64_t j = line;
       for (; j + kTurn <= line_end; j += kTurn) {
         turn(from + i * stride + j, stride, to + j * to_stride + i, to_stride);
