@@ -1,4 +1,4 @@
-// pack             for each panel, for each row (pair):  64 columns side by side (interleaved)
+// pack             for each row (pair), for each panel:  64 columns side by side (interleaved)
 //                  (bf16 stored as fp32: as fp32 panels, rounded and widened)
 // pack_transposed  the same from columns: blocks of 16 x 16 words are turned in registers' fours
 // transpose        blocks of 8 x 8 (bf16) or 4 x 4 (fp32) turned in registers of 128 bits
@@ -50,71 +50,6 @@ HWY_INLINE WordVec widened(Words d, WordVec upper) {
   return hn::And(upper, hn::Set(d, 0xFFFF0000U));
 }
 
-/// A row's first `count` of kPanel columns, zeros behind them.
-template <typename T>
-const T* padded_row(const T* row, std::int64_t count, T* copy) {
-  if (count == kPanel) {
-    return row;
-  }
-  std::fill_n(copy, kPanel, T{});
-  std::memcpy(copy, row, static_cast<std::size_t>(count) * sizeof(T));
-  return copy;
-}
-
-template <typename T>
-void pack_pairs(Matrix<const T> from, std::int64_t panel, std::int64_t padded, std::uint32_t* out) {
-  const Words d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const std::int64_t begin = panel * kPanel;
-  const std::int64_t count = std::min(kPanel, from.cols - begin);
-  HWY_ALIGN T copies[2][kPanel];
-  HWY_ALIGN const T zeros[kPanel] = {};
-  for (std::int64_t pair = 0; pair < padded / 2; ++pair, out += kPanel) {
-    const std::int64_t row = 2 * pair;
-    const T* const first =
-        row < from.rows ? padded_row(from.row(row) + begin, count, copies[0]) : zeros;
-    const T* const second =
-        row + 1 < from.rows ? padded_row(from.row(row + 1) + begin, count, copies[1]) : zeros;
-    for (std::int64_t c = 0; c < kPanel; c += lanes) {
-      const auto words = join(d, load_upper_half(d, first + c), load_upper_half(d, second + c));
-      hn::Store(words, d, out + c);
-    }
-  }
-}
-
-void pack_floats(Matrix<const float> from, std::int64_t panel, std::int64_t padded, float* out) {
-  const std::int64_t begin = panel * kPanel;
-  const auto count = static_cast<std::size_t>(std::min(kPanel, from.cols - begin));
-  for (std::int64_t row = 0; row < padded; ++row, out += kPanel) {
-    const std::size_t copied = row < from.rows ? count : 0;
-    if (copied > 0) {
-      std::memcpy(out, from.row(row) + begin, copied * sizeof(float));
-    }
-    std::memset(out + copied, 0, (kPanel - copied) * sizeof(float));
-  }
-}
-
-/// Values of bf16, or rounded to it, in panels of fp32.
-template <typename T>
-void pack_widened(Matrix<const T> from,
-                  std::int64_t panel,
-                  std::int64_t padded,
-                  std::uint32_t* out) {
-  const Words d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const std::int64_t begin = panel * kPanel;
-  const std::int64_t count = std::min(kPanel, from.cols - begin);
-  HWY_ALIGN T copy[kPanel];
-  HWY_ALIGN const T zeros[kPanel] = {};
-  for (std::int64_t row = 0; row < padded; ++row, out += kPanel) {
-    const T* const source =
-        row < from.rows ? padded_row(from.row(row) + begin, count, copy) : zeros;
-    for (std::int64_t c = 0; c < kPanel; c += lanes) {
-      hn::Store(widened(d, load_upper_half(d, source + c)), d, out + c);
-    }
-  }
-}
-
 /// What a word of a packed matrix is.
 enum class WordKind : std::uint8_t { kFloat, kPair, kWidened };
 
@@ -123,6 +58,44 @@ WordKind word_kind(const PackedMatrix& to) {
     return WordKind::kPair;
   }
   return to.dtype == DType::kFloat32 ? WordKind::kFloat : WordKind::kWidened;
+}
+
+/// Columns of one row in a panel, zeros behind the last; all zeros for a row behind the last.
+template <typename T>
+HWY_INLINE const T* panel_row(Matrix<const T> from, std::int64_t row, std::int64_t panel, T* copy) {
+  const std::int64_t begin = panel * kPanel;
+  const std::int64_t count = row < from.rows ? std::min(kPanel, from.cols - begin) : 0;
+  if (count == kPanel) {
+    return from.row(row) + begin;
+  }
+  std::fill_n(copy, kPanel, T{});
+  if (count > 0) {
+    std::memcpy(copy, from.row(row) + begin, static_cast<std::size_t>(count) * sizeof(T));
+  }
+  return copy;
+}
+
+/// A row's words in a panel, of kFloat and kWidened.
+template <typename T>
+HWY_INLINE void pack_words(const T* row, WordKind kind, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t c = 0; c < kPanel; c += lanes) {
+    const auto words = kind == WordKind::kFloat
+                           ? hn::LoadU(d, reinterpret_cast<const std::uint32_t*>(row + c))
+                           : widened(d, load_upper_half(d, row + c));
+    hn::Store(words, d, out + c);
+  }
+}
+
+/// The words of two rows in a panel.
+template <typename T>
+HWY_INLINE void pack_pair(const T* first, const T* second, std::uint32_t* out) {
+  const Words d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t c = 0; c < kPanel; c += lanes) {
+    hn::Store(join(d, load_upper_half(d, first + c), load_upper_half(d, second + c)), d, out + c);
+  }
 }
 
 template <typename T>
@@ -200,20 +173,31 @@ void pack_turned(Matrix<const T> from,
   }
 }
 
-void pack_panel(const ConstOperand& from, const PackedMatrix& to, std::int64_t panel) {
-  const std::int64_t padded = packed_rows(to.dtype, to.rows);
+/// Row after row, or pair after pair, each into all panels, so that memory is read in order.
+template <typename T>
+void pack_rows(Matrix<const T> from, const PackedMatrix& to, Range panels) {
   const WordKind kind = word_kind(to);
-  auto* const out = static_cast<std::uint32_t*>(to.slice_cols(panel * kPanel, to.cols).data);
-  if (kind == WordKind::kFloat) {
-    pack_floats(from.as<float>(), panel, padded, reinterpret_cast<float*>(out));
-  } else if (kind == WordKind::kPair && from.dtype == DType::kFloat32) {
-    pack_pairs(from.as<float>(), panel, padded, out);
-  } else if (kind == WordKind::kPair) {
-    pack_pairs(from.as<BFloat16>(), panel, padded, out);
-  } else if (from.dtype == DType::kFloat32) {
-    pack_widened(from.as<float>(), panel, padded, out);
+  const std::int64_t per_word = kind == WordKind::kPair ? 2 : 1;
+  const std::int64_t words = packed_rows(to.dtype, to.rows) / per_word;
+  HWY_ALIGN T copies[2][kPanel];
+  for (std::int64_t word = 0; word < words; ++word) {
+    auto* out = static_cast<std::uint32_t*>(to.data) + (panels.begin * words + word) * kPanel;
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel, out += words * kPanel) {
+      const T* const first = panel_row(from, word * per_word, panel, copies[0]);
+      if (kind == WordKind::kPair) {
+        pack_pair(first, panel_row(from, 2 * word + 1, panel, copies[1]), out);
+      } else {
+        pack_words(first, kind, out);
+      }
+    }
+  }
+}
+
+void pack_panels(const ConstOperand& from, const PackedMatrix& to, Range panels) {
+  if (from.dtype == DType::kFloat32) {
+    pack_rows(from.as<float>(), to, panels);
   } else {
-    pack_widened(from.as<BFloat16>(), panel, padded, out);
+    pack_rows(from.as<BFloat16>(), to, panels);
   }
 }
 
@@ -320,7 +304,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace weft::kernels {
 
-HWY_EXPORT(pack_panel);
+HWY_EXPORT(pack_panels);
 HWY_EXPORT(pack_transposed_panel);
 HWY_EXPORT(transpose_any);
 
@@ -403,16 +387,17 @@ PackedMatrix packed_matrix(DType dtype, std::int64_t rows, std::int64_t cols, vo
 
 void pack(const ConstOperand& from, const PackedMatrix& to, Range panels) {
   check(from, from.rows, from.cols, to);
-  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    for (std::int64_t l = 0; to.stride == 0 && l < to.layers(); ++l) {
-      const Range rows = to.layer_rows(l);
-      HWY_DYNAMIC_DISPATCH(pack_panel)
-      (from.slice_rows(rows.begin, rows.end), to.layer(l), panel);
-    }
-    if (to.stride != 0) {
+  if (to.stride != 0) {
+    for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
       fill_row_major(to, panel,
                      [&](std::int64_t i, std::int64_t j) { return value_at(from, i, j); });
     }
+    return;
+  }
+  for (std::int64_t l = 0; l < to.layers(); ++l) {
+    const Range rows = to.layer_rows(l);
+    HWY_DYNAMIC_DISPATCH(pack_panels)
+    (from.slice_rows(rows.begin, rows.end), to.layer(l), panels);
   }
 }
 
