@@ -1,10 +1,13 @@
 // On each target the bits of the dense model's other kernels depend on values and shapes alone: not
 // on addresses, strides, the run, or what other threads do meanwhile. (Products: matmul_test.cc;
 // sparse kernels have the bits of the plain loops on every target: tests/kernels.)
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -194,6 +197,91 @@ TEST_P(DenseKernelBits, DependOnValuesAndShapesAlone) {
     for (const Bits& bits : several) {
       EXPECT_EQ(bits, expected);
     }
+  }
+}
+
+// A multiply-add as the target does it.
+float plain_mul_add(float a, float b, float sum) {
+  const bool fused = (hwy::SupportedTargets() & HWY_SSE4) == 0;
+  return fused ? std::fma(a, b, sum) : sum + a * b;
+}
+
+struct DotCase {
+  std::int64_t samples;
+  std::int64_t fields;
+  std::int64_t dim;
+};
+
+void expect_plain_dots(const DotCase& one, std::int64_t accumulate, const Layout& at) {
+  SCOPED_TRACE(testing::Message() << one.samples << " samples, " << one.fields << " fields of "
+                                  << one.dim << ", " << accumulate << " added to");
+  Context ctx;
+  Fields fields(one.fields, one.samples, one.dim, 1, at);
+  Fields dfields(one.fields, one.samples, one.dim, 50, at);
+  Numbers out(one.samples, num_pairs(one.fields), 2, at);
+  Numbers dout(one.samples, num_pairs(one.fields), 3, at);
+  Bits plain_dots;
+  Bits plain_gradients;
+  for (std::int64_t s = 0; s < one.samples; ++s) {
+    for (std::size_t i = 0; i < fields.views.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        float sum = 0.0F;
+        for (std::int64_t d = 0; d < one.dim; ++d) {
+          sum = plain_mul_add(fields.views[i].row(s)[d], fields.views[j].row(s)[d], sum);
+        }
+        plain_dots.push_back(std::bit_cast<std::uint32_t>(sum));
+      }
+    }
+  }
+  for (std::int64_t i = 0; i < one.fields; ++i) {
+    for (std::int64_t s = 0; s < one.samples; ++s) {
+      for (std::int64_t d = 0; d < one.dim; ++d) {
+        float sum = i < accumulate ? dfields.views[static_cast<std::size_t>(i)].row(s)[d] : 0.0F;
+        for (std::int64_t j = 0; j < one.fields; ++j) {
+          const std::int64_t pair = num_pairs(std::max(i, j)) + std::min(i, j);
+          sum = plain_mul_add(i == j ? 0.0F : dout.view().row(s)[pair],
+                              fields.views[static_cast<std::size_t>(j)].row(s)[d], sum);
+        }
+        plain_gradients.push_back(std::bit_cast<std::uint32_t>(sum));
+      }
+    }
+  }
+  // Work memory holds what others left, and nothing behind it is written.
+  const auto floats = static_cast<std::size_t>(dot_interaction_scratch(one.fields, one.dim));
+  std::vector<float> scratch(floats + 1, std::numeric_limits<float>::quiet_NaN());
+  scratch[floats] = 7.0F;
+  dot_interaction_forward(
+      ctx, {.fields = fields.const_views, .out = out.view(), .scratch = scratch.data()});
+  std::fill_n(scratch.begin(), floats, std::numeric_limits<float>::quiet_NaN());
+  dot_interaction_backward(ctx, {.fields = fields.const_views,
+                                 .dout = dout.view(),
+                                 .dfields = dfields.views,
+                                 .accumulate = accumulate,
+                                 .scratch = scratch.data()});
+  Bits dots_found;
+  Bits gradients;
+  out.append_to(dots_found);
+  for (Numbers& n : dfields.numbers) {
+    n.append_to(gradients);
+  }
+  EXPECT_EQ(dots_found, plain_dots);
+  EXPECT_EQ(gradients, plain_gradients);
+  EXPECT_EQ(scratch[floats], 7.0F);
+}
+
+// Every shape of a block of registers, and what is left behind it.
+TEST_P(DenseKernelBits, DotsAreThoseOfPlainLoops) {
+  for (const std::int64_t fields :
+       {1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 16, 17, 20, 21, 24, 27, 28, 29, 32, 33, 43, 49}) {
+    for (const std::int64_t dim : {1, 3, 15, 16, 17, 31, 32, 33, 48, 64, 80}) {
+      for (const Layout& at : {Layout{0, 0}, Layout{3, 1}}) {
+        expect_plain_dots({1, fields, dim}, 0, at);
+        expect_plain_dots({3, fields, dim}, 1, at);
+      }
+    }
+    expect_plain_dots({2, fields, 33}, fields, {});
+    expect_plain_dots({2, fields, 64}, fields / 2, {});
+    expect_plain_dots({0, fields, 16}, 1, {});
   }
 }
 

@@ -1,20 +1,20 @@
-// Dot interaction, one sample at a time, in the first-level cache (27 x 128 floats are 14 kB):
+// Dot interaction, one sample at a time, in the first-level cache (27 x 128 floats are 14 kB), into
+// which the next sample's vectors are asked for meanwhile. A sample's vectors are read once, where
+// they lie:
 //
-//   rows      the F vectors of the sample side by side, padded with zeros to 16 floats and vectors
-//   forward   turn rows into columns; for some i, for 16 j < i: acc_i += row_i[d] * column_d[j..],
-//             d in order, so that no sum runs across a register
-//   backward  for some i, for each 16 columns: acc_i += dout(i, j) * row_j, j in order
+//   forward   turn vectors into columns, 16 fields side by side, behind F and D zeros; for some i,
+//             for 16 or 32 j: acc_i += column_d[i] * column_d[j..], d in order, so that no sum runs
+//             across a register
+//   backward  lay dout(i, j) out as a symmetric matrix; for some i, for each 16 or 32 columns:
+//             acc_i += dout(j, i) * vector_j, j in order
 //
-// "Some" are as many as hide the latency of the multiply-add. dout(i, j) lies in the packed
-// triangle: behind each other for j < i by j, for j > i by i; only the square around the diagonal
-// is laid out for it.
+// "Some" are as many as registers hold, which hides the latency of the multiply-add.
 #include "weft/kernels/interaction.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "weft/base/parts.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "weft/kernels/cpu/interaction.cc"
@@ -32,52 +32,186 @@ namespace {
 
 using Fields = std::span<const Matrix<const float>>;
 
-// Vectors whose sums are in registers together: eight of them.
-constexpr std::int64_t kTogether =
-    std::max<std::int64_t>(1, 8 / static_cast<std::int64_t>(kVectors));
+// Registers of 16 floats, of which there are 32: up to 24 sums, each value read for two of them.
+constexpr bool kWide = kVectors == 1;
+// Elsewhere vectors whose sums are in registers together: eight of them.
+constexpr int kTogether = std::max(1, 8 / static_cast<int>(kVectors));
 
 std::int64_t round_to_lanes(std::int64_t count) {
   return (count + kLanes - 1) / kLanes * kLanes;
 }
 
-// The sample's vectors as rows [F rounded up, D rounded up]; what is behind F and D is left alone.
-void gather(const Fields& fields, std::int64_t s, std::int64_t width, float* rows) {
-  for (const Matrix<const float>& field : fields) {
-    // Whole blocks as registers: a call of memcpy for 64 bytes costs more than the copy.
-    const float* const row = field.row(s);
-    std::int64_t d = 0;
-    for (; d + kLanes <= field.cols; d += kLanes) {
-      store_lanes(load_lanes(row + d), rows + d);
-    }
-    for (; d < field.cols; ++d) {
-      rows[d] = row[d];
-    }
-    rows += width;
+// The first `count` floats, and zeros behind them.
+HWY_INLINE Lanes load_some(const float* from, std::int64_t count) {
+  if (count >= kLanes) {
+    return load_lanes(from);
+  }
+  alignas(64) float block[kLanes] = {};
+  std::copy_n(from, count, block);
+  return load_lanes(block);
+}
+
+// Four values of each of a register's blocks, `stride` apart.
+template <class Tag, class Vec>
+HWY_INLINE void store_blocks(Tag tag, Vec v, float* to, std::int64_t stride) {
+  if constexpr (hn::MaxLanes(tag) <= 4) {
+    hn::StoreU(v, tag, to);
+  } else {
+    const hn::Half<Tag> half;
+    store_blocks(half, hn::LowerHalf(half, v), to, stride);
+    constexpr auto kBlocks = static_cast<std::int64_t>(hn::MaxLanes(tag) / 8);
+    store_blocks(half, hn::UpperHalf(half, v), to + kBlocks * stride, stride);
   }
 }
 
-// dots[i, j] for rows i of [begin, begin + kTogether) and j of [0, begin + kTogether).
-void dots_of(const float* rows,
-             const float* columns,
-             std::int64_t begin,
-             std::int64_t width,
-             std::int64_t height,
-             float* dots) {
-  for (std::int64_t j = 0; j < begin + kTogether; j += kLanes) {
-    Lanes sums[kTogether];
-    for (Lanes& sum : sums) {
-      sum = zero_lanes();
+// to[d * stride + i] = rows[i][d] for i below 4 and d below 16. Interleaving stays within blocks of
+// four floats, so that each block is turned as turn_4x4() does it.
+HWY_INLINE void turn_4x16(const Lanes (&rows)[4], float* to, std::int64_t stride) {
+  const FloatTag tag;
+  const hn::Repartition<std::uint64_t, FloatTag> wide;
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    const auto low01 = hn::BitCast(wide, hn::InterleaveLower(tag, rows[0].v[v], rows[1].v[v]));
+    const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(tag, rows[0].v[v], rows[1].v[v]));
+    const auto low23 = hn::BitCast(wide, hn::InterleaveLower(tag, rows[2].v[v], rows[3].v[v]));
+    const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(tag, rows[2].v[v], rows[3].v[v]));
+    float* const at = to + static_cast<std::int64_t>(v * kWidth) * stride;
+    const std::int64_t block = 4 * stride;
+    store_blocks(tag, hn::BitCast(tag, hn::InterleaveLower(wide, low01, low23)), at, block);
+    store_blocks(tag, hn::BitCast(tag, hn::InterleaveUpper(wide, low01, low23)), at + stride,
+                 block);
+    store_blocks(tag, hn::BitCast(tag, hn::InterleaveLower(wide, high01, high23)), at + 2 * stride,
+                 block);
+    store_blocks(tag, hn::BitCast(tag, hn::InterleaveUpper(wide, high01, high23)), at + 3 * stride,
+                 block);
+  }
+}
+
+// columns[d * height + i] = field_i[s, d], with zeros up to whole blocks of 16 d and 4 i.
+void turn_fields(const Fields& fields, std::int64_t s, std::int64_t height, float* columns) {
+  const auto count = static_cast<std::int64_t>(fields.size());
+  const std::int64_t dim = fields[0].cols;
+  const std::int64_t next = std::min(s + 1, fields[0].rows - 1);
+  for (std::int64_t i = 0; i < count; i += 4) {
+    const auto some =
+        fields.subspan(static_cast<std::size_t>(i),
+                       static_cast<std::size_t>(std::min<std::int64_t>(4, count - i)));
+    for (std::int64_t d = 0; d < dim; d += kLanes) {
+      Lanes rows[4];
+      HWY_UNROLL(4)
+      for (std::size_t r = 0; r < 4; ++r) {
+        rows[r] = zero_lanes();
+      }
+      if (some.size() == 4 && dim - d >= kLanes) {
+        HWY_UNROLL(4)
+        for (std::size_t r = 0; r < 4; ++r) {
+          rows[r] = load_lanes(some[r].row(s) + d);
+        }
+      } else {
+        alignas(64) float block[4][kLanes] = {};
+        for (std::size_t r = 0; r < some.size(); ++r) {
+          std::copy_n(some[r].row(s) + d, std::min(kLanes, dim - d), block[r]);
+        }
+        HWY_UNROLL(4)
+        for (std::size_t r = 0; r < 4; ++r) {
+          rows[r] = load_lanes(block[r]);
+        }
+      }
+      for (const Matrix<const float>& field : some) {
+        __builtin_prefetch(field.row(next) + d);
+      }
+      turn_4x16(rows, columns + d * height + i, height);
     }
-    const float* const row = rows + begin * width;
-    for (std::int64_t d = 0; d < width; ++d) {
-      const Lanes column = load_lanes(columns + d * height + j);
-      HWY_UNROLL(8)
-      for (std::int64_t r = 0; r < kTogether; ++r) {
-        sums[r] = mul_add(row[r * width + d], column, sums[r]);
+  }
+}
+
+template <int kRows, int kAcross>
+HWY_INLINE void clear(Lanes (&sums)[kRows][kAcross]) {
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int a = 0; a < kAcross; ++a) {
+      sums[r][a] = zero_lanes();
+    }
+  }
+}
+
+// dots[i, j] for kRows rows i from `begin` on and kAcross registers of j from `j` on.
+template <int kRows, int kAcross>
+void dots_block(const float* columns,
+                std::int64_t begin,
+                std::int64_t j,
+                std::int64_t width,
+                std::int64_t height,
+                float* dots) {
+  Lanes sums[kRows][kAcross];
+  clear(sums);
+  const float* column = columns;
+  for (std::int64_t d = 0; d < width; ++d, column += height) {
+    Lanes across[kAcross];
+    HWY_UNROLL(2)
+    for (int a = 0; a < kAcross; ++a) {
+      across[a] = load_lanes(column + j + a * kLanes);
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(2)
+      for (int a = 0; a < kAcross; ++a) {
+        sums[r][a] = mul_add(column[begin + r], across[a], sums[r][a]);
       }
     }
-    for (std::int64_t r = 0; r < kTogether; ++r) {
-      store_lanes(sums[r], dots + (begin + r) * height + j);
+  }
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int a = 0; a < kAcross; ++a) {
+      store_lanes(sums[r][a], dots + (begin + r) * height + j + a * kLanes);
+    }
+  }
+}
+
+// dots[i, j] for kRows rows i from `begin` on, within a band of 16, and j up to the band's end.
+template <int kRows>
+void dots_rows(const float* columns,
+               std::int64_t begin,
+               std::int64_t width,
+               std::int64_t height,
+               float* dots) {
+  std::int64_t j = 0;
+  if constexpr (kWide && kRows <= 12) {
+    for (; j + kLanes <= begin; j += 2 * kLanes) {
+      dots_block<kRows, 2>(columns, begin, j, width, height, dots);
+    }
+  }
+  for (; j <= begin; j += kLanes) {
+    dots_block<kRows, 1>(columns, begin, j, width, height, dots);
+  }
+}
+
+// dots[i, j] for all i and j < i; others are anything. Blocks of rows end with a band of 16.
+void all_dots(const float* columns,
+              std::int64_t count,
+              std::int64_t width,
+              std::int64_t height,
+              float* dots) {
+  for (std::int64_t i = 0; i < count;) {
+    if constexpr (kWide) {
+      const std::int64_t left = std::min(count, round_to_lanes(i + 1)) - i;
+      if (left > 12 && i == 0) {
+        dots_rows<16>(columns, i, width, height, dots);
+        i += 16;
+      } else if (left > 8 && left <= 12) {
+        dots_rows<12>(columns, i, width, height, dots);
+        i += 12;
+      } else if (left > 4) {
+        dots_rows<8>(columns, i, width, height, dots);
+        i += 8;
+      } else {
+        dots_rows<4>(columns, i, width, height, dots);
+        i += 4;
+      }
+    } else {
+      dots_rows<kTogether>(columns, i, width, height, dots);
+      i += kTogether;
     }
   }
 }
@@ -103,89 +237,164 @@ void forward(const Fields& fields, const Matrix<float>& out, float* scratch) {
   const auto count = static_cast<std::int64_t>(fields.size());
   const std::int64_t width = round_to_lanes(fields[0].cols);
   const std::int64_t height = round_to_lanes(count);
-  float* const rows = scratch;
-  float* const columns = rows + height * width;
+  float* const columns = scratch;
   float* const dots = columns + width * height;
-  std::fill_n(rows, 2 * height * width, 0.0F);  // what is behind F and D stays so
+  std::fill_n(columns, width * height, 0.0F);  // what is behind F stays so
   for (std::int64_t s = 0; s < out.rows; ++s) {
-    gather(fields, s, width, rows);
-    for (std::int64_t i = 0; i < count; i += 4) {
-      for (std::int64_t d = 0; d < width; d += 4) {
-        turn_4x4(rows + i * width + d, width, columns + d * height + i, height);
-      }
-    }
-    for (std::int64_t i = 0; i < count; i += kTogether) {
-      dots_of(rows, columns, i, width, height, dots);
-    }
+    turn_fields(fields, s, height, columns);
+    all_dots(columns, count, width, height, dots);
     pack_triangle(dots, count, height, out.row(s));
   }
 }
 
-// Fields [begin, end) of the pairs' gradients with each other, as a symmetric matrix with zeros on
-// the diagonal.
-using Square = float[kTogether][kTogether];
-
-void fill_square(const float* pairs, std::int64_t begin, std::int64_t end, Square& square) {
-  for (std::int64_t i = 0; i < end - begin; ++i) {
-    const float* const row = pairs + num_pairs(begin + i) + begin;
-    for (std::int64_t j = 0; j < i; ++j) {
-      square[i][j] = square[j][i] = row[j];
-    }
-    square[i][i] = 0.0F;
-  }
-}
-
-// Adds columns of the gradients of fields [begin, end), at most kTogether of them; `rows` points to
-// those columns. Sums of fields that do not exist are anything.
-void backward_block(const float* pairs,
-                    const Square& square,
-                    Range block,
-                    std::int64_t count,
-                    const float* rows,
-                    std::int64_t width,
-                    Lanes (&sums)[kTogether]) {
-  const float* below[kTogether];
-  for (std::int64_t r = 0; r < kTogether; ++r) {
-    below[r] = pairs + num_pairs(std::min(block.begin + r, block.end - 1));
-  }
-  for (std::int64_t j = 0; j < block.begin; ++j) {
-    const Lanes row = load_lanes(rows + j * width);
-    HWY_UNROLL(8)
-    for (std::int64_t r = 0; r < kTogether; ++r) {
-      sums[r] = mul_add(below[r][j], row, sums[r]);
+// The pairs' gradients as a symmetric matrix [F rounded up to 4, height] with zeros on the
+// diagonal and behind F.
+void fill_square(const float* pairs, std::int64_t count, std::int64_t height, float* square) {
+  const std::int64_t total = num_pairs(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    float* const row = square + i * height;
+    const std::int64_t at = num_pairs(i);
+    for (std::int64_t j = 0; j < i; j += kLanes) {  // too much of a row is written over below
+      store_lanes(load_some(pairs + at + j, total - at - j), row + j);
     }
   }
-  for (std::int64_t j = block.begin; j < block.end; ++j) {
-    const Lanes row = load_lanes(rows + j * width);
-    HWY_UNROLL(8)
-    for (std::int64_t r = 0; r < kTogether; ++r) {
-      sums[r] = mul_add(square[j - block.begin][r], row, sums[r]);
+  for (std::int64_t i = 0; i < count; i += 4) {
+    for (std::int64_t j = 0; j < i; j += 4) {
+      turn_4x4(square + i * height + j, height, square + j * height + i, height);
     }
-  }
-  for (std::int64_t j = block.end; j < count; ++j) {
-    const Lanes row = load_lanes(rows + j * width);
-    const float* const right = pairs + num_pairs(j) + block.begin;
-    HWY_UNROLL(8)
-    for (std::int64_t r = 0; r < kTogether; ++r) {
-      sums[r] = mul_add(right[r], row, sums[r]);
+    for (std::int64_t k = i; k < std::min(i + 4, count); ++k) {
+      for (std::int64_t j = i; j < k; ++j) {
+        square[j * height + k] = square[k * height + j];
+      }
+      square[k * height + k] = 0.0F;
     }
   }
 }
 
-void load_some(const float* from, std::int64_t count, Lanes& to) {
-  alignas(64) float block[kLanes] = {};
-  std::copy_n(from, count, block);
-  to = load_lanes(block);
-}
+// Where a sample's vectors lie for backward: in the fields, or side by side, padded.
+struct InFields {
+  const Fields& fields;
+  std::int64_t s;
 
-void store_some(const Lanes& from, std::int64_t count, float* to) {
-  if (count == kLanes) {
-    store_lanes(from, to);
+  [[nodiscard]] const float* row(std::int64_t j) const {
+    return fields[static_cast<std::size_t>(j)].row(s);
+  }
+};
+
+struct InRows {
+  const float* rows;
+  std::int64_t width;
+
+  [[nodiscard]] const float* row(std::int64_t j) const { return rows + j * width; }
+};
+
+// What backward() makes of a sample, and where.
+struct BackwardSample {
+  std::int64_t s;
+  const float* square;
+  std::int64_t height;
+  std::span<const Matrix<float>> dfields;
+  std::int64_t accumulate;
+};
+
+// Columns [d, d + kAcross registers) of the gradients of fields [begin, begin + kRows). Branches by
+// field are in loops of their own, over memory: beside sums they would keep these out of registers.
+template <int kRows, int kAcross, typename Vectors>
+void backward_block(const BackwardSample& sample,
+                    const Vectors& vectors,
+                    std::int64_t begin,
+                    std::int64_t d) {
+  const auto count = static_cast<std::int64_t>(sample.dfields.size());
+  const std::int64_t cols = std::min(sample.dfields[0].cols - d, kAcross * kLanes);
+  const auto to = [&, own = sample.dfields.subspan(static_cast<std::size_t>(begin))](int r) {
+    return own[static_cast<std::size_t>(r)].row(sample.s) + d;
+  };
+  const auto in_block = [&](std::int64_t fields) {
+    return static_cast<int>(std::clamp<std::int64_t>(fields - begin, 0, kRows));
+  };
+  Lanes sums[kRows][kAcross];
+  clear(sums);
+  alignas(64) float block[kRows][kAcross * kLanes];
+  if (begin < sample.accumulate) {
+    std::fill_n(&block[0][0], kRows * kAcross * kLanes, 0.0F);
+    for (int r = 0; r < in_block(std::min(sample.accumulate, count)); ++r) {
+      std::copy_n(to(r), cols, block[r]);
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(2)
+      for (int a = 0; a < kAcross; ++a) {
+        sums[r][a] = load_lanes(block[r] + a * kLanes);
+      }
+    }
+  }
+  const float* factors = sample.square + begin;
+  for (std::int64_t j = 0; j < count; ++j, factors += sample.height) {
+    const float* const row = vectors.row(j) + d;
+    Lanes across[kAcross];
+    HWY_UNROLL(2)
+    for (int a = 0; a < kAcross; ++a) {
+      across[a] = load_lanes(row + a * kLanes);
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(2)
+      for (int a = 0; a < kAcross; ++a) {
+        sums[r][a] = mul_add(factors[r], across[a], sums[r][a]);
+      }
+    }
+  }
+  if (begin + kRows <= count && cols == kAcross * kLanes) {
+    HWY_UNROLL(16)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(2)
+      for (int a = 0; a < kAcross; ++a) {
+        store_lanes(sums[r][a], to(r) + a * kLanes);
+      }
+    }
     return;
   }
-  alignas(64) float block[kLanes];
-  store_lanes(from, block);
-  std::copy_n(block, count, to);
+  HWY_UNROLL(16)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(2)
+    for (int a = 0; a < kAcross; ++a) {
+      store_lanes(sums[r][a], block[r] + a * kLanes);
+    }
+  }
+  for (int r = 0; r < in_block(count); ++r) {
+    std::copy_n(block[r], cols, to(r));
+  }
+}
+
+template <int kRows, typename Vectors>
+void backward_rows(const BackwardSample& sample, const Vectors& vectors, std::int64_t begin) {
+  const std::int64_t dim = sample.dfields[0].cols;
+  std::int64_t d = 0;
+  if constexpr (kWide) {
+    for (; d + kLanes < dim; d += 2 * kLanes) {
+      backward_block<kRows, 2>(sample, vectors, begin, d);
+    }
+  }
+  for (; d < dim; d += kLanes) {
+    backward_block<kRows, 1>(sample, vectors, begin, d);
+  }
+}
+
+template <typename Vectors>
+void backward_sample(const BackwardSample& sample, const Vectors& vectors) {
+  const auto count = static_cast<std::int64_t>(sample.dfields.size());
+  for (std::int64_t i = 0; i < count;) {
+    if constexpr (kWide) {
+      const std::int64_t left = count - i;
+      (left > 8   ? backward_rows<12, Vectors>
+       : left > 4 ? backward_rows<8, Vectors>
+                  : backward_rows<4, Vectors>)(sample, vectors, i);
+      i += left > 8 ? 12 : left > 4 ? 8 : 4;
+    } else {
+      backward_rows<kTogether>(sample, vectors, i);
+      i += kTogether;
+    }
+  }
 }
 
 void backward(const Fields& fields,
@@ -196,67 +405,29 @@ void backward(const Fields& fields,
   const auto count = static_cast<std::int64_t>(fields.size());
   const std::int64_t dim = fields[0].cols;
   const std::int64_t width = round_to_lanes(dim);
-  Square square = {};
-  std::fill_n(scratch, count * width, 0.0F);
+  const std::int64_t height = round_to_lanes(count);
+  float* const square = scratch;
+  float* const rows = square + height * height;
+  std::fill_n(square, height * height, 0.0F);
+  if (width != dim) {
+    std::fill_n(rows, count * width, 0.0F);  // what is behind D stays so
+  }
   for (std::int64_t s = 0; s < dout.rows; ++s) {
-    gather(fields, s, width, scratch);
-    for (std::int64_t i = 0; i < count; i += kTogether) {
-      const Range block{i, std::min(count, i + kTogether)};
-      fill_square(dout.row(s), block.begin, block.end, square);
+    const std::int64_t next = std::min(s + 1, dout.rows - 1);
+    for (const Matrix<const float>& field : fields) {
       for (std::int64_t d = 0; d < dim; d += kLanes) {
-        const std::int64_t cols = std::min(kLanes, dim - d);
-        Lanes sums[kTogether];
-        for (std::int64_t r = 0; r < kTogether; ++r) {
-          sums[r] = zero_lanes();
-          if (i + r < std::min(accumulate, count)) {
-            load_some(dfields[static_cast<std::size_t>(i + r)].row(s) + d, cols, sums[r]);
-          }
-        }
-        backward_block(dout.row(s), square, block, count, scratch + d, width, sums);
-        for (std::int64_t k = block.begin; k < block.end; ++k) {
-          store_some(sums[k - i], cols, dfields[static_cast<std::size_t>(k)].row(s) + d);
-        }
+        __builtin_prefetch(field.row(next) + d);
       }
     }
-  }
-}
-
-void fm_forward(const Fields& fields, const Matrix<float>& sums, float* out) {
-  const std::int64_t dim = sums.cols;
-  for (std::int64_t s = 0; s < sums.rows; ++s) {
-    Lanes total = zero_lanes();
-    for (std::int64_t d = 0; d < dim; d += kLanes) {
-      const std::int64_t width = std::min(kLanes, dim - d);
-      Lanes sum = zero_lanes();
-      Lanes squares = zero_lanes();
-      for (const Matrix<const float>& field : fields) {
-        alignas(64) float block[kLanes] = {};
-        std::copy_n(field.row(s) + d, width, block);
-        const Lanes x = load_lanes(block);
-        sum = mul_add(1.0F, x, sum);
-        squares = mul_add(x, x, squares);
+    fill_square(dout.row(s), count, height, square);
+    const BackwardSample sample{s, square, height, dfields, accumulate};
+    if (width == dim) {
+      backward_sample(sample, InFields{fields, s});
+    } else {
+      for (std::int64_t j = 0; j < count; ++j) {
+        std::copy_n(fields[static_cast<std::size_t>(j)].row(s), dim, rows + j * width);
       }
-      alignas(64) float block[kLanes];
-      store_lanes(sum, block);
-      std::copy_n(block, width, sums.row(s) + d);
-      total = mul_add(-1.0F, squares, mul_add(sum, sum, total));
-    }
-    out[s] = 0.5F * sum_lanes(total);
-  }
-}
-
-void fm_backward(const Fields& fields,
-                 const Matrix<const float>& sums,
-                 const float* dout,
-                 std::span<const Matrix<float>> dfields) {
-  for (std::size_t f = 0; f < fields.size(); ++f) {
-    for (std::int64_t s = 0; s < sums.rows; ++s) {
-      const float* x = fields[f].row(s);
-      const float* sum = sums.row(s);
-      float* to = dfields[f].row(s);
-      for (std::int64_t d = 0; d < sums.cols; ++d) {
-        to[d] += dout[s] * (sum[d] - x[d]);
-      }
+      backward_sample(sample, InRows{rows, width});
     }
   }
 }
@@ -278,19 +449,6 @@ void dot_backward_on_target(std::span<const Matrix<const float>> fields,
   backward(fields, dout, dfields, accumulate, scratch);
 }
 
-void fm_forward_on_target(std::span<const Matrix<const float>> fields,
-                          Matrix<float> sums,
-                          float* out) {
-  fm_forward(fields, sums, out);
-}
-
-void fm_backward_on_target(std::span<const Matrix<const float>> fields,
-                           Matrix<const float> sums,
-                           const float* dout,
-                           std::span<const Matrix<float>> dfields) {
-  fm_backward(fields, sums, dout, dfields);
-}
-
 }  // namespace weft::kernels::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
@@ -303,8 +461,6 @@ namespace weft::kernels {
 
 HWY_EXPORT(dot_forward_on_target);
 HWY_EXPORT(dot_backward_on_target);
-HWY_EXPORT(fm_forward_on_target);
-HWY_EXPORT(fm_backward_on_target);
 
 namespace {
 
@@ -336,18 +492,6 @@ void dot_interaction_backward(Context& /*ctx*/, const DotBackward& args) {
   check_fields(args.dfields, args.dout.rows, args.fields[0].cols);
   HWY_DYNAMIC_DISPATCH(dot_backward_on_target)
   (args.fields, args.dout, args.dfields, args.accumulate, args.scratch);
-}
-
-void factorization_forward(Context& /*ctx*/, const FactorizationForward& args) {
-  check_fields(args.fields, args.sums.rows, args.sums.cols);
-  HWY_DYNAMIC_DISPATCH(fm_forward_on_target)(args.fields, args.sums, args.out);
-}
-
-void factorization_backward(Context& /*ctx*/, const FactorizationBackward& args) {
-  WEFT_CHECK(args.fields.size() == args.dfields.size());
-  check_fields(args.fields, args.sums.rows, args.sums.cols);
-  check_fields(args.dfields, args.sums.rows, args.sums.cols);
-  HWY_DYNAMIC_DISPATCH(fm_backward_on_target)(args.fields, args.sums, args.dout, args.dfields);
 }
 
 }  // namespace cpu
