@@ -114,7 +114,8 @@ void SparseEngine::exchange_counts(Context& ctx, SparseState& state) {
     refuse_in_groups(ctx, state);
     throw;
   }
-  for (std::int64_t place = 0; place < plan_.most_ranks(); ++place) {
+  const std::int64_t ranks = plan_.most_ranks();  // looks at all tables
+  for (std::int64_t place = 0; place < ranks; ++place) {
     BatchControl& to = place == 0 ? state.control : other_control_;
     to.decode(state.tables->control(place));
     if (place > 0) {
