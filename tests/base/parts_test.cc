@@ -242,6 +242,31 @@ TEST(Parts, MaximalSubtreesAreTheNodesWhoseParentsStickOut) {
   EXPECT_TRUE(maximal_subtrees(0, {0, 0}).empty());
 }
 
+void collect_nodes(Range node, std::vector<Range>& out) {
+  out.push_back(node);
+  if (node.size() >= 2) {
+    const std::int64_t middle = tree_split(node.begin, node.end);
+    collect_nodes({node.begin, middle}, out);
+    collect_nodes({middle, node.end}, out);
+  }
+}
+
+TEST(Parts, SubtreesAreTheNodesOfTheTree) {
+  for (std::int64_t total = 1; total <= 70; ++total) {
+    std::vector<Range> nodes;
+    collect_nodes({0, total}, nodes);
+    for (std::int64_t begin = 0; begin <= total; ++begin) {
+      for (std::int64_t end = begin; end <= total + 1; ++end) {
+        const bool is_node =
+            std::find(nodes.begin(), nodes.end(), Range{begin, end}) != nodes.end();
+        EXPECT_EQ(is_subtree(total, {begin, end}), is_node)
+            << "[" << begin << ", " << end << ") of " << total;
+      }
+    }
+  }
+  EXPECT_TRUE(is_subtree(0, {0, 0}));
+}
+
 TEST(Parts, TreeSlotsAreEnoughAndNotMore) {
   EXPECT_EQ(tree_slots(0), 1);
   for (std::int64_t total = 1; total <= 130; ++total) {

@@ -45,22 +45,18 @@ void maximal_subtrees(std::int64_t total, Range run, std::vector<Range>& out) {
   }
 }
 
+/// As trees split after a power of two, a node is a whole power of two of parts at a multiple of
+/// it, or it ends with the last part and begins where the largest powers of two of the total end.
 bool is_subtree(std::int64_t total, Range parts) {
-  Range node{0, total};
-  while (!(node == parts)) {
-    if (node.size() < 2) {
-      return false;
-    }
-    const std::int64_t middle = tree_split(node.begin, node.end);
-    if (parts.end <= middle) {
-      node.end = middle;
-    } else if (parts.begin >= middle) {
-      node.begin = middle;
-    } else {
-      return false;
-    }
+  const auto begin = static_cast<std::uint64_t>(parts.begin);
+  const auto size = static_cast<std::uint64_t>(parts.size());
+  if (parts.begin < 0 || parts.begin >= parts.end || parts.end > total) {
+    return parts == Range{0, total};
   }
-  return true;
+  if (std::has_single_bit(size) && begin % size == 0) {
+    return true;
+  }
+  return parts.end == total && (begin == 0 || size < (begin & (~begin + 1)));
 }
 
 int tree_slots(std::int64_t total) {
