@@ -96,9 +96,9 @@ std::int64_t write_lane(const Paths& paths,
   if (!any) {
     return 0;
   }
-  asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t) {
+  asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
     SlotPieces pieces;
-    paths.of(address, asked.rank).add_pieces(asked, address, pieces);
+    paths.of(address, asked.rank).add_pieces(asked, address, place, pieces);
     for (const comm::Piece& piece : pieces.all()) {
       writer.run(piece);
     }

@@ -230,7 +230,8 @@ void IdPacker::describe_lanes(ThreadPool& pool, AskedIds& asked) const {
     const std::int64_t slots = routing_.num_slots(r);
     for (std::int64_t j = 0; j < slots && r != asked.rank; ++j) {
       SlotPieces pieces;
-      paths_.of({r, j}, asked.rank).add_pieces(asked, {r, j}, pieces);
+      const SlotAddress address{r, j};
+      paths_.of(address, asked.rank).add_pieces(asked, address, asked.place(address), pieces);
       asked.lanes[at(r)].insert(asked.lanes[at(r)].end(), pieces.all().begin(), pieces.all().end());
     }
   }

@@ -33,9 +33,9 @@ void BagSlots::narrow_bags(AskedIds& asked, Range places) {
 
 void BagSlots::add_pieces(const AskedIds& asked,
                           const SlotAddress& address,
+                          std::int64_t place,
                           SlotPieces& pieces) const {
   const SlotKind& slot = routing_.kind(address);
-  const std::int64_t place = asked.place(address);
   const AskedSlot& sizes = asked.slots[at(place)];
   const AskedBags::Section& section = asked.bags.sections[at(place)];
   // The sending side only reads.

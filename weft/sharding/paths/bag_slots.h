@@ -18,6 +18,7 @@ class BagSlots : public SlotPath {
 
   void add_pieces(const AskedIds& asked,
                   const SlotAddress& address,
+                  std::int64_t place,
                   SlotPieces& pieces) const override;
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,

@@ -122,9 +122,11 @@ class SlotPath {
   /// Makes of what has been filled what travels.
   virtual void finish(ThreadPool& /*pool*/, AskedIds& /*asked*/) const {}
 
-  /// Appends what is sent to a slot's server; nothing but empty pieces for a slot without ids.
+  /// Appends what is sent to the server of a slot that has this place (AskedIds::place()); nothing
+  /// but empty pieces for a slot without ids.
   virtual void add_pieces(const AskedIds& /*asked*/,
                           const SlotAddress& /*address*/,
+                          std::int64_t /*place*/,
                           SlotPieces& /*pieces*/) const {}
 
   // Ids, at the rank that serves.

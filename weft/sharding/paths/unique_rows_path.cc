@@ -126,10 +126,11 @@ void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
 /// Lengths of the runs, and ids; nothing where no row is asked for.
 void UniqueRowsPath::add_pieces(const AskedIds& asked,
                                 const SlotAddress& address,
+                                std::int64_t place,
                                 SlotPieces& pieces) const {
   const UniqueRows& rows = asked.rows.tables[at(routing_.kind(address).fetch)];
   const std::int64_t cut = routing_.row_cut(address);
-  const bool is_asked = asked.slot(address).ids > 0;
+  const bool is_asked = asked.slot_at(place).ids > 0;
   const auto lengths = is_asked ? rows.lengths(cut) : std::span<const std::int32_t>();
   const auto ids = is_asked ? rows.wire_ids(cut) : std::span<const std::byte>();
   // Only read.

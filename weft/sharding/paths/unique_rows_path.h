@@ -16,6 +16,7 @@ class UniqueRowsPath : public SlotPath {
   void finish(ThreadPool& pool, AskedIds& asked) const override;
   void add_pieces(const AskedIds& asked,
                   const SlotAddress& address,
+                  std::int64_t place,
                   SlotPieces& pieces) const override;
 
   void expect_block(ServedIds& served,
