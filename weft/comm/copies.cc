@@ -12,7 +12,11 @@ namespace {
 
 // A task copies so much in 10 to 50 microseconds, against 5 to wake a thread.
 constexpr std::int64_t kTaskBytes = 256 * 1024;
-constexpr std::int64_t kMostTasks = 256;  // each looks at every piece
+constexpr std::int64_t kMostTasks = 256;
+// Of pieces that have fewer bytes on average each is one task's.
+constexpr std::int64_t kSmallPiece = 4096;
+// So many pieces ahead memory is asked for: small ones lie anywhere.
+constexpr std::size_t kAhead = 8;
 
 /// Where the rows of one end lie.
 class Rows {
@@ -51,7 +55,8 @@ void check_rows(const Copy& copy) {
   const auto fits = [bytes](const Piece& piece) {
     return piece.row_bytes == 0 || piece.row_bytes == bytes;
   };
-  if (!fits(copy.from) || !fits(copy.to) || copy.from.bytes % bytes != 0) {
+  if (!fits(copy.from) || !fits(copy.to) ||
+      (copy.from.bytes != bytes && copy.from.bytes % bytes != 0)) {
     fail(ErrorCode::kUsage, "{} bytes in rows of {} are sent to where rows of {} are expected",
          copy.from.bytes, copy.from.row_bytes, copy.to.row_bytes);
   }
@@ -60,7 +65,9 @@ void check_rows(const Copy& copy) {
 /// Copies part `part` of `parts` of the piece.
 void copy_part(const Copy& copy, std::int64_t parts, std::int64_t part) {
   const std::int64_t bytes = row_bytes(copy);
-  const Range rows = piece(copy.from.bytes / bytes, parts, part);
+  // Most small pieces are one row, and a division takes as long as copying it.
+  const bool is_row = parts == 1 && copy.from.bytes == bytes;
+  const Range rows = is_row ? Range{0, 1} : piece(copy.from.bytes / bytes, parts, part);
   if (rows.empty()) {
     return;
   }
@@ -84,6 +91,25 @@ void copy_part(const Copy& copy, std::int64_t parts, std::int64_t part) {
   }
 }
 
+/// The first row of a piece; where it begins if it has none.
+const std::byte* first_row(const Piece& piece) {
+  const bool is_listed = piece.row_bytes > 0 && piece.rows != nullptr && piece.bytes > 0;
+  const std::int64_t row = is_listed ? *piece.rows : 0;
+  return static_cast<const std::byte*>(piece.data) + row * piece.stride;
+}
+
+/// Whole pieces one after the other; lines of the pieces behind them are asked for meanwhile.
+void copy_small(std::span<const Copy> all, Range some) {
+  for (std::int64_t i = some.begin; i < some.end; ++i) {
+    const std::size_t ahead = static_cast<std::size_t>(i) + kAhead;
+    if (ahead < all.size()) {
+      __builtin_prefetch(first_row(all[ahead].from));
+      __builtin_prefetch(first_row(all[ahead].to), 1);
+    }
+    copy_part(all[static_cast<std::size_t>(i)], 1, 0);
+  }
+}
+
 bool same_place(const Piece& a, const Piece& b) {
   return a.data == b.data && a.row_bytes == b.row_bytes && a.stride == b.stride && a.rows == b.rows;
 }
@@ -96,10 +122,16 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
     check_rows(copy);
     total += copy.from.bytes;
   }
-  // A task takes a part of every piece: pieces are often columns of one matrix, and so it works on
-  // one stretch of the rows while that is in the cache.
   const std::int64_t tasks = std::min((total + kTaskBytes - 1) / kTaskBytes, kMostTasks);
+  const auto count = std::ssize(copies);
+  const bool small = total < kSmallPiece * count;
+  // A task takes a part of every large piece: pieces are often columns of one matrix, and so it
+  // works on one stretch of the rows while that is in the cache.
   const auto run = [&](std::int64_t task) {
+    if (small) {
+      copy_small(copies, piece(count, tasks, task));
+      return;
+    }
     for (const Copy& copy : copies) {
       copy_part(copy, tasks, task);
     }
