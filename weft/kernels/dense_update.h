@@ -1,8 +1,8 @@
 /// Updates of dense weights in one flat buffer, and the scan of their gradient before it.
 ///
 /// Memory      Arrays are memory of ctx.device and do not overlap.
-/// Threads     ctx.pool, by blocks of kDenseBlock elements; without a pool the calling thread. On
-///             CUDA calls are enqueued.
+/// Threads     ctx.pool, by blocks of kDenseBlock elements; without a pool, or with few blocks
+///             (eight), the calling thread. On CUDA calls are enqueued.
 /// Order       Every element is updated by itself in fp32, without fused multiply-adds. The sum of
 ///             squares is fp64: in a block lane l of 16 adds elements l, l + 16, .. in order, lanes
 ///             are added in pairs (l, l + 8), (l, l + 4), (l, l + 2), (l, l + 1), and blocks up the

@@ -78,7 +78,8 @@ inline void expect_update(Device& device, DenseRule rule, std::int64_t count) {
 }
 
 inline void expect_dense_update(Device& device) {
-  for (const std::int64_t count : {1, 16, 37, 4096, 4097, 5 * 4096 + 77}) {
+  for (const std::int64_t count :
+       {1, 16, 37, 4096, 4097, 5 * 4096 + 77, 8 * 4096, 8 * 4096 + 1, 11 * 4096 + 77}) {
     expect_scan(device, count, {});
     expect_scan(device, count, {count - 1});
     expect_scan(device, count, {count / 2, count - 1});

@@ -96,13 +96,17 @@ std::int64_t num_blocks(std::int64_t count) {
   return (count + kDenseBlock - 1) / kDenseBlock;
 }
 
-/// Calls body(block, its elements) for all blocks, on the pool where there is one.
+/// Below so many blocks the calling thread does all: eight take it 6 (SGD) to 22 µs (Adam), no more
+/// than with a second thread, which has to be woken and waited for.
+constexpr std::int64_t kBlocksToShare = 9;
+
+/// Calls body(block, its elements) for all blocks, on the pool where there is one and it pays.
 template <typename Body>
 void for_each_block(Context& ctx, std::int64_t count, const Body& body) {
   const auto task = [&](std::int64_t block) {
     body(block, Range{block * kDenseBlock, std::min(count, (block + 1) * kDenseBlock)});
   };
-  if (ctx.pool != nullptr) {
+  if (ctx.pool != nullptr && num_blocks(count) >= kBlocksToShare) {
     ctx.pool->parallel_for(num_blocks(count), task);
     return;
   }
