@@ -18,6 +18,7 @@
 
 #include "tests/kernels_dense/per_target.h"
 #include "weft/kernels/cpu/elementwise.h"
+#include "weft/kernels/finite.h"
 #include "weft/kernels/interaction.h"
 #include "weft/kernels/sequence.h"
 
@@ -267,6 +268,33 @@ void expect_plain_dots(const DotCase& one, std::int64_t accumulate, const Layout
   EXPECT_EQ(dots_found, plain_dots);
   EXPECT_EQ(gradients, plain_gradients);
   EXPECT_EQ(scratch[floats], 7.0F);
+}
+
+// In whole registers and behind them, whatever else is in the row.
+TEST_P(DenseKernelBits, EveryValueThatIsNotFiniteIsFound) {
+  using Limits = std::numeric_limits<float>;
+  Context ctx;
+  for (const std::int64_t cols : {1, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 71}) {
+    Numbers numbers(3, cols, 1, {3, 1});
+    const std::vector<SampleValues> values = {{.values = numbers.view()}};
+    const auto found = [&] {
+      std::int64_t first = -1;
+      first_bad_sample(ctx, {.samples = 3, .values = values, .first = &first});
+      return first;
+    };
+    for (std::int64_t at = 0; at < cols; ++at) {
+      float& value = numbers.view().row(1)[at];
+      for (const float bad : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(),
+                              -Limits::quiet_NaN(), Limits::signaling_NaN()}) {
+        value = bad;
+        ASSERT_EQ(found(), 1) << cols << " columns, at " << at;
+      }
+      for (const float good : {Limits::max(), Limits::lowest(), Limits::denorm_min(), -0.0F}) {
+        value = good;
+        ASSERT_EQ(found(), -1) << cols << " columns, at " << at;
+      }
+    }
+  }
 }
 
 // Every shape of a block of registers, and what is left behind it.
