@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -18,14 +19,17 @@
 #include "weft/base/hash.h"
 #include "weft/base/thread_pool.h"
 #include "weft/checkpoint/agree.h"
+#include "weft/checkpoint/element_hash.h"
 #include "weft/checkpoint/manifest.h"
 #include "weft/tensor/packed_items.h"
 
 namespace weft::checkpoint {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
 constexpr std::int64_t kTaskBytes = 512 << 10;
+/// A row by list costs more than one in order: where more than 1 / kMostWritten of the rows are
+/// written, all are looked at.
+constexpr std::int64_t kMostWritten = 2;
 
 /// Rows of one item of one source: what a thread hashes at a time.
 struct Task {
@@ -37,64 +41,11 @@ struct Task {
   std::int64_t rows = 0;
 };
 
-/// Rows of a compact block: their item, how many, and the number of each.
-template <typename RowAt>
-struct HashedRows {
-  const StateItem& item;
-  std::int64_t rows;
-  RowAt row_at;
-};
-
-/// Σ of the element words of a compact block; elements equal to `initial` (may be null) count zero.
-template <typename Bits, typename RowAt>
-std::uint64_t hash_rows(const HashedRows<RowAt>& block,
-                        const std::byte* values,
-                        const std::byte* initial) {
-  const std::uint64_t key = item_key(block.item);
-  const std::int64_t cols = block.item.col_end - block.item.col_begin;
-  std::uint64_t sum = 0;
-  std::int64_t at = 0;
-  for (std::int64_t r = 0; r < block.rows; ++r) {
-    const auto row = static_cast<std::uint64_t>(block.row_at(r));
-    const std::uint64_t row_key = mix64(key + (row + 1) * kGolden);
-    for (std::int64_t c = 0; c < cols; ++c, at += static_cast<std::int64_t>(sizeof(Bits))) {
-      Bits bits;
-      std::memcpy(&bits, values + at, sizeof(Bits));
-      if (initial != nullptr && std::memcmp(&bits, initial + at, sizeof(Bits)) == 0) {
-        continue;
-      }
-      const auto col = static_cast<std::uint64_t>(block.item.col_begin + c);
-      sum += mix64(mix64(row_key + (col + 1) * kGolden) ^ bits);
-    }
-  }
-  return sum;
-}
-
-template <typename RowAt>
-std::uint64_t hash_block(const HashedRows<RowAt>& block,
-                         const std::byte* values,
-                         const std::byte* initial) {
-  switch (size_of(block.item.dtype)) {
-    case 1:
-      return hash_rows<std::uint8_t>(block, values, initial);
-    case 2:
-      return hash_rows<std::uint16_t>(block, values, initial);
-    case 4:
-      return hash_rows<std::uint32_t>(block, values, initial);
-    default:
-      return hash_rows<std::uint64_t>(block, values, initial);
-  }
-}
-
 std::uint64_t hash_task(const Task& task, const std::byte* values, const std::byte* initial) {
   return hash_block(
       HashedRows{*task.item, task.rows,
                  [&task](std::int64_t r) { return task.row_begin + r * task.item->row_step; }},
       values, initial);
-}
-
-std::int64_t row_bytes(const StateItem& item) {
-  return (item.col_end - item.col_begin) * size_of(item.dtype);
 }
 
 void add_tasks(std::vector<Task>& tasks,
@@ -280,16 +231,21 @@ namespace {
 
 constexpr std::size_t kNoSum = static_cast<std::size_t>(-1);
 
-/// The hash of rows that come by list, of a source of which those that do not exist are not there:
-/// they have their initial values, which count zero. A batch of rows at a time, by tasks.
+/// Which rows of a source are hashed by list: of one of which those that do not exist are not there
+/// all that exist, of others those that somebody has written. The rest has its initial values.
+enum class ListOf : std::uint8_t { kExisting, kWritten };
+
+/// The hash of rows that come by list. All others have their initial values, which count zero. A
+/// batch of rows at a time, by tasks.
 class ListedRows {
  public:
   /// `slots`: of each item the sum that it belongs to, or kNoSum.
   ListedRows(Context& ctx,
              const RowState& rows,
+             ListOf list,
              const std::vector<StateItem>& items,
              const std::vector<std::size_t>& slots)
-      : ctx_(ctx), rows_(rows), row_bytes_(rows.row_shape().packed.bytes()) {
+      : ctx_(ctx), rows_(rows), list_(list), row_bytes_(rows.row_shape().packed.bytes()) {
     const RowState::Shape shape = rows.row_shape();
     places_ = packed_items(shape, items);
     const auto first = static_cast<std::size_t>(shape.first_item);
@@ -304,13 +260,18 @@ class ListedRows {
     const std::int64_t threads = ctx_.pool == nullptr ? 1 : ctx_.pool->threads();
     const auto most = static_cast<std::size_t>(task * threads * 4);
     std::vector<std::int64_t> waiting;
-    rows_.for_each_row(StateRows::kExisting, [&](std::span<const std::int64_t> some) {
+    const auto visit = [&](std::span<const std::int64_t> some) {
       waiting.insert(waiting.end(), some.begin(), some.end());
       if (waiting.size() >= most) {
         hash(waiting, task, sums, progress);
         waiting.clear();
       }
-    });
+    };
+    if (list_ == ListOf::kExisting) {
+      rows_.for_each_row(StateRows::kExisting, visit);
+    } else {
+      rows_.for_each_written_row(visit);
+    }
     hash(waiting, task, sums, progress);
   }
 
@@ -365,6 +326,7 @@ class ListedRows {
 
   Context& ctx_;
   const RowState& rows_;
+  ListOf list_;
   std::span<const StateItem> items_;
   std::vector<std::size_t> slots_;  // of these
   std::vector<PackedItem> places_;
@@ -377,15 +339,36 @@ struct HashWork {
   std::vector<ListedRows>& listed;
 };
 
+/// Whether only rows that somebody has written need be looked at, and so few are that listing them
+/// pays. `initial` has to know the initial values of all items, or every element counts.
+bool hashes_written(const RowState& rows,
+                    const std::vector<StateItem>& items,
+                    const InitialValues& initial) {
+  const std::optional<std::int64_t> written = rows.written_rows();
+  const RowState::Shape shape = rows.row_shape();
+  if (!initial || !written || *written * kMostWritten > shape.rows.size() ||
+      shape.items != std::ssize(items)) {
+    return false;
+  }
+  return std::all_of(items.begin(), items.end(), [&](const StateItem& item) {
+    return initial(item, item.row_begin, 0, nullptr);
+  });
+}
+
 /// Adds the items of a source that belong to sums, slots[i] of item i.
 void add_source(Context& ctx,
                 const StateSource& source,
                 const std::vector<StateItem>& items,
                 const std::vector<std::size_t>& slots,
+                const InitialValues& initial,
                 const HashWork& to) {
   const RowState* const rows = source.row_state();
   if (rows != nullptr && rows->is_sparse()) {
-    to.listed.emplace_back(ctx, *rows, items, slots);
+    to.listed.emplace_back(ctx, *rows, ListOf::kExisting, items, slots);
+    return;
+  }
+  if (rows != nullptr && hashes_written(*rows, items, initial)) {
+    to.listed.emplace_back(ctx, *rows, ListOf::kWritten, items, slots);
     return;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -407,7 +390,7 @@ StateHash hash_own(Context& ctx,
     for (const StateItem& item : lists[s]) {
       slots.push_back(!item.first_holder ? kNoSum : item.kind == "weight" ? 0 : 1);
     }
-    add_source(ctx, *sources[s], lists[s], slots, {tasks, listed});
+    add_source(ctx, *sources[s], lists[s], slots, initial, {tasks, listed});
   }
   auto sums = run_tasks(ctx, tasks, initial, 2, progress);
   for (ListedRows& rows : listed) {
@@ -464,7 +447,7 @@ void compare_replicas(comm::Communicator& comm,
       }
     }
     if (std::any_of(slots.begin(), slots.end(), [](std::size_t slot) { return slot != kNoSum; })) {
-      add_source(ctx, *sources[s], lists[s], slots, {tasks, listed});
+      add_source(ctx, *sources[s], lists[s], slots, {}, {tasks, listed});
     }
   }
   std::map<BlockName, std::uint64_t> own_hashes;

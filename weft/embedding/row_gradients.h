@@ -29,6 +29,7 @@
 namespace weft::embedding {
 
 class TableShard;
+class WrittenRows;
 
 class RowGradients {
  public:
@@ -112,6 +113,8 @@ class RowGradients {
     std::vector<kernels::RowSquares> row_squares;
   };
 
+  /// Marks unique_rows(), through a few of them on the host at a time: allocates nothing.
+  void mark_unique_rows(WrittenRows& written) const;
   void read_list(const std::int64_t* list, std::vector<std::int64_t>& out) const;
   [[nodiscard]] kernels::CoalesceJob coalesce_job(std::span<const kernels::GradientBlock> blocks);
   void add_merge_blocks(std::span<const PartialRows> from_ranks, Jobs& jobs);

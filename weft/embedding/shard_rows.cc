@@ -105,6 +105,24 @@ void ShardRows::for_each_local(StateRows which, const storage::RowsVisitor& visi
   }
 }
 
+void ShardRows::begin_written() {
+  written_.emplace(shard_.rows().size());
+}
+
+std::optional<std::int64_t> ShardRows::written_rows() const {
+  return written_ ? std::optional(written_->count()) : std::nullopt;
+}
+
+void ShardRows::for_each_written_row(const StateRowsVisitor& visit) const {
+  WEFT_CHECK(written_.has_value(), "table '{}': nobody has counted the rows that are written",
+             shard_.table().name);
+  std::vector<std::int64_t> whole;
+  written_->for_each([&](std::span<const std::int64_t> local) {
+    whole_rows(local, whole);
+    visit(whole);
+  });
+}
+
 void ShardRows::read_rows(std::span<const std::int64_t> rows, std::byte* packed) const {
   const std::vector<std::int64_t> local = local_rows(shard_.rows(), rows);
   if (shard_.tier_ != nullptr) {
@@ -167,6 +185,9 @@ void ShardRows::check_no_cut() const {
 }
 
 void ShardRows::note_change(std::span<const std::int64_t> rows) {
+  if (written_) {
+    written_->set(rows);
+  }
   if (!changed_) {
     return;
   }
@@ -179,6 +200,9 @@ void ShardRows::note_change(std::span<const std::int64_t> rows) {
 
 void ShardRows::note_written(std::span<const std::int64_t> rows) {
   check_no_cut();
+  if (written_) {
+    written_->set(rows);
+  }
   if (changed_) {
     changed_->set(rows);
   }
@@ -186,6 +210,9 @@ void ShardRows::note_written(std::span<const std::int64_t> rows) {
 
 void ShardRows::note_all_written() {
   check_no_cut();
+  if (written_) {
+    written_->set_all();
+  }
   if (changed_) {
     changed_->set_all();
   }

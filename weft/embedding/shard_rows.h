@@ -13,6 +13,7 @@
 
 #include "weft/embedding/row_cut.h"
 #include "weft/embedding/row_marks.h"
+#include "weft/embedding/written_rows.h"
 #include "weft/storage/row_backing.h"
 #include "weft/tensor/state.h"
 
@@ -25,9 +26,14 @@ class ShardRows final : public RowState {
   /// Of a shard that owns it.
   explicit ShardRows(TableShard& shard) : shard_(shard) {}
 
+  /// From now on notes which rows are written. REQUIRES: all have their initial values.
+  void begin_written();
+
   [[nodiscard]] Shape row_shape() const override;
   [[nodiscard]] bool is_sparse() const override;
   void for_each_row(StateRows which, const StateRowsVisitor& visit) const override;
+  [[nodiscard]] std::optional<std::int64_t> written_rows() const override;
+  void for_each_written_row(const StateRowsVisitor& visit) const override;
   void read_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void initial_rows(std::span<const std::int64_t> rows, std::byte* packed) const override;
   void write_rows(std::span<const std::int64_t> rows, const std::byte* packed) override;
@@ -36,7 +42,8 @@ class ShardRows final : public RowState {
   std::unique_ptr<RowCut> cut(StateRows which, CopyRoom& room) override;
 
   /// Notes rows, counted within the shard, that an update is about to change; a cut copies them.
-  /// Costs nothing before the first mark(), until which all existing rows count as changed.
+  /// Before the first mark(), until which all existing rows count as changed, it only notes that
+  /// they are written.
   void note_change(std::span<const std::int64_t> rows);
 
   /// Notes rows, or all, that somebody has changed. REQUIRES: there is no cut.
@@ -49,17 +56,21 @@ class ShardRows final : public RowState {
   /// Called by the cut that ends.
   void end_cut();
 
-  /// Whether notes have any effect.
+  /// Whether anybody wants to know what has changed since mark().
   [[nodiscard]] bool notes_changes() const { return changed_.has_value(); }
+
+  /// Which rows are written, to be told of more of them; null where nobody keeps count.
+  [[nodiscard]] WrittenRows* written() { return written_ ? &*written_ : nullptr; }
 
  private:
   void check_no_cut() const;
   void for_each_local(StateRows which, const storage::RowsVisitor& visit) const;
 
   TableShard& shard_;
-  std::optional<RowMarks> changed_;  // since mark()
-  mutable std::mutex cut_mutex_;     // of the pointer, and while an update looks at the cut
-  ShardCut* cut_ = nullptr;          // there may be one
+  std::optional<WrittenRows> written_;  // where all rows have memory
+  std::optional<RowMarks> changed_;     // since mark()
+  mutable std::mutex cut_mutex_;        // of the pointer, and while an update looks at the cut
+  ShardCut* cut_ = nullptr;             // there may be one
 };
 
 }  // namespace weft::embedding

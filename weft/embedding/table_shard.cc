@@ -6,6 +6,7 @@
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/philox.h"
+#include "weft/embedding/written_rows.h"
 #include "weft/optim/sparse.h"
 #include "weft/tensor/stream.h"
 
@@ -119,13 +120,16 @@ const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
   return update;
 }
 
-/// Rows that updates are about to change, of shards whose changes somebody wants to know.
+/// Rows that updates are about to change: of shards whose changes somebody wants to know as a list,
+/// of others as marks alone.
 void TableShard::note_changes(std::span<RowGradients* const> gradients) {
   for (RowGradients* const one : gradients) {
     ShardRows& rows = *one->shard().row_state_;
     if (rows.notes_changes()) {
       one->read_unique_rows(one->changed_);
       rows.note_change(one->changed_);
+    } else if (WrittenRows* const written = rows.written(); written != nullptr) {
+      one->mark_unique_rows(*written);
     }
   }
 }
@@ -133,6 +137,8 @@ void TableShard::note_changes(std::span<RowGradients* const> gradients) {
 void TableShard::note_written(std::span<const std::int32_t> rows) {
   if (row_state_->notes_changes()) {
     row_state_->note_written(std::vector<std::int64_t>(rows.begin(), rows.end()));
+  } else if (WrittenRows* const written = row_state_->written(); written != nullptr) {
+    written->set(rows);
   }
 }
 

@@ -208,7 +208,8 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] kernels::RowTable row_table() const;
 
   /// Notes rows, counted within the shard, or all of them, that somebody has written where they
-  /// are, for who asks what has changed (RowState::mark()).
+  /// are, for who asks what has changed (RowState::mark()) or what was ever written. Whoever writes
+  /// through row_table() has to: a hash does not look at other rows.
   void note_written(std::span<const std::int32_t> rows);
   void note_all_written();
 

@@ -8,6 +8,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/embedding/written_rows.h"
 #include "weft/layout/tables.h"
 #include "weft/tensor/row_streams.h"
 
@@ -59,6 +60,7 @@ void TableShard::initialise(Context& ctx) {
   if (tier_ == nullptr) {  // else rows are made as they are asked for
     initial_.rows = store_->resolve(Range{0, rows_.size()});
     kernels::set_initial_rows(ctx, std::span(&initial_, 1));
+    row_state_->begin_written();
   }
 }
 
@@ -179,6 +181,8 @@ void TableShard::write_state(std::size_t index,
       write_tier(place, local, {col_begin, col_end}, in);
       return;
     }
+  } else if (WrittenRows* const written = row_state_->written(); written != nullptr) {
+    written->set_range(rows_.index(row_begin), rows);
   }
   kernels::RowCopy copy = item_copy(place, row_begin, rows);
   copy.first += col_begin - place.first_col;

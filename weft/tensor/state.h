@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -85,6 +86,13 @@ class RowState {
 
   /// Visits rows. Order between calls is free.
   virtual void for_each_row(StateRows which, const StateRowsVisitor& visit) const = 0;
+
+  /// How many rows somebody may have written since they got their initial values, which all others
+  /// have; nullopt where nobody keeps count, so that it may be any.
+  [[nodiscard]] virtual std::optional<std::int64_t> written_rows() const { return std::nullopt; }
+
+  /// Visits these rows. REQUIRES: written_rows() has a number.
+  virtual void for_each_written_row(const StateRowsVisitor& /*visit*/) const {}
 
   /// Reads held rows to `packed` [rows · bytes of a packed row], in host memory; rows that do not
   /// exist read as their initial values.
