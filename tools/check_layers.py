@@ -30,9 +30,10 @@ HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_lanes.cc", "weft/sh
             "weft/sharding/id_receiver.cc", "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
 # Work on such ids with a pool that they are given, and list jobs over vectors.
 ID_PATHS = ("weft/sharding/paths/",)
-# Works on state that it gets and gives in host memory (weft/tensor/state.h), and holds no memory of a device.
+# Works on state that it gets and gives in host memory (weft/tensor/state.h), and holds no memory of a device. One
+# kernel is of host memory: that of hashes.
 HOST_STATE = ("weft/checkpoint/",)
-DEVICE_BUFFER = re.compile(r'#\s*include\s*"weft/(tensor/(buffer|view)|kernels/[a-z_]+)\.h"')
+DEVICE_BUFFER = re.compile(r'#\s*include\s*"weft/(tensor/(buffer|view)|kernels/(?!element_hash)[a-z_]+)\.h"')
 # Index rows: the store that lays them out, and the operations on them; the cost model counts their bytes.
 ROW_OWNERS = HOST_MEMORY + ("weft/storage/", "weft/layout/", "weft/cost/")
 

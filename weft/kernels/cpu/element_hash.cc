@@ -1,0 +1,150 @@
+// for each row:  for each vector of columns, an element per 64-bit lane:
+//   sum += mix64(mix64(row key + columns · g) xor bits), or 0 where bits are the initial ones
+// Of an item of one column a vector has as many rows.
+
+#include "weft/kernels/element_hash.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "weft/kernels/cpu/element_hash.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "weft/base/error.h"
+#include "weft/base/hash.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace weft::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using HashLanes = hn::ScalableTag<std::uint64_t>;
+using HashVec = hn::Vec<HashLanes>;
+
+constexpr std::uint64_t kHashStep = 0x9e3779b97f4a7c15ULL;
+
+HWY_INLINE HashVec mix(HashVec x) {
+  const HashLanes d;
+  x = hn::Xor(x, hn::ShiftRight<30>(x));
+  x = hn::Mul(x, hn::Set(d, 0xbf58476d1ce4e5b9ULL));
+  x = hn::Xor(x, hn::ShiftRight<27>(x));
+  x = hn::Mul(x, hn::Set(d, 0x94d049bb133111ebULL));
+  return hn::Xor(x, hn::ShiftRight<31>(x));
+}
+
+/// Elements side by side, one per lane.
+template <typename Bits>
+HWY_INLINE HashVec load_bits(const Bits* from) {
+  const HashLanes d;
+  if constexpr (sizeof(Bits) == 8) {
+    return hn::LoadU(d, from);
+  } else if constexpr (sizeof(Bits) == 4) {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<Bits, HashLanes>(), from));
+  } else {
+    const hn::Rebind<std::uint32_t, HashLanes> d32;
+    return hn::PromoteTo(d, hn::PromoteTo(d32, hn::LoadU(hn::Rebind<Bits, HashLanes>(), from)));
+  }
+}
+
+/// Words of elements whose keys (of row and column) are given; `initial` may be null.
+template <typename Bits>
+HWY_INLINE HashVec words(HashVec keys, const Bits* values, const Bits* initial) {
+  const HashVec bits = load_bits(values);
+  const HashVec word = mix(hn::Xor(mix(keys), bits));
+  return initial == nullptr ? word : hn::IfThenZeroElse(hn::Eq(bits, load_bits(initial)), word);
+}
+
+template <typename Bits>
+HWY_INLINE std::uint64_t word(std::uint64_t key, Bits bits, const Bits* initial) {
+  return initial != nullptr && *initial == bits ? 0 : mix64(mix64(key) ^ bits);
+}
+
+/// `count` elements from an array, of which element i has the key keys(i), in vectors of keys(i)
+/// to keys(i + lanes - 1) that `vector_keys` makes.
+template <typename Bits, class VectorKeys, class Keys>
+HWY_INLINE HashVec sum_run(HashVec sum,
+                           std::int64_t count,
+                           const Bits* values,
+                           const Bits* initial,
+                           const VectorKeys& vector_keys,
+                           const Keys& keys) {
+  const HashLanes d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    sum =
+        hn::Add(sum, words(vector_keys(i), values + i, initial == nullptr ? nullptr : initial + i));
+  }
+  std::uint64_t rest = 0;
+  for (; i < count; ++i) {
+    rest += word(keys(i), values[i], initial == nullptr ? nullptr : initial + i);
+  }
+  return hn::Add(sum, hn::InsertLane(hn::Zero(d), 0, rest));
+}
+
+template <typename Bits>
+std::uint64_t sum_of(const ElementBlock& block) {
+  const HashLanes d;
+  const auto* values = static_cast<const Bits*>(block.values);
+  const auto* initial = static_cast<const Bits*>(block.initial);
+  const std::uint64_t first = (static_cast<std::uint64_t>(block.first_col) + 1) * kHashStep;
+  HashVec sum = hn::Zero(d);
+  if (block.cols == 1) {
+    sum = sum_run(
+        sum, block.rows, values, initial,
+        [&](std::int64_t r)
+            HWY_ATTR { return hn::Add(hn::LoadU(d, block.row_keys + r), hn::Set(d, first)); },
+        [&](std::int64_t r) { return block.row_keys[r] + first; });
+    return hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+  const HashVec steps = hn::Mul(hn::Iota(d, 0U), hn::Set(d, kHashStep));
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    const std::uint64_t key = block.row_keys[r] + first;
+    const auto key_of = [key](std::int64_t c) {
+      return key + static_cast<std::uint64_t>(c) * kHashStep;
+    };
+    sum = sum_run(
+        sum, block.cols, values, initial,
+        [&](std::int64_t c) HWY_ATTR { return hn::Add(hn::Set(d, key_of(c)), steps); }, key_of);
+    values += block.cols;
+    initial = initial == nullptr ? nullptr : initial + block.cols;
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+std::uint64_t sum_words(const ElementBlock& block) {
+  switch (block.element_bytes) {
+    case 1:
+      return sum_of<std::uint8_t>(block);
+    case 2:
+      return sum_of<std::uint16_t>(block);
+    case 4:
+      return sum_of<std::uint32_t>(block);
+    case 8:
+      return sum_of<std::uint64_t>(block);
+    default:
+      fail(ErrorCode::kInternal, "elements of {} bytes", block.element_bytes);
+  }
+}
+
+}  // namespace weft::kernels::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace weft::kernels {
+
+HWY_EXPORT(sum_words);
+
+std::uint64_t cpu::element_hash(const ElementBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(sum_words)(block);
+}
+
+}  // namespace weft::kernels
+
+#endif  // HWY_ONCE
