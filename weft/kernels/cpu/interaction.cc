@@ -51,7 +51,7 @@ HWY_INLINE Lanes load_some(const float* from, std::int64_t count) {
   return load_lanes(block);
 }
 
-// Four values of each of a register's blocks, `stride` apart.
+// The blocks of four of a register, `stride` apart.
 template <class Tag, class Vec>
 HWY_INLINE void store_blocks(Tag tag, Vec v, float* to, std::int64_t stride) {
   if constexpr (hn::MaxLanes(tag) <= 4) {
@@ -187,7 +187,7 @@ void dots_rows(const float* columns,
   }
 }
 
-// dots[i, j] for all i and j < i; others are anything. Blocks of rows end with a band of 16.
+// dots[i, j] for all i and j < i. Blocks of rows end with a band of 16.
 void all_dots(const float* columns,
               std::int64_t count,
               std::int64_t width,
@@ -253,9 +253,8 @@ void fill_square(const float* pairs, std::int64_t count, std::int64_t height, fl
   const std::int64_t total = num_pairs(count);
   for (std::int64_t i = 0; i < count; ++i) {
     float* const row = square + i * height;
-    const std::int64_t at = num_pairs(i);
     for (std::int64_t j = 0; j < i; j += kLanes) {  // too much of a row is written over below
-      store_lanes(load_some(pairs + at + j, total - at - j), row + j);
+      store_lanes(load_some(pairs + num_pairs(i) + j, total - num_pairs(i) - j), row + j);
     }
   }
   for (std::int64_t i = 0; i < count; i += 4) {
@@ -271,13 +270,17 @@ void fill_square(const float* pairs, std::int64_t count, std::int64_t height, fl
   }
 }
 
-// Where a sample's vectors lie for backward: in the fields, or side by side, padded.
+// Where a sample's vectors lie for backward, and the next one's: in the fields, or padded rows.
 struct InFields {
   const Fields& fields;
-  std::int64_t s;
+  std::int64_t s, next;
 
   [[nodiscard]] const float* row(std::int64_t j) const {
     return fields[static_cast<std::size_t>(j)].row(s);
+  }
+
+  [[nodiscard]] const float* next_row(std::int64_t j) const {
+    return fields[static_cast<std::size_t>(j)].row(next);
   }
 };
 
@@ -286,13 +289,14 @@ struct InRows {
   std::int64_t width;
 
   [[nodiscard]] const float* row(std::int64_t j) const { return rows + j * width; }
+
+  [[nodiscard]] const float* next_row(std::int64_t j) const { return row(j); }
 };
 
 // What backward() makes of a sample, and where.
 struct BackwardSample {
-  std::int64_t s;
+  std::int64_t s, height;
   const float* square;
-  std::int64_t height;
   std::span<const Matrix<float>> dfields;
   std::int64_t accumulate;
 };
@@ -306,18 +310,16 @@ void backward_block(const BackwardSample& sample,
                     std::int64_t d) {
   const auto count = static_cast<std::int64_t>(sample.dfields.size());
   const std::int64_t cols = std::min(sample.dfields[0].cols - d, kAcross * kLanes);
-  const auto to = [&, own = sample.dfields.subspan(static_cast<std::size_t>(begin))](int r) {
-    return own[static_cast<std::size_t>(r)].row(sample.s) + d;
+  const auto to = [&](std::int64_t r) {
+    return sample.dfields[static_cast<std::size_t>(begin + r)].row(sample.s) + d;
   };
-  const auto in_block = [&](std::int64_t fields) {
-    return static_cast<int>(std::clamp<std::int64_t>(fields - begin, 0, kRows));
-  };
+  const auto in_block = [&](std::int64_t n) { return std::min<std::int64_t>(n - begin, kRows); };
   Lanes sums[kRows][kAcross];
   clear(sums);
   alignas(64) float block[kRows][kAcross * kLanes];
   if (begin < sample.accumulate) {
     std::fill_n(&block[0][0], kRows * kAcross * kLanes, 0.0F);
-    for (int r = 0; r < in_block(std::min(sample.accumulate, count)); ++r) {
+    for (std::int64_t r = 0; r < in_block(std::min(sample.accumulate, count)); ++r) {
       std::copy_n(to(r), cols, block[r]);
     }
     HWY_UNROLL(16)
@@ -335,6 +337,10 @@ void backward_block(const BackwardSample& sample,
     HWY_UNROLL(2)
     for (int a = 0; a < kAcross; ++a) {
       across[a] = load_lanes(row + a * kLanes);
+    }
+    if (begin == 0) {
+      __builtin_prefetch(vectors.next_row(j) + d);
+      __builtin_prefetch(vectors.next_row(j) + d + (kAcross - 1) * kLanes);
     }
     HWY_UNROLL(16)
     for (int r = 0; r < kRows; ++r) {
@@ -361,7 +367,7 @@ void backward_block(const BackwardSample& sample,
       store_lanes(sums[r][a], block[r] + a * kLanes);
     }
   }
-  for (int r = 0; r < in_block(count); ++r) {
+  for (std::int64_t r = 0; r < in_block(count); ++r) {
     std::copy_n(block[r], cols, to(r));
   }
 }
@@ -413,16 +419,10 @@ void backward(const Fields& fields,
     std::fill_n(rows, count * width, 0.0F);  // what is behind D stays so
   }
   for (std::int64_t s = 0; s < dout.rows; ++s) {
-    const std::int64_t next = std::min(s + 1, dout.rows - 1);
-    for (const Matrix<const float>& field : fields) {
-      for (std::int64_t d = 0; d < dim; d += kLanes) {
-        __builtin_prefetch(field.row(next) + d);
-      }
-    }
     fill_square(dout.row(s), count, height, square);
-    const BackwardSample sample{s, square, height, dfields, accumulate};
+    const BackwardSample sample{s, height, square, dfields, accumulate};
     if (width == dim) {
-      backward_sample(sample, InFields{fields, s});
+      backward_sample(sample, InFields{fields, s, std::min(s + 1, dout.rows - 1)});
     } else {
       for (std::int64_t j = 0; j < count; ++j) {
         std::copy_n(fields[static_cast<std::size_t>(j)].row(s), dim, rows + j * width);
