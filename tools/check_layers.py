@@ -27,7 +27,8 @@ HOST_MEMORY = ("weft/base/", "weft/tensor/", "weft/kernels/", "weft/data/", "wef
                "weft/train/compute_probe.cc")
 # Work on ids in host memory, with the pool of their stage (docs/adr/0005-ids-in-host-memory.md), and lists of rows.
 HOST_IDS = ("weft/sharding/input_dist.cc", "weft/sharding/id_lanes.cc", "weft/sharding/id_packer.cc",
-            "weft/sharding/id_receiver.cc", "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc")
+            "weft/sharding/id_receiver.cc", "weft/sharding/owned_rows.cc", "weft/sharding/task_list.h", "weft/sharding/touched_rows.cc",
+            "weft/embedding/written_rows.cc")
 # Work on such ids with a pool that they are given, and list jobs over vectors.
 ID_PATHS = ("weft/sharding/paths/",)
 # Works on state that it gets and gives in host memory (weft/tensor/state.h), and holds no memory of a device. One

@@ -99,6 +99,23 @@ TEST(WrittenRows, EveryWayOfWritingIsNoted) {
   }
 }
 
+TEST(WrittenRows, NobodyKeepsCountOnceItCostsAsMuchAsAHash) {
+  const std::unique_ptr<Device> device = make_device({});
+  TableShard shard(*device, make_table(10, 16), Range{0, 10}, Range{0, 16}, kSeed, {});
+  ShardRows rows(shard);
+  EXPECT_EQ(rows.begin_marks(1), nullptr) << "nobody has begun";
+  rows.begin_written();
+  WrittenRows* const marks = rows.begin_marks(9);
+  ASSERT_NE(marks, nullptr);
+  const std::int64_t row = 3;
+  const RowsToMark job{marks, std::span(&row, 1)};
+  Context ctx{.device = device.get(), .pool = &device->pool()};
+  mark_rows(ctx, std::span(&job, 1));
+  EXPECT_EQ(rows.written_rows(), 1);
+  EXPECT_EQ(rows.begin_marks(1), nullptr) << "that is one more than it has rows, with the first";
+  EXPECT_FALSE(rows.written_rows().has_value());
+}
+
 TEST(WrittenRows, RowsOfTiersAreKnownOtherwise) {
   const std::unique_ptr<Device> device = make_device({});
   spec::Table table = make_table(100, 16);

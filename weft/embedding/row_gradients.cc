@@ -1,12 +1,10 @@
 #include "weft/embedding/row_gradients.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 
 #include "weft/base/error.h"
 #include "weft/embedding/table_shard.h"
-#include "weft/embedding/written_rows.h"
 #include "weft/layout/row_gradients.h"
 
 namespace weft::embedding {
@@ -60,19 +58,6 @@ void RowGradients::read_list(const std::int64_t* list, std::vector<std::int64_t>
 
 void RowGradients::read_unique_rows(std::vector<std::int64_t>& out) const {
   read_list(runs_.rows, out);
-}
-
-void RowGradients::mark_unique_rows(WrittenRows& written) const {
-  constexpr std::int64_t kRows = 1024;
-  std::array<std::int64_t, kRows> rows;
-  Device& device = *sums_.device();
-  Context ctx{.device = &device};
-  for (std::int64_t first = 0; first < runs_.num_rows; first += kRows) {
-    const std::int64_t count = std::min(kRows, runs_.num_rows - first);
-    device.copy_to_host(ctx, rows.data(), runs_.rows + first,
-                        count * static_cast<std::int64_t>(sizeof(std::int64_t)));
-    written.set(std::span(rows).first(static_cast<std::size_t>(count)));
-  }
 }
 
 void RowGradients::read_slots(std::vector<std::int64_t>& out) const {

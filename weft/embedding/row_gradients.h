@@ -20,6 +20,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/embedding/partial_sums.h"
+#include "weft/embedding/written_rows.h"
 #include "weft/kernels/coalesce.h"
 #include "weft/kernels/rows.h"
 #include "weft/kernels/sparse_update.h"
@@ -29,7 +30,6 @@
 namespace weft::embedding {
 
 class TableShard;
-class WrittenRows;
 
 class RowGradients {
  public:
@@ -111,10 +111,9 @@ class RowGradients {
     std::vector<kernels::StatisticUpdate> statistic_updates;
     std::vector<kernels::BlockSquares> block_squares;
     std::vector<kernels::RowSquares> row_squares;
+    std::vector<RowsToMark> marks;
   };
 
-  /// Marks unique_rows(), through a few of them on the host at a time: allocates nothing.
-  void mark_unique_rows(WrittenRows& written) const;
   void read_list(const std::int64_t* list, std::vector<std::int64_t>& out) const;
   [[nodiscard]] kernels::CoalesceJob coalesce_job(std::span<const kernels::GradientBlock> blocks);
   void add_merge_blocks(std::span<const PartialRows> from_ranks, Jobs& jobs);

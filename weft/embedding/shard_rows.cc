@@ -198,6 +198,14 @@ void ShardRows::note_change(std::span<const std::int64_t> rows) {
   }
 }
 
+WrittenRows* ShardRows::begin_marks(std::int64_t rows) {
+  updated_ += rows;
+  if (updated_ > shard_.rows().size()) {
+    written_.reset();
+  }
+  return written();
+}
+
 void ShardRows::note_written(std::span<const std::int64_t> rows) {
   check_no_cut();
   if (written_) {

@@ -46,6 +46,11 @@ class ShardRows final : public RowState {
   /// they are written.
   void note_change(std::span<const std::int64_t> rows);
 
+  /// Where so many rows are to be marked that an update is about to change; null where nobody keeps
+  /// count. Once updates have marked as many rows as the shard has, which costs less than a hash of
+  /// them, nobody does any more.
+  WrittenRows* begin_marks(std::int64_t rows);
+
   /// Notes rows, or all, that somebody has changed. REQUIRES: there is no cut.
   void note_written(std::span<const std::int64_t> rows);
   void note_all_written();
@@ -67,7 +72,8 @@ class ShardRows final : public RowState {
   void for_each_local(StateRows which, const storage::RowsVisitor& visit) const;
 
   TableShard& shard_;
-  std::optional<WrittenRows> written_;  // where all rows have memory
+  std::optional<WrittenRows> written_;  // where all rows have host memory
+  std::int64_t updated_ = 0;            // rows that begin_marks() was told of
   std::optional<RowMarks> changed_;     // since mark()
   mutable std::mutex cut_mutex_;        // of the pointer, and while an update looks at the cut
   ShardCut* cut_ = nullptr;             // there may be one

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/hash.h"
 #include "weft/base/philox.h"
@@ -122,16 +123,19 @@ const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
 
 /// Rows that updates are about to change: of shards whose changes somebody wants to know as a list,
 /// of others as marks alone.
-void TableShard::note_changes(std::span<RowGradients* const> gradients) {
+void TableShard::note_changes(Context& ctx, std::span<RowGradients* const> gradients) {
+  std::vector<RowsToMark>& marks = gradients.front()->jobs_.marks;
+  marks.clear();
   for (RowGradients* const one : gradients) {
     ShardRows& rows = *one->shard().row_state_;
     if (rows.notes_changes()) {
       one->read_unique_rows(one->changed_);
       rows.note_change(one->changed_);
-    } else if (WrittenRows* const written = rows.written(); written != nullptr) {
-      one->mark_unique_rows(*written);
+    } else if (WrittenRows* const written = rows.begin_marks(one->num_unique())) {
+      marks.push_back({written, {one->runs_.rows, at(one->num_unique())}});
     }
   }
+  mark_rows(ctx, marks);
 }
 
 void TableShard::note_written(std::span<const std::int32_t> rows) {
@@ -178,7 +182,7 @@ void TableShard::update(Context& ctx,
                shard.table_.name);
     jobs.push_back(shard.prepare(*one, step));
   }
-  note_changes(gradients);
+  note_changes(ctx, gradients);
   kernels::update_rows(ctx, jobs);
   collect_overflow(ctx, gradients);
   for (RowGradients* const one : gradients) {
@@ -226,7 +230,7 @@ void TableShard::update_with_statistic(Context& ctx,
     one.state_ = one.update_.params.max_norm > 0.0F ? RowGradients::State::kRowsToStore
                                                     : RowGradients::State::kNone;
   }
-  note_changes(gradients);
+  note_changes(ctx, gradients);
   kernels::update_rows_with_statistic(ctx, jobs);
   collect_overflow(ctx, gradients);
 }

@@ -251,7 +251,7 @@ class TableShard final : public StateSource, public StateSink {
                   std::span<const std::int64_t> rows,
                   Range cols,
                   const void* in);
-  static void note_changes(std::span<RowGradients* const> gradients);
+  static void note_changes(Context& ctx, std::span<RowGradients* const> gradients);
   const kernels::SparseUpdate& prepare(RowGradients& gradients, const UpdateStep& step) const;
   static void collect_overflow(Context& ctx, std::span<RowGradients* const> gradients);
   void check_rows(std::int64_t row_begin, std::int64_t rows) const;

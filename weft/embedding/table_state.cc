@@ -60,7 +60,9 @@ void TableShard::initialise(Context& ctx) {
   if (tier_ == nullptr) {  // else rows are made as they are asked for
     initial_.rows = store_->resolve(Range{0, rows_.size()});
     kernels::set_initial_rows(ctx, std::span(&initial_, 1));
-    row_state_->begin_written();
+    if (ctx.device->kind() == DeviceKind::kCpu) {  // elsewhere each update would wait for its rows
+      row_state_->begin_written();
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "weft/base/at.h"
+#include "weft/base/thread_pool.h"
 
 namespace weft::embedding {
 namespace {
@@ -20,8 +21,12 @@ WrittenRows::WrittenRows(std::int64_t rows)
 }
 
 void WrittenRows::set(std::span<const std::int64_t> rows) {
-  for (const std::int64_t row : rows) {
-    words_[at(row / kRowsOfWord)] |= std::uint64_t{1} << (row % kRowsOfWord);
+  constexpr std::size_t kAhead = 16;  // rows are far apart in large tables
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) {
+      __builtin_prefetch(words_.data() + rows[i + kAhead] / kRowsOfWord, 1);
+    }
+    words_[at(rows[i] / kRowsOfWord)] |= std::uint64_t{1} << (rows[i] % kRowsOfWord);
   }
 }
 
@@ -68,6 +73,13 @@ void WrittenRows::for_each(const std::function<void(std::span<const std::int64_t
   if (!rows.empty()) {
     visit(rows);
   }
+}
+
+void mark_rows(Context& ctx, std::span<const RowsToMark> jobs) {
+  ctx.pool->parallel_for(std::ssize(jobs), [jobs](std::int64_t i) {
+    const RowsToMark& job = jobs[at(i)];
+    job.to->set(job.rows);
+  });
 }
 
 }  // namespace weft::embedding

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "weft/tensor/device.h"
+
 namespace weft::embedding {
 
 /// Rows 0 to n - 1, none of which is written at first. Marks are never taken away. Threads: one
@@ -40,5 +42,14 @@ class WrittenRows {
   std::int64_t rows_;
   std::vector<std::uint64_t> words_;
 };
+
+/// Rows to mark, counted from 0; an array of numbers in host memory.
+struct RowsToMark {
+  WrittenRows* to = nullptr;
+  std::span<const std::int64_t> rows;
+};
+
+/// Marks rows of several shards, each in one job, beside each other in ctx.pool.
+void mark_rows(Context& ctx, std::span<const RowsToMark> jobs);
 
 }  // namespace weft::embedding
