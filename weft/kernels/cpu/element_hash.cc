@@ -86,6 +86,18 @@ HWY_INLINE HashVec sum_run(HashVec sum,
   return hn::Add(sum, hn::InsertLane(hn::Zero(d), 0, rest));
 }
 
+/// Highway's sum of 64-bit lanes adds signed numbers on AVX-512, which may not overflow.
+std::uint64_t sum_lanes(HashVec lanes) {
+  const HashLanes d;
+  alignas(64) std::uint64_t words[hn::MaxLanes(d)];
+  hn::Store(lanes, d, words);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < hn::Lanes(d); ++i) {
+    sum += words[i];
+  }
+  return sum;
+}
+
 template <typename Bits>
 std::uint64_t sum_of(const ElementBlock& block) {
   const HashLanes d;
@@ -99,7 +111,7 @@ std::uint64_t sum_of(const ElementBlock& block) {
         [&](std::int64_t r)
             HWY_ATTR { return hn::Add(hn::LoadU(d, block.row_keys + r), hn::Set(d, first)); },
         [&](std::int64_t r) { return block.row_keys[r] + first; });
-    return hn::GetLane(hn::SumOfLanes(d, sum));
+    return sum_lanes(sum);
   }
   const HashVec steps = hn::Mul(hn::Iota(d, 0U), hn::Set(d, kHashStep));
   for (std::int64_t r = 0; r < block.rows; ++r) {
@@ -113,7 +125,7 @@ std::uint64_t sum_of(const ElementBlock& block) {
     values += block.cols;
     initial = initial == nullptr ? nullptr : initial + block.cols;
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  return sum_lanes(sum);
 }
 
 std::uint64_t sum_words(const ElementBlock& block) {
