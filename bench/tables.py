@@ -15,6 +15,7 @@ import sys
 
 import peer_tables
 import pipeline_tables
+import rank_tables
 import save_tables
 import store_tables
 from scaling_tables import (table_growth_agreement, table_growth_bytes,  # noqa: F401  (found by name)
@@ -168,13 +169,21 @@ def table_bf16(results):
     return table(["model", "batch", "ranks", "samples/s of bf16 / fp32"], rows)
 
 
+def share_of_products(results, parameters):
+    """The dense model's products alone, as a share of its stages' time."""
+    stages = [found for stage in ("forward_backward", "weight_gradients")
+              for found in results.find("step", f"part.{stage}", **parameters) if "limit" in found]
+    limit = sum(stage["limit"]["median"] for stage in stages)
+    return f"{100 * limit / sum(stage['median'] for stage in stages):.0f} %" if stages else "-"
+
+
 def table_dense(results):
     rows = []
     for r in sorted(results.find("step", "dense", ranks="1"), key=step_order):
         if "one part" in r["parameters"]["variant"]:
             continue
-        layers = results.find("step", "part.forward_backward", **r["parameters"])[0]
-        rows.append(where(r) + [r["parameters"]["variant"], number(r["median"]), percent(r), percent(layers)])
+        rows.append(where(r) + [r["parameters"]["variant"], number(r["median"]), percent(r),
+                                share_of_products(results, r["parameters"])])
     return table(["model", "batch", "ranks", "compute", "GFLOP/s", "of a large product", "of its own products"],
                  rows)
 
@@ -211,6 +220,11 @@ def table_parts_dlrm_kaggle(results):
 
 def table_parts_dcnv2_mlperf(results):
     return parts_of(results, "dcnv2_mlperf")
+
+
+def table_two_ranks(results):
+    """One rank of two threads, and two of one: steps in turns, and where their time goes (bench/two_ranks.py)."""
+    return table(rank_tables.HEADER, rank_tables.rows(results.others.get("two_ranks", {"cases": []})))
 
 
 def table_price(results):

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import tables  # noqa: E402
 import tier_jobs  # noqa: E402
 import tier_tables  # noqa: E402
+import two_ranks  # noqa: E402
 
 MACHINE = {"cpu": "X", "cores": 2, "cache": ["L1 32K"], "flags": ["avx2"], "memory_gib": 8, "huge_pages": "madvise"}
 SOFTWARE = {"kernel": "Linux 1", "compiler": "gcc 12", "onednn": "2.6", "weft": "0.1"}
@@ -150,6 +151,24 @@ class Tables(Folder):
         self.assertIn("| fp32 | 1,000 (1,000 to 1,000) | 2,048 | 1,024 | 2.00 |", tables.table_steps(result))
         self.assertIn("| 1 rank x 2 threads | 4.00 |", tables.table_bf16(result))
         self.assertIn("| lookup | 3 | 1.5 |", tables.table_parts_dlrm_kaggle(result))
+
+    def test_share_of_the_dense_products(self):
+        at = {"model": "dlrm_kaggle", "batch": "2048", "ranks": "1", "threads": "2", "backend": "local", "variant": "fp32"}
+        self.write("step.json", results(
+            figure("dense", (100, 100, 100), limit=200, **at),
+            figure("part.forward_backward", (6, 6, 6), better="lower", limit=5, **at),
+            figure("part.weight_gradients", (4, 4, 4), better="lower", limit=2, **at), program="step"))
+        self.assertIn("| fp32 | 100 | 50 % | 70 % |", tables.table_dense(tables.Results(self.folder)))
+
+    def test_two_ranks_beside_two_threads(self):
+        turns = {shape: [{"step_ms": ms, "forward_backward": 5, "weight_gradients": 2, "exchange_ids": 1, "reduce": 9}
+                         for ms in steps] for shape, steps in {"1 x 2": (10, 20, 10), "mpi": (11, 24, 9)}.items()}
+        case = two_ranks.summary("dlrm_kaggle/2048/fp32", turns)
+        self.assertEqual([shape["ratios"] for shape in case["shapes"]], [[1, 1, 1], [1.1, 1.2, 0.9]])
+        self.write("two_ranks.json", {"version": 1, "program": "two_ranks", "cases": [case]})
+        made = tables.table_two_ranks(tables.Results(self.folder))
+        self.assertIn("| dlrm_kaggle | 2048 | fp32 | 1 rank x 2 threads | 10 | - | 7 | 1 |", made)
+        self.assertIn("| 2 ranks, mpi x 1 thread | 11 | 1.10 (0.90 to 1.20) | 7 | 1 |", made)
 
     def test_partitions(self):
         figures = []
