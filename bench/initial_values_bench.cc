@@ -1,12 +1,15 @@
-// Making a table, its memory included, against writing as much fresh memory.
+// Making a table, its memory included, against writing as much fresh memory; and its values alone,
+// over and over in memory that the caches hold, which is the time that a first write does not have.
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "bench/kernel_main.h"
 #include "bench/timing.h"
 #include "weft/base/thread_pool.h"
 #include "weft/embedding/table_shard.h"
+#include "weft/kernels/initial_values.h"
 #include "weft/tensor/buffer.h"
 #include "weft/tensor/device.h"
 
@@ -55,6 +58,31 @@ void make_table(benchmark::State& state, spec::TableInit init, spec::RowDType dt
                       .limit = limit / 1e9});
 }
 
+/// A quarter of a MiB per thread, which stays in the second cache.
+void make_values(benchmark::State& state, kernels::InitialRule rule) {
+  constexpr std::int64_t kRowsInCache = 1024;
+  constexpr std::int64_t kDim = 64;
+  const std::unique_ptr<Device> device = make_device({.threads = 1});
+  const double limit = first_write_bytes_per_s(*device);
+  const Buffer rows(*device, kRowsInCache * kDim * 4);
+  const kernels::InitialRows job{.table = {.weights = rows.as<void>(),
+                                           .weight_stride = kDim * 4,
+                                           .dtype = DType::kFloat32,
+                                           .cols = kDim,
+                                           .dim = kDim},
+                                 .rows = {0, kRowsInCache},
+                                 .rule = rule,
+                                 .key = 1};
+  Context ctx{.device = device.get()};
+  for (auto _ : state) {
+    kernels::set_initial_rows(ctx, std::span(&job, 1));
+  }
+  report_rate(state, {.work = static_cast<double>(rows.bytes()) / 1e9,
+                      .unit = "GB/s",
+                      .limit_name = "first write",
+                      .limit = limit / 1e9});
+}
+
 void add_arguments(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"dim", "threads"})->ArgsProduct({{16, 128}, {1, 2}})->UseRealTime();
 }
@@ -68,6 +96,8 @@ BENCHMARK_CAPTURE(make_table,
     ->Apply(add_arguments);
 BENCHMARK_CAPTURE(make_table, normal_fp32, spec::TableInit::kNormal, spec::RowDType::kFp32)
     ->Apply(add_arguments);
+BENCHMARK_CAPTURE(make_values, uniform_in_cache, kernels::InitialRule::kUniform)->UseRealTime();
+BENCHMARK_CAPTURE(make_values, normal_in_cache, kernels::InitialRule::kNormal)->UseRealTime();
 
 }  // namespace
 }  // namespace weft::bench
