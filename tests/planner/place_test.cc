@@ -84,10 +84,19 @@ TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
 }
 
 TEST(MakePlan, LargestFirstOnTheLeastLoaded) {
-  // 8 -> rank 0, 7 -> rank 1, 6 -> rank 1 (7 < 8), 5 -> rank 0, 4 -> 0 or 1: 13 each, the lower.
+  // Of 30 rows, and a fifth of the lookups each: as 14, 13, 12, 11 and 10. 14 -> rank 0, 13 -> rank
+  // 1, 12 -> rank 1 (13 < 14), 11 -> rank 0, 10 -> 0 or 1: 25 each, the lower.
   const spec::Config config = config_of({table("a", 4, 16), table("b", 8, 16), table("c", 6, 16),
                                          table("d", 7, 16), table("e", 5, 16)});
   EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{0, 0, 1, 1, 0}));
+}
+
+/// Where bytes alone are dealt out, the rank with fewer of them gets every small table.
+TEST(MakePlan, SmallTablesAreDealtByTheirLookups) {
+  const spec::Config config =
+      config_of({table("a", 2, 16), table("b", 1000, 16), table("c", 2, 16), table("d", 800, 16),
+                 table("e", 2, 16), table("f", 2, 16), table("g", 2, 16), table("h", 2, 16)});
+  EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 0, 1, 1, 0, 1, 0}));
 }
 
 TEST(MakePlan, TiesGoToTheLowerTableAndRank) {
@@ -98,8 +107,10 @@ TEST(MakePlan, TiesGoToTheLowerTableAndRank) {
 
 TEST(MakePlan, LookupsAndBytesWeigh) {
   spec::Config config = config_of({table("half", 10, 16), table("busy", 6, 16), table("c", 9, 16)});
-  config.tables[0].dtype = spec::RowDType::kBf16;  // 5 rows' worth of fp32
-  config.data.synthetic.columns = {{.name = "busy", .min_length = 1, .max_length = 3}};  // 6 x 2
+  // Twentieths of the bytes held and sevenths of those read: "half" 5 and 1, "busy" 6 and 4, "c" 9
+  // and 2.
+  config.tables[0].dtype = spec::RowDType::kBf16;
+  config.data.synthetic.columns = {{.name = "busy", .min_length = 1, .max_length = 3}};
   EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 1}));
 }
 

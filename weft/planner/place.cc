@@ -48,18 +48,26 @@ double mean_length(const spec::Config& config, const spec::SparseFeature& featur
                                 : length;
 }
 
-/// Bytes of a table × ids looked up in it per sample.
+/// A table's share of all weights' bytes and its share of the bytes of rows looked up per sample,
+/// added up, in a unit that makes whole numbers of them: where tables are alike, so are loads.
 std::vector<double> table_loads(const spec::Config& config) {
   std::vector<double> lookups(config.tables.size(), 0.0);
   for (const spec::SparseFeature& feature : config.sparse_features) {
     const auto table = static_cast<std::size_t>(spec::table_index(config, feature));
     lookups[table] += std::max(1.0, mean_length(config, feature));
   }
-  std::vector<double> loads;
+  std::vector<double> held;
+  std::vector<double> read;
   for (std::size_t t = 0; t < config.tables.size(); ++t) {
     const spec::Table& table = config.tables[t];
-    loads.push_back(static_cast<double>(table.num_embeddings) * row_bytes(table) *
-                    std::max(1.0, lookups[t]));
+    held.push_back(static_cast<double>(table.num_embeddings) * row_bytes(table));
+    read.push_back(std::max(1.0, lookups[t]) * row_bytes(table));
+  }
+  const double all_held = std::accumulate(held.begin(), held.end(), 0.0);
+  const double all_read = std::accumulate(read.begin(), read.end(), 0.0);
+  std::vector<double> loads;
+  for (std::size_t t = 0; t < held.size(); ++t) {
+    loads.push_back(held[t] * all_read + read[t] * all_held);
   }
   return loads;
 }
