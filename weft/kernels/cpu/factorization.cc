@@ -84,35 +84,24 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "weft/base/error.h"
+#include "weft/kernels/cpu/fields.h"
 
 namespace weft::kernels {
 
 HWY_EXPORT(fm_forward_on_target);
 HWY_EXPORT(fm_backward_on_target);
 
-namespace {
-
-template <typename T>
-void check_shapes(std::span<const Matrix<T>> fields, std::int64_t rows, std::int64_t dim) {
-  for (const Matrix<T>& field : fields) {
-    WEFT_CHECK(field.rows == rows && field.cols == dim, "field [{}, {}] among [{}, {}]", field.rows,
-               field.cols, rows, dim);
-  }
-}
-
-}  // namespace
-
 namespace cpu {
 
 void factorization_forward(Context& /*ctx*/, const FactorizationForward& args) {
-  check_shapes(args.fields, args.sums.rows, args.sums.cols);
+  check_fields(args.fields, args.sums.rows, args.sums.cols);
   HWY_DYNAMIC_DISPATCH(fm_forward_on_target)(args.fields, args.sums, args.out);
 }
 
 void factorization_backward(Context& /*ctx*/, const FactorizationBackward& args) {
   WEFT_CHECK(args.fields.size() == args.dfields.size());
-  check_shapes(args.fields, args.sums.rows, args.sums.cols);
-  check_shapes(args.dfields, args.sums.rows, args.sums.cols);
+  check_fields(args.fields, args.sums.rows, args.sums.cols);
+  check_fields(args.dfields, args.sums.rows, args.sums.cols);
   HWY_DYNAMIC_DISPATCH(fm_backward_on_target)(args.fields, args.sums, args.dout, args.dfields);
 }
 

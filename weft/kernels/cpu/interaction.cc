@@ -456,23 +456,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "weft/base/error.h"
+#include "weft/kernels/cpu/fields.h"
 
 namespace weft::kernels {
 
 HWY_EXPORT(dot_forward_on_target);
 HWY_EXPORT(dot_backward_on_target);
-
-namespace {
-
-template <typename T>
-void check_fields(std::span<const Matrix<T>> fields, std::int64_t rows, std::int64_t dim) {
-  for (const Matrix<T>& field : fields) {
-    WEFT_CHECK(field.rows == rows && field.cols == dim, "field [{}, {}] among [{}, {}]", field.rows,
-               field.cols, rows, dim);
-  }
-}
-
-}  // namespace
 
 namespace cpu {
 
