@@ -6,7 +6,8 @@
 
 A turn is a process of step_bench, which trains one configuration in one shape and measures the parts of a step. In a
 round every shape has a turn, every second round in the opposite order, and a ratio is taken within a round. The result
-goes to build/bench/two_ranks.json, from which bench/tables.py writes a table of docs/performance.md. Twenty minutes; DCNv2 takes 12 GB.
+goes to build/bench/two_ranks.json, from which bench/tables.py writes a table of docs/performance.md. It takes twenty
+minutes, and DCNv2 12 GB.
 """
 import argparse
 import json
