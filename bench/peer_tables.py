@@ -2,7 +2,7 @@
 import pathlib
 import sys
 
-from table_text import number
+from table_text import number, spread_of_ratios
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 import peer_turns  # noqa: E402
@@ -27,9 +27,8 @@ def compared(document):
     turns, rows = document["turns"], []
     for workload, compute, system, ranks, threads in peer_turns.cases(turns):
         mine = peer_turns.of_case(turns, workload, compute, system, ranks)
-        ratios = sorted(peer_turns.ratios(turns, workload, compute, system, ranks))
-        times = "-" if system == "weft" or not ratios else (
-            f"{peer_turns.statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        ratios = list(peer_turns.ratios(turns, workload, compute, system, ranks))
+        times = "-" if system == "weft" or not ratios else spread_of_ratios(ratios)
         ne = sorted(t["ne"] for t in mine)
         rows.append([workload, compute, shape_text(ranks, threads), NAMES[system],
                      number(peer_turns.median_of(mine, "samples_per_s")), times,

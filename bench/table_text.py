@@ -1,4 +1,5 @@
 """Figures and tables as text of documents."""
+import statistics
 
 
 def number(value):
@@ -10,6 +11,12 @@ def number(value):
 
 def spread(result):
     return f"{number(result['median'])} ({number(result['q1'])} to {number(result['q3'])})"
+
+
+def spread_of_ratios(ratios):
+    """The median, and where there are several the least and the most."""
+    median = f"{statistics.median(ratios):.2f}"
+    return median if len(ratios) == 1 else f"{median} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def percent(result):

@@ -10,7 +10,6 @@ machines are refused.
 import json
 import pathlib
 import re
-import statistics
 import sys
 
 import peer_tables
@@ -21,7 +20,7 @@ import store_tables
 from scaling_tables import (table_growth_agreement, table_growth_bytes,  # noqa: F401  (found by name)
                             table_growth_imitated, table_growth_measured, table_growth_nested, table_growth_predicted,
                             table_growth_processes, table_growth_sync)
-from table_text import number, percent, spread, table
+from table_text import number, percent, spread, spread_of_ratios, table
 from tier_tables import (table_tier_hits, table_tier_kernels, table_tier_ladder,  # noqa: F401  (found by name)
                          table_tier_parts, table_tier_production, table_tier_production_traffic, table_tier_shared,
                          table_tier_traffic)
@@ -224,7 +223,10 @@ def table_parts_dcnv2_mlperf(results):
 
 def table_two_ranks(results):
     """One rank of two threads, and two of one: steps in turns, and where their time goes (bench/two_ranks.py)."""
-    return table(rank_tables.HEADER, rank_tables.rows(results.others.get("two_ranks", {"cases": []})))
+    document = results.others.get("two_ranks")
+    if document is None:
+        return ""
+    return f"{rank_tables.head(document)}\n\n{table(rank_tables.HEADER, rank_tables.rows(document))}"
 
 
 def table_price(results):
@@ -463,12 +465,6 @@ def table_ladder_beside(results):
                  [[r["rung"], f"{r['hosts']} x {r['ranks']}", *(cell for state in (r["shaped"], r["free"]) for cell in (
                      f"{state['step_ms']:.0f}", f"{state['beside_ms']:.0f}", spread_of_ratios(state["ratios"])))]
                   for r in results.others.get("ladder_beside", {"beside": []})["beside"]])
-
-
-def spread_of_ratios(ratios):
-    """The median, and where there are several the least and the most."""
-    median = f"{statistics.median(ratios):.2f}"
-    return median if len(ratios) == 1 else f"{median} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def table_schedules(results):

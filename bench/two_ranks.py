@@ -2,7 +2,6 @@
 """What two ranks of one thread lose against one rank of two threads: whole steps, in turns.
 
     bench/two_ranks.py [--built build/release] [--rounds 3] [--only dlrm_kaggle/16384/fp32] [--out FILE]
-    bench/two_ranks.py --quick          # does it still run? a few samples, whose figures say nothing
 
 A turn is a process of step_bench, which trains one configuration in one shape and measures the parts of a step. In a
 round every shape has a turn, every second round in the opposite order, and a ratio is taken within a round. The result
@@ -13,21 +12,21 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
+from processor import has_bf16, processor
+
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 CASES = ("dlrm_kaggle/2048/fp32", "dlrm_kaggle/2048/bf16", "dlrm_kaggle/16384/fp32", "dlrm_kaggle/16384/bf16",
          "dcnv2_mlperf/2048/fp32")
 SHAPES = {"1 x 2": ["--threads", "2"], "local": ["--ranks", "2", "--threads", "1"], "mpi": ["--threads", "1"]}
 # Limits are not what is asked for here.
-OPTIONS = ["--rounds", "3", "--turn-seconds", "1.5", "--probe-seconds", "0.005", "--probe-gib", "0.05"]
-QUICK = ["--rounds", "1", "--turn-seconds", "0.01", "--probe-seconds", "0.001", "--probe-gib", "0.05",
-         "--set", "data.synthetic.samples=1024",
-         *(word for t in (3, 4, 10, 12, 16, 21, 24, 26) for word in ("--set", f"tables.C{t}.num_embeddings=1000"))]
+OPTIONS = "--rounds 3 --turn-seconds 1.5 --probe-seconds 0.005 --probe-gib 0.05"
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
 
 
@@ -38,15 +37,14 @@ def shapes():
 
 def cases(only):
     """Those that are asked for; bf16 only where the processor multiplies it."""
-    has_bf16 = "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
     for case in only or CASES:
-        if case.endswith("/bf16") and not has_bf16:
+        if case.endswith("/bf16") and not has_bf16():
             print(f"{case}: left out, this processor has no products of bf16")
         else:
             yield case
 
 
-def measure(built, case, shape, options, data):
+def measure(built, case, shape, options):
     """Milliseconds of a step and of its parts on rank 0."""
     model, batch, compute = case.split("/")
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
@@ -55,13 +53,13 @@ def measure(built, case, shape, options, data):
         out = pathlib.Path(folder) / "step.json"
         command = [*launcher, built / "bin" / "step_bench", SOURCE / "bench" / f"{model}.yaml", *options,
                    *SHAPES[shape], "--set", f"batch_size={batch}", "--variant", f"{compute}:model.compute={compute}",
-                   "--data", data, "--out", out]
+                   "--out", out]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"two_ranks.py: {case} as {shape}: {done.stderr.strip() or done.stdout.strip()}")
         found = json.loads(out.read_text())
-    return found["machine"]["cpu"], {r["name"].removeprefix("part."): r["median"] for r in found["results"]
-                                     if r["name"] == "step_ms" or r["name"].startswith("part.")}
+    return {r["name"].removeprefix("part."): r["median"] for r in found["results"]
+            if r["name"] == "step_ms" or r["name"].startswith("part.")}
 
 
 def summary(case, turns):
@@ -75,18 +73,17 @@ def summary(case, turns):
     return {"case": case, "shapes": found}
 
 
-def run(built, rounds, only, options, data):
+def run(built, rounds, only, options):
     results = []
-    cpu = ""
     for case in cases(only):
         turns = {shape: [] for shape in shapes()}
         for number in range(rounds):
             for shape in list(turns)[::-1 if number % 2 else 1]:
-                cpu, turn = measure(built, case, shape, options, data)
+                turn = measure(built, case, shape, options)
                 turns[shape].append(turn)
                 print(f"{case:24} round {number + 1}  {shape:6} {turn['step_ms']:8.2f} ms", flush=True)
         results.append(summary(case, turns))
-    return {"version": 1, "program": "two_ranks", "cpu": cpu, "rounds": rounds, "cases": results}
+    return {"version": 1, "program": "two_ranks", "cpu": processor()[0], "rounds": rounds, "cases": results}
 
 
 def main():
@@ -95,14 +92,9 @@ def main():
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--only", action="append", help="MODEL/BATCH/COMPUTE; may be repeated")
     arguments.add_argument("--out", type=pathlib.Path, default=SOURCE / "build" / "bench" / "two_ranks.json")
-    arguments.add_argument("--quick", action="store_true")
+    arguments.add_argument("--options", default=OPTIONS, help="of step_bench; default: %(default)s")
     found = arguments.parse_args()
-    built = found.built.resolve()
-    data = found.out.resolve().parent / "data"
-    if found.quick:
-        results = run(built, 1, ["dlrm_kaggle/256/fp32"], QUICK, data)
-    else:
-        results = run(built, found.rounds, found.only, OPTIONS, data)
+    results = run(found.built.resolve(), found.rounds, found.only, shlex.split(found.options))
     found.out.parent.mkdir(parents=True, exist_ok=True)
     found.out.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -8,7 +8,6 @@ import statistics
 
 SYSTEMS = {"weft": ((1, 2), (2, 1)), "torchrec": ((1, 2), (2, 1)), "pytorch": ((1, 2),)}  # ranks, threads of each
 PARTS = ("total", "data", "exchange", "lookup", "dense", "update")  # of Weft's windows
-BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
 def turns_of(round_number, systems):

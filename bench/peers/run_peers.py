@@ -25,6 +25,9 @@ import peer_turns
 
 HERE = pathlib.Path(__file__).resolve().parent
 BENCH = HERE.parent
+sys.path.insert(0, str(BENCH))
+from processor import has_bf16, processor  # noqa: E402
+
 WORKLOADS = {
     "dlrm_kaggle, D = 16": (BENCH / "dlrm_kaggle.yaml", ["data.synthetic.eval_samples=65536"] +
                             [f"sparse_features.C{n}.mapping=identity" for n in range(1, 27)]),
@@ -37,14 +40,6 @@ QUICK = ["batch_size=256", "data.synthetic.samples=2048", "data.synthetic.eval_s
 QUICK_WARM_STEPS = 2
 QUICK_ROWS = 1000
 PRIORITY = -10  # of all systems alike, where it may be raised: what else runs on the machine counts less
-
-
-def processor():
-    """Name, cores and flags of this machine."""
-    info = dict(line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-                if ":" in line)
-    info = {key.strip(): value.strip() for key, value in info.items()}
-    return info.get("model name", "unknown"), len(os.sched_getaffinity(0)), set(info.get("flags", "").split())
 
 
 def raise_priority():
@@ -167,10 +162,10 @@ def turn(workload, system, ranks, threads, compute, round_number):
 
 
 def write(path, turns, rounds, versions):
-    name, cores, flags = processor()
+    name, cores, _ = processor()
     weft = next(t["weft"] for t in turns if t["system"] == "weft")
     path.write_text(json.dumps(
-        {"version": 1, "program": "peers", "processor": name, "cores": cores, "bf16": bool(flags & peer_turns.BF16_FLAGS),
+        {"version": 1, "program": "peers", "processor": name, "cores": cores, "bf16": has_bf16(),
          "date": datetime.date.today().isoformat(), "rounds": rounds,
          "versions": {**(versions or {}), "weft": f"{weft} {os.environ.get('WEFT_COMMIT', '')}".strip()}, "turns": turns},
         indent=1) + "\n")
@@ -190,7 +185,6 @@ def arguments():
 
 def main():
     options = arguments()
-    _, _, flags = processor()
     found = environment.versions()
     if found is None and not options.quick:
         print(f"peers: making {environment.FOLDER}", flush=True)
@@ -202,7 +196,7 @@ def main():
     if found is None:
         print("peers: only Weft runs; 'scripts/bench peers' makes the environment of the others")
     systems = peer_turns.SYSTEMS if found else {"weft": peer_turns.SYSTEMS["weft"]}
-    computes = options.compute or ["fp32"] + (["bf16"] if flags & peer_turns.BF16_FLAGS else [])
+    computes = options.compute or ["fp32"] + (["bf16"] if has_bf16() else [])
     names = [w for w in WORKLOADS if not options.only or w.startswith(tuple(options.only))]
     rounds = 1 if options.quick else options.rounds
     turns = []

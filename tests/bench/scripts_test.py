@@ -165,8 +165,9 @@ class Tables(Folder):
                          for ms in steps] for shape, steps in {"1 x 2": (10, 20, 10), "mpi": (11, 24, 9)}.items()}
         case = two_ranks.summary("dlrm_kaggle/2048/fp32", turns)
         self.assertEqual([shape["ratios"] for shape in case["shapes"]], [[1, 1, 1], [1.1, 1.2, 0.9]])
-        self.write("two_ranks.json", {"version": 1, "program": "two_ranks", "cases": [case]})
+        self.write("two_ranks.json", {"version": 1, "program": "two_ranks", "cpu": "X", "rounds": 3, "cases": [case]})
         made = tables.table_two_ranks(tables.Results(self.folder))
+        self.assertTrue(made.startswith("X; 3 rounds.\n"))
         self.assertIn("| dlrm_kaggle | 2048 | fp32 | 1 rank x 2 threads | 10 | - | 7 | 1 |", made)
         self.assertIn("| 2 ranks, mpi x 1 thread | 11 | 1.10 (0.90 to 1.20) | 7 | 1 |", made)
 
