@@ -1,7 +1,10 @@
 #include "weft/planner/place.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -84,8 +87,9 @@ TEST(MakePlan, CoversEveryShapeOnEveryNumberOfRanks) {
 }
 
 TEST(MakePlan, LargestFirstOnTheLeastLoaded) {
-  // Of 30 rows, and a fifth of the lookups each: as 14, 13, 12, 11 and 10. 14 -> rank 0, 13 -> rank
-  // 1, 12 -> rank 1 (13 < 14), 11 -> rank 0, 10 -> 0 or 1: 25 each, the lower.
+  // Tables share 30 rows, and have a fifth of the lookups each, so they weigh 14, 13, 12, 11
+  // and 10. 14 -> rank 0, 13 -> rank 1, 12 -> rank 1 (13 < 14), 11 -> rank 0, 10 -> 0 or 1: 25
+  // each, the lower.
   const spec::Config config = config_of({table("a", 4, 16), table("b", 8, 16), table("c", 6, 16),
                                          table("d", 7, 16), table("e", 5, 16)});
   EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{0, 0, 1, 1, 0}));
@@ -97,6 +101,42 @@ TEST(MakePlan, SmallTablesAreDealtByTheirLookups) {
       config_of({table("a", 2, 16), table("b", 1000, 16), table("c", 2, 16), table("d", 800, 16),
                  table("e", 2, 16), table("f", 2, 16), table("g", 2, 16), table("h", 2, 16)});
   EXPECT_EQ(owners(make_plan(config, 2)), (std::vector<std::int64_t>{1, 0, 0, 1, 1, 0, 1, 0}));
+}
+
+/// A rank's share of all rows and its share of the lookups are at most 2 / W and what the heaviest
+/// table has of both.
+TEST(MakePlan, NoRankHasMuchMoreThanTwiceTheMeanOfRowsOrLookups) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<spec::Table> tables;
+    std::int64_t all_rows = 0;
+    for (std::int64_t t = 0; t < 40; ++t) {
+      const auto exponent = static_cast<int>(random() % 20);
+      tables.push_back(table(fmt::format("t{}", t), std::int64_t{1} << exponent, 16));
+      all_rows += tables.back().num_embeddings;
+    }
+    const spec::Config config = config_of(tables);
+    const auto count = static_cast<double>(tables.size());
+    const auto share = [all_rows](std::int64_t rows) {
+      return static_cast<double>(rows) / static_cast<double>(all_rows);
+    };
+    for (const std::int64_t ranks : {2, 5, 8}) {
+      std::vector<std::int64_t> rows(static_cast<std::size_t>(ranks), 0);
+      std::vector<std::int64_t> lookups(static_cast<std::size_t>(ranks), 0);
+      double heaviest = 0.0;
+      const std::vector<std::int64_t> placed = owners(make_plan(config, ranks));
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        rows[static_cast<std::size_t>(placed[t])] += tables[t].num_embeddings;
+        ++lookups[static_cast<std::size_t>(placed[t])];
+        heaviest = std::max(heaviest, share(tables[t].num_embeddings) + 1.0 / count);
+      }
+      const double most = 2.0 / static_cast<double>(ranks) + heaviest + 1e-9;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const double load = share(rows[r]) + static_cast<double>(lookups[r]) / count;
+        EXPECT_LE(load, most) << "rank " << r << " of " << ranks << ", seed " << seed;
+      }
+    }
+  }
 }
 
 TEST(MakePlan, TiesGoToTheLowerTableAndRank) {

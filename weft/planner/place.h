@@ -64,11 +64,11 @@ RankLayout first_group(const spec::Mesh& mesh, const RankLayout& world);
 /// What is not pinned is placed in decreasing order of load (ties: lower table index): first the
 /// least loaded hosts (mean of their ranks), where a scheme asks for hosts, then the least loaded
 /// ranks (ties: lower number); no rank holds two shards of a table. Load is a table's share of the
-/// bytes of all rows and its share of the bytes that a sample looks up, added up: so no rank has
-/// more than twice the mean of either, but for what the table that came last on it has. It only
-/// orders, so a guess of the lengths (max_length, or the synthetic column's mean) is enough. Where
-/// tables have different numbers of groups, a place is as loaded as the most loaded of the
-/// positions that have it.
+/// bytes of all rows and its share of the bytes that a sample looks up, added up: where whole
+/// tables may go anywhere, a rank's load is at most 2 / W and that of the table that came last on
+/// it, so it has about twice the mean of either at most. It only orders, so a guess of the lengths
+/// (max_length, or the synthetic column's mean) is enough. Where tables have different numbers of
+/// groups, a place is as loaded as the most loaded of the positions that have it.
 ///
 /// Of a table with the key hot_rows so many of the most frequent rows are hot (hottest_rows() in
 /// hot_rows.h): those of `hot_rows` ([tables], or empty), or of its vocabulary.
