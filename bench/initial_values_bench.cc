@@ -58,7 +58,7 @@ void make_table(benchmark::State& state, spec::TableInit init, spec::RowDType dt
                       .limit = limit / 1e9});
 }
 
-/// A quarter of a MiB per thread, which stays in the second cache.
+/// Makes the same quarter of a MiB of rows again and again, which stays in the second cache.
 void make_values(benchmark::State& state, kernels::InitialRule rule) {
   constexpr std::int64_t kRowsInCache = 1024;
   constexpr std::int64_t kDim = 64;
