@@ -139,7 +139,8 @@ TEST_F(Damage, EveryFieldIsChecked) {
       ASSERT_TRUE(says(message, {"NO ERROR", "damaged", "format version"})) << at << " = " << value;
       ++(message == "NO ERROR" ? accepted : refused);
     }
-    if (!at.empty() && good.at(at.parent_pointer()).is_object() && at.back() != "best") {
+    if (!at.empty() && good.at(at.parent_pointer()).is_object() && at.back() != "best" &&
+        at.back() != "row_draws") {  // these may be missing
       Json bad = good;
       bad.at(at.parent_pointer()).erase(at.back());
       EXPECT_TRUE(says(checkpoint_error([&] { manifest_from_json(seal_json(bad.dump(1)), "m"); }),

@@ -169,6 +169,8 @@ TEST(Diff, MetadataThatDecidesResults) {
   EXPECT_EQ(metadata_difference([](SaveOptions& o) { o.metadata.target = "avx3"; }),
             "target: avx2 and avx3;");
   EXPECT_EQ(metadata_difference([](SaveOptions& o) { o.metadata.parts = 4; }), "parts: 8 and 4;");
+  EXPECT_EQ(metadata_difference([](SaveOptions& o) { o.metadata.row_draws = 2; }),
+            "row_draws: 1 and 2;");
   EXPECT_EQ(metadata_difference([](SaveOptions& o) { o.metadata.extra_json = "{}"; }),
             "extra.best: 0.5 and none;");
   EXPECT_EQ(metadata_difference([](SaveOptions& o) { o.blobs.pop_back(); }),

@@ -44,6 +44,7 @@ TEST(EarlierVersions, AreLoadedAndHoldTheSameJob) {
   for (const int version : {1, 2, 3}) {
     const Metadata metadata = read_manifest(earlier(version)).metadata;
     EXPECT_EQ(metadata.step, 2);
+    EXPECT_EQ(metadata.row_draws, 1) << "they do not say";
     EXPECT_EQ(metadata.ranks, version == 1 ? 1 : 2);
     if (version < 3) {
       EXPECT_EQ(metadata.lineage, Lineage{}) << "they know no job";

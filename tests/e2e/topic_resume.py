@@ -146,6 +146,15 @@ class Resume(Case):
                      "--set", "numerics.parts=4", says=["numerics.parts is 8 there and 4"])
         self.train(config, "--resume", "ck", "--set", "numerics.parts=8")
 
+    def test_other_row_draws_are_refused(self):
+        config = self.write(LONG)
+        self.train(config, "--set", "train.steps=2", "--set", "numerics.row_draws=1",
+                   "--checkpoint", "ck")
+        self.refused(5, "train", config, "--resume", "ck", "--set", "numerics.row_draws=2",
+                     says=["numerics.row_draws is 1 there and 2",
+                           "remove the key or set it to 1"])
+        self.train(config, "--resume", "ck", "--set", "numerics.row_draws=1")
+
     def test_another_learning_rate_is_a_warning(self):
         config = self.write(LONG)
         whole = self.train(config)

@@ -45,7 +45,8 @@ class AverageCase {
                    .parts = there,
                    .replicas = copies_.size(),
                    .own = 1,
-                   .random_key = 0x123456789ABCDEFULL,
+                   .draws = {.key = 0x123456789ABCDEFULL,
+                             .rule = listed != 0 ? DrawRule::kWord : DrawRule::kHalfWord},
                    .step = 6};
     job.table.first_row = 70;
     job.table.row_step = 2;
@@ -77,7 +78,8 @@ class AverageCase {
   std::deque<TableCopies> copies_;
 };
 
-/// Every row type, layout and odd widths, two and more replicas, all rows and listed ones.
+/// Every row type, layout and odd widths, two and more replicas, all rows and listed ones,
+/// either rule of draws.
 inline void expect_row_average_parity(Device& device) {
   Random random(10);
   for (const DType dtype : kRowTypes) {

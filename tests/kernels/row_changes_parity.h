@@ -192,7 +192,8 @@ class ChangesCase {
             .vectors = vectors_,
             .state_floats = state_floats_,
             .lost_floats = shape_.cols + state_floats_,
-            .random_key = 0x123456789ABCDEFULL,
+            .draws = {.key = 0x123456789ABCDEFULL,
+                      .rule = shape_.listed ? DrawRule::kWord : DrawRule::kHalfWord},
             .step = 6};
   }
 

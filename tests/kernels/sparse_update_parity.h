@@ -32,7 +32,7 @@ inline UpdateParams make_params(SparseOptimizerKind rule, WeightDecay decay, flo
   p.correction1 = 5.263158F;
   p.correction2 = 500.25F;
   p.max_norm = max_norm;
-  p.random_key = 0x123456789ABCDEFULL;
+  p.draws.key = 0x123456789ABCDEFULL;
   p.step = 2;
   return p;
 }

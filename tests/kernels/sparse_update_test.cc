@@ -82,20 +82,18 @@ TEST(RowStatistics, TheTreeIsThatOfParts) {
 }
 
 /// Every size of number: results of all exponents, subnormal halves and beyond the largest.
-TEST(StochasticRounding, EqualsTheScalarConversions) {
-  constexpr std::int64_t kCols = 64;
-  constexpr std::int64_t kRows = 2000;
+void expect_scalar_conversions(std::int64_t rows, std::int64_t cols, DrawRule rule) {
   Random random(9);
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    TableCase table(random, kRows, kCols, dtype, SparseOptimizerKind::kSgd);
+    TableCase table(random, rows, cols, dtype, SparseOptimizerKind::kSgd);
     std::fill(table.weights.begin(), table.weights.end(), std::byte{0});
     BagsCase bags;
-    bags.cols = kCols;
-    for (std::int64_t row = 0; row < kRows; ++row) {
+    bags.cols = cols;
+    for (std::int64_t row = 0; row < rows; ++row) {
       bags.ids.push_back(row);
       bags.offsets.push_back(row + 1);
       bags.parts.push_back(0);
-      for (std::int64_t i = 0; i < kCols; ++i) {
+      for (std::int64_t i = 0; i < cols; ++i) {
         const auto exponent =
             static_cast<std::uint32_t>(row % 2 == 0 ? below(random, 255) : 95 + below(random, 50));
         const auto bits = (exponent << 23) | (static_cast<std::uint32_t>(random()) & 0x807FFFFFU);
@@ -104,14 +102,27 @@ TEST(StochasticRounding, EqualsTheScalarConversions) {
     }
     UpdateParams params = make_params(SparseOptimizerKind::kSgd, WeightDecay::kNone, 0.0F);
     params.learning_rate = 1.0F;
+    params.draws.rule = rule;
     for (const std::uint64_t step : {1ULL, 4095ULL, 4096ULL, 1ULL << 33}) {
       params.step = step;
       table.view.first_row = step == 1 ? 0 : (std::int64_t{1} << 33) + 5;
       table.view.first_col = step == 1 ? 0 : 48;
       on_every_target([&](Device& device) {
-        RunsCase runs(bags, kRows, 1);
+        RunsCase runs(bags, rows, 1);
         expect_update_parity(device, table, runs, params, 1);
       });
+    }
+  }
+}
+
+/// Rows with code for their width and others, a number of them that is no multiple of what is in
+/// hand at a time, and both rules of draws.
+TEST(StochasticRounding, EqualsTheScalarConversions) {
+  expect_scalar_conversions(2000, 64, DrawRule::kHalfWord);
+  expect_scalar_conversions(301, 64, DrawRule::kWord);
+  for (const std::int64_t cols : {1, 16, 24, 100, 128, 1040}) {
+    for (const DrawRule rule : {DrawRule::kWord, DrawRule::kHalfWord}) {
+      expect_scalar_conversions(cols == 1040 ? 11 : 141, cols, rule);
     }
   }
 }

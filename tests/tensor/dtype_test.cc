@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/base/error.h"
 #include "weft/base/philox.h"
+#include "weft/base/row_draws.h"
 
 namespace weft {
 namespace {
@@ -255,6 +259,60 @@ TEST(StochasticRounding, IsUnbiased) {
     const double unit = std::exp2(std::max(exponent, -14.0) - 10);
     // One rounding varies by at most half a unit; six deviations of the mean.
     EXPECT_NEAR(sum / kDraws, static_cast<double>(value), 6 * 0.5 * unit / std::sqrt(kDraws));
+  }
+}
+
+/// What a value of the size of 2^exponent is rounded to, less the value, in a row's columns.
+class RoundedRows {
+ public:
+  RoundedRows(DType dtype, double fraction, int exponent)
+      : dtype_(dtype),
+        unit_(std::exp2(dtype == DType::kBFloat16 ? exponent - 7 : std::max(exponent, -14) - 10)),
+        value_(static_cast<float>(
+            (exponent < -24 ? 0.0 : std::floor(std::exp2(exponent) / unit_) * unit_) +
+            fraction * unit_)) {}
+
+  [[nodiscard]] double error(std::int64_t row, std::int64_t col) const {
+    const std::uint32_t bits = draws_.bits(row, 3, col / 8 * 8)[static_cast<std::size_t>(col % 8)];
+    const float got = dtype_ == DType::kBFloat16 ? to_float(to_bfloat16_stochastic(value_, bits))
+                                                 : to_float(to_float16_stochastic(value_, bits));
+    return (static_cast<double>(got) - static_cast<double>(value_)) / unit_;
+  }
+
+ private:
+  RowDraws draws_{.key = 77};
+  DType dtype_;
+  double unit_;
+  float value_;
+};
+
+/// Elements that have half a word each: the mean is the value, and the errors of the two that have
+/// a word together are no more alike than those of others. Subnormal numbers of fp16 look at more
+/// than the 16 bits that are an element's own.
+TEST(StochasticRounding, HalvesOfWordsAreUnbiasedAndUncorrelated) {
+  constexpr std::int64_t kRows = 20000;
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const int exponent : {0, -13, -15, -17, -20, -23, -25}) {
+      for (const double fraction : {0.5, 0.25, 0.9}) {
+        const RoundedRows rows(dtype, fraction, exponent);
+        double even = 0.0;
+        double odd = 0.0;
+        double both = 0.0;
+        for (std::int64_t row = 0; row < kRows; ++row) {
+          const double a = rows.error(row, 4);
+          const double b = rows.error(row, 5);
+          even += a;
+          odd += b;
+          both += a * b;
+        }
+        const double variance = fraction * (1.0 - fraction);
+        const double most = 4.5 / std::sqrt(static_cast<double>(kRows));
+        const std::string what = fmt::format("{}, 2^{}, {}", to_string(dtype), exponent, fraction);
+        EXPECT_LT(std::abs(even) / kRows, most * std::sqrt(variance)) << what;
+        EXPECT_LT(std::abs(odd) / kRows, most * std::sqrt(variance)) << what;
+        EXPECT_LT(std::abs(both) / kRows, most * variance) << what;
+      }
+    }
   }
 }
 

@@ -165,12 +165,13 @@ inline void expect_same(const Summary& got, const Summary& expected, const std::
   EXPECT_EQ(got.eval->tasks.front().ne, expected.eval->tasks.front().ne) << what;
 }
 
-/// The message of the Error(kConfig) that `run` ends with.
-inline std::string message_of(const std::function<void()>& run) {
+/// The message of the Error of this code that `run` ends with.
+inline std::string message_of(const std::function<void()>& run,
+                              ErrorCode code = ErrorCode::kConfig) {
   try {
     run();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kConfig) << error.what();
+    EXPECT_EQ(error.code(), code) << error.what();
     return error.what();
   }
   return "no error";

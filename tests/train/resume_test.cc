@@ -11,7 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/train/job_fixture.h"
+#include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/checkpoint/manifest.h"
 
 namespace weft::train {
 namespace {
@@ -45,6 +47,44 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
       EXPECT_EQ(got.eval->tasks.front().auc, expected.eval->tasks.front().auc);
     }
   }
+}
+
+/// Rows in 16 bits go on to be rounded by the rule that the job was begun with, whether the
+/// checkpoint says which, or is of a time when there was one.
+TEST(Resume, KeepsTheDrawsOfRows) {
+  std::vector<std::string> halves = all_tables("dtype", "bf16");
+  halves.emplace_back("mesh.groups=2");
+  halves.emplace_back("mesh.sync_every=2");
+  std::vector<std::uint64_t> hashes;
+  for (const char* rule : {"numerics.row_draws=1", "numerics.row_draws=2"}) {
+    const Summary expected = train_on(4, job_options(make_job(joined(halves, {rule}))));
+    hashes.push_back(expected.state_hash);
+    const TemporaryFolder folder;
+    train_some(make_job(joined(halves, {rule})), folder.path(), 4);
+    JobOptions options = job_options(make_job(halves));
+    options.resume = folder.path();
+    EXPECT_EQ(train_on(4, options).state_hash, expected.state_hash) << rule;
+  }
+  EXPECT_NE(hashes[0], hashes[1]) << "the rules round alike";
+  EXPECT_EQ(train_on(4, job_options(make_job(halves))).state_hash, hashes[0]) << "of a new job";
+}
+
+/// A checkpoint that was written by a later build, with a rule that this one does not know.
+TEST(Resume, RefusesDrawsThatItDoesNotKnow) {
+  const spec::Config config = make_job({});
+  const TemporaryFolder folder;
+  train_some(config, folder.path(), 1);
+  const std::string path = checkpoint::find_checkpoint(folder.path());
+  checkpoint::Manifest manifest = checkpoint::read_manifest(path);
+  EXPECT_EQ(manifest.metadata.row_draws, 1);
+  manifest.metadata.row_draws = 3;
+  std::ofstream(path + "/manifest.json") << checkpoint::manifest_to_json(manifest);
+  JobOptions options = job_options(config);
+  options.resume = folder.path();
+  EXPECT_EQ(message_of([&] { train_on(1, options); }, ErrorCode::kCheckpoint),
+            fmt::format("resume from {}: numerics.row_draws is 3 there, and this build knows 1 to "
+                        "2: use a build that knows it",
+                        path));
 }
 
 TEST(Resume, ResidualsOfDenseGradientsGoOnOnTheSameRanks) {

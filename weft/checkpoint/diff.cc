@@ -167,6 +167,7 @@ Values deciding_values(const Manifest& manifest) {
                 {"reader.epoch", std::to_string(metadata.epoch)},
                 {"reader.sample", std::to_string(metadata.sample)},
                 {"parts", std::to_string(metadata.parts)},
+                {"row_draws", std::to_string(metadata.row_draws)},
                 {"target", metadata.target},
                 {"config_hash", fmt::format("{:016x}", metadata.config_hash)}};
   if (metadata.data) {

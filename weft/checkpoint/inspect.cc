@@ -91,8 +91,8 @@ std::string head_text(const CheckpointReader& reader) {
   line("id", hex(reader.id()));
   line("format", fmt::format("version {}, written by Weft {}", reader.format_version(),
                              metadata.weft_version));
-  line("ranks",
-       fmt::format("{}, parts {}, target {}", metadata.ranks, metadata.parts, metadata.target));
+  line("ranks", fmt::format("{}, parts {}, row draws {}, target {}", metadata.ranks, metadata.parts,
+                            metadata.row_draws, metadata.target));
   line("config_hash", hex(metadata.config_hash));
   line("plan_hash", hex(metadata.plan_hash));
   line("data", data_text(metadata));
@@ -241,6 +241,7 @@ std::string inspect_json(const CheckpointReader& reader) {
       {"id", hex(reader.id())},
       {"ranks", metadata.ranks},
       {"parts", metadata.parts},
+      {"row_draws", metadata.row_draws},
       {"target", metadata.target},
       {"config_hash", hex(metadata.config_hash)},
       {"plan_hash", hex(metadata.plan_hash)},

@@ -54,14 +54,15 @@ struct DataIdentity {
 /// What a job wants to find again, besides its matrices.
 struct Metadata {
   std::string weft_version;
-  std::int64_t step = 0;    ///< steps done
-  std::int64_t epoch = 0;   ///< reader position: epoch,
-  std::int64_t sample = 0;  ///< and samples of it consumed by all ranks
-  std::int64_t ranks = 1;   ///< that wrote it
-  std::int64_t parts = 8;   ///< numerics.parts, resolved: kept on resume
-  std::string target;       ///< instruction set the job ran with
-  std::string config_yaml;  ///< resolved configuration
-  std::string plan_yaml;    ///< who held what
+  std::int64_t step = 0;       ///< steps done
+  std::int64_t epoch = 0;      ///< reader position: epoch,
+  std::int64_t sample = 0;     ///< and samples of it consumed by all ranks
+  std::int64_t ranks = 1;      ///< that wrote it
+  std::int64_t parts = 8;      ///< numerics.parts, resolved: kept on resume
+  std::int64_t row_draws = 1;  ///< numerics.row_draws likewise; 1 of manifests that do not say
+  std::string target;          ///< instruction set the job ran with
+  std::string config_yaml;     ///< resolved configuration
+  std::string plan_yaml;       ///< who held what
   std::uint64_t config_hash = 0;
   std::uint64_t plan_hash = 0;
   std::optional<DataIdentity> data = {};  ///< none before version 3

@@ -98,6 +98,7 @@ Json encode_metadata(const Metadata& metadata, std::int64_t version) {
                {"reader", {{"epoch", metadata.epoch}, {"sample", metadata.sample}}},
                {"ranks", metadata.ranks},
                {"parts", metadata.parts},
+               {"row_draws", metadata.row_draws},
                {"target", metadata.target},
                {"config_hash", to_hex(metadata.config_hash)},
                {"plan_hash", to_hex(metadata.plan_hash)},
@@ -161,6 +162,7 @@ Metadata decode_metadata(const Fields& fields) {
   metadata.sample = reader.integer("sample", 0);
   metadata.ranks = fields.integer("ranks", 1);
   metadata.parts = fields.integer("parts", 1);
+  metadata.row_draws = fields.has("row_draws") ? fields.integer("row_draws", 1) : 1;
   metadata.target = fields.text("target");
   metadata.config_hash = fields.hash("config_hash");
   metadata.plan_hash = fields.hash("plan_hash");

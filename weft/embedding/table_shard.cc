@@ -84,6 +84,11 @@ kernels::RowTable TableShard::row_table() const {
   return table;
 }
 
+RowDraws TableShard::average_draws(std::uint64_t seed) const {
+  return {.key = random_key(seed, RandomPurpose::kReplicaAverage, table_.name),
+          .rule = options_.draw_rule};
+}
+
 void TableShard::resolve(kernels::RowRuns& runs) const {
   runs.slots =
       store_ == nullptr
@@ -111,7 +116,8 @@ const kernels::SparseUpdate& TableShard::prepare(RowGradients& gradients,
              "table '{}': an update whose rows have no slots", table_.name);
   update.table = row_table();
   update.params = optim::update_params(table_.optimizer, step.learning_rate_factor, step.step);
-  update.params.random_key = rounding_key(step.seed, table_.name, options_.replica);
+  update.params.draws = {.key = rounding_key(step.seed, table_.name, options_.replica),
+                         .rule = options_.draw_rule};
   update.runs = gradients.runs_;
   update.parts = options_.parts;
   update.gradients = gradients.state_ == RowGradients::State::kAccumulated

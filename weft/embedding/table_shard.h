@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/base/row_draws.h"
 #include "weft/embedding/initial_value.h"
 #include "weft/embedding/row_gradients.h"
 #include "weft/embedding/shard_rows.h"
@@ -74,6 +75,7 @@ struct TableShardOptions {
   /// Which of the replicas that are updated by themselves and averaged later this is: their
   /// stochastic roundings draw other words. 0 for the first, and where replicas stay equal.
   std::int64_t replica = 0;
+  DrawRule draw_rule = kNewestDrawRule;  ///< of stochastic roundings
   /// The whole table's numbers of the rows, ascending, where they are a list, as hot rows are. Then
   /// `rows` is [0, their number), and so are rows of the state, whose parameter is
   /// "tables.<name>.head".
@@ -103,6 +105,9 @@ class TableShard final : public StateSource, public StateSink {
   [[nodiscard]] std::span<const std::int64_t> row_list() const { return options_.row_list; }
 
   [[nodiscard]] Range cols() const { return cols_; }
+
+  /// Of the stochastic rounding of averages over replicas, which all draw alike.
+  [[nodiscard]] RowDraws average_draws(std::uint64_t seed) const;
 
   /// Whether update() must be replaced by the split form because the block lacks columns.
   [[nodiscard]] bool needs_statistic() const;  ///< block_squares() and an exchange

@@ -1,9 +1,8 @@
 /// The average of rows and of all their optimizer state over the replicas that hold them.
 ///
 /// Every number is summed in fp64 in the order of the replicas, from the first, divided by how many
-/// they are and rounded to fp32; of fp16 and bf16 rows from there stochastically, with word (column
-/// mod 4) of Philox(random_key; row, step · 2^20 + column/4), row and column those of the whole
-/// table. split_bf16 rows are averaged as the fp32 words that they are. A row whose replicas are
+/// they are and rounded to fp32; of fp16 and bf16 rows from there stochastically, with the bits of
+/// `draws`. split_bf16 rows are averaged as the fp32 words that they are. A row whose replicas are
 /// equal bit by bit is not touched. The bits of every device and number of threads are those of the
 /// plain loops.
 /// Ownership: rows are in memory that the context's device addresses, also those of other ranks.
@@ -16,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "weft/base/row_draws.h"
 #include "weft/kernels/rows.h"
 #include "weft/tensor/device.h"
 
@@ -40,7 +40,7 @@ struct RowAverage {
   std::span<const RowPart> parts;
   std::size_t replicas = 1;
   std::size_t own = 0;  ///< the replica that is written
-  std::uint64_t random_key = 0;
+  RowDraws draws = {};  ///< of rows of fp16 and bf16
   std::uint64_t step = 0;
 
   /// Parts of a row: those of one replica among `parts`.

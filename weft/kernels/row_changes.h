@@ -11,8 +11,7 @@
 ///
 /// Lost       becomes 0 where it is below 2^-26 of the last value, or below 2^-120, or not finite.
 /// Rounding   of codes to nearest. The value is rounded once, of fp16 and bf16 rows stochastically,
-///            with word (column mod 4) of Philox(random_key; row, step · 2^20 + column/4), row and
-///            column those of the whole table; `last` is the rounded value.
+///            with the bits of `draws`; `last` is the rounded value.
 /// Stays      a mean that decodes to 0 leaves a number's bits. A number that would not be finite,
 ///            and a sum of squares that would be negative, stays as it was at `last`, and its
 ///            decoded mean counts as 0.
@@ -30,6 +29,7 @@
 #include <cstdint>
 #include <span>
 
+#include "weft/base/row_draws.h"
 #include "weft/kernels/codec.h"
 #include "weft/kernels/row_copies.h"
 #include "weft/kernels/rows.h"
@@ -95,7 +95,7 @@ struct RowChanges {
   /// [1] what encoding clips is added to it, atomically. The host and the device can both address
   /// it.
   CodecClips* clips = nullptr;
-  std::uint64_t random_key = 0;
+  RowDraws draws = {};  ///< of rows of fp16 and bf16
   std::uint64_t step = 0;
 };
 

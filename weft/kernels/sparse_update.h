@@ -17,8 +17,7 @@
 ///   max_norm         then, if ‖w‖ > max_norm: w = w · (max_norm/‖w‖); ‖w‖² by the same statistic
 ///
 /// fp16 and bf16 rows are read exactly, updated in fp32 and rounded stochastically
-/// (weft/tensor/dtype.h) with word (column mod 4) of Philox(random_key; row, step·2^20 + column/4),
-/// row and column those of the whole table: shards do not change bits.
+/// (weft/tensor/dtype.h) with the bits of `draws`: shards do not change them.
 /// split_bf16 rows are fp32 rows in two halves: read, updated and written without rounding.
 /// A row whose new weights or state are not all finite is left as it was, and counted; so is a
 /// split_bf16 row with a weight whose high half would not be finite (weft/tensor/dtype.h).
@@ -35,6 +34,7 @@
 #include <cstdint>
 #include <span>
 
+#include "weft/base/row_draws.h"
 #include "weft/base/sparse_optimizer.h"
 #include "weft/kernels/rows.h"
 #include "weft/tensor/device.h"
@@ -56,10 +56,10 @@ struct UpdateParams {
   float one_minus_beta1 = 0.0F;
   float beta2 = 0.0F;
   float one_minus_beta2 = 0.0F;
-  float correction1 = 1.0F;      ///< q1
-  float correction2 = 1.0F;      ///< q2
-  float max_norm = 0.0F;         ///< 0: none
-  std::uint64_t random_key = 0;  ///< of stochastic rounding
+  float correction1 = 1.0F;  ///< q1
+  float correction2 = 1.0F;  ///< q2
+  float max_norm = 0.0F;     ///< 0: none
+  RowDraws draws = {};       ///< of stochastic rounding
   std::uint64_t step = 1;
 };
 

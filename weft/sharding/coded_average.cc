@@ -8,7 +8,6 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/base/philox.h"
 #include "weft/layout/replicas.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/stream.h"
@@ -78,7 +77,7 @@ void CodedAverage::add_member(Device& device,
     member.vectors.push_back(vector);
   }
   const std::int64_t rows = shard.rows().size();
-  member.random_key = random_key(options.seed, RandomPurpose::kReplicaAverage, shard.table().name);
+  member.draws = shard.average_draws(options.seed);
   if (shard.tier() != nullptr) {
     WEFT_CHECK(list != kAllRows, "table '{}': an average of all rows", shard.table().name);
     member.kept = std::make_unique<KeptRows>(device, shard, options.error_feedback ? lost : 0);
@@ -383,7 +382,7 @@ kernels::RowChanges CodedAverage::changes(const RowBlock& block,
                           .state_floats = member.state_floats,
                           .codes = lane + offsets_[block.first_offset + group],
                           .clips = &clips_,
-                          .random_key = member.random_key,
+                          .draws = member.draws,
                           .step = static_cast<std::uint64_t>(step)};
   if (member.kept) {
     job.rows.slots = rows_.slots->slots(block.shard);

@@ -49,6 +49,7 @@
 #include <vector>
 
 #include "weft/base/parts.h"
+#include "weft/base/row_draws.h"
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
@@ -137,7 +138,7 @@ class CodedAverage {
     std::vector<kernels::ChangeVector> vectors;
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // encoded
-    std::uint64_t random_key = 0;
+    RowDraws draws = {};
     std::size_t list = kAllRows;  // of touched rows
     // At the last sync, of a shard whose rows are all in memory.
     Buffer weights;  // [rows][cols]: halves of fp16 and bf16, else floats

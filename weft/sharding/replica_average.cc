@@ -5,7 +5,6 @@
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
-#include "weft/base/philox.h"
 #include "weft/layout/replicas.h"
 #include "weft/layout/row_gradients.h"
 
@@ -33,8 +32,7 @@ ReplicaAverage::ReplicaAverage(comm::Communicator& replicas,
     member.state_floats = state_floats(shard->table().optimizer.type, member.table.cols);
     member.fields = kernels::RowFields(member.table, member.state_floats);
     member.row_bytes = kernels::packed_row(member.table, member.state_floats).bytes();
-    member.random_key =
-        random_key(options.seed, RandomPurpose::kReplicaAverage, shard->table().name);
+    member.draws = shard->average_draws(options.seed);
     members_.push_back(std::move(member));
   }
   // Of a rank without shards too, whose peers have none either.
@@ -279,7 +277,7 @@ void ReplicaAverage::average(Context& ctx,
                          .parts = std::span(parts_).subspan(first, count),
                          .replicas = send_.size(),
                          .own = self_,
-                         .random_key = member.random_key,
+                         .draws = member.draws,
                          .step = static_cast<std::uint64_t>(step)});
     first += count;
   }

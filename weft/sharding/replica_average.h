@@ -32,6 +32,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/base/row_draws.h"
 #include "weft/comm/communicator.h"
 #include "weft/embedding/table_shard.h"
 #include "weft/kernels/codec.h"
@@ -109,7 +110,7 @@ class ReplicaAverage {
     kernels::RowFields fields;
     std::int64_t state_floats = 0;
     std::int64_t row_bytes = 0;  // of all fields
-    std::uint64_t random_key = 0;
+    RowDraws draws = {};
   };
 
   /// Rows of a member that are averaged together: by their numbers, or their places in the list.

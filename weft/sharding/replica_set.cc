@@ -116,6 +116,7 @@ void ReplicaSet::add_shard(const LocalShard& place,
           .parts = plan_.parts,
           .first_holder = group_ == 0 && (!local.replicated || rank_ == 0),
           .replica = local.replicated || !config_.mesh.averages() ? 0 : group_,
+          .draw_rule = config_.numerics.draw_rule(),
           .row_list = std::move(row_list),
           .backing = backing,
           .cache_bytes = cache_bytes});

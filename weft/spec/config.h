@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "weft/base/codec_format.h"
+#include "weft/base/row_draws.h"
 #include "weft/base/sparse_optimizer.h"
 #include "weft/spec/memory.h"
 #include "weft/spec/mesh.h"
@@ -307,8 +308,13 @@ enum class Target {
 
 /// The choices that decide the bits of equal training (docs/numerics.md).
 struct Numerics {
-  std::int64_t parts = 0;  ///< P of the rule of parts; 0 = max(8, ranks)
+  std::int64_t parts = 0;      ///< P of the rule of parts; 0 = max(8, ranks)
+  std::int64_t row_draws = 0;  ///< the number of a DrawRule; 0 = kWord, or the checkpoint's
   Target target = Target::kAuto;
+
+  [[nodiscard]] DrawRule draw_rule() const {
+    return row_draws == 0 ? DrawRule::kWord : static_cast<DrawRule>(row_draws);
+  }
 };
 
 /// How exchanges reach other hosts; auto = as planned for a cluster, else flat.

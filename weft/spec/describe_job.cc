@@ -400,6 +400,13 @@ void walk(Visitor& v, Numerics& c) {
            .bounds = at_least(0, kMaxRanks),
            .decides_weights = false},
           &c.parts);
+  v.value({.name = "row_draws",
+           .meaning = "Random bits of rows in fp16 and bf16, which updates and averages round "
+                      "stochastically: 1 = a word of Philox for each element, 2 = one for two. "
+                      "0 = 1, or what the checkpoint was begun with.",
+           .bounds = {.min = 0, .max = 2},
+           .decides_weights = false},
+          &c.row_draws);
   v.value({.name = "target",
            .meaning = "Instruction set; auto = the lowest common one of the ranks. Bits are equal "
                       "at equal target.",

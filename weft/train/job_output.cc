@@ -47,6 +47,7 @@ checkpoint::SaveOptions Job::save_options(const Trainer& trainer) const {
                       .sample = position.sample,
                       .ranks = engine_->control_comm().size(),
                       .parts = plan_.parts,
+                      .row_draws = static_cast<std::int64_t>(config_.numerics.draw_rule()),
                       .target = std::string(to_string(target_)),
                       .config_yaml = config_yaml_,
                       .plan_yaml = spec::plan_to_yaml(plan_),

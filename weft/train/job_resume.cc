@@ -4,6 +4,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/row_draws.h"
 #include "weft/checkpoint/agree.h"
 #include "weft/spec/yaml.h"
 #include "weft/train/mesh.h"
@@ -25,6 +26,28 @@ std::vector<metrics::BinarySums> sums_from_json(const nlohmann::json& list) {
   return sums;
 }
 
+/// Rows of fp16 and bf16 go on to be rounded as they were from the job's beginning.
+void keep_row_draws(const checkpoint::Metadata& saved,
+                    const std::string& resume,
+                    spec::Config& config) {
+  constexpr auto kNewest = static_cast<std::int64_t>(kNewestDrawRule);
+  if (saved.row_draws > kNewest) {
+    fail(
+        ErrorCode::kCheckpoint,
+        "resume from {}: numerics.row_draws is {} there, and this build knows 1 to {}: use a build "
+        "that knows it",
+        resume, saved.row_draws, kNewest);
+  }
+  if (config.numerics.row_draws != 0 && config.numerics.row_draws != saved.row_draws) {
+    fail(ErrorCode::kCheckpoint,
+         "resume from {}: numerics.row_draws is {} there and {} in the configuration; it decides "
+         "how "
+         "rows of fp16 and bf16 are rounded and is kept on resume: remove the key or set it to {}",
+         resume, saved.row_draws, config.numerics.row_draws, saved.row_draws);
+  }
+  config.numerics.row_draws = saved.row_draws;
+}
+
 }  // namespace
 
 void Job::check_resume() {
@@ -36,6 +59,7 @@ void Job::check_resume() {
          options_.resume, saved.parts, config_.numerics.parts, saved.parts);
   }
   config_.numerics.parts = saved.parts;
+  keep_row_draws(saved, options_.resume, config_);
   check_salts({.metadata = saved, .name = options_.resume}, config_);
   if (!first()) {
     return;

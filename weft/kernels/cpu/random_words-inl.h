@@ -50,6 +50,9 @@ using Calls = hn::Vec<CallTag>;
 struct PhiloxCalls {
   Calls x0, x1, x2, x3;
 
+  HWY_INLINE PhiloxCalls(Calls low, Calls high)
+      : x0(low), x1(hn::ShiftRight<32>(low)), x2(high), x3(hn::ShiftRight<32>(high)) {}
+
   /// For counters (low, high), (low, high + 1), ... whose lowest 32 bits do not overflow.
   HWY_INLINE PhiloxCalls(std::uint64_t low, std::uint64_t high) {
     const CallTag d;
@@ -80,6 +83,20 @@ struct PhiloxCalls {
     const auto second = hn::Or(hn::And(x2, low), hn::ShiftLeft<32>(x3));
     hn::StoreInterleaved2(first, second, d, reinterpret_cast<std::uint64_t*>(out));
   }
+
+  /// Writes eight for each call: every word and, rotated by 16 bits, the word again.
+  HWY_INLINE void store_twice(std::uint32_t* out) const {
+    const CallTag d;
+    const hn::Repartition<std::uint8_t, CallTag> d8;
+    alignas(16) static constexpr std::uint8_t kBytes[16] = {0, 1, 2,  3,  2,  3,  0, 1,
+                                                            8, 9, 10, 11, 10, 11, 8, 9};
+    const auto order = hn::LoadDup128(d8, kBytes);
+    const auto twice = [&](Calls words) HWY_ATTR {
+      return hn::BitCast(d, hn::TableLookupBytes(hn::BitCast(d8, words), order));
+    };
+    hn::StoreInterleaved4(twice(x0), twice(x1), twice(x2), twice(x3), d,
+                          reinterpret_cast<std::uint64_t*>(out));
+  }
 };
 
 /// out[c] = word (c mod 4) of Philox(key; low, high + c/4) for c in [0, count): four columns per
@@ -102,6 +119,32 @@ HWY_INLINE void random_words(const RoundKeys& keys,
     }
     calls0.store(out + col);
     calls1.store(out + col + 4 * kCalls);
+  }
+}
+
+/// Calls that half_words() may read and write beyond the last: two vectors.
+inline constexpr std::int64_t kSpareCalls = 16;
+
+/// out[8·i, 8·i + 8) = the bits of eight columns (DrawRule::kHalfWord) of Philox(key; low[i],
+/// high[i]), for i in [0, count). The calls are of any rows: two vectors of them at a time keep the
+/// ports that multiply busy, where one would wait for each of its ten rounds.
+HWY_INLINE void half_words(const RoundKeys& keys,
+                           const std::uint64_t* low,
+                           const std::uint64_t* high,
+                           std::int64_t count,
+                           std::uint32_t* out) {
+  const CallTag d;
+  constexpr auto kCalls = static_cast<std::int64_t>(hn::MaxLanes(CallTag()));
+  for (std::int64_t i = 0; i < count; i += 2 * kCalls) {
+    PhiloxCalls calls0(hn::LoadU(d, low + i), hn::LoadU(d, high + i));
+    PhiloxCalls calls1(hn::LoadU(d, low + i + kCalls), hn::LoadU(d, high + i + kCalls));
+    HWY_UNROLL(10)
+    for (int round = 0; round < RoundKeys::kRounds; ++round) {
+      calls0.round(keys, round);
+      calls1.round(keys, round);
+    }
+    calls0.store_twice(out + 8 * i);
+    calls1.store_twice(out + 8 * (i + kCalls));
   }
 }
 

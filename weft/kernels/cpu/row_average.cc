@@ -11,7 +11,7 @@
 
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
-#include "weft/base/philox.h"
+#include "weft/base/row_draws.h"
 #include "weft/kernels/row_fields.h"
 #include "weft/kernels/tasks.h"
 #include "weft/tensor/dtype.h"
@@ -134,8 +134,8 @@ class ReplicatedRow {
     auto* const out = own<Element>(0);
     const std::int64_t row =
         job_.rows == nullptr ? job_.first + index_ : std::int64_t{job_.rows[index_]};
-    const auto number = static_cast<std::uint64_t>(table.whole_row(row));
-    std::array<std::uint32_t, 4> random{};
+    const std::int64_t number = table.whole_row(row);
+    std::array<std::uint32_t, RowDraws::kColumns> random{};
     for_some_columns(table.cols, [&](std::int64_t first, std::int64_t count) {
       average_columns(
           first, count,
@@ -143,11 +143,11 @@ class ReplicatedRow {
             return [in = values<Element>(0, m)](std::int64_t c) { return to_float(in[c]); };
           },
           [&](std::int64_t c, float mean) {
-            const auto col = static_cast<std::uint64_t>(table.first_col + c);
-            if (col % 4 == 0) {
-              random = philox(job_.random_key, number, (job_.step << 20) + col / 4);
+            const std::int64_t place = c % RowDraws::kColumns;  // the first is a multiple of 16
+            if (place == 0) {
+              random = job_.draws.bits(number, job_.step, table.first_col + c);
             }
-            out[c] = rounded_to(Element{}, mean, random[at(col % 4)]);
+            out[c] = rounded_to(Element{}, mean, random[at(place)]);
           });
     });
   }

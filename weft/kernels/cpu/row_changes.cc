@@ -18,7 +18,7 @@
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/base/parts.h"
-#include "weft/base/philox.h"
+#include "weft/base/row_draws.h"
 #include "weft/kernels/cpu/codec_range.h"
 #include "weft/kernels/cpu/scratch.h"
 #include "weft/kernels/tasks.h"
@@ -330,15 +330,15 @@ Float16 round_to(Float16 /*type*/, float value, std::uint32_t random) {
 template <typename Element>
 void write_halves(const RowChanges& job, std::int64_t i, const float* values) {
   const RowTable& table = job.table;
-  const auto number = static_cast<std::uint64_t>(table.whole_row(job.rows.row(i)));
+  const std::int64_t number = table.whole_row(job.rows.row(i));
   auto* const out = reinterpret_cast<Element*>(weights_of(table, job.rows.slot(i)));
-  std::array<std::uint32_t, 4> random{};
+  std::array<std::uint32_t, RowDraws::kColumns> random{};
   for (std::int64_t c = 0; c < table.cols; ++c) {
-    const auto col = static_cast<std::uint64_t>(table.first_col + c);
-    if (col % 4 == 0) {
-      random = philox(job.random_key, number, (job.step << 20) + col / 4);
+    const std::int64_t place = c % RowDraws::kColumns;  // the first column is a multiple of 16
+    if (place == 0) {
+      random = job.draws.bits(number, job.step, table.first_col + c);
     }
-    out[c] = round_to(Element{}, values[c], random[col % 4]);
+    out[c] = round_to(Element{}, values[c], random[at(place)]);
   }
   std::memcpy(last_weights_of(job, i), out, at(table.cols) * sizeof(Element));
 }

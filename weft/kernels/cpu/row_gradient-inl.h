@@ -13,6 +13,8 @@
 #include <hwy/highway.h>
 
 #include "weft/base/parts.h"
+#include "weft/base/row_draws.h"
+#include "weft/kernels/cpu/random_words-inl.h"
 #include "weft/kernels/cpu/row_update-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/cpu/scratch.h"
@@ -25,10 +27,11 @@ namespace weft::kernels::HWY_NAMESPACE {
 inline RowScratch make_scratch(std::int64_t cols, std::int64_t parts) {
   const std::int64_t blocks = statistic_blocks(cols);
   const std::int64_t padded = blocks * kStatisticBlock;
-  // Random words are made for four vectors of up to 16 lanes at a time.
-  const std::int64_t random = (padded + 63) / 64 * 64;
+  const std::int64_t calls = batch_calls(padded / RowDraws::kColumns);
+  const std::int64_t words = RowDraws::kColumns * calls;
+  static_assert(RowDraws::kColumns * kSpareCalls >= kSpareWords);
   const std::int64_t slots = tree_slots(parts);
-  float* at = ThreadScratch::get((2 * kBatch + 6 + slots) * padded + random + blocks);
+  float* at = ThreadScratch::get((2 * kBatch + 6 + slots) * padded + words + 4 * calls + blocks);
   const auto take = [&at](std::int64_t floats) {
     float* const taken = at;
     at += floats;
@@ -42,9 +45,10 @@ inline RowScratch make_scratch(std::int64_t cols, std::int64_t parts) {
   scratch.new_row = take(padded);
   scratch.new_state = take(2 * padded);
   scratch.half = reinterpret_cast<std::uint16_t*>(take(padded));
-  scratch.blocks = take(blocks);
-  scratch.random = reinterpret_cast<std::uint32_t*>(take(random));
+  scratch.words = reinterpret_cast<std::uint32_t*>(take(words));
+  scratch.calls = reinterpret_cast<std::uint64_t*>(take(4 * calls));
   scratch.slots = take(slots * padded);
+  scratch.blocks = take(blocks);
   return scratch;
 }
 

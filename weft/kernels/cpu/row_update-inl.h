@@ -32,6 +32,11 @@ namespace weft::kernels::HWY_NAMESPACE {
 /// overlap, and root and quotient are one instruction each.
 inline constexpr std::int64_t kBatch = 8;
 
+/// Calls of Philox for a batch of rows of so many each, and spare ones.
+constexpr std::int64_t batch_calls(std::int64_t of_row) {
+  return kBatch * of_row + kSpareCalls;
+}
+
 /// Scratch of a batch; every array is padded to whole blocks.
 struct RowScratch {
   std::int64_t padded;
@@ -39,11 +44,12 @@ struct RowScratch {
   float* gradients;  ///< [kBatch] sums and copies, likewise
   float* state;      ///< copies of m and v, likewise
   float* new_row;
-  float* new_state;  ///< m, then v
-  float* blocks;     ///< sums of squares
-  std::uint32_t* random;
-  std::uint16_t* half;  ///< a row in 16 bits
-  float* slots;         ///< partial sums, one per depth of the tree of parts but the first
+  float* new_state;      ///< m, then v
+  float* blocks;         ///< sums of squares
+  std::uint16_t* half;   ///< a row in 16 bits
+  std::uint32_t* words;  ///< random ones of rows (RowWords)
+  std::uint64_t* calls;  ///< [2][batch_calls()] counters for them
+  float* slots;          ///< partial sums, one per depth of the tree of parts but the first
 };
 
 /// Rows in hand. The last four are of row-wise rules.
@@ -507,119 +513,6 @@ HWY_INLINE void apply_rule(Columns<kCols> columns, const UpdateParams& p, RowSte
     adam<kL2>(columns, p, r);
   } else {
     row_wise_adam<kL2>(columns, p, r);
-  }
-}
-
-/// Words for columns [0, padded) of a row.
-template <int kCols>
-HWY_INLINE void row_words(Columns<kCols> columns,
-                          const RowTable& table,
-                          const UpdateParams& p,
-                          const RoundKeys& keys,
-                          std::int64_t row,
-                          std::uint32_t* out) {
-  random_words(keys, static_cast<std::uint64_t>(table.whole_row(row)),
-               (p.step << 20) + static_cast<std::uint64_t>(table.first_col / 4), columns.padded(),
-               out);
-}
-
-/// bf16: adding 16 random bits carries into the kept half as often as the dropped half says.
-template <class DU>
-HWY_INLINE hn::Vec<DU> round_bf16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
-  const auto sum = hn::Add(magnitude, hn::And(random, hn::Set(d, 0xFFFFU)));
-  return hn::Min(hn::ShiftRight<16>(sum), hn::Set(d, 0x7F7FU));
-}
-
-/// fp16, as to_float16_stochastic(): 13 bits dropped of a normal result, more of a subnormal one.
-template <class DU>
-HWY_INLINE hn::Vec<DU> round_fp16(DU d, hn::Vec<DU> magnitude, hn::Vec<DU> random) {
-  const auto smallest_normal = hn::Set(d, 0x38800000U);
-  const auto rebias = hn::Set(d, 0x38000000U);
-  const auto normal =
-      hn::Min(hn::ShiftRight<13>(hn::Add(hn::Sub(hn::Max(magnitude, smallest_normal), rebias),
-                                         hn::And(random, hn::Set(d, 0x1FFFU)))),
-              hn::Set(d, 0x7BFFU));
-  const auto is_small = hn::Lt(magnitude, smallest_normal);
-  if (hn::AllFalse(d, is_small)) {  // the rest is twice as much work as what is done
-    return normal;
-  }
-  // Below: value = mantissa / 2^shift units of 2^-24, shift = 126 - exponent, at least 14. A float
-  // below its own smallest normal number gives 0 as exactly as anything can be seen here.
-  const auto exponent = hn::Min(hn::ShiftRight<23>(magnitude), hn::Set(d, 112U));
-  const auto shift = hn::Sub(hn::Set(d, 126U), exponent);
-  const auto has_hidden_bit = hn::Gt(exponent, hn::Zero(d));
-  const auto mantissa = hn::Or(hn::And(magnitude, hn::Set(d, 0x7FFFFFU)),
-                               hn::IfThenElseZero(has_hidden_bit, hn::Set(d, 0x800000U)));
-  const auto over = hn::Sub(hn::Max(shift, hn::Set(d, 32U)), hn::Set(d, 32U));
-  const auto cut = hn::Shr(mantissa, hn::Min(over, hn::Set(d, 31U)));
-  const auto few = hn::Min(shift, hn::Set(d, 31U));
-  const auto mask = hn::Sub(hn::Shl(hn::Set(d, 1U), few), hn::Set(d, 1U));
-  const auto shifted = hn::Shr(hn::Add(mantissa, hn::And(random, mask)), few);
-  // With 32 bits dropped the result is the carry out of the word.
-  const auto carry = hn::IfThenElseZero(hn::Lt(hn::Add(cut, random), cut), hn::Set(d, 1U));
-  const auto subnormal = hn::IfThenElse(hn::Gt(shift, hn::Set(d, 31U)), carry, shifted);
-  return hn::IfThenElse(is_small, subnormal, normal);
-}
-
-template <bool kBf16, int kCols>
-HWY_INLINE void round_row(Columns<kCols> columns,
-                          const float* values,
-                          const std::uint32_t* random,
-                          std::uint16_t* out) {
-  for_padded(columns, [&](auto d, std::int64_t i) HWY_ATTR {
-    const hn::RebindToUnsigned<decltype(d)> du;
-    const hn::RebindToSigned<decltype(d)> di;
-    const hn::Rebind<std::uint16_t, decltype(d)> d16;
-    const auto bits = hn::BitCast(du, hn::LoadU(d, values + i));
-    const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFU));
-    const auto sign = hn::ShiftLeft<15>(hn::ShiftRight<31>(bits));
-    const auto words = hn::LoadU(du, random + i);
-    const auto rounded =
-        kBf16 ? round_bf16(du, magnitude, words) : round_fp16(du, magnitude, words);
-    const auto half = hn::BitCast(di, hn::Or(rounded, sign));
-    hn::StoreU(hn::DemoteTo(d16, half), d16, out + i);
-  });
-}
-
-/// Rounds values stochastically to a row of 16-bit elements.
-template <int kCols>
-HWY_INLINE void write_rounded(Columns<kCols> columns,
-                              const SparseUpdate& update,
-                              const RoundKeys& keys,
-                              std::int64_t row,
-                              void* at,
-                              const float* values,
-                              const RowScratch& scratch) {
-  const RowTable& table = update.table;
-  row_words(columns, table, update.params, keys, row, scratch.random);
-  auto* const half = kCols > 0 ? static_cast<std::uint16_t*>(at) : scratch.half;
-  if (table.dtype == DType::kBFloat16) {
-    round_row<true>(columns, values, scratch.random, half);
-  } else {
-    round_row<false>(columns, values, scratch.random, half);
-  }
-  if constexpr (kCols == 0) {
-    std::memcpy(at, half, static_cast<std::size_t>(table.cols) * 2);
-  }
-}
-
-/// Writes finite padded fp32 values as unique row u. `keys` are those of the update's random key.
-template <int kCols>
-HWY_INLINE void write_row(Columns<kCols> columns,
-                          const SparseUpdate& update,
-                          const RoundKeys& keys,
-                          std::int64_t u,
-                          const float* values,
-                          const RowScratch& scratch) {
-  const RowTable& table = update.table;
-  const std::int64_t slot = update.runs.slots[u];
-  char* const at = static_cast<char*>(table.weights) + slot * table.weight_stride;
-  if (table.dtype == DType::kFloat32) {
-    copy_floats(columns, values, reinterpret_cast<float*>(at));
-  } else if (table.dtype == DType::kSplitBFloat16) {
-    write_halves(columns, table, slot, values);
-  } else {
-    write_rounded(columns, update, keys, update.runs.rows[u], at, values, scratch);
   }
 }
 

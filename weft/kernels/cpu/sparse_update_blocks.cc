@@ -21,6 +21,7 @@
 #include "weft/base/error.h"
 #include "weft/kernels/cpu/row_gradient-inl.h"
 #include "weft/kernels/cpu/row_update-inl.h"
+#include "weft/kernels/cpu/row_write-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
 #include "weft/kernels/cpu/scratch.h"
 
@@ -137,7 +138,7 @@ bool limit_norm(const UpdateParams& p, float square, float* values, std::int64_t
 template <SparseOptimizerKind kRule, bool kL2, int kCols>
 HWY_INLINE bool update_row(Columns<kCols> columns,
                            const SparseUpdate& update,
-                           const RoundKeys& keys,
+                           const std::uint32_t* words,
                            const Batch& batch,
                            std::int64_t u,
                            std::int64_t i,
@@ -153,7 +154,7 @@ HWY_INLINE bool update_row(Columns<kCols> columns,
     }
   }
   write_state<kRule>(columns, update, batch, i, s);
-  write_row(columns, update, keys, u, s.new_row, s);
+  write_row(columns, update, words, u, s.new_row, s);
   return true;
 }
 
@@ -269,7 +270,7 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
   const RowTable& table = update.table;
   const RowScratch s = make_scratch(table.cols, update.parts);
   const Columns<kCols> columns(table.cols);
-  const RoundKeys keys(update.params.random_key);
+  RowWords words(update, s);
   UpdateAhead<kCols> ahead(update, range.begin, gradients);
   RowOverflow overflow;
   Batch batch{};
@@ -288,8 +289,9 @@ RowOverflow update_range_by(const SparseUpdate& update, Range range) {
     if constexpr (traits(kRule).is_row_wise) {
       make_rates<kRule, kL2>(update.params, batch);
     }
+    words.draw(rows);
     for (std::int64_t i = 0; i < rows.size(); ++i) {
-      if (!update_row<kRule, kL2>(columns, update, keys, batch, first + i, i, s)) {
+      if (!update_row<kRule, kL2>(columns, update, words.of(i), batch, first + i, i, s)) {
         overflow.add(table.whole_row(update.runs.rows[first + i]));
       }
     }
@@ -371,7 +373,7 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
   const RowTable& table = update.table;
   const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
-  const RoundKeys keys(update.params.random_key);
+  RowWords words(update, s);
   RowOverflow overflow;
   Batch batch{};
   for (std::int64_t u = range.begin; u < range.end; ++u) {
@@ -391,7 +393,8 @@ RowOverflow statistic_range_by(const StatisticUpdate& job, Range range) {
     if (update.params.max_norm > 0.0F) {
       copy_floats(columns, s.new_row, kept);
     } else {
-      write_row(columns, update, keys, u, s.new_row, s);
+      words.draw({u, u + 1});
+      write_row(columns, update, words.of(0), u, s.new_row, s);
     }
   }
   return overflow;
@@ -418,7 +421,7 @@ RowOverflow store_range(const StatisticUpdate& job, Range range) {
   const RowTable& table = update.table;
   const Columns<0> columns(table.cols);
   const RowScratch s = make_scratch(table.cols, 1);
-  const RoundKeys keys(update.params.random_key);
+  RowWords words(update, s);
   RowOverflow overflow;
   for (std::int64_t u = range.begin; u < range.end; ++u) {
     const float* const values = job.values + u * table.cols;
@@ -431,7 +434,8 @@ RowOverflow store_range(const StatisticUpdate& job, Range range) {
       overflow.add(table.whole_row(update.runs.rows[u]));
       continue;
     }
-    write_row(columns, update, keys, u, s.new_row, s);
+    words.draw({u, u + 1});
+    write_row(columns, update, words.of(0), u, s.new_row, s);
   }
   return overflow;
 }

@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "weft/base/philox.h"
 #include "weft/kernels/reference/row_values.h"
 
 namespace weft::kernels::reference {
@@ -45,10 +44,8 @@ void write_weight(const RowAverage& job, std::int64_t index, std::int64_t c, flo
     return;
   }
   const std::int64_t row = job.rows == nullptr ? job.first + index : job.rows[index];
-  const auto col = static_cast<std::uint64_t>(job.table.first_col + c);
-  const auto words = philox(job.random_key, static_cast<std::uint64_t>(job.table.whole_row(row)),
-                            (job.step << 20) + col / 4);
-  store_element(weights, job.table.dtype, c, value, words[static_cast<std::size_t>(col % 4)]);
+  store_element(weights, job.table.dtype, c, value,
+                element_bits(job.draws, job.table, row, job.step, c));
 }
 
 void average_row(const RowAverage& job, std::int64_t index) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "weft/base/at.h"
-#include "weft/base/philox.h"
 #include "weft/kernels/reference/row_values.h"
 
 namespace weft::kernels::reference {
@@ -174,9 +173,7 @@ class RowVector {
       store_element(last_weights(), DType::kFloat32, c, value, 0);
       return;
     }
-    const auto row = static_cast<std::uint64_t>(job_.table.whole_row(row_));
-    const auto col = static_cast<std::uint64_t>(job_.table.first_col + c);
-    const std::uint32_t random = philox(job_.random_key, row, (job_.step << 20) + col / 4)[col % 4];
+    const std::uint32_t random = element_bits(job_.draws, job_.table, row_, job_.step, c);
     store_element(weights(), job_.table.dtype, c, value, random);
     store_element(last_weights(), job_.table.dtype, c, value, random);
   }

@@ -1,9 +1,13 @@
-/// Private to kernels/reference: elements of a row of any type; of split_bf16 the high half.
+/// Private to kernels/reference: elements of a row of any type; of split_bf16 the high half. And
+/// the random bits with which they are rounded.
 #pragma once
 
 #include <cstdint>
 
+#include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/base/row_draws.h"
+#include "weft/kernels/rows.h"
 #include "weft/tensor/dtype.h"
 
 namespace weft::kernels::reference {
@@ -37,6 +41,17 @@ inline void store_element(
     default:
       fail(ErrorCode::kInternal, "embedding rows of type {}", to_string(dtype));
   }
+}
+
+/// Those of column `col` of a row here.
+inline std::uint32_t element_bits(const RowDraws& draws,
+                                  const RowTable& table,
+                                  std::int64_t row,
+                                  std::uint64_t step,
+                                  std::int64_t col) {
+  const std::int64_t whole_col = table.first_col + col;
+  const std::int64_t place = whole_col % RowDraws::kColumns;
+  return draws.bits(table.whole_row(row), step, whole_col - place)[at(place)];
 }
 
 }  // namespace weft::kernels::reference

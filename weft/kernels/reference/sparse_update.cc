@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "weft/base/at.h"
-#include "weft/base/philox.h"
 #include "weft/kernels/reference/row_values.h"
 #include "weft/kernels/reference/segments_sum.h"
 #include "weft/kernels/row_statistics.h"
@@ -169,11 +168,9 @@ void store_row(const SparseUpdate& update, std::int64_t u, const Values& w) {
       low_half(table, slot)[i] = halves.low;
       continue;
     }
-    const std::int64_t col = table.first_col + i;
-    const auto words = philox(update.params.random_key,
-                              static_cast<std::uint64_t>(table.whole_row(update.runs.rows[u])),
-                              (update.params.step << 20) + static_cast<std::uint64_t>(col / 4));
-    store_element(data, table.dtype, i, w[at(i)], words[at(col % 4)]);
+    const UpdateParams& p = update.params;
+    store_element(data, table.dtype, i, w[at(i)],
+                  element_bits(p.draws, table, update.runs.rows[u], p.step, i));
   }
 }
 

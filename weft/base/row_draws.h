@@ -1,0 +1,43 @@
+/// Random bits for the elements of a table's rows: 32 each, for the stochastic rounding of rows of
+/// fp16 and bf16 (weft/tensor/dtype.h). They are a function of key, row, column and step, row and
+/// column those of the whole table, so neither shards nor the order of rows change them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace weft {
+
+/// How many bits of Philox an element has to itself. The numbers are those of
+/// numerics.row_draws and of manifests.
+enum class DrawRule : std::uint8_t {
+  /// A word: number (column mod 4) of Philox(key; row, step · 2^20 + column/4). Half of the work
+  /// is for bits that bf16 and normal results in fp16 never look at. Jobs began so up to format 4
+  /// of checkpoints without `row_draws`.
+  kWord = 1,
+  /// Half of a word: of number (column/2 mod 4) of Philox(key; row, step · 2^20 + column/8), even
+  /// columns get the word and odd ones the word rotated by 16 bits. The low 16 bits, which are all
+  /// that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
+  kHalfWord = 2,
+};
+
+/// That of new jobs.
+inline constexpr DrawRule kNewestDrawRule = DrawRule::kHalfWord;
+
+/// The draws of one table, of 2^20 · 4 columns at most. Pure; any thread.
+struct RowDraws {
+  /// Columns whose bits are made together.
+  static constexpr std::int64_t kColumns = 8;
+
+  std::uint64_t key = 0;  ///< random_key() of seed, purpose and table
+  DrawRule rule = kNewestDrawRule;
+
+  /// The bits of columns [first_col, first_col + 8), first_col a multiple of 8.
+  [[nodiscard]] std::array<std::uint32_t, kColumns> bits(std::int64_t row,
+                                                         std::uint64_t step,
+                                                         std::int64_t first_col) const;
+
+  friend bool operator==(const RowDraws&, const RowDraws&) = default;
+};
+
+}  // namespace weft
