@@ -44,11 +44,16 @@ TEST(ManyRanks, GiveTheVectorsAndStateOfOne) {
         if (is_hot) {
           make_hot(config, plan);
         }
+        const bool is_cut = ranks != 13 || is_hot;
+        config.pipeline.schedule =
+            is_cut ? spec::PipelineSchedule::kNested : spec::PipelineSchedule::kSync;
+        config.pipeline.micro_batches = {{2, 1, 1}};
         const Routing routing(config, plan);
         EXPECT_GT(routing.num_by_rule, 0) << "no cut is a rule";
-        expect_equal(
-            run(config, {.ranks = ranks, .steps = 2, .plan = &plan, .parts = kManyParts}), one,
-            fmt::format("{} ranks, hot {}, pooled at {}", ranks, is_hot, static_cast<int>(place)));
+        expect_equal(run(config, {.ranks = ranks, .steps = 2, .plan = &plan, .parts = kManyParts}),
+                     one,
+                     fmt::format("{} ranks, hot {}, pooled at {}, cut {}", ranks, is_hot,
+                                 static_cast<int>(place), is_cut));
       }
     }
   }

@@ -233,6 +233,7 @@ inline void run_on(comm::Communicator& world,
     stream->synchronize();
   };
   const std::vector<std::byte> control(8);
+  const std::int64_t cuts = config.pipeline.cuts().count();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::int64_t size = sizes[i];
     const auto step = static_cast<std::int64_t>(i) + 1;
@@ -241,8 +242,10 @@ inline void run_on(comm::Communicator& world,
     const BatchView view{.sparse = batch, .step = step, .global_size = size, .sample_ids = {}};
     stage([&](Context& ctx) { embeddings.exchange_counts(ctx, *sparse, view, control); });
     stage([&](Context& ctx) { embeddings.exchange_ids(ctx, *sparse); });
-    stage([&](Context& ctx) { embeddings.lookup(ctx, *sparse); });
-    stage([&](Context& ctx) { embeddings.output_dist(ctx, *sparse); });
+    for (std::int64_t cut = 0; cut < cuts; ++cut) {
+      stage([&](Context& ctx) { embeddings.lookup(ctx, *sparse, cut); });
+      stage([&](Context& ctx) { embeddings.output_dist(ctx, *sparse, cut); });
+    }
     stage([&](Context& ctx) {
       gather(ctx, world, values_of(sparse->outputs().pooled), result.pooled);
       for (const Matrix<float>& sequence : sparse->outputs().sequences) {
@@ -251,7 +254,9 @@ inline void run_on(comm::Communicator& world,
       fill_gradients(*sparse, batch, step, positions.begin, options.gradients);
     });
     stage([&](Context& ctx) { embeddings.coalesce(ctx, *sparse); });
-    stage([&](Context& ctx) { embeddings.grad_dist(ctx, *sparse); });
+    for (std::int64_t cut = 0; cut < cuts; ++cut) {
+      stage([&](Context& ctx) { embeddings.grad_dist(ctx, *sparse, cut); });
+    }
     stage([&](Context& ctx) {
       const comm::Traffic::Entry before = embeddings.vector_traffic().total();
       embeddings.update(ctx, *sparse,

@@ -158,9 +158,12 @@ void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const 
   }
   blocks.make();
   served.block_arrivals.assign(at(blocks.size()), -1);
+  served.arrival_blocks.resize(served.arrived.size());
   for (std::size_t i = 0; i < served.arrived.size(); ++i) {
     const ArrivedSlot& one = served.arrived[i];
-    served.block_arrivals[at(blocks.place(one.slot, one.source))] = static_cast<std::int32_t>(i);
+    const std::int64_t place = blocks.place(one.slot, one.source);
+    served.block_arrivals[at(place)] = static_cast<std::int32_t>(i);
+    served.arrival_blocks[i] = static_cast<std::int32_t>(place);
   }
 }
 

@@ -30,6 +30,21 @@ struct InputStep {
                                    : incoming.blocks.of(address.slot, source);
   }
 
+  /// The same with its place. Cost: a search; arrived_block() has none.
+  [[nodiscard]] ServedBlock served_block(const SlotAddress& address, std::int64_t source) const {
+    const std::int64_t place = address.server == ranks
+                                   ? incoming.blocks.size() + address.slot
+                                   : incoming.blocks.place(address.slot, source);
+    return {address, source, place, block(address, source)};
+  }
+
+  /// That of ServedIds::arrived with this number.
+  [[nodiscard]] ServedBlock arrived_block(std::int64_t arrival) const {
+    const ArrivedSlot& one = served.arrived[at(arrival)];
+    const std::int64_t place = served.arrival_blocks[at(arrival)];
+    return {{asked.rank, one.slot}, one.source, place, incoming.blocks.at_place(place)};
+  }
+
   /// All bags of a feature as the batch has them, which are of `rank`'s samples.
   [[nodiscard]] IncomingBlock batch_block(const Routing& routing,
                                           std::int64_t feature,

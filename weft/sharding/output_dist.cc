@@ -35,27 +35,17 @@ OutputDist::OutputDist(const Paths& paths, comm::Communicator& comm)
   }
 }
 
-/// Calls serves(address, peer) and asks(address, peer, place) for the slots between this rank and
-/// `peer` that have ids, in the order of the wire: peers ascend, hot rows and replicas come behind
-/// this rank's own slots. Of itself a rank has all slots.
-template <typename Serves, typename Asks>
-void OutputDist::for_both_ends(const InputStep& input,
-                               const Serves& serves,
-                               const Asks& asks) const {
-  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    for (const ArrivedSlot& one : input.served.arrived_of(r)) {
-      serves(SlotAddress{rank_, one.slot}, r);
-    }
-    if (r != rank_) {
-      input.asked.for_slots_with_ids(
-          r, [&](const SlotAddress& address, std::int64_t place) { asks(address, r, place); });
-      continue;
-    }
-    for (const std::int64_t server : {r, routing_.replicated()}) {
-      for_slots(routing_, server, [&](const SlotAddress& address) { serves(address, r); });
-      for_slots(routing_, server,
-                [&](const SlotAddress& address) { asks(address, r, input.asked.place(address)); });
-    }
+/// Calls visit(address, place) for the slots that this rank asks of `server` and that have ids, in
+/// the order of the wire. Of itself a rank has all slots, hot rows and replicas behind the others.
+template <typename Visit>
+void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const {
+  if (server != rank_) {
+    input.asked.for_slots_with_ids(server, visit);
+    return;
+  }
+  for (const std::int64_t own : {server, routing_.replicated()}) {
+    for_slots(routing_, own,
+              [&](const SlotAddress& address) { visit(address, input.asked.place(address)); });
   }
 }
 
@@ -123,28 +113,9 @@ void OutputDist::forward(Context& ctx,
   }
 }
 
-/// Returns whether vectors of a slot travel to the samples of `source`, which may be its server.
-bool OutputDist::vector_travels(const SlotAddress& address, std::int64_t source) const {
-  return paths_.of(address, source).block(address, source).moves_vectors();
-}
-
-/// Calls visit(address, place) for the slots whose vectors come from `server`, in the order of the
-/// wire.
-template <typename Visit>
-void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const {
-  const auto if_travels = [&](const SlotAddress& address, std::int64_t place) {
-    if (vector_travels(address, rank_)) {
-      visit(address, place);
-    }
-  };
-  if (server != rank_) {
-    input.asked.for_slots_with_ids(server, if_travels);
-    return;
-  }
-  for (const std::int64_t own : {server, routing_.replicated()}) {
-    for_slots(routing_, own,
-              [&](const SlotAddress& address) { if_travels(address, input.asked.place(address)); });
-  }
+/// Whether vectors of a slot travel to this rank's samples, from itself perhaps.
+bool OutputDist::vector_comes(const SlotAddress& address) const {
+  return paths_.of(address, rank_).block(address, rank_).moves_vectors();
 }
 
 /// A whole batch's vectors for a rank lie behind each other, and are one piece.
@@ -161,24 +132,18 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
-  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
-    if (vector_travels(address, peer)) {
-      const std::int64_t dim = routing_.kind(address).dim();
-      const Range vectors = paths_.of(address, peer).served_cut(input, address, peer, cut).vectors;
-      float* const block = layout_.output(step, address, peer).data;
-      step.send_pieces[at(peer)].push_back({block + vectors.begin * dim, 4 * vectors.size() * dim});
-    }
-  };
-  const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
-    if (vector_travels(address, rank_)) {
-      const std::int64_t dim = routing_.kind(address).dim();
-      const Range vectors = asked_vectors(input, address, place, cut);
-      float* const block = layout_.asked(step, address, place);
-      step.recv_pieces[at(peer)].push_back(
-          {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
-    }
-  };
-  for_both_ends(input, serves, asks);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    layout_.add_vectors_for(input, step, r, cut, step.send_pieces[at(r)]);
+    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
+      if (vector_comes(address)) {
+        const std::int64_t dim = routing_.kind(address).dim();
+        const Range vectors = asked_vectors(input, address, place, cut);
+        float* const block = layout_.asked(step, address, place);
+        step.recv_pieces[at(r)].push_back(
+            {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
+      }
+    });
+  }
 }
 
 /// Notes where the vectors of every slot lie, from the first of the batch on.
@@ -194,6 +159,9 @@ void OutputDist::note_arrivals(const InputStep& input,
       continue;
     }
     for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
+      if (!vector_comes(address)) {
+        return;
+      }
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
       step.arrived_at[at(place)] = is_whole
                                        ? piece + step.asked_begin[at(place)]
@@ -240,18 +208,15 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
                                           std::int64_t cut) const {
   step.forward_wire.clear(input.batch().step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    layout_.for_served(input, r,
+                       [&](const ServedBlock& of) { add_served_vectors(input, step, of, cut); });
     for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
-      step.arrived_at[at(place)] = layout_.asked(step, address, place);
+      if (vector_comes(address)) {
+        step.arrived_at[at(place)] = layout_.asked(step, address, place);
+        add_asked_vectors(input, step, address, place, cut);
+      }
     });
   }
-  for_both_ends(
-      input,
-      [&](const SlotAddress& address, std::int64_t peer) {
-        add_served_vectors(input, step, address, peer, cut);
-      },
-      [&](const SlotAddress& address, std::int64_t, std::int64_t place) {
-        add_asked_vectors(input, step, address, place, cut);
-      });
   step.forward_wire.exchange(ctx, comm_);
   assemble(ctx, input, step, cut);
 }
@@ -259,23 +224,22 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
 /// What goes out; of what stays in the matrix, all but replicas' vectors passes through the codec.
 void OutputDist::add_served_vectors(const InputStep& input,
                                     OutputStep& step,
-                                    const SlotAddress& address,
-                                    std::int64_t source,
+                                    const ServedBlock& of,
                                     std::int64_t cut) const {
-  const SlotKind& slot = routing_.kind(address);
-  const SlotPath& path = paths_.of(address, source);
-  const bool moves = path.block(address, source).moves_vectors();
-  if (!moves && address.server != rank_) {
+  const SlotKind& slot = routing_.kind(of.address);
+  const SlotPath& path = paths_.of(of.address, of.source);
+  const bool moves = path.block(of.address, of.source).moves_vectors();
+  if (!moves && of.address.server != rank_) {
     return;
   }
   VectorWire::Block block{.slot = &slot,
-                          .peer = source,
-                          .count = input.block(address, source).vectors,
-                          .place = layout_.output(step, address, source)};
+                          .peer = of.source,
+                          .count = of.block.vectors,
+                          .place = layout_.output(step, of)};
   if (paths_.keys().is_on) {
-    block.draws = path.vector_draws(input, address, source);
+    block.draws = path.vector_draws(input, of.address, of.source);
   }
-  const VectorWire::Block some = block.part(path.served_cut(input, address, source, cut).vectors);
+  const VectorWire::Block some = block.part(path.served_cut(input, of, cut).vectors);
   moves ? step.forward_wire.add_outgoing(some) : step.forward_wire.add_in_place(some);
 }
 
@@ -288,14 +252,10 @@ void OutputDist::add_asked_vectors(const InputStep& input,
   const SlotKind& slot = routing_.kind(address);
   const SlotPath& path = paths_.of(address, rank_);
   const AskedSlot& asked = input.asked.slot_at(place);
-  const layout::PathBlock own = path.block(address, rank_);
-  if (!own.moves_vectors()) {
-    return;
-  }
   VectorWire::Block block{.slot = &slot,
                           .peer = routing_.served_by(address, rank_) ? rank_ : address.server,
                           .count = asked.vectors};
-  if (own.gets_partial_sums()) {
+  if (path.block(address, rank_).gets_partial_sums()) {
     block.place = {const_cast<float*>(step.arrived(place)), slot.dim()};
   } else {
     block.place = path.vectors_to(step, slot);
@@ -419,16 +379,12 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     OutputStep& step,
                                     std::int64_t cut) const {
   clear_pieces(step);
-  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
-    if (layout_.gradient_travels(address, peer)) {
-      const std::int64_t dim = routing_.kind(address).dim();
-      const Range some = paths_.of(address, peer).served_cut(input, address, peer, cut).gradients;
-      const VectorPlace to = layout_.gradient(step, address, peer);
-      step.recv_pieces[at(peer)].push_back({to.data + some.begin * dim, 4 * some.size() * dim});
-    }
-  };
-  const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
-    if (layout_.gradient_travels(address, rank_)) {
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    layout_.add_gradients_from(input, step, r, cut, step.recv_pieces[at(r)]);
+    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
+      if (!layout_.gradient_travels(address, rank_)) {
+        return;
+      }
       const SlotKind& slot = routing_.kind(address);
       const std::int64_t row_bytes = 4 * slot.dim();
       const AskedSlot& asked = input.asked.slot_at(place);
@@ -436,15 +392,14 @@ void OutputDist::exchange_gradients(Context& ctx,
       const Range some = path.asked_cut(input, address, asked, cut).gradients;
       const VectorPlace from = path.gradients_from(step, slot);
       const bool has_rows = asked.gradient_rows != nullptr;
-      step.send_pieces[at(peer)].push_back(
+      step.send_pieces[at(r)].push_back(
           {.data = from.from(has_rows ? 0 : some.begin).data,
            .bytes = some.size() * row_bytes,
            .row_bytes = row_bytes,
            .stride = 4 * from.stride,
            .rows = has_rows ? asked.gradient_rows + some.begin : nullptr});
-    }
-  };
-  for_both_ends(input, serves, asks);
+    });
+  }
   point_lanes(step);
   comm_.exchange(ctx, step.send, step.recv);
 }
@@ -457,13 +412,13 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
                                             std::int64_t cut) const {
   const bool draws = paths_.keys().is_on;
   step.backward_wire.clear(input.batch().step);
-  const auto serves = [&](const SlotAddress& address, std::int64_t peer) {
-    if (layout_.gradient_travels(address, peer)) {
-      const VectorWire::Block block{.slot = &routing_.kind(address),
-                                    .peer = peer,
-                                    .place = layout_.gradient(step, address, peer)};
+  const auto serves = [&](const ServedBlock& of) {
+    if (layout_.gradient_travels(of.address, of.source)) {
+      const VectorWire::Block block{.slot = &routing_.kind(of.address),
+                                    .peer = of.source,
+                                    .place = layout_.gradient(step, of)};
       step.backward_wire.add_incoming(
-          block.part(paths_.of(address, peer).served_cut(input, address, peer, cut).gradients));
+          block.part(paths_.of(of.address, of.source).served_cut(input, of, cut).gradients));
     }
   };
   const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {
@@ -481,7 +436,11 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
           block.part(path.asked_cut(input, address, asked, cut).gradients));
     }
   };
-  for_both_ends(input, serves, asks);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    layout_.for_served(input, r, serves);
+    for_asked(input, r,
+              [&](const SlotAddress& address, std::int64_t place) { asks(address, r, place); });
+  }
   for (const VectorWork::One& one : work_.own_gradients) {
     const SlotKind& slot = routing_.kind(one.address);
     const VectorWire::Block block{

@@ -79,7 +79,7 @@ class OutputDist {
   static void clear_grown(Context& ctx, OutputStep& step);
 
  private:
-  [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const;
+  [[nodiscard]] bool vector_comes(const SlotAddress& address) const;
 
   [[nodiscard]] Range asked_vectors(const InputStep& input,
                                     const SlotAddress& address,
@@ -107,8 +107,7 @@ class OutputDist {
                                 std::int64_t cut) const;
   void add_served_vectors(const InputStep& input,
                           OutputStep& step,
-                          const SlotAddress& address,
-                          std::int64_t source,
+                          const ServedBlock& of,
                           std::int64_t cut) const;
   void add_asked_vectors(const InputStep& input,
                          OutputStep& step,
@@ -133,8 +132,6 @@ class OutputDist {
                                   const InputStep& input,
                                   OutputStep& step,
                                   std::int64_t cut) const;
-  template <typename Serves, typename Asks>
-  void for_both_ends(const InputStep& input, const Serves& serves, const Asks& asks) const;
   template <typename Visit>
   void for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const;
 

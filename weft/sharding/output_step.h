@@ -58,6 +58,12 @@ struct BagJobs {
   std::vector<kernels::BagVectors> all_cuts;
 };
 
+/// What a micro-batch has of a block that another rank asks, by number.
+struct PeerCut {
+  std::int32_t vectors_begin = 0, vectors_end = 0;
+  std::int32_t gradients_begin = 0, gradients_end = 0;
+};
+
 struct OutputStep {
   /// `shared`: see BatchMatrices.
   OutputStep(const spec::Config& config,
@@ -86,10 +92,13 @@ struct OutputStep {
 
   Buffer served;  ///< vectors of this rank's slots, by source; then their gradients
   Buffer asked;   ///< vectors of this rank's samples, where not lent; decoded partial sums
-  std::int64_t cleared = 0;                ///< capacity of all buffers at the last clear_grown()
-  const IncomingBlocks* blocks = nullptr;  ///< of the batch in hand
+  std::int64_t cleared = 0;  ///< capacity of all buffers at the last clear_grown()
   /// [blocks], then [replicated slots]: where they begin in `served`, in floats.
   std::vector<layout::ServedFloats<std::int64_t>> served_places;
+  /// The same of what other ranks ask, as ServedIds::arrived, with the micro-batches of each: what
+  /// is sent to a rank or comes from it is read in one go.
+  std::vector<layout::ServedFloats<std::int64_t>> peer_places;
+  std::vector<PeerCut> peer_cuts;         ///< [arrived][micro-batches]
   std::vector<Range> served_run;          ///< [W] floats; this rank's ends with hot rows
   std::vector<std::int64_t> asked_begin;  ///< by AskedIds::place(): floats, of a server's run
   std::vector<Range> asked_run;           ///< [W] floats

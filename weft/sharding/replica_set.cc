@@ -264,11 +264,11 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
   const IncomingIds& incoming = step.input.incoming;
   for (const std::int64_t j : local.slots) {
     if (local.replicated) {
-      visit(SlotAddress{routing_.replicated(), j}, incoming.replicated[at(j)], rank_);
+      visit(step.input.served_block({routing_.replicated(), j}, rank_));
       continue;
     }
     incoming.blocks.for_slot(j, [&](std::int64_t source, std::int64_t place) {
-      visit(SlotAddress{rank_, j}, incoming.blocks.at_place(place), source);
+      visit(ServedBlock{{rank_, j}, source, place, incoming.blocks.at_place(place)});
     });
   }
 }
@@ -278,13 +278,11 @@ void ReplicaSet::for_each_block(const ReplicaSetStep& step,
 void ReplicaSet::list_fetched(ReplicaSetStep& step, std::size_t shard) const {
   std::vector<kernels::Bags>& fetched = step.shards[shard]->fetched;
   fetched.clear();
-  for_each_block(
-      step, shards_[shard],
-      [&](const SlotAddress& /*address*/, const IncomingBlock& block, std::int64_t /*source*/) {
-        if (block.num_ids > 0) {
-          fetched.push_back(step.input.incoming.bags(block, block.gradient));
-        }
-      });
+  for_each_block(step, shards_[shard], [&](const ServedBlock& of) {
+    if (of.block.num_ids > 0) {
+      fetched.push_back(step.input.incoming.bags(of.block, of.block.gradient));
+    }
+  });
 }
 
 /// Rows in the memory of the device always have a slot.
@@ -387,27 +385,25 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
     LocalShard& local = shards_[i];
     const storage::ResidentRows* const resident = step.shards[i]->resident.get();
     std::size_t list = 0;  // of the fetched ones, behind the block's
-    for_each_block(
-        step, local,
-        [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
-          list += block.num_ids > 0 ? 1 : 0;
-          if (cut == 0) {
-            std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
-          }
-          const BlockCut some =
-              paths_.of(address, source).served_cut(step.input, address, source, cut);
-          if (some.bags.empty()) {
-            return;
-          }
-          const VectorPlace out = output_.layout().output(step.output, address, source);
-          const kernels::Bags bags = step.input.incoming.bags(block, block.lookup.part(some.bags));
-          lookups.push_back(local.rows->lookup({.bags = resident == nullptr || block.num_ids == 0
-                                                            ? bags
-                                                            : resident->resolve(list - 1, bags),
-                                                .pooled = !routing_.kind(address).sequence,
-                                                .out = out.from(some.vectors.begin).data,
-                                                .out_stride = out.stride}));
-        });
+    for_each_block(step, local, [&](const ServedBlock& of) {
+      const IncomingBlock& block = of.block;
+      list += block.num_ids > 0 ? 1 : 0;
+      if (cut == 0) {
+        std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
+      }
+      const BlockCut some = paths_.of(of.address, of.source).served_cut(step.input, of, cut);
+      if (some.bags.empty()) {
+        return;
+      }
+      const VectorPlace out = output_.layout().output(step.output, of);
+      const kernels::Bags bags = step.input.incoming.bags(block, block.lookup.part(some.bags));
+      lookups.push_back(local.rows->lookup({.bags = resident == nullptr || block.num_ids == 0
+                                                        ? bags
+                                                        : resident->resolve(list - 1, bags),
+                                            .pooled = !routing_.kind(of.address).sequence,
+                                            .out = out.from(some.vectors.begin).data,
+                                            .out_stride = out.stride}));
+    });
   }
   kernels::embedding_bag(ctx, lookups);
 }
@@ -420,20 +416,18 @@ void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cu
 void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const {
   std::vector<embedding::GradientBlock>& blocks = step.shards[shard]->blocks;
   blocks.clear();
-  for_each_block(step, shards_[shard],
-                 [&](const SlotAddress& address, const IncomingBlock& block, std::int64_t source) {
-                   if (block.num_ids == 0) {
-                     return;
-                   }
-                   const IncomingIds& incoming = step.input.incoming;
-                   const VectorPlace grads =
-                       output_.layout().gradient(step.output, address, source);
-                   blocks.push_back({.bags = incoming.bags(block, block.gradient),
-                                     .pooled = !routing_.kind(address).sequence,
-                                     .grads = grads.data,
-                                     .grad_stride = grads.stride,
-                                     .parts = incoming.parts + block.parts_begin});
-                 });
+  for_each_block(step, shards_[shard], [&](const ServedBlock& of) {
+    if (of.block.num_ids == 0) {
+      return;
+    }
+    const IncomingIds& incoming = step.input.incoming;
+    const VectorPlace grads = output_.layout().gradient(step.output, of);
+    blocks.push_back({.bags = incoming.bags(of.block, of.block.gradient),
+                      .pooled = !routing_.kind(of.address).sequence,
+                      .grads = grads.data,
+                      .grad_stride = grads.stride,
+                      .parts = incoming.parts + of.block.parts_begin});
+  });
 }
 
 void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {

@@ -185,7 +185,7 @@ class ReplicaSet {
   void fetch_updated(Context& ctx, ReplicaSetStep& step, Updated which) const;
   void resolve_updates(Context& ctx, ReplicaSetStep& step, Updated which) const;
   void list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const;
-  /// Calls visit(slot address, block, source) for the blocks of a shard, in the order of addition.
+  /// Calls visit(ServedBlock) for the blocks of a shard, in the order of addition.
   template <typename Visit>
   void for_each_block(const ReplicaSetStep& step,
                       const LocalShard& local,

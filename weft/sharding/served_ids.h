@@ -65,12 +65,26 @@ struct ArrivedSlot {
   std::int64_t section = 0;  ///< of a packed lane (id_lanes.h): where it begins
 };
 
+/// A block that this rank serves, found.
+struct ServedBlock {
+  SlotAddress address;
+  std::int64_t source = 0;
+  /// IncomingBlocks::place(); of replicated slots their numbers, behind all blocks.
+  std::int64_t place = 0;
+  const IncomingBlock& block;
+};
+
 struct ServedIds {
   /// What a rank asks, in the order of slots.
   [[nodiscard]] std::span<const ArrivedSlot> arrived_of(std::int64_t source) const {
     return std::span(arrived).subspan(
         at(arrived_begins[at(source)]),
         at(arrived_begins[at(source) + 1] - arrived_begins[at(source)]));
+  }
+
+  /// The numbers of these in `arrived`.
+  [[nodiscard]] Range arrivals_of(std::int64_t source) const {
+    return {arrived_begins[at(source)], arrived_begins[at(source) + 1]};
   }
 
   [[nodiscard]] std::span<const std::int64_t> used_ids() const { return {ids.data(), at(num_ids)}; }
@@ -104,6 +118,7 @@ struct ServedIds {
   std::vector<ArrivedSlot> arrived;              ///< of other ranks, by source, then slot
   std::vector<std::int64_t> arrived_begins;      ///< [W + 1] in these
   std::vector<std::int32_t> block_arrivals;      ///< by place of a block in these; -1: an own one
+  std::vector<std::int32_t> arrival_blocks;      ///< [arrived] the place of each one's block
   std::vector<std::byte> bytes;                  ///< where they are received, unless lent
   TaskList tasks;                                ///< of blocks
   std::vector<std::int64_t> ids, offsets;

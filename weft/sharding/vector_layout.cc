@@ -7,22 +7,30 @@ namespace weft::sharding {
 
 VectorLayout::VectorLayout(const Paths& paths, Delivery delivery)
     : paths_(paths), routing_(paths.routing()), rank_(paths.rank()), delivery_(delivery) {
+  // To whom samples belong does not matter, as long as it is another rank.
+  const std::int64_t other = rank_ == 0 ? 1 : 0;
+  for_slots(routing_, rank_, [&](const SlotAddress& address) {
+    const layout::PathBlock block = paths_.of(address, other).block(address, other);
+    flows_.push_back({.dim = static_cast<std::int32_t>(routing_.kind(address).dim()),
+                      .vectors = block.moves_vectors(),
+                      .gradients = block.moves_gradients()});
+  });
 }
 
 void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
   place_served(input, step);
+  cut_peers(input, step);
   place_asked(input, step);
 }
 
 void VectorLayout::place_served(const InputStep& input, OutputStep& step) const {
-  step.blocks = &input.incoming.blocks;
-  step.served_places.resize(at(step.blocks->size() + routing_.num_slots(routing_.replicated())));
+  step.served_places.resize(
+      at(input.incoming.blocks.size() + routing_.num_slots(routing_.replicated())));
+  step.peer_places.resize(input.served.arrived.size());
   layout::ServedFloats<std::int64_t> next;
-  const auto place = [&](const SlotAddress& address, std::int64_t source) {
-    step.served_places[served_index(step, address, source)] = next;
-    if (paths_.of(address, source).block(address, source).moves_vectors()) {
-      const IncomingBlock& block = input.block(address, source);
-      next.add(block.vectors, block.gradients, routing_.kind(address).dim());
+  const auto place = [&](const IncomingBlock& block, bool moves, std::int64_t dim) {
+    if (moves) {
+      next.add(block.vectors, block.gradients, dim);
     }
     if (routing_.micro_batches.count() > 1) {
       next.join();
@@ -30,17 +38,106 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     step.served_run[at(r)].begin = next.vectors;
-    for (const ArrivedSlot& one : input.served.arrived_of(r)) {
-      place({rank_, one.slot}, r);
+    const Range arrivals = input.served.arrivals_of(r);
+    for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+      const ServedBlock one = input.arrived_block(i);
+      const PeerFlow& flow = flows_[at(one.address.slot)];
+      step.peer_places[at(i)] = step.served_places[at(one.place)] = next;
+      place(one.block, flow.vectors, flow.dim);
     }
     if (r == rank_) {
-      for_slots(routing_, rank_, [&](const SlotAddress& address) { place(address, r); });
-      for_slots(routing_, routing_.replicated(),
-                [&](const SlotAddress& address) { place(address, r); });
+      for_served(input, r, [&](const ServedBlock& one) {
+        step.served_places[at(one.place)] = next;
+        place(one.block, paths_.of(one.address, r).block(one.address, r).moves_vectors(),
+              routing_.kind(one.address).dim());
+      });
     }
     step.served_run[at(r)].end = next.vectors;
   }
   step.served.resize_for(next.buffer());
+}
+
+/// What the micro-batches have of every block that another rank asks.
+void VectorLayout::cut_peers(const InputStep& input, OutputStep& step) const {
+  const std::int64_t cuts = routing_.micro_batches.count();
+  const std::int64_t arrivals = std::ssize(input.served.arrived);
+  step.peer_cuts.resize(at(arrivals * cuts));
+  for (std::int64_t i = 0; i < arrivals; ++i) {
+    const ServedBlock one = input.arrived_block(i);
+    const SlotPath& path = paths_.of(one.address, one.source);
+    for (std::int64_t cut = 0; cut < cuts; ++cut) {
+      const BlockCut some = path.served_cut(input, one, cut);
+      step.peer_cuts[at(i * cuts + cut)] = {
+          .vectors_begin = static_cast<std::int32_t>(some.vectors.begin),
+          .vectors_end = static_cast<std::int32_t>(some.vectors.end),
+          .gradients_begin = static_cast<std::int32_t>(some.gradients.begin),
+          .gradients_end = static_cast<std::int32_t>(some.gradients.end)};
+    }
+  }
+}
+
+const PeerCut& VectorLayout::peer_cut(const OutputStep& step,
+                                      std::int64_t arrival,
+                                      std::int64_t cut) const {
+  return step.peer_cuts[at(arrival * routing_.micro_batches.count() + cut)];
+}
+
+void VectorLayout::add_vectors_for(const InputStep& input,
+                                   const OutputStep& step,
+                                   std::int64_t rank,
+                                   std::int64_t cut,
+                                   std::vector<comm::Piece>& pieces) const {
+  const auto add = [&](float* vectors, const Range& some, std::int64_t dim) {
+    pieces.push_back({vectors + some.begin * dim, 4 * some.size() * dim});
+  };
+  if (rank == rank_) {
+    for_served(input, rank, [&](const ServedBlock& one) {
+      const SlotPath& path = paths_.of(one.address, rank);
+      if (path.block(one.address, rank).moves_vectors()) {
+        add(output(step, one).data, path.served_cut(input, one, cut).vectors,
+            routing_.kind(one.address).dim());
+      }
+    });
+    return;
+  }
+  const Range arrivals = input.served.arrivals_of(rank);
+  for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+    const PeerFlow& flow = flows_[at(input.served.arrived[at(i)].slot)];
+    const PeerCut& some = peer_cut(step, i, cut);
+    if (flow.vectors) {
+      add(step.served.as<float>() + step.peer_places[at(i)].vectors,
+          {some.vectors_begin, some.vectors_end}, flow.dim);
+    }
+  }
+}
+
+void VectorLayout::add_gradients_from(const InputStep& input,
+                                      const OutputStep& step,
+                                      std::int64_t rank,
+                                      std::int64_t cut,
+                                      std::vector<comm::Piece>& pieces) const {
+  const auto add = [&](float* gradients, const Range& some, std::int64_t dim) {
+    pieces.push_back({gradients + some.begin * dim, 4 * some.size() * dim});
+  };
+  if (rank == rank_) {
+    for_served(input, rank, [&](const ServedBlock& one) {
+      if (gradient_travels(one.address, rank)) {
+        add(gradient(step, one).data,
+            paths_.of(one.address, rank).served_cut(input, one, cut).gradients,
+            routing_.kind(one.address).dim());
+      }
+    });
+    return;
+  }
+  const Range arrivals = input.served.arrivals_of(rank);
+  for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+    const PeerFlow& flow = flows_[at(input.served.arrived[at(i)].slot)];
+    const PeerCut& some = peer_cut(step, i, cut);
+    if (flow.gradients) {
+      add(step.served.as<float>() + step.peer_places[at(i)].gradients,
+          {some.gradients_begin, some.gradients_end}, flow.dim);
+    }
+  }
 }
 
 void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
@@ -76,22 +173,12 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   }
 }
 
-std::size_t VectorLayout::served_index(const OutputStep& step,
-                                       const SlotAddress& address,
-                                       std::int64_t source) const {
-  return at(address.server == routing_.replicated() ? step.blocks->size() + address.slot
-                                                    : step.blocks->place(address.slot, source));
-}
-
-VectorPlace VectorLayout::output(const OutputStep& step,
-                                 const SlotAddress& address,
-                                 std::int64_t source) const {
-  const SlotKind& slot = routing_.kind(address);
-  if (!paths_.of(address, source).block(address, source).moves_vectors()) {
+VectorPlace VectorLayout::output(const OutputStep& step, const ServedBlock& of) const {
+  const SlotKind& slot = routing_.kind(of.address);
+  if (!paths_.of(of.address, of.source).block(of.address, of.source).moves_vectors()) {
     return step.matrices.vectors_of(slot);
   }
-  return {step.served.as<float>() + step.served_places[served_index(step, address, source)].vectors,
-          slot.dim()};
+  return {step.served.as<float>() + step.served_places[at(of.place)].vectors, slot.dim()};
 }
 
 float* VectorLayout::asked(const OutputStep& step,
@@ -103,16 +190,12 @@ float* VectorLayout::asked(const OutputStep& step,
                         : all + step.asked_run[at(from)].begin + step.asked_begin[at(place)];
 }
 
-VectorPlace VectorLayout::gradient(const OutputStep& step,
-                                   const SlotAddress& address,
-                                   std::int64_t source) const {
-  const SlotKind& slot = routing_.kind(address);
-  if (!gradient_travels(address, source)) {
+VectorPlace VectorLayout::gradient(const OutputStep& step, const ServedBlock& of) const {
+  const SlotKind& slot = routing_.kind(of.address);
+  if (!gradient_travels(of.address, of.source)) {
     return step.matrices.gradients_of(slot);
   }
-  return {
-      step.served.as<float>() + step.served_places[served_index(step, address, source)].gradients,
-      slot.dim()};
+  return {step.served.as<float>() + step.served_places[at(of.place)].gradients, slot.dim()};
 }
 
 bool VectorLayout::gradient_travels(const SlotAddress& address, std::int64_t source) const {

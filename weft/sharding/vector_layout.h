@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "weft/sharding/input_step.h"
 #include "weft/sharding/output_step.h"
@@ -42,11 +43,39 @@ class VectorLayout {
   /// Places all blocks of the batch of `input`, and sizes the buffers.
   void prepare(const InputStep& input, OutputStep& step) const;
 
-  /// Where the server writes the vectors of the block from `source` of a slot that it serves, or of
-  /// a replicated slot (its own source): one per bag of block.lookup, or per id of a sequence.
-  [[nodiscard]] VectorPlace output(const OutputStep& step,
-                                   const SlotAddress& address,
-                                   std::int64_t source) const;
+  /// Calls visit(block) for the blocks of this rank's slots that have samples of `source`, in the
+  /// order of the wire: of its own all, replicated ones behind the others.
+  template <typename Visit>
+  void for_served(const InputStep& input, std::int64_t source, const Visit& visit) const {
+    const Range arrivals = input.served.arrivals_of(source);
+    for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+      visit(input.arrived_block(i));
+    }
+    if (source != rank_) {
+      return;
+    }
+    for (const std::int64_t server : {rank_, routing_.replicated()}) {
+      for_slots(routing_, server,
+                [&](const SlotAddress& address) { visit(input.served_block(address, source)); });
+    }
+  }
+
+  /// Appends where a micro-batch's vectors for a rank lie, or its gradients from there, a piece per
+  /// slot.
+  void add_vectors_for(const InputStep& input,
+                       const OutputStep& step,
+                       std::int64_t rank,
+                       std::int64_t cut,
+                       std::vector<comm::Piece>& pieces) const;
+  void add_gradients_from(const InputStep& input,
+                          const OutputStep& step,
+                          std::int64_t rank,
+                          std::int64_t cut,
+                          std::vector<comm::Piece>& pieces) const;
+
+  /// Where the server writes the vectors of a block: one per bag of block.lookup, or per id of a
+  /// sequence.
+  [[nodiscard]] VectorPlace output(const OutputStep& step, const ServedBlock& of) const;
 
   /// Where the vectors of a slot that this rank asks, which has this AskedIds::place(), are
   /// received, or decoded to be added: from the first of the batch on. Null where the exchange
@@ -56,25 +85,31 @@ class VectorLayout {
                              std::int64_t place) const;
 
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
-  [[nodiscard]] VectorPlace gradient(const OutputStep& step,
-                                     const SlotAddress& address,
-                                     std::int64_t source) const;
+  [[nodiscard]] VectorPlace gradient(const OutputStep& step, const ServedBlock& of) const;
 
   /// Whether gradients go from `source` to the slot's server, itself perhaps; the others are read
   /// where they are.
   [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const;
 
  private:
+  /// What other ranks are sent of a slot of this one, and send back.
+  struct PeerFlow {
+    std::int32_t dim = 0;
+    bool vectors = false, gradients = false;
+  };
+
   void place_served(const InputStep& input, OutputStep& step) const;
   void place_asked(const InputStep& input, OutputStep& step) const;
-  [[nodiscard]] std::size_t served_index(const OutputStep& step,
-                                         const SlotAddress& address,
-                                         std::int64_t source) const;
+  void cut_peers(const InputStep& input, OutputStep& step) const;
+  [[nodiscard]] const PeerCut& peer_cut(const OutputStep& step,
+                                        std::int64_t arrival,
+                                        std::int64_t cut) const;
 
   const Paths& paths_;
   const Routing& routing_;
   std::int64_t rank_;
   Delivery delivery_;
+  std::vector<PeerFlow> flows_;  // [own slots]
 };
 
 }  // namespace weft::sharding

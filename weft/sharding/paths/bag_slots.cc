@@ -215,22 +215,21 @@ IncomingBlock BagSlots::own_block(const InputStep& input, const SlotAddress& add
 }
 
 BlockCut BagSlots::served_cut(const InputStep& input,
-                              const SlotAddress& address,
-                              std::int64_t source,
+                              const ServedBlock& of,
                               std::int64_t cut) const {
-  const SlotKind& slot = routing_.kind(address);
-  const IncomingBlock& block = input.block(address, source);
-  if (is_own(source)) {
+  const SlotKind& slot = routing_.kind(of.address);
+  const IncomingBlock& block = of.block;
+  if (is_own(of.source)) {
     if (slot.sequence) {
       return cut_of_all_bags(input, block, true, cut);
     }
     // One for each bag of lookups.
-    const Range vectors = asked_cut(input, address, input.asked.slot(address), cut).vectors;
+    const Range vectors = asked_cut(input, of.address, input.asked.slot(of.address), cut).vectors;
     return {.bags = vectors, .vectors = vectors, .gradients = vectors};
   }
   Range bags{0, block.lookup.bags};
   if (routing_.micro_batches.count() > 1) {
-    const Range parts = routing_.cut_parts(source, cut);
+    const Range parts = routing_.cut_parts(of.source, cut);
     const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
     const std::int32_t* const last = first + block.lookup.bags;
     bags = {std::lower_bound(first, last, parts.begin) - first,

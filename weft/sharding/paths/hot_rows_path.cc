@@ -24,10 +24,9 @@ IncomingBlock HotRowsPath::own_block(const InputStep& input, const SlotAddress& 
 }
 
 BlockCut HotRowsPath::served_cut(const InputStep& input,
-                                 const SlotAddress& address,
-                                 std::int64_t source,
+                                 const ServedBlock& of,
                                  std::int64_t cut) const {
-  return tail(routing_.kind(address)).served_cut(input, address, source, cut);
+  return tail(routing_.kind(of.address)).served_cut(input, of, cut);
 }
 
 AskedCut HotRowsPath::asked_cut(const InputStep& input,

@@ -15,8 +15,7 @@ class HotRowsPath : public SlotPath {
   [[nodiscard]] IncomingBlock own_block(const InputStep& input,
                                         const SlotAddress& address) const override;
   [[nodiscard]] BlockCut served_cut(const InputStep& input,
-                                    const SlotAddress& address,
-                                    std::int64_t source,
+                                    const ServedBlock& of,
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,

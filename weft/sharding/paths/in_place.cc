@@ -22,17 +22,16 @@ IncomingBlock InPlace::own_block(const InputStep& input, const SlotAddress& addr
 }
 
 BlockCut InPlace::served_cut(const InputStep& input,
-                             const SlotAddress& address,
-                             std::int64_t source,
+                             const ServedBlock& of,
                              std::int64_t cut) const {
-  return cut_of_all_bags(input, input.block(address, source), routing_.kind(address).sequence, cut);
+  return cut_of_all_bags(input, of.block, routing_.kind(of.address).sequence, cut);
 }
 
 AskedCut InPlace::asked_cut(const InputStep& input,
                             const SlotAddress& address,
                             const AskedSlot& /*asked*/,
                             std::int64_t cut) const {
-  const BlockCut own = served_cut(input, address, rank_, cut);
+  const BlockCut own = served_cut(input, input.served_block(address, rank_), cut);
   return {.vectors = own.vectors, .gradients = own.gradients};
 }
 

@@ -13,8 +13,7 @@ class InPlace : public SlotPath {
                                         const SlotAddress& address) const override;
 
   [[nodiscard]] BlockCut served_cut(const InputStep& input,
-                                    const SlotAddress& address,
-                                    std::int64_t source,
+                                    const ServedBlock& of,
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,

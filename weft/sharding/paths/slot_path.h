@@ -171,11 +171,10 @@ class SlotPath {
             .sequence = slot.sequence};
   }
 
-  /// What a micro-batch has of the block from `source` of a slot that this rank serves, and of a
-  /// slot that it asks, `asked`. Host memory is read.
+  /// What a micro-batch has of a block that this rank serves, and of a slot that it asks, `asked`.
+  /// Host memory is read.
   [[nodiscard]] virtual BlockCut served_cut(const InputStep& input,
-                                            const SlotAddress& address,
-                                            std::int64_t source,
+                                            const ServedBlock& of,
                                             std::int64_t cut) const = 0;
   [[nodiscard]] virtual AskedCut asked_cut(const InputStep& input,
                                            const SlotAddress& address,

@@ -254,11 +254,10 @@ void UniqueRowsPath::place_own_features(InputStep& input) const {
 /// A row's vector comes with the micro-batch that needs it first; all gradients leave with the last
 /// one, since one sum per subtree of the rank is sent.
 BlockCut UniqueRowsPath::served_cut(const InputStep& input,
-                                    const SlotAddress& address,
-                                    std::int64_t source,
+                                    const ServedBlock& of,
                                     std::int64_t cut) const {
-  const IncomingBlock& block = input.block(address, source);
-  const Range runs = runs_.of_cut(source, cut);
+  const IncomingBlock& block = of.block;
+  const Range runs = runs_.of_cut(of.source, cut);
   return {.bags = runs,
           .vectors = input.values_of(block.lookup, block.origin, runs),
           .gradients = {0, is_last(cut) ? block.gradients : 0}};

@@ -33,8 +33,7 @@ class UniqueRowsPath : public SlotPath {
   void place_own_features(InputStep& input) const override;
 
   [[nodiscard]] BlockCut served_cut(const InputStep& input,
-                                    const SlotAddress& address,
-                                    std::int64_t source,
+                                    const ServedBlock& of,
                                     std::int64_t cut) const override;
   [[nodiscard]] AskedCut asked_cut(const InputStep& input,
                                    const SlotAddress& address,
