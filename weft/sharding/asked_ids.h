@@ -208,8 +208,20 @@ struct AskedIds {
   template <typename Visit>
   void for_slots_with_ids(std::int64_t server, const Visit& visit) const {
     for (std::int64_t i = server_begins[at(server)]; i < server_begins[at(server) + 1]; ++i) {
+      if (i + kTurnsAhead < server_begins.back()) {
+        __builtin_prefetch(&slots[at(server_slots[at(i + kTurnsAhead)].place)]);
+      }
       const ServerSlot& one = server_slots[at(i)];
       visit(SlotAddress{server, one.slot}, one.place);
+    }
+  }
+
+  /// Asks for the sections of the slots ahead of one of a server's, which are about to be read.
+  void prefetch_sections(std::int64_t server_slot) const {
+    if (server_slot + 2 * kTurnsAhead < server_begins.back()) {
+      __builtin_prefetch(&bags.sections[at(server_slots[at(server_slot + 2 * kTurnsAhead)].place)]);
+      const std::int32_t place = server_slots[at(server_slot + kTurnsAhead)].place;
+      __builtin_prefetch(bags.bytes.data() + bags.sections[at(place)].bags_at);
     }
   }
 

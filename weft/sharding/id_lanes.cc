@@ -96,7 +96,9 @@ std::int64_t write_lane(const Paths& paths,
   if (!any) {
     return 0;
   }
+  std::int64_t server_slot = asked.server_begins[at(server)];
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
+    asked.prefetch_sections(server_slot++);
     SlotPieces pieces;
     paths.of(address, asked.rank).add_pieces(asked, address, place, pieces);
     for (const comm::Piece& piece : pieces.all()) {
@@ -192,7 +194,7 @@ std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, i
   }
   std::int64_t marked = 0;
   for (std::int64_t i = 0; 8 * i < bytes; ++i) {
-    marked += std::popcount(slot_bits(lane, bytes, i));
+    marked += count_bits(slot_bits(lane, bytes, i));
   }
   return marked;
 }

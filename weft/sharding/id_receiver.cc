@@ -13,6 +13,25 @@
 #include "weft/sharding/id_lanes.h"
 
 namespace weft::sharding {
+namespace {
+
+/// Of the block with this number, if there is one: what its sender has announced.
+void prefetch_arrival(const ServedIds& served, std::int64_t block) {
+  if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
+    __builtin_prefetch(&served.arrived[at(served.block_arrivals[at(block)])]);
+  }
+}
+
+/// What it has sent, and the parts of its first samples.
+void prefetch_section(const ServedIds& served, std::int64_t block) {
+  if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
+    const ArrivedSlot& one = served.arrived[at(served.block_arrivals[at(block)])];
+    __builtin_prefetch(one.section);
+    __builtin_prefetch(served.parts.data() + served.sample_begins[at(one.source)]);
+  }
+}
+
+}  // namespace
 
 RunParts::RunParts(const Routing& routing) {
   begins_.push_back(0);
@@ -67,6 +86,11 @@ void IdReceiver::find_parts(std::int64_t global_size, ServedIds& served) const {
                 static_cast<std::int32_t>(part));
   }
   std::copy(runs.begin(), runs.end(), served.parts.begin() + global_size);
+  served.sample_begins.clear();
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    served.sample_begins.push_back(routing_.own_samples(global_size, r).begin);
+  }
+  served.sample_begins.push_back(routing_.own_samples(global_size, routing_.ranks - 1).end);
 }
 
 /// Of the `batch` samples of a rank.
@@ -126,6 +150,7 @@ void IdReceiver::lay_out(std::int64_t global_size,
   expect_blocks(served, blocks);
   for (std::int64_t b = 0; b < blocks.size(); ++b) {
     const std::int32_t arrival = served.block_arrivals[at(b)];
+    prefetch_arrival(served, b + kTurnsAhead);
     if (arrival < 0) {
       served.tasks.add(0);
       continue;
@@ -150,8 +175,15 @@ void IdReceiver::lay_out(std::int64_t global_size,
 void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const {
   const std::int64_t slots = std::ssize(slots_);
   blocks.begin(slots, routing_.ranks);
-  for (const ArrivedSlot& one : served.arrived) {
-    blocks.expect(one.slot, one.source);
+  const auto find_ahead = [&](std::size_t i) {
+    if (i + at(kTurnsAhead) < served.arrived.size()) {
+      const ArrivedSlot& one = served.arrived[i + at(kTurnsAhead)];
+      blocks.prefetch(one.slot, one.source);
+    }
+  };
+  for (std::size_t i = 0; i < served.arrived.size(); ++i) {
+    find_ahead(i);
+    blocks.expect(served.arrived[i].slot, served.arrived[i].source);
   }
   for (std::int64_t j = 0; j < slots; ++j) {
     blocks.expect(j, paths_.rank());
@@ -160,6 +192,7 @@ void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const 
   served.block_arrivals.assign(at(blocks.size()), -1);
   served.arrival_blocks.resize(served.arrived.size());
   for (std::size_t i = 0; i < served.arrived.size(); ++i) {
+    find_ahead(i);
     const ArrivedSlot& one = served.arrived[i];
     const std::int64_t place = blocks.place(one.slot, one.source);
     served.block_arrivals[at(place)] = static_cast<std::int32_t>(i);
@@ -216,7 +249,7 @@ void IdReceiver::read_lane(std::int64_t global_size,
   for (ArrivedSlot& one : arrived) {
     one.source = static_cast<std::int32_t>(source);
     check(batch, source, one.slot, one.counts);
-    one.section = next;
+    one.section = lane.data() + next;
     SlotPieces pieces;
     path_of(one).add_expected(block_from(one), pieces);
     for (const comm::Piece& piece : pieces.all()) {
@@ -275,16 +308,18 @@ void IdReceiver::unpack(ThreadPool& pool,
                         ServedIds& served,
                         IncomingBlocks& blocks) const {
   served.tasks.run(pool, [&](std::int64_t b, std::int64_t task) {
+    prefetch_arrival(served, b + 2 * kTurnsAhead);
+    prefetch_section(served, b + kTurnsAhead);
     const ArrivedSlot& one = served.arrived[at(served.block_arrivals[at(b)])];
     const SlotPath& path = path_of(one);
-    const std::span<const comm::Piece> lane = arrived[at(one.source)].pieces;
     ArrivedBlock from = block_from(one);
     SlotPieces sections;
     if (packed_) {
       path.add_expected(from, sections);
-      sections.place(static_cast<const std::byte*>(lane.front().data) + one.section);
+      sections.place(one.section);
       from.pieces = sections.all();
     } else {
+      const std::span<const comm::Piece> lane = arrived[at(one.source)].pieces;
       from.pieces = pieces_of(lane, at(one.slot));
       path.check_pieces(from, pieces_of(served.pieces[at(one.source)], at(one.slot)));
     }

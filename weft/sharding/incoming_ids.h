@@ -76,6 +76,18 @@ class IncomingBlocks {
 
   void expect(std::int64_t slot, std::int64_t source) { present_.insert(slot * ranks_ + source); }
 
+  /// Asks for the memory by which a block is expected and found.
+  void prefetch(std::int64_t slot, std::int64_t source) const {
+    present_.prefetch(slot * ranks_ + source);
+  }
+
+  /// Asks for that of the block at a place.
+  void prefetch(std::int64_t place) const {
+    const auto* const block = reinterpret_cast<const std::byte*>(&blocks_[at(place)]);
+    __builtin_prefetch(block);
+    __builtin_prefetch(block + sizeof(IncomingBlock) - 1);
+  }
+
   /// Once all are expected: makes room for them.
   void make() { blocks_.resize(at(present_.count())); }
 

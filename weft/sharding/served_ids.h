@@ -62,7 +62,7 @@ struct ArrivedSlot {
   std::int32_t source = 0;
   std::int32_t slot = 0;
   SlotCounts counts = {};
-  std::int64_t section = 0;  ///< of a packed lane (id_lanes.h): where it begins
+  const std::byte* section = nullptr;  ///< in a packed lane (id_lanes.h), while that is here
 };
 
 /// A block that this rank serves, found.
@@ -80,6 +80,11 @@ struct ServedIds {
     return std::span(arrived).subspan(
         at(arrived_begins[at(source)]),
         at(arrived_begins[at(source) + 1] - arrived_begins[at(source)]));
+  }
+
+  /// The samples of a rank, as Routing::own_samples().
+  [[nodiscard]] Range samples_from(std::int64_t source) const {
+    return {sample_begins[at(source)], sample_begins[at(source) + 1]};
   }
 
   /// The numbers of these in `arrived`.
@@ -114,6 +119,7 @@ struct ServedIds {
   bool keeps_samples = false;                    ///< set once
   std::int64_t global_size = -1;                 ///< samples of the global batch
   std::int64_t parts_of = -1;                    ///< the global size that `parts` begins with
+  std::vector<std::int64_t> sample_begins;       ///< [W + 1] of each rank's samples, of that size
   std::vector<std::vector<comm::Piece>> pieces;  ///< [W]; of a packed lane (id_lanes.h) one
   std::vector<ArrivedSlot> arrived;              ///< of other ranks, by source, then slot
   std::vector<std::int64_t> arrived_begins;      ///< [W + 1] in these

@@ -19,7 +19,6 @@ VectorLayout::VectorLayout(const Paths& paths, Delivery delivery)
 
 void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
   place_served(input, step);
-  cut_peers(input, step);
   place_asked(input, step);
 }
 
@@ -27,6 +26,8 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
   step.served_places.resize(
       at(input.incoming.blocks.size() + routing_.num_slots(routing_.replicated())));
   step.peer_places.resize(input.served.arrived.size());
+  step.peer_cuts.resize(input.served.arrived.size() * at(routing_.micro_batches.count()));
+  const std::int64_t all = std::ssize(input.served.arrived);
   layout::ServedFloats<std::int64_t> next;
   const auto place = [&](const IncomingBlock& block, bool moves, std::int64_t dim) {
     if (moves) {
@@ -40,10 +41,16 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
     step.served_run[at(r)].begin = next.vectors;
     const Range arrivals = input.served.arrivals_of(r);
     for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+      if (i + kTurnsAhead < all) {
+        const std::int64_t ahead = input.served.arrival_blocks[at(i + kTurnsAhead)];
+        input.incoming.blocks.prefetch(ahead);
+        __builtin_prefetch(&step.served_places[at(ahead)], 1);
+      }
       const ServedBlock one = input.arrived_block(i);
       const PeerFlow& flow = flows_[at(one.address.slot)];
       step.peer_places[at(i)] = step.served_places[at(one.place)] = next;
       place(one.block, flow.vectors, flow.dim);
+      cut_peer(input, one, i, step);
     }
     if (r == rank_) {
       for_served(input, r, [&](const ServedBlock& one) {
@@ -57,22 +64,26 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
   step.served.resize_for(next.buffer());
 }
 
-/// What the micro-batches have of every block that another rank asks.
-void VectorLayout::cut_peers(const InputStep& input, OutputStep& step) const {
+/// What the micro-batches have of a block that another rank asks.
+void VectorLayout::cut_peer(const InputStep& input,
+                            const ServedBlock& of,
+                            std::int64_t arrival,
+                            OutputStep& step) const {
+  const auto narrow = [](const Range& vectors, const Range& gradients) -> PeerCut {
+    return {.vectors_begin = static_cast<std::int32_t>(vectors.begin),
+            .vectors_end = static_cast<std::int32_t>(vectors.end),
+            .gradients_begin = static_cast<std::int32_t>(gradients.begin),
+            .gradients_end = static_cast<std::int32_t>(gradients.end)};
+  };
   const std::int64_t cuts = routing_.micro_batches.count();
-  const std::int64_t arrivals = std::ssize(input.served.arrived);
-  step.peer_cuts.resize(at(arrivals * cuts));
-  for (std::int64_t i = 0; i < arrivals; ++i) {
-    const ServedBlock one = input.arrived_block(i);
-    const SlotPath& path = paths_.of(one.address, one.source);
-    for (std::int64_t cut = 0; cut < cuts; ++cut) {
-      const BlockCut some = path.served_cut(input, one, cut);
-      step.peer_cuts[at(i * cuts + cut)] = {
-          .vectors_begin = static_cast<std::int32_t>(some.vectors.begin),
-          .vectors_end = static_cast<std::int32_t>(some.vectors.end),
-          .gradients_begin = static_cast<std::int32_t>(some.gradients.begin),
-          .gradients_end = static_cast<std::int32_t>(some.gradients.end)};
-    }
+  if (cuts == 1) {
+    step.peer_cuts[at(arrival)] = narrow({0, of.block.vectors}, {0, of.block.gradients});
+    return;
+  }
+  const SlotPath& path = paths_.of(of.address, of.source);
+  for (std::int64_t cut = 0; cut < cuts; ++cut) {
+    const BlockCut some = path.served_cut(input, of, cut);
+    step.peer_cuts[at(arrival * cuts + cut)] = narrow(some.vectors, some.gradients);
   }
 }
 

@@ -100,7 +100,10 @@ class VectorLayout {
 
   void place_served(const InputStep& input, OutputStep& step) const;
   void place_asked(const InputStep& input, OutputStep& step) const;
-  void cut_peers(const InputStep& input, OutputStep& step) const;
+  void cut_peer(const InputStep& input,
+                const ServedBlock& of,
+                std::int64_t arrival,
+                OutputStep& step) const;
   [[nodiscard]] const PeerCut& peer_cut(const OutputStep& step,
                                         std::int64_t arrival,
                                         std::int64_t cut) const;

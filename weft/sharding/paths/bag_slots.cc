@@ -129,7 +129,7 @@ void BagSlots::unpack_listed(ServedIds& served,
                              const WireNumbers<Bag>& bag_of,
                              const ArrivedBlock& from,
                              IncomingBlock& block) const {
-  const Range samples = routing_.own_samples(served.global_size, from.source);
+  const Range samples = served.samples_from(from.source);
   const std::int32_t* const part = served.parts.data() + samples.begin;
   std::int32_t* const parts = served.parts.data() + block.parts_begin;
   std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;
@@ -163,7 +163,7 @@ void BagSlots::unpack_lengths(ServedIds& served,
                               const Length& length,
                               const ArrivedBlock& from,
                               IncomingBlock& block) const {
-  const Range samples = routing_.own_samples(served.global_size, from.source);
+  const Range samples = served.samples_from(from.source);
   const std::int32_t* const part = served.parts.data() + samples.begin;
   std::int32_t* const parts = served.parts.data() + block.parts_begin;
   std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;

@@ -1,0 +1,78 @@
+// Many small tasks by runs, and which of many numbers there are.
+#include "weft/sharding/task_list.h"
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/at.h"
+#include "weft/base/philox.h"
+#include "weft/base/thread_pool.h"
+#include "weft/sharding/present_set.h"
+
+namespace weft::sharding {
+namespace {
+
+std::uint64_t draw(std::uint64_t key, std::int64_t i) {
+  const auto random = philox(key, static_cast<std::uint64_t>(i), 0);
+  return random[0] | std::uint64_t{random[1]} << 32;
+}
+
+TEST(TaskList, RunsEveryTaskOnce) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    for (const std::int64_t jobs : {0, 1, 3, 255, 256, 257, 1000, 5000}) {
+      TaskList list;
+      std::vector<std::vector<std::atomic<int>>> runs;
+      for (std::int64_t job = 0; job < jobs; ++job) {
+        // Most have one task, some none, also first and last, and some several.
+        const std::uint64_t kind = job == 0 || job + 1 == jobs ? 0 : draw(1, job) % 8;
+        const std::int64_t tasks = kind == 0 ? 0 : kind == 1 ? 5 : 1;
+        const std::int64_t before = list.total();
+        EXPECT_EQ(list.add(tasks), before);
+        runs.emplace_back(at(tasks));
+      }
+      list.run(pool, [&](std::int64_t job, std::int64_t task) { ++runs[at(job)][at(task)]; });
+      for (const std::vector<std::atomic<int>>& of_job : runs) {
+        for (const std::atomic<int>& times : of_job) {
+          EXPECT_EQ(times, 1) << jobs << " jobs";
+        }
+      }
+    }
+  }
+}
+
+TEST(PresentSet, CountsBits) {
+  EXPECT_EQ(count_bits(0), 0);
+  EXPECT_EQ(count_bits(~std::uint64_t{0}), 64);
+  for (std::int64_t i = 0; i < 4096; ++i) {
+    const std::uint64_t bits = draw(2, i) & (i % 2 == 0 ? ~std::uint64_t{0} : draw(3, i));
+    EXPECT_EQ(count_bits(bits), std::popcount(bits));
+    EXPECT_EQ(count_bits(std::uint64_t{1} << i % 64), 1);
+  }
+}
+
+TEST(PresentSet, HasThePlacesOfAList) {
+  for (const std::int64_t size : {1, 63, 64, 65, 1000, 4099}) {
+    PresentSet set;
+    std::vector<std::int64_t> list;
+    set.begin(size);
+    for (std::int64_t i = 0; i < size; ++i) {
+      if (draw(4, i) % 5 == 0) {
+        set.insert(i);
+        list.push_back(i);
+      }
+    }
+    ASSERT_EQ(set.count(), std::ssize(list));
+    for (std::int64_t place = 0; place < std::ssize(list); ++place) {
+      EXPECT_TRUE(set.has(list[at(place)]));
+      EXPECT_EQ(set.place(list[at(place)]), place);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::sharding
