@@ -265,6 +265,7 @@ struct AskedIds {
 
   std::int64_t rank = 0, own_slots = 0;
   BatchView batch;
+  std::vector<Range> cut_bags;  ///< [micro-batches] the batch's bags of each
   const Routing* routing = nullptr;
   PresentSet present;                           ///< of the slots of rules those that have places
   std::int64_t num_places = 0;                  ///< of slots

@@ -127,6 +127,10 @@ void IdPacker::pack(ThreadPool& pool, const BatchView& batch, AskedIds& asked) c
   WEFT_CHECK(!weighted_ || batch.sparse.weights.size() == batch.sparse.values.size(),
              "{} weights for {} ids", batch.sparse.weights.size(), batch.sparse.values.size());
   asked.batch = batch;
+  asked.cut_bags.clear();
+  for (std::int64_t cut = 0; cut < routing_.micro_batches.count(); ++cut) {
+    asked.cut_bags.push_back(routing_.cut_bags(batch.global_size, asked.rank, cut));
+  }
   asked.present.begin(routing_.num_by_rule);
   asked.num_places = routing_.num_listed;
   asked.bags.num_bytes = asked.bags.num_rows = asked.own.num_ids = asked.own.num_offsets = 0;

@@ -33,7 +33,7 @@ void prefetch_section(const ServedIds& served, std::int64_t block) {
 
 }  // namespace
 
-RunParts::RunParts(const Routing& routing) {
+RunParts::RunParts(const Routing& routing) : cuts_(routing.micro_batches.count()) {
   begins_.push_back(0);
   for (std::int64_t r = 0; r < routing.ranks; ++r) {
     const std::vector<Range> nodes = routing.nodes(r);
@@ -47,12 +47,14 @@ RunParts::RunParts(const Routing& routing) {
       parts_.push_back(static_cast<std::int32_t>(one.begin));
     }
     begins_.push_back(static_cast<std::int64_t>(parts_.size()));
+    cut_parts_.push_back(static_cast<std::int32_t>(routing.own_parts(r).begin));
     std::vector<std::int64_t>& cuts = cut_begins_.emplace_back(1, 0);
     for (std::int64_t cut = 0; cut < routing.micro_batches.count(); ++cut) {
       const std::int64_t end = routing.cut_parts(r, cut).end;
       const auto behind = std::find_if(runs.begin(), runs.end(),
                                        [&](const Range& run) { return run.begin >= end; });
       cuts.push_back(behind - runs.begin());
+      cut_parts_.push_back(static_cast<std::int32_t>(end));
     }
   }
 }

@@ -71,7 +71,6 @@ class IncomingBlocks {
   void begin(std::int64_t slots, std::int64_t ranks) {
     ranks_ = ranks;
     present_.begin(slots * ranks);
-    blocks_.clear();
   }
 
   void expect(std::int64_t slot, std::int64_t source) { present_.insert(slot * ranks_ + source); }
@@ -88,7 +87,7 @@ class IncomingBlocks {
     __builtin_prefetch(block + sizeof(IncomingBlock) - 1);
   }
 
-  /// Once all are expected: makes room for them.
+  /// Once all are expected: makes room for them. What is in it is of another batch.
   void make() { blocks_.resize(at(present_.count())); }
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(blocks_); }

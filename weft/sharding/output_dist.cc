@@ -124,25 +124,28 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
     const Range served = step.served_run[at(r)];
     const Range asked = step.asked_run[at(r)];
     auto* const received = step.asked.as<float>();
-    step.send_pieces[at(r)].push_back({step.served.as<float>() + served.begin, 4 * served.size()});
-    step.recv_pieces[at(r)].push_back(
-        {received == nullptr ? nullptr : received + asked.begin, 4 * asked.size()});
+    step.send.add({step.served.as<float>() + served.begin, 4 * served.size()});
+    step.recv.add({received == nullptr ? nullptr : received + asked.begin, 4 * asked.size()});
+    step.send.end_lane();
+    step.recv.end_lane();
   }
 }
 
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    layout_.add_vectors_for(input, step, r, cut, step.send_pieces[at(r)]);
+    layout_.add_vectors_for(input, step, r, cut, step.send);
     for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
       if (vector_comes(address)) {
         const std::int64_t dim = routing_.kind(address).dim();
         const Range vectors = asked_vectors(input, address, place, cut);
         float* const block = layout_.asked(step, address, place);
-        step.recv_pieces[at(r)].push_back(
+        step.recv.add(
             {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
       }
     });
+    step.send.end_lane();
+    step.recv.end_lane();
   }
 }
 
@@ -175,31 +178,18 @@ void OutputDist::exchange_vectors(Context& ctx,
                                   const InputStep& input,
                                   OutputStep& step,
                                   std::int64_t cut) const {
-  clear_pieces(step);
+  step.send.clear();
+  step.recv.clear();
   if (routing_.micro_batches.count() == 1) {
     list_whole_runs(step);
   } else {
     list_cut_runs(input, step, cut);
   }
-  point_lanes(step);
-  comm_.exchange_lent(ctx, step.send, step.recv, [&](std::span<const comm::Lane> arrived) {
-    note_arrivals(input, step, cut, arrived);
-    assemble(ctx, input, step, cut);
-  });
-}
-
-void OutputDist::clear_pieces(OutputStep& step) {
-  for (std::size_t r = 0; r < step.send_pieces.size(); ++r) {
-    step.send_pieces[r].clear();
-    step.recv_pieces[r].clear();
-  }
-}
-
-void OutputDist::point_lanes(OutputStep& step) {
-  for (std::size_t r = 0; r < step.send_pieces.size(); ++r) {
-    step.send[r] = comm::Lane::of(step.send_pieces[r]);
-    step.recv[r] = comm::Lane::of(step.recv_pieces[r]);
-  }
+  comm_.exchange_lent(ctx, step.send.lanes(), step.recv.lanes(),
+                      [&](std::span<const comm::Lane> arrived) {
+                        note_arrivals(input, step, cut, arrived);
+                        assemble(ctx, input, step, cut);
+                      });
 }
 
 void OutputDist::exchange_encoded_vectors(Context& ctx,
@@ -378,9 +368,11 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     const InputStep& input,
                                     OutputStep& step,
                                     std::int64_t cut) const {
-  clear_pieces(step);
+  const bool is_whole = routing_.micro_batches.count() == 1;
+  step.send.clear();
+  step.recv.clear();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    layout_.add_gradients_from(input, step, r, cut, step.recv_pieces[at(r)]);
+    layout_.add_gradients_from(input, step, r, cut, step.recv);
     for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
       if (!layout_.gradient_travels(address, rank_)) {
         return;
@@ -389,19 +381,20 @@ void OutputDist::exchange_gradients(Context& ctx,
       const std::int64_t row_bytes = 4 * slot.dim();
       const AskedSlot& asked = input.asked.slot_at(place);
       const SlotPath& path = paths_.of(address, rank_);
-      const Range some = path.asked_cut(input, address, asked, cut).gradients;
+      const Range some = is_whole ? Range{0, asked.gradients}
+                                  : path.asked_cut(input, address, asked, cut).gradients;
       const VectorPlace from = path.gradients_from(step, slot);
       const bool has_rows = asked.gradient_rows != nullptr;
-      step.send_pieces[at(r)].push_back(
-          {.data = from.from(has_rows ? 0 : some.begin).data,
-           .bytes = some.size() * row_bytes,
-           .row_bytes = row_bytes,
-           .stride = 4 * from.stride,
-           .rows = has_rows ? asked.gradient_rows + some.begin : nullptr});
+      step.send.add({.data = from.from(has_rows ? 0 : some.begin).data,
+                     .bytes = some.size() * row_bytes,
+                     .row_bytes = row_bytes,
+                     .stride = 4 * from.stride,
+                     .rows = has_rows ? asked.gradient_rows + some.begin : nullptr});
     });
+    step.send.end_lane();
+    step.recv.end_lane();
   }
-  point_lanes(step);
-  comm_.exchange(ctx, step.send, step.recv);
+  comm_.exchange(ctx, step.send.lanes(), step.recv.lanes());
 }
 
 /// The same bytes to every server that a gradient is for; what this rank reads in its matrices is

@@ -89,8 +89,6 @@ class OutputDist {
     return paths_.of(address, rank_).asked_cut(input, address, asked, cut).vectors;
   }
 
-  static void clear_pieces(OutputStep& step);
-  static void point_lanes(OutputStep& step);
   void list_whole_runs(OutputStep& step) const;
   void list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const;
   void note_arrivals(const InputStep& input,

@@ -11,6 +11,17 @@ std::span<kernels::BagVectors> BagJobs::take_cuts(std::int64_t count) {
   return std::span(all_cuts).subspan(first);
 }
 
+std::span<const comm::Lane> PeerLanes::lanes() {
+  lanes_.clear();
+  std::size_t begin = 0;
+  for (const End& end : ends_) {
+    lanes_.push_back(
+        {.pieces = std::span(pieces_).subspan(begin, end.pieces - begin), .silent = end.silent});
+    begin = end.pieces;
+  }
+  return lanes_;
+}
+
 OutputStep::OutputStep(const spec::Config& config,
                        const Routing& routing,
                        Device& device,
@@ -22,11 +33,7 @@ OutputStep::OutputStep(const spec::Config& config,
       served_run(at(routing.ranks)),
       asked_run(at(routing.ranks)),
       forward_wire(config, config.codecs.forward, routing.ranks, device),
-      backward_wire(config, config.codecs.backward, routing.ranks, device),
-      send_pieces(at(routing.ranks)),
-      recv_pieces(at(routing.ranks)),
-      send(at(routing.ranks)),
-      recv(at(routing.ranks)) {
+      backward_wire(config, config.codecs.backward, routing.ranks, device) {
   for (std::size_t t = 0; t < routing.fetches.size(); ++t) {
     fetched.push_back({.vectors = Buffer(device),
                        .rows = 0,

@@ -7,8 +7,10 @@
 /// Memory      buffers grow to the longest batch that has been seen, and are reused.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "weft/base/at.h"
@@ -58,6 +60,41 @@ struct BagJobs {
   std::vector<kernels::BagVectors> all_cuts;
 };
 
+/// The lanes of an exchange, from rank 0 on, whose pieces are one list. Lanes without a byte are
+/// silent.
+class PeerLanes {
+ public:
+  /// Begins the lanes of another exchange.
+  void clear() {
+    pieces_.clear();
+    ends_.clear();
+    bytes_ = 0;
+  }
+
+  /// Appends a piece to the lane in hand.
+  void add(const comm::Piece& piece) {
+    pieces_.push_back(piece);
+    bytes_ += piece.bytes;
+  }
+
+  /// Ends the lane in hand.
+  void end_lane() { ends_.push_back({pieces_.size(), std::exchange(bytes_, 0) == 0}); }
+
+  /// Valid until the next clear().
+  std::span<const comm::Lane> lanes();
+
+ private:
+  struct End {
+    std::size_t pieces = 0;  // of this lane and those before
+    bool silent = true;
+  };
+
+  std::vector<comm::Piece> pieces_;
+  std::vector<End> ends_;
+  std::int64_t bytes_ = 0;  // of the lane in hand
+  std::vector<comm::Lane> lanes_;
+};
+
 /// What a micro-batch has of a block that another rank asks, by number.
 struct PeerCut {
   std::int32_t vectors_begin = 0, vectors_end = 0;
@@ -105,8 +142,7 @@ struct OutputStep {
   std::vector<const float*> arrived_at;   ///< likewise
 
   VectorWire forward_wire, backward_wire;
-  std::vector<std::vector<comm::Piece>> send_pieces, recv_pieces;  ///< [W]
-  std::vector<comm::Lane> send, recv;                              ///< [W]
+  PeerLanes send, recv;  ///< [W], of what is not encoded
 
   BagJobs assembly;                   ///< of the vectors that have come, then of fetched means
   BagJobs changes;                    ///< of gradients

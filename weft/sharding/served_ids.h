@@ -40,6 +40,12 @@ class RunParts {
     return {begins[at(cut)], begins[at(cut) + 1]};
   }
 
+  /// The parts of a micro-batch of a rank.
+  [[nodiscard]] Range cut_parts(std::int64_t rank, std::int64_t cut) const {
+    const std::size_t first = at(rank * (cuts_ + 1) + cut);
+    return {cut_parts_[first], cut_parts_[first + 1]};
+  }
+
   /// Index of a rank's first run.
   [[nodiscard]] std::int64_t begin(std::int64_t rank) const { return begins_[at(rank)]; }
 
@@ -55,6 +61,8 @@ class RunParts {
   std::vector<std::int64_t> begins_;                   // [W + 1]
   std::vector<std::vector<std::int64_t>> cut_begins_;  // [W][micro-batches + 1]
   std::vector<std::int32_t> parts_;
+  std::int64_t cuts_;
+  std::vector<std::int32_t> cut_parts_;  // [W][micro-batches + 1] where the parts of each begin
 };
 
 /// What one rank asks of a slot that this one serves: it has ids.

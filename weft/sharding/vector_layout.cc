@@ -97,9 +97,9 @@ void VectorLayout::add_vectors_for(const InputStep& input,
                                    const OutputStep& step,
                                    std::int64_t rank,
                                    std::int64_t cut,
-                                   std::vector<comm::Piece>& pieces) const {
+                                   PeerLanes& lanes) const {
   const auto add = [&](float* vectors, const Range& some, std::int64_t dim) {
-    pieces.push_back({vectors + some.begin * dim, 4 * some.size() * dim});
+    lanes.add({vectors + some.begin * dim, 4 * some.size() * dim});
   };
   if (rank == rank_) {
     for_served(input, rank, [&](const ServedBlock& one) {
@@ -126,9 +126,9 @@ void VectorLayout::add_gradients_from(const InputStep& input,
                                       const OutputStep& step,
                                       std::int64_t rank,
                                       std::int64_t cut,
-                                      std::vector<comm::Piece>& pieces) const {
+                                      PeerLanes& lanes) const {
   const auto add = [&](float* gradients, const Range& some, std::int64_t dim) {
-    pieces.push_back({gradients + some.begin * dim, 4 * some.size() * dim});
+    lanes.add({gradients + some.begin * dim, 4 * some.size() * dim});
   };
   if (rank == rank_) {
     for_served(input, rank, [&](const ServedBlock& one) {

@@ -66,12 +66,12 @@ class VectorLayout {
                        const OutputStep& step,
                        std::int64_t rank,
                        std::int64_t cut,
-                       std::vector<comm::Piece>& pieces) const;
+                       PeerLanes& lanes) const;
   void add_gradients_from(const InputStep& input,
                           const OutputStep& step,
                           std::int64_t rank,
                           std::int64_t cut,
-                          std::vector<comm::Piece>& pieces) const;
+                          PeerLanes& lanes) const;
 
   /// Where the server writes the vectors of a block: one per bag of block.lookup, or per id of a
   /// sequence.

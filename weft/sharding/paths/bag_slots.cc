@@ -229,7 +229,7 @@ BlockCut BagSlots::served_cut(const InputStep& input,
   }
   Range bags{0, block.lookup.bags};
   if (routing_.micro_batches.count() > 1) {
-    const Range parts = routing_.cut_parts(of.source, cut);
+    const Range parts = runs_.cut_parts(of.source, cut);
     const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
     const std::int32_t* const last = first + block.lookup.bags;
     bags = {std::lower_bound(first, last, parts.begin) - first,
@@ -247,7 +247,7 @@ AskedCut BagSlots::asked_cut(const InputStep& input,
     return {.vectors = {0, asked.vectors}, .gradients = {0, asked.vectors}};
   }
   const SlotKind& slot = routing_.kind(address);
-  Range rows = routing_.cut_bags(input.batch().global_size, rank_, cut);
+  Range rows = input.asked.cut_bags[at(cut)];
   if (slot.sequence) {
     const IncomingBlock all = input.batch_block(routing_, slot.feature, rank_);
     rows = input.values_of(all.lookup, all.origin, rows);

@@ -65,7 +65,7 @@ BlockCut SlotPath::cut_of_all_bags(const InputStep& input,
                                    const IncomingBlock& block,
                                    bool sequence,
                                    std::int64_t cut) const {
-  const Range bags = routing_.cut_bags(input.batch().global_size, rank_, cut);
+  const Range bags = input.asked.cut_bags[at(cut)];
   const Range vectors = sequence ? input.values_of(block.lookup, block.origin, bags) : bags;
   return {.bags = bags, .vectors = vectors, .gradients = vectors};
 }
