@@ -113,6 +113,72 @@ TEST(Copies, SmallAndLargePiecesArriveWhole) {
   }
 }
 
+/// Lanes of some pieces each, also of none, to runs and from runs to lanes elsewhere.
+void expect_runs(std::int64_t lanes, std::int64_t most_rows, ThreadPool* pool) {
+  CopyDraws draws(at(lanes * most_rows + 1));
+  constexpr std::int64_t kRowBytes[] = {1, 4, 64, 128, 200, 256, 512};
+  const std::int64_t room = lanes * 6 * (most_rows + 1) * 520;
+  CopyEnd from(room);
+  CopyEnd to(room);
+  CopyEnd runs(room);
+  for (std::byte& byte : from.bytes()) {
+    byte = static_cast<std::byte>(draws.below(256));
+  }
+  std::vector<std::vector<Piece>> sent(at(lanes));
+  std::vector<std::vector<Piece>> received(at(lanes));
+  std::vector<LaneRun> out;
+  std::vector<LaneRun> in;
+  for (std::int64_t l = 0; l < lanes; ++l) {
+    std::int64_t bytes = 0;
+    for (std::int64_t i = draws.below(7); i > 0; --i) {
+      const std::int64_t rows = draws.below(most_rows + 1);
+      const std::int64_t row_bytes = kRowBytes[draws.below(std::ssize(kRowBytes))];
+      sent[at(l)].push_back(from.piece(rows, row_bytes, draws.below(3)));
+      received[at(l)].push_back(to.piece(rows, row_bytes, draws.below(3)));
+      bytes += rows * row_bytes;
+    }
+    auto* const run = static_cast<std::byte*>(runs.piece(1, bytes, 0).data);
+    out.push_back({sent[at(l)], run});
+    in.push_back({received[at(l)], run});
+  }
+  std::vector<std::byte> expected = to.bytes();
+  for (std::size_t l = 0; l < sent.size(); ++l) {
+    for (std::size_t i = 0; i < sent[l].size(); ++i) {
+      for (std::int64_t b = 0; b < sent[l][i].bytes; ++b) {
+        expected[at(byte_of(received[l][i], b) - to.bytes().data())] = *byte_of(sent[l][i], b);
+      }
+    }
+  }
+  std::vector<Copy> copies;
+  copy_runs(pool, out, RunEnd::kTo, copies);
+  copy_runs(pool, in, RunEnd::kFrom, copies);
+  EXPECT_EQ(to.bytes(), expected) << lanes << " lanes of at most " << most_rows << " rows";
+}
+
+TEST(Copies, LanesGoThroughRuns) {
+  ThreadPool pool(3);
+  for (ThreadPool* const threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+    expect_runs(0, 1, threads);
+    expect_runs(1, 1, threads);
+    expect_runs(3, 3000, threads);  // large pieces
+    expect_runs(9, 3, threads);
+    expect_runs(1500, 1, threads);
+    expect_runs(800, 4, threads);  // several tasks of whole pieces
+  }
+}
+
+TEST(Copies, ALaneThatIsItsRunStaysAsItIs) {
+  std::vector<std::byte> bytes(64, std::byte{7});
+  const Piece pieces[] = {{bytes.data(), 24}, {bytes.data() + 24, 0}, {bytes.data() + 24, 40}};
+  const LaneRun lane{pieces, bytes.data()};
+  std::vector<Copy> copies;
+  copy_runs(nullptr, std::span(&lane, 1), RunEnd::kTo, copies);
+  EXPECT_EQ(bytes, std::vector<std::byte>(64, std::byte{7}));
+  const Piece uneven{.data = bytes.data(), .bytes = 12, .row_bytes = 8, .stride = 8};
+  const LaneRun other{std::span(&uneven, 1), bytes.data() + 32};
+  EXPECT_THROW(copy_runs(nullptr, std::span(&other, 1), RunEnd::kFrom, copies), Error);
+}
+
 TEST(Copies, RowsOfTwoLengthsAreRefused) {
   std::vector<std::byte> bytes(64);
   const Copy copy{{.data = bytes.data(), .bytes = 16, .row_bytes = 8, .stride = 8},

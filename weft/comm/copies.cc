@@ -114,6 +114,74 @@ bool same_place(const Piece& a, const Piece& b) {
   return a.data == b.data && a.row_bytes == b.row_bytes && a.stride == b.stride && a.rows == b.rows;
 }
 
+/// Goes through the pieces of lanes and where they lie in the runs.
+class RunCursor {
+ public:
+  /// Begins with piece `first` of all.
+  RunCursor(std::span<const LaneRun> lanes, std::int64_t first) : lanes_(lanes) {
+    for (; !is_behind() && first >= std::ssize(lanes_[lane_].pieces); ++lane_) {
+      first -= std::ssize(lanes_[lane_].pieces);
+    }
+    if (!is_behind()) {
+      place_ = lanes_[lane_].run;
+      for (; piece_ < static_cast<std::size_t>(first); ++piece_) {
+        place_ += piece().bytes;
+      }
+    }
+  }
+
+  [[nodiscard]] bool is_behind() const { return lane_ == lanes_.size(); }
+
+  void next() {
+    place_ += piece().bytes;
+    if (++piece_ < lanes_[lane_].pieces.size()) {
+      return;
+    }
+    piece_ = 0;
+    do {
+      ++lane_;
+    } while (!is_behind() && lanes_[lane_].pieces.empty());
+    place_ = is_behind() ? nullptr : lanes_[lane_].run;
+  }
+
+  /// Whether there is something to copy.
+  [[nodiscard]] bool moves() const { return piece().bytes > 0 && !same_place(piece(), part()); }
+
+  [[nodiscard]] Copy copy(RunEnd end) const {
+    return end == RunEnd::kTo ? Copy{piece(), part()} : Copy{part(), piece()};
+  }
+
+  void prefetch(RunEnd end) const {
+    __builtin_prefetch(first_row(piece()));
+    end == RunEnd::kTo ? __builtin_prefetch(place_, 1) : __builtin_prefetch(place_);
+  }
+
+ private:
+  [[nodiscard]] const Piece& piece() const { return lanes_[lane_].pieces[piece_]; }
+
+  [[nodiscard]] Piece part() const { return {place_, piece().bytes}; }
+
+  std::span<const LaneRun> lanes_;
+  std::size_t lane_ = 0, piece_ = 0;
+  std::byte* place_ = nullptr;  // of the piece in the lane's run
+};
+
+std::int64_t task_count(std::int64_t bytes) {
+  return std::min((bytes + kTaskBytes - 1) / kTaskBytes, kMostTasks);
+}
+
+/// On the pool, or on the caller.
+template <typename Run>
+void run_tasks(ThreadPool* pool, std::int64_t tasks, const Run& run) {
+  if (pool != nullptr) {
+    pool->parallel_for(tasks, run);
+    return;
+  }
+  for (std::int64_t task = 0; task < tasks; ++task) {
+    run(task);
+  }
+}
+
 }  // namespace
 
 void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
@@ -122,12 +190,12 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
     check_rows(copy);
     total += copy.from.bytes;
   }
-  const std::int64_t tasks = std::min((total + kTaskBytes - 1) / kTaskBytes, kMostTasks);
+  const std::int64_t tasks = task_count(total);
   const auto count = std::ssize(copies);
   const bool small = total < kSmallPiece * count;
   // A task takes a part of every large piece: pieces are often columns of one matrix, and so it
   // works on one stretch of the rows while that is in the cache.
-  const auto run = [&](std::int64_t task) {
+  run_tasks(pool, tasks, [&](std::int64_t task) {
     if (small) {
       copy_small(copies, piece(count, tasks, task));
       return;
@@ -135,14 +203,7 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
     for (const Copy& copy : copies) {
       copy_part(copy, tasks, task);
     }
-  };
-  if (pool != nullptr) {
-    pool->parallel_for(tasks, run);
-    return;
-  }
-  for (std::int64_t task = 0; task < tasks; ++task) {
-    run(task);
-  }
+  });
 }
 
 void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {
@@ -153,15 +214,44 @@ void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {
   }
 }
 
-void add_copies_of_run(const Lane& lane, const Piece& run, RunEnd end, std::vector<Copy>& copies) {
-  auto* place = static_cast<std::byte*>(run.data);
-  for (const Piece& piece : lane.pieces) {
-    const Piece part{place, piece.bytes};
-    if (piece.bytes > 0 && !same_place(piece, part)) {
-      copies.push_back(end == RunEnd::kTo ? Copy{piece, part} : Copy{part, piece});
+void copy_runs(ThreadPool* pool,
+               std::span<const LaneRun> lanes,
+               RunEnd end,
+               std::vector<Copy>& copies) {
+  std::int64_t total = 0;
+  std::int64_t count = 0;
+  for (const LaneRun& lane : lanes) {
+    count += std::ssize(lane.pieces);
+    for (const Piece& piece : lane.pieces) {
+      check_rows({piece, {nullptr, piece.bytes}});
+      total += piece.bytes;
     }
-    place += piece.bytes;
   }
+  if (total >= kSmallPiece * count) {
+    copies.clear();
+    for (RunCursor now(lanes, 0); !now.is_behind(); now.next()) {
+      if (now.moves()) {
+        copies.push_back(now.copy(end));
+      }
+    }
+    run_copies(pool, copies);
+    return;
+  }
+  const std::int64_t tasks = task_count(total);
+  run_tasks(pool, tasks, [&](std::int64_t task) {
+    const Range some = piece(count, tasks, task);
+    RunCursor ahead(lanes, some.begin + static_cast<std::int64_t>(kAhead));
+    RunCursor now(lanes, some.begin);
+    for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
+      if (!ahead.is_behind()) {
+        ahead.prefetch(end);
+        ahead.next();
+      }
+      if (now.moves()) {
+        copy_part(now.copy(end), 1, 0);
+      }
+    }
+  });
 }
 
 }  // namespace weft::comm

@@ -1,6 +1,7 @@
 /// Private to comm/: copying pieces, rows gathered and scattered on the way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,7 +28,17 @@ void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies);
 /// Which end of a copy is the run.
 enum class RunEnd : std::uint8_t { kFrom, kTo };
 
-/// Adds the copies between a lane and a run of its bytes. None where the lane is that run.
-void add_copies_of_run(const Lane& lane, const Piece& run, RunEnd end, std::vector<Copy>& copies);
+/// The pieces of a lane, and a run of their bytes.
+struct LaneRun {
+  std::span<const Piece> pieces;
+  std::byte* run = nullptr;
+};
+
+/// Copies each lane to its run, or from it; nothing where a lane is that run. As run_copies(), but
+/// many small pieces are listed nowhere. `copies` is memory for those that are large.
+void copy_runs(ThreadPool* pool,
+               std::span<const LaneRun> lanes,
+               RunEnd end,
+               std::vector<Copy>& copies);
 
 }  // namespace weft::comm

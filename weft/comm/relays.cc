@@ -20,8 +20,8 @@ std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
 }
 
-Piece run_of(std::vector<std::int64_t>& values) {
-  return {values.data(), static_cast<std::int64_t>(values.size() * sizeof(std::int64_t))};
+Piece run_of(std::span<std::int64_t> values) {
+  return {values.data(), static_cast<std::int64_t>(values.size_bytes())};
 }
 
 bool is_one_run(const Lane& lane) {
@@ -73,29 +73,40 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
       layout_(std::move(layout)),
       self_host_(layout_.host(all.rank())),
       relayed_(layout_.ranks_of(self_host_).size()),
-      sizes_(at(layout_.hosts())),
       out_(at(layout_.ranks())),
       in_(at(layout_.ranks())),
       arrived_(at(layout_.ranks())) {
-  for (int h = 0; h < layout_.hosts(); ++h) {
-    if (h == self_host_) {
-      continue;
-    }
-    const std::size_t there = layout_.ranks_of(h).size();
-    sizes_[at(h)].sent.resize(there);
-    sizes_[at(h)].received.resize(there);
-    const int relay = layout_.relay(self_host_, h);
-    relayed_[at(layout_.place(relay))].push_back(h);
-    if (relay == all.rank()) {
-      crossings_.push_back({.host = h, .relay = layout_.relay(h, self_host_), .out = {}, .in = {}});
-      local_sizes_.insert(local_sizes_.end(), layout_.ranks_of(self_host_).size(), sizes_[at(h)]);
-    }
-  }
+  list_crossings();
   by_relay_.resize(crossings_.size());
   std::iota(by_relay_.begin(), by_relay_.end(), std::size_t{0});
   std::stable_sort(by_relay_.begin(), by_relay_.end(), [&](std::size_t a, std::size_t b) {
     return crossings_[a].relay < crossings_[b].relay;
   });
+}
+
+/// Which relay of this host goes with which other host, and what that needs to know.
+void Relays::list_crossings() {
+  for (int h = 0; h < layout_.hosts(); ++h) {
+    if (h == self_host_) {
+      continue;
+    }
+    const int relay = layout_.relay(self_host_, h);
+    relayed_[at(layout_.place(relay))].push_back(h);
+    if (relay == all_.rank()) {
+      crossings_.push_back({.host = h, .relay = layout_.relay(h, self_host_), .out = {}, .in = {}});
+    }
+  }
+  sizes_begin_.push_back(0);
+  for (const std::vector<int>& hosts : relayed_) {
+    std::size_t size = sizes_begin_.back();
+    for (const int h : hosts) {
+      size += 2 * layout_.ranks_of(h).size();
+    }
+    sizes_begin_.push_back(size);
+  }
+  sizes_.resize(sizes_begin_.back());
+  const std::size_t self = at(layout_.place(all_.rank()));
+  local_sizes_.resize(relayed_.size() * (sizes_begin_[self + 1] - sizes_begin_[self]));
 }
 
 void Relays::exchange(const Context& ctx, const Exchange& call) {
@@ -122,28 +133,28 @@ Stamp Relays::stage_stamp(const Exchange& call) {
 }
 
 void Relays::share_sizes(const Context& ctx, const Exchange& call) {
-  send_.clear();
-  recv_.clear();
-  for (int h = 0; h < layout_.hosts(); ++h) {
-    SizesOf& own = sizes_[at(h)];
-    for (std::size_t i = 0; i < own.sent.size(); ++i) {
-      const auto peer = at(layout_.ranks_of(h)[i]);
-      own.sent[i] = size_or_silent(call.send[peer]);
-      own.received[i] = size_or_silent(call.recv[peer]);
+  std::int64_t* next = sizes_.data();
+  for (const std::vector<int>& hosts : relayed_) {
+    for (const int h : hosts) {
+      for (const std::span<const Lane> lanes : {call.send, call.recv}) {
+        for (const int peer : layout_.ranks_of(h)) {
+          *next++ = size_or_silent(lanes[at(peer)]);
+        }
+      }
     }
   }
-  const std::vector<int>& here = layout_.ranks_of(self_host_);
-  for (std::size_t i = 0; i < here.size(); ++i) {
+  send_.clear();
+  recv_.clear();
+  const std::size_t each = local_sizes_.size() / relayed_.size();
+  for (std::size_t i = 0; i < relayed_.size(); ++i) {
+    const std::size_t size = sizes_begin_[i + 1] - sizes_begin_[i];
     send_.next();
-    for (const int h : relayed_[i]) {
-      send_.add(run_of(sizes_[at(h)].sent));
-      send_.add(run_of(sizes_[at(h)].received));
+    if (size > 0) {
+      send_.add(run_of(std::span(sizes_).subspan(sizes_begin_[i], size)));
     }
     recv_.next();
-    for (std::size_t c = 0; c < crossings_.size(); ++c) {
-      SizesOf& theirs = local_sizes_[c * here.size() + i];
-      recv_.add(run_of(theirs.sent));
-      recv_.add(run_of(theirs.received));
+    if (each > 0) {
+      recv_.add(run_of(std::span(local_sizes_).subspan(i * each, each)));
     }
   }
   host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());
@@ -151,22 +162,27 @@ void Relays::share_sizes(const Context& ctx, const Exchange& call) {
 
 /// Sizes by sender, as they lie in messages.
 void Relays::collect_sizes(Payload payload) {
-  const std::size_t here = layout_.ranks_of(self_host_).size();
-  for (std::size_t c = 0; c < crossings_.size(); ++c) {
-    Crossing& crossing = crossings_[c];
-    const SizesOf* const local = &local_sizes_[c * here];
+  const std::size_t here = relayed_.size();
+  const std::size_t each = local_sizes_.size() / here;
+  std::size_t begin = 0;  // of the crossing's sizes among those of a rank
+  for (Crossing& crossing : crossings_) {
+    const std::size_t there = layout_.ranks_of(crossing.host).size();
+    const auto sent = [&](std::size_t i, std::size_t j) {
+      return local_sizes_[i * each + begin + j];
+    };
     crossing.out.clear();
     for (std::size_t i = 0; i < here; ++i) {
       for (std::size_t j = 0; j < payloads(crossing.host, payload); ++j) {
-        crossing.out.add(local[i].sent[j]);
+        crossing.out.add(sent(i, j));
       }
     }
     crossing.in.clear();
-    for (std::size_t s = 0; s < layout_.ranks_of(crossing.host).size(); ++s) {
+    for (std::size_t s = 0; s < there; ++s) {
       for (std::size_t i = 0; i < payloads(self_host_, payload); ++i) {
-        crossing.in.add(local[i].received[s]);
+        crossing.in.add(sent(i, there + s));
       }
     }
+    begin += 2 * there;
   }
 }
 
@@ -206,16 +222,16 @@ void Relays::pack(const Context& ctx, const Exchange& call) {
         runs[p] = {packed, lanes[p].bytes()};
         packed += runs[p].bytes;
         if (end == RunEnd::kTo) {
-          add_copies_of_run(lanes[p], runs[p], end, copies_);
+          packed_.push_back({lanes[p].pieces, static_cast<std::byte*>(runs[p].data)});
         }
       }
       before = p;
     }
   };
-  copies_.clear();
+  packed_.clear();
   place(call.send, packed_out_.at_least_of<std::byte>(packed_bytes(call.send)), out_, RunEnd::kTo);
   place(call.recv, packed_in_.at_least_of<std::byte>(packed_bytes(call.recv)), in_, RunEnd::kFrom);
-  run_copies(ctx.pool, copies_);
+  copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
 }
 
 void Relays::reserve_crossings() {
@@ -319,13 +335,13 @@ void Relays::scatter(const Context& ctx, const Exchange& call) {
 }
 
 void Relays::unpack(const Context& ctx, const Exchange& call) {
-  copies_.clear();
+  packed_.clear();
   for (std::size_t p = 0; p < in_.size(); ++p) {
-    if (layout_.host(static_cast<int>(p)) != self_host_) {
-      add_copies_of_run(call.recv[p], in_[p], RunEnd::kFrom, copies_);
+    if (layout_.host(static_cast<int>(p)) != self_host_ && !is_one_run(call.recv[p])) {
+      packed_.push_back({call.recv[p].pieces, static_cast<std::byte*>(in_[p].data)});
     }
   }
-  run_copies(ctx.pool, copies_);
+  copy_runs(ctx.pool, packed_, RunEnd::kFrom, copies_);
 }
 
 }  // namespace weft::comm

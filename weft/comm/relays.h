@@ -104,12 +104,7 @@ class Relays {
     Message in;
   };
 
-  /// Sizes of this rank's lanes to and from the ranks of a host, as they travel to its relay.
-  struct SizesOf {
-    std::vector<std::int64_t> sent;      ///< [ranks there], -1: silent
-    std::vector<std::int64_t> received;  ///< [ranks there]
-  };
-
+  void list_crossings();
   void share_sizes(const Context& ctx, const Exchange& call);
   void collect_sizes(Payload payload);
   void pack(const Context& ctx, const Exchange& call);
@@ -130,14 +125,18 @@ class Relays {
   HostLayout layout_;
   int self_host_;
   std::vector<std::vector<int>> relayed_;  ///< [ranks here] hosts to which each relays, ascending
-  std::vector<SizesOf> sizes_;             ///< [H] own; empty of this host
-  std::vector<SizesOf> local_sizes_;       ///< [crossings][ranks here], as they have come
+  /// Sizes of this rank's lanes, -1: silent. By relay, host of relayed_, then those sent to the
+  /// ranks there and those received from them: what a relay needs is one run.
+  std::vector<std::int64_t> sizes_;
+  std::vector<std::size_t> sizes_begin_;   ///< [ranks here + 1] of each relay's in these
+  std::vector<std::int64_t> local_sizes_;  ///< [ranks here] as they have come, by crossing
   std::vector<Crossing> crossings_;        ///< of the hosts to which this rank relays
   std::vector<std::size_t> by_relay_;      ///< crossings, by the rank at their other end
   std::vector<Piece> out_;                 ///< [W] lanes to other hosts as one run each
   std::vector<Piece> in_;                  ///< [W]
   std::vector<Lane> arrived_;              ///< [W]
   LaneList send_, recv_;
+  std::vector<LaneRun> packed_;
   std::vector<Copy> copies_;
   HostBlock packed_out_, packed_in_, crossing_bytes_;
 };
