@@ -309,11 +309,11 @@ enum class Target {
 /// The choices that decide the bits of equal training (docs/numerics.md).
 struct Numerics {
   std::int64_t parts = 0;      ///< P of the rule of parts; 0 = max(8, ranks)
-  std::int64_t row_draws = 0;  ///< the number of a DrawRule; 0 = kWord, or the checkpoint's
+  std::int64_t row_draws = 0;  ///< the number of a DrawRule; 0 = the newest, or the checkpoint's
   Target target = Target::kAuto;
 
   [[nodiscard]] DrawRule draw_rule() const {
-    return row_draws == 0 ? DrawRule::kWord : static_cast<DrawRule>(row_draws);
+    return row_draws == 0 ? kNewestDrawRule : static_cast<DrawRule>(row_draws);
   }
 };
 

@@ -403,7 +403,7 @@ void walk(Visitor& v, Numerics& c) {
   v.value({.name = "row_draws",
            .meaning = "Random bits of rows in fp16 and bf16, which updates and averages round "
                       "stochastically: 1 = a word of Philox for each element, 2 = one for two. "
-                      "0 = 1, or what the checkpoint was begun with.",
+                      "0 = 2, or what the checkpoint was begun with.",
            .bounds = {.min = 0, .max = 2},
            .decides_weights = false},
           &c.row_draws);
