@@ -39,7 +39,7 @@ TEST(CodecSeconds, StochasticRoundingAddsItsDraws) {
     const double nearest = encode_s(cluster, work);
     const double decoded = decode_s(cluster, work);
     work.rounding = CodecRounding::kStochastic;
-    const double drawn = i == 0 ? 0.0 : 1000.0 * 64 * 1e-9;  // fp32 is not encoded
+    const double drawn = i == 0 ? 0.0 : 1000.0 * 128 * 1e-9;  // fp32 is not encoded
     EXPECT_NEAR(encode_s(cluster, work), nearest + drawn, 1e-15) << i;
     EXPECT_EQ(decode_s(cluster, work), decoded) << i;
   }

@@ -1,11 +1,11 @@
 /// Seconds of stochastic rounding: of rows in 16 bits (weft/kernels/sparse_update.h) and of encoded
 /// vectors (weft/kernels/codec.h).
 ///
-/// A number of Philox is drawn for every column, for 64 columns at once (four per lane of the
-/// widest vectors), so a vector of C columns takes ⌈C / 64⌉ · 64 draws, each at compute.draw
-/// (weft/topology/cluster.h). They add to the seconds of its bytes: bench/sparse_bench.cc has for
-/// an update of 64 columns in bf16 64, 71 and 71 ns more than its bytes, where these take 64, 56
-/// and 87 ns. Where the cluster has no such figure rounding takes no time. Pure.
+/// An element of a row is a draw, at compute.draw (weft/topology/cluster.h). Rows are drawn eight
+/// at a time, padded to whole blocks of 16 columns, so a row of C columns takes ⌈C / 16⌉ · 16
+/// draws. The words of encoded vectors are made for one vector and 64 columns at a time and are
+/// twice as many (weft/base/row_draws.h), so there C columns take 2 · ⌈C / 64⌉ · 64. Draws add to
+/// the seconds of the bytes. Where the cluster has no such figure rounding takes no time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,11 @@
 
 namespace weft::cost {
 
-/// Of so many vectors of `cols` columns.
-double rounding_s(const topology::Cluster& cluster, std::int64_t cols, double vectors);
+/// Of so many rows of `cols` columns.
+double row_rounding_s(const topology::Cluster& cluster, std::int64_t cols, double rows);
+
+/// Of so many encoded vectors of `cols` columns.
+double vector_rounding_s(const topology::Cluster& cluster, std::int64_t cols, double vectors);
 
 /// Whether an update rounds the rows that it writes.
 bool rounds_rows(spec::RowDType dtype);

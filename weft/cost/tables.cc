@@ -88,7 +88,7 @@ double update_s(const Cluster& cluster,
                           : work.unique * update(row.weights) + touched * update(row.rest);
   return gradients_s(cluster, cols, work) +
          std::max(0.0, work.ids - work.unique) * cluster.compute.repeat.value + rows +
-         (rounds_rows(table.dtype) ? rounding_s(cluster, cols, work.unique) : 0.0);
+         (rounds_rows(table.dtype) ? row_rounding_s(cluster, cols, work.unique) : 0.0);
 }
 
 }  // namespace weft::cost

@@ -80,7 +80,7 @@ struct Compute {
   Rate sort;          ///< bytes/s of coalescing, as cost::coalesce_s counts them; 0: as copy
   Amount cache;       ///< bytes that stay near while a stage runs: of its cores' own caches
   Amount repeat;      ///< seconds for one more gradient of a row that has one already
-  Amount draw;        ///< seconds for one number rounded stochastically, beside its bytes
+  Amount draw;        ///< seconds for an element of a row rounded stochastically, beside its bytes
   Amount stage;       ///< seconds that a stage takes beside its work: the hand-off
   Amount collective;  ///< seconds that any collective takes, before a message is sent
 };

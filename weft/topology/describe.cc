@@ -139,7 +139,7 @@ static void walk(Visitor& v, Compute& c) {
          c.repeat);
   amount(v,
          {.name = "draw",
-          .meaning = "For one number rounded stochastically, beside its bytes; 0: none.",
+          .meaning = "For one element of a row rounded stochastically, beside its bytes; 0: none.",
           .unit = "seconds",
           .bounds = kSecondBounds},
          c.draw);
