@@ -149,9 +149,19 @@ void expect_runs(std::int64_t lanes, std::int64_t most_rows, ThreadPool* pool) {
       }
     }
   }
+  const std::vector<std::byte> before = to.bytes();
   std::vector<Copy> copies;
   copy_runs(pool, out, RunEnd::kTo, copies);
   copy_runs(pool, in, RunEnd::kFrom, copies);
+  EXPECT_EQ(to.bytes(), expected) << lanes << " lanes of at most " << most_rows << " rows";
+  to.bytes() = before;
+  std::vector<Lane> from_lanes;
+  std::vector<Lane> to_lanes;
+  for (std::size_t l = 0; l < sent.size(); ++l) {
+    from_lanes.push_back(sent[l].empty() ? Lane{.pieces = {}, .silent = true} : Lane{sent[l]});
+    to_lanes.push_back({received[l]});
+  }
+  copy_lanes(pool, from_lanes, to_lanes, at(lanes / 2), copies);
   EXPECT_EQ(to.bytes(), expected) << lanes << " lanes of at most " << most_rows << " rows";
 }
 

@@ -38,7 +38,6 @@ Communicator::Communicator(std::unique_ptr<Group> group)
   recv_pieces_.resize(ranks);
   send_.resize(ranks);
   recv_.resize(ranks);
-  arrivals_.resize(ranks);
   for (int p = 0; p < size_; ++p) {
     hosts_.push_back(group_->host(p));
   }
@@ -89,9 +88,10 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
                    .begin_ns = traced ? trace::now_ns() : 0,
                    .kind = trace::Kind::kCollective};
   trace::Collective moved{.group = &name(), .sequence = call.stamp.sequence, .ranks = size_};
-  Arrivals arrivals{.last_ns = span.begin_ns, .peers = arrivals_};
+  Arrivals arrivals{.last_ns = span.begin_ns, .peers = {}};
   if (traced) {
-    std::fill(arrivals_.begin(), arrivals_.end(), trace::Arrival{});
+    arrivals_.assign(call.send.size(), trace::Arrival{});
+    arrivals.peers = arrivals_;
     call.arrivals = &arrivals;
   }
   activity_.begin(call.stamp);
@@ -131,15 +131,8 @@ void Communicator::run_directly(const Context& ctx, Exchange call) {
 void Communicator::copy_arrived(const Context& ctx,
                                 std::span<const Lane> arrived,
                                 std::span<const Lane> recv) {
-  copies_.clear();
   // Each rank begins with another peer, so that they do not all read the same memory at once.
-  for (std::size_t i = 0; i < arrived.size(); ++i) {
-    const std::size_t p = (static_cast<std::size_t>(rank_) + i) % arrived.size();
-    if (!arrived[p].silent) {
-      add_copies(arrived[p], recv[p], copies_);
-    }
-  }
-  run_copies(ctx.pool, copies_);
+  copy_lanes(ctx.pool, arrived, recv, static_cast<std::size_t>(rank_), copies_);
 }
 
 /// The exchange after which everything lies where `recv` says.

@@ -319,7 +319,7 @@ class Communicator {
   std::vector<Piece> recv_pieces_;
   std::vector<Lane> send_;
   std::vector<Lane> recv_;
-  std::vector<trace::Arrival> arrivals_;  // [W]
+  std::vector<trace::Arrival> arrivals_;  // [W], where something is traced
   std::vector<Copy> copies_;
   std::unique_ptr<std::byte[]> scratch_;
   std::int64_t scratch_bytes_ = 0;

@@ -166,6 +166,60 @@ class RunCursor {
   std::byte* place_ = nullptr;  // of the piece in the lane's run
 };
 
+/// Goes through the pieces of lanes at both ends.
+class LaneCursor {
+ public:
+  /// Lanes from `begin` on, and then those before it; first piece `first` of all.
+  LaneCursor(std::span<const Lane> from,
+             std::span<const Lane> to,
+             std::size_t begin,
+             std::int64_t first)
+      : from_(from), to_(to), lane_(begin), left_(from.size()) {
+    for (; !is_behind() && first >= pieces(); next_lane()) {
+      first -= pieces();
+    }
+    piece_ = static_cast<std::size_t>(first);
+  }
+
+  [[nodiscard]] bool is_behind() const { return left_ == 0; }
+
+  void next() {
+    ++piece_;
+    while (!is_behind() && static_cast<std::int64_t>(piece_) >= pieces()) {
+      piece_ = 0;
+      next_lane();
+    }
+  }
+
+  /// Whether there is something to copy.
+  [[nodiscard]] bool moves() const {
+    return from().bytes > 0 && !same_place(from(), to_[lane_].pieces[piece_]);
+  }
+
+  [[nodiscard]] Copy copy() const { return {from(), to_[lane_].pieces[piece_]}; }
+
+  void prefetch() const {
+    __builtin_prefetch(first_row(from()));
+    __builtin_prefetch(first_row(to_[lane_].pieces[piece_]), 1);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t pieces() const {
+    return from_[lane_].silent ? 0 : std::ssize(from_[lane_].pieces);
+  }
+
+  [[nodiscard]] const Piece& from() const { return from_[lane_].pieces[piece_]; }
+
+  void next_lane() {
+    --left_;
+    lane_ = lane_ + 1 < from_.size() ? lane_ + 1 : 0;
+  }
+
+  std::span<const Lane> from_, to_;
+  std::size_t lane_, piece_ = 0;
+  std::size_t left_;  // lanes, with the one in hand
+};
+
 std::int64_t task_count(std::int64_t bytes) {
   return std::min((bytes + kTaskBytes - 1) / kTaskBytes, kMostTasks);
 }
@@ -212,6 +266,48 @@ void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {
       copies.push_back({from.pieces[i], to.pieces[i]});
     }
   }
+}
+
+void copy_lanes(ThreadPool* pool,
+                std::span<const Lane> from,
+                std::span<const Lane> to,
+                std::size_t first,
+                std::vector<Copy>& copies) {
+  std::int64_t total = 0;
+  std::int64_t moved = 0;
+  std::int64_t count = 0;
+  for (LaneCursor now(from, to, first, 0); !now.is_behind(); now.next(), ++count) {
+    if (now.moves()) {
+      check_rows(now.copy());
+      total += now.copy().from.bytes;
+      ++moved;
+    }
+  }
+  if (total >= kSmallPiece * moved) {
+    copies.clear();
+    for (LaneCursor now(from, to, first, 0); !now.is_behind(); now.next()) {
+      if (now.moves()) {
+        copies.push_back(now.copy());
+      }
+    }
+    run_copies(pool, copies);
+    return;
+  }
+  const std::int64_t tasks = task_count(total);
+  run_tasks(pool, tasks, [&](std::int64_t task) {
+    const Range some = piece(count, tasks, task);
+    LaneCursor ahead(from, to, first, some.begin + static_cast<std::int64_t>(kAhead));
+    LaneCursor now(from, to, first, some.begin);
+    for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
+      if (!ahead.is_behind()) {
+        ahead.prefetch();
+        ahead.next();
+      }
+      if (now.moves()) {
+        copy_part(now.copy(), 1, 0);
+      }
+    }
+  });
 }
 
 void copy_runs(ThreadPool* pool,

@@ -25,6 +25,15 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies);
 /// same memory add none.
 void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies);
 
+/// Copies lanes to others whose pieces agree in size, beginning with lane `first`; nothing where
+/// one is silent, or pieces are the same memory. As run_copies(), but many small pieces are listed
+/// nowhere. `copies` is memory for those that are large.
+void copy_lanes(ThreadPool* pool,
+                std::span<const Lane> from,
+                std::span<const Lane> to,
+                std::size_t first,
+                std::vector<Copy>& copies);
+
 /// Which end of a copy is the run.
 enum class RunEnd : std::uint8_t { kFrom, kTo };
 

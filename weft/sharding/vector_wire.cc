@@ -17,10 +17,10 @@ VectorWire::VectorWire(const spec::Config& config,
       before_(config.tables.size()),
       sent_(device),
       received_(device),
-      send_runs_(at(ranks)),
-      recv_runs_(at(ranks)),
-      send_(at(ranks)),
-      recv_(at(ranks)) {
+      send_runs_(is_on() ? at(ranks) : 0),
+      recv_runs_(send_runs_.size()),
+      send_(send_runs_.size()),
+      recv_(send_runs_.size()) {
 }
 
 VectorWire::Block VectorWire::Block::part(const Range& vectors) const {

@@ -109,7 +109,7 @@ class VectorWire {
   std::vector<kernels::CodecClips> before_;  // [tables] of those before
   Blocks outgoing_, incoming_, in_place_;
   Buffer sent_, received_;                          // sent_: outgoing, then in place
-  std::vector<comm::Piece> send_runs_, recv_runs_;  // [W]
+  std::vector<comm::Piece> send_runs_, recv_runs_;  // [W], where it is on
   std::vector<comm::Lane> send_, recv_;
   std::vector<kernels::EncodeJob> encodes_;  // of an exchange
   std::vector<kernels::DecodeJob> decodes_;
