@@ -52,6 +52,70 @@ TEST_P(OnHosts, PiecesOfRows) {
   }
 }
 
+/// Lanes of one run each that lie behind each other, in the other order, or all in one place, some
+/// of them cut into two pieces, some empty, some silent: what leaves from its own memory and what
+/// is packed arrives.
+TEST_P(OnHosts, LanesThatLieAnywhere) {
+  enum class Order : std::uint8_t { kAscending, kDescending, kSame };
+  constexpr std::int64_t kMost = 40;
+  const auto size_of_lane = [](int from, int to, int cut) -> std::int64_t {
+    return (from * 7 + to * 3 + cut) % 5 == 0 ? 0 : 8 + (from * 5 + to * 11) % (kMost - 8);
+  };
+  const auto is_silent = [](int from, int to) { return (from + 2 * to) % 4 == 3; };
+  run_on(GetParam(), [&](Communicator& comm) {
+    const int self = comm.rank();
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    for (const Order order : {Order::kAscending, Order::kDescending, Order::kSame}) {
+      for (int cut = 0; cut < 3; ++cut) {
+        const auto size = [&](int from, int to) {
+          return order == Order::kSame ? kMost : size_of_lane(from, to, cut);
+        };
+        const auto value = [&](int from, int to, std::int64_t i) {
+          return static_cast<std::uint8_t>(from * 41 + (order == Order::kSame ? 0 : to * 17) + i);
+        };
+        std::vector<std::uint8_t> sent(ranks * kMost);
+        std::vector<std::uint8_t> received(ranks * kMost, 1);
+        std::vector<std::uint8_t> expected = received;
+        std::vector<std::vector<Piece>> out(ranks);
+        std::vector<std::vector<Piece>> in(ranks);
+        std::vector<Lane> send;
+        std::vector<Lane> recv;
+        const auto cut_lane = [&](std::uint8_t* data, std::int64_t bytes, int from, int to) {
+          const std::int64_t first =
+              (from + to) % 3 < cut ? std::min<std::int64_t>(bytes, 5) : bytes;
+          std::vector<Piece> pieces = {{data, first}};
+          if (first < bytes || (from + to) % 3 < cut) {
+            pieces.push_back({data + first, bytes - first});
+          }
+          return pieces;
+        };
+        std::int64_t next = order == Order::kDescending ? std::ssize(sent) : 0;
+        std::int64_t place = 0;
+        for (int p = 0; p < comm.size(); ++p) {
+          const auto peer = static_cast<std::size_t>(p);
+          const std::int64_t bytes = size(self, p);
+          next -= order == Order::kDescending ? bytes : 0;
+          for (std::int64_t i = 0; i < bytes; ++i) {
+            sent[static_cast<std::size_t>(next + i)] = value(self, p, i);
+          }
+          out[peer] = cut_lane(sent.data() + next, bytes, self, p);
+          next += order == Order::kAscending ? bytes : 0;
+          in[peer] = cut_lane(received.data() + place, size(p, self), p, self);
+          for (std::int64_t i = 0; i < size(p, self) && !is_silent(p, self); ++i) {
+            expected[static_cast<std::size_t>(place + i)] = value(p, self, i);
+          }
+          place += kMost;
+          send.push_back(is_silent(self, p) ? Lane{.pieces = {}, .silent = true} : Lane{out[peer]});
+          recv.push_back(is_silent(p, self) ? Lane{.pieces = {}, .silent = true} : Lane{in[peer]});
+        }
+        Context ctx;
+        comm.exchange(ctx, send, recv);
+        EXPECT_EQ(received, expected) << "order " << static_cast<int>(order) << ", cut " << cut;
+      }
+    }
+  });
+}
+
 TEST_P(OnHosts, GroupsOfGroups) {
   run_on(GetParam(), [](Communicator& comm) { testing::check_groups(comm); });
 }

@@ -52,6 +52,11 @@ Piece Relays::Message::lane(std::int64_t i) const {
   return {place_ + layout::kCheckBytes + begins_[at(i)], std::max<std::int64_t>(sizes_[at(i)], 0)};
 }
 
+Piece Relays::Message::run(std::int64_t first, std::int64_t count) const {
+  const std::int64_t end = first + count < lanes() ? begins_[at(first + count)] : lane_bytes_;
+  return {place_ + layout::kCheckBytes + begins_[at(first)], end - begins_[at(first)]};
+}
+
 void LaneList::clear() {
   pieces_.clear();
   begin_.clear();
@@ -73,7 +78,7 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
       layout_(std::move(layout)),
       self_host_(layout_.host(all.rank())),
       relayed_(layout_.ranks_of(self_host_).size()),
-      out_(at(layout_.ranks())),
+      out_(at(layout_.hosts())),
       in_(at(layout_.ranks())),
       arrived_(at(layout_.ranks())) {
   list_crossings();
@@ -186,52 +191,89 @@ void Relays::collect_sizes(Payload payload) {
   }
 }
 
-/// Lanes to other hosts become one run each; those from other hosts get a place.
+/// Lanes to another host become one run; those from other hosts get a place.
 void Relays::pack(const Context& ctx, const Exchange& call) {
-  const auto elsewhere = [&](std::size_t p) {
-    return layout_.host(static_cast<int>(p)) != self_host_;
-  };
-  // Lanes that are the same pieces as the one before, as those of a gather are, share its run.
-  const auto repeats = [](std::span<const Lane> lanes, std::size_t p, std::size_t before) {
-    return before < lanes.size() && lanes[p].pieces.data() == lanes[before].pieces.data() &&
-           lanes[p].pieces.size() == lanes[before].pieces.size();
-  };
-  const auto packed_bytes = [&](std::span<const Lane> lanes) {
-    std::int64_t bytes = 0;
-    std::size_t before = lanes.size();
-    for (std::size_t p = 0; p < lanes.size(); ++p) {
-      if (elsewhere(p)) {
-        bytes += is_one_run(lanes[p]) || repeats(lanes, p, before) ? 0 : lanes[p].bytes();
-        before = p;
-      }
-    }
-    return bytes;
-  };
-  const auto place = [&](std::span<const Lane> lanes, std::byte* packed, std::vector<Piece>& runs,
-                         RunEnd end) {
-    std::size_t before = lanes.size();
-    for (std::size_t p = 0; p < lanes.size(); ++p) {
-      if (!elsewhere(p)) {
-        continue;
-      }
-      if (is_one_run(lanes[p])) {
-        runs[p] = lanes[p].pieces.front();
-      } else if (repeats(lanes, p, before)) {
-        runs[p] = runs[before];
-      } else {
-        runs[p] = {packed, lanes[p].bytes()};
-        packed += runs[p].bytes;
-        if (end == RunEnd::kTo) {
-          packed_.push_back({lanes[p].pieces, static_cast<std::byte*>(runs[p].data)});
+  packed_.clear();
+  const std::int64_t out = point_out(call, nullptr);
+  packed_.clear();
+  point_out(call, packed_out_.at_least_of<std::byte>(out));
+  copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
+  const std::int64_t in = point_in(call, nullptr);
+  point_in(call, packed_in_.at_least_of<std::byte>(in));
+}
+
+/// Lists what is packed from `packed` on; returns its bytes.
+std::int64_t Relays::point_out(const Exchange& call, std::byte* packed) {
+  std::int64_t bytes = 0;
+  const std::int64_t* sizes = sizes_.data();
+  const Lane* before = nullptr;  // of a gather the lane that has been packed, for all hosts
+  Piece run_before;
+  for (const std::vector<int>& hosts : relayed_) {
+    for (const int h : hosts) {
+      const std::vector<int>& there = layout_.ranks_of(h);
+      const std::size_t lanes = payloads(h, call.payload);
+      Piece& run = out_[at(h)];
+      run = {};
+      bool is_run = true;  // all lanes so far, which lie behind each other
+      for (std::size_t j = 0; j < lanes; ++j) {
+        const Lane& lane = call.send[at(there[j])];
+        const std::int64_t size = std::max<std::int64_t>(sizes[j], 0);
+        if (size > 0) {
+          is_run = is_run && is_one_run(lane) &&
+                   (run.bytes == 0 ||
+                    lane.pieces.front().data == static_cast<std::byte*>(run.data) + run.bytes);
+          run.data = run.bytes == 0 ? lane.pieces.front().data : run.data;
+          run.bytes += size;
         }
       }
-      before = p;
+      const std::int64_t* const own = std::exchange(sizes, sizes + 2 * there.size());
+      if (is_run) {
+        continue;
+      }
+      const Lane& first = call.send[at(there.front())];
+      if (call.payload == Payload::kSame && before != nullptr &&
+          before->pieces.data() == first.pieces.data() &&
+          before->pieces.size() == first.pieces.size()) {
+        run = run_before;
+        continue;
+      }
+      run.data = packed == nullptr ? nullptr : packed + bytes;
+      std::byte* place = packed == nullptr ? nullptr : packed + bytes;
+      bytes += run.bytes;
+      before = &first;
+      run_before = run;
+      for (std::size_t j = 0; j < lanes && packed != nullptr; ++j) {
+        if (own[j] > 0) {
+          packed_.push_back({call.send[at(there[j])].pieces, place});
+          place += own[j];
+        }
+      }
     }
-  };
-  packed_.clear();
-  place(call.send, packed_out_.at_least_of<std::byte>(packed_bytes(call.send)), out_, RunEnd::kTo);
-  place(call.recv, packed_in_.at_least_of<std::byte>(packed_bytes(call.recv)), in_, RunEnd::kFrom);
-  copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
+  }
+  return bytes;
+}
+
+/// Returns the bytes that are unpacked once they have come, from `packed` on.
+std::int64_t Relays::point_in(const Exchange& call, std::byte* packed) {
+  std::int64_t bytes = 0;
+  const std::int64_t* sizes = sizes_.data();
+  for (const std::vector<int>& hosts : relayed_) {
+    for (const int h : hosts) {
+      const std::vector<int>& there = layout_.ranks_of(h);
+      sizes += there.size();
+      for (const int sender : there) {
+        const Lane& lane = call.recv[at(sender)];
+        const std::int64_t size = std::max<std::int64_t>(*sizes++, 0);
+        if (is_one_run(lane)) {
+          in_[at(sender)] = lane.pieces.front();
+        } else {
+          in_[at(sender)] = {packed == nullptr ? nullptr : packed + bytes, size};
+          bytes += size;
+        }
+      }
+    }
+  }
+  return bytes;
 }
 
 void Relays::reserve_crossings() {
@@ -262,9 +304,7 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
       send_.add(piece);
     }
     for (const int h : relayed_[i]) {
-      for (std::size_t j = 0; j < payloads(h, call.payload); ++j) {
-        send_.add(out_[at(layout_.ranks_of(h)[j])]);
-      }
+      send_.add(out_[at(h)]);
     }
     recv_.next();
     for (const Piece& piece : direct(call.recv[at(here[i])])) {
@@ -272,10 +312,7 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
     }
     for (const Crossing& crossing : crossings_) {
       const auto each = static_cast<std::int64_t>(payloads(crossing.host, call.payload));
-      const std::int64_t first = static_cast<std::int64_t>(i) * each;
-      for (std::int64_t j = 0; j < each; ++j) {
-        recv_.add(crossing.out.lane(first + j));
-      }
+      recv_.add(crossing.out.run(static_cast<std::int64_t>(i) * each, each));
     }
   }
   host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());

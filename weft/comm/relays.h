@@ -10,10 +10,11 @@
 ///   scatter  in the host   from each relay what has come for this rank
 ///
 /// Lanes are forwarded as bytes, so that what arrives is what the flat exchange brings. Where a
-/// rank sends the same to all (Payload::kSame) it crosses once per pair of hosts. A lane that is
-/// one run travels from and to its own memory; other lanes are packed before they leave and
-/// unpacked where they come. Memory: the lanes that are relayed, out and in, and those that are
-/// packed, in blocks that are kept for the next call and count (weft/tensor/memory_use.h).
+/// rank sends the same to all (Payload::kSame) it crosses once per pair of hosts. Lanes to one host
+/// that lie behind each other, each one run, leave from their own memory; others are packed. A lane
+/// that is one run comes to its own memory; others are unpacked. Memory: the lanes that are
+/// relayed, out and in, and those that are packed, in blocks that are kept for the next call and
+/// count (weft/tensor/memory_use.h).
 #pragma once
 
 #include <cstddef>
@@ -85,8 +86,9 @@ class Relays {
 
     [[nodiscard]] std::byte* place() const { return place_; }
 
-    /// Requires a place.
+    /// These require a place: a lane, and `count` of them.
     [[nodiscard]] Piece lane(std::int64_t i) const;
+    [[nodiscard]] Piece run(std::int64_t first, std::int64_t count) const;
 
    private:
     std::vector<std::int64_t> sizes_;
@@ -108,6 +110,8 @@ class Relays {
   void share_sizes(const Context& ctx, const Exchange& call);
   void collect_sizes(Payload payload);
   void pack(const Context& ctx, const Exchange& call);
+  std::int64_t point_out(const Exchange& call, std::byte* packed);
+  std::int64_t point_in(const Exchange& call, std::byte* packed);
   void reserve_crossings();
   void gather(const Context& ctx, const Exchange& call);
   void cross(const Context& ctx, const Exchange& call);
@@ -132,7 +136,7 @@ class Relays {
   std::vector<std::int64_t> local_sizes_;  ///< [ranks here] as they have come, by crossing
   std::vector<Crossing> crossings_;        ///< of the hosts to which this rank relays
   std::vector<std::size_t> by_relay_;      ///< crossings, by the rank at their other end
-  std::vector<Piece> out_;                 ///< [W] lanes to other hosts as one run each
+  std::vector<Piece> out_;                 ///< [H] the lanes to the ranks of a host, as one run
   std::vector<Piece> in_;                  ///< [W]
   std::vector<Lane> arrived_;              ///< [W]
   LaneList send_, recv_;
