@@ -24,12 +24,11 @@ class Prepared final : public PreparedProduct {
  public:
   Prepared(const LayerProduct& product, std::span<const ProductOperands> operands)
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    const auto [pass, samples, in, out] = product;
-    const bool of_weights = pass == ProductPass::kWeights;
-    const bool forward = pass == ProductPass::kForward;
-    const std::int64_t m = of_weights ? out : samples;
-    const std::int64_t n = forward ? out : in;
-    const std::int64_t k = of_weights ? samples : (forward ? in : out);
+    const bool of_weights = product.pass == ProductPass::kWeights;
+    const bool forward = product.pass == ProductPass::kForward;
+    const std::int64_t m = product.rows();
+    const std::int64_t n = product.cols();
+    const std::int64_t k = product.terms();
     const memory::desc left = plain(m, k, of_weights);
     const memory::desc right =
         of_weights ? plain(k, n, false)

@@ -29,11 +29,17 @@ struct LayerProduct {
     return 2.0 * static_cast<double>(samples) * static_cast<double>(in) * static_cast<double>(out);
   }
 
-  /// Floats of the result: [samples, out], [samples, in] or [out, in].
-  [[nodiscard]] std::int64_t result_floats() const {
-    return (pass == ProductPass::kWeights ? out : samples) *
-           (pass == ProductPass::kForward ? out : in);
+  /// Rows and columns of the result, [samples, out], [samples, in] or [out, in], and the terms of
+  /// each of its sums.
+  [[nodiscard]] std::int64_t rows() const { return pass == ProductPass::kWeights ? out : samples; }
+
+  [[nodiscard]] std::int64_t cols() const { return pass == ProductPass::kForward ? out : in; }
+
+  [[nodiscard]] std::int64_t terms() const {
+    return pass == ProductPass::kWeights ? samples : (pass == ProductPass::kForward ? in : out);
   }
+
+  [[nodiscard]] std::int64_t result_floats() const { return rows() * cols(); }
 };
 
 /// Matrices without gaps, on cache lines.
