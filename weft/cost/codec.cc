@@ -24,7 +24,8 @@ double moved_s(const topology::Cluster& cluster, const CodecWork& work) {
 double encode_s(const topology::Cluster& cluster, const CodecWork& work) {
   const bool is_drawn =
       work.format != CodecFormat::kFp32 && work.rounding == CodecRounding::kStochastic;
-  return moved_s(cluster, work) + (is_drawn ? vector_rounding_s(cluster, work.cols, work.vectors) : 0.0);
+  return moved_s(cluster, work) +
+         (is_drawn ? vector_rounding_s(cluster, work.cols, work.vectors) : 0.0);
 }
 
 double decode_s(const topology::Cluster& cluster, const CodecWork& work) {
