@@ -35,17 +35,21 @@ OutputDist::OutputDist(const Paths& paths, comm::Communicator& comm)
   }
 }
 
-/// Calls visit(address, place) for the slots that this rank asks of `server` and that have ids, in
+/// Calls visit(AskedPlace) for the slots that this rank asks of `server` and that have ids, in
 /// the order of the wire. Of itself a rank has all slots, hot rows and replicas behind the others.
 template <typename Visit>
 void OutputDist::for_asked(const InputStep& input, std::int64_t server, const Visit& visit) const {
   if (server != rank_) {
-    input.asked.for_slots_with_ids(server, visit);
+    std::int64_t number = input.asked.server_begins[at(server)];
+    input.asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
+      visit(AskedPlace{address, place, number++});
+    });
     return;
   }
   for (const std::int64_t own : {server, routing_.replicated()}) {
-    for_slots(routing_, own,
-              [&](const SlotAddress& address) { visit(address, input.asked.place(address)); });
+    for_slots(routing_, own, [&](const SlotAddress& address) {
+      visit(AskedPlace{address, input.asked.place(address), -1});
+    });
   }
 }
 
@@ -135,11 +139,11 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.add_vectors_for(input, step, r, cut, step.send);
-    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
-      if (vector_comes(address)) {
-        const std::int64_t dim = routing_.kind(address).dim();
-        const Range vectors = asked_vectors(input, address, place, cut);
-        float* const block = layout_.asked(step, address, place);
+    for_asked(input, r, [&](const AskedPlace& of) {
+      if (vector_comes(of.address)) {
+        const std::int64_t dim = routing_.kind(of.address).dim();
+        const Range vectors = layout_.asked_cut(input, step, of, cut).vectors;
+        float* const block = layout_.asked(step, of.address, of.place);
         step.recv.add(
             {block == nullptr ? nullptr : block + vectors.begin * dim, 4 * vectors.size() * dim});
       }
@@ -161,15 +165,15 @@ void OutputDist::note_arrivals(const InputStep& input,
     if (pieces.empty()) {  // silent: none of its slots has a vector
       continue;
     }
-    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
-      if (!vector_comes(address)) {
+    for_asked(input, r, [&](const AskedPlace& of) {
+      if (!vector_comes(of.address)) {
         return;
       }
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
-      step.arrived_at[at(place)] = is_whole
-                                       ? piece + step.asked_begin[at(place)]
-                                       : piece - asked_vectors(input, address, place, cut).begin *
-                                                     routing_.kind(address).dim();
+      step.arrived_at[at(of.place)] =
+          is_whole ? piece + step.asked_begin[at(of.place)]
+                   : piece - layout_.asked_cut(input, step, of, cut).vectors.begin *
+                                 routing_.kind(of.address).dim();
     });
   }
 }
@@ -200,10 +204,10 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.for_served(input, r,
                        [&](const ServedBlock& of) { add_served_vectors(input, step, of, cut); });
-    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
-      if (vector_comes(address)) {
-        step.arrived_at[at(place)] = layout_.asked(step, address, place);
-        add_asked_vectors(input, step, address, place, cut);
+    for_asked(input, r, [&](const AskedPlace& of) {
+      if (vector_comes(of.address)) {
+        step.arrived_at[at(of.place)] = layout_.asked(step, of.address, of.place);
+        add_asked_vectors(input, step, of.address, of.place, cut);
       }
     });
   }
@@ -368,22 +372,19 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     const InputStep& input,
                                     OutputStep& step,
                                     std::int64_t cut) const {
-  const bool is_whole = routing_.micro_batches.count() == 1;
   step.send.clear();
   step.recv.clear();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.add_gradients_from(input, step, r, cut, step.recv);
-    for_asked(input, r, [&](const SlotAddress& address, std::int64_t place) {
-      if (!layout_.gradient_travels(address, rank_)) {
+    for_asked(input, r, [&](const AskedPlace& of) {
+      if (!layout_.gradient_travels(of.address, rank_)) {
         return;
       }
-      const SlotKind& slot = routing_.kind(address);
+      const SlotKind& slot = routing_.kind(of.address);
       const std::int64_t row_bytes = 4 * slot.dim();
-      const AskedSlot& asked = input.asked.slot_at(place);
-      const SlotPath& path = paths_.of(address, rank_);
-      const Range some = is_whole ? Range{0, asked.gradients}
-                                  : path.asked_cut(input, address, asked, cut).gradients;
-      const VectorPlace from = path.gradients_from(step, slot);
+      const AskedSlot& asked = input.asked.slot_at(of.place);
+      const Range some = layout_.asked_cut(input, step, of, cut).gradients;
+      const VectorPlace from = paths_.of(of.address, rank_).gradients_from(step, slot);
       const bool has_rows = asked.gradient_rows != nullptr;
       step.send.add({.data = from.from(has_rows ? 0 : some.begin).data,
                      .bytes = some.size() * row_bytes,
@@ -431,8 +432,7 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.for_served(input, r, serves);
-    for_asked(input, r,
-              [&](const SlotAddress& address, std::int64_t place) { asks(address, r, place); });
+    for_asked(input, r, [&](const AskedPlace& of) { asks(of.address, r, of.place); });
   }
   for (const VectorWork::One& one : work_.own_gradients) {
     const SlotKind& slot = routing_.kind(one.address);

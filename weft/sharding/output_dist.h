@@ -81,14 +81,6 @@ class OutputDist {
  private:
   [[nodiscard]] bool vector_comes(const SlotAddress& address) const;
 
-  [[nodiscard]] Range asked_vectors(const InputStep& input,
-                                    const SlotAddress& address,
-                                    std::int64_t place,
-                                    std::int64_t cut) const {
-    const AskedSlot& asked = input.asked.slot_at(place);
-    return paths_.of(address, rank_).asked_cut(input, address, asked, cut).vectors;
-  }
-
   void list_whole_runs(OutputStep& step) const;
   void list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const;
   void note_arrivals(const InputStep& input,

@@ -95,7 +95,7 @@ class PeerLanes {
   std::vector<comm::Lane> lanes_;
 };
 
-/// What a micro-batch has of a block that another rank asks, by number.
+/// What a micro-batch has of a block between this rank and another one, by number.
 struct PeerCut {
   std::int32_t vectors_begin = 0, vectors_end = 0;
   std::int32_t gradients_begin = 0, gradients_end = 0;
@@ -139,7 +139,10 @@ struct OutputStep {
   std::vector<Range> served_run;          ///< [W] floats; this rank's ends with hot rows
   std::vector<std::int64_t> asked_begin;  ///< by AskedIds::place(): floats, of a server's run
   std::vector<Range> asked_run;           ///< [W] floats
-  std::vector<const float*> arrived_at;   ///< likewise
+  /// As AskedIds::server_slots, where batches are cut: what each micro-batch has of what this rank
+  /// asks of others.
+  std::vector<PeerCut> asked_cuts;       ///< [server slots][micro-batches]
+  std::vector<const float*> arrived_at;  ///< likewise
 
   VectorWire forward_wire, backward_wire;
   PeerLanes send, recv;  ///< [W], of what is not encoded

@@ -4,6 +4,16 @@
 #include "weft/layout/feature_vectors.h"
 
 namespace weft::sharding {
+namespace {
+
+PeerCut peer_cut_of(const Range& vectors, const Range& gradients) {
+  return {.vectors_begin = static_cast<std::int32_t>(vectors.begin),
+          .vectors_end = static_cast<std::int32_t>(vectors.end),
+          .gradients_begin = static_cast<std::int32_t>(gradients.begin),
+          .gradients_end = static_cast<std::int32_t>(gradients.end)};
+}
+
+}  // namespace
 
 VectorLayout::VectorLayout(const Paths& paths, Delivery delivery)
     : paths_(paths), routing_(paths.routing()), rank_(paths.rank()), delivery_(delivery) {
@@ -69,21 +79,15 @@ void VectorLayout::cut_peer(const InputStep& input,
                             const ServedBlock& of,
                             std::int64_t arrival,
                             OutputStep& step) const {
-  const auto narrow = [](const Range& vectors, const Range& gradients) -> PeerCut {
-    return {.vectors_begin = static_cast<std::int32_t>(vectors.begin),
-            .vectors_end = static_cast<std::int32_t>(vectors.end),
-            .gradients_begin = static_cast<std::int32_t>(gradients.begin),
-            .gradients_end = static_cast<std::int32_t>(gradients.end)};
-  };
   const std::int64_t cuts = routing_.micro_batches.count();
   if (cuts == 1) {
-    step.peer_cuts[at(arrival)] = narrow({0, of.block.vectors}, {0, of.block.gradients});
+    step.peer_cuts[at(arrival)] = peer_cut_of({0, of.block.vectors}, {0, of.block.gradients});
     return;
   }
   const SlotPath& path = paths_.of(of.address, of.source);
   for (std::int64_t cut = 0; cut < cuts; ++cut) {
     const BlockCut some = path.served_cut(input, of, cut);
-    step.peer_cuts[at(arrival * cuts + cut)] = narrow(some.vectors, some.gradients);
+    step.peer_cuts[at(arrival * cuts + cut)] = peer_cut_of(some.vectors, some.gradients);
   }
 }
 
@@ -154,6 +158,8 @@ void VectorLayout::add_gradients_from(const InputStep& input,
 void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   const layout::VectorExchange exchange{.encoded = step.is_decoded(),
                                         .copied = delivery_ == Delivery::kCopied};
+  const std::int64_t cuts = routing_.micro_batches.count();
+  step.asked_cuts.resize(cuts == 1 ? 0 : at(input.asked.server_begins.back() * cuts));
   std::int64_t received = 0;
   step.asked_begin.resize(at(input.asked.num_places));
   step.arrived_at.assign(at(input.asked.num_places), nullptr);
@@ -172,7 +178,11 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
       for_slots(routing_, r, own);
       for_slots(routing_, routing_.replicated(), own);
     } else {
-      input.asked.for_slots_with_ids(r, place);
+      std::int64_t number = input.asked.server_begins[at(r)];
+      input.asked.for_slots_with_ids(r, [&](const SlotAddress& address, std::int64_t where) {
+        place(address, where);
+        cut_asked(input, address, where, number++, step);
+      });
     }
     const bool lies_here = r != rank_ || exchange.has_own();
     const std::int64_t begin = lies_here ? received : 0;
@@ -182,6 +192,37 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   if (exchange.keeps_asked()) {
     step.asked.resize_for(layout::vectors(received, 1));
   }
+}
+
+/// What the micro-batches have of a slot that this rank asks of another.
+void VectorLayout::cut_asked(const InputStep& input,
+                             const SlotAddress& address,
+                             std::int64_t place,
+                             std::int64_t number,
+                             OutputStep& step) const {
+  const std::int64_t cuts = routing_.micro_batches.count();
+  const SlotPath& path = paths_.of(address, rank_);
+  for (std::int64_t cut = 0; cut < cuts && cuts > 1; ++cut) {
+    const AskedCut some = path.asked_cut(input, address, input.asked.slot_at(place), cut);
+    step.asked_cuts[at(number * cuts + cut)] = peer_cut_of(some.vectors, some.gradients);
+  }
+}
+
+AskedCut VectorLayout::asked_cut(const InputStep& input,
+                                 const OutputStep& step,
+                                 const AskedPlace& of,
+                                 std::int64_t cut) const {
+  const AskedSlot& asked = input.asked.slot_at(of.place);
+  const std::int64_t cuts = routing_.micro_batches.count();
+  if (cuts == 1) {
+    return {.vectors = {0, asked.vectors}, .gradients = {0, asked.gradients}};
+  }
+  if (of.number < 0) {
+    return paths_.of(of.address, rank_).asked_cut(input, of.address, asked, cut);
+  }
+  const PeerCut& known = step.asked_cuts[at(of.number * cuts + cut)];
+  return {.vectors = {known.vectors_begin, known.vectors_end},
+          .gradients = {known.gradients_begin, known.gradients_end}};
 }
 
 VectorPlace VectorLayout::output(const OutputStep& step, const ServedBlock& of) const {

@@ -35,6 +35,13 @@ void for_slots(const Routing& routing, std::int64_t server, const Visit& visit) 
   }
 }
 
+/// A slot that this rank asks, found.
+struct AskedPlace {
+  SlotAddress address;
+  std::int64_t place = 0;    ///< AskedIds::place()
+  std::int64_t number = -1;  ///< in AskedIds::server_slots; -1 where this rank serves itself
+};
+
 class VectorLayout {
  public:
   /// `paths` outlives it.
@@ -84,6 +91,12 @@ class VectorLayout {
                              const SlotAddress& address,
                              std::int64_t place) const;
 
+  /// What a micro-batch has of a slot that this rank asks: SlotPath::asked_cut(), found out once.
+  [[nodiscard]] AskedCut asked_cut(const InputStep& input,
+                                   const OutputStep& step,
+                                   const AskedPlace& of,
+                                   std::int64_t cut) const;
+
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
   [[nodiscard]] VectorPlace gradient(const OutputStep& step, const ServedBlock& of) const;
 
@@ -100,6 +113,11 @@ class VectorLayout {
 
   void place_served(const InputStep& input, OutputStep& step) const;
   void place_asked(const InputStep& input, OutputStep& step) const;
+  void cut_asked(const InputStep& input,
+                 const SlotAddress& address,
+                 std::int64_t place,
+                 std::int64_t number,
+                 OutputStep& step) const;
   void cut_peer(const InputStep& input,
                 const ServedBlock& of,
                 std::int64_t arrival,
