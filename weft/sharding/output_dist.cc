@@ -138,7 +138,7 @@ void OutputDist::list_whole_runs(OutputStep& step) const {
 /// A micro-batch's vectors are a piece per slot, so that a block of a slot stays in one place.
 void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    layout_.add_vectors_for(input, step, r, cut, step.send);
+    layout_.add_pieces(input, step, r, cut, VectorLayout::Flow::kVectors, step.send);
     for_asked(input, r, [&](const AskedPlace& of) {
       if (vector_comes(of.address)) {
         const std::int64_t dim = routing_.kind(of.address).dim();
@@ -375,7 +375,7 @@ void OutputDist::exchange_gradients(Context& ctx,
   step.send.clear();
   step.recv.clear();
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
-    layout_.add_gradients_from(input, step, r, cut, step.recv);
+    layout_.add_pieces(input, step, r, cut, VectorLayout::Flow::kGradients, step.recv);
     for_asked(input, r, [&](const AskedPlace& of) {
       if (!layout_.gradient_travels(of.address, rank_)) {
         return;

@@ -97,60 +97,38 @@ const PeerCut& VectorLayout::peer_cut(const OutputStep& step,
   return step.peer_cuts[at(arrival * routing_.micro_batches.count() + cut)];
 }
 
-void VectorLayout::add_vectors_for(const InputStep& input,
-                                   const OutputStep& step,
-                                   std::int64_t rank,
-                                   std::int64_t cut,
-                                   PeerLanes& lanes) const {
-  const auto add = [&](float* vectors, const Range& some, std::int64_t dim) {
-    lanes.add({vectors + some.begin * dim, 4 * some.size() * dim});
+void VectorLayout::add_pieces(const InputStep& input,
+                              const OutputStep& step,
+                              std::int64_t rank,
+                              std::int64_t cut,
+                              Flow flow,
+                              PeerLanes& lanes) const {
+  const bool forward = flow == Flow::kVectors;
+  const auto add = [&](float* rows, const Range& some, std::int64_t dim) {
+    lanes.add({rows + some.begin * dim, 4 * some.size() * dim});
   };
   if (rank == rank_) {
     for_served(input, rank, [&](const ServedBlock& one) {
       const SlotPath& path = paths_.of(one.address, rank);
-      if (path.block(one.address, rank).moves_vectors()) {
-        add(output(step, one).data, path.served_cut(input, one, cut).vectors,
-            routing_.kind(one.address).dim());
+      const layout::PathBlock block = path.block(one.address, rank);
+      if (forward ? block.moves_vectors() : block.moves_gradients()) {
+        const BlockCut some = path.served_cut(input, one, cut);
+        add(forward ? output(step, one).data : gradient(step, one).data,
+            forward ? some.vectors : some.gradients, routing_.kind(one.address).dim());
       }
     });
     return;
   }
   const Range arrivals = input.served.arrivals_of(rank);
   for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
-    const PeerFlow& flow = flows_[at(input.served.arrived[at(i)].slot)];
-    const PeerCut& some = peer_cut(step, i, cut);
-    if (flow.vectors) {
-      add(step.served.as<float>() + step.peer_places[at(i)].vectors,
-          {some.vectors_begin, some.vectors_end}, flow.dim);
-    }
-  }
-}
-
-void VectorLayout::add_gradients_from(const InputStep& input,
-                                      const OutputStep& step,
-                                      std::int64_t rank,
-                                      std::int64_t cut,
-                                      PeerLanes& lanes) const {
-  const auto add = [&](float* gradients, const Range& some, std::int64_t dim) {
-    lanes.add({gradients + some.begin * dim, 4 * some.size() * dim});
-  };
-  if (rank == rank_) {
-    for_served(input, rank, [&](const ServedBlock& one) {
-      if (gradient_travels(one.address, rank)) {
-        add(gradient(step, one).data,
-            paths_.of(one.address, rank).served_cut(input, one, cut).gradients,
-            routing_.kind(one.address).dim());
-      }
-    });
-    return;
-  }
-  const Range arrivals = input.served.arrivals_of(rank);
-  for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
-    const PeerFlow& flow = flows_[at(input.served.arrived[at(i)].slot)];
-    const PeerCut& some = peer_cut(step, i, cut);
-    if (flow.gradients) {
-      add(step.served.as<float>() + step.peer_places[at(i)].gradients,
-          {some.gradients_begin, some.gradients_end}, flow.dim);
+    const PeerFlow& moves = flows_[at(input.served.arrived[at(i)].slot)];
+    if (forward ? moves.vectors : moves.gradients) {
+      const layout::ServedFloats<std::int64_t>& place = step.peer_places[at(i)];
+      const PeerCut& some = peer_cut(step, i, cut);
+      add(step.served.as<float>() + (forward ? place.vectors : place.gradients),
+          forward ? Range{some.vectors_begin, some.vectors_end}
+                  : Range{some.gradients_begin, some.gradients_end},
+          moves.dim);
     }
   }
 }

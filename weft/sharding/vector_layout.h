@@ -67,18 +67,17 @@ class VectorLayout {
     }
   }
 
-  /// Appends where a micro-batch's vectors for a rank lie, or its gradients from there, a piece per
+  /// What travels between a server of vectors and the rank of their samples.
+  enum class Flow : std::uint8_t { kVectors, kGradients };
+
+  /// Adds where a micro-batch's vectors for a rank lie, or its gradients from there, a piece per
   /// slot.
-  void add_vectors_for(const InputStep& input,
-                       const OutputStep& step,
-                       std::int64_t rank,
-                       std::int64_t cut,
-                       PeerLanes& lanes) const;
-  void add_gradients_from(const InputStep& input,
-                          const OutputStep& step,
-                          std::int64_t rank,
-                          std::int64_t cut,
-                          PeerLanes& lanes) const;
+  void add_pieces(const InputStep& input,
+                  const OutputStep& step,
+                  std::int64_t rank,
+                  std::int64_t cut,
+                  Flow flow,
+                  PeerLanes& lanes) const;
 
   /// Where the server writes the vectors of a block: one per bag of block.lookup, or per id of a
   /// sequence.
