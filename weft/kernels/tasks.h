@@ -13,10 +13,30 @@
 
 namespace weft::kernels {
 
+/// Ranges in which many small tasks are taken: enough for the threads of any machine to share, and
+/// few enough that finding the first task of each costs nothing.
+inline constexpr std::int64_t kMostTaskRanges = 512;
+
+/// Calls run(tasks), a Range, for ranges that cover [0, total) once, on the pool or, without one,
+/// on the caller: a task each, or kMostTaskRanges of them.
+template <typename Run>
+void run_ranges(ThreadPool* pool, std::int64_t total, const Run& run) {
+  const std::int64_t ranges = std::min(total, kMostTaskRanges);
+  const auto one = [&](std::int64_t number) { run(piece(total, ranges, number)); };
+  if (pool != nullptr) {
+    pool->parallel_for(ranges, one);
+    return;
+  }
+  for (std::int64_t number = 0; number < ranges; ++number) {
+    one(number);
+  }
+}
+
 /// Calls run(job, block) once for each block in [0, blocks(job)) of each job in [0, jobs), on the
-/// context's pool or, without one, on the caller. `blocks` is cheap, pure, and says the same each
-/// time. No allocation. A task finds its job in a list of 64 places among the jobs, and from there
-/// by counting: O(64 + jobs / 64).
+/// context's pool or, without one, on the caller; many small blocks in ranges, those of one in
+/// their order. `blocks` is cheap, pure, and says the same each time. No allocation. A range finds
+/// its first job in a list of 64 places among the jobs, and from there by counting: O(64 + jobs /
+/// 64).
 template <typename Blocks, typename Run>
 void run_blocks(Context& ctx, std::int64_t jobs, const Blocks& blocks, const Run& run) {
   constexpr std::int64_t kPlaces = 64;
@@ -30,23 +50,20 @@ void run_blocks(Context& ctx, std::int64_t jobs, const Blocks& blocks, const Run
     total += blocks(job);
   }
   const std::int64_t places = stride == 0 ? 0 : (jobs + stride - 1) / stride;
-  const auto task = [&](std::int64_t index) {
-    const auto* const place = std::upper_bound(firsts.data(), firsts.data() + places, index) - 1;
+  run_ranges(ctx.pool, total, [&](const Range& tasks) {
+    const auto* const place =
+        std::upper_bound(firsts.data(), firsts.data() + places, tasks.begin) - 1;
     std::int64_t job = (place - firsts.data()) * stride;
-    index -= *place;
-    for (std::int64_t count = blocks(job); index >= count; count = blocks(job)) {
-      index -= count;
-      ++job;
+    std::int64_t block = tasks.begin - *place;
+    std::int64_t count = blocks(job);
+    for (std::int64_t left = tasks.size(); left > 0; --left, ++block) {
+      for (; block >= count; count = blocks(job)) {
+        block -= count;
+        ++job;
+      }
+      run(job, block);
     }
-    run(job, index);
-  };
-  if (ctx.pool != nullptr) {
-    ctx.pool->parallel_for(total, task);
-    return;
-  }
-  for (std::int64_t index = 0; index < total; ++index) {
-    task(index);
-  }
+  });
 }
 
 /// The rows of a job, and how they are cut into tasks.

@@ -8,6 +8,7 @@
 
 #include "weft/base/parts.h"
 #include "weft/base/thread_pool.h"
+#include "weft/kernels/tasks.h"
 
 namespace weft::sharding {
 
@@ -33,13 +34,11 @@ class TaskList {
 
   [[nodiscard]] std::int64_t total() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  /// Calls run(job, task of the job) for every task, each once. More than kMostRuns tasks are taken
-  /// by runs, those of one in their order: small jobs are many.
+  /// Calls run(job, task of the job) for every task, each once; many small ones in ranges
+  /// (kernels::run_ranges()), those of one in their order.
   template <typename Run>
   void run(ThreadPool& pool, const Run& run) const {
-    const std::int64_t runs = std::min(total(), kMostRuns);
-    pool.parallel_for(runs, [&](std::int64_t number) {
-      const Range tasks = piece(total(), runs, number);
+    kernels::run_ranges(&pool, total(), [&](const Range& tasks) {
       auto end = std::upper_bound(ends_.begin(), ends_.end(), tasks.begin);
       for (std::int64_t index = tasks.begin; index < tasks.end; ++index) {
         while (*end <= index) {
@@ -52,8 +51,6 @@ class TaskList {
   }
 
  private:
-  static constexpr std::int64_t kMostRuns = 256;
-
   std::vector<std::int64_t> ends_;  // first task behind each job
 };
 
