@@ -41,10 +41,12 @@ class RowWords {
     if (!is_drawn_) {
       return;
     }
+    std::fill_n(low_, batch_calls(calls_), std::uint64_t{0});
     const std::uint64_t first = first_counter(RowDraws::kColumns);
+    std::int64_t call = 0;  // of a row
     for (std::int64_t i = 0; i < batch_calls(calls_); ++i) {
-      low_[i] = 0;
-      high_[i] = first + static_cast<std::uint64_t>(i % calls_);
+      high_[i] = first + static_cast<std::uint64_t>(call);
+      call = call + 1 == calls_ ? 0 : call + 1;
     }
   }
 
