@@ -20,6 +20,7 @@
 #include "weft/sharding/present_set.h"
 #include "weft/sharding/routing.h"
 #include "weft/sharding/task_list.h"
+#include "weft/sharding/turns_ahead.h"
 #include "weft/sharding/unique_rows.h"
 #include "weft/sharding/wire_ids.h"
 

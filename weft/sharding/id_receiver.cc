@@ -11,18 +11,19 @@
 #include "weft/layout/id_lanes.h"
 #include "weft/layout/listed_bags.h"
 #include "weft/sharding/id_lanes.h"
+#include "weft/sharding/turns_ahead.h"
 
 namespace weft::sharding {
 namespace {
 
-/// Of the block with this number, if there is one: what its sender has announced.
+/// Asks for what the sender of the block with this number has announced, if there is one.
 void prefetch_arrival(const ServedIds& served, std::int64_t block) {
   if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
     __builtin_prefetch(&served.arrived[at(served.block_arrivals[at(block)])]);
   }
 }
 
-/// What it has sent, and the parts of its first samples.
+/// Asks for what it has sent, and for the parts of its first samples.
 void prefetch_section(const ServedIds& served, std::int64_t block) {
   if (block < std::ssize(served.block_arrivals) && served.block_arrivals[at(block)] >= 0) {
     const ArrivedSlot& one = served.arrived[at(served.block_arrivals[at(block)])];

@@ -16,10 +16,6 @@ namespace weft::sharding {
 inline constexpr std::int64_t kIdsPerTask = 32768;
 inline constexpr std::int64_t kRowsPerTask = 1024;
 
-/// Loops ask for memory so many turns ahead where what they go through is ordered by rank and what
-/// they touch by slot, or the other way round: no cache has it, and no processor guesses it.
-inline constexpr std::int64_t kTurnsAhead = 8;
-
 /// Jobs 0, 1, ..., each of some tasks. Keeps its memory from step to step.
 class TaskList {
  public:

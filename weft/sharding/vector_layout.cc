@@ -2,6 +2,7 @@
 
 #include "weft/base/at.h"
 #include "weft/layout/feature_vectors.h"
+#include "weft/sharding/turns_ahead.h"
 
 namespace weft::sharding {
 namespace {
