@@ -186,7 +186,6 @@ const Lane* ImitatedGroup::source_of(int peer, const Exchange& call) const {
 }
 
 void ImitatedGroup::deliver(const Exchange& call) {
-  copies_.clear();
   for (int p = 0; p < size(); ++p) {
     const Lane& to = call.recv[at(p)];
     if (p == rank()) {
@@ -199,12 +198,11 @@ void ImitatedGroup::deliver(const Exchange& call) {
       WEFT_CHECK(from == nullptr || from->silent, "group '{}': {} sends to {}, which expects none",
                  name(), p, rank());
     } else if (!lends_ && from != nullptr && agree(*from, to)) {
-      comm::add_copies(*from, to, copies_);
+      comm::copy_lanes(nullptr, std::span(from, 1), std::span(&to, 1), 0, copies_);
     } else if (!lends_) {
       make_up(p, call);
     }
   }
-  comm::run_copies(nullptr, copies_);
   for (int p = real_->size(); p < size() && options_.moved; ++p) {
     const Lane& to = call.recv[at(p)];
     if (!to.silent && to.pieces.size() == 1 && to.pieces.front().row_bytes == 0) {

@@ -34,12 +34,7 @@ class CopyingGroup final : public testing::ForwardingGroup<Communicator> {
       std::vector<Lane> lanes(call.recv.begin(), call.recv.end());
       lanes[at(rank())] = arrived[at(rank())];
       std::vector<Copy> copies;
-      for (std::size_t p = 0; p < lanes.size(); ++p) {
-        if (!arrived[p].silent) {
-          add_copies(arrived[p], lanes[p], copies);
-        }
-      }
-      run_copies(call.pool, copies);
+      copy_lanes(call.pool, arrived, lanes, 0, copies);
       call.read(lanes);
     });
   }

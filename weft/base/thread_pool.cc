@@ -181,4 +181,14 @@ void ThreadPool::parallel_for(std::int64_t count, IndexFunction task) {
   }
 }
 
+void parallel_for(ThreadPool* pool, std::int64_t count, IndexFunction task) {
+  if (pool != nullptr) {
+    pool->parallel_for(count, task);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    task(i);
+  }
+}
+
 }  // namespace weft

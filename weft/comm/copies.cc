@@ -114,11 +114,12 @@ bool same_place(const Piece& a, const Piece& b) {
   return a.data == b.data && a.row_bytes == b.row_bytes && a.stride == b.stride && a.rows == b.rows;
 }
 
-/// Goes through the pieces of lanes and where they lie in the runs.
+/// Goes through the pieces of lanes and where they lie in the runs, one of which is the end `end`.
 class RunCursor {
  public:
   /// Begins with piece `first` of all.
-  RunCursor(std::span<const LaneRun> lanes, std::int64_t first) : lanes_(lanes) {
+  RunCursor(std::span<const LaneRun> lanes, RunEnd end, std::int64_t first)
+      : lanes_(lanes), end_(end) {
     for (; !is_behind() && first >= std::ssize(lanes_[lane_].pieces); ++lane_) {
       first -= std::ssize(lanes_[lane_].pieces);
     }
@@ -144,24 +145,16 @@ class RunCursor {
     place_ = is_behind() ? nullptr : lanes_[lane_].run;
   }
 
-  /// Whether there is something to copy.
-  [[nodiscard]] bool moves() const { return piece().bytes > 0 && !same_place(piece(), part()); }
-
-  [[nodiscard]] Copy copy(RunEnd end) const {
-    return end == RunEnd::kTo ? Copy{piece(), part()} : Copy{part(), piece()};
-  }
-
-  void prefetch(RunEnd end) const {
-    __builtin_prefetch(first_row(piece()));
-    end == RunEnd::kTo ? __builtin_prefetch(place_, 1) : __builtin_prefetch(place_);
+  [[nodiscard]] Copy copy() const {
+    const Piece part{place_, piece().bytes};
+    return end_ == RunEnd::kTo ? Copy{piece(), part} : Copy{part, piece()};
   }
 
  private:
   [[nodiscard]] const Piece& piece() const { return lanes_[lane_].pieces[piece_]; }
 
-  [[nodiscard]] Piece part() const { return {place_, piece().bytes}; }
-
   std::span<const LaneRun> lanes_;
+  RunEnd end_;
   std::size_t lane_ = 0, piece_ = 0;
   std::byte* place_ = nullptr;  // of the piece in the lane's run
 };
@@ -191,24 +184,14 @@ class LaneCursor {
     }
   }
 
-  /// Whether there is something to copy.
-  [[nodiscard]] bool moves() const {
-    return from().bytes > 0 && !same_place(from(), to_[lane_].pieces[piece_]);
-  }
-
-  [[nodiscard]] Copy copy() const { return {from(), to_[lane_].pieces[piece_]}; }
-
-  void prefetch() const {
-    __builtin_prefetch(first_row(from()));
-    __builtin_prefetch(first_row(to_[lane_].pieces[piece_]), 1);
+  [[nodiscard]] Copy copy() const {
+    return {from_[lane_].pieces[piece_], to_[lane_].pieces[piece_]};
   }
 
  private:
   [[nodiscard]] std::int64_t pieces() const {
     return from_[lane_].silent ? 0 : std::ssize(from_[lane_].pieces);
   }
-
-  [[nodiscard]] const Piece& from() const { return from_[lane_].pieces[piece_]; }
 
   void next_lane() {
     --left_;
@@ -224,16 +207,52 @@ std::int64_t task_count(std::int64_t bytes) {
   return std::min((bytes + kTaskBytes - 1) / kTaskBytes, kMostTasks);
 }
 
-/// On the pool, or on the caller.
-template <typename Run>
-void run_tasks(ThreadPool* pool, std::int64_t tasks, const Run& run) {
-  if (pool != nullptr) {
-    pool->parallel_for(tasks, run);
+bool moves(const Copy& copy) {
+  return copy.from.bytes > 0 && !same_place(copy.from, copy.to);
+}
+
+/// Copies all pieces that a cursor goes through; begin(i) returns one that begins with piece i.
+/// Many small ones are listed nowhere, others in `copies`.
+template <typename Begin>
+void copy_pieces(ThreadPool* pool, const Begin& begin, std::vector<Copy>& copies) {
+  std::int64_t total = 0;
+  std::int64_t moved = 0;
+  std::int64_t count = 0;
+  for (auto now = begin(0); !now.is_behind(); now.next(), ++count) {
+    const Copy copy = now.copy();
+    if (moves(copy)) {
+      check_rows(copy);
+      total += copy.from.bytes;
+      ++moved;
+    }
+  }
+  if (total >= kSmallPiece * moved) {
+    copies.clear();
+    for (auto now = begin(0); !now.is_behind(); now.next()) {
+      if (const Copy copy = now.copy(); moves(copy)) {
+        copies.push_back(copy);
+      }
+    }
+    run_copies(pool, copies);
     return;
   }
-  for (std::int64_t task = 0; task < tasks; ++task) {
-    run(task);
-  }
+  const std::int64_t tasks = task_count(total);
+  parallel_for(pool, tasks, [&](std::int64_t task) {
+    const Range some = piece(count, tasks, task);
+    auto ahead = begin(some.begin + static_cast<std::int64_t>(kAhead));
+    auto now = begin(some.begin);
+    for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
+      if (!ahead.is_behind()) {
+        const Copy later = ahead.copy();
+        __builtin_prefetch(first_row(later.from));
+        __builtin_prefetch(first_row(later.to), 1);
+        ahead.next();
+      }
+      if (const Copy copy = now.copy(); moves(copy)) {
+        copy_part(copy, 1, 0);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -249,7 +268,7 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
   const bool small = total < kSmallPiece * count;
   // A task takes a part of every large piece: pieces are often columns of one matrix, and so it
   // works on one stretch of the rows while that is in the cache.
-  run_tasks(pool, tasks, [&](std::int64_t task) {
+  parallel_for(pool, tasks, [&](std::int64_t task) {
     if (small) {
       copy_small(copies, piece(count, tasks, task));
       return;
@@ -260,94 +279,19 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies) {
   });
 }
 
-void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies) {
-  for (std::size_t i = 0; i < from.pieces.size(); ++i) {
-    if (from.pieces[i].bytes > 0 && !same_place(from.pieces[i], to.pieces[i])) {
-      copies.push_back({from.pieces[i], to.pieces[i]});
-    }
-  }
-}
-
 void copy_lanes(ThreadPool* pool,
                 std::span<const Lane> from,
                 std::span<const Lane> to,
                 std::size_t first,
                 std::vector<Copy>& copies) {
-  std::int64_t total = 0;
-  std::int64_t moved = 0;
-  std::int64_t count = 0;
-  for (LaneCursor now(from, to, first, 0); !now.is_behind(); now.next(), ++count) {
-    if (now.moves()) {
-      check_rows(now.copy());
-      total += now.copy().from.bytes;
-      ++moved;
-    }
-  }
-  if (total >= kSmallPiece * moved) {
-    copies.clear();
-    for (LaneCursor now(from, to, first, 0); !now.is_behind(); now.next()) {
-      if (now.moves()) {
-        copies.push_back(now.copy());
-      }
-    }
-    run_copies(pool, copies);
-    return;
-  }
-  const std::int64_t tasks = task_count(total);
-  run_tasks(pool, tasks, [&](std::int64_t task) {
-    const Range some = piece(count, tasks, task);
-    LaneCursor ahead(from, to, first, some.begin + static_cast<std::int64_t>(kAhead));
-    LaneCursor now(from, to, first, some.begin);
-    for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
-      if (!ahead.is_behind()) {
-        ahead.prefetch();
-        ahead.next();
-      }
-      if (now.moves()) {
-        copy_part(now.copy(), 1, 0);
-      }
-    }
-  });
+  copy_pieces(pool, [&](std::int64_t i) { return LaneCursor(from, to, first, i); }, copies);
 }
 
 void copy_runs(ThreadPool* pool,
                std::span<const LaneRun> lanes,
                RunEnd end,
                std::vector<Copy>& copies) {
-  std::int64_t total = 0;
-  std::int64_t count = 0;
-  for (const LaneRun& lane : lanes) {
-    count += std::ssize(lane.pieces);
-    for (const Piece& piece : lane.pieces) {
-      check_rows({piece, {nullptr, piece.bytes}});
-      total += piece.bytes;
-    }
-  }
-  if (total >= kSmallPiece * count) {
-    copies.clear();
-    for (RunCursor now(lanes, 0); !now.is_behind(); now.next()) {
-      if (now.moves()) {
-        copies.push_back(now.copy(end));
-      }
-    }
-    run_copies(pool, copies);
-    return;
-  }
-  const std::int64_t tasks = task_count(total);
-  run_tasks(pool, tasks, [&](std::int64_t task) {
-    const Range some = piece(count, tasks, task);
-    RunCursor ahead(lanes, some.begin + static_cast<std::int64_t>(kAhead));
-    RunCursor now(lanes, some.begin);
-    for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
-      if (!ahead.is_behind()) {
-        ahead.prefetch(end);
-        ahead.next();
-      }
-      if (now.moves()) {
-        copy_part(now.copy(end), 1, 0);
-      }
-    }
-  });
+  copy_pieces(pool, [&](std::int64_t i) { return RunCursor(lanes, end, i); }, copies);
 }
 
 }  // namespace weft::comm

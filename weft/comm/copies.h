@@ -21,10 +21,6 @@ struct Copy {
 /// by the caller. Throws Error(kUsage) where both ends have rows of different lengths.
 void run_copies(ThreadPool* pool, std::span<const Copy> copies);
 
-/// Adds the copies that bring lane `from` into `to`, whose pieces agree in size. Lanes that are the
-/// same memory add none.
-void add_copies(const Lane& from, const Lane& to, std::vector<Copy>& copies);
-
 /// Copies lanes to others whose pieces agree in size, beginning with lane `first`; nothing where
 /// one is silent, or pieces are the same memory. As run_copies(), but many small pieces are listed
 /// nowhere. `copies` is memory for those that are large.

@@ -22,14 +22,7 @@ inline constexpr std::int64_t kMostTaskRanges = 512;
 template <typename Run>
 void run_ranges(ThreadPool* pool, std::int64_t total, const Run& run) {
   const std::int64_t ranges = std::min(total, kMostTaskRanges);
-  const auto one = [&](std::int64_t number) { run(piece(total, ranges, number)); };
-  if (pool != nullptr) {
-    pool->parallel_for(ranges, one);
-    return;
-  }
-  for (std::int64_t number = 0; number < ranges; ++number) {
-    one(number);
-  }
+  parallel_for(pool, ranges, [&](std::int64_t number) { run(piece(total, ranges, number)); });
 }
 
 /// Calls run(job, block) once for each block in [0, blocks(job)) of each job in [0, jobs), on the
