@@ -78,7 +78,7 @@ TEST(Tasks, RangesCoverAllOnce) {
   }
 }
 
-/// Of blocks that fail in several ranges the first one's error ends the call.
+/// The error of the first block that fails ends the call, also where blocks of other ranges fail.
 TEST(Tasks, TheFirstFailureIsThrown) {
   ThreadPool pool(3);
   Context ctx;

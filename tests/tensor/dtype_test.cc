@@ -262,7 +262,7 @@ TEST(StochasticRounding, IsUnbiased) {
   }
 }
 
-/// What a value of the size of 2^exponent is rounded to, less the value, in a row's columns.
+/// A value of the size of 2^exponent that is rounded in every column of some rows.
 class RoundedRows {
  public:
   RoundedRows(DType dtype, double fraction, int exponent)
@@ -272,6 +272,7 @@ class RoundedRows {
             (exponent < -24 ? 0.0 : std::floor(std::exp2(exponent) / unit_) * unit_) +
             fraction * unit_)) {}
 
+  /// Returns what it is rounded to there, less the value, in units of the format.
   [[nodiscard]] double error(std::int64_t row, std::int64_t col) const {
     const std::uint32_t bits = draws_.bits(row, 3, col / 8 * 8)[static_cast<std::size_t>(col % 8)];
     const float got = dtype_ == DType::kBFloat16 ? to_float(to_bfloat16_stochastic(value_, bits))

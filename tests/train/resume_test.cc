@@ -49,8 +49,8 @@ TEST(Resume, GivesTheBitsOfNeverHavingStopped) {
   }
 }
 
-/// Rows in 16 bits go on to be rounded by the rule that the job was begun with, whether the
-/// checkpoint says which, or is of a time when there was one.
+/// Rows in 16 bits go on to be rounded by the rule that the job was begun with, in updates and in
+/// averages of groups. Checkpoints that do not say which mean 1 (EarlierVersions).
 TEST(Resume, KeepsTheDrawsOfRows) {
   std::vector<std::string> halves = all_tables("dtype", "bf16");
   halves.emplace_back("mesh.groups=2");

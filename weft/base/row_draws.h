@@ -12,16 +12,16 @@ namespace weft {
 /// numerics.row_draws and of manifests.
 enum class DrawRule : std::uint8_t {
   /// A word: number (column mod 4) of Philox(key; row, step · 2^20 + column/4). Half of the work
-  /// is for bits that bf16 and normal results in fp16 never look at. Jobs began so up to format 4
-  /// of checkpoints without `row_draws`.
+  /// is for bits that bf16 and normal results in fp16 never look at. Jobs whose checkpoints have no
+  /// `row_draws` were begun with it.
   kWord = 1,
-  /// Half of a word: of number (column/2 mod 4) of Philox(key; row, step · 2^20 + column/8), even
-  /// columns get the word and odd ones the word rotated by 16 bits. The low 16 bits, which are all
+  /// Half of a word: even columns get number (column/2 mod 4) of Philox(key; row, step · 2^20 +
+  /// column/8), and odd ones the same word rotated by 16 bits. The low 16 bits, which are all
   /// that rounding to bf16 and to normal numbers of fp16 takes, are an element's own.
   kHalfWord = 2,
 };
 
-/// That of new jobs.
+/// The rule of new jobs.
 inline constexpr DrawRule kNewestDrawRule = DrawRule::kHalfWord;
 
 /// The draws of one table, of 2^20 · 4 columns at most. Pure; any thread.
@@ -36,8 +36,6 @@ struct RowDraws {
   [[nodiscard]] std::array<std::uint32_t, kColumns> bits(std::int64_t row,
                                                          std::uint64_t step,
                                                          std::int64_t first_col) const;
-
-  friend bool operator==(const RowDraws&, const RowDraws&) = default;
 };
 
 }  // namespace weft

@@ -15,10 +15,10 @@
 
 namespace weft::cost {
 
-/// Of so many rows of `cols` columns.
+/// Returns the seconds of rounding so many rows of `cols` columns.
 double row_rounding_s(const topology::Cluster& cluster, std::int64_t cols, double rows);
 
-/// Of so many encoded vectors of `cols` columns.
+/// Returns the seconds of rounding so many encoded vectors of `cols` columns.
 double vector_rounding_s(const topology::Cluster& cluster, std::int64_t cols, double vectors);
 
 /// Whether an update rounds the rows that it writes.

@@ -106,7 +106,7 @@ class TableShard final : public StateSource, public StateSink {
 
   [[nodiscard]] Range cols() const { return cols_; }
 
-  /// Of the stochastic rounding of averages over replicas, which all draw alike.
+  /// Returns the draws with which averages over replicas are rounded: the same on all of them.
   [[nodiscard]] RowDraws average_draws(std::uint64_t seed) const;
 
   /// Whether update() must be replaced by the split form because the block lacks columns.

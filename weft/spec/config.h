@@ -312,6 +312,7 @@ struct Numerics {
   std::int64_t row_draws = 0;  ///< the number of a DrawRule; 0 = the newest, or the checkpoint's
   Target target = Target::kAuto;
 
+  /// Returns the rule that row_draws means; 0 as a new job has it.
   [[nodiscard]] DrawRule draw_rule() const {
     return row_draws == 0 ? kNewestDrawRule : static_cast<DrawRule>(row_draws);
   }

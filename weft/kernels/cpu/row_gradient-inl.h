@@ -46,7 +46,7 @@ inline RowScratch make_scratch(std::int64_t cols, std::int64_t parts) {
   scratch.new_state = take(2 * padded);
   scratch.half = reinterpret_cast<std::uint16_t*>(take(padded));
   scratch.words = reinterpret_cast<std::uint32_t*>(take(words));
-  scratch.calls = reinterpret_cast<std::uint64_t*>(take(4 * calls));
+  scratch.calls = reinterpret_cast<std::uint64_t*>(take(4 * calls));  // two lists of 64 bits
   scratch.slots = take(slots * padded);
   scratch.blocks = take(blocks);
   return scratch;
