@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::array<double, 5> kReplicaFactors = {0.0, 0.5, 1.0, 2.0, 4.0};
 constexpr std::array<double, 3> kLinkWeights = {1.0, 0.25, 4.0};
-constexpr std::size_t kFormedProposals = 4;  // the best ones, whose collectives' forms are chosen
 
 class Search {
  public:
@@ -45,11 +44,6 @@ class Search {
       refine_best();
     }
     std::stable_sort(proposals_.begin(), proposals_.end(), better);
-    for (std::size_t i = 0; i < std::min(kFormedProposals, proposals_.size()); ++i) {
-      proposals_[i].cost =
-          choose_forms(proposer_.estimator(), config_, proposals_[i].plan, proposer_.loads());
-    }
-    std::stable_sort(proposals_.begin(), proposals_.end(), better);
     return {.proposals = std::move(proposals_), .capacity = proposer_.capacity(), .mesh = nullptr};
   }
 
@@ -60,7 +54,16 @@ class Search {
     PlanSketch sketch;
   };
 
-  void add(Proposal proposal) { proposals_.push_back(std::move(proposal)); }
+  /// Proposals are compared with the forms of collectives that suit each: of thousands of ranks a
+  /// flat form makes any plan slow whose ranks send to many.
+  void add(Proposal proposal) {
+    choose_forms_of(proposal);
+    proposals_.push_back(std::move(proposal));
+  }
+
+  void choose_forms_of(Proposal& proposal) {
+    proposal.cost = choose_forms(proposer_.estimator(), config_, proposal.plan, proposer_.loads());
+  }
 
   /// Every table alike, where that is allowed.
   void propose_simple() {
@@ -102,9 +105,10 @@ class Search {
            static_cast<double>(proposer_.capacity()) * static_cast<double>(proposer_.ranks());
   }
 
+  /// Whether no proposal holds the tables as `plan` does.
   [[nodiscard]] bool is_new(const spec::Plan& plan) const {
     return std::none_of(proposals_.begin(), proposals_.end(),
-                        [&](const Proposal& one) { return one.plan == plan; });
+                        [&](const Proposal& one) { return one.plan.tables == plan.tables; });
   }
 
   /// Fewer replicas than more of the factors ask for are the same proposal.
@@ -151,6 +155,7 @@ class Search {
   void refine_best() {
     const Candidate& best = best_candidate();
     Proposal refined = proposals_[best.proposal];
+    proposer_.set_forms(refined.plan.collectives);
     if (refine(proposer_, refined, best.sketch)) {
       refined.name = "refined";
       refined.simple = false;
