@@ -50,8 +50,8 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-/// As ThreadPool::parallel_for() on `pool` or, where it is null, on the caller alone, ascending;
-/// there the first exception ends the call.
+/// Calls task(i) for each i in [0, count): by ThreadPool::parallel_for() of `pool` or, where that
+/// is null, on the caller alone, ascending; there the first exception ends the call.
 void parallel_for(ThreadPool* pool, std::int64_t count, IndexFunction task);
 
 }  // namespace weft
