@@ -1,6 +1,10 @@
 // Flat or hierarchical: chosen by the predicted step, unless asked for.
 #include "weft/planner/collective_forms.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/planner/made_up.h"
@@ -19,7 +23,18 @@ struct Chosen {
   double flat_s = 0.0;
   double network_bytes = 0.0;
   double flat_network_bytes = 0.0;
+  std::int64_t bytes = 0;  ///< of the rank with most
+  std::int64_t flat_bytes = 0;
+  std::int64_t capacity = 0;
 };
+
+std::int64_t most_bytes(const PlanCost& cost) {
+  std::int64_t most = 0;
+  for (const RankCost& rank : cost.ranks) {
+    most = std::max(most, rank.bytes());
+  }
+  return most;
+}
 
 double network_bytes(const PlanCost& cost) {
   double sum = 0.0;
@@ -48,7 +63,10 @@ Chosen choose(const topology::Cluster& cluster,
           .step_s = cost.step_s,
           .flat_s = flat.step_s,
           .network_bytes = network_bytes(cost),
-          .flat_network_bytes = network_bytes(flat)};
+          .flat_network_bytes = network_bytes(flat),
+          .bytes = most_bytes(cost),
+          .flat_bytes = most_bytes(flat),
+          .capacity = estimator.capacity()};
 }
 
 topology::Cluster cluster_of(std::vector<topology::HostGroup> hosts, double network_latency_s) {
@@ -62,6 +80,17 @@ TEST(CollectiveForms, DearMessagesAreSentOncePerPairOfHosts) {
   EXPECT_EQ(chosen.forms.ids, CollectiveForm::kHierarchical);
   EXPECT_EQ(chosen.forms.vectors, CollectiveForm::kHierarchical);
   EXPECT_LT(chosen.step_s, chosen.flat_s);
+}
+
+/// Relays hold what they pass on, for which there must be room.
+TEST(CollectiveForms, WithoutRoomForRelaysMessagesGoDirectly) {
+  topology::Cluster cluster = cluster_of({{2, 4}}, 1e-3);
+  const Chosen roomy = choose(cluster, 512);
+  const double spare = static_cast<double>(roomy.capacity - roomy.flat_bytes - 1);
+  cluster.memory.ddr.value -= spare / (1.0 - cluster.memory.reserve.value);
+  const Chosen tight = choose(cluster, 512);
+  ASSERT_GT(roomy.bytes, tight.capacity) << "what is chosen with room does not fit";
+  EXPECT_LE(tight.bytes, tight.capacity);
 }
 
 TEST(CollectiveForms, FreeMessagesGoDirectly) {

@@ -1,5 +1,6 @@
 #include "weft/planner/collective_forms.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -9,6 +10,12 @@ namespace {
 
 // Relays of h hosts are h² pairs to go through in each estimate.
 constexpr std::int64_t kMostRelayedRanks = 8192;
+
+bool has_room(const Estimator& estimator, const PlanCost& cost) {
+  const std::int64_t capacity = estimator.capacity();
+  return std::all_of(cost.ranks.begin(), cost.ranks.end(),
+                     [&](const RankCost& rank) { return rank.bytes() <= capacity; });
+}
 
 }  // namespace
 
@@ -50,7 +57,7 @@ PlanCost choose_forms(const Estimator& estimator,
   for (const auto& [form, choice] : differing) {
     *form = choice;
     PlanCost other = estimator.cost(plan, loads);
-    if (other.step_s < best.step_s) {
+    if (other.step_s < best.step_s && (has_room(estimator, other) || !has_room(estimator, best))) {
       best = std::move(other);
     } else {
       *form = CollectiveForm::kFlat;

@@ -99,6 +99,11 @@ struct RankCost {
 
   /// Between exchanges, in which ranks differ.
   [[nodiscard]] double own_s() const;
+
+  /// Returns what has to fit beside samples and the dense model (Estimator::capacity()).
+  [[nodiscard]] std::int64_t bytes() const {
+    return table_bytes + static_cast<std::int64_t>(buffer_bytes);
+  }
 };
 
 /// The predicted cost of a training step. Arrays go by StepPart, in seconds; of parts that are not

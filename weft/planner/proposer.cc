@@ -505,10 +505,9 @@ Proposal Proposer::propose(std::string name, spec::Plan plan) {
   proposal.cost = estimator_.cost(proposal.plan, loads_);
   for (std::size_t r = 0; r < proposal.cost.ranks.size(); ++r) {
     const RankCost& rank = proposal.cost.ranks[r];
-    const std::int64_t bytes = rank.table_bytes + static_cast<std::int64_t>(rank.buffer_bytes);
-    if (bytes > capacity_) {
+    if (rank.bytes() > capacity_) {
       proposal.shortages.push_back(
-          {.table = {}, .rank = static_cast<std::int64_t>(r), .missing = bytes - capacity_});
+          {.table = {}, .rank = static_cast<std::int64_t>(r), .missing = rank.bytes() - capacity_});
     }
   }
   return proposal;

@@ -111,8 +111,8 @@ class Proposer {
   /// Seconds of a table on all ranks together, its hot rows' included.
   [[nodiscard]] double held_s(std::int64_t table, const spec::TablePlan& plan);
 
-  /// Which forms of collectives plans of sketches have from now on. At first those of the start,
-  /// or flat ones where the configuration leaves them open.
+  /// Sets which forms of collectives the plans of sketches have from now on. At first they have
+  /// those of the start, or flat ones where the configuration leaves them open.
   void set_forms(const spec::CollectiveForms& forms) { start_.collectives = forms; }
 
   [[nodiscard]] Proposal propose(std::string name,

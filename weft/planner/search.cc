@@ -57,12 +57,8 @@ class Search {
   /// Proposals are compared with the forms of collectives that suit each: of thousands of ranks a
   /// flat form makes any plan slow whose ranks send to many.
   void add(Proposal proposal) {
-    choose_forms_of(proposal);
-    proposals_.push_back(std::move(proposal));
-  }
-
-  void choose_forms_of(Proposal& proposal) {
     proposal.cost = choose_forms(proposer_.estimator(), config_, proposal.plan, proposer_.loads());
+    proposals_.push_back(std::move(proposal));
   }
 
   /// Every table alike, where that is allowed.
@@ -105,7 +101,7 @@ class Search {
            static_cast<double>(proposer_.capacity()) * static_cast<double>(proposer_.ranks());
   }
 
-  /// Whether no proposal holds the tables as `plan` does.
+  /// Says whether no proposal holds the tables as `plan` does.
   [[nodiscard]] bool is_new(const spec::Plan& plan) const {
     return std::none_of(proposals_.begin(), proposals_.end(),
                         [&](const Proposal& one) { return one.plan.tables == plan.tables; });
