@@ -1,5 +1,6 @@
 """The table of docs/performance.md that sets Weft beside its peers, of what bench/peers measures."""
 import pathlib
+import statistics
 import sys
 
 from table_text import number, spread_of_ratios
@@ -39,12 +40,25 @@ def compared(document):
 
 
 def parts(document):
-    """Where Weft's steps go: medians of the rounds, ms."""
+    """Where Weft's steps go and what they would take at their limits: medians of the rounds, ms."""
     turns, rows = document["turns"], []
     for workload, compute, system, ranks, threads in peer_turns.cases(turns):
-        mine = peer_turns.of_case(turns, workload, compute, system, ranks)
         if system != "weft":
             continue
-        rows.append([workload, compute, shape_text(ranks, threads)] + [
-            number(peer_turns.statistics.median(t["parts_ms"][part] for t in mine)) for part in peer_turns.PARTS])
-    return ["workload", "compute", "ranks", "Weft's step", "waits for data", "exchanges", "lookup", "dense", "update"], rows
+        mine = peer_turns.of_case(turns, workload, compute, system, ranks)
+        rows.append([workload, compute, shape_text(ranks, threads)] +
+                    [number(statistics.median(t["parts_ms"][part] for t in mine)) for part in peer_turns.PARTS] +
+                    at_limits(turns, workload, compute, ranks, mine))
+    return ["workload", "compute", "ranks", "Weft's step", "waits for data", "exchanges", "lookup", "dense", "update",
+            "sum of limits", "step / sum", "at its limits / TorchRec (least to most)"], rows
+
+
+def at_limits(turns, workload, compute, ranks, mine):
+    """A step's sum of limits, the step over it, and how many times as fast as TorchRec a step at its limits would be."""
+    measured = [t for t in mine if "limit_ms" in t]
+    if not measured:
+        return ["-", "-", "-"]
+    ratios = peer_turns.ratios_at_limits(turns, workload, compute, "torchrec", ranks)
+    return [number(peer_turns.median_of(measured, "limit_ms")),
+            f"{statistics.median(t['parts_ms']['total'] / t['limit_ms'] for t in measured):.2f}",
+            spread_of_ratios(ratios) if ratios else "-"]

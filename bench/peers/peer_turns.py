@@ -39,6 +39,11 @@ def weft_figures(summary, windows):
             "parts_ms": parts}
 
 
+def sum_of_limits(document):
+    """Of what step_bench has written: milliseconds of a step whose parts are all at their limits."""
+    return next(figure["limit"]["median"] for figure in document["results"] if figure["name"] == "step_ms")
+
+
 def of_case(turns, workload, compute, system, ranks):
     return sorted((t for t in turns if (t["workload"], t["compute"], t["system"], t["ranks"]) ==
                    (workload, compute, system, ranks)), key=lambda t: t["round"])
@@ -51,11 +56,21 @@ def cases(turns):
             for system in SYSTEMS if of_case(turns, workload, compute, system, ranks)]
 
 
+def beside(turns, workload, compute, system, ranks):
+    """Weft's turn and the peer's of every round that has both."""
+    weft = {t["round"]: t for t in of_case(turns, workload, compute, "weft", ranks)}
+    return [(weft[t["round"]], t) for t in of_case(turns, workload, compute, system, ranks) if t["round"] in weft]
+
+
 def ratios(turns, workload, compute, system, ranks):
     """Weft's samples/s over the peer's, round by round."""
-    weft = {t["round"]: t["samples_per_s"] for t in of_case(turns, workload, compute, "weft", ranks)}
-    peer = of_case(turns, workload, compute, system, ranks)
-    return [weft[t["round"]] / t["samples_per_s"] for t in peer if t["round"] in weft]
+    return [weft["samples_per_s"] / peer["samples_per_s"] for weft, peer in beside(turns, workload, compute, system, ranks)]
+
+
+def ratios_at_limits(turns, workload, compute, system, ranks):
+    """The same, had Weft's step taken the sum of its limits; of the rounds in which they were measured."""
+    return [weft["samples_per_s"] * weft["parts_ms"]["total"] / weft["limit_ms"] / peer["samples_per_s"]
+            for weft, peer in beside(turns, workload, compute, system, ranks) if "limit_ms" in weft]
 
 
 def median_of(turns, key):

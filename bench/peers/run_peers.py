@@ -5,7 +5,8 @@
                              [--only WORKLOAD] [--compute fp32|bf16]
 
 Makes the environment of the peers where it is not there, says so and exits with 0 where it cannot be had. Weft generates
-each log once; all systems read that file. docs/performance.md ("Peers") says what is equal and what is not.
+each log once; all systems read that file. Behind each turn of Weft's, bin/step_bench beside it measures the limits of such a
+step, where it is built. docs/performance.md ("Peers") says what is equal and what is not.
 """
 import argparse
 import datetime
@@ -55,6 +56,8 @@ class Workload:
     def __init__(self, name, weft, quick, folder):
         config, settings = WORKLOADS[name]
         self.name, self.weft, self.config = name, weft, config
+        self.step_bench, self.data = weft.parent / "bin" / "step_bench", folder.parent / "data"
+        self.step_options = ["--turn-seconds", 0.1, "--probe-gib", 0.125] if quick else []
         self.settings = settings + (self.small(config) if quick else [])
         self.warm = QUICK_WARM_STEPS if quick else WARM_STEPS
         self.resolved = yaml.safe_load(self.run("config", []))
@@ -146,6 +149,17 @@ def train_weft(workload, ranks, threads, compute, seed, folder):
     return {**peer_turns.weft_figures(summary, windows), "peak_bytes": peak, "weft": summary["weft"]}
 
 
+def limit_of_step(workload, ranks, threads, compute, folder):
+    """Milliseconds: the sum of the limits of a step's parts, as step_bench measures them here and now."""
+    result = folder / "limit.json"
+    words = [workload.step_bench, workload.config, "--ranks", ranks, "--threads", threads, "--rounds", 1,
+             "--variant", f"{compute}:model.compute={compute}", "--data", workload.data, "--out", result, *workload.step_options]
+    for setting in workload.settings:
+        words += ["--set", setting]
+    run_processes([(words, {})], folder / "log")
+    return peer_turns.sum_of_limits(json.loads(result.read_text()))
+
+
 def turn(workload, system, ranks, threads, compute, round_number):
     seed = round_number + 1
     begin = time.monotonic()
@@ -153,6 +167,8 @@ def turn(workload, system, ranks, threads, compute, round_number):
         folder = pathlib.Path(name)
         if system == "weft":
             figures = train_weft(workload, ranks, threads, compute, seed, folder)
+            if workload.step_bench.exists():
+                figures["limit_ms"] = limit_of_step(workload, ranks, threads, compute, folder)
         else:
             figures = train_peer(workload, system, ranks, threads, compute, seed, folder)
     print(f"{workload.name:22} {compute} {system:9} {ranks} x {threads}: {figures['samples_per_s']:9,.0f} samples/s, "

@@ -65,6 +65,11 @@ class Figures(unittest.TestCase):
         self.assertEqual((figures["samples_per_s"], figures["ne"]), (1000, 0.9))
         self.assertEqual((figures["parts_ms"]["data"], figures["parts_ms"]["total"]), (50, 50))
 
+    def test_the_sum_of_limits_is_of_the_step(self):
+        document = {"results": [{"name": "step", "limit": {"median": 9}}, {"name": "step_ms", "limit": {"median": 7.5}},
+                                {"name": "part.load"}]}
+        self.assertEqual(peer_turns.sum_of_limits(document), 7.5)
+
     def test_ratios_are_within_rounds(self):
         turns = [turn("weft", 0, 100), turn("torchrec", 0, 50), turn("weft", 1, 300), turn("torchrec", 1, 100),
                  turn("torchrec", 2, 1), turn("weft", 0, 7, ranks=2, threads=1)]
@@ -91,7 +96,15 @@ class Tables(unittest.TestCase):
         self.assertIn("| w | fp32 | 1 rank x 2 threads | Weft | 3,000 | - | 3.00 | 0.9100 (0.9000 to 0.9200) |", made)
         self.assertIn("| w | fp32 | 1 rank x 2 threads | TorchRec | 1,000 | 3.00 (2.00 to 4.00) | 3.00 |", made)
         self.assertEqual(tables.table_peers_parts(result).count("| w |"), 1)
-        self.assertIn("| w | fp32 | 1 rank x 2 threads |" + " 2 |" * len(peer_turns.PARTS), tables.table_peers_parts(result))
+        self.assertIn("| w | fp32 | 1 rank x 2 threads |" + " 2 |" * len(peer_turns.PARTS) + " - | - | - |",
+                      tables.table_peers_parts(result))
+
+    def test_what_weft_would_be_at_its_limits(self):
+        """Steps of 2 ms with limits of 1, 0.5 and none: 4 and 16 times as fast as a peer, where they are 2 and 4 times."""
+        weft = [{**turn("weft", n, factor * 1000), **({"limit_ms": limit} if limit else {})}
+                for n, (factor, limit) in enumerate(((2, 1.0), (4, 0.5), (9, None)))]
+        result = self.made([*weft, *(turn("torchrec", n, 1000) for n in range(3))])
+        self.assertIn(" 0.75 | 3.00 | 10.00 (4.00 to 16.00) |", tables.table_peers_parts(result))
 
     def test_nothing_without_results(self):
         (self.folder / "q.json").write_text(json.dumps({"program": "quality", "quality": []}))
