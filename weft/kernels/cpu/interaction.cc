@@ -64,25 +64,14 @@ HWY_INLINE void store_blocks(Tag tag, Vec v, float* to, std::int64_t stride) {
   }
 }
 
-// to[d * stride + i] = rows[i][d] for i below 4 and d below 16. Interleaving stays within blocks of
-// four floats, so that each block is turned as turn_4x4() does it.
+// to[d * stride + i] = rows[i][d] for i below 4 and d below 16.
 HWY_INLINE void turn_4x16(const Lanes (&rows)[4], float* to, std::int64_t stride) {
   const FloatTag tag;
-  const hn::Repartition<std::uint64_t, FloatTag> wide;
   for (std::size_t v = 0; v < kVectors; ++v) {
-    const auto low01 = hn::BitCast(wide, hn::InterleaveLower(tag, rows[0].v[v], rows[1].v[v]));
-    const auto high01 = hn::BitCast(wide, hn::InterleaveUpper(tag, rows[0].v[v], rows[1].v[v]));
-    const auto low23 = hn::BitCast(wide, hn::InterleaveLower(tag, rows[2].v[v], rows[3].v[v]));
-    const auto high23 = hn::BitCast(wide, hn::InterleaveUpper(tag, rows[2].v[v], rows[3].v[v]));
     float* const at = to + static_cast<std::int64_t>(v * kWidth) * stride;
-    const std::int64_t block = 4 * stride;
-    store_blocks(tag, hn::BitCast(tag, hn::InterleaveLower(wide, low01, low23)), at, block);
-    store_blocks(tag, hn::BitCast(tag, hn::InterleaveUpper(wide, low01, low23)), at + stride,
-                 block);
-    store_blocks(tag, hn::BitCast(tag, hn::InterleaveLower(wide, high01, high23)), at + 2 * stride,
-                 block);
-    store_blocks(tag, hn::BitCast(tag, hn::InterleaveUpper(wide, high01, high23)), at + 3 * stride,
-                 block);
+    turn_words(tag, rows[0].v[v], rows[1].v[v], rows[2].v[v], rows[3].v[v],
+               [&](auto words, std::int64_t j)
+                   HWY_ATTR { store_blocks(tag, words, at + j * stride, 4 * stride); });
   }
 }
 
