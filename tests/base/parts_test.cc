@@ -223,7 +223,7 @@ bool inside(Range inner, Range outer) {
 }
 
 TEST(Parts, MaximalSubtreesAreTheNodesWhoseParentsStickOut) {
-  for (std::int64_t total = 1; total <= 17; ++total) {
+  for (std::int64_t total = 1; total <= 40; ++total) {
     std::vector<TreeNode> nodes;
     collect({0, total}, {-1, total + 1}, nodes);
     for (std::int64_t begin = 0; begin <= total; ++begin) {

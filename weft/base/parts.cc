@@ -1,5 +1,6 @@
 #include "weft/base/parts.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -7,23 +8,6 @@
 #include "weft/base/error.h"
 
 namespace weft {
-namespace {
-
-void collect_subtrees(Range node, Range run, std::vector<Range>& out) {
-  if (node.end <= run.begin || run.end <= node.begin) {
-    return;
-  }
-  if (run.begin <= node.begin && node.end <= run.end) {
-    out.push_back(node);
-    return;
-  }
-  // A node that only overlaps the run has at least two parts, so it can be split.
-  const std::int64_t middle = tree_split(node.begin, node.end);
-  collect_subtrees({node.begin, middle}, run, out);
-  collect_subtrees({middle, node.end}, run, out);
-}
-
-}  // namespace
 
 std::int64_t tree_split(std::int64_t begin, std::int64_t end) {
   WEFT_CHECK(end - begin >= 2, "[{}, {}) cannot be split", begin, end);
@@ -40,8 +24,17 @@ std::vector<Range> maximal_subtrees(std::int64_t total, Range run) {
 void maximal_subtrees(std::int64_t total, Range run, std::vector<Range>& out) {
   WEFT_CHECK(0 <= run.begin && run.begin <= run.end && run.end <= total, "parts [{}, {}) of {}",
              run.begin, run.end, total);
-  if (!run.empty()) {
-    collect_subtrees({0, total}, run, out);
+  // From where the last one ends the largest that fits: see is_subtree().
+  for (std::int64_t begin = run.begin; begin < run.end;) {
+    Range node{begin, run.end};
+    if (run.end != total || !is_subtree(total, node)) {
+      const auto fits = std::bit_floor(static_cast<std::uint64_t>(node.size()));
+      const auto from = static_cast<std::uint64_t>(begin);
+      const std::uint64_t size = begin == 0 ? fits : std::min(fits, from & (~from + 1));
+      node.end = begin + static_cast<std::int64_t>(size);
+    }
+    out.push_back(node);
+    begin = node.end;
   }
 }
 
