@@ -1,6 +1,7 @@
 /// Private to comm/: the errors that both backends give, in the same words.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <span>
@@ -55,7 +56,10 @@ Error as_error(const std::exception_ptr& exception, int rank);
 /// Throws Error(kUsage) when what a rank sends to itself is not what it expects.
 void check_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);
 
-/// Whether the pieces agree one by one; `size_of` agrees already.
+/// Where pieces lie one behind the other; null where they do not, or have no byte.
+std::byte* run_of(std::span<const Piece> pieces);
+
+/// Whether the pieces agree one by one: then sizes do too.
 bool same_pieces(const Lane& send, const Lane& recv);
 
 }  // namespace weft::comm

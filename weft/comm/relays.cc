@@ -24,10 +24,6 @@ Piece run_of(std::span<std::int64_t> values) {
   return {values.data(), static_cast<std::int64_t>(values.size_bytes())};
 }
 
-bool is_one_run(const Lane& lane) {
-  return lane.pieces.size() == 1 && lane.pieces.front().row_bytes == 0;
-}
-
 }  // namespace
 
 void Relays::Message::clear() {
@@ -66,8 +62,7 @@ std::span<const Lane> LaneList::lanes() {
   lanes_.clear();
   for (std::size_t i = 0; i < begin_.size(); ++i) {
     const std::size_t end = i + 1 < begin_.size() ? begin_[i + 1] : pieces_.size();
-    lanes_.push_back({.pieces = std::span(pieces_).subspan(begin_[i], end - begin_[i]),
-                      .silent = begin_[i] == end});
+    lanes_.push_back({.pieces = pieces_.between(begin_[i], end), .silent = begin_[i] == end});
   }
   return lanes_;
 }
@@ -124,7 +119,7 @@ void Relays::exchange(const Context& ctx, const Exchange& call) {
   gather(ctx, call);
   cross(ctx, call);
   scatter(ctx, call);
-  unpack(ctx, call);
+  unpack(ctx);
   std::copy(call.recv.begin(), call.recv.end(), arrived_.begin());
   arrived_[self] = call.send[self];
   call.read(arrived_);
@@ -198,8 +193,7 @@ void Relays::pack(const Context& ctx, const Exchange& call) {
   packed_.clear();
   point_out(call, packed_out_.at_least_of<std::byte>(out));
   copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
-  const std::int64_t in = point_in(call, nullptr);
-  point_in(call, packed_in_.at_least_of<std::byte>(in));
+  point_in(call);
 }
 
 /// Lists what is packed from `packed` on; returns its bytes.
@@ -219,10 +213,10 @@ std::int64_t Relays::point_out(const Exchange& call, std::byte* packed) {
         const Lane& lane = call.send[at(there[j])];
         const std::int64_t size = std::max<std::int64_t>(sizes[j], 0);
         if (size > 0) {
-          is_run = is_run && is_one_run(lane) &&
-                   (run.bytes == 0 ||
-                    lane.pieces.front().data == static_cast<std::byte*>(run.data) + run.bytes);
-          run.data = run.bytes == 0 ? lane.pieces.front().data : run.data;
+          std::byte* const begin = is_run ? run_of(lane.pieces) : nullptr;
+          is_run = begin != nullptr &&
+                   (run.bytes == 0 || begin == static_cast<std::byte*>(run.data) + run.bytes);
+          run.data = run.bytes == 0 ? begin : run.data;
           run.bytes += size;
         }
       }
@@ -253,27 +247,30 @@ std::int64_t Relays::point_out(const Exchange& call, std::byte* packed) {
   return bytes;
 }
 
-/// Returns the bytes that are unpacked once they have come, from `packed` on.
-std::int64_t Relays::point_in(const Exchange& call, std::byte* packed) {
-  std::int64_t bytes = 0;
+/// Says where lanes from other hosts come to, and lists those that are unpacked from there.
+void Relays::point_in(const Exchange& call) {
+  std::int64_t bytes = 0;  // to be unpacked
   const std::int64_t* sizes = sizes_.data();
   for (const std::vector<int>& hosts : relayed_) {
     for (const int h : hosts) {
       const std::vector<int>& there = layout_.ranks_of(h);
       sizes += there.size();
       for (const int sender : there) {
-        const Lane& lane = call.recv[at(sender)];
-        const std::int64_t size = std::max<std::int64_t>(*sizes++, 0);
-        if (is_one_run(lane)) {
-          in_[at(sender)] = lane.pieces.front();
-        } else {
-          in_[at(sender)] = {packed == nullptr ? nullptr : packed + bytes, size};
-          bytes += size;
-        }
+        Piece& run = in_[at(sender)];
+        run = {run_of(call.recv[at(sender)].pieces), std::max<std::int64_t>(*sizes++, 0)};
+        bytes += run.data == nullptr ? run.bytes : 0;
       }
     }
   }
-  return bytes;
+  std::byte* place = packed_in_.at_least_of<std::byte>(bytes);
+  packed_.clear();
+  for (std::size_t p = 0; p < in_.size() && bytes > 0; ++p) {
+    Piece& run = in_[p];
+    if (layout_.host(static_cast<int>(p)) != self_host_ && run.data == nullptr && run.bytes > 0) {
+      run.data = std::exchange(place, place + run.bytes);
+      packed_.push_back({call.recv[p].pieces, static_cast<std::byte*>(run.data)});
+    }
+  }
 }
 
 void Relays::reserve_crossings() {
@@ -371,13 +368,7 @@ void Relays::scatter(const Context& ctx, const Exchange& call) {
   host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());
 }
 
-void Relays::unpack(const Context& ctx, const Exchange& call) {
-  packed_.clear();
-  for (std::size_t p = 0; p < in_.size(); ++p) {
-    if (layout_.host(static_cast<int>(p)) != self_host_ && !is_one_run(call.recv[p])) {
-      packed_.push_back({call.recv[p].pieces, static_cast<std::byte*>(in_[p].data)});
-    }
-  }
+void Relays::unpack(const Context& ctx) {
   copy_runs(ctx.pool, packed_, RunEnd::kFrom, copies_);
 }
 

@@ -11,8 +11,8 @@
 ///
 /// Lanes are forwarded as bytes, so that what arrives is what the flat exchange brings. Where a
 /// rank sends the same to all (Payload::kSame) it crosses once per pair of hosts. Lanes to one host
-/// that lie behind each other, each one run, leave from their own memory; others are packed. A lane
-/// that is one run comes to its own memory; others are unpacked. Memory: the lanes that are
+/// that lie behind each other leave from their own memory; others are packed. A lane whose pieces
+/// lie behind each other comes to its own memory; others are unpacked. Memory: the lanes that are
 /// relayed, out and in, and those that are packed, in blocks that are kept for the next call and
 /// count (weft/tensor/memory_use.h).
 #pragma once
@@ -26,6 +26,7 @@
 #include "weft/comm/collective.h"
 #include "weft/comm/copies.h"
 #include "weft/comm/group.h"
+#include "weft/comm/piece_list.h"
 #include "weft/layout/relays.h"
 #include "weft/tensor/device.h"
 #include "weft/tensor/host_block.h"
@@ -42,13 +43,13 @@ class LaneList {
   /// Begins the next lane, which is silent until it gets a piece.
   void next() { begin_.push_back(pieces_.size()); }
 
-  void add(const Piece& piece) { pieces_.push_back(piece); }
+  void add(const Piece& piece) { pieces_.add(piece); }
 
   /// Valid until the next clear().
   std::span<const Lane> lanes();
 
  private:
-  std::vector<Piece> pieces_;
+  PieceList pieces_;
   std::vector<std::size_t> begin_;  // in pieces_, of each lane
   std::vector<Lane> lanes_;
 };
@@ -111,12 +112,12 @@ class Relays {
   void collect_sizes(Payload payload);
   void pack(const Context& ctx, const Exchange& call);
   std::int64_t point_out(const Exchange& call, std::byte* packed);
-  std::int64_t point_in(const Exchange& call, std::byte* packed);
+  void point_in(const Exchange& call);
   void reserve_crossings();
   void gather(const Context& ctx, const Exchange& call);
   void cross(const Context& ctx, const Exchange& call);
   void scatter(const Context& ctx, const Exchange& call);
-  void unpack(const Context& ctx, const Exchange& call);
+  void unpack(const Context& ctx);
   [[nodiscard]] Stamp stage_stamp(const Exchange& call);
 
   /// Ranks of `host` that get a lane of their own from one sender elsewhere.
@@ -137,7 +138,7 @@ class Relays {
   std::vector<Crossing> crossings_;        ///< of the hosts to which this rank relays
   std::vector<std::size_t> by_relay_;      ///< crossings, by the rank at their other end
   std::vector<Piece> out_;                 ///< [H] the lanes to the ranks of a host, as one run
-  std::vector<Piece> in_;                  ///< [W]
+  std::vector<Piece> in_;                  ///< [W] where the lanes from other hosts' ranks come to
   std::vector<Lane> arrived_;              ///< [W]
   LaneList send_, recv_;
   std::vector<LaneRun> packed_;

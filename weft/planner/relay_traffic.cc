@@ -197,8 +197,8 @@ void RelayTraffic::add_up() {
   replicas_.emplace(hosts_, ranks_.kind_of, replica_rows_);
 }
 
-/// Packed lanes of ids are one run, others are not. Vectors and what is encoded lie in one,
-/// gradients that come in one per slot.
+/// Packed lanes of ids are one run, others are not. Vectors and what is encoded lie in one, and so
+/// do gradients that come; those of a micro-batch lie in one per slot.
 double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   double bytes = 0.0;
   if (options_.ids) {
@@ -211,7 +211,8 @@ double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   if (options_.vectors) {
     RelayBlocks blocks = gradients_.of(rank);
     blocks.out = options_.encoded_gradients ? 0.0 : blocks.out;
-    blocks.in = options_.encoded_gradients || slots < 2 ? 0.0 : blocks.in;
+    const bool are_one_run = options_.encoded_gradients || !options_.micro_batches || slots < 2;
+    blocks.in = are_one_run ? 0.0 : blocks.in;
     blocks.cover({.crossing = vectors_.of(rank).crossing});
     RelayBlocks rows = replicas_->of(rank);
     rows.cover(statistics_.of(rank));

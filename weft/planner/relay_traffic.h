@@ -95,6 +95,7 @@ class RelayTraffic {
     bool ids = false;
     bool vectors = false;
     bool encoded_gradients = false;
+    bool micro_batches = false;  ///< gradients come for a part of every slot at a time
   };
 
   RelayTraffic(HostLayout hosts, const RankKinds& ranks, const Options& options);
@@ -124,8 +125,8 @@ class RelayTraffic {
   /// Before held_bytes(), once all are there.
   void add_up();
 
-  /// What the blocks of a rank take. `slots`: how many it has for each rank, whose gradients come
-  /// in a run each.
+  /// What the blocks of a rank take. `slots`: how many it has for each rank, of which the gradients
+  /// of a micro-batch come in a run each.
   [[nodiscard]] double held_bytes(std::size_t rank, std::int64_t slots) const;
 
  private:

@@ -102,7 +102,8 @@ class StepLengths {
         std::move(hosts), ranks_,
         RelayTraffic::Options{.ids = ids,
                               .vectors = vectors,
-                              .encoded_gradients = config_.codecs.backward != CodecFormat::kFp32});
+                              .encoded_gradients = config_.codecs.backward != CodecFormat::kFp32,
+                              .micro_batches = pipeline_.cuts().count() > 1});
   }
 
   void add_table(std::size_t t) {

@@ -15,8 +15,7 @@ std::span<const comm::Lane> PeerLanes::lanes() {
   lanes_.clear();
   std::size_t begin = 0;
   for (const End& end : ends_) {
-    lanes_.push_back(
-        {.pieces = std::span(pieces_).subspan(begin, end.pieces - begin), .silent = end.silent});
+    lanes_.push_back({.pieces = pieces_.between(begin, end.pieces), .silent = end.silent});
     begin = end.pieces;
   }
   return lanes_;

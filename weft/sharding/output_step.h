@@ -16,6 +16,7 @@
 #include "weft/base/at.h"
 #include "weft/base/parts.h"
 #include "weft/comm/collective.h"
+#include "weft/comm/piece_list.h"
 #include "weft/embedding/partial_sums.h"
 #include "weft/kernels/assemble_bags.h"
 #include "weft/kernels/coalesce.h"
@@ -73,7 +74,7 @@ class PeerLanes {
 
   /// Appends a piece to the lane in hand.
   void add(const comm::Piece& piece) {
-    pieces_.push_back(piece);
+    pieces_.add(piece);
     bytes_ += piece.bytes;
   }
 
@@ -89,7 +90,7 @@ class PeerLanes {
     bool silent = true;
   };
 
-  std::vector<comm::Piece> pieces_;
+  comm::PieceList pieces_;
   std::vector<End> ends_;
   std::int64_t bytes_ = 0;  // of the lane in hand
   std::vector<comm::Lane> lanes_;

@@ -156,7 +156,7 @@ std::optional<Error> Board::collect_arrived(int rank) {
       own.arrived[p] = {.pieces = {}, .silent = true};
       continue;
     }
-    if (size_of(from) != size_of(to) || !same_pieces(from, to)) {
+    if (from.silent != to.silent || !same_pieces(from, to)) {
       return wrong_size(names, own.stamp, static_cast<int>(p), size_of(from), rank, size_of(to));
     }
     own.arrived[p] = from;

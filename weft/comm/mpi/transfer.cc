@@ -29,24 +29,6 @@ Stamp stamp_of(const MessageHeader& header) {
           .arguments = header.arguments};
 }
 
-/// Where pieces lie one behind the other; null where they do not.
-std::byte* run_of(std::span<const Piece> pieces) {
-  std::byte* begin = nullptr;
-  std::byte* end = nullptr;
-  for (const Piece& piece : pieces) {
-    if (piece.bytes == 0) {
-      continue;
-    }
-    auto* const data = static_cast<std::byte*>(piece.data);
-    if (piece.row_bytes != 0 || (end != nullptr && data != end)) {
-      return nullptr;
-    }
-    begin = begin == nullptr ? data : begin;
-    end = data + piece.bytes;
-  }
-  return begin;
-}
-
 }  // namespace
 
 Transfer::Transfer(MPI_Comm comm, std::int64_t max_message_bytes)
