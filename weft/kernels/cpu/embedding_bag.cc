@@ -254,6 +254,9 @@ std::int64_t block_count(const BagLookup& lookup) {
 }
 
 Range block_range(const BagLookup& lookup, std::int64_t block) {
+  if (block == 0 && cost_of(lookup) <= kCostPerTask) {  // all, without a search
+    return {0, lookup.pooled ? lookup.bags.bags : lookup.bags.num_ids()};
+  }
   const std::int64_t begin = block * kCostPerTask;
   const std::int64_t end = begin + kCostPerTask;
   return lookup.pooled ? Range{bag_at(lookup.bags, begin), bag_at(lookup.bags, end)}
