@@ -149,14 +149,14 @@ class CutFeature {
 
   void list_sums() {
     std::int64_t next = 0;
-    for (std::int64_t k = 0; k < asked_.features[0].cuts; ++k) {
-      const sharding::AskedSlot& slot = asked_.slots[at(asked_.places_of(0, k).begin)];
+    asked_.for_cuts(0, [&](std::int64_t /*cut*/, std::int64_t /*row_cut*/, const Range& places) {
+      const sharding::AskedSlot& slot = asked_.slots[at(places.begin)];
       cuts_.push_back({.vectors = vectors_.data() + next * dim_,
                        .stride = dim_,
                        .bags = slot.rows,
                        .count = slot.vectors});
       next += slot.vectors;
-    }
+    });
     sum_ = {.to = {sums_.data(), dim_, dim_},
             .bags = batch_.batch,
             .cuts = cuts_,

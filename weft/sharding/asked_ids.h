@@ -42,8 +42,11 @@ struct AskedSlot {
 
 /// What one task has found in its run of bags for one cut of rows; once joined, what the tasks
 /// before it have, and from there on the places that it fills.
-struct alignas(64) CutCount {  // tasks next to each other share no cache line
-  std::int64_t first_id = 0;   ///< of the task, once joined
+struct CutCount {
+  /// So many unused ones lie between those of two tasks, which so share no cache line.
+  static constexpr std::int64_t kBetweenTasks = 2;
+
+  std::int64_t first_id = 0;  ///< of the task, once joined
   std::int64_t first_bag = 0;
   std::int64_t ids = 0;
   std::int64_t bags = 0;  ///< non-empty
@@ -64,12 +67,17 @@ struct FeatureTasks {
   /// Of rows: counts per task. Of a rule only those that the batch asks, once its bags have been
   /// read.
   std::int64_t cuts = 1;
-  std::int64_t counts_begin = 0;      ///< into AskedIds::counts, [tasks][cuts]
+  std::int64_t counts_begin = 0;      ///< into AskedIds::counts, where those of each task are
   std::int64_t first_place = 0;       ///< of its slots, by cut, then column
   std::int64_t writers_begin = 0;     ///< into AskedBags::writers, [cuts]
   bool by_rule = false;               ///< its cuts are a rule; then it has one task
   std::vector<CutCount> rule_counts;  ///< its counts then
   bool fills = false;  ///< its bags are read a second time, once all have been counted
+
+  /// Where the counts of a task begin among AskedIds::counts.
+  [[nodiscard]] std::int64_t counts_of(std::int64_t task) const {
+    return counts_begin + task * (cuts + CutCount::kBetweenTasks);
+  }
 };
 
 /// What a rank asks of itself other than in place: ids as lookups take them.
@@ -155,6 +163,12 @@ struct ServerSlot {
   std::int32_t place = 0;  ///< AskedIds::place()
 };
 
+/// How long a packed lane (id_lanes.h) is.
+struct LaneBytes {
+  std::int64_t counts = 0;  ///< its bits and counts
+  std::int64_t all = 0;     ///< with its sections; 0: it has no ids
+};
+
 struct AskedIds {
   AskedIds(const Routing& of, std::int64_t own_rank);
 
@@ -182,16 +196,20 @@ struct AskedIds {
     return place < 0 ? kNone : slots[at(place)];
   }
 
-  /// The slots of one of a feature's cuts, counted among FeatureTasks::cuts.
-  [[nodiscard]] Range places_of(std::int64_t feature, std::int64_t cut) const {
-    const RowCuts& cuts = routing->features[at(feature)];
-    const std::int64_t first = features[at(feature)].first_place + cut * cuts.col_cuts;
-    return {first, first + (row_cut(feature, cut) == cuts.tail_cuts ? 1 : cuts.col_cuts)};
-  }
-
-  /// Which cut of the table's rows that is.
-  [[nodiscard]] std::int64_t row_cut(std::int64_t feature, std::int64_t cut) const {
-    return features[at(feature)].by_rule ? rule_cuts_of(feature)[cut] : cut;
+  /// Calls visit(cut, row_cut, places) for the cuts of a feature, counted among FeatureTasks::cuts:
+  /// which cut of the table's rows each is, and the places of its slots.
+  template <typename Visit>
+  void for_cuts(std::int64_t feature, const Visit& visit) const {
+    const FeatureTasks& of = features[at(feature)];
+    const RowCuts& table = routing->features[at(feature)];
+    // Read once: what is visited may write what the compiler cannot tell from these.
+    const std::int64_t cuts = of.cuts, tail_cuts = table.tail_cuts, col_cuts = table.col_cuts;
+    const std::int32_t* const rule = of.by_rule ? rule_cuts_of(feature) : nullptr;
+    std::int64_t first = of.first_place;
+    for (std::int64_t k = 0; k < cuts; ++k, first += col_cuts) {
+      const std::int64_t row_cut = rule != nullptr ? rule[k] : k;
+      visit(k, row_cut, Range{first, first + (row_cut == tail_cuts ? 1 : col_cuts)});
+    }
   }
 
   /// Those of all of a feature whose cuts are a rule, ascending.
@@ -251,8 +269,7 @@ struct AskedIds {
             .bags = {index * of.bags_per_task,
                      std::min((index + 1) * of.bags_per_task, batch.sparse.batch)},
             .counts = of.by_rule ? std::span(features[at(feature)].rule_counts)
-                                 : std::span(counts).subspan(at(of.counts_begin + index * of.cuts),
-                                                             at(of.cuts))};
+                                 : std::span(counts).subspan(at(of.counts_of(index)), at(of.cuts))};
   }
 
   /// Turns what the tasks have counted for a cut of rows into the places that they fill; returns
@@ -278,7 +295,7 @@ struct AskedIds {
   std::vector<ServerSlot> server_slots;         ///< those of each server that get ids
   std::vector<std::vector<comm::Piece>> lanes;  ///< [W]
   std::vector<std::byte> lane_bytes;            ///< of packed lanes (id_lanes.h)
-  std::vector<std::int64_t> lane_begins;        ///< [W + 1] in these
+  std::vector<LaneBytes> lane_sizes;            ///< [W]
   std::vector<FeatureTasks> features;           ///< [F]
   std::vector<CutCount> counts;
   TaskList read_tasks, fill_tasks;  ///< of features

@@ -24,88 +24,89 @@ bool has_width(const SlotKind& slot, bool is_listed) {
   return slot.fetch < 0 && !is_listed;
 }
 
-/// Writes to a lane, or, without one, counts bytes.
-class LaneWriter {
- public:
-  explicit LaneWriter(std::byte* lane) : lane_(lane) {}
-
-  /// Takes so many bytes of zeros.
-  void skip(std::int64_t bytes) {
-    if (lane_ != nullptr) {
-      std::memset(lane_ + size_, 0, at(bytes));
-    }
-    size_ += bytes;
+/// As layout::number_bytes() counts; returns what is behind it.
+std::byte* write_number(std::byte* to, std::int64_t value) {
+  for (; value >= 128; value /= 128) {
+    *to++ = static_cast<std::byte>(value % 128 + 128);
   }
+  *to++ = static_cast<std::byte>(value);
+  return to;
+}
 
-  void mark(std::int64_t slot) {
-    if (lane_ != nullptr) {
-      lane_[slot / 8] |= std::byte{1} << (slot % 8);
-    }
+/// Most pieces of slots with few ids have a few bytes: they are copied without a call, by one
+/// number from either end.
+std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
+  const auto copy_ends = [&]<typename T>(T) {
+    const auto* const data = static_cast<const std::byte*>(from);
+    const auto last = bytes - static_cast<std::int64_t>(sizeof(T));
+    T first_of, last_of;
+    std::memcpy(&first_of, data, sizeof(T));
+    std::memcpy(&last_of, data + last, sizeof(T));
+    std::memcpy(to, &first_of, sizeof(T));
+    std::memcpy(to + last, &last_of, sizeof(T));
+  };
+  if (bytes > 16) {
+    std::memcpy(to, from, at(bytes));
+  } else if (bytes >= 8) {
+    copy_ends(std::uint64_t{});
+  } else if (bytes >= 4) {
+    copy_ends(std::uint32_t{});
+  } else if (bytes >= 2) {
+    copy_ends(std::uint16_t{});
+  } else if (bytes == 1) {
+    *to = *static_cast<const std::byte*>(from);
   }
+  return to + bytes;
+}
 
-  void number(std::int64_t value) {
-    for (; value >= 128; value /= 128) {
-      byte(value % 128 + 128);
-    }
-    byte(value);
-  }
-
-  void byte(std::int64_t value) {
-    if (lane_ != nullptr) {
-      lane_[size_] = static_cast<std::byte>(value);
-    }
-    ++size_;
-  }
-
-  void run(const comm::Piece& piece) {
-    if (lane_ != nullptr && piece.bytes > 0) {
-      std::memcpy(lane_ + size_, piece.data, at(piece.bytes));
-    }
-    size_ += piece.bytes;
-  }
-
-  [[nodiscard]] std::int64_t size() const { return size_; }
-
- private:
-  std::byte* lane_;
-  std::int64_t size_ = 0;
-};
-
-/// Returns the bytes of the lane to a rank, which are written where `lane` is not null.
-std::int64_t write_lane(const Paths& paths,
-                        const AskedIds& asked,
-                        std::int64_t server,
-                        std::byte* lane) {
+/// How long the lane to a rank is: with its bits and counts, and without its sections.
+LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t server) {
   const Routing& routing = paths.routing();
-  LaneWriter writer(lane);
-  writer.skip(layout::slot_bits_bytes(routing.num_slots(server)));
-  bool any = false;
+  std::int64_t counts_bytes = layout::slot_bits_bytes(routing.num_slots(server));
+  std::int64_t sections_bytes = 0;
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
     const SlotCounts counts = asked.wire_counts(asked.slots[at(place)]);
     const SlotKind& slot = routing.kind(address);
-    any = true;
-    writer.mark(address.slot);
-    writer.number(counts.ids);
-    if (has_width(slot, counts.is_listed())) {
-      writer.byte(counts.length_bytes);
-    }
-    if (slot.packed) {
-      writer.number(counts.packed_bytes);
-    }
+    counts_bytes += layout::number_bytes(counts.ids) +
+                    (has_width(slot, counts.is_listed()) ? 1 : 0) +
+                    (slot.packed ? layout::number_bytes(counts.packed_bytes) : 0);
+    sections_bytes += paths.between_ranks(slot).section_bytes(slot, counts, asked.rank);
   });
-  if (!any) {
-    return 0;
-  }
+  return sections_bytes == 0 ? LaneBytes{} : LaneBytes{counts_bytes, counts_bytes + sections_bytes};
+}
+
+/// Writes the lane of so many bytes to a rank, counts and sections side by side.
+void write_lane(const Paths& paths,
+                const AskedIds& asked,
+                std::int64_t server,
+                const LaneBytes& bytes,
+                std::byte* lane) {
+  const Routing& routing = paths.routing();
+  const std::int64_t bits = layout::slot_bits_bytes(routing.num_slots(server));
+  std::memset(lane, 0, at(bits));
+  std::byte* count = lane + bits;
+  std::byte* section = lane + bytes.counts;
   std::int64_t server_slot = asked.server_begins[at(server)];
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
     asked.prefetch_sections(server_slot++);
+    const SlotCounts counts = asked.wire_counts(asked.slots[at(place)]);
+    const SlotKind& slot = routing.kind(address);
+    lane[address.slot / 8] |= std::byte{1} << (address.slot % 8);
+    count = write_number(count, counts.ids);
+    if (has_width(slot, counts.is_listed())) {
+      *count++ = static_cast<std::byte>(counts.length_bytes);
+    }
+    if (slot.packed) {
+      count = write_number(count, counts.packed_bytes);
+    }
     SlotPieces pieces;
-    paths.of(address, asked.rank).add_pieces(asked, address, place, pieces);
+    paths.between_ranks(slot).add_pieces(asked, address, place, pieces);
     for (const comm::Piece& piece : pieces.all()) {
-      writer.run(piece);
+      section = write_bytes(section, piece.data, piece.bytes);
     }
   });
-  return writer.size();
+  WEFT_CHECK(count == lane + bytes.counts && section == lane + bytes.all,
+             "the lane of ids to rank {} is not as long as announced", server);
 }
 
 /// Reads the bits and counts of a lane.
@@ -158,23 +159,28 @@ std::uint64_t slot_bits(std::span<const std::byte> lane, std::int64_t bytes, std
 
 void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked) {
   const std::int64_t ranks = paths.routing().ranks;
-  std::vector<std::int64_t>& begins = asked.lane_begins;
-  begins.resize(at(ranks) + 1);
-  begins[0] = 0;
+  std::vector<LaneBytes>& sizes = asked.lane_sizes;
+  sizes.resize(at(ranks));
   pool.parallel_for(ranks, [&](std::int64_t r) {
-    begins[at(r) + 1] = r == asked.rank ? 0 : write_lane(paths, asked, r, nullptr);
+    sizes[at(r)] = r == asked.rank ? LaneBytes{} : lane_bytes(paths, asked, r);
   });
+  std::int64_t bytes = 0;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    begins[at(r) + 1] += begins[at(r)];
+    bytes += sizes[at(r)].all;
   }
-  grow(asked.lane_bytes, begins.back());
-  pool.parallel_for(ranks, [&](std::int64_t r) {
+  grow(asked.lane_bytes, bytes);
+  std::byte* next = asked.lane_bytes.data();
+  for (std::int64_t r = 0; r < ranks; ++r) {
     std::vector<comm::Piece>& lane = asked.lanes[at(r)];
     lane.clear();
-    const std::int64_t bytes = begins[at(r) + 1] - begins[at(r)];
-    if (bytes > 0) {
-      lane.push_back({asked.lane_bytes.data() + begins[at(r)], bytes});
-      write_lane(paths, asked, r, asked.lane_bytes.data() + begins[at(r)]);
+    if (sizes[at(r)].all > 0) {
+      lane.push_back({next, sizes[at(r)].all});
+      next += sizes[at(r)].all;
+    }
+  }
+  pool.parallel_for(ranks, [&](std::int64_t r) {
+    for (const comm::Piece& run : asked.lanes[at(r)]) {
+      write_lane(paths, asked, r, sizes[at(r)], static_cast<std::byte*>(run.data));
     }
   });
 }

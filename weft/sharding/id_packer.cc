@@ -52,10 +52,11 @@ std::int64_t AskedIds::add_places(const RowCuts& cuts) {
   grow(bags.sections, num_places);
   grow(addresses, num_places);
   grow(rule_cuts, num_places - listed);
+  Routing::RuleSlots slots_of(*routing, cuts);
   present.for_each(numbers, [&](std::int64_t number, std::int64_t place) {
     const std::int64_t cut = number - numbers.begin;
     rule_cuts[at(place)] = static_cast<std::int32_t>(cut);
-    addresses[at(listed + place)] = routing->row_cut(cuts, cut).front();
+    addresses[at(listed + place)] = slots_of.of(cut);
   });
   return first;
 }
@@ -104,8 +105,7 @@ CutCount AskedIds::join(std::int64_t feature, std::int64_t cut) {
   FeatureTasks& of = features[at(feature)];
   CutCount total;
   for (std::int64_t task = 0; task < (of.by_rule ? 1 : of.tasks); ++task) {
-    CutCount& count =
-        of.by_rule ? of.rule_counts[at(cut)] : counts[at(of.counts_begin + task * of.cuts + cut)];
+    CutCount& count = of.by_rule ? of.rule_counts[at(cut)] : counts[at(of.counts_of(task) + cut)];
     const CutCount before{
         .first_id = total.ids, .first_bag = total.bags, .ids = total.ids, .bags = total.bags};
     total.ids += count.ids;
@@ -189,7 +189,7 @@ void IdPacker::cut_tasks(AskedIds& asked) const {
     tasks.cuts = paths_.of_feature(number).cuts(number);
     tasks.counts_begin = counts;
     tasks.fills = false;
-    counts += tasks.tasks * tasks.cuts;
+    counts = tasks.counts_of(tasks.tasks);
     asked.read_tasks.add(tasks.tasks);
   }
   grow(asked.counts, counts);

@@ -253,11 +253,8 @@ void IdReceiver::read_lane(std::int64_t global_size,
     one.source = static_cast<std::int32_t>(source);
     check(batch, source, one.slot, one.counts);
     one.section = lane.data() + next;
-    SlotPieces pieces;
-    path_of(one).add_expected(block_from(one), pieces);
-    for (const comm::Piece& piece : pieces.all()) {
-      next += piece.bytes;
-    }
+    const Slot& slot = slots_[at(one.slot)];
+    next += paths_.between_ranks(slot).section_bytes(slot, one.counts, source);
   }
   if (next != std::ssize(lane)) {
     fail(ErrorCode::kComm, "id exchange: rank {}: {} bytes of ids have come, {} announced", sender,

@@ -76,7 +76,7 @@ class IdReceiver {
   }
 
   [[nodiscard]] const SlotPath& path_of(const ArrivedSlot& arrived) const {
-    return paths_.of({paths_.rank(), arrived.slot}, arrived.source);
+    return paths_.between_ranks(slots_[at(arrived.slot)]);
   }
 
   /// The pieces of a slot among those of a direct lane.

@@ -319,12 +319,7 @@ CutSlots Routing::row_cut(const RowCuts& cuts, std::int64_t cut) const {
     return CutSlots(std::span(cuts.listed).subspan(at(cut * cuts.col_cuts), at(cuts.col_cuts)));
   }
   const std::int64_t server = cuts.regular->rank(cut);
-  const std::span<const Entry> list = list_of(server);
-  // Kinds ascend from owner to owner, and this one has but one that ranks serve.
-  const auto found = std::partition_point(list.begin(), list.end(), [&](const Entry& one) {
-    return static_cast<std::int64_t>(one.kind) < cuts.first_kind;
-  });
-  return CutSlots(SlotAddress{server, found - list.begin()});
+  return CutSlots(SlotAddress{server, slot_in(list_of(server), cuts)});
 }
 
 Path Routing::asks(std::int64_t feature, std::int64_t rank) const {

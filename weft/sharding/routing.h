@@ -21,6 +21,7 @@
 ///            divisions and a search among K.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -227,7 +228,12 @@ struct Routing {
 
   /// What a slot has in common with those of other rows.
   [[nodiscard]] const SlotKind& kind(const SlotAddress& address) const {
-    return kinds[list_of(address.server)[at(address.slot)].kind];
+    return kinds[kind_number(address)];
+  }
+
+  /// The place of that among `kinds`.
+  [[nodiscard]] std::size_t kind_number(const SlotAddress& address) const {
+    return list_of(address.server)[at(address.slot)].kind;
   }
 
   /// Which of its feature's or table's cuts of rows a slot is of.
@@ -251,6 +257,9 @@ struct Routing {
   /// The slots of one cut of rows, which are asked for the same ids: [C] by column, one of the
   /// hot rows. `cuts` is of `features` or `fetches`, which outlive what is returned.
   [[nodiscard]] CutSlots row_cut(const RowCuts& cuts, std::int64_t cut) const;
+
+  /// Finds the slots of a rule's cuts one after the other.
+  class RuleSlots;
 
   /// Those that a slot of this kind is one of.
   [[nodiscard]] const RowCuts& cuts_of(const SlotKind& kind) const {
@@ -341,8 +350,44 @@ struct Routing {
     return lists_[list_number_[at(server)]];
   }
 
+  /// Where the slot of an owner whose cuts are a rule is in a list that has it.
+  [[nodiscard]] static std::int64_t slot_in(std::span<const Entry> list, const RowCuts& cuts) {
+    // Kinds ascend from owner to owner, and this one has but one that ranks serve.
+    const auto found = std::partition_point(list.begin(), list.end(), [&](const Entry& one) {
+      return static_cast<std::int64_t>(one.kind) < cuts.first_kind;
+    });
+    return found - list.begin();
+  }
+
   std::vector<std::vector<Entry>> lists_;   // all different
   std::vector<std::uint32_t> list_number_;  // [W + 1] of each server
+};
+
+/// Where a rule's cuts are served: row_cut(cuts, cut).front(). Servers whose lists of slots are one
+/// have the slot at one place, which is looked for once as long as they follow each other.
+class Routing::RuleSlots {
+ public:
+  /// Both outlive it. REQUIRES: the cuts are a rule.
+  RuleSlots(const Routing& routing, const RowCuts& cuts) : routing_(routing), cuts_(cuts) {}
+
+  [[nodiscard]] SlotAddress of(std::int64_t cut) {
+    if (cut == cuts_.tail_cuts) {
+      return cuts_.listed.back();
+    }
+    const std::int64_t server = cuts_.regular->rank(cut);
+    const auto list = static_cast<std::int64_t>(routing_.list_number_[at(server)]);
+    if (list != list_) {
+      list_ = list;
+      slot_ = slot_in(routing_.lists_[at(list)], cuts_);
+    }
+    return {server, slot_};
+  }
+
+ private:
+  const Routing& routing_;
+  const RowCuts& cuts_;
+  std::int64_t list_ = -1;  // that of the server before
+  std::int64_t slot_ = 0;   // the place in it
 };
 
 }  // namespace weft::sharding

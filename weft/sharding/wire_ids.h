@@ -106,8 +106,16 @@ inline void narrow(std::int32_t* numbers, std::int64_t count, std::int64_t bytes
   }
   visit_width(bytes, [&]<typename T>(T) {
     constexpr std::int64_t kBlock = 256;  // read before it is written, as they overlap
-    std::array<T, kBlock> block;
+    constexpr std::int64_t kFew = 8;      // which have been read when they are overwritten
     auto* const out = reinterpret_cast<std::byte*>(numbers);
+    if (count <= kFew) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto one = static_cast<T>(numbers[i]);
+        std::memcpy(out + i * static_cast<std::int64_t>(sizeof(T)), &one, sizeof(T));
+      }
+      return;
+    }
+    std::array<T, kBlock> block;
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       const std::int64_t size = std::min(kBlock, count - begin);
       for (std::int64_t i = 0; i < size; ++i) {

@@ -51,6 +51,13 @@ void BagSlots::add_pieces(const AskedIds& asked,
   }
 }
 
+std::int64_t BagSlots::section_bytes(const SlotKind& slot,
+                                     const SlotCounts& counts,
+                                     std::int64_t /*source*/) const {
+  const std::int64_t id_bytes = slot.id_bytes + (slot.weighted ? 4 : 0);
+  return bags_bytes(counts) + id_bytes * counts.ids;
+}
+
 /// With room for as many bags as there are samples, or ids where bags are listed: what has no id
 /// takes none.
 void BagSlots::expect_block(ServedIds& served,

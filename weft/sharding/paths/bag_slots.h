@@ -20,6 +20,9 @@ class BagSlots : public SlotPath {
                   const SlotAddress& address,
                   std::int64_t place,
                   SlotPieces& pieces) const override;
+  [[nodiscard]] std::int64_t section_bytes(const SlotKind& slot,
+                                           const SlotCounts& counts,
+                                           std::int64_t source) const override;
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
                     IncomingBlock& block) const override;

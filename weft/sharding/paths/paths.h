@@ -23,6 +23,11 @@ class Paths {
     return *paths_[static_cast<std::size_t>(routing_.path(address, source))];
   }
 
+  /// The same between different ranks, of all slots of a kind.
+  [[nodiscard]] const SlotPath& between_ranks(const SlotKind& slot) const {
+    return *paths_[static_cast<std::size_t>(slot.path)];
+  }
+
   /// The path that reads the ids of a feature of this rank's samples.
   [[nodiscard]] const SlotPath& of_feature(std::int64_t feature) const {
     return *features_[static_cast<std::size_t>(feature)];
@@ -30,6 +35,18 @@ class Paths {
 
   /// All of them, in the order in which they read a batch.
   [[nodiscard]] std::span<const std::unique_ptr<SlotPath>> all() const { return paths_; }
+
+  /// What a micro-batch has of a block that this rank serves: SlotPath::served_cut(), or all of it.
+  [[nodiscard]] BlockCut served_cut(const InputStep& input,
+                                    const ServedBlock& of,
+                                    std::int64_t cut) const {
+    const IncomingBlock& block = of.block;
+    return routing_.micro_batches.count() > 1
+               ? this->of(of.address, of.source).served_cut(input, of, cut)
+               : BlockCut{.bags = {0, block.lookup.bags},
+                          .vectors = {0, block.vectors},
+                          .gradients = {0, block.gradients}};
+  }
 
   [[nodiscard]] const Routing& routing() const { return routing_; }
 

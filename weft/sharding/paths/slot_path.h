@@ -129,6 +129,14 @@ class SlotPath {
                           std::int64_t /*place*/,
                           SlotPieces& /*pieces*/) const {}
 
+  /// Returns the bytes of what a slot like this one sends from `source`, or is sent: of the pieces
+  /// of add_pieces() and of add_expected().
+  [[nodiscard]] virtual std::int64_t section_bytes(const SlotKind& /*slot*/,
+                                                   const SlotCounts& /*counts*/,
+                                                   std::int64_t /*source*/) const {
+    return 0;
+  }
+
   // Ids, at the rank that serves.
 
   /// Takes room for a block of another rank.

@@ -151,10 +151,10 @@ void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
   AskedBags& bags = asked.bags;
   const std::int64_t batch = asked.batch.sparse.batch;
   const SlotKind& slot = routing_.kinds[at(route(feature.index).first_kind)];
+  const auto bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
   std::int64_t terms = 0;
-  for (std::int64_t k = 0; k < asked.features[at(feature.index)].cuts; ++k) {
-    const Range places = asked.places_of(feature.index, k);
-    const OwnCut* const own = own_cut(feature, asked.row_cut(feature.index, k));
+  asked.for_cuts(feature.index, [&](std::int64_t k, std::int64_t row_cut, const Range& places) {
+    const OwnCut* const own = own_cut(feature, row_cut);
     const CutCount total = asked.join(feature.index, k);
     const std::int64_t vectors = slot.sequence ? total.ids : total.bags;
     const bool is_listed = layout::lists_bags(total.ids, batch);
@@ -172,13 +172,13 @@ void SplitBags::lay_out_feature(AskedIds& asked, const Feature& feature) const {
       to = {.ids = total.ids, .vectors = vectors, .gradients = vectors};
       if (is_listed) {
         to.length_bytes = 0;
-        to.bag_bytes = static_cast<std::int16_t>(layout::listed_bag_bytes(batch));
+        to.bag_bytes = bag_bytes;
       }
     }
     if (own != nullptr) {
       lay_out_own(asked, own->address, total);
     }
-  }
+  });
   if (lists_terms(feature.index)) {
     lay_out_terms(asked, feature, terms);
   }
@@ -233,10 +233,10 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
   if (lists_terms(feature.index)) {
     bags.term_begins[at(bags.term_sections[feature.terms].begins_at)] = 0;
   }
-  for (std::int64_t k = 0; k < of.cuts; ++k) {
-    const Range places = asked.places_of(feature.index, k);
+  AskedBags::Writer* const writers = bags.writers.data() + of.writers_begin;
+  asked.for_cuts(feature.index, [&](std::int64_t k, std::int64_t row_cut, const Range& places) {
     const AskedBags::Section& section = bags.sections[at(places.begin)];
-    AskedBags::Writer& writer = bags.writers[at(of.writers_begin + k)];
+    AskedBags::Writer& writer = writers[k];
     writer = {.bags = bags.bags(section),
               .is_listed = asked.slots[at(places.begin)].bag_bytes > 0,
               .ids = bags.bytes.data() + section.ids_at,
@@ -245,7 +245,7 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
     for (std::int64_t p = places.begin; p < places.end; ++p) {
       asked.slots[at(p)].rows = asked.slots[at(p)].gradient_rows = writer.rows;
     }
-    const OwnCut* const own = own_cut(feature, asked.row_cut(feature.index, k));
+    const OwnCut* const own = own_cut(feature, row_cut);
     if (own != nullptr) {
       const IncomingBlock& block = asked.own.blocks[asked.own_index(own->address)];
       asked.own.offsets[at(block.gradient.offsets_begin)] = 0;
@@ -255,7 +255,7 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
     if (section.weights_at >= 0) {
       writer.weights = reinterpret_cast<float*>(bags.bytes.data() + section.weights_at);
     }
-  }
+  });
 }
 
 /// Every id to its cut, keeping the order inside the bag.
@@ -412,13 +412,11 @@ void SplitBags::fill_own(AskedIds& asked, const BagTask& task, const OwnCut& cut
 void SplitBags::finish(ThreadPool& pool, AskedIds& asked) const {
   pool.parallel_for(static_cast<std::int64_t>(features_.size()), [&](std::int64_t i) {
     const Feature& feature = features_[at(i)];
-    for (std::int64_t k = 0; k < asked.features[at(feature.index)].cuts; ++k) {
-      const Range places = asked.places_of(feature.index, k);
-      const bool is_own = own_cut(feature, asked.row_cut(feature.index, k)) != nullptr;
-      if (!is_own || places.size() > 1) {
+    asked.for_cuts(feature.index, [&](std::int64_t, std::int64_t row_cut, const Range& places) {
+      if (own_cut(feature, row_cut) == nullptr || places.size() > 1) {
         narrow_bags(asked, places);
       }
-    }
+    });
   });
 }
 
@@ -471,15 +469,15 @@ void SplitBags::list_assembly(const InputStep& input,
   // Without a cut at all one of no vectors, so that bags become zeros.
   const auto cuts = output.assembly.take_cuts(std::max<std::int64_t>(tasks.cuts, 1));
   cuts[0] = {};
-  for (std::int64_t k = 0; k < tasks.cuts; ++k) {
-    const Range places = input.asked.places_of(slot.feature, k);
-    if (input.asked.row_cut(slot.feature, k) == of.tail_cuts) {  // hot rows are whole
-      cuts[at(k)] = partial_sums(input, output, places.begin, of.dim);
-      cuts[at(k)].vectors += cuts[at(k)].count > 0 ? slot.cols.begin : 0;
-    } else {
-      cuts[at(k)] = partial_sums(input, output, places.begin + slot.col_cut, slot.dim());
-    }
-  }
+  input.asked.for_cuts(
+      slot.feature, [&](std::int64_t k, std::int64_t row_cut, const Range& places) {
+        if (row_cut == of.tail_cuts) {  // hot rows are whole
+          cuts[at(k)] = partial_sums(input, output, places.begin, of.dim);
+          cuts[at(k)].vectors += cuts[at(k)].count > 0 ? slot.cols.begin : 0;
+        } else {
+          cuts[at(k)] = partial_sums(input, output, places.begin + slot.col_cut, slot.dim());
+        }
+      });
   output.add_bags(routing_, input, cut, slot, cuts);
   kernels::BagAssembly& job = output.assembly.jobs.back();
   if (lists_terms(slot.feature)) {

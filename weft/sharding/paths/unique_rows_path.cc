@@ -139,6 +139,12 @@ void UniqueRowsPath::add_pieces(const AskedIds& asked,
   pieces.push_back({const_cast<std::byte*>(ids.data()), std::ssize(ids)});
 }
 
+std::int64_t UniqueRowsPath::section_bytes(const SlotKind& slot,
+                                           const SlotCounts& counts,
+                                           std::int64_t source) const {
+  return lengths_bytes(counts, source) + ids_bytes(slot, counts);
+}
+
 void UniqueRowsPath::expect_block(ServedIds& served,
                                   const ArrivedBlock& from,
                                   IncomingBlock& block) const {
@@ -154,10 +160,8 @@ void UniqueRowsPath::expect_block(ServedIds& served,
 }
 
 void UniqueRowsPath::add_expected(const ArrivedBlock& from, SlotPieces& pieces) const {
-  const SlotCounts& counts = from.counts;
-  pieces.push_back({nullptr, counts.ids > 0 ? 4 * runs_.runs(from.source) : 0});
-  pieces.push_back(
-      {nullptr, from.slot->packed ? counts.packed_bytes : from.slot->id_bytes * counts.ids});
+  pieces.push_back({nullptr, lengths_bytes(from.counts, from.source)});
+  pieces.push_back({nullptr, ids_bytes(*from.slot, from.counts)});
 }
 
 /// Packed rows are read run by run, with the lengths.

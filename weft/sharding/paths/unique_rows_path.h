@@ -19,6 +19,9 @@ class UniqueRowsPath : public SlotPath {
                   std::int64_t place,
                   SlotPieces& pieces) const override;
 
+  [[nodiscard]] std::int64_t section_bytes(const SlotKind& slot,
+                                           const SlotCounts& counts,
+                                           std::int64_t source) const override;
   void expect_block(ServedIds& served,
                     const ArrivedBlock& from,
                     IncomingBlock& block) const override;
@@ -76,6 +79,15 @@ class UniqueRowsPath : public SlotPath {
     for (std::int64_t i = 0; i < std::ssize(cuts.listed); ++i) {
       visit(cuts.first_number + i, i / cuts.col_cuts);
     }
+  }
+
+  /// Bytes of the two pieces of a slot: the lengths of the runs of `source`, and its rows.
+  [[nodiscard]] std::int64_t lengths_bytes(const SlotCounts& counts, std::int64_t source) const {
+    return counts.ids > 0 ? 4 * runs_.runs(source) : 0;
+  }
+
+  [[nodiscard]] static std::int64_t ids_bytes(const SlotKind& slot, const SlotCounts& counts) {
+    return slot.packed ? counts.packed_bytes : slot.id_bytes * counts.ids;
   }
 
   void add_places(AskedIds& asked, std::int64_t fetch) const;
