@@ -117,11 +117,6 @@ void OutputDist::forward(Context& ctx,
   }
 }
 
-/// Whether vectors of a slot travel to this rank's samples, from itself perhaps.
-bool OutputDist::vector_comes(const SlotAddress& address) const {
-  return paths_.of(address, rank_).block(address, rank_).moves_vectors();
-}
-
 /// A whole batch's vectors for a rank lie behind each other, and are one piece.
 void OutputDist::list_whole_runs(OutputStep& step) const {
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
@@ -140,7 +135,7 @@ void OutputDist::list_cut_runs(const InputStep& input, OutputStep& step, std::in
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.add_pieces(input, step, r, cut, VectorLayout::Flow::kVectors, step.send);
     for_asked(input, r, [&](const AskedPlace& of) {
-      if (vector_comes(of.address)) {
+      if (layout_.vector_travels(of.address, rank_)) {
         const std::int64_t dim = routing_.kind(of.address).dim();
         const Range vectors = layout_.asked_cut(input, step, of, cut).vectors;
         float* const block = layout_.asked(step, of.address, of.place);
@@ -166,7 +161,7 @@ void OutputDist::note_arrivals(const InputStep& input,
       continue;
     }
     for_asked(input, r, [&](const AskedPlace& of) {
-      if (!vector_comes(of.address)) {
+      if (!layout_.vector_travels(of.address, rank_)) {
         return;
       }
       const auto* const piece = static_cast<const float*>(pieces[is_whole ? 0 : next++].data);
@@ -205,7 +200,7 @@ void OutputDist::exchange_encoded_vectors(Context& ctx,
     layout_.for_served(input, r,
                        [&](const ServedBlock& of) { add_served_vectors(input, step, of, cut); });
     for_asked(input, r, [&](const AskedPlace& of) {
-      if (vector_comes(of.address)) {
+      if (layout_.vector_travels(of.address, rank_)) {
         step.arrived_at[at(of.place)] = layout_.asked(step, of.address, of.place);
         add_asked_vectors(input, step, of.address, of.place, cut);
       }
@@ -222,7 +217,7 @@ void OutputDist::add_served_vectors(const InputStep& input,
                                     std::int64_t cut) const {
   const SlotKind& slot = routing_.kind(of.address);
   const SlotPath& path = paths_.of(of.address, of.source);
-  const bool moves = path.block(of.address, of.source).moves_vectors();
+  const bool moves = layout_.vector_travels(of.address, of.source);
   if (!moves && of.address.server != rank_) {
     return;
   }
@@ -233,7 +228,7 @@ void OutputDist::add_served_vectors(const InputStep& input,
   if (paths_.keys().is_on) {
     block.draws = path.vector_draws(input, of.address, of.source);
   }
-  const VectorWire::Block some = block.part(path.served_cut(input, of, cut).vectors);
+  const VectorWire::Block some = block.part(paths_.served_cut(input, of, cut).vectors);
   moves ? step.forward_wire.add_outgoing(some) : step.forward_wire.add_in_place(some);
 }
 
@@ -411,8 +406,7 @@ void OutputDist::exchange_encoded_gradients(Context& ctx,
       const VectorWire::Block block{.slot = &routing_.kind(of.address),
                                     .peer = of.source,
                                     .place = layout_.gradient(step, of)};
-      step.backward_wire.add_incoming(
-          block.part(paths_.of(of.address, of.source).served_cut(input, of, cut).gradients));
+      step.backward_wire.add_incoming(block.part(paths_.served_cut(input, of, cut).gradients));
     }
   };
   const auto asks = [&](const SlotAddress& address, std::int64_t peer, std::int64_t place) {

@@ -79,8 +79,6 @@ class OutputDist {
   static void clear_grown(Context& ctx, OutputStep& step);
 
  private:
-  [[nodiscard]] bool vector_comes(const SlotAddress& address) const;
-
   void list_whole_runs(OutputStep& step) const;
   void list_cut_runs(const InputStep& input, OutputStep& step, std::int64_t cut) const;
   void note_arrivals(const InputStep& input,

@@ -385,13 +385,12 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
     LocalShard& local = shards_[i];
     const storage::ResidentRows* const resident = step.shards[i]->resident.get();
     std::size_t list = 0;  // of the fetched ones, behind the block's
+    std::int64_t rows_read = 0;
     for_each_block(step, local, [&](const ServedBlock& of) {
       const IncomingBlock& block = of.block;
       list += block.num_ids > 0 ? 1 : 0;
-      if (cut == 0) {
-        std::atomic_ref(local.rows_read).fetch_add(block.rows_read, std::memory_order_relaxed);
-      }
-      const BlockCut some = paths_.of(of.address, of.source).served_cut(step.input, of, cut);
+      rows_read += block.rows_read;
+      const BlockCut some = paths_.served_cut(step.input, of, cut);
       if (some.bags.empty()) {
         return;
       }
@@ -404,6 +403,9 @@ void ReplicaSet::lookup(Context& ctx, ReplicaSetStep& step, std::int64_t cut) {
                                             .out = out.from(some.vectors.begin).data,
                                             .out_stride = out.stride}));
     });
+    if (cut == 0) {
+      std::atomic_ref(local.rows_read).fetch_add(rows_read, std::memory_order_relaxed);
+    }
   }
   kernels::embedding_bag(ctx, lookups);
 }
@@ -412,10 +414,9 @@ void ReplicaSet::output_dist(Context& ctx, ReplicaSetStep& step, std::int64_t cu
   output_.forward(ctx, step.input, step.output, cut);
 }
 
-/// Lists the entries of the batch that touch a shard, in the order of addition.
+/// Appends the entries of the batch that touch a shard, in the order of addition.
 void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) const {
-  std::vector<embedding::GradientBlock>& blocks = step.shards[shard]->blocks;
-  blocks.clear();
+  std::vector<embedding::GradientBlock>& blocks = step.gradient_blocks;
   for_each_block(step, shards_[shard], [&](const ServedBlock& of) {
     if (of.block.num_ids == 0) {
       return;
@@ -432,10 +433,19 @@ void ReplicaSet::list_gradient_blocks(ReplicaSetStep& step, std::size_t shard) c
 
 void ReplicaSet::coalesce(Context& ctx, ReplicaSetStep& step) {
   step.output.matrices.require_gradients();
-  step.coalesces.clear();
+  step.gradient_blocks.clear();
+  step.gradient_block_ends.clear();
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     list_gradient_blocks(step, i);
-    step.coalesces.emplace_back(&step.shards[i]->gradients, step.shards[i]->blocks);
+    step.gradient_block_ends.push_back(step.gradient_blocks.size());
+  }
+  step.coalesces.clear();
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    const std::size_t end = step.gradient_block_ends[i];
+    step.coalesces.emplace_back(&step.shards[i]->gradients,
+                                std::span(step.gradient_blocks).subspan(begin, end - begin));
+    begin = end;
   }
   embedding::RowGradients::coalesce(ctx, step.coalesces);
   output_.coalesce(ctx, step.input, step.output);

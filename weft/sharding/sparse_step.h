@@ -33,8 +33,7 @@ struct ShardStep {
       : gradients(device, shard), updated_ends(device) {}
 
   embedding::RowGradients gradients;
-  std::vector<embedding::GradientBlock> blocks;     ///< by slot, then source rank
-  std::vector<kernels::Bags> fetched;               ///< likewise; where the shard has a Residency
+  std::vector<kernels::Bags> fetched;  ///< by slot, then source; where the shard has a Residency
   std::unique_ptr<storage::ResidentRows> resident;  ///< likewise, from the first fetch on
   /// The rows of all groups' batches, where groups exchange gradients: from the first update on.
   std::unique_ptr<storage::ResidentRows> updated;
@@ -55,12 +54,14 @@ struct ReplicaSetStep {
   InputStep input;
   std::unique_ptr<OutputStep> output_memory;
   OutputStep& output;
-  std::vector<std::unique_ptr<ShardStep>> shards;        ///< as ReplicaSet has them
-  std::vector<embedding::RowGradients*> whole;           ///< updated without help from other ranks
-  std::vector<embedding::RowGradients*> cut;             ///< whose updates look at other columns
-  std::vector<embedding::RowGradients*> copied;          ///< of data_parallel tables and hot rows
-  std::vector<embedding::RowGradients*> sharded;         ///< of which other groups hold replicas
-  std::vector<std::vector<kernels::BagLookup>> lookups;  ///< [micro-batches]
+  std::vector<std::unique_ptr<ShardStep>> shards;         ///< as ReplicaSet has them
+  std::vector<embedding::RowGradients*> whole;            ///< updated without help from other ranks
+  std::vector<embedding::RowGradients*> cut;              ///< whose updates look at other columns
+  std::vector<embedding::RowGradients*> copied;           ///< of data_parallel tables and hot rows
+  std::vector<embedding::RowGradients*> sharded;          ///< of which other groups hold replicas
+  std::vector<std::vector<kernels::BagLookup>> lookups;   ///< [micro-batches]
+  std::vector<embedding::GradientBlock> gradient_blocks;  ///< by shard, slot, then source rank
+  std::vector<std::size_t> gradient_block_ends;           ///< [shards] in these
   std::vector<std::pair<embedding::RowGradients*, std::span<const embedding::GradientBlock>>>
       coalesces;
   FetchTurns turns;  ///< of fetch(), and then of update()

@@ -18,14 +18,10 @@ PeerCut peer_cut_of(const Range& vectors, const Range& gradients) {
 
 VectorLayout::VectorLayout(const Paths& paths, Delivery delivery)
     : paths_(paths), routing_(paths.routing()), rank_(paths.rank()), delivery_(delivery) {
-  // To whom samples belong does not matter, as long as it is another rank.
-  const std::int64_t other = rank_ == 0 ? 1 : 0;
-  for_slots(routing_, rank_, [&](const SlotAddress& address) {
-    const layout::PathBlock block = paths_.of(address, other).block(address, other);
-    flows_.push_back({.dim = static_cast<std::int32_t>(routing_.kind(address).dim()),
-                      .vectors = block.moves_vectors(),
-                      .gradients = block.moves_gradients()});
-  });
+  for (const SlotKind& slot : routing_.kinds) {
+    flows_.push_back({.dim = static_cast<std::int32_t>(slot.dim()),
+                      .block = {.path = slot.path, .own = false, .sequence = slot.sequence}});
+  }
 }
 
 void VectorLayout::prepare(const InputStep& input, OutputStep& step) const {
@@ -58,16 +54,15 @@ void VectorLayout::place_served(const InputStep& input, OutputStep& step) const 
         __builtin_prefetch(&step.served_places[at(ahead)], 1);
       }
       const ServedBlock one = input.arrived_block(i);
-      const PeerFlow& flow = flows_[at(one.address.slot)];
+      const PeerFlow& moves = flow_of(one.address);
       step.peer_places[at(i)] = step.served_places[at(one.place)] = next;
-      place(one.block, flow.vectors, flow.dim);
+      place(one.block, moves.block.moves_vectors(), moves.dim);
       cut_peer(input, one, i, step);
     }
     if (r == rank_) {
       for_served(input, r, [&](const ServedBlock& one) {
         step.served_places[at(one.place)] = next;
-        place(one.block, paths_.of(one.address, r).block(one.address, r).moves_vectors(),
-              routing_.kind(one.address).dim());
+        place(one.block, vector_travels(one.address, r), routing_.kind(one.address).dim());
       });
     }
     step.served_run[at(r)].end = next.vectors;
@@ -110,10 +105,8 @@ void VectorLayout::add_pieces(const InputStep& input,
   };
   if (rank == rank_) {
     for_served(input, rank, [&](const ServedBlock& one) {
-      const SlotPath& path = paths_.of(one.address, rank);
-      const layout::PathBlock block = path.block(one.address, rank);
-      if (forward ? block.moves_vectors() : block.moves_gradients()) {
-        const BlockCut some = path.served_cut(input, one, cut);
+      if (forward ? vector_travels(one.address, rank) : gradient_travels(one.address, rank)) {
+        const BlockCut some = paths_.served_cut(input, one, cut);
         add(forward ? output(step, one).data : gradient(step, one).data,
             forward ? some.vectors : some.gradients, routing_.kind(one.address).dim());
       }
@@ -122,8 +115,8 @@ void VectorLayout::add_pieces(const InputStep& input,
   }
   const Range arrivals = input.served.arrivals_of(rank);
   for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
-    const PeerFlow& moves = flows_[at(input.served.arrived[at(i)].slot)];
-    if (forward ? moves.vectors : moves.gradients) {
+    const PeerFlow& moves = flow_of({rank_, input.served.arrived[at(i)].slot});
+    if (forward ? moves.block.moves_vectors() : moves.block.moves_gradients()) {
       const layout::ServedFloats<std::int64_t>& place = step.peer_places[at(i)];
       const PeerCut& some = peer_cut(step, i, cut);
       add(step.served.as<float>() + (forward ? place.vectors : place.gradients),
@@ -143,24 +136,27 @@ void VectorLayout::place_asked(const InputStep& input, OutputStep& step) const {
   step.asked_begin.resize(at(input.asked.num_places));
   step.arrived_at.assign(at(input.asked.num_places), nullptr);
   std::int64_t floats = 0;
-  const auto place = [&](const SlotAddress& address, std::int64_t where) {
-    const bool has_place = exchange.has_asked(paths_.of(address, rank_).block(address, rank_));
+  const auto place = [&](bool has_place, std::int64_t dim, std::int64_t where) {
     step.asked_begin[at(where)] = floats;
-    floats += has_place ? input.asked.slots[at(where)].vectors * routing_.kind(address).dim() : 0;
+    floats += has_place ? input.asked.slots[at(where)].vectors * dim : 0;
   };
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     floats = 0;
     if (r == rank_) {
       const auto own = [&](const SlotAddress& address) {
-        place(address, input.asked.place(address));
+        place(exchange.has_asked(paths_.of(address, r).block(address, r)),
+              routing_.kind(address).dim(), input.asked.place(address));
       };
       for_slots(routing_, r, own);
       for_slots(routing_, routing_.replicated(), own);
     } else {
       std::int64_t number = input.asked.server_begins[at(r)];
       input.asked.for_slots_with_ids(r, [&](const SlotAddress& address, std::int64_t where) {
-        place(address, where);
-        cut_asked(input, address, where, number++, step);
+        const PeerFlow& moves = flow_of(address);
+        place(exchange.has_asked(moves.block), moves.dim, where);
+        if (cuts > 1) {
+          cut_asked(input, address, where, number++, step);
+        }
       });
     }
     const bool lies_here = r != rank_ || exchange.has_own();
@@ -181,7 +177,7 @@ void VectorLayout::cut_asked(const InputStep& input,
                              OutputStep& step) const {
   const std::int64_t cuts = routing_.micro_batches.count();
   const SlotPath& path = paths_.of(address, rank_);
-  for (std::int64_t cut = 0; cut < cuts && cuts > 1; ++cut) {
+  for (std::int64_t cut = 0; cut < cuts; ++cut) {
     const AskedCut some = path.asked_cut(input, address, input.asked.slot_at(place), cut);
     step.asked_cuts[at(number * cuts + cut)] = peer_cut_of(some.vectors, some.gradients);
   }
@@ -205,11 +201,11 @@ AskedCut VectorLayout::asked_cut(const InputStep& input,
 }
 
 VectorPlace VectorLayout::output(const OutputStep& step, const ServedBlock& of) const {
-  const SlotKind& slot = routing_.kind(of.address);
-  if (!paths_.of(of.address, of.source).block(of.address, of.source).moves_vectors()) {
-    return step.matrices.vectors_of(slot);
+  if (!vector_travels(of.address, of.source)) {
+    return step.matrices.vectors_of(routing_.kind(of.address));
   }
-  return {step.served.as<float>() + step.served_places[at(of.place)].vectors, slot.dim()};
+  return {step.served.as<float>() + step.served_places[at(of.place)].vectors,
+          flow_of(of.address).dim};
 }
 
 float* VectorLayout::asked(const OutputStep& step,
@@ -222,15 +218,11 @@ float* VectorLayout::asked(const OutputStep& step,
 }
 
 VectorPlace VectorLayout::gradient(const OutputStep& step, const ServedBlock& of) const {
-  const SlotKind& slot = routing_.kind(of.address);
   if (!gradient_travels(of.address, of.source)) {
-    return step.matrices.gradients_of(slot);
+    return step.matrices.gradients_of(routing_.kind(of.address));
   }
-  return {step.served.as<float>() + step.served_places[at(of.place)].gradients, slot.dim()};
-}
-
-bool VectorLayout::gradient_travels(const SlotAddress& address, std::int64_t source) const {
-  return paths_.of(address, source).block(address, source).moves_gradients();
+  return {step.served.as<float>() + step.served_places[at(of.place)].gradients,
+          flow_of(of.address).dim};
 }
 
 }  // namespace weft::sharding

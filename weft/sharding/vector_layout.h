@@ -99,16 +99,37 @@ class VectorLayout {
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
   [[nodiscard]] VectorPlace gradient(const OutputStep& step, const ServedBlock& of) const;
 
+  /// Whether vectors of a slot travel from its server to `source`, itself perhaps; the others are
+  /// where they belong at once.
+  [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const {
+    return is_between_ranks(address, source)
+               ? flow_of(address).block.moves_vectors()
+               : paths_.of(address, source).block(address, source).moves_vectors();
+  }
+
   /// Whether gradients go from `source` to the slot's server, itself perhaps; the others are read
   /// where they are.
-  [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const;
+  [[nodiscard]] bool gradient_travels(const SlotAddress& address, std::int64_t source) const {
+    return is_between_ranks(address, source)
+               ? flow_of(address).block.moves_gradients()
+               : paths_.of(address, source).block(address, source).moves_gradients();
+  }
 
  private:
-  /// What other ranks are sent of a slot of this one, and send back.
+  /// What travels between different ranks of slots of a kind. Small, so that loops over many slots
+  /// find it in a near cache.
   struct PeerFlow {
     std::int32_t dim = 0;
-    bool vectors = false, gradients = false;
+    layout::PathBlock block;
   };
+
+  [[nodiscard]] bool is_between_ranks(const SlotAddress& address, std::int64_t source) const {
+    return !routing_.served_by(address, source);
+  }
+
+  [[nodiscard]] const PeerFlow& flow_of(const SlotAddress& address) const {
+    return flows_[routing_.kind_number(address)];
+  }
 
   void place_served(const InputStep& input, OutputStep& step) const;
   void place_asked(const InputStep& input, OutputStep& step) const;
@@ -129,7 +150,7 @@ class VectorLayout {
   const Routing& routing_;
   std::int64_t rank_;
   Delivery delivery_;
-  std::vector<PeerFlow> flows_;  // [own slots]
+  std::vector<PeerFlow> flows_;  // by kind
 };
 
 }  // namespace weft::sharding
