@@ -15,6 +15,7 @@ class PieceList {
  public:
   void clear() { size_ = 0; }
 
+  /// Appends a piece. Amortised O(1), without a call once the longest list has been seen.
   void add(const Piece& piece) {
     if (size_ == pieces_.size()) {
       grow();

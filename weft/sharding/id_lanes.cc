@@ -24,7 +24,7 @@ bool has_width(const SlotKind& slot, bool is_listed) {
   return slot.fetch < 0 && !is_listed;
 }
 
-/// As layout::number_bytes() counts; returns what is behind it.
+/// Writes what layout::number_bytes() counts; returns where it ends.
 std::byte* write_number(std::byte* to, std::int64_t value) {
   for (; value >= 128; value /= 128) {
     *to++ = static_cast<std::byte>(value % 128 + 128);
@@ -33,8 +33,8 @@ std::byte* write_number(std::byte* to, std::int64_t value) {
   return to;
 }
 
-/// Most pieces of slots with few ids have a few bytes: they are copied without a call, by one
-/// number from either end.
+/// Copies a piece; returns where it ends. Most pieces of slots with few ids have a few bytes: these
+/// are copied without a call, by one number from either end.
 std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
   const auto copy_ends = [&]<typename T>(T) {
     const auto* const data = static_cast<const std::byte*>(from);
@@ -59,7 +59,7 @@ std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
   return to + bytes;
 }
 
-/// How long the lane to a rank is: with its bits and counts, and without its sections.
+/// How long the lane to a rank is, by the counts of its slots.
 LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t server) {
   const Routing& routing = paths.routing();
   std::int64_t counts_bytes = layout::slot_bits_bytes(routing.num_slots(server));

@@ -370,6 +370,8 @@ class Routing::RuleSlots {
   /// Both outlive it. REQUIRES: the cuts are a rule.
   RuleSlots(const Routing& routing, const RowCuts& cuts) : routing_(routing), cuts_(cuts) {}
 
+  /// Of a cut of the rule, or of the hot rows. A search where its server's list is another than
+  /// before, else a division.
   [[nodiscard]] SlotAddress of(std::int64_t cut) {
     if (cut == cuts_.tail_cuts) {
       return cuts_.listed.back();
