@@ -62,6 +62,9 @@ std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
 /// How long the lane to a rank is, by the counts of its slots.
 LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t server) {
   const Routing& routing = paths.routing();
+  if (asked.server_begins[at(server)] == asked.server_begins[at(server) + 1]) {
+    return {};
+  }
   std::int64_t counts_bytes = layout::slot_bits_bytes(routing.num_slots(server));
   std::int64_t sections_bytes = 0;
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
@@ -72,7 +75,7 @@ LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t ser
                     (slot.packed ? layout::number_bytes(counts.packed_bytes) : 0);
     sections_bytes += paths.between_ranks(slot).section_bytes(slot, counts, asked.rank);
   });
-  return sections_bytes == 0 ? LaneBytes{} : LaneBytes{counts_bytes, counts_bytes + sections_bytes};
+  return {counts_bytes, counts_bytes + sections_bytes};
 }
 
 /// Writes the lane of so many bytes to a rank, counts and sections side by side.
@@ -102,6 +105,8 @@ void write_lane(const Paths& paths,
     SlotPieces pieces;
     paths.between_ranks(slot).add_pieces(asked, address, place, pieces);
     for (const comm::Piece& piece : pieces.all()) {
+      WEFT_CHECK(piece.bytes <= lane + bytes.all - section,
+                 "{} sends rank {} more ids than announced", routing.name_of(slot), server);
       section = write_bytes(section, piece.data, piece.bytes);
     }
   });

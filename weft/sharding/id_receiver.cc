@@ -252,7 +252,7 @@ void IdReceiver::read_lane(std::int64_t global_size,
   for (ArrivedSlot& one : arrived) {
     one.source = static_cast<std::int32_t>(source);
     check(batch, source, one.slot, one.counts);
-    one.section = lane.data() + next;
+    one.section = lane.data() + std::min(next, std::ssize(lane));  // beyond it is refused below
     const Slot& slot = slots_[at(one.slot)];
     next += paths_.between_ranks(slot).section_bytes(slot, one.counts, source);
   }

@@ -26,8 +26,7 @@
 
 namespace weft::sharding {
 
-/// The gradients of one shard, the entries of the batch that they are summed from, and the slots of
-/// its rows.
+/// The gradients of one shard, and the slots of its rows.
 struct ShardStep {
   ShardStep(Device& device, embedding::TableShard& shard)
       : gradients(device, shard), updated_ends(device) {}

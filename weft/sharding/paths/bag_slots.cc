@@ -234,14 +234,11 @@ BlockCut BagSlots::served_cut(const InputStep& input,
     const Range vectors = asked_cut(input, of.address, input.asked.slot(of.address), cut).vectors;
     return {.bags = vectors, .vectors = vectors, .gradients = vectors};
   }
-  Range bags{0, block.lookup.bags};
-  if (routing_.micro_batches.count() > 1) {
-    const Range parts = runs_.cut_parts(of.source, cut);
-    const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
-    const std::int32_t* const last = first + block.lookup.bags;
-    bags = {std::lower_bound(first, last, parts.begin) - first,
-            std::lower_bound(first, last, parts.end) - first};
-  }
+  const Range parts = runs_.cut_parts(of.source, cut);
+  const std::int32_t* const first = input.served.parts.data() + block.parts_begin;
+  const std::int32_t* const last = first + block.lookup.bags;
+  const Range bags{std::lower_bound(first, last, parts.begin) - first,
+                   std::lower_bound(first, last, parts.end) - first};
   const Range vectors = slot.sequence ? input.values_of(block.lookup, block.origin, bags) : bags;
   return {.bags = bags, .vectors = vectors, .gradients = vectors};
 }
