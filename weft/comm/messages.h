@@ -1,4 +1,5 @@
-/// Private to comm/: the errors that both backends give, in the same words.
+/// Private to comm/: what both backends look at in lanes, and the errors that they give, in the
+/// same words.
 #pragma once
 
 #include <cstddef>

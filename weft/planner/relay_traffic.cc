@@ -197,8 +197,11 @@ void RelayTraffic::add_up() {
   replicas_.emplace(hosts_, ranks_.kind_of, replica_rows_);
 }
 
-/// Packed lanes of ids are one run, others are not. Vectors and what is encoded lie in one, and so
-/// do gradients that come; those of a micro-batch lie in one per slot.
+/// Packed lanes of ids are one run; others, which may be one, are counted as if they were not. What
+/// is encoded lies in one run, and so do vectors of whole batches at both ends and their gradients
+/// where they come; gradients of micro-batches come in a piece per slot. Vectors of micro-batches,
+/// which are packed likewise where a rank has several slots, are not counted: their blocks are
+/// those of gradients, and as long where ranks hold and ask alike.
 double RelayTraffic::held_bytes(std::size_t rank, std::int64_t slots) const {
   double bytes = 0.0;
   if (options_.ids) {
