@@ -1,8 +1,11 @@
 // The hierarchical form over threads that pretend to be on several hosts.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "weft/base/host_layout.h"
 #include "weft/comm/local/local.h"
 #include "weft/comm/ordered_reduce.h"
+#include "weft/tensor/memory_use.h"
 #include "weft/trace/recorder.h"
 
 namespace weft::comm {
@@ -162,6 +166,48 @@ TEST(HierarchicalForm, EveryStageIsACollectiveOfTheTrace) {
     const bool relays = comm.rank() == 0 || comm.rank() == 2;
     EXPECT_EQ(track.collective(track.spans()[2]).bytes, relays ? 8 + 6 * 8 : 0);
   });
+}
+
+/// Pieces behind each other are received where they belong; those apart come through a block.
+TEST(HierarchicalForm, UnpacksOnlyLanesWhosePiecesLieApart) {
+  constexpr std::int64_t kPiece = 256 * 1024;
+  const Hosts hosts{0, 0, 1, 1};
+  const auto taken = [&](std::int64_t gap) {
+    std::int64_t bytes = 0;
+    run_on(hosts, [&](Communicator& comm) {
+      Context ctx;
+      const std::size_t ranks = hosts.size();
+      const std::int64_t each = 2 * kPiece + gap;
+      std::vector<std::byte> out(static_cast<std::size_t>(2 * kPiece), std::byte{7});
+      std::vector<std::byte> in(ranks * static_cast<std::size_t>(each));
+      std::vector<Piece> sent{{out.data(), kPiece}, {out.data() + kPiece, kPiece}};
+      std::vector<Piece> received;
+      for (std::size_t p = 0; p < ranks; ++p) {
+        std::byte* const begin = in.data() + p * static_cast<std::size_t>(each);
+        received.push_back({begin, kPiece});
+        received.push_back({begin + kPiece + gap, kPiece});
+      }
+      std::vector<Lane> send(ranks, Lane{.pieces = sent});
+      std::vector<Lane> recv;
+      for (std::size_t p = 0; p < ranks; ++p) {
+        recv.push_back({.pieces = std::span(received).subspan(2 * p, 2)});
+      }
+      comm.barrier(ctx);
+      const std::int64_t before = host_memory_use().now;
+      comm.barrier(ctx);
+      comm.exchange(ctx, send, recv);
+      comm.barrier(ctx);
+      if (comm.rank() == 0) {
+        bytes = host_memory_use().now - before;
+      }
+      comm.barrier(ctx);
+      EXPECT_EQ(std::count(in.begin(), in.end(), std::byte{7}),
+                static_cast<std::int64_t>(ranks) * 2 * kPiece);
+    });
+    return bytes;
+  };
+  // Each rank has two senders on the other host.
+  EXPECT_GE(taken(8) - taken(0), std::ssize(hosts) * 2 * 2 * kPiece);
 }
 
 TEST(HierarchicalForm, NeedsHostsWithSeveralRanks) {

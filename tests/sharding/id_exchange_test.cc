@@ -355,6 +355,15 @@ TEST(IdExchange, LengthsTakeTheBytesOfTheLongest) {
               std::vector<std::int64_t>(lengths.begin(), lengths.end()))
         << most;
   }
+  for (std::size_t few = 2; few <= 10; ++few) {
+    for (const auto& [most, bytes] : {std::pair{255, 1}, {256, 2}, {65536, 4}}) {
+      std::vector<std::int32_t> some(lengths.begin() + 5,
+                                     lengths.begin() + static_cast<std::ptrdiff_t>(5 + few));
+      some.back() = most;
+      EXPECT_EQ(as_they_travel(some, bytes), std::vector<std::int64_t>(some.begin(), some.end()))
+          << few << " up to " << most;
+    }
+  }
   for (const std::int32_t equal : {0, 1, 70'000}) {
     std::fill(lengths.begin(), lengths.end(), equal);
     EXPECT_EQ(narrow_lengths(lengths.data(), 1000), 0);

@@ -142,5 +142,31 @@ TEST(Routing, SaysWhatThePlanSays) {
   }
 }
 
+/// Slots are those of row_cut() in any order of cuts, and where lists of servers take turns.
+TEST(Routing, SlotsOfARuleAreFoundOneAfterTheOther) {
+  std::int64_t found = 0;
+  const auto expect_found = [&](const Routing& routing) {
+    for (const FeatureRoute& route : routing.features) {
+      if (!route.regular) {
+        continue;
+      }
+      Routing::RuleSlots slots(routing, route);
+      const std::int64_t cuts = route.row_cuts();
+      for (std::int64_t k = 0; k < cuts; ++k) {
+        for (const std::int64_t cut : {k, cuts - 1 - k}) {
+          EXPECT_EQ(slots.of(cut), routing.row_cut(route, cut).front()) << route.name << " " << cut;
+          ++found;
+        }
+      }
+    }
+  };
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    const spec::Config config = id_ranks::make_config(seed);
+    expect_found({config, id_ranks::Ranks::make_plan(config, static_cast<int>(9 + seed))});
+  }
+  expect_found(routing_of(tables_config(6, 5), 24));  // whole tables on some ranks
+  EXPECT_GT(found, 1000);
+}
+
 }  // namespace
 }  // namespace weft::sharding

@@ -24,7 +24,7 @@ std::vector<Range> maximal_subtrees(std::int64_t total, Range run) {
 void maximal_subtrees(std::int64_t total, Range run, std::vector<Range>& out) {
   WEFT_CHECK(0 <= run.begin && run.begin <= run.end && run.end <= total, "parts [{}, {}) of {}",
              run.begin, run.end, total);
-  // From where the last one ends the largest that fits: see is_subtree().
+  // Each is the largest node that begins where the one before it ends, as is_subtree() has them.
   for (std::int64_t begin = run.begin; begin < run.end;) {
     Range node{begin, run.end};
     if (run.end != total || !is_subtree(total, node)) {

@@ -57,10 +57,11 @@ Error as_error(const std::exception_ptr& exception, int rank);
 /// Throws Error(kUsage) when what a rank sends to itself is not what it expects.
 void check_own_lane(std::string_view group, const Stamp& stamp, const Lane& send, const Lane& recv);
 
-/// Where pieces lie one behind the other; null where they do not, or have no byte.
+/// Returns where pieces begin that lie one behind the other, each one run; null where they do not,
+/// or have no byte.
 std::byte* run_of(std::span<const Piece> pieces);
 
-/// Whether the pieces agree one by one: then sizes do too.
+/// Returns whether both lanes have as many pieces, each of the same bytes; so they agree in size.
 bool same_pieces(const Lane& send, const Lane& recv);
 
 }  // namespace weft::comm

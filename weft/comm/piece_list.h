@@ -13,6 +13,7 @@ namespace weft::comm {
 
 class PieceList {
  public:
+  /// Forgets all pieces, and keeps their memory.
   void clear() { size_ = 0; }
 
   /// Appends a piece. Amortised O(1), without a call once the longest list has been seen.
@@ -25,7 +26,7 @@ class PieceList {
 
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  /// Those from `begin` to `end`, until the next add() or clear().
+  /// Returns those from `begin` to `end`, which are valid until the next add() or clear().
   [[nodiscard]] std::span<const Piece> between(std::size_t begin, std::size_t end) const {
     return std::span(pieces_).subspan(begin, end - begin);
   }

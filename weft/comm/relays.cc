@@ -20,7 +20,7 @@ std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
 }
 
-Piece run_of(std::span<std::int64_t> values) {
+Piece piece_of(std::span<std::int64_t> values) {
   return {values.data(), static_cast<std::int64_t>(values.size_bytes())};
 }
 
@@ -150,11 +150,11 @@ void Relays::share_sizes(const Context& ctx, const Exchange& call) {
     const std::size_t size = sizes_begin_[i + 1] - sizes_begin_[i];
     send_.next();
     if (size > 0) {
-      send_.add(run_of(std::span(sizes_).subspan(sizes_begin_[i], size)));
+      send_.add(piece_of(std::span(sizes_).subspan(sizes_begin_[i], size)));
     }
     recv_.next();
     if (each > 0) {
-      recv_.add(run_of(std::span(local_sizes_).subspan(i * each, each)));
+      recv_.add(piece_of(std::span(local_sizes_).subspan(i * each, each)));
     }
   }
   host_.copy_directly(ctx, stage_stamp(call), send_.lanes(), recv_.lanes());

@@ -125,8 +125,8 @@ class RelayTraffic {
   /// Before held_bytes(), once all are there.
   void add_up();
 
-  /// What the blocks of a rank take. `slots`: how many it has for each rank, of which the gradients
-  /// of a micro-batch come in a run each.
+  /// Returns the bytes that the blocks of a rank take. `slots`: how many it has for each rank, of
+  /// which the gradients of a micro-batch come in a run each.
   [[nodiscard]] double held_bytes(std::size_t rank, std::int64_t slots) const;
 
  private:

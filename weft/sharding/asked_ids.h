@@ -43,7 +43,7 @@ struct AskedSlot {
 /// What one task has found in its run of bags for one cut of rows; once joined, what the tasks
 /// before it have, and from there on the places that it fills.
 struct CutCount {
-  /// So many unused ones lie between those of two tasks, which so share no cache line.
+  /// How many unused ones lie between those of two tasks, so that these share no cache line.
   static constexpr std::int64_t kBetweenTasks = 2;
 
   std::int64_t first_id = 0;  ///< of the task, once joined

@@ -39,11 +39,11 @@ std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
   const auto copy_ends = [&]<typename T>(T) {
     const auto* const data = static_cast<const std::byte*>(from);
     const auto last = bytes - static_cast<std::int64_t>(sizeof(T));
-    T first_of, last_of;
-    std::memcpy(&first_of, data, sizeof(T));
-    std::memcpy(&last_of, data + last, sizeof(T));
-    std::memcpy(to, &first_of, sizeof(T));
-    std::memcpy(to + last, &last_of, sizeof(T));
+    T front, back;
+    std::memcpy(&front, data, sizeof(T));
+    std::memcpy(&back, data + last, sizeof(T));
+    std::memcpy(to, &front, sizeof(T));
+    std::memcpy(to + last, &back, sizeof(T));
   };
   if (bytes > 16) {
     std::memcpy(to, from, at(bytes));
@@ -59,7 +59,7 @@ std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
   return to + bytes;
 }
 
-/// How long the lane to a rank is, by the counts of its slots.
+/// Returns how long the lane to a rank is, by the counts of its slots.
 LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t server) {
   const Routing& routing = paths.routing();
   if (asked.server_begins[at(server)] == asked.server_begins[at(server) + 1]) {

@@ -231,7 +231,7 @@ struct Routing {
     return kinds[kind_number(address)];
   }
 
-  /// The place of that among `kinds`.
+  /// Returns the place of that among `kinds`.
   [[nodiscard]] std::size_t kind_number(const SlotAddress& address) const {
     return list_of(address.server)[at(address.slot)].kind;
   }
@@ -363,15 +363,16 @@ struct Routing {
   std::vector<std::uint32_t> list_number_;  // [W + 1] of each server
 };
 
-/// Where a rule's cuts are served: row_cut(cuts, cut).front(). Servers whose lists of slots are one
-/// have the slot at one place, which is looked for once as long as they follow each other.
+/// RuleSlots says where a rule's cuts are served: row_cut(cuts, cut).front(). Servers whose lists
+/// of slots are one have the slot at one place, which is looked for once as long as they follow
+/// each other.
 class Routing::RuleSlots {
  public:
   /// Both outlive it. REQUIRES: the cuts are a rule.
   RuleSlots(const Routing& routing, const RowCuts& cuts) : routing_(routing), cuts_(cuts) {}
 
-  /// Of a cut of the rule, or of the hot rows. A search where its server's list is another than
-  /// before, else a division.
+  /// Returns the slot of a cut, which may be that of the hot rows. It takes a search where the
+  /// server's list is another than before, else a division.
   [[nodiscard]] SlotAddress of(std::int64_t cut) {
     if (cut == cuts_.tail_cuts) {
       return cuts_.listed.back();

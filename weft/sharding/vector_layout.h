@@ -99,8 +99,8 @@ class VectorLayout {
   /// Where it finds the gradients after backward(): one per bag of block.gradient, or per id.
   [[nodiscard]] VectorPlace gradient(const OutputStep& step, const ServedBlock& of) const;
 
-  /// Whether vectors of a slot travel from its server to `source`, itself perhaps; the others are
-  /// where they belong at once.
+  /// Returns whether vectors of a slot travel from its server to `source`, itself perhaps; the
+  /// others are where they belong at once.
   [[nodiscard]] bool vector_travels(const SlotAddress& address, std::int64_t source) const {
     return is_between_ranks(address, source)
                ? flow_of(address).block.moves_vectors()
@@ -116,8 +116,8 @@ class VectorLayout {
   }
 
  private:
-  /// What travels between different ranks of slots of a kind. Small, so that loops over many slots
-  /// find it in a near cache.
+  /// PeerFlow is what travels between different ranks of slots of a kind. It is small, so that
+  /// loops over many slots find it in a near cache.
   struct PeerFlow {
     std::int32_t dim = 0;
     layout::PathBlock block;

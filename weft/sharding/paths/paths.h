@@ -23,7 +23,7 @@ class Paths {
     return *paths_[static_cast<std::size_t>(routing_.path(address, source))];
   }
 
-  /// The same between different ranks, of all slots of a kind.
+  /// Returns the path that all slots of a kind take between different ranks.
   [[nodiscard]] const SlotPath& between_ranks(const SlotKind& slot) const {
     return *paths_[static_cast<std::size_t>(slot.path)];
   }
@@ -36,7 +36,8 @@ class Paths {
   /// All of them, in the order in which they read a batch.
   [[nodiscard]] std::span<const std::unique_ptr<SlotPath>> all() const { return paths_; }
 
-  /// What a micro-batch has of a block that this rank serves: SlotPath::served_cut(), or all of it.
+  /// Returns what a micro-batch has of a block that this rank serves: SlotPath::served_cut(), or,
+  /// where batches are not cut, all of it, without a call.
   [[nodiscard]] BlockCut served_cut(const InputStep& input,
                                     const ServedBlock& of,
                                     std::int64_t cut) const {
