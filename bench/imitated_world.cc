@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -33,12 +32,6 @@ struct SplitRequest {
   std::int64_t key = 0;
   std::int64_t token = 0;
 };
-
-std::int64_t processor_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 /// Returns whether lanes lead along a tree of ranks, which has a first rank and so does not move
 /// along.
@@ -146,7 +139,7 @@ class ImitatedGroup final : public comm::Group {
 };
 
 void ImitatedGroup::exchange(const Exchange& call) {
-  std::int64_t begin = processor_ns();
+  std::int64_t begin = thread_ns();
   const Exchange* own = &call;
   const Piece sent{&own, sizeof own};
   for (std::size_t i = 0; i < calls_.size(); ++i) {
@@ -164,11 +157,11 @@ void ImitatedGroup::exchange(const Exchange& call) {
       }
     }
     deliver(call);
-    time_.add(processor_ns() - begin);
+    time_.add(thread_ns() - begin);
     call.read(arrived_);
-    begin = processor_ns();
+    begin = thread_ns();
   });
-  time_.add(processor_ns() - begin);
+  time_.add(thread_ns() - begin);
 }
 
 /// The lane that arrives from a peer; null where nobody has written it.
@@ -252,8 +245,12 @@ void run_imitated(const ImitatedOptions& options,
   std::vector<int> members(at(options.ranks));
   std::iota(members.begin(), members.end(), 0);
   comm::run_local(static_cast<int>(options.real), {}, [&](comm::Communicator& real) {
-    comm::Communicator world(
-        std::make_unique<ImitatedGroup>(options, time, real.duplicate("world"), "world", members));
+    std::unique_ptr<comm::Group> group =
+        std::make_unique<ImitatedGroup>(options, time, real.duplicate("world"), "world", members);
+    if (options.tape != nullptr && real.rank() == options.taped) {
+      group = taped(std::move(group), *options.tape);
+    }
+    comm::Communicator world(std::move(group));
     body(world);
   });
 }

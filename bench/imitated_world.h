@@ -18,12 +18,13 @@
 /// Threads    each real rank is a thread, as those of comm::run_local().
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 
+#include "bench/replayed_rank.h"
+#include "bench/transport_time.h"
 #include "weft/base/parts.h"
 #include "weft/comm/communicator.h"
 
@@ -40,19 +41,9 @@ struct ImitatedOptions {
 
   /// Makes what image `sender` sends its own, where it names its sender. All runs come here.
   std::function<void(std::int64_t sender, std::span<std::byte> run)> moved;
-};
 
-/// What the imitation has taken so far, of all real ranks and of all their threads.
-class TransportTime {
- public:
-  /// Adds nanoseconds of a processor. From any thread.
-  void add(std::int64_t ns) { ns_.fetch_add(ns, std::memory_order_relaxed); }
-
-  /// Seconds of a processor.
-  [[nodiscard]] double seconds() const { return 1e-9 * static_cast<double>(ns_.load()); }
-
- private:
-  std::atomic<std::int64_t> ns_ = 0;
+  GroupTape* tape = nullptr;  ///< keeps what arrives at rank `taped`; may be null
+  std::int64_t taped = 0;
 };
 
 /// Runs `body` on R threads, each with its communicator of a world of W ranks. Errors are those of

@@ -25,6 +25,7 @@
 
 #include "bench/growth_job.h"
 #include "bench/imitated_world.h"
+#include "bench/replayed_rank.h"
 #include "bench/report.h"
 #include "weft/base/at.h"
 #include "weft/base/error.h"
@@ -37,6 +38,7 @@
 namespace weft::bench {
 namespace {
 
+constexpr std::int64_t kTaped = 3;          ///< the real rank that runs again alone
 constexpr std::int64_t kMostCompared = 64;  ///< ranks that are imitated and run as well
 
 struct Options {
@@ -220,7 +222,10 @@ class ScalingBench {
   }
 
   /// Of `real` ranks of the job's, in a world of all of them.
-  std::vector<RankGrowth> run_real(const GrowthJob& job, std::int64_t real, double& plan_s) {
+  std::vector<RankGrowth> run_real(const GrowthJob& job,
+                                   std::int64_t real,
+                                   double& plan_s,
+                                   GroupTape* tape = nullptr) {
     const double begin = processor_s();
     GrowthRun run = make_growth_run(job);
     plan_s = processor_s() - begin;
@@ -230,11 +235,38 @@ class ScalingBench {
     run.steps = options_.steps;
     run.transport = &transport;
     std::vector<RankGrowth> ranks(at(real));
-    const ImitatedOptions options = imitate(run, real);
+    ImitatedOptions options = imitate(run, real);
+    options.tape = tape;
+    options.taped = kTaped;
     run_imitated(options, transport, [&](comm::Communicator& world) {
       ranks[at(world.rank())] = measure_growth(world, run);
     });
     return ranks;
+  }
+
+  /// One of the real ranks again, alone.
+  void add_alone(const GrowthJob& job) {
+    double plan_s = 0.0;
+    GroupTape tape;
+    const RankGrowth taped = run_real(job, kGrowthPerHost, plan_s, &tape)[at(kTaped)];
+    GrowthRun run = make_growth_run(job);
+    TransportTime transport;
+    run.real = kGrowthPerHost;
+    run.steps = options_.steps;
+    run.transport = &transport;
+    RankGrowth alone;
+    run_replayed(tape, transport,
+                 [&](comm::Communicator& world) { alone = measure_growth(world, run); });
+    if (!(alone.counts == taped.counts)) {
+      fail(ErrorCode::kInternal,
+           "{} {} over {} ranks: rank {} sent {} messages of {} bytes alone, {} of {} among others",
+           job.tables, to_string(job.cut), job.ranks, kTaped, alone.counts.all_messages,
+           alone.counts.all_bytes, taped.counts.all_messages, taped.counts.all_bytes);
+    }
+    add("alone", "ms", job, "imitated " + schedule_of(job), 1e3 * alone.library_s);
+    fmt::print("{} {} {} alone {}: library {:.2f} ms\n", job.tables, to_string(job.cut), job.ranks,
+               schedule_of(job), 1e3 * alone.library_s);
+    std::fflush(stdout);
   }
 
   void add_imitated(const GrowthJob& job) {
@@ -242,6 +274,7 @@ class ScalingBench {
     const std::vector<RankGrowth> ranks = run_real(job, kGrowthPerHost, plan_s);
     add_growth(job, "imitated " + schedule_of(job), of_all(ranks));
     add("plan_time", "ms", job, "imitated " + schedule_of(job), 1e3 * plan_s);
+    add_alone(job);
     if (job.ranks > kMostCompared) {
       return;
     }

@@ -77,15 +77,16 @@ def _imitated(results, kind):
 
 
 def table_growth_imitated(results):
-    """A host's real ranks among imitated ones."""
+    """A host's real ranks among imitated ones; "alone": one of them on a processor of its own."""
     rows = []
     for name, cut, ranks, schedule in _imitated(results, "imitated"):
         case = (name, ranks)
         rows.append([name, cut, ranks, schedule.removeprefix("imitated "),
                      _cell(_value(results, "messages", case, schedule, cut=cut)),
                      _cell(_value(results, "bytes", case, schedule, cut=cut), 1e-6),
+                     _cell(_value(results, "alone", case, schedule, cut=cut)),
                      *_times(results, case, schedule, cut=cut)[1:]])
-    return table(["tables", "cut", "ranks", "schedule", "messages", "sent, MB", *TIMES[1:]], rows)
+    return table(["tables", "cut", "ranks", "schedule", "messages", "sent, MB", "alone, ms", *TIMES[1:]], rows)
 
 
 def table_growth_agreement(results):
