@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "weft/base/at.h"
@@ -15,6 +14,7 @@ namespace weft::comm {
 namespace {
 
 constexpr std::int64_t kSilent = -1;  // the size of a silent lane
+constexpr Lane kSilentLane = {.pieces = {}, .silent = true};
 
 std::int64_t size_or_silent(const Lane& lane) {
   return lane.silent ? kSilent : lane.bytes();
@@ -26,18 +26,12 @@ Piece piece_of(std::span<std::int64_t> values) {
 
 }  // namespace
 
-void Relays::Message::clear() {
-  sizes_.clear();
-  begins_.clear();
+void Relays::Message::begin(std::size_t lanes) {
+  sizes_.resize(lanes);
+  begins_.resize(lanes);
+  next_ = 0;
   lane_bytes_ = 0;
   silent_ = 0;
-}
-
-void Relays::Message::add(std::int64_t size) {
-  sizes_.push_back(size);
-  begins_.push_back(lane_bytes_);
-  lane_bytes_ += std::max<std::int64_t>(size, 0);
-  silent_ += size == kSilent ? 1 : 0;
 }
 
 std::uint64_t Relays::Message::check_word() const {
@@ -75,13 +69,11 @@ Relays::Relays(Communicator& all, Communicator& host, HostLayout layout)
       relayed_(layout_.ranks_of(self_host_).size()),
       out_(at(layout_.hosts())),
       in_(at(layout_.ranks())),
-      arrived_(at(layout_.ranks())) {
+      arrived_(at(layout_.ranks())),
+      cross_send_(at(layout_.ranks()), kSilentLane),
+      cross_recv_(at(layout_.ranks()), kSilentLane) {
   list_crossings();
-  by_relay_.resize(crossings_.size());
-  std::iota(by_relay_.begin(), by_relay_.end(), std::size_t{0});
-  std::stable_sort(by_relay_.begin(), by_relay_.end(), [&](std::size_t a, std::size_t b) {
-    return crossings_[a].relay < crossings_[b].relay;
-  });
+  messages_.resize(2 * crossings_.size());
 }
 
 /// Which relay of this host goes with which other host, and what that needs to know.
@@ -170,15 +162,17 @@ void Relays::collect_sizes(Payload payload) {
     const auto sent = [&](std::size_t i, std::size_t j) {
       return local_sizes_[i * each + begin + j];
     };
-    crossing.out.clear();
+    const std::size_t to_there = payloads(crossing.host, payload);
+    const std::size_t to_here = payloads(self_host_, payload);
+    crossing.out.begin(here * to_there);
     for (std::size_t i = 0; i < here; ++i) {
-      for (std::size_t j = 0; j < payloads(crossing.host, payload); ++j) {
+      for (std::size_t j = 0; j < to_there; ++j) {
         crossing.out.add(sent(i, j));
       }
     }
-    crossing.in.clear();
+    crossing.in.begin(there * to_here);
     for (std::size_t s = 0; s < there; ++s) {
-      for (std::size_t i = 0; i < payloads(self_host_, payload); ++i) {
+      for (std::size_t i = 0; i < to_here; ++i) {
         crossing.in.add(sent(i, there + s));
       }
     }
@@ -190,9 +184,10 @@ void Relays::collect_sizes(Payload payload) {
 void Relays::pack(const Context& ctx, const Exchange& call) {
   packed_.clear();
   const std::int64_t out = point_out(call, nullptr);
-  packed_.clear();
-  point_out(call, packed_out_.at_least_of<std::byte>(out));
-  copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
+  if (out > 0) {
+    point_out(call, packed_out_.at_least_of<std::byte>(out));
+    copy_runs(ctx.pool, packed_, RunEnd::kTo, copies_);
+  }
   point_in(call);
 }
 
@@ -316,23 +311,16 @@ void Relays::gather(const Context& ctx, const Exchange& call) {
 }
 
 void Relays::cross(const Context& ctx, const Exchange& call) {
-  send_.clear();
-  recv_.clear();
-  auto next = by_relay_.begin();
-  for (int p = 0; p < layout_.ranks(); ++p) {
-    send_.next();
-    recv_.next();
-    for (; next != by_relay_.end() && crossings_[*next].relay == p; ++next) {
-      const auto& [host, relay, out, in] = crossings_[*next];
-      if (!out.is_silent()) {
-        send_.add({out.place(), out.bytes()});
-      }
-      if (!in.is_silent()) {
-        recv_.add({in.place(), in.bytes()});
-      }
-    }
+  const auto lane_of = [](const Message& message, Piece& piece) {
+    piece = {message.place(), message.bytes()};
+    return message.is_silent() ? kSilentLane : Lane{.pieces = {&piece, 1}, .silent = false};
+  };
+  for (std::size_t c = 0; c < crossings_.size(); ++c) {
+    const auto& [host, relay, out, in] = crossings_[c];
+    cross_send_[at(relay)] = lane_of(out, messages_[2 * c]);
+    cross_recv_[at(relay)] = lane_of(in, messages_[2 * c + 1]);
   }
-  all_.copy_directly(ctx, call.stamp, send_.lanes(), recv_.lanes());
+  all_.copy_directly(ctx, call.stamp, cross_send_, cross_recv_);
   for (const Crossing& crossing : crossings_) {
     const std::uint64_t expected = crossing.in.check_word();
     if (!crossing.in.is_silent() &&

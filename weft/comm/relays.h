@@ -67,10 +67,16 @@ class Relays {
   /// One message between two hosts: a check word, then lanes by sender, [senders][payloads].
   class Message {
    public:
-    void clear();
+    /// Begins anew, with room for so many lanes, all of which add() gives.
+    void begin(std::size_t lanes);
 
     /// Adds the next lane; a silent one has kSilent bytes.
-    void add(std::int64_t size);
+    void add(std::int64_t size) {
+      sizes_[next_] = size;
+      begins_[next_++] = lane_bytes_;
+      lane_bytes_ += size > 0 ? size : 0;
+      silent_ += size < 0 ? 1 : 0;
+    }
 
     [[nodiscard]] std::int64_t lanes() const { return std::ssize(sizes_); }
 
@@ -94,6 +100,7 @@ class Relays {
    private:
     std::vector<std::int64_t> sizes_;
     std::vector<std::int64_t> begins_;  // in bytes behind the check word
+    std::size_t next_ = 0;              // lane
     std::int64_t lane_bytes_ = 0;
     std::int64_t silent_ = 0;  // lanes
     std::byte* place_ = nullptr;
@@ -136,10 +143,12 @@ class Relays {
   std::vector<std::size_t> sizes_begin_;   ///< [ranks here + 1] of each relay's in these
   std::vector<std::int64_t> local_sizes_;  ///< [ranks here] as they have come, by crossing
   std::vector<Crossing> crossings_;        ///< of the hosts to which this rank relays
-  std::vector<std::size_t> by_relay_;      ///< crossings, by the rank at their other end
   std::vector<Piece> out_;                 ///< [H] the lanes to the ranks of a host, as one run
   std::vector<Piece> in_;                  ///< [W] where the lanes from other hosts' ranks come to
   std::vector<Lane> arrived_;              ///< [W]
+  std::vector<Piece> messages_;            ///< that cross, two of each crossing
+  std::vector<Lane> cross_send_;           ///< [W] silent but to the relays of other hosts
+  std::vector<Lane> cross_recv_;           ///< [W] and from them
   LaneList send_, recv_;
   std::vector<LaneRun> packed_;
   std::vector<Copy> copies_;
