@@ -157,6 +157,22 @@ StepCounts count(const trace::Recorder& recorder) {
   return own;
 }
 
+/// Returns the seconds of each part of a step on average, as long as its spans are.
+std::array<double, kStepParts> part_seconds(const trace::Recorder& recorder, std::int64_t steps) {
+  std::array<double, kStepParts> seconds{};
+  for (const trace::Track& track : recorder.tracks()) {
+    for (const trace::Span& span : track.spans()) {
+      const auto part =
+          std::find(kStepPartNames.begin(), kStepPartNames.end(), std::string_view(span.name));
+      if (part != kStepPartNames.end()) {
+        seconds[static_cast<std::size_t>(part - kStepPartNames.begin())] +=
+            1e-9 * static_cast<double>(span.end_ns - span.begin_ns) / static_cast<double>(steps);
+      }
+    }
+  }
+  return seconds;
+}
+
 /// Returns the bytes that the heap holds beside blocks that host_memory_use() counts.
 double heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
@@ -305,6 +321,10 @@ RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run) {
   probe.train(engine, batch, 1);
   recorder.stop();
   figures.counts = count(recorder);
+  recorder.start();
+  probe.train(engine, batch, run.steps);
+  recorder.stop();
+  figures.part_s = part_seconds(recorder, 1 + run.steps);
   return figures;
 }
 

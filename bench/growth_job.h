@@ -75,15 +75,16 @@ struct StepCounts {
 /// A rank's figures; those of its process are divided by the ranks in it.
 struct RankGrowth {
   StepCounts counts;
-  double step_s = 0.0;         ///< of a processor, with the dense model
-  double library_s = 0.0;      ///< without it, and without an imitated world's transport
-  double start_s = 0.0;        ///< of a processor, without plan and data
-  double tables = 0.0;         ///< bytes of the rank's tables
-  double buffers = 0.0;        ///< bytes that the process has, tables among them
-  double heap = 0.0;           ///< bytes of lists on the heap beside these
-  double manifest = 0.0;       ///< bytes, of a checkpoint that was saved
-  double manifest_most = 0.0;  ///< what docs/checkpoint_format.md says it has at most
-  double checkpoint = 0.0;     ///< bytes of all of its files
+  double step_s = 0.0;     ///< of a processor, with the dense model
+  double library_s = 0.0;  ///< without it, and without an imitated world's transport
+  double start_s = 0.0;    ///< of a processor, without plan and data
+  std::array<double, kStepParts> part_s{};  ///< of a step's parts, as a trace has them
+  double tables = 0.0;                      ///< bytes of the rank's tables
+  double buffers = 0.0;                     ///< bytes that the process has, tables among them
+  double heap = 0.0;                        ///< bytes of lists on the heap beside these
+  double manifest = 0.0;                    ///< bytes, of a checkpoint that was saved
+  double manifest_most = 0.0;               ///< what docs/checkpoint_format.md says it has at most
+  double checkpoint = 0.0;                  ///< bytes of all of its files
 };
 
 /// Starts the job, trains, and counts one step. Collective over `world`.

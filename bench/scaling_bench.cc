@@ -264,6 +264,12 @@ class ScalingBench {
            alone.counts.all_bytes, taped.counts.all_messages, taped.counts.all_bytes);
     }
     add("alone", "ms", job, "imitated " + schedule_of(job), 1e3 * alone.library_s);
+    for (std::size_t p = 0; p < kStepParts; ++p) {
+      if (alone.part_s[p] > 0.0) {
+        add("alone." + std::string(kStepPartNames[p]), "ms", job, "imitated " + schedule_of(job),
+            1e3 * alone.part_s[p]);
+      }
+    }
     fmt::print("{} {} {} alone {}: library {:.2f} ms\n", job.tables, to_string(job.cut), job.ranks,
                schedule_of(job), 1e3 * alone.library_s);
     std::fflush(stdout);

@@ -89,6 +89,20 @@ def table_growth_imitated(results):
     return table(["tables", "cut", "ranks", "schedule", "messages", "sent, MB", "alone, ms", *TIMES[1:]], rows)
 
 
+ALONE = ("exchange_counts", "exchange_ids", "lookup", "output_dist", "coalesce", "grad_dist", "update_rows",
+         "exchange_report")
+
+
+def table_growth_alone(results):
+    """The parts of a step of a rank on a processor of its own, of the most ranks that were imitated."""
+    jobs = _imitated(results, "imitated")
+    most = max((int(ranks) for _, _, ranks, _ in jobs), default=0)
+    rows = [[name, cut, schedule.removeprefix("imitated "),
+             *(_cell(_value(results, f"alone.{part}", (name, ranks), schedule, cut=cut)) for part in ALONE)]
+            for name, cut, ranks, schedule in jobs if int(ranks) == most]
+    return table(["tables", "cut", "schedule", *ALONE], rows)
+
+
 def table_growth_agreement(results):
     """The same ranks among imitated peers and among real ones: figures of both."""
     rows = []

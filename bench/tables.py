@@ -17,7 +17,7 @@ import pipeline_tables
 import rank_tables
 import save_tables
 import store_tables
-from scaling_tables import (table_growth_agreement, table_growth_bytes,  # noqa: F401  (found by name)
+from scaling_tables import (table_growth_agreement, table_growth_alone, table_growth_bytes,  # noqa: F401  (found by name)
                             table_growth_imitated, table_growth_measured, table_growth_nested, table_growth_predicted,
                             table_growth_processes, table_growth_sync)
 from table_text import number, percent, spread, spread_of_ratios, table

@@ -249,10 +249,13 @@ class Tables(Folder):
         self.write("s.json", results(*self.growth("sync", 22), *self.growth("real sync", 23, cut="even"),
                                      *self.growth("imitated sync", 24, cut="even"),
                                      figure("alone", (1, 1, 1), better="lower", tables="x", ranks="64", cut="even",
+                                            schedule="imitated sync"),
+                                     figure("alone.lookup", (2, 2, 2), better="lower", tables="x", ranks="64", cut="even",
                                             schedule="imitated sync"), program="scaling"))
         self.write("t.json", results(*self.growth("sync", 25), program="scaling_mpi"))
         result = tables.Results(self.folder)
         self.assertIn("| x | even | 64 | sync | 24 | 2 | 1 | 3 | 5 | 6 | 7 |", tables.table_growth_imitated(result))
+        self.assertIn("| x | even | sync | - | - | 2 | - | - | - | - | - |", tables.table_growth_alone(result))
         self.assertIn("| x | even | 64 | sync | 24 / 23 | 2,000 / 2,000 | 3 / 3 | 6 / 6 | 7 / 7 |",
                       tables.table_growth_agreement(result))
         self.assertIn("| x | 64 | sync | 25 / 22 | 2,000,000 / 2,000,000 | 4 | 3 | 5 | 6 | 7 |",
