@@ -2,11 +2,12 @@
 // outside tables, what making the ranks takes, and bytes of plans and manifests (docs/scaling.md).
 // Of ranks as threads that pass for those of hosts of 8, or of processes under mpirun; by the
 // planner's formulas; and of one host of real ranks in a world whose others are imitated, of
-// thousands of ranks. Where as many ranks exist too, both must have sent the same.
+// thousands of ranks. Where as many ranks exist too, both must have sent the same. One of that
+// host's ranks then runs again alone, with what arrived at it.
 //
 // Messages and bytes are counts, the same on every machine. Processor time is that of the whole
 // process over the ranks; "library" is without the dense model, and in an imitated world without
-// what carries messages.
+// what carries messages; "alone" is the same of the rank that is alone.
 #include <algorithm>
 #include <array>
 #include <cstdint>
