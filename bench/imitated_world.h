@@ -14,7 +14,7 @@
 ///            groups, hosts of one size. Slices of dense sums may differ by an element: where sizes
 ///            differ in a group called "dense", zeros arrive. Elsewhere that is an error.
 /// Not there  what carries messages. The seconds of a processor that the imitation takes are
-///            counted (transport_s()) for callers to take off.
+///            counted (TransportTime) for callers to take off.
 /// Threads    each real rank is a thread, as those of comm::run_local().
 #pragma once
 

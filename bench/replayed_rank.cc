@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "weft/base/at.h"
 #include "weft/base/error.h"
 #include "weft/comm/activity.h"
 #include "weft/comm/copies.h"
+#include "weft/comm/group.h"
+#include "weft/comm/messages.h"
 
 namespace weft::bench {
 namespace {
@@ -49,7 +53,7 @@ Extent extent_of(const Piece& piece) {
 /// Returns the bytes that all take.
 std::size_t place(std::vector<Extent>& extents) {
   std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+            [](const Extent& a, const Extent& b) { return std::less<>()(a.begin, b.begin); });
   std::size_t joined = 0;
   for (const Extent& extent : extents) {
     if (joined > 0 && extent.begin <= extents[joined - 1].end) {
@@ -154,8 +158,10 @@ class ReplayedGroup final : public comm::Group {
   std::int64_t propose_token() override { return 0; }
 
   std::unique_ptr<Group> make_group(const comm::SubgroupOptions& options) override {
-    WEFT_CHECK(groups_ < tape_.groups.size() && tape_.groups[groups_]->name == options.name,
-               "group '{}' was not made of '{}' when the tape was", options.name, name());
+    if (groups_ == tape_.groups.size() || tape_.groups[groups_]->name != options.name) {
+      fail(ErrorCode::kComm, "group '{}' was not made of '{}' when the tape was", options.name,
+           name());
+    }
     return std::make_unique<ReplayedGroup>(*tape_.groups[groups_++], time_, activity_);
   }
 
@@ -190,12 +196,21 @@ void ReplayedGroup::exchange(const Exchange& call) {
   for (std::size_t p = 0; p < arrived_.size(); ++p) {
     const Lane& from = taped_lanes[p];
     const Lane& to = call.recv[p];
-    arrived_[p] = p == at(rank()) ? call.send[p] : tape_.lends ? from : to;
-    if (p != at(rank()) && (from.silent != to.silent || from.bytes() != to.bytes())) {
-      fail(ErrorCode::kComm, "{}: {} bytes from rank {} are on the tape, {} are expected",
-           comm::describe(call.stamp, name()), from.bytes(), p, to.bytes());
+    if (p == at(rank())) {
+      arrived_[p] = call.send[p];
+      continue;
     }
-    if (!tape_.lends && p != at(rank()) && !from.silent) {
+    arrived_[p] = tape_.lends ? from : to;
+    if (from.silent && to.silent) {
+      continue;
+    }
+    if (from.silent != to.silent || !comm::same_pieces(from, to)) {
+      fail(ErrorCode::kComm,
+           "{}: {} bytes in {} pieces from rank {} are on the tape, {} in {} are expected",
+           comm::describe(call.stamp, name()), from.bytes(), from.pieces.size(), p, to.bytes(),
+           to.pieces.size());
+    }
+    if (!tape_.lends) {
       comm::copy_lanes(nullptr, {&from, 1}, {&to, 1}, 0, copies_);
     }
   }
@@ -242,6 +257,7 @@ TapedExchange::TapedExchange(const comm::Stamp& stamp,
                            [](const std::byte* b, const Extent& one) { return b < one.begin; }));
       Piece& own = pieces_.emplace_back(piece);
       own.data = kept + extent.kept + (begin - extent.begin);
+      own.rows = nullptr;
       if (piece.row_bytes > 0 && piece.rows != nullptr && piece.bytes > 0) {
         auto& rows = rows_.emplace_back(piece.rows, piece.rows + piece.bytes / piece.row_bytes);
         const auto first = static_cast<std::int32_t>(ends_of(piece).first);

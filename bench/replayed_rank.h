@@ -18,16 +18,18 @@
 #include "bench/transport_time.h"
 #include "weft/comm/collective.h"
 #include "weft/comm/communicator.h"
-#include "weft/comm/group.h"
 
 namespace weft::bench {
 
 /// What arrived at a rank in one exchange. Pieces lie as their sender's did: in the order of their
-/// addresses, and side by side where they were.
+/// addresses, and side by side where they were. What lies between the rows of a piece is kept too,
+/// so nobody may write there meanwhile.
 class TapedExchange {
  public:
   /// Copies `lanes` [W], which have arrived at rank `self`; its own is left out.
   TapedExchange(const comm::Stamp& stamp, std::span<const comm::Lane> lanes, std::size_t self);
+  TapedExchange(const TapedExchange&) = delete;  // lanes point into it
+  TapedExchange& operator=(const TapedExchange&) = delete;
 
   [[nodiscard]] const comm::Stamp& stamp() const { return stamp_; }
 
@@ -52,7 +54,8 @@ struct GroupTape {
   std::vector<std::unique_ptr<GroupTape>> groups;  ///< in the order in which they were made
 };
 
-/// Returns `group`, and keeps on `tape`, which outlives it, all that arrives there.
+/// Returns `group`, and keeps on `tape`, which outlives it, all that arrives there. The group is
+/// one of an imitated world: what backends alone know, as what carries messages, is not passed on.
 std::unique_ptr<comm::Group> taped(std::unique_ptr<comm::Group> group, GroupTape& tape);
 
 /// Runs `body` in this thread as the rank whose tape it is, which must make the same calls as when

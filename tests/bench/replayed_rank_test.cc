@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -119,22 +120,84 @@ TEST(ReplayedRank, GetsAloneWhatItGotAmongItsPeers) {
   EXPECT_GT(time.seconds(), 0.0);
 }
 
+/// The code with which replaying `body` fails.
+ErrorCode error_of(const GroupTape& tape,
+                   const std::function<void(comm::Communicator& world)>& body) {
+  TransportTime time;
+  try {
+    run_replayed(tape, time, body);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::kInternal;
+}
+
 TEST(ReplayedRank, MakesTheCallsOfItsTape) {
   GroupTape tape;
   Values before;
   record(tape, before);
+  const auto other_call = [](comm::Communicator& world) {
+    Context ctx;
+    world.barrier(ctx);
+  };
+  const auto other_size = [](comm::Communicator& world) {
+    Context ctx;
+    std::array<std::int32_t, kRanks> all{};
+    world.all_gather(ctx, all.data(), all.data(), sizeof all[0]);
+  };
+  const auto too_often = [](comm::Communicator& world) {
+    talk(world);
+    talk(world);
+  };
+  EXPECT_EQ(error_of(tape, other_call), ErrorCode::kComm);
+  EXPECT_EQ(error_of(tape, other_size), ErrorCode::kComm);
+  EXPECT_EQ(error_of(tape, too_often), ErrorCode::kComm);
+}
+
+TEST(ReplayedRank, ExpectsThePiecesAndGroupsOfItsTape) {
+  const auto send_one = [](comm::Communicator& world, std::int64_t pieces) {
+    Context ctx;
+    std::array<Values, 2> values = {Values(2 * kRanks), Values(2 * kRanks)};
+    std::array<std::vector<std::array<Piece, 2>>, 2> places;
+    std::array<std::vector<Lane>, 2> lanes;  // to and from
+    for (std::size_t end = 0; end < 2; ++end) {
+      places[end].resize(kRanks);
+      for (std::size_t r = 0; r < kRanks; ++r) {
+        std::int64_t* const at = &values[end][2 * r];
+        places[end][r] = {Piece{at, pieces == 1 ? 2 * kWord : kWord}, Piece{at + 1, kWord}};
+        const bool silent = (r == 0) != (world.rank() == 0);
+        lanes[end].push_back(
+            {.pieces = std::span(places[end][r]).first(static_cast<std::size_t>(pieces)),
+             .silent = silent});
+      }
+    }
+    world.exchange(ctx, lanes[0], lanes[1]);
+  };
+  GroupTape tape;
+  const ImitatedOptions options{.ranks = kRanks,
+                                .real = kRanks,
+                                .per_host = kPerHost,
+                                .merged = {},
+                                .moved = {},
+                                .tape = &tape,
+                                .taped = kTaped};
   TransportTime time;
-  const auto replay = [&](const auto& body) { run_replayed(tape, time, body); };
-  EXPECT_THROW(replay([](comm::Communicator& world) {
-                 Context ctx;
-                 world.barrier(ctx);
-               }),
-               Error);
-  EXPECT_THROW(replay([](comm::Communicator& world) {
-                 talk(world);
-                 talk(world);
-               }),
-               Error);
+  run_imitated(options, time, [&](comm::Communicator& world) {
+    send_one(world, 2);
+    world.split(0, world.rank(), "all");
+  });
+  EXPECT_TRUE(tape.exchanges.front()->lanes()[0].silent);
+  run_replayed(tape, time, [&](comm::Communicator& world) {
+    send_one(world, 2);
+    world.split(0, world.rank(), "all");
+  });
+  const auto one_piece = [&](comm::Communicator& world) { send_one(world, 1); };
+  const auto other_group = [&](comm::Communicator& world) {
+    send_one(world, 2);
+    world.split(0, world.rank(), "others");
+  };
+  EXPECT_EQ(error_of(tape, one_piece), ErrorCode::kComm);
+  EXPECT_EQ(error_of(tape, other_group), ErrorCode::kComm);
 }
 
 TEST(ReplayedRank, LosesNothingThatLiesSideBySide) {
@@ -152,6 +215,8 @@ TEST(ReplayedRank, LosesNothingThatLiesSideBySide) {
   EXPECT_EQ(kept[1].data, first + 2);
   EXPECT_EQ(kept[2].data, first + 1);
   EXPECT_EQ(first[3], 5);
+  const auto in_line = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 64; };
+  EXPECT_EQ(in_line(first), in_line(&values[2]));
 }
 
 }  // namespace

@@ -147,7 +147,7 @@ class Relays {
   std::vector<Piece> in_;                  ///< [W] where the lanes from other hosts' ranks come to
   std::vector<Lane> arrived_;              ///< [W]
   std::vector<Piece> messages_;            ///< that cross, two of each crossing
-  std::vector<Lane> cross_send_;           ///< [W] silent but to the relays of other hosts
+  std::vector<Lane> cross_send_;           ///< [W] silent but to the relays of crossings_
   std::vector<Lane> cross_recv_;           ///< [W] and from them
   LaneList send_, recv_;
   std::vector<LaneRun> packed_;
