@@ -85,7 +85,8 @@ Values talk(comm::Communicator& world) {
   return come;
 }
 
-void record(GroupTape& tape, Values& come) {
+/// Runs `body` on all ranks and keeps on `tape` what arrives at one of them.
+void record(GroupTape& tape, const std::function<void(comm::Communicator& world)>& body) {
   const ImitatedOptions options{.ranks = kRanks,
                                 .real = kRanks,
                                 .per_host = kPerHost,
@@ -94,18 +95,24 @@ void record(GroupTape& tape, Values& come) {
                                 .tape = &tape,
                                 .taped = kTaped};
   TransportTime time;
-  run_imitated(options, time, [&](comm::Communicator& world) {
+  run_imitated(options, time, body);
+}
+
+/// What the rank that is recorded gets in talk().
+Values record_talk(GroupTape& tape) {
+  Values come;
+  record(tape, [&](comm::Communicator& world) {
     const Values own = talk(world);
     if (world.rank() == kTaped) {
       come = own;
     }
   });
+  return come;
 }
 
 TEST(ReplayedRank, GetsAloneWhatItGotAmongItsPeers) {
   GroupTape tape;
-  Values before;
-  record(tape, before);
+  const Values before = record_talk(tape);
   ASSERT_EQ(before.size(), 4U + 20U + 10U);
   EXPECT_EQ(before[4], 8);        // the fifth row's first word, of rank 0
   EXPECT_EQ(before[4 + 5], 108);  // and of rank 1
@@ -134,8 +141,7 @@ ErrorCode error_of(const GroupTape& tape,
 
 TEST(ReplayedRank, MakesTheCallsOfItsTape) {
   GroupTape tape;
-  Values before;
-  record(tape, before);
+  record_talk(tape);
   const auto other_call = [](comm::Communicator& world) {
     Context ctx;
     world.barrier(ctx);
@@ -173,24 +179,15 @@ TEST(ReplayedRank, ExpectsThePiecesAndGroupsOfItsTape) {
     }
     world.exchange(ctx, lanes[0], lanes[1]);
   };
+  const auto send_and_split = [&](comm::Communicator& world) {
+    send_one(world, 2);
+    world.split(0, world.rank(), "all");
+  };
   GroupTape tape;
-  const ImitatedOptions options{.ranks = kRanks,
-                                .real = kRanks,
-                                .per_host = kPerHost,
-                                .merged = {},
-                                .moved = {},
-                                .tape = &tape,
-                                .taped = kTaped};
-  TransportTime time;
-  run_imitated(options, time, [&](comm::Communicator& world) {
-    send_one(world, 2);
-    world.split(0, world.rank(), "all");
-  });
+  record(tape, send_and_split);
   EXPECT_TRUE(tape.exchanges.front()->lanes()[0].silent);
-  run_replayed(tape, time, [&](comm::Communicator& world) {
-    send_one(world, 2);
-    world.split(0, world.rank(), "all");
-  });
+  TransportTime time;
+  run_replayed(tape, time, send_and_split);
   const auto one_piece = [&](comm::Communicator& world) { send_one(world, 1); };
   const auto other_group = [&](comm::Communicator& world) {
     send_one(world, 2);
