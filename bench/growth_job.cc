@@ -157,7 +157,7 @@ StepCounts count(const trace::Recorder& recorder) {
   return own;
 }
 
-/// Returns the seconds of each part of a step on average, as long as its spans are.
+/// Returns the seconds that the spans of each part of a step last together, on average of `steps`.
 std::array<double, kStepParts> part_seconds(const trace::Recorder& recorder, std::int64_t steps) {
   std::array<double, kStepParts> seconds{};
   for (const trace::Track& track : recorder.tracks()) {

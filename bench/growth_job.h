@@ -87,7 +87,8 @@ struct RankGrowth {
   double checkpoint = 0.0;                  ///< bytes of all of its files
 };
 
-/// Starts the job, trains, and counts one step. Collective over `world`.
+/// Starts the job, trains, counts one step, and times the parts of further ones. Collective over
+/// `world`.
 RankGrowth measure_growth(comm::Communicator& world, const GrowthRun& run);
 
 /// Returns the options of an imitated world of the job's ranks, of which `real` exist. They refer

@@ -21,9 +21,9 @@
 
 namespace weft::bench {
 
-/// What arrived at a rank in one exchange. Pieces lie as their sender's did: in the order of their
-/// addresses, and side by side where they were. What lies between the rows of a piece is kept too,
-/// so nobody may write there meanwhile.
+/// TapedExchange keeps what arrived at a rank in one exchange. Pieces lie as their sender's did: in
+/// the order of their addresses, and side by side where they were. What lies between the rows of a
+/// piece is kept too, so nobody may write there meanwhile.
 class TapedExchange {
  public:
   /// Copies `lanes` [W], which have arrived at rank `self`; its own is left out.
@@ -43,7 +43,7 @@ class TapedExchange {
   std::vector<comm::Lane> lanes_;  ///< [W]
 };
 
-/// What arrived at a rank in a group and in those that were made of it. Kept in memory.
+/// GroupTape keeps, in memory, what arrived at a rank in a group and in those that were made of it.
 struct GroupTape {
   int rank = 0;
   std::string name;

@@ -7,8 +7,8 @@
 
 namespace weft::bench {
 
-/// What a stand-in has taken so far, of all ranks and of all their threads, for callers to take
-/// off.
+/// TransportTime counts what a stand-in has taken so far, of all ranks and of all their threads,
+/// for callers to take off.
 class TransportTime {
  public:
   /// Adds nanoseconds of a processor. From any thread.

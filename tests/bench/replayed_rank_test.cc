@@ -29,7 +29,8 @@ constexpr std::int64_t kPerHost = 2;
 constexpr std::int64_t kTaped = 2;
 constexpr std::int64_t kWord = sizeof(std::int64_t);
 
-/// What a rank sends to each: two rows of a matrix of two columns, out of order, and one number.
+/// Sent is what a rank sends to each: two rows of a matrix of two columns, out of order, and one
+/// number.
 struct Sent {
   explicit Sent(const comm::Communicator& group) : values(12) {
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -98,7 +99,7 @@ void record(GroupTape& tape, const std::function<void(comm::Communicator& world)
   run_imitated(options, time, body);
 }
 
-/// What the rank that is recorded gets in talk().
+/// Records talk(), and returns what the rank of the tape got there.
 Values record_talk(GroupTape& tape) {
   Values come;
   record(tape, [&](comm::Communicator& world) {
@@ -127,7 +128,7 @@ TEST(ReplayedRank, GetsAloneWhatItGotAmongItsPeers) {
   EXPECT_GT(time.seconds(), 0.0);
 }
 
-/// The code with which replaying `body` fails.
+/// Returns the code with which replaying `body` fails; kInternal where it does not.
 ErrorCode error_of(const GroupTape& tape,
                    const std::function<void(comm::Communicator& world)>& body) {
   TransportTime time;
