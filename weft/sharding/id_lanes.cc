@@ -152,11 +152,17 @@ class CountReader {
   int sender_;
 };
 
-/// Bits [64 i, 64 i + 64) of the slots of a lane, of which it has `bytes`.
+/// Returns bits [64 i, 64 i + 64) of the slots of a lane, of which it has `bytes`. All words but
+/// the last are read without a call.
 std::uint64_t slot_bits(std::span<const std::byte> lane, std::int64_t bytes, std::int64_t i) {
   static_assert(std::endian::native == std::endian::little);
+  const std::byte* const begin = lane.data() + 8 * i;
   std::uint64_t word = 0;
-  std::memcpy(&word, lane.data() + 8 * i, at(std::min<std::int64_t>(8, bytes - 8 * i)));
+  if (8 * (i + 1) <= bytes) {
+    std::memcpy(&word, begin, sizeof word);
+  } else {
+    std::memcpy(&word, begin, at(bytes - 8 * i));
+  }
   return word;
 }
 
