@@ -1,14 +1,17 @@
 // Many small tasks by runs, and which of many numbers there are.
 #include "weft/sharding/task_list.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "weft/base/at.h"
+#include "weft/base/parts.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
 #include "weft/sharding/present_set.h"
@@ -70,6 +73,15 @@ TEST(PresentSet, HasThePlacesOfAList) {
     for (std::int64_t place = 0; place < std::ssize(list); ++place) {
       EXPECT_TRUE(set.has(list[at(place)]));
       EXPECT_EQ(set.place(list[at(place)]), place);
+    }
+    for (const Range numbers : {Range{0, size}, Range{size / 3, size}, Range{size / 5, size / 2}}) {
+      auto next = std::lower_bound(list.begin(), list.end(), numbers.begin);
+      set.for_each(numbers, [&](std::int64_t number, std::int64_t place) {
+        ASSERT_NE(next, list.end());
+        EXPECT_EQ(number, *next);
+        EXPECT_EQ(place, next++ - list.begin());
+      });
+      EXPECT_EQ(next, std::lower_bound(list.begin(), list.end(), numbers.end));
     }
   }
 }

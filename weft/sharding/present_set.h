@@ -74,15 +74,17 @@ class PresentSet {
   void for_each(Range numbers, const Visit& visit) const {
     for (std::int64_t w = numbers.begin / kWord; w * kWord < numbers.end; ++w) {
       std::uint64_t bits = bits_[at(w)];
+      std::int64_t next = before_[at(w)];  // place of the lowest number that is left
       if (numbers.begin > w * kWord) {
-        bits &= ~std::uint64_t{0} << (numbers.begin - w * kWord);
+        const std::uint64_t below = (std::uint64_t{1} << (numbers.begin - w * kWord)) - 1;
+        next += count_bits(bits & below);
+        bits &= ~below;
       }
       if (numbers.end - w * kWord < kWord) {
         bits &= (std::uint64_t{1} << (numbers.end - w * kWord)) - 1;
       }
       for (; bits != 0; bits &= bits - 1) {
-        const std::int64_t number = w * kWord + std::countr_zero(bits);
-        visit(number, place(number));
+        visit(w * kWord + std::countr_zero(bits), next++);
       }
     }
   }
