@@ -189,6 +189,38 @@ TEST(Copies, ALaneThatIsItsRunStaysAsItIs) {
   EXPECT_THROW(copy_runs(nullptr, std::span(&other, 1), RunEnd::kFrom, copies), Error);
 }
 
+/// Of three lanes of two pieces the second one has come to where it belongs.
+TEST(Copies, LanesBesideOneThatIsHereArriveWhole) {
+  std::vector<std::byte> from(24);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    from[i] = static_cast<std::byte>(i + 1);
+  }
+  const std::vector<std::byte> sent = from;
+  std::vector<std::byte> to(24);
+  std::vector<Piece> out;
+  std::vector<Piece> in;
+  for (std::size_t i = 0; i < 6; ++i) {
+    out.push_back({from.data() + 4 * i, 4});
+    in.push_back({to.data() + 4 * (5 - i), 4});
+  }
+  const auto pair = [](const std::vector<Piece>& pieces, std::size_t lane) {
+    return Lane{std::span(pieces).subspan(2 * lane, 2)};
+  };
+  const Lane from_lanes[] = {pair(out, 0), pair(out, 1), pair(out, 2)};
+  const Lane to_lanes[] = {pair(in, 0), pair(out, 1), pair(in, 2)};
+  for (std::size_t first = 0; first < 3; ++first) {
+    std::fill(to.begin(), to.end(), std::byte{0});
+    std::vector<Copy> copies;
+    copy_lanes(nullptr, from_lanes, to_lanes, first, copies);
+    EXPECT_EQ(from, sent);
+    for (const std::size_t i : {0U, 1U, 4U, 5U}) {
+      EXPECT_EQ(to[4 * (5 - i)], sent[4 * i]) << "piece " << i;
+    }
+    EXPECT_EQ(to[8], std::byte{0});
+    EXPECT_EQ(to[12], std::byte{0});
+  }
+}
+
 TEST(Copies, RowsOfTwoLengthsAreRefused) {
   std::vector<std::byte> bytes(64);
   const Copy copy{{.data = bytes.data(), .bytes = 16, .row_bytes = 8, .stride = 8},

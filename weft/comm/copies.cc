@@ -189,8 +189,11 @@ class LaneCursor {
   }
 
  private:
+  /// A lane that has come to where it belongs, piece by piece, has none left to copy.
   [[nodiscard]] std::int64_t pieces() const {
-    return from_[lane_].silent ? 0 : std::ssize(from_[lane_].pieces);
+    const Lane& from = from_[lane_];
+    const bool is_here = from.pieces.data() == to_[lane_].pieces.data();
+    return from.silent || is_here ? 0 : std::ssize(from.pieces);
   }
 
   void next_lane() {
