@@ -63,9 +63,13 @@ struct Piece {
 struct Lane {
   std::span<const Piece> pieces;
   bool silent = false;
+  std::int64_t known_bytes = -1;  ///< of all pieces; -1: who made the lane did not add them up
 
-  /// Returns the bytes of all pieces.
+  /// Returns the bytes of all pieces. O(pieces) where they are not known.
   [[nodiscard]] std::int64_t bytes() const {
+    if (known_bytes >= 0) {
+      return known_bytes;
+    }
     std::int64_t total = 0;
     for (const Piece& piece : pieces) {
       total += piece.bytes;
@@ -77,7 +81,8 @@ struct Lane {
   /// both know the lengths. What arrives on a silent lane may have no pieces.
   [[nodiscard]] static Lane of(std::span<const Piece> pieces) {
     Lane lane{.pieces = pieces, .silent = false};
-    lane.silent = lane.bytes() == 0;
+    lane.known_bytes = lane.bytes();
+    lane.silent = lane.known_bytes == 0;
     return lane;
   }
 };

@@ -15,7 +15,9 @@ std::span<const comm::Lane> PeerLanes::lanes() {
   lanes_.clear();
   std::size_t begin = 0;
   for (const End& end : ends_) {
-    lanes_.push_back({.pieces = pieces_.between(begin, end.pieces), .silent = end.silent});
+    lanes_.push_back({.pieces = pieces_.between(begin, end.pieces),
+                      .silent = end.bytes == 0,
+                      .known_bytes = end.bytes});
     begin = end.pieces;
   }
   return lanes_;

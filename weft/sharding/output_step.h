@@ -79,7 +79,7 @@ class PeerLanes {
   }
 
   /// Ends the lane in hand.
-  void end_lane() { ends_.push_back({pieces_.size(), std::exchange(bytes_, 0) == 0}); }
+  void end_lane() { ends_.push_back({pieces_.size(), std::exchange(bytes_, 0)}); }
 
   /// Valid until the next clear().
   std::span<const comm::Lane> lanes();
@@ -87,7 +87,7 @@ class PeerLanes {
  private:
   struct End {
     std::size_t pieces = 0;  // of this lane and those before
-    bool silent = true;
+    std::int64_t bytes = 0;  // of this one
   };
 
   comm::PieceList pieces_;
