@@ -1,4 +1,4 @@
-// Many small tasks by runs, and which of many numbers there are.
+// Many small tasks by runs, which of many numbers there are, and lists of blocks by slot.
 #include "weft/sharding/task_list.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "weft/base/parts.h"
 #include "weft/base/philox.h"
 #include "weft/base/thread_pool.h"
+#include "weft/sharding/incoming_ids.h"
 #include "weft/sharding/present_set.h"
 
 namespace weft::sharding {
@@ -82,6 +83,79 @@ TEST(PresentSet, HasThePlacesOfAList) {
         EXPECT_EQ(place, next++ - list.begin());
       });
       EXPECT_EQ(next, std::lower_bound(list.begin(), list.end(), numbers.end));
+    }
+  }
+}
+
+/// Numbers of several owners, each of whole words: each owner's are counted from 0 and moved.
+TEST(PresentSet, CountsWordsByThemselves) {
+  constexpr std::int64_t kOwners = 3, kSize = 2 * PresentSet::kWord;
+  PresentSet once, moved;
+  once.begin(kOwners * kSize);
+  moved.begin(kOwners * kSize);
+  for (std::int64_t i = 0; i < kOwners * kSize; ++i) {
+    if (draw(5, i) % 3 == 0) {
+      once.insert(i);
+      moved.insert(i);
+    }
+  }
+  const std::int64_t all = once.count();
+  std::int64_t before = 0;
+  for (std::int64_t owner = 0; owner < kOwners; ++owner) {
+    const Range words = PresentSet::words_of({owner * kSize, (owner + 1) * kSize - 1});
+    EXPECT_EQ(words.size(), 2);
+    const std::int64_t count = moved.count(words, 0);
+    moved.move(words, before);
+    before += count;
+  }
+  EXPECT_EQ(before, all);
+  for (std::int64_t i = 0; i < kOwners * kSize; ++i) {
+    EXPECT_EQ(moved.place(i), once.place(i));
+  }
+}
+
+TEST(IncomingBlocks, LieBySlotThenSource) {
+  constexpr std::int64_t kSlots = 5, kSources = 70;
+  IncomingBlocks blocks;
+  for (std::uint64_t batch = 0; batch < 3; ++batch) {  // memory of the one before is reused
+    const auto is_there = [&](std::int64_t slot, std::int64_t source) {
+      return slot != 3 && draw(10 + batch, slot * kSources + source) % 4 == 0;
+    };
+    blocks.begin(kSlots);
+    std::int64_t count = 0;
+    for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+      for (std::int64_t source = 0; source < kSources; ++source) {
+        if (is_there(slot, source)) {
+          blocks.expect(slot);
+          ++count;
+        }
+      }
+    }
+    blocks.make();
+    ASSERT_EQ(blocks.size(), count);
+    for (std::int64_t source = 0; source < kSources; ++source) {
+      for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+        if (is_there(slot, source)) {
+          const std::int64_t place = blocks.add(slot, source);
+          blocks.at_place(place).num_ids = slot * kSources + source;
+        }
+      }
+    }
+    std::int64_t next = 0;
+    for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+      for (std::int64_t source = 0; source < kSources; ++source) {
+        const std::int64_t place = blocks.place(slot, source);
+        EXPECT_EQ(place, is_there(slot, source) ? next : IncomingBlocks::kNowhere);
+        EXPECT_EQ(blocks.of(slot, source).num_ids,
+                  is_there(slot, source) ? slot * kSources + source : 0);
+        next += is_there(slot, source) ? 1 : 0;
+      }
+      std::int64_t before = -1;
+      blocks.for_slot(slot, [&](std::int64_t source, std::int64_t place) {
+        EXPECT_GT(source, before);
+        EXPECT_EQ(place, blocks.place(slot, source));
+        before = source;
+      });
     }
   }
 }

@@ -217,8 +217,9 @@ struct AskedIds {
     return rule_cuts.data() + features[at(feature)].first_place - routing->num_listed;
   }
 
-  /// Gives those slots of a rule places that are present of these cuts; returns the first.
-  std::int64_t add_places(const RowCuts& cuts);
+  /// Gives those slots of a rule places that are present of these cuts, `count` that have been
+  /// counted from 0; returns the first.
+  std::int64_t add_places(const RowCuts& cuts, std::int64_t count);
 
   /// Lists which slots of each server get ids.
   void list_servers();

@@ -41,20 +41,18 @@ AskedIds::AskedIds(const Routing& of, std::int64_t own_rank)
   }
 }
 
-std::int64_t AskedIds::add_places(const RowCuts& cuts) {
+std::int64_t AskedIds::add_places(const RowCuts& cuts, std::int64_t count) {
   const std::int64_t first = num_places;
   const std::int64_t listed = routing->num_listed;
-  const Range numbers{cuts.first_number, cuts.first_number + cuts.row_cuts()};
-  const Range words{numbers.begin / PresentSet::kWord,
-                    (numbers.end + PresentSet::kWord - 1) / PresentSet::kWord};
-  num_places = listed + present.count(words, first - listed);
+  num_places += count;
+  present.move(PresentSet::words_of(cuts.numbers()), first - listed);
   grow(slots, num_places);
   grow(bags.sections, num_places);
   grow(addresses, num_places);
   grow(rule_cuts, num_places - listed);
   Routing::RuleSlots slots_of(*routing, cuts);
-  present.for_each(numbers, [&](std::int64_t number, std::int64_t place) {
-    const std::int64_t cut = number - numbers.begin;
+  present.for_each(cuts.numbers(), [&](std::int64_t number, std::int64_t place) {
+    const std::int64_t cut = number - cuts.first_number;
     rule_cuts[at(place)] = static_cast<std::int32_t>(cut);
     addresses[at(listed + place)] = slots_of.of(cut);
   });

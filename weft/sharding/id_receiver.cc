@@ -177,29 +177,26 @@ void IdReceiver::lay_out(std::int64_t global_size,
 /// From the order of messages, by source, to that of blocks, by slot.
 void IdReceiver::expect_blocks(ServedIds& served, IncomingBlocks& blocks) const {
   const std::int64_t slots = std::ssize(slots_);
-  blocks.begin(slots, routing_.ranks);
-  const auto find_ahead = [&](std::size_t i) {
-    if (i + at(kTurnsAhead) < served.arrived.size()) {
-      const ArrivedSlot& one = served.arrived[i + at(kTurnsAhead)];
-      blocks.prefetch(one.slot, one.source);
-    }
-  };
-  for (std::size_t i = 0; i < served.arrived.size(); ++i) {
-    find_ahead(i);
-    blocks.expect(served.arrived[i].slot, served.arrived[i].source);
+  blocks.begin(slots);
+  for (const ArrivedSlot& one : served.arrived) {
+    blocks.expect(one.slot);
   }
   for (std::int64_t j = 0; j < slots; ++j) {
-    blocks.expect(j, paths_.rank());
+    blocks.expect(j);  // of this rank's samples
   }
   blocks.make();
   served.block_arrivals.assign(at(blocks.size()), -1);
   served.arrival_blocks.resize(served.arrived.size());
-  for (std::size_t i = 0; i < served.arrived.size(); ++i) {
-    find_ahead(i);
-    const ArrivedSlot& one = served.arrived[i];
-    const std::int64_t place = blocks.place(one.slot, one.source);
-    served.block_arrivals[at(place)] = static_cast<std::int32_t>(i);
-    served.arrival_blocks[i] = static_cast<std::int32_t>(place);
+  for (std::int64_t r = 0; r < routing_.ranks; ++r) {
+    const Range arrivals = served.arrivals_of(r);
+    for (std::int64_t i = arrivals.begin; i < arrivals.end; ++i) {
+      const std::int64_t place = blocks.add(served.arrived[at(i)].slot, r);
+      served.block_arrivals[at(place)] = static_cast<std::int32_t>(i);
+      served.arrival_blocks[at(i)] = static_cast<std::int32_t>(place);
+    }
+    for (std::int64_t j = 0; r == paths_.rank() && j < slots; ++j) {
+      blocks.add(j, r);
+    }
   }
 }
 

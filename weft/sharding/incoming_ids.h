@@ -1,9 +1,12 @@
 /// What a rank serves in a step: the ids of its slots, where they lie, and whose bags they are.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -11,7 +14,6 @@
 #include "weft/base/parts.h"
 #include "weft/jagged/keyed_jagged_tensor.h"
 #include "weft/kernels/rows.h"
-#include "weft/sharding/present_set.h"
 
 namespace weft::sharding {
 
@@ -62,39 +64,47 @@ struct IncomingBlock {
   std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
 };
 
-/// The blocks of a rank's slots: of its own samples all, of other ranks' those that have ids. What
-/// is kept grows with what is there, and by two bits with slots and ranks. Reused from step to
-/// step.
+/// The blocks of a rank's slots: of its own samples all, of other ranks' those that have ids. They
+/// lie by slot, then source. What is kept grows with what is there, and with the rank's slots.
+/// Reused from step to step.
 class IncomingBlocks {
  public:
-  /// Forgets all. Slots and sources are below these numbers from now on.
-  void begin(std::int64_t slots, std::int64_t ranks) {
-    ranks_ = ranks;
-    present_.begin(slots * ranks);
+  /// Forgets all. Slots are below this number from now on.
+  void begin(std::int64_t slots) { begins_.assign(at(slots) + 1, 0); }
+
+  /// Counts one block of a slot.
+  void expect(std::int64_t slot) { ++begins_[at(slot) + 1]; }
+
+  /// Once all are counted: makes room for them. What is in it is of another batch.
+  void make() {
+    std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+    next_.assign(begins_.begin(), begins_.end() - 1);
+    blocks_.resize(at(begins_.back()));
+    sources_.resize(blocks_.size());
   }
 
-  void expect(std::int64_t slot, std::int64_t source) { present_.insert(slot * ranks_ + source); }
-
-  /// Asks for the memory by which a block is expected and found.
-  void prefetch(std::int64_t slot, std::int64_t source) const {
-    present_.prefetch(slot * ranks_ + source);
+  /// Gives a source the next block of a slot, and returns its place. The sources of a slot ascend.
+  std::int64_t add(std::int64_t slot, std::int64_t source) {
+    const std::int64_t place = next_[at(slot)]++;
+    sources_[at(place)] = static_cast<std::int32_t>(source);
+    return place;
   }
 
-  /// Asks for that of the block at a place.
+  /// Asks for the memory of the block at a place.
   void prefetch(std::int64_t place) const {
     const auto* const block = reinterpret_cast<const std::byte*>(&blocks_[at(place)]);
     __builtin_prefetch(block);
     __builtin_prefetch(block + sizeof(IncomingBlock) - 1);
   }
 
-  /// Once all are expected: makes room for them. What is in it is of another batch.
-  void make() { blocks_.resize(at(present_.count())); }
-
   [[nodiscard]] std::int64_t size() const { return std::ssize(blocks_); }
 
-  /// Its number among all blocks, which are ordered by slot, then source.
+  /// Its number among all blocks, or kNowhere. Cost: a search among the sources of the slot.
   [[nodiscard]] std::int64_t place(std::int64_t slot, std::int64_t source) const {
-    return present_.place(slot * ranks_ + source);
+    const auto begin = sources_.begin() + begins_[at(slot)];
+    const auto end = sources_.begin() + begins_[at(slot) + 1];
+    const auto found = std::lower_bound(begin, end, source);
+    return found == end || *found != source ? kNowhere : found - sources_.begin();
   }
 
   [[nodiscard]] IncomingBlock& at_place(std::int64_t place) { return blocks_[at(place)]; }
@@ -106,28 +116,26 @@ class IncomingBlocks {
   /// One without ids where there is none.
   [[nodiscard]] const IncomingBlock& of(std::int64_t slot, std::int64_t source) const {
     static constexpr IncomingBlock kNone{};
-    return present_.has(slot * ranks_ + source) ? blocks_[at(place(slot, source))] : kNone;
+    const std::int64_t found = place(slot, source);
+    return found == kNowhere ? kNone : blocks_[at(found)];
   }
 
   /// Calls visit(source, place) for the blocks of a slot, by source.
   template <typename Visit>
   void for_slot(std::int64_t slot, const Visit& visit) const {
-    const std::int64_t first = slot * ranks_;
-    present_.for_each({first, first + ranks_}, [&](std::int64_t number, std::int64_t place) {
-      visit(number - first, place);
-    });
+    for (std::int64_t place = begins_[at(slot)]; place < begins_[at(slot) + 1]; ++place) {
+      visit(std::int64_t{sources_[at(place)]}, place);
+    }
   }
 
-  /// Bytes on the heap.
-  [[nodiscard]] std::int64_t heap_bytes() const {
-    return present_.heap_bytes() +
-           static_cast<std::int64_t>(blocks_.capacity() * sizeof(IncomingBlock));
-  }
+  /// In place of a place.
+  static constexpr std::int64_t kNowhere = -1;
 
  private:
-  std::int64_t ranks_ = 1;
-  PresentSet present_;                 // slot * ranks + source
+  std::vector<std::int64_t> begins_;   // [slots + 1] in the lists below
+  std::vector<std::int64_t> next_;     // [slots] the place that add() gives
   std::vector<IncomingBlock> blocks_;  // by place
+  std::vector<std::int32_t> sources_;  // of these
 };
 
 /// The ids that this rank looks up in a step. Blocks say which part of the arrays is theirs; the

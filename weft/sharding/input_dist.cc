@@ -64,7 +64,7 @@ InputStep::InputStep(const Routing& routing, std::int64_t rank, std::int64_t con
   }
   send_counts.resize(at(sum(send_counts_bytes)));
   recv_counts.resize(at(sum(recv_counts_bytes)));
-  incoming.blocks.begin(own, ranks);
+  incoming.blocks.begin(own);
   incoming.replicated.resize(at(routing.num_slots(routing.replicated())));
   incoming.fetched.resize(routing.features.size());
 }

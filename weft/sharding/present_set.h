@@ -29,6 +29,11 @@ class PresentSet {
   /// Numbers of one word, which only one thread may insert at a time.
   static constexpr std::int64_t kWord = 64;
 
+  /// The words of some numbers.
+  static constexpr Range words_of(const Range& numbers) {
+    return {numbers.begin / kWord, (numbers.end + kWord - 1) / kWord};
+  }
+
   /// Forgets all. Numbers are below `size` from now on.
   void begin(std::int64_t size) {
     const std::size_t words = at((size + kWord - 1) / kWord);
@@ -58,6 +63,13 @@ class PresentSet {
       first += count_bits(bits_[at(w)]);
     }
     return first;
+  }
+
+  /// Moves the places of the numbers of some words, which are counted, behind `by` others.
+  void move(Range words, std::int64_t by) {
+    for (std::int64_t w = words.begin; w < words.end; ++w) {
+      before_[at(w)] += static_cast<std::uint32_t>(by);
+    }
   }
 
   /// Those of all numbers; returns how many there are.

@@ -179,6 +179,9 @@ struct RowCuts {
   /// R, and one for the hot rows.
   [[nodiscard]] std::int64_t row_cuts() const { return tail_cuts + (hot.empty() ? 0 : 1); }
 
+  /// Of a rule: the numbers of the slots of all cuts.
+  [[nodiscard]] Range numbers() const { return {first_number, first_number + row_cuts()}; }
+
   /// The rows of a cut but that of the hot rows.
   [[nodiscard]] RowSet rows_of(std::int64_t cut) const {
     return regular ? regular->rows(cut) : rows[at(cut)];

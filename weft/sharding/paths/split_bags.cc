@@ -101,11 +101,8 @@ void SplitBags::find_cuts(AskedIds& asked, const BagTask& task) const {
         present.insert(number(owner.place_of(id).cut));
       }
     }
-    const Range words{
-        cuts.first_number / PresentSet::kWord,
-        (cuts.first_number + cuts.row_cuts() + PresentSet::kWord - 1) / PresentSet::kWord};
     std::vector<CutCount>& counts = asked.features[at(task.feature)].rule_counts;
-    counts.assign(at(present.count(words, 0)), CutCount{});
+    counts.assign(at(present.count(PresentSet::words_of(cuts.numbers()), 0)), CutCount{});
     for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
       for (const std::int64_t id : view.bag(b)) {
         CutCount& count = counts[at(present.place(number(owner.place_of(id).cut)))];
@@ -127,7 +124,7 @@ void SplitBags::lay_out(ThreadPool& /*pool*/, AskedIds& asked) const {
         find_cuts(asked, {.feature = feature.index, .bags = {}, .counts = {}});
       }
       of.cuts = std::ssize(of.rule_counts);
-      of.first_place = asked.add_places(route(feature.index));
+      of.first_place = asked.add_places(route(feature.index), of.cuts);
     }
     of.writers_begin = writers;
     writers += of.cuts;

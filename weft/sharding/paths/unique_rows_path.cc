@@ -57,7 +57,8 @@ void UniqueRowsPath::add_places(AskedIds& asked, std::int64_t fetch) const {
       asked.present.insert(cuts.first_number + k);
     }
   }
-  const std::int64_t first = asked.add_places(cuts);
+  const std::int64_t count = asked.present.count(PresentSet::words_of(cuts.numbers()), 0);
+  const std::int64_t first = asked.add_places(cuts, count);
   asked.fetch_places[at(fetch)] = {first, asked.num_places};
 }
 
