@@ -66,37 +66,83 @@ TEST(IdLanes, CountsAreThoseOfMarkedSlots) {
   EXPECT_EQ(read_slot_counts({}, slots, 8, 3, {}), 0);
 }
 
-/// Bits are read 64 at a time, the last of them fewer.
-TEST(IdLanes, MarksOfManySlotsAreInOrder) {
-  for (const std::int64_t slots : {64, 65, 130, 856}) {
-    std::vector<int> lane(at(layout::slot_bits_bytes(slots)), 0);
-    std::vector<std::int64_t> marked;
-    for (const std::int64_t slot :
-         {std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, slots - 1}) {
-      if (slot < slots && (marked.empty() || marked.back() < slot)) {
-        marked.push_back(slot);
-        lane[at(slot / 8)] |= 1 << (slot % 8);
+/// How so many slots tell that these have ids.
+std::vector<int> marks_of(std::int64_t slots, const std::vector<std::int64_t>& marked) {
+  std::vector<int> marks;
+  if (slots > layout::kMostSlotsByBits) {
+    marks.push_back(static_cast<int>(marked.size()));  // fewer than 128
+  }
+  if (layout::lists_slots(slots, std::ssize(marked))) {
+    for (const std::int64_t slot : marked) {
+      for (std::int64_t i = 0; i < layout::listed_slot_bytes(slots); ++i) {
+        marks.push_back(static_cast<int>(slot >> 8 * i & 255));
       }
     }
-    for (std::size_t i = 0; i < marked.size(); ++i) {
-      lane.push_back(static_cast<int>(i) + 1);
-    }
-    ASSERT_EQ(marked_slots(bytes_of(lane), slots, 3), std::ssize(marked));
-    std::vector<ArrivedSlot> arrived(marked.size());
-    EXPECT_EQ(read_slot_counts(bytes_of(lane), split_slots(slots), 8, 3, arrived),
-              std::ssize(lane));
-    for (std::size_t i = 0; i < marked.size(); ++i) {
-      EXPECT_EQ(arrived[i].slot, marked[i]) << slots;
-      EXPECT_EQ(arrived[i].counts.ids, static_cast<int>(i) + 1) << slots;
-    }
+    return marks;
   }
+  const std::size_t first = marks.size();
+  marks.resize(first + at(layout::slot_bits_bytes(slots)), 0);
+  for (const std::int64_t slot : marked) {
+    marks[first + at(slot / 8)] |= 1 << (slot % 8);
+  }
+  return marks;
 }
 
-void expect_counts_refused(const std::vector<int>& lane, const std::string& message) {
-  const std::vector<Slot> slots = split_slots(10);
+/// Bits are read 64 at a time, the last of them fewer; of many slots few are listed, in one byte
+/// each or in two.
+TEST(IdLanes, MarksOfManySlotsAreInOrder) {
+  bool has_bits = false, has_bytes = false, has_words = false, counts_bits = false;
+  for (const std::int64_t slots : {64, 65, 128, 129, 130, 200, 256, 257, 856}) {
+    for (const std::int64_t apart : {8, 13, 50}) {
+      std::vector<std::int64_t> marked;
+      for (std::int64_t slot = 0; slot < slots; slot += apart) {
+        marked.push_back(slot);
+      }
+      marked.back() = slots - 1;
+      std::vector<int> lane = marks_of(slots, marked);
+      ASSERT_EQ(std::ssize(lane), layout::slot_marks_bytes(slots, std::ssize(marked)));
+      const bool is_list = layout::lists_slots(slots, std::ssize(marked));
+      has_bits |= slots <= layout::kMostSlotsByBits;
+      counts_bits |= slots > layout::kMostSlotsByBits && !is_list;
+      has_bytes |= is_list && slots <= 256;
+      has_words |= is_list && slots > 256;
+      for (std::size_t i = 0; i < marked.size(); ++i) {
+        lane.push_back(static_cast<int>(i) % 3 + 1);
+      }
+      ASSERT_EQ(marked_slots(bytes_of(lane), slots, 3), std::ssize(marked));
+      std::vector<ArrivedSlot> arrived(marked.size());
+      EXPECT_EQ(read_slot_counts(bytes_of(lane), split_slots(slots), 64, 3, arrived),
+                std::ssize(lane));
+      for (std::size_t i = 0; i < marked.size(); ++i) {
+        EXPECT_EQ(arrived[i].slot, marked[i]) << slots;
+        EXPECT_EQ(arrived[i].counts.ids, static_cast<int>(i) % 3 + 1) << slots;
+      }
+    }
+  }
+  EXPECT_TRUE(has_bits && has_bytes && has_words && counts_bits);
+}
+
+/// Lists cost what is in them, and never more than bits and a number.
+TEST(IdLanes, MarksAreTheShorterForm) {
+  for (const std::int64_t slots : {1, 8, 100, 128, 129, 256, 257, 856, 70'000}) {
+    const std::int64_t bits = layout::slot_bits_bytes(slots);
+    const bool counts = slots > layout::kMostSlotsByBits;
+    for (std::int64_t marked = 1; marked <= slots; marked += 1 + slots / 50) {
+      const std::int64_t count = counts ? layout::number_bytes(marked) : 0;
+      const std::int64_t list = marked * layout::listed_slot_bytes(slots);
+      EXPECT_EQ(layout::slot_marks_bytes(slots, marked),
+                count + (counts ? std::min(list, bits) : bits));
+    }
+  }
+  EXPECT_EQ(layout::slot_marks_bytes(856, 3), 7);  // 107 by bits
+}
+
+void expect_counts_refused(const std::vector<int>& lane,
+                           const std::string& message,
+                           std::int64_t slots = 10) {
   try {
-    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), 10, 3)));
-    read_slot_counts(bytes_of(lane), slots, 8, 3, arrived);
+    std::vector<ArrivedSlot> arrived(at(marked_slots(bytes_of(lane), slots, 3)));
+    read_slot_counts(bytes_of(lane), split_slots(slots), 8, 3, arrived);
     FAIL() << "accepted: " << message;
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kComm);
@@ -113,6 +159,80 @@ TEST(IdLanes, DamagedCountsAreRefused) {
   expect_counts_refused({1, 4, 3}, "a slot behind the last of 10 is marked");
   expect_counts_refused({1, 0, 255, 255, 255, 255, 8}, "a count of more than 2^31 - 1");
   expect_counts_refused({1, 0, 255, 255, 255, 255, 255}, "a count of more than 2^31 - 1");
+}
+
+TEST(IdLanes, DamagedListsOfSlotsAreRefused) {
+  expect_counts_refused({200}, "the counts of a lane of 1 bytes do not end in it", 856);
+  expect_counts_refused({2, 1, 0, 7}, "a lane of 4 bytes for 856 slots", 856);
+  expect_counts_refused({2, 7, 1, 7, 1, 1, 1}, "slot 263 of 856 is listed behind slot 263", 856);
+  expect_counts_refused({2, 7, 1, 6, 1, 1, 1}, "slot 262 of 856 is listed behind slot 263", 856);
+  expect_counts_refused({1, 88, 3, 1}, "slot 856 of 856 is listed behind slot -1", 856);
+  std::vector<int> bits(108, 255);
+  bits[0] = 99;
+  expect_counts_refused(bits, "856 of 856 slots are marked, 99 announced", 856);
+  bits.pop_back();
+  expect_counts_refused(bits, "a lane of 107 bytes for 856 slots", 856);
+}
+
+/// Features cut over twelve ranks, some samples of which have one id: what arrives is what was
+/// asked, where slots are marked by bits and where they are listed.
+TEST(IdLanes, ManySlotsArriveAsTheyWereAsked) {
+  constexpr int kWorld = 12;
+  bool has_lists = false, has_bits = false;
+  for (const int features : {140, 300}) {
+    spec::Config config;
+    for (int f = 0; f < features; ++f) {
+      spec::Table& table = config.tables.emplace_back();
+      table.name = "t" + std::to_string(f);
+      table.num_embeddings = 24 + f;
+      table.embedding_dim = 16;
+      table.sharding = spec::Sharding::kRowWise;
+      spec::SparseFeature& feature = config.sparse_features.emplace_back();
+      feature.name = feature.column = "f" + std::to_string(f);
+      feature.table = table.name;
+      feature.pooling = spec::Pooling::kSum;
+    }
+    for (const std::uint64_t one_in : {2U, 40U}) {
+      Ranks ranks(config, kWorld, 1, 2 * kWorld);
+      for (std::size_t r = 0; r < ranks.batches.size(); ++r) {
+        KeyedJaggedTensor& batch = ranks.batches[r];
+        batch.values.clear();
+        batch.weights.clear();
+        batch.offsets = {0};
+        for (std::int64_t bag = 0; bag < features * batch.batch; ++bag) {
+          const std::uint64_t random = id_ranks::draw(r + 100, static_cast<std::uint64_t>(bag));
+          if (random % one_in == 0) {
+            const std::int64_t rows = config.tables[at(bag / batch.batch)].num_embeddings;
+            batch.values.push_back(
+                static_cast<std::int64_t>(random / one_in % static_cast<std::uint64_t>(rows)));
+          }
+          batch.offsets.push_back(std::ssize(batch.values));
+        }
+        ranks.pack(r, ranks.size);
+      }
+      for (const std::int64_t server : {0, 5, kWorld - 1}) {
+        for (int r = 0; r < kWorld; ++r) {
+          const std::int64_t marked = ranks.asked[at(r)].marked_slots(server);
+          const bool is_list = layout::lists_slots(ranks.routing.num_slots(server), marked);
+          has_lists |= r != server && marked > 0 && is_list;
+          has_bits |= r != server && marked > 0 && !is_list;
+        }
+        ServedIds served;
+        const auto blocks = id_ranks::unpack(ranks, server, served, true);
+        std::int64_t ids = 0;
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+          const std::int64_t slot = static_cast<std::int64_t>(i) / kWorld;
+          const std::size_t source = i % kWorld;
+          ids += blocks[i].num_ids;
+          EXPECT_EQ(blocks[i].num_ids, static_cast<std::int64_t>(source) == server
+                                           ? 0
+                                           : ranks.asked[source].counts_of({server, slot}).ids);
+        }
+        EXPECT_GT(ids, 0);
+      }
+    }
+  }
+  EXPECT_TRUE(has_lists && has_bits);
 }
 
 /// A feature cut over nine ranks, of which rank 1 sends rank 0 one id of bag 5; `damage` changes

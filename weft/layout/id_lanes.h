@@ -5,9 +5,12 @@
 ///
 ///   direct   of at most 8 ranks. The counts of all K slots are exchanged first; then the lane of
 ///            ids has the pieces of each slot.
-///   packed   of more ranks. Only the bytes of the lane are told first. The lane is one run: a bit
-///            for each of the K slots, which says whether it has ids; the counts of those that
-///            have; then what each of them sends. A lane without ids has no byte at all.
+///   packed   of more ranks. Only the bytes of the lane are told first. The lane is one run: marks,
+///            which say which of the K slots have ids; the counts of those that have; then what
+///            each of them sends. A lane without ids has no byte at all.
+///
+/// Marks are a bit for each of the K slots. Of more than 128 slots they begin with how many are
+/// marked, and are a list of the numbers of these where that is shorter than bits.
 ///
 /// So among many ranks counts cost what is there, and ids are copied once more where they are sent;
 /// among few ranks ids are read where they are packed. A rule, equal on all ranks.
@@ -15,6 +18,8 @@
 
 #include <cmath>
 #include <cstdint>
+
+#include "weft/spec/plan.h"
 
 namespace weft::layout {
 
@@ -39,6 +44,28 @@ constexpr std::int64_t number_bytes(std::int64_t number) {
     ++bytes;
   }
   return bytes;
+}
+
+/// Lanes to at most so many slots have bits, and do not tell how many are marked.
+inline constexpr std::int64_t kMostSlotsByBits = 128;
+
+/// Bytes of the number of a slot, one of so many, where marked ones are listed.
+constexpr std::int64_t listed_slot_bytes(std::int64_t slots) {
+  return spec::id_bytes(slots);
+}
+
+/// Whether `marked` of so many slots are listed. `Number` may be an expected one.
+template <typename Number>
+constexpr bool lists_slots(std::int64_t slots, Number marked) {
+  return slots > kMostSlotsByBits && marked * static_cast<Number>(listed_slot_bytes(slots)) <
+                                         static_cast<Number>(slot_bits_bytes(slots));
+}
+
+/// Bytes of the marks of a lane in which `marked` of so many slots have ids. Requires marked > 0.
+constexpr std::int64_t slot_marks_bytes(std::int64_t slots, std::int64_t marked) {
+  const std::int64_t count = slots > kMostSlotsByBits ? number_bytes(marked) : 0;
+  return count +
+         (lists_slots(slots, marked) ? marked * listed_slot_bytes(slots) : slot_bits_bytes(slots));
 }
 
 /// The share of slots that have an id at all where `ids` are expected.

@@ -1,6 +1,8 @@
 #include "weft/planner/step_exchanges.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "weft/base/at.h"
@@ -94,14 +96,17 @@ std::vector<double> count_bytes(const StepShape& shape, std::span<const double> 
   return bytes;
 }
 
-/// Of the lane from one rank to one that serves `slots` slots, the bits that say which have ids,
-/// of which `ids` are expected. What is told of each is among its shard's ids (shard_cost.cc).
-double lane_bits_bytes(const StepShape& shape, double slots, double ids) {
-  if (!layout::packs_id_lanes(shape.ranks)) {
+/// Of the lane from one rank to one that serves `slots` slots, the marks that say which have ids,
+/// of which `ids` are expected, as many of each. What is told of each is among its shard's ids
+/// (shard_cost.cc).
+double lane_marks_bytes(const StepShape& shape, double slots, double ids) {
+  if (!layout::packs_id_lanes(shape.ranks) || ids <= 0.0) {
     return 0.0;
   }
-  return static_cast<double>(layout::slot_bits_bytes(static_cast<std::int64_t>(slots))) *
-         layout::share_with_ids(ids);
+  const double share = layout::share_with_ids(ids);
+  const double marked = slots * layout::share_with_ids(ids / slots) / share;
+  return share * static_cast<double>(layout::slot_marks_bytes(static_cast<std::int64_t>(slots),
+                                                              std::llround(marked)));
 }
 
 void add_stage(const StepShape& shape, PlanCost& cost, StepPart part, const Exchange& exchange) {
@@ -268,7 +273,7 @@ void add_exchanges(const StepShape& shape,
   for (std::size_t r = 0; r < cost.ranks.size(); ++r) {
     const RankCost& rank = cost.ranks[r];
     const double bytes =
-        rank.load.ids_bytes + lane_bits_bytes(shape, slots[r], rank.load.asked_ids);
+        rank.load.ids_bytes + lane_marks_bytes(shape, slots[r], rank.load.asked_ids);
     const bool is_sent = slots[r] > 0.0 && !layout::packs_id_lanes(shape.ranks);
     ids.push_back(is_sent ? std::max(kSentLane, bytes) : bytes);
     vectors.push_back(rank.load.vector_bytes);

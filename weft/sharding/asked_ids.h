@@ -165,7 +165,7 @@ struct ServerSlot {
 
 /// How long a packed lane (id_lanes.h) is.
 struct LaneBytes {
-  std::int64_t counts = 0;  ///< its bits and counts
+  std::int64_t counts = 0;  ///< its marks and counts
   std::int64_t all = 0;     ///< with its sections; 0: it has no ids
 };
 
@@ -223,6 +223,16 @@ struct AskedIds {
 
   /// Lists which slots of each server get ids.
   void list_servers();
+
+  /// The slots of a server that get ids, in its order.
+  [[nodiscard]] std::span<const ServerSlot> slots_of(std::int64_t server) const {
+    return std::span(server_slots).subspan(at(server_begins[at(server)]), at(marked_slots(server)));
+  }
+
+  /// How many these are.
+  [[nodiscard]] std::int64_t marked_slots(std::int64_t server) const {
+    return server_begins[at(server) + 1] - server_begins[at(server)];
+  }
 
   /// Calls visit(address, place) for the slots of a server that get ids, in its order.
   template <typename Visit>

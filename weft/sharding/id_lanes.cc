@@ -62,10 +62,11 @@ std::byte* write_bytes(std::byte* to, const void* from, std::int64_t bytes) {
 /// Returns how long the lane to a rank is, by the counts of its slots.
 LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t server) {
   const Routing& routing = paths.routing();
-  if (asked.server_begins[at(server)] == asked.server_begins[at(server) + 1]) {
+  const std::int64_t marked = asked.marked_slots(server);
+  if (marked == 0) {
     return {};
   }
-  std::int64_t counts_bytes = layout::slot_bits_bytes(routing.num_slots(server));
+  std::int64_t counts_bytes = layout::slot_marks_bytes(routing.num_slots(server), marked);
   std::int64_t sections_bytes = 0;
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
     const SlotCounts counts = asked.wire_counts(asked.slots[at(place)]);
@@ -78,6 +79,34 @@ LaneBytes lane_bytes(const Paths& paths, const AskedIds& asked, std::int64_t ser
   return {counts_bytes, counts_bytes + sections_bytes};
 }
 
+/// Writes which slots of a server have ids; returns where that ends.
+std::byte* write_marks(const AskedIds& asked,
+                       std::int64_t server,
+                       std::int64_t slots,
+                       std::byte* to) {
+  const std::int64_t marked = asked.marked_slots(server);
+  if (slots > layout::kMostSlotsByBits) {
+    to = write_number(to, marked);
+  }
+  const std::span<const ServerSlot> all = asked.slots_of(server);
+  if (layout::lists_slots(slots, marked)) {
+    visit_width(layout::listed_slot_bytes(slots), [&]<typename Number>(Number) {
+      for (const ServerSlot& one : all) {
+        const auto number = static_cast<Number>(one.slot);
+        std::memcpy(to, &number, sizeof number);
+        to += sizeof number;
+      }
+    });
+    return to;
+  }
+  const std::int64_t bytes = layout::slot_bits_bytes(slots);
+  std::memset(to, 0, at(bytes));
+  for (const ServerSlot& one : all) {
+    to[one.slot / 8] |= std::byte{1} << (one.slot % 8);
+  }
+  return to + bytes;
+}
+
 /// Writes the lane of so many bytes to a rank, counts and sections side by side.
 void write_lane(const Paths& paths,
                 const AskedIds& asked,
@@ -85,16 +114,13 @@ void write_lane(const Paths& paths,
                 const LaneBytes& bytes,
                 std::byte* lane) {
   const Routing& routing = paths.routing();
-  const std::int64_t bits = layout::slot_bits_bytes(routing.num_slots(server));
-  std::memset(lane, 0, at(bits));
-  std::byte* count = lane + bits;
+  std::byte* count = write_marks(asked, server, routing.num_slots(server), lane);
   std::byte* section = lane + bytes.counts;
   std::int64_t server_slot = asked.server_begins[at(server)];
   asked.for_slots_with_ids(server, [&](const SlotAddress& address, std::int64_t place) {
     asked.prefetch_sections(server_slot++);
     const SlotCounts counts = asked.wire_counts(asked.slots[at(place)]);
     const SlotKind& slot = routing.kind(address);
-    lane[address.slot / 8] |= std::byte{1} << (address.slot % 8);
     count = write_number(count, counts.ids);
     if (has_width(slot, counts.is_listed())) {
       *count++ = static_cast<std::byte>(counts.length_bytes);
@@ -114,10 +140,10 @@ void write_lane(const Paths& paths,
              "the lane of ids to rank {} is not as long as announced", server);
 }
 
-/// Reads the bits and counts of a lane.
-class CountReader {
+/// Reads the numbers of a lane.
+class NumberReader {
  public:
-  CountReader(std::span<const std::byte> lane, std::int64_t begin, int sender)
+  NumberReader(std::span<const std::byte> lane, std::int64_t begin, int sender)
       : lane_(lane), next_(begin), sender_(sender) {}
 
   std::int64_t byte() {
@@ -152,18 +178,89 @@ class CountReader {
   int sender_;
 };
 
-/// Returns bits [64 i, 64 i + 64) of the slots of a lane, of which it has `bytes`. All words but
-/// the last are read without a call.
-std::uint64_t slot_bits(std::span<const std::byte> lane, std::int64_t bytes, std::int64_t i) {
+/// The marks of a lane that has ids.
+struct Marks {
+  std::int64_t count = -1;  ///< of marked slots; -1 where it is not told
+  bool is_list = false;
+  std::span<const std::byte> bytes;  ///< the list, or the bits
+  std::int64_t end = 0;              ///< in the lane, behind them
+};
+
+/// Throws Error(kComm) that names the sender where they do not end in the lane.
+Marks marks_of(std::span<const std::byte> lane, std::int64_t slots, int sender) {
+  Marks marks;
+  std::int64_t begin = 0;
+  std::int64_t bytes = layout::slot_bits_bytes(slots);
+  if (slots > layout::kMostSlotsByBits) {
+    NumberReader reader(lane, 0, sender);
+    marks.count = reader.number();
+    begin = reader.next();
+    marks.is_list = layout::lists_slots(slots, marks.count);
+    if (marks.is_list) {
+      bytes = marks.count * layout::listed_slot_bytes(slots);
+    }
+  }
+  if (std::ssize(lane) - begin < bytes) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: a lane of {} bytes for {} slots", sender,
+         lane.size(), slots);
+  }
+  marks.bytes = lane.subspan(at(begin), at(bytes));
+  marks.end = begin + bytes;
+  return marks;
+}
+
+/// Returns bits [64 i, 64 i + 64) of the slots of a lane. All words but the last are read without a
+/// call.
+std::uint64_t slot_bits(std::span<const std::byte> bits, std::int64_t i) {
   static_assert(std::endian::native == std::endian::little);
-  const std::byte* const begin = lane.data() + 8 * i;
+  const std::byte* const begin = bits.data() + 8 * i;
   std::uint64_t word = 0;
-  if (8 * (i + 1) <= bytes) {
+  if (8 * (i + 1) <= std::ssize(bits)) {
     std::memcpy(&word, begin, sizeof word);
   } else {
-    std::memcpy(&word, begin, at(bytes - 8 * i));
+    std::memcpy(&word, begin, bits.size() - at(8 * i));
   }
   return word;
+}
+
+/// Counts the bits of so many slots, and checks those behind the last.
+std::int64_t count_slot_bits(std::span<const std::byte> bits, std::int64_t slots, int sender) {
+  if (slots % 8 > 0 && bits.back() >> (slots % 8) != std::byte{0}) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: a slot behind the last of {} is marked", sender,
+         slots);
+  }
+  std::int64_t marked = 0;
+  for (std::int64_t i = 0; 8 * i < std::ssize(bits); ++i) {
+    marked += count_bits(slot_bits(bits, i));
+  }
+  return marked;
+}
+
+/// Calls visit(slot) for the marked slots, ascending. Throws Error(kComm) that names the sender
+/// where a list does not ascend or has a slot that there is not.
+template <typename Visit>
+void for_marked(const Marks& marks, std::int64_t slots, int sender, const Visit& visit) {
+  if (!marks.is_list) {
+    for (std::int64_t i = 0; 8 * i < std::ssize(marks.bytes); ++i) {
+      for (std::uint64_t left = slot_bits(marks.bytes, i); left != 0; left &= left - 1) {
+        visit(64 * i + std::countr_zero(left));
+      }
+    }
+    return;
+  }
+  std::int64_t before = -1;
+  visit_width(layout::listed_slot_bytes(slots), [&]<typename Number>(Number number) {
+    for (std::size_t i = 0; i < marks.bytes.size(); i += sizeof number) {
+      std::memcpy(&number, marks.bytes.data() + i, sizeof number);
+      const auto slot = static_cast<std::int64_t>(number);
+      if (slot <= before || slot >= slots) {
+        fail(ErrorCode::kComm, "id exchange: rank {}: slot {} of {} is listed behind slot {}",
+             sender, slot, slots, before);
+      }
+      before = slot;
+      visit(slot);
+    }
+  });
 }
 
 }  // namespace
@@ -197,21 +294,17 @@ void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked) {
 }
 
 std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, int sender) {
-  const std::int64_t bytes = layout::slot_bits_bytes(slots);
   if (lane.empty()) {
     return 0;
   }
-  if (std::ssize(lane) < bytes) {
-    fail(ErrorCode::kComm, "id exchange: rank {}: a lane of {} bytes for {} slots", sender,
-         lane.size(), slots);
+  const Marks marks = marks_of(lane, slots, sender);
+  if (marks.is_list) {
+    return marks.count;
   }
-  if (slots % 8 > 0 && lane[at(bytes - 1)] >> (slots % 8) != std::byte{0}) {
-    fail(ErrorCode::kComm, "id exchange: rank {}: a slot behind the last of {} is marked", sender,
-         slots);
-  }
-  std::int64_t marked = 0;
-  for (std::int64_t i = 0; 8 * i < bytes; ++i) {
-    marked += count_bits(slot_bits(lane, bytes, i));
+  const std::int64_t marked = count_slot_bits(marks.bytes, slots, sender);
+  if (marks.count >= 0 && marks.count != marked) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: {} of {} slots are marked, {} announced", sender,
+         marked, slots, marks.count);
   }
   return marked;
 }
@@ -225,10 +318,10 @@ std::int64_t read_slot_counts(std::span<const std::byte> lane,
     return 0;
   }
   const auto all = std::ssize(slots);
-  const std::int64_t bytes = layout::slot_bits_bytes(all);
-  CountReader reader(lane, bytes, sender);
+  const Marks marks = marks_of(lane, all, sender);
+  NumberReader reader(lane, marks.end, sender);
   auto to = arrived.begin();
-  const auto read_slot = [&](std::int64_t j) {
+  for_marked(marks, all, sender, [&](std::int64_t j) {
     const Slot& slot = slots[at(j)];
     *to = {.slot = static_cast<std::int32_t>(j)};
     SlotCounts& one = (to++)->counts;
@@ -247,12 +340,7 @@ std::int64_t read_slot_counts(std::span<const std::byte> lane,
     if (slot.packed) {
       one.packed_bytes = reader.number();
     }
-  };
-  for (std::int64_t i = 0; 8 * i < bytes; ++i) {
-    for (std::uint64_t left = slot_bits(lane, bytes, i); left != 0; left &= left - 1) {
-      read_slot(64 * i + std::countr_zero(left));
-    }
-  }
+  });
   return reader.next();
 }
 

@@ -2,9 +2,10 @@
 /// (weft/layout/id_lanes.h says among how many ranks, and why).
 ///
 /// Lane     of K slots that the receiver serves, in their order:
-///            K bits     whether a slot has ids, bit j % 8 of byte j / 8; the last byte's other
-///            bits
-///                       are 0
+///            marks      which slots have ids. Of more than 128 slots first how many, a number of 1
+///                       to 5 bytes; then, where that is shorter, the numbers of these, ascending,
+///                       of 1, 2 or 4 bytes each. Else bit j % 8 of byte j / 8 is that of slot j,
+///                       and the last byte's other bits are 0
 ///            counts     of each slot that has: its ids, a number of 1 to 5 bytes; the bytes of a
 ///                       bag's length, 0, 1, 2 or 4, where its bags are not listed, which the
 ///                       number of ids tells (weft/layout/listed_bags.h); the bytes of packed rows,
@@ -32,11 +33,11 @@ namespace weft::sharding {
 void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked);
 
 /// How many of so many slots have ids in a lane from `sender`, a rank of the world. Throws
-/// Error(kComm) that names it where the bits are damaged.
+/// Error(kComm) that names it where the marks do not end in the lane, or where bits are damaged.
 std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, int sender);
 
 /// Reads the counts of these slots from `lane` into `arrived` [marked_slots()], but for the source;
-/// the samples of `sender`, a rank of the world, are `batch`. Returns the bytes that bits and
+/// the samples of `sender`, a rank of the world, are `batch`. Returns the bytes that marks and
 /// counts take. Throws Error(kComm) that names it where they are damaged; what is in the counts is
 /// left to IdReceiver.
 std::int64_t read_slot_counts(std::span<const std::byte> lane,

@@ -15,7 +15,7 @@ namespace weft::sharding {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr std::uint32_t kVersion = 9;
+constexpr std::uint32_t kVersion = 10;
 constexpr std::int64_t kRefused = -1;  // the rank has no batch, and nothing of the message counts
 
 /// First bytes of every counts message. `slots` entries of SlotCounts, unless lanes are packed, and
