@@ -28,11 +28,11 @@ void run_ranges(ThreadPool* pool, std::int64_t total, const Run& run) {
 /// Calls run(job, block) once for each block in [0, blocks(job)) of each job in [0, jobs), on the
 /// context's pool or, without one, on the caller; many small blocks in ranges, those of one in
 /// their order. `blocks` is cheap, pure, and says the same each time. No allocation. A range finds
-/// its first job in a list of 64 places among the jobs, and from there by counting: O(64 + jobs /
-/// 64).
+/// its first job in a list of as many places among the jobs as there may be ranges, and from there
+/// by counting, so that all ranges together count each job about once more.
 template <typename Blocks, typename Run>
 void run_blocks(Context& ctx, std::int64_t jobs, const Blocks& blocks, const Run& run) {
-  constexpr std::int64_t kPlaces = 64;
+  constexpr std::int64_t kPlaces = kMostTaskRanges;
   const std::int64_t stride = (jobs + kPlaces - 1) / kPlaces;
   std::array<std::int64_t, kPlaces> firsts;  // the first block of every stride-th job
   std::int64_t total = 0;

@@ -362,6 +362,14 @@ void OutputDist::backward(Context& ctx,
   }
 }
 
+/// Finds where the gradients of each kind of slot lie: of many slots each kind is asked once.
+void OutputDist::find_gradients(OutputStep& step) const {
+  step.gradient_places.clear();
+  for (const SlotKind& slot : routing_.kinds) {
+    step.gradient_places.push_back(paths_.between_ranks(slot).gradients_from(step, slot));
+  }
+}
+
 /// To every server the gradients of its vectors, in its order, from where they lie.
 void OutputDist::exchange_gradients(Context& ctx,
                                     const InputStep& input,
@@ -369,17 +377,20 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     std::int64_t cut) const {
   step.send.clear();
   step.recv.clear();
+  find_gradients(step);
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.add_pieces(input, step, r, cut, VectorLayout::Flow::kGradients, step.recv);
     for_asked(input, r, [&](const AskedPlace& of) {
       if (!layout_.gradient_travels(of.address, rank_)) {
         return;
       }
-      const SlotKind& slot = routing_.kind(of.address);
+      const std::size_t kind = routing_.kind_number(of.address);
+      const SlotKind& slot = routing_.kinds[kind];
       const std::int64_t row_bytes = 4 * slot.dim();
       const AskedSlot& asked = input.asked.slot_at(of.place);
       const Range some = layout_.asked_cut(input, step, of, cut).gradients;
-      const VectorPlace from = paths_.of(of.address, rank_).gradients_from(step, slot);
+      const VectorPlace from = r == rank_ ? paths_.of(of.address, r).gradients_from(step, slot)
+                                          : step.gradient_places[kind];
       const bool has_rows = asked.gradient_rows != nullptr;
       step.send.add({.data = from.from(has_rows ? 0 : some.begin).data,
                      .bytes = some.size() * row_bytes,

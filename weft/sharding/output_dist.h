@@ -112,6 +112,7 @@ class OutputDist {
                         const InputStep& input,
                         OutputStep& step,
                         std::int64_t cut) const;
+  void find_gradients(OutputStep& step) const;
   void exchange_gradients(Context& ctx,
                           const InputStep& input,
                           OutputStep& step,

@@ -146,7 +146,8 @@ struct OutputStep {
   std::vector<const float*> arrived_at;  ///< likewise
 
   VectorWire forward_wire, backward_wire;
-  PeerLanes send, recv;  ///< [W], of what is not encoded
+  PeerLanes send, recv;                      ///< [W], of what is not encoded
+  std::vector<VectorPlace> gradient_places;  ///< by kind of slot, of what is sent to other ranks
 
   BagJobs assembly;                   ///< of the vectors that have come, then of fetched means
   BagJobs changes;                    ///< of gradients
