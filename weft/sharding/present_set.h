@@ -86,6 +86,9 @@ class PresentSet {
   void for_each(Range numbers, const Visit& visit) const {
     for (std::int64_t w = numbers.begin / kWord; w * kWord < numbers.end; ++w) {
       std::uint64_t bits = bits_[at(w)];
+      if (bits == 0) {
+        continue;
+      }
       std::int64_t next = before_[at(w)];  // place of the lowest number that is left
       if (numbers.begin > w * kWord) {
         const std::uint64_t below = (std::uint64_t{1} << (numbers.begin - w * kWord)) - 1;

@@ -8,12 +8,15 @@
 #define WEFT_KERNELS_CPU_ROW_GRADIENT_INL_H_
 #endif
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include <hwy/highway.h>
 
 #include "weft/base/parts.h"
 #include "weft/base/row_draws.h"
+#include "weft/base/sum_present.h"
 #include "weft/kernels/cpu/random_words-inl.h"
 #include "weft/kernels/cpu/row_update-inl.h"
 #include "weft/kernels/cpu/rows-inl.h"
@@ -97,84 +100,55 @@ void sum_entries(const RowRuns& runs, Range entries, std::int64_t cols, float* o
   });
 }
 
-/// Sums segments up the tree of parts; absent parts cost nothing.
-struct PartTree {
-  const RowRuns& runs;
-  std::int64_t cols;
-  const RowScratch& scratch;
-  float* first_slot;  ///< where a sum is made, [cols]
-  std::int64_t next;  ///< the first segment not yet summed
-  std::int64_t end;
-
-  [[nodiscard]] float* slot(int depth) const {
-    return depth == 0 ? first_slot : scratch.slots + (depth - 1) * scratch.padded;
-  }
-
-  /// The sum of a segment: in its only vector, or in `out`.
-  const float* segment(std::int64_t index, float* out) const {
-    const Range entries{runs.segment_entries[index], runs.segment_entries[index + 1]};
-    if (runs.weights != nullptr) {
-      sum_entries<true>(runs, entries, cols, out);
-      return out;
-    }
-    if (entries.size() == 1) {
-      return runs.grads[entries.begin];
-    }
-    sum_entries<false>(runs, entries, cols, out);
+/// The sum of the entries of a segment: where its only vector lies, or in `out` [cols].
+inline const float* sum_segment(const RowRuns& runs,
+                                std::int64_t segment,
+                                std::int64_t cols,
+                                float* out) {
+  const Range entries{runs.segment_entries[segment], runs.segment_entries[segment + 1]};
+  if (runs.weights != nullptr) {
+    sum_entries<true>(runs, entries, cols, out);
     return out;
   }
-
-  [[nodiscard]] bool is_inside(std::int64_t index, Range node) const {
-    return index < end && runs.segment_parts[index] < node.end;
+  if (entries.size() == 1) {
+    return runs.grads[entries.begin];
   }
+  sum_entries<false>(runs, entries, cols, out);
+  return out;
+}
 
-  const float* add(const float* left, const float* right, float* out) const {
-    for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, out + i);
-    });
-    return out;
-  }
+inline const float* add_vectors(const float* left,
+                                const float* right,
+                                std::int64_t cols,
+                                float* out) {
+  for_columns(0, cols, [&](auto d, std::int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)), d, out + i);
+  });
+  return out;
+}
 
-  /// The sum over the parts of `node`, or null where there is none. Segments and parts ascend, so
-  /// the next segment is in the node or behind it. Uses slots from `depth` on.
-  const float* sum(Range node, int depth) {
-    if (!is_inside(next, node)) {
-      return nullptr;
-    }
-    if (!is_inside(next + 1, node)) {
-      return segment(next++, slot(depth));
-    }
-    const std::int64_t middle = tree_split(node.begin, node.end);
-    const float* const left = sum({node.begin, middle}, depth);
-    const float* const right = sum({middle, node.end}, left == nullptr ? depth : depth + 1);
-    if (left == nullptr || right == nullptr) {
-      return left == nullptr ? right : left;
-    }
-    return add(left, right, slot(depth));
-  }
-
-  /// The sum over all parts. Of one or two segments the tree makes the sum, whatever their parts.
-  const float* sum_all(std::int64_t parts) {
-    const std::int64_t segments = end - next;
-    if (segments == 1) {
-      return segment(next, slot(0));
-    }
-    if (segments == 2) {
-      const float* const left = segment(next, slot(0));
-      return add(left, segment(next + 1, slot(1)), slot(0));
-    }
-    return sum({0, parts}, 0);
-  }
-};
-
-inline const float* summed_gradient(const SparseUpdate& update,
-                                    std::int64_t u,
-                                    const RowScratch& scratch,
-                                    float* out) {
-  const RowRuns& runs = update.runs;
-  PartTree tree{runs, update.table.cols,    scratch,
-                out,  runs.row_segments[u], runs.row_segments[u + 1]};
-  return tree.sum_all(update.parts);
+/// The sum of segments of one row, which are not none, up the tree of parts: where it lies, or in
+/// `out` [cols]. Absent parts cost nothing.
+inline const float* sum_segments(const RowRuns& runs,
+                                 const Range& segments,
+                                 std::int64_t cols,
+                                 const RowScratch& scratch,
+                                 float* out) {
+  std::array<const float*, 64> held;  // by slot of the tree
+  const auto slot = [&](int depth) {
+    return depth == 0 ? out : scratch.slots + (depth - 1) * scratch.padded;
+  };
+  const auto part_of = [&](std::int64_t i) { return runs.segment_parts[segments.begin + i]; };
+  const auto put = [&](std::int64_t i, int depth) {
+    held[static_cast<std::size_t>(depth)] =
+        sum_segment(runs, segments.begin + i, cols, slot(depth));
+  };
+  const auto join = [&](int depth) {
+    const auto left = static_cast<std::size_t>(depth);
+    held[left] = add_vectors(held[left], held[left + 1], cols, slot(depth));
+  };
+  sum_present(segments.size(), part_of, put, join);
+  return held[0];
 }
 
 /// The gradient of unique row u: where it lies, or in `out` [cols].
@@ -187,7 +161,8 @@ HWY_INLINE const float* row_gradient(const SparseUpdate& update,
   if (runs.segment_entries[runs.row_segments[u + 1]] == entry + 1 && runs.weights == nullptr) {
     return runs.grads[entry];  // most rows have one entry
   }
-  return summed_gradient(update, u, scratch, out);
+  const Range segments{runs.row_segments[u], runs.row_segments[u + 1]};
+  return sum_segments(runs, segments, update.table.cols, scratch, out);
 }
 
 }  // namespace weft::kernels::HWY_NAMESPACE

@@ -52,9 +52,8 @@ void sum_segment_range(const PartialSum& partial, Range range) {
   const RowScratch scratch = make_scratch(cols, partial.parts);
   for (std::int64_t i = range.begin; i < range.end; ++i) {
     float* const out = partial.vectors + i * cols;
-    PartTree tree{partial.runs, cols, scratch, out, partial.segments[i], partial.segments[i + 1]};
-    const std::int32_t node = partial.nodes.node_of_part[partial.first_parts[i]];
-    const float* const sum = tree.sum(partial.nodes.subtrees[node], 0);
+    const Range segments{partial.segments[i], partial.segments[i + 1]};
+    const float* const sum = sum_segments(partial.runs, segments, cols, scratch, out);
     if (sum != out) {
       copy_floats(Columns<0>(cols), sum, out);
     }
