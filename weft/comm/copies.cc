@@ -65,9 +65,7 @@ void check_rows(const Copy& copy) {
 /// Copies part `part` of `parts` of the piece.
 void copy_part(const Copy& copy, std::int64_t parts, std::int64_t part) {
   const std::int64_t bytes = row_bytes(copy);
-  // Most small pieces are one row, and a division takes as long as copying it.
-  const bool is_row = parts == 1 && copy.from.bytes == bytes;
-  const Range rows = is_row ? Range{0, 1} : piece(copy.from.bytes / bytes, parts, part);
+  const Range rows = piece(copy.from.bytes / bytes, parts, part);
   if (rows.empty()) {
     return;
   }
@@ -92,10 +90,30 @@ void copy_part(const Copy& copy, std::int64_t parts, std::int64_t part) {
 }
 
 /// The first row of a piece; where it begins if it has none.
-const std::byte* first_row(const Piece& piece) {
+std::byte* first_row(const Piece& piece) {
   const bool is_listed = piece.row_bytes > 0 && piece.rows != nullptr && piece.bytes > 0;
   const std::int64_t row = is_listed ? *piece.rows : 0;
-  return static_cast<const std::byte*>(piece.data) + row * piece.stride;
+  return static_cast<std::byte*>(piece.data) + row * piece.stride;
+}
+
+/// Whether a piece has bytes, and is one run or one row at either end, which is where first_row()
+/// is.
+bool is_single(const Copy& copy) {
+  const auto is_one = [&](const Piece& piece) {
+    return piece.row_bytes == 0 || piece.row_bytes == copy.from.bytes;
+  };
+  return copy.from.bytes > 0 && is_one(copy.from) && is_one(copy.to);
+}
+
+/// Copies a whole piece. Most small ones are one row, for which the divisions of copy_part() take
+/// longer than the copy.
+void copy_piece(const Copy& copy) {
+  if (is_single(copy)) {
+    std::memcpy(first_row(copy.to), first_row(copy.from),
+                static_cast<std::size_t>(copy.from.bytes));
+  } else {
+    copy_part(copy, 1, 0);
+  }
 }
 
 /// Whole pieces one after the other; lines of the pieces behind them are asked for meanwhile.
@@ -106,7 +124,7 @@ void copy_small(std::span<const Copy> all, Range some) {
       __builtin_prefetch(first_row(all[ahead].from));
       __builtin_prefetch(first_row(all[ahead].to), 1);
     }
-    copy_part(all[static_cast<std::size_t>(i)], 1, 0);
+    copy_piece(all[static_cast<std::size_t>(i)]);
   }
 }
 
@@ -224,7 +242,9 @@ void copy_pieces(ThreadPool* pool, const Begin& begin, std::vector<Copy>& copies
   for (auto now = begin(0); !now.is_behind(); now.next(), ++count) {
     const Copy copy = now.copy();
     if (moves(copy)) {
-      check_rows(copy);
+      if (!is_single(copy)) {
+        check_rows(copy);
+      }
       total += copy.from.bytes;
       ++moved;
     }
@@ -252,7 +272,7 @@ void copy_pieces(ThreadPool* pool, const Begin& begin, std::vector<Copy>& copies
         ahead.next();
       }
       if (const Copy copy = now.copy(); moves(copy)) {
-        copy_part(copy, 1, 0);
+        copy_piece(copy);
       }
     }
   });
