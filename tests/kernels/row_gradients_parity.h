@@ -119,17 +119,13 @@ class PartialCase {
     Copied<float> vectors(
         std::vector<float>(static_cast<std::size_t>(expected * shape_.cols), -7.0F));
     PartialSum sum{.runs = there,
-                   .nodes = nodes,
                    .cols = shape_.cols,
                    .parts = shape_.parts,
                    .count = got,
-                   .first_parts = tested.first_parts,
                    .segments = tested.segments,
                    .vectors = vectors.place(ctx)};
     add_partial_sums(ctx, std::span(&sum, 1));
     sum.runs = runs_.host();
-    sum.nodes = host_nodes;
-    sum.first_parts = plain.first_parts;
     sum.segments = plain.segments;
     sum.vectors = vectors.host();
     reference::add_partial_sums(ctx, std::span(&sum, 1));

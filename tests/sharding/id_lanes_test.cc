@@ -172,6 +172,7 @@ TEST(IdLanes, DamagedListsOfSlotsAreRefused) {
   expect_counts_refused(bits, "856 of 856 slots are marked, 99 announced", 856);
   bits.pop_back();
   expect_counts_refused(bits, "a lane of 107 bytes for 856 slots", 856);
+  expect_counts_refused({0}, "no slot of 856 is marked in a lane of 1 bytes", 856);
 }
 
 /// Features cut over twelve ranks, some samples of which have one id: what arrives is what was

@@ -55,11 +55,9 @@ kernels::PartialCut PartialSums::cut(const kernels::RowRuns& runs) {
 
 kernels::PartialSum PartialSums::add(const Work& work) {
   return {.runs = *work.runs,
-          .nodes = nodes(),
           .cols = work.cols,
           .parts = parts_,
           .count = count_,
-          .first_parts = nodes_.as<const std::int32_t>(),
           .segments = segments_.as<const std::int64_t>(),
           .vectors = vectors_.resize_for(layout::vectors(count_, work.cols))};
 }

@@ -56,13 +56,11 @@ void cut_partial_sums(Context& ctx, std::span<const PartialCut> jobs);
 /// The partial sums of a table, as cut.
 struct PartialSum {
   RowRuns runs;
-  PartNodes nodes;
   std::int64_t cols = 0;
   std::int64_t parts = 1;  ///< P
   std::int64_t count = 0;
-  const std::int32_t* first_parts = nullptr;  ///< [count]
-  const std::int64_t* segments = nullptr;     ///< [count + 1]
-  float* vectors = nullptr;                   ///< [count, cols]
+  const std::int64_t* segments = nullptr;  ///< [count + 1]
+  float* vectors = nullptr;                ///< [count, cols]
 };
 
 /// Adds the partial sums of all jobs.

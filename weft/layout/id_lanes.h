@@ -54,11 +54,9 @@ constexpr std::int64_t listed_slot_bytes(std::int64_t slots) {
   return spec::id_bytes(slots);
 }
 
-/// Whether `marked` of so many slots are listed. `Number` may be an expected one.
-template <typename Number>
-constexpr bool lists_slots(std::int64_t slots, Number marked) {
-  return slots > kMostSlotsByBits && marked * static_cast<Number>(listed_slot_bytes(slots)) <
-                                         static_cast<Number>(slot_bits_bytes(slots));
+/// Whether `marked` of so many slots are listed.
+constexpr bool lists_slots(std::int64_t slots, std::int64_t marked) {
+  return slots > kMostSlotsByBits && marked * listed_slot_bytes(slots) < slot_bits_bytes(slots);
 }
 
 /// Bytes of the marks of a lane in which `marked` of so many slots have ids. Requires marked > 0.

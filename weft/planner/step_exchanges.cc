@@ -96,9 +96,9 @@ std::vector<double> count_bytes(const StepShape& shape, std::span<const double> 
   return bytes;
 }
 
-/// Of the lane from one rank to one that serves `slots` slots, the marks that say which have ids,
-/// of which `ids` are expected, as many of each. What is told of each is among its shard's ids
-/// (shard_cost.cc).
+/// The marks in the lane from one rank to one that serves `slots` slots, for which the lane is
+/// expected to have `ids` ids in all; slots are taken to be alike. The counts of each slot are
+/// among its shard's ids (shard_cost.cc).
 double lane_marks_bytes(const StepShape& shape, double slots, double ids) {
   if (!layout::packs_id_lanes(shape.ranks) || ids <= 0.0) {
     return 0.0;

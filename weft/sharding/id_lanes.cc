@@ -298,10 +298,12 @@ std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, i
     return 0;
   }
   const Marks marks = marks_of(lane, slots, sender);
-  if (marks.is_list) {
-    return marks.count;
+  const std::int64_t marked =
+      marks.is_list ? marks.count : count_slot_bits(marks.bytes, slots, sender);
+  if (marked == 0) {
+    fail(ErrorCode::kComm, "id exchange: rank {}: no slot of {} is marked in a lane of {} bytes",
+         sender, slots, lane.size());
   }
-  const std::int64_t marked = count_slot_bits(marks.bytes, slots, sender);
   if (marks.count >= 0 && marks.count != marked) {
     fail(ErrorCode::kComm, "id exchange: rank {}: {} of {} slots are marked, {} announced", sender,
          marked, slots, marks.count);

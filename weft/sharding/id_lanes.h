@@ -33,7 +33,8 @@ namespace weft::sharding {
 void pack_id_lanes(ThreadPool& pool, const Paths& paths, AskedIds& asked);
 
 /// How many of so many slots have ids in a lane from `sender`, a rank of the world. Throws
-/// Error(kComm) that names it where the marks do not end in the lane, or where bits are damaged.
+/// Error(kComm) that names it where the marks do not end in the lane, mark no slot, or are damaged
+/// bits.
 std::int64_t marked_slots(std::span<const std::byte> lane, std::int64_t slots, int sender);
 
 /// Reads the counts of these slots from `lane` into `arrived` [marked_slots()], but for the source;

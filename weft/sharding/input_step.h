@@ -30,12 +30,14 @@ struct InputStep {
                                    : incoming.blocks.of(address.slot, source);
   }
 
-  /// The same with its place. Cost: a search; arrived_block() has none.
+  /// The same, which must be there, with its place. Cost: a search; arrived_block() has none.
   [[nodiscard]] ServedBlock served_block(const SlotAddress& address, std::int64_t source) const {
-    const std::int64_t place = address.server == ranks
-                                   ? incoming.blocks.size() + address.slot
-                                   : incoming.blocks.place(address.slot, source);
-    return {address, source, place, block(address, source)};
+    if (address.server == ranks) {
+      return {address, source, incoming.blocks.size() + address.slot,
+              incoming.replicated[at(address.slot)]};
+    }
+    const std::int64_t place = incoming.blocks.place(address.slot, source);
+    return {address, source, place, incoming.blocks.at_place(place)};
   }
 
   /// That of ServedIds::arrived with this number.

@@ -362,12 +362,15 @@ void OutputDist::backward(Context& ctx,
   }
 }
 
-/// Finds where the gradients of each kind of slot lie: of many slots each kind is asked once.
-void OutputDist::find_gradients(OutputStep& step) const {
-  step.gradient_places.clear();
-  for (const SlotKind& slot : routing_.kinds) {
-    step.gradient_places.push_back(paths_.between_ranks(slot).gradients_from(step, slot));
+/// Returns where the gradients of a kind of slot lie that this rank asks of others, which a path is
+/// asked once an exchange.
+const VectorPlace& OutputDist::gradients_of(OutputStep& step, std::size_t kind) const {
+  VectorPlace& place = step.gradient_places[kind];
+  if (place.data == nullptr) {
+    const SlotKind& slot = routing_.kinds[kind];
+    place = paths_.between_ranks(slot).gradients_from(step, slot);
   }
+  return place;
 }
 
 /// To every server the gradients of its vectors, in its order, from where they lie.
@@ -377,7 +380,7 @@ void OutputDist::exchange_gradients(Context& ctx,
                                     std::int64_t cut) const {
   step.send.clear();
   step.recv.clear();
-  find_gradients(step);
+  step.gradient_places.assign(routing_.kinds.size(), {});
   for (std::int64_t r = 0; r < routing_.ranks; ++r) {
     layout_.add_pieces(input, step, r, cut, VectorLayout::Flow::kGradients, step.recv);
     for_asked(input, r, [&](const AskedPlace& of) {
@@ -390,7 +393,7 @@ void OutputDist::exchange_gradients(Context& ctx,
       const AskedSlot& asked = input.asked.slot_at(of.place);
       const Range some = layout_.asked_cut(input, step, of, cut).gradients;
       const VectorPlace from = r == rank_ ? paths_.of(of.address, r).gradients_from(step, slot)
-                                          : step.gradient_places[kind];
+                                          : gradients_of(step, kind);
       const bool has_rows = asked.gradient_rows != nullptr;
       step.send.add({.data = from.from(has_rows ? 0 : some.begin).data,
                      .bytes = some.size() * row_bytes,

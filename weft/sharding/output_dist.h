@@ -112,7 +112,7 @@ class OutputDist {
                         const InputStep& input,
                         OutputStep& step,
                         std::int64_t cut) const;
-  void find_gradients(OutputStep& step) const;
+  const VectorPlace& gradients_of(OutputStep& step, std::size_t kind) const;
   void exchange_gradients(Context& ctx,
                           const InputStep& input,
                           OutputStep& step,

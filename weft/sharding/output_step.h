@@ -146,8 +146,9 @@ struct OutputStep {
   std::vector<const float*> arrived_at;  ///< likewise
 
   VectorWire forward_wire, backward_wire;
-  PeerLanes send, recv;                      ///< [W], of what is not encoded
-  std::vector<VectorPlace> gradient_places;  ///< by kind of slot, of what is sent to other ranks
+  PeerLanes send, recv;  ///< [W], of what is not encoded
+  /// By kind of slot, where the gradients lie that other ranks are sent; null until one is asked.
+  std::vector<VectorPlace> gradient_places;
 
   BagJobs assembly;                   ///< of the vectors that have come, then of fetched means
   BagJobs changes;                    ///< of gradients

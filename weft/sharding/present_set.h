@@ -45,12 +45,6 @@ class PresentSet {
     bits_[at(number / kWord)] |= std::uint64_t{1} << (number % kWord);
   }
 
-  /// Asks for the memory that insert() and place() of this number touch.
-  void prefetch(std::int64_t number) const {
-    __builtin_prefetch(bits_.data() + number / kWord, 1);
-    __builtin_prefetch(before_.data() + number / kWord);
-  }
-
   [[nodiscard]] bool has(std::int64_t number) const {
     return (bits_[at(number / kWord)] >> (number % kWord) & 1) != 0;
   }
