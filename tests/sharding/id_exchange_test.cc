@@ -2,7 +2,9 @@
 // a rank is unpacked there, and what comes out is compared with the batch itself. Tables need no
 // memory here, so shards of more than 2^31 rows can be had.
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -11,7 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/id_ranks.h"
+#include "weft/base/at.h"
 #include "weft/base/error.h"
+#include "weft/layout/id_lanes.h"
 #include "weft/layout/listed_bags.h"
 
 namespace weft::sharding {
@@ -319,6 +323,56 @@ void expect_refused(const std::string& message, std::int32_t length, std::int32_
     EXPECT_EQ(error.code(), ErrorCode::kComm);
     EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
   }
+}
+
+/// Features cut over twelve ranks, some samples of which have one id: their slots are marked by
+/// bits or listed (weft/layout/id_lanes.h).
+TEST(IdExchange, FewOfManySlotsArriveAsTheyWereAsked) {
+  constexpr int kWorld = 12;
+  bool has_lists = false, has_bits = false;
+  for (const int features : {140, 300}) {
+    spec::Config config;
+    for (int f = 0; f < features; ++f) {
+      spec::Table& table = config.tables.emplace_back();
+      table.name = "t" + std::to_string(f);
+      table.num_embeddings = 24 + f;
+      table.embedding_dim = 16;
+      table.sharding = spec::Sharding::kRowWise;
+      spec::SparseFeature& feature = config.sparse_features.emplace_back();
+      feature.name = feature.column = "f" + std::to_string(f);
+      feature.table = table.name;
+      feature.pooling = spec::Pooling::kSum;
+    }
+    for (const std::uint64_t one_in : {2U, 40U}) {
+      Ranks ranks(config, kWorld, 1, 2 * kWorld);
+      for (std::size_t r = 0; r < ranks.batches.size(); ++r) {
+        KeyedJaggedTensor& batch = ranks.batches[r];
+        batch.values.clear();
+        batch.offsets = {0};
+        for (std::int64_t bag = 0; bag < features * batch.batch; ++bag) {
+          const std::uint64_t random = draw(r + 100, static_cast<std::uint64_t>(bag));
+          if (random % one_in == 0) {
+            const std::int64_t rows = config.tables[at(bag / batch.batch)].num_embeddings;
+            batch.values.push_back(
+                static_cast<std::int64_t>(random / one_in % static_cast<std::uint64_t>(rows)));
+          }
+          batch.offsets.push_back(std::ssize(batch.values));
+        }
+        batch.weights.assign(batch.values.size(), 1.0F);
+        ranks.pack(r, ranks.size);
+      }
+      for (const std::int64_t server : {0, 5, kWorld - 1}) {
+        for (std::int64_t r = 0; r < kWorld; ++r) {
+          const std::int64_t marked = ranks.asked[at(r)].marked_slots(server);
+          const bool is_list = layout::lists_slots(ranks.routing.num_slots(server), marked);
+          has_lists |= r != server && marked > 0 && is_list;
+          has_bits |= r != server && marked > 0 && !is_list;
+        }
+        check_received(ranks, server, one_in == 2);
+      }
+    }
+  }
+  EXPECT_TRUE(has_lists && has_bits);
 }
 
 TEST(IdExchange, DamagedMessagesAreRefused) {

@@ -175,67 +175,6 @@ TEST(IdLanes, DamagedListsOfSlotsAreRefused) {
   expect_counts_refused({0}, "no slot of 856 is marked in a lane of 1 bytes", 856);
 }
 
-/// Features cut over twelve ranks, some samples of which have one id: what arrives is what was
-/// asked, where slots are marked by bits and where they are listed.
-TEST(IdLanes, ManySlotsArriveAsTheyWereAsked) {
-  constexpr int kWorld = 12;
-  bool has_lists = false, has_bits = false;
-  for (const int features : {140, 300}) {
-    spec::Config config;
-    for (int f = 0; f < features; ++f) {
-      spec::Table& table = config.tables.emplace_back();
-      table.name = "t" + std::to_string(f);
-      table.num_embeddings = 24 + f;
-      table.embedding_dim = 16;
-      table.sharding = spec::Sharding::kRowWise;
-      spec::SparseFeature& feature = config.sparse_features.emplace_back();
-      feature.name = feature.column = "f" + std::to_string(f);
-      feature.table = table.name;
-      feature.pooling = spec::Pooling::kSum;
-    }
-    for (const std::uint64_t one_in : {2U, 40U}) {
-      Ranks ranks(config, kWorld, 1, 2 * kWorld);
-      for (std::size_t r = 0; r < ranks.batches.size(); ++r) {
-        KeyedJaggedTensor& batch = ranks.batches[r];
-        batch.values.clear();
-        batch.weights.clear();
-        batch.offsets = {0};
-        for (std::int64_t bag = 0; bag < features * batch.batch; ++bag) {
-          const std::uint64_t random = id_ranks::draw(r + 100, static_cast<std::uint64_t>(bag));
-          if (random % one_in == 0) {
-            const std::int64_t rows = config.tables[at(bag / batch.batch)].num_embeddings;
-            batch.values.push_back(
-                static_cast<std::int64_t>(random / one_in % static_cast<std::uint64_t>(rows)));
-          }
-          batch.offsets.push_back(std::ssize(batch.values));
-        }
-        ranks.pack(r, ranks.size);
-      }
-      for (const std::int64_t server : {0, 5, kWorld - 1}) {
-        for (int r = 0; r < kWorld; ++r) {
-          const std::int64_t marked = ranks.asked[at(r)].marked_slots(server);
-          const bool is_list = layout::lists_slots(ranks.routing.num_slots(server), marked);
-          has_lists |= r != server && marked > 0 && is_list;
-          has_bits |= r != server && marked > 0 && !is_list;
-        }
-        ServedIds served;
-        const auto blocks = id_ranks::unpack(ranks, server, served, true);
-        std::int64_t ids = 0;
-        for (std::size_t i = 0; i < blocks.size(); ++i) {
-          const std::int64_t slot = static_cast<std::int64_t>(i) / kWorld;
-          const std::size_t source = i % kWorld;
-          ids += blocks[i].num_ids;
-          EXPECT_EQ(blocks[i].num_ids, static_cast<std::int64_t>(source) == server
-                                           ? 0
-                                           : ranks.asked[source].counts_of({server, slot}).ids);
-        }
-        EXPECT_GT(ids, 0);
-      }
-    }
-  }
-  EXPECT_TRUE(has_lists && has_bits);
-}
-
 /// A feature cut over nine ranks, of which rank 1 sends rank 0 one id of bag 5; `damage` changes
 /// the lane.
 void expect_lane_refused(const std::string& message,

@@ -127,8 +127,8 @@ inline const float* add_vectors(const float* left,
   return out;
 }
 
-/// The sum of segments of one row, which are not none, up the tree of parts: where it lies, or in
-/// `out` [cols]. Absent parts cost nothing.
+/// The sum of one or more segments of a row up the tree of parts: where it lies, or in `out`
+/// [cols]. Absent parts cost nothing.
 inline const float* sum_segments(const RowRuns& runs,
                                  const Range& segments,
                                  std::int64_t cols,
