@@ -96,8 +96,8 @@ std::byte* first_row(const Piece& piece) {
   return static_cast<std::byte*>(piece.data) + row * piece.stride;
 }
 
-/// Whether a piece has bytes, and is one run or one row at either end, which is where first_row()
-/// is.
+/// Returns whether a piece has bytes, and is one run or one row at either end: first_row() is then
+/// where it lies.
 bool is_single(const Copy& copy) {
   const auto is_one = [&](const Piece& piece) {
     return piece.row_bytes == 0 || piece.row_bytes == copy.from.bytes;

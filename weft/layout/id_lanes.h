@@ -54,7 +54,7 @@ constexpr std::int64_t listed_slot_bytes(std::int64_t slots) {
   return spec::id_bytes(slots);
 }
 
-/// Whether `marked` of so many slots are listed.
+/// Returns whether a lane to so many slots, of which `marked` have ids, lists these.
 constexpr bool lists_slots(std::int64_t slots, std::int64_t marked) {
   return slots > kMostSlotsByBits && marked * listed_slot_bytes(slots) < slot_bits_bytes(slots);
 }

@@ -50,11 +50,11 @@ std::int64_t AskedIds::add_places(const RowCuts& cuts, std::int64_t count) {
   grow(bags.sections, num_places);
   grow(addresses, num_places);
   grow(rule_cuts, num_places - listed);
-  Routing::RuleSlots slots_of(*routing, cuts);
+  Routing::RuleSlots rule_slots(*routing, cuts);
   present.for_each(cuts.numbers(), [&](std::int64_t number, std::int64_t place) {
     const std::int64_t cut = number - cuts.first_number;
     rule_cuts[at(place)] = static_cast<std::int32_t>(cut);
-    addresses[at(listed + place)] = slots_of.of(cut);
+    addresses[at(listed + place)] = rule_slots.of(cut);
   });
   return first;
 }

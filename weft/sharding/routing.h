@@ -179,7 +179,7 @@ struct RowCuts {
   /// R, and one for the hot rows.
   [[nodiscard]] std::int64_t row_cuts() const { return tail_cuts + (hot.empty() ? 0 : 1); }
 
-  /// Of a rule: the numbers of the slots of all cuts.
+  /// Returns the numbers of the slots of all cuts. REQUIRES: the cuts are a rule.
   [[nodiscard]] Range numbers() const { return {first_number, first_number + row_cuts()}; }
 
   /// The rows of a cut but that of the hot rows.
