@@ -138,8 +138,8 @@ void expect_runs(std::int64_t lanes, std::int64_t most_rows, ThreadPool* pool) {
       bytes += rows * row_bytes;
     }
     auto* const run = static_cast<std::byte*>(runs.piece(1, bytes, 0).data);
-    out.push_back({sent[at(l)], run});
-    in.push_back({received[at(l)], run});
+    out.push_back({sent[at(l)], run, bytes});
+    in.push_back({received[at(l)], run, bytes});
   }
   std::vector<std::byte> expected = to.bytes();
   for (std::size_t l = 0; l < sent.size(); ++l) {
@@ -180,12 +180,12 @@ TEST(Copies, LanesGoThroughRuns) {
 TEST(Copies, ALaneThatIsItsRunStaysAsItIs) {
   std::vector<std::byte> bytes(64, std::byte{7});
   const Piece pieces[] = {{bytes.data(), 24}, {bytes.data() + 24, 0}, {bytes.data() + 24, 40}};
-  const LaneRun lane{pieces, bytes.data()};
+  const LaneRun lane{pieces, bytes.data(), 64};
   std::vector<Copy> copies;
   copy_runs(nullptr, std::span(&lane, 1), RunEnd::kTo, copies);
   EXPECT_EQ(bytes, std::vector<std::byte>(64, std::byte{7}));
   const Piece uneven{.data = bytes.data(), .bytes = 12, .row_bytes = 8, .stride = 8};
-  const LaneRun other{std::span(&uneven, 1), bytes.data() + 32};
+  const LaneRun other{std::span(&uneven, 1), bytes.data() + 32, 12};
   EXPECT_THROW(copy_runs(nullptr, std::span(&other, 1), RunEnd::kFrom, copies), Error);
 }
 

@@ -106,12 +106,13 @@ bool is_single(const Copy& copy) {
 }
 
 /// Copies a whole piece. Most small ones are one row, for which the divisions of copy_part() take
-/// longer than the copy.
+/// longer than the copy. Throws Error(kUsage) where both ends have rows of different lengths.
 void copy_piece(const Copy& copy) {
   if (is_single(copy)) {
     std::memcpy(first_row(copy.to), first_row(copy.from),
                 static_cast<std::size_t>(copy.from.bytes));
   } else {
+    check_rows(copy);
     copy_part(copy, 1, 0);
   }
 }
@@ -131,6 +132,12 @@ void copy_small(std::span<const Copy> all, Range some) {
 bool same_place(const Piece& a, const Piece& b) {
   return a.data == b.data && a.row_bytes == b.row_bytes && a.stride == b.stride && a.rows == b.rows;
 }
+
+/// What there is to copy, by lanes. How it is cut into tasks follows from that.
+struct Work {
+  std::int64_t bytes = 0;
+  std::int64_t pieces = 0;
+};
 
 /// Goes through the pieces of lanes and where they lie in the runs, one of which is the end `end`.
 class RunCursor {
@@ -177,6 +184,32 @@ class RunCursor {
   std::byte* place_ = nullptr;  // of the piece in the lane's run
 };
 
+Work work_of(std::span<const LaneRun> lanes) {
+  Work work;
+  for (const LaneRun& lane : lanes) {
+    work.bytes += lane.bytes;
+    work.pieces += std::ssize(lane.pieces);
+  }
+  return work;
+}
+
+/// Whether the pieces of a lane are to be copied: not where nothing was sent, or where the lane has
+/// come to where it belongs, piece by piece.
+bool is_copied(const Lane& from, const Lane& to) {
+  return !from.silent && from.pieces.data() != to.pieces.data();
+}
+
+Work work_of(std::span<const Lane> from, std::span<const Lane> to) {
+  Work work;
+  for (std::size_t l = 0; l < from.size(); ++l) {
+    if (is_copied(from[l], to[l])) {
+      work.bytes += from[l].bytes();
+      work.pieces += std::ssize(from[l].pieces);
+    }
+  }
+  return work;
+}
+
 /// Goes through the pieces of lanes at both ends.
 class LaneCursor {
  public:
@@ -207,11 +240,8 @@ class LaneCursor {
   }
 
  private:
-  /// A lane that has come to where it belongs, piece by piece, has none left to copy.
   [[nodiscard]] std::int64_t pieces() const {
-    const Lane& from = from_[lane_];
-    const bool is_here = from.pieces.data() == to_[lane_].pieces.data();
-    return from.silent || is_here ? 0 : std::ssize(from.pieces);
+    return is_copied(from_[lane_], to_[lane_]) ? std::ssize(from_[lane_].pieces) : 0;
   }
 
   void next_lane() {
@@ -235,21 +265,11 @@ bool moves(const Copy& copy) {
 /// Copies all pieces that a cursor goes through; begin(i) returns one that begins with piece i.
 /// Many small ones are listed nowhere, others in `copies`.
 template <typename Begin>
-void copy_pieces(ThreadPool* pool, const Begin& begin, std::vector<Copy>& copies) {
-  std::int64_t total = 0;
-  std::int64_t moved = 0;
-  std::int64_t count = 0;
-  for (auto now = begin(0); !now.is_behind(); now.next(), ++count) {
-    const Copy copy = now.copy();
-    if (moves(copy)) {
-      if (!is_single(copy)) {
-        check_rows(copy);
-      }
-      total += copy.from.bytes;
-      ++moved;
-    }
-  }
-  if (total >= kSmallPiece * moved) {
+void copy_pieces(ThreadPool* pool,
+                 const Work& work,
+                 const Begin& begin,
+                 std::vector<Copy>& copies) {
+  if (work.bytes >= kSmallPiece * work.pieces) {
     copies.clear();
     for (auto now = begin(0); !now.is_behind(); now.next()) {
       if (const Copy copy = now.copy(); moves(copy)) {
@@ -259,9 +279,9 @@ void copy_pieces(ThreadPool* pool, const Begin& begin, std::vector<Copy>& copies
     run_copies(pool, copies);
     return;
   }
-  const std::int64_t tasks = task_count(total);
+  const std::int64_t tasks = task_count(work.bytes);
   parallel_for(pool, tasks, [&](std::int64_t task) {
-    const Range some = piece(count, tasks, task);
+    const Range some = piece(work.pieces, tasks, task);
     auto ahead = begin(some.begin + static_cast<std::int64_t>(kAhead));
     auto now = begin(some.begin);
     for (std::int64_t i = some.begin; i < some.end; ++i, now.next()) {
@@ -307,14 +327,17 @@ void copy_lanes(ThreadPool* pool,
                 std::span<const Lane> to,
                 std::size_t first,
                 std::vector<Copy>& copies) {
-  copy_pieces(pool, [&](std::int64_t i) { return LaneCursor(from, to, first, i); }, copies);
+  copy_pieces(
+      pool, work_of(from, to), [&](std::int64_t i) { return LaneCursor(from, to, first, i); },
+      copies);
 }
 
 void copy_runs(ThreadPool* pool,
                std::span<const LaneRun> lanes,
                RunEnd end,
                std::vector<Copy>& copies) {
-  copy_pieces(pool, [&](std::int64_t i) { return RunCursor(lanes, end, i); }, copies);
+  copy_pieces(
+      pool, work_of(lanes), [&](std::int64_t i) { return RunCursor(lanes, end, i); }, copies);
 }
 
 }  // namespace weft::comm

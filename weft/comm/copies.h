@@ -37,6 +37,7 @@ enum class RunEnd : std::uint8_t { kFrom, kTo };
 struct LaneRun {
   std::span<const Piece> pieces;
   std::byte* run = nullptr;
+  std::int64_t bytes = 0;  ///< of all pieces
 };
 
 /// Copies each lane to its run, or from it; nothing where a lane is that run. As run_copies(), but

@@ -233,7 +233,7 @@ std::int64_t Relays::point_out(const Exchange& call, std::byte* packed) {
       run_before = run;
       for (std::size_t j = 0; j < lanes && packed != nullptr; ++j) {
         if (own[j] > 0) {
-          packed_.push_back({call.send[at(there[j])].pieces, place});
+          packed_.push_back({call.send[at(there[j])].pieces, place, own[j]});
           place += own[j];
         }
       }
@@ -263,7 +263,7 @@ void Relays::point_in(const Exchange& call) {
     Piece& run = in_[p];
     if (layout_.host(static_cast<int>(p)) != self_host_ && run.data == nullptr && run.bytes > 0) {
       run.data = std::exchange(place, place + run.bytes);
-      packed_.push_back({call.recv[p].pieces, static_cast<std::byte*>(run.data)});
+      packed_.push_back({call.recv[p].pieces, static_cast<std::byte*>(run.data), run.bytes});
     }
   }
 }
