@@ -381,8 +381,8 @@ TEST(PredictedBytes, AreNearThoseOfAStepWhereIdsAreDrawn) {
   }
 }
 
-/// A job of row-wise tables whose samples have one id of each: one sample a rank, one slot a table
-/// and rank.
+/// Returns a job of row-wise tables, whose samples have one id of each. Every rank has one sample,
+/// and one slot of each table.
 Job job_of_few_ids(std::int64_t tables, std::int64_t ranks) {
   constexpr std::int64_t kRowsOfShard = 100;
   Job job;

@@ -133,7 +133,7 @@ bool same_place(const Piece& a, const Piece& b) {
   return a.data == b.data && a.row_bytes == b.row_bytes && a.stride == b.stride && a.rows == b.rows;
 }
 
-/// What there is to copy, by lanes. How it is cut into tasks follows from that.
+/// Work is how much there is to copy. Tasks are cut by it, and no byte depends on how.
 struct Work {
   std::int64_t bytes = 0;
   std::int64_t pieces = 0;
@@ -193,8 +193,8 @@ Work work_of(std::span<const LaneRun> lanes) {
   return work;
 }
 
-/// Whether the pieces of a lane are to be copied: not where nothing was sent, or where the lane has
-/// come to where it belongs, piece by piece.
+/// Returns whether the pieces of a lane are to be copied. They are not where nothing was sent, or
+/// where the lane has come to where it belongs, piece by piece.
 bool is_copied(const Lane& from, const Lane& to) {
   return !from.silent && from.pieces.data() != to.pieces.data();
 }

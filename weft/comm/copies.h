@@ -23,7 +23,8 @@ void run_copies(ThreadPool* pool, std::span<const Copy> copies);
 
 /// Copies lanes to others whose pieces agree in size, beginning with lane `first`; nothing where
 /// one is silent, or pieces are the same memory. As run_copies(), but many small pieces are listed
-/// nowhere. `copies` is memory for those that are large.
+/// nowhere, and some may have been copied where it throws. `copies` is memory for large ones.
+/// O(lanes + pieces); also of lanes whose bytes are not known.
 void copy_lanes(ThreadPool* pool,
                 std::span<const Lane> from,
                 std::span<const Lane> to,
@@ -37,11 +38,10 @@ enum class RunEnd : std::uint8_t { kFrom, kTo };
 struct LaneRun {
   std::span<const Piece> pieces;
   std::byte* run = nullptr;
-  std::int64_t bytes = 0;  ///< of all pieces
+  std::int64_t bytes = 0;  ///< of all pieces; 0 says that there is nothing to copy
 };
 
-/// Copies each lane to its run, or from it; nothing where a lane is that run. As run_copies(), but
-/// many small pieces are listed nowhere. `copies` is memory for those that are large.
+/// Copies each lane to its run, or from it; nothing where a lane is that run. As copy_lanes().
 void copy_runs(ThreadPool* pool,
                std::span<const LaneRun> lanes,
                RunEnd end,
