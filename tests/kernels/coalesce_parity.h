@@ -15,6 +15,7 @@ struct SortShape {
   std::int64_t parts;
   Skew skew;
   bool mixed_parts = false;  ///< parts of bags in no order
+  bool listed = false;       ///< gradients lie at places, the last one first
 };
 
 /// The blocks of one table, on the host and on a device. Gradients are addresses alone.
@@ -26,7 +27,7 @@ class SortCase {
         BagsCase bags = make_bags(random, {.bags = shape.bags,
                                            .longest = pooled ? 3 : 4,
                                            .rows = shape.rows,
-                                           .cols = 2,
+                                           .cols = kCols,
                                            .parts = shape.parts,
                                            .skew = shape.skew,
                                            .pooled = pooled,
@@ -76,10 +77,12 @@ class SortCase {
   struct Block {
     bool pooled;
     bool weighted;
-    Copied<std::int64_t> ids, offsets;
+    Copied<std::int64_t> ids, offsets, places;
     Copied<float> factors, grads;
     Copied<std::int32_t> parts;
   };
+
+  static constexpr std::int64_t kCols = 2;
 
   void add(const BagsCase& bags) {
     Block& block = blocks_.emplace_back();
@@ -90,6 +93,11 @@ class SortCase {
     block.factors = Copied(bags.weights);
     block.grads = Copied(bags.grads);
     block.parts = Copied(bags.parts);
+    std::vector<std::int64_t> places;
+    for (auto end = static_cast<std::int64_t>(bags.grads.size()); end > 0; end -= kCols) {
+      places.push_back(end - kCols);
+    }
+    block.places = Copied(places);
   }
 
   static GradientBlock view(const Block& block,
@@ -101,7 +109,7 @@ class SortCase {
                      static_cast<std::int64_t>(block.parts.values().size())},
             .pooled = block.pooled,
             .grads = nullptr,
-            .grad_stride = 2,
+            .grad_stride = kCols,
             .parts = parts};
   }
 
@@ -112,6 +120,7 @@ class SortCase {
       all.push_back(
           view(one, one.ids.host(), one.offsets.host(), one.factors.host(), one.parts.host()));
       all.back().grads = one.grads.host();
+      all.back().places = shape_.listed ? one.places.host() : nullptr;
     }
     return all;
   }
@@ -123,6 +132,7 @@ class SortCase {
       all.push_back(view(one, one.ids.place(ctx), one.offsets.place(ctx), one.factors.place(ctx),
                          one.parts.place(ctx)));
       all.back().grads = one.grads.place(ctx);
+      all.back().places = shape_.listed ? one.places.place(ctx) : nullptr;
     }
     return all;
   }
@@ -178,13 +188,20 @@ class SortCase {
 /// Few and many entries, rows of one and of two words, hot rows, parts in any order, no entries.
 inline void expect_coalesce_parity(Device& device) {
   constexpr std::int64_t kMany = std::int64_t{1} << 40;
-  const std::vector<SortShape> shapes = {
-      {1, 1, 1, Skew::kUniform},           {5, 1, 8, Skew::kOneRow},
-      {40, 3, 8, Skew::kUniform},          {3000, 50, 8, Skew::kHot},
-      {3000, 5000, 1, Skew::kUniform},     {3000, std::int64_t{1} << 25, 8, Skew::kUniform},
-      {60, 1 << 20, 8, Skew::kUniform},    {3000, 1 << 20, 8, Skew::kUniform},
-      {3000, 90, 8, Skew::kUniform, true}, {2000, 7, 3, Skew::kOneRow},
-      {3000, kMany, 8, Skew::kUniform},    {30, kMany, 16, Skew::kHot}};
+  const std::vector<SortShape> shapes = {{1, 1, 1, Skew::kUniform},
+                                         {5, 1, 8, Skew::kOneRow},
+                                         {40, 3, 8, Skew::kUniform},
+                                         {3000, 50, 8, Skew::kHot},
+                                         {3000, 5000, 1, Skew::kUniform},
+                                         {3000, std::int64_t{1} << 25, 8, Skew::kUniform},
+                                         {60, 1 << 20, 8, Skew::kUniform},
+                                         {3000, 1 << 20, 8, Skew::kUniform},
+                                         {3000, 90, 8, Skew::kUniform, true},
+                                         {2000, 7, 3, Skew::kOneRow},
+                                         {3000, kMany, 8, Skew::kUniform},
+                                         {30, kMany, 16, Skew::kHot},
+                                         {9, 40, 8, Skew::kUniform, false, true},
+                                         {3000, 90, 8, Skew::kUniform, true, true}};
   Random random(5);
   for (const SortShape& shape : shapes) {
     SortCase one(random, shape);

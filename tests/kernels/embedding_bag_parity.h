@@ -24,13 +24,17 @@ class LookupCases {
         shape.bags = 3;
         shape.longest = 400;
         add(make_bags(random, shape), 0);
+        shape.bags = 7;
+        shape.longest = 3;
+        add(make_bags(random, shape), 5, true);
       }
     }
     add(BagsCase(), 0);
   }
 
-  /// Rows of outputs are `apart` floats longer than they need to be.
-  void add(BagsCase bags, std::int64_t apart) {
+  /// Rows of outputs are `apart` floats longer than they need to be; listed ones go to places, the
+  /// last one first.
+  void add(BagsCase bags, std::int64_t apart, bool listed = false) {
     const std::int64_t vectors =
         bags.pooled ? bags.bags().bags : static_cast<std::int64_t>(bags.ids.size());
     const std::int64_t stride = table_.view.cols + apart;
@@ -41,6 +45,12 @@ class LookupCases {
     added.ids = Copied(bags.ids);
     added.offsets = Copied(bags.offsets);
     added.factors = Copied(bags.weights);
+    added.listed = listed;
+    std::vector<std::int64_t> places;
+    for (std::int64_t v = vectors - 1; v >= 0; --v) {
+      places.push_back(v * stride);
+    }
+    added.places = Copied(places);
     added.out = Copied(std::vector<float>(static_cast<std::size_t>(vectors * stride), -7.0F));
   }
 
@@ -52,13 +62,13 @@ class LookupCases {
       for (Case& one : cases_) {
         one.out.place(ctx);
         there.push_back(job(one, weights_.placed(), one.ids.place(ctx), one.offsets.place(ctx),
-                            one.factors.place(ctx), one.out.placed()));
+                            one.factors.place(ctx), one.places.place(ctx), one.out.placed()));
       }
       embedding_bag(ctx, there);
       std::vector<BagLookup> here;
       for (Case& one : cases_) {
         here.push_back(job(one, weights_.host(), one.ids.host(), one.offsets.host(),
-                           one.factors.host(), one.out.host()));
+                           one.factors.host(), one.places.host(), one.out.host()));
       }
       reference::embedding_bag(ctx, here);
       for (std::size_t i = 0; i < cases_.size(); ++i) {
@@ -73,8 +83,9 @@ class LookupCases {
   struct Case {
     bool pooled = true;
     bool weighted = false;
+    bool listed = false;
     std::int64_t stride = 0;
-    Copied<std::int64_t> ids, offsets;
+    Copied<std::int64_t> ids, offsets, places;
     Copied<float> factors, out;
   };
 
@@ -83,6 +94,7 @@ class LookupCases {
                 const std::int64_t* ids,
                 const std::int64_t* offsets,
                 const float* factors,
+                const std::int64_t* places,
                 float* out) const {
     return {.weights = weights,
             .weight_stride = table_.view.weight_stride,
@@ -92,7 +104,8 @@ class LookupCases {
                      static_cast<std::int64_t>(one.offsets.values().size()) - 1},
             .pooled = one.pooled,
             .out = out,
-            .out_stride = one.stride};
+            .out_stride = one.listed ? 0 : one.stride,
+            .places = one.listed ? places : nullptr};
   }
 
   const TableCase& table_;
@@ -115,7 +128,7 @@ inline BagsCase bags_of_any_length(Random& random, std::int64_t rows, std::int64
 }
 
 /// The list: every row type and width, bags of all lengths, and results of some MiB, which the CPU
-/// writes past its caches where the columns allow it.
+/// writes past its caches where the columns, and places where they are listed, allow it.
 inline void expect_embedding_bag_parity(Device& device) {
   Random random(11);
   for (const DType dtype : kRowTypes) {
@@ -128,8 +141,10 @@ inline void expect_embedding_bag_parity(Device& device) {
       LookupCases many(random, table);
       BagsCase bags = bags_of_any_length(random, table.rows, cols);
       many.add(bags, 0);
+      many.add(bags, 0, true);
       bags.pooled = false;
       many.add(bags, 16);
+      many.add(bags, 3, true);
       many.expect_parity(device);
     }
   }

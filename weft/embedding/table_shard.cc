@@ -105,7 +105,8 @@ kernels::BagLookup TableShard::lookup(const Lookup& lookup) const {
           .bags = lookup.bags,
           .pooled = lookup.pooled,
           .out = lookup.out,
-          .out_stride = lookup.out_stride};
+          .out_stride = lookup.out_stride,
+          .places = lookup.places};
 }
 
 /// What the kernels work with in this step.

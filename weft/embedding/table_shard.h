@@ -58,7 +58,8 @@ struct Lookup {
   Bags bags;
   bool pooled = true;
   float* out = nullptr;
-  std::int64_t out_stride = 0;  ///< elements
+  std::int64_t out_stride = 0;           ///< elements
+  const std::int64_t* places = nullptr;  ///< in its place, as kernels::BagLookup
 };
 
 /// What an update depends on besides the gradients.

@@ -33,6 +33,8 @@ struct BagLookup {
   bool pooled = true;  ///< false: one output row per id, at its place counted from offsets[0]
   float* out = nullptr;
   std::int64_t out_stride = 0;  ///< elements
+  /// [results] in place of the stride: where each one begins, in elements from `out`; or null.
+  const std::int64_t* places = nullptr;
 };
 
 /// All lookups, on the context's device.

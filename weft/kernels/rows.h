@@ -33,6 +33,13 @@ struct GradientBlock {
   const float* grads = nullptr;
   std::int64_t grad_stride = 0;         ///< elements
   const std::int32_t* parts = nullptr;  ///< [bags] the part of the global batch of each bag
+  /// [vectors] in place of the stride: where each one begins, in elements from `grads`; or null.
+  const std::int64_t* places = nullptr;
+
+  /// Returns where a vector lies.
+  [[nodiscard]] const float* vector(std::int64_t number) const {
+    return grads + (places == nullptr ? number * grad_stride : places[number]);
+  }
 };
 
 /// The entries of one step sorted by (row, part), stably; views into RunBuffers.

@@ -106,7 +106,7 @@ void make_items(std::span<const GradientBlock> blocks,
         const std::uint64_t key = (static_cast<std::uint64_t>(bags.ids[i]) << part_bits) | part;
         scratch.items[entry] = Item::make(key, kNoted ? entry : vector);
         if constexpr (kNoted) {
-          scratch.grads[entry] = block.grads + vector * block.grad_stride;
+          scratch.grads[entry] = block.vector(vector);
           scratch.weights[entry] = factors ? bags.weights[i] : 1.0F;
         }
       }
@@ -175,9 +175,8 @@ RowRuns sort(const CoalesceJob& job, std::int64_t n, KeyBits bits) {
   const std::span<const Item> sorted(items, at(n));
   if (!noted) {
     const GradientBlock& block = blocks.front();
-    return cut_runs(runs, sorted, bits.part, [&](const Item& item) {
-      return block.grads + item.place() * block.grad_stride;
-    });
+    return cut_runs(runs, sorted, bits.part,
+                    [&](const Item& item) { return block.vector(item.place()); });
   }
   for (std::int64_t i = 0; weighted && i < n; ++i) {
     runs.weights[i] = scratch.weights[items[i].place()];

@@ -33,6 +33,12 @@ HWY_INLINE const typename Row::Element* row_at(const BagLookup& lookup, std::int
                                                         id * lookup.weight_stride);
 }
 
+/// Where result `number` goes.
+HWY_INLINE float* result(const BagLookup& lookup, std::int64_t number) {
+  return lookup.out +
+         (lookup.places == nullptr ? number * lookup.out_stride : lookup.places[number]);
+}
+
 /// A run of ids whose rows are added up.
 struct Bag {
   const std::int64_t* ids;
@@ -142,7 +148,7 @@ void copy_rows(const BagLookup& lookup, Range places) {
   for (std::int64_t i = places.begin; i < places.end; ++i) {
     ahead.advance(base + i);
     copy_row<Row, Store>(row_at<Row>(lookup, lookup.bags.ids[base + i]), lookup.cols,
-                         lookup.out + i * lookup.out_stride);
+                         result(lookup, i));
   }
 }
 
@@ -153,7 +159,7 @@ void sum_bags(const BagLookup& lookup, Range range) {
   for (std::int64_t b = range.begin; b < range.end; ++b) {
     const std::int64_t begin = bags.offsets[b];
     const std::int64_t size = bags.offsets[b + 1] - begin;
-    float* const out = lookup.out + b * lookup.out_stride;
+    float* const out = result(lookup, b);
     ahead.advance(begin + size);
     if (size == 0) {
       std::fill_n(out, lookup.cols, 0.0F);
@@ -178,15 +184,18 @@ void look_up(const BagLookup& lookup, Range range) {
 }
 
 /// Whether every row of the output begins on a vector and is made of whole ones.
-inline bool can_stream(const BagLookup& lookup) {
+inline bool can_stream(const BagLookup& lookup, Range results) {
   constexpr std::int64_t kFloats = 16;
-  return lookup.cols % kFloats == 0 && lookup.out_stride % kFloats == 0 &&
-         reinterpret_cast<std::uintptr_t>(lookup.out) % kLine == 0;
+  const auto is_aligned = [](std::int64_t place) { return place % kFloats == 0; };
+  return is_aligned(lookup.cols) && reinterpret_cast<std::uintptr_t>(lookup.out) % kLine == 0 &&
+         (lookup.places == nullptr ? is_aligned(lookup.out_stride)
+                                   : std::all_of(lookup.places + results.begin,
+                                                 lookup.places + results.end, is_aligned));
 }
 
 template <class Row>
 void look_up(const BagLookup& lookup, Output output, Range range) {
-  if (output == Output::kFar && can_stream(lookup)) {
+  if (output == Output::kFar && can_stream(lookup, range)) {
     look_up<Row, StreamedStore>(lookup, range);
     hwy::FlushStream();
   } else {

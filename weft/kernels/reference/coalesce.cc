@@ -22,8 +22,7 @@ std::vector<Entry> sorted_entries(std::span<const GradientBlock> blocks) {
       for (std::int64_t i = bags.offsets[b]; i < bags.offsets[b + 1]; ++i) {
         const std::int64_t vector = block.pooled ? b : i - bags.offsets[0];
         const float weight = block.pooled && bags.weights != nullptr ? bags.weights[i] : 1.0F;
-        entries.push_back(
-            {bags.ids[i], block.parts[b], block.grads + vector * block.grad_stride, weight});
+        entries.push_back({bags.ids[i], block.parts[b], block.vector(vector), weight});
       }
     }
   }

@@ -10,6 +10,11 @@ float element(const BagLookup& lookup, std::int64_t id, std::int64_t col) {
   return load_element(row, lookup.dtype, col);
 }
 
+float& result(const BagLookup& lookup, std::int64_t number, std::int64_t col) {
+  const bool is_listed = lookup.places != nullptr;
+  return lookup.out[(is_listed ? lookup.places[number] : number * lookup.out_stride) + col];
+}
+
 void pooled(const BagLookup& lookup) {
   const Bags& bags = lookup.bags;
   for (std::int64_t b = 0; b < bags.bags; ++b) {
@@ -20,7 +25,7 @@ void pooled(const BagLookup& lookup) {
         const float term = bags.weights == nullptr ? value : bags.weights[i] * value;
         sum = i == bags.offsets[b] ? term : sum + term;
       }
-      lookup.out[b * lookup.out_stride + col] = sum;
+      result(lookup, b, col) = sum;
     }
   }
 }
@@ -29,7 +34,7 @@ void sequence(const BagLookup& lookup) {
   const Bags& bags = lookup.bags;
   for (std::int64_t i = 0; i < bags.num_ids(); ++i) {
     for (std::int64_t col = 0; col < lookup.cols; ++col) {
-      lookup.out[i * lookup.out_stride + col] = element(lookup, bags.ids[bags.offsets[0] + i], col);
+      result(lookup, i, col) = element(lookup, bags.ids[bags.offsets[0] + i], col);
     }
   }
 }
