@@ -239,7 +239,8 @@ void check_block(const Asked& asked,
   EXPECT_EQ(block.num_ids, static_cast<std::int64_t>(entries));
   EXPECT_EQ(block.gradients, block.num_ids);
   EXPECT_EQ(block.vectors, static_cast<std::int64_t>(all.size()));
-  EXPECT_EQ(std::set<std::int64_t>(ids, ids + block.vectors), all);
+  const std::int64_t* const own = ids + block.ids_begin;
+  EXPECT_EQ(std::set<std::int64_t>(own, own + block.vectors), all);
 }
 
 constexpr int kFirstWorldRank = 10;
@@ -305,8 +306,7 @@ TEST(FetchedRows, EachRowIsAskedForOnce) {
             block.parts_begin = served.run_parts_begin(asked.paths.front()->runs(), source);
           }
           check_block(
-              asked, source, slots[j], block,
-              (own ? sent.own.ids.data() : served.ids.data()) + block.ids_begin,
+              asked, source, slots[j], block, own ? sent.own.ids.data() : served.ids.data(),
               (own ? sent.own.offsets.data() : served.offsets.data()) + block.lookup.offsets_begin,
               served.used_parts(), packed);
         }

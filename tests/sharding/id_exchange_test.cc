@@ -51,7 +51,7 @@ std::vector<PlainBag> plain_bags(const KeyedJaggedTensor& batch, const Slot& slo
   return bags;
 }
 
-/// The arrays of a block, from its first id on.
+/// The arrays that a block lies in.
 struct BlockArrays {
   const std::int64_t* ids;
   const std::int64_t* offsets;
@@ -92,9 +92,9 @@ void check_received(Ranks& ranks, std::int64_t server, bool lent) {
       }
       const IncomingBlock& block = blocks[j * world + r];
       const auto bags = without_empty(plain_bags(ranks.batches[r], slots[j]));
-      expect_run({served.ids.data() + block.ids_begin, served.offsets.data(),
-                  served.weights.data() + std::max<std::int64_t>(block.weights_begin, 0)},
-                 block.lookup, bags, slots[j].weighted);
+      EXPECT_TRUE(block.num_ids == 0 || block.weighted == slots[j].weighted);
+      expect_run({served.ids.data(), served.offsets.data(), served.weights.data()}, block.lookup,
+                 bags, slots[j].weighted);
       const std::int64_t first =
           ranks.routing.own_samples(ranks.size, static_cast<std::int64_t>(r)).begin;
       for (std::size_t b = 0; b < bags.size(); ++b) {
@@ -116,9 +116,8 @@ void check_own(const Ranks& ranks, std::int64_t rank) {
       continue;
     }
     const IncomingBlock& block = asked.own.blocks[asked.own_index(address)];
-    const BlockArrays arrays{
-        asked.own.ids.data() + block.ids_begin, asked.own.offsets.data(),
-        asked.own.weights.data() + std::max<std::int64_t>(block.weights_begin, 0)};
+    const BlockArrays arrays{asked.own.ids.data(), asked.own.offsets.data(),
+                             asked.own.weights.data()};
     const auto bags = plain_bags(ranks.batches[static_cast<std::size_t>(rank)], slots[j]);
     expect_run(arrays, block.gradient, bags, slots[j].weighted);
     expect_run(arrays, block.lookup, slots[j].sequence ? bags : without_empty(bags),

@@ -147,8 +147,9 @@ void IdReceiver::lay_out(std::int64_t global_size,
                          ServedIds& served,
                          IncomingBlocks& blocks) const {
   find_parts(global_size, served);
-  served.num_ids = served.num_weights = 0;
-  served.num_offsets = 1;  // the first is 0, and of all blocks without bags
+  served.num_ids = 0;
+  served.is_weighted = false;
+  served.num_offsets = 1;  // where the first block begins
   served.tasks.clear();
   expect_blocks(served, blocks);
   for (std::int64_t b = 0; b < blocks.size(); ++b) {
@@ -166,7 +167,8 @@ void IdReceiver::lay_out(std::int64_t global_size,
   }
   grow(served.ids, served.num_ids);
   grow(served.offsets, served.num_offsets);
-  grow(served.weights, served.num_weights);
+  served.offsets.front() = 0;
+  grow(served.weights, served.is_weighted ? served.num_ids : 0);
   grow(served.parts, served.num_parts);
   grow(served.samples, served.keeps_samples ? served.num_offsets : 0);
   if (!packed_) {

@@ -41,7 +41,7 @@ struct IdArrays {
   const float* weights = nullptr;
 };
 
-/// Bags as offsets from the block's first id.
+/// Bags as offsets into the ids of the origin's arrays.
 struct BagRun {
   std::int64_t bags = 0;
   std::int64_t offsets_begin = 0;  ///< [bags + 1]
@@ -50,18 +50,19 @@ struct BagRun {
   [[nodiscard]] BagRun part(const Range& of) const { return {of.size(), offsets_begin + of.begin}; }
 };
 
-/// The ids of one slot from one source rank. Positions are into the origin's arrays.
+/// The ids of one slot from one source rank. Positions are into the origin's arrays, whose ids and
+/// weights lie alike.
 struct IncomingBlock {
   IdOrigin origin = IdOrigin::kReceived;
-  std::int64_t ids_begin = 0;  ///< where offset 0 points
+  bool weighted = false;
+  std::int64_t ids_begin = 0;
   std::int64_t num_ids = 0;
-  std::int64_t rows_read = 0;       ///< by lookups: one per id, or per unique row
-  std::int64_t weights_begin = -1;  ///< likewise; -1: no weights
-  BagRun lookup = {};               ///< bags that get a vector
-  BagRun gradient = {};             ///< bags whose gradients OutputDist knows the place of
-  std::int64_t vectors = 0;         ///< that lookups make: one per bag, or per id of a sequence
-  std::int64_t gradients = 0;       ///< that come for them
-  std::int64_t parts_begin = 0;     ///< of the bags of `gradient`
+  std::int64_t rows_read = 0;    ///< by lookups: one per id, or per unique row
+  BagRun lookup = {};            ///< bags that get a vector
+  BagRun gradient = {};          ///< bags whose gradients OutputDist knows the place of
+  std::int64_t vectors = 0;      ///< that lookups make: one per bag, or per id of a sequence
+  std::int64_t gradients = 0;    ///< that come for them
+  std::int64_t parts_begin = 0;  ///< of the bags of `gradient`
 };
 
 /// The blocks of a rank's slots: of its own samples all, of other ranks' those that have ids. They
@@ -155,9 +156,9 @@ struct IncomingIds {
   /// arrays. Nothing is copied.
   [[nodiscard]] kernels::Bags bags(const IncomingBlock& block, const BagRun& run) const {
     const IdArrays& from = arrays_of(block);
-    return {.ids = from.ids + block.ids_begin,
+    return {.ids = from.ids,
             .offsets = from.offsets + run.offsets_begin,
-            .weights = block.weights_begin < 0 ? nullptr : from.weights + block.weights_begin,
+            .weights = block.weighted ? from.weights : nullptr,
             .bags = run.bags};
   }
 };

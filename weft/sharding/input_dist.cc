@@ -101,10 +101,10 @@ IncomingBlock InputStep::batch_block(const Routing& routing,
   const bool sequence = route.pooling == spec::Pooling::kNone;
   const std::int64_t vectors = sequence ? bags.num_values() : bags.batch();
   return {.origin = IdOrigin::kBatch,
+          .weighted = route.weighted,
           .ids_begin = 0,
           .num_ids = bags.num_values(),
           .rows_read = bags.num_values(),
-          .weights_begin = route.weighted ? 0 : -1,
           .lookup = all,
           .gradient = all,
           .vectors = vectors,

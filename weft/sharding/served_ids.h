@@ -107,7 +107,7 @@ struct ServedIds {
   }
 
   [[nodiscard]] std::span<const float> used_weights() const {
-    return {weights.data(), at(num_weights)};
+    return {weights.data(), is_weighted ? at(num_ids) : 0};
   }
 
   [[nodiscard]] std::span<const std::int32_t> used_parts() const {
@@ -135,13 +135,17 @@ struct ServedIds {
   std::vector<std::int32_t> arrival_blocks;      ///< [arrived] the place of each one's block
   std::vector<std::byte> bytes;                  ///< where they are received, unless lent
   TaskList tasks;                                ///< of blocks
-  std::vector<std::int64_t> ids, offsets;
-  std::vector<float> weights;
+  std::vector<std::int64_t> ids;
+  /// Where bags begin in `ids`. Blocks lie behind each other: the last offset of one is the first
+  /// of the next, and is written with the block that it ends.
+  std::vector<std::int64_t> offsets;
+  std::vector<float> weights;  ///< as `ids`; none where no slot has any
   /// The part of every sample of the global batch, then RunParts::parts(), then the parts of the
   /// blocks' bags.
   std::vector<std::int32_t> parts;
   std::vector<std::int32_t> samples;  ///< of bags, as offsets
-  std::int64_t num_ids = 0, num_offsets = 0, num_weights = 0, num_parts = 0;
+  bool is_weighted = false;           ///< the batch in hand
+  std::int64_t num_ids = 0, num_offsets = 0, num_parts = 0;
 };
 
 }  // namespace weft::sharding

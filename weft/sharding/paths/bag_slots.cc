@@ -65,17 +65,17 @@ void BagSlots::expect_block(ServedIds& served,
                             IncomingBlock& block) const {
   const std::int64_t ids = from.counts.ids;
   const std::int64_t bags = from.counts.is_listed() ? ids : from.counts.batch;
-  block = {.origin = IdOrigin::kReceived, .ids_begin = served.num_ids, .num_ids = ids};
-  served.num_ids += ids;
+  block = {.origin = IdOrigin::kReceived,
+           .weighted = from.slot->weighted,
+           .ids_begin = served.num_ids,
+           .num_ids = ids};
   block.rows_read = ids;
-  block.weights_begin = from.slot->weighted ? served.num_weights : -1;
-  served.num_weights += from.slot->weighted ? ids : 0;
   block.parts_begin = served.num_parts;
+  block.lookup = block.gradient = {0, served.num_offsets - 1};
+  served.num_ids += ids;
   served.num_parts += bags;
-  if (bags > 0) {
-    block.lookup = block.gradient = {0, served.num_offsets};
-    served.num_offsets += bags + 1;
-  }
+  served.num_offsets += bags;
+  served.is_weighted |= from.slot->weighted;
 }
 
 void BagSlots::add_expected(const ArrivedBlock& from, SlotPieces& pieces) const {
@@ -142,7 +142,6 @@ void BagSlots::unpack_listed(ServedIds& served,
   std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;
   std::int64_t last = -1;
   std::int64_t bags = 0;
-  offsets[0] = 0;
   for (std::int64_t i = 0; i < block.num_ids; ++i) {
     const auto bag = static_cast<std::int64_t>(bag_of[i]);
     if (bag < last || bag >= samples.size()) {
@@ -152,14 +151,16 @@ void BagSlots::unpack_listed(ServedIds& served,
     bags += bag > last ? 1 : 0;
     last = bag;
     parts[bags - 1] = part[bag];
-    offsets[bags] = i + 1;
+    offsets[bags] = block.ids_begin + i + 1;
   }
+  offsets[block.num_ids] = block.ids_begin + block.num_ids;
   block.lookup.bags = bags;
   if (served.keeps_samples) {
     std::int32_t* const sample = served.samples.data() + block.lookup.offsets_begin;
     for (std::int64_t b = 0; b < bags; ++b) {
+      const std::int64_t last_id = offsets[b + 1] - block.ids_begin - 1;
       sample[b] =
-          static_cast<std::int32_t>(samples.begin + static_cast<std::int64_t>(bag_of[offsets[b]]));
+          static_cast<std::int32_t>(samples.begin + static_cast<std::int64_t>(bag_of[last_id]));
     }
   }
 }
@@ -174,9 +175,8 @@ void BagSlots::unpack_lengths(ServedIds& served,
   const std::int32_t* const part = served.parts.data() + samples.begin;
   std::int32_t* const parts = served.parts.data() + block.parts_begin;
   std::int64_t* const offsets = served.offsets.data() + block.lookup.offsets_begin;
-  std::int64_t offset = 0;
+  std::int64_t offset = 0;  // in the block
   std::int64_t bags = 0;
-  offsets[0] = 0;
   for (std::int64_t b = 0; b < samples.size(); ++b) {
     const std::int64_t ids = length(b);
     if (ids > block.num_ids - offset) {
@@ -186,12 +186,14 @@ void BagSlots::unpack_lengths(ServedIds& served,
     offset += ids;
     parts[bags] = part[b];
     bags += ids > 0 ? 1 : 0;
-    offsets[bags] = offset;  // an empty bag leaves it as it is
+    // An empty bag leaves it as it is; the first offset is that of the block before.
+    offsets[std::max<std::int64_t>(bags, 1)] = block.ids_begin + offset;
   }
   if (offset != block.num_ids) {
     fail(ErrorCode::kComm, "{}: bag lengths sum to {}, {} ids announced", named(from), offset,
          block.num_ids);
   }
+  offsets[samples.size()] = block.ids_begin + offset;
   block.lookup.bags = bags;
   if (served.keeps_samples) {
     std::int32_t* sample = served.samples.data() + block.lookup.offsets_begin;
@@ -209,7 +211,7 @@ void BagSlots::unpack_ids(ServedIds& served,
                           Range ids) const {
   widen_ids(from, ids, served.ids.data() + block.ids_begin);
   if (from.slot->weighted) {
-    std::memcpy(served.weights.data() + block.weights_begin + ids.begin,
+    std::memcpy(served.weights.data() + block.ids_begin + ids.begin,
                 static_cast<const std::byte*>(from.pieces[2].data) + 4 * ids.begin,
                 at(4 * ids.size()));
   }

@@ -201,10 +201,12 @@ void SplitBags::lay_out_own(AskedIds& asked,
   const SlotKind& slot = routing_.kind(address);
   OwnIds& own = asked.own;
   IncomingBlock& block = own.blocks[asked.own_index(address)];
-  block = {.origin = IdOrigin::kPacked, .ids_begin = own.num_ids, .num_ids = total.ids};
+  block = {.origin = IdOrigin::kPacked,
+           .weighted = slot.weighted,
+           .ids_begin = own.num_ids,
+           .num_ids = total.ids};
   block.rows_read = total.ids;
   block.vectors = block.gradients = slot.sequence ? total.ids : total.bags;
-  block.weights_begin = slot.weighted ? own.num_ids : -1;
   if (slot.weighted) {
     grow(own.weights, own.num_ids + total.ids);
   }
@@ -245,9 +247,9 @@ void SplitBags::point_feature(AskedIds& asked, const Feature& feature) const {
     const OwnCut* const own = own_cut(feature, row_cut);
     if (own != nullptr) {
       const IncomingBlock& block = asked.own.blocks[asked.own_index(own->address)];
-      asked.own.offsets[at(block.gradient.offsets_begin)] = 0;
-      asked.own.offsets[at(block.lookup.offsets_begin)] = 0;
-      writer.weights = asked.own.weights.data() + std::max<std::int64_t>(block.weights_begin, 0);
+      asked.own.offsets[at(block.gradient.offsets_begin)] = block.ids_begin;
+      asked.own.offsets[at(block.lookup.offsets_begin)] = block.ids_begin;
+      writer.weights = block.weighted ? asked.own.weights.data() + block.ids_begin : nullptr;
     }
     if (section.weights_at >= 0) {
       writer.weights = reinterpret_cast<float*>(bags.bytes.data() + section.weights_at);
@@ -382,15 +384,15 @@ void SplitBags::fill_own(AskedIds& asked, const BagTask& task, const OwnCut& cut
   });
   if (asked.bags.sections[at(at_place)].weights_at >= 0) {
     std::copy(writer.weights + own.begin, writer.weights + own.end,
-              asked.own.weights.data() + block.weights_begin + own.begin);
+              asked.own.weights.data() + block.ids_begin + own.begin);
   }
   // Every task writes the offsets behind its bags.
   std::int64_t* const gradient = asked.own.offsets.data() + block.gradient.offsets_begin;
-  std::int64_t offset = place.first_id;
+  std::int64_t offset = block.ids_begin + place.first_id;
   if (writer.is_listed) {
     std::fill_n(gradient + task.bags.begin + 1, task.bags.size(), 0);
     for (std::int64_t i = own.begin; i < own.end; ++i) {
-      gradient[writer.bags[i] + 1] = i + 1;
+      gradient[writer.bags[i] + 1] = block.ids_begin + i + 1;
     }
     for (std::int64_t b = task.bags.begin; b < task.bags.end; ++b) {
       offset = gradient[b + 1] = std::max(offset, gradient[b + 1]);

@@ -116,7 +116,7 @@ void UniqueRowsPath::fill_own(AskedIds& asked, std::int64_t fetch) const {
     const IncomingBlock& block = asked.own.blocks[asked.own_index(address)];
     std::copy_n(rows.ids(cut), block.num_ids, asked.own.ids.data() + block.ids_begin);
     std::int64_t* offset = asked.own.offsets.data() + block.gradient.offsets_begin;
-    *offset = 0;
+    *offset = block.ids_begin;
     for (const std::int32_t length : rows.lengths(cut)) {
       offset[1] = offset[0] + length;
       ++offset;
@@ -153,11 +153,11 @@ void UniqueRowsPath::expect_block(ServedIds& served,
   block = {.origin = IdOrigin::kReceived,
            .ids_begin = served.num_ids,
            .num_ids = from.counts.ids,
-           .lookup = {runs_.with_vectors(from.source), served.num_offsets},
-           .gradient = {runs, served.num_offsets},
+           .lookup = {runs_.with_vectors(from.source), served.num_offsets - 1},
+           .gradient = {runs, served.num_offsets - 1},
            .parts_begin = served.run_parts_begin(runs_, from.source)};
   served.num_ids += from.counts.ids;
-  served.num_offsets += runs + 1;
+  served.num_offsets += runs;
 }
 
 void UniqueRowsPath::add_expected(const ArrivedBlock& from, SlotPieces& pieces) const {
@@ -191,23 +191,25 @@ void UniqueRowsPath::unpack_runs(ServedIds& served,
                                  IncomingBlock& block) const {
   std::int64_t* const offsets = served.offsets.data() + block.gradient.offsets_begin;
   if (block.num_ids == 0) {  // and nothing has come
-    std::fill_n(offsets, block.gradient.bags + 1, 0);
+    std::fill_n(offsets + 1, block.gradient.bags, block.ids_begin);
     return;
   }
   const WireNumbers<std::int32_t> length(from.pieces[0].data);
-  offsets[0] = 0;
+  std::int64_t rows = 0;
   for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
-    if (length[run] < 0 || length[run] > block.num_ids - offsets[run]) {
+    if (length[run] < 0 || length[run] > block.num_ids - rows) {
       fail(ErrorCode::kComm, "{}: runs of rows exceed the announced {}", named(from),
            block.num_ids);
     }
-    offsets[run + 1] = offsets[run] + length[run];
+    rows += length[run];
+    offsets[run + 1] = block.ids_begin + rows;
   }
-  if (offsets[block.gradient.bags] != block.num_ids) {
-    fail(ErrorCode::kComm, "{}: runs of rows sum to {}, {} announced", named(from),
-         offsets[block.gradient.bags], block.num_ids);
+  if (rows != block.num_ids) {
+    fail(ErrorCode::kComm, "{}: runs of rows sum to {}, {} announced", named(from), rows,
+         block.num_ids);
   }
-  block.vectors = block.rows_read = offsets[block.lookup.bags];
+  block.vectors = block.lookup.bags == 0 ? 0 : offsets[block.lookup.bags] - block.ids_begin;
+  block.rows_read = block.vectors;
   block.gradients = block.num_ids;
 }
 
@@ -219,19 +221,20 @@ void UniqueRowsPath::unpack_packed(ServedIds& served,
   const comm::Piece& ids = from.pieces[1];
   const std::string& table = routing_.fetches[at(slot.fetch)].name;
   std::span left(static_cast<const std::byte*>(ids.data), at(ids.bytes));
-  const std::int64_t* const offsets = served.offsets.data() + block.gradient.offsets_begin;
-  std::int64_t* const out = served.ids.data() + block.ids_begin;
+  const std::int64_t* const ends = served.offsets.data() + block.gradient.offsets_begin + 1;
+  std::int64_t begin = block.ids_begin;
   for (std::int64_t run = 0; run < block.gradient.bags; ++run) {
-    const std::int64_t read =
-        kernels::unpack_ids(left, slot.id_bytes, slot.rows.size(),
-                            {out + offsets[run], at(offsets[run + 1] - offsets[run])});
+    const std::int64_t rows = ends[run] - begin;
+    const std::int64_t read = kernels::unpack_ids(left, slot.id_bytes, slot.rows.size(),
+                                                  {served.ids.data() + begin, at(rows)});
     if (read < 0) {
       fail(ErrorCode::kComm,
            "id exchange: run {} of the rows of table {} from rank {} is no packed list of {} rows "
            "below {}",
-           run, table, from.world_rank, offsets[run + 1] - offsets[run], slot.rows.size());
+           run, table, from.world_rank, rows, slot.rows.size());
     }
     left = left.subspan(at(read));
+    begin += rows;
   }
   if (!left.empty()) {
     fail(ErrorCode::kComm,
